@@ -1,1 +1,1 @@
-"""Tasks: data, loss, metrics and decoding. One file a task, `tasks/<family>/<name>.py`."""
+"""Tasks: data, loss, metrics and decoding. One file per task, `tasks/<family>/<name>.py`."""

@@ -1,6 +1,6 @@
 """The interface of a task: data in splits, a loss, metrics, and the predictors that a model has to beat.
 
-The harness knows a task through this interface alone. A task never sees the trainer, the record or the attention: it
+The harness knows a task only through this interface. A task never sees the trainer, the record or the attention: it
 gets a model (the backbone with the attention inside) and batches, and scores the model on the batches.
 """
 
@@ -91,10 +91,10 @@ class Task(ABC):
 
     @abstractmethod
     def load(self) -> DataInfo:
-        """Open the prepared data. Raises DataError, naming `do=prepare`, if it is not there."""
+        """Open the prepared data. Raises DataError, which names `do=prepare`, if the data are missing."""
 
     def check_is_prepared(self) -> None:
-        """Raises DataError, naming `do=prepare`, if `load` would not find its data; a manifest is enough to tell."""
+        """Raises DataError, which names `do=prepare`, if `load` would not find its data. Reads only manifests."""
         self.load()
 
     @abstractmethod
@@ -103,7 +103,7 @@ class Task(ABC):
 
     @abstractmethod
     def backbone_kwargs(self) -> dict[str, object]:
-        """Keyword arguments of a backbone's constructor: what it must know before any data are loaded."""
+        """Keyword arguments of a backbone's constructor, known before any data are loaded."""
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -117,20 +117,20 @@ class Task(ABC):
     def score(self, model: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
         """Add one batch to `metrics`; returns one or more scores of each example, (B,) each, for paired comparison.
 
-        The names of scores have no slash. Nothing but calling is asked of `model`.
+        The names of scores have no slash. `model` needs to be callable, nothing else.
         """
 
     @abstractmethod
     def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
         """Simple predictors by name: `last_value`, `root_operator`. Each call makes a predictor.
 
-        A predictor is fitted to the loaded training split, if to anything, and then scored as a model is: once, on the
-        test split. The one of `baseline_name` ignores the input; it is scored on the validation split as well.
+        A predictor may be fitted to the loaded training split. It is scored like a model: once, on the test split.
+        The predictor `baseline_name` ignores the input; it is also scored on the validation split.
         """
 
     @abstractmethod
     def tokens(self, batch: Batch) -> int:
-        """Tokens in a batch, padding not counted."""
+        """Tokens in a batch, without padding."""
 
     def final_evaluations(self) -> Sequence[FinalEvaluation]:
         """Further passes over the loaded data, made once after the test."""

@@ -2,10 +2,10 @@
 
 A split is one file, or several shards that any number of processes write. Files are written in a folder beside the
 final place, `.<name>.partial`, which is renamed at the end, so a reader never sees half of them. A second process that
-prepares the same data waits for the first. What a killed process leaves there is resumed shard by shard.
+prepares the same data waits for the first. After a kill, the next process resumes from the finished shards.
 
-`datasets` is no substitute: after a kill its `from_generator` starts again from the first example, it trusts the files
-that it finds, and its fingerprint covers the generator's code, so that an edited comment would make the data again.
+`datasets` is no substitute: after a kill its `from_generator` starts again from the first example, it does not verify
+existing files, and its fingerprint covers the generator's code, so an edited comment would generate the data again.
 
 The manifest holds the parameters, the counts and a sha256 of each split's content (not of the files: Arrow's bytes
 change with its version), which does not depend on the shards. Nothing here imports torch, so that generating processes
@@ -38,7 +38,7 @@ LOCK = ".lock"
 
 
 class CacheError(ValueError):
-    """There is no usable cache at this place; the message is one line that says where and why."""
+    """There is no usable cache in this folder; the message is one line that says where and why."""
 
 
 def key(parameters: Mapping[str, Any]) -> str:
@@ -56,8 +56,8 @@ def write(
 ) -> None:
     """Put the splits (none empty) at `folder`, where only a damaged cache is replaced.
 
-    `workers` processes make the shards; each holds one shard at a time. Raises CacheError, what a maker
-    raises, and `BrokenProcessPool` if a worker dies; finished shards stay for the next call.
+    `workers` processes make the shards; each holds one shard at a time. Raises CacheError, the errors of a maker,
+    and `BrokenProcessPool` if a worker dies; finished shards stay for the next call.
     """
     partial_folder = folder.parent / f".{folder.name}.partial"
     try:
@@ -80,7 +80,7 @@ def write(
 
 
 def read(folder: Path, parameters: Mapping[str, Any]) -> tuple[dict[str, AnyExamples], dict[str, Any]]:
-    """The splits, memory-mapped, and the manifest, everything verified. Raises CacheError."""
+    """The splits, memory-mapped, and the manifest, both verified. Raises CacheError."""
     described = manifest(folder, parameters)
     splits = {}
     with _one_line_errors(folder):
@@ -128,7 +128,7 @@ def _one_line_errors(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _exclusive(folder: Path) -> Iterator[None]:
-    """Create the folder and hold it; another process that holds it is waited for. Raises CacheError."""
+    """Create the folder and lock it; waits for another process that holds the lock. Raises CacheError."""
     while True:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -138,7 +138,7 @@ def _exclusive(folder: Path) -> Iterator[None]:
         except FileExistsError as error:
             if not _is_folder_or_missing(Path(error.filename)):
                 raise CacheError(f"{folder.parent}: cannot write there ({error.strerror})") from error
-            continue  # mkdir found it and then looked what it is: its holder renamed it in between
+            continue  # its holder renamed it between mkdir's two checks
         except OSError as error:
             raise CacheError(f"{folder.parent}: cannot write there ({error.strerror})") from error
         with lock:
@@ -164,7 +164,7 @@ def _is_at(descriptor: int, file: Path) -> bool:
 
 
 def _install(new: Path, folder: Path) -> None:
-    """Rename `new` to `folder`; a damaged cache that stands there is moved out of the way."""
+    """Rename `new` to `folder`; a damaged cache with that name is moved away first."""
     while True:
         try:
             os.rename(new, folder)

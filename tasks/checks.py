@@ -1,4 +1,4 @@
-"""Refusals in one line, of settings and of data, without torch: processes that make data start fast."""
+"""One-line refusals of settings and data, without torch, so that processes that make data start fast."""
 
 from collections.abc import Callable, Collection
 
@@ -29,8 +29,8 @@ def at_least(least: int, **values: int | None) -> None:
             raise ValueError(f"{name}={value} is less than {least}")
 
 
-def one_of(known: Collection[str], **values: str) -> None:
-    """Raises ValueError for a setting that is not one of those known."""
+def one_of(allowed: Collection[str], **values: str) -> None:
+    """Raises ValueError for a setting that is not one of the allowed ones."""
     for name, value in values.items():
-        if value not in known:
-            raise ValueError(f"{name}={value!r} is none of {', '.join(known)}")
+        if value not in allowed:
+            raise ValueError(f"{name}={value!r} is none of {', '.join(allowed)}")

@@ -1,7 +1,7 @@
 """Sources of published data: downloads that resume and are verified, archives, text files, two libraries.
 
-All input is treated as hostile. Whatever is wrong becomes one DataError, in one line, that names the file, the place in
-it, and what to do. Nothing is written but the file that was asked for.
+All input is treated as hostile. Every defect becomes a DataError of one line that names the file, the position in it,
+and the next command. Only the requested file is written.
 """
 
 import contextlib
@@ -69,7 +69,7 @@ class Download:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
                 lock = stack.enter_context(open(folder / f".{self.name}.lock", "wb"))
-                wait_for_lock(lock)  # of another process that fetches it
+                wait_for_lock(lock)  # another process fetches it
                 if not file.exists():
                     self._transfer(part, progress)
                     if wrong := self._wrong(part):
@@ -181,7 +181,7 @@ def archive(file: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, IO
                     yield member.name, members.extractfile(member)
     except DataError:
         raise
-    except (*BROKEN, ValueError, RecursionError, OverflowError) as error:  # tarfile raises many kinds
+    except (*BROKEN, ValueError, RecursionError, OverflowError) as error:  # tarfile raises many kinds of errors
         raise DataError(f"{file}: {one_line(error)[:120]}", "put the whole archive there") from error
 
 
@@ -244,7 +244,7 @@ def lines_of(file: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def lines(stream: IO[bytes], where: str) -> Iterator[tuple[int, bytes]]:
-    """(number from 1, line without its end) of an open file. Raises DataError for what cannot be read to its end."""
+    """(number from 1, line without its end) of an open file. Raises DataError if it cannot be read to its end."""
     number = 0
     try:
         while line := stream.readline(LONGEST_LINE + 1):
@@ -271,7 +271,7 @@ def not_utf8(where: object, error: UnicodeDecodeError, *, at: int = 0) -> DataEr
 
 
 def json_object(line: bytes, where: str) -> dict[str, Any]:
-    """The object that a line of JSON is. Raises DataError."""
+    """The object in a line of JSON. Raises DataError."""
     text = decoded(line, where)
     try:
         value = json.loads(text)
@@ -283,7 +283,7 @@ def json_object(line: bytes, where: str) -> dict[str, Any]:
 
 
 def write_whole(file: Path, parts: Iterable[bytes]) -> None:
-    """A file of these parts, which appears when it is whole. Raises DataError."""
+    """Write a file of these parts, which appears when it is complete. Raises DataError."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with written_whole(file) as stream:
@@ -294,7 +294,7 @@ def write_whole(file: Path, parts: Iterable[bytes]) -> None:
 
 
 def only_file(folder: Path, pattern: str) -> Path:
-    """The one file of this pattern. Raises DataError."""
+    """The only file that matches this pattern. Raises DataError."""
     files = sorted(folder.glob(pattern))
     if len(files) != 1:
         problem = f"{len(files)} files {pattern}" if files else f"No such file, {pattern}"
@@ -306,10 +306,10 @@ def from_hub(name: str, revision: str, splits: Sequence[str]) -> dict[str, Any]:
     """Splits of a data set of the Hugging Face hub, downloaded or from its cache. Raises DataError."""
     from datasets import load_dataset
 
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it warns of each of its own repetitions
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it warns at each of its retries
     try:
         return {split: load_dataset(name, revision=revision, split=split) for split in splits}
-    except Exception as error:  # the hub's client has dozens of its own
+    except Exception as error:  # the hub's client has dozens of error types
         problem = f"https://huggingface.co/datasets/{name}: {one_line(error)[:200]}"
         cure = "fetch it where there is a network (HF_HOME is its cache), or set task.source=official"
         raise DataError(problem, cure) from error
@@ -324,7 +324,7 @@ def files_from_hub(name: str, revision: str, patterns: Sequence[str]) -> Path:
 
     try:
         return Path(snapshot_download(name, repo_type="dataset", revision=revision, allow_patterns=list(patterns)))
-    except Exception as error:  # the hub's client has dozens of its own
+    except Exception as error:  # the hub's client has dozens of error types
         problem = f"https://huggingface.co/datasets/{name}: {one_line(error)[:200]}"
         cure = "fetch it where there is a network (HF_HOME is its cache), or set task.path to a folder with its files"
         raise DataError(problem, cure) from error
@@ -346,7 +346,7 @@ def from_tfds(name: str, folder: Path, splits: Sequence[str]) -> dict[str, Any]:
     except ImportError as error:
         missing = "-e .[tfds-tf]" if (error.name or "").startswith("tensorflow") else error.name
         raise DataError(f"tfds {name} at {folder}: {one_line(error)}", f"pip install {missing}") from error
-    except Exception as error:  # TFDS has dozens of its own
+    except Exception as error:  # TFDS has dozens of error types
         raise DataError(f"tfds {name} at {folder}: {one_line(error)[:200]}") from error
 
 

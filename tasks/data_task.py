@@ -31,9 +31,9 @@ SYNTHETIC = "synthetic"  # generated data in their place
 
 @dataclass(frozen=True)
 class Source:
-    """One of the places that a task's data come from.
+    """A source of a task's data.
 
-    `read` gives all there are; `identity` gives what they follow from, a part of their cache's key. Both raise
+    `read` gives all examples; `identity` gives what determines them, which is part of the cache key. Both raise
     DataError. `check` raises ValueError for settings of the task that this source cannot serve. `path` says, in a
     message, what `task.path` is; None: this source takes no path. A `complete` source must have all published examples.
     """
@@ -94,12 +94,12 @@ class DataTask(Task):
         self._splits: dict[str, Split] = {}
 
     def sources(self) -> dict[str, Source]:
-        """Where data may come from, by the name that `source` has."""
+        """The possible sources of the data, by the name that `source` takes."""
         raise NotImplementedError
 
     @property
     def hint(self) -> str:
-        """The command that a message ends with."""
+        """The command at the end of a message."""
         command = ["python run.py do=prepare", f"task={self.name}"]
         command += [f"protocol={self.protocol}"] if self.protocol else []
         command += [f"task.source={self.source}"] if self.source != getattr(type(self), "source", None) else []
@@ -109,7 +109,7 @@ class DataTask(Task):
 
     @contextlib.contextmanager
     def naming_the_command(self) -> Iterator[None]:
-        """A DataError that is raised inside ends with `hint`."""
+        """Adds `hint` to a DataError that is raised inside."""
         try:
             yield
         except DataError as error:
@@ -131,11 +131,11 @@ class DataTask(Task):
             raise RuntimeError(f"{self.name}: load() comes before split()")
         return self._splits[name]
 
-    def check_is_complete(self, where: object, found: Sequence[int], published: Sequence[int], what: str) -> None:
-        """Raises DataError if the source must have all published examples, and these counts are not theirs."""
-        if self._source.complete and tuple(found) != tuple(published):
-            counts = " instead of ".join(" + ".join(f"{n:,}" for n in numbers) for numbers in (found, published))
-            raise DataError(f"{where}: {counts} {what}", f"get them all (task.source={SLICE} takes a part)")
+    def check_is_complete(self, where: object, counts: Sequence[int], published: Sequence[int], unit: str) -> None:
+        """Raises DataError if the source must have all published examples and these counts differ from theirs."""
+        if self._source.complete and tuple(counts) != tuple(published):
+            difference = " instead of ".join(" + ".join(f"{n:,}" for n in numbers) for numbers in (counts, published))
+            raise DataError(f"{where}: {difference} {unit}", f"get them all (task.source={SLICE} takes a part)")
 
     def origin(self, complete: bool, part: str | None = None) -> str:
         """`DataInfo.source`; `part` names what was used of published data, the last part of `path` by default."""
@@ -181,7 +181,7 @@ class CachedTask(DataTask):
         for cached in self.cached_sets():
             try:
                 cache.read(self.folder(cached), cached.parameters)
-            except CacheError:  # it is missing or damaged
+            except CacheError:  # missing or damaged
                 self._make(cached, progress)
 
     def check_is_prepared(self) -> None:
@@ -237,8 +237,8 @@ class CachedTask(DataTask):
             number += shard.count
 
 
-def no_progress(what: str, done: int, total: int) -> None:
-    """Progress that is not shown."""
+def no_progress(activity: str, done: int, total: int) -> None:
+    """Progress that shows nothing."""
 
 
 def cores() -> int:

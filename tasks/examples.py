@@ -48,7 +48,7 @@ class Examples(NamedTuple):
 
 
 class ShardedExamples:
-    """Examples of several shards, numbered through. Labels and lengths are in memory, tokens stay where they are."""
+    """Examples of several shards under consecutive numbers. Labels and lengths are in memory; tokens are not copied."""
 
     def __init__(self, shards: Sequence[Examples]):
         self.shards = tuple(shards)
@@ -79,7 +79,7 @@ AnyExamples = Examples | ShardedExamples
 
 
 class Shards(NamedTuple):
-    """A split that is not made yet: each call makes one shard, in this process or another one.
+    """A split that does not exist yet: each call makes one shard, in this process or in another.
 
     Makers are picklable and pure, so that any process makes the same shard at any time.
     """
@@ -90,7 +90,7 @@ class Shards(NamedTuple):
 
 
 def join(parts: Iterable[Examples]) -> Examples:
-    """All examples of the parts, in order; a copy. Of no part, no example of uint8 tokens."""
+    """All examples of the parts, in order; a copy. Without parts: no examples, with uint8 tokens."""
     parts = list(parts)
     if not parts:
         return Examples(np.zeros(0, np.uint8), np.zeros(1, np.int64), np.zeros(0, np.uint8))
@@ -104,7 +104,8 @@ def join(parts: Iterable[Examples]) -> Examples:
 def content_hash(examples: AnyExamples) -> str:
     """sha256, hexadecimal, of labels, lengths (64-bit) and tokens, all little-endian.
 
-    The same on any machine and for any number of shards. Types other than uint8 are part of it, and k of (n, k) labels.
+    The same on any machine and for any number of shards. Types other than uint8 are part of it, as is the k of (n, k)
+    labels.
     """
     shards = examples.shards
     types, columns = (shards[0].tokens.dtype, shards[0].labels.dtype), shards[0].labels.shape[1:]
@@ -127,4 +128,4 @@ def fingerprint(hashes: Iterable[str]) -> str:
 
 def _little_endian(values: np.ndarray) -> np.ndarray:
     values = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
-    return values.view(np.uint8)  # half floats have no buffer that hashlib takes
+    return values.view(np.uint8)  # hashlib takes no buffers of half floats

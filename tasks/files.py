@@ -1,4 +1,4 @@
-"""Files that appear whole, and locks that processes wait for. Nothing here imports torch."""
+"""Files that appear only when complete, and locks that processes wait for. Nothing here imports torch."""
 
 import contextlib
 import errno

@@ -11,10 +11,10 @@ PARENT_DEATH = 1  # PR_SET_PDEATHSIG, sys/prctl.h
 
 
 def process_pool(workers: int) -> ProcessPoolExecutor:
-    """Spawned, not forked: the caller may hold threads (torch, OpenMP) that a fork would leave in the middle of a lock.
+    """Spawned, not forked: the caller may have threads (torch, OpenMP), whose locks a fork would leave held.
 
-    Its processes wait for work on a pipe that they hold open themselves, so without more they would outlive a caller
-    that is killed.
+    The processes wait for work on a pipe that they hold open themselves. Without `terminate_with_parent` they would
+    outlive a killed caller.
     """
     return ProcessPoolExecutor(
         workers,

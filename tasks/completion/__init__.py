@@ -1,1 +1,1 @@
-"""Point cloud completion: the whole surface of a shape from the points that were seen of it."""
+"""Point cloud completion: the whole surface of a shape from its visible points."""

@@ -1,4 +1,4 @@
-"""How far a cloud of points is from another: Chamfer distances (Fan et al., 2017), F-score (Tatarchenko et al., 2019).
+"""The distance between two clouds of points: Chamfer distances (Fan et al., 2017), F-score (Tatarchenko et al., 2019).
 
 With d1 the distance of each predicted point to the nearest of the target, and d2 that of each target point to the
 nearest predicted one:
@@ -7,9 +7,8 @@ nearest predicted one:
     P = share of d1 below tau           R = share of d2 below tau           tau = 0.01 unless given
 
 Scores are 1000 CD-L1, 1000 CD-L2 and F, a share; the loss is CD-L1 itself. Time O(N M), memory as `nearest` bounds it.
-PoinTr's code leaves points whose coordinates sum to 0 out of the Chamfer distances that it scores by, as the padding
-of a cloud of too few points, but not out of the F-score or the loss: `ignore_zeros` does so. A cloud of nothing else
-keeps them.
+PoinTr's code treats points whose coordinates sum to 0 as padding: it leaves them out of the scored Chamfer distances,
+but not out of the F-score or the loss. `ignore_zeros` does the same. A cloud that has only such points keeps them.
 
     B clouds, N predicted points, M target points, C categories
 """
@@ -32,7 +31,7 @@ SCALE = 1000
 def chamfer_l1(prediction: Tensor, target: Tensor) -> Tensor:
     """CD-L1 of clouds (B, N, 3) and (B, M, 3), the mean over clouds: a scalar in units of the coordinates.
 
-    A point that is met exactly has no gradient; that of the square root is infinite there.
+    A point at distance 0 has no gradient, because the gradient of the square root is infinite there.
     """
     return sum(_root(squares).mean() for squares in _both_ways(prediction, target)) / 2
 
@@ -93,7 +92,7 @@ def _root(squares: Tensor) -> Tensor:
 
 
 def _not_zero(cloud: Tensor) -> Tensor:
-    """Which points (B, N) of a cloud are no padding."""
+    """Mask (B, N) of the points that are not padding."""
     kept = cloud.sum(-1) != 0
     return kept | ~kept.any(-1, keepdim=True)
 

@@ -3,8 +3,8 @@
 A PCD has a header of lines, `KEY value ...`, and then points as lines of numbers (`DATA ascii`), as records (`binary`)
 or field after field, compressed by LZF (`binary_compressed`). Of its fields x, y and z are read, of 4 or 8 bytes.
 
-Files are hostile until read: whatever is wrong comes out as one DataError, in one line, that names the file and the
-line or record (both from 1). Nothing is allocated by what a header claims before the bytes are there, and no pickle is
+Files are treated as hostile: every defect becomes a DataError of one line that names the file and the line or record
+(both from 1). Memory is allocated only for bytes that were read, never for what a header claims, and no pickle is
 opened.
 
     n points
@@ -31,10 +31,10 @@ MEMBER_LIMIT = data_sources.LARGEST_MEMBER
 
 
 class FormatError(Exception):
-    """A defect of a file and its line or record."""
+    """A defect in a file, with its line or record."""
 
-    def __init__(self, what: str, line: int = 1, record: int | None = None):
-        super().__init__(f"record {record}: {what}" if record else what)
+    def __init__(self, problem: str, line: int = 1, record: int | None = None):
+        super().__init__(f"record {record}: {problem}" if record else problem)
         self.line = line
 
 

@@ -1,4 +1,4 @@
-"""A picture of completed shapes: what was seen, what the model made of it, what it is.
+"""A picture of completed shapes: the input, the prediction and the target.
 
 A row is a shape, in orthographic projection from a direction that shows what was seen and more of what was not, the
 same for all three clouds. Near points are dark. Under a prediction stands its CD-L1 times 1000.
@@ -49,7 +49,7 @@ def pick(labels: np.ndarray) -> list[int]:
 
 
 def camera_of(seen: np.ndarray, complete_cloud: np.ndarray) -> np.ndarray:
-    """Axes (3, 3) of a view: to the right, up and towards the viewer, 30 degrees over to the side that is missing."""
+    """Axes (3, 3) of a view: right, up and towards the viewer, turned 30 degrees to the missing side."""
     gap = unit(complete_cloud.mean(0) - seen.mean(0), np.array([1.0, 0.0, 0.0]))
     level = unit(np.cross(gap, [0.0, 0.0, 1.0]), np.array([0.0, 1.0, 0.0]))
     towards = unit(level * np.cos(np.pi / 6) + gap * np.sin(np.pi / 6) + np.array([0.0, 0.0, 0.3]), level)
@@ -63,7 +63,7 @@ def unit(vector: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
 
 
 def scatter(axis, points: np.ndarray, reach: float, colour: str) -> None:
-    """Points (n, 3) in the camera's axes, the near ones over the far ones."""
+    """Points (n, 3) in the camera's axes, near points drawn over far ones."""
     points = points[np.random.Generator(np.random.PCG64(0)).permutation(len(points))[:DRAWN]]
     points = points[points[:, 2].argsort()]
     red, green, blue = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))

@@ -1,4 +1,4 @@
-"""PCN: complete a shape of which one side was seen (Yuan et al., 2018), with PoinTr's metrics (Yu et al., 2021).
+"""PCN: complete a shape that was seen from one side (Yuan et al., 2018), with PoinTr's metrics (Yu et al., 2021).
 
 28,974 shapes of ShapeNet in 8 categories to train, 800 to validate, 1,200 to test: 16,384 points of each surface, and
 what a depth camera sees of it from 8 sides (one, to validate and test). Our readings:
@@ -49,7 +49,7 @@ PATHS = {
 MOST_MEMORY = 4 << 30  # bytes of generated shapes
 FITTED_TO = 64  # training shapes
 FITTED_POINTS = 256  # of each, to compare reflections by
-QUICK = 8  # shapes of a split that are looked for when there is no time
+QUICK = 8  # shapes of a split whose files are checked when time is short
 BASELINE_SEED = 5
 
 
@@ -148,7 +148,7 @@ class PCN(DataTask):
         return {**listed, SYNTHETIC: Source(self._generated)}
 
     def prepare(self, progress: Progress) -> None:
-        """Looks for all files that the lists name; nothing is made."""
+        """Checks that all files in the lists exist; writes nothing."""
         self._look(progress)
 
     def check_is_prepared(self) -> None:
@@ -162,7 +162,7 @@ class PCN(DataTask):
         how["reading"] = self.naming_the_command  # files are read batch by batch
         self._splits = {name: Clouds(part, **how, drawn=name == "train") for name, part in shapes.items()}
         if self.validation == "test":
-            self._splits["val"] = self._splits["test"]  # one object, which is scored once and known for what it is
+            self._splits["val"] = self._splits["test"]  # the same object, so that it is scored once and recognised
         sizes = {name: len(split) for name, split in self._splits.items()}
         prints = {name: part.fingerprint() for name, part in shapes.items()}
         prints["val"] = prints[self.validation]
@@ -173,7 +173,7 @@ class PCN(DataTask):
         return {"pattern": self.pattern, "input_points": self.input_points, "output_points": self.output_points}
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """CD-L1 of the coarse cloud and of the fine one, added."""
+        """The sum of the CD-L1 of the coarse and of the fine cloud."""
         return sum(chamfer_l1(cloud, batch["complete"]) for cloud in model(batch["partial"]))
 
     def metrics(self) -> MetricCollection:
@@ -235,7 +235,7 @@ class PCN(DataTask):
         return min(signs, key=lambda sign: float(chamfer_l1(reflected(sign, seen)[1], surface)))
 
     def _look(self, progress: Progress, at_most: int | None = None) -> None:
-        """Raises DataError for files of the first shapes that are not there, or for too many shapes to generate."""
+        """Raises DataError for missing files of the first shapes, or for too many shapes to generate."""
         self.check_source()
         if self.source == SYNTHETIC:
             self._check_memory()
@@ -287,18 +287,18 @@ class PCN(DataTask):
 
 
 def always(cloud: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-    """A cloud (m, 3) for each of those seen, (B, n, 3), as a model gives it: coarse and fine."""
+    """The cloud (m, 3) for every partial cloud in (B, n, 3), in a model's format: coarse and fine."""
     clouds = cloud.to(seen).expand(len(seen), -1, -1)
     return clouds, clouds
 
 
 def reflected(signs: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-    """Clouds (B, n, 3) and their reflections, (B, 2n, 3), as a model gives them."""
+    """Clouds (B, n, 3) and their reflections, (B, 2n, 3), in a model's format."""
     return seen, torch.cat([seen, seen * signs.to(seen)], 1)
 
 
 def resampled(points: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
-    """`count` of the points (n, 3): none twice if there are enough, else each at least once."""
+    """`count` of the points (n, 3): all different if there are enough, else each at least once."""
     order = random.permutation(len(points))[:count]
     if len(order) < count:
         order = np.concatenate([order, random.integers(len(points), size=count - len(order))])

@@ -34,7 +34,7 @@ from tasks.data_task import SPLITS
 Pair = tuple[np.ndarray, np.ndarray]
 SAMPLED = 16  # files of a split whose content its fingerprint covers
 CLOUD = re.compile(r"\w+-\w[\w.-]*\.np[yz]", re.ASCII)
-NAME = re.compile(r"\w[\w.-]*", re.ASCII)  # leads out of no folder
+NAME = re.compile(r"\w[\w.-]*", re.ASCII)  # cannot lead out of the folder
 TITLE = re.compile(r"\w[\w., -]*", re.ASCII)
 
 
@@ -51,7 +51,7 @@ class Shapes(Protocol):
     def fingerprint(self) -> str: ...
 
     def check(self, progress: Progress) -> None:
-        """Raises DataError for a file that is not there."""
+        """Raises DataError for a missing file."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class SyntheticShapes:
 
     def fingerprint(self) -> str:
         digest = hashlib.sha256(self.made.labels.astype("<i8"))
-        for part in (self.made.complete, self.made.pool):  # the rest differs in the last digit between machines
+        for part in (self.made.complete, self.made.pool):  # smaller digits differ between machines
             digest.update(part.astype("<f4", copy=False))
         return digest.hexdigest()
 
@@ -184,10 +184,10 @@ def shapenet55_files(root: Path, data_seed: int) -> tuple[tuple[str, ...], dict[
     folder = root / "ShapeNet-55" if (root / "ShapeNet-55").is_dir() else root
     lists = {split: _cloud_names(folder / f"{split}.txt") for split in ("train", "test")}
 
-    def place(name: str) -> bytes:
+    def shuffle_key(name: str) -> bytes:
         return hashlib.blake2b(f"{data_seed}:{name}".encode(), digest_size=16).digest()
 
-    ordered = sorted(lists["train"], key=place)
+    ordered = sorted(lists["train"], key=shuffle_key)
     held = len(ordered) // 10
     names = {"train": ordered[held:], "val": ordered[:held], "test": lists["test"]}
     categories = sorted({_category(name) for some in lists.values() for name in some})
@@ -215,12 +215,12 @@ def _categories(listed: Path) -> dict[str, dict[str, Any]]:
         raise DataError(f"{listed}:{line}: no list of categories ({data_sources.one_line(error)[:80]})") from error
     if not isinstance(given, list) or not given:
         raise DataError(f"{listed}:1: no list of categories", "put PoinTr's PCN.json there")
-    found: dict[str, dict[str, Any]] = {}
+    categories: dict[str, dict[str, Any]] = {}
     for number, category in enumerate(given, 1):
-        if wrong := _wrong(category, found):
+        if wrong := _wrong(category, categories):
             raise DataError(f"{listed}: category {number}: {wrong}", "put PoinTr's PCN.json there")
-        found[category["taxonomy_name"]] = category
-    return found
+        categories[category["taxonomy_name"]] = category
+    return categories
 
 
 def _wrong(category: Any, earlier: Mapping[str, Any]) -> str | None:

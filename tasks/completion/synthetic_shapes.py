@@ -1,4 +1,4 @@
-"""Generated shapes to complete: five simple surfaces and three that are made of two, each in a random pose.
+"""Generated shapes to complete: five simple surfaces and three composites of two, each in a random pose.
 
 Points are uniform by area; where the two parts of a composite touch, it has the faces of both. From a direction
 those points are seen whose normal faces it, half of any closed surface on average. Occlusion of one part by another, as
@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-POOL = 3  # points that views are cut from, for each one that a view has
-SIZES = 4  # numbers that a shape's proportions are made of
+POOL = 3  # points that views are cut from, per point of a view
+SIZES = 4  # random numbers per shape for its proportions
 CHUNK = 1 << 19  # points made at once
 GRID = 1 << 16
 LEAST_WIDTH = 0.6
@@ -56,9 +56,9 @@ def box(half: np.ndarray, u: np.ndarray) -> Surface:
     edges = np.cumsum(faces, 1) / faces.sum(1, keepdims=True)
     axis = (u[..., 0, None] >= edges[:, None, :2]).sum(-1)
     across = axis[..., None] == np.arange(3)
-    place = 2 * u[..., 1:4] - 1
-    sign = np.where(place < 0, -1.0, 1.0)
-    return 8 * faces.sum(1), np.where(across, sign, place) * half[:, None], np.where(across, sign, 0.0)
+    position = 2 * u[..., 1:4] - 1
+    sign = np.where(position < 0, -1.0, 1.0)
+    return 8 * faces.sum(1), np.where(across, sign, position) * half[:, None], np.where(across, sign, 0.0)
 
 
 def cylinder(radius: np.ndarray, half: np.ndarray, u: np.ndarray) -> Surface:
@@ -158,7 +158,7 @@ CATEGORIES = tuple(MAKERS)
 
 
 def memory(count: int, *, input_points: int, output_points: int) -> int:
-    """Bytes that so many shapes take."""
+    """Bytes that this number of shapes takes."""
     return count * 12 * (output_points + 2 * POOL * input_points)
 
 

@@ -6,8 +6,8 @@ Each answer is read with its question by one pass of the model, and a softmax ov
     CommonsenseQA   <s> Q: question </s> A: answer </s>           9,741 / 1,221, five; its test set has no answers
 
 A question of RACE with a blank `_` has the answer in its place, as in the public preparation of it (fairseq). RACE's
-test set is of schools of two levels, which are also scored apart: Luna's code evaluates the high schools, while its
-table says development set (X56). The licence of RACE allows research alone.
+test set has two school levels, which are also scored separately: Luna's code evaluates the high schools, while its
+table says development set (X56). The licence of RACE allows research only.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -81,14 +81,14 @@ class Choice(LabelledTexts):
         return {split: rows(file) for split, file in self._files().items()}
 
     def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
-        """`most_shared_tokens`: the answer most of whose pieces, with its question, the first text has too."""
+        """`most_shared_tokens`: the answer that, with its question, shares most of its pieces with the first text."""
         return {**super().baselines(), "most_shared_tokens": lambda: most_shared}
 
 
 def most_shared(tokens: Tensor) -> Tensor:
-    """(B, O, N) -> (B, O), the share of the different pieces behind the first `</s>` that stand before it as well."""
+    """(B, O, N) -> (B, O), the share of the different pieces after the first `</s>` that also occur before it."""
     rows = different_pieces(tokens.flatten(0, 1).cpu().numpy())
-    shares = [len(np.intersect1d(one, other)) / max(1, len(other)) for one, other in rows]
+    shares = [len(np.intersect1d(text, answer)) / max(1, len(answer)) for text, answer in rows]
     return torch.tensor(shares, dtype=torch.float64).view(tokens.shape[:2]).to(tokens.device)
 
 
@@ -118,23 +118,23 @@ class RACE(Choice):
 
     def of_file(self, where: str, row: Mapping[str, Any]) -> Iterator[LabelledText]:
         lists = [row[name] for name in ("questions", "options", "answers")]
-        if not all(isinstance(one, list) and len(one) == len(lists[0]) for one in lists):
+        if not all(isinstance(column, list) and len(column) == len(lists[0]) for column in lists):
             raise DataError(f"{where}: questions, options and answers are not as many")
-        for each in zip(*lists, strict=True):
-            yield self._example(where, row["id"], row["article"], *each)
+        for entry in zip(*lists, strict=True):
+            yield self._example(where, row["id"], row["article"], *entry)
 
     def _example(self, where: str, name: Any, article: Any, question: Any, options: Any, answer: Any) -> LabelledText:
         article, question = (
-            tables.text(value, what, where) for value, what in ((article, "article"), (question, "question"))
+            tables.text(value, column, where) for value, column in ((article, "article"), (question, "question"))
         )
         answers = tables.texts(options, self.classes, "options", where)
         label = tables.letter(answer, self.classes, where)
-        asked = [question.replace("_", one) if "_" in question else f"{question} {one}" for one in answers]
+        asked = [question.replace("_", text) if "_" in question else f"{question} {text}" for text in answers]
         level = next((i for i, level in enumerate(LEVELS, 1) if str(name).startswith(level)), 0)
         return LabelledText(where, (article.replace("\n", " "), *asked), label, level)
 
     def final_evaluations(self) -> Sequence[FinalEvaluation]:
-        """The test examples of each level, where the data tell them."""
+        """The test examples of each level, if the data name the levels."""
         groups = self._found["test"].labels[:: self.texts, 1]
         numbers = {level: np.flatnonzero(groups == i) for i, level in enumerate(LEVELS, 1)}
         return [FinalEvaluation(level, self._texts(self._found["test"], n)) for level, n in numbers.items() if len(n)]
@@ -142,7 +142,7 @@ class RACE(Choice):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class CommonsenseQA(Choice):
-    """Questions of common sense. Its development set tests, and a part of its training set validates."""
+    """Questions of common sense. The development set tests, and a part of the training set validates."""
 
     name = "qa/csqa"
     classes, texts, separators = 5, 6, 1
@@ -167,11 +167,11 @@ class CommonsenseQA(Choice):
     def of_file(self, where: str, row: Mapping[str, Any]) -> Iterator[LabelledText]:
         question = row["question"] if isinstance(row["question"], dict) else {}
         choices = question.get("choices")
-        found = [one.get("text") if isinstance(one, dict) else one for one in choices or ()]
-        yield self._example(where, question.get("stem"), found, row["answerKey"])
+        texts = [choice.get("text") if isinstance(choice, dict) else choice for choice in choices or ()]
+        yield self._example(where, question.get("stem"), texts, row["answerKey"])
 
     def _example(self, where: str, question: Any, choices: Any, answer: Any) -> LabelledText:
         answers = tables.texts(choices, self.classes, "choices", where)
         label = tables.letter(answer, self.classes, where)
         asked = tables.text(question, "question", where)
-        return LabelledText(where, (f"Q: {asked}", *(f"A: {one}" for one in answers)), label)
+        return LabelledText(where, (f"Q: {asked}", *(f"A: {text}" for text in answers)), label)

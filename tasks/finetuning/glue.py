@@ -1,11 +1,11 @@
 """GLUE's SST-2, QNLI and QQP (Wang et al., 2019, arXiv 1804.07461): accuracy on the development sets.
 
-    SST-2   is a sentence of a film review in favour?                67,349 / 872
+    SST-2   is a sentence of a film review positive?                 67,349 / 872
     QNLI    does a sentence answer a question?                      104,743 / 5,463
     QQP     do two questions ask the same?                          363,846 / 40,430
 
-The test sets have no labels: the development set tests, and a part of the training set validates, where Luna selects on
-the development set that it reports (X55).
+The test sets have no labels: the development set tests, and a part of the training set validates, whereas Luna selects
+on the development set that it reports (X55).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ FILES = {"train": ("train.tsv", "slice_train.tsv"), "test": ("dev.tsv",)}
 LAYOUT = "a folder with train.tsv and dev.tsv as GLUE has them, .gz or not, or slice_train.tsv in place of train.tsv"
 NGRAM = 2  # tokens
 LEVELS = 16  # of the share of tokens that two texts have in common
-FIT_ON = 20_000  # examples that a table of so few levels is made of
+FIT_ON = 20_000  # examples for a table with so few levels
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -94,7 +94,7 @@ class GLUE(LabelledTexts):
         return LabelledText(where, some, label)
 
     def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
-        """`token_2gram_naive_bayes`; of pairs also `shared_tokens`: how many tokens both texts have."""
+        """`token_2gram_naive_bayes`; for pairs also `shared_tokens`: how many tokens both texts have."""
 
         def naive_bayes() -> NaiveBayes:
             return NaiveBayes(self.split("train"), self.classes, self._ngrams)
@@ -103,22 +103,22 @@ class GLUE(LabelledTexts):
         return baselines if self.texts == 1 else {**baselines, "shared_tokens": self._shared_tokens}
 
     def _ngrams(self, tokens: np.ndarray) -> np.ndarray:
-        """Numbers of single tokens and of runs of NGRAM, none of them special, -1 where there is none."""
+        """Numbers of single tokens and of n-grams up to NGRAM, without special tokens; -1 where there is none."""
         pieces_only = np.where(tokens >= SPECIAL_ROWS, tokens, 0)
         return np.concatenate([ngrams(pieces_only, n, self.vocab_size) for n in range(1, NGRAM + 1)], 1)
 
     def _shared_tokens(self) -> Lookup:
-        found = [(shared(tokens), label) for tokens, label in pieces(self.split("train"), FIT_ON)]
-        share, label = (np.concatenate(column) for column in zip(*found, strict=True))
-        edges = np.quantile(share, np.arange(1, LEVELS) / LEVELS)  # levels of equally many pairs
+        parts = [(shared(tokens), label) for tokens, label in pieces(self.split("train"), FIT_ON)]
+        share, label = (np.concatenate(column) for column in zip(*parts, strict=True))
+        edges = np.quantile(share, np.arange(1, LEVELS) / LEVELS)  # levels with equally many pairs
         counts = np.zeros((LEVELS, self.classes))
         np.add.at(counts, (np.searchsorted(edges, share), label), 1)
         return Lookup(counts, lambda tokens: np.searchsorted(edges, shared(tokens)))
 
 
 def shared(tokens: np.ndarray) -> np.ndarray:
-    """Pairs (B, N) -> (B,): the pieces that both texts have as a share of those of the shorter one."""
-    both = [(len(np.intersect1d(*each)), min(map(len, each))) for each in different_pieces(tokens)]
+    """Pairs (B, N) -> (B,): the pieces that both texts have, as a share of the pieces in the shorter text."""
+    both = [(len(np.intersect1d(*texts)), min(map(len, texts))) for texts in different_pieces(tokens)]
     return np.array([common / max(1, fewer) for common, fewer in both])
 
 

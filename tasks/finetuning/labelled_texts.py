@@ -6,11 +6,11 @@ A model reads, as RoBERTa does (Liu et al., 2019, arXiv 1907.11692),
     <s> a </s></s> b </s>             two; with `separators` 1 a single </s> stands between them
     <s> a </s></s> b_o </s>           for each of O answers, if the task is to choose
 
-Too long a pair loses the end of its longer text, until both are equally long. The ids are those of the pre-training
+A pair that is too long loses the end of its longer text until both are equally long. The ids are those of pre-training
 (tasks/mlm/tokens.py).
 
-Where the published data have no third part with labels, one of twenty training examples validates: those with the
-smallest digests of their texts, the same wherever they come from. The published recipes select on the development set
+Where the published data have no third part with labels, one twentieth of the training examples validates: those whose
+texts have the smallest digests, the same for every source. The published recipes select on the development set
 that they report (X55).
 
     B batch, O answers, N length
@@ -37,15 +37,15 @@ from tasks.lra.one_label import OneLabel
 from tasks.mlm import tokens as token_ids
 from tasks.seq2seq.vocabulary import BOS, EOS, PADDING, SPECIAL_ROWS
 
-HELD_OUT = 20  # training examples for each one that validates, where nothing else does
-BATCH = 4096  # texts that are encoded at once
+HELD_OUT = 20  # training examples per validation example, where no published part validates
+BATCH = 4096  # texts encoded at once
 
 
 class LabelledText(NamedTuple):
     where: str  # file:line, for messages
     texts: tuple[str, ...]  # one; or two; or what all answers share, and then the answers
     label: int
-    group: int = 0  # of examples that are also scored apart
+    group: int = 0  # of examples that are also scored separately
 
 
 class TextSplit(Split):
@@ -91,8 +91,8 @@ class TextSplit(Split):
             raise IndexError(f"examples are numbered 0 to {len(self) - 1}, not {index.min()} to {index.max()}")
         rows = [row for number in self.numbers[index].tolist() for row in self._sequences(number)]
         tokens = np.full((len(rows), max(map(len, rows), default=0)), PADDING, np.int64)
-        for place, row in zip(tokens, rows, strict=True):
-            place[: len(row)] = row
+        for padded, row in zip(tokens, rows, strict=True):
+            padded[: len(row)] = row
         if self.texts > 2:
             tokens = tokens.reshape(len(index), self.texts - 1, -1)
         label = self.labels[index].astype(np.int64)
@@ -102,11 +102,11 @@ class TextSplit(Split):
         first, *others = (self.examples.tokens_of(number * self.texts + i) for i in range(self.texts))
         if not others:
             return [np.concatenate([[BOS], first[: self.max_length - 2], [EOS]])]
-        between, found = [EOS] * self.separators, []
+        between, sequences = [EOS] * self.separators, []
         for other in others:
             a, b = cut(first, other[: self.second_length], self.max_length - 2 - self.separators)
-            found.append(np.concatenate([[BOS], a, between, b, [EOS]]))
-        return found
+            sequences.append(np.concatenate([[BOS], a, between, b, [EOS]]))
+        return sequences
 
 
 def cut(a: np.ndarray, b: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
@@ -247,7 +247,7 @@ def different_pieces(tokens: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarra
 
 
 def held_out(train: Sequence[LabelledText]) -> dict[str, list[LabelledText]]:
-    """`train` and `val` of training examples, each in its order."""
+    """`train` and `val` from training examples, both in the given order."""
     digests = [hashlib.blake2b("\0".join(example.texts).encode(), digest_size=16).digest() for example in train]
     chosen = set(sorted(range(len(train)), key=digests.__getitem__)[: -(-len(train) // HELD_OUT)])
     parts: Iterable[tuple[str, bool]] = (("train", False), ("val", True))

@@ -1,13 +1,13 @@
-"""Examples made of plain texts, in place of data that are not at hand: neighbours, and what comes next.
+"""Examples made from plain texts, in place of data that are not available: neighbouring texts, and continuations.
 
     two texts      are both from the same section of a document?        in place of GLUE's classes
     more texts     which of these lines continues the first one?        in place of RACE and CommonsenseQA
 
-A section is 256 words after each other. A pair of the same section has words of its first half and of its second half;
+A section is 256 consecutive words. A pair of the same section has words of its first half and of its second half;
 else the second half is another section's. A line that continues is the words right after the first text; the others are
-from other sections. A single text is a pair of which both halves stand one after the other.
+from other sections. A single text is such a pair, joined.
 
-Without texts of the user the sections are generated, on topics whose words only the pre-training tells
+Without texts of the user the sections are generated, on topics whose words only pre-training reveals
 (tasks/mlm/topics.py). The first text is then of a first half, the others are of second halves, and other sections are
 on other topics.
 
@@ -27,9 +27,9 @@ from tasks.probe.draws import Draws
 
 VERSION = 2  # part of the cache key: raise it when the same seed gives other examples
 SECTION = topics.SECTION  # words
-HELD_BACK = 8  # training examples for each one that validates, and each one that tests
+HELD_BACK = 8  # training examples per validation example, and per test example
 STREAM = 0x5EC7  # of the random numbers, and the split's number
-COUNTS = {"train": 1024, "val": 256, "test": 256}  # sections that are generated
+COUNTS = {"train": 1024, "val": 256, "test": 256}  # generated sections
 
 Made = tuple[str, tuple[str, ...], int]  # where, texts, label
 
@@ -70,7 +70,7 @@ def sections(path: Path | None, seed: int) -> dict[str, list[list[str]]]:
 
 
 def different(parts: list[list[str]], draws: Draws, count: int, generated: bool) -> np.ndarray:
-    """int64 (n, count): numbers of sections; of generated ones no two are on one topic."""
+    """int64 (n, count): numbers of sections; no two generated sections of a row are on the same topic."""
     kinds = topics.TOPICS if generated else len(parts)
     return draws.distinct(kinds, count) + kinds * draws.integers(len(parts) // kinds, count)
 
@@ -92,7 +92,7 @@ def pairs(
 def continuations(
     parts: list[list[str]], draws: Draws, words: tuple[int, int], texts: int, *, generated: bool
 ) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Label: the place of the line that continues the first text."""
+    """Label: the index of the line that continues the first text."""
     half = SECTION // 2 if generated else 0  # where the first text ends, and the others' places begin
     places = different(parts, draws, texts - 1, generated)
     label = draws.integers(texts - 1, 1)[:, 0]

@@ -13,7 +13,7 @@ ROWS_AT_ONCE = 1024
 
 
 def file_of(folder: Path, names: Sequence[str]) -> Path:
-    """The first of these files that a folder has, gzipped or not. Raises DataError."""
+    """The first of these files that exists in a folder, gzipped or not. Raises DataError."""
     for name in names:
         for file in (folder / name, folder / f"{name}.gz"):
             if file.is_file():
@@ -84,7 +84,7 @@ def text(value: Any, name: str, where: str) -> str:
 
 
 def texts(values: Any, count: int, name: str, where: str) -> list[str]:
-    """So many texts. Raises DataError."""
+    """This number of texts. Raises DataError."""
     if not isinstance(values, list) or len(values) != count:
         given = len(values) if isinstance(values, list) else type(values).__name__
         raise DataError(f"{where}: {given} {name}, not {count}", "put the right file there")

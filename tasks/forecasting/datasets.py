@@ -1,6 +1,6 @@
 """The published series: where each comes from, what its columns are, and how it is split.
 
-A file is known by its content, not by its bytes: ETT is fetched from its authors' repository; Weather, which its
+A file is identified by its content, not by its bytes: ETT is fetched from its authors' repository; Weather, which its
 authors share through a cloud drive, from a repository that holds its numbers with one column more.
 """
 
@@ -23,7 +23,7 @@ class Dataset:
     """A published series. `content_hash` is that of `tasks.forecasting.series.Series`.
 
     `shares`: train, validation and test rows, one after another from the first row; shares of `split_rows`, or of all.
-    `ignored`: columns that a copy of it may have besides.
+    `ignored`: other columns that a copy may have.
     """
 
     file: str

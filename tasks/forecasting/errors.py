@@ -14,7 +14,7 @@ def window_errors(forecast: Tensor, target: Tensor) -> Tensor:
 class ForecastErrors(Metric):
     """`mse` and `mae` of forecasts (B, P, C), summed in float64.
 
-    With `dropping`, also `mse_drop_last` and `mae_drop_last`, of those windows alone that `update` says are kept.
+    With `dropping`, also `mse_drop_last` and `mae_drop_last`, of only those windows that `update` marks as kept.
     """
 
     is_differentiable = False

@@ -1,12 +1,12 @@
 """Long sequence time-series forecasting (LAVO Table 8; Informer, Zhou et al., 2021): the next values of all columns.
 
 The model forecasts a window's future from its past, in one pass. MSE and MAE are means over all numbers of all
-windows, of values that were standardised by the mean and deviation of the training rows alone. Our readings:
+windows, of values standardised by the mean and standard deviation of the training rows only. Our readings:
 
 - Validation and test begin `seq_len` rows before their borders, so that each of their rows is predicted; a split of r
   rows has r - pred_len + 1 windows, the training split r - seq_len - pred_len + 1.
-- Every window is scored. `drop_last` says how the published code left out the last incomplete batch of so many, and
-  adds its result as `mse_drop_last` and `mae_drop_last`; the model is chosen by the one over all windows.
+- Every window is scored. `drop_last` is the batch size whose last incomplete batch the published code left out; it adds
+  that result as `mse_drop_last` and `mae_drop_last`. The model is selected by the result over all windows.
 - `features`: M, all columns from all; S, the target column from itself.
 
     B batch, S past length, L label length, P predicted length, C columns, T time features
@@ -40,9 +40,9 @@ MINUTES_OF_A_DAY = 24 * 60
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Forecasting(DataTask):
-    """`dataset` names a series of `tasks.forecasting.datasets`; `rows` takes, or generates, so many of its first rows.
+    """`dataset` names a series of `tasks.forecasting.datasets`; `rows` limits it to that number of first rows.
 
-    `path`: a CSV file (or .csv.gz), or the folder it is in. `time`: h, four time features; t, the minute as well.
+    `path`: a CSV file (or .csv.gz), or the folder it is in. `time`: h, four time features; t, also the minute.
     `trend_days` belongs to the generated series, see `synthetic_series`.
     Raises ValueError, in one line, before any data is touched.
     """
@@ -189,7 +189,7 @@ class Forecasting(DataTask):
         return self.data_root / "forecasting"
 
     def _file(self) -> Path | None:
-        """The CSV file, whether it is there or not; None for a generated series."""
+        """The CSV file, whether it exists or not; None for a generated series."""
         if self.source == SYNTHETIC:
             return None
         if self.path is None:
@@ -203,8 +203,8 @@ class Forecasting(DataTask):
         published = self.published
         rows = self.rows or published.rows
         trend = {"trend_days": self.trend_days} if self.trend_days else {}
-        own = {"name": self.dataset, "seed": self.data_seed, **trend}
-        return synthetic_series.generate(rows, published.columns, published.minutes, **own)
+        options = {"name": self.dataset, "seed": self.data_seed, **trend}
+        return synthetic_series.generate(rows, published.columns, published.minutes, **options)
 
     def _read(self, progress: Progress) -> Series:
         """All rows of the file. Raises DataError."""
@@ -212,9 +212,9 @@ class Forecasting(DataTask):
         published, file = self.published, self._file()
         series = read(file, published)
         if self._source.complete and series.content_hash != published.content_hash:
-            what = f"{len(series.values):,} rows, not the {published.rows:,} published ones"
+            difference = f"{len(series.values):,} rows, not the {published.rows:,} published ones"
             cure = f"get the published file, or take a part with task.source={SLICE}"
-            raise DataError(f"{file}: {what}", cure)
+            raise DataError(f"{file}: {difference}", cure)
         return series
 
     def _borders(self, rows: int) -> dict[str, slice]:

@@ -1,7 +1,7 @@
-"""A multivariate series in a CSV file: read, checked row by row, and known by its content.
+"""A multivariate series in a CSV file: read, checked row by row, and identified by its content.
 
-One column is `date`, the others are numbers. Whatever is wrong is one line that names the file, and the row by the
-number of its line.
+One column is `date`, the others are numbers. Every error is one line that names the file and the
+line number of the row.
 
     n rows, C columns
 """
@@ -36,7 +36,7 @@ class Series:
 
     @property
     def content_hash(self) -> str:
-        """sha256, hexadecimal, of columns, times and values to six decimals: alike for every copy of the numbers."""
+        """sha256, hexadecimal, of columns, times and values to six decimals: the same for every copy of the numbers."""
         digest = hashlib.sha256("\0".join(self.columns).encode())
         digest.update(self.times.astype("<i8").tobytes())
         digest.update((np.round(self.values, EXACT_DIGITS) + 0.0).astype("<f8").tobytes())  # + 0.0: no negative zero
@@ -47,10 +47,10 @@ class Series:
 
 
 def read(file: Path, dataset: Dataset) -> Series:
-    """The columns of a data set, of a CSV file or one that is gzipped. Raises DataError."""
+    """The columns of a data set, from a CSV file, gzipped or not. Raises DataError."""
 
-    def refuse(where: str, what: str) -> DataError:
-        return DataError(f"{file}{where}: {what}", "put the published file there")
+    def refuse(where: str, problem: str) -> DataError:
+        return DataError(f"{file}{where}: {problem}", "put the published file there")
 
     frame = parse(file)
     absent = [column for column in (DATE, *dataset.columns) if column not in frame.columns]
@@ -62,20 +62,20 @@ def read(file: Path, dataset: Dataset) -> Series:
     if frame.empty:
         raise refuse(":2", "no row")
     values = np.empty((len(frame), len(dataset.columns)))
-    for place, column in enumerate(dataset.columns):
+    for index, column in enumerate(dataset.columns):
         text = frame[column]
         numbers = pd.to_numeric(text, errors="coerce").to_numpy(float)
         wrong = ~np.isfinite(numbers)
         if wrong.any():
             row = int(wrong.argmax())
-            what = "is empty" if pd.isna(text.iloc[row]) else f"is {str(text.iloc[row])[:40]!r}, no finite number"
-            raise refuse(f":{line(row)}", f"{column} {what}")
-        values[:, place] = numbers
+            problem = "is empty" if pd.isna(text.iloc[row]) else f"is {str(text.iloc[row])[:40]!r}, no finite number"
+            raise refuse(f":{line(row)}", f"{column} {problem}")
+        values[:, index] = numbers
     return Series(timestamps(frame[DATE], dataset.minutes, refuse), values, dataset.columns)
 
 
 def parse(file: Path) -> pd.DataFrame:
-    """All cells as text. Raises DataError for what is no table."""
+    """All cells as text. Raises DataError if the file is no table."""
     try:
         with data_sources.opened(file) as stream:
             data = data_sources.content(stream, str(file))
@@ -88,12 +88,12 @@ def parse(file: Path) -> pd.DataFrame:
             raise ValueError("its rows are longer than its header")
         return frame
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError, ValueError) as error:
-        what = " ".join(str(error).split())[:160]
-        raise DataError(f"{file}:1: not a CSV file ({what})", "put the published file there") from error
+        message = " ".join(str(error).split())[:160]
+        raise DataError(f"{file}:1: not a CSV file ({message})", "put the published file there") from error
 
 
 def timestamps(text: pd.Series, minutes: int, refuse) -> np.ndarray:
-    """(n,) datetime64[s], each `minutes` after the one before."""
+    """(n,) datetime64[s], each `minutes` after the previous one."""
     form = next((form for form in DATE_FORMATS if pd.notna(as_times(text[:1], form)[0])), DATE_FORMATS[0])
     times = as_times(text, form)
     unread = np.isnat(times)

@@ -3,9 +3,9 @@
 x_c(t) = a_c sin(2 pi t / day + phi_c) + b_c sin(2 pi t / week + psi_c) + trend_c(t) + e_c(t)
 e_c(t) = rho_c e_c(t - 1) + s_c N(0, 1),    trend_c: a sum of three sinusoids of D to 4 D days, D = `trend_days`
 
-The cycles follow from the time alone, the level from the past. With 100 days the level of the test rows of half a year
-is one that the training rows never had; with 20 it is not, and a model that reads the past is told from one that does
-not. Each data set has a series of its own.
+The cycles follow from the time alone, the level from the past. With 100 days, half a year of test rows has a level
+that the training rows never had; with 20 days it does not, and scores separate a model that reads the past from one
+that does not. Each data set has a series of its own.
 
 n rows, C columns
 """

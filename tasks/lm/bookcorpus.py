@@ -1,8 +1,8 @@
-"""BookCorpus: 74,004,228 sentences of novels (Zhu et al., 2015), in the order of the books, without their borders.
+"""BookCorpus: 74,004,228 sentences of novels (Zhu et al., 2015), in the order of the books, without boundaries.
 
-Our readings (the papers name neither version nor split): the sentences of a row group, 8,192 at most, one a line, are
-a document. The last 0.5 % of the sentences test and the 0.5 % before them validate, so that hardly a book is on two
-sides.
+Our readings (the papers name neither version nor split): the sentences of a row group, 8,192 at most, one per line,
+are a document. The last 0.5 % of the sentences test and the previous 0.5 % validate, so that hardly any book is in two
+splits.
 """
 
 from dataclasses import dataclass
@@ -22,11 +22,7 @@ HUB = HubFiles("bookcorpus/bookcorpus", "refs/convert/parquet", {"train": "plain
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class BookCorpus(Corpus):
-    """BookCorpus.
-
-    `source`: `hf` (the hub's parquet files, or `path`: a folder with them), `slice` (`path`: any texts laid out like
-    PG-19's, after which the results are named) or `synthetic`: see `Corpus`.
-    """
+    """BookCorpus. `source`: `hf`, `slice` or `synthetic`, see `Corpus`."""
 
     name = "lm/bookcorpus"
 
@@ -47,7 +43,7 @@ class BookCorpus(Corpus):
 
 
 def in_order(rows: list[ParquetRows]) -> dict[str, list[ParquetRows]]:
-    """The first pieces to train, then some to validate, the last ones to test."""
+    """The first pieces train, the next ones validate, and the last ones test."""
     total, done = sum(piece.stop - piece.start for piece in rows), 0
     splits: dict[str, list[ParquetRows]] = {"train": [], "val": [], "test": []}
     for piece in rows:

@@ -1,4 +1,4 @@
-"""PG-19's books from its bucket: one file each, fetched by several threads, kept as soon as it is whole."""
+"""PG-19's books from its bucket: one file per book, fetched by several threads, kept as soon as it is complete."""
 
 import base64
 import hashlib
@@ -33,7 +33,7 @@ def listed_books(file: Path) -> list[str]:
 
 
 def fetch_books(names: Sequence[str], folder: Path, progress: Progress, *, bucket: str = BUCKET) -> None:
-    """Each of the books below `folder`; those that are there are kept. Raises DataError."""
+    """Fetch all books below `folder`; existing ones are kept. Raises DataError."""
     missing = [name for name in names if not (folder / name).exists()]
     stop, done = threading.Event(), itertools.count(len(names) - len(missing) + 1)
 
@@ -60,7 +60,7 @@ def fetch_books(names: Sequence[str], folder: Path, progress: Progress, *, bucke
 def fetch_book(url: str, file: Path) -> None:
     """One book, checked against the length and the MD5 that come with it.
 
-    Raises OSError if it does not come, DataError if it cannot be written.
+    Raises OSError if the download fails, DataError if the file cannot be written.
     """
     for pause in (*WAITS, None):
         try:
@@ -75,7 +75,7 @@ def fetch_book(url: str, file: Path) -> None:
 
 
 def download(url: str) -> bytes:
-    """A small file. Raises OSError or HTTPException if it is not all there."""
+    """A small file. Raises OSError or HTTPException if it is incomplete."""
     with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
         data = answer.read(LARGEST_MEMBER + 1)
         if answer.length or len(data) > LARGEST_MEMBER:

@@ -5,9 +5,9 @@ of WikiText (tasks/lm/articles.py). A piece is read in the process that encodes 
 of about 32 MiB of text, the same ones for any number of processes.
 
 An example is one document, closed by the tokenizer's end token; its labels are its words, as `str.split` finds them,
-and its UTF-8 bytes. Texts without a word are left out: their end token alone would say nothing. With `reading=lines`
-every line, without the white space at its ends, is closed by the end token, blank lines as well; words and bytes are
-still those of the text as it was read.
+and its UTF-8 bytes. Texts without a word are left out: an end token carries no information. With `reading=lines`
+every line, without the white space at its ends, is closed by the end token, including blank lines; words and bytes are
+still those of the original text.
 """
 
 import itertools
@@ -27,7 +27,7 @@ from tasks.lm.tokenizers import Tokenizer, dtype
 
 READINGS = ("packed", "lines")
 SHARD = 32 * MIB  # bytes of text, about
-BATCH = 1 << 22  # characters that are encoded at once
+BATCH = 1 << 22  # characters encoded at once
 UNZIPPED = 3  # times the size of a gzipped text
 
 
@@ -47,7 +47,7 @@ class Piece(Protocol):
 
 
 def shards(pieces: Sequence[Piece], tokenizer: Tokenizer, *, reading: str, title: str) -> Shards:
-    """A split that is not encoded yet. Raises DataError if there are no pieces."""
+    """A split that has not been encoded yet. Raises DataError if there are no pieces."""
     if not pieces:
         raise DataError(f"{title}: no documents")
     makers = [Encoder(tuple(group), tokenizer, reading) for group in grouped(pieces, SHARD)]
@@ -55,7 +55,7 @@ def shards(pieces: Sequence[Piece], tokenizer: Tokenizer, *, reading: str, title
 
 
 def grouped(pieces: Iterable[Piece], size: int) -> Iterator[list[Piece]]:
-    """Pieces that follow each other, together no larger than `size` unless one of them is."""
+    """Groups of consecutive pieces, no larger than `size` unless a single piece is."""
     group: list[Piece] = []
     for piece in pieces:
         if group and sum(member.size for member in group) + piece.size > size:
@@ -103,7 +103,7 @@ def batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
 
 
 def encode(texts: Sequence[str], tokenizer: Tokenizer, reading: str) -> tuple[np.ndarray, np.ndarray]:
-    """Token ids of the texts one after another, end tokens included, and how many of them each text has."""
+    """Concatenated token ids of the texts, end tokens included, and the number per text."""
     kind = dtype(tokenizer.vocab_size)
     if reading == "packed":
         return closed(tokenizer.encode(texts), tokenizer.end_id, kind)
@@ -114,7 +114,7 @@ def encode(texts: Sequence[str], tokenizer: Tokenizer, reading: str) -> tuple[np
 
 
 def stripped_lines(text: str) -> list[str]:
-    """The lines of a text, as a file has them, without the white space at their ends."""
+    """The lines of a text, as in its file, without the white space at their ends."""
     return [line.strip() for line in text.removesuffix("\n").split("\n")]
 
 
@@ -164,16 +164,16 @@ class Members:
         return len(self.names)
 
     def documents(self) -> Iterator[Document]:
-        wanted, found = set(self.names), {}
+        wanted, contents = set(self.names), {}
         for name, stream in data_sources.archive(self.file, wanted.__contains__):
-            found[name] = data_sources.content(stream, f"{self.file}/{name}")
-            if len(found) == len(wanted):
+            contents[name] = data_sources.content(stream, f"{self.file}/{name}")
+            if len(contents) == len(wanted):
                 break
         for name in self.names:
-            if name not in found:
+            if name not in contents:
                 raise DataError(f"{self.file}: {name} is not in it any more")
             where = f"{self.file}/{name}"
-            yield Document(where, decoded(found.pop(name), where))
+            yield Document(where, decoded(contents.pop(name), where))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The tokenizer of a published model, from its tokenizer.json: `tokenizer=json`, `tokenizer_path` its folder.
 
 `vocabulary` is how many rows the model's embeddings have, which may be more than the tokenizer has ids. The end token
-is the first of `ENDS` that the vocabulary has. Nothing in a text is a special token. A text is read in passages
+is the first of `ENDS` that the vocabulary has. No part of a text is read as a special token. A text is read in passages
 (tasks/lm/tokenizers.py): where a piece spans a line break, ids can differ from those of the whole at a passage's end.
 """
 
@@ -58,7 +58,7 @@ class JsonPieces(Pieces):
         data = self._bytes()
         try:
             tokenizer = Tokenizer.from_str(data.decode())
-        except Exception as error:  # the library has no kinds of its own
+        except Exception as error:  # the library has no error types of its own
             raise DataError(f"{self.file}: no tokenizer ({one_line(error)[:120]})") from error
         highest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
         if highest >= self.vocab_size:

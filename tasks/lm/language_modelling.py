@@ -1,7 +1,7 @@
 """Language modelling: predict the next token of long texts. One run gives the perplexities of all papers.
 
-The papers set unlike numbers side by side: per token of unlike tokenizers (X21, X36), averaged after the exponential
-(X30), of blocks, of latents alone. Here the negative log-likelihood of every token of a split is summed once, in
+The papers compare unlike numbers: per token of different tokenizers (X21, X36), averaged after the exponential (X30),
+per block, or of latents only. Here the negative log-likelihood of every token of a split is summed once, in
 float64, and divided by tokens, words and bytes (tasks/lm/scores.py). How much context a token has follows from
 `length` and `stride` (tasks/lm/windows.py).
 
@@ -50,7 +50,7 @@ class LanguageModelling(CachedTask):
     (None: all). After the test, the test split is scored again in windows of each of `lengths`, one at a time:
     `length_2x` for twice `length`. `tokenizer` and `tokenizer_path`: tasks/lm/tokenizers.py; `vocabulary` is the size
     of a `bpe`, and of the model that a `json` belongs to (tasks/lm/json_tokenizer.py).
-    `train_bytes`, `val_bytes` and `test_bytes` take so many bytes of text of a split at most, from its beginning.
+    `train_bytes`, `val_bytes` and `test_bytes` limit the text of a split to that number of first bytes.
 
     Raises ValueError.
     """
@@ -153,7 +153,7 @@ class LanguageModelling(CachedTask):
         strides = {"train": self.length, "val": self.stride, "test": self.stride}
         self._splits = {name: self._windows(name, self.length, stride) for name, stride in strides.items()}
         if hashes["val"] == hashes["test"]:
-            self._splits["val"] = self._splits["test"]  # one object, known for what it is
+            self._splits["val"] = self._splits["test"]  # the same object, so that it is recognised
         self._longer = {f"length_{n / self.length:g}x": self._windows("test", n, self.stride) for n in self.lengths}
         sizes = {name: len(split) for name, split in (self._splits | self._longer).items()}
         return DataInfo(self.origin(complete), fingerprint(hashes[name] for name in SPLITS), sizes)
@@ -209,7 +209,7 @@ class LanguageModelling(CachedTask):
         return [FinalEvaluation(name, split, batch_size=1) for name, split in self._longer.items()]
 
     def artifacts(self, model: nn.Module) -> dict[str, object]:
-        """For a model with latent states: a picture of the states that each of the first test tokens contributes to."""
+        """For a model with latent states: a picture of the states to which the first test tokens contribute."""
         from tasks.lm import latent_plot
 
         panels: list[np.ndarray] = []
@@ -231,7 +231,7 @@ class LanguageModelling(CachedTask):
 
 
 def dictionary_rows(counts: np.ndarray, rows: int, end_id: int) -> np.ndarray:
-    """int64 (V,): the row of each id in a dictionary of so many rows, from how often it occurs.
+    """int64 (V,): the row of each id in a dictionary of this number of rows, by frequency.
 
     Pieces are ordered by frequency, equal ones by id; those for which there is no row are unknown.
     """

@@ -9,7 +9,7 @@ PANEL = (1.1, 0.8)  # inches
 
 
 def draw_latents(layers: Sequence[np.ndarray]) -> Figure:
-    """p(l|t) of one text, layers of (H, N, l): a panel for each head, time from left to right."""
+    """p(l|t) of one text, layers of (H, N, l): one panel per head, time from left to right."""
     heads = max(len(layer) for layer in layers)
     size = (PANEL[0] * heads + 1, PANEL[1] * len(layers) + 1)
     figure = Figure(figsize=size, layout="constrained")

@@ -26,11 +26,7 @@ HUB = HubFiles(
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class OpenWebText(Corpus):
-    """OpenWebText.
-
-    `source`: `hf` (the hub's parquet files, or `path`: a folder with them), `slice` (`path`: any texts laid out like
-    PG-19's, after which the results are named) or `synthetic`: see `Corpus`.
-    """
+    """OpenWebText. `source`: `hf`, `slice` or `synthetic`, see `Corpus`."""
 
     name = "lm/openwebtext"
 
@@ -54,7 +50,7 @@ def held_out(pages: int) -> np.ndarray:
 
 
 def divided(rows: list[ParquetRows], held: np.ndarray) -> tuple[list[ParquetRows], list[ParquetRows]]:
-    """The pieces without the rows of these numbers, and pieces of these rows alone."""
+    """The pieces without the rows of these numbers, and pieces with only these rows."""
     without, only, number = [], [], 0
     for piece in rows:
         length = piece.stop - piece.start

@@ -1,4 +1,4 @@
-"""Corpora that a language model is only tested on, beside its own: those of Latte's Table 4.
+"""Corpora that only test a language model, in addition to its own: those of Latte's Table 4.
 
 pile             the Pile without its books (the Pile itself is not published any more), test part, JSON lines
 openwebtext      what `lm/openwebtext` validates on
@@ -78,11 +78,11 @@ PUBLISHED: Mapping[str, tuple[HubFiles, Callable[[str], list[Piece]]]] = {
 }
 
 
-def pieces(name: str, place: str) -> Sequence[Piece]:
+def pieces(name: str, source: str) -> Sequence[Piece]:
     """The texts of a corpus: the published ones, or a (gzipped) file or a folder of texts. Raises DataError."""
-    if place == HF:
+    if source == HF:
         return PUBLISHED[name][1]()
-    path = Path(place).expanduser()
+    path = Path(source).expanduser()
     if not path.is_dir():
         return [TextFile.at(path)]
     files = sorted((file for end in TEXTS for file in path.glob(end)), key=lambda file: file.name)
@@ -91,8 +91,8 @@ def pieces(name: str, place: str) -> Sequence[Piece]:
     return [TextFile.at(file) for file in files]
 
 
-def identity(name: str, place: str) -> dict[str, Any]:
+def identity(name: str, source: str) -> dict[str, Any]:
     """The identity of the texts, a part of their cache key. Raises DataError."""
-    if place == HF:
+    if source == HF:
         return {"name": PUBLISHED[name][0].name, "revision": PUBLISHED[name][0].revision}
-    return {"files": path_identity(Path(place).expanduser())}
+    return {"files": path_identity(Path(source).expanduser())}

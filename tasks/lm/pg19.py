@@ -1,9 +1,9 @@
 """PG-19: books of Project Gutenberg from before 1919 (Rae et al., 2020): 28,602 to train, 50 to validate, 100 to test.
 
 A document is a book as it is published: the licence taken off, some words replaced by `<DW>`. The authors publish
-the numbers of words, by which a perplexity per word is to be computed. They do not say how they are counted, and
-here words are what stands between white space. So the numbers of books must be theirs, and a split whose number of
-words is more than 1 % away from theirs is refused; the numbers themselves stand in the cache's manifest.
+the numbers of words, by which a perplexity per word is to be computed. They do not say how they count; here
+words are separated by white space. So the numbers of books must match theirs, and a split whose number of words
+differs by more than 1 % is refused; the numbers themselves are in the cache's manifest.
 """
 
 from collections.abc import Mapping
@@ -64,14 +64,14 @@ class PG19(Corpus):
             self.check_words()
 
     def check_words(self) -> None:
-        """Raises DataError if a prepared split has not about the published number of words."""
+        """Raises DataError if a prepared split differs too much from the published number of words."""
         limited = {"train": self.train_bytes, "val": self.val_bytes, "test": self.test_bytes}
         for name, facts in self.facts(self.cached_sets()[0]).items():
             words = facts["label_sums"][0]
             if limited[name] is None and abs(words - WORDS[name]) > TOLERANCE * WORDS[name]:
-                what = f"{name} has {words:,} words, {WORDS[name]:,} are published"
+                difference = f"{name} has {words:,} words, {WORDS[name]:,} are published"
                 cure = "fetch the books again to another paths.data (task.source=slice takes a part)"
-                raise DataError(f"{self.path or self.source}: {what}", cure)
+                raise DataError(f"{self.path or self.source}: {difference}", cure)
 
     def _official(self, progress: Progress) -> Pieces:
         folder = self.path
@@ -85,7 +85,7 @@ class PG19(Corpus):
     def _hub(self, progress: Progress) -> Pieces:
         return self._checked(HUB.rows(self.path))
 
-    def _checked(self, found: Pieces) -> Mapping[str, Any]:
-        books = [sum(piece.count for piece in found[name]) for name in SPLITS]
+    def _checked(self, pieces: Pieces) -> Mapping[str, Any]:
+        books = [sum(piece.count for piece in pieces[name]) for name in SPLITS]
         self.check_is_complete(self.path or f"source={self.source}", books, list(BOOKS.values()), "books")
-        return found
+        return pieces

@@ -1,11 +1,11 @@
-"""What a language model is scored by, from one sum of negative log-likelihoods over a text.
+"""Scores of a language model, from one sum of negative log-likelihoods over a text.
 
     loss           nats / tokens                   ppl             exp(nats / tokens)
     word_ppl       exp(nats / words)               bits_per_byte   nats / (ln 2 x bytes)
 
-Tokens depend on the tokenizer, and so do `loss` and `ppl`: they compare models that have the same one. Words (between
+Tokens depend on the tokenizer, and so do `loss` and `ppl`: they compare models with the same tokenizer. Words (between
 white space, as PG-19's authors count; Rae et al., 2020, arXiv 1911.05507) and UTF-8 bytes belong to the text, so
-`word_ppl` and `bits_per_byte` compare any two models. The end tokens of documents are predicted as well and count as
+`word_ppl` and `bits_per_byte` compare any two models. The end tokens of documents are also predicted and count as
 tokens, not as words or bytes.
 """
 

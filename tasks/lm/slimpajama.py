@@ -26,11 +26,9 @@ HUB = HubFiles(
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SlimPajama(Corpus):
-    """SlimPajama.
+    """SlimPajama. `source`: `hf`, `slice` or `synthetic`, see `Corpus`.
 
-    `source`: `hf` (the hub's parquet files, or `path`: a folder with them), `slice` (`path`: any texts laid out like
-    PG-19's, after which the results are named) or `synthetic`: see `Corpus`.
-    `corpora` are others that the trained model is tested on (tasks/lm/other_corpora.py), each with its place: `hf`, or
+    `corpora` are others that the trained model is tested on (tasks/lm/other_corpora.py), each with its source: `hf`, or
     a file or folder of texts. They are scored in windows of `length` and of each of `lengths`: `pile_1x`, `pile_2x`.
     """
 
@@ -60,7 +58,7 @@ class SlimPajama(Corpus):
         return [*super().cached_sets(), *(self._cached(name) for name in self.corpora)]
 
     def load(self) -> DataInfo:
-        """The fingerprint covers the other corpora as well."""
+        """The fingerprint also covers the other corpora."""
         info = super().load()
         self._others, hashes = {}, [info.fingerprint]
         for name in self.corpora:

@@ -1,4 +1,4 @@
-"""Generated stories: names that are introduced once, with what belongs to them, and asked for far later.
+"""Generated stories: names are introduced once, with their attributes, and asked for much later.
 
     Rolan is a weaver from Tarn and keeps a goat. ... `distance` bytes of filler or more ...
     Who is Rolan? The weaver from Tarn who keeps a goat.
@@ -119,6 +119,6 @@ class Stories:
 
 
 def stories(count: int, *, seed: int, split: int, document_bytes: int, names: int, distance: int) -> list[Stories]:
-    """Pieces with so many stories; fewer are the beginning of more."""
+    """Pieces with this number of stories; fewer are the beginning of more."""
     settings = {"document_bytes": document_bytes, "names": names, "distance": distance}
     return [Stories(seed, split, first, min(AT_ONCE, count - first), **settings) for first in range(0, count, AT_ONCE)]

@@ -22,7 +22,7 @@ MEMBER = re.compile(rf"(?:[^/]+/)*({'|'.join(FOLDERS)})/[^/]+\.txt")
 TEXTS = ("*.txt", "*.txt.gz")
 LAYOUT = "a folder or tar archive with train/, validation/ and test/ of .txt files, one document each"
 ENDS = re.compile(r"(\.(tar|tgz|zip|gz|bz2|xz))+$")
-HELD_BACK = 8  # training stories for each one that validates, and each one that tests
+HELD_BACK = 8  # training stories per validation story, and per test story
 
 
 class HubFiles(NamedTuple):
@@ -58,8 +58,9 @@ class HubFiles(NamedTuple):
 class Corpus(LanguageModelling):
     """A corpus: what its sources share.
 
-    `slice` takes `path`, a folder or archive of texts, and `synthetic` generates `documents` stories to train and an
-    eighth as many to validate and to test; `document_bytes`, `names` and `distance`: tasks/lm/synthetic_text.py.
+    `hf` reads the hub's parquet files, or `path`: a folder with them. `slice` reads `path`: a folder or archive of
+    texts laid out like PG-19's, after which the results are named. `synthetic` generates `documents` stories to train
+    and an eighth as many to validate and to test; `document_bytes`, `names` and `distance`: tasks/lm/synthetic_text.py.
     """
 
     documents: int = 512
@@ -101,7 +102,7 @@ class Corpus(LanguageModelling):
 
 
 def text_splits(path: Path) -> Pieces:
-    """Pieces of the texts in a folder or tar archive, one document a file, in order of the files' names.
+    """Pieces of the texts in a folder or tar archive, one document per file, in order of the files' names.
 
     Raises DataError if a split has none.
     """

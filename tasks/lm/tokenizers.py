@@ -5,7 +5,7 @@
 - `wordpiece`: BERT's word pieces, by default bert-base-cased's, 28,996 ids (LLP, D-25); `[SEP]` is the end token.
 - `bpe`: byte-level pairs trained on the training split, `vocabulary` ids with the end token, the last one.
 
-Nothing in a text is a special token: `<|endoftext|>` and `[SEP]` in it are read letter by letter. Word pieces of a
+No part of a text becomes a special token: `<|endoftext|>` and `[SEP]` in it are read letter by letter. Word pieces of a
 vocabulary without any upper-case letter are those of an uncased model, which reads lower case without accents.
 
 A tokenizer is a small picklable object; what it needs of its files is read at the first text, once in a process.
@@ -101,7 +101,7 @@ def make(
 
 
 def dtype(vocab_size: int) -> type[np.integer]:
-    """The smallest type, of two, for so many ids."""
+    """The smaller of two types that holds this number of ids."""
     return np.uint16 if vocab_size <= 1 << 16 else np.int32
 
 
@@ -189,7 +189,7 @@ class GPT2Pieces(Pieces):
         try:
             model = models.BPE.from_file(str(self.vocabulary), str(self.merges))
             return _byte_level(model)
-        except Exception as error:  # the library has no kinds of its own
+        except Exception as error:  # the library has no error types of its own
             problem = f"{self.merges}: not the merges of {self.vocabulary.name} ({one_line(error)[:120]})"
             raise DataError(problem, "put GPT-2's files there") from error
 
@@ -311,7 +311,7 @@ def is_uncased(pieces: Iterable[str]) -> bool:
 
 @functools.lru_cache(maxsize=8)
 def _opened(tokenizer: Pieces) -> Any:
-    # processes encode side by side; threads below them would only be in each other's way, and a fork would break them
+    # processes encode in parallel; threads inside them would only compete, and a fork would break them
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     return tokenizer.open()
 

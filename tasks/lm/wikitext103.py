@@ -1,9 +1,9 @@
 """WikiText-103: good articles of Wikipedia (Merity et al., 2017): 28,475 to train, 60 to validate, 60 to test.
 
 The raw version: no word is replaced by `<unk>`. A document is an article, from the blank line before its heading on;
-documents one after another are the file. Published are the numbers of lines, which must be met.
+documents one after another are the file. The published numbers of lines must match.
 
-`hf` has one line a row, from which the files are put together again, so that all sources give the same documents. A
+`hf` has one line per row, from which the files are put together again, so that all sources give the same documents. A
 slice without a training file trains on the validation text less the last tenth of its articles, and validates on those.
 """
 
@@ -120,7 +120,7 @@ def text_file(folder: Path, split: str) -> Path | None:
 
 
 def fetched(folder: Path, progress: Progress) -> Path:
-    """The archive, from the authors' place or, if it is not there, from its mirror. Raises DataError."""
+    """The archive, from the authors' address or, if that fails, from its mirror. Raises DataError."""
     with contextlib.suppress(DataError):
         return ZIP.fetch(folder, progress)
     return MIRROR.fetch(folder, progress)

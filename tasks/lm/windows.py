@@ -3,11 +3,11 @@
 The stream is all documents in order, each closed by its end token. Window w predicts the tokens [w S, (w + 1) S) of the
 stream from the N tokens before the last of them:
 
-    S = N   blocks, one after another; nothing is known of the block before
+    S = N   blocks, one after another; without context from the previous block
     S < N   every target has at least N - S tokens of context
 
-Before the stream stands the end token. The last window begins earlier, so that it is as long as the others; what was a
-target before is none again.
+An end token precedes the stream. The last window begins earlier, so that it is as long as the others; tokens that
+were targets of the previous window are not scored again.
 
     T tokens of the stream, n windows, B batch, N tokens of a window, S stride
 """

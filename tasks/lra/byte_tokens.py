@@ -14,7 +14,7 @@ BYTE_SYMBOLS = 256 + BYTE_SHIFT
 
 
 def pack_bytes(rows: Iterable[tuple[bytes, int]]) -> Examples:
-    """Examples of (text, label), as bytes; the rows need not all be in memory at once."""
+    """Examples of (text, label), as bytes; the rows are read one at a time."""
     tokens, lengths, labels = bytearray(), [0], bytearray()
     for text, label in rows:
         tokens += text

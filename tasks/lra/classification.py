@@ -1,13 +1,13 @@
-"""The base of LRA's tasks on published data: examples through the cache, padded batches, accuracy, the chance level.
+"""The base of LRA's tasks on published data: cached examples, padded batches, accuracy, the chance level.
 
-A task says where its examples come from (`sources`), what their tokens are, and how many the paper has; the rest is
-here. Our readings:
+A task defines the sources of its examples (`sources`), their tokens, and the paper's counts; the rest is here.
+Our readings:
 
-- Accuracy is 100 x correct / all examples. `drop_remainder` leaves out the last incomplete batch of so many, as the
-  published code did (at most 255 of 10,000 images).
+- Accuracy is 100 x correct / all examples. `drop_remainder` is the batch size whose last incomplete batch is left out,
+  as the published code did (at most 255 of 10,000 images).
 - Where the data have no validation split, a tenth of the training examples is held out. Which one is a function of
-  their content and `data_seed` alone, so it is the same for every source of the data. The published code asks
-  the test split instead (X11), or takes a tenth without a seed.
+  their content and `data_seed` alone, so it is the same for every source of the data. The published code
+  uses the test split instead (X11), or takes a tenth without a seed.
 
     n examples, B batch, N length
 """
@@ -37,7 +37,7 @@ ReadRows = Callable[[Sequence[Mapping[str, Any]], str, Progress], Any]
 
 
 class Generator(Protocol):
-    """A module that generates examples in place of published ones: a function of the seed, alike on every machine."""
+    """A module that generates examples instead of published ones: a function of the seed, the same on every machine."""
 
     VERSION: int  # part of the cache key: raised when the same seed gives other examples
 
@@ -102,7 +102,7 @@ class SequenceSplit(Split):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SequenceClassification(OneLabel):
-    """A class for each sequence, or group of sequences. Subclasses give the class variables and `sources()`.
+    """One class per sequence, or per group of sequences. Subclasses give the class variables and `sources()`.
 
     `train`, `val` and `test` are the numbers of examples to generate, or at most to use of those that are read.
     `data_seed` draws generated examples and orders read ones. `append_eos` puts an end symbol, `symbols`, inside
@@ -138,12 +138,12 @@ class SequenceClassification(OneLabel):
             raise ValueError(f"{self.name} has no second sequence to attend to: pattern={self.pattern}")
 
     def path_source(self, read: Callable, identity: Callable, *, official: bool = False, **options: Any) -> Source:
-        """A source that is read from `path`."""
+        """A source in `path`."""
         description = self.release if official else "a folder laid out like the official one, or a part"
         return Source(read, identity, path=description, **{"requires_path": True, **options})
 
     def generated(self, generator: Generator, **settings: Any) -> Source:
-        """The source that `generator` is with these settings."""
+        """The source that `generator` provides with these settings."""
 
         def read(progress: Progress) -> dict[str, Any]:
             make = partial(generator.generate, progress=progress, **settings)
@@ -155,7 +155,7 @@ class SequenceClassification(OneLabel):
     def libraries(self, hub: tuple[str, str], tfds: str, read: ReadRows) -> dict[str, Source]:
         """The sources `hf` (a data set of the hub and its revision) and `tfds` (`path`: the folder of its data sets).
 
-        `read` makes what a source gives of the rows of a split.
+        `read` makes the examples of a source from the rows of a split.
         """
 
         def from_hub(progress: Progress) -> dict[str, Any]:
@@ -187,12 +187,12 @@ class SequenceClassification(OneLabel):
         self._used = used = {name: self._cut(name, splits[name]) for name in SPLITS}
         self._splits = {name: self.sequences(part, self.max_length) for name, part in used.items()}
         if splits["val"] is splits["test"] and used["val"].count == used["test"].count:
-            self._splits["val"] = self._splits["test"]  # one object, which is scored once and known for what it is
+            self._splits["val"] = self._splits["test"]  # the same object, so that it is scored once and recognised
         sizes = {name: len(split) for name, split in self._splits.items()}
         return DataInfo(self.origin(complete and all_used), fingerprint(map(content_hash, used.values())), sizes)
 
     def select_splits(self, splits: dict[str, AnyExamples]) -> dict[str, AnyExamples]:
-        """The splits as the task uses them, of those that the cache holds."""
+        """The splits that the task uses, from those in the cache."""
         return splits
 
     def sequences(self, examples: AnyExamples, max_length: int) -> SequenceSplit:
@@ -251,7 +251,7 @@ def with_validation(splits: Mapping[str, Examples], seed: int) -> dict[str, Exam
 
 
 def shuffled_by_content(examples: Examples, seed: int) -> Examples:
-    """The same examples ordered by a digest of their content and `seed`: shuffled, but alike for any order given."""
+    """The same examples ordered by a digest of their content and `seed`: shuffled, whatever their given order."""
     tokens, edges, salt = examples.tokens.tobytes(), examples.offsets.tolist(), f"{seed}:".encode()
 
     def digest(i: int) -> bytes:

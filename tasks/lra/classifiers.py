@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tasks.base import Split
 
-PRIOR = 1.0  # examples that a key is given besides its own, with classes as frequent as in the whole split
+PRIOR = 1.0  # examples added to each key, with classes as frequent as in the whole split
 PIECE = 1000  # examples read at once
 SHRINKAGE = 0.2  # of the covariance, towards the same variance in all directions
 BUCKETS = 1 << 22  # of features that are too many to count one by one
@@ -54,7 +54,7 @@ class Lookup:
 
 
 class NaiveBayes:
-    """`features(tokens)` gives numbers of each example's features, (B, F) int64, -1 where there is none.
+    """`features(tokens)` gives the numbers of each example's features, (B, F) int64, -1 where there is none.
 
     Features are hashed into BUCKETS. A feature that is absent from the training split is ignored.
     """

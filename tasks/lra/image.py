@@ -1,4 +1,4 @@
-"""Image: which of ten things is on a picture of 1,024 grey pixels, read row by row? (Tay et al., LRA, 2021.)
+"""Image: which of ten classes does a picture of 1,024 grey pixels, read row by row, show? (Tay et al., LRA, 2021.)
 
 CIFAR-10 (Krizhevsky, 2009): 50,000 pictures to train, 10,000 to test, 32 x 32. A token is a grey level, 0 to 255.
 
@@ -97,10 +97,10 @@ class Image(SequenceClassification):
         return {**super().baselines(), "linear_discriminant": linear}
 
     def _of_sequences(self, pictures: Source) -> Source:
-        """The source of sequences that a source of pictures is."""
+        """The source of sequences for a source of pictures."""
 
         def read(progress: Progress) -> dict[str, Examples]:
-            return {name: to_sequences(*found, self.max_length) for name, found in pictures.read(progress).items()}
+            return {name: to_sequences(*pair, self.max_length) for name, pair in pictures.read(progress).items()}
 
         return replace(pictures, identity=lambda: {"max_length": self.max_length, **pictures.identity()}, read=read)
 
@@ -156,7 +156,7 @@ def to_sequences(colours: np.ndarray, labels: np.ndarray, length: int) -> Exampl
 
 
 def class_of(label: Any, where: str) -> int:
-    """Raises DataError for what is no class."""
+    """Raises DataError for a number that is not a class."""
     if isinstance(label, bool) or label not in range(CLASSES):
         raise DataError(f"{where}: label {str(label)[:20]!r} is none of 0, ..., {CLASSES - 1}")
     return int(label)
@@ -185,7 +185,7 @@ def unpack(records: np.ndarray) -> Pictures:
 
 
 def read_sprites(labels: Path, sprites: list[Path]) -> Pictures:
-    """Pictures of the PNG files in their order, and their classes, one per line. Raises DataError."""
+    """Pictures of the PNG files, in order, and their classes, one per line. Raises DataError."""
     import PIL.Image
 
     pictures = []
@@ -193,7 +193,7 @@ def read_sprites(labels: Path, sprites: list[Path]) -> Pictures:
         try:
             with PIL.Image.open(io.BytesIO(file.read_bytes()), formats=["PNG"]) as image:
                 colours = np.asarray(image)
-        except Exception as error:  # a decoder raises what it likes
+        except Exception as error:  # decoders raise many kinds of errors
             raise DataError(f"{file}:1: no PNG ({data_sources.one_line(error)[:80]})", "put it there whole") from error
         rows = colours.ndim == 3 and colours.shape[1] == SIDE**2  # a picture in each, or one picture
         fits = colours.dtype == np.uint8 and (rows or colours.shape[:2] == (SIDE, SIDE)) and colours.shape[2:] == (3,)

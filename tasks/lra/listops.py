@@ -45,8 +45,8 @@ class ListOps(SequenceClassification):
     """LRA ListOps. `path` is the folder of the official files or of a slice.
 
     `max_length` bounds generated expressions (strictly) and cuts all others; the other bounds and `data_seed` concern
-    generated data (the seed also shuffles a slice before it is split 80/10/10). `workers` None: one process a core,
-    fewer for small sets. `final_lengths`: after the test, expressions of up to each of these lengths are scored.
+    generated data (the seed also shuffles a slice before it is split 80/10/10). `workers` None: one process per
+    core, fewer for small sets. `final_lengths`: after the test, expressions of up to each of these lengths are scored.
     """
 
     name = "lra/listops"
@@ -79,7 +79,7 @@ class ListOps(SequenceClassification):
         }
 
     def grammar(self) -> Grammar:
-        """That of generated expressions. Raises ValueError for bounds that none keeps."""
+        """The grammar of generated expressions. Raises ValueError for bounds that no expression keeps."""
         return Grammar(self.min_length, self.max_length, self.max_depth, self.max_args)
 
     def _settings(self) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class ListOps(SequenceClassification):
             raise DataError(error, "ask for fewer or widen the bounds") from error
 
     def longer(self, length: int) -> Grammar:
-        """That of a final evaluation: more tokens than any training example, half of `length` at least."""
+        """The grammar of a final evaluation: more tokens than any training example, at least half of `length`."""
         return replace(self.grammar(), min_length=max(self.max_length, length // 2) - 1, max_length=length)
 
     def cached_sets(self) -> list[CachedSet]:
@@ -126,7 +126,7 @@ class ListOps(SequenceClassification):
         return [FinalEvaluation(name, split) for name, split in self._longer.items()]
 
     def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
-        """Most frequent values: of the root's operator, and of its value on those of its arguments that are digits."""
+        """Most frequent values: of the root's operator, and of its value on its digit arguments."""
         train, root = self.split("train"), lambda tokens: tokens[:, 0]
         keys = {"root_operator": (self.symbols, root), "root_operator_on_digits": (11 * self.symbols, root_on_digits)}
         lookups = {name: partial(Lookup.fitted, train, self.classes, *key) for name, key in keys.items()}
@@ -171,7 +171,7 @@ def root_on_digits(tokens: np.ndarray) -> np.ndarray:
     digits = np.arange(10)
     counts = np.stack([(argument & (tokens == generator.FIRST_DIGIT + digit)).sum(1) for digit in digits], 1)  # (B, 10)
     up_to, total = counts.cumsum(1), counts.sum(1, keepdims=True)
-    middle = [(up_to <= place).sum(1) for place in ((total - 1) // 2, total // 2)]
+    middle = [(up_to <= rank).sum(1) for rank in ((total - 1) // 2, total // 2)]
     values = {
         "[MIN": (counts > 0).argmax(1),
         "[MAX": 9 - (counts[:, ::-1] > 0).argmax(1),

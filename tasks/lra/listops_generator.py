@@ -52,7 +52,7 @@ _FOUR_DIGITS = (np.arange(10_000)[:, None] // (1000, 100, 10, 1) % 10).astype(np
 
 @dataclass(frozen=True)
 class Grammar:
-    """Bounds of the expressions; the defaults are LRA's. Raises ValueError, in one line, for what is not defined."""
+    """Bounds of the expressions; the defaults are LRA's. Raises ValueError, in one line, for undefined bounds."""
 
     min_length: int = 500  # tokens, exclusive
     max_length: int = 2000  # tokens, exclusive
@@ -106,7 +106,7 @@ def parse(text: str) -> bytes:
 
 
 def evaluate(tokens: Sequence[int]) -> int:
-    """Value 0..9 of token ids, by a stack in linear time. Raises ValueError for what is not one whole expression."""
+    """Value 0..9 of token ids, by a stack in linear time. Raises ValueError unless they are one expression."""
     stack: list[tuple[int, list[int]]] = []
     operator, values = 0, []
     for token in tokens if isinstance(tokens, bytes) else np.asarray(tokens).tolist():
@@ -144,28 +144,28 @@ def _apply(operator: int, values: list[int]) -> int:
 def generate(
     count: int, grammar: Grammar = LRA, *, seed: int = 0, workers: int = 1, progress: Progress | None = None
 ) -> Examples:
-    """`count` different expressions, the same for any number of worker processes; fewer are the beginning of more.
+    """`count` different expressions, the same for any number of processes; fewer are the beginning of more.
 
-    Raises ValueError if the grammar does not seem to have so many.
+    Raises ValueError if the grammar does not seem to have that many.
     """
     seen: set[bytes] = set()
-    parts, found, barren = [], 0, 0
+    parts, total, barren = [], 0, 0
     with contextlib.closing(_blocks(seed, grammar, workers)) as blocks:
-        while found < count:
+        while total < count:
             block = next(blocks)
             fresh = []
             for i, digest in enumerate(block.digests):
                 if digest not in seen:
                     seen.add(digest)
                     fresh.append(i)
-            fresh = fresh[: count - found]
+            fresh = fresh[: count - total]
             parts.append(block.examples if len(fresh) == block.examples.count else block.examples.take(fresh))
-            found += len(fresh)
+            total += len(fresh)
             barren = 0 if fresh else barren + 1
             if barren == PATIENCE:
-                raise ValueError(f"found {found} different expressions, not {count}: {grammar} has hardly any more")
+                raise ValueError(f"found {total} different expressions, not {count}: {grammar} has hardly any more")
             if progress:
-                progress("generating ListOps", found, count)
+                progress("generating ListOps", total, count)
     return join(parts)
 
 
@@ -218,7 +218,7 @@ def _shapes(bits: np.random.PCG64, grammar: Grammar) -> list[_Level]:
         chance = (word >> np.uint64(2) & word >> np.uint64(18)).astype("<u2") & ((1 << args) - 1).astype("<u2")
         if depth == grammar.max_depth - 1:
             chance[:] = 0
-        hit = np.flatnonzero(np.unpackbits(chance.view(np.uint8), bitorder="little").view(bool))  # 16 a node
+        hit = np.flatnonzero(np.unpackbits(chance.view(np.uint8), bitorder="little").view(bool))  # 16 per node
         above, kids = hit >> 4, np.bincount(hit >> 4, minlength=tree.size)
         levels.append(_Level(tree, args, op, parent, slot, kids))
         length += _total(tree, 2 + args - kids, count)
@@ -286,15 +286,15 @@ def _values(levels: list[_Level], symbols: np.ndarray, max_args: int) -> np.ndar
         nodes = level.tree.size
         column = np.arange(nodes)
         table = np.empty((max_args, nodes), np.uint8)
-        place = level.start.copy()
+        position = level.start.copy()
         if below is not None:
             surplus = np.zeros((max_args, nodes), np.int32)
             surplus[below.slot, below.parent] = below.length - 1
         for row in range(max_args):  # by rows, so that the indices stay in the cache
-            place += 1
-            symbols.take(place, out=table[row], mode="clip")
+            position += 1
+            symbols.take(position, out=table[row], mode="clip")
             if below is not None:
-                place += surplus[row]
+                position += surplus[row]
         if below is not None:
             table[below.slot, below.parent] = value
         absent = (rows >= level.args.astype(np.uint8)).view(np.uint8)

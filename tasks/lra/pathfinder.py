@@ -36,7 +36,7 @@ from tasks.lra.classifiers import Lookup
 from tasks.lra.pathfinder_design import LRA, PATHX, Design
 
 GENERATED, OFFICIAL = "generated", "official"
-FIT_ON = 20_000  # pictures that a table by the distance of the discs is made of
+FIT_ON = 20_000  # pictures for the table by the distance of the discs
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -45,7 +45,7 @@ class Pathfinder(SequenceClassification):
 
     `source`: `generated`, `official` (`path`: a folder of LRA's release, `pathfinder32/curv_contour_length_14`) or
     `slice` (`path`: a folder laid out like it). `design` changes what generated pictures show; their size follows from
-    `max_length`, which is that of a square and one more with `append_eos`. `workers` None: one process a core.
+    `max_length`, which is that of a square and one more with `append_eos`. `workers` None: one process per core.
     """
 
     name = "lra/pathfinder"
@@ -102,7 +102,7 @@ class Pathfinder(SequenceClassification):
         if not self.samples.exists():
             try:
                 samples.write(self.samples, self.open(cached)["test"], self.size)
-            except OSError:  # a folder that others share can be closed to us; the data are there
+            except OSError:  # a shared folder may be read-only; the data are complete
                 self.samples = None
 
     def baselines(self) -> Mapping[str, Callable[[], Predictor]]:

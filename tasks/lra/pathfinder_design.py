@@ -8,9 +8,9 @@ FLOATS = ("dash_thickness", "continuity", "marker_radius", "target_contrast", "d
 
 @dataclass(frozen=True)
 class Design:
-    """What the images show; the defaults are LRA's Pathfinder-32, hard. Lengths in pixels, snakes' lengths in dashes.
+    """Contents of the images; the defaults are LRA's Pathfinder-32, hard. Lengths in pixels, snakes' lengths in dashes.
 
-    Raises ValueError, in one line, for what cannot be drawn.
+    Raises ValueError, in one line, for a design that cannot be drawn.
     """
 
     size: int = 32
@@ -20,7 +20,7 @@ class Design:
     seed_distance: int = 7
     dash_length: int = 2
     dash_thickness: float = 0.5
-    margins: tuple[int, ...] = (1,)  # one of them is drawn for each image
+    margins: tuple[int, ...] = (1,)  # one margin is drawn per image
     continuity: float = 1.0
     marker_radius: float = 1.5
     target_contrast: float = 1.5

@@ -1,7 +1,7 @@
-"""How far the two discs of a Pathfinder picture are from each other, which alone tells much of its class.
+"""The distance of the two discs in a Pathfinder picture, which alone predicts much of its class.
 
-The first disc is the one around which the levels within its radius add up to the most; the second disc is the same
-once the first one is wiped out, so two that touch are told apart as well.
+The first disc is the one around which the levels within its radius add up to the most; the second disc is found
+the same way once the first one is erased, so two that touch are also separated.
 
     B pictures, W pixels in a row
 """

@@ -52,19 +52,19 @@ class Memory(NamedTuple):
 def generate(count: int, design: Design = LRA, *, seed: int = 0, start: int = 0) -> Examples:
     """Images start, ..., start + count - 1 of an endless sequence, row by row.
 
-    Raises ValueError, in one line, if there seems to be no room for the two long snakes.
+    Raises ValueError, in one line, if the two long snakes seem to have no room.
     """
     first = start - start % BLOCK
     pixels = np.empty((start - first + count, design.size, design.size), np.uint8)
     labels = np.empty(len(pixels), np.uint8)
-    for place in range(0, len(pixels), BLOCK):
-        draw_block(design, seed, (first + place) // BLOCK, pixels[place : place + BLOCK], labels[place : place + BLOCK])
+    for block in range(0, len(pixels), BLOCK):
+        draw_block(design, seed, (first + block) // BLOCK, pixels[block : block + BLOCK], labels[block : block + BLOCK])
     offsets = np.arange(count + 1, dtype=np.int64) * design.size**2
     return Examples(pixels[start - first :].reshape(-1), offsets, labels[start - first :])
 
 
 def shards(start: int, count: int, design: Design = LRA, *, seed: int = 0) -> Shards:
-    """The same images as `generate`, to be made in pieces by several processes."""
+    """The same images as `generate` makes, in shards for several processes."""
     from tasks.lra import pathfinder_kernel
 
     title = "generating Pathfinder" if pathfinder_kernel.COMPILED else "generating Pathfinder slowly (numba is missing)"
@@ -77,7 +77,7 @@ def shards(start: int, count: int, design: Design = LRA, *, seed: int = 0) -> Sh
 
 
 def draw_block(design: Design, seed: int, block: int, pixels: np.ndarray, labels: np.ndarray) -> int:
-    """Fill pixels (n, W, W) and labels (n,), a pure function of the first three. Returns how often it began anew."""
+    """Fill pixels (n, W, W) and labels (n,), a pure function of the first three. Returns the number of restarts."""
     from tasks.lra import pathfinder_kernel as kernel
 
     state = stream(seed, block)

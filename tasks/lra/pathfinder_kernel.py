@@ -15,7 +15,7 @@ try:
     from numba import njit
 
     COMPILED = True
-except ImportError:  # also what a numba that is too old for this numpy raises
+except ImportError:  # also raised by a numba that is too old for this numpy
 
     def njit(**options):
         return lambda function: function
@@ -26,7 +26,7 @@ compiled = njit(nogil=True, cache=True, error_model="numpy")
 
 DASH_TRIALS = 3  # places drawn for a dash, and seeds for a snake
 TARGET_TRIALS = 200_000  # of both target snakes; LRA's need 240 on average
-SNAKE_TRIALS = 5  # distractors begun for each that is asked for
+SNAKE_TRIALS = 5  # distractors begun per distractor wanted
 PIXEL_TRIALS = 64  # pixels drawn for a seed before all free ones are listed
 FREE = 76  # a pixel of at most this mask counts as free: 0.3 of 255
 CROWDED = 459  # two masks that add up to this cross: 1.8 of 255
@@ -48,7 +48,7 @@ def word(stream):
 
 @compiled
 def below(stream, count):
-    """A number from 0 to count - 1, of less than 2^31."""
+    """A number from 0 to count - 1; count is below 2^31."""
     return (word(stream) * count) >> 32
 
 
@@ -183,16 +183,16 @@ def is_free(mask, kernel, y, x):
 
 @compiled
 def free_pixel(mask, kernel, stream):
-    """A pixel, uniform over those where a seed of this kernel has room; -1 if there is none."""
+    """A pixel, uniform over the pixels where a seed of this kernel has room; -1 if there is none."""
     width = mask.shape[0]
     for _ in range(PIXEL_TRIALS):
         pixel = below(stream, width * width)
         if is_free(mask, kernel, pixel // width, pixel % width):
             return pixel
-    found = 0
+    free = 0
     for pixel in range(width * width):
-        found += is_free(mask, kernel, pixel // width, pixel % width)
-    wanted = below(stream, found)
+        free += is_free(mask, kernel, pixel // width, pixel % width)
+    wanted = below(stream, free)
     for pixel in range(width * width):
         if is_free(mask, kernel, pixel // width, pixel % width):
             if not wanted:
@@ -203,7 +203,7 @@ def free_pixel(mask, kernel, stream):
 
 @compiled
 def distractor(tables, memory, stream, length):
-    """One short snake in the place of the first. False: it found no room, and the mask may hold a part of it."""
+    """One short snake in the first snake's rows. False: there was no room, and the mask may hold a part of it."""
     mask, snake = memory.mask[0], memory.snakes[0]
     width, free = mask.shape[0], 0
     for row in range(width):

@@ -1,9 +1,8 @@
 """Pathfinder's published folders: pictures in `imgs/<batch>/sample_<i>.png`, text in `metadata/<batch>.npy`.
 
 A row of metadata is `folder file number label continuity dashes ...`, separated by spaces, eleven columns of which four
-are read. The
-one empty picture of LRA's release is left out. Everything else that is not as it should be is a DataError in one line
-that names file and row.
+are read. The one empty picture of LRA's release is left out. Every other defect is a DataError of one line that names
+file and row.
 """
 
 import hashlib
@@ -26,7 +25,7 @@ EMPTY = PurePosixPath("imgs/0/sample_172.png")
 
 
 def metadata_files(folder: Path) -> list[Path]:
-    """In the order of their batches. Raises DataError if there is none."""
+    """The metadata files in the order of their batches. Raises DataError if there is none."""
     files = sorted(folder.glob(f"{METADATA}/*.npy"), key=lambda file: (len(file.stem), file.stem))
     if not files:
         reason = f"No such file, {METADATA}/*.npy"
@@ -35,7 +34,7 @@ def metadata_files(folder: Path) -> list[Path]:
 
 
 def identity(folder: Path) -> str:
-    """sha256, hexadecimal, of all metadata; the pictures themselves are too many to be read again at every start.
+    """sha256, hexadecimal, of all metadata; there are too many pictures to read them again at every start.
 
     Raises DataError.
     """
@@ -90,8 +89,8 @@ def _row(line: bytes, contour: int | None) -> tuple[PurePosixPath, int]:
     if columns[3] not in LABELS:
         raise ValueError(f"label {columns[3][:20]!r} is neither 0 nor 1")
     if contour is not None and columns[5:6] != [str(contour)]:
-        found = f"paths of {columns[5][:20]} dashes" if len(columns) > 5 else "no length of its paths"
-        raise ValueError(f"{found}, not of {contour}: another of LRA's folders, which task.source=slice reads")
+        lengths = f"paths of {columns[5][:20]} dashes" if len(columns) > 5 else "no length of its paths"
+        raise ValueError(f"{lengths}, not of {contour}: another of LRA's folders, which task.source=slice reads")
     path = PurePosixPath(columns[0], columns[1])
     if path.is_absolute() or ".." in path.parts or "\0" in str(path):
         raise ValueError(f"{str(path)[:80]!r} leads out of the folder")
@@ -120,5 +119,5 @@ def _picture(file: Path, size: int) -> np.ndarray | str:
             return np.asarray(image)
     except OSError as error:
         return error.strerror or f"no PNG ({data_sources.one_line(error)[:80]})"
-    except Exception as error:  # a decoder raises what it likes
+    except Exception as error:  # decoders raise many kinds of errors
         return f"no PNG ({data_sources.one_line(error)[:80]})"

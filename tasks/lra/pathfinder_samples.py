@@ -1,4 +1,4 @@
-"""A page of Pathfinder pictures: rows of both classes side by side, to see what a model is asked."""
+"""A page of Pathfinder pictures: rows of both classes side by side, to show what a model sees."""
 
 import os
 import tempfile
@@ -22,8 +22,8 @@ def draw(examples: AnyExamples, size: int, rows: int = 4, columns: int = 8):
     page = Image.new("RGB", (columns * step, rows * step), PAGE)
     for label, colour in FRAME.items():
         chosen = np.flatnonzero(examples.labels == label)[: rows * columns // 2]
-        for place, i in enumerate(chosen.tolist()):
-            row, column = divmod(place, columns // 2)
+        for cell, i in enumerate(chosen.tolist()):
+            row, column = divmod(cell, columns // 2)
             pixels = examples.tokens_of(i)[: size**2].reshape(size, size)
             picture = Image.fromarray(np.ascontiguousarray(pixels)).resize((side, side), Image.Resampling.NEAREST)
             x, y = (column + label * columns // 2) * step, row * step
@@ -33,7 +33,7 @@ def draw(examples: AnyExamples, size: int, rows: int = 4, columns: int = 8):
 
 
 def write(file: Path, examples: AnyExamples, size: int) -> None:
-    """The page as a PNG, which appears whole. Raises OSError."""
+    """Write the page as a PNG, which appears only when complete. Raises OSError."""
     with tempfile.TemporaryDirectory(prefix=f".{file.name}.", dir=file.parent) as folder:
         new = Path(folder) / file.name
         draw(examples, size).quantize(64).save(new)

@@ -37,7 +37,7 @@ class Tables(NamedTuple):
 
 
 def digest(design: Design) -> str:
-    """sha256, hexadecimal, of all tables: of Pillow's sprites, above all."""
+    """sha256, hexadecimal, of all tables, mainly of Pillow's sprites."""
     content = hashlib.sha256()
     for margin in design.margins:
         for table in tables(design, margin):
@@ -79,7 +79,7 @@ def tables(design: Design, margin: int) -> Tables:
 
 
 def ring(radius: int) -> np.ndarray:
-    """Pixels (R, 2) on a circle around (0, 0), in the order of rows: a sample each pixel of arc, rounded down."""
+    """Pixels (R, 2) on a circle around (0, 0), in the order of rows: one sample per pixel of arc, rounded down."""
     angles = np.arange(0, 2 * math.pi, 1 / radius)
     return np.unique(np.floor(_displacement(radius, angles)).astype(np.int64), axis=0)
 

@@ -1,4 +1,4 @@
-"""Random integers that are the same on every machine and with every numpy: PCG64's raw stream alone is guaranteed."""
+"""Random integers that are the same on every machine and with every numpy: only PCG64's raw stream is guaranteed."""
 
 from collections.abc import Sequence
 

@@ -6,8 +6,8 @@ bytes, the first `max_length` of them (the code takes 10,000 first, which change
 pair side by side, for a backbone with two towers.
 
 Our readings:
-- How the towers meet is the backbone's (X2: [a, b, a * b, a - b] in the paper, [a, b] in its code), and so is what a
-  text is read by (X3: its first byte in the code, where "CLS" is meant).
+- The backbone combines the towers (X2: [a, b, a * b, a - b] in the paper, [a, b] in its code), and selects the
+  position that represents a text (X3: its first byte in the code, where "CLS" is meant).
 - The splits are LRA's own. Their 7.7 GB cannot be fetched piece by piece and no checksum is published, so they are not
   fetched here: `path` names the archive, which need not be unpacked, or the folder of its three files.
 """
@@ -35,9 +35,9 @@ FILES = {"train": "new_aan_pairs.train.tsv", "val": "new_aan_pairs.eval.tsv", "t
 LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
 COLUMNS = 5
 KEPT = 4000  # bytes of a text that are kept: as many as any published recipe reads
-NGRAM = 5  # bytes, about a word
+NGRAM = 5  # bytes, about one word
 LEVELS = 16  # of the share of them that two texts have in common
-FIT_ON = 20_000  # pairs that a table of so few levels is made of
+FIT_ON = 20_000  # pairs for a table with so few levels
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -79,7 +79,7 @@ class Retrieval(SequenceClassification):
         }
 
     def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
-        """`most_cited`: how often each text stood on its side of a citing pair; `same_bytes`: what both have."""
+        """`most_cited`: how often each text was on its side of a citing pair; `same_bytes`: the n-grams of both."""
 
         def most_cited() -> NaiveBayes:
             return NaiveBayes(self.split("train"), self.classes, text_numbers)
@@ -89,7 +89,7 @@ class Retrieval(SequenceClassification):
     def _same_bytes(self) -> Lookup:
         batches = [(shared(tokens, self.vocab_size), label) for tokens, label in pieces(self.split("train"), FIT_ON)]
         share, label = (np.concatenate(column) for column in zip(*batches, strict=True))
-        edges = np.quantile(share, np.arange(1, LEVELS) / LEVELS)  # levels of equally many pairs
+        edges = np.quantile(share, np.arange(1, LEVELS) / LEVELS)  # levels with equally many pairs
         counts = np.zeros((LEVELS, self.classes))
         np.add.at(counts, (np.searchsorted(edges, share), label), 1)
         return Lookup(counts, lambda tokens: np.searchsorted(edges, shared(tokens, self.vocab_size)))
@@ -128,7 +128,7 @@ def text_numbers(tokens: np.ndarray) -> np.ndarray:
 
 
 def shared(tokens: np.ndarray, symbols: int) -> np.ndarray:
-    """Pairs (B, 2, N) -> (B,), the n-grams that both texts have as a share of those that either has (Jaccard)."""
+    """Pairs (B, 2, N) -> (B,): the n-grams in both texts, as a share of those in either (Jaccard)."""
     shares = []
     for first, second in ngrams(tokens, NGRAM, symbols):
         first_ngrams, second_ngrams = np.unique(first[first >= 0]), np.unique(second[second >= 0])

@@ -1,4 +1,4 @@
-"""Generated pictures in place of CIFAR-10: one of ten shapes, of any place, size and colour, under noise.
+"""Generated pictures in place of CIFAR-10: one of ten shapes, of any position, size and colour, under noise.
 
 disc, ring, square, frame, triangle, diamond, plus, cross, horizontal stripes, vertical stripes: all are equally
 frequent. `noise` is the largest change of a colour value, up or down, at each pixel (0: none; 255 leaves little). More
@@ -21,7 +21,7 @@ TINT = 24  # largest difference of a colour from its level, alike for both
 
 
 def check(noise: int, silhouette: bool = False) -> None:
-    """Raises ValueError for a noise that is not defined."""
+    """Raises ValueError for undefined noise."""
     if not 0 <= noise <= 255:
         raise ValueError(f"noise={noise} is not between 0 and 255")
 

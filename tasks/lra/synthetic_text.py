@@ -5,8 +5,8 @@
 The frame says that the verdict is meant or, in a share `negated` of the reviews, that the opposite is meant. Frame and
 verdict together give the class. A reader of the verdict alone is right on 1 - `negated` of the reviews, a reader of
 single bytes or of the filler on half of them. The rest requires the relation over `distance` bytes; longer is harder.
-Fewer `words`, those that a verdict is one of, are easier. So is a share `negated` other than a half: what the verdict
-alone tells is learned first, and what the frame adds then has something to add to.
+Fewer `words`, those that a verdict is one of, are easier. So is a share `negated` other than a half: the verdict alone
+is learned first, and the frame then improves on it.
 Classes are equally frequent, and so are lengths up to `max_length`.
 """
 
@@ -33,7 +33,7 @@ FILLER = (
     b"city road train window voice letter doctor sister brother stranger summer winter morning night walks waits looks "
     b"turns speaks leaves returns opens closes follows with without under over near after before while and then slowly"
 ).split()
-FILLER_BYTES = 1 << 20  # bytes of filler that every passage is a piece of
+FILLER_BYTES = 1 << 20  # bytes of filler; every passage is a piece of it
 
 
 def check(max_length: int, distance: int, negated: float, words: int) -> None:
@@ -78,7 +78,7 @@ def reviews(
     words: int,
     progress: Progress,
 ) -> Iterator[bytes]:
-    """A review for each of `meaning` (count,): 0 is against, 1 in favour."""
+    """One review per entry of `meaning` (count,): 0 is against, 1 in favour."""
     count, passage = len(meaning), filler()
     which = random.integers(words, count)
     denied = random.bernoulli(negated, count).astype(np.int64)

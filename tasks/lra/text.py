@@ -6,8 +6,8 @@ A review is its bytes, HTML line breaks kept, white space at its ends dropped as
 Our readings:
 - Length (X1): the paper's text says 4K, its appendix that the best of 1K to 4K is reported; the code's configuration
   has 1,000, later papers 4,000.
-- `validation=test` scores the test split where the validation split is asked for, as every published recipe does
-  (X11): what such a recipe selects is selected on test, and all 25,000 reviews train. By default a tenth is held out.
+- `validation=test` uses the test split as the validation split, as every published recipe does (X11): such a
+  recipe selects on test, and all 25,000 reviews train. By default a tenth is held out.
 """
 
 import re
@@ -37,7 +37,7 @@ CLASSES = ("neg", "pos")
 HUB = ("stanfordnlp/imdb", "e6281661ce1c48d982bc483cf8a173c1bbeb5d31")
 TFDS = "imdb_reviews/plain_text:1.0.0"
 VALIDATIONS = ("held_out", "test")
-NGRAM = 5  # bytes, about a word
+NGRAM = 5  # bytes, about one word
 
 Row = tuple[str, Any, Any]  # where it stands, text (str or bytes), label
 
@@ -81,11 +81,11 @@ class Text(SequenceClassification):
             SYNTHETIC: self.generated(synthetic_text, max_length=self.max_length, **settings),
         }
 
-    def select_splits(self, found: dict[str, AnyExamples]) -> dict[str, AnyExamples]:
+    def select_splits(self, splits: dict[str, AnyExamples]) -> dict[str, AnyExamples]:
         if self.validation == "held_out":
-            return found
-        every = ShardedExamples([*found["train"].shards, *found["val"].shards])
-        return {"train": every, "val": found["test"], "test": found["test"]}
+            return splits
+        every = ShardedExamples([*splits["train"].shards, *splits["val"].shards])
+        return {"train": every, "val": splits["test"], "test": splits["test"]}
 
     def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
         def byte_ngrams() -> NaiveBayes:
@@ -150,7 +150,7 @@ def reviews(rows: Iterable[Row]) -> Iterator[tuple[bytes, int]]:
 
 
 def review(text: Any) -> bytes:
-    """The bytes that count. Raises ValueError for what is no text, not UTF-8, or empty."""
+    """The bytes of a review. Raises ValueError unless it is a text in UTF-8 that is not empty."""
     if not isinstance(text, (str, bytes)):
         raise ValueError(f"the text is {type(text).__name__}, not a string")
     try:

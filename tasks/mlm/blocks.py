@@ -4,7 +4,8 @@ A block is `<s>`, N - 2 tokens of the stream of all documents, `</s>`; documents
 N - 2 tokens a share, the same number K in every block, is chosen. Of these 80 % become `<mask>`, 10 % any piece, 10 %
 stay; the model restores all of them.
 
-Training draws anew each time a block is seen. Evaluation draws by the seed, the split and the block's number alone.
+Training draws new masks each time a block is seen. In evaluation the masks depend only on the seed, the split and the
+block's number.
 
     B batch, N tokens of a block, K chosen ones
 """
@@ -81,7 +82,7 @@ def drawn(tokens: Tensor, *, count: int, mask_id: int, pieces: int) -> Batch:
 
 
 def replaced(tokens: Tensor, masked: Tensor, of_ten: Tensor, others: Tensor, mask_id: int) -> Batch:
-    """`masked` positions, `of_ten` numbers 0 to 9 that say what becomes of each, `others` pieces: all (B, K)."""
+    """`masked` positions, `of_ten` numbers 0 to 9 that say how each is replaced, `others` pieces: all (B, K)."""
     targets = tokens.gather(1, masked)
     kept = torch.where(of_ten < MASKED + REPLACED, SPECIAL_ROWS + others, targets)
     put = torch.where(of_ten < MASKED, mask_id, kept)

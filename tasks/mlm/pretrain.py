@@ -1,8 +1,8 @@
 """Pre-training by masked language modelling, on BookCorpus and English Wikipedia (Devlin et al., 2019; Luna, 4.2).
 
-The published corpora are gone or have no date. Our readings: BookCorpus as in tasks/lm/bookcorpus.py, Wikipedia of
-2023-11-01 with whole articles; of each the last 0.5 % test and the 0.5 % before validate. Documents are packed into
-blocks without regard to their borders; there is no prediction of the next sentence.
+The published corpora are no longer available or have no date. Our readings: BookCorpus as in tasks/lm/bookcorpus.py,
+Wikipedia of 2023-11-01 with whole articles; the last 0.5 % of each test and the previous 0.5 % validate. Documents are
+packed into blocks across their boundaries; there is no next-sentence prediction.
 
     nats   mean over blocks of the mean loss of their masked tokens        ppl   exp(nats)
 
@@ -118,7 +118,7 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
 
     @property
     def tokens_from(self) -> Tokenizer:
-        """The pieces alone: the cache has no special rows."""
+        """Only the pieces: the cache has no special rows."""
         return self.vocabulary_used.pieces
 
     def read_source(self, progress: Progress) -> dict[str, Shards]:
@@ -149,17 +149,17 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
             raise DataError(f"{self.name}: {split}: {error}", cure) from error
 
     def _masking(self) -> dict[str, int]:
-        """Arguments of `drawn`. The end token is no piece that a text has."""
+        """Arguments of `drawn`. The end token is not a piece of a text."""
         count = max(1, round(self.share * (self.length - 2)))
         mask_id = token_ids.mask_id(self.vocabulary_used)
         return {"count": count, "mask_id": mask_id, "pieces": self.tokens_from.vocab_size - 1}
 
     def backbone_kwargs(self) -> dict[str, object]:
-        # no block has padding, but what is fine-tuned from here has
+        # no block has padding, but fine-tuning examples have
         return {**super().backbone_kwargs(), "padding_id": PADDING}
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Mean over the masked tokens, drawn now."""
+        """Mean over the masked tokens, which are drawn in this call."""
         batch = drawn(batch["tokens"], **self._masking())
         return model(batch["tokens"], batch["masked"], batch["targets"]).mean()
 

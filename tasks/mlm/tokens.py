@@ -29,7 +29,7 @@ from tasks.seq2seq.vocabulary import BART_ROWS, SPECIAL_ROWS, Vocabulary
 
 NAMES = ("gpt2", "bpe", "bytes")
 ROBERTA_ROWS = BART_ROWS  # both have 50,265, `<mask>` the last one
-GENERATED = 64  # documents that pieces are trained on
+GENERATED = 64  # documents to train the pieces on
 
 
 class PretrainingTokens:
@@ -87,7 +87,7 @@ def make(
 
 
 def rows(tokenizer: str, vocabulary: int | None) -> int:
-    """How many ids there are; known before any file is."""
+    """The number of ids, known before any file exists."""
     pieces = {"gpt2": ROBERTA_ROWS - SPECIAL_ROWS, "bpe": vocabulary, "bytes": tokenizers.BYTE_IDS + 1}[tokenizer]
     return SPECIAL_ROWS + pieces
 
@@ -115,7 +115,7 @@ def mask_id(used: Vocabulary) -> int:
 
 
 def existing(path: str | Path) -> Path:
-    """Raises DataError for a file or folder that is not there."""
+    """Raises DataError for a missing file or folder."""
     path = Path(path).expanduser()
     if not path.exists():
         raise DataError(f"{path}: not there", "set task.vocabulary_text to the text of the pre-training")

@@ -1,4 +1,4 @@
-"""Generated texts on topics: which words belong together can be known from pre-training alone.
+"""Generated texts on topics: only pre-training reveals which words belong together.
 
 A topic has WORDS words of its own, which come in two halves, and COMMON words belong to none. A section is on one
 topic: SHARE words of ten are the topic's, the others common ones.
@@ -6,8 +6,8 @@ topic: SHARE words of ten are the topic's, the others common ones.
     to pre-train on     documents of SECTIONS sections, each with all words of its topic
     to fine-tune on     sections whose first half has one half of the topic's words, and whose second half the other
 
-So two halves of such a section share no word of their topic, and only who has met both kinds among each other knows
-that they belong together. A document and a section are functions of the seed and their number alone.
+So the two halves of such a section share no word of their topic, and only a model that has seen both halves together
+knows that they belong together. A document and a section are functions of the seed and their number alone.
 """
 
 import functools
@@ -36,25 +36,25 @@ def vocabulary() -> tuple[str, ...]:
     sizes = [len(some) for some in letters]
     number = Draws(0, WORLD, [0]).distinct(int(np.prod(sizes)), TOPICS * WORDS + COMMON)[0]
     places = zip(*np.unravel_index(number, sizes), strict=True)
-    return tuple("".join(some[i] for some, i in zip(letters, place, strict=True)) for place in places)
+    return tuple("".join(some[i] for some, i in zip(letters, indices, strict=True)) for indices in places)
 
 
 def sections(count: int, *, seed: int, split: int, first: int = 0, halves: bool) -> Iterator[list[str]]:
     """The words of sections first, ..., first + count - 1 of a split; section i is on topic i modulo TOPICS.
 
-    `halves`: as they are to fine-tune on.
+    `halves`: in the form for fine-tuning.
     """
     words = np.array(vocabulary())
     numbers = np.arange(first, first + count)
     draws = Draws(seed, STREAM + 2 * split + halves, numbers)
-    own = draws.integers(10, SECTION) < SHARE
+    topical = draws.integers(10, SECTION) < SHARE
     if halves:
         inside = draws.integers(WORDS // 2, SECTION) + np.repeat([0, WORDS // 2], SECTION // 2)
     else:
         inside = draws.integers(WORDS, SECTION)
     common = TOPICS * WORDS + draws.integers(COMMON, SECTION)
     topic = (numbers % TOPICS)[:, None]
-    yield from words[np.where(own, topic * WORDS + inside, common)].tolist()
+    yield from words[np.where(topical, topic * WORDS + inside, common)].tolist()
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,10 @@ class Documents:
 
     def documents(self) -> Iterator[Document]:
         for number in range(self.first, self.first + self.count):
-            found = sections(SECTIONS, seed=self.seed, split=self.split, first=number * SECTIONS, halves=False)
-            yield Document(f"document {number}", " ".join(word for section in found for word in section))
+            texts = sections(SECTIONS, seed=self.seed, split=self.split, first=number * SECTIONS, halves=False)
+            yield Document(f"document {number}", " ".join(word for section in texts for word in section))
 
 
 def documents(count: int, *, seed: int, split: int) -> list[Documents]:
-    """Pieces with so many documents; fewer are the beginning of more."""
+    """Pieces with this number of documents; fewer are the beginning of more."""
     return [Documents(seed, split, first, min(AT_ONCE, count - first)) for first in range(0, count, AT_ONCE)]

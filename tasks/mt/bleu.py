@@ -1,15 +1,15 @@
 """BLEU of translations by `sacrebleu` (Papineni et al., 2002; Post, 2018), with one reference.
 
-    sacrebleu   of texts, tokens as 13a has them, no smoothing but of zero counts (exp): what its signature says
-    bleu        of tokens as the task has them, no smoothing: the tokenised BLEU that papers of the time print
-    chrf        mean over sentences of chrF2 (Popovic, 2015), the one score here that is a mean over sentences
+    sacrebleu   on texts, with 13a tokens, and smoothing only of zero counts (exp), as its signature states
+    bleu        on the task's tokens, without smoothing: the tokenised BLEU that papers of the time print
+    chrf        mean over sentences of chrF2 (Popovic, 2015), the only score here that is a mean over sentences
 
-BLEU is of a corpus: counts of matching and of all n-grams and the lengths are summed over sentences, and then
+BLEU belongs to a corpus. The counts of matching n-grams and of all n-grams, and the lengths, are summed over sentences:
 
     BLEU = 100 min(1, e^(1 - r / c)) (p_1 p_2 p_3 p_4)^(1/4)
 
-so that it is exact for any batches and devices. No mean over sentences is equal to it, and rows are paired by sentence
-in `chrf` alone, which is why it is here.
+The result is exact for any batches and devices. No mean over sentences equals it. Only `chrf` allows a comparison
+sentence by sentence, which is why it is reported.
 """
 
 from collections.abc import Sequence
@@ -45,14 +45,14 @@ def _scorer(kind: str) -> Any:
 
 def signature() -> str:
     """`sacrebleu`'s signature: its settings and version."""
-    _scorer("sacrebleu").corpus_score(["a"], [["a"]])  # it knows the number of references from its last score
+    _scorer("sacrebleu").corpus_score(["a"], [["a"]])  # it takes the number of references from its last score
     return str(_scorer("sacrebleu").get_signature())
 
 
 def counts(kind: str, text: str, reference: str) -> list[int]:
     """The counts of one sentence, `COUNTS` of them."""
-    found = _scorer(kind).corpus_score([text], [[reference]])
-    return [*found.counts, *found.totals, found.sys_len, found.ref_len]
+    score = _scorer(kind).corpus_score([text], [[reference]])
+    return [*score.counts, *score.totals, score.sys_len, score.ref_len]
 
 
 def bleu(kind: str, summed: Sequence[int]) -> float:
@@ -101,7 +101,7 @@ class Bleu(Metric):
         self.sentences += len(texts)
 
     def compute(self) -> dict[str, Tensor]:
-        found = {kind: bleu(kind, getattr(self, kind).tolist()) for kind in KINDS}
-        found["chrf"] = float(self.chrfs / self.sentences)
-        found["length_ratio"] = float(self.bleu[-2] / self.bleu[-1].clamp(min=1))
-        return {name: torch.tensor(value, dtype=torch.float64) for name, value in found.items()}
+        scores = {kind: bleu(kind, getattr(self, kind).tolist()) for kind in KINDS}
+        scores["chrf"] = float(self.chrfs / self.sentences)
+        scores["length_ratio"] = float(self.bleu[-2] / self.bleu[-1].clamp(min=1))
+        return {name: torch.tensor(value, dtype=torch.float64) for name, value in scores.items()}

@@ -1,8 +1,8 @@
-"""Pairs of texts as pieces of words: tokenised, cut into pieces, and, to train, without those that are too unlike.
+"""Pairs of texts as pieces of words: tokenised, cut into pieces, and, for training, without pairs that are too unlike.
 
-A pair is kept if both sides have 1 to `longest` pieces and neither more than `ratio` times as many as the other, as
-Moses' `clean-corpus-n` has it after the words are cut into pieces. Development and test sets are kept whole, and so are
-their texts, since no score of texts should depend on what the tokens lost.
+A pair is kept if both sides have 1 to `longest` pieces and neither has more than `ratio` times as many as the other, as
+in Moses' `clean-corpus-n` applied to pieces. Development and test sets are kept whole, and so are their texts, because
+no score of texts should depend on information that the tokens lost.
 
     B batch, R bytes of the longest reference of a batch
 """
@@ -27,7 +27,7 @@ from tasks.seq2seq.vocabulary import Vocabulary
 
 @dataclass(frozen=True)
 class Cleaning:
-    """Which pairs are kept to train and to validate. Raises ValueError."""
+    """The rule for the pairs that train and validate. Raises ValueError."""
 
     longest: int
     ratio: float
@@ -37,7 +37,7 @@ class Cleaning:
             raise ValueError(f"clean_length={self.longest} and clean_ratio={self.ratio} are not at least 1")
 
     def keeps(self, source: int, target: int) -> bool:
-        """Whether a pair of these numbers of pieces is kept."""
+        """Whether a pair with these numbers of pieces is kept."""
         fewer, more = sorted((source, target))
         return fewer >= 1 and more <= self.longest and more <= self.ratio * fewer
 
@@ -117,5 +117,5 @@ class TextPairSplit(PairSplit):
         return batch | {"reference": padded([self.texts.pair(int(i))[1] for i in indices], BYTES)}
 
     def text(self, index: int) -> tuple[str, str]:
-        """Source and target of an example as they were read."""
+        """Source and target of an example in their original form."""
         return tuple(BYTES.decode(part.tolist()) for part in self.texts.pair(index))

@@ -1,8 +1,8 @@
 """Texts as the tokens of Moses and back, by `sacremoses`.
 
-A text is normalised (its punctuation, and no control characters), cut into tokens, of which hyphens between letters or
-digits are some (`@-@`), and escaped (`&apos;`): `normalize-punctuation`, `remove-non-printing-char` and `tokenizer -a`
-of Luna's script. White space separates the tokens. Detokenising does not bring back what normalising changed.
+A text is normalised (its punctuation, and no control characters), cut into tokens (hyphens between letters or digits
+become `@-@`), and escaped (`&apos;`): `normalize-punctuation`, `remove-non-printing-char` and `tokenizer -a`
+of Luna's script. White space separates the tokens. Detokenising does not undo normalising.
 """
 
 from functools import lru_cache
@@ -28,7 +28,7 @@ def check() -> None:
 
 
 def tokenise(text: str, language: str) -> str:
-    """Tokens with one blank in between."""
+    """Tokens, separated by single blanks."""
     normaliser, tokenizer, _ = _of(language)
     return tokenizer.tokenize(normaliser.normalize(text), aggressive_dash_splits=True, return_str=True, escape=True)
 

@@ -1,6 +1,6 @@
-"""Sentences and their translations in files: a line each of two files, or rows of parquet files.
+"""Sentences and their translations in files: parallel lines of two files, or rows of parquet files.
 
-    train.en, train.de                       one sentence a line; also .gz
+    train.en, train.de                       one sentence per line; also .gz
     train.tok.en                             Moses' tokens, which become a text again
     valid, val, dev, newstest2013            the development set
     test, newstest2014                       the test set
@@ -41,7 +41,7 @@ class LineFile:
     offset: int
 
     def texts(self, count: int) -> Iterator[tuple[str, str]]:
-        """(file:line, text) of so many lines. Raises DataError."""
+        """(file:line, text) of this number of lines. Raises DataError."""
         language = TARGET if f".{TARGET}" in self.file.suffixes else SOURCE
         with data_sources.opened_text(self.file) as stream:
             try:
@@ -57,7 +57,7 @@ class LineFile:
 
 @dataclass(frozen=True)
 class LinePairs:
-    """So many lines of a file of sources and of one of targets."""
+    """Parallel lines of a file of sources and a file of targets."""
 
     sources: LineFile
     targets: LineFile
@@ -104,7 +104,7 @@ class RowPairs:
 
 @dataclass(frozen=True)
 class Chosen:
-    """Pieces one after another: every 100th of their pairs, counted from `first` of all, or all but these."""
+    """Consecutive pieces: every 100th of their pairs, counted from number `first`, or all other pairs."""
 
     pieces: tuple[Piece, ...]
     first: int
@@ -124,7 +124,7 @@ class Chosen:
 
 
 def held_out(pieces: Sequence[Piece], at_once: int = 64) -> tuple[list[Piece], list[Piece]]:
-    """(to train, to validate): every 100th pair of all pieces, in their order, validates."""
+    """(training, validation) pieces: every 100th pair of all pieces, in their order, validates."""
     firsts = list(itertools.accumulate((piece.count for piece in pieces), initial=0))
     train = [Chosen((piece,), first, False) for piece, first in zip(pieces, firsts, strict=False)]
     validate = [

@@ -1,15 +1,16 @@
-"""A made pair of languages: the source has its verb in the middle and no case, the target its verb last, and cases.
+"""A constructed pair of languages: the source has its verb in the middle and no cases, the target its verb last, and
+cases.
 
     the oldish gimas vinbe the fenek .
     die almten zolomen die rauet tremin .
 
-What a word becomes depends on its neighbours in the source:
+The translation of a word depends on its neighbours in the source:
 
 - an article says case, gender and number: subjects are nominative; an object's case is governed by the verb, which
   stands before it in the source and comes last in the target; after a preposition it is dative;
 - gender is that of the last noun: two nouns in a row are a compound, in the target one word with an `s` between them;
-- half of the verbs look like nouns and are told by where they stand, and a verb ends as its subject's number says,
-  of which the source's verb shows nothing.
+- half of the verbs look like nouns and only their position tells them apart; a verb's ending in the target follows from
+  the number of its subject, which the verb in the source does not show.
 
 So an encoder that mixes nothing gives the decoder a noun without its role and an object without its verb. Sentences
 have 6 to 24 words with their full stop. A pair is a function of the seed and its number alone, the same on every
@@ -86,17 +87,19 @@ class Clause:
     verb: int
     object: Phrase
     preposition: int | None
-    place: Phrase  # after the preposition
+    location: Phrase  # after the preposition
 
     def source(self) -> list[str]:
-        place = [] if self.preposition is None else [SOURCE_PREPOSITIONS[self.preposition], *self.place.source()]
-        return [*self.subject.source(), SOURCE_VERBS[self.verb], *self.object.source(), *place]
+        location = [] if self.preposition is None else [SOURCE_PREPOSITIONS[self.preposition], *self.location.source()]
+        return [*self.subject.source(), SOURCE_VERBS[self.verb], *self.object.source(), *location]
 
     def target(self) -> list[str]:
         case = DATIVE if self.verb % 2 else ACCUSATIVE
-        place = [] if self.preposition is None else [TARGET_PREPOSITIONS[self.preposition], *self.place.target(DATIVE)]
+        location = (
+            [] if self.preposition is None else [TARGET_PREPOSITIONS[self.preposition], *self.location.target(DATIVE)]
+        )
         verb = TARGET_VERBS[self.verb] + ("n" if self.subject.plural else "t")
-        return [*self.subject.target(NOMINATIVE), *self.object.target(case), *place, verb]
+        return [*self.subject.target(NOMINATIVE), *self.object.target(case), *location, verb]
 
 
 @dataclass(frozen=True)
@@ -115,9 +118,8 @@ class Sentences:
         verbs, prepositions = draws.integers(VERBS, 2), draws.integers(PREPOSITIONS, 1)
         shape = draws.integers(4, 1)  # bit 0: with a preposition, bit 1: a second clause
         for row in range(self.count):
-            phrases = [
-                self._phrase(*(int(of[row, i]) for of in (nouns, before, adjectives, bits))) for i in range(PHRASES)
-            ]
+            drawn = (nouns, before, adjectives, bits)
+            phrases = [self._phrase(*(int(numbers[row, i]) for numbers in drawn)) for i in range(PHRASES)]
             how = int(shape[row, 0])
             preposition = int(prepositions[row, 0]) if how & 1 else None
             clauses = [Clause(phrases[0], int(verbs[row, 0]), phrases[1], preposition, phrases[2])]
@@ -135,5 +137,5 @@ class Sentences:
 
 
 def sentences(count: int, *, seed: int, split: int) -> list[Sentences]:
-    """Pieces with so many pairs; fewer are the beginning of more."""
+    """Pieces with this number of pairs; fewer are the beginning of more."""
     return [Sentences(seed, split, first, min(AT_ONCE, count - first)) for first in range(0, count, AT_ONCE)]

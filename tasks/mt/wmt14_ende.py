@@ -3,8 +3,8 @@
 As Luna's script prepares it: Moses' tokens (tasks/mt/moses.py), byte pairs of both languages together
 (tasks/seq2seq/subwords.py), no pair of more than 250 pieces or of lengths more than 1.5 apart, and every 100th line of
 the training text validates (X53: Luna's text names Vaswani's split; its parameters say 40.5 thousand types, not 37).
-`decoded` translates newstest2014, `decoded_dev` newstest2013, and both are scored against the texts as they were
-published (tasks/mt/bleu.py).
+`decoded` translates newstest2014, `decoded_dev` newstest2013, and both are scored against the published
+texts (tasks/mt/bleu.py).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ DECODED = {"decoded": "test", "decoded_dev": "dev"}  # evaluations, and what the
 VALIDATIONS = ("train", "dev")
 TEXTS = "_texts"  # ends the name of a cached split of texts
 SHOWN = 5  # translations beside a record
-SHARDS_AT_ONCE = 64  # pieces of texts that wait for the vocabulary's training
+SHARDS_AT_ONCE = 64  # pieces that are tokenised ahead of the vocabulary's training
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -46,7 +46,7 @@ class Wmt14EnDe(SequenceToSequence):
     train, an eighth as many to validate and to test: tasks/mt/synthetic_language.py).
 
     `validation` is every 100th pair of the training text (`train`), or the development set (`dev`). `clean_length` and
-    `clean_ratio`: which pairs are kept to train and to validate (tasks/mt/encoding.py). `decoded` is how many sentences
+    `clean_ratio`: the rule for pairs that train and validate (tasks/mt/encoding.py). `decoded` is how many sentences
     of each set are translated. Raises ValueError.
     """
 
@@ -142,14 +142,14 @@ class Wmt14EnDe(SequenceToSequence):
         examples = {}
         for name in (*SPLITS, "dev"):
             cleaning = self.cleaning if name in cleaned else None
-            makers = [PieceEncoder(one, self.vocabulary_used, cleaning) for one in tokens[name]]
+            makers = [PieceEncoder(part, self.vocabulary_used, cleaning) for part in tokens[name]]
             examples[name] = self._made(name, pieces[name], makers)
         for name in DECODED.values():
             examples[name + TEXTS] = self._made(name, pieces[name], [TextEncoder(piece) for piece in pieces[name]])
         return examples
 
     def prepare(self, progress: Progress) -> None:
-        """As for every task; a lost vocabulary is trained again even if the pairs are cached."""
+        """As for every task; a missing vocabulary is trained again even if the pairs are cached."""
         super().prepare(progress)
 
         def texts() -> Iterator[str]:
@@ -186,22 +186,24 @@ class Wmt14EnDe(SequenceToSequence):
 
     def _in_processes(self, tokens: Sequence[Tokens]) -> Iterator[list[str]]:
         if (workers := self.worker_count(len(tokens))) == 1 or not self.uses_moses:
-            yield from (one.texts() for one in tokens)
+            yield from (part.texts() for part in tokens)
             return
         with process_pool(workers) as pool:
             for start in range(0, len(tokens), SHARDS_AT_ONCE):
                 yield from pool.map(methodcaller("texts"), tokens[start : start + SHARDS_AT_ONCE])
 
-    def check_vocabulary(self, split: str, found: AnyExamples) -> None:
+    def check_vocabulary(self, split: str, examples: AnyExamples) -> None:
         """As for every task; splits of texts hold bytes."""
         if not split.endswith(TEXTS):
-            super().check_vocabulary(split, found)
+            super().check_vocabulary(split, examples)
 
-    def decoded_splits(self, found: Mapping[str, AnyExamples], lengths: Mapping[str, int]) -> dict[str, TextPairSplit]:
+    def decoded_splits(
+        self, examples: Mapping[str, AnyExamples], lengths: Mapping[str, int]
+    ) -> dict[str, TextPairSplit]:
         made = {}
-        for name, of in DECODED.items():
-            count = min(found[of].count, self.decoded or found[of].count)
-            parts = (found[of].part(0, count), found[of + TEXTS].part(0, count))
+        for name, origin in DECODED.items():
+            count = min(examples[origin].count, self.decoded or examples[origin].count)
+            parts = (examples[origin].part(0, count), examples[origin + TEXTS].part(0, count))
             made[name] = TextPairSplit(*parts, self.vocabulary_used, **lengths)
         return made
 
@@ -215,7 +217,7 @@ class Wmt14EnDe(SequenceToSequence):
     def score_texts(
         self, texts: Sequence[str], references: Sequence[str], metrics: MetricCollection
     ) -> dict[str, Tensor]:
-        """Tokens that were written against texts: `chrf` of each sentence."""
+        """Decoded tokens against texts: `chrf` per sentence."""
         written = [self.text_of(tokens) for tokens in texts]
         pairs = list(zip(written, references, strict=True))
         chrfs = torch.tensor([bleu.chrf(*pair) for pair in pairs], dtype=torch.float64)
@@ -230,7 +232,7 @@ class Wmt14EnDe(SequenceToSequence):
         return moses.tokenise(text, TARGET) if self.uses_moses else text
 
     def score_decoded(self, model: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
-        """Scores against the published texts, which neither tokens nor lengths change."""
+        """Scores against the published texts, which do not depend on tokens or lengths."""
         references = [BYTES.decode(row) for row in batch["reference"].tolist()]
         return self.score_texts(self.write(model, batch["source"]), references, metrics)
 

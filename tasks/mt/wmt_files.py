@@ -1,11 +1,11 @@
-"""The published files of WMT'14: three corpora to train, two news tests, all of them checked by their sha256.
+"""The published files of WMT'14: three corpora to train, two news tests, all checked by their sha256.
 
     Europarl v7, Common Crawl, News Commentary v9    training; v12 in its place with `news_commentary=12`
     newstest2013 (3,000)                             development
     newstest2014 (3,003, the full one)               test
 
 Sizes and checksums are those that TensorFlow Datasets checks. Of an archive only the files of this language pair are
-written, below the folder of downloads; no name in an archive says where.
+written, into the folder of downloads; names in an archive do not choose the path.
 """
 
 import html
@@ -103,7 +103,7 @@ def of_hub(path: Path | None) -> dict[str, list[RowPairs]]:
 
 
 def _members(file: Path, wanted: Mapping[str, str], folder: Path) -> dict[str, Path]:
-    """Files of an archive as files of `folder`, named by the keys. What is there already is not read again."""
+    """Files of an archive as files in `folder`, named by the keys. Existing files are not read again."""
     written = {name: folder / name for name in wanted}
     missing = {member: name for name, member in wanted.items() if not written[name].exists()}
     if missing:
@@ -121,7 +121,7 @@ def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def _segments(stream: IO[bytes], where: str) -> Iterator[bytes]:
-    """The texts between <seg> and </seg>, a line each."""
+    """The texts between <seg> and </seg>, one per line."""
     text = data_sources.content(stream, where).decode(errors="replace")
     for segment in SEGMENT.findall(text):
         yield (" ".join(html.unescape(segment).split()) + "\n").encode()

@@ -1,1 +1,1 @@
-"""Probes: generated tasks that tell sequence mixers apart in a minute."""
+"""Probes: generated tasks that separate sequence mixers within a minute."""

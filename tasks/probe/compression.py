@@ -1,10 +1,10 @@
 """Compression (MAD, Poli et al., 2024, arXiv 2403.17844): all tokens from the state of the last one.
 
     facts    a b c d ...     random tokens
-    query    compress        answers: a, b, c, d, ... from its state alone, and the place that is asked for
+    query    compress        answers: a, b, c, d, ... only from its state and the position of the answer
 
-The backbone is models/backbones/autoencoder.py: a small network reads the state of the last token plus a vector for
-each place. Sizes and vocabulary are MAD's. Deviation: MAD also scores the compress token, which is always the same.
+The backbone is models/backbones/autoencoder.py: a small network reads the state of the last token plus a vector per
+position. Sizes and vocabulary are MAD's. Deviation: MAD also scores the compress token, which is always the same.
 
     n examples, N tokens
 """
@@ -26,7 +26,7 @@ class Compression(Probe):
 
     name = "probe/compression"
     patterns = SELF
-    has_state = False  # one token is read, and that is all
+    has_state = False  # a single token is read
 
     length: int = 32
     vocabulary: int = 16

@@ -1,7 +1,7 @@
 """Random numbers that are a function of a seed and an example's number alone, the same on every machine.
 
-Philox (Salmon et al., 2011) is a counter-based generator: any example's numbers can be had without those before it, so
-training examples need not be kept. Only its raw words are used: numpy promises that they never change. Integers are
+Philox (Salmon et al., 2011) is a counter-based generator: the numbers of an example do not depend on previous draws, so
+training examples need not be stored. Only its raw words are used: numpy promises that they never change. Integers are
 their upper halves scaled, as in tasks/lra/random_stream.py.
 
     n examples
@@ -15,7 +15,7 @@ WORD = np.uint64(32)  # half of a raw word, in bits
 
 
 class Draws:
-    """Random numbers of the examples with these numbers. Every call draws from a stream of its own."""
+    """Random numbers of the examples with these numbers. Every call draws from a new stream."""
 
     def __init__(self, seed: int, stream: int, indices: Sequence[int] | np.ndarray):
         self.indices = np.asarray(indices, np.uint64)
@@ -41,7 +41,7 @@ class Draws:
         return ((self.words(count) >> WORD) * np.asarray(bound, np.uint64) >> WORD).astype(np.int64)
 
     def orders(self, size: int) -> np.ndarray:
-        """int64 (n, size): a permutation of 0, ..., size - 1 for each example."""
+        """int64 (n, size): one permutation of 0, ..., size - 1 per example."""
         return np.argsort(self.words(size), axis=1, kind="stable")
 
     def distinct(self, size: int, count: int) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Recall in sequences longer than those of training: trained at N tokens, scored at N and at multiples of it.
 
 The facts are those of `probe/noisy_recall` with every pair once; more tokens mean more noise between the pairs and the
-queries, and no new pair, so that a method which does not mind the length loses nothing. A model whose positions or
+queries, and no new pair, so that a method that is independent of length loses nothing. A model whose positions or
 weights end at N cannot be scored further: its evaluations are `unsupported`.
 """
 
@@ -17,7 +17,7 @@ from tasks.probe.probe import Sequences
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Extrapolation(NoisyRecall):
-    """`factors`: after the test, sequences of so many times `length` tokens are scored."""
+    """`factors`: after the test, sequences of `length` times each factor are scored."""
 
     name = "probe/extrapolation"
 

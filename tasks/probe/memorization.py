@@ -3,7 +3,7 @@
     queries  k1 ? k2 ? ...     answers at `?`: the value of the key before it
 
 One dictionary serves all splits; it follows from `data_seed`. No fact is in the sequence, and the answer is asked for
-one token after its key: what is mixed is one step, what is learnt is in the weights. There is no cross form.
+one token after its key: mixing spans one step, and the rest is in the weights. There is no cross form.
 
     n examples, h keys
 """
@@ -16,7 +16,7 @@ from tasks.checks import at_least
 from tasks.probe.draws import Draws
 from tasks.probe.probe import NO_ANSWER, SELF, Probe, Sequences
 
-DICTIONARY = 1 << 32  # stream of the dictionary, apart from those of the splits
+DICTIONARY = 1 << 32  # stream of the dictionary, separate from the splits' streams
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -25,7 +25,7 @@ class Memorization(Probe):
 
     name = "probe/memorization"
     patterns = SELF
-    has_state = False  # of facts it keeps nothing
+    has_state = False  # it keeps no facts
 
     length: int = 32
     vocabulary: int = 256

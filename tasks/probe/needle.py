@@ -4,7 +4,7 @@
     query    mark                         answer: v
 
 In training and test the fact stands anywhere; final evaluations put its value `distances` tokens before the query. The
-values have a vocabulary of their own, so that nothing has to be bound: what is asked is how far a method sees.
+values have a vocabulary of their own, so that no binding is needed: the task measures how far a method sees.
 
     n examples, N tokens
 """
@@ -60,8 +60,8 @@ class Needle(Probe):
         count, rows = self.length - 1, np.arange(len(draws))
         facts = 1 + self.values + draws.integers(self.noise_vocabulary, count)
         value, back = 1 + draws.integers(self.values, 1), 1 + draws.integers(self.length - 2, 1)[:, 0]
-        place = count - (back if distance is None else distance)
-        facts[rows, place - 1], facts[rows, place] = 0, value[:, 0]
+        position = count - (back if distance is None else distance)
+        facts[rows, position - 1], facts[rows, position] = 0, value[:, 0]
         return Sequences(facts, np.zeros_like(value), value)
 
     def variants(self) -> dict[str, Callable[[Draws], Sequences]]:

@@ -4,9 +4,9 @@
     queries  k2 k1 ...                         each key once
 
 As in MAD's code, noise takes whole pairs of places, and vocabularies of keys, values and noise are separate.
-Deviations: there a key is asked for wherever it comes again, and the answer is shown, so that later queries have more
-examples to look at. Here all facts come first and answers are never shown; the number of noise pairs is fixed and not
-drawn; every key stands equally often, as far as possible.
+Deviations: in MAD every repetition of a key is a query, and its answer is shown, so that later queries see more
+examples. Here all facts come first and answers are never shown; the number of noise pairs is fixed and not drawn; every
+key appears equally often, as far as possible.
 
     n examples, S places for a pair, K pairs
 """
@@ -24,7 +24,7 @@ from tasks.probe.probe import Probe, Sequences
 class NoisyRecall(Probe):
     """`pairs` in `length` tokens, queries included.
 
-    `noise`: share of the places for a pair that noise takes; None: every pair stands once, and noise takes the rest.
+    `noise`: share of the places for a pair that noise takes; None: every pair appears once, and noise takes the rest.
     `noise_vocabulary` of the `vocabulary` tokens are noise; of the others half are keys, half values.
     """
 
@@ -69,7 +69,7 @@ class NoisyRecall(Probe):
         return (length - self.pairs) // 2
 
     def filled(self, length: int) -> int:
-        """How many of them have a pair."""
+        """The number of places that hold a pair."""
         slots = self.slots(length)
         return min(self.pairs, slots) if self.noise is None else slots - round(self.noise * slots)
 

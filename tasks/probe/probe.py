@@ -1,7 +1,7 @@
-"""The base of all probes: examples generated as they are read, the loss and the score of the tokens that are asked for.
+"""The base of all probes: examples generated when they are read, and the loss and the score of the answers.
 
-An example is a sequence of facts and a sequence of queries; some queries have an answer, a token. The probe's own file
-says how they are made. Every pattern asks the same questions of the same examples:
+An example is a sequence of facts and a sequence of queries; some queries have an answer, a token. The probe's file
+defines both. Every pattern asks the same questions of the same examples:
 
     causal_self      one sequence, facts then queries, read by a decoder; the answer is predicted at its query
     noncausal_self   the same, read by an encoder with an output for each position
@@ -36,11 +36,11 @@ from tasks.checks import Progress, at_least
 from tasks.data_task import SPLITS, SYNTHETIC
 from tasks.probe.draws import Draws
 
-BLANK = 0  # the token where nothing stands
-NO_ANSWER = -100  # of a query that is not scored
+BLANK = 0  # the token of an empty position
+NO_ANSWER = -100  # at a query that is not scored
 HASHED = 1000  # training examples in the fingerprint, and in the search for the most frequent answer
 SELF = frozenset({Pattern.CAUSAL_SELF, Pattern.NONCAUSAL_SELF})
-STATE = "decoding_state"  # the evaluation that says how much a decoder keeps
+STATE = "decoding_state"  # the evaluation of how much a decoder keeps
 
 
 class Sequences(NamedTuple):
@@ -48,7 +48,7 @@ class Sequences(NamedTuple):
 
     facts: np.ndarray  # (n, F)
     queries: np.ndarray  # (n, Q)
-    answers: np.ndarray  # (n, Q), NO_ANSWER where nothing is asked
+    answers: np.ndarray  # (n, Q), NO_ANSWER where there is no question
 
 
 class GeneratedSplit(Split):
@@ -111,7 +111,7 @@ class Probe(Task):
     name: ClassVar[str]
     version: ClassVar[int] = 1  # raised when the same settings give other examples
     patterns: ClassVar[Collection[Pattern]] = SELF | {Pattern.CAUSAL_CROSS}
-    has_state: ClassVar[bool] = True  # whether its decoder can be asked what it keeps of the facts
+    has_state: ClassVar[bool] = True  # whether its decoder has a state that keeps facts
 
     pattern: Pattern | str = Pattern.CAUSAL_SELF
     data_root: str | Path | None = None
@@ -130,7 +130,7 @@ class Probe(Task):
 
     @abstractmethod
     def sequences(self, draws: Draws) -> Sequences:
-        """One example for each of the draws."""
+        """One example per draw."""
 
     @property
     @abstractmethod
@@ -144,7 +144,7 @@ class Probe(Task):
     @property
     @abstractmethod
     def possible_answers(self) -> int:
-        """How many tokens may be the answer of a query."""
+        """The number of tokens that may answer a query."""
 
     @property
     def chance(self) -> float:
@@ -152,11 +152,11 @@ class Probe(Task):
         return 100 / self.possible_answers
 
     def variants(self) -> dict[str, Callable[[Draws], Sequences]]:
-        """Other examples that are scored once after the test: how they are made, by the name of their evaluation."""
+        """Generators of other examples that are scored once after the test, by the name of their evaluation."""
         return {}
 
     def prepare(self, progress: Progress) -> None:
-        """Nothing is to be prepared."""
+        """There is nothing to prepare."""
 
     def load(self) -> DataInfo:
         made = {name: (self.sequences, getattr(self, name)) for name in SPLITS}
@@ -234,7 +234,7 @@ class Probe(Task):
         return [FinalEvaluation(name, self.split(name), **how.get(name, {})) for name in names]
 
     def score_state(self, model: nn.Module, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
-        """How many numbers the model keeps of an example to decode from. Raises ValueError for one that cannot."""
+        """The size of the state that the model decodes from, in numbers. Raises ValueError if it cannot decode."""
         tokens, queries = batch["tokens"], batch["answers"].shape[1]
         try:
             state = model.init_state(tokens[:, :-queries]) if self.pattern.cross else model.prefill(tokens)[1]
@@ -247,17 +247,18 @@ class Probe(Task):
 
     def settings(self) -> dict[str, Any]:
         """The settings that determine the examples."""
-        own = {field.name: getattr(self, field.name) for field in fields(self) if field.init}
-        return {"version": self.version, **{key: own[key] for key in sorted(own.keys() - {"data_root", "pattern"})}}
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.init}
+        chosen = sorted(values.keys() - {"data_root", "pattern"})
+        return {"version": self.version, **{key: values[key] for key in chosen}}
 
     def _first(self, split: GeneratedSplit) -> Sequences:
         return split.sequences(range(min(len(split), HASHED)))
 
     def _fingerprint(self) -> str:
-        """sha256 of the settings and of each split: its first examples where it is the training split."""
+        """sha256 of the settings and of each split, where only the first training examples count."""
         digest = hashlib.sha256(json.dumps(self.settings(), sort_keys=True).encode())
         for name, split in self._splits.items():
-            found = self._first(split) if name == "train" else split.sequences(range(len(split)))
-            for part in found:
+            sequences = self._first(split) if name == "train" else split.sequences(range(len(split)))
+            for part in sequences:
                 digest.update(np.ascontiguousarray(part, "<i8"))
         return digest.hexdigest()

@@ -3,8 +3,8 @@
     facts    . a . . b . . . c .       `copies` tokens at random places, in order
     queries  copy . . .                answers: -, a, b, c
 
-As in MAD's code a sequence has `length` tokens, and the vocabulary a blank and the copy token beside what is copied.
-Deviation: MAD's code puts no blank behind the last token; here all places are as likely.
+As in MAD's code a sequence has `length` tokens, and the vocabulary has a blank and the copy token besides the copied
+tokens. Deviation: MAD's code puts no blank after the last token; here all positions are equally likely.
 
     n examples, m copies
 """

@@ -1,1 +1,1 @@
-"""Sequences that become other sequences: summaries and translations."""
+"""Sequence to sequence: summaries and translations."""

@@ -1,7 +1,7 @@
 """Pairs of texts as token sequences: read piece by piece, kept in the cache, padded into batches.
 
 An example of the cache is one sequence, the source's tokens and then the target's, whose label is the number of the
-source's. Special tokens are not kept, nor is anything cut off, so that lengths may change without a new preparation.
+source's. The cache has no special tokens and cuts nothing, so that lengths may change without a new preparation.
 A batch has
 
     source   the source's tokens, </s>             cut at `source_length`, where </s> may be lost
@@ -29,7 +29,7 @@ from tasks.lm.tokenizers import dtype
 from tasks.seq2seq.vocabulary import Vocabulary
 
 IGNORED = -100  # in place of a target that is not scored
-BATCH = 256  # pairs that are encoded at once
+BATCH = 256  # pairs encoded at once
 
 
 class Pair(NamedTuple):
@@ -77,7 +77,7 @@ def check_same_length(counts: Mapping[Path, int]) -> None:
 
 
 def encoded(pieces: Sequence[Piece], vocabulary: Vocabulary, *, title: str) -> Examples | Shards:
-    """A split: of one piece its examples, of several shards that are still to be made. Raises DataError for no pair."""
+    """A split: the examples of a single piece, or the unmade shards of several. Raises DataError without pairs."""
     makers = [Encoder(piece, vocabulary) for piece in pieces if piece.count]
     if not makers:
         raise DataError(f"{title}: no pairs")

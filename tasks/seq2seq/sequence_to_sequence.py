@@ -1,13 +1,13 @@
-"""Sequence to sequence: a text becomes another one, shorter or in another language, by an encoder-decoder.
+"""Sequence to sequence: an encoder-decoder turns a text into a shorter one, or into another language.
 
-Training minimises the cross entropy of the target's tokens with label smoothing (Szegedy et al., 2016): of its weight a
-share e is spread over all rows of the vocabulary. The test scores every target given its true past:
+Training minimises the cross entropy of the target's tokens with label smoothing (Szegedy et al., 2016): a share e of
+its weight is spread over all rows of the vocabulary. The test scores every target given its true past:
 
-    nats   mean over documents of each one's nats per token      ppl    exp(nats of all documents / tokens of all)
+    nats   mean over documents of their nats per token           ppl    exp(nats of all documents / tokens of all)
 
 both without smoothing. A document is an example, so `nats` is compared document by document; `loss` is the logarithm of
-`ppl`. After the test, `decoded` has the model write the targets itself (models/generation/search.py) and scores its
-texts as the subclass says, beside baselines of texts.
+`ppl`. After the test, `decoded` has the model generate the targets (models/generation/search.py). The subclass defines
+the scores of its texts, and the baselines of texts.
 
     B batch, M source length, N target length, V vocabulary
 """
@@ -129,7 +129,7 @@ class SequenceToSequence(CachedTask):
     def score_texts(
         self, texts: Sequence[str], references: Sequence[str], metrics: MetricCollection
     ) -> dict[str, Tensor]:
-        """Add written texts and their references to `metrics`; returns scores of each, (B,)."""
+        """Add generated texts and their references to `metrics`; returns scores per text, (B,)."""
 
     def writers(self) -> Mapping[str, Callable[[], Writer]]:
         """Baselines of `decoded` by name."""
@@ -156,7 +156,7 @@ class SequenceToSequence(CachedTask):
 
     @property
     def vocab_size(self) -> int:
-        # a trained one is known before its texts are there
+        # a trained one is identified before its texts exist
         return SPECIAL_ROWS + self.vocabulary if self.trains_vocabulary else self.vocabulary_used.vocab_size
 
     @property
@@ -249,11 +249,11 @@ class SequenceToSequence(CachedTask):
         return [FinalEvaluation("decoded", self.split("decoded"), **how)]
 
     def write(self, model: nn.Module | Writer, source: Tensor) -> list[str]:
-        """The texts that a model finds by search, or that a writer gives."""
+        """The texts that a model generates by search, or that a writer gives."""
         written = search(model, source, self.how) if isinstance(model, nn.Module) else model(source)
         return [self.vocabulary_used.decode(row) for row in written.tolist()]
 
     def score_decoded(self, model: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
-        """Scores of texts against the whole references, which no length cuts."""
+        """Scores of texts against the whole, uncut references."""
         references = [self.vocabulary_used.decode(row) for row in batch["reference"].tolist()]
         return self.score_texts(self.write(model, batch["source"]), references, metrics)

@@ -1,6 +1,6 @@
-"""Parts of words by byte-pair encoding (Sennrich et al., 2016), as subword-nmt has them: the last one ends in `</w>`.
+"""Parts of words by byte-pair encoding (Sennrich et al., 2016), as in subword-nmt: the last part ends in `</w>`.
 
-Words stand between white space. A vocabulary is trained on the training split, or follows from subword-nmt's codes: a
+White space separates words. A vocabulary is trained on the training split, or follows from subword-nmt's codes: a
 file whose first line is `#version: 0.2` and whose others are the two parts of a merge each. Of codes the vocabulary has
 every letter that occurs in them, within and at the end of a word, and what each merge makes. Piece 0 is `<unk>`, which
 stands for any other letter.
@@ -36,11 +36,11 @@ class Subwords(Pieces):
     """`vocab_size` counts `<unk>`."""
 
     name = "subwords"
-    end_id = -1  # there is none: a sequence ends with the row `</s>` of the vocabulary
+    end_id = -1  # no end token: a sequence ends with the row `</s>` of the vocabulary
 
     @staticmethod
     def joined(pieces: list[str]) -> str:
-        """Words with a blank between them; `<unk>` becomes a word U+FFFD."""
+        """Words, separated by blanks; `<unk>` becomes a word U+FFFD."""
         from tokenizers import decoders
 
         words = ["\ufffd" + END if piece == UNKNOWN else piece for piece in pieces]
@@ -54,7 +54,7 @@ class Codes(Subwords):
     identity: str
 
     def prepare(self, texts: Callable[[], Iterable[str]], progress: Progress) -> None:
-        """The file is there."""
+        """Nothing to prepare: the file exists."""
 
     def open(self) -> Any:
         pieces, merges = read_codes(self.file)
@@ -63,17 +63,17 @@ class Codes(Subwords):
 
 @dataclass(frozen=True)
 class TrainedSubwords(Trained, Subwords):
-    """Trained on all texts but for words with rare letters.
+    """Trained on all texts, without words that have rare letters.
 
     The library numbers letters at the ends of words in the order of a hash table, and of equally frequent pairs joins
-    the one with lower numbers. They are given to it in an order, so that the same texts give the same pieces.
+    the one with lower numbers. They are sorted here, so that the same texts give the same pieces.
     """
 
     name = "subwords"
     end_id = -1
 
     def prepare(self, texts: Callable[[], Iterable[str]], progress: Progress) -> None:
-        """Train it if it is not there; one that is damaged is trained anew, which gives the same."""
+        """Train a missing vocabulary; a damaged one is trained again, with the same result."""
         if self.file.exists():
             with contextlib.suppress(DataError):
                 self.open()
@@ -103,7 +103,7 @@ class TrainedSubwords(Trained, Subwords):
             problem = f"tokenizer=subwords: the training split gives {size - 1:,} pieces, not {self.vocab_size - 1:,}"
             raise DataError(problem, arguments=f"task.vocabulary={size - 1}")
         model = json.loads(tokenizer.to_str())["model"]
-        # made anew, without special tokens: nothing in a text is one
+        # made again without special tokens: no part of a text is one
         return _tokenizer(model["vocab"], [tuple(merge) for merge in model["merges"]]).to_str()
 
 
@@ -156,7 +156,7 @@ def read_codes(file: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
 
 
 def _repeated(words: Mapping[str, int]) -> Iterator[str]:
-    """Texts in which each word occurs so many times."""
+    """Texts in which each word occurs as often as given."""
     for word, times in words.items():
         for start in range(0, times, AT_ONCE):
             yield f"{word} " * min(AT_ONCE, times - start)

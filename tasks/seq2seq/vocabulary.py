@@ -53,9 +53,9 @@ class Vocabulary:
         return [(ids + self.first).astype(dtype(self.vocab_size)) for ids in self.pieces.encode(texts)]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text before the first `</s>`; rows that are no piece say nothing. What is not UTF-8 becomes U+FFFD.
+        """The text before the first `</s>`, without rows that are no piece. Invalid UTF-8 becomes U+FFFD.
 
-        Of `subwords` it is words with a blank between them.
+        With `subwords` it is words, separated by blanks.
         """
         before = itertools.takewhile(lambda row: row != self.eos_id, ids)
         stop = self.first + self.pieces.vocab_size

@@ -1,10 +1,10 @@
 """Multi-News: write one summary of several news articles (Fabbri et al., 2019, arXiv 1906.01749).
 
-The published files have one document and one summary a line: the articles, `|||||` between them, about 2,300 tokens,
+The published files have one document and one summary per line: the articles, `|||||` between them, about 2,300 tokens,
 and what an editor of newser.com made of them, about 280 tokens. Line breaks are written `NEWLINE_CHAR`. The licence
-allows research and no passing on, so that nothing of it is shipped here. Some documents are empty, and stay.
+allows research but no redistribution, so no part of it is shipped here. Some documents are empty, and are kept.
 
-LAVO's benchmark filters the set in a way that it does not document; here all pairs are used. It cuts at 4,096 and 400
+LAVO's benchmark filters the set by an undocumented rule; here all pairs are used. It cuts at 4,096 and 400
 tokens and decodes greedily 200 to 400 (X45). Scores: tasks/summarization/rouge.py.
 """
 

@@ -32,16 +32,16 @@ def sentences(text: str) -> list[str]:
 
     It errs where an abbreviation that is not listed stands before a capital, and where a sentence begins in lower case.
     """
-    found: list[str] = []
+    parts: list[str] = []
     start = 0
     for gap in END.finditer(text):
         part = text[start : gap.start()].strip()
         if "\n" not in gap.group() and SHORT.search(part):
             continue
-        found += [part] if part else []
+        parts += [part] if part else []
         start = gap.end()
     last = text[start:].strip()
-    return [*found, last] if last else found
+    return [*parts, last] if last else parts
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,4 @@
-"""Generated articles of facts, of which a few are announced: these, in order, are the summary.
+"""Generated articles of facts, a few of which are announced: the announced facts, in order, are the summary.
 
     Rolan the weaver sold a lamp in Tarn . Second Pivir lost a drum . Jelan found a coin in Ulm . |||||
     First Sadel the baker broke a ring . ...
@@ -65,7 +65,7 @@ class Articles:
             facts = [fact(*(int(kind[row, i]) for kind in (*words, shown))) for i in range(self.facts)]
             chosen = places[row].tolist()
             announcements = dict(zip(chosen, ANNOUNCEMENTS, strict=False))
-            summary = " ".join(facts[place] for place in chosen)
+            summary = " ".join(facts[index] for index in chosen)
             yield Pair(f"document {self.first + row}", self._document(facts, announcements), summary)
 
     def _document(self, facts: list[str], announcements: dict[int, str]) -> str:
@@ -86,6 +86,6 @@ def fact(name: int, trade: int, verb: int, thing: int, town: int, shown: int) ->
 
 
 def documents(count: int, *, seed: int, split: int, facts: int, announced: int, articles: int) -> list[Articles]:
-    """Pieces with so many documents; fewer are the beginning of more."""
+    """Pieces with this number of documents; fewer are the beginning of more."""
     sizes = {"facts": facts, "announced": announced, "articles": articles}
     return [Articles(seed, split, first, min(AT_ONCE, count - first), **sizes) for first in range(0, count, AT_ONCE)]

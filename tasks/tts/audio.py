@@ -4,7 +4,7 @@
     back       exp -> pseudo-inverse of the filters, at least 0 -> phases by 32 rounds of Griffin-Lim without momentum
 
 These are the features and the vocoder of fairseq's speech synthesis, which LAVO's benchmark uses. Files are untrusted:
-a header is believed only as far as `MelScale.longest_s`, and whatever is wrong is one line. Nothing here imports torch,
+a header is trusted only up to `MelScale.longest_s`, and every error is one line. Nothing here imports torch,
 so that the processes that make features start fast.
 
     n samples, T frames, F mels
@@ -32,7 +32,7 @@ UNKNOWN_SIZE = 2**32 - 2**16  # a recorder that could not know it writes about t
 
 @dataclass(frozen=True)
 class MelScale:
-    """Sizes of a spectrogram: samples a second, samples of a window and between two, filters and their range in Hz."""
+    """Sizes of a spectrogram: samples per second, per window and between windows, filters and their range in Hz."""
 
     rate: int
     n_fft: int
@@ -42,7 +42,7 @@ class MelScale:
     high: float
 
     def frames(self, samples: int) -> int:
-        """Frames of so many samples."""
+        """The number of frames in this number of samples."""
         return 1 + samples // self.hop
 
     def seconds(self, frames: int) -> float:

@@ -1,4 +1,5 @@
-"""Clips of LJSpeech: a folder with metadata.csv and wavs/, the archive, or the hub's parquet files, which become one.
+"""Clips of LJSpeech: a folder with metadata.csv and wavs/, the archive, or the hub's parquet files, which become such a
+folder.
 
 A line of metadata.csv is `id|text|text with numbers and abbreviations as words`; the clip is wavs/<id>.wav or .flac.
 """
@@ -30,7 +31,7 @@ WHOLE = "whole.json"  # written when an archive is unpacked to its end
 
 @dataclass(frozen=True)
 class Clip:
-    """A line of `metadata.csv`: where it stands, the text to be said, and the sound."""
+    """A line of `metadata.csv`: its position, the text to be spoken, and the sound."""
 
     id: str
     text: str
@@ -66,11 +67,11 @@ def read_clips(folder: Path) -> list[Clip]:
 
 
 def by_title(clips: Sequence[Clip]) -> dict[str, list[Clip]]:
-    """The splits of fairseq's recipe, by the first five signs of the id."""
-    found: dict[str, list[Clip]] = {name: [] for name in SPLITS}
+    """The splits of fairseq's recipe, by the first five characters of the id."""
+    splits: dict[str, list[Clip]] = {name: [] for name in SPLITS}
     for clip in clips:
-        found[TITLES.get(clip.id[:5], "train")].append(clip)
-    return found
+        splits[TITLES.get(clip.id[:5], "train")].append(clip)
+    return splits
 
 
 def last_held_out(clips: Sequence[Clip], count: int, where: object) -> dict[str, list[Clip]]:
@@ -135,7 +136,7 @@ def parquet_clips(file: Path) -> Iterator[tuple[str, str, bytes]]:
 
 
 def is_whole(folder: Path, identity: Mapping[str, str]) -> bool:
-    """Whether a folder was filled to its end, from that file."""
+    """Whether a folder was filled completely, from that file."""
     try:
         return json.loads((folder / WHOLE).read_text(encoding="utf-8")) == dict(identity)
     except (OSError, ValueError):

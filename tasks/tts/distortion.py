@@ -8,7 +8,7 @@ Power spectrograms of windows of 50 ms every 12.5 ms, 80 mels (HTK's, not normal
     C         the least sum of d along a path that goes left, up or diagonally (dynamic time warping)
     score     sum of C / sum of the synthesised frames, over all clips: a longer output lowers it
 
-There is no factor 10 sqrt(2) / ln 10, and the libraries of that name measure other things.
+There is no factor 10 sqrt(2) / ln 10; libraries that compute other definitions of MCD are no substitute.
 
     n samples, T and U frames
 """
@@ -40,7 +40,7 @@ def filters(rate: int, n_fft: int) -> np.ndarray:
 
 
 def log_mels(samples: np.ndarray, rate: int) -> np.ndarray:
-    """(T, 80) float64 of samples (n,); too few for a window are followed by silence."""
+    """(T, 80) float64 of samples (n,); fewer than a window are padded with silence."""
     n_fft, hop = int(WINDOW_S * rate), int(HOP_S * rate)
     samples = np.pad(samples, (0, max(0, n_fft - len(samples))))
     power = magnitudes(samples.astype(np.float64), n_fft, hop) ** 2
@@ -62,9 +62,9 @@ def warping_cost(distance: np.ndarray) -> float:
     rows, columns = distance.shape
     # row i of `skewed` begins i places later, so that its columns are the antidiagonals
     skewed = np.full((rows, rows + columns - 1), np.inf)
-    place = np.arange(columns)
+    column = np.arange(columns)
     for row in range(rows):
-        skewed[row, row + place] = distance[row]
+        skewed[row, row + column] = distance[row]
     before, last = np.full(rows + 1, np.inf), np.full(rows + 1, np.inf)  # entry i + 1 is row i; entry 0 is outside
     before[0] = 0.0  # where every path comes from
     for diagonal in skewed.T:

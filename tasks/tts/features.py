@@ -1,4 +1,4 @@
-"""Clips as cached examples: a spectrogram each, and the phonemes; made by several processes, without torch.
+"""Clips as cached examples, spectrograms and phonemes, made by several processes without torch.
 
 n clips, T frames of one, F mels
 """
@@ -54,7 +54,7 @@ def spectrograms(clips: Sequence[Clip | Sentence], scale: MelScale, longest: int
 
 @dataclass(frozen=True)
 class Texts:
-    """One shard that is made already: it is written after the spectrograms, so that a broken clip leaves no file."""
+    """A shard that already exists: it is written after the spectrograms, so that a broken clip leaves no file."""
 
     examples: Examples
 
@@ -67,15 +67,15 @@ def texts(clips: Sequence[Clip | Sentence], phonemizer: Phonemizer | None, longe
     ids, words = [], []
     for clip in clips:
         if isinstance(clip, Sentence):
-            where, found = "a generated sentence", clip.make()[0]
-            words.append((int((found == IDS[GAP]).sum()), 0, 0))
+            where, phonemes = "a generated sentence", clip.make()[0]
+            words.append((int((phonemes == IDS[GAP]).sum()), 0, 0))
         else:
             where, spoken = clip.where, phonemizer(clip.text, clip.where)
-            found = spoken.ids
+            phonemes = spoken.ids
             words.append(spoken.words)
-        if len(found) > longest:
-            raise DataError(f"{where}: {len(found)} phonemes are more than {longest} (task.max_phonemes)")
-        ids.append(found)
+        if len(phonemes) > longest:
+            raise DataError(f"{where}: {len(phonemes)} phonemes are more than {longest} (task.max_phonemes)")
+        ids.append(phonemes)
     return Shards([Texts(joined(ids, np.array(words, np.int32)))], len(ids), "phonemes")
 
 

@@ -1,6 +1,6 @@
 """Baselines of speech: simple predictors with the interface of a model.
 
-Each is called as a model is, and `MeanFrame` and `PhonemeFrames` also speak: `synthesise(phonemes)` gives the frames.
+All are called like a model, and `MeanFrame` and `PhonemeFrames` also synthesise: `synthesise(phonemes)` gives frames.
 
     B batch, M phonemes, N frames, r frames of a step, S = N / r steps, F mels
 """
@@ -48,14 +48,14 @@ class PhonemeFrames(MeanFrame):
     means: Tensor
 
     def frames(self, phonemes: Tensor, count: int) -> Tensor:
-        place = (torch.arange(count, device=phonemes.device) / self.duration).long()
+        index = (torch.arange(count, device=phonemes.device) / self.duration).long()
         last = (phonemes != 0).sum(1, keepdim=True) - 1
-        return self.means.to(phonemes.device)[phonemes.gather(1, torch.minimum(place[None], last))]
+        return self.means.to(phonemes.device)[phonemes.gather(1, torch.minimum(index[None], last))]
 
 
 @dataclass(frozen=True)
 class LastFrame(MeanFrame):
-    """The last frame of the step before, again: what the true past says by itself. It cannot speak."""
+    """Repeats the last frame of the previous step, from the true past. It cannot synthesise."""
 
     def __call__(self, phonemes: Tensor, frames: Tensor, **options: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         _, _, stop = super().__call__(phonemes, frames)

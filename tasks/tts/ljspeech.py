@@ -1,14 +1,14 @@
-"""LJSpeech: speak a sentence, 24 hours of one reader (Ito & Johnson, 2017), by a Transformer TTS backbone.
+"""LJSpeech: speak a sentence, 24 hours of one speaker (Ito & Johnson, 2017), by a Transformer TTS backbone.
 
-The test gives a model the true past (`mcd_forced`, `msd_forced`): its frames stand beside the true ones, and their
-distances are those of MCD and MSD (tasks/tts/distortion.py) of the log-mels themselves. Nothing is warped and no
-vocoder takes part, so that a score takes milliseconds and depends on nothing but the model. The further evaluation
-`free_running` is the published one: the model hears itself, Griffin-Lim makes sound of its frames and of the true ones,
-and MCD and MSD compare the two. The free-running speech of a model with little training is too poor to rank.
+The test gives a model the true past (`mcd_forced`, `msd_forced`): its frames are compared one by one with the true
+ones, by the distances of MCD and MSD (tasks/tts/distortion.py) of the log-mels themselves. Nothing is warped and no
+vocoder takes part, so that a score takes milliseconds and depends only on the model. The further evaluation
+`free_running` is the published one: the model reads its own frames, Griffin-Lim turns these and the true ones into
+sound, and MCD and MSD compare the two. The free-running speech of a model with little training is too poor to rank.
 
 Our readings:
 - Frames are cut to whole steps of `frames_per_step`, as published; the rest, 3 frames at most, is left out.
-- A phoneme that no training clip has is the unknown one in the other splits.
+- A phoneme that no training clip has becomes the unknown phoneme in the other splits.
 - The prenet's dropout stays on, seeded by the clip's content, as are the first phases of Griffin-Lim.
 
     B batch, M phonemes, N frames, F mels
@@ -54,9 +54,9 @@ class LJSpeech(CachedTask):
 
     `source`: `official` (the archive, 2.7 GB, or `path`: a copy or its folder; split by title), `hf` (parquet files,
     or `path`: a folder with them), `slice` (`path`: a folder with metadata.csv and wavs/, of which the last `held_out`
-    clips test and as many before them validate) or `synthetic` (`sentences` to train, `held_out` for each other
+    clips test and as many before them validate) or `synthetic` (`sentences` to train, `held_out` per other
     split). `dictionary` is a copy of CMUdict's archive; null: it is fetched. Clips of more than `max_frames` frames or
-    `max_phonemes` phonemes are refused; a model that speaks is stopped after so many frames.
+    `max_phonemes` phonemes are refused; synthesis stops after that number of frames.
 
     Raises ValueError.
     """
@@ -162,9 +162,9 @@ class LJSpeech(CachedTask):
         heard = {name: spectrograms(splits[name], self.scale, self.max_frames, title) for name in SPLITS}
         return heard | written
 
-    def check_vocabulary(self, split: str, found: AnyExamples) -> None:
+    def check_vocabulary(self, split: str, examples: AnyExamples) -> None:
         if split.endswith(TEXT):
-            super().check_vocabulary(split, found)
+            super().check_vocabulary(split, examples)
 
     def load(self) -> DataInfo:
         cached = self.cached_sets()[0]
@@ -255,7 +255,7 @@ class LJSpeech(CachedTask):
         ]
 
     def spoken_metrics(self) -> MetricCollection:
-        """MCD and MSD, the synthesised frames for each true one, and the clips that did not stop, in percent."""
+        """MCD and MSD, the ratio of synthesised to true frames, and the clips that did not stop, in percent."""
         distortions = {name: Ratio(f"{name}_sum", f"{name}_count") for name in ("mcd", "msd")}
         others = {"length_ratio": Ratio("mcd_count", "true_count"), "never_stopped": Ratio("never", "clips", 100.0)}
         return MetricCollection({**distortions, **others}, compute_groups=False)
@@ -294,7 +294,7 @@ class LJSpeech(CachedTask):
         return audio.to_samples(frames.float().cpu().numpy() * split.std + split.mean, self.scale, seed)
 
     def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
-        """The mean frame; the frame before, again; the mean frame of each phoneme."""
+        """The mean frame; the previous frame, repeated; the mean frame of each phoneme."""
 
         def simple(kind: type[MeanFrame], **more: Tensor) -> MeanFrame:
             split = self.split("train")
@@ -324,7 +324,7 @@ class LJSpeech(CachedTask):
         return int(batch["lengths"].sum())
 
     def artifacts(self, model: nn.Module) -> dict[str, object]:
-        """The shortest test clip: spectrograms, an alignment, what is said, and the first seconds of both sounds."""
+        """The shortest test clip: spectrograms, an alignment, the phonemes, and the first seconds of both sounds."""
         from tasks.tts import speech_plot
 
         split, device = self.split("test"), next(model.parameters()).device

@@ -1,9 +1,9 @@
 """Phonemes of English text: CMUdict first, then `phonemizer` where it is installed, then letter by letter.
 
 The symbols are ARPAbet's 39 phonemes, vowels with their stress 0, 1 or 2, a sign between words, and the punctuation
-that fairseq's recipe keeps (`. , ? ! -`; other signs are left out). It asks g2p-en, which guesses words that CMUdict
-lacks by a network; here espeak does, through phonemizer (GPL, so that nobody is made to install it), or a table of
-letters. How many words each of the three gave stands in the labels of the phonemes.
+that fairseq's recipe keeps (`. , ? ! -`; other signs are left out). The recipe uses g2p-en, whose network guesses words
+that CMUdict lacks; here espeak does, through phonemizer (optional, because it is under the GPL), or a table of letters.
+The labels of the phonemes count the words from each of the three.
 """
 
 import re
@@ -47,7 +47,7 @@ IDS = {symbol: number for number, symbol in enumerate(SYMBOLS)}
 WAYS = ("dictionary", "phonemizer", "letters")
 WORD = re.compile(rf"[a-z']*[a-z][a-z']*|[{re.escape(PUNCTUATION)}]")
 
-# what a letter, or some of them, most often stands for
+# the most frequent sound of a letter, or of several
 LETTERS = dict(
     line.split(maxsplit=1)
     for line in """
@@ -89,7 +89,7 @@ class Phonemizer:
 
     def __init__(self, dictionary: Mapping[str, str], espeak: Callable[[str], str] | None = None):
         self.dictionary, self.espeak = dictionary, espeak
-        self.others: dict[str, tuple[str, int]] = {}  # words that were looked up elsewhere
+        self.others: dict[str, tuple[str, int]] = {}  # words from outside the dictionary
 
     def __call__(self, text: str, where: str) -> Phonemes:
         """Raises DataError for a text without words, or with digits."""
@@ -111,10 +111,10 @@ class Phonemizer:
         return Phonemes(np.array(ids, np.uint8), tuple(counts))
 
     def word(self, word: str) -> tuple[str, int]:
-        """Phonemes of a word, and which of `WAYS` they came from."""
-        for known in (word, word.strip("'")):
-            if known in self.dictionary:
-                return self.dictionary[known], 0
+        """Phonemes of a word, and the index in `WAYS` of their origin."""
+        for spelling in (word, word.strip("'")):
+            if spelling in self.dictionary:
+                return self.dictionary[spelling], 0
         if word not in self.others:
             guessed = arpabet(self.espeak(word)) if self.espeak else None
             self.others[word] = (by_letters(word), 2) if guessed is None else (guessed, 1)
@@ -122,7 +122,7 @@ class Phonemizer:
 
 
 def by_letters(word: str) -> str:
-    """Phonemes of a word by its letters, doubled ones once; an e at the end is silent."""
+    """Phonemes of a word by its letters; doubled letters count once, and a final e is silent."""
     once = re.sub(r"([^aeo])\1", r"\1", word.replace("'", ""))
     if len(once) > 2 and once.endswith("e") and not once.endswith("ee"):
         once = once[:-1]
@@ -131,14 +131,15 @@ def by_letters(word: str) -> str:
 
 def arpabet(ipa: str) -> str | None:
     """espeak's phonemes, between spaces, in ARPAbet; None if one has no equal."""
-    found = []
+    phonemes = []
     for token in ipa.split():
         marks = [STRESS[sign] for sign in token if sign in STRESS]
         symbols = IPA.get("".join(sign for sign in token if sign not in STRESS))
         if symbols is None:
             return None
-        found += [f"{one}{marks[0] if marks else '0'}" if one in VOWELS else one for one in symbols.split()]
-    return " ".join(found) or None
+        stress = marks[0] if marks else "0"
+        phonemes += [f"{symbol}{stress}" if symbol in VOWELS else symbol for symbol in symbols.split()]
+    return " ".join(phonemes) or None
 
 
 def espeak() -> tuple[Callable[[str], str], str] | None:
@@ -164,14 +165,14 @@ def read_dictionary(file: Path) -> dict[str, str]:
         raise DataError(f"{file}: {one_line(error)[:120]}", f"put {CMUDICT.url} there") from error
     if len(data) > LARGEST:
         raise DataError(f"{file}: {MEMBER} in it is more than {LARGEST >> 20} MiB", f"put {CMUDICT.url} there")
-    found: dict[str, str] = {}
+    dictionary: dict[str, str] = {}
     for number, line in enumerate(data.decode("latin-1").splitlines(), 1):
         fields = line.split()
         phonemes = [f"{symbol}0" if symbol in VOWELS else symbol for symbol in fields[2:]]
         if not phonemes or any(symbol not in IDS for symbol in phonemes):
             raise DataError(f"{file}: {MEMBER}:{number}: {line[:60]!r} is no word and its phonemes")
-        found.setdefault(fields[0].lower(), " ".join(phonemes))
-    return found
+        dictionary.setdefault(fields[0].lower(), " ".join(phonemes))
+    return dictionary
 
 
 def without_unseen(ids: np.ndarray, seen: np.ndarray) -> np.ndarray:

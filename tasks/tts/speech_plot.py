@@ -1,4 +1,4 @@
-"""A picture of one clip: its spectrogram, what a model makes of it, and where the decoder looks while it speaks."""
+"""A picture of one clip: the true spectrogram, the predicted one, and the decoder's alignment during synthesis."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,7 +17,7 @@ def draw(
     axes = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
     true = next(iter(spectrograms.values()))
     limits = {"vmin": float(np.percentile(true, 2)), "vmax": float(np.percentile(true, 99.5))}
-    longest = min(max(len(mel) for mel in spectrograms.values()), 1.5 * len(true)) * seconds  # who does not stop is cut
+    longest = min(max(len(mel) for mel in spectrograms.values()), 1.5 * len(true)) * seconds  # cut if it never stops
     for axis, (name, mel) in zip(axes, spectrograms.items(), strict=False):
         extent = (0, len(mel) * seconds, 0, mel.shape[1])
         axis.imshow(mel.T, origin="lower", aspect="auto", interpolation="nearest", extent=extent, **limits)
@@ -39,10 +39,10 @@ def draw(
 
 
 def sharpest(weights: np.ndarray) -> tuple[int, int]:
-    """(layer, head) of weights (L, H, S, M) with the least entropy that is no fixed column: the most of an alignment.
+    """(layer, head) of weights (L, H, S, M) with the clearest alignment.
 
-    Heads that look at one place throughout are as sharp, but follow nothing: what counts is the entropy of the mean
-    over steps less the mean of the entropies.
+    Heads that attend to one position throughout are as sharp, but show no alignment: the criterion is the entropy of
+    the mean over steps minus the mean of the entropies.
     """
     entropy = -(weights * np.log(weights + 1e-9)).sum(-1).mean(-1)  # (L, H)
     mean = weights.mean(2)

@@ -2,7 +2,7 @@
 
 A sentence is a string of words of phonemes. A vowel is two or three harmonics of the pitch that sound for 5 to 9 of the
 spectrogram's frames, a consonant a weak one of 2 to 4; pitch starts anew in each sentence, falls, and rises at the end
-where the last sign is a question mark, which an encoder has to carry back. Words are parted by a frame of near silence.
+where the last sign is a question mark, which an encoder has to carry back. A frame of near silence separates words.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import numpy as np
 from tasks.tts.audio import MelScale
 from tasks.tts.phonemes import CONSONANTS, END, GAP, IDS, VOWELS
 
-VERSION = 1  # of what is generated: part of the cache's key
+VERSION = 1  # part of the cache key: raise it when the same seed gives other speech
 SCALE = MelScale(rate=8000, n_fft=256, hop=128, mels=20, low=20.0, high=4000.0)
 SPOKEN = [*(f"{vowel}1" for vowel in VOWELS[:6]), *CONSONANTS[:6]]
 NOISE = 1e-3
@@ -52,13 +52,13 @@ class Sentence:
         )
         phase = 2 * np.pi * np.cumsum(np.repeat(pitch, SCALE.hop)) / SCALE.rate
         loud = np.zeros((3, frames))
-        place, harmonics = 0, np.ones((3, frames))
+        first, harmonics = 0, np.ones((3, frames))
         for phoneme, count in plan:
             if phoneme is not None:
                 _, numbers, levels = kinds[phoneme]
-                loud[: len(levels), place : place + count] = levels[:, None]
-                harmonics[: len(numbers), place : place + count] = numbers[:, None]
-            place += count
+                loud[: len(levels), first : first + count] = levels[:, None]
+                harmonics[: len(numbers), first : first + count] = numbers[:, None]
+            first += count
         samples = sum(
             np.repeat(level, SCALE.hop) * np.sin(np.repeat(number, SCALE.hop) * phase)
             for level, number in zip(loud, harmonics, strict=True)

@@ -31,18 +31,18 @@ def calls(tmp_path):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_content_does_not_depend_on_the_shards(tmp_path, dtype):
-    whole = join(one() for one in makers(tmp_path, dtype=dtype))
+    whole = join(make() for make in makers(tmp_path, dtype=dtype))
     cache.write(tmp_path / "one", {"train": whole, "test": whole.part(0, 7)}, PARAMETERS)
     cache.write(
         tmp_path / "five", {"train": shards(makers(tmp_path, dtype=dtype)), "test": whole.part(0, 7)}, PARAMETERS
     )
-    (one, first), (five, second) = (cache.read(tmp_path / name, PARAMETERS) for name in ("one", "five"))
+    (whole_file, first), (five, second) = (cache.read(tmp_path / name, PARAMETERS) for name in ("one", "five"))
     assert first["splits"]["train"]["sha256"] == second["splits"]["train"]["sha256"] == content_hash(five["train"])
-    assert isinstance(one["train"], Examples) and isinstance(five["train"], ShardedExamples)
+    assert isinstance(whole_file["train"], Examples) and isinstance(five["train"], ShardedExamples)
     assert len(list((tmp_path / "five").glob("train-*-of-00005.arrow"))) == len(five["train"].shards) == 5
     assert five["train"].count == whole.count and (five["train"].labels == whole.labels).all()
     for number in (0, 49, 50, 51, 120, 249):
-        for stored in (one["train"], five["train"]):
+        for stored in (whole_file["train"], five["train"]):
             assert stored.tokens_of(number).dtype == dtype
             assert (stored.tokens_of(number) == whole.tokens_of(number)).all()
     for start, stop in ((0, 250), (0, 50), (49, 51), (30, 170), (250, 250), (200, 999)):
@@ -51,16 +51,17 @@ def test_the_content_does_not_depend_on_the_shards(tmp_path, dtype):
 
 
 def test_types_are_part_of_the_content_and_bytes_keep_their_hash():
-    one, other = (Examples(np.arange(4, dtype=kind), np.array([0, 4]), np.zeros(1, np.uint8)) for kind in ("u1", "u2"))
-    assert content_hash(one) == sha256(b"\0" + (4).to_bytes(8, "little") + bytes(range(4))).hexdigest()
-    assert content_hash(one) != content_hash(other)
-    big = other._replace(tokens=other.tokens.astype(">u2"))
-    assert content_hash(big) == content_hash(other)
+    offsets, labels = np.array([0, 4]), np.zeros(1, np.uint8)
+    narrow, wide = (Examples(np.arange(4, dtype=kind), offsets, labels) for kind in ("u1", "u2"))
+    assert content_hash(narrow) == sha256(b"\0" + (4).to_bytes(8, "little") + bytes(range(4))).hexdigest()
+    assert content_hash(narrow) != content_hash(wide)
+    big = wide._replace(tokens=wide.tokens.astype(">u2"))
+    assert content_hash(big) == content_hash(wide)
 
 
 def test_a_killed_worker_is_resumed_shard_by_shard(tmp_path):
     """A worker dies at the fourth shard: those that are finished are kept, and the content is that of one process."""
-    expected = content_hash(join(one() for one in makers(tmp_path)))
+    expected = content_hash(join(make() for make in makers(tmp_path)))
     for file in tmp_path.glob("made-*"):
         file.unlink()
     write = partial(cache.write, tmp_path / "set", parameters=PARAMETERS, workers=2)
@@ -91,7 +92,7 @@ def test_a_finished_shard_is_kept_only_if_it_is_whole_and_of_this_plan(tmp_path)
     cache.write(tmp_path / "set", {"train": shards(makers(tmp_path))}, PARAMETERS)
     assert calls(tmp_path) == [1, 2, 2, 1, 1]
     stored, _ = cache.read(tmp_path / "set", PARAMETERS)
-    assert content_hash(stored["train"]) == content_hash(join(one() for one in makers(tmp_path)))
+    assert content_hash(stored["train"]) == content_hash(join(make() for make in makers(tmp_path)))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -145,12 +146,12 @@ def test_a_folder_that_is_renamed_while_it_is_entered_is_tried_again(tmp_path, m
     assert calls and cache.read(tmp_path / "a", PARAMETERS)
 
 
-@pytest.mark.parametrize("place", ["parent", ".a.partial"])
-def test_what_stands_in_the_way_of_the_folder_is_one_line(tmp_path, place):
-    if place == "parent":
+@pytest.mark.parametrize("obstacle", ["parent", ".a.partial"])
+def test_what_stands_in_the_way_of_the_folder_is_one_line(tmp_path, obstacle):
+    if obstacle == "parent":
         (tmp_path / "data").symlink_to(tmp_path / "missing")
     else:
         (tmp_path / "data").mkdir()
-        (tmp_path / "data" / place).write_text("")
+        (tmp_path / "data" / obstacle).write_text("")
     with pytest.raises(CacheError, match="cannot write there"):
         cache.write(tmp_path / "data" / "a", in_memory(tmp_path), PARAMETERS)

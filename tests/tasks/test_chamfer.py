@@ -30,9 +30,9 @@ def brute(prediction, target, tau=0.01):
 @pytest.mark.parametrize("case", range(4))
 def test_scores_are_the_published_codes(case):
     _, arrays = golden("chamfer_pointr")
-    found = scores(arrays[f"pred{case}"][None], arrays[f"gt{case}"][None], ignore_zeros=True)[0]
+    computed = scores(arrays[f"pred{case}"][None], arrays[f"gt{case}"][None], ignore_zeros=True)[0]
     expected = [float(arrays[f"{name}{case}"]) for name in ("cdl1_", "cdl2_", "fscore")]
-    assert found.tolist() == pytest.approx(expected, abs=1e-6)
+    assert computed.tolist() == pytest.approx(expected, abs=1e-6)
 
 
 @needs_golden
@@ -46,9 +46,9 @@ def test_the_published_case_with_zeros_needs_them_ignored():
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 9), (40, 7), (64, 100)])
 def test_scores_equal_all_pairs(n, m):
     first, second = cloud(n, 3, n, spread=0.01), cloud(m + 100, 3, m, spread=0.01)
-    found = scores(torch.from_numpy(first), torch.from_numpy(second))
+    computed = scores(torch.from_numpy(first), torch.from_numpy(second))
     expected = [brute(*pair) for pair in zip(first, second, strict=True)]
-    assert found.numpy() == pytest.approx(np.array(expected), rel=1e-12)
+    assert computed.numpy() == pytest.approx(np.array(expected), rel=1e-12)
     narrow = scores(torch.from_numpy(first).float(), torch.from_numpy(second).float())
     assert narrow.dtype == torch.float64
     assert narrow[:, :2].numpy() == pytest.approx(np.array(expected)[:, :2], rel=1e-5)
@@ -56,10 +56,10 @@ def test_scores_equal_all_pairs(n, m):
 
 def test_the_threshold_of_the_f_score_is_a_setting():
     first, second = cloud(1, 2, 40, spread=0.1), cloud(2, 2, 50, spread=0.1)
-    found = scores(torch.from_numpy(first), torch.from_numpy(second), threshold=0.1)
+    computed = scores(torch.from_numpy(first), torch.from_numpy(second), threshold=0.1)
     expected = [brute(*pair, tau=0.1) for pair in zip(first, second, strict=True)]
-    assert found.numpy() == pytest.approx(np.array(expected), rel=1e-12)
-    assert (found[:, 2] > scores(torch.from_numpy(first), torch.from_numpy(second))[:, 2]).all()
+    assert computed.numpy() == pytest.approx(np.array(expected), rel=1e-12)
+    assert (computed[:, 2] > scores(torch.from_numpy(first), torch.from_numpy(second))[:, 2]).all()
 
 
 def test_a_cloud_is_at_no_distance_from_itself():
@@ -75,17 +75,17 @@ def test_far_clouds_have_no_f_score():
 def test_ignored_points_are_those_whose_coordinates_sum_to_zero():
     first, second = cloud(1, 20), cloud(2, 30)
     with_zeros = np.concatenate([np.zeros((3, 3)), first, [[1.0, -1.0, 0.0]]])
-    found = scores(torch.from_numpy(with_zeros)[None], torch.from_numpy(second)[None], ignore_zeros=True)[0].tolist()
-    assert found[:2] == pytest.approx(brute(first, second)[:2], rel=1e-12)
-    assert found[2] == pytest.approx(brute(with_zeros, second)[2], rel=1e-12)
+    computed = scores(torch.from_numpy(with_zeros)[None], torch.from_numpy(second)[None], ignore_zeros=True)[0].tolist()
+    assert computed[:2] == pytest.approx(brute(first, second)[:2], rel=1e-12)
+    assert computed[2] == pytest.approx(brute(with_zeros, second)[2], rel=1e-12)
     turned = scores(torch.from_numpy(second)[None], torch.from_numpy(with_zeros)[None], ignore_zeros=True)[0].tolist()
     assert turned[:2] == pytest.approx(brute(second, first)[:2], rel=1e-12)
 
 
 def test_a_cloud_of_nothing_but_ignored_points_keeps_them():
     zero, second = np.zeros((4, 3)), cloud(2, 30)
-    found = scores(torch.from_numpy(zero)[None], torch.from_numpy(second)[None], ignore_zeros=True)[0].tolist()
-    assert found == pytest.approx(brute(zero, second), rel=1e-12)
+    computed = scores(torch.from_numpy(zero)[None], torch.from_numpy(second)[None], ignore_zeros=True)[0].tolist()
+    assert computed == pytest.approx(brute(zero, second), rel=1e-12)
 
 
 def test_the_loss_is_cd_l1_with_its_gradient():
@@ -107,9 +107,9 @@ def test_the_gradient_is_finite_where_points_meet():
 def test_scores_are_wide_whatever_comes():
     first, second = torch.from_numpy(cloud(5, 2, 20)), torch.from_numpy(cloud(6, 2, 20))
     with torch.autocast("cpu", torch.bfloat16):
-        found = scores(first.bfloat16(), second.float())
-    assert found.dtype == torch.float64
-    assert found[:, 0].tolist() == pytest.approx(scores(first, second)[:, 0].tolist(), rel=2e-2)
+        wide = scores(first.bfloat16(), second.float())
+    assert wide.dtype == torch.float64
+    assert wide[:, 0].tolist() == pytest.approx(scores(first, second)[:, 0].tolist(), rel=2e-2)
 
 
 def filled(cuts, labels, **options):
@@ -122,13 +122,13 @@ def filled(cuts, labels, **options):
 
 def test_the_mean_is_over_categories_and_not_over_shapes():
     labels = torch.tensor([0, 0, 0, 0, 0, 0, 1, 1, 2])
-    found, each = filled([(0, 9)], labels)
-    means = [each[labels == label].mean(0) for label in range(3)]
+    metrics, per_shape = filled([(0, 9)], labels)
+    means = [per_shape[labels == label].mean(0) for label in range(3)]
     for i, name in enumerate(NAMES):
-        assert float(found[name]) == pytest.approx(float(sum(mean[i] for mean in means) / 3), rel=1e-12)
+        assert float(metrics[name]) == pytest.approx(float(sum(mean[i] for mean in means) / 3), rel=1e-12)
         for label, mean in zip("abc", means, strict=True):
-            assert float(found[f"{name}/{label}"]) == pytest.approx(float(mean[i]), rel=1e-12)
-    assert float(found["cd_l1"]) != pytest.approx(float(each[:, 0].mean()), rel=1e-6)
+            assert float(metrics[f"{name}/{label}"]) == pytest.approx(float(mean[i]), rel=1e-12)
+    assert float(metrics["cd_l1"]) != pytest.approx(float(per_shape[:, 0].mean()), rel=1e-6)
 
 
 def test_the_mean_does_not_depend_on_the_batches():
@@ -141,16 +141,16 @@ def test_the_mean_does_not_depend_on_the_batches():
 
 
 def test_a_category_without_shapes_counts_for_nothing():
-    found, each = filled([(0, 9)], torch.tensor([0, 2, 2, 2, 2, 2, 2, 2, 2]))
-    assert "cd_l1/b" not in found
-    assert float(found["cd_l1"]) == pytest.approx(float(each[0, 0] + each[1:, 0].mean()) / 2, rel=1e-12)
+    metrics, per_shape = filled([(0, 9)], torch.tensor([0, 2, 2, 2, 2, 2, 2, 2, 2]))
+    assert "cd_l1/b" not in metrics
+    assert float(metrics["cd_l1"]) == pytest.approx(float(per_shape[0, 0] + per_shape[1:, 0].mean()) / 2, rel=1e-12)
 
 
 def test_the_metric_passes_the_option_on():
     zeros = torch.cat([torch.zeros(1, 9, 3), torch.ones(1, 1, 3)], 1)
-    found = {}
+    distances = {}
     for option in (False, True):
         metric = CompletionScores(["a"])
         metric.update(scores(zeros, torch.ones(1, 4, 3), ignore_zeros=option), torch.tensor([0]))
-        found[option] = float(metric.compute()["cd_l1"])
-    assert found[True] == pytest.approx(0, abs=1e-9) and found[False] > 100
+        distances[option] = float(metric.compute()["cd_l1"])
+    assert distances[True] == pytest.approx(0, abs=1e-9) and distances[False] > 100

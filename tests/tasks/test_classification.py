@@ -82,9 +82,10 @@ def test_a_token_outside_the_vocabulary_names_split_and_example(tmp_path, monkey
     with pytest.raises(DataError) as error:
         Text(data_root=tmp_path, **SMALL).load()
     one_line(error, "lra/text: ", f"token id {limit - 1} is not from 0 to {limit - 2}", NEXT)
-    one = cache.read(next(tmp_path.rglob("manifest.json")).parent, task.cached_sets()[0].parameters)[0]["val"]
+    examples = cache.read(next(tmp_path.rglob("manifest.json")).parent, task.cached_sets()[0].parameters)[0]["val"]
     with pytest.raises(DataError, match=f"val, example {example}: token id"):
-        Text(data_root=tmp_path, **SMALL).check_vocabulary("val", ShardedExamples([one.part(0, 1), one.part(1, 20)]))
+        shards = ShardedExamples([examples.part(0, 1), examples.part(1, 20)])
+        Text(data_root=tmp_path, **SMALL).check_vocabulary("val", shards)
 
 
 def test_last_batch_may_be_left_out(tmp_path):

@@ -45,8 +45,8 @@ def test_a_table_answers_with_the_frequencies_of_a_key(monkeypatch):
     for key in range(5):  # 4 is the key of no example
         counts = Counter(label for other, label in rows if other == key)
         expected = [(counts[label] + prior[label]) / (counts.total() + 1) for label in (0, 1)]
-        found = table(torch.tensor([[key, 0, 0]])).exp()[0]
-        assert found.tolist() == pytest.approx(expected)
+        frequencies = table(torch.tensor([[key, 0, 0]])).exp()[0]
+        assert frequencies.tolist() == pytest.approx(expected)
     few = Lookup.fitted(split, 2, 5, first, most=10)
     assert torch.equal(
         few.log_probability, Lookup.fitted(Tokens(split.tokens[:10], split.label[:10]), 2, 5, first).log_probability
@@ -64,16 +64,16 @@ def test_naive_bayes_is_bayes_rule_of_counts(monkeypatch):
     counts = [Counter(), Counter()]
     for row, label in zip(split.tokens.tolist(), split.label.tolist(), strict=True):
         counts[label].update(pairs(row))
-    known, examples = counts[0].keys() | counts[1].keys(), Counter(split.label.tolist())
+    seen, examples = counts[0].keys() | counts[1].keys(), Counter(split.label.tolist())
     for row in [*split.tokens[:5].tolist(), [0, 0, 0, 0, 0, 0]]:
         joint = []
         for label in (0, 1):
             total = math.log((examples[label] + 1) / (30 + 2))
             for pair in pairs(row):
-                if pair in known:
-                    total += math.log((counts[label][pair] + 1) / (counts[label].total() + len(known)))
+                if pair in seen:
+                    total += math.log((counts[label][pair] + 1) / (counts[label].total() + len(seen)))
             joint.append(total)
-        expected = [one - np.logaddexp(*joint) for one in joint]
+        expected = [log_p - np.logaddexp(*joint) for log_p in joint]
         assert bayes(torch.tensor([row]))[0].tolist() == pytest.approx(expected)
 
 
@@ -84,9 +84,9 @@ def test_linear_discriminant_finds_the_best_line(monkeypatch):
     both = draw.normal(size=(2000, 1)) * 30  # a large common part hides the difference from either number alone
     numbers = np.concatenate([both + 4 * label[:, None], both], 1) + draw.normal(size=(2000, 2))
     split = Tokens(np.round(numbers).astype(np.int64), label)
-    found = LinearDiscriminant(split, 2)(split.tokens)
-    assert found.exp().sum(1) == pytest.approx(1)
-    assert (found.argmax(1) == split.label).double().mean() > 0.85
+    log_p = LinearDiscriminant(split, 2)(split.tokens)
+    assert log_p.exp().sum(1) == pytest.approx(1)
+    assert (log_p.argmax(1) == split.label).double().mean() > 0.85
     constant = Tokens(np.full((4, 3), 7), [0, 1, 1, 1])
     assert LinearDiscriminant(constant, 2)(constant.tokens).argmax(1).tolist() == [1, 1, 1, 1], "nothing to tell by"
 
@@ -131,8 +131,8 @@ def test_discs_are_found_among_dashes_and_where_they_touch(size, radius):
     for places in ([(5, 5), (9, 8)], [(5, 5), (5, 5 + math.ceil(2 * radius))], [(4, size - 5), (size - 5, 4)]):
         shown = picture(size, radius, *places)
         shown[size // 2, :] = np.maximum(shown[size // 2, :], 128)  # a long dash
-        found = {tuple(place[0].tolist()) for place in disc_places(shown[None], radius)}
-        assert found == set(places)
+        centres = {tuple(centre[0].tolist()) for centre in disc_places(shown[None], radius)}
+        assert centres == set(places)
         apart = sum((a - b) ** 2 for a, b in zip(*places, strict=True))
         key = distance_key(np.append(shown.ravel(), 9)[None], size, radius)  # an end symbol is no pixel
         assert key.tolist() == [apart * min(size, 32) ** 2 // size**2] and key.max() < keys(size)

@@ -112,11 +112,11 @@ def test_a_part_is_not_taken_for_the_official_data(tmp_path):
 def test_files_are_known_by_list_sizes_and_content(tmp_path):
     path = write_pcn(tmp_path / "pcn")
     task = part(tmp_path / "data", path=path)
-    known = task.load().fingerprint
-    assert part(tmp_path / "data", path=path).load().fingerprint == known
+    fingerprint = task.load().fingerprint
+    assert part(tmp_path / "data", path=path).load().fingerprint == fingerprint
     file = path / "train" / "complete" / "02691156" / "train2.pcd"
     file.write_bytes(pcd(points(5, 49)))
-    assert (changed := task.load().fingerprint) != known
+    assert (changed := task.load().fingerprint) != fingerprint
     file.write_bytes(pcd(points(6, 49)))
     assert task.load().fingerprint != changed
 
@@ -183,7 +183,7 @@ def test_preparing_says_how_far_it_is(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("broken", "what"),
+    ("broken", "message"),
     [
         (pcd(points(0, 20))[:-30], "record 18: 210 bytes of points instead of 240"),
         (pcd(points(0, 0)), "zero points"),
@@ -191,7 +191,7 @@ def test_preparing_says_how_far_it_is(tmp_path):
     ],
 )
 @pytest.mark.parametrize("kind", ["partial", "complete"])
-def test_a_broken_cloud_is_named_when_it_is_read(kind, broken, what, tmp_path):
+def test_a_broken_cloud_is_named_when_it_is_read(kind, broken, message, tmp_path):
     path = write_pcn(tmp_path / "pcn", views=1)
     file = path / "test" / kind / "03001627" / ("test1/00.pcd" if kind == "partial" else "test1.pcd")
     task = part(tmp_path / "data", path=path, views=1)
@@ -199,14 +199,14 @@ def test_a_broken_cloud_is_named_when_it_is_read(kind, broken, what, tmp_path):
     task.split("test").batch(range(5))
     with pytest.raises(DataError) as error:
         task.split("test").batch(range(6))
-    one_line(error, f"{file}:", what, "do=prepare task=completion/pcn", f"task.path={path}")
+    one_line(error, f"{file}:", message, "do=prepare task=completion/pcn", f"task.path={path}")
 
 
 LIST = [{"taxonomy_id": "1", "taxonomy_name": "a", "train": ["m"], "val": ["m"], "test": ["m"]}]
 
 
 @pytest.mark.parametrize(
-    ("content", "place", "what"),
+    ("content", "position", "message"),
     [
         ("", ":1:", "no list of categories"),
         ('[\n{"a": 1},\n}', ":3:", "no list of categories"),
@@ -221,11 +221,11 @@ LIST = [{"taxonomy_id": "1", "taxonomy_name": "a", "train": ["m"], "val": ["m"],
         (json.dumps([{**LIST[0], "test": []}]), ":1:", "no shapes to test"),
     ],
 )
-def test_a_broken_list_is_refused_in_one_line(content, place, what, tmp_path):
+def test_a_broken_list_is_refused_in_one_line(content, position, message, tmp_path):
     (tmp_path / "PCN.json").write_text(content)
     with pytest.raises(DataError) as error:
         PCN(data_root=tmp_path, source="slice", path=tmp_path).prepare(no_progress)
-    one_line(error, f"{tmp_path}/PCN.json{place}", what, f"task.path={tmp_path}")
+    one_line(error, f"{tmp_path}/PCN.json{position}", message, f"task.path={tmp_path}")
 
 
 @pytest.mark.parametrize("line", ["../../etc/passwd", "02691156-x.pkl", "noname.npy", "a-b/c.npy", "\xff-x.npy"])
@@ -239,7 +239,7 @@ def test_a_broken_line_of_shapenet55_is_named(line, tmp_path):
 
 
 def test_a_folder_without_a_list_is_refused(tmp_path):
-    for source, what in (("slice", "*.json"), ("shapenet55", "train.txt")):
+    for source, file in (("slice", "*.json"), ("shapenet55", "train.txt")):
         with pytest.raises(DataError) as error:
             PCN(data_root=tmp_path, source=source, path=tmp_path / "none").prepare(no_progress)
-        one_line(error, tmp_path / "none", what, "No such file", f"task.source={source}")
+        one_line(error, tmp_path / "none", file, "No such file", f"task.source={source}")

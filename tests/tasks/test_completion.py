@@ -72,8 +72,8 @@ def test_both_clouds_are_mirrored_alike(tmp_path):
         for i in range(4):
             signs = [s for s in MIRRORS if torch.equal(batch["complete"][i], plain[i] * torch.tensor(s))]
             assert len(signs) == 1
-            own = {tuple(point) for point in (pool[i] * torch.tensor(signs[0])).tolist()}
-            assert {tuple(point) for point in batch["partial"][i].tolist()} <= own
+            mirrored = {tuple(point) for point in (pool[i] * torch.tensor(signs[0])).tolist()}
+            assert {tuple(point) for point in batch["partial"][i].tolist()} <= mirrored
             seen.add(signs[0])
     assert seen == set(MIRRORS)
 
@@ -105,16 +105,16 @@ def test_the_loss_adds_the_coarse_and_the_fine_cloud(tmp_path):
 
 def test_scores_do_not_depend_on_the_batches(tmp_path):
     task, model = loaded(tmp_path), Copy()
-    found = []
+    computed = []
     for cuts in ([(0, 17)], [(0, 5), (5, 6), (6, 17)]):
         metrics = task.metrics()
         for start, stop in cuts:
-            each = task.score(model, task.split("test").batch(range(start, stop)), metrics)
-            assert {name: len(values) for name, values in each.items()} == dict.fromkeys(NAMES, stop - start)
-        found.append({name: float(value) for name, value in metrics.compute().items()})
-    assert found[0] == pytest.approx(found[1], rel=1e-6)
-    assert {"cd_l1", "cd_l2", "f1", "cd_l1/sphere", "f1/torus_round_cylinder"} <= found[0].keys()
-    assert found[0]["cd_l1"] == pytest.approx(np.mean([found[0][f"cd_l1/{name}"] for name in task.categories]))
+            scores = task.score(model, task.split("test").batch(range(start, stop)), metrics)
+            assert {name: len(values) for name, values in scores.items()} == dict.fromkeys(NAMES, stop - start)
+        computed.append({name: float(value) for name, value in metrics.compute().items()})
+    assert computed[0] == pytest.approx(computed[1], rel=1e-6)
+    assert {"cd_l1", "cd_l2", "f1", "cd_l1/sphere", "f1/torus_round_cylinder"} <= computed[0].keys()
+    assert computed[0]["cd_l1"] == pytest.approx(np.mean([computed[0][f"cd_l1/{name}"] for name in task.categories]))
 
 
 def test_the_guess_is_one_cloud_of_training_points(tmp_path):
@@ -165,7 +165,7 @@ def test_data_are_known_by_their_content(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "what"),
+    ("change", "message"),
     [
         ({"source": "hf"}, "source='hf' is none of official, slice, shapenet55, synthetic"),
         ({"validation": "train"}, "validation='train' is none of val, test"),
@@ -177,10 +177,10 @@ def test_data_are_known_by_their_content(tmp_path):
         ({"f1_threshold": 0.0}, "f1_threshold=0.0 is no positive distance"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(change, what, tmp_path):
+def test_settings_that_cannot_be_are_refused(change, message, tmp_path):
     with pytest.raises(ValueError) as error:
         PCN(data_root=tmp_path, **{**SMALL, **change})
-    one_line(error, what)
+    one_line(error, message)
 
 
 def test_more_shapes_than_memory_are_refused_before_they_are_made(tmp_path):

@@ -63,20 +63,23 @@ def test_hashes_and_revisions_are_those_of_the_code():
 
 def test_nothing_is_fetched_without_a_card():
     text = page()
-    modules = [importlib.import_module(one.name) for one in pkgutil.walk_packages(tasks.__path__, "tasks.")]
-    values = [one for each in modules for one in vars(each).values()]
-    named = [getattr(each, "download", each) for one in values for each in parts(one)]  # a series has its download
-    files = [one for one in named if isinstance(one, Download)]
-    hubs = [one for one in values if isinstance(one, HubFiles)]
+    modules = [importlib.import_module(module.name) for module in pkgutil.walk_packages(tasks.__path__, "tasks.")]
+    values = [constant for module in modules for constant in vars(module).values()]
+    # a series has its download
+    named = [getattr(part, "download", part) for constant in values for part in parts(constant)]
+    files = [part for part in named if isinstance(part, Download)]
+    hubs = [part for part in values if isinstance(part, HubFiles)]
     mirror = tasks.lm.wikitext103.MIRROR  # the same file elsewhere
     assert len(set(files)) > 20 and len(hubs) > 5
     assert not [file.url for file in files if file != mirror and file.sha256 not in text]
     assert not [hub.name for hub in hubs if hub.revision not in text]
 
 
-def parts(one):
+def parts(constant):
     """What a constant holds."""
-    return one.values() if isinstance(one, dict) else one if isinstance(one, (tuple, list)) else [one]
+    if isinstance(constant, dict):
+        return constant.values()
+    return constant if isinstance(constant, (tuple, list)) else [constant]
 
 
 @pytest.mark.parametrize("task", [task for task in TASKS if cards()[task].examples])
@@ -101,8 +104,8 @@ def test_the_reduced_budget_reads_what_the_card_says(task):
     assert source == config.get("source", "generated")
     if counts := re.match(r"([\d,]+) / ([\d,]+) / ([\d,]+) ", text):
         if "train" in config:
-            found = [config[name] for name in ("train", "val", "test")]
-            assert [int(count.replace(",", "")) for count in counts.groups()] == found
+            sizes = [config[name] for name in ("train", "val", "test")]
+            assert [int(count.replace(",", "")) for count in counts.groups()] == sizes
     elif "8,192" in text:
         assert config.examples == 8192
 

@@ -41,8 +41,8 @@ def loaded(root: Path, name: str, **settings):
 
 
 def every(made, split: str) -> dict[str, list]:
-    found = made.split(split)
-    return {key: values.tolist() for key, values in found.batch(range(len(found))).items()}
+    examples = made.split(split)
+    return {key: values.tolist() for key, values in examples.batch(range(len(examples))).items()}
 
 
 def tsv(folder: Path, header: str, **files: list[str]) -> Path:
@@ -66,9 +66,9 @@ def qnli(folder: Path) -> Path:
 
 
 def test_one_text_and_two(tmp_path):
-    one, _ = loaded(tmp_path, "sst2", path=sst2(tmp_path / "SST-2"), max_length=12)
-    assert every(one, "test")["tokens"][0] == [BOS, *rows("review num"), EOS]
-    assert every(one, "test")["label"] == [0, 1] * 3
+    single, _ = loaded(tmp_path, "sst2", path=sst2(tmp_path / "SST-2"), max_length=12)
+    assert every(single, "test")["tokens"][0] == [BOS, *rows("review num"), EOS]
+    assert every(single, "test")["label"] == [0, 1] * 3
     two, info = loaded(tmp_path, "qnli", path=qnli(tmp_path / "QNLI"))
     pair = [BOS, *rows("Who is 0 ?"), EOS, EOS, *rows('It is "0 .'), EOS]
     assert every(two, "test")["tokens"][0] == pair and every(two, "test")["label"] == [0, 1, 0, 1]
@@ -152,7 +152,7 @@ def test_race_of_both_forms(tmp_path):
     blank = [token for token in batch["tokens"][1][3] if token != PAD]
     assert first == [*article, *rows("What is 0 ? o01"), EOS] and blank == [*article, *rows("It had there."), EOS]
     assert info.sizes == {"train": 6, "val": 6, "test": 6, "middle": 2, "high": 4}
-    finals = {one.name: one.split for one in made.final_evaluations()}
+    finals = {evaluation.name: evaluation.split for evaluation in made.final_evaluations()}
     assert torch.equal(finals["high"].batch([0])["tokens"][0], made.split("test").batch([2])["tokens"][0])
     columns = {"example_id": [], "article": [], "question": [], "options": [], "answer": []}
     for line in race_lines():
@@ -166,10 +166,10 @@ def test_race_of_both_forms(tmp_path):
         pq.write_table(pa.table(columns), folder / f"{split}-00000-of-00001.parquet")
     hub = task(tmp_path / "2", "race", source="hf", path=tmp_path / "hub")
     refuses(hub, "6 + 6 + 6 instead of 87,866 + 4,887 + 4,934 examples")
-    found = {name: list(rows) for name, rows in hub.sources()["hf"].read(no_progress).items()}
+    of_hub = {name: list(rows) for name, rows in hub.sources()["hf"].read(no_progress).items()}
     of_slice = {name: list(rows) for name, rows in made.sources()["slice"].read(no_progress).items()}
-    assert [one[1:] for one in found["test"]] == [one[1:] for one in of_slice["test"]]
-    assert found["test"][3].where.endswith("test-00000-of-00001.parquet:4")
+    assert [text[1:] for text in of_hub["test"]] == [text[1:] for text in of_slice["test"]]
+    assert of_hub["test"][3].where.endswith("test-00000-of-00001.parquet:4")
 
 
 def test_commonsense_questions(tmp_path):
@@ -287,11 +287,11 @@ def test_pairs_are_of_one_section_or_of_two(tmp_path):
     made = sections.examples(books(tmp_path), examples=400, **how)
     assert {name: len(some) for name, some in made.items()} == {"train": 400, "val": 50, "test": 50}
     for _, (a, b), label in made["train"]:
-        one, other = places(a), places(b)
-        assert (len(one), len(other)) == (24, 20) and one[0][0].startswith("train")
-        same = (one[0][0], one[0][1] // 256) == (other[0][0], other[0][1] // 256)
-        assert same == bool(label) and one[-1][1] % 256 < 128 <= other[0][1] % 256
-        assert [n for _, n in one] == list(range(one[0][1], one[0][1] + 24))
+        first, second = places(a), places(b)
+        assert (len(first), len(second)) == (24, 20) and first[0][0].startswith("train")
+        same = (first[0][0], first[0][1] // 256) == (second[0][0], second[0][1] // 256)
+        assert same == bool(label) and first[-1][1] % 256 < 128 <= second[0][1] % 256
+        assert [n for _, n in first] == list(range(first[0][1], first[0][1] + 24))
     assert 150 < sum(label for *_, label in made["train"]) < 250
     fewer = sections.examples(tmp_path, examples=16, **how)
     assert fewer["train"] == made["train"][:16], "fewer are the beginning of more"
@@ -308,19 +308,19 @@ def test_one_line_continues(tmp_path):
     for _, (text, *lines), label in made["train"]:
         (book, last), starts = places(text)[-1], [places(line)[0] for line in lines]
         assert len(lines) == 4 and starts[label] == (book, last + 1)
-        assert [place for place in starts if place == (book, last + 1)] == [starts[label]]
+        assert [start for start in starts if start == (book, last + 1)] == [starts[label]]
         right.append(label)
     assert min(np.bincount(right, minlength=4)) > 60
 
 
 def topics_of(text: str) -> dict[int, set[int]]:
     """Topic -> the halves of its words that a text has; common words are left out."""
-    found: dict[int, set[int]] = {}
+    halves: dict[int, set[int]] = {}
     for word in text.split():
         topic, number = divmod(topics.vocabulary().index(word), topics.WORDS)
         if topic < topics.TOPICS:
-            found.setdefault(topic, set()).add(number * 2 // topics.WORDS)
-    return found
+            halves.setdefault(topic, set()).add(number * 2 // topics.WORDS)
+    return halves
 
 
 @pytest.mark.parametrize(("texts", "words"), [(2, (24, 24)), (5, (64, 24)), (6, (24, 12))])

@@ -67,18 +67,18 @@ def test_the_second_starts_from_the_first_ones_encoder(places, tmp_path, monkeyp
     assert refused.state == "refused" and "\n" not in refused.detail
     assert "depends_on: embedding.weight has the shape (261, 16) here, (261, 32) in luna" in refused.detail
     assert (result := run_cell(second)).state == "done", result.detail
-    found = {
+    records = {
         entries["cell"]["task"]: entries
         for path in (tmp_path / "records").rglob("*.json")
         for entries in [record.read(path)]
     }
-    (handed_over,) = found["glue/sst2"]["depends_on"]
-    assert handed_over["weights_sha256"] == found["mlm/pretrain"]["tested_weights_sha256"]
-    (path,) = (tmp_path / "outputs").rglob(f"*{found['mlm/pretrain']['cell']['id'][:8]}/checkpoints/last.ckpt")
+    (handed_over,) = records["glue/sst2"]["depends_on"]
+    assert handed_over["weights_sha256"] == records["mlm/pretrain"]["tested_weights_sha256"]
+    (path,) = (tmp_path / "outputs").rglob(f"*{records['mlm/pretrain']['cell']['id'][:8]}/checkpoints/last.ckpt")
     chosen = torch.load(path, weights_only=True)["state_dict"]
     taken = {name for name in starts[1] if name.startswith(ENCODER)}
     assert {name.split(".")[1] for name in starts[1].keys() - taken} == {"head"}
     assert len(taken) > 20 and all(torch.equal(starts[1][name], chosen[name]) for name in taken)
     assert any(not torch.equal(starts[0][name], chosen[name]) for name in taken), "the first one has trained"
-    metrics = found["mlm/pretrain"]["metrics"]["best"]["test"]
+    metrics = records["mlm/pretrain"]["metrics"]["best"]["test"]
     assert metrics["nats"] > 0 and metrics["ppl"] == pytest.approx(torch.tensor(metrics["nats"]).exp().item(), rel=1e-5)

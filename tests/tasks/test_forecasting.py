@@ -29,8 +29,8 @@ ROWS = {
 
 
 def task(tmp_path, dataset="etth1", **options):
-    own = {"source": "synthetic", "rows": 500, "seq_len": 20, "label_len": 8, "pred_len": 12}
-    return Forecasting(dataset=dataset, data_root=tmp_path, **{**own, **options})
+    defaults = {"source": "synthetic", "rows": 500, "seq_len": 20, "label_len": 8, "pred_len": 12}
+    return Forecasting(dataset=dataset, data_root=tmp_path, **{**defaults, **options})
 
 
 class Echo(torch.nn.Module):
@@ -108,42 +108,43 @@ def test_scores_equal_an_independent_computation(tmp_path, features, batch_size)
     scaled = (values - values[:300].mean(0)) / values[:300].std(0)
     scaled = (scaled if features == "M" else scaled[:, [-1]]).astype(np.float32).astype(float)
     errors = [scaled[t : t + 12] - scaled[t - 1] for t in range(400, 500 - 12 + 1)]
-    found, scored = scores(made, "test", batch_size)
+    metrics, scored = scores(made, "test", batch_size)
     assert scored == len(errors) == 100 - 12 + 1
-    assert found["mse"] == pytest.approx(np.mean(np.square(errors)), rel=1e-12)
-    assert found["mae"] == pytest.approx(np.mean(np.abs(errors)), rel=1e-12)
-    assert set(found) == {"mse", "mae"}
+    assert metrics["mse"] == pytest.approx(np.mean(np.square(errors)), rel=1e-12)
+    assert metrics["mae"] == pytest.approx(np.mean(np.abs(errors)), rel=1e-12)
+    assert set(metrics) == {"mse", "mae"}
 
 
 def test_what_drop_last_leaves_out_is_recorded_beside_the_rest(tmp_path):
     whole, _ = scores(loaded(task(tmp_path)), "test", 32)
-    found, scored = scores(loaded(task(tmp_path, drop_last=32)), "test", 10)
-    assert scored == 89 and {key: found[key] for key in whole} == pytest.approx(whole, rel=1e-12)
+    metrics, scored = scores(loaded(task(tmp_path, drop_last=32)), "test", 10)
+    assert scored == 89 and {key: metrics[key] for key in whole} == pytest.approx(whole, rel=1e-12)
     made = loaded(task(tmp_path))
     batch = made.split("test").batch(range(64))  # 89 windows: two batches of 32, and 25 left out
     error = Echo(12)(batch["past"].double(), None, None).detach() - batch["future"].double()
-    assert found["mse_drop_last"] == pytest.approx(float(error.square().mean()), rel=1e-12)
-    assert found["mae_drop_last"] == pytest.approx(float(error.abs().mean()), rel=1e-12)
-    assert found["mse_drop_last"] != found["mse"]
+    assert metrics["mse_drop_last"] == pytest.approx(float(error.square().mean()), rel=1e-12)
+    assert metrics["mae_drop_last"] == pytest.approx(float(error.abs().mean()), rel=1e-12)
+    assert metrics["mse_drop_last"] != metrics["mse"]
 
 
 def test_less_than_one_batch_is_not_left_out(tmp_path):
-    found, _ = scores(loaded(task(tmp_path, drop_last=100)), "test", 32)
-    assert found["mse_drop_last"] == found["mse"]
+    metrics, _ = scores(loaded(task(tmp_path, drop_last=100)), "test", 32)
+    assert metrics["mse_drop_last"] == metrics["mse"]
 
 
 def test_baselines_are_what_they_are_called(tmp_path):
     made = loaded(task(tmp_path, seq_len=30, pred_len=50, features="M"))
     batch = made.split("test").batch([0, 7])
     past, future = batch["past"], batch["future"]
-    found = {name: make()(past, None, None) for name, make in made.baselines().items()}
-    assert {name: values.shape for name, values in found.items()} == dict.fromkeys(found, future.shape)
+    forecasts = {name: make()(past, None, None) for name, make in made.baselines().items()}
+    assert {name: values.shape for name, values in forecasts.items()} == dict.fromkeys(forecasts, future.shape)
     for row in range(50):
-        assert torch.equal(found["last_value"][:, row], past[:, -1])
-        assert torch.equal(found["seasonal_naive"][:, row], past[:, 30 - 24 + row % 24]), (
+        assert torch.equal(forecasts["last_value"][:, row], past[:, -1])
+        assert torch.equal(forecasts["seasonal_naive"][:, row], past[:, 30 - 24 + row % 24]), (
             "the same hour of the last day"
         )
-        assert torch.equal(found["past_mean"][:, row], past.mean(1)) and not found["training_mean"][:, row].any()
+        assert torch.equal(forecasts["past_mean"][:, row], past.mean(1))
+        assert not forecasts["training_mean"][:, row].any()
     assert "seasonal_naive" not in loaded(task(tmp_path, seq_len=23)).baselines(), "the past has no whole day"
     echo, _ = scores(made, "test", 64)
     assert baseline_scores(made, "last_value") == pytest.approx(echo, rel=1e-12)
@@ -151,8 +152,9 @@ def test_baselines_are_what_they_are_called(tmp_path):
 
 def test_generated_series_differ_and_their_level_is_in_the_past(tmp_path):
     columns = DATASETS["etth1"].columns
-    one, other = (synthetic_series.generate(300, columns, 60, name=name, seed=0).values for name in ("etth1", "etth2"))
-    assert abs(np.corrcoef(one[:, 0], other[:, 0])[0, 1]) < 0.9
+    series = [synthetic_series.generate(300, columns, 60, name=name, seed=0) for name in ("etth1", "etth2")]
+    first, second = (generated.values for generated in series)
+    assert abs(np.corrcoef(first[:, 0], second[:, 0])[0, 1]) < 0.9
 
     def unseen(days):
         """How far the test rows' daily means lie outside of those of the training rows, in their deviations."""
@@ -206,8 +208,8 @@ def test_no_window_of_training_reaches_into_validation(tmp_path):
 
 def test_time_features_are_those_of_the_calendar():
     times = np.datetime64("2016-12-30T22:15:00") + np.arange(200) * np.timedelta64(15 * 60, "s")
-    found = time_features(times, "t")
-    for row, moment in zip(found, pd.DatetimeIndex(times).to_pydatetime(), strict=True):
+    computed = time_features(times, "t")
+    for row, moment in zip(computed, pd.DatetimeIndex(times).to_pydatetime(), strict=True):
         first = moment.replace(month=1, day=1, hour=0, minute=0)
         expected = [
             moment.minute / 59 - 0.5,
@@ -217,7 +219,7 @@ def test_time_features_are_those_of_the_calendar():
             ((moment - first) // timedelta(days=1)) / 365 - 0.5,
         ]
         assert np.allclose(row, expected, atol=1e-6)
-    assert np.array_equal(time_features(times, "h"), found[:, 1:])
+    assert np.array_equal(time_features(times, "h"), computed[:, 1:])
 
 
 def test_future_time_begins_with_the_label(tmp_path):

@@ -29,9 +29,9 @@ def test_the_record_holds_the_errors_of_every_window(features, places):
     result = run_cell(CellRequest(cfg))
     assert result.state == "done", result.detail
     entries = record.read(cell_of(cfg).record_path(cfg))
-    found = entries["metrics"]["best"]
+    metrics = entries["metrics"]["best"]
     assert entries["data"]["source"] == "full"
-    assert (found["val"]["n"], found["test"]["n"]) == (VAL - FUTURE + 1, TEST - FUTURE + 1)
+    assert (metrics["val"]["n"], metrics["test"]["n"]) == (VAL - FUTURE + 1, TEST - FUTURE + 1)
 
     model = build(cfg).model
     weights = torch.load(RunDirectory(cell_of(cfg).folder(cfg)).best, weights_only=True)
@@ -46,5 +46,5 @@ def test_the_record_holds_the_errors_of_every_window(features, places):
     with torch.no_grad():
         given = (torch.from_numpy(x.astype(np.float32)) for x in (values[past], clock[past], clock[label]))
         error = model.eval()(*given).numpy() - values[future]
-    assert found["test"]["mse"] == pytest.approx(float(np.square(error).mean()), rel=1e-5)
-    assert found["test"]["mae"] == pytest.approx(float(np.abs(error).mean()), rel=1e-5)
+    assert metrics["test"]["mse"] == pytest.approx(float(np.square(error).mean()), rel=1e-5)
+    assert metrics["test"]["mae"] == pytest.approx(float(np.abs(error).mean()), rel=1e-5)

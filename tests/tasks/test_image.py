@@ -124,8 +124,8 @@ def test_grey_is_that_of_tensorflow():
     theirs = (weighted * np.float32(255.5)).astype(np.uint8)
     different = np.flatnonzero(theirs != grey(colours))
     assert len(different) < 20 and (abs(theirs[different].astype(int) - grey(colours)[different]) == 1).all()
-    known = np.array([[0, 0, 0], [255, 255, 255], [255, 0, 0], [0, 255, 0], [0, 0, 255], [59, 62, 63]], np.uint8)
-    assert grey(known).tolist() == [0, 255, 76, 149, 29, 61]
+    basic = np.array([[0, 0, 0], [255, 255, 255], [255, 0, 0], [0, 255, 0], [0, 0, 255], [59, 62, 63]], np.uint8)
+    assert grey(basic).tolist() == [0, 255, 76, 149, 29, 61]
 
 
 @pytest.mark.parametrize(("length", "block"), [(1024, 1), (256, 2), (64, 4), (16, 8)])
@@ -180,8 +180,8 @@ def test_every_source_gives_the_same_examples(tmp_path, monkeypatch, length):
         rows = {bytes(row): int(label) for row, label in zip(grey(colours).reshape(12, -1), labels, strict=True)}
         if length == 1024:
             batch = task.split("test").batch(range(12))
-            found = {bytes(row.tolist()): int(y) for row, y in zip(batch["tokens"], batch["label"], strict=True)}
-            assert found == rows
+            actual = {bytes(row.tolist()): int(y) for row, y in zip(batch["tokens"], batch["label"], strict=True)}
+            assert actual == rows
     assert len({info.fingerprint for info in infos}) == 1
     assert [info.source for info in infos] == ["full", "full", "full", "slice:part"]
 

@@ -70,9 +70,9 @@ def evaluated(task, split, predictor) -> dict[str, float]:
         task.score(predictor, split.batch(range(i, min(i + 3, len(split)))), metrics)["log_ppl"]
         for i in range(0, len(split), 3)
     ]
-    found = {name: float(value) for name, value in metrics.compute().items()}
-    assert float(torch.cat(logs).mean()) == pytest.approx(math.log(found["ppl"])), "windows average to the score"
-    return found
+    values = {name: float(value) for name, value in metrics.compute().items()}
+    assert float(torch.cat(logs).mean()) == pytest.approx(math.log(values["ppl"])), "windows average to the score"
+    return values
 
 
 def decoder(attention=Vanilla, vocab_size=257, **options) -> DecoderLM:

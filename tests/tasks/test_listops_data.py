@@ -82,9 +82,9 @@ def test_final_evaluations_are_of_longer_expressions(tmp_path):
     whole.prepare(never)
     assert whole.load().sizes == {"train": 300, "val": 40, "test": 30} and list(whole.final_evaluations()) == []
     assert task.split("test").batch([0, 1])["tokens"].equal(whole.split("test").batch([0, 1])["tokens"])
-    found = {one.name: one.split for one in task.final_evaluations()}
-    assert list(found) == ["length_100", "length_300"]
-    for (least, most), split in zip(((64, 100), (150, 300)), found.values(), strict=True):
+    splits = {evaluation.name: evaluation.split for evaluation in task.final_evaluations()}
+    assert list(splits) == ["length_100", "length_300"]
+    for (least, most), split in zip(((64, 100), (150, 300)), splits.values(), strict=True):
         lengths = split.lengths()
         assert len(split) == 30 and least <= lengths.min() and lengths.max() < most
         batch = split.batch(range(30))

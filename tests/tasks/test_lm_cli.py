@@ -54,9 +54,9 @@ def test_the_record_holds_the_perplexity_of_every_token(texts, places):
                 total += float(F.cross_entropy(logits, torch.tensor(stream[start:stop]), reduction="sum"))
         return total
 
-    found = {1: entries["metrics"]["best"]["test"]}
-    found |= {factor: entries["evaluations"][f"length_{factor:g}x"]["metrics"] for factor in (1.5, 2)}
-    for factor, scores in found.items():
+    metrics = {1: entries["metrics"]["best"]["test"]}
+    metrics |= {factor: entries["evaluations"][f"length_{factor:g}x"]["metrics"] for factor in (1.5, 2)}
+    for factor, scores in metrics.items():
         expected = nats(int(factor * LENGTH))
         assert scores["ppl"] == pytest.approx(math.exp(expected / len(stream)), rel=1e-5)
         assert scores["word_ppl"] == pytest.approx(math.exp(expected / words), rel=1e-4)
@@ -65,7 +65,7 @@ def test_the_record_holds_the_perplexity_of_every_token(texts, places):
     assert entries["data"]["source"] == "slice:books" and entries["baseline"]["name"] == "unigram"
     path = cell_of(cfg).record_path(cfg)
     kept = predictions.read(path, entries)
-    assert float(kept["test"]["log_ppl"].mean()) == pytest.approx(math.log(found[1]["ppl"]), rel=1e-5)
+    assert float(kept["test"]["log_ppl"].mean()) == pytest.approx(math.log(metrics[1]["ppl"]), rel=1e-5)
 
 
 def test_a_length_that_a_model_cannot_read_is_a_value(texts, places):

@@ -39,10 +39,10 @@ def task(kind, tmp_path, **options):
 
 def prepared(kind, tmp_path, **options):
     """A loaded task, its description, and its splits as they are in the cache."""
-    one = task(kind, tmp_path, **options)
-    one.prepare(no_progress)
-    info, found = one.load(), one.open(one.cached_sets()[0])
-    return one, info, {name: found[name] for name in SPLITS}
+    corpus = task(kind, tmp_path, **options)
+    corpus.prepare(no_progress)
+    info, splits = corpus.load(), corpus.open(corpus.cached_sets()[0])
+    return corpus, info, {name: splits[name] for name in SPLITS}
 
 
 def documents(split):
@@ -51,8 +51,8 @@ def documents(split):
 
 @pytest.mark.parametrize("kind", CORPORA)
 def test_stories_stand_for_every_corpus(tmp_path, kind):
-    _, info, found = prepared(kind, tmp_path, source="synthetic")
-    assert info.source == "synthetic" and [found[name].count for name in found] == [9, 2, 2]
+    _, info, splits = prepared(kind, tmp_path, source="synthetic")
+    assert info.source == "synthetic" and [splits[name].count for name in splits] == [9, 2, 2]
     assert prepared(kind, tmp_path / "again", source="synthetic")[1] == info
     assert prepared(kind, tmp_path / "other", source="synthetic", data_seed=1)[1].fingerprint != info.fingerprint
     with pytest.raises(ValueError, match="distance=5000 is not between 0 and"):
@@ -61,9 +61,9 @@ def test_stories_stand_for_every_corpus(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", [PG19, OpenWebText, BookCorpus, SlimPajama])
 def test_any_texts_are_a_slice(tmp_path, kind):
-    _, info, found = prepared(kind, tmp_path, source="slice", path=folder(tmp_path / "few", TEXTS))
+    _, info, splits = prepared(kind, tmp_path, source="slice", path=folder(tmp_path / "few", TEXTS))
     assert info.source == "slice:few"
-    assert {name: documents(split) for name, split in found.items()} == {
+    assert {name: documents(split) for name, split in splits.items()} == {
         "train": [TEXTS["train/1.txt"], TEXTS["train/2.txt"]],
         "val": [TEXTS["validation/1.txt"], TEXTS["validation/2.txt"]],
         "test": [TEXTS["test/1.txt"], TEXTS["test/2.txt"]],
@@ -75,14 +75,14 @@ def test_any_texts_are_a_slice(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", CORPORA)
 def test_a_slice_that_is_none_is_one_line(tmp_path, kind):
-    for path, what in (
+    for path, message in (
         (None, "requires task.path"),
         (tmp_path / "nothing", "nothing"),
         (folder(tmp_path / "x", {}), "x"),
     ):
         with pytest.raises(DataError) as error:
             task(kind, tmp_path, source="slice", path=path).prepare(no_progress)
-        one_line(error, what, f"do=prepare task={kind.name}")
+        one_line(error, message, f"do=prepare task={kind.name}")
     assert not list((tmp_path).rglob("*.arrow"))
 
 
@@ -90,14 +90,14 @@ def test_a_slice_that_is_none_is_one_line(tmp_path, kind):
 def test_the_real_slices(tmp_path):
     path = SHARED / "pg19" / "pg19_slice.tar.gz"
     limits = {"val_bytes": 20_000, "test_bytes": 20_000, "train_bytes": 400_000}
-    _, info, found = prepared(PG19, tmp_path, source="slice", path=path, **limits)
-    assert info.source == "slice:pg19_slice" and [found[name].count for name in SPLITS] == [2, 1, 1]
-    assert found["train"].lengths.tolist()[0] == 112_601 + 1, "book 10017"
-    assert documents(found["val"])[0].startswith("THE HOUSE ON THE BORDERLAND\n\nWilliam Hope Hodgson")
-    _, info, found = prepared(WikiText103, tmp_path, source="slice", path=SHARED / "wikitext" / "wikitext-103")
-    assert info.source == "slice:wikitext-103" and [found[name].count for name in found] == [54, 6, 60]
-    assert found["test"].labels[:, 0].sum() == 245_569 - 4_358, "the published number of words, without ends of lines"
-    assert found["val"].labels[:, 0].sum() + found["train"].labels[:, 0].sum() == 217_646 - 3_760
+    _, info, splits = prepared(PG19, tmp_path, source="slice", path=path, **limits)
+    assert info.source == "slice:pg19_slice" and [splits[name].count for name in SPLITS] == [2, 1, 1]
+    assert splits["train"].lengths.tolist()[0] == 112_601 + 1, "book 10017"
+    assert documents(splits["val"])[0].startswith("THE HOUSE ON THE BORDERLAND\n\nWilliam Hope Hodgson")
+    _, info, splits = prepared(WikiText103, tmp_path, source="slice", path=SHARED / "wikitext" / "wikitext-103")
+    assert info.source == "slice:wikitext-103" and [splits[name].count for name in splits] == [54, 6, 60]
+    assert splits["test"].labels[:, 0].sum() == 245_569 - 4_358, "the published number of words, without ends of lines"
+    assert splits["val"].labels[:, 0].sum() + splits["train"].labels[:, 0].sum() == 217_646 - 3_760
 
 
 def published(monkeypatch, counts, words):
@@ -119,14 +119,14 @@ def test_pg19_must_have_all_books_and_words(tmp_path, monkeypatch):
     assert prepared(PG19, tmp_path, path=path)[1].source == "full"
     data = tmp_path / "mirror" / "data"
     for name, file in (("train", "train-00000-of-00001-a.parquet"), ("validation", "validation-0.parquet")):
-        parquet(data / file, [text for place, text in TEXTS.items() if place.startswith(name)])
+        parquet(data / file, [text for key, text in TEXTS.items() if key.startswith(name)])
     with pytest.raises(DataError) as error:
         task(PG19, tmp_path, source="hf", path=data.parent).prepare(no_progress)
     one_line(error, data.parent, "no data/test-*.parquet", "emozilla/pg19")
-    parquet(data / "test-0.parquet", [text for place, text in TEXTS.items() if place.startswith("test")])
-    for place in (data.parent, data):
-        _, info, found = prepared(PG19, tmp_path, source="hf", path=place)
-        assert info.source == "full" and documents(found["val"])[1] == TEXTS["validation/2.txt"]
+    parquet(data / "test-0.parquet", [text for key, text in TEXTS.items() if key.startswith("test")])
+    for path in (data.parent, data):
+        _, info, splits = prepared(PG19, tmp_path, source="hf", path=path)
+        assert info.source == "full" and documents(splits["val"])[1] == TEXTS["validation/2.txt"]
 
 
 @pytest.mark.parametrize("kind", CORPORA)
@@ -234,13 +234,14 @@ def test_wikitext_is_the_same_from_everywhere(tmp_path, monkeypatch):
     for name, text in texts.items():
         rows = [line if line.strip() else "" for line in text.splitlines(keepends=True)]
         parquet(tmp_path / "hub" / f"{name.replace('valid', 'validation')}-0.parquet", rows)
-    found = [
+    corpora = [
         prepared(WikiText103, tmp_path, path=tmp_path / "w.zip"),
         prepared(WikiText103, tmp_path, path=plain),
         prepared(WikiText103, tmp_path, source="hf", path=tmp_path / "hub"),
     ]
-    assert {info.source for _, info, _ in found} == {"full"} and len({info.fingerprint for _, info, _ in found}) == 1
-    for _, _, splits in found:
+    assert {info.source for _, info, _ in corpora} == {"full"}
+    assert len({info.fingerprint for _, info, _ in corpora}) == 1
+    for _, _, splits in corpora:
         assert ["".join(documents(split)) for split in splits.values()] == list(texts.values())
         assert [split.count for split in splits.values()] == [3, 2, 1]
     with pytest.raises(DataError) as error:
@@ -263,11 +264,11 @@ def test_wikitext_without_a_training_file_trains_on_validation(tmp_path):
     path = folder(
         tmp_path / "w", {f"wiki.{name}.tokens": "".join(map(WIKI.format, some)) for name, some in files.items()}
     )
-    _, info, found = prepared(WikiText103, tmp_path, source="slice", path=path)
-    assert info.source == "slice:w" and [split.count for split in found.values()] == [18, 2, 1]
+    _, info, splits = prepared(WikiText103, tmp_path, source="slice", path=path)
+    assert info.source == "slice:w" and [split.count for split in splits.values()] == [18, 2, 1]
     folder(path, {"wiki.train.tokens": WIKI.format("Dodo")})
-    _, _, found = prepared(WikiText103, tmp_path, source="slice", path=path)
-    assert [split.count for split in found.values()] == [1, 20, 1]
+    _, _, splits = prepared(WikiText103, tmp_path, source="slice", path=path)
+    assert [split.count for split in splits.values()] == [1, 20, 1]
 
 
 def test_openwebtext_is_split_like_nanogpts(tmp_path, monkeypatch):
@@ -281,12 +282,12 @@ def test_openwebtext_is_split_like_nanogpts(tmp_path, monkeypatch):
         task(OpenWebText, tmp_path, path=tmp_path / "hub").prepare(no_progress)
     one_line(error, "4,100 instead of 8,013,769 pages")
     monkeypatch.setattr(openwebtext, "PAGES", 4100)
-    _, info, found = prepared(OpenWebText, tmp_path, path=tmp_path / "hub")
+    _, info, splits = prepared(OpenWebText, tmp_path, path=tmp_path / "hub")
     assert info.source == "full" and len(parts["test"]) == 3
-    assert sorted(documents(found["val"])) == sorted(parts["test"]["text"]) and documents(found["test"]) == documents(
-        found["val"]
+    assert sorted(documents(splits["val"])) == sorted(parts["test"]["text"]) and documents(splits["test"]) == documents(
+        splits["val"]
     )
-    assert set(documents(found["train"])) == set(parts["train"]["text"]) and found["train"].count == 4097
+    assert set(documents(splits["train"])) == set(parts["train"]["text"]) and splits["train"].count == 4097
     assert len(openwebtext.held_out(openwebtext.PAGES)) == 3 and np.diff(openwebtext.held_out(10**5)).min() > 0
 
 
@@ -294,11 +295,11 @@ def test_bookcorpus_is_split_in_the_order_of_the_books(tmp_path, monkeypatch):
     lines = [f"sentence {number}" for number in range(5000)]
     parquet(tmp_path / "hub" / "plain_text" / "train" / "0000.parquet", lines, rows=10)
     monkeypatch.setattr(bookcorpus, "SENTENCES", 5000)
-    _, info, found = prepared(BookCorpus, tmp_path, path=tmp_path / "hub")
-    text = {name: "".join(documents(split)).splitlines() for name, split in found.items()}
+    _, info, splits = prepared(BookCorpus, tmp_path, path=tmp_path / "hub")
+    text = {name: "".join(documents(split)).splitlines() for name, split in splits.items()}
     assert info.source == "full" and [*text["train"], *text["val"], *text["test"]] == lines
     assert 20 <= len(text["val"]) <= 30 and 20 <= len(text["test"]) <= 30
-    assert found["train"].labels[0].tolist() == [20, len("sentence 0\n" * 10)]
+    assert splits["train"].labels[0].tolist() == [20, len("sentence 0\n" * 10)]
     parquet(tmp_path / "few" / "plain_text" / "train" / "0000.parquet", lines[:5])
     monkeypatch.setattr(bookcorpus, "SENTENCES", 5)
     with pytest.raises(DataError, match="too few"):
@@ -308,8 +309,8 @@ def test_bookcorpus_is_split_in_the_order_of_the_books(tmp_path, monkeypatch):
 def test_slimpajama_is_named_after_its_sample(tmp_path):
     for name in ("train", "validation", "test"):
         parquet(tmp_path / "some" / "data" / f"{name}-00000-of-00001.parquet", [f"{name} text"])
-    _, info, found = prepared(SlimPajama, tmp_path, path=tmp_path / "some")
-    assert info.source == "slice:some" and documents(found["val"]) == ["validation text"]
+    _, info, splits = prepared(SlimPajama, tmp_path, path=tmp_path / "some")
+    assert info.source == "slice:some" and documents(splits["val"]) == ["validation text"]
     assert task(SlimPajama, tmp_path).origin(True) == "slice:slimpajama_6b"
 
 

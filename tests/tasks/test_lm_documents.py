@@ -39,24 +39,24 @@ def files(tmp_path, texts):
 
 
 def test_a_document_is_closed_and_counted(tmp_path):
-    found = encoded(files(tmp_path, ["To be, or\n not ", "é"]))
-    assert found.tokens.dtype == np.uint16 and found.labels.dtype == np.int64
-    assert found.tokens.tolist() == [*b"To be, or\n not ", 256, *"é".encode(), 256]
-    assert found.offsets.tolist() == [0, 16, 19] and found.labels.tolist() == [[4, 15], [1, 2]]
+    examples = encoded(files(tmp_path, ["To be, or\n not ", "é"]))
+    assert examples.tokens.dtype == np.uint16 and examples.labels.dtype == np.int64
+    assert examples.tokens.tolist() == [*b"To be, or\n not ", 256, *"é".encode(), 256]
+    assert examples.offsets.tolist() == [0, 16, 19] and examples.labels.tolist() == [[4, 15], [1, 2]]
 
 
 def test_lines_are_stripped_and_closed(tmp_path):
     """CAB's reading by hand: a blank line is a lone end token, and the document has no further one."""
-    found = encoded(files(tmp_path, ["  ab\r\n\n \tc d \n", "\ne", "f\n\n"]), "lines")
+    examples = encoded(files(tmp_path, ["  ab\r\n\n \tc d \n", "\ne", "f\n\n"]), "lines")
     end = 256
-    assert found.tokens.tolist() == [*b"ab", end, end, *b"c d", end, end, *b"e", end, *b"f", end, end]
-    assert found.lengths.tolist() == [8, 3, 3]
-    assert found.labels.tolist() == [[3, 14], [1, 2], [1, 3]], "words and bytes of the text as it was read"
+    assert examples.tokens.tolist() == [*b"ab", end, end, *b"c d", end, end, *b"e", end, *b"f", end, end]
+    assert examples.lengths.tolist() == [8, 3, 3]
+    assert examples.labels.tolist() == [[3, 14], [1, 2], [1, 3]], "words and bytes of the text as it was read"
 
 
 def test_texts_without_a_word_are_left_out_and_a_split_of_them_is_refused(tmp_path):
-    found = encoded(files(tmp_path, ["", "a", " \n\t", "b"]))
-    assert [text_of(found, i) for i in range(2)] == ["a", "b"] and found.count == 2
+    examples = encoded(files(tmp_path, ["", "a", " \n\t", "b"]))
+    assert [text_of(examples, i) for i in range(2)] == ["a", "b"] and examples.count == 2
     with pytest.raises(DataError) as error:
         encoded(files(tmp_path / "empty", ["", "\n"]))
     one_line(error, "empty/0.txt", "no words in it")
@@ -78,17 +78,17 @@ def test_pieces_are_grouped_by_size(monkeypatch):
     monkeypatch.setattr(documents, "SHARD", 100)
     pieces = [documents.Members(None, (str(i),), size) for i, size in enumerate([40, 60, 1, 300, 99, 1, 1])]
     groups = [make.pieces for make in shards(pieces, BYTES, reading="packed", title="").makers]
-    assert [[one.size for one in group] for group in groups] == [[40, 60], [1], [300], [99, 1], [1]]
+    assert [[piece.size for piece in group] for group in groups] == [[40, 60], [1], [300], [99, 1], [1]]
 
 
-def write(place, tmp_path, *, workers, dies=False, count=8):
+def write(folder, tmp_path, *, workers, dies=False, count=8):
     pieces = [Deadly(number, tmp_path, dies=dies and number == 5) for number in range(count)]
     made = {
         name: shards(some, BYTES, reading="packed", title=name)
         for name, some in (("train", pieces), ("test", pieces[:1]))
     }
-    cache.write(place, made, {"seed": 1}, workers=workers)
-    return cache.read(place, {"seed": 1})
+    cache.write(folder, made, {"seed": 1}, workers=workers)
+    return cache.read(folder, {"seed": 1})
 
 
 def test_one_fingerprint_for_any_workers_and_after_a_kill(tmp_path, monkeypatch):
@@ -136,13 +136,13 @@ def test_folders_and_archives_give_the_same_documents(tmp_path):
         tar(tmp_path / "a.tar.gz", {f"pg19/{name}": texts[name] for name in reversed(texts)} | {"pg19/x.csv": b"x"}),
     ]
     for path in folders:
-        found = text_splits(path)
-        assert {name: texts_of(pieces) for name, pieces in found.items()} == {
+        splits = text_splits(path)
+        assert {name: texts_of(pieces) for name, pieces in splits.items()} == {
             "train": [TEXTS["train/10.txt"], TEXTS["train/9.txt"]],  # in the order of names, as characters
             "val": ["one"],
             "test": ["two\n"],
         }
-        assert sum(piece.count for piece in found["train"]) == 2
+        assert sum(piece.count for piece in splits["train"]) == 2
     with pytest.raises(DataError) as error:
         text_splits(folder(tmp_path / "part", {"train/1.txt": "a", "test/1.txt": "b"}))
     one_line(error, tmp_path / "part", "no texts to val")
@@ -213,8 +213,8 @@ def test_rows_are_documents_however_they_are_cut(tmp_path, monkeypatch):
     for size in (1, 40, 1 << 20):
         monkeypatch.setattr("tasks.lm.parquet.SHARD", size)
         pieces = parquet_rows(file)
-        found = [document for piece in pieces for document in piece.documents()]
-        assert found == [Document(f"{file}:{number}", text) for number, text in enumerate(texts, 1)]
+        documents = [document for piece in pieces for document in piece.documents()]
+        assert documents == [Document(f"{file}:{number}", text) for number, text in enumerate(texts, 1)]
     assert len({(piece.group, piece.start) for piece in pieces}) == 2
     monkeypatch.setattr("tasks.lm.parquet.SHARD", 1 << 20)
     joined = parquet_rows(file, joined=4)
@@ -254,9 +254,9 @@ def test_articles_begin_at_headings_between_blank_lines(tmp_path, zipped):
     assert (index.lines, index.size, len(index.starts)) == (WIKI.count(b"\n"), len(WIKI), 2)
     expected = [WIKI[: WIKI.index(b" \n = Gull")].decode(), WIKI[WIKI.index(b" \n = Gull") :].decode()]
     for size in (1, len(WIKI)):
-        found = [document for piece in index.pieces(size=size) for document in piece.documents()]
-        assert [document.text for document in found] == expected
-        assert [document.where for document in found] == [f"{file}:1", f"{file}:16"]
+        articles = [document for piece in index.pieces(size=size) for document in piece.documents()]
+        assert [document.text for document in articles] == expected
+        assert [document.where for document in articles] == [f"{file}:1", f"{file}:16"]
     assert texts_of(index.pieces(1)) == expected[1:] and texts_of(index.pieces(0, 1)) == expected[:1]
 
 
@@ -290,8 +290,8 @@ def test_an_encoder_holds_no_more_than_its_batches(monkeypatch, tmp_path):
 
 
 def test_many_lines_of_nothing_are_quick(tmp_path):
-    found = encoded(files(tmp_path, ["a" + "\n" * 100_000]), "lines")
-    assert found.tokens.tolist() == [97, *[256] * 100_000]
+    examples = encoded(files(tmp_path, ["a" + "\n" * 100_000]), "lines")
+    assert examples.tokens.tolist() == [97, *[256] * 100_000]
 
 
 def test_pieces_can_be_sent_to_other_processes(tmp_path):

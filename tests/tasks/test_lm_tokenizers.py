@@ -39,9 +39,9 @@ def make(name, tmp_path, **options):
 
 
 def trained(tmp_path, vocabulary=300, texts=(TEXT,) * 3, **options):
-    found = make("bpe", tmp_path, vocabulary=vocabulary, **options)
-    found.prepare(lambda: texts, no_progress)
-    return found
+    tokenizer = make("bpe", tmp_path, vocabulary=vocabulary, **options)
+    tokenizer.prepare(lambda: texts, no_progress)
+    return tokenizer
 
 
 def vocabulary(folder, pieces):
@@ -56,7 +56,7 @@ def pairs_twin(text, ids, ranks):
     others = [byte for byte in range(256) if byte not in printable]
     letters = dict(zip([*printable, *others], [*printable, *range(256, 256 + len(others))], strict=True))
     words = r"'s|'t|'re|'ve|'m|'ll|'d| ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+(?!\S)|\s+"
-    found = []
+    encoded = []
     for word in re.findall(words, text):
         parts = [chr(letters[byte]) for byte in word.encode()]
         while True:
@@ -65,8 +65,8 @@ def pairs_twin(text, ids, ranks):
                 break
             at = min(joins)[1]
             parts[at : at + 2] = [parts[at] + parts[at + 1]]
-        found += [ids[part] for part in parts]
-    return found
+        encoded += [ids[part] for part in parts]
+    return encoded
 
 
 def test_bytes_are_their_values(tmp_path):
@@ -80,14 +80,14 @@ def test_bytes_are_their_values(tmp_path):
 def test_gpt2_has_the_known_ids(tmp_path):
     tokenizer = make("gpt2", tmp_path, path=GPT2)
     assert (tokenizer.vocab_size, tokenizer.end_id) == (50_257, 50_256)
-    known = {
+    expected = {
         "Hello world": [15496, 995],
         "hello world": [31373, 995],
         " the": [262],
         "\n\n": [628],
         "The quick brown fox jumps over the lazy dog": [464, 2068, 7586, 21831, 18045, 625, 262, 16931, 3290],
     }
-    assert [ids.tolist() for ids in tokenizer.encode(list(known))] == list(known.values())
+    assert [ids.tolist() for ids in tokenizer.encode(list(expected))] == list(expected.values())
     (ids,) = tokenizer.encode(["<|endoftext|>"])
     assert 50_256 not in ids and len(ids) == 7, "a text holds no special token"
 
@@ -98,8 +98,8 @@ def test_gpt2_is_its_naive_twin(tmp_path):
     ranks = {tuple(line.split()): rank for rank, line in enumerate(lines)}
     ids = json.loads((GPT2 / "encoder.json").read_text(encoding="utf-8"))
     texts = [TEXT, *(text for text in HARD if text.isascii())]
-    found = make("gpt2", tmp_path, path=GPT2).encode(texts)
-    assert [one.tolist() for one in found] == [pairs_twin(text, ids, ranks) for text in texts]
+    encoded = make("gpt2", tmp_path, path=GPT2).encode(texts)
+    assert [row.tolist() for row in encoded] == [pairs_twin(text, ids, ranks) for text in texts]
 
 
 def test_trained_pairs_are_their_naive_twin_and_give_the_text_back(tmp_path):
@@ -122,9 +122,9 @@ def test_passages_are_encoded_as_the_whole(tmp_path, monkeypatch, size):
     tokenizer = trained(tmp_path)
     cased = make("wordpiece", tmp_path, path=vocabulary(tmp_path / "v", SMALL))
     assert max(map(len, map(tokenizers.passages, texts))) > 1
-    for one in (tokenizer, cased):
-        whole = one.open()
-        for text, ids in zip(texts, one.encode(texts), strict=True):
+    for encoder in (tokenizer, cased):
+        whole = encoder.open()
+        for text, ids in zip(texts, encoder.encode(texts), strict=True):
             assert "".join(tokenizers.passages(text)) == text
             assert ids.tolist() == whole.encode(text, add_special_tokens=False).ids
 
@@ -141,8 +141,8 @@ def test_word_pieces_are_the_longest_ones(tmp_path):
         "a" + "n" * 100: ["[UNK]"],  # a word of more than 100 characters
         " \n ": [],
     }
-    found = tokenizer.encode(list(expected))
-    assert [[SMALL[i] for i in ids] for ids in found] == list(expected.values())
+    encoded = tokenizer.encode(list(expected))
+    assert [[SMALL[i] for i in ids] for ids in encoded] == list(expected.values())
 
 
 def test_a_vocabulary_without_upper_case_reads_lower_case(tmp_path):
@@ -183,7 +183,7 @@ def test_fetched_files_are_checked_and_known_by_their_content(tmp_path):
         shutil.copy(GPT2 / old, renamed / new)
     copy = make("gpt2", tmp_path, path=renamed)
     assert default.identity == copy.identity == make("gpt2", tmp_path, path=GPT2).identity
-    assert [one.tolist() for one in copy.encode(HARD)] == [one.tolist() for one in default.encode(HARD)]
+    assert [ids.tolist() for ids in copy.encode(HARD)] == [ids.tolist() for ids in default.encode(HARD)]
     (renamed / "merges.txt").write_bytes((GPT2 / "vocab.bpe").read_bytes() + b"\n")
     assert make("gpt2", tmp_path, path=renamed).identity != default.identity
     (tmp_path / "gpt2" / "vocab.bpe").write_bytes(b"#version: 0.2\n")
@@ -293,11 +293,11 @@ def test_a_damaged_vocabulary_is_one_line(tmp_path):
     for number, broken in enumerate(
         ["", "[]", good[:900], good.replace("th", "ht", 1), good.replace('"format": 1', "")]
     ):
-        found = make("bpe", tmp_path, vocabulary=300, follows_from={"number": number})
-        found.file.write_text(broken)
+        tokenizer = make("bpe", tmp_path, vocabulary=300, follows_from={"number": number})
+        tokenizer.file.write_text(broken)
         with pytest.raises(DataError) as error:
-            found.prepare(never, no_progress)
-        one_line(error, found.file, "damaged", "remove it")
+            tokenizer.prepare(never, no_progress)
+        one_line(error, tokenizer.file, "damaged", "remove it")
     other = make("bpe", tmp_path, vocabulary=300, follows_from={"other": 1})
     other.file.write_text(good)
     with pytest.raises(DataError, match="another vocabulary"):

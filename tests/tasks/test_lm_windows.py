@@ -103,8 +103,8 @@ def test_scores_of_a_text_are_those_of_ten_lines():
             nats, torch.ones(len(nats), dtype=torch.bool), torch.tensor([6 * last]), torch.tensor([len(text) * last])
         )
     bits = -sum(math.log2(p) for p in probabilities)  # 13
-    found = {name: float(value) for name, value in metric.compute().items()}
-    assert found == pytest.approx(
+    values = {name: float(value) for name, value in metric.compute().items()}
+    assert values == pytest.approx(
         {
             "ppl": 2 ** (bits / 7),
             "word_ppl": 2 ** (bits / 6),

@@ -59,13 +59,13 @@ def test_masks_of_evaluation_follow_from_seed_and_number_alone():
     def split(seed, number):
         return MaskedBlocks(stream(180), 32, count=5, mask_id=MASK, pieces=PIECES, seed=seed, split=number)
 
-    one, plain = split(0, 2).batch(range(6)), Blocks(stream(180), 32).batch(range(6))["tokens"]
+    batch, plain = split(0, 2).batch(range(6)), Blocks(stream(180), 32).batch(range(6))["tokens"]
     alone = [split(0, 2).batch([i]) for i in range(6)]
-    assert all(torch.equal(one[key], torch.cat([each[key] for each in alone])) for key in one)
-    assert torch.equal(plain.scatter(1, one["masked"], one["targets"]), plain)
-    assert torch.equal(one["tokens"].scatter(1, one["masked"], one["targets"]), plain), "nothing else is changed"
+    assert all(torch.equal(batch[key], torch.cat([example[key] for example in alone])) for key in batch)
+    assert torch.equal(plain.scatter(1, batch["masked"], batch["targets"]), plain)
+    assert torch.equal(batch["tokens"].scatter(1, batch["masked"], batch["targets"]), plain), "nothing else is changed"
     for other in (split(1, 2), split(0, 1)):
-        assert not torch.equal(other.batch(range(6))["masked"], one["masked"])
+        assert not torch.equal(other.batch(range(6))["masked"], batch["masked"])
 
 
 @pytest.mark.parametrize("where", ["training", "evaluation"])
@@ -129,9 +129,9 @@ def test_the_score_is_nats_per_masked_token(tmp_path):
     batch = split.batch(range(len(split)))
     losses = torch.arange(batch["targets"].numel()).view_as(batch["targets"]).double()
     scores = loaded.score(lambda *_: losses, batch, metrics)["nats"]
-    found = {key: float(value) for key, value in metrics.compute().items()}
-    assert torch.equal(scores, losses.mean(1)) and found["nats"] == pytest.approx(float(losses.mean()))
-    assert found["loss"] == found["nats"] and found["tokens"] == batch["targets"].numel()
+    values = {key: float(value) for key, value in metrics.compute().items()}
+    assert torch.equal(scores, losses.mean(1)) and values["nats"] == pytest.approx(float(losses.mean()))
+    assert values["loss"] == values["nats"] and values["tokens"] == batch["targets"].numel()
 
 
 def test_the_text_is_the_documents(tmp_path):
@@ -166,10 +166,10 @@ def test_generated_documents_have_all_words_of_a_topic_together(tmp_path):
     texts = [document.text.split() for piece in topics.documents(40, seed=0, split=0) for document in piece.documents()]
     assert len(texts) == 40 and {len(text) for text in texts} == {topics.SECTIONS * topics.SECTION}
     for number, section in enumerate(np.array(texts).reshape(-1, topics.SECTION)):
-        place = np.array([words.index(word) for word in section])
-        own = place[place < topics.TOPICS * topics.WORDS]
-        assert set(own // topics.WORDS) == {number % topics.TOPICS} and len(set(own)) == topics.WORDS
-        assert 0.6 < len(own) / len(place) < 0.95
+        indices = np.array([words.index(word) for word in section])
+        topical = indices[indices < topics.TOPICS * topics.WORDS]
+        assert set(topical // topics.WORDS) == {number % topics.TOPICS} and len(set(topical)) == topics.WORDS
+        assert 0.6 < len(topical) / len(indices) < 0.95
     fewer = [document for piece in topics.documents(3, seed=0, split=0) for document in piece.documents()]
     assert [document.text.split() for document in fewer] == texts[:3], "fewer are the beginning of more"
 

@@ -22,9 +22,9 @@ def task(tmp_path, **options):
 
 
 def prepared(tmp_path, **options):
-    one = task(tmp_path, **options)
-    one.prepare(no_progress)
-    return one, one.load()
+    corpus = task(tmp_path, **options)
+    corpus.prepare(no_progress)
+    return corpus, corpus.load()
 
 
 def json_lines(path, *texts):
@@ -45,20 +45,20 @@ def test_each_corpus_is_scored_at_each_length(tmp_path):
         "tiny_stories": str(stories),
     }
     alone, bare = prepared(tmp_path, lengths=[16])
-    one, info = prepared(tmp_path, lengths=[16], corpora=places)
-    names = [evaluation.name for evaluation in one.final_evaluations()]
+    corpus, info = prepared(tmp_path, lengths=[16], corpora=places)
+    names = [evaluation.name for evaluation in corpus.final_evaluations()]
     assert names == ["length_2x", "pile_1x", "pile_2x", "tiny_stories_1x", "tiny_stories_2x"]
     assert info.sizes == bare.sizes | {"pile_1x": 16, "pile_2x": 8, "tiny_stories_1x": 12, "tiny_stories_2x": 6}
     assert info.fingerprint != bare.fingerprint and info.source == bare.source == "slice:own"
     assert [evaluation.name for evaluation in alone.final_evaluations()] == ["length_2x"]
-    by_name = {evaluation.name: evaluation.split for evaluation in one.final_evaluations()}
+    by_name = {evaluation.name: evaluation.split for evaluation in corpus.final_evaluations()}
     text = "".join(
         chr(token) for token in by_name["pile_1x"].batch(np.arange(16))["targets"].flatten() if 0 <= token < 256
     )
     assert text == "a " * 30 + "b " * 30, "files in order of their names, every token once"
-    metrics = one.metrics()
+    metrics = corpus.metrics()
     for number in range(len(by_name["tiny_stories_2x"])):
-        one.score(uniform, by_name["tiny_stories_2x"].batch([number]), metrics)
+        corpus.score(uniform, by_name["tiny_stories_2x"].batch([number]), metrics)
     assert metrics.compute()["ppl"] == pytest.approx(np.exp(2.0))
 
 
@@ -79,12 +79,12 @@ def test_published_files(tmp_path, monkeypatch):
     names = {"roneneldan/TinyStories": "tiny", "Skylion007/openwebtext": "pages", "monology/pile-uncopyrighted": "pile"}
     monkeypatch.setattr(text_sources.data_sources, "files_from_hub", lambda name, revision, patterns: hub / names[name])
     monkeypatch.setattr(openwebtext, "HELD_OUT", 0.5)
-    one, _ = prepared(tmp_path, corpora=dict.fromkeys(other_corpora.PUBLISHED, "hf"))
-    found = {name: one.open(one._cached(name))["test"] for name in one.corpora}
-    assert [text_of(found["pile"], number) for number in range(2)] == ["first\nsecond line", "ünï"]
-    assert found["tiny_stories"].count == 4 and text_of(found["tiny_stories"], 3) == "tiny 3"
+    corpus, _ = prepared(tmp_path, corpora=dict.fromkeys(other_corpora.PUBLISHED, "hf"))
+    splits = {name: corpus.open(corpus._cached(name))["test"] for name in corpus.corpora}
+    assert [text_of(splits["pile"], number) for number in range(2)] == ["first\nsecond line", "ünï"]
+    assert splits["tiny_stories"].count == 4 and text_of(splits["tiny_stories"], 3) == "tiny 3"
     held = openwebtext.held_out(4)
-    assert [text_of(found["openwebtext"], number) for number in range(2)] == [f"pages {row}" for row in held]
+    assert [text_of(splits["openwebtext"], number) for number in range(2)] == [f"pages {row}" for row in held]
 
 
 @pytest.mark.parametrize(

@@ -165,18 +165,18 @@ def test_distractors_are_brighter_unless_asked():
 
 
 def test_nothing_depends_on_shards_or_on_how_many_are_asked_for(monkeypatch):
-    one = generate(150, TINY, seed=3)
+    whole = generate(150, TINY, seed=3)
     for start, count in ((0, 150), (0, 130), (0, 64), (0, 1), (64, 64), (1, 63), (65, 70), (149, 1), (7, 0)):
         part = generate(count, TINY, seed=3, start=start)
-        assert content_hash(part) == content_hash(one.part(start, start + count))
+        assert content_hash(part) == content_hash(whole.part(start, start + count))
     monkeypatch.setattr(generator, "SHARD", 40)
     made = generator.shards(30, 100, TINY, seed=3)
     assert made.count == 100 and [make().count for make in made.makers] == [40, 40, 20]
-    assert content_hash(join(make() for make in made.makers)) == content_hash(one.part(30, 130))
-    assert content_hash(generate(64, TINY, seed=4)) != content_hash(one.part(0, 64))
+    assert content_hash(join(make() for make in made.makers)) == content_hash(whole.part(30, 130))
+    assert content_hash(generate(64, TINY, seed=4)) != content_hash(whole.part(0, 64))
     assert generate(0, TINY).count == 0
-    assert one.offsets[-1] == 150 * 144 and one.tokens.dtype == one.labels.dtype == np.uint8
-    same = (one.tokens.reshape(150, -1)[:, None] == one.tokens.reshape(150, -1)).all(2)
+    assert whole.offsets[-1] == 150 * 144 and whole.tokens.dtype == whole.labels.dtype == np.uint8
+    same = (whole.tokens.reshape(150, -1)[:, None] == whole.tokens.reshape(150, -1)).all(2)
     assert same.sum() == 150, "no image twice"
 
 

@@ -46,10 +46,10 @@ def test_folder_round_trip(tmp_path, monkeypatch):
 
 def test_splits_follow_from_the_pictures_and_the_seed(tmp_path):
     """Not from the order of the rows or of the files, which differ from copy to copy."""
-    one, two = write_folder(tmp_path / "one"), write_folder(tmp_path / "two", batches=3)
-    info = [prepared(tmp_path / str(i), folder).fingerprint for i, folder in enumerate((one, two))]
+    small, large = write_folder(tmp_path / "one"), write_folder(tmp_path / "two", batches=3)
+    info = [prepared(tmp_path / str(i), folder).fingerprint for i, folder in enumerate((small, large))]
     assert info[0] == info[1]
-    assert prepared(tmp_path / "seed", one, data_seed=1).fingerprint != info[0]
+    assert prepared(tmp_path / "seed", small, data_seed=1).fingerprint != info[0]
 
 
 def prepared(root, folder, **changes):
@@ -195,12 +195,12 @@ def test_any_row_is_a_row_or_one_line(line):
 @given(edits=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=4), cut=st.integers(0, 10**6))
 def test_any_damaged_picture_is_a_picture_or_one_line(tmp_path, edits, cut):
     data = bytearray(png(SQUARE))
-    for place, value in edits:
-        data[place % len(data)] = value
+    for position, value in edits:
+        data[position % len(data)] = value
     file = tmp_path / "picture.png"
     file.write_bytes(bytes(data[: cut % (2 * len(data)) or None]))
-    found = pathfinder_reader._picture(file, 12)
-    if isinstance(found, str):
-        assert "\n" not in found and found
+    picture = pathfinder_reader._picture(file, 12)
+    if isinstance(picture, str):
+        assert "\n" not in picture and picture
     else:
-        assert found.shape == (12, 12) and found.dtype == np.uint8
+        assert picture.shape == (12, 12) and picture.dtype == np.uint8

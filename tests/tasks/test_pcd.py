@@ -99,9 +99,9 @@ WHOLE = {
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_every_encoding_gives_the_same_points(name, tmp_path):
-    found = read_cloud(put(tmp_path, WHOLE[name], name))
-    assert found.dtype == np.float32 and found.flags.c_contiguous
-    assert (found == POINTS).all()
+    cloud = read_cloud(put(tmp_path, WHOLE[name], name))
+    assert cloud.dtype == np.float32 and cloud.flags.c_contiguous
+    assert (cloud == POINTS).all()
 
 
 def test_lzf_repeats_what_it_has_not_finished_writing():
@@ -171,11 +171,11 @@ BROKEN = {
 
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_broken_pcd_is_refused_in_one_line(case, tmp_path):
-    data, line, what = BROKEN[case]
+    data, line, message = BROKEN[case]
     file = put(tmp_path, data)
     with pytest.raises(DataError) as error:
         read_cloud(file)
-    one_line(error, f"{file}:{line}: ", what)
+    one_line(error, f"{file}:{line}: ", message)
 
 
 def header_npy(shape, descr="<f4"):
@@ -184,7 +184,7 @@ def header_npy(shape, descr="<f4"):
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "what"),
+    ("name", "data", "message"),
     [
         ("a.npy", npy(np.array([{"a": 1}, None, 3], dtype=object)), "an array of object"),
         ("a.npz", npz(a=np.array([{"a": 1}], dtype=object)), "an array of object"),
@@ -203,11 +203,11 @@ def header_npy(shape, descr="<f4"):
         ("a.ply", b"ply", "no cloud of points is read from a .ply file"),
     ],
 )
-def test_a_broken_array_is_refused_in_one_line(name, data, what, tmp_path):
+def test_a_broken_array_is_refused_in_one_line(name, data, message, tmp_path):
     file = put(tmp_path, data, name)
     with pytest.raises(DataError) as error:
         read_cloud(file)
-    one_line(error, file, what)
+    one_line(error, file, message)
 
 
 def test_an_archive_does_not_unpack_to_more_than_a_cloud(tmp_path):
@@ -242,8 +242,8 @@ def test_nothing_else_comes_out_of_a_broken_file(name, tmp_path):
     refused = 0
     for broken in mutations(WHOLE[name], 120):
         try:
-            found = read_cloud(put(tmp_path, broken, name))
-            assert found.shape[1] == 3 and np.isfinite(found).all()
+            cloud = read_cloud(put(tmp_path, broken, name))
+            assert cloud.shape[1] == 3 and np.isfinite(cloud).all()
         except DataError as error:
             assert "\n" not in str(error)
             refused += 1

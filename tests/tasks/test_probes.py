@@ -40,8 +40,8 @@ CASES = {
 
 
 def made(name, **settings):
-    make, own = CASES[name]
-    task = make(**{**SIZES, **own, **settings})
+    make, options = CASES[name]
+    task = make(**{**SIZES, **options, **settings})
     task.load()
     return task
 
@@ -81,7 +81,7 @@ def solve_compression(task, facts, queries, answers):
 def solve_memorization(task, facts, queries, answers):
     assert facts == [] and set(queries[1::2]) == {task.vocab_size - 1}
     dictionary = task.values.tolist()
-    return [NO_ANSWER if place % 2 == 0 else dictionary[queries[place - 1]] for place in range(len(queries))]
+    return [NO_ANSWER if position % 2 == 0 else dictionary[queries[position - 1]] for position in range(len(queries))]
 
 
 def solve_needle(task, facts, queries, answers):
@@ -139,7 +139,7 @@ def test_examples_are_a_function_of_seed_and_number(task):
     chosen = [3999, 5, 5, 1234]
     batch, alone = split.batch(chosen), [again.split("train").batch([number]) for number in chosen]
     for key, values in batch.items():
-        assert torch.equal(values, torch.cat([one[key] for one in alone]))
+        assert torch.equal(values, torch.cat([example[key] for example in alone]))
     assert torch.equal(batch["tokens"][1], batch["tokens"][2])
 
 
@@ -159,8 +159,8 @@ def test_a_resumed_run_reads_on_where_it_stopped(task):
     rest.load_state_dict(first.state_dict())
     resumed = [*begun, *rest]
     assert len(resumed) == 6
-    for one, other in zip(whole, resumed, strict=True):
-        assert all(torch.equal(one[key], other[key]) for key in one)
+    for expected, actual in zip(whole, resumed, strict=True):
+        assert all(torch.equal(expected[key], actual[key]) for key in expected)
 
 
 def test_another_seed_is_another_data_set(task):
@@ -188,14 +188,14 @@ def test_chance_is_what_guessing_scores(task):
     """Always the same answer, over all that there are: within four standard errors of the chance that is told."""
     answers = task.split("train").sequences(range(2000)).answers
     answers = answers[answers != NO_ANSWER]
-    found = np.bincount(answers)
-    found = found[found > 0]
-    assert len(found) == task.possible_answers
+    counts = np.bincount(answers)
+    counts = counts[counts > 0]
+    assert len(counts) == task.possible_answers
     share = 1 / task.possible_answers
     error = 100 * np.sqrt(share * (1 - share) / len(answers))
     # keys repeat within an example, so that its answers are not independent
     repeats = getattr(task, "asked", 1) / getattr(task, "pairs", 1) if isinstance(task, Recall) else 1
-    assert abs(100 * found.max() / len(answers) - task.chance) < 4.5 * error * np.sqrt(repeats)
+    assert abs(100 * counts.max() / len(answers) - task.chance) < 4.5 * error * np.sqrt(repeats)
     assert task.chance == 100 * share
     guess = task.baselines()["majority_answer"]()
     metrics, split = task.metrics(), task.split("test")
@@ -233,7 +233,7 @@ def test_a_query_that_is_not_scored_changes_nothing():
     def noisy(tokens):
         return torch.cat([torch.zeros(8, task.lengths[0], task.vocab_size), logits + noise], 1)
 
-    scores = [task.score(one, batch, task.metrics())["acc"] for one in (model, noisy)]
+    scores = [task.score(predictor, batch, task.metrics())["acc"] for predictor in (model, noisy)]
     assert noise.any() and torch.equal(*scores)
     assert task.loss(model, batch).item() == pytest.approx(task.loss(noisy, batch).item())
 
@@ -281,8 +281,8 @@ def test_draws_are_those_of_philox():
     for call in (1, 2):
         words = draws.words(6)
         for row, number in zip(words, (5, 0), strict=True):
-            own = np.random.Philox(key=[3, 7], counter=[0, number, call, 0]).random_raw(6)
-            assert np.array_equal(row, own)
+            expected = np.random.Philox(key=[3, 7], counter=[0, number, call, 0]).random_raw(6)
+            assert np.array_equal(row, expected)
     assert draws.words(1)[1, 0] == 12710613047979587591
 
 
@@ -301,7 +301,7 @@ def test_draws_are_uniform_and_distinct():
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "what"),
+    ("name", "settings", "message"),
     [
         ("recall", {"pairs": 30}, "vocabulary=40 has 19 keys"),
         ("recall", {"length": 20}, "length=20 has no room"),
@@ -318,8 +318,8 @@ def test_draws_are_uniform_and_distinct():
         ("needle", {"train": 0}, "train=0 is less than 1"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(name, settings, what):
-    with pytest.raises(ValueError, match=".*".join(what.split(" ... "))) as error:
+def test_settings_that_cannot_be_are_refused(name, settings, message):
+    with pytest.raises(ValueError, match=".*".join(message.split(" ... "))) as error:
         made(name, **settings)
     assert "\n" not in str(error.value)
 
@@ -365,13 +365,13 @@ def test_the_state_of_a_decoder_is_counted():
         cfg = compose(["task=probe/recall", "budget=smoke", f"task.pattern={pattern}", "model=vanilla"])
         built = build(cfg)
         built.task.load()
-        [one] = built.task.final_evaluations()
-        assert one.name == "decoding_state" and len(one.split) == 1
-        metrics = one.metrics()
+        [evaluation] = built.task.final_evaluations()
+        assert evaluation.name == "decoding_state" and len(evaluation.split) == 1
+        metrics = evaluation.metrics()
         with torch.no_grad():
-            found = one.score(built.model.eval(), one.split.batch([0]), metrics)["numbers"]
-        assert float(found) == float(metrics.compute()["numbers"]) > 0
-        assert numbers is None or float(found) == numbers
+            stored = evaluation.score(built.model.eval(), evaluation.split.batch([0]), metrics)["numbers"]
+        assert float(stored) == float(metrics.compute()["numbers"]) > 0
+        assert numbers is None or float(stored) == numbers
 
 
 def test_no_state_is_asked_of_an_encoder():

@@ -26,14 +26,14 @@ def written(path, lines):
     return path
 
 
-def without_column(lines, place):
-    return [",".join(cells[:place] + cells[place + 1 :]) for cells in (line.split(",") for line in lines)]
+def without_column(lines, index):
+    return [",".join(cells[:index] + cells[index + 1 :]) for cells in (line.split(",") for line in lines)]
 
 
-def with_cell(lines, number, place, text):
+def with_cell(lines, number, index, text):
     """`number`: of the line in the file, from 1."""
     cells = lines[number - 1].split(",")
-    cells[place] = text
+    cells[index] = text
     return [*lines[: number - 1], ",".join(cells), *lines[number:]]
 
 

@@ -77,13 +77,13 @@ def test_a_torus_has_more_points_outside_than_inside():
 
 def test_the_side_and_the_ends_have_points_as_their_areas():
     _, u = draws(1, 40_000)
-    one = np.array([1.0])
-    _, points, normals = shapes.cylinder(one, one, u)
+    unit = np.array([1.0])
+    _, points, normals = shapes.cylinder(unit, unit, u)
     ends = abs(normals[0, :, 2]) == 1
     assert ends.mean() == pytest.approx(1 / 3, abs=0.01)  # 2 pi of 2 pi + 4 pi
     assert kstest(np.hypot(*points[0, ends, :2].T) ** 2, "uniform").pvalue > 1e-3
     assert kstest(points[0, ~ends, 2], "uniform", (-1, 2)).pvalue > 1e-3
-    _, points, normals = shapes.cone(one, one, u)
+    _, points, normals = shapes.cone(unit, unit, u)
     base = normals[0, :, 2] == -1
     assert base.mean() == pytest.approx(1 / (1 + 5**0.5), abs=0.01)
     from_apex = (1 - points[0, ~base, 2]) / 2
@@ -129,8 +129,8 @@ def test_only_asymmetry_makes_shapes_lopsided():
     """How far from its reflection at the middle a box is: the longest way between the nearest points of both."""
 
     def lopsided(asymmetry):
-        found = made(32, output_points=600, asymmetry=asymmetry)
-        box = found.complete[found.labels == shapes.CATEGORIES.index("box")]
+        shape_set = made(32, output_points=600, asymmetry=asymmetry)
+        box = shape_set.complete[shape_set.labels == shapes.CATEGORIES.index("box")]
         squares = ((box[:, :, None] + box[:, None]) ** 2).sum(-1)  # -(-p) = p
         return np.sqrt(squares.min(1)).max(1)
 
@@ -143,39 +143,39 @@ def test_only_asymmetry_makes_shapes_lopsided():
 
 
 def test_shapes_fill_the_unit_cube_about_its_centre():
-    found = made(80, asymmetry=0.3)
-    whole = np.concatenate([found.complete, found.pool], 1)
+    shape_set = made(80, asymmetry=0.3)
+    whole = np.concatenate([shape_set.complete, shape_set.pool], 1)
     width = (whole.max(1) - whole.min(1)).max(1)
     assert abs(whole).max() <= 0.5
     assert width.min() >= shapes.LEAST_WIDTH - 1e-4 and width.max() <= 1 + 1e-4 and np.ptp(width) > 0.3
     assert abs(whole.max(1) + whole.min(1)).max() < 1e-4
-    assert found.labels.tolist() == [i % 8 for i in range(80)]
+    assert shape_set.labels.tolist() == [i % 8 for i in range(80)]
 
 
 def test_a_view_is_the_half_that_faces_it():
-    found = made(160, input_points=256, views=4)
-    shares = np.array([[len(found.seen(shape, view)) / 768 for view in range(4)] for shape in range(160)])
+    shape_set = made(160, input_points=256, views=4)
+    shares = np.array([[len(shape_set.seen(shape, view)) / 768 for view in range(4)] for shape in range(160)])
     assert shares.mean() == pytest.approx(0.5, abs=0.01)
     symmetric = np.isin(
-        found.labels, [shapes.CATEGORIES.index(name) for name in ("sphere", "box", "cylinder", "torus")]
+        shape_set.labels, [shapes.CATEGORIES.index(name) for name in ("sphere", "box", "cylinder", "torus")]
     )
     assert abs(shares[symmetric] - 0.5).max() < 0.09
     assert shares.min() > 0.1
     for shape in range(0, 160, 8):  # spheres: what is seen is above the plane through the middle
-        above = found.seen(shape, 0) @ found.directions[shape, 0]
+        above = shape_set.seen(shape, 0) @ shape_set.directions[shape, 0]
         assert above.min() > -1e-2
 
 
 def test_a_view_is_never_empty():
-    found = made(400, input_points=1, views=2)
-    sizes = [len(found.seen(shape, view)) for shape in range(400) for view in range(2)]
+    shape_set = made(400, input_points=1, views=2)
+    sizes = [len(shape_set.seen(shape, view)) for shape in range(400) for view in range(2)]
     assert min(sizes) == 1 and max(sizes) == shapes.POOL
 
 
 def test_views_and_poses_differ():
-    found = made(16)
-    assert len({direction.tobytes() for of in found.directions for direction in of}) == 16 * 3
-    assert np.linalg.norm(found.directions, axis=-1) == pytest.approx(1, abs=1e-6)
+    shape_set = made(16)
+    assert len({direction.tobytes() for directions in shape_set.directions for direction in directions}) == 16 * 3
+    assert np.linalg.norm(shape_set.directions, axis=-1) == pytest.approx(1, abs=1e-6)
     turns = shapes.rotations(np.random.Generator(np.random.PCG64(1)).normal(size=(4000, 4)))
     assert turns @ turns.swapaxes(1, 2) == pytest.approx(np.broadcast_to(np.eye(3), turns.shape), abs=1e-12)
     assert np.linalg.det(turns) == pytest.approx(1)
@@ -185,8 +185,8 @@ def test_views_and_poses_differ():
 
 def test_a_shape_is_a_function_of_seed_and_number():
     few, many = made(9), made(40)
-    for one, other in zip(few, many, strict=True):
-        assert (one == other[:9]).all()
+    for array, longer in zip(few, many, strict=True):
+        assert (array == longer[:9]).all()
     assert (made(3, seed=(1, 0)).complete != few.complete[:3]).any(axis=(1, 2)).all()
     assert (made(3, seed=(0, 1)).complete != few.complete[:3]).any(axis=(1, 2)).all()
     assert (few.complete * 2**16 % 1 == 0).all()
@@ -195,13 +195,13 @@ def test_a_shape_is_a_function_of_seed_and_number():
 def test_chunks_do_not_show(monkeypatch):
     whole = made(40)
     monkeypatch.setattr(shapes, "CHUNK", 1)
-    for one, other in zip(whole, made(40), strict=True):
-        assert (one == other).all()
+    for array, chunked in zip(whole, made(40), strict=True):
+        assert (array == chunked).all()
 
 
 def test_memory_is_what_is_taken():
-    found = made(8)
-    taken = found.complete.nbytes + found.pool.nbytes + found.normals.nbytes
+    shape_set = made(8)
+    taken = shape_set.complete.nbytes + shape_set.pool.nbytes + shape_set.normals.nbytes
     assert shapes.memory(8, input_points=64, output_points=96) == taken
 
 

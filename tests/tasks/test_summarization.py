@@ -54,8 +54,8 @@ def json_files(folder: Path, **changed: bytes) -> Path:
 
 
 def texts(loaded: MultiNews, split: str) -> list[tuple[str, str]]:
-    decode, found = loaded.vocabulary_used.decode, loaded.split(split)
-    return [tuple(decode(part.tolist()) for part in found.pair(i)) for i in range(len(found))]
+    decode, examples = loaded.vocabulary_used.decode, loaded.split(split)
+    return [tuple(decode(part.tolist()) for part in examples.pair(i)) for i in range(len(examples))]
 
 
 # pairs
@@ -65,7 +65,7 @@ VOCABULARY = vocabulary.make("bytes", folder=Path("none"), follows_from={})
 
 def split_of(*pairs: tuple[str, str], source_length: int = 6, target_length: int = 5, **more) -> PairSplit:
     ids = VOCABULARY.encode([text for pair in pairs for text in pair])
-    sizes = np.array([len(one) for one in ids]).reshape(-1, 2)
+    sizes = np.array([len(text_ids) for text_ids in ids]).reshape(-1, 2)
     offsets = np.concatenate([[0], sizes.sum(1).cumsum()])
     examples = Examples(np.concatenate(ids), offsets, sizes[:, 0].astype(np.int32))
     return PairSplit(examples, VOCABULARY, source_length=source_length, target_length=target_length, **more)
@@ -77,11 +77,11 @@ def rows(text: str) -> list[int]:
 
 def test_a_batch_is_padded_and_cut():
     split = split_of(("abc", "xy"), ("", "z"), ("abcdefgh", "uvwxyz"), references=True)
-    found = {name: values.tolist() for name, values in split.batch([0, 1, 2]).items()}
-    assert found["source"] == [[*rows("abc"), EOS, PAD, PAD], [EOS, *[PAD] * 5], rows("abcdef")]
-    assert found["inputs"] == [[BOS, *rows("xy"), PAD, PAD], [BOS, *rows("z"), *[PAD] * 3], [BOS, *rows("uvwx")]]
-    assert found["targets"] == [[*rows("xy"), EOS, *[IGNORED] * 2], [*rows("z"), EOS, *[IGNORED] * 3], rows("uvwxy")]
-    assert found["reference"] == [[*rows("xy"), EOS, *[PAD] * 4], [*rows("z"), EOS, *[PAD] * 5], [*rows("uvwxyz"), EOS]]
+    batch = {name: values.tolist() for name, values in split.batch([0, 1, 2]).items()}
+    assert batch["source"] == [[*rows("abc"), EOS, PAD, PAD], [EOS, *[PAD] * 5], rows("abcdef")]
+    assert batch["inputs"] == [[BOS, *rows("xy"), PAD, PAD], [BOS, *rows("z"), *[PAD] * 3], [BOS, *rows("uvwx")]]
+    assert batch["targets"] == [[*rows("xy"), EOS, *[IGNORED] * 2], [*rows("z"), EOS, *[IGNORED] * 3], rows("uvwxy")]
+    assert batch["reference"] == [[*rows("xy"), EOS, *[PAD] * 4], [*rows("z"), EOS, *[PAD] * 5], [*rows("uvwxyz"), EOS]]
     assert split.lengths().tolist() == [4 + 3, 1 + 2, 6 + 5]
     assert split.batch([1])["source"].shape == (1, 1) and "reference" not in split_of(("a", "b")).batch([0])
     with pytest.raises(IndexError):
@@ -129,13 +129,13 @@ def test_files_of_json_are_read(tmp_path):
 
 
 def test_parts_of_a_file_are_the_file(tmp_path, monkeypatch):
-    folder, found = line_files(tmp_path / "files"), []
+    folder, pairs = line_files(tmp_path / "files"), []
     for part in (1000, 3):
         monkeypatch.setattr(pair_files, "PART", part)
         pieces = pair_files.pieces(folder, cut_abstract=False)["train"]
         assert [piece.count for piece in pieces] == ([4] if part == 1000 else [3, 1])
-        found.append([pair for piece in pieces for pair in piece.pairs()])
-    assert found[0] == found[1] and found[0][2].where == f"{folder / 'train.target'}:3"
+        pairs.append([pair for piece in pieces for pair in piece.pairs()])
+    assert pairs[0] == pairs[1] and pairs[0][2].where == f"{folder / 'train.target'}:3"
 
 
 @pytest.mark.parametrize(
@@ -274,9 +274,9 @@ def test_an_announced_fact_looks_like_any_other():
     announcements = synthetic_articles.ANNOUNCEMENTS[:4]
     kept = [len(fact.split()) for pair in pairs for fact in re.findall(r"[^.]+\.", pair.target)]
     every = [
-        len([word for word in one.split() if word not in (*announcements, "|||||")])
+        len([word for word in phrase.split() if word not in (*announcements, "|||||")])
         for pair in pairs
-        for one in re.findall(r"[^.]+\.", pair.source)
+        for phrase in re.findall(r"[^.]+\.", pair.source)
     ]
     assert abs(np.mean(kept) - np.mean(every)) < 0.15 and {*kept} == {5, 7, 9}
     words = {word for pair in pairs for word in pair.target.split()}
@@ -307,25 +307,26 @@ class Constant(nn.Module):
 
 @pytest.fixture
 def loaded(tmp_path):
-    found = task(tmp_path, source="synthetic", documents=16, document_facts=6, announced=1, articles=2, smoothing=0.1)
-    found.prepare(no_progress)
-    found.load()
-    return found
+    options = {"documents": 16, "document_facts": 6, "announced": 1}
+    loaded_task = task(tmp_path, source="synthetic", **options, articles=2, smoothing=0.1)
+    loaded_task.prepare(no_progress)
+    loaded_task.load()
+    return loaded_task
 
 
 def test_nats_and_loss_of_documents(loaded):
     split, model = loaded.split("test"), Constant(loaded.vocab_size)
     log_p = model.logits.double().log_softmax(0)
     targets = [[*split.pair(i)[1].tolist(), EOS][: loaded.target_length] for i in range(len(split))]
-    nats = [-float(log_p[torch.tensor(one)].mean()) for one in targets]
+    nats = [-float(log_p[torch.tensor(target)].mean()) for target in targets]
     metrics, batch = loaded.metrics(), split.batch(range(len(split)))
     scores = loaded.score(model, batch, metrics)["nats"]
     assert scores.tolist() == pytest.approx(nats, rel=1e-6)
-    found = {name: float(value) for name, value in metrics.compute().items()}
-    tokens = [token for one in targets for token in one]
+    values = {name: float(value) for name, value in metrics.compute().items()}
+    tokens = [token for target in targets for token in target]
     per_token = -float(log_p[torch.tensor(tokens)].mean())
-    assert found["nats"] == pytest.approx(np.mean(nats)) and found["loss"] == pytest.approx(per_token)
-    assert found["ppl"] == pytest.approx(math.exp(per_token)) and found["tokens"] == len(tokens)
+    assert values["nats"] == pytest.approx(np.mean(nats)) and values["loss"] == pytest.approx(per_token)
+    assert values["ppl"] == pytest.approx(math.exp(per_token)) and values["tokens"] == len(tokens)
     smoothed = 0.9 * per_token - 0.1 * float(log_p.mean())
     assert float(loaded.loss(model, batch)) == pytest.approx(smoothed, rel=1e-5)
 
@@ -338,11 +339,12 @@ def test_padding_changes_no_score(loaded):
 
 def test_a_writer_is_scored_against_whole_references(tmp_path):
     """The target of training is cut to 4 tokens, the reference is not."""
-    found = task(tmp_path, source="synthetic", documents=16, document_facts=6, announced=1, target_length=4, decoded=2)
-    found.prepare(no_progress)
-    assert found.load().sizes["decoded"] == 2
-    (decoded,) = found.final_evaluations()
-    split, used = decoded.split, found.vocabulary_used
+    options = {"documents": 16, "document_facts": 6, "announced": 1}
+    loaded_task = task(tmp_path, source="synthetic", **options, target_length=4, decoded=2)
+    loaded_task.prepare(no_progress)
+    assert loaded_task.load().sizes["decoded"] == 2
+    (decoded,) = loaded_task.final_evaluations()
+    split, used = decoded.split, loaded_task.vocabulary_used
     batch = split.batch([0, 1])
 
     def copy(source):  # writes the references themselves
@@ -350,8 +352,8 @@ def test_a_writer_is_scored_against_whole_references(tmp_path):
 
     scores = decoded.score(copy, batch, decoded.metrics())
     assert all(values.tolist() == [100, 100] for values in scores.values())
-    lead = [" ".join(sentences(used.decode(row))[: found.lead_sentences()]) for row in batch["source"].tolist()]
+    lead = [" ".join(sentences(used.decode(row))[: loaded_task.lead_sentences()]) for row in batch["source"].tolist()]
     references = [used.decode(split.pair(i)[1].tolist()) for i in range(2)]
     expected = [rouge(*pair) for pair in zip(lead, references, strict=True)]
     given = decoded.score(decoded.baselines["lead"](), batch, decoded.metrics())
-    assert torch.stack([*given.values()], 1).tolist() == expected and found.lead_sentences() == 1
+    assert torch.stack([*given.values()], 1).tolist() == expected and loaded_task.lead_sentences() == 1

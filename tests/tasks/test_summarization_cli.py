@@ -22,16 +22,16 @@ SOURCE, TARGET, LEAST, MOST = 256, 48, 4, 24  # tokens, of the smoke budget
 
 @pytest.fixture
 def documents(tmp_path):
-    folder, found = tmp_path / "news", {}
+    folder, pairs = tmp_path / "news", {}
     folder.mkdir()
     for split, count in (("train", 12), ("val", 3), ("test", 5)):
-        found[split] = [
+        pairs[split] = [
             (f"Town {n} burns. {split} ran late. " + "Nobody knows why. " * n, f"A fire in town {n}. " + "Sad. " * n)
             for n in range(count)
         ]
-        lines = (json.dumps({"document": one, "summary": other}) for one, other in found[split])
+        lines = (json.dumps({"document": document, "summary": summary}) for document, summary in pairs[split])
         (folder / f"{split}.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    return folder, found
+    return folder, pairs
 
 
 def rows(text: str) -> list[int]:
@@ -59,7 +59,7 @@ def greedy(model, source: list[int]) -> list[int]:
 
 @pytest.mark.parametrize("pattern", ["noncausal_self", "causal_self"])
 def test_the_record_holds_nats_and_rouge_of_every_document(documents, places, pattern):
-    folder, found = documents
+    folder, pairs = documents
     typed = ["model=lavo", "task=summarization/multinews", "budget=smoke", "trainer=cpu", "task.source=slice"]
     cfg = compose([*typed, f"task.path={folder}", f"task.pattern={pattern}", "task.decoded=4", *places])
     result = run_cell(CellRequest(cfg))
@@ -69,9 +69,9 @@ def test_the_record_holds_nats_and_rouge_of_every_document(documents, places, pa
     weights = torch.load(RunDirectory(cell_of(cfg).folder(cfg)).last, weights_only=False)["state_dict"]
     model.load_state_dict({key.removeprefix("model."): value for key, value in weights.items()})
     nats, scores, leads = [], [], []
-    count = round(sum(len(sentences(summary)) for _, summary in found["train"]) / len(found["train"]))
+    count = round(sum(len(sentences(summary)) for _, summary in pairs["train"]) / len(pairs["train"]))
     with torch.no_grad():
-        for number, (document, summary) in enumerate(found["test"]):
+        for number, (document, summary) in enumerate(pairs["test"]):
             source, target = [*rows(document), EOS][:SOURCE], [*rows(summary), EOS][:TARGET]
             logits = model(torch.tensor([source]), torch.tensor([[BOS, *rows(summary)][:TARGET]]))[0]
             nats.append(float(F.cross_entropy(logits, torch.tensor(target))))
@@ -83,10 +83,10 @@ def test_the_record_holds_nats_and_rouge_of_every_document(documents, places, pa
     assert entries["metrics"]["last"]["test"]["nats"] == pytest.approx(sum(nats) / len(nats), rel=1e-4)
     for name, wanted in (("decoded", scores), ("decoded/baseline/lead", leads)):
         assert entries["evaluations"][name]["status"] == "done" and entries["evaluations"][name]["n"] == 4
-        for place, score in enumerate(NAMES):
-            assert kept[name][score].tolist() == pytest.approx([one[place] for one in wanted])
-            mean = sum(one[place] for one in wanted) / 4
+        for column, score in enumerate(NAMES):
+            assert kept[name][score].tolist() == pytest.approx([rouge_scores[column] for rouge_scores in wanted])
+            mean = sum(rouge_scores[column] for rouge_scores in wanted) / 4
             assert entries["evaluations"][name]["metrics"][score] == pytest.approx(mean)
     assert entries["data"]["source"] == "slice:news" and entries["baseline"]["name"] == "unigram"
     shown = path.with_name(f"{path.stem}.summaries.txt").read_text(encoding="utf-8")
-    assert shown.count("reference  ") == 5 and found["test"][4][1].strip() in shown
+    assert shown.count("reference  ") == 5 and pairs["test"][4][1].strip() in shown

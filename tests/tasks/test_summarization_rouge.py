@@ -15,8 +15,8 @@ pytest.importorskip("rouge_score")
 ROOT = Path(__file__).parents[2]
 
 
-def f1(overlap: float, found: int, wanted: int) -> float:
-    return 200 * overlap / (found + wanted)
+def f1(overlap: float, length: int, reference_length: int) -> float:
+    return 200 * overlap / (length + reference_length)
 
 
 # summary, reference, and (common words, common pairs, words of the union of longest common subsequences)
@@ -53,17 +53,18 @@ def test_an_empty_summary_has_no_score():
 def test_the_metric_is_the_mean_over_documents_for_any_batches():
     pairs = [(summary, reference) for summary, reference, _ in BY_HAND]
     scores = torch.tensor([rouge(*pair) for pair in pairs], dtype=torch.float64)
-    found = []
+    means = []
     for size in (1, 4, len(pairs)):
         metrics = MetricCollection({"rouge": Rouge()})
         for start in range(0, len(pairs), size):
             some = pairs[start : start + size]
-            metrics.update(scores[start : start + size], [one for one, _ in some], [other for _, other in some])
-        found.append({name: float(value) for name, value in metrics.compute().items()})
-    assert found[0] == pytest.approx(found[1]) and found[0] == pytest.approx(found[2])
-    assert [found[0][name] for name in ("rouge1", "rouge2", "rougeLsum")] == pytest.approx(scores.mean(0).tolist())
-    assert found[0]["words"] == pytest.approx(sum(len(pair[0].split()) for pair in pairs) / len(pairs))
-    assert found[0]["reference_words"] == pytest.approx(sum(len(pair[1].split()) for pair in pairs) / len(pairs))
+            summaries, references = [summary for summary, _ in some], [reference for _, reference in some]
+            metrics.update(scores[start : start + size], summaries, references)
+        means.append({name: float(value) for name, value in metrics.compute().items()})
+    assert means[0] == pytest.approx(means[1]) and means[0] == pytest.approx(means[2])
+    assert [means[0][name] for name in ("rouge1", "rouge2", "rougeLsum")] == pytest.approx(scores.mean(0).tolist())
+    assert means[0]["words"] == pytest.approx(sum(len(pair[0].split()) for pair in pairs) / len(pairs))
+    assert means[0]["reference_words"] == pytest.approx(sum(len(pair[1].split()) for pair in pairs) / len(pairs))
 
 
 @pytest.mark.parametrize(

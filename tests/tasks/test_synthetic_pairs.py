@@ -20,16 +20,16 @@ def examples_of(count=400, **changes):
 )
 def test_generated_pairs_mean_the_same_or_not(distance, negated, against):
     examples = examples_of(distance=distance, negated=negated, against=against)
-    found = [parts(bytes(row)) for row in np.split(examples.tokens, examples.offsets[1:-1])]
-    meanings = np.array([favour ^ denied for favour, denied, _ in found]).reshape(-1, 2)
+    texts = [parts(bytes(row)) for row in np.split(examples.tokens, examples.offsets[1:-1])]
+    meanings = np.array([favour ^ denied for favour, denied, _ in texts]).reshape(-1, 2)
     label = examples.labels.reshape(-1, 2)
     assert (label[:, 0] == label[:, 1]).all() and label[:, 0].sum() == 200
     assert ((meanings[:, 0] == meanings[:, 1]) == label[:, 0]).all()
-    assert {between for _, _, between in found} == {distance} and np.diff(examples.offsets).max() <= 120
+    assert {between for _, _, between in texts} == {distance} and np.diff(examples.offsets).max() <= 120
     agree = meanings[label[:, 0] == 1]
     assert abs(1 - agree.mean() - against) <= 4 * (against * (1 - against) / 200) ** 0.5
     assert abs(meanings[label[:, 0] == 0].mean(0) - 0.5).max() < 4 * 0.5 / 200**0.5
-    verdicts = np.array([favour for favour, *_ in found]).reshape(-1, 2)
+    verdicts = np.array([favour for favour, *_ in texts]).reshape(-1, 2)
     reading_the_verdicts = ((verdicts[:, 0] == verdicts[:, 1]) == label[:, 0]).mean()
     expected = 1 - 2 * negated * (1 - negated)
     assert abs(reading_the_verdicts - expected) <= 4 * (expected * (1 - expected) / 400) ** 0.5

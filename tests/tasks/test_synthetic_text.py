@@ -25,23 +25,23 @@ def parts(data: bytes):
 @pytest.mark.parametrize(("distance", "negated"), [(40, 0.5), (0, 0.0), (90, 1.0), (17, 0.25)])
 def test_generated_reviews_mean_what_they_are_labelled(distance, negated):
     examples = examples_of(distance=distance, negated=negated)
-    found = [parts(bytes(row)) for row in np.split(examples.tokens, examples.offsets[1:-1])]
-    assert [favour ^ denied for favour, denied, _ in found] == examples.labels.tolist()
-    assert {between for _, _, between in found} == {distance}
-    share = sum(denied for _, denied, _ in found) / len(found)
-    assert abs(share - negated) < 4 * (negated * (1 - negated) / len(found)) ** 0.5 + 1e-9
+    reviews = [parts(bytes(row)) for row in np.split(examples.tokens, examples.offsets[1:-1])]
+    assert [favour ^ denied for favour, denied, _ in reviews] == examples.labels.tolist()
+    assert {between for _, _, between in reviews} == {distance}
+    share = sum(denied for _, denied, _ in reviews) / len(reviews)
+    assert abs(share - negated) < 4 * (negated * (1 - negated) / len(reviews)) ** 0.5 + 1e-9
     assert examples.labels.sum() == 200 and np.diff(examples.offsets).max() <= 200
-    reading_the_word = np.mean([favour == label for (favour, *_), label in zip(found, examples.labels, strict=True)])
+    reading_the_word = np.mean([favour == label for (favour, *_), label in zip(reviews, examples.labels, strict=True)])
     assert reading_the_word == 1 - share
 
 
 def test_a_verdict_is_one_of_so_many_words():
-    def found(words):
+    def verdicts(words):
         texts = examples_of(words=words)
         rows = [bytes(row) for row in np.split(texts.tokens, texts.offsets[1:-1])]
         return {row[row.index(b"Altogether") :].split(b".")[0].split()[-1] for row in rows}
 
-    assert found(1) == {synthetic_text.WORDS[0][0], synthetic_text.WORDS[1][0]} and len(found(8)) == 16
+    assert verdicts(1) == {synthetic_text.WORDS[0][0], synthetic_text.WORDS[1][0]} and len(verdicts(8)) == 16
     for wrong in (0, 9):
         with pytest.raises(ValueError, match=f"words={wrong} is not between 1 and 8"):
             examples_of(words=wrong)

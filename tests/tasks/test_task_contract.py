@@ -86,21 +86,22 @@ def pass_over(task: Task, model, split, batch_size=13, score=None, metrics=None)
         for start in range(0, len(split), batch_size):
             batch = split.batch(range(start, min(start + batch_size, len(split))))
             scores.append((score or task.score)(model, batch, metrics))
-    joined = {key: torch.cat([one[key] for one in scores]).double() for key in scores[0]}
+    joined = {key: torch.cat([batch_scores[key] for batch_scores in scores]).double() for key in scores[0]}
     return {key: float(value) for key, value in metrics.compute().items()}, joined
 
 
 def test_splits_are_there_and_share_no_example(case):
     task, info = case.task, case.info
     sizes = {name: len(task.split(name)) for name in ("train", "val", "test")}
-    assert info.sizes == sizes | {one.name: len(one.split) for one in task.final_evaluations()}
+    assert info.sizes == sizes | {evaluation.name: len(evaluation.split) for evaluation in task.final_evaluations()}
     assert min(info.sizes.values()) > 0 and len(info.fingerprint) == 64
     assert info.source in ("full", "synthetic") or info.source.startswith("slice:")
     names = ("train", "test") if task.split("val") is task.split("test") else ("train", "val", "test")
-    found = {name: set(digests(task.split(name))) for name in names}
-    for one, other in itertools.combinations(names, 2):
+    digests_of = {name: set(digests(task.split(name))) for name in names}
+    for first, second in itertools.combinations(names, 2):
         # pictures of 12 x 12 pixels are so few that one may be drawn twice
-        assert len(found[one] & found[other]) <= len(found[other]) / 50, f"{one} and {other} share examples"
+        shared = digests_of[first] & digests_of[second]
+        assert len(shared) <= len(digests_of[second]) / 50, f"{first} and {second} share examples"
 
 
 def test_examples_have_numbers(case):
@@ -177,7 +178,8 @@ def test_tokens_are_counted(case):
         assert split.lengths().shape == (len(split),)
         lengths = split.lengths()[: len(counts)].tolist()
         hidden = getattr(task, "mask_black", False)  # tokens of value 0 inside an example count as padding
-        assert all(one <= other for one, other in zip(counts, lengths, strict=True)) if hidden else counts == lengths
+        shorter = [count <= length for count, length in zip(counts, lengths, strict=True)]
+        assert all(shorter) if hidden else counts == lengths
     if task.vocab_size is not None:
         batch = split.batch(range(len(split)))
         tokens = torch.cat([batch[key].flatten() for key in ("tokens", "source", "inputs") if key in batch])
@@ -297,9 +299,9 @@ def test_the_chance_level_is_what_its_guess_scores(case):
     assert task.metric in GUESSES, f"a guess for {task.metric} is missing here"
     chance = task.baselines()[task.baseline_name]()
     for name in ("val", "test"):
-        found, _ = pass_over(task, GUESSES[task.metric](task), task.split(name))
+        expected, _ = pass_over(task, GUESSES[task.metric](task), task.split(name))
         guessed, _ = pass_over(task, chance, task.split(name))
-        assert guessed[task.metric] == pytest.approx(found[task.metric], rel=1e-5)
+        assert guessed[task.metric] == pytest.approx(expected[task.metric], rel=1e-5)
 
 
 def test_baselines_are_scored_as_a_model_is(case):
@@ -317,13 +319,14 @@ def test_baselines_are_scored_as_a_model_is(case):
         state = torch.get_rng_state()
         predictor = make()
         assert torch.equal(torch.get_rng_state(), state)
-        found, each = pass_over(task, predictor, split)
+        means, per_example = pass_over(task, predictor, split)
         again, _ = pass_over(task, make(), split, batch_size=len(split))
-        assert again == pytest.approx(found, rel=1e-6) and np.isfinite(list(found.values())).all()
-        assert each.keys() == of_model.keys() and all(values.shape == (len(split),) for values in each.values())
+        assert again == pytest.approx(means, rel=1e-6) and np.isfinite(list(means.values())).all()
+        assert per_example.keys() == of_model.keys()
+        assert all(values.shape == (len(split),) for values in per_example.values())
         task.score(predictor, batch, task.metrics())
         assert all(torch.equal(batch[key], before[key]) for key in batch), f"{name} changed its input"
-        scores[name] = found[task.metric]
+        scores[name] = means[task.metric]
     best = max if task.higher_is_better else min
     assert on_topics or len(scores) == 1 or scores[best(scores, key=scores.get)] != scores[task.baseline_name], scores
 
@@ -340,20 +343,20 @@ def test_a_fresh_model_has_a_finite_loss_and_gradients(case):
 def test_every_example_is_scored_and_scores_average_to_the_metric(case):
     task, model = case.task, case.model
     split = task.split("test")
-    found, scores = pass_over(task, model, split)
-    other, same = pass_over(task, model, split, batch_size=len(split))
-    assert task.metric in found and np.isfinite(list(found.values())).all()
-    assert found == pytest.approx(other, rel=1e-4)
+    means, scores = pass_over(task, model, split)
+    one_batch, same = pass_over(task, model, split, batch_size=len(split))
+    assert task.metric in means and np.isfinite(list(means.values())).all()
+    assert means == pytest.approx(one_batch, rel=1e-4)
     assert scores and all(values.shape == (len(split),) for values in scores.values())
     category = split.batch(range(len(split))).get("category")
     groups = [torch.ones(len(split), dtype=bool)] if category is None else [category == c for c in category.unique()]
-    for key in scores.keys() & found.keys():
+    for key in scores.keys() & means.keys():
         assert float(torch.stack([scores[key][group].mean() for group in groups]).mean()) == pytest.approx(
-            found[key], rel=1e-5, abs=1e-7
+            means[key], rel=1e-5, abs=1e-7
         )
         assert torch.allclose(scores[key], same[key], rtol=1e-3, atol=1e-4)
     if task.metric not in scores:  # a perplexity
-        assert float(scores[f"log_{task.metric}"].mean().exp()) == pytest.approx(found[task.metric], rel=1e-5)
+        assert float(scores[f"log_{task.metric}"].mean().exp()) == pytest.approx(means[task.metric], rel=1e-5)
 
 
 def test_final_evaluations_are_passes_of_their_own(case, tmp_path):
@@ -364,15 +367,16 @@ def test_final_evaluations_are_passes_of_their_own(case, tmp_path):
     task = build(composed(name, tmp_path, *FINAL[name])).task
     info = reloaded(task)
     final = task.final_evaluations()
-    assert len({one.name for one in final}) == len(final) > 0
+    assert len({evaluation.name for evaluation in final}) == len(final) > 0
     same_text = name.startswith(("lm/", "summarization/", "mt/", "tts/"))  # in other windows, fewer of it, or spoken
-    assert (info.fingerprint == case.info.fingerprint) == same_text and {one.name for one in final} <= info.sizes.keys()
-    for one in final:
-        assert len(one.split) == info.sizes[one.name]
+    assert (info.fingerprint == case.info.fingerprint) == same_text
+    assert {evaluation.name for evaluation in final} <= info.sizes.keys()
+    for evaluation in final:
+        assert len(evaluation.split) == info.sizes[evaluation.name]
         # a model that is decoded has a state; the guesses have none
-        guess = case.model if one.name.startswith("decoded") else GUESSES[task.metric](task)
-        _, scores = pass_over(task, guess, one.split, 13, one.score, one.metrics)
-        assert all(len(values) == len(one.split) for values in scores.values())
+        guess = case.model if evaluation.name.startswith("decoded") else GUESSES[task.metric](task)
+        _, scores = pass_over(task, guess, evaluation.split, 13, evaluation.score, evaluation.metrics)
+        assert all(len(values) == len(evaluation.split) for values in scores.values())
 
 
 def test_artifacts_of_a_fresh_model(case):

@@ -50,11 +50,11 @@ def test_parts_of_a_file_are_the_file(tmp_path, monkeypatch, end):
         data = "".join(f"{line} {language}\r\n" for line in lines).encode()
         (tmp_path / f"train.{language}{end}").write_bytes(gzip.compress(data) if end else data)
     monkeypatch.setattr(pair_files, "PART", 4)
-    pieces = pair_files.of_line_files(*(tmp_path / f"train.{one}{end}" for one in ("en", "de")))
+    pieces = pair_files.of_line_files(*(tmp_path / f"train.{language}{end}" for language in ("en", "de")))
     assert [piece.count for piece in pieces] == [4, 4, 2]
-    found = [pair for piece in map(pickle.loads, map(pickle.dumps, pieces)) for pair in piece.pairs()]
-    assert [pair.source for pair in found] == [f"{line} en" for line in lines]
-    assert found[9].where == f"{tmp_path / f'train.de{end}'}:10" and found[9].target == f"{lines[9]} de"
+    pairs = [pair for piece in map(pickle.loads, map(pickle.dumps, pieces)) for pair in piece.pairs()]
+    assert [pair.source for pair in pairs] == [f"{line} en" for line in lines]
+    assert pairs[9].where == f"{tmp_path / f'train.de{end}'}:10" and pairs[9].target == f"{lines[9]} de"
 
 
 def test_files_of_tokens_are_texts_again(tmp_path):
@@ -170,8 +170,8 @@ def test_a_sentence_is_that_made_by_hand():
 def test_a_word_alone_tells_neither_case_nor_part_of_speech():
     """The same noun has several articles, and the same word is a noun here and a verb there."""
     pairs = generated(2000)
-    found = [re.findall(r"(d\w\w) tiskom ", pair.target) for pair in pairs]
-    assert {article for articles in found for article in articles} == {"der", "den", "dem"}
+    articles_of = [re.findall(r"(d\w\w) tiskom ", pair.target) for pair in pairs]
+    assert {article for articles in articles_of for article in articles} == {"der", "den", "dem"}
     word = synthetic_language.SOURCE_VERBS[0]
     as_verb = sum(f" {word} the " in pair.source for pair in pairs)
     as_noun = sum(f"the {word} " in pair.source for pair in pairs)
@@ -200,5 +200,5 @@ def test_the_slice_is_read(tmp_path):
     for start in range(0, 3003, 500):
         batch = final.split.batch(range(start, min(3003, start + 500)))
         final.score(final.baselines["copy"](), batch, metrics)
-    found = {name: float(value) for name, value in metrics.compute().items()}
-    assert 2.4 < found["sacrebleu"] < 3.0, found
+    values = {name: float(value) for name, value in metrics.compute().items()}
+    assert 2.4 < values["sacrebleu"] < 3.0, values

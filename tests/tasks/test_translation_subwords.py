@@ -62,10 +62,10 @@ def test_pieces_of_published_codes_are_those_of_subword_nmt():
     names = {row: name for name, row in used.pieces.open().get_vocab().items()}
     with gzip.open(NEWS / "newstest2014.de.gz", "rt", encoding="utf-8") as file:
         sentences = [line.strip() for line in itertools.islice(file, 150)]
-    known = {letter for pair in merges for part in pair for letter in part.removesuffix("</w>")}
+    letters = {letter for pair in merges for part in pair for letter in part.removesuffix("</w>")}
     for sentence, ids in zip(sentences, used.encode(sentences), strict=True):
         expected = [part for word in sentence.split() for part in naive(word, ranks)]
-        expected = [part if part.removesuffix("</w>")[0] in known else "<unk>" for part in expected]
+        expected = [part if part.removesuffix("</w>")[0] in letters else "<unk>" for part in expected]
         assert [names[int(row) - 3] for row in ids] == expected
 
 
@@ -84,8 +84,8 @@ def test_wrong_codes_are_one_line(tmp_path, lines, parts):
     with pytest.raises(DataError) as error:
         of_codes(file)
     one_line(error, file, *parts)
-    found = task(tmp_path, path=files(tmp_path / "files"), vocabulary=None, tokenizer_path=file)
-    refuses(found, *parts)
+    translation = task(tmp_path, path=files(tmp_path / "files"), vocabulary=None, tokenizer_path=file)
+    refuses(translation, *parts)
 
 
 def test_a_vocabulary_is_trained_on_what_is_trained_on(tmp_path):
@@ -93,6 +93,6 @@ def test_a_vocabulary_is_trained_on_what_is_trained_on(tmp_path):
     loaded = prepared(task(tmp_path, path=path))
     used = loaded.vocabulary_used
     assert used.vocab_size == 64 == loaded.vocab_size == loaded.backbone_kwargs()["vocab_size"]
-    (known, unknown) = used.encode(["Katze sieht", "Zebra"])
-    assert used.decode(known.tolist()) == "Katze sieht" and used.decode(unknown.tolist()).startswith("\ufffd")
+    (trained, unknown) = used.encode(["Katze sieht", "Zebra"])
+    assert used.decode(trained.tolist()) == "Katze sieht" and used.decode(unknown.tolist()).startswith("\ufffd")
     refuses(task(tmp_path / "more", path=path, vocabulary=5000), "the training split gives", "task.vocabulary=")

@@ -112,14 +112,14 @@ def test_the_loss_is_that_of_all_real_frames(task):
     assert float(task.loss(model, batch)) == pytest.approx(expected, rel=1e-5)
     metrics = task.metrics()
     scores = task.score(model, batch, metrics)
-    found = {name: float(value) for name, value in metrics.compute().items()}
-    assert found["loss"] == pytest.approx(expected, rel=1e-5)
+    values = {name: float(value) for name, value in metrics.compute().items()}
+    assert values["loss"] == pytest.approx(expected, rel=1e-5)
     split = task.split("test")
     true = [torch.from_numpy(split.log_mels(i).copy()) for i in range(4)]
     std, mean = torch.from_numpy(split.std), torch.from_numpy(split.mean)
     guess = [after[i, : lengths[i]] * std + mean for i in range(4)]
     pairs = [distortion.frame_distances(x[None], y[None])[0].sum() for x, y in zip(true, guess, strict=True)]
-    assert found["mcd_forced"] == pytest.approx(float(sum(pairs)) / sum(lengths), rel=1e-5)
+    assert values["mcd_forced"] == pytest.approx(float(sum(pairs)) / sum(lengths), rel=1e-5)
     weighted = scores["mcd_forced"] * split.frame_counts.mean()
     assert weighted.tolist() == pytest.approx([float(x) for x in pairs], rel=1e-5)
 
@@ -177,9 +177,9 @@ def test_what_a_model_says_alone_is_scored_as_published(task):
         pair = [distortion.log_mels(samples, 8000) for samples in (true, task.to_samples(frames, seed))]
         assert float(scores["mcd_sum"][row]) == pytest.approx(distortion.costs(*pair)[0])
         sums += float(scores["mcd_sum"][row]), len(pair[1])
-    found = {name: float(value) for name, value in metrics.compute().items()}
-    assert found["mcd"] == pytest.approx(sums[0] / sums[1])
-    assert found["never_stopped"] == pytest.approx(100 * float((~stopped).double().mean()))
+    values = {name: float(value) for name, value in metrics.compute().items()}
+    assert values["mcd"] == pytest.approx(sums[0] / sums[1])
+    assert values["never_stopped"] == pytest.approx(100 * float((~stopped).double().mean()))
 
     class Reader:
         def synthesise(self, phonemes):
@@ -188,8 +188,8 @@ def test_what_a_model_says_alone_is_scored_as_published(task):
 
     metrics = evaluation.metrics()
     evaluation.score(Reader(), batch, metrics)
-    found = {name: float(value) for name, value in metrics.compute().items()}
-    assert found == {"mcd": 0.0, "msd": 0.0, "length_ratio": 1.0, "never_stopped": 0.0}
+    values = {name: float(value) for name, value in metrics.compute().items()}
+    assert values == {"mcd": 0.0, "msd": 0.0, "length_ratio": 1.0, "never_stopped": 0.0}
 
 
 def test_a_clip_of_one_frame_and_one_that_is_too_loud_are_scored(task):
@@ -212,7 +212,7 @@ def test_artifacts_are_a_picture_and_two_sounds(task):
 
 
 def test_wrong_settings_are_one_line(tmp_path):
-    for wrong, what in (
+    for wrong, message in (
         ({"pattern": "causal_cross"}, "not causal_cross"),
         ({"frames_per_step": 0}, "frames_per_step=0"),
         ({"max_frames": 1}, "max_frames=1"),
@@ -221,7 +221,7 @@ def test_wrong_settings_are_one_line(tmp_path):
     ):
         with pytest.raises(ValueError) as error:
             LJSpeech(data_root=tmp_path, **{**SIZES, **wrong})
-        one_line(error, what)
+        one_line(error, message)
     with pytest.raises(DataError) as error:
         synthetic(tmp_path, max_frames=2, frames_per_step=2)
     one_line(error, "task.max_frames", "do=prepare task=tts/ljspeech")
@@ -244,8 +244,8 @@ def test_a_clip_that_is_synthesised_again_is_speech():
     true = audio.log_mel(clip, LJSPEECH)
     again = audio.to_samples(true, LJSPEECH, 0)
     noise = np.random.default_rng(0).normal(size=len(again)).astype(np.float32) * clip.std()
-    (tonal, speech), (own, _), (flat, _) = (flatness(x, LJSPEECH.rate) for x in (again, clip, noise))
-    assert own < 0.1 and tonal < 0.1 < 0.4 < flat and speech > 0.8
+    (tonal, speech), (original, _), (flat, _) = (flatness(x, LJSPEECH.rate) for x in (again, clip, noise))
+    assert original < 0.1 and tonal < 0.1 < 0.4 < flat and speech > 0.8
     assert again.std() == pytest.approx(clip.std(), rel=0.2)
     louder = [distortion.log_mels(x, LJSPEECH.rate).mean(1) for x in (clip[: len(again)], again)]
     assert np.corrcoef(*louder)[0, 1] > 0.95

@@ -33,13 +33,13 @@ def test_the_record_holds_the_distortions_of_its_weights(pattern, places):
         true = test.log_mels(number)
         with torch.no_grad():
             after = model(batch["phonemes"], batch["frames"], seeds=batch["seeds"])[1][0].numpy()
-            state, last, own = model.init_state(batch["phonemes"], seeds=batch["seeds"]), torch.zeros(1, 1, 20), []
+            state, last, steps = model.init_state(batch["phonemes"], seeds=batch["seeds"]), torch.zeros(1, 1, 20), []
             for _ in range(130):
                 last, stop, state = model.step(last, state)
-                own.append(last)
+                steps.append(last)
                 if torch.sigmoid(stop)[0] > 0.5:
                     break
-            alone = model.refined(torch.cat(own, 1))[0].numpy()
+            alone = model.refined(torch.cat(steps, 1))[0].numpy()
         pair = [distortion.cepstra(mels) for mels in (true, after * test.std + test.mean)]
         forced.append(np.sqrt(((pair[0] - pair[1]) ** 2).mean(1)))
         seed = int(batch["seeds"][0])

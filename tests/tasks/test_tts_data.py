@@ -96,13 +96,13 @@ def test_a_folder_becomes_splits(tmp_path, dictionary):
 
 def test_flac_is_read_as_wav_is(tmp_path, dictionary):
     soundfile = pytest.importorskip("soundfile")
-    one = folder(tmp_path / "one")
-    first = loaded(task(tmp_path, one, dictionary))
-    for file in sorted((one / "wavs").iterdir()):
+    data = folder(tmp_path / "one")
+    first = loaded(task(tmp_path, data, dictionary))
+    for file in sorted((data / "wavs").iterdir()):
         samples, rate = soundfile.read(file, dtype="int16")
         soundfile.write(file.with_suffix(".flac"), samples, rate, subtype="PCM_16")
         file.unlink()
-    assert loaded(task(tmp_path, one, dictionary, 1)).fingerprint == first.fingerprint
+    assert loaded(task(tmp_path, data, dictionary, 1)).fingerprint == first.fingerprint
 
 
 @pytest.mark.slow
@@ -110,9 +110,9 @@ def test_several_processes_make_the_same_features(tmp_path, dictionary, monkeypa
     from tasks.tts import features
 
     data = folder(tmp_path / "mine", ("Hello",) * 6)
-    one = loaded(task(tmp_path, data, dictionary))
+    info = loaded(task(tmp_path, data, dictionary))
     monkeypatch.setattr(features, "SHARD", 2)
-    assert loaded(task(tmp_path, data, dictionary, 1, workers=2)) == one
+    assert loaded(task(tmp_path, data, dictionary, 1, workers=2)) == info
 
 
 WRONG = [
@@ -166,12 +166,12 @@ def test_too_few_clips_and_a_wrong_dictionary_are_one_line(tmp_path, dictionary)
     other = tmp_path / "other.zip"
     other.write_bytes(dictionary.read_bytes()[:-1])
     refuses(task(tmp_path, folder(tmp_path / "more"), other, 1), "other.zip", "bytes instead of")
-    for text, what in ((b"HELLO 1 XX", "'HELLO 1 XX' is no word"), (b"HELLO", "'HELLO' is no word")):
+    for text, message in ((b"HELLO 1 XX", "'HELLO 1 XX' is no word"), (b"HELLO", "'HELLO' is no word")):
         with zipfile.ZipFile(other, "w") as archive:
             archive.writestr(phonemes.MEMBER, text)
         with pytest.raises(DataError) as error:
             phonemes.read_dictionary(other)
-        one_line(error, "cmudict/cmudict:1", what)
+        one_line(error, "cmudict/cmudict:1", message)
     other.write_bytes(b"PK")
     with pytest.raises(DataError) as error:
         phonemes.read_dictionary(other)
@@ -246,20 +246,20 @@ def test_parquet_files_give_the_same_clips(tmp_path, dictionary, monkeypatch):
     parquet.write_table(pa.Table.from_pylist(rows[4:]), hub / "full-00001-of-00002.parquet")
     info = loaded(task(tmp_path, hub.parent, dictionary, source="hf"))
     assert info.source == "full" and info.sizes["train"] == info.sizes["val"] == info.sizes["test"] == 2
-    for broken, what in (({"id": "../x"}, "row 1 is no clip"), ({"audio": None}, "row 1 is no clip")):
+    for broken, message in (({"id": "../x"}, "row 1 is no clip"), ({"audio": None}, "row 1 is no clip")):
         parquet.write_table(pa.Table.from_pylist([rows[0] | broken]), hub / "full-00000-of-00002.parquet")
-        refuses(task(tmp_path, hub.parent, dictionary, what, source="hf"), what)
+        refuses(task(tmp_path, hub.parent, dictionary, message, source="hf"), message)
     parquet.write_table(pa.table({"a": [1]}), hub / "full-00000-of-00002.parquet")
     refuses(task(tmp_path, hub.parent, dictionary, 3, source="hf"), "columns a, not id, audio")
 
 
 def test_words_that_the_dictionary_lacks():
-    known = {"hello": "HH AH0 L OW1", "world": "W ER1 L D"}
-    spoken = Phonemizer(known)("‘Hello’ (wörld): cheese—phrases…", "here")
+    entries = {"hello": "HH AH0 L OW1", "world": "W ER1 L D"}
+    spoken = Phonemizer(entries)("‘Hello’ (wörld): cheese—phrases…", "here")
     assert spelled(spoken.ids) == "HH AH0 L OW1 | W ER1 L D | CH IY1 S | F R AE1 S EH1 S | . . ."
     assert spoken.words == (2, 0, 2)
     assert by_letters("shipping") == "SH IH1 P IH1 NG" and by_letters("quite") == "K W IH1 T"
-    by_espeak = Phonemizer(known, {"cheese": "tʃ ˈiː z", "odd": "ʘ d"}.__getitem__)
+    by_espeak = Phonemizer(entries, {"cheese": "tʃ ˈiː z", "odd": "ʘ d"}.__getitem__)
     assert by_espeak.word("cheese") == ("CH IY1 Z", 1)
     assert by_espeak.word("odd") == ("AA1 D", 2)  # espeak gave a sign that has no equal
     assert arpabet("w ˌɔːɹ t ə") == "W AO2 R T AH0" and arpabet("") is None
@@ -295,12 +295,12 @@ def test_phonemizer_is_asked_as_its_documentation_says(monkeypatch):
 def test_the_published_dictionary_and_the_slice(tmp_path):
     file = SLICE / "cmudict.zip"
     phonemes.CMUDICT.check(file)
-    known = phonemes.read_dictionary(file)
-    assert len(known) == 123_455 and known["read"] == "R EH1 D" and len(phonemes.SYMBOLS) == 79
-    speak, found = Phonemizer(known), clips.read_clips(SLICE / "LJSpeech-1.1")
-    words = np.sum([speak(clip.text, clip.where).words for clip in found], 0)
-    assert len(found) == 120 and words[0] / words.sum() > 0.97
-    parts = clips.last_held_out(found, 10, "there")
+    dictionary = phonemes.read_dictionary(file)
+    assert len(dictionary) == 123_455 and dictionary["read"] == "R EH1 D" and len(phonemes.SYMBOLS) == 79
+    speak, all_clips = Phonemizer(dictionary), clips.read_clips(SLICE / "LJSpeech-1.1")
+    words = np.sum([speak(clip.text, clip.where).words for clip in all_clips], 0)
+    assert len(all_clips) == 120 and words[0] / words.sum() > 0.97
+    parts = clips.last_held_out(all_clips, 10, "there")
     assert [len(parts[name]) for name in ("train", "val", "test")] == [100, 10, 10]
 
 

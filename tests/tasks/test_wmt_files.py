@@ -25,9 +25,9 @@ def test_rows_of_the_hub_are_pairs(tmp_path):
     rows = [{"de": f"Satz {n} ", "en": f"Sentence {n}"} for n in range(7)]
     pieces = pair_files.of_parquet(parquet(tmp_path / "train-0.parquet", rows))
     assert [piece.count for piece in pieces] == [3, 3, 1]
-    found = [pair for piece in pieces for pair in piece.pairs()]
-    assert [pair[1:] for pair in found] == [(f"Sentence {n}", f"Satz {n}") for n in range(7)]
-    assert found[5].where.endswith("train-0.parquet:6")
+    pairs = [pair for piece in pieces for pair in piece.pairs()]
+    assert [pair[1:] for pair in pairs] == [(f"Sentence {n}", f"Satz {n}") for n in range(7)]
+    assert pairs[5].where.endswith("train-0.parquet:6")
     rows[4]["de"] = None
     pieces = pair_files.of_parquet(parquet(tmp_path / "train-1.parquet", rows))
     with pytest.raises(DataError, match=r"train-1\.parquet:5: no text in de"):
@@ -40,8 +40,8 @@ def test_rows_of_the_hub_are_pairs(tmp_path):
 def test_a_part_of_the_hub_s_files_is_not_the_set(tmp_path):
     for name in ("train-00000", "validation-00000", "test-00000"):
         parquet(tmp_path / "hub" / "de-en" / f"{name}.parquet", [{"de": "a", "en": "b"}] * 2)
-    found = task(tmp_path, source="hf", path=tmp_path / "hub")
-    refuses(found, "2 + 2 + 2 instead of 4,508,785 + 3,000 + 3,003 pairs")
+    translation = task(tmp_path, source="hf", path=tmp_path / "hub")
+    refuses(translation, "2 + 2 + 2 instead of 4,508,785 + 3,000 + 3,003 pairs")
 
 
 SGM = '<doc>\n<seg id="1"> A &amp; {n} </seg>\n<seg id="2">\nB\n</seg></doc>'
@@ -91,5 +91,5 @@ def test_wrong_archives_are_one_line(tmp_path, monkeypatch, left_out, message):
 
 def test_a_file_that_is_not_the_published_one_is_refused(tmp_path):
     tar(tmp_path / "there" / wmt_files.EUROPARL.name, {"training/europarl-v7.de-en.en": b"a\n"})
-    found = task(tmp_path, source="official", path=tmp_path / "there")
-    refuses(found, wmt_files.EUROPARL.name, "bytes instead of 657,632,379")
+    translation = task(tmp_path, source="official", path=tmp_path / "there")
+    refuses(translation, wmt_files.EUROPARL.name, "bytes instead of 657,632,379")

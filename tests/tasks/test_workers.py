@@ -25,6 +25,6 @@ def test_they_do_not_outlive_a_command_that_is_killed(tmp_path, after):
         time.sleep(after)
         command.kill()
     _, alive = psutil.wait_procs(workers, timeout=60)
-    for one in alive:
-        one.kill()
+    for process in alive:
+        process.kill()
     assert not alive

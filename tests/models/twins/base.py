@@ -48,7 +48,7 @@ def per_sequence(mix: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def per_head(mix: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The projections around one head: mix(model, h, q (N, E), k, v (M, E), padding, causal) -> (N, E)."""
 
-    def one(model: Any, x: Tensor, source: Tensor, padding: Tensor, causal: bool) -> Tensor:
+    def mix_heads(model: Any, x: Tensor, source: Tensor, padding: Tensor, causal: bool) -> Tensor:
         q = heads_of(model.q_proj(x), model.heads)
         k, v = model.k_proj(source), model.v_proj(source)
         one_kv_head = k.shape[-1] < x.shape[-1]
@@ -57,7 +57,7 @@ def per_head(mix: Callable[..., Tensor]) -> Callable[..., Tensor]:
         out = [mix(model, h, q[h], k[h], v[h], padding, causal) for h in range(model.heads)]
         return model.out_proj(torch.cat(out, dim=-1))
 
-    return per_sequence(one)
+    return per_sequence(mix_heads)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, keys: list[int], bias: dict[int, Tensor] | None = None) -> Tensor:

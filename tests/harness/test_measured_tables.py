@@ -13,7 +13,7 @@ from harness.records import ledger
 from harness.report.pages.measured import page as page_of
 from harness.report.pages.printed import beside
 from harness.report.plots import costs
-from harness.report.plots.figures import plot_of
+from harness.report.plots.figures import figure_plot
 from harness.report.plots.file import Sources
 from harness.report.plots.lines import cost_axes
 from harness.report.render import latex, markdown
@@ -243,7 +243,7 @@ def test_figures_show_measurements_or_what_they_lack(tmp_path):
     assert [panel["y"] for panel in shown] == ["time, ms", "memory, MiB"]
     line = shown[0]["series"][-1]
     assert line["x"] == [8, 16, 32] and line["hollow"] == [False, False, True] and line["exponent"] == "1.00"
-    plot = plot_of(figure, Sources(None, PAPER, {"m-cpu-0": made}), tmp_path)
+    plot = figure_plot(figure, Sources(None, PAPER, {"m-cpu-0": made}), tmp_path)
     plot.write(plot.paths)
     assert plot.stale() == [] and len(plot.paths) == 2
     part = made | {"name": "m-cpu-1", "models": {"Latte causal": {}}, "points": points[3:]}

@@ -15,7 +15,7 @@ from harness.records import ledger
 from harness.records.collect import frame
 from harness.report import spec_files
 from harness.report.pages.printed import beside, is_same
-from harness.report.pages.settings import Ours, csv_value, display, meaning, page, settings_of
+from harness.report.pages.settings import Ours, compared_settings, csv_value, display, meaning, page
 from harness.report.render import latex, markdown
 from harness.report.render.layout import TIDY_COLUMNS, Table
 from harness.report.spec.settings import Source
@@ -142,7 +142,7 @@ def test_values_for_a_reader_and_for_the_csv():
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_our_recipes_are_as_printed_but_for_what_is_listed(name):
     table = spec_files.load_table(name, CONF, PAPER)
-    settings = settings_of(table)
+    settings = compared_settings(table)
     printed = [entry for entry in ledger.entries(table.ledger, PAPER) if entry["value"]]
     assert [(each.row, each.column) for each in settings] and len(settings) == len(printed)
     assert {(e.row, e.column): e.ours.text for e in settings if e.verdict == "differs"} == DIFFERENT[name]
@@ -161,12 +161,12 @@ def test_a_design_in_words_names_a_class_and_a_test_that_are_there():
     for row in table.rows.values():
         file, name = re.search(r"\((tests/\S+\.py)::(\w+)\)", row.columns["attention_design"].text).groups()
         assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8")
-    classes = [each.ours.text for each in settings_of(table)]
+    classes = [each.ours.text for each in compared_settings(table)]
     assert classes[0] == "models.backbones.perceiver_ar.PerceiverAR" and classes[-1] == "models.attention.llp.LLP"
 
 
 def test_a_difference_without_a_footnote_is_marked(own):
-    verdicts = {(each.row, each.column): each.verdict for each in settings_of(own())}
+    verdicts = {(each.row, each.column): each.verdict for each in compared_settings(own())}
     assert verdicts == {
         ("A | <b>", "rate"): "not here",
         ("A | <b>", "runs"): "differs, unexplained",
@@ -176,9 +176,9 @@ def test_a_difference_without_a_footnote_is_marked(own):
     assert "1 of 2 printed settings are those of our recipes; 0 differ and a footnote says why; 1 differ" in answer[0]
     assert "Unexplained, A | <b>: runs 4, ours 3." in answer
     explained = own("footnotes: []", 'footnotes: [{id: a, text: t, rows: ["A | <b>"], columns: [runs]}]')
-    assert [each.verdict for each in settings_of(explained)] == ["not here", "differs", "same"]
+    assert [each.verdict for each in compared_settings(explained)] == ["not here", "differs", "same"]
     other_row = own("footnotes: []", "footnotes: [{id: a, text: t, rows: [B], columns: [runs]}]")
-    assert [each.verdict for each in settings_of(other_row)] == ["not here", "differs, unexplained", "same"]
+    assert [each.verdict for each in compared_settings(other_row)] == ["not here", "differs, unexplained", "same"]
 
 
 def test_a_printed_text_is_escaped(own):

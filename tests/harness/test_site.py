@@ -297,13 +297,13 @@ def test_states_of_the_matrix():
 
 def test_curves_of_run_folders_are_kept_short(tmp_path):
     material = material_of(tmp_path, [made.record("lavo", "lra/text", 1, 0.6)])
-    assert runs.curves(material.records, tmp_path / "outputs") == {}
+    assert runs.validation_curves(material.records, tmp_path / "outputs") == {}
     (entries,) = material.records
     folder = tmp_path / "outputs/cells" / runs.Cell(entries["cell"]["id"], entries["config"]).path
     folder.mkdir(parents=True)
     lines = [f"{step},0.5,{step / 10}" for step in range(200)]
     (folder / "metrics.csv").write_text("\n".join(["step,train/loss,val/acc", *lines]) + "\n")
-    (curve,) = runs.curves(material.records, tmp_path / "outputs").values()
+    (curve,) = runs.validation_curves(material.records, tmp_path / "outputs").values()
     assert len(curve["points"]) == 60 and curve["points"][0] == (0, 0.0) and curve["points"][-1] == (199, 19.9)
 
 
@@ -325,7 +325,7 @@ def test_commands_quote_what_a_shell_would_read():
 
 
 def test_a_title_names_few_models():
-    names = [charts._names([f"m{place}" for place in range(count)]) for count in (1, 2, 4, 7)]
+    names = [charts._model_names([f"m{place}" for place in range(count)]) for count in (1, 2, 4, 7)]
     assert names == ["m0", "m0 and m1", "m0, m1, m2 and m3", "m0, m1, m2 and 4 more"]
 
 

@@ -86,7 +86,7 @@ def _comparison_block(spec: TableSpec, group: Group) -> Block:
             verdict = TableEntry(line.verdict or "–", tone=TONES.get(line.verdict, "muted"))
             ours = [_score_entry(line.score, group), column.signed(line.delta), verdict]
         rows.append((_row_entry(spec, line.row, line.score.setting if line.score else ""), paper, *ours))
-    header, lines = ("model", "paper", MEAN_HEADER, "Δ", "verdict"), (*_below(group), *group.data_notes)
+    header, lines = ("model", "paper", MEAN_HEADER, "Δ", "verdict"), (*_baseline_notes(group), *group.data_notes)
     title = f"{column.heading}{_chance_text(spec, group)}"
     return Block(title, header, rows, "lrrrl", notes=column.notes, lines=lines)
 
@@ -107,7 +107,7 @@ def _ranking_block(spec: TableSpec, group: Group) -> Block:
         rows.append((*entries, above_chance, parameters, speed, group.source))
     header = ("model", MEAN_HEADER, "tier", f"Δ to {_guess(spec)}", "parameters", "examples/s", "data")
     title = f"{column.heading} · {group.where}{_chance_text(spec, group)}"
-    lines = (*_below(group), _ordering(spec, group), *_pairing(group), *group.data_notes)
+    lines = (*_baseline_notes(group), _ordering(spec, group), *_pairing(group), *group.data_notes)
     return Block(title, header, rows, "lrrrrrl", lines=lines, tiers=_tier_starts(group))
 
 
@@ -182,7 +182,7 @@ def _own_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
 
     A number that is the same for every seed stands alone, any other with its interval and its seeds.
     """
-    order = {row: place for place, row in enumerate(spec.rows)}
+    order = {row: number for number, row in enumerate(spec.rows)}
     keys = sorted({score.key for group in groups for score in group.scores})
     keys.sort(key=lambda key: order.get(key[0], len(order)))
     body = [(_row_entry(spec, *key), *_side_by_side(groups, *key, fixed_alone=True)) for key in keys]
@@ -206,20 +206,21 @@ def _side_by_side(groups: Sequence[Group], row: str, setting: str, fixed_alone: 
     """The scores of one row in several columns. `fixed_alone`: those that are equal for all seeds without a count."""
     by_column = [{score.key: score for score in group.scores}.get((row, setting)) for group in groups]
     return [
-        _score_entry(score, group, tier=True, alone=fixed_alone and score.is_fixed and not score.failures)
+        _score_entry(score, group, with_tier=True, alone=fixed_alone and score.is_fixed and not score.failures)
         if score
         else EMPTY
         for score, group in zip(by_column, groups, strict=True)
     ]
 
 
-def _score_entry(score: Score, group: Group, tier: bool = False, alone: bool = False) -> TableEntry:
-    """The score with its marks; `tier`: its tier too, where the grid has no column for it; `alone`: the mean alone."""
-    entry, place = _plain_entry(score, group.resolved.decimals, group.winner), group.comparison.tiers.get(score.key)
+def _score_entry(score: Score, group: Group, with_tier: bool = False, alone: bool = False) -> TableEntry:
+    """The score with its marks. `with_tier`: add its tier, for a grid without tier column; `alone`: the mean alone."""
+    entry = _plain_entry(score, group.resolved.decimals, group.winner)
+    tier = group.comparison.tiers.get(score.key)
     text = f"{score.estimate.mean:,.{group.resolved.decimals}f}" if alone else entry.text
     if group.comparison.below.get(score.key):
         text += f" {BELOW}"
-    return replace(entry, text=f"{text} · {place}" if tier and place else text)
+    return replace(entry, text=f"{text} · {tier}" if with_tier and tier else text)
 
 
 def _plain_entry(score: Score, decimals: int, winner: Score | None) -> TableEntry:
@@ -244,7 +245,7 @@ def _tier(group: Group, score: Score) -> str:
 def _tier_starts(group: Group) -> tuple[int, ...]:
     """Places of the lines that open a tier after the first."""
     tiers = [group.comparison.tiers.get(line.score.key, 0) for line in group.lines]
-    return tuple(place for place, tier in enumerate(tiers) if tier > 1 and tier not in tiers[:place])
+    return tuple(number for number, tier in enumerate(tiers) if tier > 1 and tier not in tiers[:number])
 
 
 def _baseline_rows(groups: Sequence[Group], only_named: bool = False) -> list[list[TableEntry]]:
@@ -275,7 +276,7 @@ def _guess(spec: TableSpec) -> str:
     return "chance" if spec.chance else "baseline"
 
 
-def _below(group: Group) -> tuple[str, ...]:
+def _baseline_notes(group: Group) -> tuple[str, ...]:
     """`† Below root operator: Linformer, Performer.`, a line for each baseline."""
     below: dict[str, list[str]] = {}
     for score in group.scores:
@@ -293,7 +294,7 @@ def _notes_of_marks(groups: Sequence[Group]) -> list[str]:
     notes = list(dict.fromkeys(line for group in groups for line in _pairing(group)))
     if any(group.comparison.tiers for group in groups):
         notes.append("Behind a score: · and its tier in the column.")
-    return notes + [f"{group.column}: {line}" for group in groups for line in _below(group)]
+    return notes + [f"{group.column}: {line}" for group in groups for line in _baseline_notes(group)]
 
 
 def _shared_notes(notes: Mapping[str, Sequence[str]]) -> list[str]:

@@ -33,7 +33,7 @@ def page(spec: FormulasSpec) -> Table:
         computed.append((label, ours.computed, ours.visible))
         values.append((label, *(f"{number:,.1f}" for number in numbers), verdict.entry))
         delta = f"{numbers[1] - numbers[0]:.12g}"
-        tidy.append(_tidy_row(spec, label, spec.column, text, ours.computed, delta, verdict, notes))
+        tidy.append(_tidy_formula(spec, label, spec.column, text, ours.computed, delta, verdict, notes))
     sizes = _listed(spec.sizes)
     blocks = (
         Block("The paper's formulas", ("model", "formula", ""), printed, "lll"),
@@ -54,7 +54,7 @@ def page(spec: FormulasSpec) -> Table:
 def is_same_formula(spec: FormulasSpec, left: str, right: str) -> bool:
     """Do two formulas agree at the table's sizes and at two other choices, of other ratios?"""
     choices = [
-        {name: size * (1 + choice * place % 3) for place, (name, size) in enumerate(spec.sizes.items(), 1)}
+        {name: size * (1 + choice * position % 3) for position, (name, size) in enumerate(spec.sizes.items(), 1)}
         for choice in range(3)
     ]
     return all(is_same(value_of(left, sizes), value_of(right, sizes)) for sizes in choices)
@@ -98,12 +98,12 @@ def _count_block(spec: CountsSpec, column: str) -> tuple[Block, list[dict[str, s
         paper = TableEntry(f"{float(printed):,.{digits}f}", notes)
         first, second, last = (f"{number:,.{shown.decimals}f}" for number in (by_formula, ours, visible))
         rows.append((label, paper, first, second, f"{delta:+z,.{shown.decimals}f}", last, verdict.entry))
-        tidy.append(_tidy_row(spec, label, column, printed, ours, delta, verdict, notes))
+        tidy.append(_tidy_formula(spec, label, column, printed, ours, delta, verdict, notes))
     title = f"{column}, {shown.unit}, at {_listed(spec.sizes)}"
     return Block(title, ("model", "paper", "its formula", "ours", "Δ", "visible", ""), rows, "lrrrrrl"), tidy
 
 
-def _tidy_row(
+def _tidy_formula(
     spec: FormulasSpec | CountsSpec,
     row: str,
     column: str,

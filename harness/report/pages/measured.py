@@ -45,7 +45,7 @@ MARK = "~: extrapolated from shorter texts, or added up over the measured costs 
 
 
 @dataclass(frozen=True)
-class Entry:
+class MeasuredEntry:
     """Ours in a row and column of one measurement, its `source`; empty: no measurement has the column.
 
     `theirs`: the printed number, or the exponent of the printed formula at the sizes that ours was fitted to.
@@ -72,7 +72,7 @@ class Part:
     """The columns of one value and series in one measurement: their grid, its entries, and what they say."""
 
     block: Block
-    entries: tuple[Entry, ...]
+    entries: tuple[MeasuredEntry, ...]
     sentence: str
 
 
@@ -85,7 +85,7 @@ def page(spec: MeasuredSpec, measurements: Mapping[str, Mapping[str, Any]] | Non
         blocks, filled = [], set()
         for measured in of_this_run:
             shown = {key: column for key, column in columns.items() if _fills(spec, column, measured)}
-            parts = [_part(spec, name, measured, group) for group in _groups(shown)]
+            parts = [_part(spec, name, measured, group) for group in _grouped_columns(shown)]
             blocks += _lines_once([part.block for part in parts])
             entries += [entry for part in parts for entry in part.entries]
             sentences += [part.sentence for part in parts if part.sentence]
@@ -93,9 +93,9 @@ def page(spec: MeasuredSpec, measurements: Mapping[str, Mapping[str, Any]] | Non
         empty = {key: column for key, column in columns.items() if key not in filled}
         if printed := [key for key in empty if spec.prints(key)]:
             blocks.append(_paper_block(spec, printed))
-        entries += [Entry(row, key, Number(None, "not measured")) for key in empty for row in spec.rows]
+        entries += [MeasuredEntry(row, key, Number(None, "not measured")) for key in empty for row in spec.rows]
         sections.append(Section(f"Run {name}", tuple(blocks), _facts(spec, name, of_this_run, empty)))
-    tidy = [_tidy_row(spec, entry) for entry in entries]
+    tidy = [_tidy_measurement(spec, entry) for entry in entries]
     if not sentences:
         state = "No printed number has ours beside it" if any(row["ours_mean"] for row in tidy) else "Not measured yet"
         sentences = [f"{state}: python run.py do=bench table={spec.name}"]
@@ -124,7 +124,7 @@ def _part(spec: MeasuredSpec, run: str, measured: Mapping[str, Any], columns: Ma
         name: series(measured, label, spec.runs[run].what, mode, batch) for name, label in labels.items() if label
     }
     rows = [name for name in spec.rows if name in labels or any((name, key) in spec.published for key in columns)]
-    entries = {name: [_entry(spec, name, key, measured["name"], points) for key in columns] for name in rows}
+    entries = {name: [_measured_entry(spec, name, key, measured["name"], points) for key in columns] for name in rows}
     slopes = {name: slope(points.get(name, []), first.value) for name in rows if first.value not in EXPONENTS}
     if all(number.value is None for number in slopes.values()):
         slopes = {}
@@ -143,21 +143,23 @@ def _part(spec: MeasuredSpec, run: str, measured: Mapping[str, Any], columns: Ma
     lines += [f"{label}: {why}" for label, why in sorted(measured.get("absent", {}).items())]
     title = ", ".join(filter(None, [UNITS[first.value], mode, f"batch {batch}" if batch else ""]))
     in_order = tuple(entry for row in entries.values() for entry in row)
-    return Part(Block(title, header, body, lines=lines), in_order, _sentence(spec, run, title, in_order, measured))
+    return Part(
+        Block(title, header, body, lines=lines), in_order, _agreement_sentence(spec, run, title, in_order, measured)
+    )
 
 
-def _entry(
+def _measured_entry(
     spec: MeasuredSpec, row: str, key: str, source: str, points: Mapping[str, Sequence[Mapping[str, Any]]]
-) -> Entry:
+) -> MeasuredEntry:
     column, ours = spec.columns[key], points.get(row, [])
     if column.value not in EXPONENTS:
         printed = spec.published.get((row, key))
         number = number_at(ours, points.get(spec.reference, []), column.length, column.value)
-        return Entry(row, key, number, source, None if printed is None else ledger.number(printed))
+        return MeasuredEntry(row, key, number, source, None if printed is None else ledger.number(printed))
     formula = spec.published.get((row, column.formula_of or key))
     sizes = [*map(size_of, fitted(ours, column.value))]
     theirs = None if formula is None else printed_slope(formula, column.over, column.sizes, sizes)
-    return Entry(row, key, slope(ours, column.value), source, theirs)
+    return MeasuredEntry(row, key, slope(ours, column.value), source, theirs)
 
 
 def _header(spec: MeasuredSpec, key: str, column: MeasuredColumn) -> Iterator[str | TableEntry]:
@@ -168,7 +170,7 @@ def _header(spec: MeasuredSpec, key: str, column: MeasuredColumn) -> Iterator[st
     yield f"{key}: ours"
 
 
-def _cells(spec: MeasuredSpec, entry: Entry) -> Iterator[TableEntry]:
+def _cells(spec: MeasuredSpec, entry: MeasuredEntry) -> Iterator[TableEntry]:
     """What stands below `_header`."""
     if spec.prints(entry.column):
         yield _paper_entry(spec, entry.row, entry.column)
@@ -219,7 +221,9 @@ def _facts(
     return tuple(lines)
 
 
-def _sentence(spec: MeasuredSpec, run: str, title: str, entries: Sequence[Entry], measured: Mapping[str, Any]) -> str:
+def _agreement_sentence(
+    spec: MeasuredSpec, run: str, title: str, entries: Sequence[MeasuredEntry], measured: Mapping[str, Any]
+) -> str:
     """How near ours are to what is printed; empty where nothing is printed."""
     where = measured["hardware"]["gpu"] or measured["hardware"]["cpu"]
     compared = [entry for entry in entries if entry.delta is not None]
@@ -239,7 +243,7 @@ def _sentence(spec: MeasuredSpec, run: str, title: str, entries: Sequence[Entry]
     return f"{title}, on {where}: ours over the paper's {middle} in the median ({low} to {high}){order}."
 
 
-def _tidy_row(spec: MeasuredSpec, entry: Entry) -> dict[str, str]:
+def _tidy_measurement(spec: MeasuredSpec, entry: MeasuredEntry) -> dict[str, str]:
     """A printed value stands only beside a measurement at the paper's size."""
     is_beside = entry.source and spec.runs[spec.columns[entry.column].run].paper_size
     printed = spec.published.get((entry.row, entry.column), "") if is_beside else ""
@@ -261,7 +265,7 @@ def _tidy_row(spec: MeasuredSpec, entry: Entry) -> dict[str, str]:
     )
 
 
-def _groups(columns: Mapping[str, MeasuredColumn]) -> list[dict[str, MeasuredColumn]]:
+def _grouped_columns(columns: Mapping[str, MeasuredColumn]) -> list[dict[str, MeasuredColumn]]:
     """Columns of one value and series together; exponents of time and memory side by side."""
     groups: dict[tuple[Any, ...], dict[str, MeasuredColumn]] = {}
     for key, column in columns.items():

@@ -57,18 +57,24 @@ class Setting:
 
 
 def page(spec: SettingsSpec) -> Table:
-    settings = settings_of(spec)
+    settings = compared_settings(spec)
     if only_words := all(setting.verdict is Verdict.IN_WORDS for setting in settings):
         blocks = [_designs(spec, [setting for setting in settings if setting.column == name]) for name in spec.columns]
     else:
-        blocks = [_block(spec, row, [setting for setting in settings if setting.row == row]) for row in spec.rows]
+        blocks = [
+            _recipe_block(spec, row, [setting for setting in settings if setting.row == row]) for row in spec.rows
+        ]
     sections = (Section("Printed, and composed at budget=paper", tuple(blocks)),)
-    content = {"summary": _summary(settings), "answer": list(_answer(settings)), "caption": _caption(only_words)}
-    tidy = [_tidy_row(spec, setting) for setting in settings]
+    content = {
+        "summary": _count_of_settings(settings),
+        "answer": list(_answer(settings)),
+        "caption": _notes_on_settings(only_words),
+    }
+    tidy = [_tidy_setting(spec, setting) for setting in settings]
     return table_of(spec, sections=sections, tidy=tidy, **content)
 
 
-def settings_of(spec: SettingsSpec) -> list[Setting]:
+def compared_settings(spec: SettingsSpec) -> list[Setting]:
     """Row by row, in the order of the columns. Raises UsageError for a source that a recipe does not have."""
     recipes = Recipes()
     pairs = ((row, column) for row in spec.rows for column in spec.columns)
@@ -193,7 +199,7 @@ def _designs(spec: SettingsSpec, settings: list[Setting]) -> Block:
     return Block(settings[0].column, ("model", "our class"), rows, "ll", lines=lines)
 
 
-def _block(spec: SettingsSpec, row: str, settings: list[Setting]) -> Block:
+def _recipe_block(spec: SettingsSpec, row: str, settings: list[Setting]) -> Block:
     """The settings of one recipe, a line each."""
     rows, columns_of = [], {}
     for setting in settings:
@@ -206,7 +212,7 @@ def _block(spec: SettingsSpec, row: str, settings: list[Setting]) -> Block:
     return Block(row, ("setting", "paper", "ours", ""), rows, "llll", lines=lines)
 
 
-def _summary(settings: list[Setting]) -> str:
+def _count_of_settings(settings: list[Setting]) -> str:
     """`91, ours beside 88 of them; 29 texts, ours beside 25 of them`. As the ledger counts, `20K` is a text."""
     numbers = [setting for setting in settings if not math.isnan(ledger.number(setting.printed))]
     texts = [setting for setting in settings if setting not in numbers]
@@ -230,17 +236,17 @@ def _answer(settings: list[Setting]) -> Iterator[str]:
         yield f"Without a counterpart here: {absent}, for reasons that stand below."
     for verdict, title in ((Verdict.UNEXPLAINED, "Unexplained"), (Verdict.EXPLAINED, "Different")):
         for row in dict.fromkeys(setting.row for setting in settings):
-            words = [_difference(setting) for setting in by_verdict[verdict] if setting.row == row]
+            words = [_difference_text(setting) for setting in by_verdict[verdict] if setting.row == row]
             if words:
                 yield f"{title}, {row}: {'; '.join(words)}."
 
 
-def _difference(setting: Setting) -> str:
+def _difference_text(setting: Setting) -> str:
     notes = f" [{', '.join(setting.notes)}]" if setting.notes else ""
     return f"{setting.column} {setting.printed}, ours {setting.ours.text}{notes}"
 
 
-def _caption(only_words: bool) -> tuple[str, ...]:
+def _notes_on_settings(only_words: bool) -> tuple[str, ...]:
     if only_words:
         return ("Ours is the class that the recipe builds, and what a test of it proves.",)
     return (
@@ -251,7 +257,7 @@ def _caption(only_words: bool) -> tuple[str, ...]:
     )
 
 
-def _tidy_row(spec: SettingsSpec, setting: Setting) -> dict[str, str]:
+def _tidy_setting(spec: SettingsSpec, setting: Setting) -> dict[str, str]:
     ours = csv_value(setting.ours) if setting.ours else ""
     return tidy_row(
         spec,

@@ -45,11 +45,11 @@ def draw(data: Mapping[str, Any]) -> "Figure":
     most = max((line["size"][0] for panel in panels for line in panel["series"]), default=1.0)
     for axis, panel in zip(axes, panels, strict=True):
         if panel["series"]:
-            _draw_panel(axis, panel, LARGEST / most, 58 * COLUMNS // columns)
+            _draw_bubbles(axis, panel, LARGEST / most, 58 * COLUMNS // columns)
         else:
             style.empty(axis, panel, 54 * COLUMNS // columns)
     if any(panel["series"] for panel in panels):
-        _legend(figure, LARGEST / most)
+        _draw_size_legend(figure, LARGEST / most)
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # the layout is final before labels are placed
     for axis, panel in zip(axes, panels, strict=True):
@@ -57,7 +57,7 @@ def draw(data: Mapping[str, Any]) -> "Figure":
     return figure
 
 
-def _draw_panel(axis: "Axes", panel: style.Panel, scale: float, width: int) -> None:
+def _draw_bubbles(axis: "Axes", panel: style.Panel, scale: float, width: int) -> None:
     """Small bubbles stand on large ones. Published numbers are pale."""
     axis.set_title(style.wrapped(panel["title"], width))
     for line in sorted(panel["series"], key=lambda line: -line["size"][0]):
@@ -71,10 +71,10 @@ def _draw_panel(axis: "Axes", panel: style.Panel, scale: float, width: int) -> N
     axis.axvline(1, color="0.7", linewidth=0.8, linestyle="--", zorder=0)
     axis.margins(0.16)
     axis.set(xlabel=f"{panel['x']} →", ylabel=f"{panel['y']} ↑")
-    style.notes(axis, panel["notes"], width)
+    style.draw_notes(axis, panel["notes"], width)
 
 
-def _legend(figure: "Figure", scale: float) -> None:
+def _draw_size_legend(figure: "Figure", scale: float) -> None:
     from matplotlib.lines import Line2D
 
     circle = {"linestyle": "", "marker": "o", "color": "white", **EDGE}

@@ -57,7 +57,7 @@ def draw(data: Mapping[str, Any]) -> "Figure":
         if own_legends:
             anchor = {"bbox_to_anchor": (1.01, 1)} if crowded else {}
             axis.legend(loc="upper left", frameon=not crowded, **anchor)
-        style.notes(axis, panel["notes"], letters)
+        style.draw_notes(axis, panel["notes"], letters)
     if not own_legends:
         style.shared_legend(figure, 2 * COLUMNS)
     return figure

@@ -20,7 +20,7 @@ from harness.report.render.layout import Table
 FILE = "audit.yaml"
 
 
-class Entry(StrictModel):
+class AuditEntry(StrictModel):
     """`where`: the place; `tables`: published tables and figures whose numbers it bears on."""
 
     id: matching("X and a number", r"X\d+")
@@ -33,7 +33,7 @@ class Audit(StrictModel):
     """`papers`: folder of their tables -> name, in the order of the pages."""
 
     papers: dict[str, str]
-    entries: TupleOf[Entry]
+    entries: TupleOf[AuditEntry]
 
 
 def load(paper_root: str | os.PathLike[str]) -> Audit:

@@ -20,12 +20,12 @@ def of_measurement(name: str, measured: Mapping[str, Any]) -> Iterator[dict[str,
     data = costs.measurement_data(measured)
     for panel in data["panels"]:
         if panel["series"]:
-            names = _names([line["name"] for line in panel["series"]])
+            names = _model_names([line["name"] for line in panel["series"]])
             more = {"title": f"{panel['title']}, {panel['y']}: {names}", "note": data["title"]}
             yield panel | more | {"name": f"bench-{name}-{panel['name']}", "picture": f"figures/bench/{name}.png"}
 
 
-def _names(models: list[str]) -> str:
+def _model_names(models: list[str]) -> str:
     """Measurements differ in their models first: `lavo, latte and 5 more`."""
     few = models if len(models) <= FEW + 1 else [*models[:FEW], f"{len(models) - FEW} more"]
     return " and ".join(filter(None, [", ".join(few[:-1]), few[-1]]))

@@ -154,12 +154,12 @@ def _totals(material: Material, figures: int) -> list[str]:
         f"{len(material.tables)} tables and {figures} figures.",
         f"{len(records):,} records, {done:,} of them done: {len(cells):,} pairs of a model and a task.",
         *([f"Cost of these runs: {ran}."] if ran else []),
-        f"{_sentence(answer.totals(material.answers))}.",
+        f"{_capitalized(answer.totals(material.answers))}.",
         beside(material.tables, material.paths["paper"]),
     ]
 
 
-def _sentence(text: str) -> str:
+def _capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 

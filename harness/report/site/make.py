@@ -24,7 +24,7 @@ def make(material: Material) -> list[Path]:
     site = Path(material.paths["site"])
     require_writable(site)
     text = document(material)
-    data, curves = json.loads(text), runs.curves(material.shown, Path(material.paths["outputs"]))
+    data, curves = json.loads(text), runs.validation_curves(material.shown, Path(material.paths["outputs"]))
     sources, plotly = files_of(data, material.paths), plotly_script()
     missing = {file for file, source in sources.items() if not source.is_file()}
     for file in sorted(missing):

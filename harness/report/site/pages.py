@@ -37,7 +37,7 @@ def render(
 def environment() -> Environment:
     loader = FileSystemLoader(HERE / "templates")
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    filters = (anchor, table_url, file_of, groups, first_part, in_order, place_url, is_sound, state_words, tiers)
+    filters = (anchor, table_url, file_of, groups, first_part, in_order, place_url, is_sound, state_words, tier_range)
     made.filters |= {"url": quote} | {function.__name__: function for function in filters}
     return made
 
@@ -90,7 +90,7 @@ def groups(pictures: list[Mapping[str, Any]]) -> Iterator[tuple[str, list[Mappin
     yield from by_heading.items()
 
 
-def tiers(numbers: list[int]) -> str:
+def tier_range(numbers: list[int]) -> str:
     """`1`, `1–3`, or nothing."""
     return "–".join(str(number) for number in dict.fromkeys([*numbers[:1], *numbers[-1:]]))
 
@@ -102,5 +102,5 @@ def state_words(state: Mapping[str, Any], budget: str) -> str:
         text += f", {state['runs']} runs in all"
     if state["failed"]:
         text += f", {state['failed']} failed"
-    span = tiers(state["tiers"]).replace("–", " to ")
+    span = tier_range(state["tiers"]).replace("–", " to ")
     return text + (f", tier {span}" if span else "")

@@ -52,7 +52,7 @@ def command(entries: Mapping[str, Any]) -> str:
     return " ".join(map(shlex.quote, [*words, *to_overrides(more)]))
 
 
-def curves(records: Sequence[Mapping[str, Any]], outputs: Path) -> dict[str, dict[str, Any]]:
+def validation_curves(records: Sequence[Mapping[str, Any]], outputs: Path) -> dict[str, dict[str, Any]]:
     """{id: metric, steps and values on the validation split} of the records whose run folders are on this machine."""
     curves_by_id = {}
     for entries in records:

@@ -49,13 +49,13 @@ def pages() -> dict[str, str]:
 
 def models() -> dict[str, str]:
     """One page per module that `conf/model/` names, and a list of all models."""
-    files = {file: read(file) for file in sorted((ROOT / "conf/model").glob("*.yaml"))}
-    described = [(*named(file), raw) for file, raw in files.items() if raw["_target_"] != "???"]
+    by_module: dict[str, list[tuple[str, str, dict[str, Any]]]] = {}
+    for file in sorted((ROOT / "conf/model").glob("*.yaml")):
+        raw = read(file)
+        if raw["_target_"] != "???":
+            by_module.setdefault(module_of(raw), []).append((*named(file), raw))
     made, rows = {}, {}
-    for module, group in groupby(
-        sorted(described, key=lambda model: module_of(model[2])), lambda model: module_of(model[2])
-    ):
-        members = list(group)
+    for module, members in sorted(by_module.items()):
         short = module.rpartition(".")[2]
         made[f"models/{short}.md"] = model_page(module, members)
         rows |= {name: f"| [`{name}`]({short}.md) | {escaped(line)} |" for name, line, _ in members}

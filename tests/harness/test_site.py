@@ -155,7 +155,7 @@ def test_a_number_knows_its_records(site):
 
 def test_records_and_downloads_lie_beside_the_pages(site):
     material, folder = site
-    for entries in material.shown:
+    for entries in material.shown_records:
         name = Path(entries["file"]).name
         assert read(folder / "records" / name)["cell"]["id"] == entries["cell"]["id"]
     assert (folder / "downloads/lavo-t11.csv").read_text(encoding="utf-8") == tidy_csv.render(material.tables[0])

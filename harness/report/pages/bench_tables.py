@@ -1,4 +1,4 @@
-"""Measurements of do=bench as a page and on the terminal."""
+"""Measurements of do=bench as pages and on the terminal."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,14 +17,14 @@ Series = list[dict[str, Any]]
 
 
 def pages(measurements: Mapping[str, dict[str, Any]], tables: Path) -> dict[Path, str]:
-    """The Markdown page of every measurement, by its path."""
+    """{path: Markdown page} of all measurements."""
     return {
         tables / "bench" / f"{name}.md": PAGES[measured["kind"]](measured) for name, measured in measurements.items()
     }
 
 
 def write_page(measured: dict[str, Any], tables: Path) -> Path:
-    """The page of one measurement by do=bench."""
+    """Write the page of one do=bench measurement. Returns its path."""
     path = tables / "bench" / f"{measured['name']}.md"
     write_atomic(path, curves_page(measured))
     return path
@@ -47,9 +47,9 @@ def show_measurement(measured: dict[str, Any]) -> None:
 
 
 def measures(measured: dict[str, Any]) -> Iterator[tuple[str, dict[str, Series]]]:
-    """(what was timed, {model: its points in order of length, or of the values of an axis}).
+    """(name of a measure, {model: its points by length, or by the values of an axis}).
 
-    Of generation there is one for each mode and batch: `generate-recompute-16`.
+    Generation has one measure per mode and batch size: `generate-recompute-16`.
     """
     for timed in dict.fromkeys(map(measure_of, measured["points"])):
         points = [point for point in measured["points"] if measure_of(point) == timed]
@@ -68,7 +68,7 @@ def title_of(timed: str) -> str:
 
 
 def grid(measured: dict[str, Any], series: dict[str, Series]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows: time of each length with its ratio to the peer, slopes, crossover, memory at the longest."""
+    """Header and rows: time per length with its ratio to the peer, slopes, memory at the longest length, crossover."""
     peer = measured["settings"]["peer"]
     lengths = [size_of(point) for point in next(iter(series.values()))]
     base = {size_of(point): point["ms"] for point in series.get(peer, []) if "ms" in point}
@@ -124,7 +124,7 @@ def measurement_notes(measured: dict[str, Any]) -> list[str]:
 
 
 def reasons(measured: dict[str, Any]) -> list[str]:
-    """Why points are not measured: one line for each reason at a length, with the models that it holds for."""
+    """Why points were not measured: one line per reason and length, with its models."""
     models: dict[tuple[int, str], dict[str, None]] = {}
     for point in measured["points"]:
         if point["status"] != "ok":
@@ -137,7 +137,7 @@ def reasons(measured: dict[str, Any]) -> list[str]:
 
 
 def curves_page(measured: dict[str, Any]) -> str:
-    """The page of a do=bench."""
+    """The page of a do=bench measurement."""
     lines = ["<!-- Made by `python run.py do=report` from what do=bench measured; changes are lost. -->"]
     lines += [f"# Time and memory: {escape(', '.join(measured['models']))}", ""]
     lines += [f"{escape(describe_setting(measured))}.", ""]

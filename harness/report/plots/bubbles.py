@@ -41,7 +41,7 @@ def draw(data: Mapping[str, Any]) -> "Figure":
     panels = data["panels"]
     columns = min(COLUMNS, len(panels))
     rows = [4.0 if any(panel["series"] for panel in row) else 1.8 for row in style.in_rows(panels, columns)]
-    figure, axes = style.page(data["title"], (7.5, 0.8 + sum(rows)), rows, columns, len(panels))
+    figure, axes = style.figure_of(data["title"], (7.5, 0.8 + sum(rows)), rows, columns, len(panels))
     most = max((line["size"][0] for panel in panels for line in panel["series"]), default=1.0)
     for axis, panel in zip(axes, panels, strict=True):
         if panel["series"]:

@@ -127,7 +127,8 @@ def measurement_data(measured: Mapping[str, Any]) -> dict[str, Any]:
                 if line and key == "ms":
                     quartiles = [point.get("ms_quartiles", 2 * [point["ms"]]) for point in points]
                     line["low"], line["high"] = ([_rounded(pair[side]) for pair in quartiles] for side in (0, 1))
-                lines += [line] if line else []
+                if line:
+                    lines.append(line)
             x = settings.get("axis") or "length, tokens"
             notes = [] if lines else ["nothing measured above 0"]
             title = bench_tables.title_of(timed)

@@ -55,7 +55,7 @@ def draw(data: Mapping[str, Any]) -> "Figure":
     caption = style.wrapped(data["caption"], int((wide - 0.2) / LETTER))
     legends = legends_of(panels)
     foot = 0.1 + 0.14 * len(caption.splitlines()) + 0.2 * len(legends)
-    figure, axes = style.page(data["title"], (wide, 0.4 + sum(heights) + foot), heights, across, len(panels))
+    figure, axes = style.figure_of(data["title"], (wide, 0.4 + sum(heights) + foot), heights, across, len(panels))
     figure.get_layout_engine().set(rect=(0, foot / figure.get_figheight(), 1, 1 - foot / figure.get_figheight()))
     nodes = {}
     for number, (axis, panel) in enumerate(zip(axes, panels, strict=True)):

@@ -75,7 +75,7 @@ def draw(data: Mapping[str, Any]) -> "Figure":
     across = min(ACROSS, len(panels))
     heights = [0.85 + PER_ROW * max(len(panel["rows"]) for panel in row) for row in style.in_rows(panels, across)]
     size = (MARGIN + PANEL * across, sum(heights) + 0.4 + 0.45)
-    figure, axes = style.page(data["title"], size, heights, across, len(panels))
+    figure, axes = style.figure_of(data["title"], size, heights, across, len(panels))
     for axis, panel in zip(axes, panels, strict=True):
         _draw_scores(axis, panel)
     _draw_role_legend(figure, {row["role"] for panel in panels for row in panel["rows"]})

@@ -115,7 +115,7 @@ def marker_style(shown: Look, *, hollow: bool = False, **changes: Any) -> dict[s
     return style | ({"markerfacecolor": "white"} if hollow else {}) | changes
 
 
-def page(title: str, size: tuple[float, float], heights: Sequence[float], columns: int, count: int, **shared: Any):
+def figure_of(title: str, size: tuple[float, float], heights: Sequence[float], columns: int, count: int, **shared: Any):
     """A figure with a title, and its `count` axes in rows of these relative heights. `size`: inches."""
     from matplotlib.figure import Figure
 

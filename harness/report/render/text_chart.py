@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from harness.report.render.terminal import ASCII
+from harness.report.render.terminal import plain
 
 BLOCKS, ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
 GAP = "x"  # a value that is not finite
@@ -33,8 +33,3 @@ def _character(value: float, low: float, high: float, levels: str) -> str:
 def print_line(text: str, console: Console, style: str = "") -> None:
     """One line, never wrapped; brackets are no markup."""
     console.print(Text(plain(text, console), style=style), soft_wrap=True)
-
-
-def plain(text: str, console: Console) -> str:
-    """The text in characters that the console can encode."""
-    return text.translate(ASCII).encode("ascii", "replace").decode() if console.options.ascii_only else text

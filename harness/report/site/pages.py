@@ -1,4 +1,4 @@
-"""The pages of the site from its document, through Jinja2 templates that escape every text."""
+"""Renders the pages of the site from its document with Jinja2 templates that escape every text."""
 
 import json
 import re
@@ -19,7 +19,7 @@ SOUND = ".wav"
 def render(
     data: Mapping[str, Any], curves: Mapping[str, Any], missing: Set[str], *, interactive: bool
 ) -> dict[str, str]:
-    """Path below the site -> text. `missing`: linked files that are not there; `interactive`: charts have a script."""
+    """{path below the site: text}. `missing`: linked files that do not exist. `interactive`: charts have a script."""
     shared = {"data": data, "missing": missing, "interactive": interactive, "marks": MARKS}
     shared["audited"] = {entry["id"] for entry in data["audit"]}
     made = {f"static/{name}": (HERE / "static" / name).read_text(encoding="utf-8") for name in STATIC}
@@ -43,7 +43,7 @@ def environment() -> Environment:
 
 
 def _script(name: str, value: Any) -> str:
-    """A script that sets one variable. ASCII alone, so that no encoding and no line separator matters."""
+    """A script that defines one variable, in ASCII, so that neither encoding nor line separators matter."""
     return f"const {name} = {json.dumps(value, sort_keys=True, separators=(',', ':'))};\n"
 
 
@@ -53,7 +53,7 @@ def anchor(name: str) -> str:
 
 
 def file_of(key: str) -> str:
-    """The page of a paper, without `.html`; a folder that is called as a page of ours has another name."""
+    """The file of a paper's page, without `.html`; a folder named like a fixed page gets another name."""
     return f"tables-{anchor(key)}" if key in ("index", "records", "audit", "charts") else anchor(key)
 
 
@@ -62,7 +62,7 @@ def table_url(name: str) -> str:
 
 
 def place_url(name: str, data: Mapping[str, Any]) -> str:
-    """Of a table, or of a figure."""
+    """The link to a table or a figure."""
     if name in data["tables"]:
         return table_url(name)
     return f"{quote(file_of(first_part(name)))}.html#figure-{quote(anchor(name))}"
@@ -83,7 +83,7 @@ def is_sound(name: str) -> bool:
 
 
 def groups(pictures: list[Mapping[str, Any]]) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
-    """Pictures by their headings, in their order."""
+    """Pictures grouped by heading, in the order of the headings."""
     by_heading: dict[str, list[Mapping[str, Any]]] = {}
     for picture in pictures:
         by_heading.setdefault(picture["heading"], []).append(picture)

@@ -245,12 +245,12 @@ def table_page(
 def _closing_lines(report: TablesReport, paper: str, is_all: bool) -> list[str]:
     """What several tables tell together, the files, and the verdicts of a table whose top has left the screen."""
     from harness.report.pages.answer import totals
-    from harness.report.pages.printed import beside
+    from harness.report.pages.printed import count_beside
 
     answers = [answer for page in report.pages for answer in page.answers or ()]
     lines = [totals(answers)] if len(report.pages) > 1 else []
     if lines and is_all:
-        lines.append(beside([page.table for page in report.pages], paper))
+        lines.append(count_beside([page.table for page in report.pages], paper))
     lines += [*([""] if lines else []), *map(str, report.files)]
     if len(report.pages) == 1 and len(answers) <= VERDICTS:
         lines += ["", *(answer.verdict for answer in answers if answer.tests.pairs)]

@@ -24,7 +24,7 @@ from harness.config.table_rows import row_named
 from harness.errors import UsageError
 from harness.progress import Progress
 from harness.report.pages import bench_tables
-from harness.report.scores.measurements import of_run
+from harness.report.scores.measurements import measured_for
 from harness.report.spec.measured import Run
 from harness.report.spec_files import available, load_figure, load_table
 
@@ -108,7 +108,7 @@ def test_a_setting_takes_the_place_of_the_length(places):
     found = [(p["model"], p["value"]) for p in measured["points"]]
     assert found == [(model, value) for value in (8, 16) for model in ("latte", "vanilla")]
     assert bench_tables.grid(measured, dict(bench_tables.measures(measured))["forward"])[0][1:3] == ["8", "16"]
-    assert of_run(Run(what="forward", lengths=(16,), axis="model.latents", values=(8, 16)), {"m": measured}) == [
+    assert measured_for(Run(what="forward", lengths=(16,), axis="model.latents", values=(8, 16)), {"m": measured}) == [
         measured
     ]
     with pytest.raises(UsageError, match=r"bench\.axis comes with"):
@@ -257,9 +257,9 @@ def test_do_bench_of_a_table_leaves_what_its_page_finds(places, tmp_path, capsys
     measured = json.loads(path.read_text())
     assert list(measured["models"]) == ["Transformer", "Linformer"], "the reference stands beside every row"
     run = load_table("luna/t2", CONF, PAPER).runs["train"]
-    assert of_run(run, {measured["name"]: measured}) == [], "the table shows the unchanged recipe"
+    assert measured_for(run, {measured["name"]: measured}) == [], "the table shows the unchanged recipe"
     sizes = {key: int(value) for key, value in (each.split("=") for each in SMALL)}
-    assert of_run(run.model_copy(update={"set": sizes}), {measured["name"]: measured}) == [measured]
+    assert measured_for(run.model_copy(update={"set": sizes}), {measured["name"]: measured}) == [measured]
     assert "Forward and backward" in capsys.readouterr().out
 
 

@@ -14,7 +14,7 @@ from harness.errors import UsageError
 from harness.records import ledger
 from harness.records.collect import frame
 from harness.report import spec_files
-from harness.report.pages.printed import beside, is_same
+from harness.report.pages.printed import count_beside, is_same
 from harness.report.pages.settings import Ours, compared_settings, csv_value, display, meaning, page
 from harness.report.render import latex, markdown
 from harness.report.render.layout import TIDY_COLUMNS, Table
@@ -260,4 +260,4 @@ def test_what_counts_as_beside(tmp_path):
         page_of("two", number, text | {"ours_mean": "20000"}, {"row": "b", "column": "x", "ours_mean": "3"}),
     ]
     line = "Published numbers with ours beside them at full size: 1 of 3; with printed texts 2 of 4 entries."
-    assert beside(pages, tmp_path) == line
+    assert count_beside(pages, tmp_path) == line

@@ -373,14 +373,14 @@ def test_charts_leave_out_what_was_not_measured(tmp_path):
     measured = {"kind": "bench", "models": {"a": {}}, "points": [point, point | {"length": 128, "status": "oom"}],
                 "settings": dict.fromkeys(("pattern", "dim", "heads", "batch", "precision"), "x") | {"layers": None},
                 "hardware": {"gpu": "G", "cpu": "C", "threads": 1}, "versions": {"torch": "2"}}  # fmt: skip
-    (chart,) = charts.of_measurement("m", measured)
+    (chart,) = charts.measurement_charts("m", measured)
     (line,) = chart["series"]
     assert (line["name"], line["x"], line["y"]) == ("a", [65536], [1.235]) and chart["log_y"]
     assert line["look"] == style.look("a"), "as in the pictures"
     assert chart["title"] == "Forward, ms: a"
     shown = make_pages(document(material_of(tmp_path, [], measurements={"m": measured | {"name": "m"}})))
     assert "65,536" in Reader(shown["charts.html"]).text, "a length stands as it is"
-    assert list(charts.of_measurement("g", {"kind": "goals"})) == []
+    assert list(charts.measurement_charts("g", {"kind": "goals"})) == []
 
 
 @pytest.mark.slow

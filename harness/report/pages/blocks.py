@@ -8,7 +8,7 @@ from harness.report.scores.comparison import BASELINE
 from harness.report.scores.groups import BENCH, Group, ProtocolResults
 from harness.report.scores.scores import Score
 from harness.report.spec.table import ResolvedColumn, TableSpec
-from harness.report.stats.ordering import agreement, told_apart
+from harness.report.stats.ordering import agreement, count_separable
 from harness.report.stats.seeds import significant
 
 TONES = {"reproduced": "good", "close": "fair", "off": "bad", "failed": "bad"}
@@ -322,7 +322,7 @@ def _ordering(spec: TableSpec, group: Group) -> str:
     errors = {row: spec.published_error(row, group.column) for row in theirs if row in ours}
     if None in errors.values():
         return f"{shown} The noise of the paper's numbers is not known."
-    apart, pairs = told_apart([(theirs[row], errors[row]) for row in sorted(errors)])
+    apart, pairs = count_separable([(theirs[row], errors[row]) for row in sorted(errors)])
     source = "the noise that the table states" if spec.published_noise else "the binomial noise of the test set alone"
     numbers = f"The paper's own numbers, of one seed, tell at most {apart} of these {pairs} pairs apart at 5 %"
     return f"{shown} {numbers} ({source})."

@@ -18,9 +18,9 @@ from harness.report.scores.measurements import (
     fitted,
     has_series,
     label_of,
+    measured_for,
     median_ratio,
     number_at,
-    of_run,
     printed_slope,
     series,
     size_of,
@@ -81,7 +81,7 @@ def page(spec: MeasuredSpec, measurements: Mapping[str, Mapping[str, Any]] | Non
     sections, entries, sentences = [], [], []
     for name, run in spec.runs.items():
         columns = {key: column for key, column in spec.columns.items() if column.run == name}
-        of_this_run = of_run(run, measurements or {})
+        of_this_run = measured_for(run, measurements or {})
         blocks, filled = [], set()
         for measured in of_this_run:
             shown = {key: column for key, column in columns.items() if _fills(spec, column, measured)}

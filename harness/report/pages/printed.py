@@ -46,7 +46,7 @@ def is_same(left: Any, right: Any) -> bool:
     return type(left) is type(right) and left == right
 
 
-def beside(pages: Iterable[Table], paper_root: str | os.PathLike[str]) -> str:
+def count_beside(pages: Iterable[Table], paper_root: str | os.PathLike[str]) -> str:
     """`Published numbers with ours beside them at full size: 250 of 986; with printed texts 300 of 1,083 entries.`
 
     Full size: the unchanged recipe at the paper's budget on its full data, a composed recipe at that budget, a closed

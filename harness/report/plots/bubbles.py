@@ -140,13 +140,13 @@ def place_labels(discs: Sequence[Disc], sizes: Sequence[tuple[float, float]], fr
         for i, (disc, size) in enumerate(zip(discs, sizes, strict=True)):
             taken = [box for j, box in boxes.items() if j != i]
             near = [other for j, other in enumerate(discs) if j != i]
-            candidates = [_beside(disc, size, gap, angle) for gap, angle in product(GAPS, DIRECTIONS)]
+            candidates = [_label_box(disc, size, gap, angle) for gap, angle in product(GAPS, DIRECTIONS)]
             boxes[i] = min(candidates, key=lambda box: _cost(box, disc, near, taken, frame))
     centres = [((box.left + box.right) / 2, (box.bottom + box.top) / 2) for _, box in sorted(boxes.items())]
     return [(x - disc[0], y - disc[1]) for (x, y), disc in zip(centres, discs, strict=True)]
 
 
-def _beside(disc: Disc, size: tuple[float, float], gap: float, angle: float) -> Box:
+def _label_box(disc: Disc, size: tuple[float, float], gap: float, angle: float) -> Box:
     """A label whose edge is `gap` away from the disc, in the direction `angle`."""
     x, y = math.cos(angle), math.sin(angle)
     half = min(size[0] / 2 / abs(x) if x else math.inf, size[1] / 2 / abs(y) if y else math.inf)

@@ -14,7 +14,15 @@ from harness.report.pages import bench_tables
 from harness.report.plots import style
 from harness.report.plots.file import SUFFIXES, Plot
 from harness.report.plots.lines import draw
-from harness.report.scores.measurements import describe_setting, has_series, label_of, of_run, series, size_of, slope
+from harness.report.scores.measurements import (
+    describe_setting,
+    has_series,
+    label_of,
+    measured_for,
+    series,
+    size_of,
+    slope,
+)
 from harness.report.spec.figure import MeasuredFigure, PendingFigure
 
 if TYPE_CHECKING:
@@ -41,7 +49,7 @@ def _run_panels(
     figure: MeasuredFigure, name: str, measurements: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[dict[str, Any]]:
     run = figure.runs[name]
-    measured_runs = of_run(run, measurements)
+    measured_runs = measured_for(run, measurements)
     if not measured_runs:
         command = f"Not measured yet: python run.py do=bench figure={figure.name} bench.run={name}"
         needs = {"cuda": "It needs a GPU."}.get(run.needs, run.needs)

@@ -122,7 +122,7 @@ def _model_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {key.removeprefix("model."): value for key, value in settings.items() if key.startswith("model.")}
 
 
-def of_run(run: Run, measurements: Mapping[str, Measurement]) -> list[Measurement]:
+def measured_for(run: Run, measurements: Mapping[str, Measurement]) -> list[Measurement]:
     """The measurements that a run's command makes, on any machine, in order of their names."""
     ordered = [measured for _, measured in sorted(measurements.items())]
     return [measured for measured in ordered if measured["kind"] == "bench" and _is_of(run, measured)]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 FEW = 3  # models that a title names
 
 
-def of_measurement(name: str, measured: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def measurement_charts(name: str, measured: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Time and memory of every model over the length, two charts per measure."""
     if measured["kind"] != "bench":
         return
@@ -31,7 +31,7 @@ def _model_names(models: list[str]) -> str:
     return " and ".join(filter(None, [", ".join(few[:-1]), few[-1]]))
 
 
-def of_figure(figure: Any, sources: "Sources") -> Iterator[dict[str, Any]]:
+def figure_charts(figure: Any, sources: "Sources") -> Iterator[dict[str, Any]]:
     """The panels of a figure that have series; none for a figure of matrices, which is only a picture."""
     if isinstance(figure, MatrixFigure):
         return

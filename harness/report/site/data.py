@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.report.pages import answer
-from harness.report.pages.printed import beside
+from harness.report.pages.printed import count_beside
 from harness.report.plots.file import Sources
 from harness.report.render.layout import Picture, Table
 from harness.report.scores.measurements import describe_setting
@@ -56,7 +56,7 @@ def site_data(material: Material) -> dict[str, Any]:
     specs = [load_table(table.name, conf, paper_root) for table in material.tables]
     figures = {name: load_figure(name, conf, paper_root) for name in available(conf, "figure")}
     sources = Sources(material.cells, paper_root, measurements)
-    measured = [chart for name in measurements for chart in charts.of_measurement(name, measurements[name])]
+    measured = [chart for name in measurements for chart in charts.measurement_charts(name, measurements[name])]
     root = Path(material.paths["records"])
     return {
         "papers": _papers(audited.papers, [table.name for table in material.tables], list(figures)),
@@ -68,7 +68,7 @@ def site_data(material: Material) -> dict[str, Any]:
             [s for s in specs if isinstance(s, TableSpec)], material.answers, material.shown_records
         ),
         "audit": audit.linked(audited, material.tables, list(figures)),
-        "charts": measured + [chart for figure in figures.values() for chart in charts.of_figure(figure, sources)],
+        "charts": measured + [chart for figure in figures.values() for chart in charts.figure_charts(figure, sources)],
         "totals": _totals(material, len(figures)),
     }
 
@@ -157,7 +157,7 @@ def _totals(material: Material, figures: int) -> list[str]:
         f"{len(records):,} records, {done:,} of them done: {len(cells):,} pairs of a model and a task.",
         *([f"Cost of these runs: {ran}."] if ran else []),
         f"{_capitalized(answer.totals(material.answers))}.",
-        beside(material.tables, material.paths["paper"]),
+        count_beside(material.tables, material.paths["paper"]),
     ]
 
 

@@ -37,7 +37,7 @@ def render(
 def environment() -> Environment:
     loader = FileSystemLoader(HERE / "templates")
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    filters = (anchor, table_url, file_of, groups, first_part, in_order, place_url, is_sound, state_words, tier_range)
+    filters = (anchor, table_url, file_of, groups, first_part, by_cell, place_url, is_sound, state_words, tier_range)
     made.filters |= {"url": quote} | {function.__name__: function for function in filters}
     return made
 
@@ -73,7 +73,7 @@ def first_part(name: str) -> str:
     return name.split("/")[0]
 
 
-def in_order(runs: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
+def by_cell(runs: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
     keys = ("task", "protocol", "budget", "model", "seed")
     return sorted(runs.items(), key=lambda item: (*(item[1][key] for key in keys), item[0]))
 

@@ -1,6 +1,7 @@
-"""The two places where Hydra calls the harness for a sweep. Hydra takes plugins from the package `hydra_plugins` alone.
+"""The Hydra sweeper and launcher of the harness. Hydra loads plugins only from the package `hydra_plugins`.
 
-`conf/hydra/launcher/*.yaml` name a launcher by what runs the cells. Hydra imports this at every start: nothing heavy.
+`conf/hydra/launcher/*.yaml` name a launcher by what runs the cells. Hydra imports this module at every start, so it
+imports nothing heavy.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from omegaconf import DictConfig
 
 
 class Sweeper(BasicSweeper):
-    """Hydra's own, but all commands go to the launcher at once, which composes them, and no file is written."""
+    """Hydra's BasicSweeper, except that all commands go to the launcher at once and no file is written."""
 
     def sweep(self, arguments: list[str]) -> Any:
         from harness.config.sweep import split_sweep
@@ -23,7 +24,7 @@ class Sweeper(BasicSweeper):
 
 
 class CellLauncher(Launcher):
-    """`launcher`: `here`, or a scheduler. All commands of a sweep are known together, so a cell is run once."""
+    """`launcher`: `here`, or a scheduler. It gets all commands of a sweep at once, so each cell runs once."""
 
     def __init__(self, launcher: str):
         self.launcher = launcher

@@ -25,7 +25,7 @@ CellName = str | os.PathLike[str]  # digits of its id, its name in do=status, it
 def run(*overrides: str, **settings: Any) -> "pd.DataFrame":
     """Run the cells of a command here, as `python run.py` does, and return their records (see `records`).
 
-    Cells that are done are not run again. A cell that failed has a record with its status. Raises UsageError where
+    Finished cells do not run again. The record of a failed cell has its status. Raises UsageError where
     `run.py` would refuse the command, and KeyboardInterrupt after Ctrl-C, which saves the run.
     """
     from harness.commands import train
@@ -123,7 +123,7 @@ def typed(key: str, value: Any) -> str:
 
 @contextlib.contextmanager
 def in_one_line(words: Sequence[str]) -> Iterator[None]:
-    """Turn Hydra's errors of composition into a UsageError with one line."""
+    """Turn Hydra's composition errors into a UsageError of one line."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 

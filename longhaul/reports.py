@@ -75,7 +75,7 @@ def report(table: str, records: "pd.DataFrame | None" = None) -> Page:
     """One table from records, as `do=report table=...` makes it. Raises UsageError.
 
     `records`: a frame of `longhaul.records` or `longhaul.run`, or several of them joined by `pandas.concat`; by
-    default all below `paths.records`.
+    default all records below `paths.records`.
     """
     from harness.commands.report import table_page
     from harness.config.places import CONF

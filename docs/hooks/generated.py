@@ -1,7 +1,7 @@
-"""Pages that are made when the site is built: models, tasks, protocols, the errors of the papers, the Python door.
+"""Pages that mkdocs generates: models, tasks, protocols, published errors, the Python reference.
 
-Each follows from `conf/`, from docstrings and from `results/paper/audit.yaml`, so that none is kept by hand. Nothing of
-the project is imported: yaml is read, modules are parsed, and mkdocstrings parses what `:::` names.
+They follow from `conf/`, from docstrings and from `results/paper/audit.yaml`; none is written by hand. No module of the
+project is imported: yaml is read, modules are parsed, and mkdocstrings parses what `:::` names.
 """
 
 import ast
@@ -19,7 +19,7 @@ SIGNS = re.compile(r"([\\`*_\[\]|])")
 
 
 def on_config(config: Any) -> Any:
-    """Put the pages of models and families below the entries of the navigation that list them."""
+    """Put the pages of models and task families below their list in the navigation."""
     for section in config.nav:
         for entries in section.values():
             for entry in entries if isinstance(entries, list) else ():
@@ -43,17 +43,19 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def pages() -> dict[str, str]:
-    """{place below docs/: Markdown}. Links are written as if the pages lay in docs/."""
+    """{path below docs/: Markdown}. Links are written as if the pages were in docs/."""
     return models() | tasks() | {"protocols.md": protocols(), "faq.md": errors(), "reference.md": reference()}
 
 
 def models() -> dict[str, str]:
-    """A page for each module that `conf/model/` names, and a list of all models."""
-    found = [(*named(file), read(file)) for file in sorted((ROOT / "conf/model").glob("*.yaml"))]
-    known = [(name, line, raw) for name, line, raw in found if raw["_target_"] != "???"]
+    """One page per module that `conf/model/` names, and a list of all models."""
+    by_module: dict[str, list[tuple[str, str, dict[str, Any]]]] = {}
+    for file in sorted((ROOT / "conf/model").glob("*.yaml")):
+        raw = read(file)
+        if raw["_target_"] != "???":
+            by_module.setdefault(module_of(raw), []).append((*named(file), raw))
     made, rows = {}, {}
-    for module, group in groupby(sorted(known, key=lambda one: module_of(one[2])), key=lambda one: module_of(one[2])):
-        members = list(group)
+    for module, members in sorted(by_module.items()):
         short = module.rpartition(".")[2]
         made[f"models/{short}.md"] = model_page(module, members)
         rows |= {name: f"| [`{name}`]({short}.md) | {escaped(line)} |" for name, line, _ in members}
@@ -70,7 +72,7 @@ def models() -> dict[str, str]:
 
 
 def model_page(module: str, members: list[tuple[str, str, dict[str, Any]]]) -> str:
-    """`members`: names of models, the line that describes each, and its yaml."""
+    """`members`: the name, description and yaml of each model."""
     path = f"{module.replace('.', '/')}.py"
     lines = [f"# {module.rpartition('.')[2]}", "", fenced(docstring(ROOT / path), "text"), ""]
     lines += ["| model | |", "| --- | --- |", *(f"| `{name}` | {escaped(line)} |" for name, line, _ in members), ""]
@@ -83,7 +85,7 @@ def model_page(module: str, members: list[tuple[str, str, dict[str, Any]]]) -> s
 
 
 def tasks() -> dict[str, str]:
-    """A page for each family of tasks, and a list of all of them."""
+    """One page per task family, and a list of all tasks."""
     files = sorted((ROOT / "conf/task").rglob("*.yaml"))
     head = [
         "# Tasks",
@@ -101,7 +103,7 @@ def tasks() -> dict[str, str]:
             (_, line), raw = named(file), read(file)
             name, target = f"{family}/{file.stem}", raw["_target_"]
             recipes = ", ".join(
-                f"[{one}](../protocols.md#{one})" for one in recipes_of(name, raw.get("protocol", "own"))
+                f"[{protocol}](../protocols.md#{protocol})" for protocol in recipes_of(name, raw.get("protocol", "own"))
             )
             rows.append(f"| [`{name}`]({family}.md#{anchor(name)}) | {escaped(line)} | {recipes} |")
             parts += [f"## {name}", "", escaped(line), "", f"Recipes: {recipes}. [Data card](../data_cards.md).", ""]
@@ -139,7 +141,7 @@ def protocols() -> str:
 
 
 def errors() -> str:
-    """The audit of the papers as questions that a reader may have: one entry for each X-n."""
+    """The audit of the papers, one heading per error (X-n)."""
     raw = read(ROOT / "results/paper/audit.yaml")
     lines = [
         "# Published errors",
@@ -159,29 +161,31 @@ def errors() -> str:
 
 
 def by_paper(raw: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """(heading, entries): those of one paper's tables alone below its name, then those of several, or of none."""
-    of = {entry["id"]: {name.partition("/")[0] for name in entry["tables"]} for entry in raw["entries"]}
+    """(heading, entries): the entries of each paper alone, then those of several papers or of no table."""
+    papers_of = {entry["id"]: {name.partition("/")[0] for name in entry["tables"]} for entry in raw["entries"]}
     for paper, title in raw["papers"].items():
-        if entries := [entry for entry in raw["entries"] if of[entry["id"]] == {paper}]:
+        if entries := [entry for entry in raw["entries"] if papers_of[entry["id"]] == {paper}]:
             yield title, entries
-    yield "Several papers, or no table", [entry for entry in raw["entries"] if len(of[entry["id"]]) != 1]
+    yield "Several papers, or no table", [entry for entry in raw["entries"] if len(papers_of[entry["id"]]) != 1]
 
 
 def linked(name: str) -> str:
-    """A table's page, or a figure's picture, if it is committed."""
-    for place in (f"results/tables/{name}.md", f"results/figures/{name}.png"):
-        if (ROOT / place).is_file():
-            return f"[{name}](../{place})"
+    """A link to a table's page or a figure's picture; the name alone where neither is committed."""
+    for path in (f"results/tables/{name}.md", f"results/figures/{name}.png"):
+        if (ROOT / path).is_file():
+            return f"[{name}](../{path})"
     return f"`{name}`"
 
 
 def reference() -> str:
-    """What `import longhaul` offers, and what its reports are."""
+    """The functions of `import longhaul` and the classes of its reports."""
     imports = ast.parse(text_of("longhaul/__init__.py")).body
-    own = [node for node in imports if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("longhaul.")]
-    found = [f"{node.module}.{alias.name}" for node in own for alias in node.names]
-    found = sorted(found, key=lambda name: name.rpartition(".")[2])
-    shown = [*found, "longhaul.reports.Page", "longhaul.reports.Picture"]
+    nodes = [
+        node for node in imports if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("longhaul.")
+    ]
+    functions = [f"{node.module}.{alias.name}" for node in nodes for alias in node.names]
+    functions.sort(key=lambda name: name.rpartition(".")[2])
+    shown = [*functions, "longhaul.reports.Page", "longhaul.reports.Picture"]
     lines = ["# Python reference", "[From Python](python.md) shows them at work.", *(f"::: {name}" for name in shown)]
     return "\n\n".join(lines)
 
@@ -223,8 +227,8 @@ def comments_by_task(file: Path) -> dict[str, str]:
     return {f"/{task}": comment[1] if comment else named(file)[1] for task, comment in comments.items()}
 
 
-def text_of(place: str) -> str:
-    return (ROOT / place).read_text(encoding="utf-8")
+def text_of(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
 
 
 def module_of(raw: dict[str, Any]) -> str:

@@ -1,8 +1,8 @@
-"""Pages of the repository outside of docs/, and links between all of them.
+"""Adds pages outside docs/ to the site and rewrites the links between all pages.
 
-Pages are written to be read where they lie: `../results/tables/lavo/t6.md` is a link in the repository. Whatever a page
-links to becomes a part of the site at its place in the repository: Markdown and notebooks as pages, all else as files.
-README.md is the first page. Pages of `results/` are not searched.
+Links are written for the repository: `../results/tables/lavo/t6.md`. Every linked file becomes part of the site, at its
+path in the repository: Markdown and notebooks as pages, all others as files. README.md is the first page. The search
+leaves out pages of `results/`.
 """
 
 import json
@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 
 ROOT = Path(__file__).resolve().parents[2]
 INDEX, NOTEBOOK = "README.md", ".ipynb"
-PLACES = {INDEX: "index.md", "results/paper/audit.yaml": "faq.md"}  # the audit is the page that is made from it
+PLACES = {INDEX: "index.md", "results/paper/audit.yaml": "faq.md"}  # the page generated from the audit
 # code is left as it is; a link has no space and no scheme, and may have an anchor
 LINK = re.compile(
     r"^(?:```.*?^```|~~~.*?^~~~)|``[^\n]+?``|`[^`\n]+`|(\]\()([^)\s#:]+)(#[^)\s]*)?(?=\))", re.DOTALL | re.MULTILINE
@@ -25,14 +25,14 @@ TITLED = re.compile(r"^```(\w+) file=(\S+)$", re.MULTILINE)
 
 
 def place_of(path: str) -> str:
-    """Where a file of the repository lies in the site: `docs/gpus.md` at `gpus.md`, README.md first, others alike."""
+    """The path in the site of a file of the repository: `gpus.md` for `docs/gpus.md`, `index.md` for README.md."""
     if path in PLACES:
         return PLACES[path]
     return re.sub(f"{re.escape(NOTEBOOK)}$", ".md", path.removeprefix("docs/"))
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add what is linked to, and what links lead to from there."""
+    """Add all files that links reach, directly or through other pages."""
     from mkdocs.structure.files import File
 
     repository = {"docs/" + file.src_uri: file for file in files}  # path in the repository -> page or file of the site
@@ -41,9 +41,9 @@ def on_files(files: Any, config: Any) -> Any:
     while waiting:
         path = waiting.pop()
         if path in seen or (path not in repository and not (ROOT / path).is_file()):
-            continue  # of a link that leads nowhere mkdocs tells
+            continue  # mkdocs reports a broken link
         if files.get_file_from_path(place_of(path)) and path not in repository:
-            continue  # a page is made of it
+            continue  # a page is generated from it
         seen.add(path)
         if path not in repository:
             if path.endswith(NOTEBOOK):
@@ -59,7 +59,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
-    """Links as the site has them; a fence that names a file has it as its title."""
+    """Rewrite the links for the site; a fence that names a file gets that name as its title."""
     origin = config.extra["origins"][page.file.src_uri]
     if origin.startswith("results/"):
         page.meta["search"] = {"exclude": True}
@@ -74,22 +74,22 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
 
 
 def on_post_page(output: str, *, page: Any, config: Any) -> str:
-    """Name the search for readers of screens, which the theme leaves out."""
+    """Label the search for screen readers; the theme gives it no label."""
     return output.replace(SEARCH, f'{SEARCH} aria-label="Search"')
 
 
 def relinked(markdown: str, rewritten: Callable[[str], str]) -> str:
-    """The same text with other targets. What stands in code is no link."""
+    """The text with rewritten targets. Text in code is no link."""
 
-    def one(found: re.Match[str]) -> str:
-        return f"{found[1]}{rewritten(found[2])}{found[3] or ''}" if found[1] else found[0]
+    def relink(match: re.Match[str]) -> str:
+        return f"{match[1]}{rewritten(match[2])}{match[3] or ''}" if match[1] else match[0]
 
-    return LINK.sub(one, markdown)
+    return LINK.sub(relink, markdown)
 
 
 def targets(markdown: str, origin: str) -> list[str]:
     """The files of the repository that a page links to."""
-    return [resolved(found[2], origin) for found in LINK.finditer(markdown) if found[1]]
+    return [resolved(match[2], origin) for match in LINK.finditer(markdown) if match[1]]
 
 
 def resolved(target: str, origin: str) -> str:

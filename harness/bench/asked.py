@@ -1,7 +1,7 @@
-"""do=bench table=... and figure=...: the measurements that a table or figure shows, one per run.
+"""do=bench table=... and figure=...: the measurements behind a table or figure, one per run.
 
 python run.py do=bench table=luna/t2
-python run.py do=bench table=luna/t2 lengths=256,512       # at other lengths, which the table does not show
+python run.py do=bench table=luna/t2 lengths=256,512       # at other lengths; the table does not show them
 python run.py do=bench table=lavo/t10 bench.run=recompute  # one of its runs
 """
 
@@ -18,18 +18,18 @@ from harness.report.spec.measured import MeasuredRows, Run
 from harness.report.spec.table import TableSpec
 from harness.report.spec_files import load_figure, load_table
 
-COMMAND_KEYS = ("do", "table", "figure", "model", "bench.models", "bench.run")  # typed keys that choose runs and rows
-RUN_KEYS = ("task", "protocol", "bench.what", "bench.axis", "bench.axis_values")  # keys that a run sets itself
+COMMAND_KEYS = ("do", "table", "figure", "model", "bench.models", "bench.run")  # keys that choose runs and rows
+RUN_KEYS = ("task", "protocol", "bench.what", "bench.axis", "bench.axis_values")  # keys that a run sets
 
 
 def asked_for(overrides: Sequence[str]) -> tuple[str, str] | None:
-    """The `table` or `figure` that was typed, and its name."""
+    """(`table` or `figure`, its name) as typed; None without either."""
     typed = typed_values(overrides)
     return next(((group, typed[group]) for group in ("table", "figure") if typed.get(group, "null") != "null"), None)
 
 
 def measure_asked(cfg: DictConfig, overrides: Sequence[str], group: str, name: str) -> int:
-    """Measure the runs of a table or figure in turn. Raises UsageError before the first if a run cannot be measured."""
+    """Measure the runs of a table or figure in turn. Raises UsageError, before the first, if one cannot be measured."""
     spec, typed = spec_of(cfg, group, name), typed_values(overrides)
     runs = chosen_runs(spec, cfg.bench.run, group)
     if excluded := [key.removeprefix("bench.") for key in RUN_KEYS if key in typed]:
@@ -43,7 +43,7 @@ def measure_asked(cfg: DictConfig, overrides: Sequence[str], group: str, name: s
         run_overrides = run.overrides
         if "bench.lengths" in typed:
             run_overrides = [override for override in run_overrides if key_of(override) != "bench.lengths"]
-        combined = [*run_overrides, *kept]  # typed values come last and count
+        combined = [*run_overrides, *kept]  # the last value of a key counts, so typed values win
         composed = compose([*combined, f"model={plans[label][0].model}"], search_path())
         keep(measure(composed, combined, plans[label], spec.reference), cfg)
     return 0
@@ -62,8 +62,8 @@ def spec_of(cfg: DictConfig, group: str, name: str) -> MeasuredRows:
         if points := [column.bench for column in spec.columns.values() if column.bench]:
             lengths = ",".join(str(n) for n in sorted({point.length for point in points}))
             models = ",".join(dict.fromkeys(row.model for row in spec.rows.values()))
-            what = ",".join(sorted({point.what for point in points}))
-            command = f"python run.py do=bench model={models} lengths={lengths} what={what}"
+            measures = ",".join(sorted({point.what for point in points}))
+            command = f"python run.py do=bench model={models} lengths={lengths} what={measures}"
             raise UsageError(f"{group}={name} names the measurement that it shows; to make another: {command}")
         raise UsageError(f"{group}={name} has no measurements: its numbers come from records ({shown})")
     raise UsageError(f"{group}={name} has no measurements: nothing in it is timed ({shown})")
@@ -78,7 +78,7 @@ def chosen_runs(spec: MeasuredRows, name: str | None, group: str) -> dict[str, R
 
 
 def subjects_of(spec: MeasuredRows, run: str, models: Sequence[str]) -> list[Subject]:
-    """The rows of a run, or of the typed models and the reference. Raises UsageError for a model without a row."""
+    """The rows of a run; with typed models, theirs and the reference. Raises UsageError for a model without a row."""
     rows = spec.rows_of(run)
     if models:
         with_rows = {row.model for row in rows.values()}

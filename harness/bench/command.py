@@ -1,4 +1,4 @@
-"""A do=bench command from what was typed to the measurement that is written."""
+"""Carries out a do=bench command: from the typed settings to the written measurement."""
 
 import hashlib
 import json
@@ -23,14 +23,14 @@ from harness.records.provenance import git, hardware, versions
 from harness.training.process import choose_kernels
 
 SCHEMA_VERSION = 2
-# what is timed: of a layer or decoder, and of a recipe
+# measure -> (what is timed of a layer or decoder, of a recipe)
 TIMED = {
     "forward": ("the output, without gradients", "the output, without gradients"),
     "train": ("the output and its gradients", "loss, gradients, clipping and update of the recipe"),
     "decode": ("one token from the state after so many", ""),
     "generate": ("every token after the prompt, drawn among the likeliest", "every token after the prompt, drawn"),
 }
-LAYER_SETTINGS = ("pattern", "dim", "heads", "layers")  # a recipe sets these itself
+LAYER_SETTINGS = ("pattern", "dim", "heads", "layers")  # a recipe sets these
 
 
 def measure(
@@ -38,7 +38,7 @@ def measure(
 ) -> dict[str, Any]:
     """All points of a command. Raises UsageError before the first measurement if something cannot be measured.
 
-    `subjects` and the label of their `peer`: those of a table or figure, otherwise the typed ones and `bench.peer`.
+    `subjects`, and the label of their `peer`, come from a table or figure; default: typed models, `bench.peer`.
     """
     device = torch.device(device_type(cfg))
     choose_kernels(cfg)
@@ -54,17 +54,17 @@ def measure(
             points = points_along(command, measurable, progress)
         used = {label: kernels_of(command, model, label) for label, model in measurable.items()}
     described = {
-        "settings": settings_of(command),
+        "settings": measured_settings(command),
         "models": {label: model.hyperparameters for label, model in measurable.items()},
         "rows": rows_of(command),
     }
     return {
         "schema": SCHEMA_VERSION,
         "kind": "bench",
-        "name": name_of(command, **described),
+        "name": measurement_name(command, **described),
         **described,
         "absent": absent,
-        "timed": {what: TIMED[what][command.of_recipe] for what in cfg.bench.what},
+        "timed": {name: TIMED[name][command.of_recipe] for name in cfg.bench.what},
         "kernels": used,
         "points": points,
         "hardware": hardware(device, cfg.resources.kernels.name),
@@ -75,19 +75,19 @@ def measure(
 
 
 def keep(measured: dict[str, Any], cfg: DictConfig) -> None:
-    """Write a measurement with its page and its picture, and show it."""
-    from harness.report.pages.bench_tables import show
+    """Write a measurement, its page and its picture, and print it."""
+    from harness.report.pages.bench_tables import show_measurement
     from harness.report.plots.costs import write_report
 
     path = Path(cfg.paths.bench) / f"{measured['name']}.json"
     write_atomic(path, json.dumps(measured, indent=1) + "\n")
-    show(measured)
+    show_measurement(measured)
     rendered = write_report(measured, Path(cfg.paths.tables), Path(cfg.paths.figures))
     print("\n".join(map(str, [path, *rendered])))
 
 
-def settings_of(command: Command) -> dict[str, Any]:
-    """What was measured, without the models."""
+def measured_settings(command: Command) -> dict[str, Any]:
+    """The settings of a measurement, without the models."""
     cfg, bench = command.cfg, command.cfg.bench
     keys = ("pattern", "dim", "heads", "batch", "layers", "precision", "rounds")
     settings = {"peer": command.peer, **{key: bench[key] for key in keys}}
@@ -104,7 +104,7 @@ def settings_of(command: Command) -> dict[str, Any]:
 
 
 def rows_of(command: Command) -> dict[str, dict[str, Any]]:
-    """Label -> model and settings of the subjects that are more than their model."""
+    """Label -> model and settings, for subjects whose label is not their model's name."""
     return {
         subject.label: {"model": subject.model, "set": dict(subject.settings)}
         for subject in command.subjects
@@ -112,13 +112,13 @@ def rows_of(command: Command) -> dict[str, dict[str, Any]]:
     }
 
 
-def name_of(
+def measurement_name(
     command: Command, settings: Mapping[str, Any], models: Mapping[str, Mapping[str, Any]], rows: Mapping[str, Any]
 ) -> str:
-    """The name of a measurement: equal for equal commands on any machine with this kind of device."""
+    """The name of a measurement: equal commands on the same kind of device give the same name."""
     bench = command.cfg.bench
-    lengths, what = sorted(set(bench.lengths)), [*bench.what, *bench.axis_values]
-    identity = [settings, models, rows, lengths, what, str(command.device)]
+    lengths, measures = sorted(set(bench.lengths)), [*bench.what, *bench.axis_values]
+    identity = [settings, models, rows, lengths, measures, str(command.device)]
     if command.cfg.resources.kernels is not Kernels.torch:
         identity.append(command.cfg.resources.kernels.name)
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
@@ -130,18 +130,18 @@ def name_of(
 def points_of(command: Command, measurable: Mapping[str, Measurable], progress: Progress) -> list[dict[str, Any]]:
     cfg, device, points = command.cfg, command.device, []
     lengths = sorted(set(cfg.bench.lengths))
-    for what in cfg.bench.what:
-        if what == GENERATE:
+    for name in cfg.bench.what:
+        if name == GENERATE:
             models = {label: partial(language_model, model, label) for label, model in measurable.items()}
             points += measure_generation(cfg, lengths, models, device, progress)
         else:
             prepare = {label: model.prepare for label, model in measurable.items()}
-            points += measure_points(cfg, what, lengths, prepare, device, progress)
+            points += measure_points(cfg, name, lengths, prepare, device, progress)
     return points
 
 
 def points_along(command: Command, measurable: Mapping[str, Measurable], progress: Progress) -> list[dict[str, Any]]:
-    """Points at one length, for each value of a setting; models without it stay as they are."""
+    """Points at one length, per value of a setting; a model without this setting is measured unchanged."""
     bench, points = command.cfg.bench, []
     key = bench.axis.removeprefix("model.")
     for value in sorted(set(bench.axis_values)):
@@ -155,14 +155,14 @@ def points_along(command: Command, measurable: Mapping[str, Measurable], progres
 
 
 def kernels_of(command: Command, measurable: Measurable, label: str) -> list[str]:
-    """The operators that take most of a call at the shortest length, of the first measure."""
+    """The operators that take most of the time, for the first measure at the shortest length."""
     bench, device = command.cfg.bench, command.device
-    what, length = bench.what[0], min(bench.lengths)
-    if what == GENERATE:
+    name, length = bench.what[0], min(bench.lengths)
+    if name == GENERATE:
         model = language_model(measurable, label, length)
         tokens = torch.zeros(bench.batch, min(length, 64), dtype=torch.long, device=device)
         return kernels(torch.no_grad()(partial(model, tokens)), device)
     try:
-        return kernels(measurable.prepare(what, length).call, device)
+        return kernels(measurable.prepare(name, length).call, device)
     except NotImplementedError:
         return []

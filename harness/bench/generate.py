@@ -1,13 +1,13 @@
-"""do=bench what=generate: a language model writes a text of so many tokens, of which the first ones are given.
+"""do=bench what=generate: a language model continues a prompt until the text has a given length.
 
     incremental   every token extends the states of the layers
-    recompute     every token reads the whole text again, as generation without states does
+    recompute     every token reads the whole text again, as in generation without states
 
-The cost of a token, with its draw from the `top_k` likeliest, is measured after 1, 2, 4, ... tokens (what=token). A
-text whose tokens take no longer than `bench.limit_s` in all is generated and timed as a whole. For a longer text the
-costs of its tokens are added up along power laws between the measured ones, and its status says so.
+The cost of one token, including its draw from the `top_k` likeliest, is measured after 1, 2, 4, ... tokens
+(what=token). A text that takes at most `bench.limit_s` is generated and timed as a whole. The cost of a longer text is
+the sum over its tokens, interpolated by power laws between the measured ones; its status says so.
 
-    B batch, P tokens given, N tokens of the whole text
+    B batch size, P tokens of the prompt, N tokens of the whole text
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ from harness.progress import Progress
 GENERATE = "generate"
 MODES = ("incremental", "recompute")
 INTEGRATED = "integrated"
-READ_AT_ONCE = 512  # tokens of a prompt: an n^2 matrix of all would be the largest thing in memory
+READ_AT_ONCE = 512  # tokens of a prompt: the n^2 matrix of a whole prompt would dominate the memory
 BuildModel = Callable[[int], nn.Module]  # length of the longest text -> a language model
 
 
@@ -41,7 +41,7 @@ def language_model(measurable: Any, label: str, length: int) -> nn.Module:
 def measure_generation(
     cfg: DictConfig, lengths: Sequence[int], models: Mapping[str, BuildModel], device: torch.device, progress: Progress
 ) -> list[dict[str, Any]]:
-    """Points of what=token and what=generate, for each mode and batch."""
+    """Points of what=token and what=generate, per mode and batch size."""
     bench, points = cfg.bench, []
     positions = positions_of(bench.prompt, lengths)
     for mode in bench.mode:
@@ -57,7 +57,7 @@ def measure_generation(
 
 
 def positions_of(prompt: int, lengths: Sequence[int]) -> list[int]:
-    """Numbers of earlier tokens at which a token's cost is measured: the prompt, powers of 2, all but the last."""
+    """Numbers of earlier tokens at which a token's cost is measured: the prompt, powers of 2, each length less 1."""
     ends = {prompt, *(n - 1 for n in lengths)}
     powers = {2**k for k in range(max(lengths).bit_length())}
     between = {n for n in powers if prompt < n < max(ends) and all(abs(n - end) > n // 20 for end in ends)}
@@ -72,7 +72,7 @@ def texts(
     device: torch.device,
     series: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
-    """The point of a whole text per model: timed, added up, or the reason why neither is possible."""
+    """One point per model for a whole text: timed, added up, or the reason why neither is possible."""
     points, calls, seconds = [], {}, {}
     for name, model in models.items():
         point = {"model": name, "what": "generate", **series, "prompt": cfg.bench.prompt, "length": length}
@@ -100,7 +100,7 @@ def texts(
 
 
 def added_up(costs: Sequence[Mapping[str, Any]], prompt: int, length: int) -> float:
-    """Milliseconds of all tokens after the prompt; between points their cost follows a power law of the position."""
+    """Milliseconds of all tokens after the prompt; between measured positions the cost follows a power law."""
     measured = np.array([(cost["length"], cost["ms"]) for cost in costs], dtype=np.float64)
     positions = np.arange(prompt, length, dtype=np.float64)
     return float(np.exp(np.interp(np.log(positions), np.log(measured[:, 0]), np.log(measured[:, 1]))).sum())
@@ -108,9 +108,9 @@ def added_up(costs: Sequence[Mapping[str, Any]], prompt: int, length: int) -> fl
 
 @torch.no_grad()
 def one_token(
-    model: nn.Module, cfg: DictConfig, device: torch.device, mode: str, batch: int, what: str, length: int
+    model: nn.Module, cfg: DictConfig, device: torch.device, mode: str, batch: int, measure: str, length: int
 ) -> Timed:
-    """The token after `length` others. Its memory is that of the state, or of a call."""
+    """One token after `length` others. The memory is that of the state, or with recompute that of a call."""
     text, draw = random_text(model, batch, length, device), sampler(cfg.bench.top_k)
     if mode == "recompute":
         return Timed(torch.no_grad()(lambda: draw(last_logits(model, text))))
@@ -121,7 +121,7 @@ def one_token(
 
 @torch.no_grad()
 def generate(model: nn.Module, cfg: DictConfig, device: torch.device, mode: str, batch: int, length: int) -> Tensor:
-    """A text (B, N) of the prompt (B, P) and what follows it."""
+    """A text (B, N) that continues a prompt (B, P)."""
     text, draw = random_text(model, batch, cfg.bench.prompt, device), sampler(cfg.bench.top_k)
     if mode == "recompute":
         while text.shape[1] < length:
@@ -143,14 +143,14 @@ def random_text(model: nn.Module, batch: int, length: int, device: torch.device)
 
 
 def last_logits(model: nn.Module, text: Tensor) -> Tensor:
-    """Logits (B, V) of the token after a text (B, n), which is read from its beginning; only these are computed."""
+    """Logits (B, V) of the token after a text (B, n); only these, where the model separates its head."""
     if hasattr(model, "hidden_states"):
         return model.logits(model.hidden_states(text)[:, -1])
     return model(text)[:, -1]
 
 
 def state_after(model: nn.Module, text: Tensor) -> Any:
-    """The state after a text (B, n), which is read in parts."""
+    """The state after a text (B, n), read in parts where the model allows it."""
     if not hasattr(model, "init_state"):
         return model.prefill(text)[1]
     state = model.init_state(len(text))
@@ -160,7 +160,7 @@ def state_after(model: nn.Module, text: Tensor) -> Any:
 
 
 def sampler(top_k: int | None) -> Callable[[Tensor], Tensor]:
-    """Logits (B, V) -> tokens (B,), drawn by their probability from a fixed seed."""
+    """Logits (B, V) -> tokens (B,), sampled from the `top_k` likeliest with a fixed seed."""
     generators: dict[torch.device, torch.Generator] = {}
 
     def draw(logits: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""What do=bench calls of a layer or decoder on random inputs: forward, in training, in decoding.
+"""The calls that do=bench times of a layer or decoder on random inputs: forward, training and decoding.
 
-B batch, N tokens, D width
+B batch size, N tokens, D width
 """
 
 from functools import partial
@@ -16,13 +16,13 @@ from harness.config.instantiate import instantiate, target
 from harness.errors import UsageError
 from models.attention.base import Attention, Pattern
 
-VOCABULARY = 256  # of the decoders
-LONG = 131072  # tokens; where a command has more, layers read their input in chunks
+VOCABULARY = 256  # tokens that decoders know
+LONG = 131072  # tokens; in a command with longer inputs, layers read them in chunks
 CHUNK = 32768
 
 
 class LayerModel:
-    """A layer, or a decoder of `bench.layers`, with these hyper-parameters, at any length."""
+    """A layer, or a decoder of `bench.layers` layers, with given hyper-parameters, at any length."""
 
     def __init__(self, cfg: DictConfig, hyperparameters: dict[str, Any], device: torch.device):
         self.cfg, self.hyperparameters, self.device = cfg, hyperparameters, device
@@ -30,16 +30,16 @@ class LayerModel:
     def model(self, length: int, device: str | None = None) -> nn.Module:
         """For sequences of `length`, with weights of seed 0. `device` replaces the command's.
 
-        Raises UsageError for a model that cannot be built so.
+        Raises UsageError for a model that cannot be built for it.
         """
         if device is None:
             return build_model(self.cfg, self.hyperparameters, self.device, length)
         with torch.device(device):
             return build_model(self.cfg, self.hyperparameters, device, length)
 
-    def prepare(self, what: str, length: int) -> Timed:
-        # one more: room to decode a token
-        return MEASURES[what](self.model(length + 1), self.cfg, self.device, length)
+    def prepare(self, measure: str, length: int) -> Timed:
+        # one token more: `decode` adds it
+        return MEASURES[measure](self.model(length + 1), self.cfg, self.device, length)
 
 
 def build_model(cfg: DictConfig, hyperparameters: dict[str, Any], device: torch.device | str, length: int) -> nn.Module:
@@ -61,7 +61,7 @@ def build_model(cfg: DictConfig, hyperparameters: dict[str, Any], device: torch.
 
 
 def random_inputs(model: nn.Module, cfg: DictConfig, device: torch.device, length: int) -> tuple[Tensor, ...]:
-    """Inputs of `model`: x (B, N, D), a context of the same shape in the cross patterns; tokens (B, N) of a decoder."""
+    """Inputs of a layer: x (B, N, D), in cross patterns also a context of that shape. Of a decoder: tokens (B, N)."""
     generator = torch.Generator().manual_seed(1)
     shape = (cfg.bench.batch, length)
     if not isinstance(model, Attention):
@@ -88,7 +88,7 @@ def forward(model: nn.Module, cfg: DictConfig, device: torch.device, length: int
         return Timed(torch.no_grad()(partial(output, model, *random_inputs(model, cfg, device, length))))
     if not isinstance(model, Attention) or model.pattern is not Pattern.CAUSAL_SELF:
         raise NotImplementedError(f"only causal layers read {length:,} tokens in chunks")
-    # all chunks are this one: the whole input would be most of the memory
+    # every chunk is the same: the whole input would dominate the memory
     (x,) = random_inputs(model, cfg, device, chunk)
 
     @torch.no_grad()
@@ -114,7 +114,7 @@ def train(model: nn.Module, cfg: DictConfig, device: torch.device, length: int) 
 
 @torch.no_grad()
 def decode(model: nn.Module, cfg: DictConfig, device: torch.device, length: int) -> Timed:
-    """One token after `length` others. The memory is that of the state."""
+    """One token after `length` others. The memory is that of the decoding state."""
     if cfg.bench.pattern != Pattern.CAUSAL_SELF:
         raise NotImplementedError(f"only causal_self decodes, this is {cfg.bench.pattern}")
     (x,) = random_inputs(model, cfg, device, length)
@@ -130,5 +130,5 @@ def decode(model: nn.Module, cfg: DictConfig, device: torch.device, length: int)
     return Timed(call, memory_of(state))
 
 
-# what -> (model, cfg, device, length) -> what is timed
+# measure -> function of (model, cfg, device, length) that returns the call to time
 MEASURES = {"forward": forward, "train": train, "decode": decode}

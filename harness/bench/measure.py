@@ -1,8 +1,8 @@
 """The points of do=bench: time and memory of a call at each length.
 
-A point has a status: `ok`; `extrapolated: ...`, a call too long for `bench.limit_s` or too large for `bench.limit_gb`,
-extrapolated from the model's shorter points; `skipped: ...`, where fewer than two of those were measured; `oom`; or the
-reason of a refusal.
+The status of a point is `ok`; `extrapolated: ...` for a call that exceeds `bench.limit_s` or `bench.limit_gb` and is
+extrapolated from the model's shorter points; `skipped: ...` where fewer than two shorter points were measured; `oom`;
+or the reason why the model has no such call.
 """
 
 import contextlib
@@ -26,46 +26,46 @@ from harness.report.stats.growth import exponent
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 OK, SKIPPED, OOM, EXTRAPOLATED = "ok", "skipped", "oom", "extrapolated"
 FITTED = 3  # longest measured points that an exponent is fitted to
-FIRST_CALLS = 8  # at most, before a model is timed
-LONG_CALL_S = 10.0  # a first call that takes so long is the only one
-LONG_RUN_S = 60.0  # all samples of a length take about so long, those of one call an equal share, but at least one
+FIRST_CALLS = 8  # uncounted calls, at most, before a model is timed
+LONG_CALL_S = 10.0  # a first call that takes longer is not repeated
+LONG_RUN_S = 60.0  # for all samples at one length; models share it equally, at least one sample each
 SHARE_OF_MEMORY = 0.7  # share of the free memory that a call may take
-KERNELS = 3  # operators that a measurement names
+KERNELS = 3  # operators that a measurement lists
 
 
 class Timed(NamedTuple):
-    """A call to be timed. `memory_mb`: memory known without a call, such as that of a state; otherwise it is that of a
-    call plus `resident`, what is held between calls, in MiB."""
+    """A call to time. `memory_mb`: MiB that are known without a call, such as those of a state; without it, the memory
+    is the peak of a call plus `resident`, the MiB held between calls."""
 
     call: Call
     memory_mb: float | None = None
     resident: Callable[[], float] = lambda: 0.0
 
 
-Prepare = Callable[[str, int], Timed]  # (what, length) -> what is timed there
+Prepare = Callable[[str, int], Timed]  # (measure, length) -> the call to time
 
 
 def measure_points(
     cfg: DictConfig,
-    what: str,
+    measure: str,
     lengths: Sequence[int],
     prepare: Mapping[str, Prepare],
     device: torch.device,
     progress: Progress,
     **series: Any,
 ) -> list[dict[str, Any]]:
-    """Points of a measure, length by length; all models take turns at a length. `series` is part of each point."""
+    """Points of one measure, length by length; at each length the models alternate. `series` is part of every point."""
     points = {name: [] for name in prepare}
     keep_freed_memory()  # as training does
     for index, length in enumerate(lengths):
-        progress.update(what, index, len(lengths), f"n = {length:,}")
+        progress.update(measure, index, len(lengths), f"n = {length:,}")
         calls, status, seconds = {}, {}, {}
         for name, make in prepare.items():
             if reason := over_limit(cfg, points[name], length, device):
                 status[name] = f"{SKIPPED}: {reason}"
                 continue
             try:
-                timed = make(what, length)
+                timed = make(measure, length)
                 seconds[name] = first_calls(timed, device)
                 calls[name] = timed
             except NotImplementedError as error:
@@ -75,20 +75,20 @@ def measure_points(
         timings = timings_of(cfg, {name: timed.call for name, timed in calls.items()}, device, seconds)
         memory = {name: memory_taken(timed, device) for name, timed in calls.items()}
         for name in prepare:
-            point = {"model": name, "what": what, **series, "length": length, "status": status.get(name, OK)}
+            point = {"model": name, "what": measure, **series, "length": length, "status": status.get(name, OK)}
             if name in timings:
                 point |= {"memory_mb": memory[name], **times_of(timings[name])}
             points[name].append(point)
-    progress.update(what, len(lengths), len(lengths))
+    progress.update(measure, len(lengths), len(lengths))
     for points_of_model in points.values():
         extrapolate_skipped(points_of_model)
     return [points[name][index] for index in range(len(lengths)) for name in prepare]
 
 
 def first_calls(timed: Timed, device: torch.device) -> float:
-    """Seconds of a call, which is not counted. A short call is repeated until it takes no new memory from the kernel.
+    """Seconds of an uncounted call. A short call is repeated until it takes no new memory from the kernel.
 
-    Freed memory is kept, but glibc before 2.38 reuses the place of a large tensor for an equal one only after several
+    Freed memory is kept, but glibc before 2.38 reuses a large tensor's memory for an equal tensor only after several
     steps. Until then a model with gigabytes of activations takes two to four times as long.
     """
     seconds = 0.0
@@ -100,7 +100,7 @@ def first_calls(timed: Timed, device: torch.device) -> float:
 
 
 def memory_taken(timed: Timed, device: torch.device) -> float:
-    """MiB, measured after all times: it returns freed memory to the kernel, and the next call would pay for that."""
+    """MiB of a call. Measured after all times: it returns freed memory to the kernel, which slows the next call."""
     if timed.memory_mb is not None:
         return timed.memory_mb
     return peak_mb(timed.call, device, warm=False) + timed.resident()
@@ -113,7 +113,7 @@ def timings_of(
     share = LONG_RUN_S / max(1, len(calls))
     rounds = {name: max(1, min(cfg.bench.rounds, int(share / max(seconds[name], 1e-9)))) for name in calls}
     retry = device.type == "cpu" and sum(seconds[name] * rounds[name] for name in calls) < LONG_RUN_S / 2
-    first = {"warm": False, "seconds": seconds}  # first calls were made
+    first = {"warm": False, "seconds": seconds}  # `first_calls` made them
     return time_alternating(calls, device=device, rounds=rounds, retry_disturbed=retry, retry_cold=True, **first)
 
 
@@ -123,20 +123,20 @@ def times_of(timing: Timing) -> dict[str, Any]:
 
 
 def over_limit(cfg: DictConfig, points: Sequence[dict[str, Any]], length: int, device: torch.device) -> str:
-    """Why a call is not made: its expected duration or memory. Empty for a call that is made."""
+    """The expected duration or memory, if it exceeds a limit; empty if the call may be made."""
     measured = [point for point in points if point["status"] == OK]
-    # a single point may be softmax attention's, and is taken for quadratic
+    # a single point may belong to softmax attention, so its time is taken to be quadratic
     seconds = expected([(point["length"], point["ms"] / 1e3) for point in measured], length, alone=2)
     if seconds > cfg.bench.limit_s:
         return f"about {seconds:.0f} s a call, bench.limit_s={cfg.bench.limit_s:g}"
-    # a full GPU raises an error; on a CPU the kernel would end the process
+    # a full GPU raises an error; on a CPU the kernel kills the process
     gigabytes = expected([(point["length"], point["memory_mb"] / 1024) for point in measured], length)
     limit = cfg.bench.limit_gb or (SHARE_OF_MEMORY * free_gb() if device.type == "cpu" else float("inf"))
     return f"about {gigabytes:.0f} GiB, more than {limit:.0f}" if gigabytes > limit else ""
 
 
 def free_gb() -> float:
-    """GiB that this machine can still give to processes; all of its memory where Linux does not say."""
+    """GiB available to new processes; the whole memory where Linux does not report it."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             return next(int(line.split()[1]) for line in file if line.startswith("MemAvailable:")) / 2**20
@@ -197,7 +197,7 @@ def memory_of(tree: Any) -> float:
 
 @contextlib.contextmanager
 def no_messages() -> Iterator[None]:
-    """Drop what libraries write to standard error: the profiler announces its start and stop."""
+    """Silence standard error: the profiler announces its start and stop there."""
     sys.stderr.flush()
     saved = os.dup(2)
     with open(os.devnull, "wb") as nowhere:

@@ -1,9 +1,9 @@
-"""do=bench of whole models: the model, loss and optimizer that a recipe builds, on random tokens.
+"""do=bench task=...: the model, loss and optimizer of a recipe, timed on random tokens.
 
     python run.py do=bench task=lra/text protocol=google what=train model=linformer lengths=1024,2048
 
-A training step is the loss of a batch, its gradients, their clipping and the update. Nothing is read from disk: the
-batch has the shapes of the task's batches, and every sequence has the full length.
+A training step computes the loss of a batch and its gradients, clips them and updates the weights. No data are read:
+the batch has the shapes of the task's batches, and every sequence has the full length.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from harness.config.build import Built, build, parameter_groups
 from harness.config.compose import arguments, copied
 from harness.errors import UsageError
 
-LENGTHS = ("max_length", "length")  # keys of a task's length
+LENGTHS = ("max_length", "length")  # keys that hold a task's length
 
 
 class RecipeModel:
@@ -45,15 +45,15 @@ class RecipeModel:
     def model(self, length: int, device: str | None = None) -> nn.Module:
         return self.built(length, device).model
 
-    def prepare(self, what: str, length: int, batch: int | None = None) -> Timed:
-        """Raises NotImplementedError for a measure that recipes do not have."""
-        if what not in RECIPE_MEASURES:
-            raise NotImplementedError(f"a recipe is measured with what={'|'.join(RECIPE_MEASURES)}, not {what}")
+    def prepare(self, measure: str, length: int, batch: int | None = None) -> Timed:
+        """Raises NotImplementedError for a measure that recipes lack."""
+        if measure not in RECIPE_MEASURES:
+            raise NotImplementedError(f"a recipe is measured with what={'|'.join(RECIPE_MEASURES)}, not {measure}")
         built = self.built(length)
-        return RECIPE_MEASURES[what](built, self.cfg, self.batch(built, length, batch))
+        return RECIPE_MEASURES[measure](built, self.cfg, self.batch(built, length, batch))
 
     def batch(self, built: Built, length: int, size: int | None = None) -> dict[str, Tensor]:
-        """Random tokens and targets (B, N), none of them padding, and labels (B,); a task takes those that it knows."""
+        """Random tokens and targets (B, N) without padding, and labels (B,); a task reads the ones that it uses."""
         facts, generator = built.task.backbone_kwargs(), torch.Generator().manual_seed(1)
         vocabulary, classes = facts.get("vocab_size"), facts.get("classes", 2)
         if not isinstance(vocabulary, int):
@@ -66,7 +66,7 @@ class RecipeModel:
 
 
 def training_step(built: Built, cfg: DictConfig, batch: Mapping[str, Tensor]) -> Timed:
-    """A step of the recipe. Its memory includes the weights, their gradients and the optimizer's state."""
+    """One update. The memory includes the weights, their gradients and the optimizer state."""
     model, task, train = built.model.train(), built.task, cfg.train
     optimizer = built.optimizer(parameter_groups(model))
 
@@ -84,7 +84,7 @@ def training_step(built: Built, cfg: DictConfig, batch: Mapping[str, Tensor]) ->
 
 
 def clip(model: nn.Module, train: DictConfig) -> None:
-    """As the Trainer and TaskModule do: bound the norm of all gradients, the norm per parameter, or the values."""
+    """Clip as the Trainer and TaskModule do: the norm of all gradients, the norm per parameter, or the values."""
     if train.clip_norm:
         nn.utils.clip_grad_norm_(model.parameters(), train.clip_norm)
     if train.clip_each:
@@ -95,13 +95,13 @@ def clip(model: nn.Module, train: DictConfig) -> None:
 
 
 def evaluation(built: Built, cfg: DictConfig, batch: Mapping[str, Tensor]) -> Timed:
-    """The model's output for the tokens, without gradients. Its memory includes the weights."""
+    """The output for the tokens, without gradients. The memory includes the weights."""
     model = built.model.eval()
     call = torch.no_grad()(lambda: model(batch["tokens"]))
     return Timed(call, resident=lambda: memory_of([*model.parameters(), *model.buffers()]))
 
 
-# what -> (task and model, cfg, batch) -> what is timed
+# measure -> function of (task and model, cfg, batch) that returns the call to time
 RECIPE_MEASURES: dict[str, Callable[[Built, DictConfig, Mapping[str, Tensor]], Timed]] = {
     "forward": evaluation,
     "train": training_step,

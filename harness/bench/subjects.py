@@ -1,5 +1,4 @@
-"""Subjects of a do=bench command: models of `conf/model/` with their settings, as layers, decoders or models of a
-recipe."""
+"""The subjects of a do=bench command: models of `conf/model/` with settings, as layers, decoders or recipes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,13 +17,13 @@ from harness.config.table_rows import row_named
 from harness.errors import UsageError, did_you_mean
 
 WHAT = (*MEASURES, GENERATE)
-SHORTEST = 16  # tokens that a model is built for, to see whether it can be
+SHORTEST = 16  # length of the model that is built to check whether it can be
 Measurable = LayerModel | RecipeModel
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A model of `conf/model/` with its own settings, measured under a label."""
+    """A model of `conf/model/` with settings, measured under a label."""
 
     label: str
     model: str
@@ -33,9 +32,9 @@ class Subject:
 
 @dataclass(frozen=True)
 class Command:
-    """The composed command `cfg`, what was typed, and its subjects.
+    """The composed configuration, the typed overrides and the subjects of a command.
 
-    `peer`: label of the subject that the others are compared with.
+    `peer`: label of the subject that all others are compared with.
     """
 
     cfg: DictConfig
@@ -46,7 +45,7 @@ class Command:
 
     @property
     def of_recipe(self) -> bool:
-        """Whether whole models of a recipe are measured, not layers."""
+        """Whether the models of a recipe are measured rather than layers."""
         return "task" in typed_values(self.overrides)
 
     def measurable(self, subject: Subject) -> Measurable:
@@ -57,13 +56,13 @@ class Command:
         hyperparameters = default_arguments(subject.model)
         if subject.label != self.peer:
             typed = _model_keys(self.overrides)
-            if subject.model != self.cfg.model.name:  # a typed key reaches every model that has it
+            if subject.model != self.cfg.model.name:  # a typed key applies to every model that has it
                 typed = {key: value for key, value in typed.items() if key in hyperparameters}
             hyperparameters |= typed
         return LayerModel(config, hyperparameters | _model_keys(to_overrides(subject.settings)), self.device)
 
     def all_measurable(self) -> tuple[dict[str, Measurable], dict[str, str]]:
-        """By label: what can be measured, and why the others cannot be built.
+        """(label -> model that can be measured, label -> reason why it cannot).
 
         Raises UsageError if only the peer can be measured.
         """
@@ -81,7 +80,7 @@ class Command:
         return measurable, absent
 
     def _config_of(self, subject: Subject) -> DictConfig:
-        """The command's configuration with the subject's settings, and in a recipe with its model."""
+        """The command's configuration with the settings of the subject and, in a recipe, its model."""
         settings = {k: value for k, value in subject.settings.items() if self.of_recipe or not k.startswith("model.")}
         if not self.of_recipe and not settings:
             return self.cfg
@@ -100,9 +99,9 @@ def device_type(cfg: DictConfig) -> str:
 
 
 def typed_subjects(cfg: DictConfig) -> list[Subject]:
-    """The models of a command without repetition, then the peer. A name outside `conf/model/` is a row of a table.
+    """The models of a command, each once, then the peer. A name outside `conf/model/` is the row of a table.
 
-    Raises UsageError for a name that is neither.
+    Raises UsageError for an unknown name.
     """
     models, subjects = [name for name, _ in options("model")], []
     for name in dict.fromkeys([*(cfg.bench.models or [cfg.model.name]), cfg.bench.peer]):
@@ -130,7 +129,7 @@ def check_settings(bench: DictConfig) -> None:
 
 
 def _model_keys(overrides: Sequence[str]) -> dict[str, Any]:
-    """{key: value} of those that are `model.key=value`."""
+    """{key: value} of the overrides `model.key=value`."""
     typed = [override.lstrip("+") for override in overrides]
     typed = [override for override in typed if override.startswith("model.")]
     return OmegaConf.to_container(OmegaConf.from_dotlist(typed)).get("model", {})

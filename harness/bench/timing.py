@@ -1,13 +1,13 @@
-"""The one timer of do=bench and of `benchmarks/`: time and memory of calls on a machine that is shared.
+"""Times calls and measures their memory on a shared machine, for do=bench and `benchmarks/`.
 
-Candidates alternate within one run, so whatever slows the machine slows all of them; every other round goes backwards,
-so that none always follows the same neighbour. A sample lasts at least `min_sample_s`. A sample during which other
-processes took more than a tenth of a core is discarded and taken again. So may be a sample of which the kernel took
-more than a tenth to give the process new memory: training reuses what it has. Devices are synchronised. Results are
-medians and quartiles.
+Candidates alternate within a run, so a slow machine slows all of them equally. Every other round runs in reverse order,
+so that no candidate always follows the same neighbour. A sample lasts at least `min_sample_s`. It is discarded and
+repeated if other processes used more than a tenth of a core meanwhile. It may also be repeated if the kernel spent more
+than a tenth of it on new memory for the process, because training reuses its memory. Devices are synchronised. Results
+are medians and quartiles.
 
-A stopwatch times one sample: `timed_call` by the clock on the wall, `processor_call` by the processor time of this
-process, which other processes disturb less, `CudaEvents` between two events on a GPU.
+A stopwatch times one sample: `timed_call` in wall-clock time, `processor_call` in processor time of this process, which
+other processes disturb less, `CudaEvents` between two events on a GPU.
 """
 
 import gc
@@ -23,21 +23,21 @@ from harness.records.machine import CPU_TIME_RESOLUTION_S, keep_freed_memory, ot
 from harness.records.provenance import peak_memory_mb, reset_peak_memory, resident_mb
 
 MAX_OTHER_LOAD = 0.1  # fraction of a core that other processes may use during a sample
-MAX_RETRIES = 4  # discarded samples per sample that counts
-MAX_NEW_MEMORY = 0.1  # fraction of a sample that the kernel may take to give the process new memory
-PAGES_PER_S = 100_000  # that a kernel gives at least; on a virtual machine 100,000 to 1,000,000
-COLD_RETRIES = 3  # cold samples of a candidate that are taken again; more where it has more rounds
-CACHE_BYTES = 256 * 2**20  # more than the last cache of any GPU
+MAX_RETRIES = 4  # discarded samples per counted sample
+MAX_NEW_MEMORY = 0.1  # fraction of a sample that the kernel may spend on new memory for the process
+PAGES_PER_S = 100_000  # slowest rate at which a kernel provides pages; on virtual machines 100,000 to 1,000,000
+COLD_RETRIES = 3  # cold samples that are repeated per candidate, or as many as it has rounds
+CACHE_BYTES = 256 * 2**20  # more than the last-level cache of any GPU
 
 Call = Callable[[], object]
-Stopwatch = Callable[[Call, torch.device, int], tuple[float, bool]]  # seconds of so many calls, whether they were cold
+Stopwatch = Callable[[Call, torch.device, int], tuple[float, bool]]  # (seconds of the calls, whether they were cold)
 
 
 @dataclass(frozen=True)
 class Timing:
     """Seconds of one call; a sample is the mean of `calls` in a row.
 
-    `disturbed`: samples during which other processes used the machine. `cold`: samples that took new memory.
+    `disturbed`: samples during which other processes used the machine. `cold`: samples that needed new memory.
     """
 
     samples: tuple[float, ...]
@@ -65,7 +65,7 @@ def synchronize(device: torch.device) -> None:
 def timed_call(
     function: Call, device: torch.device, times: int = 1, clock: Callable[[], float] = time.perf_counter
 ) -> tuple[float, bool]:
-    """Seconds of so many calls, and whether they were cold: new memory took more than MAX_NEW_MEMORY of them."""
+    """(seconds of `times` calls, whether they were cold: new memory took more than MAX_NEW_MEMORY of the time)."""
     synchronize(device)
     new_before, start = new_memory_s(), clock()
     for _ in range(times):
@@ -76,12 +76,12 @@ def timed_call(
 
 
 def processor_call(function: Call, device: torch.device, times: int = 1) -> tuple[float, bool]:
-    """As `timed_call`, in processor seconds of this process."""
+    """Like `timed_call`, in processor seconds of this process."""
     return timed_call(function, device, times, time.process_time)
 
 
 class CudaEvents:
-    """Seconds between two CUDA events around the calls, the first of which finds its inputs outside the cache.
+    """Seconds between two CUDA events around the calls; the cache is overwritten before the first call.
 
     On a CPU it is `timed_call`.
     """
@@ -119,15 +119,15 @@ def time_alternating(
     warm: bool = True,
     seconds: Mapping[str, float] | None = None,
 ) -> dict[str, Timing]:
-    """Timings of calls that alternate, with `rounds` samples each, or the number that it holds per candidate.
+    """Timings of alternating calls. `rounds`: samples per candidate, as one number or per name.
 
-    `budget_s`: no round begins after so many seconds, except for the first `least_rounds`; where single calls take
-    longer than the budget, there is one round.
+    `budget_s`: no round begins after this many seconds, except for the first `least_rounds`; if single calls take
+    longer than the budget, there is only one round.
     `warm`: the first call of each candidate is not counted.
-    `seconds`: duration of a call, where it is known; a long call is then not made again to learn it.
-    `retry_disturbed`: discard disturbed samples and take them again, at most MAX_RETRIES per sample that counts.
-    `retry_cold`: the same for samples that took new memory from the kernel. It asks for `keep_freed_memory`: without
-    it every large tensor is new.
+    `seconds`: known durations; a long call with a known duration is not repeated to measure it.
+    `retry_disturbed`: discard and repeat disturbed samples, at most MAX_RETRIES per counted sample.
+    `retry_cold`: the same for samples that took new memory from the kernel. Call `keep_freed_memory` first: without it
+    every large tensor is new memory.
     `pause_s`: seconds of rest before each sample, followed by one uncounted call, for candidates whose threads would
     disturb the next candidate's. `worker_pids`: processes whose CPU time belongs to the candidates.
     """
@@ -171,14 +171,14 @@ def time_alternating(
 
 
 def new_memory_s() -> float:
-    """Seconds, at most, in which the kernel gave this process the memory that it has taken until now."""
+    """Upper bound of the seconds that the kernel has spent on new memory for this process so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt / PAGES_PER_S
 
 
 def peak_mb(function: Call, device: torch.device, *, warm: bool = True) -> float:
-    """Memory that a call takes in addition to what is allocated: resident set (CPU) or allocator (CUDA), in MiB.
+    """Peak memory of a call beyond what is already allocated, in MiB: resident set (CPU) or allocator (CUDA).
 
-    `warm`: measure a second call, because what the first one leaves (compiled kernels, pools) is no cost of the method.
+    `warm`: measure the second call, because what the first leaves behind (compiled kernels, pools) is not the method's.
     """
     if warm:
         function()
@@ -196,5 +196,5 @@ def peak_mb(function: Call, device: torch.device, *, warm: bool = True) -> float
         peak = peak_memory_mb(device)
         del result
     finally:
-        keep_freed_memory()  # what is timed next is timed as it is trained
+        keep_freed_memory()  # the next timing runs with the same allocator as training
     return max(0.0, peak - before)

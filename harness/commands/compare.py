@@ -17,7 +17,7 @@ from harness.config.cell import Cell
 from harness.config.table_rows import shown
 from harness.errors import UsageError
 from harness.records.record import read
-from harness.report.plots.curves import panels, plot_of
+from harness.report.plots.curves import curve_panels, curves_plot
 from harness.report.render.terminal import console, show_columns
 from harness.report.render.text_chart import print_line
 from harness.report.scores.compare_cells import CellComparison, ComparedCell, Difference, compare_cells
@@ -31,12 +31,12 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
         raise UsageError(f"{TYPE_TWO} (typed: {len(cfg.cells)})")
     comparison = compare_cells(*cfg.cells, cfg.paths.records)
     screen = console()
-    show(comparison, screen)
+    show_comparison(comparison, screen)
     show_curves(comparison, cfg, screen)
     return 0
 
 
-def show(comparison: CellComparison, screen: Console) -> None:
+def show_comparison(comparison: CellComparison, screen: Console) -> None:
     """Cells, settings and differences, as text."""
     print_line(f"a  {describe(comparison.a)}", screen)
     print_line(f"b  {describe(comparison.b)}", screen)
@@ -56,7 +56,7 @@ def show(comparison: CellComparison, screen: Console) -> None:
         rows = [line(difference, comparison.a)[: len(header)] for difference in different]
         show_columns("Scores", header, rows, screen)
     print_line("", screen)
-    for text in notes(comparison, different):
+    for text in comparison_notes(comparison, different):
         print_line(text, screen, "dim")
 
 
@@ -84,7 +84,7 @@ def line(difference: Difference, a: ComparedCell) -> tuple[str, ...]:
         return f"{value:+,.{decimals}f}" + ("" if half_width is None else f" ± {half_width:,.{decimals}f}")
 
     decimals = decimals_of(difference.a, difference.b)
-    name = name_of(difference)
+    name = score_name(difference)
     if (difference.evaluation, difference.metric) == ("test", a.metric):
         name += " ↑" if a.higher_is_better else " ↓"
     numbers = (f"{value:,.{decimals}f}" for value in (difference.a, difference.b))
@@ -94,13 +94,13 @@ def line(difference: Difference, a: ComparedCell) -> tuple[str, ...]:
     return (name, *numbers, over_examples, *over_seeds)
 
 
-def name_of(difference: Difference) -> str:
+def score_name(difference: Difference) -> str:
     return difference.metric if difference.evaluation == "test" else f"{difference.evaluation} {difference.metric}"
 
 
-def notes(comparison: CellComparison, different: Sequence[Difference]) -> Iterator[str]:
+def comparison_notes(comparison: CellComparison, different: Sequence[Difference]) -> Iterator[str]:
     """What the intervals are, and what is missing."""
-    if equal := [name_of(difference) for difference in comparison.differences if difference.is_equal]:
+    if equal := [score_name(difference) for difference in comparison.differences if difference.is_equal]:
         yield f"Equal in both: {', '.join(equal)}."
     if of_task := [key for key in comparison.settings if key.startswith("task.")]:
         yield f"The task's settings differ ({', '.join(of_task)}): check that both scores measure the same."
@@ -111,7 +111,7 @@ def notes(comparison: CellComparison, different: Sequence[Difference]) -> Iterat
             "It is the noise of the test examples alone, not of seeds."
         )
     for why in dict.fromkeys(difference.why for difference in different if difference.why):
-        names = [name_of(difference) for difference in different if difference.why == why]
+        names = [score_name(difference) for difference in different if difference.why == why]
         yield f"No interval for {', '.join(names)}: {why}."
     if comparison.no_seeds:
         yield f"No test over seeds: {comparison.no_seeds}."
@@ -130,11 +130,11 @@ def show_curves(comparison: CellComparison, cfg: DictConfig, screen: Console) ->
         name = Cell(cell.id, dict(cell.config)).path
         folder = Path(typed) if Path(typed).is_dir() else Path(cfg.paths.outputs) / "cells" / name
         folders[name.as_posix()] = folder
-    charts = panels(folders, [read(cell.file) for cell in (comparison.a, comparison.b)], average=False)
+    charts = curve_panels(folders, [read(cell.file) for cell in (comparison.a, comparison.b)], average=False)
     if charts:
         path = Path(cfg.paths.outputs) / "curves" / f"{comparison.a.id[:8]}-{comparison.b.id[:8]}.png"
-        plot_of(f"{comparison.a.name}\n{comparison.b.name}", charts, path).write([path])
-        curves.show(charts, screen)
+        curves_plot(f"{comparison.a.name}\n{comparison.b.name}", charts, path).write([path])
+        curves.show_charts(charts, screen)
         print_line(f"\n{path}", screen)
     drawn = {curve.name for panel in charts for line in panel.lines for curve in line.curves}
     for side, (name, folder) in zip("ab", folders.items(), strict=False):

@@ -13,7 +13,7 @@ from rich.console import Console
 from harness.commands.narrow import as_typed, narrow
 from harness.errors import UsageError
 from harness.records.collect import valid_records
-from harness.report.plots.curves import Panel, panels, plot_of, text_rows
+from harness.report.plots.curves import Panel, curve_panels, curves_plot, text_rows
 from harness.report.render.terminal import console, show_columns
 from harness.report.render.text_chart import print_line
 
@@ -24,14 +24,14 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     root, typed = Path(cfg.paths.outputs) / "cells", as_typed(overrides)
     names = sorted(path.parent.relative_to(root).as_posix() for path in root.rglob("metrics.csv"))
     names = narrow(names, cfg, overrides)
-    charts = panels({name: root / name for name in names}, valid_records(cfg.paths.records)[0]) if names else []
+    charts = curve_panels({name: root / name for name in names}, valid_records(cfg.paths.records)[0]) if names else []
     if not charts:
         curves = " of ".join(filter(None, ["no curves", " ".join(typed)]))
         raise UsageError(f"{curves}: no metrics.csv below {root} has an evaluation; python run.py do=status")
     path = Path(cfg.paths.outputs) / "curves" / f"{file_name(typed)}.png"
-    plot_of(f"Learning curves · {' '.join(typed) or 'all runs'}", charts, path).write([path])
+    curves_plot(f"Learning curves · {' '.join(typed) or 'all runs'}", charts, path).write([path])
     screen = console()
-    show(charts, screen)
+    show_charts(charts, screen)
     print_line(f"\n{path}", screen)
     return 0
 
@@ -42,7 +42,7 @@ def file_name(typed: Sequence[str]) -> str:
     return "-".join(value.replace("/", "-") for value in values) or "all"
 
 
-def show(charts: Sequence[Panel], screen: Console) -> None:
+def show_charts(charts: Sequence[Panel], screen: Console) -> None:
     """One chart of characters per run."""
     for panel in charts:
         arrow = "↑" if panel.higher_is_better else "↓"

@@ -39,7 +39,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     root, damaged, rows = Path(cfg.paths.outputs) / "predictions", 0, 0
     for name in with_scores:
         try:
-            table = table_of(records[name])
+            table = predictions_table(records[name])
         except RecordError as error:
             print(f"left out: {error}", file=sys.stderr)
             damaged += 1
@@ -59,7 +59,7 @@ def has_predictions(entries: Mapping[str, Any]) -> bool:
     return kept and predictions.path_of(entries["file"]).exists()
 
 
-def table_of(entries: Mapping[str, Any]) -> pd.DataFrame:
+def predictions_table(entries: Mapping[str, Any]) -> pd.DataFrame:
     """The predictions of a record, one row per example and evaluation. Raises RecordError for a damaged file."""
     evaluations = {name: pd.DataFrame(scores) for name, scores in predictions.read(entries["file"], entries).items()}
     table = pd.concat(evaluations, names=["evaluation", "example"]).sort_index().sort_index(axis=1).astype("float32")

@@ -220,7 +220,7 @@ def table_page(
     from harness.report.pages.answer import answers
     from harness.report.pages.pictures import pictures_of
     from harness.report.pages.table import build_table
-    from harness.report.plots.table import plot_of
+    from harness.report.plots.table import scores_plot
     from harness.report.scores import counted
     from harness.report.scores.groups import group_scores
     from harness.report.scores.select import select
@@ -236,7 +236,7 @@ def table_page(
     selected = select(cells, spec)
     results = group_scores(selected, spec, measurements, {counted.FIELD: counted.count})
     columns = answers(results)
-    drawn = plot_of(spec, results, columns, Path(paths["figures"]), page) if paths.get("figures") else None
+    drawn = scores_plot(spec, results, columns, Path(paths["figures"]), page) if paths.get("figures") else None
     plot, picture = drawn or (None, None)
     pictures = pictures_of(selected, spec, Path(paths["records"]), page)
     return TablePage(build_table(spec, results, pictures, picture), columns, plot)
@@ -245,12 +245,12 @@ def table_page(
 def _closing_lines(report: TablesReport, paper: str, is_all: bool) -> list[str]:
     """What several tables tell together, the files, and the verdicts of a table whose top has left the screen."""
     from harness.report.pages.answer import totals
-    from harness.report.pages.printed import beside
+    from harness.report.pages.printed import count_beside
 
     answers = [answer for page in report.pages for answer in page.answers or ()]
     lines = [totals(answers)] if len(report.pages) > 1 else []
     if lines and is_all:
-        lines.append(beside([page.table for page in report.pages], paper))
+        lines.append(count_beside([page.table for page in report.pages], paper))
     lines += [*([""] if lines else []), *map(str, report.files)]
     if len(report.pages) == 1 and len(answers) <= VERDICTS:
         lines += ["", *(answer.verdict for answer in answers if answer.tests.pairs)]
@@ -274,7 +274,7 @@ def draw_figures(
     from the records. `trusted`: packages whose functions may draw, too. `measurements`: those of do=bench by their
     names. `draw` takes what writes the files. Raises UsageError.
     """
-    from harness.report.plots.figures import plot_of
+    from harness.report.plots.figures import figure_plot
     from harness.report.plots.file import Sources
     from harness.report.spec_files import available, load_figure
 
@@ -283,7 +283,7 @@ def draw_figures(
     sources = Sources(cells, paths["paper"], measurements or {}, trusted)
     files = []
     for name in [names] if isinstance(names, str) else names:
-        plot = plot_of(load_figure(name, conf, paths["paper"]), sources, Path(paths["figures"]))
+        plot = figure_plot(load_figure(name, conf, paths["paper"]), sources, Path(paths["figures"]))
         files += plot.update(check, draw)
     return files
 

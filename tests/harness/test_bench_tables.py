@@ -24,7 +24,7 @@ from harness.config.table_rows import row_named
 from harness.errors import UsageError
 from harness.progress import Progress
 from harness.report.pages import bench_tables
-from harness.report.scores.measurements import of_run
+from harness.report.scores.measurements import measured_for
 from harness.report.spec.measured import Run
 from harness.report.spec_files import available, load_figure, load_table
 
@@ -108,7 +108,7 @@ def test_a_setting_replaces_the_length(places):
     measured_points = [(p["model"], p["value"]) for p in measured["points"]]
     assert measured_points == [(model, value) for value in (8, 16) for model in ("latte", "vanilla")]
     assert bench_tables.grid(measured, dict(bench_tables.measures(measured))["forward"])[0][1:3] == ["8", "16"]
-    assert of_run(Run(what="forward", lengths=(16,), axis="model.latents", values=(8, 16)), {"m": measured}) == [
+    assert measured_for(Run(what="forward", lengths=(16,), axis="model.latents", values=(8, 16)), {"m": measured}) == [
         measured
     ]
     with pytest.raises(UsageError, match=r"bench\.axis comes with"):
@@ -202,7 +202,7 @@ def test_a_reason_that_all_models_share_is_one_line():
 
 def test_no_exponent_is_minus_zero():
     points = [{"length": n, "memory_mb": mb, "status": "ok"} for n, mb in ((8, 1.0), (16, 1.0), (32, 0.9999))]
-    assert bench_tables.slope(points, "memory_mb") == "0.00"
+    assert bench_tables.slope_text(points, "memory_mb") == "0.00"
 
 
 def test_a_single_long_call_is_taken_for_quadratic(places):
@@ -257,9 +257,9 @@ def test_do_bench_of_a_table_writes_the_file_that_its_page_reads(places, tmp_pat
     measured = json.loads(path.read_text())
     assert list(measured["models"]) == ["Transformer", "Linformer"], "the reference stands beside every row"
     run = load_table("luna/t2", CONF, PAPER).runs["train"]
-    assert of_run(run, {measured["name"]: measured}) == [], "the table shows the unchanged recipe"
+    assert measured_for(run, {measured["name"]: measured}) == [], "the table shows the unchanged recipe"
     sizes = {key: int(value) for key, value in (override.split("=") for override in SMALL)}
-    assert of_run(run.model_copy(update={"set": sizes}), {measured["name"]: measured}) == [measured]
+    assert measured_for(run.model_copy(update={"set": sizes}), {measured["name"]: measured}) == [measured]
     assert "Forward and backward" in capsys.readouterr().out
 
 

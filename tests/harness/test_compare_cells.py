@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from harness.commands import cli
-from harness.commands.compare import show
+from harness.commands.compare import show_comparison
 from harness.config.cell import identity
 from harness.config.compose import compose
 from harness.config.overrides import rewrite
@@ -222,7 +222,7 @@ def test_an_ascii_terminal_is_enough(two, tmp_path):
     two[0]["file"].write_text(json.dumps(changed), encoding="utf-8")
     raw = io.BytesIO()
     screen = Console(file=io.TextIOWrapper(raw, encoding="ascii"), width=200)
-    show(compare_cells(*map(id_of, two), tmp_path), screen)
+    show_comparison(compare_cells(*map(id_of, two), tmp_path), screen)
     screen.file.flush()
     shown = raw.getvalue().decode("ascii")
     assert "+50.00 +- 91.87" in shown and "[red]?[/red]" in shown

@@ -8,7 +8,7 @@ from PIL import Image
 from rich.console import Console
 
 from harness.commands import cli
-from harness.commands.curves import file_name, show
+from harness.commands.curves import file_name, show_charts
 from harness.config.cell import Cell
 from harness.config.compose import compose
 from harness.errors import UsageError
@@ -57,10 +57,10 @@ def test_the_metric_is_the_one_that_the_task_selects_by(tmp_path):
     """By the run's record, else by another record of its task, else the first metric in the file."""
     done, running = made("lavo"), made("vanilla", seed=2)
     both = folders(tmp_path, (done, ROWS), (running, ROWS))
-    (panel,) = curves.panels(both, [done])
+    (panel,) = curves.curve_panels(both, [done])
     assert (panel.metric, panel.higher_is_better, panel.chance) == ("acc", True, 50.0)
     assert [line.curves[0].val for line in panel.lines] == [(10.0, 30.0, 20.0)] * 2
-    (panel,) = curves.panels(both, [made("lavo", "lra/image")])
+    (panel,) = curves.curve_panels(both, [made("lavo", "lra/image")])
     assert (panel.metric, panel.higher_is_better, panel.chance) == ("loss", False, None)
 
 
@@ -70,12 +70,12 @@ def test_seeds_of_a_variant_are_one_line_with_their_mean(tmp_path):
     runs = (made("lavo", seed=1), first), (made("lavo", seed=2), later)
     wider = made("lavo", seed=1, settings={"window": 16}), first
     run_folders = folders(tmp_path, *runs, wider)
-    (panel,) = curves.panels(run_folders)
+    (panel,) = curves.curve_panels(run_folders)
     assert [line.label for line in panel.lines] == ["lavo (model.window=16)", f"lavo ({runs[0][0]['cell']['id'][:8]})"]
     several = panel.lines[1]
     assert [curve.seed for curve in several.curves] == [1, 2]
     assert several.mean("val") == ([10, 15], [40.0, 40.0]) and several.mean("loss") == ([10, 15], [2.0, 1.5])
-    apart = curves.panels(run_folders, average=False)[0].lines
+    apart = curves.curve_panels(run_folders, average=False)[0].lines
     assert [line.label for line in apart][1:] == [f"{several.label}, seed 1", f"{several.label}, seed 2"]
 
 
@@ -83,7 +83,7 @@ def test_only_curves_that_can_be_compared_share_a_panel(tmp_path):
     runs = [made(), made(budget="reduced"), made(protocol="google"), made(task="lra/image"), made(seed=2)]
     runs.append(made(seed=3))
     runs[-1]["config"]["task"]["source"] = "synthetic"
-    panels = curves.panels(folders(tmp_path, *((run, ROWS) for run in runs), (made("lavo"), [])))
+    panels = curves.curve_panels(folders(tmp_path, *((run, ROWS) for run in runs), (made("lavo"), [])))
     assert sorted((panel.title, len(panel.lines)) for panel in panels) == [
         ("lra/image · skyformer · paper", 1), ("lra/text · google · paper", 1), ("lra/text · skyformer · paper", 1),
         ("lra/text · skyformer · paper · synthetic data", 1), ("lra/text · skyformer · reduced", 1),
@@ -98,16 +98,16 @@ def test_a_chart_of_characters():
 
 
 def test_the_text_has_first_best_and_last(tmp_path):
-    (panel,) = curves.panels(folders(tmp_path, (made("lavo"), ROWS)), [made("lavo")])
+    (panel,) = curves.curve_panels(folders(tmp_path, (made("lavo"), ROWS)), [made("lavo")])
     assert curves.text_rows(panel, 20) == [("lavo, seed 1", "▁█▅", "10", "30", "20", "15", "0.5")]
-    lower = curves.panels(folders(tmp_path / "lower", (made("lavo"), ROWS)))[0]
+    lower = curves.curve_panels(folders(tmp_path / "lower", (made("lavo"), ROWS)))[0]
     assert curves.text_rows(lower, 20)[0][1:5] == ("█▁▅", "3", "2", "2.5")
     nan = [(1, 1.0, {"acc": math.nan}), (2, math.inf, {"acc": 3.0})]
-    (panel,) = curves.panels(folders(tmp_path / "nan", (made("lavo"), nan)))
+    (panel,) = curves.curve_panels(folders(tmp_path / "nan", (made("lavo"), nan)))
     assert curves.text_rows(panel, 20, ascii_only=True) == [("lavo, seed 1", "x_", "nan", "3", "3", "2", "inf")]
     raw = io.BytesIO()
     screen = Console(file=io.TextIOWrapper(raw, encoding="ascii"), width=100)
-    show([panel], screen)
+    show_charts([panel], screen)
     screen.file.flush()
     assert "lra/text | skyformer | paper" in raw.getvalue().decode("ascii")
 
@@ -117,7 +117,7 @@ def test_the_picture_shows_seeds_and_their_mean(tmp_path):
     first = [(step, loss, {"acc": val["acc"]}) for step, loss, val in ROWS]
     run_folders = folders(tmp_path, (made("lavo", seed=1), first), (made("lavo", seed=2), later))
     path = tmp_path / "pictures" / "one.png"
-    plot = curves.plot_of("title", curves.panels(run_folders, [made("lavo")]), path)
+    plot = curves.curves_plot("title", curves.curve_panels(run_folders, [made("lavo")]), path)
     page = plot.draw(plot.data)
     left, right = page.axes
     shown = {tuple(line.get_ydata()) for line in left.get_lines()}
@@ -128,7 +128,7 @@ def test_the_picture_shows_seeds_and_their_mean(tmp_path):
     with Image.open(path) as picture:
         assert picture.format == "PNG" and picture.size[0] > 900
     wide = [(1, 900.0, {"acc": 1.0}), (2, 1.0, {"acc": 90.0})]
-    plot = curves.plot_of("title", curves.panels(folders(tmp_path / "wide", (made("lavo"), wide))), path)
+    plot = curves.curves_plot("title", curves.curve_panels(folders(tmp_path / "wide", (made("lavo"), wide))), path)
     assert [axis.get_yscale() for axis in plot.draw(plot.data).axes] == ["log", "log"]
 
 

@@ -9,7 +9,7 @@ from harness.commands import report as verb
 from harness.errors import UsageError
 from harness.records.collect import frame
 from harness.report import spec_files
-from harness.report.plots.figures import plot_of
+from harness.report.plots.figures import figure_plot
 from harness.report.plots.file import Sources
 from harness.report.scores.lines import LineFigure, panels
 
@@ -141,7 +141,7 @@ def test_drawn_and_checked(conf, tmp_path):
     assert verb.draw_figures(names, cells, conf=conf, paths=paths) == files
     assert [path.stat().st_mtime_ns == time for path, time in zip(files, times, strict=True)] == [False] + [True] * 3
     figure = load("distance", conf)
-    plot = plot_of(figure, Sources(cells, PAPER), paths["figures"])
+    plot = figure_plot(figure, Sources(cells, PAPER), paths["figures"])
     assert list(plot.paths) == files[:2] and plot.stale() == []
     assert verb.draw_figures(names, cells[:1], conf=conf, paths=paths, check=True) == files[:2]  # by LAVO
 

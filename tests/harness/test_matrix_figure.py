@@ -12,7 +12,7 @@ from harness.errors import UsageError
 from harness.records.collect import frame
 from harness.report import spec_files
 from harness.report.plots import graph, matrix
-from harness.report.plots.figures import plot_of
+from harness.report.plots.figures import figure_plot
 from harness.report.plots.file import Plot, Sources
 from harness.report.scores import matrices
 from harness.report.scores.matrices import MatrixFigure
@@ -51,7 +51,7 @@ def test_every_diagram_of_the_papers_has_an_entry():
 @pytest.mark.parametrize("name", NAMES)
 def test_every_figure_is_built_from_the_code(name, tmp_path):
     figure = spec_files.load_figure(name, CONF, PAPER)
-    plot, again = (plot_of(figure, Sources(frame([]), PAPER), tmp_path) for _ in range(2))
+    plot, again = (figure_plot(figure, Sources(frame([]), PAPER), tmp_path) for _ in range(2))
     panels = plot.data["panels"]
     assert panels and plot.digest == again.digest
     assert all(panel["notes"] or panel["kind"] == "matrix" for panel in panels)

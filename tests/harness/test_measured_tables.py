@@ -11,13 +11,13 @@ from harness.config.validation import parse
 from harness.errors import UsageError
 from harness.records import ledger
 from harness.report.pages.measured import page as page_of
-from harness.report.pages.printed import beside
+from harness.report.pages.printed import count_beside
 from harness.report.plots import costs
-from harness.report.plots.figures import plot_of
+from harness.report.plots.figures import figure_plot
 from harness.report.plots.file import Sources
 from harness.report.plots.lines import cost_axes
 from harness.report.render import latex, markdown
-from harness.report.scores.measurements import load_measurements, number_at, of_run, printed_slope, slope
+from harness.report.scores.measurements import load_measurements, measured_for, number_at, printed_slope, slope
 from harness.report.spec.measured import MeasuredSpec, Run
 from harness.report.spec_files import load_figure, load_table
 
@@ -85,7 +85,7 @@ def test_a_table_without_a_measurement_shows_the_paper_and_the_command():
 
 @pytest.mark.parametrize("settings", [{"task": "lra/image"}, {"protocol": "luna"}, {"set": {"backbone.layers": "2"}}])
 def test_a_measurement_of_something_else_is_in_no_table(settings):
-    assert of_run(luna_t2().runs["train"], {"m-cpu-0": measurement(**settings)}) == []
+    assert measured_for(luna_t2().runs["train"], {"m-cpu-0": measurement(**settings)}) == []
 
 
 def test_a_ratio_never_mixes_machines():
@@ -100,7 +100,7 @@ def test_two_measurements_of_one_point_stand_apart_and_count_once():
     page = page_of(luna_t2(), {"m-cpu-0": measurement(), "m-cpu-1": narrow})
     twice = [row for row in page.tidy if (row["row"], row["column"]) == ("Luna-16", "speed, 1K")]
     assert [row["source"] for row in twice] == ["m-cpu-0", "m-cpu-1"]
-    entries = beside([page], PAPER)
+    entries = count_beside([page], PAPER)
     assert page.summary.split()[0] == "8" and entries.startswith(
         "Published numbers with ours beside them at full size: 8 of"
     )
@@ -117,7 +117,7 @@ def test_a_measurement_without_a_column_s_points_shows_what_is_missing():
     made["rows"] = {name: {"model": model, "set": dict(table.rows[name].set)} for name, model in names.items()}
     point = {"what": "generate", "mode": "recompute", "batch": 16, "length": 276, "status": "ok", "memory_mb": 1.0}
     made["points"] = [point | {"model": name, "ms": 2e3 * (1 + index)} for index, name in enumerate(names)]
-    assert of_run(run, {"m-cpu-0": made}) == [made] and of_run(table.runs["incremental"], {"m": made}) == []
+    assert measured_for(run, {"m-cpu-0": made}) == [made] and measured_for(table.runs["incremental"], {"m": made}) == []
     page = page_of(table, {"m-cpu-0": made})
     rows = {(row["row"], row["column"]): row for row in page.tidy}
     assert float(rows["VAPOR Latte", "CPU, 16"]["ours_mean"]) == 4.0
@@ -243,7 +243,7 @@ def test_figures_show_measurements_or_what_they_lack(tmp_path):
     assert [panel["y"] for panel in shown] == ["time, ms", "memory, MiB"]
     line = shown[0]["series"][-1]
     assert line["x"] == [8, 16, 32] and line["hollow"] == [False, False, True] and line["exponent"] == "1.00"
-    plot = plot_of(figure, Sources(None, PAPER, {"m-cpu-0": made}), tmp_path)
+    plot = figure_plot(figure, Sources(None, PAPER, {"m-cpu-0": made}), tmp_path)
     plot.write(plot.paths)
     assert plot.stale() == [] and len(plot.paths) == 2
     part = made | {"name": "m-cpu-1", "models": {"Latte causal": {}}, "points": points[3:]}

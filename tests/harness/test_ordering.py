@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from harness.report.stats.ordering import agreement, binomial_error, kendall, told_apart
+from harness.report.stats.ordering import agreement, binomial_error, count_separable, kendall
 
 THEIRS = {"a": 1.0, "b": 2.0, "c": 3.0, "x": 9.0}
 
@@ -65,5 +65,5 @@ def test_published_pairs_that_one_seed_tells_apart():
     # standard error of 40 % over 2,000 examples: 1.095 points; of a difference 1.55; at 5 % 3.04
     error = binomial_error(40.0, 2000)
     assert error == pytest.approx(1.0954, abs=1e-4)
-    assert told_apart([(40.0, error), (43.0, error), (43.1, error)]) == (1, 3)
-    assert told_apart([(40.0, error)]) == (0, 0)
+    assert count_separable([(40.0, error), (43.0, error), (43.1, error)]) == (1, 3)
+    assert count_separable([(40.0, error)]) == (0, 0)

@@ -14,8 +14,8 @@ from harness.errors import UsageError
 from harness.records import ledger
 from harness.records.collect import frame
 from harness.report import spec_files
-from harness.report.pages.printed import beside, is_same
-from harness.report.pages.settings import Ours, csv_value, display, meaning, page, settings_of
+from harness.report.pages.printed import count_beside, is_same
+from harness.report.pages.settings import Ours, compared_settings, csv_value, display, meaning, page
 from harness.report.render import latex, markdown
 from harness.report.render.layout import TIDY_COLUMNS, Table
 from harness.report.spec.settings import Source
@@ -142,7 +142,7 @@ def test_values_for_a_reader_and_for_the_csv():
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_our_recipes_are_as_printed_except_for_the_listed_settings(name):
     table = spec_files.load_table(name, CONF, PAPER)
-    settings = settings_of(table)
+    settings = compared_settings(table)
     printed = [entry for entry in ledger.entries(table.ledger, PAPER) if entry["value"]]
     assert [(setting.row, setting.column) for setting in settings] and len(settings) == len(printed)
     assert {(e.row, e.column): e.ours.text for e in settings if e.verdict == "differs"} == DIFFERENT[name]
@@ -163,12 +163,12 @@ def test_a_design_in_words_names_a_class_and_a_test_that_are_there():
     for row in table.rows.values():
         file, name = re.search(r"\((tests/\S+\.py)::(\w+)\)", row.columns["attention_design"].text).groups()
         assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8")
-    classes = [setting.ours.text for setting in settings_of(table)]
+    classes = [setting.ours.text for setting in compared_settings(table)]
     assert classes[0] == "models.backbones.perceiver_ar.PerceiverAR" and classes[-1] == "models.attention.llp.LLP"
 
 
 def test_a_difference_without_a_footnote_is_marked(load_changed):
-    verdicts = {(setting.row, setting.column): setting.verdict for setting in settings_of(load_changed())}
+    verdicts = {(setting.row, setting.column): setting.verdict for setting in compared_settings(load_changed())}
     assert verdicts == {
         ("A | <b>", "rate"): "not here",
         ("A | <b>", "runs"): "differs, unexplained",
@@ -178,9 +178,9 @@ def test_a_difference_without_a_footnote_is_marked(load_changed):
     assert "1 of 2 printed settings are those of our recipes; 0 differ and a footnote says why; 1 differ" in answer[0]
     assert "Unexplained, A | <b>: runs 4, ours 3." in answer
     explained = load_changed("footnotes: []", 'footnotes: [{id: a, text: t, rows: ["A | <b>"], columns: [runs]}]')
-    assert [setting.verdict for setting in settings_of(explained)] == ["not here", "differs", "same"]
+    assert [setting.verdict for setting in compared_settings(explained)] == ["not here", "differs", "same"]
     other_row = load_changed("footnotes: []", "footnotes: [{id: a, text: t, rows: [B], columns: [runs]}]")
-    assert [setting.verdict for setting in settings_of(other_row)] == ["not here", "differs, unexplained", "same"]
+    assert [setting.verdict for setting in compared_settings(other_row)] == ["not here", "differs, unexplained", "same"]
 
 
 def test_a_printed_text_is_escaped(load_changed):
@@ -262,4 +262,4 @@ def test_rows_that_count_as_beside_the_paper(tmp_path):
         page_of("two", number, text | {"ours_mean": "20000"}, {"row": "b", "column": "x", "ours_mean": "3"}),
     ]
     line = "Published numbers with ours beside them at full size: 1 of 3; with printed texts 2 of 4 entries."
-    assert beside(pages, tmp_path) == line
+    assert count_beside(pages, tmp_path) == line

@@ -160,7 +160,7 @@ def test_every_number_links_its_records(site):
 
 def test_records_and_downloads_lie_beside_the_pages(site):
     material, folder = site
-    for entries in material.shown:
+    for entries in material.shown_records:
         name = Path(entries["file"]).name
         assert read(folder / "records" / name)["cell"]["id"] == entries["cell"]["id"]
     assert (folder / "downloads/lavo-t11.csv").read_text(encoding="utf-8") == tidy_csv.render(material.tables[0])
@@ -302,13 +302,13 @@ def test_the_matrix_shows_the_state_of_every_cell():
 
 def test_curves_of_run_folders_are_kept_short(tmp_path):
     material = material_of(tmp_path, [made.record("lavo", "lra/text", 1, 0.6)])
-    assert runs.curves(material.records, tmp_path / "outputs") == {}
+    assert runs.validation_curves(material.records, tmp_path / "outputs") == {}
     (entries,) = material.records
     folder = tmp_path / "outputs/cells" / runs.Cell(entries["cell"]["id"], entries["config"]).path
     folder.mkdir(parents=True)
     lines = [f"{step},0.5,{step / 10}" for step in range(200)]
     (folder / "metrics.csv").write_text("\n".join(["step,train/loss,val/acc", *lines]) + "\n")
-    (curve,) = runs.curves(material.records, tmp_path / "outputs").values()
+    (curve,) = runs.validation_curves(material.records, tmp_path / "outputs").values()
     assert len(curve["points"]) == 60 and curve["points"][0] == (0, 0.0) and curve["points"][-1] == (199, 19.9)
 
 
@@ -330,7 +330,7 @@ def test_commands_quote_what_a_shell_would_read():
 
 
 def test_a_title_names_few_models():
-    names = [charts._names([f"m{number}" for number in range(count)]) for count in (1, 2, 4, 7)]
+    names = [charts._model_names([f"m{number}" for number in range(count)]) for count in (1, 2, 4, 7)]
     assert names == ["m0", "m0 and m1", "m0, m1, m2 and m3", "m0, m1, m2 and 4 more"]
 
 
@@ -378,14 +378,14 @@ def test_charts_leave_out_what_was_not_measured(tmp_path):
     measured = {"kind": "bench", "models": {"a": {}}, "points": [point, point | {"length": 128, "status": "oom"}],
                 "settings": dict.fromkeys(("pattern", "dim", "heads", "batch", "precision"), "x") | {"layers": None},
                 "hardware": {"gpu": "G", "cpu": "C", "threads": 1}, "versions": {"torch": "2"}}  # fmt: skip
-    (chart,) = charts.of_measurement("m", measured)
+    (chart,) = charts.measurement_charts("m", measured)
     (line,) = chart["series"]
     assert (line["name"], line["x"], line["y"]) == ("a", [65536], [1.235]) and chart["log_y"]
     assert line["look"] == style.look("a"), "as in the pictures"
     assert chart["title"] == "Forward, ms: a"
     shown = make_pages(document(material_of(tmp_path, [], measurements={"m": measured | {"name": "m"}})))
     assert "65,536" in Reader(shown["charts.html"]).text, "a length stands as it is"
-    assert list(charts.of_measurement("g", {"kind": "goals"})) == []
+    assert list(charts.measurement_charts("g", {"kind": "goals"})) == []
 
 
 @pytest.mark.slow

@@ -122,14 +122,14 @@ def sentences(results: Sequence[ProtocolResults]) -> tuple[str, ...]:
         lines += [answer.sentence for answer in shown if answer.tests.pairs]
         untested = [answer for answer in columns if not answer.tests.pairs]
         if untested:
-            lines.append(f"{_names(untested)}: no test, because fewer than two rows have {MIN_SEEDS} seeds.")
+            lines.append(f"{_column_names(untested)}: no test, because fewer than two rows have {MIN_SEEDS} seeds.")
         unknown = [answer for answer in columns if answer.tests.resolution is None and answer not in untested]
         for why, answered in _by(unknown, lambda answer: answer.tests.missing):
-            lines.append(f"{_names(answered)}: R is unknown, because {why}.")
+            lines.append(f"{_column_names(answered)}: R is unknown, because {why}.")
     return tuple(lines)
 
 
-def _names(answered: Sequence[ColumnAnswer]) -> str:
+def _column_names(answered: Sequence[ColumnAnswer]) -> str:
     return ", ".join(dict.fromkeys(answer.name for answer in answered))
 
 
@@ -149,7 +149,9 @@ def _ranks_nothing(answered: Sequence[ColumnAnswer], hidden: Collection[str]) ->
     least, most = _below_enough(min(values)), _below_enough(max(values))
     span = least if len(values) == 1 else f"{least} to {most}"
     named = [answer for answer in answered if answer.name not in hidden] or answered
-    names = _names(named) + (f" and {len(answered) - len(named)} parts of means" if len(named) < len(answered) else "")
+    names = _column_names(named) + (
+        f" and {len(answered) - len(named)} parts of means" if len(named) < len(answered) else ""
+    )
     subject = "this column ranks" if len(answered) == 1 else "these columns rank"
     return f"{names}: the control is not apart: {subject} nothing (R = {span}, below {ENOUGH:g})."
 

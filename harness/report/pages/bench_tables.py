@@ -1,4 +1,4 @@
-"""Measurements of do=bench as a page and on the terminal."""
+"""Measurements of do=bench as pages and on the terminal."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,20 +17,20 @@ Series = list[dict[str, Any]]
 
 
 def pages(measurements: Mapping[str, dict[str, Any]], tables: Path) -> dict[Path, str]:
-    """The Markdown page of every measurement, by its path."""
+    """{path: Markdown page} of all measurements."""
     return {
         tables / "bench" / f"{name}.md": PAGES[measured["kind"]](measured) for name, measured in measurements.items()
     }
 
 
 def write_page(measured: dict[str, Any], tables: Path) -> Path:
-    """The page of one measurement by do=bench."""
+    """Write the page of one do=bench measurement. Returns its path."""
     path = tables / "bench" / f"{measured['name']}.md"
-    write_atomic(path, curves(measured))
+    write_atomic(path, curves_page(measured))
     return path
 
 
-def show(measured: dict[str, Any]) -> None:
+def show_measurement(measured: dict[str, Any]) -> None:
     from rich.table import Table
 
     from harness.report.render.terminal import console
@@ -42,14 +42,14 @@ def show(measured: dict[str, Any]) -> None:
         for row in rows:
             table.add_row(*row)
         page.print(table)
-    for line in notes(measured):
+    for line in measurement_notes(measured):
         page.print(line, markup=False, soft_wrap=True)
 
 
 def measures(measured: dict[str, Any]) -> Iterator[tuple[str, dict[str, Series]]]:
-    """(what was timed, {model: its points in order of length, or of the values of an axis}).
+    """(name of a measure, {model: its points by length, or by the values of an axis}).
 
-    Of generation there is one for each mode and batch: `generate-recompute-16`.
+    Generation has one measure per mode and batch size: `generate-recompute-16`.
     """
     for timed in dict.fromkeys(map(measure_of, measured["points"])):
         points = [point for point in measured["points"] if measure_of(point) == timed]
@@ -68,7 +68,7 @@ def title_of(timed: str) -> str:
 
 
 def grid(measured: dict[str, Any], series: dict[str, Series]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows: time of each length with its ratio to the peer, slopes, crossover, memory at the longest."""
+    """Header and rows: time per length with its ratio to the peer, slopes, memory at the longest length, crossover."""
     peer = measured["settings"]["peer"]
     lengths = [size_of(point) for point in next(iter(series.values()))]
     base = {size_of(point): point["ms"] for point in series.get(peer, []) if "ms" in point}
@@ -83,9 +83,10 @@ def grid(measured: dict[str, Any], series: dict[str, Series]) -> tuple[list[str]
                 continue
             compared = size_of(point) in base and name != peer
             ratio = f" ({significant(base[size_of(point)] / point['ms'], 2)}×)" if compared else ""
-            cells.append(f"{'~' * (point['status'] != 'ok')}{milliseconds(point['ms'])}{ratio}")
+            mark = "" if point["status"] == "ok" else "~"
+            cells.append(f"{mark}{milliseconds(point['ms'])}{ratio}")
         good = [point for point in points if point["status"] == "ok"]
-        slopes = [slope(good, "ms"), slope(good, "memory_mb")]
+        slopes = [slope_text(good, "ms"), slope_text(good, "memory_mb")]
         both = [point for point in good if size_of(point) in base]
         sizes, ours = [size_of(p) for p in both], [p["ms"] for p in both]
         at = crossover(sizes, ours, [base[n] for n in sizes]) if name != peer else None
@@ -93,7 +94,7 @@ def grid(measured: dict[str, Any], series: dict[str, Series]) -> tuple[list[str]
     return header, rows
 
 
-def slope(points: Series, key: str) -> str:
+def slope_text(points: Series, key: str) -> str:
     """The exponent over the upper half of the lengths; empty for fewer than two points."""
     value = measurements.slope(points, key).value
     return "" if value is None else f"{value:z.2f}"
@@ -103,7 +104,7 @@ def milliseconds(value: float) -> str:
     return f"{significant(value)} ms" if float(f"{value:.3g}") < 1000 else f"{significant(value / 1000)} s"
 
 
-def notes(measured: dict[str, Any]) -> list[str]:
+def measurement_notes(measured: dict[str, Any]) -> list[str]:
     lines = [
         "Medians; in brackets the speedup over the peer in the same run. "
         "Slopes are fitted to the upper half of the lengths.",
@@ -123,7 +124,7 @@ def notes(measured: dict[str, Any]) -> list[str]:
 
 
 def reasons(measured: dict[str, Any]) -> list[str]:
-    """Why points are not measured: one line for each reason at a length, with the models that it holds for."""
+    """Why points were not measured: one line per reason and length, with its models."""
     models: dict[tuple[int, str], dict[str, None]] = {}
     for point in measured["points"]:
         if point["status"] != "ok":
@@ -135,19 +136,24 @@ def reasons(measured: dict[str, Any]) -> list[str]:
     ]
 
 
-def curves(measured: dict[str, Any]) -> str:
-    """The page of a do=bench."""
+def curves_page(measured: dict[str, Any]) -> str:
+    """The page of a do=bench measurement."""
     lines = ["<!-- Made by `python run.py do=report` from what do=bench measured; changes are lost. -->"]
     lines += [f"# Time and memory: {escape(', '.join(measured['models']))}", ""]
     lines += [f"{escape(describe_setting(measured))}.", ""]
     for timed, series in measures(measured):
         header, rows = grid(measured, series)
-        lines += [f"## {title_of(timed)}", "", _row(header), _row(["---", *["---:"] * (len(header) - 1)])]
-        lines += [*(_row(row) for row in rows), ""]
-    return "\n".join([*lines, *(f"- {escape(line)}" for line in notes(measured))]) + "\n"
+        lines += [
+            f"## {title_of(timed)}",
+            "",
+            _markdown_row(header),
+            _markdown_row(["---", *["---:"] * (len(header) - 1)]),
+        ]
+        lines += [*(_markdown_row(row) for row in rows), ""]
+    return "\n".join([*lines, *(f"- {escape(line)}" for line in measurement_notes(measured))]) + "\n"
 
 
-def goals(measured: dict[str, Any]) -> str:
+def goals_page(measured: dict[str, Any]) -> str:
     """The page of `python -m benchmarks.attention`."""
     machine = measured["hardware"]
     lines = ["<!-- Made by `python run.py do=report` from what benchmarks.attention measured; changes are lost. -->"]
@@ -155,16 +161,16 @@ def goals(measured: dict[str, Any]) -> str:
     where += f", kernels={machine['kernels']}" if machine.get("kernels") else ""
     met = sum(line["met"] for line in measured["lines"])
     lines += ["# Goals of the core algorithms", "", f"{escape(where)}: {met} of {len(measured['lines'])} met.", ""]
-    lines += [_row(["", "what", "measured", "goal", ""]), _row(["---", "---", "---:", "---:", "---"])]
+    lines += [_markdown_row(["", "what", "measured", "goal", ""]), _markdown_row(["---", "---", "---:", "---:", "---"])]
     for line in measured["lines"]:
         sign = "≥" if line["at_least"] else "≤"
         row = [line["id"], line["what"], f"{line['value']:.3g} {line['unit']}".strip(), f"{sign} {line['goal']:g}"]
-        lines.append(_row([*row, "" if line["met"] else "missed"]))
+        lines.append(_markdown_row([*row, "" if line["met"] else "missed"]))
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"bench": curves, "goals": goals}
+PAGES = {"bench": curves_page, "goals": goals_page}
 
 
-def _row(cells: Sequence[str]) -> str:
+def _markdown_row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(escape(cell) for cell in cells)} |"

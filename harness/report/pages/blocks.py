@@ -1,4 +1,4 @@
-"""The sections of a page and their blocks: groups of scores and published numbers as grids of text."""
+"""The sections of a page and their blocks: scores and published numbers as grids of text."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -8,19 +8,19 @@ from harness.report.scores.comparison import BASELINE
 from harness.report.scores.groups import BENCH, Group, ProtocolResults
 from harness.report.scores.scores import Score
 from harness.report.spec.table import ResolvedColumn, TableSpec
-from harness.report.stats.ordering import agreement, told_apart
+from harness.report.stats.ordering import agreement, count_separable
 from harness.report.stats.seeds import significant
 
 TONES = {"reproduced": "good", "close": "fair", "off": "bad", "failed": "bad"}
 EMPTY = TableEntry("–", tone="muted")
 MEAN_HEADER = "ours: mean ± CI (n)"
-BELOW = "†"  # behind a score that is below a baseline
+BELOW = "†"  # marks a score below a baseline
 OWN = "Measured by us"
 OTHERS = "Ours only: reduced budget, changed recipe or other data"
 
 
 def sections_of(result: ProtocolResults, suffix: str) -> list[Section]:
-    """The results of one protocol. `suffix`: of the titles, where a table has several."""
+    """The results of one protocol. `suffix`: ends the titles, in a table of several protocols."""
     sections = []
     if result.spec.ledger is not None:
         sections += [_paper_section(result, suffix), _others_section(result, suffix)]
@@ -55,7 +55,7 @@ def _others_section(result: ProtocolResults, suffix: str) -> Section:
 
 
 def _own_section(result: ProtocolResults, suffix: str) -> Section:
-    """A block for each budget and source of data of the cells; each shows the measurements of do=bench as well."""
+    """One block per budget and data source; every block includes the measurements of do=bench."""
     spec = result.spec
     title = (OWN if spec.ledger is None else f"{OWN}, not printed in the paper") + suffix
     titles = list(dict.fromkeys(group.where for group in result.own if group.budget != BENCH))
@@ -72,7 +72,7 @@ def _no_run(spec: TableSpec) -> str:
 
 
 def _comparison_block(spec: TableSpec, group: Group) -> Block:
-    """Each row: the paper's number, ours, the difference and the verdict."""
+    """One line per row: the paper's number, ours, the difference and the verdict."""
     column, rows = group.resolved, []
     for line in group.lines:
         if line.is_baseline:
@@ -86,13 +86,13 @@ def _comparison_block(spec: TableSpec, group: Group) -> Block:
             verdict = TableEntry(line.verdict or "–", tone=TONES.get(line.verdict, "muted"))
             ours = [_score_entry(line.score, group), column.signed(line.delta), verdict]
         rows.append((_row_entry(spec, line.row, line.score.setting if line.score else ""), paper, *ours))
-    header, lines = ("model", "paper", MEAN_HEADER, "Δ", "verdict"), (*_below(group), *group.data_notes)
+    header, lines = ("model", "paper", MEAN_HEADER, "Δ", "verdict"), (*_baseline_notes(group), *group.data_notes)
     title = f"{column.heading}{_chance_text(spec, group)}"
     return Block(title, header, rows, "lrrrl", notes=column.notes, lines=lines)
 
 
 def _ranking_block(spec: TableSpec, group: Group) -> Block:
-    """Our rows of one budget and source of data with the baselines, best first, and their ordering."""
+    """Our rows at one budget and data source with the baselines, best first, and their ordering."""
     column, rows = group.resolved, []
     for line in group.lines:
         score, ours = line.score, line.score.estimate
@@ -107,7 +107,7 @@ def _ranking_block(spec: TableSpec, group: Group) -> Block:
         rows.append((*entries, above_chance, parameters, speed, group.source))
     header = ("model", MEAN_HEADER, "tier", f"Δ to {_guess(spec)}", "parameters", "examples/s", "data")
     title = f"{column.heading} · {group.where}{_chance_text(spec, group)}"
-    lines = (*_below(group), _ordering(spec, group), *_pairing(group), *group.data_notes)
+    lines = (*_baseline_notes(group), _ordering(spec, group), *_pairing(group), *group.data_notes)
     return Block(title, header, rows, "lrrrrrl", lines=lines, tiers=_tier_starts(group))
 
 
@@ -119,9 +119,9 @@ def _mean_block(spec: TableSpec, group: Group) -> Block:
 
 
 def _parts_block(spec: TableSpec, mean: Group) -> list[Block]:
-    """The columns of an average that the paper does not print; no block if none of them was measured.
+    """The columns of an average that the paper does not print; no block if none was measured.
 
-    At the paper's budget every row of the table has a line, elsewhere only the rows that were run.
+    At the paper's budget every row of the table has a line, at other budgets only the rows that were run.
     """
     parts = [group for group in mean.parts.values() if not group.resolved.is_printed]
     if not any(group.scores for group in parts):
@@ -141,7 +141,7 @@ def _parts_block(spec: TableSpec, mean: Group) -> list[Block]:
 
 
 def _category_block(group: Group) -> Block:
-    """A line for each category, a column for each row that has a score: there may be many categories."""
+    """One line per category and one column per scored row, because there may be many categories."""
     scores = [line.score for line in group.lines if line.score and not line.is_baseline]
     shown = [score for score in scores if score.by_seed]
     decimals, body = group.resolved.decimals, []
@@ -178,11 +178,11 @@ def _overview_block(spec: TableSpec, columns: Sequence[ResolvedColumn]) -> Block
 
 
 def _own_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
-    """Columns that no paper prints side by side, a line for each row that was run or measured.
+    """Columns that no paper prints, side by side, with one line per row that was run or measured.
 
-    A number that is the same for every seed stands alone, any other with its interval and its seeds.
+    A number that all seeds share is shown alone, any other with its interval and the number of seeds.
     """
-    order = {row: place for place, row in enumerate(spec.rows)}
+    order = {row: number for number, row in enumerate(spec.rows)}
     keys = sorted({score.key for group in groups for score in group.scores})
     keys.sort(key=lambda key: order.get(key[0], len(order)))
     body = [(_row_entry(spec, *key), *_side_by_side(groups, *key, fixed_alone=True)) for key in keys]
@@ -203,23 +203,24 @@ def _own_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
 
 
 def _side_by_side(groups: Sequence[Group], row: str, setting: str, fixed_alone: bool = False) -> list[TableEntry]:
-    """The scores of one row in several columns. `fixed_alone`: those that are equal for all seeds without a count."""
+    """The scores of one row in several columns. `fixed_alone`: show a number that all seeds share without a count."""
     by_column = [{score.key: score for score in group.scores}.get((row, setting)) for group in groups]
     return [
-        _score_entry(score, group, tier=True, alone=fixed_alone and score.is_fixed and not score.failures)
+        _score_entry(score, group, with_tier=True, alone=fixed_alone and score.is_fixed and not score.failures)
         if score
         else EMPTY
         for score, group in zip(by_column, groups, strict=True)
     ]
 
 
-def _score_entry(score: Score, group: Group, tier: bool = False, alone: bool = False) -> TableEntry:
-    """The score with its marks; `tier`: its tier too, where the grid has no column for it; `alone`: the mean alone."""
-    entry, place = _plain_entry(score, group.resolved.decimals, group.winner), group.comparison.tiers.get(score.key)
+def _score_entry(score: Score, group: Group, with_tier: bool = False, alone: bool = False) -> TableEntry:
+    """The score with its marks. `with_tier`: add its tier, for a grid without tier column; `alone`: the mean alone."""
+    entry = _plain_entry(score, group.resolved.decimals, group.winner)
+    tier = group.comparison.tiers.get(score.key)
     text = f"{score.estimate.mean:,.{group.resolved.decimals}f}" if alone else entry.text
     if group.comparison.below.get(score.key):
         text += f" {BELOW}"
-    return replace(entry, text=f"{text} · {place}" if tier and place else text)
+    return replace(entry, text=f"{text} · {tier}" if with_tier and tier else text)
 
 
 def _plain_entry(score: Score, decimals: int, winner: Score | None) -> TableEntry:
@@ -228,7 +229,7 @@ def _plain_entry(score: Score, decimals: int, winner: Score | None) -> TableEntr
 
 
 def _row_entry(spec: TableSpec, row: str, setting: str = "") -> TableEntry:
-    """A row's name. A row that the paper lacks has its footnotes here, other rows at their published numbers."""
+    """The name of a row. Footnotes are here for a row that the paper lacks, else at the published numbers."""
     text = spec.row_name(row) + (f" ({setting})" if setting else "")
     return TableEntry(text, spec.footnotes_of(row=row) if spec.is_ours(row) else ())
 
@@ -242,13 +243,13 @@ def _tier(group: Group, score: Score) -> str:
 
 
 def _tier_starts(group: Group) -> tuple[int, ...]:
-    """Places of the lines that open a tier after the first."""
+    """Indices of the lines that begin a tier after the first."""
     tiers = [group.comparison.tiers.get(line.score.key, 0) for line in group.lines]
-    return tuple(place for place, tier in enumerate(tiers) if tier > 1 and tier not in tiers[:place])
+    return tuple(number for number, tier in enumerate(tiers) if tier > 1 and tier not in tiers[:number])
 
 
 def _baseline_rows(groups: Sequence[Group], only_named: bool = False) -> list[list[TableEntry]]:
-    """A line for each baseline. Where a record has none, the score of a guess stands alone, unless `only_named`."""
+    """One line per baseline. Without recorded baselines, one line with the score of a guess, unless `only_named`."""
     lines: dict[str, dict[str, str]] = {}
     for group in groups:
         for score in group.baselines:
@@ -263,7 +264,7 @@ def _baseline_rows(groups: Sequence[Group], only_named: bool = False) -> list[li
 
 
 def _chance_text(spec: TableSpec, group: Group) -> str:
-    """` · chance 17.10 (majority class)`, to stand behind a column's title where no row says it."""
+    """` · chance 17.10 (majority class)`, to end a column's title where no row shows it."""
     if group.parts or group.baselines:
         return ""
     if group.chance is None:
@@ -275,8 +276,8 @@ def _guess(spec: TableSpec) -> str:
     return "chance" if spec.chance else "baseline"
 
 
-def _below(group: Group) -> tuple[str, ...]:
-    """`† Below root operator: Linformer, Performer.`, a line for each baseline."""
+def _baseline_notes(group: Group) -> tuple[str, ...]:
+    """`† Below root operator: Linformer, Performer.`, one line per baseline."""
     below: dict[str, list[str]] = {}
     for score in group.scores:
         for name in group.comparison.below.get(score.key, ()):
@@ -289,15 +290,15 @@ def _pairing(group: Group) -> tuple[str, ...]:
 
 
 def _notes_of_marks(groups: Sequence[Group]) -> list[str]:
-    """What the marks of a grid of several columns mean."""
+    """Explains the marks in a grid of several columns."""
     notes = list(dict.fromkeys(line for group in groups for line in _pairing(group)))
     if any(group.comparison.tiers for group in groups):
         notes.append("Behind a score: · and its tier in the column.")
-    return notes + [f"{group.column}: {line}" for group in groups for line in _below(group)]
+    return notes + [f"{group.column}: {line}" for group in groups for line in _baseline_notes(group)]
 
 
 def _shared_notes(notes: Mapping[str, Sequence[str]]) -> list[str]:
-    """Each sentence once, after the names of the columns it is true of, unless it is true of all."""
+    """Each sentence once, after the names of its columns unless it holds for all of them."""
     columns_of: dict[str, list[str]] = {}
     for column, sentences in notes.items():
         for sentence in sentences:
@@ -309,7 +310,7 @@ def _shared_notes(notes: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _ordering(spec: TableSpec, group: Group) -> str:
-    """Our ordering against the paper's, over rows of the paper that have a score here in one configuration."""
+    """Our ordering against the paper's, over the paper's rows that have a score without changed settings."""
     single = [score for score in group.scores if score.by_seed and not score.setting]
     ours = {score.row: score.estimate.mean for score in single if score.row in spec.rows}
     theirs = {row: number.number for (row, column), number in spec.published.items() if column == group.column}
@@ -321,7 +322,7 @@ def _ordering(spec: TableSpec, group: Group) -> str:
     errors = {row: spec.published_error(row, group.column) for row in theirs if row in ours}
     if None in errors.values():
         return f"{shown} The noise of the paper's numbers is not known."
-    apart, pairs = told_apart([(theirs[row], errors[row]) for row in sorted(errors)])
+    apart, pairs = count_separable([(theirs[row], errors[row]) for row in sorted(errors)])
     source = "the noise that the table states" if spec.published_noise else "the binomial noise of the test set alone"
     numbers = f"The paper's own numbers, of one seed, tell at most {apart} of these {pairs} pairs apart at 5 %"
     return f"{shown} {numbers} ({source})."
@@ -332,7 +333,7 @@ def _no_average(names: Iterable[str]) -> str:
 
 
 def _not_run(spec: TableSpec, column: str) -> str:
-    """Verdict of a row that was not run, with the cost of one seed; an average costs nothing more."""
+    """The verdict of a row that was not run, with the cost of one seed; an average has no cost of its own."""
     if column in spec.averages:
         return "not run (parts missing)"
     return f"not run (≈ {_hours(spec.hours_of([column]))} GPU-hours)"

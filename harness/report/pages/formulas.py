@@ -1,8 +1,8 @@
-"""Tables of closed forms: what a paper prints for the cost of its methods, beside what our code computes.
+"""Tables of closed forms: the costs of methods as a paper prints them, beside those of our code.
 
-`kind: formulas`: the printed formulas beside ours. `kind: counts`: the printed numbers of another table, beside what
-the printed formulas and ours give at its sizes. Both are read from the yaml and the ledger; nothing is measured here,
-tests count the pairs of queries and keys of the code itself.
+`kind: formulas`: the printed formulas beside ours. `kind: counts`: the printed numbers of another table, beside the
+values of the printed formulas and of ours at its sizes. Both come from the yaml and the ledger. Nothing is measured
+here; tests compare our formulas with the query-key pairs that the code computes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ WITHOUT_MASK = (
 
 
 def value_of(formula: str, sizes: Mapping[str, float]) -> float:
-    """The value of a formula, as a paper prints it or of ours: `[(n/2)*n]*h`, `n^2`. Raises UsageError."""
+    """The value of a formula in the notation of papers, `[(n/2)*n]*h` or `n^2`, or of our code. Raises UsageError."""
     return evaluate(formula.replace("[", "(").replace("]", ")").replace("^", "**"), sizes)
 
 
@@ -33,7 +33,7 @@ def page(spec: FormulasSpec) -> Table:
         computed.append((label, ours.computed, ours.visible))
         values.append((label, *(f"{number:,.1f}" for number in numbers), verdict.entry))
         delta = f"{numbers[1] - numbers[0]:.12g}"
-        tidy.append(_tidy_row(spec, label, spec.column, text, ours.computed, delta, verdict, notes))
+        tidy.append(_tidy_formula(spec, label, spec.column, text, ours.computed, delta, verdict, notes))
     sizes = _listed(spec.sizes)
     blocks = (
         Block("The paper's formulas", ("model", "formula", ""), printed, "lll"),
@@ -52,9 +52,9 @@ def page(spec: FormulasSpec) -> Table:
 
 
 def is_same_formula(spec: FormulasSpec, left: str, right: str) -> bool:
-    """Do two formulas agree at the table's sizes and at two other choices, of other ratios?"""
+    """Whether two formulas agree at the table's sizes and at two other choices with different ratios."""
     choices = [
-        {name: size * (1 + choice * place % 3) for place, (name, size) in enumerate(spec.sizes.items(), 1)}
+        {name: size * (1 + choice * position % 3) for position, (name, size) in enumerate(spec.sizes.items(), 1)}
         for choice in range(3)
     ]
     return all(is_same(value_of(left, sizes), value_of(right, sizes)) for sizes in choices)
@@ -80,7 +80,7 @@ def counts_page(spec: CountsSpec) -> Table:
 
 
 def count_numbers(spec: CountsSpec, row: str, column: str) -> tuple[float, float, float]:
-    """What the paper's formula gives, what our code computes and what its masks leave, in the column's unit."""
+    """(the paper's formula, what our code computes, what its masks leave), in the unit of the column."""
     label, formula = spec.rows[row], spec.columns[column].formula
     ours = spec.formulas.rows[label]
     counts = (value_of(text, spec.sizes) for text in (spec.formulas.printed[label], ours.computed, ours.visible))
@@ -98,12 +98,12 @@ def _count_block(spec: CountsSpec, column: str) -> tuple[Block, list[dict[str, s
         paper = TableEntry(f"{float(printed):,.{digits}f}", notes)
         first, second, last = (f"{number:,.{shown.decimals}f}" for number in (by_formula, ours, visible))
         rows.append((label, paper, first, second, f"{delta:+z,.{shown.decimals}f}", last, verdict.entry))
-        tidy.append(_tidy_row(spec, label, column, printed, ours, delta, verdict, notes))
+        tidy.append(_tidy_formula(spec, label, column, printed, ours, delta, verdict, notes))
     title = f"{column}, {shown.unit}, at {_listed(spec.sizes)}"
     return Block(title, ("model", "paper", "its formula", "ours", "Δ", "visible", ""), rows, "lrrrrrl"), tidy
 
 
-def _tidy_row(
+def _tidy_formula(
     spec: FormulasSpec | CountsSpec,
     row: str,
     column: str,

@@ -1,7 +1,7 @@
-"""Tables of `kind: measured`: what a paper prints for time and memory, beside what do=bench measured.
+"""Tables of `kind: measured`: the time and memory that a paper prints, beside the measurements of do=bench.
 
-Numbers of two machines stand in blocks of their own, and every ratio is within one measurement. A paper's seconds were
-taken on another machine; what can be compared are ratios to one row, the order of rows, and exponents.
+Each machine has blocks of its own, and ratios are taken within one measurement. Because a paper's seconds come from
+another machine, only ratios to one row, the order of the rows and exponents can be compared.
 """
 
 import math
@@ -18,9 +18,9 @@ from harness.report.scores.measurements import (
     fitted,
     has_series,
     label_of,
+    measured_for,
     median_ratio,
     number_at,
-    of_run,
     printed_slope,
     series,
     size_of,
@@ -31,12 +31,12 @@ from harness.report.stats.seeds import significant
 
 UNITS = {"ms": "ms", "s": "s", "memory_mb": "MiB", "speedup": "× reference ↑", "memory_ratio": "× reference ↓"}
 UNITS |= dict.fromkeys(EXPONENTS, "exponents")
-NEAR = 0.25  # exponents that differ by less are the same
+NEAR = 0.25  # exponents that differ by at most this count as equal
 MEMORY = (
     "Memory: what a call takes beyond what is held before it, and what is held: on a CPU the resident set, on a GPU "
     "the allocations; of generation, the state, or with recompute the call alone."
 )
-# status of a point -> what it means
+# status of a point -> its meaning
 HOW = {
     "extrapolated": "extrapolated from shorter texts",
     "integrated": "added up over the measured costs of single tokens",
@@ -45,10 +45,10 @@ MARK = "~: extrapolated from shorter texts, or added up over the measured costs 
 
 
 @dataclass(frozen=True)
-class Entry:
-    """Ours in a row and column of one measurement, its `source`; empty: no measurement has the column.
+class MeasuredEntry:
+    """Our number in a row and column. `source`: name of its measurement, empty if none has the column.
 
-    `theirs`: the printed number, or the exponent of the printed formula at the sizes that ours was fitted to.
+    `theirs`: the printed number, or the exponent of the printed formula at the sizes to which ours was fitted.
     """
 
     row: str
@@ -63,29 +63,29 @@ class Entry:
 
     @property
     def is_near(self) -> bool:
-        """Of an exponent: whether ours is that of the printed formula."""
+        """Whether our exponent is that of the printed formula."""
         return abs(self.delta) <= NEAR
 
 
 @dataclass(frozen=True)
 class Part:
-    """The columns of one value and series in one measurement: their grid, its entries, and what they say."""
+    """The columns of one value and series in one measurement: their grid, its entries and a summary sentence."""
 
     block: Block
-    entries: tuple[Entry, ...]
+    entries: tuple[MeasuredEntry, ...]
     sentence: str
 
 
 def page(spec: MeasuredSpec, measurements: Mapping[str, Mapping[str, Any]] | None = None) -> Table:
-    """`measurements`: those of do=bench by their names."""
+    """The page. `measurements`: those of do=bench by name."""
     sections, entries, sentences = [], [], []
     for name, run in spec.runs.items():
         columns = {key: column for key, column in spec.columns.items() if column.run == name}
-        of_this_run = of_run(run, measurements or {})
+        of_this_run = measured_for(run, measurements or {})
         blocks, filled = [], set()
         for measured in of_this_run:
             shown = {key: column for key, column in columns.items() if _fills(spec, column, measured)}
-            parts = [_part(spec, name, measured, group) for group in _groups(shown)]
+            parts = [_part(spec, name, measured, group) for group in _grouped_columns(shown)]
             blocks += _lines_once([part.block for part in parts])
             entries += [entry for part in parts for entry in part.entries]
             sentences += [part.sentence for part in parts if part.sentence]
@@ -93,9 +93,9 @@ def page(spec: MeasuredSpec, measurements: Mapping[str, Mapping[str, Any]] | Non
         empty = {key: column for key, column in columns.items() if key not in filled}
         if printed := [key for key in empty if spec.prints(key)]:
             blocks.append(_paper_block(spec, printed))
-        entries += [Entry(row, key, Number(None, "not measured")) for key in empty for row in spec.rows]
+        entries += [MeasuredEntry(row, key, Number(None, "not measured")) for key in empty for row in spec.rows]
         sections.append(Section(f"Run {name}", tuple(blocks), _facts(spec, name, of_this_run, empty)))
-    tidy = [_tidy_row(spec, entry) for entry in entries]
+    tidy = [_tidy_measurement(spec, entry) for entry in entries]
     if not sentences:
         state = "No printed number has ours beside it" if any(row["ours_mean"] for row in tidy) else "Not measured yet"
         sentences = [f"{state}: python run.py do=bench table={spec.name}"]
@@ -111,7 +111,7 @@ def page(spec: MeasuredSpec, measurements: Mapping[str, Mapping[str, Any]] | Non
 
 
 def _fills(spec: MeasuredSpec, column: MeasuredColumn, measured: Mapping[str, Any]) -> bool:
-    """Whether a measurement of a column's run is of its device, mode and batch."""
+    """Whether a measurement of a column's run has its device, mode and batch."""
     is_there = has_series(measured, spec.runs[column.run].what, *spec.series_of(column))
     return is_there and column.device in (None, measured["hardware"]["device"])
 
@@ -124,7 +124,7 @@ def _part(spec: MeasuredSpec, run: str, measured: Mapping[str, Any], columns: Ma
         name: series(measured, label, spec.runs[run].what, mode, batch) for name, label in labels.items() if label
     }
     rows = [name for name in spec.rows if name in labels or any((name, key) in spec.published for key in columns)]
-    entries = {name: [_entry(spec, name, key, measured["name"], points) for key in columns] for name in rows}
+    entries = {name: [_measured_entry(spec, name, key, measured["name"], points) for key in columns] for name in rows}
     slopes = {name: slope(points.get(name, []), first.value) for name in rows if first.value not in EXPONENTS}
     if all(number.value is None for number in slopes.values()):
         slopes = {}
@@ -143,21 +143,23 @@ def _part(spec: MeasuredSpec, run: str, measured: Mapping[str, Any], columns: Ma
     lines += [f"{label}: {why}" for label, why in sorted(measured.get("absent", {}).items())]
     title = ", ".join(filter(None, [UNITS[first.value], mode, f"batch {batch}" if batch else ""]))
     in_order = tuple(entry for row in entries.values() for entry in row)
-    return Part(Block(title, header, body, lines=lines), in_order, _sentence(spec, run, title, in_order, measured))
+    return Part(
+        Block(title, header, body, lines=lines), in_order, _agreement_sentence(spec, run, title, in_order, measured)
+    )
 
 
-def _entry(
+def _measured_entry(
     spec: MeasuredSpec, row: str, key: str, source: str, points: Mapping[str, Sequence[Mapping[str, Any]]]
-) -> Entry:
+) -> MeasuredEntry:
     column, ours = spec.columns[key], points.get(row, [])
     if column.value not in EXPONENTS:
         printed = spec.published.get((row, key))
         number = number_at(ours, points.get(spec.reference, []), column.length, column.value)
-        return Entry(row, key, number, source, None if printed is None else ledger.number(printed))
+        return MeasuredEntry(row, key, number, source, None if printed is None else ledger.number(printed))
     formula = spec.published.get((row, column.formula_of or key))
     sizes = [*map(size_of, fitted(ours, column.value))]
     theirs = None if formula is None else printed_slope(formula, column.over, column.sizes, sizes)
-    return Entry(row, key, slope(ours, column.value), source, theirs)
+    return MeasuredEntry(row, key, slope(ours, column.value), source, theirs)
 
 
 def _header(spec: MeasuredSpec, key: str, column: MeasuredColumn) -> Iterator[str | TableEntry]:
@@ -168,8 +170,8 @@ def _header(spec: MeasuredSpec, key: str, column: MeasuredColumn) -> Iterator[st
     yield f"{key}: ours"
 
 
-def _cells(spec: MeasuredSpec, entry: Entry) -> Iterator[TableEntry]:
-    """What stands below `_header`."""
+def _cells(spec: MeasuredSpec, entry: MeasuredEntry) -> Iterator[TableEntry]:
+    """The entries below `_header`."""
     if spec.prints(entry.column):
         yield _paper_entry(spec, entry.row, entry.column)
     is_exponent = spec.columns[entry.column].value in EXPONENTS
@@ -185,7 +187,7 @@ def _paper_entry(spec: MeasuredSpec, row: str, key: str) -> TableEntry:
 
 
 def _paper_block(spec: MeasuredSpec, columns: Sequence[str]) -> Block:
-    """The paper's numbers alone, of columns that were not measured."""
+    """The paper's numbers alone, for columns that were not measured."""
     header = ["model", *(TableEntry(key, spec.footnotes_of(column=key)) for key in columns)]
     body = [
         (TableEntry(name, spec.footnotes_of(row=name)), *(_paper_entry(spec, name, key) for key in columns))
@@ -198,7 +200,7 @@ def _paper_block(spec: MeasuredSpec, columns: Sequence[str]) -> Block:
 def _facts(
     spec: MeasuredSpec, name: str, of_this_run: Sequence[Mapping[str, Any]], empty: Mapping[str, MeasuredColumn]
 ) -> tuple[str, ...]:
-    """How a run was measured, and which command measures its empty columns."""
+    """How a run was measured, and the command that measures its empty columns."""
     run, lines = spec.runs[name], []
     if empty:
         command = f"python run.py do=bench table={spec.name} bench.run={name}"
@@ -219,8 +221,10 @@ def _facts(
     return tuple(lines)
 
 
-def _sentence(spec: MeasuredSpec, run: str, title: str, entries: Sequence[Entry], measured: Mapping[str, Any]) -> str:
-    """How near ours are to what is printed; empty where nothing is printed."""
+def _agreement_sentence(
+    spec: MeasuredSpec, run: str, title: str, entries: Sequence[MeasuredEntry], measured: Mapping[str, Any]
+) -> str:
+    """How close our numbers are to the printed ones; empty where nothing is printed."""
     where = measured["hardware"]["gpu"] or measured["hardware"]["cpu"]
     compared = [entry for entry in entries if entry.delta is not None]
     if exponents := [entry for entry in compared if spec.columns[entry.column].value in EXPONENTS]:
@@ -239,8 +243,8 @@ def _sentence(spec: MeasuredSpec, run: str, title: str, entries: Sequence[Entry]
     return f"{title}, on {where}: ours over the paper's {middle} in the median ({low} to {high}){order}."
 
 
-def _tidy_row(spec: MeasuredSpec, entry: Entry) -> dict[str, str]:
-    """A printed value stands only beside a measurement at the paper's size."""
+def _tidy_measurement(spec: MeasuredSpec, entry: MeasuredEntry) -> dict[str, str]:
+    """A row of the long CSV. It has the printed value only beside a measurement at the paper's size."""
     is_beside = entry.source and spec.runs[spec.columns[entry.column].run].paper_size
     printed = spec.published.get((entry.row, entry.column), "") if is_beside else ""
     notes = [*spec.footnotes_of(row=entry.row), *spec.all_footnotes(entry.row, entry.column)]
@@ -261,8 +265,8 @@ def _tidy_row(spec: MeasuredSpec, entry: Entry) -> dict[str, str]:
     )
 
 
-def _groups(columns: Mapping[str, MeasuredColumn]) -> list[dict[str, MeasuredColumn]]:
-    """Columns of one value and series together; exponents of time and memory side by side."""
+def _grouped_columns(columns: Mapping[str, MeasuredColumn]) -> list[dict[str, MeasuredColumn]]:
+    """Columns grouped by value and series; exponents of time and memory form one group."""
     groups: dict[tuple[Any, ...], dict[str, MeasuredColumn]] = {}
     for key, column in columns.items():
         value = "exponents" if column.value in EXPONENTS else column.value
@@ -271,7 +275,7 @@ def _groups(columns: Mapping[str, MeasuredColumn]) -> list[dict[str, MeasuredCol
 
 
 def _lines_once(blocks: Sequence[Block]) -> list[Block]:
-    """Blocks of one measurement; lines that the next block has as well stand only there."""
+    """Blocks of one measurement. Lines that the next block repeats are kept only there."""
     following = [*blocks[1:], None]
     return [
         replace(block, lines=()) if after is not None and after.lines == block.lines else block
@@ -286,7 +290,7 @@ def _text(number: Number, decimals: int) -> TableEntry:
 
 
 def _statuses(points: Any) -> list[str]:
-    """How the numbers with a mark came about, and why others are missing; the measurement has the details."""
+    """How marked numbers were computed and why others are missing; the measurement has the details."""
     points = [point for line in points for point in line]
     everyone = {point["model"] for point in points}
     by_status: dict[str, dict[str, list[str]]] = {}

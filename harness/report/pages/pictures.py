@@ -1,4 +1,4 @@
-"""Pictures, sounds and texts for a table's page: the artifacts of one record of each row and task."""
+"""Pictures, sounds and texts for a table's page: the artifacts of one record per row and task."""
 
 import os
 from collections.abc import Mapping
@@ -20,16 +20,16 @@ SHOWN = (PICTURE, ".wav", ".txt")
 def pictures_of(
     selected: "Mapping[str, Mapping[str, pd.DataFrame]]", spec: TableSpec, records_root: Path, page: Path
 ) -> tuple[Picture, ...]:
-    """For each row and task the artifacts of its lowest seed that has some, at the paper's budget if there are any.
+    """Per row and task, the artifacts of the lowest seed that has some, preferably at the paper's budget.
 
-    `selected`: the cells of the table by protocol and column. The PNG among the artifacts of a record is shown, sounds
-    and texts are linked. `page`: the file that will hold the links.
+    `selected`: the cells of the table by protocol and column. The PNG of a record is shown, sounds and texts are
+    linked. `page`: the file that will hold the links.
     """
 
     def link(path: Path) -> str:
         return Path(os.path.relpath(path, page.parent)).as_posix()
 
-    first_columns = {}  # of each task and its settings: columns of one run show it once
+    first_columns = {}  # per task and settings: columns of the same run show its artifacts once
     for name, column in spec.columns.items():
         if column.task is None:
             continue
@@ -53,7 +53,7 @@ def pictures_of(
                 if len(selected) > 1:
                     caption += f", protocol {protocol}"
                 shown = next((link(path) for path in paths if path.suffix == PICTURE), None)
-                # a file is <record's stem>.<name>
-                others = {path.name.split(".", 1)[1]: link(path) for path in paths if path.suffix != PICTURE}
-                pictures.append(Picture(heading, caption, shown, others))
+                # files are named <stem of the record>.<name>
+                files = {path.name.split(".", 1)[1]: link(path) for path in paths if path.suffix != PICTURE}
+                pictures.append(Picture(heading, caption, shown, files))
     return tuple(pictures)

@@ -1,4 +1,4 @@
-"""The verdict on a printed text or number, and how many of all printed ones have ours beside them."""
+"""The verdict on a printed text or number, and how many printed entries have ours beside them."""
 
 import math
 import os
@@ -11,7 +11,7 @@ from harness.report.render.layout import Table, TableEntry
 
 
 class Verdict(StrEnum):
-    """What is said of ours beside a printed text or number. A footnote explains a difference."""
+    """The verdict on our value beside a printed text or number. A footnote explains a difference."""
 
     SAME = "same"
     EXPLAINED = "differs"
@@ -30,7 +30,7 @@ class Verdict(StrEnum):
         return TableEntry(self.value, tone=TONES.get(self, "muted"))
 
 
-TONES = {Verdict.SAME: "good", Verdict.EXPLAINED: "fair", Verdict.UNEXPLAINED: "bad"}  # of verdicts that compare
+TONES = {Verdict.SAME: "good", Verdict.EXPLAINED: "fair", Verdict.UNEXPLAINED: "bad"}  # verdicts of a comparison
 
 
 def is_number(value: Any) -> bool:
@@ -46,13 +46,12 @@ def is_same(left: Any, right: Any) -> bool:
     return type(left) is type(right) and left == right
 
 
-def beside(pages: Iterable[Table], paper_root: str | os.PathLike[str]) -> str:
+def count_beside(pages: Iterable[Table], paper_root: str | os.PathLike[str]) -> str:
     """`Published numbers with ours beside them at full size: 250 of 986; with printed texts 300 of 1,083 entries.`
 
     Full size: the unchanged recipe at the paper's budget on its full data, a composed recipe at that budget, a closed
-    form at the printed sizes, or a measurement at the paper's own size. The rows of the long CSV say which: a printed
-    value stands in them only where ours may be compared with it. The ledger says what is a number: `20K` is a text
-    there, and a dash is an entry.
+    form at the printed sizes, or a measurement at the paper's size. A row of the long CSV has the printed value only
+    where ours may be compared with it. Numbers count as in the ledger: `20K` is a text there, and a dash is an entry.
     """
     entries = [entry for name in ledger.tables(paper_root) for entry in ledger.entries(name, paper_root)]
     numbers = sum(not math.isnan(entry["number"]) for entry in entries)

@@ -53,7 +53,7 @@ def ranking(spec: "TableSpec", results: Sequence[ProtocolResults]) -> Ranking:
     """The ranks of a table at its own budget. Without enough complete rows nothing is ranked."""
     import numpy as np
 
-    groups = _groups(spec, results)
+    groups = _groups_by_column(spec, results)
     left_out = {name: why for name in _ranking_columns(spec) if (why := _why_not(spec, groups.get(name)))}
     apart = [name for name in groups if name not in left_out]
     complete = {name: {s.row for s in groups[name].scores if _is_complete(spec, s)} for name in apart}
@@ -64,7 +64,7 @@ def ranking(spec: "TableSpec", results: Sequence[ProtocolResults]) -> Ranking:
         (score.row, name): _relative(spec, groups[name], score)
         for name in columns
         for score in groups[name].scores
-        if _is_plain(score) and _values(spec, score)
+        if _is_plain(score) and _seed_values(spec, score)
     }
     scores = {pair: sum(values) / len(values) for pair, values in relative.items()}
     lacking = {
@@ -82,7 +82,7 @@ def _ranking_columns(spec: "TableSpec") -> list[str]:
     return [name for name, column in spec.columns.items() if column.ranks]
 
 
-def _groups(spec: "TableSpec", results: Sequence[ProtocolResults]) -> dict[str, Group]:
+def _groups_by_column(spec: "TableSpec", results: Sequence[ProtocolResults]) -> dict[str, Group]:
     """Each column at the table's budget, in the table's order; of several choices of data the one with most rows."""
     by_column: dict[str, list[Group]] = {}
     for group in (group for result in results for group in (*result.own, *result.others)):
@@ -138,15 +138,15 @@ def complete_block(complete: Mapping[str, set[str]]) -> tuple[list[str], list[st
     return (columns, rows) if len(rows) >= MIN_ROWS and len(columns) >= MIN_COLUMNS else ([], [])
 
 
-def _values(spec: "TableSpec", score: Score) -> list[float]:
+def _seed_values(spec: "TableSpec", score: Score) -> list[float]:
     return [score.by_seed[seed] for seed in spec.seeds if seed in score.by_seed]
 
 
 def _relative(spec: "TableSpec", group: Group, score: Score) -> list[float]:
     """The scores of a row, seed by seed: 0 is the mean of the control, 1 that of the reference."""
     pair = (group.comparison.control, group.comparison.reference)
-    low, high = (sum(values) / len(values) for values in (_values(spec, side) for side in pair))
-    return [(value - low) / (high - low) for value in _values(spec, score)]
+    low, high = (sum(values) / len(values) for values in (_seed_values(spec, side) for side in pair))
+    return [(value - low) / (high - low) for value in _seed_values(spec, score)]
 
 
 def with_ranks(table: Table, spec: "TableSpec", results: Sequence[ProtocolResults]) -> Table:
@@ -154,7 +154,7 @@ def with_ranks(table: Table, spec: "TableSpec", results: Sequence[ProtocolResult
     ranks = ranking(spec, results)
     sentences = _sentences(ranks)
     if ranks.rows:
-        section = Section("Ranks", (_block(spec, ranks),))
+        section = Section("Ranks", (_ranks_block(spec, ranks),))
     else:
         command = f"python run.py -m table={spec.name} budget={spec.budget}"
         section = Section("Ranks", (), (*sentences, f"To run what is missing: {command}"))
@@ -163,7 +163,7 @@ def with_ranks(table: Table, spec: "TableSpec", results: Sequence[ProtocolResult
         answer=(*sentences, *table.answer),
         sections=(section, *table.sections),
         caption=(*table.caption, *HOW),
-        tidy=(*table.tidy, *(_tidy_row(spec, ranks, row) for row in ranks.rows)),
+        tidy=(*table.tidy, *(_tidy_rank(spec, ranks, row) for row in ranks.rows)),
     )
 
 
@@ -188,7 +188,7 @@ def _sentences(ranks: Ranking) -> list[str]:
     return lines
 
 
-def _block(spec: "TableSpec", ranks: Ranking) -> Block:
+def _ranks_block(spec: "TableSpec", ranks: Ranking) -> Block:
     header = ("rank", "model", "interquartile mean", "95 % interval", "rank in 95 % of draws")
     rows = [
         (f"{row.rank}", row.row, f"{row.mean:z.3f}", " to ".join(f"{end:z.3f}" for end in row.interval), _span(row))
@@ -206,7 +206,7 @@ def _span(row: RankedRow) -> str:
     return f"{low}" if low == high else f"{low} to {high}"
 
 
-def _tidy_row(spec: "TableSpec", ranks: Ranking, row: RankedRow) -> dict[str, str]:
+def _tidy_rank(spec: "TableSpec", ranks: Ranking, row: RankedRow) -> dict[str, str]:
     """The interquartile mean, its interval as lowest and highest, the rank in the notes."""
     low, high = row.interval
     note = f"rank {row.rank}, in 95 % of draws {_span(row)}; {len(ranks.columns)} columns"

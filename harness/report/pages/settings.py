@@ -1,9 +1,9 @@
-"""A table of hyper-parameters: each printed one beside what our composed recipe has, and whether the two are the same.
+"""A table of hyper-parameters: each printed value beside that of our composed recipe, with a verdict.
 
-A difference either has a footnote that explains it or is marked as unexplained. Nothing is trained or measured.
+A footnote explains a difference, or the difference is marked as unexplained. Nothing is trained or measured.
 
-`20K` is 20,000, `2^17` is 131,072, `5e-4` is a number, `(0.9,0.98)` a list of two, `6 epochs` a number with a unit; any
-other word means what `names` of its source says.
+`20K` is 20,000, `2^17` is 131,072, `5e-4` is a number, `(0.9,0.98)` a list of two, `6 epochs` a number with a unit. Any
+other word is looked up in `names` of its source.
 """
 
 import math
@@ -29,13 +29,13 @@ from harness.report.spec.settings import Recipe, SettingsSpec, Source
 SUFFIXES = {"": 1, "K": 1e3, "M": 1e6, "B": 1e9}
 NUMBER = re.compile(r"(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)([KMB]?)")
 POWER = re.compile(r"(\d+)\^(\d+)")
-PARTS = ("model", "task", "backbone", "protocol", "train")  # of a config, that formulas may name
+PARTS = ("model", "task", "backbone", "protocol", "train")  # the parts of a config that formulas may name
 NOT_THERE = object()
 
 
 @dataclass(frozen=True)
 class Ours:
-    """`value`: None where the setting is switched off. `text`: for a reader."""
+    """`value`: None where the setting is switched off. `text`: the value as the page shows it."""
 
     value: Any
     text: str
@@ -43,8 +43,8 @@ class Ours:
 
 @dataclass(frozen=True)
 class Setting:
-    """One printed setting. `ours`: None where we have no such setting, for the reason `why`, which of a design in words
-    is what we say of ours."""
+    """One printed setting. `ours`: None without a counterpart here, for the reason `why`. For a design in words, `why`
+    describes ours."""
 
     row: str
     column: str
@@ -57,19 +57,25 @@ class Setting:
 
 
 def page(spec: SettingsSpec) -> Table:
-    settings = settings_of(spec)
+    settings = compared_settings(spec)
     if only_words := all(setting.verdict is Verdict.IN_WORDS for setting in settings):
         blocks = [_designs(spec, [setting for setting in settings if setting.column == name]) for name in spec.columns]
     else:
-        blocks = [_block(spec, row, [setting for setting in settings if setting.row == row]) for row in spec.rows]
+        blocks = [
+            _recipe_block(spec, row, [setting for setting in settings if setting.row == row]) for row in spec.rows
+        ]
     sections = (Section("Printed, and composed at budget=paper", tuple(blocks)),)
-    content = {"summary": _summary(settings), "answer": list(_answer(settings)), "caption": _caption(only_words)}
-    tidy = [_tidy_row(spec, setting) for setting in settings]
+    content = {
+        "summary": _count_of_settings(settings),
+        "answer": list(_answer(settings)),
+        "caption": _notes_on_settings(only_words),
+    }
+    tidy = [_tidy_setting(spec, setting) for setting in settings]
     return table_of(spec, sections=sections, tidy=tidy, **content)
 
 
-def settings_of(spec: SettingsSpec) -> list[Setting]:
-    """Row by row, in the order of the columns. Raises UsageError for a source that a recipe does not have."""
+def compared_settings(spec: SettingsSpec) -> list[Setting]:
+    """Row by row, in the order of the columns. Raises UsageError for a source that a recipe lacks."""
     recipes = Recipes()
     pairs = ((row, column) for row in spec.rows for column in spec.columns)
     return [_setting(spec, row, column, recipes) for row, column in pairs if (row, column) in spec.published]
@@ -92,12 +98,12 @@ def _setting(spec: SettingsSpec, row: str, column: str, recipes: "Recipes") -> S
 
 
 def meaning(printed: str, source: Source) -> Any:
-    """The value that a printed setting means; the text itself where it is no number and no known name."""
+    """The value of a printed setting; the text itself if it is neither a number nor in `names`."""
     if printed in source.names:
         return source.names[printed]
     text = printed.removesuffix(source.unit).strip() if source.unit else printed
     if source.unit and text == printed:
-        return printed  # of another unit
+        return printed  # it has another unit
     if text[:1] == "(" and text[-1:] == ")":
         return [_number(part.strip()) for part in text[1:-1].split(",")]
     return _number(text)
@@ -112,13 +118,13 @@ def _number(text: str) -> float | str:
 
 
 class Recipes:
-    """Composed recipes at the paper's budget; each is composed once."""
+    """Recipes at the paper's budget, each composed once."""
 
     def __init__(self) -> None:
         self.composed: dict[tuple[str, ...], DictConfig] = {}
 
     def config(self, recipe: Recipe) -> DictConfig:
-        """The configuration of a recipe. Raises UsageError and Hydra's errors for names that are not there."""
+        """The configuration of a recipe. Raises UsageError or a Hydra error for unknown names."""
         rest = (f"task={recipe.task}", f"protocol={recipe.protocol}", "budget=paper", *to_overrides(recipe.set))
         words = (recipe.model, *rest)
         if words not in self.composed:
@@ -126,11 +132,11 @@ class Recipes:
         return self.composed[words]
 
     def ours(self, source: Source, row: Recipe) -> Ours:
-        """What our recipe has for a setting. Raises UsageError for a key that it lacks."""
+        """The value of a setting in our recipe. Raises UsageError for a key that it lacks."""
         if source.each is None:
             value = self._value(source, source.recipe(row))
             return Ours(value, display(value, source))
-        # the value on which all sources agree, or `abc 64, longshort 16`, which is no value
+        # the common value of all sources, or a text that is no value: `abc 64, longshort 16`
         parts = [self.ours(part, row) for part in source.each]
         if all(is_same(parts[0].value, part.value) for part in parts):
             return parts[0]
@@ -161,7 +167,7 @@ def _resolved(cfg: DictConfig) -> dict[str, Any]:
 
 
 def display(value: Any, source: Source) -> str:
-    """For a reader: `20,000`, `(0.9, 0.98)`, `none`, the paper's name of a value that is no number, `AdamW`."""
+    """A value as the page shows it: `20,000`, `(0.9, 0.98)`, `none`, `AdamW`, or the paper's name for it."""
     if value is None:
         return "none"
     if isinstance(value, list | tuple):
@@ -178,13 +184,13 @@ def display(value: Any, source: Source) -> str:
 
 
 def csv_value(ours: Ours) -> str:
-    """For the long CSV: a number without separators, any other value as a reader sees it."""
+    """A value for the long CSV: a number without separators, any other value as on the page."""
     value = ours.value
     return (f"{value:.12g}" if not isinstance(value, int) else str(value)) if is_number(value) else ours.text
 
 
 def _designs(spec: SettingsSpec, settings: list[Setting]) -> Block:
-    """The classes that build what is printed in words. The words stand below, where there is room for long texts."""
+    """The classes behind designs that are printed in words. The words are below the grid, where long texts fit."""
     rows = [(TableEntry(setting.row, setting.notes), setting.ours.text) for setting in settings]
     lines = []
     for setting in settings:
@@ -193,8 +199,8 @@ def _designs(spec: SettingsSpec, settings: list[Setting]) -> Block:
     return Block(settings[0].column, ("model", "our class"), rows, "ll", lines=lines)
 
 
-def _block(spec: SettingsSpec, row: str, settings: list[Setting]) -> Block:
-    """The settings of one recipe, a line each."""
+def _recipe_block(spec: SettingsSpec, row: str, settings: list[Setting]) -> Block:
+    """The settings of one recipe, one per line."""
     rows, columns_of = [], {}
     for setting in settings:
         ours = TableEntry(setting.ours.text) if setting.ours else TableEntry("–", tone="muted")
@@ -206,8 +212,8 @@ def _block(spec: SettingsSpec, row: str, settings: list[Setting]) -> Block:
     return Block(row, ("setting", "paper", "ours", ""), rows, "llll", lines=lines)
 
 
-def _summary(settings: list[Setting]) -> str:
-    """`91, ours beside 88 of them; 29 texts, ours beside 25 of them`. As the ledger counts, `20K` is a text."""
+def _count_of_settings(settings: list[Setting]) -> str:
+    """`91, ours beside 88 of them; 29 texts, ours beside 25 of them`. `20K` counts as a text, as in the ledger."""
     numbers = [setting for setting in settings if not math.isnan(ledger.number(setting.printed))]
     texts = [setting for setting in settings if setting not in numbers]
     beside = [sum(setting.ours is not None for setting in part) for part in (numbers, texts)]
@@ -216,7 +222,7 @@ def _summary(settings: list[Setting]) -> str:
 
 
 def _answer(settings: list[Setting]) -> Iterator[str]:
-    """How many are the same, then each difference."""
+    """The number of equal settings, then each difference."""
     by_verdict = {verdict: [setting for setting in settings if setting.verdict is verdict] for verdict in Verdict}
     same, explained, unexplained = (len(by_verdict[verdict]) for verdict in TONES)
     if compared := same + explained + unexplained:
@@ -230,17 +236,17 @@ def _answer(settings: list[Setting]) -> Iterator[str]:
         yield f"Without a counterpart here: {absent}, for reasons that stand below."
     for verdict, title in ((Verdict.UNEXPLAINED, "Unexplained"), (Verdict.EXPLAINED, "Different")):
         for row in dict.fromkeys(setting.row for setting in settings):
-            words = [_difference(setting) for setting in by_verdict[verdict] if setting.row == row]
+            words = [_difference_text(setting) for setting in by_verdict[verdict] if setting.row == row]
             if words:
                 yield f"{title}, {row}: {'; '.join(words)}."
 
 
-def _difference(setting: Setting) -> str:
+def _difference_text(setting: Setting) -> str:
     notes = f" [{', '.join(setting.notes)}]" if setting.notes else ""
     return f"{setting.column} {setting.printed}, ours {setting.ours.text}{notes}"
 
 
-def _caption(only_words: bool) -> tuple[str, ...]:
+def _notes_on_settings(only_words: bool) -> tuple[str, ...]:
     if only_words:
         return ("Ours is the class that the recipe builds, and what a test of it proves.",)
     return (
@@ -251,7 +257,7 @@ def _caption(only_words: bool) -> tuple[str, ...]:
     )
 
 
-def _tidy_row(spec: SettingsSpec, setting: Setting) -> dict[str, str]:
+def _tidy_setting(spec: SettingsSpec, setting: Setting) -> dict[str, str]:
     ours = csv_value(setting.ours) if setting.ours else ""
     return tidy_row(
         spec,

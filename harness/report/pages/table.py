@@ -13,7 +13,7 @@ from harness.report.pages.blocks import sections_of
 from harness.report.pages.ranking import with_ranks
 from harness.report.render.layout import Picture, Table, table_of, tidy_row
 from harness.report.scores.comparison import ENOUGH
-from harness.report.scores.groups import Group, Line, ProtocolResults
+from harness.report.scores.groups import Group, ProtocolResults, ScoreLine
 from harness.report.scores.scores import Score
 from harness.report.spec.table import TableSpec
 
@@ -44,13 +44,13 @@ def _tidy_rows(spec: TableSpec, group: Group) -> Iterator[dict[str, str]]:
     """
     lines = [(group.column, line) for line in sorted(group.lines, key=lambda line: line.is_baseline)]
     for category, scores in group.categories.items():
-        lines += [(f"{group.column}/{category}", Line(score.row, score)) for score in scores]
+        lines += [(f"{group.column}/{category}", ScoreLine(score.row, score)) for score in scores]
     for column, line in lines:
-        row = _tidy_row(spec, group, line, column)
+        row = _tidy_score(spec, group, line, column)
         yield row | {"n": "", "status": "baseline", "notes": ""} if line.is_baseline else row
 
 
-def _tidy_row(spec: TableSpec, group: Group, line: Line, column: str) -> dict[str, str]:
+def _tidy_score(spec: TableSpec, group: Group, line: ScoreLine, column: str) -> dict[str, str]:
     """`paper_value`, `delta` and `verdict` are empty unless the run may be compared with the paper."""
     score = line.score
     tests = _tests(group, score) if score and column == group.column else {}

@@ -41,15 +41,15 @@ def draw(data: Mapping[str, Any]) -> "Figure":
     panels = data["panels"]
     columns = min(COLUMNS, len(panels))
     rows = [4.0 if any(panel["series"] for panel in row) else 1.8 for row in style.in_rows(panels, columns)]
-    figure, axes = style.page(data["title"], (7.5, 0.8 + sum(rows)), rows, columns, len(panels))
+    figure, axes = style.figure_of(data["title"], (7.5, 0.8 + sum(rows)), rows, columns, len(panels))
     most = max((line["size"][0] for panel in panels for line in panel["series"]), default=1.0)
     for axis, panel in zip(axes, panels, strict=True):
         if panel["series"]:
-            _draw_panel(axis, panel, LARGEST / most, 58 * COLUMNS // columns)
+            _draw_bubbles(axis, panel, LARGEST / most, 58 * COLUMNS // columns)
         else:
             style.empty(axis, panel, 54 * COLUMNS // columns)
     if any(panel["series"] for panel in panels):
-        _legend(figure, LARGEST / most)
+        _draw_size_legend(figure, LARGEST / most)
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # the layout is final before labels are placed
     for axis, panel in zip(axes, panels, strict=True):
@@ -57,7 +57,7 @@ def draw(data: Mapping[str, Any]) -> "Figure":
     return figure
 
 
-def _draw_panel(axis: "Axes", panel: style.Panel, scale: float, width: int) -> None:
+def _draw_bubbles(axis: "Axes", panel: style.Panel, scale: float, width: int) -> None:
     """Small bubbles stand on large ones. Published numbers are pale."""
     axis.set_title(style.wrapped(panel["title"], width))
     for line in sorted(panel["series"], key=lambda line: -line["size"][0]):
@@ -71,10 +71,10 @@ def _draw_panel(axis: "Axes", panel: style.Panel, scale: float, width: int) -> N
     axis.axvline(1, color="0.7", linewidth=0.8, linestyle="--", zorder=0)
     axis.margins(0.16)
     axis.set(xlabel=f"{panel['x']} →", ylabel=f"{panel['y']} ↑")
-    style.notes(axis, panel["notes"], width)
+    style.draw_notes(axis, panel["notes"], width)
 
 
-def _legend(figure: "Figure", scale: float) -> None:
+def _draw_size_legend(figure: "Figure", scale: float) -> None:
     from matplotlib.lines import Line2D
 
     circle = {"linestyle": "", "marker": "o", "color": "white", **EDGE}
@@ -140,13 +140,13 @@ def place_labels(discs: Sequence[Disc], sizes: Sequence[tuple[float, float]], fr
         for i, (disc, size) in enumerate(zip(discs, sizes, strict=True)):
             taken = [box for j, box in boxes.items() if j != i]
             near = [other for j, other in enumerate(discs) if j != i]
-            candidates = [_beside(disc, size, gap, angle) for gap, angle in product(GAPS, DIRECTIONS)]
+            candidates = [_label_box(disc, size, gap, angle) for gap, angle in product(GAPS, DIRECTIONS)]
             boxes[i] = min(candidates, key=lambda box: _cost(box, disc, near, taken, frame))
     centres = [((box.left + box.right) / 2, (box.bottom + box.top) / 2) for _, box in sorted(boxes.items())]
     return [(x - disc[0], y - disc[1]) for (x, y), disc in zip(centres, discs, strict=True)]
 
 
-def _beside(disc: Disc, size: tuple[float, float], gap: float, angle: float) -> Box:
+def _label_box(disc: Disc, size: tuple[float, float], gap: float, angle: float) -> Box:
     """A label whose edge is `gap` away from the disc, in the direction `angle`."""
     x, y = math.cos(angle), math.sin(angle)
     half = min(size[0] / 2 / abs(x) if x else math.inf, size[1] / 2 / abs(y) if y else math.inf)

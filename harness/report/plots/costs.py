@@ -14,7 +14,15 @@ from harness.report.pages import bench_tables
 from harness.report.plots import style
 from harness.report.plots.file import SUFFIXES, Plot
 from harness.report.plots.lines import draw
-from harness.report.scores.measurements import describe_setting, has_series, label_of, of_run, series, size_of, slope
+from harness.report.scores.measurements import (
+    describe_setting,
+    has_series,
+    label_of,
+    measured_for,
+    series,
+    size_of,
+    slope,
+)
 from harness.report.spec.figure import MeasuredFigure, PendingFigure
 
 if TYPE_CHECKING:
@@ -27,25 +35,25 @@ VALUES = {"ms": "time, ms", "memory_mb": "memory, MiB"}
 def data(figure: MeasuredFigure | PendingFigure, sources: "Sources") -> dict[str, Any]:
     if isinstance(figure, PendingFigure):
         notes = [figure.needs, *([f"Command: {figure.command}"] if figure.command else [])]
-        panels = [_panel("", "", "", [], notes)]
+        panels = [_cost_panel("", "", "", [], notes)]
     else:
-        panels = [panel for run in figure.runs for panel in _panels_of(figure, run, sources.measurements)]
+        panels = [panel for run in figure.runs for panel in _run_panels(figure, run, sources.measurements)]
     return {"title": figure.title, "panels": style.with_looks(panels), "own_legends": True}
 
 
-def _panel(title: str, x: str, y: str, lines: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> dict[str, Any]:
+def _cost_panel(title: str, x: str, y: str, lines: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> dict[str, Any]:
     return {"title": title, "x": x, "y": y, "log_x": True, "log_y": True, "series": [*lines], "notes": [*notes]}
 
 
-def _panels_of(
+def _run_panels(
     figure: MeasuredFigure, name: str, measurements: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[dict[str, Any]]:
     run = figure.runs[name]
-    measured_runs = of_run(run, measurements)
+    measured_runs = measured_for(run, measurements)
     if not measured_runs:
         command = f"Not measured yet: python run.py do=bench figure={figure.name} bench.run={name}"
         needs = {"cuda": "It needs a GPU."}.get(run.needs, run.needs)
-        yield _panel(name, "", "", [], list(filter(None, [command, needs])))
+        yield _cost_panel(name, "", "", [], list(filter(None, [command, needs])))
     for measured in _fullest(figure, name, measured_runs):
         notes = [f"{describe_setting(dict(measured))}."]
         if not run.paper_size:
@@ -56,7 +64,7 @@ def _panels_of(
             title = ", ".join(filter(None, [name, mode, f"batch {batch}" if batch else ""]))
             for key, label in VALUES.items():
                 lines = _lines_of_run(figure, name, measured, (mode, batch), key)
-                yield _panel(title, figure.x_label, label, list(lines), notes)
+                yield _cost_panel(title, figure.x_label, label, list(lines), notes)
 
 
 def _fullest(
@@ -83,11 +91,11 @@ def _lines_of_run(
         points = series(measured, label, figure.runs[run].what, *chosen)
         fitted = slope(points, key)
         exponent = "" if fitted.value is None else f"{fitted.value:z.2f}{fitted.mark}"
-        if line := _line(name, str(row.model), name == figure.reference, points, key, exponent):
+        if line := _cost_line(name, str(row.model), name == figure.reference, points, key, exponent):
             yield line
 
 
-def _line(
+def _cost_line(
     name: str, model: str, is_reference: bool, points: Sequence[Mapping[str, Any]], key: str, exponent: str
 ) -> dict[str, Any] | None:
     """None where nothing was measured above 0, which a logarithm has no place for."""
@@ -122,31 +130,32 @@ def measurement_data(measured: Mapping[str, Any]) -> dict[str, Any]:
             lines = []
             for name, points in by_label.items():
                 points = [point for point in points if point["status"] == "ok" and point.get(key, 0) > 0]
-                exponent = bench_tables.slope(points, key)
-                line = _line(name, models.get(name, name), name == settings.get("peer"), points, key, exponent)
+                exponent = bench_tables.slope_text(points, key)
+                line = _cost_line(name, models.get(name, name), name == settings.get("peer"), points, key, exponent)
                 if line and key == "ms":
                     quartiles = [point.get("ms_quartiles", 2 * [point["ms"]]) for point in points]
                     line["low"], line["high"] = ([_rounded(pair[side]) for pair in quartiles] for side in (0, 1))
-                lines += [line] if line else []
+                if line:
+                    lines.append(line)
             x = settings.get("axis") or "length, tokens"
             notes = [] if lines else ["nothing measured above 0"]
             title = bench_tables.title_of(timed)
-            panels.append(_panel(title, x, label, lines, notes) | {"band": key == "ms", "name": f"{timed}-{key}"})
+            panels.append(_cost_panel(title, x, label, lines, notes) | {"band": key == "ms", "name": f"{timed}-{key}"})
     return {"title": describe_setting(dict(measured)), "panels": style.with_looks(panels), "own_legends": True}
 
 
 def plots(measurements: Mapping[str, Mapping[str, Any]], figures: Path) -> list[Plot]:
     """The picture of every measurement by do=bench."""
-    return [plot_of(measured, figures) for measured in measurements.values() if measured["kind"] == "bench"]
+    return [measurement_plot(measured, figures) for measured in measurements.values() if measured["kind"] == "bench"]
 
 
-def plot_of(measured: Mapping[str, Any], figures: Path) -> Plot:
+def measurement_plot(measured: Mapping[str, Any], figures: Path) -> Plot:
     paths = tuple(figures / "bench" / f"{measured['name']}.{suffix}" for suffix in SUFFIXES)
     return Plot(measurement_data(measured), draw, paths, dpi=150)
 
 
 def write_report(measured: dict[str, Any], tables: Path, figures: Path) -> list[Path]:
     """Write the page and the picture (PNG, PDF) of one measurement by do=bench. Returns their paths."""
-    plot = plot_of(measured, figures)
+    plot = measurement_plot(measured, figures)
     plot.write(plot.paths)
     return [bench_tables.write_page(measured, tables), *plot.paths]

@@ -61,7 +61,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Line:
+class ChartLine:
     """`curves`: by seed. `is_run`: one run, whose seed is in the label."""
 
     label: str
@@ -86,14 +86,14 @@ class Panel:
     metric: str
     higher_is_better: bool
     chance: float | None
-    lines: tuple[Line, ...]
+    lines: tuple[ChartLine, ...]
 
     @property
     def title(self) -> str:
         return " · ".join(filter(None, [self.task, self.protocol, self.budget, self.source and f"{self.source} data"]))
 
 
-def panels(
+def curve_panels(
     folders: Mapping[str, Path], records: Sequence[Mapping[str, Any]] = (), *, average: bool = True
 ) -> list[Panel]:
     """The curves of run folders, {name of the run: folder}; a folder without an evaluation has none.
@@ -128,7 +128,11 @@ def panels(
         if entries and entries["baseline"] and _metric(entries) == metric:
             chances.setdefault(key, set()).add(entries["baseline"]["val"])
     return [
-        Panel(*key, chance=min(chances[key]) if len(chances.get(key, ())) == 1 else None, lines=_lines(curves, average))
+        Panel(
+            *key,
+            chance=min(chances[key]) if len(chances.get(key, ())) == 1 else None,
+            lines=_lines_of_runs(curves, average),
+        )
         for key, curves in by_panel.items()
     ]
 
@@ -181,7 +185,7 @@ def _config(folder: Path, entries: Mapping[str, Any] | None) -> dict[str, Any]:
     return dict(entries["config"]) if entries else {}
 
 
-def _lines(curves: Sequence[Curve], average: bool) -> tuple[Line, ...]:
+def _lines_of_runs(curves: Sequence[Curve], average: bool) -> tuple[ChartLine, ...]:
     """One for each variant, or for each run. Labels of one model's variants have their settings, or their ids."""
     by_model: dict[str, dict[str, list[Curve]]] = {}
     for curve in curves:
@@ -193,13 +197,13 @@ def _lines(curves: Sequence[Curve], average: bool) -> tuple[Line, ...]:
         for first, setting, of_variant in zip(firsts, settings, variants.values(), strict=True):
             short = setting if len(setting) <= LONGEST_LABEL else ""
             which = f" ({short or run_parts(first.name)['id']})" if len(variants) > 1 else ""
-            lines.append(Line(f"{model}{which}", tuple(sorted(of_variant, key=lambda curve: curve.seed))))
+            lines.append(ChartLine(f"{model}{which}", tuple(sorted(of_variant, key=lambda curve: curve.seed))))
     if average:
         return tuple(lines)
-    return tuple(Line(f"{line.label}, seed {run.seed}", (run,), True) for line in lines for run in line.curves)
+    return tuple(ChartLine(f"{line.label}, seed {run.seed}", (run,), True) for line in lines for run in line.curves)
 
 
-def plot_of(title: str, shown: Sequence[Panel], path: Path) -> Plot:
+def curves_plot(title: str, shown: Sequence[Panel], path: Path) -> Plot:
     """The panels below each other, validation metric on the left and training loss on the right, as a PNG."""
     panels = [panel | {"series": list(lines)} for of_runs in shown for panel, lines in _sides(of_runs)]
     several = any(len(line.curves) > 1 for panel in shown for line in panel.lines)
@@ -216,7 +220,7 @@ def _sides(panel: Panel) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, An
         is_left = quantity == "val"
         side = {"title": panel.title if is_left else "", "side": "left", "x": "step", "y": label, "log_x": False}
         side["notes"] = []
-        side["log_y"] = spread(list(_values(panel, quantity)))
+        side["log_y"] = spread(list(_values_of(panel, quantity)))
         if is_left and panel.chance is not None:
             side["chance"] = panel.chance
         yield side, _series(panel, quantity)
@@ -230,7 +234,7 @@ def _series(panel: Panel, quantity: str) -> Iterator[dict[str, Any]]:
         yield name | {"x": x, "y": y, "thin": thin, "marked": False}
 
 
-def _values(panel: Panel, quantity: str) -> Iterator[float]:
+def _values_of(panel: Panel, quantity: str) -> Iterator[float]:
     return (value for line in panel.lines for curve in line.curves for value in getattr(curve, quantity))
 
 
@@ -239,7 +243,7 @@ def text_rows(panel: Panel, width: int, *, ascii_only: bool = False) -> list[tup
     last training loss."""
     from harness.report.render.text_chart import sparkline
 
-    finite = [value for value in _values(panel, "val") if math.isfinite(value)]
+    finite = [value for value in _values_of(panel, "val") if math.isfinite(value)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
     return [
         (

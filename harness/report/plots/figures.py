@@ -19,7 +19,7 @@ KINDS = {
 }
 
 
-def plot_of(figure: Any, sources: Sources, folder: Path) -> Plot:
+def figure_plot(figure: Any, sources: Sources, folder: Path) -> Plot:
     """The picture of a figure, `<folder>/<name>.{png,pdf}`. Raises UsageError."""
     kind = KINDS[type(figure)]
     return Plot(kind.data(figure, sources), kind.draw, tuple(folder / f"{figure.name}.{suffix}" for suffix in SUFFIXES))

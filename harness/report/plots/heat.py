@@ -45,7 +45,7 @@ def draw(data: Mapping[str, Any]) -> "Figure":
     rows, columns = ([style.shortened(name, LONGEST_NAME) for name in data[key]] for key in ("rows", "columns"))
     wide = 0.3 + LETTER * max(map(len, rows)) + WIDE * len(columns) + RIGHT
     tall = 0.7 + LETTER * max(map(len, columns)) + TALL * len(rows)
-    figure, (axis,) = style.page(data["title"], (max(wide, 0.085 * len(data["title"]) + 0.3), tall), [1], 1, 1)
+    figure, (axis,) = style.figure_of(data["title"], (max(wide, 0.085 * len(data["title"]) + 0.3), tall), [1], 1, 1)
     image = style.squares(axis, data["values"], cmap=style.sequential(), vmin=0, vmax=1)
     style.print_numbers(axis, image, data["values"], "{:z.2f}".format)
     axis.axhline(len(data["ranks"]) - 0.5, color="0.1", linewidth=1.2)

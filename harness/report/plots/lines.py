@@ -46,7 +46,7 @@ def draw(data: Mapping[str, Any]) -> "Figure":
         tall += style.legend_height(len(names) + 1, 2 * COLUMNS)
     wide = COLUMNS * WIDTH + crowded * columns * BESIDE
     shared = {"sharey": data.get("share_y", False)}
-    figure, axes = style.page(data["title"], (wide, tall), rows, columns, len(panels), **shared)
+    figure, axes = style.figure_of(data["title"], (wide, tall), rows, columns, len(panels), **shared)
     for number, (axis, panel) in enumerate(zip(axes, panels, strict=True)):
         if not panel["series"]:
             style.empty(axis, panel, letters)
@@ -57,7 +57,7 @@ def draw(data: Mapping[str, Any]) -> "Figure":
         if own_legends:
             anchor = {"bbox_to_anchor": (1.01, 1)} if crowded else {}
             axis.legend(loc="upper left", frameon=not crowded, **anchor)
-        style.notes(axis, panel["notes"], letters)
+        style.draw_notes(axis, panel["notes"], letters)
     if not own_legends:
         style.shared_legend(figure, 2 * COLUMNS)
     return figure

@@ -55,7 +55,7 @@ def draw(data: Mapping[str, Any]) -> "Figure":
     caption = style.wrapped(data["caption"], int((wide - 0.2) / LETTER))
     legends = legends_of(panels)
     foot = 0.1 + 0.14 * len(caption.splitlines()) + 0.2 * len(legends)
-    figure, axes = style.page(data["title"], (wide, 0.4 + sum(heights) + foot), heights, across, len(panels))
+    figure, axes = style.figure_of(data["title"], (wide, 0.4 + sum(heights) + foot), heights, across, len(panels))
     figure.get_layout_engine().set(rect=(0, foot / figure.get_figheight(), 1, 1 - foot / figure.get_figheight()))
     nodes = {}
     for number, (axis, panel) in enumerate(zip(axes, panels, strict=True)):
@@ -65,10 +65,10 @@ def draw(data: Mapping[str, Any]) -> "Figure":
             _draw_matrix(axis, panel)
         else:
             nodes[number] = graph.draw_nodes(axis, panel)
-        below = 14 if panel["kind"] == "graph" else 12 + 9 * _label_lines(panel) + 9 * bool(panel["columns"])
-        style.notes(axis, panel["notes"], letters, below)
+        below = 14 if panel["kind"] == "graph" else 12 + 9 * (_label_lines(panel) + (1 if panel["columns"] else 0))
+        style.draw_notes(axis, panel["notes"], letters, below)
     for number, legend in enumerate(reversed(legends)):
-        _legend(figure, legend, foot - 0.2 * (len(legends) - number), len(legends) > 1)
+        _draw_level_legend(figure, legend, foot - 0.2 * (len(legends) - number), len(legends) > 1)
     figure.text(0.01, 0.05 / figure.get_figheight(), caption, va="bottom", fontsize=6.5, color=style.INK)
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # the layout is final before edges go around boxes
@@ -146,7 +146,7 @@ def _ticks(labels: Sequence[str], count: int, *, is_row: bool) -> tuple[list[int
     return places, [str(i) for i in places]
 
 
-def _legend(figure: "Figure", legend: Legend, low: float, is_named: bool) -> None:
+def _draw_level_legend(figure: "Figure", legend: Legend, low: float, is_named: bool) -> None:
     """A row of colours with their meanings, `low` inches from below; with the letters of its panels if `is_named`."""
     from matplotlib.patches import Patch
 

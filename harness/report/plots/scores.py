@@ -47,12 +47,13 @@ def _panel_data(answer: ColumnAnswer) -> dict[str, Any]:
         "title": f"{answer.name} · {group.budget} budget\n{resolution} · {resolved}",
         "x": f"{spec.unit_of(group.column)} {better}".strip(),
         "rows": [
-            _row(answer, score) for score in rank([*measured, *group.baselines], spec.higher_is_better(group.column))
+            _drawn_row(answer, score)
+            for score in rank([*measured, *group.baselines], spec.higher_is_better(group.column))
         ],
     }
 
 
-def _row(answer: ColumnAnswer, score: Score) -> dict[str, Any]:
+def _drawn_row(answer: ColumnAnswer, score: Score) -> dict[str, Any]:
     name, rows, mean = score.row.removeprefix(BASELINE), answer.spec.rows, score.estimate
     role = "baseline" if score in answer.group.baselines else ""
     if not role and score in (answer.tests.control, answer.tests.reference):
@@ -74,14 +75,14 @@ def draw(data: Mapping[str, Any]) -> "Figure":
     across = min(ACROSS, len(panels))
     heights = [0.85 + PER_ROW * max(len(panel["rows"]) for panel in row) for row in style.in_rows(panels, across)]
     size = (MARGIN + PANEL * across, sum(heights) + 0.4 + 0.45)
-    figure, axes = style.page(data["title"], size, heights, across, len(panels))
+    figure, axes = style.figure_of(data["title"], size, heights, across, len(panels))
     for axis, panel in zip(axes, panels, strict=True):
-        _draw_panel(axis, panel)
-    _legend(figure, {row["role"] for panel in panels for row in panel["rows"]})
+        _draw_scores(axis, panel)
+    _draw_role_legend(figure, {row["role"] for panel in panels for row in panel["rows"]})
     return figure
 
 
-def _draw_panel(axis: "Axes", panel: Mapping[str, Any]) -> None:
+def _draw_scores(axis: "Axes", panel: Mapping[str, Any]) -> None:
     rows = panel["rows"]
     for height, row in enumerate(rows):
         look, mean = row["look"], row["mean"]
@@ -111,7 +112,7 @@ def _draw_panel(axis: "Axes", panel: Mapping[str, Any]) -> None:
     axis.set_title(panel["title"], fontsize=7.5)
 
 
-def _legend(figure: "Figure", roles: set[str]) -> None:
+def _draw_role_legend(figure: "Figure", roles: set[str]) -> None:
     from matplotlib.lines import Line2D
 
     shown = [role for role in MEANING if role in roles]

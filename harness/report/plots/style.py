@@ -115,7 +115,7 @@ def marker_style(shown: Look, *, hollow: bool = False, **changes: Any) -> dict[s
     return style | ({"markerfacecolor": "white"} if hollow else {}) | changes
 
 
-def page(title: str, size: tuple[float, float], heights: Sequence[float], columns: int, count: int, **shared: Any):
+def figure_of(title: str, size: tuple[float, float], heights: Sequence[float], columns: int, count: int, **shared: Any):
     """A figure with a title, and its `count` axes in rows of these relative heights. `size`: inches."""
     from matplotlib.figure import Figure
 
@@ -154,7 +154,7 @@ def empty(axis: "Axes", panel: Panel, width: int) -> None:
     axis.text(0.03, 0.96, text, transform=axis.transAxes, fontsize=7.5, va="top", linespacing=1.4)
 
 
-def notes(axis: "Axes", lines: Sequence[str], width: int, below: float = 32) -> None:
+def draw_notes(axis: "Axes", lines: Sequence[str], width: int, below: float = 32) -> None:
     """Lines below an axis, whose ticks and label take `below` points."""
     offset = {"xycoords": "axes fraction", "textcoords": "offset points"}
     text = wrapped("\n".join(lines), width)

@@ -21,7 +21,7 @@ class TablePlot(NamedTuple):
     picture: Picture
 
 
-def plot_of(
+def scores_plot(
     spec: TableSpec, results: Sequence[ProtocolResults], answers: Sequence[ColumnAnswer], figures: Path, page: Path
 ) -> TablePlot | None:
     """The picture of a table whose page is `page`; None where it has nothing to show."""

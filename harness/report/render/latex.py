@@ -1,4 +1,4 @@
-r"""A table in LaTeX: one `table` float for each block, more for one that is wider than a page; booktabs' rules.
+r"""A table in LaTeX: one `table` float per block, several for a block wider than a page, with booktabs rules.
 
 The file is a fragment: `\usepackage{booktabs}` in the preamble, `\input{t11}` where it belongs. pdfLaTeX, XeLaTeX and
 LuaLaTeX accept it; it is plain ASCII.
@@ -44,9 +44,9 @@ SPECIAL = {
     "†": r"$\dagger$",
 }
 
-WIDEST = 490  # points: 50 are left on both sides of A4, and 60 of letter paper
-LETTER, GAP = 4.1, 8  # points: of a text in \footnotesize, on average, and between two columns
-SMALLER = 0.7  # a superscript
+WIDEST = 490  # points: leaves margins of 50 on A4 and 60 on letter paper
+LETTER, GAP = 4.1, 8  # points: average letter in \footnotesize, and gap between columns
+SMALLER = 0.7  # size of a superscript, relative to the text
 
 
 def render(table: Table) -> str:
@@ -69,13 +69,13 @@ def render(table: Table) -> str:
 
 
 def _parts(block: Block) -> Iterator[Block]:
-    """The block, or what of its columns fits on a page, each time behind the first column; what stands below, once."""
+    """The block, or parts of it that fit on a page: each has the first column, and the last has the lines below."""
     widths = [max(map(_width, column)) for column in zip(block.header, *block.rows, strict=True)]
     chosen = _split(widths, WIDEST)
     if len(chosen) < 2:
         yield block
         return
-    for limit in range(WIDEST, 0, -10):  # as many parts, of about the same width
+    for limit in range(WIDEST, 0, -10):  # the same number of parts, of similar widths
         if len(narrower := _split(widths, limit)) > len(chosen):
             break
         chosen = narrower
@@ -88,7 +88,7 @@ def _parts(block: Block) -> Iterator[Block]:
 
 
 def _split(widths: Sequence[float], limit: float) -> list[list[int]]:
-    """The columns behind the first one, in parts that are not wider with it where that is possible."""
+    """The columns after the first, in parts that together with it are at most `limit` wide where possible."""
     parts: list[list[int]] = []
     for column in range(1, len(widths)):
         if not parts or sum(widths[i] for i in (0, *parts[-1], column)) > limit:
@@ -98,7 +98,7 @@ def _split(widths: Sequence[float], limit: float) -> list[list[int]]:
 
 
 def _width(entry: TableEntry) -> float:
-    """In points, about; with the gap before the next column."""
+    """Approximate width in points, including the gap to the next column."""
     return LETTER * (len(entry.text) + SMALLER * len(", ".join(entry.notes))) + GAP
 
 
@@ -150,7 +150,7 @@ def escape(text: str) -> str:
 
 
 def _ascii(letter: str) -> str:
-    """The letter without its accent; `?` for one that has no Latin form."""
+    """The letter without its accent; `?` if it has no Latin form."""
     if letter.isascii():
         return letter
     return unicodedata.normalize("NFKD", letter).encode("ascii", "ignore").decode() or "?"

@@ -1,17 +1,17 @@
-"""The content of a page as plain text without markup: sections, blocks and entries. All renderers take it."""
+"""The content of a page in plain text without markup: sections, blocks and entries. All renderers read it."""
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # control characters and line separators: never printed
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # control characters and line separators, never printed
 
 # columns of the long CSV, one row per published or measured number
 TIDY_COLUMNS = (
     *("paper", "table", "row", "column", "budget", "source", "paper_value", "ours_mean", "ours_ci", "n"),
     *("ours_min", "ours_max", "delta", "verdict", "chance", "tier"),
-    # the paired difference to the reference row, with its p-value alone and corrected for all pairs of the column
+    # the paired difference to the reference row; its p-value, and that corrected for all pairs of the column
     *("reference", "difference", "difference_ci", "p", "p_holm", "pairing"),
     *("apart_from", "below", "status", "notes"),
 )
@@ -19,7 +19,7 @@ TIDY_COLUMNS = (
 
 @dataclass(frozen=True)
 class TableEntry:
-    """`notes`: ids of footnotes. `tone`: good, fair, bad or muted, for renderers that have colour.
+    """`notes`: ids of footnotes. `tone`: good, fair, bad or muted, for renderers with colour.
 
     `cells`: ids of the records behind a number, or the name of its measurement, for renderers with links.
     """
@@ -36,10 +36,10 @@ Entry = TableEntry | str
 
 @dataclass(frozen=True)
 class Block:
-    """One grid, whose entries may be given as plain text. `lines` stand below it.
+    """One grid, with `lines` below it. Entries may be given as plain text.
 
-    `align` has an l or an r for each column; by default the first is left-aligned and the others right. `tiers` are the
-    places of rows that begin a tier after another.
+    `align`: l or r per column; by default the first is left-aligned and the others right-aligned. `tiers`: indices of
+    the rows that begin a tier after the first.
     """
 
     title: str
@@ -70,9 +70,9 @@ class Section:
 
 @dataclass(frozen=True)
 class Picture:
-    """`heading`: the task and the settings of its column; `link`: the file, relative to the page, or None.
+    """`heading`: the task and the settings of its column. `link`: the file relative to the page, or None.
 
-    `files`: sounds and texts that belong to it, {name: file relative to the page}.
+    `files`: its sounds and texts, {name: file relative to the page}.
     """
 
     heading: str
@@ -83,7 +83,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Table:
-    """`answer`: the opening sentences of the page; `plot`: the picture of all columns."""
+    """The page of a table. `answer`: its opening sentences. `plot`: the picture of all columns."""
 
     name: str
     title: str
@@ -103,16 +103,16 @@ class Table:
 
 
 def table_of(spec: Any, **content: Any) -> Table:
-    """The page of a table: name, title and footnotes of its spec, and its content; lists become tuples."""
+    """The page of a table: name, title and footnotes come from its spec; lists in `content` become tuples."""
     footnotes = tuple((note.id, note.text) for note in spec.footnotes)
     content = {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
     return Table(name=spec.name, title=spec.title, footnotes=footnotes, **content)
 
 
 def tidy_row(spec: Any, row: str, column: str, **values: Any) -> dict[str, str]:
-    """A row of the long CSV for a number of the table `spec`. Columns that are not given are empty.
+    """A row of the long CSV for a number of the table `spec`. Missing columns and None are empty.
 
-    None is empty, a float has four decimals, the items of a list are separated by semicolons.
+    A float has four decimals; the items of a list are separated by semicolons.
     """
     names = {"paper": spec.paper, "table": spec.name, "row": row, "column": column}
     return dict.fromkeys(TIDY_COLUMNS, "") | names | {key: _tidy_text(value) for key, value in values.items()}

@@ -44,7 +44,7 @@ def _block(block: Block) -> list[str]:
 
 
 def _provenance(sections: Sequence[Section]) -> Iterator[str]:
-    """How and where the cells of each section were run."""
+    """How and where the cells of each section ran."""
     measured = [section for section in sections if section.blocks and section.lines]
     if measured:
         yield from ("## Provenance", "")
@@ -81,9 +81,10 @@ def _superscript(notes: tuple[str, ...]) -> str:
 
 
 def escape(text: str) -> str:
-    """Escapes plain text: `|` would end an entry, `<` start a tag, `*` or `_` emphasis, `$` a formula.
+    """The text with everything escaped that Markdown would interpret.
 
-    So would a control character end a line, and `#` or `-` begin a heading or a list.
+    `|` would end an entry, `<` start a tag, `*` or `_` emphasis, `$` a formula, `#` a heading, `-` a list; a control
+    character would end a line.
     """
     text = CONTROL.sub(" ", text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = re.sub(r"([\\|*_`\[\]$]|~(?=\S))", r"\\\1", text)

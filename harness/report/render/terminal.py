@@ -1,4 +1,4 @@
-"""A table on the terminal: colour and rules on a terminal, aligned plain text in a file or a pipe."""
+"""A table for the console: with colour and rules on a terminal, as aligned plain text in a file or pipe."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from rich.text import Text
 
 from harness.report.render.layout import Block, Table, TableEntry
 
-WIDTH = 100  # of plain text; a terminal sets its own
+WIDTH = 100  # characters of plain text; a terminal has its own width
 TONES = {"good": "green", "fair": "yellow", "bad": "red", "muted": "dim", "": ""}
 ASCII = str.maketrans(
     {
@@ -29,9 +29,14 @@ ASCII = str.maketrans(
 )
 
 
+def plain(text: str, console: Console) -> str:
+    """The text in characters that the console can encode."""
+    return text.translate(ASCII).encode("ascii", "replace").decode() if console.options.ascii_only else text
+
+
 def console() -> Console:
-    plain = Console(highlight=False)
-    return plain if plain.is_terminal else Console(highlight=False, width=WIDTH)
+    screen = Console(highlight=False)
+    return screen if screen.is_terminal else Console(highlight=False, width=WIDTH)
 
 
 def show(table: Table, console: Console) -> None:
@@ -39,21 +44,21 @@ def show(table: Table, console: Console) -> None:
 
 
 def show_columns(title: str, header: Sequence[str], lines: Sequence[Sequence[str]], console: Console) -> None:
-    """A line for each column of a table."""
+    """A small grid of texts below a title."""
     page = _Page(console)
     console.print()
     page.line(title, "bold")
     grid = Grid(box=None, pad_edge=False, show_edge=False, header_style="dim")
     for name in header:
-        grid.add_column(page.plain(name), overflow="fold")
+        grid.add_column(plain(name, console), overflow="fold")
     for line in lines:
-        grid.add_row(*map(page.plain, line))
-    console.print(grid if lines else page.plain("nothing to rank yet"))
+        grid.add_row(*(plain(text, console) for text in line))
+    console.print(grid if lines else plain("nothing to rank yet", console))
 
 
 class _Page:
     def __init__(self, console: Console):
-        self.console, self.ascii = console, console.options.ascii_only
+        self.console = console
 
     def show(self, table: Table) -> None:
         self.line(table.title, "bold")
@@ -78,7 +83,7 @@ class _Page:
 
     def block(self, block: Block) -> None:
         self.line(block.title + _note_ids(block.notes), "bold")
-        frame = box.SIMPLE_HEAD if self.console.is_terminal and not self.ascii else None
+        frame = box.SIMPLE_HEAD if self.console.is_terminal and not self.console.options.ascii_only else None
         grid = Grid(box=frame, pad_edge=False, show_edge=False, header_style="")
         for entry, side in zip(block.header, block.align, strict=True):
             grid.add_column(self.text(entry), justify="left" if side == "l" else "right", overflow="fold")
@@ -89,16 +94,13 @@ class _Page:
             self.line(line)
 
     def line(self, text: str, style: str = "") -> None:
-        self.console.print(Text(self.plain(text), style=style))
+        self.console.print(Text(plain(text, self.console), style=style))
 
     def text(self, entry: TableEntry) -> Text:
         style = f"{TONES[entry.tone]} bold" if entry.bold else TONES[entry.tone]
-        # a plain page has no bold face
+        # plain text has no bold face
         star = "*" if entry.bold and not self.console.is_terminal else ""
-        return Text(self.plain(entry.text + star + _note_ids(entry.notes)), style=style)
-
-    def plain(self, text: str) -> str:
-        return text.translate(ASCII).encode("ascii", "replace").decode() if self.ascii else text
+        return Text(plain(entry.text + star + _note_ids(entry.notes), self.console), style=style)
 
 
 def _note_ids(notes: tuple[str, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Lines and small charts of plain characters for a terminal, with an ASCII form where it shows no others."""
+"""Lines and small charts of plain characters for a terminal, with an ASCII form for terminals that need one."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from harness.report.render.terminal import ASCII
+from harness.report.render.terminal import plain
 
 BLOCKS, ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
 GAP = "x"  # a value that is not finite
@@ -15,11 +15,11 @@ GAP = "x"  # a value that is not finite
 def sparkline(values: Sequence[float], low: float, high: float, width: int, *, ascii_only: bool = False) -> str:
     """At most `width` characters, each as high as its value between `low` and `high`.
 
-    Of more values than characters, the last one of each part is shown, so the end of the line is the last value.
+    With more values than characters, each character is the last value of its part, so the line ends at the last value.
     """
     levels = ASCII_BLOCKS if ascii_only else BLOCKS
     count = min(width, len(values))
-    shown = [values[(place + 1) * len(values) // count - 1] for place in range(count)]
+    shown = [values[(part + 1) * len(values) // count - 1] for part in range(count)]
     return "".join(_character(value, low, high, levels) for value in shown)
 
 
@@ -31,10 +31,5 @@ def _character(value: float, low: float, high: float, levels: str) -> str:
 
 
 def print_line(text: str, console: Console, style: str = "") -> None:
-    """One line, which is not cut; brackets are no markup."""
+    """One line, never wrapped; brackets are no markup."""
     console.print(Text(plain(text, console), style=style), soft_wrap=True)
-
-
-def plain(text: str, console: Console) -> str:
-    """The text in the characters that the console's encoding has."""
-    return text.translate(ASCII).encode("ascii", "replace").decode() if console.options.ascii_only else text

@@ -1,6 +1,6 @@
 """The long CSV: one row per published or measured number, for further analysis.
 
-A spreadsheet takes a cell that begins with = + - @ for a formula: a text that does has an apostrophe before it.
+A spreadsheet reads a cell that begins with = + - @ as a formula, so such a text gets a leading apostrophe.
 """
 
 import csv
@@ -22,5 +22,5 @@ def render(table: Table) -> str:
 
 
 def inert(text: str) -> str:
-    """The text, which no spreadsheet runs; a number stays one."""
+    """The text in a form that no spreadsheet evaluates; a number stays unchanged."""
     return f"'{text}" if text.lstrip(" ").startswith(FORMULA) and not NUMBER.fullmatch(text) else text

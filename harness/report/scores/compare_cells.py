@@ -130,7 +130,7 @@ def compare_cells(
     shared = cells[0].scores.keys() & cells[1].scores.keys()
     # the test before further evaluations, the metric of selection first
     names = sorted(shared, key=lambda name: (name[0] != TEST, name[0], name[1] != cells[0].metric, name[1]))
-    differences = tuple(_difference(name, cells, sides, seeds, block) for name in names)
+    differences = tuple(_paired_difference(name, cells, sides, seeds, block) for name in names)
     reason = "" if differences else "they have no metric of the test in common"
     return CellComparison(*cells, settings, differences, reason, no_seeds, block)
 
@@ -216,7 +216,7 @@ def _common_seeds(cells: Sequence[ComparedCell], sides: Sequence[pd.DataFrame]) 
     return [], f"it takes {MIN_SEEDS} seeds that both have; there are {' and '.join(named)}. Run more: -m seed=1,2,3"
 
 
-def _difference(
+def _paired_difference(
     name: ScoreName, cells: Sequence[ComparedCell], sides: Sequence[pd.DataFrame], seeds: Sequence[int], block: int
 ) -> Difference:
     """The difference of the two cells in one score. `sides`: each cell with its other seeds."""

@@ -80,7 +80,7 @@ def compare_group(spec: TableSpec, column: str, ranked: Sequence[Score], baselin
     return Comparison(
         pairs=tuple(pairs),
         tiers=paired.tiers(measured, pairs),
-        below=_below(measured, baselines, higher) if higher is not None else {},
+        below=_below_baselines(measured, baselines, higher) if higher is not None else {},
         rows=len(measured),
         seeds=(min(counts), max(counts)),
         control=plain.get(named["control"]),
@@ -108,7 +108,7 @@ def _resolution(
     return distance / half, ""
 
 
-def _below(scores: Sequence[Score], baselines: Sequence[Score], higher: bool) -> dict[Key, tuple[str, ...]]:
+def _below_baselines(scores: Sequence[Score], baselines: Sequence[Score], higher: bool) -> dict[Key, tuple[str, ...]]:
     """Rows significantly worse than a baseline on the same examples; with fewer than MIN_SEEDS seeds, simply worse."""
     tests = {pair.rows: pair for pair in paired.compare_with_baselines(scores, baselines)}
     below: dict[Key, tuple[str, ...]] = {}

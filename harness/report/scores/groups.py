@@ -35,7 +35,7 @@ Count = Callable[[TableSpec, str, Sequence[str]], tuple[list[Score], tuple[str, 
 
 
 @dataclass(frozen=True)
-class Line:
+class ScoreLine:
     """A row of a group: its score in one setting, None if it was not run, and the score of a guess on its data.
 
     In a comparison with the paper: the published number, ours minus it, and the `verdict`: reproduced, close, off,
@@ -77,7 +77,7 @@ class Group:
     categories: Mapping[str, tuple[Score, ...]] = field(default_factory=dict)
     category_winners: Mapping[str, Score | None] = field(default_factory=dict)
     parts: Mapping[str, "Group"] = field(default_factory=dict)
-    lines: tuple[Line, ...] = ()
+    lines: tuple[ScoreLine, ...] = ()
 
     @property
     def chance(self) -> float | None:
@@ -145,7 +145,7 @@ def group_scores(
             "own": _own_groups(part, unprinted, measurements),
         }
         groups = {
-            name: tuple(replace(group, lines=tuple(_lines(part, group))) for group in section)
+            name: tuple(replace(group, lines=tuple(_score_lines(part, group))) for group in section)
             for name, section in groups.items()
         }
         facts = {
@@ -153,7 +153,7 @@ def group_scores(
             "other_facts": _run_facts(part, others.values()),
             "own_facts": _run_facts(part, unprinted.values()),
         }
-        hours = _hours([*compared.values(), *unprinted.values()])
+        hours = _hours_by_device([*compared.values(), *unprinted.values()])
         results.append(ProtocolResults(part, hours=hours, **groups, **facts))
     return results
 
@@ -184,36 +184,36 @@ def _with_counts(spec: TableSpec, group: Group, count: Count | None) -> Group:
     return replace(group, scores=tuple(scores), data_notes=(*group.data_notes, *notes))
 
 
-def _lines(spec: TableSpec, group: Group) -> Iterator[Line]:
+def _score_lines(spec: TableSpec, group: Group) -> Iterator[ScoreLine]:
     if not group.comparable:
         ranked = rank([*group.scores, *group.baselines], group.resolved.higher_is_better)
         for score in ranked if group.baselines else group.scores:
-            yield Line(score.row, score, group.chance_of(score), score in group.baselines)
+            yield ScoreLine(score.row, score, group.chance_of(score), score in group.baselines)
         return
     ordered = sorted(group.scores, key=lambda score: score.key)
     for row in spec.rows:
         if spec.has(row, group.column):
             for score in [score for score in ordered if score.row == row] or [None]:
-                yield _line(spec, group, row, score)
+                yield _score_line(spec, group, row, score)
     for score in ordered:
         if score.row not in spec.rows:
-            yield _line(spec, group, score.row, score)
+            yield _score_line(spec, group, score.row, score)
     for score in group.baselines:
-        yield Line(score.row, score, group.chance_of(score), True)
+        yield ScoreLine(score.row, score, group.chance_of(score), True)
 
 
-def _line(spec: TableSpec, group: Group, row: str, score: Score | None) -> Line:
+def _score_line(spec: TableSpec, group: Group, row: str, score: Score | None) -> ScoreLine:
     published, ours = spec.published.get((row, group.column)), score.estimate if score else None
     chance = group.chance_of(score)
     if published is None:
-        return Line(row, score, chance)
+        return ScoreLine(row, score, chance)
     if score is not None and ours is None:
         stated = "failed"
     else:
         error = spec.published_error(row, group.column)
         stated = verdict(published.number, ours, spec.tolerances(published.number), error)
     delta = ours.mean - published.number if ours else None
-    return Line(row, score, chance, False, published, delta, stated)
+    return ScoreLine(row, score, chance, False, published, delta, stated)
 
 
 def _other_groups(spec: TableSpec, columns: "Mapping[str, pd.DataFrame]") -> list[Group]:
@@ -296,7 +296,7 @@ def _mean_group(spec: TableSpec, name: str, parts: Mapping[str, Group], data: st
     return Group(name, first.budget, data, first.comparable, resolved, tuple(scores), best, tests, parts=parts)
 
 
-def _hours(columns: "Sequence[pd.DataFrame]") -> dict[str, tuple[float, float]]:
+def _hours_by_device(columns: "Sequence[pd.DataFrame]") -> dict[str, tuple[float, float]]:
     """Each cell once, although several columns may show it."""
     import pandas as pd
 

@@ -55,17 +55,17 @@ class LineFigure(StrictModel):
 
 def panels(figure: LineFigure, cells: "pd.DataFrame") -> list[Panel]:
     """One panel at least; an empty one says which command fills it. `cells`: the frame of all records."""
-    filled = [panel for protocol in figure.table.protocols for panel in _panels_of(figure, protocol, cells)]
+    filled = [panel for protocol in figure.table.protocols for panel in _panels_of_protocol(figure, protocol, cells)]
     command = f"Not run yet: python run.py table={figure.table.name} budget=reduced"
-    return filled or [_panel(figure, "", [], None, [command])]
+    return filled or [_line_panel(figure, "", [], None, [command])]
 
 
-def _panel(figure: LineFigure, title: str, series: list[dict], chance: float | None, notes: list[str]) -> Panel:
+def _line_panel(figure: LineFigure, title: str, series: list[dict], chance: float | None, notes: list[str]) -> Panel:
     panel = {"title": title, "x": figure.x_label, "y": figure.y_label, "log_x": figure.log_x, "log_y": False}
     return panel | {"series": series, "notes": notes} | ({} if chance is None else {"chance": chance})
 
 
-def _panels_of(figure: LineFigure, protocol: str, cells: "pd.DataFrame") -> Iterator[Panel]:
+def _panels_of_protocol(figure: LineFigure, protocol: str, cells: "pd.DataFrame") -> Iterator[Panel]:
     columns = select(cells, figure.table)[protocol]
     part = figure.table.for_protocol(protocol)
     budgets = sorted({budget for name in (*figure.points, *figure.columns) for budget in columns[name]["budget"]})
@@ -88,7 +88,7 @@ def _by_columns(figure: LineFigure, part: TableSpec, budget: str, columns: "Mapp
     """A line for each row, through the columns."""
     lines = {}
     places = sorted(figure.points.items(), key=lambda item: item[1])
-    for row in _rows(figure, part):
+    for row in _rows_on_line(figure, part):
         scores = [(x, columns[name].loc[columns[name]["row"] == row, "score"], "") for name, x in places]
         if points := [point for point in scores if len(point[1])]:
             lines[row] = points
@@ -100,7 +100,7 @@ def _by_rows(
 ) -> Panel:
     """A line for each model, through its rows by their places; it is called as the first row of the table."""
     by_model: dict[str, list[tuple[float, pd.Series, str]]] = {}
-    for row in _rows(figure, part):
+    for row in _rows_on_line(figure, part):
         scores, places = (columns[c].loc[columns[c]["row"] == row, "score"] for c in (name, figure.against))
         if len(scores) and len(places):
             by_model.setdefault(part.rows[row].model, []).append((float(places.mean()), scores, row))
@@ -129,12 +129,12 @@ def _filled(
     span = " to ".join(str(count) for count in sorted({min(seeds), max(seeds)})) if seeds else "no"
     notes = [f"Mean of {span} seeds; bars from the lowest to the highest."]
     drawn = {*lines, *(label for points in lines.values() for _, _, label in points)}
-    if missing := [row for row in _rows(figure, part) if row not in drawn]:
+    if missing := [row for row in _rows_on_line(figure, part) if row not in drawn]:
         notes.append(f"Not run: {', '.join(missing)}.")
-    return _panel(figure, title, series, chance, notes)
+    return _line_panel(figure, title, series, chance, notes)
 
 
-def _rows(figure: LineFigure, part: TableSpec) -> list[str]:
+def _rows_on_line(figure: LineFigure, part: TableSpec) -> list[str]:
     return [row for row in part.rows if figure.rows is None or row in figure.rows]
 
 

@@ -122,7 +122,7 @@ def _model_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {key.removeprefix("model."): value for key, value in settings.items() if key.startswith("model.")}
 
 
-def of_run(run: Run, measurements: Mapping[str, Measurement]) -> list[Measurement]:
+def measured_for(run: Run, measurements: Mapping[str, Measurement]) -> list[Measurement]:
     """The measurements that a run's command makes, on any machine, in order of their names."""
     ordered = [measured for _, measured in sorted(measurements.items())]
     return [measured for measured in ordered if measured["kind"] == "bench" and _is_of(run, measured)]
@@ -169,18 +169,18 @@ def _is_row(row: MeasuredRow, label: str, measured: Measurement) -> bool:
     return rest == typed_rest and (bool(wanted) or not typed["set"])
 
 
-def series(measured: Measurement, label: str, what: str, mode: str | None, batch: int | None) -> list[Point]:
+def series(measured: Measurement, label: str, measure: str, mode: str | None, batch: int | None) -> list[Point]:
     """The points of one label in order."""
-    return [point for point in measured["points"] if point["model"] == label and _matches(point, what, mode, batch)]
+    return [point for point in measured["points"] if point["model"] == label and _matches(point, measure, mode, batch)]
 
 
-def has_series(measured: Measurement, what: str, mode: str | None, batch: int | None) -> bool:
+def has_series(measured: Measurement, measure: str, mode: str | None, batch: int | None) -> bool:
     """Whether any model was measured so: a command may have asked for only one of a run's batches and modes."""
-    return any(_matches(point, what, mode, batch) for point in measured["points"])
+    return any(_matches(point, measure, mode, batch) for point in measured["points"])
 
 
-def _matches(point: Point, what: str, mode: str | None, batch: int | None) -> bool:
-    return (point["what"], point.get("mode"), point.get("batch")) == (what, mode, batch)
+def _matches(point: Point, measure: str, mode: str | None, batch: int | None) -> bool:
+    return (point["what"], point.get("mode"), point.get("batch")) == (measure, mode, batch)
 
 
 def number_at(points: Sequence[Point], reference: Sequence[Point], length: int, value: str) -> Number:

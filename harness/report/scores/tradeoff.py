@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 NOT_IN_PAPER = "*"  # behind the name of a model that the table lacks
 
 
-def _panel(figure: FigureSpec, title: str, series: Sequence[dict[str, Any]], notes: Sequence[str]) -> Panel:
+def _bubble_panel(figure: FigureSpec, title: str, series: Sequence[dict[str, Any]], notes: Sequence[str]) -> Panel:
     """A bubble is a series of one point, its `size` the memory. Speed and memory of the reference are 1."""
     panel = {"title": title, "x": f"speed relative to {figure.reference}", "log_x": False, "log_y": False}
     return panel | {"y": f"{figure.accuracy}, {figure.table.unit}", "series": list(series), "notes": list(notes)}
@@ -83,8 +83,8 @@ def _paper_panel(figure: FigureSpec, paper: PaperCosts, root: str | os.PathLike[
             absent.append(label)
     notes = [f"{paper.source}."]
     if absent:
-        notes.append(_sentence("Without speed and memory in the paper", absent))
-    return _panel(figure, "The paper's numbers", bubbles, notes) | {"published": True}
+        notes.append(_names_after("Without speed and memory in the paper", absent))
+    return _bubble_panel(figure, "The paper's numbers", bubbles, notes) | {"published": True}
 
 
 def _measured_panels(figure: FigureSpec, cells: "pd.DataFrame") -> Iterator[Panel]:
@@ -121,20 +121,20 @@ def _measured_panel(
             ratios = [_ratio(by_row[name], by_row[reference], key) for key in ("examples_per_s", "peak_memory_mb")]
             bubbles.append(_bubble(label, model, role, estimate.mean, *ratios, estimate.half_width))
     notes = [f"{hardware}.", *_cost_notes([averages[name] for name in names if name in averages])]
-    notes += [_sentence(reason, rows) for reason, rows in reasons.items()]
+    notes += [_names_after(reason, rows) for reason, rows in reasons.items()]
     if failed := [f"{name} ({mean.failure_text})" for name, mean in averages.items() if mean.failures]:
-        notes.append(_sentence("Failed seeds, not in the mean", failed))
+        notes.append(_names_after("Failed seeds, not in the mean", failed))
     if leaks := [name for name, mean in averages.items() if mean.leak]:
-        notes.append(_sentence("TEST LEAK, checkpoint chosen on the test split", leaks))
+        notes.append(_names_after("TEST LEAK, checkpoint chosen on the test split", leaks))
     if averages and reference not in averages:
         notes.append(
-            _sentence(f"Not drawn, because the reference {reference or figure.reference} has no score", averages)
+            _names_after(f"Not drawn, because the reference {reference or figure.reference} has no score", averages)
         )
     if idle := [label for label in part.rows if label not in seen]:
-        notes.append(_sentence("Not run", idle))
+        notes.append(_names_after("Not run", idle))
     if any(bubble["name"].endswith(NOT_IN_PAPER) for bubble in bubbles):
         notes.append(f"{NOT_IN_PAPER} not in the paper.")
-    return _panel(figure, title, bubbles, notes)
+    return _bubble_panel(figure, title, bubbles, notes)
 
 
 def _empty_panel(figure: FigureSpec, incomplete: Sequence[Panel]) -> Panel:
@@ -147,7 +147,7 @@ def _empty_panel(figure: FigureSpec, incomplete: Sequence[Panel]) -> Panel:
     for panel in incomplete:
         title = panel["title"].removeprefix("Ours: ").replace("\n", ", ")
         notes.append(f"So far, {title}: {' '.join(panel['notes'])}")
-    return _panel(figure, "Ours", [], notes)
+    return _bubble_panel(figure, "Ours", [], notes)
 
 
 def _recipe_scores(scores: Sequence[Score], row: str) -> list[Score]:
@@ -195,7 +195,7 @@ def _cost_notes(scores: Sequence[Score]) -> list[str]:
     ]
 
 
-def _sentence(message: str, names: Iterable[str]) -> str:
+def _names_after(message: str, names: Iterable[str]) -> str:
     return f"{message}: {', '.join(names).rstrip('.')}."
 
 

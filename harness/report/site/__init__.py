@@ -1,1 +1,1 @@
-"""The report as one static site, which opens from a file: its data, its pages and the files beside them."""
+"""The report as a static site that opens without a server: its data, its pages and the files they link."""

@@ -1,7 +1,7 @@
-"""`audit.yaml` beside the ledger: what does not agree within the papers, each linked to the numbers that it touches.
+"""`audit.yaml` beside the ledger: contradictions within the papers, each linked to the numbers that it affects.
 
-An entry and a footnote of a table belong together by their id. A footnote whose id has no entry stands under its own
-text, so that a disagreement that was found later is not left out.
+An entry and the footnotes of tables share an id. A footnote without an entry becomes an entry with its own text, so
+that no later contradiction is left out.
 """
 
 import os
@@ -20,8 +20,8 @@ from harness.report.render.layout import Table
 FILE = "audit.yaml"
 
 
-class Entry(StrictModel):
-    """`where`: the place; `tables`: published tables and figures whose numbers it bears on."""
+class AuditEntry(StrictModel):
+    """`where`: the place in the paper. `tables`: published tables and figures whose numbers it affects."""
 
     id: matching("X and a number", r"X\d+")
     where: str
@@ -30,14 +30,14 @@ class Entry(StrictModel):
 
 
 class Audit(StrictModel):
-    """`papers`: folder of their tables -> name, in the order of the pages."""
+    """`papers`: folder of the tables -> name of the paper, in the order of the pages."""
 
     papers: dict[str, str]
-    entries: TupleOf[Entry]
+    entries: TupleOf[AuditEntry]
 
 
 def load(paper_root: str | os.PathLike[str]) -> Audit:
-    """The audit of a ledger. Raises UsageError for a file that is none, or an id that stands there twice."""
+    """The audit of a ledger. Raises UsageError for a missing or invalid file and for a repeated id."""
     path = Path(paper_root) / FILE
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -54,9 +54,9 @@ def load(paper_root: str | os.PathLike[str]) -> Audit:
 
 
 def linked(audit: Audit, tables: Sequence[Table], figures: Sequence[str]) -> list[dict[str, Any]]:
-    """The entries with what they touch: `footnotes` of tables with the count of their numbers, and `others`.
+    """The entries with the tables that they affect: `footnotes`, with the count of their numbers, and `others`.
 
-    `figures`: names of the figures that are shown. A table or figure that is not among them has no link.
+    `figures`: names of the figures on the site. A table or figure that is not on the site gets no link.
     """
     notes = {(name, table.name): text for table in tables for name, text in table.footnotes}
     entries = [entry.model_dump() for entry in audit.entries]
@@ -75,6 +75,6 @@ def linked(audit: Audit, tables: Sequence[Table], figures: Sequence[str]) -> lis
 
 
 def _numbers(table: Table, note: str) -> int:
-    """How many printed numbers have a footnote."""
+    """The number of printed values with a footnote."""
     marked = {(row["row"], row["column"]) for row in table.tidy if note in row["notes"].split("; ")}
     return len(marked)

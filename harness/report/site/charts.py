@@ -1,4 +1,4 @@
-"""Interactive charts of the site: the panels of the pictures of figures and measurements, with their look."""
+"""Interactive charts of the site: the panels of figures and measurements in the look of their pictures."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -10,29 +10,29 @@ from harness.report.scores.matrices import MatrixFigure
 if TYPE_CHECKING:
     from harness.report.plots.file import Sources
 
-FEW = 3  # models in a title
+FEW = 3  # models that a title names
 
 
-def of_measurement(name: str, measured: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Time and memory of every model against the length, two charts for each thing that was timed."""
+def measurement_charts(name: str, measured: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Time and memory of every model over the length, two charts per measure."""
     if measured["kind"] != "bench":
         return
     data = costs.measurement_data(measured)
     for panel in data["panels"]:
         if panel["series"]:
-            names = _names([line["name"] for line in panel["series"]])
+            names = _model_names([line["name"] for line in panel["series"]])
             more = {"title": f"{panel['title']}, {panel['y']}: {names}", "note": data["title"]}
             yield panel | more | {"name": f"bench-{name}-{panel['name']}", "picture": f"figures/bench/{name}.png"}
 
 
-def _names(models: list[str]) -> str:
-    """Measurements differ in their models first: `lavo, latte and 5 more`."""
+def _model_names(models: list[str]) -> str:
+    """`lavo, latte and 5 more`: the models distinguish one measurement from another."""
     few = models if len(models) <= FEW + 1 else [*models[:FEW], f"{len(models) - FEW} more"]
     return " and ".join(filter(None, [", ".join(few[:-1]), few[-1]]))
 
 
-def of_figure(figure: Any, sources: "Sources") -> Iterator[dict[str, Any]]:
-    """The panels of a figure that have series; none of a figure of matrices, which is a picture alone."""
+def figure_charts(figure: Any, sources: "Sources") -> Iterator[dict[str, Any]]:
+    """The panels of a figure that have series; none for a figure of matrices, which is only a picture."""
     if isinstance(figure, MatrixFigure):
         return
     for number, panel in enumerate(KINDS[type(figure)].data(figure, sources)["panels"]):

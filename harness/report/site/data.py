@@ -1,6 +1,6 @@
-"""All that the site shows, as one JSON document. Pages are rendered from it alone; the same records, the same bytes.
+"""The content of the site as one JSON document, from which all pages are rendered. Equal records give equal bytes.
 
-Places of files are relative to the site: `figures/`, `records/` and `bench/` are copies of the folders of these names.
+Paths of files are relative to the site: `figures/`, `records/` and `bench/` are copies of the folders of these names.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.report.pages import answer
-from harness.report.pages.printed import beside
+from harness.report.pages.printed import count_beside
 from harness.report.plots.file import Sources
 from harness.report.render.layout import Picture, Table
 from harness.report.scores.measurements import describe_setting
@@ -23,14 +23,14 @@ from harness.report.spec_files import Folders, available, load_figure, load_tabl
 if TYPE_CHECKING:
     import pandas as pd
 
-NOT_SHOWN = "smoke"  # a budget whose records only show that a cell runs
-COPIED = ("figures", "records", "bench")  # folders of `paths` whose files the site has copies of
+NOT_SHOWN = "smoke"  # the budget of records that only show that a cell runs
+COPIED = ("figures", "records", "bench")  # folders of `paths` whose files are copied into the site
 
 
 @dataclass(frozen=True)
 class Material:
-    """What the site is made of: the pages of all tables with what their columns tell, the records as they were read
-    and as a frame, and the measurements of do=bench by their names. `paths` names the folders."""
+    """The input of the site: the pages of all tables with the answers of their columns, the records as read and as a
+    frame, and the measurements of do=bench by name. `paths`: the folders."""
 
     tables: Sequence[Table]
     answers: Sequence[answer.ColumnAnswer]
@@ -41,7 +41,7 @@ class Material:
     paths: Mapping[str, Any]
 
     @property
-    def shown(self) -> list[Mapping[str, Any]]:
+    def shown_records(self) -> list[Mapping[str, Any]]:
         return [entries for entries in self.records if entries["cell"]["budget"] != NOT_SHOWN]
 
 
@@ -50,29 +50,31 @@ def document(material: Material) -> str:
 
 
 def site_data(material: Material) -> dict[str, Any]:
-    """The document. Raises UsageError for a file of conf/ or of the ledger that is none."""
+    """The document. Raises UsageError for an invalid file of conf/ or of the ledger."""
     paper_root, conf, measurements = material.paths["paper"], material.conf, material.measurements
     audited = audit.load(paper_root)
     specs = [load_table(table.name, conf, paper_root) for table in material.tables]
     figures = {name: load_figure(name, conf, paper_root) for name in available(conf, "figure")}
     sources = Sources(material.cells, paper_root, measurements)
-    measured = [chart for name in measurements for chart in charts.of_measurement(name, measurements[name])]
+    measured = [chart for name in measurements for chart in charts.measurement_charts(name, measurements[name])]
     root = Path(material.paths["records"])
     return {
         "papers": _papers(audited.papers, [table.name for table in material.tables], list(figures)),
         "tables": {table.name: _table(table, material.paths) for table in material.tables},
         "figures": {name: _figure(name, figure) for name, figure in figures.items()},
-        "runs": {entries["cell"]["id"]: runs.run_of(entries, root) for entries in material.shown},
+        "runs": {entries["cell"]["id"]: runs.run_of(entries, root) for entries in material.shown_records},
         "measurements": {name: _measurement(name, entries) for name, entries in measurements.items()},
-        "matrix": matrix.matrix([s for s in specs if isinstance(s, TableSpec)], material.answers, material.shown),
+        "matrix": matrix.matrix(
+            [s for s in specs if isinstance(s, TableSpec)], material.answers, material.shown_records
+        ),
         "audit": audit.linked(audited, material.tables, list(figures)),
-        "charts": measured + [chart for figure in figures.values() for chart in charts.of_figure(figure, sources)],
+        "charts": measured + [chart for figure in figures.values() for chart in charts.figure_charts(figure, sources)],
         "totals": _totals(material, len(figures)),
     }
 
 
 def _papers(published: Mapping[str, str], tables: Sequence[str], figures: Sequence[str]) -> list[dict[str, Any]]:
-    """The papers, then our own tables by their folder; a table without a folder is a page of its name."""
+    """The papers, then our own tables by folder; a table without a folder has a page of its own name."""
     names = {"tables": sorted(tables, key=_order), "figures": sorted(figures, key=_order)}
     papers = []
     for key in dict.fromkeys([*published, *sorted(name.split("/")[0] for name in (*tables, *figures))]):
@@ -101,7 +103,7 @@ def _table(table: Table, paths: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_empty(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Most of the entries of a table have none of these."""
+    """The mapping without `bold`, `tone` and `cells` where they are empty, as in most entries."""
     return {key: value for key, value in items if value or key not in ("bold", "tone", "cells")}
 
 
@@ -115,7 +117,7 @@ def _picture(picture: Picture, page: Path, paths: Mapping[str, Any]) -> dict[str
 
 
 def _place(link: str, page: Path, paths: Mapping[str, Any]) -> str:
-    """Of a file that the page of a table links: below which of the copied folders it is."""
+    """The path in the site of a file that the page of a table links. Raises ValueError outside the copied folders."""
     file = Path(os.path.abspath(page.parent / link))
     for folder in COPIED:
         root = paths.get(folder)
@@ -125,7 +127,7 @@ def _place(link: str, page: Path, paths: Mapping[str, Any]) -> str:
 
 
 def _figure(name: str, figure: Any) -> dict[str, Any]:
-    """Its title, and the caption that some kinds of figures have; what one needs that cannot be drawn yet."""
+    """Title, file and caption; for a figure that cannot be drawn yet, the caption says what is missing."""
     caption = getattr(figure, "caption", "") or getattr(figure, "needs", "")
     return {"title": figure.title, "caption": caption, "file": f"figures/{name}.png"}
 
@@ -141,8 +143,8 @@ def _measurement(name: str, measured: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _totals(material: Material, figures: int) -> list[str]:
-    """Sentences for the top of the first page."""
-    records = material.shown
+    """The sentences at the top of the first page."""
+    records = material.shown_records
     done = sum(entries["status"] == "done" for entries in records)
     cells = {tuple(entries["cell"][key] for key in ("model", "task")) for entries in records}
     hours = [
@@ -154,17 +156,17 @@ def _totals(material: Material, figures: int) -> list[str]:
         f"{len(material.tables)} tables and {figures} figures.",
         f"{len(records):,} records, {done:,} of them done: {len(cells):,} pairs of a model and a task.",
         *([f"Cost of these runs: {ran}."] if ran else []),
-        f"{_sentence(answer.totals(material.answers))}.",
-        beside(material.tables, material.paths["paper"]),
+        f"{_capitalized(answer.totals(material.answers))}.",
+        count_beside(material.tables, material.paths["paper"]),
     ]
 
 
-def _sentence(text: str) -> str:
+def _capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
 def files_of(data: Mapping[str, Any], paths: Mapping[str, Any]) -> dict[str, Path]:
-    """Each copied file, relative to the site -> where it comes from."""
+    """{copied file, relative to the site: its source}."""
     files = [figure["file"] for figure in data["figures"].values()]
     files += [f"records/{run['file']}" for run in data["runs"].values()]
     files += [measured["file"] for measured in data["measurements"].values()]

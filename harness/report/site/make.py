@@ -1,6 +1,6 @@
-"""The site as files: pages and scripts from its document, copies of what they link, and downloads of each table.
+"""Writes the site: pages and scripts from its document, copies of linked files, and downloads of each table.
 
-Nothing is deleted in the folder; a file that is current is left as it is.
+No file of the folder is deleted, and a current file is not rewritten.
 """
 
 import json
@@ -19,12 +19,12 @@ PLOTLY = "plotly.min.js"
 
 
 def make(material: Material) -> list[Path]:
-    """Write the site into `paths.site`; returns its first page and its data. A file that it lacks is named on
-    standard error and on its page. Raises UsageError if the folder cannot be written."""
+    """Write the site into `paths.site`. Returns its first page and its data. Missing files are reported on standard
+    error and on the pages that link them. Raises UsageError if the folder cannot be written."""
     site = Path(material.paths["site"])
     require_writable(site)
     text = document(material)
-    data, curves = json.loads(text), runs.curves(material.shown, Path(material.paths["outputs"]))
+    data, curves = json.loads(text), runs.validation_curves(material.shown_records, Path(material.paths["outputs"]))
     sources, plotly = files_of(data, material.paths), plotly_script()
     missing = {file for file, source in sources.items() if not source.is_file()}
     for file in sorted(missing):
@@ -40,7 +40,7 @@ def make(material: Material) -> list[Path]:
 
 
 def stale(material: Material) -> list[Path]:
-    """The data of the site, if they differ from the records. Writes nothing."""
+    """The path of the site's data if they are out of date, else nothing. Writes nothing."""
     path = Path(material.paths["site"]) / DATA
     current = path.is_file() and path.read_bytes() == document(material).encode()
     return [] if current else [path]
@@ -58,7 +58,7 @@ def downloads(material: Material) -> Iterator[tuple[str, str]]:
 
 
 def plotly_script() -> Path | None:
-    """The script of the package plotly, None where it is not installed. The package itself is not imported."""
+    """The script in the package plotly, None if it is not installed. The package is not imported."""
     import importlib.util
 
     spec = importlib.util.find_spec("plotly")

@@ -1,7 +1,7 @@
-"""The matrix model x task: which of the wanted cells are done at each budget, and the tiers of the model there.
+"""The matrix of models and tasks: how many wanted cells are done at each budget, and the tiers of the model.
 
-Wanted is what the tables ask for: each of their rows in each of their columns, with their seeds. A model that also
-runs elsewhere has the count of its runs there.
+The tables define the wanted cells: every row in every column, with all seeds. Where no table wants a model on a task,
+the matrix counts its runs.
 """
 
 import json
@@ -21,7 +21,7 @@ DONE, PARTIAL, NONE = "done", "partial", "none"
 
 @dataclass
 class ModelOnTask:
-    """`wanted`: (protocol, settings) -> seeds; `tiers` and `runs`: budget -> those of the model's rows."""
+    """`wanted`: (protocol, settings) -> seeds. `tiers` and `runs`: budget -> tiers and runs of the model's rows."""
 
     wanted: dict[tuple[str, Settings], set[int]] = field(default_factory=lambda: defaultdict(set))
     tables: set[str] = field(default_factory=set)
@@ -29,7 +29,7 @@ class ModelOnTask:
     runs: dict[str, list[Mapping[str, Any]]] = field(default_factory=lambda: defaultdict(list))
 
     def state(self, budget: str) -> dict[str, Any]:
-        """Counts of seeds, of everything that the tables want here; tiers from the best to the worst."""
+        """Counts of done and wanted seeds, of runs and failures; the tiers in ascending order."""
         runs = self.runs[budget]
         ended = [run for run in runs if run["status"] == "done"]
         wanted = sum(map(len, self.wanted.values())) if self.wanted else len(ended)
@@ -38,14 +38,14 @@ class ModelOnTask:
         counts = {"done": done, "wanted": wanted, "runs": len(ended), "failed": len(runs) - len(ended)}
         return {"state": state, **counts, "tiers": sorted(self.tiers[budget])}
 
-    def shown(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         papers = sorted({table.split("/")[0] for table in self.tables})
         budgets = {budget: self.state(budget) for budget in BUDGETS}
         return {"papers": papers, "tables": sorted(self.tables), "budgets": budgets}
 
 
 def _seeds(key: tuple[str, Settings], ended: Sequence[Mapping[str, Any]]) -> set[int]:
-    """Seeds that are done of what a table wants: nothing else is changed, and everything that it sets is set."""
+    """Done seeds of a wanted cell: runs with all settings that the table sets and no other changes."""
     protocol, wanted = key[0], set(key[1])
     runs = [run for run in ended if run["cell"]["protocol"] == protocol]
     return {run["cell"]["seed"] for run in runs if _changed(run) <= wanted <= _used(run)}
@@ -54,7 +54,7 @@ def _seeds(key: tuple[str, Settings], ended: Sequence[Mapping[str, Any]]) -> set
 def matrix(
     specs: Sequence[TableSpec], answers: Sequence[ColumnAnswer], records: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """`tasks`, and for each model the `places` where a table wants it or a record has it. Smoke runs are left out."""
+    """`tasks`, and per model the tasks (`places`) on which a table wants it or a record exists. No smoke runs."""
     places: dict[tuple[str, str], ModelOnTask] = defaultdict(ModelOnTask)
     for spec in specs:
         for row in spec.rows.values():
@@ -76,7 +76,7 @@ def matrix(
                 places[model, column.task].tiers[answer.group.budget].add(tier)
     tasks = sorted({task for _, task in places})
     rows = [
-        {"model": model, "places": {task: places[model, task].shown() for task in tasks if (model, task) in places}}
+        {"model": model, "places": {task: places[model, task].summary() for task in tasks if (model, task) in places}}
         for model in sorted({model for model, _ in places})
     ]
     return {"budgets": list(BUDGETS), "tasks": tasks, "rows": rows}
@@ -87,6 +87,6 @@ def _changed(run: Mapping[str, Any]) -> set[tuple[str, str]]:
 
 
 def _used(run: Mapping[str, Any]) -> set[tuple[str, str]]:
-    """Every setting of a run in the form of `settings_key`, also one that its recipe has anyway."""
+    """All settings of a run in the form of `settings_key`, including those of its recipe."""
     flat = {key: (key, json.dumps(value, sort_keys=True)) for key, value in flatten(run["config"]).items()}
     return {*flat.values(), *_changed(run)}

@@ -1,4 +1,4 @@
-"""The pages of the site from its document, through Jinja2 templates that escape every text."""
+"""Renders the pages of the site from its document with Jinja2 templates that escape every text."""
 
 import json
 import re
@@ -19,7 +19,7 @@ SOUND = ".wav"
 def render(
     data: Mapping[str, Any], curves: Mapping[str, Any], missing: Set[str], *, interactive: bool
 ) -> dict[str, str]:
-    """Path below the site -> text. `missing`: linked files that are not there; `interactive`: charts have a script."""
+    """{path below the site: text}. `missing`: linked files that do not exist. `interactive`: charts have a script."""
     shared = {"data": data, "missing": missing, "interactive": interactive, "marks": MARKS}
     shared["audited"] = {entry["id"] for entry in data["audit"]}
     made = {f"static/{name}": (HERE / "static" / name).read_text(encoding="utf-8") for name in STATIC}
@@ -37,13 +37,13 @@ def render(
 def environment() -> Environment:
     loader = FileSystemLoader(HERE / "templates")
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    filters = (anchor, table_url, file_of, groups, first_part, in_order, place_url, is_sound, state_words, tiers)
+    filters = (anchor, table_url, file_of, groups, first_part, by_cell, place_url, is_sound, state_words, tier_range)
     made.filters |= {"url": quote} | {function.__name__: function for function in filters}
     return made
 
 
 def _script(name: str, value: Any) -> str:
-    """A script that sets one variable. ASCII alone, so that no encoding and no line separator matters."""
+    """A script that defines one variable, in ASCII, so that neither encoding nor line separators matter."""
     return f"const {name} = {json.dumps(value, sort_keys=True, separators=(',', ':'))};\n"
 
 
@@ -53,7 +53,7 @@ def anchor(name: str) -> str:
 
 
 def file_of(key: str) -> str:
-    """The page of a paper, without `.html`; a folder that is called as a page of ours has another name."""
+    """The file of a paper's page, without `.html`; a folder named like a fixed page gets another name."""
     return f"tables-{anchor(key)}" if key in ("index", "records", "audit", "charts") else anchor(key)
 
 
@@ -62,7 +62,7 @@ def table_url(name: str) -> str:
 
 
 def place_url(name: str, data: Mapping[str, Any]) -> str:
-    """Of a table, or of a figure."""
+    """The link to a table or a figure."""
     if name in data["tables"]:
         return table_url(name)
     return f"{quote(file_of(first_part(name)))}.html#figure-{quote(anchor(name))}"
@@ -73,7 +73,7 @@ def first_part(name: str) -> str:
     return name.split("/")[0]
 
 
-def in_order(runs: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
+def by_cell(runs: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
     keys = ("task", "protocol", "budget", "model", "seed")
     return sorted(runs.items(), key=lambda item: (*(item[1][key] for key in keys), item[0]))
 
@@ -83,14 +83,14 @@ def is_sound(name: str) -> bool:
 
 
 def groups(pictures: list[Mapping[str, Any]]) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
-    """Pictures by their headings, in their order."""
+    """Pictures grouped by heading, in the order of the headings."""
     by_heading: dict[str, list[Mapping[str, Any]]] = {}
     for picture in pictures:
         by_heading.setdefault(picture["heading"], []).append(picture)
     yield from by_heading.items()
 
 
-def tiers(numbers: list[int]) -> str:
+def tier_range(numbers: list[int]) -> str:
     """`1`, `1–3`, or nothing."""
     return "–".join(str(number) for number in dict.fromkeys([*numbers[:1], *numbers[-1:]]))
 
@@ -102,5 +102,5 @@ def state_words(state: Mapping[str, Any], budget: str) -> str:
         text += f", {state['runs']} runs in all"
     if state["failed"]:
         text += f", {state['failed']} failed"
-    span = tiers(state["tiers"]).replace("–", " to ")
+    span = tier_range(state["tiers"]).replace("–", " to ")
     return text + (f", tier {span}" if span else "")

@@ -1,4 +1,4 @@
-"""What the page tells of one record, and the command that runs its cell again."""
+"""What the site shows of one record, and the command that runs its cell again."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -11,12 +11,12 @@ from harness.config.table_rows import format_settings, settings_key
 from harness.records.record import outcome
 from harness.report.plots.curves import read_metrics
 
-PLAIN_PRECISION = "32-true"  # of a recipe that says nothing else
-MOST_POINTS = 60  # of a curve
+PLAIN_PRECISION = "32-true"  # the default of recipes
+MOST_POINTS = 60  # points of a curve
 
 
 def run_of(entries: Mapping[str, Any], records_root: Path) -> dict[str, Any]:
-    """What stands in the card of a number: of one record, with its file below the folder of the records."""
+    """The content of a number's card for one record; `file` is relative to the folder of the records."""
     cell, hardware, data = entries["cell"], entries["hardware"], entries["data"]
     machine = hardware["gpu"] or f"{hardware['cpu']}, {hardware['threads']} of {hardware['cores']} cores"
     changed = {key: used for key, (_, used) in entries["changed"].items()}
@@ -38,7 +38,7 @@ def run_of(entries: Mapping[str, Any], records_root: Path) -> dict[str, Any]:
 
 
 def command(entries: Mapping[str, Any]) -> str:
-    """What is typed after `python run.py`, without the seed: the same for all seeds of a row."""
+    """The arguments of `python run.py` without the seed: equal for all seeds of a row."""
     cell, config = entries["cell"], entries["config"]
     words = [f"{key}={cell[key]}" for key in ("model", "task", "protocol", "budget")]
     for key, (by_recipe, used) in entries["changed"].items():
@@ -52,8 +52,8 @@ def command(entries: Mapping[str, Any]) -> str:
     return " ".join(map(shlex.quote, [*words, *to_overrides(more)]))
 
 
-def curves(records: Sequence[Mapping[str, Any]], outputs: Path) -> dict[str, dict[str, Any]]:
-    """{id: metric, steps and values on the validation split} of the records whose run folders are on this machine."""
+def validation_curves(records: Sequence[Mapping[str, Any]], outputs: Path) -> dict[str, dict[str, Any]]:
+    """{id: metric, steps and values on the validation split} of records whose run folders are on this machine."""
     curves_by_id = {}
     for entries in records:
         if not entries["metric"]:
@@ -62,14 +62,14 @@ def curves(records: Sequence[Mapping[str, Any]], outputs: Path) -> dict[str, dic
         table, name = read_metrics(path), entries["metric"]["name"]
         steps, values = table.get("step", []), table.get(f"val/{name}", [])
         points = [(int(step), float(f"{value:.4g}")) for step, value in zip(steps, values, strict=False)]
-        points = [point for point in points if abs(point[1]) < float("inf")]  # a value that is none has no place
+        points = [point for point in points if abs(point[1]) < float("inf")]  # no place for an infinite value
         if len(points) > 1:
             curves_by_id[entries["cell"]["id"]] = {"metric": name, "points": _thinned(points)}
     return curves_by_id
 
 
 def _thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """At most MOST_POINTS of them, the first and the last among these."""
+    """At most MOST_POINTS of the points, including the first and the last."""
     if len(points) <= MOST_POINTS:
         return points
     last = len(points) - 1

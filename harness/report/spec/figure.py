@@ -1,5 +1,5 @@
-"""What `conf/figure/<name>.yaml` says: a table whose rows are bubbles, and where the paper has their costs; runs of
-do=bench (`kind: measured`); or what is missing to draw it (`kind: pending`)."""
+"""The schema of `conf/figure/<name>.yaml`: a table whose rows are bubbles, with the paper's costs; runs of do=bench
+(`kind: measured`); or a figure that cannot be drawn yet (`kind: pending`)."""
 
 from typing import Literal
 
@@ -19,7 +19,7 @@ class LedgerColumn(StrictModel):
 
 
 class PaperCosts(StrictModel):
-    """Where the ledger has speed and memory. `rows`: the table's label -> the ledger's, where they differ."""
+    """Where the ledger has speed and memory. `rows`: label in the table -> label in the ledger, where they differ."""
 
     ledger: str
     source: str
@@ -58,13 +58,13 @@ class FigureSpec(StrictModel):
 
 
 class MeasuredFigure(MeasuredRows):
-    """`x_label`: of the axis below; the length unless a run changes a setting."""
+    """`x_label`: label of the x axis; the length unless a run changes a setting."""
 
     x_label: str = "length, tokens"
 
 
 class PendingFigure(StrictModel):
-    """`needs`: what is missing. `command`: what makes it, if a command does."""
+    """`needs`: what is missing. `command`: the command that provides it, if there is one."""
 
     name: str
     kind: Literal["pending"]

@@ -1,8 +1,8 @@
 """A closed formula over the numbers of a cell's config, such as `train.max_steps * train.batch_size`, and the tables of
-formulas: `conf/table/<name>.yaml` with `kind: formulas` has printed formulas beside those of our code, with
-`kind: counts` printed numbers beside what both give at one choice of sizes.
+formulas: `conf/table/<name>.yaml`. `kind: formulas` has printed formulas beside those of our code, `kind: counts` has
+printed numbers beside the values of both at one choice of sizes.
 
-A formula has arithmetic, the functions named here, and dotted keys of the config; nothing else is evaluated.
+A formula consists of arithmetic, the functions named here, and dotted keys of the config; nothing else is evaluated.
 """
 
 import ast
@@ -62,14 +62,17 @@ def _value(node: ast.expr, numbers: Mapping[str, float]) -> float:
 
 
 class CodeFormulas(StrictModel):
-    """`computed`: scores that our code computes; `visible`: those that its masks leave."""
+    """`computed`: number of scores that our code computes. `visible`: number that its masks leave."""
 
     computed: str
     visible: str
 
 
 class FormulasSpec(SpecWithFootnotes):
-    """Printed formulas. `rows`: the ledger's row -> ours. `sizes`: where both are evaluated, in units of `unit`."""
+    """Printed formulas. `rows`: row of the ledger -> our formulas. `sizes`: the sizes at which both are evaluated.
+
+    `scale`: divides the values, which are shown in `unit`.
+    """
 
     kind: Literal["formulas"]
     paper: str
@@ -86,14 +89,14 @@ class FormulasSpec(SpecWithFootnotes):
         return (self.column,)
 
     def with_published(self, entries: Sequence[Mapping[str, Any]]) -> "FormulasSpec":
-        """The table with the ledger's formulas. Raises ValueError for a row that the ledger lacks, or the table."""
+        """The table with the ledger's formulas. Raises ValueError where the rows of the two differ."""
         entries = [entry for entry in entries if entry["column"] == self.column]
         require_same("row", self.rows, self.ledger, entries)
         return self.model_copy(update={"printed": {entry["row"]: entry["value"] for entry in entries}})
 
 
 class CountColumn(StrictModel):
-    """`formula`: over the sizes and `count`, what a row's formula gives."""
+    """`formula`: over the sizes and `count`, the value of a row's formula."""
 
     formula: str
     unit: str
@@ -101,8 +104,8 @@ class CountColumn(StrictModel):
 
 
 class CountsSpec(SpecWithFootnotes):
-    """Printed numbers of closed forms. `formulas`: the table that has the formulas, which the yaml names; `rows`: the
-    ledger's row -> its row."""
+    """Printed values of closed forms. `formulas`: the table of the formulas, named in the yaml. `rows`: row of the
+    ledger -> row of that table."""
 
     kind: Literal["counts"]
     paper: str
@@ -114,8 +117,8 @@ class CountsSpec(SpecWithFootnotes):
     printed: dict[tuple[str, str], str] = Field(default_factory=dict)
 
     def with_published(self, entries: Sequence[Mapping[str, Any]]) -> "CountsSpec":
-        """The table with the ledger's numbers. Raises UsageError and ValueError for rows, columns or sizes that the
-        ledger lacks, or the table."""
+        """The table with the ledger's numbers. Raises UsageError or ValueError where rows, columns or sizes differ from
+        those of the ledger."""
         require_known("rows", self.rows.values(), self.formulas.rows)
         require_same("row", self.rows, self.ledger, entries)
         require_same("column", self.columns, self.ledger, entries)

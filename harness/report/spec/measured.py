@@ -1,16 +1,16 @@
-"""Tables and figures of what do=bench measures: `conf/table/<name>.yaml` or `conf/figure/<name>.yaml` with
+"""Tables and figures of do=bench measurements: `conf/table/<name>.yaml` or `conf/figure/<name>.yaml` with
 `kind: measured`.
 
-runs:                       # each is one command's measurement, in which all rows take turns
+runs:                       # each run is one command, in which the rows alternate
   train: {task: lra/text, protocol: google, what: train, lengths: [1024, 2048], set: {bench.batch: 2}}
-reference: Transformer      # the row that speed and memory are relative to, within one measurement
+reference: Transformer      # speed and memory are relative to this row, within one measurement
 rows:
   Transformer: vanilla_math
   Luna-16: {model: luna, set: {model.slots: 16}}
 columns:
   speed, 1K: {run: train, length: 1024, value: speedup, column: steps_per_second_relative, condition: input_length=1K}
 
-A run with a task measures the whole model of its recipe, one without the layer or decoder that its `bench.` keys say.
+A run with a task measures the model of that recipe; a run without one, the layer or decoder of its `bench.` keys.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,17 +26,17 @@ from harness.report.spec.parts import SpecWithFootnotes, require_known
 Value = Literal["ms", "s", "memory_mb", "speedup", "memory_ratio", "time_exponent", "memory_exponent"]
 RELATIVE = ("speedup", "memory_ratio")
 EXPONENTS = ("time_exponent", "memory_exponent")
-# value -> key of a point
+# value of a column -> key of a point
 KEYS = {"ms": "ms", "s": "ms", "speedup": "ms", "time_exponent": "ms"}
 KEYS |= dict.fromkeys(("memory_mb", "memory_ratio", "memory_exponent"), "memory_mb")
 
 
 class Run(StrictModel):
-    """One command of do=bench. `values` of `axis`, a setting of the models, at one length, or several `lengths`.
+    """One do=bench command over several `lengths`, or at one length over `values` of `axis`, a setting of the models.
 
-    `what`: forward, train, decode or generate. `minutes`: what it takes on two CPU cores, as measured or expected.
-    `paper_size`: all sizes are the paper's, so that its numbers may stand beside ours; else `why` says what is not.
-    `needs`: what it cannot be measured without, such as a GPU.
+    `what`: forward, train, decode or generate. `minutes`: duration on two CPU cores, measured or estimated.
+    `paper_size`: all sizes are the paper's, so its numbers may be shown beside ours; otherwise `why` names the
+    difference. `needs`: required hardware, such as cuda.
     """
 
     task: str | None = None
@@ -63,7 +63,7 @@ class Run(StrictModel):
 
     @property
     def overrides(self) -> list[str]:
-        """What a user would type for it, without the models."""
+        """The overrides that a user would type, without the models."""
         recipe = {} if self.task is None else {"task": self.task, "protocol": self.protocol}
         bench = {"bench.lengths": list(self.lengths), "bench.what": [self.what]}
         if self.axis is not None:
@@ -72,7 +72,7 @@ class Run(StrictModel):
 
     @property
     def modes(self) -> tuple[tuple[str | None, int | None], ...]:
-        """(mode, batch) of its series; (None, None) where it has one alone."""
+        """(mode, batch) of each series; (None, None) for a run of a single series."""
         if self.what != "generate":
             return ((None, None),)
         batches = self.set.get("bench.batches") or [self.set.get("bench.batch", 1)]
@@ -80,9 +80,9 @@ class Run(StrictModel):
 
 
 class MeasuredRow(StrictModel):
-    """`set`: the row's own settings. `runs`: the runs that it is in, None for all. `ours`: the paper lacks it.
+    """`set`: settings of the row. `runs`: the runs that measure it, None for all. `ours`: the paper lacks the row.
 
-    `model: null`: a row of the paper's that there is no model of here.
+    `model: null`: a row of the paper whose model is not implemented here.
     """
 
     model: str | None
@@ -92,11 +92,11 @@ class MeasuredRow(StrictModel):
 
 
 class MeasuredColumn(StrictModel):
-    """A value of a run at a `length`, of its series `mode` and `batch`; of an exponent, over all of its lengths.
+    """A value of a run at a `length`, or an exponent over all its lengths, of the series `mode` and `batch`.
 
-    `column` and `condition` are the ledger's, `column: null` where the paper prints no such number. `device`: cpu or
-    cuda, where the paper prints numbers of both; other devices leave it empty. `sizes`: of the letters of printed
-    formulas other than the one that the run changes, `over`; `formula_of`: the column that has the formula.
+    `column` and `condition`: the names in the ledger; `column: null`: the paper prints no such number. `device`: cpu or
+    cuda, where the paper prints numbers of both; other devices leave the column empty. `over`: the letter of printed
+    formulas that the run changes. `sizes`: values of the other letters. `formula_of`: the column with the formula.
     """
 
     run: str
@@ -114,7 +114,7 @@ class MeasuredColumn(StrictModel):
 
 
 class MeasuredRows(SpecWithFootnotes):
-    """What tables and figures have in common."""
+    """Runs and rows, which tables and figures share."""
 
     kind: Literal["measured"]
     reference: str
@@ -145,7 +145,7 @@ class MeasuredRows(SpecWithFootnotes):
 
 
 class MeasuredSpec(MeasuredRows):
-    """A table. `published`: (row, column) -> what the paper prints."""
+    """A table. `published`: (row, column) -> text that the paper prints."""
 
     paper: str
     ledger: str | None
@@ -168,8 +168,8 @@ class MeasuredSpec(MeasuredRows):
                 raise ValueError(f"columns.{name}: mode and batch choose one series of the run ({choices})")
 
     def with_published(self, entries: Sequence[Mapping[str, Any]]) -> "MeasuredSpec":
-        """The table with the ledger's numbers. Raises UsageError and ValueError for a row or column that the ledger
-        lacks, or the table."""
+        """The table with the ledger's numbers. Raises UsageError or ValueError where rows or columns differ from
+        those of the ledger."""
         ledger_rows = {entry["row"] for entry in entries}
         require_known("rows", [label for label, row in self.rows.items() if not row.ours], ledger_rows)
         published = {}
@@ -189,7 +189,7 @@ class MeasuredSpec(MeasuredRows):
         return any((row, column) in self.published for row in self.rows)
 
     def has_formulas(self, column: str) -> bool:
-        """Whether the exponents of a column stand beside those of printed formulas."""
+        """Whether the page shows exponents of printed formulas beside those of a column."""
         return self.columns[column].value in EXPONENTS and self.prints(self.columns[column].formula_of or column)
 
     def series_of(self, column: MeasuredColumn) -> tuple[str | None, int | None]:

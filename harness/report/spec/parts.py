@@ -1,4 +1,4 @@
-"""The parts of `conf/table/<name>.yaml`: its rows, columns, averages, footnotes and tolerances."""
+"""The parts of `conf/table/<name>.yaml`: rows, columns, averages, footnotes and tolerances."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from harness.config.validation import StrictModel, TupleOf
 from harness.errors import did_you_mean
 
 RecordField = Literal["parameters", "attention_parameters", "tokens_per_s", "examples_per_s", "peak_memory_mb"]
-# quantity -> unit, digits after the point, higher is better (None: neither way)
+# quantity -> (unit, decimals, whether higher is better; None: neither)
 QUANTITIES: dict[str, tuple[str, int, bool | None]] = {
     "parameters": ("", 0, None),
     "attention_parameters": ("", 0, None),
@@ -20,19 +20,19 @@ QUANTITIES: dict[str, tuple[str, int, bool | None]] = {
     "ms": ("ms", 1, False),
     "memory_mb": ("MiB", 1, False),
 }
-UNITS = {"M": 1e6}  # what a published number counts in, where a record counts ones
+UNITS = {"M": 1e6}  # units of published numbers that records count in ones
 
 
 def one_or_more(raw: Any, *keys: str) -> Any:
-    """A mapping whose `keys` may hold a name instead of a list of names."""
+    """The mapping with lists of names below `keys`, where the yaml may hold a single name."""
     if not isinstance(raw, dict):
         return raw
     return raw | {key: [raw[key]] for key in keys if isinstance(raw.get(key), str)}
 
 
 class BenchPoint(StrictModel):
-    """What do=bench measured at one length. `measurements`: names of files in `results/bench/`; a row takes the first
-    one that has its model with its `model.*` settings."""
+    """A point of do=bench. `measurements`: names of files in `results/bench/`; a row takes the first that has its model
+    with its `model.*` settings."""
 
     measurements: TupleOf[str]
     what: Literal["forward", "train", "decode"]
@@ -41,15 +41,14 @@ class BenchPoint(StrictModel):
 
 
 class Column(StrictModel):
-    """One measured column; exactly one of `metric`, `record_field`, `formula` and `bench` says what it shows.
+    """One measured column. It shows its `metric`, `record_field`, `formula` or `bench`; exactly one is set.
 
-    `evaluation`: the metric is of this further evaluation, not of the test. `formula`: an expression over the numbers
-    of a cell's config (`harness.report.spec.formula`). `set`: what its cells set on top of their rows. `column` and
-    `condition` are the ledger's, where they are not the yaml's own key; `column: null`: the paper prints no such
-    number. `protocol`: of its cells, whatever their rows name. `unit` and `higher_is_better`: where no number is
-    published; `decimals`: of our numbers, as many as of the published ones unless given. `cost`: a metric that is no
-    score, such as the size of a state. `control`, `reference`, `block` and `why` are the table's unless the column has
-    its own.
+    `evaluation`: an additional evaluation that has the metric, instead of the test. `formula`: an expression over the
+    numbers of a cell's config (`harness.report.spec.formula`). `set`: settings of its cells beyond those of their rows.
+    `column` and `condition`: the names in the ledger; by default the key in the yaml. `column: null`: the paper prints
+    no such number. `protocol`: replaces that of the rows. `unit` and `higher_is_better`: for a column without published
+    numbers. `decimals`: of our numbers; by default as many as the published ones have. `cost`: the metric is no score,
+    such as the size of a state. `control`, `reference`, `block` and `why` replace those of the table.
     """
 
     task: str | None = None
@@ -90,12 +89,12 @@ class Column(StrictModel):
 
     @property
     def ranks(self) -> bool:
-        """Whether its rows are compared by tests; a cost, such as a number of parameters, is not."""
+        """Whether tests compare its rows; a cost, such as a number of parameters, is not tested."""
         return self.metric is not None and not self.cost
 
     @property
     def display(self) -> tuple[str, int, bool | None]:
-        """Unit, digits after the point, and whether higher is better, of a column without published numbers."""
+        """(unit, decimals, whether higher is better) of a column without published numbers."""
         quantity = self.bench.quantity if self.bench else self.record_field
         unit, digits, higher = QUANTITIES.get(quantity, ("", 0 if self.formula else 2, None))
         return (
@@ -106,7 +105,7 @@ class Column(StrictModel):
 
 
 class Average(StrictModel):
-    """The mean of some columns, as the paper prints it; a list in the yaml is its `parts` alone."""
+    """The mean of several columns, as the paper prints it. In the yaml, a list gives its `parts` alone."""
 
     parts: TupleOf[str]
     column: str = ""
@@ -114,7 +113,7 @@ class Average(StrictModel):
 
 
 class Footnote(StrictModel):
-    """A known defect of published numbers: of these rows and columns, None for all."""
+    """A known defect of the published numbers in `rows` and `columns`; None stands for all."""
 
     id: str
     text: str
@@ -123,14 +122,14 @@ class Footnote(StrictModel):
 
 
 class SpecWithFootnotes(StrictModel):
-    """What all tables have: a name, a title and footnotes. Subclasses have `rows`, and `columns` if notes name them."""
+    """The name, title and footnotes of a table. Subclasses have `rows`, and `columns` if footnotes name them."""
 
     name: str
     title: str
     footnotes: TupleOf[Footnote] = ()
 
     def check_names(self) -> None:
-        """Raises ValueError for a name that stands for nothing in this table."""
+        """Raises ValueError for a name that this table does not define."""
 
     @model_validator(mode="after")
     def _names_exist(self) -> "SpecWithFootnotes":
@@ -146,23 +145,23 @@ class SpecWithFootnotes(StrictModel):
         return getattr(self, "columns", ())
 
     def footnotes_of(self, *, row: str | None = None, column: str | None = None) -> tuple[str, ...]:
-        """Ids of the footnotes of a row, of a column, of that one number with both given, or of the whole table."""
+        """Ids of the footnotes of a row, of a column, of one number (both given) or of the whole table (neither)."""
         notes = (note for note in self.footnotes if _names(note.rows, row) and _names(note.columns, column))
         return tuple(note.id for note in notes)
 
     def all_footnotes(self, row: str, column: str) -> tuple[str, ...]:
-        """Ids of all footnotes that bear on one number."""
+        """Ids of all footnotes that concern one number."""
         shared = (*self.footnotes_of(column=column), *self.footnotes_of(row=row))
         return tuple(dict.fromkeys((*shared, *self.footnotes_of(row=row, column=column), *self.footnotes_of())))
 
 
 def _names(labels: Collection[str] | None, label: str | None) -> bool:
-    """Whether a footnote with these rows or columns is about `label`; None stands for no limit."""
+    """Whether a footnote that names these rows or columns concerns `label`; None matches None alone."""
     return label is None if labels is None else label in labels
 
 
 class RowSpec(StrictModel):
-    """As `harness.config.table_rows.Row`. `protocol` is the table's unless the row names one."""
+    """Like `harness.config.table_rows.Row`. `protocol`: by default that of the table."""
 
     model: str
     protocol: str
@@ -172,7 +171,7 @@ class RowSpec(StrictModel):
 
 
 def limit_in_unit(limit: float | str, paper: float) -> float:
-    """A tolerance in the unit of the published number. Raises ValueError."""
+    """A tolerance in the unit of the published number `paper`. Raises ValueError."""
     try:
         return abs(paper) * float(limit.removesuffix("%")) / 100 if isinstance(limit, str) else float(limit)
     except ValueError as error:
@@ -185,7 +184,7 @@ def _checked_limit(limit: Any) -> Any:
     return limit
 
 
-Limit = Annotated[float | str, BeforeValidator(_checked_limit)]  # in the column's unit, or of the paper's number: "2 %"
+Limit = Annotated[float | str, BeforeValidator(_checked_limit)]  # in the column's unit, or relative: "2 %"
 
 
 class Tolerance(StrictModel):
@@ -203,16 +202,16 @@ class PublishedNumber:
     unit: str
 
 
-def require_known(where: str, names: Iterable[str], known: Iterable[str]) -> None:
-    """Raises ValueError for a name that is not known."""
-    known = list(known)
+def require_known(where: str, names: Iterable[str], choices: Iterable[str]) -> None:
+    """Raises ValueError for a name that is not among the choices."""
+    choices = list(choices)
     for name in names:
-        if name not in known:
-            raise ValueError(f"{where}: there is no '{name}': {did_you_mean(str(name), map(str, known))}")
+        if name not in choices:
+            raise ValueError(f"{where}: there is no '{name}': {did_you_mean(str(name), map(str, choices))}")
 
 
 def require_same(key: str, names: Iterable[str], ledger: str, entries: Iterable[Mapping[str, Any]]) -> None:
-    """Raises ValueError unless a table has the rows, or the columns, of its ledger. `key`: row or column."""
+    """Raises ValueError unless a table has exactly the rows, or columns, of its ledger. `key`: row or column."""
     printed = dict.fromkeys(entry[key] for entry in entries)
     require_known(f"{key}s", names, printed)
     require_known(f"{ledger}.csv: {key}s", printed, names)

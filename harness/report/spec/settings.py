@@ -1,4 +1,4 @@
-"""What `conf/table/<name>.yaml` with `kind: settings` says: where our recipes have what a paper's table prints."""
+"""The schema of `conf/table/<name>.yaml` with `kind: settings`: where our recipes hold a paper's settings."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -13,7 +13,7 @@ WAYS = ("key", "formula", "seeds_of", "each", "text", "absent")
 
 
 class Recipe(StrictModel):
-    """What is composed, at budget=paper."""
+    """The overrides that are composed at budget=paper."""
 
     task: str
     protocol: str
@@ -26,13 +26,14 @@ class Recipe(StrictModel):
 
 
 class Source(StrictModel):
-    """Where our value of one printed setting is; exactly one of these says it:
+    """Where to find our value of one printed setting, given by exactly one of:
 
-    `key`: a dotted key of the recipe; `default`: its value where the recipe has no such key. `formula`: an expression
-    over the recipe's numbers. `seeds_of`: a table, whose number of seeds it is. `each`: several of these, which have to
-    agree. `text`: a description of ours that nothing is compared with. `absent`: why we have no such setting.
-    `names`: {what the paper prints: the value of ours that means it}. `unit`: what stands behind printed numbers.
-    `task`, `protocol`, `model` and `set` replace those of the row's recipe.
+    `key`: a dotted key of the recipe. `formula`: an expression over the recipe's numbers. `seeds_of`: the number of
+    seeds of this table. `each`: several sources that must agree. `text`: a description that is not compared, alone or
+    beside `key`. `absent`: why we have no such setting.
+
+    `default`: the value where the recipe lacks `key`. `names`: {printed word: our value with that meaning}. `unit`: the
+    text after printed numbers. `task`, `protocol`, `model` and `set` replace those of the row's recipe.
     """
 
     key: str | None = None
@@ -64,13 +65,13 @@ class Source(StrictModel):
 
 
 class SettingsRow(Recipe):
-    """A row of the ledger: the recipe that it describes. `columns`: the row's own sources."""
+    """A row of the ledger and the recipe that it describes. `columns`: sources that replace those of the table."""
 
     columns: dict[str, Source] = Field(default_factory=dict)
 
 
 class SettingsSpec(SpecWithFootnotes):
-    """A table of settings: the keys of its yaml, its `name`, and what the ledger prints for its (row, column) pairs."""
+    """A table of settings: the keys of its yaml, its `name`, and the `published` texts by (row, column)."""
 
     kind: Literal["settings"]
     paper: str
@@ -84,14 +85,14 @@ class SettingsSpec(SpecWithFootnotes):
             require_known(f"rows.{label}.columns", row.columns, self.columns)
 
     def with_published(self, entries: Sequence[Mapping[str, Any]]) -> "SettingsSpec":
-        """The table with the ledger's entries. Every printed entry has a row and a column here. Raises ValueError."""
+        """The table with the ledger's entries. Raises ValueError where rows or columns of the two differ."""
         require_same("row", self.rows, self.ledger, entries)
         require_same("column", self.columns, self.ledger, entries)
         published = {(entry["row"], entry["column"]): entry["value"] for entry in entries if entry["value"]}
         return self.model_copy(update={"published": published})
 
     def source(self, row: str, column: str) -> Source:
-        """The row's source, with the names of the column where it has none, or the column's source."""
+        """The source of the row, else that of the column. A row's source without `names` takes those of the column."""
         special, shared = self.rows[row].columns.get(column), self.columns[column]
         if special is None or special.names:
             return special or shared

@@ -1,4 +1,4 @@
-"""What `conf/table/<name>.yaml` says. `harness.report.spec_files` reads it and adds the published numbers."""
+"""The schema of `conf/table/<name>.yaml`. `harness.report.spec_files` reads it and adds the published numbers."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,9 +31,9 @@ Pattern = Literal["noncausal_self", "causal_self", "noncausal_cross", "causal_cr
 
 @dataclass(frozen=True)
 class ResolvedColumn:
-    """A column or an average as pages show it. `is_printed`: alone, not only as a part of an average.
+    """A column or an average as pages show it. `is_printed`: the paper prints it alone, not only within an average.
 
-    `short_name`: `ETTh1 S` of `ETTh1 S MSE`, without the last words that it shares with all parts of its average.
+    `short_name`: the name without the last words that all parts of its average share, `ETTh1 S` for `ETTh1 S MSE`.
     `notes`: ids of its footnotes.
     """
 
@@ -64,23 +64,23 @@ class ResolvedColumn:
 
 
 class TableSpec(SpecWithFootnotes):
-    """A table: the keys of its yaml, its `name`, and the `published` numbers of its (row, column) pairs.
+    """A table: the keys of its yaml, its `name`, and the `published` numbers by (row, column).
 
-    `ledger: null`: a table of ours without published numbers. `rows`: the ledger's label -> what runs there.
-    `protocol`: of the rows that name none. `gpu_hours`: of one row and seed, or {protocol: of one of its rows}.
-    `unit`: of every column; without it each has the ledger's. `only_rows`: of an ablation, whose cells are of another
-    table's task: what fits no row is left out, and does not stand under the name of its model. `elsewhere`: tables of
-    the same cells, named in the yaml, whose rows stand there alone.
+    `ledger: null`: our own table, without published numbers. `rows`: label in the ledger -> model and settings.
+    `protocol`: the default of the rows. `gpu_hours`: per row and seed, one number or one per protocol. `unit`: of every
+    column; by default that of the ledger. `only_rows`: an ablation on another table's task: cells that match no row are
+    left out instead of shown under the name of their model. `elsewhere`: tables of the same cells, named in the yaml;
+    cells of their rows are shown only there.
 
-    `control`: the models that stand for no method at all, `reference`: those that the others are compared with; of
-    each, the first that has a row under a protocol. `why`: why the control is not apart, where that is known.
-    `every`: patterns; the table has a row for every model with one of them, also for those that `rows` does not name,
-    and its rows are ranked over its columns (`harness.report.pages.ranking`). `without`: {model: why it has no row}.
-    `budget`: what its cells run at where none is typed, and what is ranked.
+    `control`: models without any method. `reference`: models that all others are compared with. Of each, the first that
+    has a row under a protocol counts. `why`: why tests do not separate the control, where that is known. `every`:
+    patterns; every model with one of them has a row, named in `rows` or not, and the rows are ranked over the columns
+    (`harness.report.pages.ranking`). `without`: {model: why it has no row}. `budget`: the default budget of its cells,
+    and the one that is ranked.
 
-    `block`: neighbouring test examples that are resampled together, because they overlap. `published_noise`: standard
-    error of a published number, in its unit or as a percentage; without it, an accuracy has the binomial one of
-    `test_sizes`, the examples in the test split of the tasks' full data.
+    `block`: number of neighbouring test examples that are resampled together, because they overlap. `published_noise`:
+    standard error of a published number, in its unit or as a percentage. Without it, the error of an accuracy is the
+    binomial one for `test_sizes`, the sizes of the full test splits.
     """
 
     ledger: str | None
@@ -111,7 +111,7 @@ class TableSpec(SpecWithFootnotes):
     @model_validator(mode="before")
     @classmethod
     def _short_forms(cls, raw: Any) -> Any:
-        """A row may be the name of its model, an average the list of its parts."""
+        """Expand a row given as the name of its model, and an average given as the list of its parts."""
         if not isinstance(raw, dict):
             return raw
         raw = dict(raw)
@@ -157,18 +157,18 @@ class TableSpec(SpecWithFootnotes):
 
     @property
     def unpublished(self) -> tuple[str, ...]:
-        """Columns that are published in their average alone."""
+        """Columns whose numbers are published only within an average."""
         parts = {part for average in self.averages.values() for part in average.parts}
         return tuple(name for name in self.columns if name in parts and name not in self._published_names)
 
     @property
     def own_columns(self) -> tuple[str, ...]:
-        """Columns of ours: neither published nor part of an average."""
+        """Columns that are neither published nor part of an average."""
         return tuple(name for name in self.columns if name not in {*self._published_names, *self.unpublished})
 
     @property
     def compared_columns(self) -> tuple[str, ...]:
-        """Columns that are published, alone or in their average."""
+        """Columns that are published alone or within an average."""
         return tuple(name for name in self.columns if name not in self.own_columns)
 
     @property
@@ -177,7 +177,7 @@ class TableSpec(SpecWithFootnotes):
 
     @property
     def verdict_columns(self) -> tuple[str, ...]:
-        """Columns and averages whose printed numbers count; a mean of printed numbers says nothing new."""
+        """Columns and averages whose printed numbers get a verdict; a mean of printed numbers adds no information."""
         unpublished = set(self.unpublished)
         means = (name for name, average in self.averages.items() if unpublished & set(average.parts))
         return (*(name for name in self.columns if name in self._published_names), *means)
@@ -187,9 +187,9 @@ class TableSpec(SpecWithFootnotes):
         return tuple(dict.fromkeys(row.protocol for row in self.rows.values()))
 
     def with_published(self, entries: Sequence[Mapping[str, Any]]) -> "TableSpec":
-        """The table with what the paper prints, (row, column) -> number.
+        """The table with the published numbers.
 
-        Every row of the ledger must have a row here, every column a number. Raises UsageError and ValueError.
+        Raises UsageError or ValueError unless every row of the ledger has a row here and every column a number.
         """
         keys = {
             name: (column.column or name, column.condition)
@@ -216,12 +216,12 @@ class TableSpec(SpecWithFootnotes):
         return self.model_copy(update={"published": published})
 
     def for_protocol(self, protocol: str) -> "TableSpec":
-        """The rows of one protocol as a table of their own: rows of two are never compared."""
+        """A table of the rows of one protocol: rows of different protocols are never compared."""
         rows = {label: row for label, row in self.rows.items() if row.protocol == protocol}
         return self.model_copy(update={"protocol": protocol, "rows": rows})
 
     def hours_of(self, columns: Iterable[str]) -> float:
-        """GPU-hours of one row and seed in these columns."""
+        """GPU-hours per row and seed in these columns."""
         return row_hours(self.gpu_hours or 0.0, self.protocol) * self._runs(columns) / self._runs(self.columns)
 
     def _runs(self, columns: Iterable[str]) -> int:
@@ -229,7 +229,7 @@ class TableSpec(SpecWithFootnotes):
         return runs((column.task, column.set) for column in chosen if column.task)
 
     def meanings(self, task: str) -> dict[tuple[str, Settings], list[tuple[str, str]]]:
-        """(model, what its cells set) -> the (row, column) pairs of a task that mean just that."""
+        """(model, settings of its cells) -> the (row, column) pairs of a task with exactly these."""
         pairs: dict[tuple[str, Settings], list[tuple[str, str]]] = {}
         for label, row in self.rows.items():
             for name, column in self.columns.items():
@@ -238,16 +238,16 @@ class TableSpec(SpecWithFootnotes):
         return pairs
 
     def row_of_model(self, model: str) -> str | None:
-        """The paper's name of a model, of its plainest row; None if its table has no such row."""
+        """The label of a model: its row with the fewest settings; None if no row has the model."""
         labels = [label for label, row in self.rows.items() if row.model == model]
         return min(labels, key=lambda label: len(self.rows[label].set), default=None)
 
     def control_of(self, column: str) -> str | None:
-        """The row of the control in a column, in the table of one protocol; None if there is none."""
+        """The control row of a column, in a table of one protocol; None without one."""
         return self._row_of("control", column)
 
     def reference_of(self, column: str) -> str | None:
-        """The row that the others of a column are compared with; None if there is none."""
+        """The row that all others of a column are compared with; None without one."""
         return self._row_of("reference", column)
 
     def _row_of(self, key: str, column: str) -> str | None:
@@ -275,12 +275,12 @@ class TableSpec(SpecWithFootnotes):
         return math.hypot(*errors) / len(parts)
 
     def has(self, row: str, column: str) -> bool:
-        """Is a row run in a column; in every part of an average?"""
+        """Whether a row is run in a column, or in every part of an average."""
         parts = self.averages[column].parts if column in self.averages else (column,)
         return self.rows[row].columns is None or set(parts) <= set(self.rows[row].columns)
 
     def is_ours(self, row: str) -> bool:
-        """A row that the paper's table lacks: a control, or a model of ours."""
+        """Whether the paper's table lacks a row: a control, or a model of this repository."""
         return row not in self.rows or self.rows[row].ours
 
     def row_name(self, row: str) -> str:
@@ -295,7 +295,7 @@ class TableSpec(SpecWithFootnotes):
         return " ".join(column.split()[:-shared]) if shared else column
 
     def _published_in(self, column: str) -> list[PublishedNumber]:
-        """The paper's numbers of a column; of the means that it is part of, where it has none."""
+        """The paper's numbers of a column, or else of the averages that it is part of."""
         names = {column}
         if column in self.unpublished:
             names = {name for name, average in self.averages.items() if column in average.parts}
@@ -321,5 +321,5 @@ class TableSpec(SpecWithFootnotes):
         return self.resolve(column).unit
 
     def tolerances(self, paper: float) -> dict[str, float]:
-        """How far from a published number `reproduced` and `close` reach, in its unit."""
+        """{verdict: largest distance from a published number}, in its unit."""
         return {verdict: limit_in_unit(limit, paper) for verdict, limit in self.tolerance}

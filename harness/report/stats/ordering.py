@@ -70,7 +70,7 @@ def kendall(draws: np.ndarray, published: np.ndarray) -> np.ndarray:
         return (ours * theirs).sum(1) / np.sqrt(untied)
 
 
-def told_apart(numbers: Sequence[tuple[float, float]]) -> tuple[int, int]:
+def count_separable(numbers: Sequence[tuple[float, float]]) -> tuple[int, int]:
     """How many pairs of (published number, standard error) differ at 5 %, and how many pairs there are."""
     pairs = list(combinations(numbers, 2))
     quantile = normal_quantile()

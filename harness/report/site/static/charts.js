@@ -23,7 +23,7 @@ function trace(series) {
   };
   if (!series.labels) made.text = series.x.map(() => "");
   if (series.low) {
-    const far = (values, sign) => values.map((value, place) => sign * (value - series.y[place]));
+    const far = (values, sign) => values.map((value, index) => sign * (value - series.y[index]));
     made.error_y = { type: "data", symmetric: false, array: far(series.high, 1), arrayminus: far(series.low, -1), color: colour, thickness: 1 };
   }
   return made;
@@ -52,13 +52,13 @@ function layout(chart) {
 
 function draw() {
   const charts = JSON.parse(document.getElementById("chart-data").textContent);
-  for (const place of document.querySelectorAll("[data-chart]")) {
-    const chart = charts[place.dataset.chart];
+  for (const box of document.querySelectorAll("[data-chart]")) {
+    const chart = charts[box.dataset.chart];
     // on a phone the legend stands below the lines: one or two names in a row
     const names = chart.series.map((series) => series.name);
     const rows = Math.max(...names.map((name) => name.length)) > 14 ? names.length : Math.ceil(names.length / 2);
-    place.style.height = innerWidth < NARROW ? `${340 + 20 * rows}px` : "";
-    Plotly.react(place, chart.series.map(trace), layout(chart), { responsive: true, displaylogo: false, displayModeBar: false });
+    box.style.height = innerWidth < NARROW ? `${340 + 20 * rows}px` : "";
+    Plotly.react(box, chart.series.map(trace), layout(chart), { responsive: true, displaylogo: false, displayModeBar: false });
   }
 }
 

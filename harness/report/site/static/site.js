@@ -101,9 +101,9 @@ function minutes(seconds) {
 }
 
 function span(values, text) {
-  const known = values.filter((value) => value !== null).sort((a, b) => a - b);
-  if (!known.length) return null;
-  const [low, high] = [text(known[0]), text(known.at(-1))];
+  const numbers = values.filter((value) => value !== null).sort((a, b) => a - b);
+  if (!numbers.length) return null;
+  const [low, high] = [text(numbers[0]), text(numbers.at(-1))];
   return low === high ? low : `${low} to ${high}`;
 }
 
@@ -119,31 +119,32 @@ function fill(card, ids) {
   for (const group of groups.values()) rowOf(card, group);
 }
 
-function measurement(card, name, one) {
+function measurement(card, name, measured) {
   element("h2", `Measured by do=bench: ${name}`, card);
   const list = element("dl", null, card);
-  pair(list, "setting", one.setting);
-  if (one.command) element("code", `python run.py ${one.command}`, pair(list, "command", " "));
-  element("a", "JSON", pair(list, "file", " "), { href: address(one.file) });
+  pair(list, "setting", measured.setting);
+  if (measured.command) element("code", `python run.py ${measured.command}`, pair(list, "command", " "));
+  element("a", "JSON", pair(list, "file", " "), { href: address(measured.file) });
 }
 
 function rowOf(card, group) {
   const [, run] = group[0];
-  const seeds = group.map(([, one]) => one.seed);
+  const seeds = group.map(([, member]) => member.seed);
   element("h2", `${run.model} · ${run.task}`, card);
   const list = element("dl", null, card);
   pair(list, "recipe", `${run.protocol}, ${run.budget} budget`);
   pair(list, "changed", run.changed);
   const links = pair(list, seeds.length > 1 ? "seeds" : "seed", " ");
-  group.forEach(([, one]) => {
+  group.forEach(([, member]) => {
     const line = element("div", null, links);
-    element("a", `${one.seed}`, line, { href: `records/${address(one.file)}`, "aria-label": `record of seed ${one.seed}` });
-    line.append(`: ${one.status === "done" ? one.result : `${one.status}, ${one.result}`}`);
+    const label = `record of seed ${member.seed}`;
+    element("a", `${member.seed}`, line, { href: `records/${address(member.file)}`, "aria-label": label });
+    line.append(`: ${member.status === "done" ? member.result : `${member.status}, ${member.result}`}`);
   });
   pair(list, "data", run.data);
   pair(list, "hardware", run.hardware);
-  pair(list, "time", span(group.map(([, one]) => one.seconds), minutes));
-  pair(list, "steps", span(group.map(([, one]) => one.steps), (n) => n.toLocaleString("en")));
+  pair(list, "time", span(group.map(([, member]) => member.seconds), minutes));
+  pair(list, "steps", span(group.map(([, member]) => member.steps), (n) => n.toLocaleString("en")));
   pair(list, "parameters", run.parameters?.toLocaleString("en"));
   pair(list, "code", run.commit);
   const start = seeds.length > 1 ? "python run.py -m" : "python run.py";
@@ -152,9 +153,9 @@ function rowOf(card, group) {
 }
 
 function sparkline(card, group) {
-  const known = group.map(([id]) => CURVES[id]).filter(Boolean);
-  if (!known.length) return;
-  const points = known.flatMap((curve) => curve.points);
+  const curves = group.map(([id]) => CURVES[id]).filter(Boolean);
+  if (!curves.length) return;
+  const points = curves.flatMap((curve) => curve.points);
   const [xs, ys] = [0, 1].map((axis) => points.map((point) => point[axis]));
   const [left, right, low, high] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
   const scale = (value, from, to, size) => (to > from ? ((value - from) / (to - from)) * size : size / 2);
@@ -162,12 +163,12 @@ function sparkline(card, group) {
   drawing.setAttribute("viewBox", "-2 -2 304 54");
   drawing.setAttribute("preserveAspectRatio", "none");
   drawing.setAttribute("role", "img");
-  const text = `val ${known[0].metric} ${low} to ${high} over steps ${left} to ${right}`;
+  const text = `val ${curves[0].metric} ${low} to ${high} over steps ${left} to ${right}`;
   drawing.setAttribute("aria-label", text);
-  for (const curve of known) {
+  for (const curve of curves) {
     const line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
-    const place = ([x, y]) => `${scale(x, left, right, 300).toFixed(1)},${(50 - scale(y, low, high, 50)).toFixed(1)}`;
-    line.setAttribute("points", curve.points.map(place).join(" "));
+    const position = ([x, y]) => `${scale(x, left, right, 300).toFixed(1)},${(50 - scale(y, low, high, 50)).toFixed(1)}`;
+    line.setAttribute("points", curve.points.map(position).join(" "));
     drawing.append(line);
   }
   card.append(drawing);
@@ -199,16 +200,16 @@ function cards() {
     number.setAttribute("aria-expanded", "true");
     card.hidden = false;
     card.scrollTop = 0;
-    const place = number.getBoundingClientRect();
+    const box = number.getBoundingClientRect();
     if (matchMedia("(max-width: 40rem)").matches) {
       card.style.left = card.style.top = "";
-      scrollBy(0, Math.max(0, place.bottom + 8 - card.getBoundingClientRect().top)); // the number stays in sight
+      scrollBy(0, Math.max(0, box.bottom + 8 - card.getBoundingClientRect().top)); // the number stays in sight
       return;
     }
-    const below = place.bottom + card.offsetHeight + 8 < innerHeight || place.top < card.offsetHeight + 8;
-    const left = Math.max(8, Math.min(place.left, document.documentElement.clientWidth - card.offsetWidth - 8));
+    const below = box.bottom + card.offsetHeight + 8 < innerHeight || box.top < card.offsetHeight + 8;
+    const left = Math.max(8, Math.min(box.left, document.documentElement.clientWidth - card.offsetWidth - 8));
     card.style.left = `${left + scrollX}px`;
-    card.style.top = `${(below ? place.bottom + 4 : place.top - card.offsetHeight - 4) + scrollY}px`;
+    card.style.top = `${(below ? box.bottom + 4 : box.top - card.offsetHeight - 4) + scrollY}px`;
   }
 
   const later = (action, wait) => { clearTimeout(timer); timer = setTimeout(action, wait); };

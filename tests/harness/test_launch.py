@@ -244,7 +244,7 @@ def test_missing_slurm_is_one_line(tmp_path, places, monkeypatch):
     monkeypatch.setattr(submit.snapshot, "take", lambda parent: tmp_path)
     (one,) = cells_to_submit([*places, "resources=cpu1"])
     plan = sweep.Plan((one.planned,), {})
-    with pytest.raises(UsageError, match="SLURM is not here"):
+    with pytest.raises(UsageError, match="SLURM is not installed here"):
         submit.submit(plan, [one.request], SLURM)
     assert not list((tmp_path / "outputs").rglob("job.json")), "the cell is in no job"
 

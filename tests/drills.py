@@ -30,7 +30,7 @@ from typing import Any
 
 import torch
 
-from harness.config.build import refuse_what_cannot_run
+from harness.config.build import build_or_refuse
 from harness.config.cell import Cell, cell_of, identity
 from harness.config.compose import compose
 from harness.errors import UsageError
@@ -63,7 +63,7 @@ class Drills:
         self.number = 0
         self.crashes: list[tuple[int, tuple[str, ...]]] = []  # points of a run where no drill has killed it yet
         self.fresh()
-        refuse_what_cannot_run(self.cfg)  # imports once what every process would import
+        build_or_refuse(self.cfg)  # imports once what each process would import
         whole = self.run()
         assert whole.state == "done", whole.detail
         self.operations, self.expected = whole.operations, self.numbers()

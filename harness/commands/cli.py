@@ -21,7 +21,7 @@ from harness.config.allowed import check_trusted
 from harness.config.compose import keep_settings
 from harness.config.overrides import key_of, rewrite
 from harness.config.places import CONF
-from harness.config.ranges import check_ranges
+from harness.config.schema import check_ranges
 from harness.errors import UsageError, did_you_mean, one_line
 from harness.progress import announce_torch
 from harness.training.process import STOPPED

@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from harness.commands import curves
 from harness.config.cell import Cell
-from harness.config.table_rows import shown
+from harness.config.table_rows import display_value
 from harness.errors import UsageError
 from harness.records.record import read
 from harness.report.plots.curves import curve_panels, curves_plot
@@ -143,4 +143,4 @@ def show_curves(comparison: CellComparison, cfg: DictConfig, screen: Console) ->
 
 
 def setting_text(value: Any) -> str:
-    return value if isinstance(value, str) else shown(json.dumps(value))
+    return value if isinstance(value, str) else display_value(json.dumps(value))

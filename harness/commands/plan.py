@@ -10,7 +10,7 @@ from rich.table import Table
 
 from harness.config.cell import Cell
 from harness.config.compose import file_of, options
-from harness.config.data_files import missing_files, what_is_missing
+from harness.config.declared import missing_file_message, missing_files
 from harness.config.sweep import Command, Plan, PlannedCell, expand_all, task_columns
 from harness.config.table_rows import row as table_row
 from harness.config.table_rows import row_hours, runs
@@ -57,7 +57,7 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
     for name, why in plan.absent.items():
         print(f"left out: {name} ({why})")
     for path, cfg in missing_files(planned.cfg for planned in plan.cells).items():
-        print(f"data: {what_is_missing(path, cfg)}")
+        print(f"data: {missing_file_message(path, cfg)}")
     return 0
 
 

@@ -1,8 +1,8 @@
-"""What a configuration may build: classes that are meant to be built by one, and nothing that acts.
+"""The targets that a configuration may build: classes made for it, and nothing that has side effects.
 
-A configuration may come from somebody else. So `_target_` names a model, a backbone, a diagram or a task of this
-project, one of the functions and classes listed here, or something of a package that the user trusts by name: on the
-command line or in `conf/local`, in no other file.
+A configuration may come from somebody else. Its `_target_` must therefore be a model, backbone, diagram or task of this
+project, a function or class of the lists below, or part of a package that the user trusts by name. Only the command
+line and `conf/local` can name trusted packages.
 """
 
 import functools
@@ -18,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from harness.config.places import CONF
 from harness.errors import UsageError, one_line
 
-# package -> the base of all of its classes that may be built
+# package -> the base class that its allowed classes have
 BASES = {
     "models": "torch.nn.Module",
     "tasks": "tasks.base.Task",
@@ -29,36 +29,30 @@ BASES = {
     "lightning.pytorch.strategies": "lightning.pytorch.strategies.Strategy",
     "lightning.pytorch.profilers": "lightning.pytorch.profilers.Profiler",
 }
-NAMED = (
+TARGETS = (
     *("harness.training.optim.apollo.Apollo", "harness.training.fsdp.strategy", "lightning.pytorch.Trainer"),
     *(f"harness.training.optim.schedules.{name}" for name in ("cosine", "exponential", "inverse_sqrt", "linear")),
     *(f"harness.training.optim.schedules.{name}" for name in ("milestones", "one_cycle")),
 )
 MEANT = "a model, backbone or task of this project, torch.optim, or Lightning's Trainer, loggers and strategies"
-# functions of these packages may be called, too: they run a layer on made-up inputs and return what it did
+# functions of these modules may be called: they run a layer on made-up inputs and return its steps
 FUNCTIONS = "models.diagrams."
-# what a configuration of Hydra itself may build
+# the targets allowed in the configuration of Hydra itself
 HYDRA = ("hydra._internal.", "hydra_plugins.")
 LOG_CLASSES = ("logging.StreamHandler", "logging.FileHandler", "logging.NullHandler", "logging.Formatter")
 
 
 def check_targets(config: Any, where: str, trusted: Sequence[str] = ()) -> None:
-    """Raises UsageError for a `_target_`, at any depth, that may not be built. `where` is the config's key."""
-    if isinstance(config, Mapping):
-        if "_target_" in config and not is_allowed(name := str(config["_target_"]), trusted):
-            package = name.split(".")[0]
-            trust = f"if you trust it, type trusted_packages=[{package}]"
-            raise UsageError(f"{where}: _target_ '{name}' may not be built: it is not {MEANT}; {trust}")
-        for key, value in config.items():
-            check_targets(value, f"{where}.{key}", trusted)
-    elif isinstance(config, (list, tuple)):
-        for value in config:
-            check_targets(value, where, trusted)
+    """Raises UsageError for a forbidden `_target_` at any depth. `where` is the config's key."""
+    for path, name in targets(config, where):
+        if not is_allowed(name, trusted):
+            trust = f"if you trust it, type trusted_packages=[{name.split('.')[0]}]"
+            raise UsageError(f"{path}: _target_ '{name}' may not be built: it is not {MEANT}; {trust}")
 
 
 def is_allowed(name: str, trusted: Sequence[str] = ()) -> bool:
-    """Whether a `_target_` may be built. Raises UsageError for one of an allowed package that cannot be found."""
-    if name in NAMED or name.split(".")[0] in trusted:
+    """Whether a `_target_` may be built. Raises UsageError for a missing name of an allowed package."""
+    if name in TARGETS or name.split(".")[0] in trusted:
         return True
     package = next((package for package in BASES if name.startswith(f"{package}.")), None)
     if package is None:
@@ -72,7 +66,7 @@ def is_allowed(name: str, trusted: Sequence[str] = ()) -> bool:
         return is_defined_there
     if not inspect.isclass(target) or not issubclass(target, base):
         return False
-    # a module of this project must not lend what it imports from elsewhere
+    # a name that a module of this project only imports is not allowed
     return is_defined_there if package in ("models", "tasks") else target.__module__.startswith(f"{package}.")
 
 
@@ -83,13 +77,13 @@ def look_up(name: str) -> Any:
 
 
 def check_trusted(cfg: DictConfig, overrides: Iterable[str]) -> None:
-    """Raises UsageError for trusted packages that neither the command nor `conf/local` names."""
+    """Raises UsageError for trusted packages that are neither in the command nor in `conf/local`."""
     pairs = [override.partition("=") for override in overrides]
     typed = [value for key, _, value in pairs if key.strip("+") == "trusted_packages"]
     trusted = {word.strip(" '\"") for value in typed for word in value.strip("[] ").split(",")} | locally_trusted()
     if unknown := sorted(set(map(str, cfg.trusted_packages)) - trusted):
         raise UsageError(
-            f"trusted_packages={unknown}: only the command line and conf/local name these, no other configuration; "
+            f"trusted_packages={unknown}: only the command line and conf/local can name trusted packages; "
             f"if you trust it, type trusted_packages=[{unknown[0]}]"
         )
 
@@ -100,16 +94,16 @@ def locally_trusted() -> set[str]:
         try:
             packages |= set(map(str, OmegaConf.load(path).get("trusted_packages") or ()))
         except (OSError, ValueError, AttributeError, OmegaConfBaseException):
-            continue  # Hydra says what is wrong with it
+            continue  # Hydra reports the fault
     return packages
 
 
 def guard_hydra() -> None:
-    """Have each configuration checked after Hydra has composed it and before Hydra acts on it.
+    """Check every configuration after Hydra has composed it and before Hydra acts on it.
 
-    This is a wall: `hydra.callbacks`, a launcher and the loggers of Hydra are built before any code of this project is
-    called, and Hydra offers no hook in between. So the method that every command and `hydra.compose` go through is
-    replaced. `tests/harness/test_allowed.py` fails if a new version of Hydra renames or bypasses it.
+    Hydra builds `hydra.callbacks`, its launcher and its loggers before it calls any code of this project, and it has no
+    hook in between. This function therefore replaces the method that every command and `hydra.compose` call.
+    `tests/harness/test_allowed.py` fails if a new version of Hydra renames or bypasses that method.
     """
     compose_config = Hydra.compose_config
 
@@ -123,7 +117,7 @@ def guard_hydra() -> None:
 
 
 def check_hydra(hydra: DictConfig) -> None:
-    """Raises UsageError for settings of Hydra itself by which a configuration would run code."""
+    """Raises UsageError for settings of Hydra that would run code."""
     settings = OmegaConf.to_container(hydra, resolve=False)
     for key in ("callbacks", "launcher", "sweeper"):
         for path, name in targets(settings.get(key), f"hydra.{key}"):
@@ -136,12 +130,12 @@ def check_hydra(hydra: DictConfig) -> None:
 
 
 def targets(config: Any, where: str, keys: Sequence[str] = ("_target_",)) -> Iterable[tuple[str, str]]:
-    """Where something is built, and its name."""
+    """(key, name) of each target at any depth."""
     if isinstance(config, Mapping):
         for key, value in config.items():
             if key in keys:
                 yield where, str(value)
             yield from targets(value, f"{where}.{key}", keys)
-    elif isinstance(config, list):
+    elif isinstance(config, (list, tuple)):
         for value in config:
             yield from targets(value, where, keys)

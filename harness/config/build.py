@@ -1,4 +1,4 @@
-"""Configuration -> task and model. What cannot be built is refused here, on the meta device, before data is touched."""
+"""Configuration -> task and model. Invalid combinations are refused here, on the meta device, before data are read."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -26,14 +26,14 @@ class Built:
     schedule: partial | None
 
     def parameters(self) -> dict[str, int]:
-        """Numbers of parameters: all of them, and those inside attention layers."""
+        """The number of parameters in total and inside attention layers."""
         layers = [module for module in self.model.modules() if isinstance(module, Attention)]
         inside = {id(p): p.numel() for layer in layers for p in layer.parameters()}
         return {"total": sum(p.numel() for p in self.model.parameters()), "attention": sum(inside.values())}
 
 
 def build(cfg: DictConfig) -> Built:
-    """Task and model with fresh weights, on the current default device. Raises UsageError in one line."""
+    """The task and the model with new weights, on the current default device. Raises UsageError."""
     trusted = list(cfg.trusted_packages)
     task = instantiate(arguments(cfg.task), "task", trusted)
     backbone_kwargs = task.backbone_kwargs()
@@ -51,9 +51,9 @@ def build(cfg: DictConfig) -> Built:
 
 
 def parameter_groups(model: nn.Module) -> Iterable[nn.Parameter] | list[dict[str, Any]]:
-    """What an optimizer is given: all parameters, or groups where layers set `Attention.learning_rates`.
+    """The argument of an optimizer: all parameters, or groups if layers set `Attention.learning_rates`.
 
-    The first group takes the recipe's rate and decay; the others, one per rate, have no decay.
+    The first group has the recipe's learning rate and weight decay. The others, one per rate, have no decay.
     """
     layers = [module for module in model.modules() if isinstance(module, Attention)]
     rates = {layer.get_parameter(name): lr for layer in layers for name, lr in layer.learning_rates().items()}
@@ -67,7 +67,7 @@ def parameter_groups(model: nn.Module) -> Iterable[nn.Parameter] | list[dict[str
 
 
 def build_model(model: partial, cfg: DictConfig, backbone_kwargs: dict[str, Any]) -> nn.Module:
-    """A backbone around attention, or a model that replaces the backbone and takes its keys."""
+    """A backbone with attention layers, or a model that replaces the backbone and takes its keys."""
     backbone = target(arguments(cfg.backbone), "backbone", list(cfg.trusted_packages))
     if is_attention(model):
         return call(backbone, "backbone", partial(call, model, "model"), **backbone_kwargs)
@@ -81,9 +81,9 @@ def build_model(model: partial, cfg: DictConfig, backbone_kwargs: dict[str, Any]
 
 
 def is_attention(model: partial) -> bool:
-    """Whether a model is one layer. A model that replaces the backbone has a `Config`, as backbones have.
+    """Whether a model is an attention layer. A model that replaces the backbone has a `Config`, as backbones do.
 
-    Raises UsageError for a class that is neither.
+    Raises UsageError for any other class.
     """
     if config_class(model.func) is not None:
         return False
@@ -94,15 +94,15 @@ def is_attention(model: partial) -> bool:
 
 
 def check_length(model: nn.Module, backbone_kwargs: dict[str, Any]) -> None:
-    """Raises RefusedError where `length_limit`, the longest sequence a backbone can read, is less than the task has."""
+    """Raises RefusedError if the task has longer sequences than `length_limit`, the maximum of the model."""
     longest, required = getattr(model, "length_limit", None), backbone_kwargs.get("max_length")
     if longest is not None and required is not None and required > longest:
-        message = f"model: it was given parameters for {longest} tokens, the task has up to {required}"
+        message = f"model: it has parameters for {longest} tokens, the task has up to {required}"
         raise RefusedError("model", message)
 
 
 def check_training(train: DictConfig) -> None:
-    """Raises UsageError for settings of training that exclude or require each other."""
+    """Raises UsageError for training settings that contradict each other."""
     clips = [name for name in ("clip_norm", "clip_value", "clip_each") if train[name]]
     if len(clips) > 1:
         raise UsageError(f"train.{clips[0]} and train.{clips[1]} are both set: set one of them to null")
@@ -111,10 +111,10 @@ def check_training(train: DictConfig) -> None:
         raise UsageError(f"train.mean_of={train.mean_of} with select.rule={train.select.rule.name}: {both}")
 
 
-def refuse_what_cannot_run(cfg: DictConfig, build: Callable[[DictConfig], Built] | None = None) -> Built:
-    """Build everything, by default without memory (`on_meta`). Raises UsageError.
+def build_or_refuse(cfg: DictConfig, build: Callable[[DictConfig], Built] | None = None) -> Built:
+    """Build task, model, optimizer and schedule, by default without memory (`on_meta`). Raises UsageError.
 
-    If the model cannot take part in the task, the message names the models that would fit instead.
+    If the model does not fit the task, the message lists the models that do.
     """
     try:
         built = (build or on_meta)(cfg)

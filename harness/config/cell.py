@@ -1,9 +1,9 @@
-"""A cell: one (model, task, protocol, budget, seed) with its resolved configuration, addressed by its content.
+"""A cell: a model, task, protocol, budget and seed with their resolved configuration. Its address is its content.
 
-Its id is the hash of everything that can change a number, in a canonical form: the same command twice is the same cell,
-another learning rate is another cell. The folder of the data, the device, the checkpoint interval and the loggers
-change no number and are left out. Import paths are left out as well, so that files can move: of a `_target_` below
-`models`, `tasks` or `harness` only the name of the class or function counts.
+The id is the hash of every setting that can change a number, in canonical form: the same command twice is the same
+cell, and another learning rate is another cell. The data folder, the device, the checkpoint interval and the loggers
+change no number and do not count. Neither do import paths, so that files can move: of a `_target_` below `models`,
+`tasks` or `harness` only the name of the class or function counts.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from harness.config.schema import NEVER, WHEN_SET, Recipe, Train, names_of
 from harness.errors import UsageError
 
 IDENTITY = ("model", "task", "backbone", "train", "protocol", "budget")  # and the seed
-# keys that name a folder, a way of computing the same numbers, or defaults of other budgets
+# folders, ways to compute the same numbers, and defaults of other budgets
 NOT_IDENTITY = {
     "task": ("data_root", "workers", "protocol", DECLARES),
     "backbone": (DECLARES,),
@@ -31,18 +31,18 @@ NOT_IDENTITY = {
     "train": names_of(Train, NEVER),
     "protocol": names_of(Recipe, NEVER),
 }
-# keys that are part of the identity only while they are set: a config that lacks them is the same cell
+# keys that count only while they are set: a config without them is the same cell
 IDENTITY_WHEN_SET = {"train": names_of(Train, WHEN_SET), "protocol": names_of(Recipe, WHEN_SET)}
-DECLARING = ("model", "task", "backbone")  # parts whose yamls declare their own keys
-NAMES = ("id", "model", "task", "protocol", "budget", "seed")  # of a cell, as records have them
-# packages of this project, whose classes and functions are identified by their names alone
-OWN_PACKAGES = ("models", "tasks", "harness")
+DECLARING = ("model", "task", "backbone")  # parts whose yamls declare keys
+NAMES = ("id", "model", "task", "protocol", "budget", "seed")  # the keys of `cell` in a record
+# packages of this project: only the names of their classes and functions count
+PACKAGES = ("models", "tasks", "harness")
 
 
 @dataclass(frozen=True)
 class Cell:
     id: str  # 16 hexadecimal digits
-    config: dict[str, Any]  # canonical form: what the id is the hash of
+    config: dict[str, Any]  # canonical form; the id is its hash
 
     @property
     def model(self) -> str:
@@ -66,7 +66,7 @@ class Cell:
 
     @property
     def path(self) -> PurePath:
-        """Of its record below the records and of its run directory below the outputs."""
+        """The path of the record below the records, and of the run directory below the outputs."""
         return path_of(**self.names())
 
     def __str__(self) -> str:
@@ -90,27 +90,26 @@ def path_of(id: str, model: str, task: str, protocol: str, budget: str, seed: in
 
 
 def cell_of(cfg: DictConfig, dependencies: Sequence[str] = ()) -> Cell:
-    """The cell of a composed configuration. Raises UsageError for a value that is still missing.
+    """The cell of a composed configuration. Raises UsageError for a missing value.
 
-    `dependencies`: the ids of the cells that `cfg.depends_on` describes. Where they are given they are part of the
-    identity, so the id of a cell follows the ids of those that it starts from.
+    `dependencies`: the ids of the cells that `cfg.depends_on` describes. They are part of the identity, so the id of a
+    cell changes with the ids of the cells that it starts from.
     """
-    config = resolved(cfg) | {"seed": cfg.seed}
+    config = identifying_config(cfg) | {"seed": cfg.seed}
     if dependencies:
         config["dependencies"] = list(dependencies)
     return Cell(identity(config), config)
 
 
 def with_seeds(cfg: DictConfig, seeds: Iterable[int]) -> Iterator[tuple[DictConfig, Cell]]:
-    """The configuration and its cell with each of these seeds.
+    """The configuration and its cell for each seed.
 
-    Values are resolved once, without a seed. Where one follows from the seed that is an error, and each seed is
-    resolved on its own.
+    Values are resolved once, without a seed. That fails if a value depends on the seed; each seed is then resolved.
     """
     pickled = pickle.dumps(cfg)
     seed_of_cfg, cfg.seed = cfg.seed, MISSING
     try:
-        config = resolved(cfg)
+        config = identifying_config(cfg)
     except (OmegaConfBaseException, UsageError):
         config = None
     finally:
@@ -126,8 +125,8 @@ def with_seed(config: dict[str, Any], seed: int) -> Cell:
     return Cell(identity(config), config)
 
 
-def resolved(cfg: DictConfig) -> dict[str, Any]:
-    """What identifies a cell but for its seed, in canonical form. Raises UsageError for a value that is missing."""
+def identifying_config(cfg: DictConfig) -> dict[str, Any]:
+    """The canonical configuration that identifies a cell, without its seed. Raises UsageError for missing values."""
     nodes = {key: cfg[key] for key in IDENTITY}
     try:
         config = {key: OmegaConf.to_container(node, resolve=True, enum_to_str=True) for key, node in nodes.items()}
@@ -138,7 +137,7 @@ def resolved(cfg: DictConfig) -> dict[str, Any]:
         check_none_is_missing(nodes)
     config = canonical(config)
     when_set = dict(IDENTITY_WHEN_SET)
-    for group in DECLARING:  # a path of the user is known by its last name
+    for group in DECLARING:  # only the last part of a user's path counts
         declaration = declared(config[group], f"{group}.")
         config[group] |= map_paths(config[group], lambda path: PurePath(path).name)
         numbers = [key for key in declaration.identity_as_text if config[group].get(key)]
@@ -157,27 +156,27 @@ def resolved(cfg: DictConfig) -> dict[str, Any]:
 
 
 def check_none_is_missing(nodes: Mapping[str, DictConfig]) -> None:
-    """Raises UsageError for a value that the command has to give. It takes as long as to resolve all of them."""
+    """Raises UsageError for a value that the command must give. This takes as long as resolving all values."""
     if missing := sorted(key for node in nodes.values() for key in OmegaConf.missing_keys(node)):
         raise UsageError(f"{missing[0]} has no value: add {missing[0]}=... to the command")
 
 
 def canonical(config: Any) -> Any:
-    """The same configuration with the `_target_` of this project's own classes and functions reduced to their names.
+    """The configuration with each `_target_` of this project reduced to the name of the class or function.
 
-    Classes of other packages keep their import paths.
+    Targets in other packages keep their import paths.
     """
     if isinstance(config, list):
         return [canonical(value) for value in config]
     if not isinstance(config, dict):
         return config
-    return {key: own_name(value) if key == "_target_" else canonical(value) for key, value in config.items()}
+    return {key: class_name(value) if key == "_target_" else canonical(value) for key, value in config.items()}
 
 
-def own_name(target: Any) -> Any:
-    """`LAVO` for `models.attention.lavo.LAVO`; a target of another package as it is."""
+def class_name(target: Any) -> Any:
+    """`LAVO` for `models.attention.lavo.LAVO`. A target in another package does not change."""
     package, dot, _ = str(target).partition(".")
-    return target.rpartition(".")[2] if dot and package in OWN_PACKAGES else target
+    return target.rpartition(".")[2] if dot and package in PACKAGES else target
 
 
 def identity(config: dict[str, Any]) -> str:
@@ -186,17 +185,17 @@ def identity(config: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-# keys in which a cell may differ from its recipe without being a changed recipe: the record states them on their own
+# differences in these keys are no changes of the recipe: records have entries for them
 NOT_A_CHANGE = ("seed", "task.source", "task.path", "train.precision", "dependencies")
 
-# what other values of a recipe may follow from: the slot that the model fills, and which of a paper's sizes is meant
+# other values of a recipe may follow from these: the pattern of the attention, and the paper's size of the model
 AXES = ("task.pattern", "protocol.configuration")
 
 
 def changes(cell: Cell, search: Sequence[str] = ()) -> dict[str, list[Any]]:
-    """{key: [value by the recipe, value used]} where a cell differs from what its names alone compose to.
+    """{key: [recipe's value, value used]} where a cell differs from the configuration that its names compose to.
 
-    The keys of a model that `conf/model/` does not have are left out: there is no recipe to compare them with.
+    The keys of a model outside `conf/model/` are left out, because there is no recipe to compare them with.
     """
     from harness.config.compose import compose, options
     from harness.config.overrides import to_overrides
@@ -211,7 +210,7 @@ def changes(cell: Cell, search: Sequence[str] = ()) -> dict[str, list[Any]]:
 
     recipe, used = composed(), flatten(cell.config)
     chosen = {key: used[key] for key in AXES if used.get(key) not in (None, recipe.get(key))}
-    if chosen:  # what the recipe takes from them is no change of its own
+    if chosen:  # values that follow from these keys are not further changes
         default = {key: recipe.get(key) for key in chosen}
         recipe = composed(*to_overrides(chosen)) | default
     differing = {key for key in recipe.keys() | used.keys() if recipe.get(key) != used.get(key)}

@@ -1,6 +1,6 @@
-"""Overrides -> configuration, and the names that `conf/` holds.
+"""Overrides -> configuration, and the options in `conf/`.
 
-`run.py` composes through hydra.main; sweeps and tests compose through here. Both see the same files and schema.
+`run.py` composes through hydra.main, sweeps and tests through `compose`, with the same files and schema.
 """
 
 import contextlib
@@ -28,22 +28,21 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from harness.config import family_files, resolvers
 from harness.config.allowed import check_trusted, guard_hydra
 from harness.config.places import CONF
-from harness.config.ranges import check_ranges
-from harness.config.schema import BUILT_IN, Config
+from harness.config.schema import BUILT_IN, Config, check_ranges
 
-# groups whose options the harness chooses among by their full path below the group
+# groups whose options have names with folders
 NAMED = (
     *("model", "task", "protocol", "budget", "table", "figure"),
     *("trainer", "resources", "cluster", "hydra/launcher", "logger", "debug"),
 )
-DECLARES = "declares"  # key of a model, task or backbone: see harness.config.declared
-# what the yaml of a model, task or backbone holds for the harness; its class takes the rest
+DECLARES = "declares"  # key of a model, task or backbone; see harness.config.declared
+# keys in the yaml of a model, task or backbone that the harness reads; the others are arguments of its class
 NOT_ARGUMENTS = ("name", "budgets", "protocol", DECLARES)
 
 
 def register() -> None:
-    """Tell Hydra the schema, the options that have no file, the resolvers of the yamls, and what it may not build."""
-    family_files.register(folders)  # each time: Hydra loses its plugins where its singletons are put back
+    """Register the schema, the options without a file, the resolvers, and the check of targets with Hydra."""
+    family_files.register(folders)  # each time: Hydra loses its plugins when its singletons are reset
     _register_once()
 
 
@@ -67,10 +66,10 @@ def _register_once() -> None:
 
 
 def compose(overrides: Sequence[str] = (), search: Sequence[str] = ()) -> DictConfig:
-    """The configuration of these overrides. `search`: further folders of configuration, as `--config-dir` names them.
+    """The configuration of these overrides. `search`: further config folders, as in `--config-dir`.
 
-    Hydra composes the same choices of options once in a process. The model and typed values are put into a copy, which
-    the caller may change. Raises UsageError for a number out of range, and Hydra's own errors, which
+    Hydra composes each choice of options once per process. The result is a copy with the model and the typed values,
+    which the caller may change. Raises UsageError for a number out of range, and Hydra's errors, which
     `harness.commands.explain` turns into one line.
     """
     search = tuple(map(str, search))
@@ -84,7 +83,7 @@ def compose(overrides: Sequence[str] = (), search: Sequence[str] = ()) -> DictCo
         cfg.model = model
     else:
         cfg = pickle.loads(pickled(tuple(choices), search))
-    # the function by which Hydra puts typed values into what it has composed of the options
+    # Hydra uses this function to add typed values to the composed options
     ConfigLoaderImpl._apply_overrides_to_config(list(map(parse_value, values)), cfg)
     check_trusted(cfg, overrides)
     keep_settings(cfg, overrides)
@@ -93,7 +92,7 @@ def compose(overrides: Sequence[str] = (), search: Sequence[str] = ()) -> DictCo
 
 
 def is_choice(override: str, search: Sequence[str]) -> bool:
-    """Whether an override chooses an option of a group or is meant for Hydra itself, rather than a value."""
+    """Whether an override chooses an option of a group or configures Hydra; otherwise it sets a value."""
     group = re.split("[/@=]", override.lstrip("+~"), maxsplit=1)[0]
     return group.startswith("hydra") or any((Path(folder) / group).is_dir() for folder in (CONF, *search))
 
@@ -107,7 +106,7 @@ def parse_value(override: str) -> Override:
 
 @functools.lru_cache(maxsize=256)
 def pickled(choices: tuple[str, ...], search: tuple[str, ...]) -> bytes:
-    """What Hydra composes of these choices, pickled: that is copied in a third of the time."""
+    """The configuration that Hydra composes from these choices. A pickle is copied in a third of the time."""
     register()
     path = create_config_search_path(str(CONF))
     path.get_path()[-1:-1] = [SearchPathElement("search", folder) for folder in search]  # the last is the schema
@@ -121,18 +120,18 @@ def pickled(choices: tuple[str, ...], search: tuple[str, ...]) -> bytes:
 
 @functools.lru_cache(maxsize=256)
 def has_model_of_yaml(choices: tuple[str, ...], search: tuple[str, ...]) -> bool:
-    """Whether nothing but the yaml of the default model says what the model is, so that another may replace it."""
+    """Whether `model` is exactly the yaml of the default model, so that another model may replace it."""
     default, cfg = read_option("model", default_model(), search), pickle.loads(pickled(choices, search))
     return default is not None and OmegaConf.to_container(cfg.model) == OmegaConf.to_container(default)
 
 
 def copied(cfg: DictConfig) -> DictConfig:
-    """A copy, in a third of the time that `cfg.copy()` takes."""
+    """A copy. It takes a third of the time of `cfg.copy()`."""
     return pickle.loads(pickle.dumps(cfg))
 
 
 def keep_settings(cfg: DictConfig, overrides: Sequence[str]) -> None:
-    """Let what recipe and budget set for a model hold for it under the name that `model.name=` gives it, too."""
+    """Apply the settings of recipe and budget for a model also under the new name that `model.name=` gives it."""
     if not any(override.startswith("model.name=") for override in overrides):
         return
     typed = [override.partition("=")[2] for override in overrides if override.startswith("model=")]
@@ -149,9 +148,9 @@ def default_model() -> str:
 
 
 def with_model(cfg: DictConfig, name: str) -> DictConfig:
-    """The same configuration with another model of `conf/model/`; composing it anew takes a hundred times as long.
+    """The configuration with another model of `conf/model/`. A new composition would take a hundred times as long.
 
-    What a yaml with `@package` puts elsewhere is left out.
+    Values that a yaml with `@package` sets outside the model are left out.
     """
     cfg = copied(cfg)
     cfg.model = option_config("model", name)
@@ -159,16 +158,16 @@ def with_model(cfg: DictConfig, name: str) -> DictConfig:
 
 
 def option_config(group: str, name: str) -> DictConfig:
-    """The values of an option, composed by Hydra where its yaml names others. Raises FileNotFoundError."""
+    """The values of an option; Hydra composes them if the yaml has defaults. Raises FileNotFoundError."""
     file_of(group, name)
     config = read_option(group, name, search_path())
     return compose([f"{group}={name}"], search_path())[group] if config is None else config
 
 
 def read_option(group: str, name: str, search: Sequence[str]) -> DictConfig | None:
-    """The values in an option's yaml, not to be changed; None where Hydra has to compose them.
+    """The values in an option's yaml, which callers must not change.
 
-    That is where the yaml has a defaults list or a `@package`, or where there is none.
+    None if Hydra must compose them: the yaml is missing, or has a defaults list or a `@package`.
     """
     for folder in map(Path, (CONF, *search)):
         if (file := folder / group / f"{name}.yaml").is_file():
@@ -179,26 +178,26 @@ def read_option(group: str, name: str, search: Sequence[str]) -> DictConfig | No
 
 @functools.lru_cache(maxsize=256)
 def read_source(folder: Path, name: str, modified_ns: int) -> ConfigResult:
-    """A yaml as Hydra reads it, once while it stays as it is."""
+    """A yaml as Hydra reads it, cached until the file changes."""
     return FileConfigSource("main", f"file://{folder}").load_config(name)
 
 
 def default_arguments(model: str) -> dict[str, Any]:
-    """`_target_` and arguments of `conf/model/<model>.yaml` where neither a recipe nor a budget sets any."""
+    """`_target_` and arguments of `conf/model/<model>.yaml` without the settings of a recipe or a budget."""
     register()
     config = OmegaConf.create({"model": option_config("model", model), "settings": {}})
     return arguments(config.model)
 
 
 def arguments(part: DictConfig) -> dict[str, Any]:
-    """What the class of a model, task or backbone is built with, and its `_target_`: all but the harness' own keys."""
+    """`_target_` and the arguments of a model, task or backbone: all keys except those of the harness."""
     resolved = OmegaConf.to_container(part, resolve=True, enum_to_str=True)
     return {key: value for key, value in resolved.items() if key not in NOT_ARGUMENTS}
 
 
 @contextlib.contextmanager
 def outside_the_application() -> Iterator[None]:
-    """Lend Hydra's one global instance, which a running hydra.main holds, to a composition of our own."""
+    """Use Hydra's only global instance, which a running hydra.main holds, for another composition."""
     global_hydra = GlobalHydra.instance()
     application, global_hydra.hydra = global_hydra.hydra, None
     try:
@@ -208,7 +207,7 @@ def outside_the_application() -> Iterator[None]:
 
 
 def search_path() -> list[str]:
-    """Folders of configuration that the running command added (`--config-dir`), as `compose` takes them.
+    """The config folders that the running command added with `--config-dir`, for `compose`.
 
     Empty outside a Hydra application.
     """
@@ -220,14 +219,14 @@ def search_path() -> list[str]:
 
 
 def folders() -> list[str]:
-    """All folders of configuration, in the order in which Hydra looks into them."""
+    """All config folders, in Hydra's order of search."""
     return [str(CONF), *search_path()]
 
 
 def options(group: str) -> Iterator[tuple[str, str]]:
-    """(name, one-line description) of every option of a group. The description is the file's first comment line.
+    """(name, description) of every option of a group. The description is the first comment line of its file.
 
-    `protocol/` and `budget/` hold values for single tasks in folders: those are no options.
+    Files in subfolders of `protocol/` and `budget/` hold values for single tasks and are not options.
     """
     descriptions = {name: description for name, (description, _) in BUILT_IN.get(group, {}).items()}
     for folder in (Path(parent) / group for parent in reversed(folders())):
@@ -247,7 +246,7 @@ def file_of(group: str, name: str) -> Path:
 
 
 def describe(path: Path) -> str:
-    """First comment line of a yaml that is not a directive."""
+    """The first comment line of a yaml, except directives."""
     with path.open(encoding="utf-8") as lines:
         for line in lines:
             text = line.strip()
@@ -259,7 +258,7 @@ def describe(path: Path) -> str:
 
 
 def recipes(task: str) -> list[str]:
-    """Protocols that have a recipe for a task, or for its family; without those that serve every task."""
+    """The protocols with a recipe for a task or its family, without the protocols for every task."""
     protocols = [name for name, _ in options("protocol")]
     return sorted(name for name in protocols if recipe_of(name, task) != name and has_recipe(name, task))
 
@@ -270,5 +269,5 @@ def has_recipe(protocol: str, task: str) -> bool:
 
 
 def recipe_of(protocol: str, task: str) -> str:
-    """The option of the group `protocol` with its values for a task."""
+    """The option of the group `protocol` with the values for a task."""
     return resolvers.option_for("protocol", protocol, task, folders())

@@ -1,19 +1,19 @@
-"""Data cards: what a task's data are, where they come from, under which licence, and how they are split.
+"""Data cards: the content, origin, licence and splits of each task's data.
 
-A card is an entry of `tasks/<package>/cards.yaml`, by the name of its task:
+`tasks/<package>/cards.yaml` maps the name of a task to its card:
 
-    data       what they are, and the source to cite
-    origin     addresses, or how they are made
-    licence    as stated by the source; `unknown: <where to look>` where none is known
-    files      constants of the code that say what is fetched: a Download with its sha256, a data set of the hub with
-               its revision, a set of TensorFlow Datasets. The name tasks.lra.text.ARCHIVE stands for its value
-    examples   {split: number} as the default configuration of the task splits the published data
-    size       of what, and anything else about sizes
+    data       the content, and the source to cite
+    origin     addresses, or how the data are made
+    licence    as the source states it; `unknown: <where to look>` if it states none
+    files      names of the constants that define the downloads, such as tasks.lra.text.ARCHIVE. Such a constant is a
+               Download with its sha256, a data set of the Hugging Face hub with its revision, or a TensorFlow data set
+    examples   {split: number} as the task's default configuration splits the published data
+    size       the unit that `examples` counts, and other sizes
     split      the rule
-    tokens     what a model reads
-    reduced    what `budget=reduced` reads in their place: "<task.source>: ..."
+    tokens     the model's inputs
+    reduced    the data that `budget=reduced` reads instead: "<task.source>: ..."
 
-The harness knows no task by name, so a Download is known by its `sha256`, and a data set of the hub as a tuple that
+The harness has no list of tasks. It recognises a Download by its `sha256`, and a data set of the hub by a tuple that
 begins with its name and revision. `python -m harness.config.data_cards` writes all cards to docs/data_cards.md.
 """
 
@@ -31,19 +31,19 @@ from harness.config.places import ROOT
 FOLDER = ROOT / "tasks"
 PAGE = ROOT / "docs" / "data_cards.md"
 REFERENCE = "tasks."  # begins the name of a constant
-WIDTH, INDENT = 110, 12  # of what is printed
+WIDTH, INDENT = 110, 12  # of the printed text
 HEAD = """# Data cards
 
-What the data of each task are, where they come from, under which licence, and how they are split.
-`python run.py do=list task=lra/text` prints one card. [data.md](data.md) says how to get the data, and
-[decisions.md](decisions.md) what X and D numbers mean. The cards stand in `tasks/*/cards.yaml`, hashes and revisions in
-the code that checks them. `python -m harness.config.data_cards` writes this page.
+The content, origin, licence and splits of each task's data. `python run.py do=list task=lra/text` prints one card.
+[data.md](data.md) explains how to get the data, and [decisions.md](decisions.md) the numbers D-n and X-n. The cards are
+in `tasks/*/cards.yaml`; hashes and revisions are in the code that checks them. `python -m harness.config.data_cards`
+writes this page.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """The keys are those of the module's docstring."""
+    """The module's docstring explains the keys."""
 
     data: str
     origin: str | list[str]
@@ -56,12 +56,12 @@ class Card:
     files: list[Any] = field(default_factory=list)
 
     def rows(self) -> Iterator[tuple[str, list[str]]]:
-        """(title, lines) of all but `data`. Imports the modules that `files` and `origin` name."""
+        """(title, lines) of each key except `data`. Imports the modules that `files` and `origin` name."""
         yield "licence", [self.licence]
         origins = [self.origin] if isinstance(self.origin, str) else self.origin
-        yield "from", [str(value(one)) if one.startswith(REFERENCE) else one for one in origins]
+        yield "from", [str(value(line)) if line.startswith(REFERENCE) else line for line in origins]
         if self.files:
-            yield "files", [line for one in self.files for line in described(one)]
+            yield "files", [line for reference in self.files for line in described(reference)]
         counts = ", ".join(f"{number:,} {name}" for name, number in (self.examples or {}).items())
         yield "size", [f"{counts}: {self.size}" if counts else self.size]
         yield "split", [self.split]
@@ -72,20 +72,20 @@ class Card:
 @functools.cache
 def cards() -> dict[str, Card]:
     """All cards, by task. Raises ValueError for an entry that is no card."""
-    found: dict[str, Card] = {}
+    by_task: dict[str, Card] = {}
     for file in sorted(FOLDER.glob("*/cards.yaml")):
         for task, entry in yaml.safe_load(file.read_text(encoding="utf-8")).items():
-            if task in found:
+            if task in by_task:
                 raise ValueError(f"{file}: {task} has a second card")
             try:
-                found[task] = Card(**entry)
+                by_task[task] = Card(**entry)
             except TypeError as error:
                 raise ValueError(f"{file}: {task}: {error}") from error
-    return found
+    return by_task
 
 
 def value(reference: str) -> Any:
-    """The constant that `tasks.module.NAME` names; after that, keys of dicts and attributes."""
+    """The constant `tasks.module.NAME`. Further words are keys of dicts or attributes: `tasks.module.NAME.key`."""
     words = reference.split(".")
     module, rest = importlib.import_module(words[0]), words[1:]
     while rest:
@@ -94,24 +94,26 @@ def value(reference: str) -> Any:
         except ModuleNotFoundError:
             break
         rest = rest[1:]
-    return functools.reduce(lambda one, name: one[name] if isinstance(one, dict) else getattr(one, name), rest, module)
+    return functools.reduce(
+        lambda node, name: node[name] if isinstance(node, dict) else getattr(node, name), rest, module
+    )
 
 
 def described(reference: Any) -> Iterator[str]:
-    """A line for each file or data set that a constant, or a list of two for name and revision, stands for."""
+    """One line per file or data set of a constant, or of a list with the constants of a name and a revision."""
     yield from lines_of(tuple(map(value, reference)) if isinstance(reference, list) else value(reference))
 
 
-def lines_of(found: Any) -> Iterator[str]:
-    if hasattr(found, "sha256"):
-        yield f"{found.url} ({found.size:,} bytes, sha256 {found.sha256})"
-    elif isinstance(found, str):
-        yield f"TensorFlow Datasets {found}"
-    elif isinstance(found, tuple) and len(found) > 1 and all(isinstance(one, str) for one in found[:2]):
-        yield f"https://huggingface.co/datasets/{found[0]} (revision {found[1]})"
+def lines_of(source: Any) -> Iterator[str]:
+    if hasattr(source, "sha256"):
+        yield f"{source.url} ({source.size:,} bytes, sha256 {source.sha256})"
+    elif isinstance(source, str):
+        yield f"TensorFlow Datasets {source}"
+    elif isinstance(source, tuple) and len(source) > 1 and all(isinstance(part, str) for part in source[:2]):
+        yield f"https://huggingface.co/datasets/{source[0]} (revision {source[1]})"
     else:
-        for one in found.values() if isinstance(found, dict) else found:
-            yield from lines_of(one)
+        for part in source.values() if isinstance(source, dict) else source:
+            yield from lines_of(part)
 
 
 def printed(task: str) -> str:
@@ -122,7 +124,7 @@ def printed(task: str) -> str:
         for number, line in enumerate(lines):
             begin = f"  {title if not number else '':<{INDENT - 2}}"
             wrapped = textwrap.wrap(line, WIDTH - INDENT, break_long_words=False, break_on_hyphens=False)
-            text += [begin + wrapped[0], *(" " * INDENT + one for one in wrapped[1:])]
+            text += [begin + wrapped[0], *(" " * INDENT + rest for rest in wrapped[1:])]
     return "\n".join(text)
 
 
@@ -130,8 +132,13 @@ def page() -> str:
     """docs/data_cards.md."""
     parts = [HEAD]
     for task, card in sorted(cards().items()):
-        rows = [f"| {title} | {'<br>'.join(lines)} |" for title, lines in card.rows()]
-        parts.append("\n".join([f"## {task}", "", f"{card.data}.", "", "| | |", "| --- | --- |", *rows, ""]))
+        parts += [f"## {task}", "", f"{card.data}.", ""]
+        for title, lines in card.rows():
+            if len(lines) == 1:
+                parts.append(f"- **{title}**: {lines[0]}")
+            else:
+                parts += [f"- **{title}**:", *(f"    - {line}" for line in lines)]
+        parts.append("")
     return "\n".join(parts)
 
 

@@ -1,32 +1,36 @@
-"""What the yaml of a model, task or backbone declares of its own keys, so that the harness knows none of them by name.
+"""Declarations in the yaml of a model, task or backbone about its keys, so that the harness lists none of them.
 
     declares:
-      paths: {tokenizer_path: null, corpora: hf}   keys that hold a path or a mapping of paths; the word for "no path"
-      identity_when_set: [final_lengths]           keys that belong to the identity of a cell only while they are set
-      identity_as_text: [dictionary]               keys whose number is text in the identity, as records have it
-      scores: {ppl: [1, null], f1: [0, 100]}       the least and the greatest possible value of a score; null: no limit
+      paths: {tokenizer_path: null, corpora: hf}   keys with a path or a mapping of paths; the value for "no path"
+      identity_when_set: [final_lengths]           keys that are part of a cell's identity only while they are set
+      identity_as_text: [dictionary]               keys whose numbers are text in the identity and in records
+      scores: {ppl: [1, null], f1: [0, 100]}       the range of a score; null: no limit
 
-Planning and reading records ask for these, so they are data: no module of a task is imported for them. They change no
-number and are no part of a cell's identity.
+Plans and readers of records need the declarations without importing the modules of tasks. Declarations change no
+number and are not part of a cell's identity.
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from pydantic import Field, Strict
 
-from harness.config.compose import DECLARES, file_of, folders, option_config
-from harness.config.ranges import NAME
+from harness.config.compose import DECLARES, arguments, file_of, folders, option_config
+from harness.config.instantiate import instantiate
+from harness.config.overrides import to_overrides
+from harness.config.resolvers import family
+from harness.config.schema import NAME
 from harness.config.validation import StrictModel, TupleOf, parse
+from harness.errors import UsageError
 
 Range = tuple[float, float]
 Limits = Annotated[tuple[float | None, float | None], Strict(False)]  # a list in yaml
 INFINITY = float("inf")
 PERCENT: Range = (0.0, 100.0)
-# what holds without a declaration
+# these hold without a declaration
 PATHS: dict[str, str | None] = {"path": None}
 SCORES = {"acc": PERCENT, "loss": (0.0, INFINITY)}
 
@@ -39,7 +43,7 @@ class Declared(StrictModel):
 
 
 def declared(part: Mapping[str, Any], where: str = "") -> Declared:
-    """What the configuration of a model, task or backbone declares, and the default paths. Raises UsageError.
+    """The declarations of a model, task or backbone, with the default paths. Raises UsageError.
 
     `where`: the source, for messages.
     """
@@ -75,7 +79,7 @@ def _scores_in(task: str, folders: tuple[str, ...], changed_ns: int) -> Mapping[
 
 
 def map_paths(part: Mapping[str, Any], change: Callable[[str], Any]) -> dict[str, Any]:
-    """{key: value} of the declared keys that are set, each path in it replaced by `change(path)`."""
+    """{key: value} of the declared keys that are set, with `change(path)` for each path."""
     words = declared(part).paths
     return {key: _changed(part[key], word, change) for key, word in words.items() if part.get(key) is not None}
 
@@ -88,3 +92,41 @@ def _changed(value: Any, word: str | None, change: Callable[[str], Any]) -> Any:
 
 def absolute_path(path: str) -> str:
     return str(Path(path).expanduser().absolute())
+
+
+def missing_file(cfg: DictConfig) -> Path | None:
+    """The first missing file or folder of the task's settings; None if all exist."""
+    paths: list[Path] = []
+    map_paths(cfg.task, lambda path: paths.append(Path(path).expanduser()))
+    return next((path for path in paths if not path.exists()), None)
+
+
+def missing_files(cfgs: Iterable[DictConfig]) -> dict[Path, DictConfig]:
+    """{missing file: the first configuration that names it}"""
+    first_uses: dict[Path, DictConfig] = {}
+    for cfg in cfgs:
+        if path := missing_file(cfg):
+            first_uses.setdefault(path, cfg)
+    return first_uses
+
+
+def missing_file_message(path: Path, cfg: DictConfig) -> str:
+    """One line: the file, its reader, its source, and how to replace it."""
+    below = path.is_relative_to(Path(cfg.paths.slices))
+    where = "paths.slices=<folder> names another folder" if below else "docs/data.md names its source"
+    cures = [where, *stand_in(cfg), f"docs/data_cards.md, {family(cfg.task.name)}: the published data"]
+    return f"{path}: missing, {cfg.task.name} reads it at budget={cfg.budget.name}; {'; '.join(cures)}"
+
+
+def stand_in(cfg: DictConfig) -> list[str]:
+    """The overrides that replace published data by generated data, if the task can generate them."""
+    if cfg.task.get("tokenizer") == "json":  # the vocabulary of a checkpoint cannot be replaced
+        return []
+    words = {key: word for key, word in declared(cfg.task).paths.items() if cfg.task.get(key)}
+    changed = {"source": "synthetic"} | {key: word if word == "synthetic" else None for key, word in words.items()}
+    try:
+        instantiate(arguments(cfg.task) | changed, "task", list(cfg.trusted_packages))
+    except UsageError:
+        return []
+    overrides = to_overrides({f"task.{key}": value for key, value in changed.items()})
+    return [f"{' '.join(overrides)} generates data instead"]

@@ -1,7 +1,7 @@
-"""The recipes of a family's tasks in one yaml: `conf/protocol/luna/lra.yaml` holds the values that its tasks share and,
-below `tasks:`, those of each task (`any`: of every task that is not named).
+"""One yaml with the recipes of a family's tasks: `conf/protocol/luna/lra.yaml` holds the values that the tasks share
+and, below `tasks:`, the values of each task (`any`: of every other task).
 
-Hydra finds the option `protocol/luna/lra/image` there as if it were a file: `register` adds a source of configurations.
+`register` adds a source of configurations, with which Hydra finds the option `protocol/luna/lra/image` in that file.
 """
 
 import functools
@@ -17,13 +17,13 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
 BY_TASK = "tasks"
-PROVIDER = "families"  # of the source, in Hydra's search path
+PROVIDER = "families"  # the name of the source in Hydra's search path
 
 Folders = Sequence[str | Path]
 
 
 def register(folders: Callable[[], Folders]) -> None:
-    """Let Hydra look into the files of families. `folders`: those of configuration; the first one wins."""
+    """Let Hydra read the files of families. `folders`: the config folders; the first has priority."""
     for plugin in _plugins(folders):
         Plugins.instance().register(plugin)
 
@@ -61,12 +61,12 @@ def _plugins(folders: Callable[[], Folders]) -> tuple[type[ConfigSource], type[S
 
 
 def has_option(option: str, folders: Folders) -> bool:
-    """Whether `protocol/luna/lra/image` is a file, or part of the family's file."""
+    """Whether an option such as `protocol/luna/lra/image` is a file or part of its family's file."""
     return any(existing(f"{option}.yaml", folders)) or values_in_family(option, folders) is not None
 
 
 def values_in_family(option: str, folders: Folders) -> DictConfig | None:
-    """`protocol/luna/lra/image`: the values in `luna/lra.yaml`; None without them, or with a file of the task."""
+    """The values of `protocol/luna/lra/image` in `luna/lra.yaml`; None without them, or if the task has a file."""
     if option.count("/") != 3 or any(existing(f"{option}.yaml", folders)):
         return None
     family, _, name = option.rpartition("/")
@@ -75,12 +75,12 @@ def values_in_family(option: str, folders: Folders) -> DictConfig | None:
 
 
 def contents(option: str, folders: Folders) -> Iterator[dict[str, Any]]:
-    """The yaml `protocol/luna/lra` of every folder, interpolations as they are written."""
+    """The yaml `protocol/luna/lra` in each folder, with unresolved interpolations."""
     return (_parsed(file, file.stat().st_mtime_ns) for file in existing(f"{option}.yaml", folders))
 
 
 def values_of(content: Mapping[str, Any], name: str) -> DictConfig | None:
-    """What the tasks of a family share, overridden by a task's own values; None where `tasks:` leaves it out."""
+    """The shared values of a family, overridden by those of a task; None if `tasks:` does not include the task."""
     shared = {key: value for key, value in content.items() if key != BY_TASK}
     by_task = content.get(BY_TASK, {"any": {}})
     key = next((key for key in (name, "any") if key in by_task), None)
@@ -93,5 +93,5 @@ def existing(path: str, folders: Iterable[str | Path]) -> Iterator[Path]:
 
 @functools.lru_cache(maxsize=64)
 def _parsed(file: Path, modified_ns: int) -> dict[str, Any]:
-    """A yaml, parsed once while it stays as it is."""
+    """The content of a yaml, cached until the file changes."""
     return OmegaConf.to_container(OmegaConf.load(file))

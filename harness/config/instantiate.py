@@ -1,4 +1,4 @@
-"""`_target_` in yaml -> an object. What may be built says `harness.config.allowed`."""
+"""`_target_` in yaml -> an object. `harness.config.allowed` decides which targets are allowed."""
 
 import functools
 import inspect
@@ -27,16 +27,16 @@ class RefusedError(UsageError):
 
 
 def instantiate(config: Any, where: str, trusted: Sequence[str] = (), *args: Any, **kwargs: Any) -> Any:
-    """Build `config._target_` with its other keys, then `args` and `kwargs`. `where` is the config's key, for messages.
+    """Build `config._target_` from its other keys, `args` and `kwargs`. `where` is the config's key, for messages.
 
-    Raises UsageError, in one line, for a target outside the allowed packages, an argument that is missing or that the
-    target does not take, and for every ValueError of its constructor.
+    Raises UsageError, in one line, for a forbidden target, a missing or unknown argument, and every ValueError of the
+    constructor.
     """
     return call(target(config, where, trusted), where, *args, **kwargs)
 
 
 def target(config: Any, where: str, trusted: Sequence[str] = ()) -> partial:
-    """The callable that `config` names, its configured arguments bound."""
+    """The callable that `config` names, with its configured arguments bound."""
     if OmegaConf.is_config(config):
         config = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
     check_targets(config, where, trusted)
@@ -49,7 +49,7 @@ def target(config: Any, where: str, trusted: Sequence[str] = ()) -> partial:
 
 
 def call(build: partial, where: str, *args: Any, **kwargs: Any) -> Any:
-    """`build(*args, **kwargs)`. A class with a dataclass `Config` takes one of them in place of the keywords."""
+    """Call `build(*args, **kwargs)`. A class with a dataclass `Config` gets its instance instead of keywords."""
     kwargs = {**kwargs, **build.keywords}
     name = getattr(build.func, "__qualname__", str(build.func))
     config = config_class(build.func)
@@ -61,27 +61,27 @@ def call(build: partial, where: str, *args: Any, **kwargs: Any) -> Any:
         unknown = [key for key in kwargs if key not in parameters]
         hint = f"; '{unknown[0]}': {did_you_mean(unknown[0], parameters)}" if unknown else ""
         raise UsageError(f"{where} ({name}): {one_line(error)}{hint}") from error
-    # a default needs no check: `rate: float = None` is a common way to say that there may be none
+    # a default needs no check: `rate: float = None` is a common way to write an optional argument
     default = {key: parameter.default for key, parameter in parameters.items()}
     typed = {key: value for key, value in build.keywords.items() if key not in default or default[key] is not value}
     check_types(config or build.func, typed, where)
     try:
         return build.func(*args, config(**kwargs)) if config else build.func(*args, **kwargs)
     except Exception as error:
-        # Lightning's own way to say that a setting or a device is not there
+        # Lightning raises this for a missing device and for invalid settings
         if isinstance(error, (ValueError, ImportError)) or type(error).__name__ == "MisconfigurationException":
             raise RefusedError(where, f"{where} ({name}): {one_line(error)}") from error
         raise
 
 
 def check_types(build: Any, settings: Mapping[str, Any], where: str) -> None:
-    """Raises UsageError for a setting of another type than the target's annotation says, and for nan and inf."""
+    """Raises UsageError for a setting that does not have the annotated type, and for nan and inf."""
     hints = type_hints(build)
     for key, value in settings.items():
         adapter = type_adapter(hints[key]) if key in hints else None
         if adapter is None:
             continue
-        # what yaml cannot write: tuples and paths
+        # yaml has no tuples and no paths
         forms = [
             value,
             *([tuple(value)] if isinstance(value, list) else [Path(value)] if isinstance(value, str) else []),
@@ -102,22 +102,22 @@ def type_error(adapter: TypeAdapter, value: Any) -> str | None:
 
 @functools.cache
 def type_hints(build: Any) -> dict[str, Any]:
-    """The annotations of a function's arguments, of a dataclass's fields or of a constructor's arguments.
+    """The annotations of a function, a dataclass or a constructor.
 
-    They include those of the base classes, which a constructor reaches through `**options`.
+    They include the constructors of base classes, which get their arguments through `**options`.
     """
     sources = [build]
     if inspect.isclass(build) and not is_dataclass(build):
         sources = [ancestor.__init__ for ancestor in reversed(build.__mro__)]
     try:
         return {name: hint for source in sources for name, hint in typing.get_type_hints(source).items()}
-    except (NameError, TypeError):  # of classes that are imported for type checkers alone
+    except (NameError, TypeError):  # classes that are imported only for type checkers
         return {}
 
 
 @functools.cache
 def type_adapter(hint: Any) -> TypeAdapter | None:
-    """None for a type that pydantic cannot check."""
+    """A strict checker of a type; None if pydantic cannot check it."""
     settings = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
     try:
         return TypeAdapter(hint, config=settings)
@@ -126,7 +126,7 @@ def type_adapter(hint: Any) -> TypeAdapter | None:
 
 
 def config_class(build: Any) -> type | None:
-    """The dataclass that a class takes its settings in, its attribute `Config`; None: it takes keywords."""
+    """The dataclass with the settings of a class, its attribute `Config`; None if it takes keywords."""
     config = getattr(build, "Config", None)
     return config if is_dataclass(config) else None
 

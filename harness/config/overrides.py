@@ -1,6 +1,6 @@
-"""What was typed, as Hydra reads it, and settings written in Hydra's grammar. All rewriting of overrides is here.
+"""Rewrites typed arguments for Hydra, and writes settings in Hydra's grammar.
 
-A default protocol takes no rewriting: `conf/config.yaml` reads it from the task's yaml.
+The default protocol needs no rewriting: `conf/config.yaml` reads it from the task's yaml.
 """
 
 import fnmatch
@@ -18,16 +18,16 @@ from harness.config.table_rows import has_cells, row_named
 from harness.errors import UsageError
 
 MULTIRUN = ("-m", "--multirun")
-# do=bench compares what its lists name within one run: they are no sweep
+# do=bench compares the entries of these lists within a run; they are no sweep
 BENCH_LISTS = {"model": "bench.models", "lengths": "bench.lengths", "what": "bench.what", "mode": "bench.mode"}
 
 
 def rewrite(arguments: Sequence[str]) -> list[str]:
-    """The arguments of run.py in the form that Hydra takes. Raises UsageError for a pattern that fits no name.
+    """The arguments of run.py in Hydra's form. Raises UsageError for a pattern without a match.
 
     `model=a,b -m`              -> `-m model=a,b`: Hydra takes flags before settings
     `task=lra/*`                -> `task=lra/image,lra/listops,...`
-    `table=union`               -> `-m table=union/causal,... budget=reduced`: all tables of a folder, their budget
+    `table=union`               -> `-m table=union/causal,... budget=reduced`: all tables of a folder, with their budget
     `do=bench model=a,b`        -> `do=bench model=a bench.models=[a,b]`
     `do=compare a b`            -> `do=compare cells=[a,b]`
     `do=report format=md,html`  -> `do=report format=[md,html]`
@@ -44,13 +44,13 @@ def flags_first(arguments: Sequence[str]) -> list[str]:
 
 
 def expand_patterns(arguments: Sequence[str]) -> list[str]:
-    """Replace patterns (`*`, `?`, `[]`) by the names of the group that fit."""
+    """Replace patterns (`*`, `?`, `[]`) by the matching names of the group."""
     expanded = []
     for argument in arguments:
         group, equals, value = argument.partition("=")
         if group == "table":
             value = with_folders(value)
-        # logger=[csv,tensorboard] is Hydra's list of several at once
+        # logger=[csv,tensorboard] is Hydra's list of options that apply together
         if not equals or group not in NAMED or value.startswith("[") or not set(value) & set("*?["):
             expanded.append(argument)
             continue
@@ -64,19 +64,19 @@ def expand_patterns(arguments: Sequence[str]) -> list[str]:
 
 
 def with_folders(value: str) -> str:
-    """`union` -> `union/*`: a folder of tables, where no table has its name, stands for all of them."""
+    """`union` -> `union/*`: a folder means all of its tables, unless a table has the same name."""
     names = [name for name, _ in options("table")]
     folders = {name.partition("/")[0] for name in names if "/" in name} - set(names)
     return ",".join(f"{name}/*" if name in folders else name for name in value.split(","))
 
 
 def with_cells(tables: list[str]) -> list[str]:
-    """Those that have something to run; all where none has, for the message that follows."""
+    """The tables that have cells to run. If none has, all of them, for the error message that follows."""
     return [name for name in tables if has_cells(OmegaConf.load(file_of("table", name)))] or tables
 
 
 def budget_of_tables(arguments: Sequence[str]) -> list[str]:
-    """Add the `budget` that all typed tables name, of which others make no sense, unless one was typed."""
+    """Add the `budget` that all typed tables require, unless a budget was typed."""
     typed = typed_values(arguments)
     if "table" not in typed or "budget" in typed or "do=report" in arguments:
         return list(arguments)
@@ -86,9 +86,9 @@ def budget_of_tables(arguments: Sequence[str]) -> list[str]:
 
 
 def with_recipes(group: str, names: list[str], typed: Mapping[str, str]) -> list[str]:
-    """Of the tasks (or protocols) that fit a pattern, those with a recipe for the typed protocols (or tasks).
+    """The tasks (or protocols) that have a recipe for the typed protocols (or tasks), among those of a pattern.
 
-    The others are named on standard error; all are kept where none has one, for the message that follows.
+    Standard error lists the others. If none has a recipe, all are kept, for the error message that follows.
     """
     partner = {"task": "protocol", "protocol": "task"}.get(group)
     if partner not in typed or set(typed[partner]) & set("*?["):
@@ -115,7 +115,7 @@ def fitting(pattern: str, group: str, names: Sequence[str]) -> list[str]:
 
 
 def bench_lists(arguments: Sequence[str]) -> list[str]:
-    """`model=a,b` becomes `model=a bench.models=[a,b]`, so that model.key=value belongs to the first."""
+    """`model=a,b` -> `model=a bench.models=[a,b]`, so that model.key=value belongs to the first model."""
     if "do=bench" not in arguments:
         return list(arguments)
     rewritten = []
@@ -131,12 +131,12 @@ def bench_lists(arguments: Sequence[str]) -> list[str]:
 
 
 def is_row(name: str) -> bool:
-    """Whether a name is no model but a row of a published table, `luna_16`, which Hydra does not know."""
+    """Whether a name is a row of a published table, such as `luna_16`, and not a model."""
     return name not in {model for model, _ in options("model")} and row_named(name) is not None
 
 
 def formats(arguments: Sequence[str]) -> list[str]:
-    """The formats of do=report are one list, typed with or without brackets."""
+    """The formats of do=report as a list, which may be typed without brackets."""
     if "do=report" not in arguments:
         return list(arguments)
     words = (argument.partition("=") for argument in arguments)
@@ -144,9 +144,9 @@ def formats(arguments: Sequence[str]) -> list[str]:
 
 
 def named_cells(arguments: Sequence[str]) -> list[str]:
-    """`do=compare a b` and `do=compare cells=a,b` become `do=compare cells=[a,b]`; so with do=export.
+    """`do=compare a b` and `do=compare cells=a,b` -> `do=compare cells=[a,b]`. The same holds for do=export.
 
-    An id of digits alone stays text.
+    An id that consists of digits stays text.
     """
     if not {"do=compare", "do=export"} & set(arguments):
         return list(arguments)
@@ -163,7 +163,7 @@ def named_cells(arguments: Sequence[str]) -> list[str]:
 
 
 def table_sweep(arguments: Sequence[str]) -> list[str]:
-    """Where several tables are typed, or one with lists of its models, tasks or seeds, `-m` is meant."""
+    """Add `-m` for several typed tables, and for a table with a list of models, tasks or seeds."""
     typed = typed_values(arguments)
     lists = any("," in typed.get(key, "") for key in ("table", "model", "task", "seed"))
     is_meant = "table" in typed and lists and not set(arguments) & set(MULTIRUN)
@@ -171,9 +171,9 @@ def table_sweep(arguments: Sequence[str]) -> list[str]:
 
 
 def choices_together(arguments: Sequence[str]) -> list[str]:
-    """Where one of task and protocol is swept, sweep the other one too, over its only value.
+    """If either task or protocol is swept, sweep the other as well, over its single value.
 
-    Hydra composes what is not swept once on its own, and a protocol may have no recipe for the default task.
+    Hydra first composes the choices that are not swept, and a protocol may have no recipe for the default task.
     """
     typed = typed_values(arguments)
     pair = [key for key in ("task", "protocol") if key in typed]
@@ -185,13 +185,13 @@ def choices_together(arguments: Sequence[str]) -> list[str]:
 
 
 def typed_values(overrides: Iterable[str]) -> dict[str, str]:
-    """{key: value as it was typed}"""
+    """{key: typed value}"""
     pairs = (override.lstrip("+~").partition("=") for override in overrides)
     return {key: value for key, equals, value in pairs if equals}
 
 
 def recipe_settings(values: Mapping[str, str]) -> dict[str, str]:
-    """Of typed values, sorted, those that change a recipe, not the command nor one model."""
+    """The typed values that change the recipe, sorted by key; not those of the command or of a model."""
     parts = ("task.", "backbone.", "train.", "protocol.", "settings.")
     return {key: value for key, value in sorted(values.items()) if key.startswith(parts)}
 
@@ -219,14 +219,14 @@ def in_grammar(value: Any) -> str:
 
 
 def is_plain(text: str) -> bool:
-    """Whether Hydra reads an unquoted text as this very string, not as a number, null, a list or a sweep."""
+    """Whether Hydra reads the unquoted text as the same string, not as a number, null, a list or a sweep."""
     if not re.fullmatch(r"[A-Za-z_/][\w/.\-]*", text):
         return False
     return OverridesParser.create().parse_override(f"key={text}").value() == text
 
 
 def quoted(text: str) -> str:
-    """Within single quotes; Hydra reads a backslash there only where it stands before a quote."""
-    escaped = re.sub(r"(\\*)'", lambda found: 2 * found[1] + r"\'", text)
+    """The text in single quotes. Hydra reads a backslash as an escape only before a quote."""
+    escaped = re.sub(r"(\\*)'", lambda match: 2 * match[1] + r"\'", text)
     trailing = len(escaped) - len(escaped.rstrip("\\"))
     return f"'{escaped}{trailing * chr(92)}'"

@@ -1,4 +1,4 @@
-"""What a yaml below `conf/` may compute, beside OmegaConf's own resolvers. `harness.config.compose` registers these."""
+"""Resolvers for the yamls below `conf/`, which `harness.config.compose` registers."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -8,13 +8,13 @@ from omegaconf import DictConfig, OmegaConf
 
 from harness.config.family_files import BY_TASK, contents, existing, has_option
 
-UNNAMED = "???"  # Hydra's own sign for a choice that has to be typed
+UNNAMED = "???"  # Hydra's mark for a choice that the user must type
 
 
 def setting(key: str, default: Any, *, _root_: DictConfig) -> Any:
     """`${setting:window,16}` in a model's yaml: 16, unless the budget or the recipe sets another value.
 
-    The budget's values stand in the model's own yaml (`budgets:`), the recipe's in `settings:` of the protocol.
+    The budget's values are in the model's yaml (`budgets:`), the recipe's values in `settings:` of the protocol.
     """
     for values in (*budget_values(_root_), _root_.settings.get(_root_.model.name)):
         if values is not None and key in values:
@@ -23,7 +23,7 @@ def setting(key: str, default: Any, *, _root_: DictConfig) -> Any:
 
 
 def budget_values(root: DictConfig) -> Iterator[DictConfig | None]:
-    """`budgets:` of the model for this budget and task, its family, or any task: the most specific one first."""
+    """The model's `budgets:` for this budget and the task, its family, or any task: the most specific first."""
     budgets, budget = root.model.get("budgets") or {}, OmegaConf.select(root, "budget.name")
     if budgets and budget is not None:
         budget, task = getattr(budget, "name", budget), OmegaConf.select(root, "task.name", default="")
@@ -31,41 +31,40 @@ def budget_values(root: DictConfig) -> Iterator[DictConfig | None]:
 
 
 def pick(key: str, options: DictConfig) -> Any:
-    """`${pick:${task.features},{M: 336, S: 168}}`: the option that another value names."""
+    """`${pick:${task.features},{M: 336, S: 168}}`: the entry whose key is another value."""
     if key not in options:
         raise ValueError(f"nothing is given for '{key}', only for {', '.join(map(str, options))}")
     return options[key]
 
 
 def size(key: str, *, _root_: DictConfig) -> Any:
-    """`${size:length}` in a recipe of several sizes: the value of the chosen one of `protocol.configurations`."""
+    """`${size:length}` in a recipe of several sizes: the value in the chosen entry of `protocol.configurations`."""
     return pick(key, pick(_root_.protocol.configuration, _root_.protocol.configurations))
 
 
 def default_protocol(task: str, folders: Sequence[str | Path]) -> str:
-    """`protocol:` of a task's yaml, or `???` where it names none. `folders`: of configuration, the first one wins."""
+    """`protocol:` of a task's yaml, or `???` without one. `folders`: config folders; the first has priority."""
     files = existing(f"task/{task}.yaml", folders)
     return next((OmegaConf.load(file).get("protocol") for file in files), None) or UNNAMED
 
 
 def for_task(group: str, folders: Sequence[str | Path], choices: DictConfig) -> str:
-    """`${for_task:protocol}`: the option of a group that holds the choice's values for the chosen task.
+    """`${for_task:protocol}`: the option of a group with the choice's values for the chosen task.
 
-    For google and lra/text that is `google/lra/text`, a file or a part of `google/lra.yaml`; or `google/lra` where that
-    file holds the same values for every task.
+    For google and lra/text that is `google/lra/text`, a file or a part of `google/lra.yaml`. It is `google/lra` if that
+    file has the same values for every task.
 
-    `choices`: what Hydra knows while it reads the defaults list, {group: option}; defaults that are still to be
-    resolved stand in `choices.defaults`.
+    `choices`: {group: option}, as far as Hydra has read the defaults list; `choices.defaults` has the rest.
     """
     choice = choices.get(group) or next(default[group] for default in choices.defaults if group in default)
     return option_for(group, choice, choices.task, folders)
 
 
 def option_for(group: str, choice: str, task: str, folders: Sequence[str | Path]) -> str:
-    """The task's own option below a choice, its family's, or the one for any other task.
+    """The option below a choice for the task, for its family, or for any task.
 
-    Where there is none it is the choice itself: a budget whose values are for every task, a protocol without a folder.
-    A protocol that has one serves the tasks in it alone, and its missing option is named.
+    Without such an option it is the choice itself: a budget for every task, or a protocol without a folder. A protocol
+    with a folder serves only the tasks in it; for other tasks this is the name of the missing option.
     """
     option, of_family, of_any = f"{choice}/{task}", f"{choice}/{family(task)}", f"{choice}/any"
     if any(existing(f"{group}/{option}.yaml", folders)):

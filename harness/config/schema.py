@@ -1,18 +1,21 @@
-"""The harness' own keys, typed. What belongs to a model, a task or a backbone stays open: their constructors check it.
+"""The typed keys of the harness and their ranges. Constructors check the keys of models, tasks and backbones.
 
-Registered in Hydra's ConfigStore as `schema`, the first entry of `conf/config.yaml`'s defaults list, so that a mistyped
-key or a value of the wrong type is refused while the configuration is composed, before anything heavy is imported.
-A new setting is a field here, with its bound and its part in the identity of a cell as metadata (`key`), and the code
-that uses it. A setting that is WHEN_SET leaves the ids of all earlier cells as they are.
+Hydra's ConfigStore holds this as `schema`, the first entry of the defaults list in `conf/config.yaml`. A mistyped key
+or a value of the wrong type is therefore refused during composition, before heavy packages are imported.
+A new setting is a field here and the code that uses it. The field's metadata (`key`) are its bound and its part in the
+identity of a cell. A setting that is WHEN_SET does not change the ids of earlier cells.
 """
 
 import math
-from dataclasses import Field, dataclass, field, fields
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from omegaconf import MISSING
+from omegaconf import MISSING, DictConfig
+from omegaconf.errors import OmegaConfBaseException
 
 from harness.config.places import CLONE, LEDGER
 from harness.errors import UsageError
@@ -21,19 +24,20 @@ Rerun = Enum("Rerun", ["missing", "failed", "all"])
 Kernels = Enum("Kernels", ["torch", "native"])
 Rule = Enum("Rule", ["best_val", "last", "last_mean", "best_test"])
 
-# whether a setting belongs to the identity of a cell: only while it is set, or not at all; by default it does
+NAME = re.compile(r"\w[\w.+-]{0,59}(/\w[\w.+-]{0,59})*")  # of a task, with its family
+# a setting belongs to the identity of a cell unless it is marked: only while it is set, or never
 WHEN_SET, NEVER = "when set", "never"
 
 
 @dataclass(frozen=True)
 class Bound:
-    """Of a number: at least `least`, and more than `above`."""
+    """The range of a number: at least `least`, and greater than `above`."""
 
     least: float | None = None
     above: float | None = None
 
     def check(self, key: str, value: Any) -> None:
-        """Raises UsageError for a number outside the bound, and for nan and inf; other values are passed by."""
+        """Raises UsageError for a number outside the bound, and for nan and inf. Skips other types."""
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return
         if not math.isfinite(value):
@@ -50,21 +54,17 @@ def key(default: Any, *, least: float | None = None, above: float | None = None,
     return field(default=default, metadata={"bound": bound, "identity": identity})
 
 
-def bound_of(field: "Field[Any]") -> Bound | None:
-    return field.metadata.get("bound")
-
-
 def names_of(schema: type, identity: str) -> list[str]:
-    """The fields of a class that are WHEN_SET or NEVER part of a cell's identity."""
+    """The fields of a dataclass that are marked WHEN_SET or NEVER."""
     return [entry.name for entry in fields(schema) if entry.metadata.get("identity") == identity]
 
 
 @dataclass
 class Recipe:
-    """One paper's protocol. A recipe in several sizes has them as `configurations`, which ${size:key} reads."""
+    """A paper's protocol. A recipe in several sizes lists them in `configurations`, which ${size:key} reads."""
 
     name: str = MISSING
-    configuration: str | None = key(None, identity=WHEN_SET)  # which one
+    configuration: str | None = key(None, identity=WHEN_SET)  # the chosen size
     configurations: dict[str, Any] = field(default_factory=dict, metadata={"identity": NEVER})  # {name: {key: value}}
 
 
@@ -77,40 +77,40 @@ class Scale:
 
 @dataclass
 class Select:
-    """Which weights the test split is scored on. `best_test` is a leak and is stamped as one."""
+    """The weights that are scored on the test split. `best_test` leaks test data; records say so."""
 
     rule: Rule = Rule.best_val
-    after: float = key(0.0, least=0)  # fraction of max_steps before which no checkpoint counts
+    after: float = key(0.0, least=0)  # fraction of max_steps before the first checkpoint counts
 
 
 @dataclass
 class Train:
     max_steps: int = key(MISSING, least=1)  # optimiser updates
-    batch_size: int = key(MISSING, least=1)  # examples in an update, over all devices
-    # examples in one forward pass of one device; null: whatever fits the update
+    batch_size: int = key(MISSING, least=1)  # examples per update, over all devices
+    # examples per forward pass and device; null: all of the device's share of an update
     micro_batch_size: int | None = key(None, least=1, identity=NEVER)
-    # tokens in an update, with padding, in place of batch_size examples
+    # tokens per update, padding included; replaces batch_size
     batch_tokens: int | None = key(None, least=1, identity=WHEN_SET)
-    # tokens in one forward pass of one device; null: an update's share
+    # tokens per forward pass and device; null: all of the device's share of an update
     micro_batch_tokens: int | None = key(None, least=1, identity=NEVER)
     eval_batch_size: int = key(MISSING, least=1, identity=NEVER)
-    eval_every: int = key(MISSING, least=1)  # updates between two passes over the validation split
+    eval_every: int = key(MISSING, least=1)  # updates between two validations
     optimizer: dict[str, Any] = field(default_factory=dict)
     schedule: dict[str, Any] = field(default_factory=dict)
     clip_norm: float | None = key(None, above=0)
     clip_value: float | None = key(None, above=0)
-    clip_each: float | None = key(None, above=0, identity=WHEN_SET)  # norm of each parameter's gradient
+    clip_each: float | None = key(None, above=0, identity=WHEN_SET)  # norm of the gradient, parameter by parameter
     precision: str = "32-true"  # as in lightning.pytorch.Trainer
     select: Select = field(default_factory=Select)
-    # select.rule=last_mean: evaluations, the last ones, whose weights are averaged
+    # select.rule=last_mean: the number of last evaluations whose weights are averaged
     mean_of: int | None = key(None, identity=WHEN_SET)
-    # evaluations in a row without a better one after which training ends; null: never
+    # training ends after so many evaluations without improvement; null: never
     patience: int | None = key(None, least=1, identity=WHEN_SET)
 
 
 @dataclass
 class Checkpoint:
-    """How much work a killed run can lose. No effect on any number."""
+    """How much work a killed run can lose. These change no result."""
 
     every_s: float = key(120.0, least=0)
     every_steps: int | None = key(None, least=1)
@@ -118,87 +118,87 @@ class Checkpoint:
 
 @dataclass
 class Resources:
-    """What one cell is given, here or in a job. On several devices, dropout masks are each one's own."""
+    """The resources of a cell, here or in a job. Each device draws its own dropout masks."""
 
     nodes: int = key(1, least=1)
-    devices: int = key(1, least=1)  # on each node: GPUs, or processes on the CPU; an update is divided between them
+    devices: int = key(1, least=1)  # per node: GPUs, or CPU processes; they share an update
     accelerator: str = "auto"  # auto | cpu | gpu
-    # for each device: threads of torch; null: harness.training.process chooses
+    # torch threads per device; null: harness.training.process chooses
     cpus: int | None = key(None, least=1)
-    kernels: Kernels = Kernels.torch  # native: those of models.ops.native, on a CPU; they require a C++ compiler
-    memory_gb: float | None = key(None, above=0)  # on each node of a job; null: the cluster's default
-    minutes: int = key(60, least=1)  # after which a job is asked to save what it has; it is requeued and resumes
+    kernels: Kernels = Kernels.torch  # native: models.ops.native, for CPUs; requires a C++ compiler
+    memory_gb: float | None = key(None, above=0)  # per node of a job; null: the cluster's default
+    minutes: int = key(60, least=1)  # the job then saves its state, is requeued and resumes
     cells_per_job: int = key(1, least=1)
-    at_once: int = key(1, least=1)  # of these, so many side by side on the job's devices
+    at_once: int = key(1, least=1)  # cells that run in parallel on the job's devices
 
 
 @dataclass
 class Cluster:
-    """How jobs are submitted at one site; `resources=` says how large they are."""
+    """How a site takes jobs. `resources=` sets their size."""
 
     partition: str | None = None
     account: str | None = None
     qos: str | None = None
     constraint: str | None = None
-    gres: str | None = None  # "gpu:a100:{devices}", where --gpus-per-node is not understood
-    sbatch: dict[str, Any] = field(default_factory=dict)  # any further flag of sbatch: {reservation: icml}
+    gres: str | None = None  # "gpu:a100:{devices}", for sites without --gpus-per-node
+    sbatch: dict[str, Any] = field(default_factory=dict)  # further flags of sbatch: {reservation: icml}
     setup: list[str] = field(default_factory=list)  # shell lines before Python starts: module load ...
-    folder: str | None = None  # for code and job files, seen by all nodes; null: paths.outputs
-    # warning before the time limit; longer than one pass over the validation split
+    folder: str | None = None  # code and job files, on storage that all nodes share; null: paths.outputs
+    # seconds of warning before the time limit; a validation must fit
     signal_s: int = key(120, least=0)
     max_requeues: int = key(1000, least=0)  # after time limits; preemptions do not count
-    jobs_at_once: int = key(256, least=1)  # of one array
-    array_size: int = key(1000, least=1)  # jobs in one array (SLURM's MaxArraySize - 1)
+    jobs_at_once: int = key(256, least=1)  # per array
+    array_size: int = key(1000, least=1)  # jobs per array (SLURM's MaxArraySize - 1)
 
 
 @dataclass
 class Bench:
-    """do=bench: what one layer costs, or with a typed task= the whole model of its recipe."""
+    """do=bench: the cost of a layer or, if task= is typed, of the whole model of its recipe."""
 
-    models: list[str] = field(default_factory=list)  # model=a,b; none: the composed one
+    models: list[str] = field(default_factory=list)  # model=a,b; none: the composed model
     lengths: list[int] = field(default_factory=lambda: [1024, 2048, 4096, 8192, 16384])  # lengths=a,b
     what: list[str] = field(default_factory=lambda: ["forward"])  # what=forward,train,decode,generate
-    peer: str = "vanilla"  # what all are compared with
+    peer: str = "vanilla"  # the model that the others are compared with
     pattern: str = "causal_self"
     dim: int = key(256, least=1)
     heads: int = key(4, least=1)
     batch: int = key(1, least=1)
-    layers: int | None = key(None, least=1)  # of `decoder`, with each model in it; null: one layer alone
+    layers: int | None = key(None, least=1)  # layers of `decoder` around each model; null: a single layer
     decoder: dict[str, Any] = field(default_factory=lambda: {"_target_": "models.backbones.decoder.DecoderLM"})
     precision: str = "float32"
-    rounds: int = key(5, least=1)  # samples of each point; fewer where one takes long
-    limit_s: float = key(120.0, above=0)  # a call that would take longer is not made
-    # nor one that would need more; null: most of what the machine has free
+    rounds: int = key(5, least=1)  # samples per point; fewer if they take long
+    limit_s: float = key(120.0, above=0)  # longer calls are skipped
+    # calls that need more memory are skipped; null: most of the free memory
     limit_gb: float | None = key(None, above=0)
-    # what=forward: tokens read at once, from the state; null: all, unless lengths are long
+    # what=forward: tokens per step, continued from the state; null: all, unless lengths are long
     chunk: int | None = key(None, least=1)
     mode: list[str] = field(default_factory=lambda: ["incremental"])  # what=generate: mode=incremental,recompute
-    batches: list[int] = field(default_factory=list)  # what=generate: several sizes; none: `batch`
-    prompt: int = key(1, least=1)  # what=generate: tokens given; `lengths` count them, too
-    top_k: int | None = key(None, least=1)  # what=generate: a token is drawn among so many; null: among all
-    axis: str | None = None  # a setting of the models that takes `axis_values` one after another, at one length
+    batches: list[int] = field(default_factory=list)  # what=generate: batch sizes; none: `batch`
+    prompt: int = key(1, least=1)  # what=generate: tokens of the prompt, included in `lengths`
+    top_k: int | None = key(None, least=1)  # what=generate: samples from so many tokens; null: from all
+    axis: str | None = None  # a setting of the models that takes each of `axis_values`, at one length
     axis_values: list[int] = field(default_factory=list)
-    run: str | None = None  # table= or figure=: one of its runs; null: all
+    run: str | None = None  # table= or figure=: the name of a run; null: all
 
 
-def place(name: str) -> str:
-    """A folder of the clone, wherever the command is typed; of the working directory where there is no clone."""
-    return name if CLONE in (None, Path.cwd()) else str(CLONE / name)  # messages are short within the clone
+def default_path(name: str) -> str:
+    """A folder of the clone, or of the working directory if there is no clone."""
+    return name if CLONE in (None, Path.cwd()) else str(CLONE / name)  # relative within the clone, for short messages
 
 
 @dataclass
 class Paths:
-    """A path that is typed is relative to the working directory."""
+    """Typed paths are relative to the working directory."""
 
-    data: str = field(default_factory=lambda: place("data"))
-    slices: str = field(default_factory=lambda: place("data/slices"))  # parts of data sets, for reduced budgets
-    outputs: str = field(default_factory=lambda: place("outputs"))
-    records: str = field(default_factory=lambda: place("results/records"))
-    paper: str = field(default_factory=lambda: place("results/paper") if CLONE else str(LEDGER))
-    bench: str = field(default_factory=lambda: place("results/bench"))
-    tables: str = field(default_factory=lambda: place("results/tables"))
-    figures: str = field(default_factory=lambda: place("results/figures"))
-    site: str = field(default_factory=lambda: place("results/site"))
+    data: str = field(default_factory=lambda: default_path("data"))
+    slices: str = field(default_factory=lambda: default_path("data/slices"))  # parts of data sets, for reduced budgets
+    outputs: str = field(default_factory=lambda: default_path("outputs"))
+    records: str = field(default_factory=lambda: default_path("results/records"))
+    paper: str = field(default_factory=lambda: default_path("results/paper") if CLONE else str(LEDGER))
+    bench: str = field(default_factory=lambda: default_path("results/bench"))
+    tables: str = field(default_factory=lambda: default_path("results/tables"))
+    figures: str = field(default_factory=lambda: default_path("results/figures"))
+    site: str = field(default_factory=lambda: default_path("results/site"))
 
 
 @dataclass
@@ -208,20 +208,20 @@ class Config:
     rerun: Rerun = Rerun.missing
     check: bool = False  # do=report: write nothing, fail on a difference
     format: list[str] = field(default_factory=list)  # do=report: of md, tex, csv, png, html; none: all but html
-    cells: list[str] = field(default_factory=list)  # do=compare: two, each an id's first digits or a path
-    fail_fast: bool = False  # stop a sweep at its first failed cell
-    n_jobs: int = key(1, least=1)  # cells side by side on this machine, each in a process of its own
+    cells: list[str] = field(default_factory=list)  # do=compare: two cells, by the first digits of the id or by path
+    fail_fast: bool = False  # stop a sweep at the first failed cell
+    n_jobs: int = key(1, least=1)  # cells that run in parallel on this machine, one process per cell
     trusted_packages: list[str] = field(default_factory=list)
 
     model: dict[str, Any] = field(default_factory=dict)
     task: dict[str, Any] = field(default_factory=dict)
     backbone: dict[str, Any] = field(default_factory=dict)
-    # what this recipe and budget set for a model: {model name: {key: value}}, read through ${setting:key,default}
+    # settings of the recipe and the budget per model: {model name: {key: value}}; ${setting:key,default} reads them
     settings: dict[str, Any] = field(default_factory=dict)
     protocol: Recipe = field(default_factory=Recipe)
     budget: Scale = field(default_factory=Scale)
-    # cells to be done before this one: the overrides in which each differs, "task=mlm/wikipedia train.max_steps=100",
-    # or {cell: "<overrides>", weights: [prefixes of parameters that start from its weights]}
+    # cells that must be done before this one, by the overrides in which they differ: "task=mlm/wikipedia seed=2",
+    # or {cell: "<overrides>", weights: [prefixes of the parameters that start from its weights]}
     depends_on: list[Any] = field(default_factory=list)
     train: Train = field(default_factory=Train)
 
@@ -236,13 +236,13 @@ class Config:
     paths: Paths = field(default_factory=Paths)
 
 
-# options that a user can type and that a file would say nothing about: {group: {name: (description, value)}}
+# options without a file: {group: {name: (description, value)}}
 BUILT_IN: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
-    "table": {"all": ("Every table of this folder", {"all": True})},
-    "figure": {"all": ("Every figure of this folder", {"all": True})},
+    "table": {"all": ("All tables", {"all": True})},
+    "figure": {"all": ("All figures", {"all": True})},
     "resources": {"local": ("One device of this machine", {})},
-    "cluster": {"default": ("What the site gives to a job that asks for nothing", {})},
-    "logger": {"csv": ("metrics.csv in the run's folder, which every run writes whatever else logs", {})},
+    "cluster": {"default": ("The site's defaults", {})},
+    "logger": {"csv": ("metrics.csv in the run folder; every run writes it", {})},
     "hydra/sweeper": {
         "cells": (
             "Lists of values: model=a,b seed=1,2,3",
@@ -252,9 +252,67 @@ BUILT_IN: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
     "hydra/launcher": {
         name: (description, {"_target_": "hydra_plugins.longhaul.CellLauncher", "launcher": launcher})
         for name, launcher, description in (
-            ("here", "here", "This machine, before the command returns; n_jobs=4 runs four cells at any moment"),
-            ("background", "local", "Jobs in the background of this machine, n_jobs of them; returns at once"),
-            ("slurm", "slurm", "Arrays of SLURM jobs: resources= sets their size, cluster= the site; returns at once"),
+            ("here", "here", "This machine; the command waits; n_jobs=4 runs four cells at a time"),
+            ("background", "local", "n_jobs background jobs on this machine; the command returns at once"),
+            (
+                "slurm",
+                "slurm",
+                "Arrays of SLURM jobs; resources= sets their size, cluster= the site; the command returns at once",
+            ),
         )
     },
 }
+
+
+def check_ranges(cfg: DictConfig) -> None:
+    """Raises UsageError for a number outside its range and for a name that cannot be part of a path.
+
+    Values that are missing or do not resolve are skipped. Constructors check the rest.
+    """
+    check_names(cfg)
+    for key in ("devices", "num_nodes"):
+        value = value_of(cfg.trainer, key)
+        if isinstance(value, (bool, float)) or (isinstance(value, str) and value != "auto"):
+            raise UsageError(f"trainer.{key}={value}: a whole number is expected")
+        Bound(least=1).check(f"trainer.{key}", value)
+    check_backbone(cfg.backbone)
+    Bound(above=0).check("train.optimizer.lr", value_of(cfg.train.optimizer, "lr"))
+    check_fields(cfg, Config)
+    for part in ("model", "backbone"):
+        for key in cfg[part]:
+            value = value_of(cfg[part], key)
+            if str(key).endswith("dropout") and isinstance(value, (int, float)) and not 0 <= value <= 1:
+                raise UsageError(f"{part}.{key}={value} is not between 0 and 1")
+
+
+def check_fields(node: Mapping[str, Any], schema: type, prefix: str = "") -> None:
+    """Raises UsageError for a number outside the bound of its field."""
+    for entry in fields(schema):
+        if is_dataclass(entry.type):
+            check_fields(node[entry.name], entry.type, f"{prefix}{entry.name}.")
+        elif (bound := entry.metadata.get("bound")) is not None:
+            bound.check(f"{prefix}{entry.name}", value_of(node, entry.name))
+
+
+def check_backbone(backbone: Mapping[str, Any]) -> None:
+    """Raises UsageError for a negative number, and for a width, `layers` or `heads` below 1."""
+    for key in map(str, backbone):
+        # ffn_dim=0: no feed-forward network
+        is_counted = key in ("layers", "heads") or (key.endswith("dim") and key != "ffn_dim")
+        Bound(least=int(is_counted)).check(f"backbone.{key}", value_of(backbone, key))
+
+
+def check_names(cfg: DictConfig) -> None:
+    """Raises UsageError for a name that cannot be part of the path of a record or a run folder."""
+    for part in ("model", "task", "protocol", "budget"):
+        value = value_of(cfg[part], "name")
+        if (value is not None and not NAME.fullmatch(str(value))) or (part != "task" and "/" in str(value)):
+            raise UsageError(f"{part}.name={str(value)[:60]}: a name has letters, digits, and _ . + - between them")
+
+
+def value_of(node: Any, key: str) -> Any:
+    """The value of a key; None if it is missing or does not resolve."""
+    try:
+        return node[key]
+    except (OmegaConfBaseException, ValueError, KeyError, TypeError):
+        return None

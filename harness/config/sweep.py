@@ -1,13 +1,13 @@
-"""The cells that commands mean: one each, or all of a published table, and those that they depend on. Nothing is run.
+"""Commands -> cells: a single cell or all cells of a published table, and the cells that they depend on. Nothing runs.
 
-A table's cells are its rows x columns x seeds. Rows whose model, and columns whose task or recipe, do not exist here
-are named and left out. A table with `every` has a further row for each model of `conf/model/` whose class declares one
-of these patterns and that its yaml does not name, and for a model that is typed. What such a model cannot do is found
-out without memory and data, before anything is run. Torch is loaded for it.
+A table's cells are its rows x columns x seeds. A row without its model, or a column without its task or recipe, is
+reported and left out. `every` in a table adds a row for each further model of `conf/model/` that declares one of these
+patterns, and for a typed model. These models are first built on the meta device (this imports torch), and those that do
+not fit are left out.
 
-An entry of `depends_on`, the cells to be done before another one, is a string of the overrides in which the first cell
-differs, or a mapping {cell: "<overrides>", weights: [prefixes]}: the parameters below these prefixes then start from
-the chosen weights of the first cell.
+An entry of `depends_on` describes a cell that must be done before another: a string with the overrides in which it
+differs, or a mapping {cell: "<overrides>", weights: [prefixes]}. With the mapping, the parameters below these prefixes
+start from the selected weights of the earlier cell.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from harness.config.resolvers import default_protocol
 from harness.config.table_rows import Row, has_cells, row, row_hours, runs
 from harness.errors import UsageError
 
-NO_MODEL = ("custom",)  # an option that is complete with what the user types
+NO_MODEL = ("custom",)  # an option that the user completes
 
 
 @dataclass(frozen=True)
@@ -39,19 +39,19 @@ class PlannedCell:
     overrides: tuple[str, ...]
     cfg: DictConfig
     cell: Cell
-    gpu_hours: float | None = None  # what the table's authors' scale costs, on one of its GPUs
-    depends_on: tuple[str, ...] = ()  # ids of the cells to be done before
+    gpu_hours: float | None = None  # cost at the scale of the table's authors, on one of their GPUs
+    depends_on: tuple[str, ...] = ()  # ids of the cells that must be done before
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`cells`: each after those that it depends on."""
+    """`cells`: each cell comes after those that it depends on."""
 
     cells: tuple[PlannedCell, ...]
-    absent: dict[str, str]  # row or column of the table -> why it has no cell
+    absent: dict[str, str]  # row or column of the table -> reason why it has no cell
 
     def levels(self) -> list[int]:
-        """For each cell 0, or one more than the highest of those that it depends on."""
+        """The level of each cell: 0, or one more than the highest level among its dependencies."""
         level: dict[str, int] = {}
         for planned in self.cells:
             level[planned.cell.id] = 1 + max((level[earlier] for earlier in planned.depends_on), default=-1)
@@ -60,26 +60,26 @@ class Plan:
 
 @dataclass(frozen=True)
 class Command:
-    """One composed command of a sweep. `overrides` are what the user typed."""
+    """A composed command of a sweep. `overrides`: as typed."""
 
     cfg: DictConfig
     overrides: tuple[str, ...] = ()
 
 
 def split_sweep(arguments: Sequence[str], config_loader: ConfigLoader | None = None) -> list[list[str]]:
-    """`model=a,b seed=1` -> [[model=a, seed=1], [model=b, seed=1]]. Raises Hydra's errors for what cannot be read."""
+    """`model=a,b seed=1` -> [[model=a, seed=1], [model=b, seed=1]]. Raises Hydra's parsing errors."""
     overrides = OverridesParser.create(config_loader).parse_overrides(list(arguments))
     (commands,) = BasicSweeper.split_arguments(overrides, max_batch_size=None)
     return commands
 
 
 def compose_commands(swept: Sequence[Sequence[str]]) -> list[Command]:
-    """The commands of a sweep."""
+    """Compose the commands of a sweep."""
     return [Command(compose(overrides, search_path()), tuple(overrides)) for overrides in swept]
 
 
 def expand_all(commands: Sequence[Command]) -> Plan:
-    """The cells of all commands, each once: tables share cells, and lists may name one twice."""
+    """The cells of all commands without duplicates: tables share cells, and lists may repeat a cell."""
     cells: dict[str, PlannedCell] = {}
     absent: dict[str, str] = {}
     with no_garbage_collection():
@@ -88,14 +88,14 @@ def expand_all(commands: Sequence[Command]) -> Plan:
             for planned in plan.cells:
                 add_with_dependencies(planned, cells)
             absent |= plan.absent
-    if not cells:  # a model may have the pattern of one of several tables
+    if not cells:  # checked at the end: a model may fit only some of the tables
         raise no_cell(absent)
     return Plan(tuple(cells.values()), absent)
 
 
 @contextlib.contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """For a plan, which keeps the configurations that it makes: each collection would walk all of them in vain."""
+    """For planning: a plan keeps all of its configurations, so collections would take time and free nothing."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -112,7 +112,7 @@ class DependsOn:
 
 
 def parse_depends_on(entry: Any) -> DependsOn:
-    """Raises UsageError for an entry that is neither form."""
+    """Parse an entry of `depends_on`. Raises UsageError for any other form."""
     if isinstance(entry, str):
         return DependsOn(tuple(shlex.split(entry)))
     weights = entry.get("weights") if hasattr(entry, "get") else None
@@ -124,15 +124,14 @@ def parse_depends_on(entry: Any) -> DependsOn:
     return DependsOn(tuple(shlex.split(entry["cell"])), tuple(weights))
 
 
-# typed keys that a cell shares with those that it depends on
+# typed keys that a cell passes to its dependencies
 SHARED = ("model", "budget", "seed", "trusted_packages", "paths", "trainer", "resources", "cluster", "checkpoint")
 
 
 def add_with_dependencies(planned: PlannedCell, cells: dict[str, PlannedCell], dependents: tuple[str, ...] = ()) -> str:
-    """Add a cell after those that it depends on, and return its id, which follows from theirs.
+    """Add a cell after its dependencies and return its id, which includes their ids.
 
-    `dependents`: ids of the cells that depend on it, without those of their own dependencies. Raises UsageError for a
-    cycle.
+    `dependents`: ids of the cells that depend on it, computed without dependencies. Raises UsageError for a cycle.
     """
     if planned.cell.id in dependents:
         raise UsageError(f"depends_on: a cycle, {planned.cell} depends on itself")
@@ -140,7 +139,7 @@ def add_with_dependencies(planned: PlannedCell, cells: dict[str, PlannedCell], d
     ids = []
     for entry in planned.cfg.depends_on:
         differing = parse_depends_on(entry).overrides
-        named = {key_of(override) for override in differing}  # another model has settings of its own
+        named = {key_of(override) for override in differing}  # settings of one model do not fit another
         overrides = (*(word for word in shared if key_of(word).split(".")[0] not in named), *differing)
         cfg = compose(overrides, search_path())
         first = PlannedCell(overrides, cfg, cell_of(cfg))
@@ -151,7 +150,7 @@ def add_with_dependencies(planned: PlannedCell, cells: dict[str, PlannedCell], d
 
 
 def expand(cfg: DictConfig, overrides: Sequence[str]) -> Plan:
-    """The cells of a command. `overrides` are what the user typed."""
+    """The cells of a command. `overrides`: as typed."""
     if cfg.table is None:
         return Plan((PlannedCell(tuple(overrides), cfg, cell_of(cfg)),), {})
     tables = [cfg.table]
@@ -178,13 +177,13 @@ def no_cell(absent: Mapping[str, str]) -> UsageError:
 
 
 def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -> Plan:
-    """A table's cells. A typed seed or task narrows it; a typed model is its only row, in the paper's table or not."""
+    """A table's cells. A typed seed or task selects some; a typed model is the only row, also if the table lacks it."""
     typed = typed_values(overrides)
     if "protocol" in typed and typed["protocol"] != default_protocol(typed.get("task", ""), folders()):
         raise UsageError(
             "a table's rows name their protocols: leave protocol= out, or type model= and task= for a cell"
         )
-    # everything else that was typed holds for every cell
+    # all other typed overrides apply to every cell
     chosen = ("table", "do", "seed", "model", "task", "protocol")
     shared = [override for override in overrides if override.partition("=")[0] not in chosen]
     seeds = [cfg.seed] if "seed" in typed else list(map(int, table.seeds))
@@ -192,7 +191,7 @@ def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -
         raise UsageError("table.seeds is empty")
     runs_of_row = runs((column.task, column.get("set", {})) for column in task_columns(table).values())
     absent: dict[str, str] = {}
-    cells: dict[tuple[str, ...], list[PlannedCell]] = {}  # what would be typed for them -> one per seed
+    cells: dict[tuple[str, ...], list[PlannedCell]] = {}  # overrides -> one cell per seed
     for table_row, column in runnable_cells(table, typed, cfg.model.name, absent):
         protocol = column.get("protocol") or table_row.protocol
         settings = dict(table_row.set) | dict(column.get("set", {}))
@@ -201,7 +200,7 @@ def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -
         if words in cells:
             continue  # columns may show several scores of one cell
         composed = compose(words, search_path())
-        if table.get("every") and (why := why_not(composed, table_row.model, table)):
+        if table.get("every") and (why := reason_it_cannot_run(composed, table_row.model, table)):
             absent[f"{cfg.model.name if 'model' in typed else table_row.model}, {column.task}"] = why
             continue
         hours = None
@@ -217,9 +216,9 @@ def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -
 def runnable_cells(
     table: DictConfig, typed: dict[str, str], model: str, absent: dict[str, str]
 ) -> Iterator[tuple[Row, DictConfig]]:
-    """The (row, column) pairs of a table that can be run. `absent` is filled with the others and the reasons.
+    """The (row, column) pairs of a table that can run. Adds the others to `absent`, with the reasons.
 
-    `model`: the composed model's name, which is the row of a typed model that the table lacks.
+    `model`: the composed model's name, the label of a typed model that the table lacks.
     """
     models, tasks = ({name for name, _ in options(group)} for group in ("model", "task"))
     rows = {label: row(raw, table.protocol) for label, raw in table.rows.items()}
@@ -247,19 +246,19 @@ def runnable_cells(
 
 
 def task_columns(table: DictConfig) -> dict[str, DictConfig]:
-    """The columns that cells fill; the others show measurements of do=bench."""
+    """The columns with scores of cells; other columns show measurements of do=bench."""
     return {name: column for name, column in table.columns.items() if "task" in column}
 
 
 def further_models(table: DictConfig) -> list[str]:
-    """Models with one of the patterns that neither `rows` nor `without` names. A model that cannot be read is none."""
+    """Readable models with one of the patterns that are neither in `rows` nor in `without`."""
     named = {row(raw, table.protocol).model for raw in table.rows.values()} | set(table.get("without") or ())
     models = [name for name, _ in options("model") if name not in {*named, *NO_MODEL}]
     return [name for name in models if set(table.every) & patterns_of(name)]
 
 
 def patterns_of(model: str) -> set[str]:
-    """The patterns that a model of `conf/model/` declares; none of a model that cannot be read."""
+    """The patterns that a model of `conf/model/` declares; none if the model cannot be read."""
     from harness.config.instantiate import target
 
     try:
@@ -269,8 +268,8 @@ def patterns_of(model: str) -> set[str]:
     return {str(pattern) for pattern in getattr(built.func, "patterns", ())}
 
 
-def why_not(cfg: DictConfig, model: str, table: DictConfig) -> str:
-    """Why a composed cell cannot run, of a model that the table's rows do not name; empty if it can."""
+def reason_it_cannot_run(cfg: DictConfig, model: str, table: DictConfig) -> str:
+    """The reason why a cell of a model outside the table's rows cannot run; empty if it can."""
     if model in {row(raw, table.protocol).model for raw in table.rows.values()}:
         return ""
     from harness.config.build import on_meta

@@ -1,16 +1,16 @@
-"""What a row and a column of a published table run: `conf/table/<name>.yaml`, as sweeps and reports read it.
+"""The cells of a row and a column in a published table, `conf/table/<name>.yaml`, for sweeps and reports.
 
 rows:
   Linformer: linformer                                           a model, under the table's protocol
   Luna-256: {model: luna, protocol: luna}                        under another protocol
-  Luna-16: {model: luna, protocol: luna, set: {model.slots: 16}} the recipe with a setting of its own
-  no attention: {model: no_cross, ours: true}                    a control, which the paper's table lacks
-  vanilla: {model: vanilla, ours: true, columns: [ListOps]}      in these columns alone
+  Luna-16: {model: luna, protocol: luna, set: {model.slots: 16}} the recipe with another setting
+  no attention: {model: no_cross, ours: true}                    a control that the paper's table lacks
+  vanilla: {model: vanilla, ours: true, columns: [ListOps]}      only in these columns
   Llama: {model: vanilla_rope, set: {+backbone.norm_kind: rmsnorm}}  with a key that the recipe lacks
 columns:
   ListOps, packed P: {task: lra/listops, metric: acc, set: {backbone.pooling: packed}}
-  recall: {task: probe/recall, metric: acc, protocol: probe}     of a recipe that the rows do not name
-every: [causal_self]     further rows: every model that has one of these patterns (`harness.config.sweep`)
+  recall: {task: probe/recall, metric: acc, protocol: probe}     under another protocol than the rows
+every: [causal_self]     further rows: each model with one of these patterns (`harness.config.sweep`)
 """
 
 import functools
@@ -26,13 +26,13 @@ from omegaconf import OmegaConf
 from harness.config.compose import file_of, options
 from harness.errors import UsageError
 
-YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where yaml was built with it
+YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if PyYAML has it
 Settings = tuple[tuple[str, str], ...]  # (key, value as JSON), sorted by key
 
 
 @dataclass(frozen=True)
 class Row:
-    """`set`: {key: value} on top of the recipe, part of what the paper means by the row. `columns` None: all."""
+    """`set`: {key: value} on top of the recipe, as part of the paper's row. `columns`: None means all."""
 
     model: str
     protocol: str
@@ -42,32 +42,32 @@ class Row:
 
 
 def has_cells(table: Mapping[str, Any]) -> bool:
-    """Whether a table is one of cells: a `kind` says what else its numbers come from."""
+    """Whether the numbers of a table come from cells. Otherwise its `kind` names their source."""
     return "kind" not in table
 
 
 def row(raw: Any, protocol: str) -> Row:
-    """A row as it stands in the yaml. Raises TypeError for keys that a row does not have."""
+    """The row of an entry in the yaml. Raises TypeError for unknown keys."""
     return Row(**{"protocol": protocol} | ({"model": raw} if isinstance(raw, str) else dict(raw)))
 
 
 def row_hours(gpu_hours: float | Mapping[str, float], protocol: str) -> float:
-    """GPU-hours of a row of this protocol, of a table that gives one number for all or one for each protocol."""
+    """GPU-hours of a row under this protocol. A table has a single number or one per protocol."""
     return gpu_hours[protocol] if isinstance(gpu_hours, Mapping) else gpu_hours
 
 
 def settings_key(settings: Mapping[str, Any]) -> Settings:
-    """Settings in a form that can be compared, hashed and kept in a frame: sorted pairs of key and value as JSON."""
+    """Settings as sorted pairs of key and JSON value, which can be compared, hashed and kept in a frame."""
     by_key = {key.lstrip("+"): value for key, value in settings.items()}  # + adds a key that the recipe lacks
     return tuple((key, json.dumps(plain(value), sort_keys=True)) for key, value in sorted(by_key.items()))
 
 
 def format_settings(pairs: Iterable[tuple[str, str]]) -> str:
-    """`backbone.layers=12, backbone.pooling=packed` for a reader; strings stand without quotes."""
-    return ", ".join(f"{key}={shown(value)}" for key, value in pairs)
+    """`backbone.layers=12, backbone.pooling=packed`, with strings unquoted."""
+    return ", ".join(f"{key}={display_value(value)}" for key, value in pairs)
 
 
-def shown(value: str) -> str:
+def display_value(value: str) -> str:
     decoded = json.loads(value)
     return decoded if isinstance(decoded, str) else value
 
@@ -76,9 +76,9 @@ def plain(value: Any) -> Any:
     return OmegaConf.to_container(value, resolve=True, enum_to_str=True) if OmegaConf.is_config(value) else value
 
 
-def runs(places: Iterable[tuple[str, Mapping[str, Any]]]) -> int:
-    """How many cells a row has for one seed: columns of one (task, settings) that differ in their metric are one."""
-    return len({(task, settings_key(changes)) for task, changes in places})
+def runs(columns: Iterable[tuple[str, Mapping[str, Any]]]) -> int:
+    """The number of cells per row and seed. Columns with the same (task, settings) share a cell."""
+    return len({(task, settings_key(changes)) for task, changes in columns})
 
 
 def typed_name(label: str) -> str:
@@ -88,9 +88,9 @@ def typed_name(label: str) -> str:
 
 @functools.cache
 def row_named(name: str) -> tuple[str, Mapping[str, Any]] | None:
-    """Model and settings of the row of a published table by the name that can be typed for it; None if there is none.
+    """Model and settings of the table row with this typed name; None if no table has it.
 
-    Raises UsageError where tables mean different things by it.
+    Raises UsageError if the rows of several tables contradict each other.
     """
     meanings = [
         (*model_settings(value), table)
@@ -101,24 +101,24 @@ def row_named(name: str) -> tuple[str, Mapping[str, Any]] | None:
     if not meanings:
         return None
     model, settings, _ = max(meanings, key=lambda meaning: len(meaning[1]))
-    # a table whose recipe has the setting already does not name it
-    if any(other != model or not fewer.items() <= settings.items() for other, fewer, _ in meanings):
+    # a row may lack a setting that its table's recipe has
+    if any(name_of_model != model or not fewer.items() <= settings.items() for name_of_model, fewer, _ in meanings):
         tables = ", ".join(dict.fromkeys(table for _, _, table in meanings))
         raise UsageError(f"model={name}: rows of {tables} differ; type the model and its settings")
     return model, settings
 
 
 def published_rows() -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(table, its rows) of each table of cells or of measurements."""
+    """(table, its rows) for each table of cells or measurements."""
     for table, _ in options("table"):
-        if table != "all":  # which is no file
+        if table != "all":  # `all` has no file
             raw = yaml.load(file_of("table", table).read_text(encoding="utf-8"), Loader=YamlLoader)
             if raw.get("kind", "measured") == "measured":
                 yield table, raw.get("rows") or {}
 
 
 def model_settings(value: Any) -> tuple[str, dict[str, Any]]:
-    """What a row says of its model; its backbone and its runs are its table's."""
+    """The model of a row and its settings, without those of the backbone and of the runs."""
     if isinstance(value, Mapping):
         value = {key: entry for key, entry in value.items() if key != "runs"}
     named = row(value, "")

@@ -1,8 +1,8 @@
-"""Data from a file -> a typed object, checked by pydantic; what is wrong is said in one line.
+"""Data from a file -> a typed object, checked by pydantic, with errors of one line.
 
-`parse(Table, yaml.safe_load(text), path)` gives a `Table`, a subclass of `StrictModel`, or raises a UsageError that
-names the file, the key and the fault. No value is converted from one type to another, except that an integer may stand
-for a float; no key is unknown; every number is finite; an object cannot be changed.
+`parse(Table, yaml.safe_load(text), path)` returns a `Table`, a subclass of `StrictModel`, or raises a UsageError with
+the file, the key and the fault. Unknown keys, nan and inf are refused. Types are not converted, except an integer to a
+float. Objects are immutable.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Strict, ValidationError
 
 from harness.errors import UsageError, did_you_mean, one_line
 
-SHOWN_CHARACTERS = 60  # of a refused value
+SHOWN_CHARACTERS = 60  # the longest quotation of a refused value
 
 
 class StrictModel(BaseModel):
@@ -22,14 +22,14 @@ class StrictModel(BaseModel):
 
 Item = TypeVar("Item")
 Model = TypeVar("Model", bound=StrictModel)
-# a list in yaml or JSON, a tuple in Python; its items are checked as strictly as any other value
+# a list in yaml or JSON, a tuple in Python, with strictly checked items
 TupleOf = Annotated[tuple[Item, ...], Strict(False)]
 
 
 def parse(cls: type[Model], raw: Any, where: object, error: type[UsageError] = UsageError) -> Model:
-    """An instance of `cls` from the mapping `raw`. Raises `error`: `<where>: <key>: what is wrong`.
+    """An instance of `cls` from the mapping `raw`. Raises `error` with the message `<where>: <key>: <fault>`.
 
-    `where` names the source, such as a path; an empty one is left out.
+    `where` is the source, such as a path. An empty one is left out of the message.
     """
     try:
         return cls.model_validate(raw)
@@ -39,27 +39,27 @@ def parse(cls: type[Model], raw: Any, where: object, error: type[UsageError] = U
 
 
 def explain(cls: type[StrictModel], raw: Any, invalid: ValidationError) -> str:
-    """`key: what is wrong`, of one error: an unknown key (it is also a missing one), or else the innermost."""
+    """`<key>: <fault>` of one error: an unknown key, which may explain a missing one, or else the innermost error."""
     errors = [(path_in(raw, error), error) for error in invalid.errors(include_url=False)]
-    path, error = max(errors, key=lambda each: (each[1]["type"] == "extra_forbidden", len(each[0])))
+    path, error = max(errors, key=lambda pair: (pair[1]["type"] == "extra_forbidden", len(pair[0])))
     match error["type"]:
         case "extra_forbidden":
             problem = f"unknown key; {did_you_mean(str(path[-1]), keys_at(cls, path[:-1]))}"
         case "missing":
             problem = "missing"
         case "dict_type" | "model_type":
-            problem = f"a mapping expected, not {shown(error['input'])}"
+            problem = f"a mapping expected, not {shortened(error['input'])}"
         case "finite_number":
             problem = f"{error['input']} is not a finite number"
         case "value_error":  # raised by a validator of the class
             problem = str(error["ctx"]["error"])
         case _:
-            problem = f"{error['msg'][0].lower()}{error['msg'][1:]}, not {shown(error['input'])}"
+            problem = f"{error['msg'][0].lower()}{error['msg'][1:]}, not {shortened(error['input'])}"
     return one_line(f"{dotted(path)}: {problem}" if path else problem)
 
 
 def path_in(raw: Any, error: Mapping[str, Any]) -> tuple[str | int, ...]:
-    """Where in `raw` the error is. Pydantic's location also names the members of unions; they are left out here."""
+    """The path of the error in `raw`: pydantic's location without the members of unions."""
     *parents, last = error["loc"] or [None]
     path = []
     for step in (*parents, last):
@@ -76,13 +76,13 @@ def dotted(path: Sequence[str | int]) -> str:
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
 
 
-def shown(value: Any) -> str:
+def shortened(value: Any) -> str:
     text = "null" if value is None else repr(value)
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
 
 
 def keys_at(cls: type[StrictModel], path: Sequence[str | int]) -> list[str]:
-    """The keys that a mapping may have at this place of the class."""
+    """The keys that a mapping may have at this path of the class."""
     types: list[Any] = [cls]
     for step in path:
         types = [inner for cls in types for inner in types_below(cls, step)]
@@ -98,7 +98,7 @@ def types_below(cls: Any, step: str | int) -> Iterator[Any]:
 
 
 def members(annotation: Any) -> Iterator[Any]:
-    """The types that an annotation allows."""
+    """The types that an annotation allows, with unions and Annotated taken apart."""
     if get_origin(annotation) is Annotated:
         yield from members(get_args(annotation)[0])
     elif get_origin(annotation) in (Union, UnionType):

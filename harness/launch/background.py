@@ -12,21 +12,21 @@ from omegaconf import DictConfig
 from harness.launch.job import Job
 from harness.launch.local import devices_per_cell, visible_gpus
 
-NO_TIME_LIMIT_MIN = 10**6  # submitit asks for a limit; nothing limits a job on one's own machine
+NO_TIME_LIMIT_MIN = 10**6  # submitit requires a limit; a job on this machine needs none
 
 
 def start_background_job(cell_files: Sequence[str], index: int, cfg: DictConfig, folder: Path, code: Path) -> str:
     """Start a job in the background of this machine and return its process id.
 
-    `index` is the job's place among those of the command: jobs take turns at the visible GPUs.
+    `index` is the job's number within the command: jobs take turns at the visible GPUs.
     """
     from submitit import LocalExecutor
 
     gpus, devices = visible_gpus(), devices_per_cell(cfg)
-    own_gpus = gpus[index * devices % max(1, len(gpus)) :][:devices]
+    gpus_of_job = gpus[index * devices % max(1, len(gpus)) :][:devices]
     executor = LocalExecutor(folder, max_num_timeout=cfg.cluster.max_requeues)
     # submitit's own choice of GPUs handles indices, not UUIDs
-    setup = [f"export CUDA_VISIBLE_DEVICES={shlex.quote(','.join(own_gpus))}"] if own_gpus else []
+    setup = [f"export CUDA_VISIBLE_DEVICES={shlex.quote(','.join(gpus_of_job))}"] if gpus_of_job else []
     executor.update_parameters(timeout_min=NO_TIME_LIMIT_MIN, stderr_to_stdout=True, setup=setup)
     with detached(code):
         return executor.submit(Job(), cell_files, max_workers=1, devices_per_cell=devices).job_id
@@ -34,7 +34,7 @@ def start_background_job(cell_files: Sequence[str], index: int, cfg: DictConfig,
 
 @contextlib.contextmanager
 def detached(code: Path) -> Iterator[None]:
-    """Processes started in this context import `code` and hold neither our terminal nor our pipes."""
+    """Processes that start in this context import `code` and do not hold the terminal or the pipes of this process."""
     streams, python_path = [os.dup(1), os.dup(2)], os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(code), python_path]))
     sys.stdout.flush()

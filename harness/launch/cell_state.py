@@ -1,4 +1,4 @@
-"""The state of a cell: from its record, or from a newer attempt's heartbeat and job."""
+"""The state of a cell, from its record or from the heartbeat and the job of a newer attempt."""
 
 from dataclasses import dataclass
 from math import inf
@@ -19,10 +19,10 @@ UNFINISHED = ("queued", "running", *REQUEUED, "interrupted", "dead")  # states o
 
 @dataclass(frozen=True)
 class CellState:
-    name: str  # missing, one of UNFINISHED, a record's status, or invalid: a file in its place that is no record
+    name: str  # missing, a state of UNFINISHED, a record's status, or invalid: the file is no valid record
     detail: str = ""
-    since: float = inf  # time.time() of the last sign of the attempt; a record written after it overrides the state
-    active: bool = False  # it runs, or a job waits to run it
+    since: float = inf  # time.time() of the attempt's last sign of life; a later record overrides the state
+    active: bool = False  # the cell runs, or a job that will run it is queued
     recorded: bool = False
 
 
@@ -31,9 +31,9 @@ def cell_state(cell: Cell, cfg: DictConfig, queue: Queue) -> CellState:
 
 
 def cell_state_at(record_path: Path, run_folder: Path, queue: Queue, status: str | None = None) -> CellState:
-    """The state of the cell with this record, which may not exist, and this run folder.
+    """The state of the cell with this run folder and this record, which may be missing.
 
-    `status`: of the record, where that is known.
+    `status`: the record's status, for a caller that has read it.
     """
     attempt = attempt_state(run_folder, queue)
     if status is None and not record_path.exists():
@@ -52,9 +52,9 @@ def cell_state_at(record_path: Path, run_folder: Path, queue: Queue, status: str
 
 
 def attempt_state(run_folder: Path, queue: Queue) -> CellState | None:
-    """The state of the last attempt, from its heartbeat and its job; None if there was none.
+    """The state of the last attempt, from its heartbeat and its job; None if there was no attempt.
 
-    An attempt is dead if its heartbeat says that it runs, no process holds its folder and no job waits to resume it.
+    An attempt is dead if its heartbeat says that it runs, but no process holds its folder and no job will resume it.
     """
     beat, job = read_heartbeat(run_folder), read_submission(run_folder)
     job_state = queue.state(job) if job else GONE
@@ -80,7 +80,7 @@ def attempt_state(run_folder: Path, queue: Queue) -> CellState | None:
 
 
 def last_log_lines(run_folder: Path) -> list[str]:
-    """The end of a run's own log and of its job's log."""
+    """The last line of the run's log, and the last lines of its job's log."""
     job = read_submission(run_folder)
     try:
         lines = (run_folder / "log.txt").read_text(encoding="utf-8").splitlines()[-1:]

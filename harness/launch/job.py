@@ -1,4 +1,4 @@
-"""What runs in a job of a scheduler."""
+"""The work of a scheduler's job."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -10,18 +10,18 @@ from harness.launch.local import run_parallel, run_sequential
 from harness.training.process import REQUEUED, catch_stop_signals, rank, requeue, will_requeue
 from harness.training.run_cell import CellResult, report_line
 
-OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")  # data were checked at submission
+OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")  # submission has checked the data
 
 
 class CellsFailed(Exception):
-    """Cells of this job failed. Raised so that the scheduler's state of the job agrees with the records."""
+    """Cells of this job failed. The scheduler then shows the job as failed, as the records do."""
 
 
 class Job:
-    """Called by submitit in every process of a job."""
+    """The callable that submitit runs in every process of a job."""
 
     def __call__(self, cell_files: Sequence[str], *, max_workers: int, devices_per_cell: int) -> None:
-        """Run serialized cells. `devices_per_cell` is 1 where SLURM starts the processes of a cell."""
+        """Run serialized cells. `devices_per_cell` is 1 if SLURM starts the processes of a cell."""
         os.environ.update(dict.fromkeys(OFFLINE, "1"))
         paths = [Path(file) for file in cell_files]
         if max_workers * devices_per_cell > 1:
@@ -31,21 +31,21 @@ class Job:
         failed = []
         for result in results:
             report_line(result)
-            # rank 0 requeues the job; if another rank failed meanwhile, SLURM would kill rank 0 before it can
+            # rank 0 requeues the job; SLURM would kill rank 0 first if another rank failed now
             if result.code and not (rank() and result.state in REQUEUED):
                 failed.append(result)
         if failed:
             raise CellsFailed("; ".join(f"{result.state}: {result.cell} · {result.detail}" for result in failed))
 
     def checkpoint(self, *arguments: Any, **settings: Any) -> Any:
-        """submitit asks what a requeued job runs: the same call. Finished cells are skipped."""
+        """The call of a requeued job, for submitit: the same call, which skips finished cells."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self, *arguments, **settings)
 
 
 def run_workers(paths: Sequence[Path], max_workers: int, devices_per_cell: int) -> Iterator[CellResult]:
-    """Run each cell in a process of its own; requeue the job after a signal that asks for it."""
+    """Run one process per cell; requeue the job after a signal that asks for it."""
     with catch_stop_signals() as stop_signal:
         yield from run_parallel(paths, max_workers, stop_signal, devices_per_cell=devices_per_cell)
     if stop_signal.number is not None and will_requeue(stop_signal.number):

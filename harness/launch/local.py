@@ -1,6 +1,6 @@
-"""Run cells on this machine: one after another in this process, or in parallel, each in a worker process.
+"""Run cells on this machine: in this process one after another, or in parallel, one worker process per cell.
 
-`python -m harness.launch.local CELL.yaml` is a worker: it runs one serialized cell and writes `CELL.result.json`.
+`python -m harness.launch.local CELL.yaml` is a worker. It runs a serialized cell and writes `CELL.result.json`.
 """
 
 import functools
@@ -20,6 +20,7 @@ from harness.config.cell import cell_of
 from harness.config.places import ROOT
 from harness.errors import one_line
 from harness.launch import serialized_cell
+from harness.records.provenance import command_output
 from harness.training.process import SCHEDULER, STOPPED, StopSignal, rank, will_requeue
 from harness.training.run_cell import CellRequest, CellResult, run_cell
 from tasks.workers import terminate_with_parent
@@ -28,7 +29,7 @@ POLL_S = 0.1
 
 
 def run_sequential(requests: Iterable[CellRequest], *, fail_fast: bool = False) -> Iterator[CellResult]:
-    """Run cells one after another. None starts after a stop signal, or with `fail_fast` after a failure."""
+    """Run cells one after another, until a stop signal or, with `fail_fast`, until a failure."""
     for request in requests:
         result = run_cell(request)
         yield result
@@ -44,10 +45,10 @@ def run_parallel(
     devices_per_cell: int = 1,
     on_progress: Callable[[int, int], None] = lambda done, running: None,
 ) -> Iterator[CellResult]:
-    """Run serialized cells, each in a process of its own, `max_workers` at a time; yield results as they come.
+    """Run serialized cells in one process per cell, `max_workers` at a time; yield each result when its cell ends.
 
-    A caught stop signal is forwarded: no further cell starts and the running ones save their state. Each cell gets
-    `devices_per_cell` of the visible GPUs, in turn. `on_progress(done, running)` is called at every poll.
+    A stop signal is forwarded: no further cell starts, and the running cells save their state. Cells take turns at the
+    visible GPUs, `devices_per_cell` per cell. Each poll calls `on_progress(done, running)`.
     """
     pending, running, done = list(paths), {}, 0
     free_slots, gpus = list(range(max_workers)), visible_gpus()
@@ -58,8 +59,8 @@ def run_parallel(
     while running or (pending and stop_signal.number is None):
         while pending and free_slots and stop_signal.number is None:
             path, slot = pending.pop(0), free_slots.pop(0)
-            own_gpus = gpu_groups[slot % len(gpu_groups)] if gpu_groups else None
-            running[start_worker(path, own_gpus, threads)] = (path, slot)
+            gpus_of_cell = gpu_groups[slot % len(gpu_groups)] if gpu_groups else None
+            running[start_worker(path, gpus_of_cell, threads)] = (path, slot)
         if stop_signal.number is not None and not forwarded:
             forwarded = True
             number = SCHEDULER if will_requeue(stop_signal.number) else stop_signal.number
@@ -76,7 +77,7 @@ def run_parallel(
 
 def start_worker(path: Path, gpus: str | None, threads: int) -> subprocess.Popen:
     python_path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    # two processes that both take all cores are many times slower than one
+    # two processes that use all cores are many times slower than one process
     environment = {"OMP_NUM_THREADS": str(threads)} | os.environ | {"PYTHONPATH": os.pathsep.join(python_path)}
     if gpus is not None:
         environment["CUDA_VISIBLE_DEVICES"] = gpus
@@ -84,37 +85,31 @@ def start_worker(path: Path, gpus: str | None, threads: int) -> subprocess.Popen
         return subprocess.Popen(
             [sys.executable, "-m", "harness.launch.local", str(path.absolute())],
             stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, cwd=ROOT,
-            start_new_session=True,  # Ctrl-C reaches the parent alone, which forwards it once
+            start_new_session=True,  # Ctrl-C reaches only the parent, which forwards it once
             preexec_fn=functools.partial(terminate_with_parent, os.getpid()),
         )  # fmt: skip
 
 
 def devices_per_cell(cfg: DictConfig) -> int:
-    """Devices of a cell on one machine."""
+    """The number of devices of a cell on one machine."""
     return cfg.trainer.devices if isinstance(cfg.trainer.devices, int) else 1
 
 
 def visible_gpus() -> list[str]:
-    """The GPUs that this process may use, as indices or UUIDs that CUDA_VISIBLE_DEVICES accepts."""
+    """The GPUs that this process may use: indices or UUIDs, as in CUDA_VISIBLE_DEVICES."""
     if "CUDA_VISIBLE_DEVICES" in os.environ:
         return [gpu for gpu in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if gpu]
-    try:
-        query = subprocess.run(
-            ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"], capture_output=True, text=True, timeout=30
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return query.stdout.split() if query.returncode == 0 else []
+    return (command_output("nvidia-smi", "--query-gpu=index", "--format=csv,noheader") or "").split()
 
 
 def read_result(path: Path, exit_status: int, stop_signal: StopSignal) -> CellResult:
-    """The result that a worker wrote, or one made from its exit status and log if it was killed before it could."""
+    """The result that a worker wrote. If it was killed earlier, its exit status and log give the result."""
     try:
         return CellResult(**json.loads(result_path(path).read_text(encoding="utf-8")))
     except (OSError, ValueError):
         cell = str(cell_of(serialized_cell.read(path).cfg))
         if stop_signal.number is not None and exit_status < 0:
-            return CellResult(cell, "interrupted", STOPPED + stop_signal.number, "stopped before it had trained")
+            return CellResult(cell, "interrupted", STOPPED + stop_signal.number, "stopped before training")
         cause = (
             f"killed by {signal.Signals(-exit_status).name}" if exit_status < 0 else f"exited with status {exit_status}"
         )

@@ -1,19 +1,19 @@
-"""The state of a job in SLURM's queue or on this machine, and the job that a cell was last submitted in."""
+"""The state of a job in SLURM's queue or on this machine, and the last job of a cell."""
 
 import contextlib
 import json
 import socket
-import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
 from harness.records.files import write_atomic
+from harness.records.provenance import command_output
 from harness.records.run_directory import JOB
 
 SLURM, LOCAL = "slurm", "local"
-GONE = "GONE"  # the state of a job that is no longer in the queue
+GONE = "GONE"  # the state of a job that has left the queue
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Submission:
 
 
 def read_submission(run_folder: Path) -> Submission | None:
-    """The last submission of a cell, from its run folder."""
+    """The last submission of the cell with this run folder."""
     with contextlib.suppress(OSError, ValueError, TypeError):
         return Submission(**json.loads((run_folder / JOB).read_text(encoding="utf-8")))
     return None
@@ -47,7 +47,7 @@ class Queue:
     """The jobs of SLURM and of this machine. `squeue` is called at most once."""
 
     def state(self, submission: Submission) -> str | None:
-        """SLURM's name of the job's state (PENDING, RUNNING, ...); GONE; None if it cannot be known here."""
+        """SLURM's name of the job's state (PENDING, RUNNING, ...); GONE; None if this machine cannot tell."""
         if submission.scheduler == SLURM:
             return None if self._slurm_states is None else self._slurm_states.get(submission.job, GONE)
         if submission.host != socket.gethostname():
@@ -56,17 +56,10 @@ class Queue:
             command = Path(f"/proc/{submission.job}/cmdline").read_bytes()  # empty for a zombie
         except OSError:
             return GONE
-        return "RUNNING" if b"submitit" in command else GONE  # process ids are used again
+        return "RUNNING" if b"submitit" in command else GONE  # another process may have got the id
 
     @cached_property
     def _slurm_states(self) -> dict[str, str] | None:
-        """{job id: state}; None where squeue is missing or does not answer."""
-        try:
-            query = subprocess.run(
-                ["squeue", "--noheader", "--array", "--format=%i|%T"], capture_output=True, text=True, timeout=30
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        if query.returncode:
-            return None
-        return dict(line.split("|", 1) for line in query.stdout.splitlines() if "|" in line)
+        """{job id: state}; None if squeue is missing, fails or does not answer."""
+        lines = command_output("squeue", "--noheader", "--array", "--format=%i|%T")
+        return None if lines is None else dict(line.split("|", 1) for line in lines.splitlines() if "|" in line)

@@ -1,4 +1,4 @@
-"""A cell request as a YAML file: the configuration resolved, every path absolute. Later edits do not change it."""
+"""A cell request as a YAML file: a resolved configuration with absolute paths, which later edits do not change."""
 
 import secrets
 from dataclasses import asdict, replace
@@ -19,15 +19,15 @@ Dumper, Loader = getattr(yaml, "CSafeDumper", yaml.SafeDumper), getattr(yaml, "C
 
 
 def write(path: Path, request: CellRequest) -> None:
-    """Raises OmegaConf's errors for a value that does not resolve."""
+    """Write a request. Raises OmegaConf's errors for a value that does not resolve."""
     serialized = {
         "overrides": list(request.overrides),
         "search": [str(Path(folder).absolute()) for folder in request.search],
         "since": request.since,
-        "depends_on": [asdict(absolute(dependency)) for dependency in request.depends_on],
+        "depends_on": [asdict(with_absolute_paths(dependency)) for dependency in request.depends_on],
         "longest_s": request.longest_s,
         "dependents": [str(Path(path).absolute()) for path in request.dependents],
-        "config": resolved(request.cfg),
+        "config": resolved_config(request.cfg),
     }
     path.write_text(yaml.dump(serialized, Dumper=Dumper, sort_keys=False, allow_unicode=True), encoding="utf-8")
 
@@ -39,13 +39,13 @@ def read(path: Path) -> CellRequest:
     return CellRequest(cfg, **serialized, depends_on=depends_on)
 
 
-def absolute(dependency: Dependency) -> Dependency:
+def with_absolute_paths(dependency: Dependency) -> Dependency:
     record, run_dir = (str(Path(path).absolute()) for path in (dependency.record, dependency.run_dir))
     return replace(dependency, record=record, run_dir=run_dir, weights=list(dependency.weights))
 
 
-def resolved(cfg: DictConfig) -> dict[str, Any]:
-    """Plain values, with absolute paths."""
+def resolved_config(cfg: DictConfig) -> dict[str, Any]:
+    """The configuration as plain values with absolute paths."""
     plain = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
     for name, path in plain["paths"].items():
         plain["paths"][name] = str(Path(path).absolute())
@@ -57,7 +57,7 @@ def resolved(cfg: DictConfig) -> dict[str, Any]:
 
 
 def new_folder(parent: Path) -> Path:
-    """A new folder for serialized cells, named after the time."""
+    """Create a folder for serialized cells, named after the time."""
     folder = parent / f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     folder.mkdir(parents=True)
     return folder

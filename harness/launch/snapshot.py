@@ -1,8 +1,8 @@
-"""A copy of the code at submission: the files that git tracks, as they are now, and new files that it does not ignore.
+"""A copy of the code at submission: the working versions of tracked files, and new files that git does not ignore.
 
-A snapshot is named after its content and its commit. Submissions of the same code share one, and it never changes.
-Files keep their modes. What is no code is left out and named: new files that are large or look like secrets, and links
-to places outside.
+The name of a snapshot is the hash of its content and its commit. Submissions of the same code share a snapshot, which
+never changes. Files keep their modes. New files that are large or look like secrets are left out with a message, and so
+are links out of the repository.
 """
 
 import compileall
@@ -21,17 +21,16 @@ from pathlib import Path
 from harness.config.places import ROOT
 from harness.records import provenance
 
-EXCLUDED = ("results", "docs", "tests", "notebooks", "benchmarks", "outputs", "data")  # folders that no job reads here
+# no job reads these folders in a snapshot
+EXCLUDED = ("results", "docs", "tests", "notebooks", "benchmarks", "outputs", "data")
 WITHOUT_GIT = ("run.py", "pyproject.toml", "conf", "longhaul", "harness", "models", "tasks", "hydra_plugins")
-
-
 SECRETS = (".env", ".env.*", "*.env", ".netrc", "*.pem", "*.key", "id_rsa*", "id_ed25519*", "*credentials*", "*.token")
-MAX_BYTES = 20 * 2**20  # of a file that git does not track
+MAX_BYTES = 20 * 2**20  # the largest file that is copied although git does not track it
 BLOCK = 2**20
 
 
 def take(parent: Path, root: Path = ROOT) -> Path:
-    """The folder below `parent` with the code below `root`, which is copied there unless it was before."""
+    """Copy the code below `root` to a folder below `parent`, unless that exists, and return the folder."""
     git = provenance.git(root)
     digest = hashlib.sha256(str(git["sha"]).encode())
     parent.mkdir(parents=True, exist_ok=True)
@@ -49,7 +48,7 @@ def take(parent: Path, root: Path = ROOT) -> Path:
         try:
             os.rename(temporary, folder)
         except OSError:
-            if not folder.is_dir():  # else another submission of the same code came first
+            if not folder.is_dir():  # it exists if another submission of the same code was faster
                 raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -57,7 +56,7 @@ def take(parent: Path, root: Path = ROOT) -> Path:
 
 
 def copy(source: Path, target: Path, name: str, digest: "hashlib._Hash") -> None:
-    """Copy a file, or a link as one, with its mode; `digest` takes in what is copied, whatever is edited meanwhile."""
+    """Copy a file with its mode, or a link as a link. `digest` hashes the copied bytes, not later edits."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_symlink():
         destination = os.readlink(source)
@@ -75,7 +74,7 @@ def copy(source: Path, target: Path, name: str, digest: "hashlib._Hash") -> None
 
 
 def code_files(root: Path) -> Iterator[str]:
-    """Names below `root`, in order: tracked, or new and not ignored; and this machine's own `conf/local`."""
+    """Sorted names below `root`: tracked files, new files that are not ignored, and this machine's `conf/local`."""
     tracked = git_output(root, "ls-files", "-z", "--cached")
     if tracked is not None:
         tracked_names = {name for name in tracked.decode().split("\0") if name}
@@ -90,17 +89,17 @@ def code_files(root: Path) -> Iterator[str]:
     for name in sorted(names):
         if name.split("/")[0] in EXCLUDED or not (root / name).is_file():
             continue
-        if reason := why_not(root / name, root, is_tracked=name in tracked_names):
+        if reason := reason_left_out(root / name, root, is_tracked=name in tracked_names):
             print(f"not copied for the jobs: {name} ({reason})", file=sys.stderr)
         else:
             yield name
 
 
-def why_not(path: Path, root: Path, *, is_tracked: bool) -> str | None:
-    """Why a file is left out; None if it is copied."""
+def reason_left_out(path: Path, root: Path, *, is_tracked: bool) -> str | None:
+    """The reason to leave a file out; None if it is copied."""
     if path.is_symlink():
         inside = not os.path.isabs(os.readlink(path)) and path.resolve().is_relative_to(root.resolve())
-        return None if inside else "a link to a place outside"
+        return None if inside else "a link out of the repository"
     if is_tracked:
         return None
     if any(fnmatch.fnmatch(path.name.lower(), pattern) for pattern in SECRETS):
@@ -111,7 +110,7 @@ def why_not(path: Path, root: Path, *, is_tracked: bool) -> str | None:
 
 
 def git_output(root: Path, *arguments: str) -> bytes | None:
-    """What git prints; None where git is not installed or `root` is not the top of a repository."""
+    """The output of git; None if git is not installed, fails, or `root` is not the top of a repository."""
     if not (root / ".git").exists():
         return None
     try:

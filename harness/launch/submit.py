@@ -1,7 +1,7 @@
-"""Submit cells as arrays of jobs, through submitit, and return at once. What cannot run is refused before it is queued.
+"""Submit cells as arrays of jobs, through submitit, and return at once. Cells that cannot run are refused first.
 
-A submission's folder holds `NNNN.yaml` (serialized cells), `submission.json` (which cell is in which job), and
-submitit's own files: a pickle and a log, `<job>_<process>_log.out`, for each job.
+A submission's folder holds `NNNN.yaml` (serialized cells), `submission.json` (the job of each cell), and submitit's
+files: per job a pickle and a log, `<job>_<process>_log.out`.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ from harness.training.run_cell import CellRequest, earlier_attempt
 class CellToSubmit:
     planned: PlannedCell
     request: CellRequest
-    level: int  # 0, or one more than the highest level of the cells that it depends on
+    level: int  # as in Plan.levels
 
     @property
     def run_folder(self) -> Path:
@@ -42,11 +42,14 @@ class CellToSubmit:
 
 
 def submit(plan: Plan, requests: Sequence[CellRequest], scheduler: str) -> int:
-    """Exit status: 0, or 2 if cells were refused. Raises UsageError if there is no scheduler or nothing to submit."""
+    """Submit the cells of a plan. Returns the exit status: 0, or 2 if cells were refused.
+
+    Raises UsageError if there is no scheduler, or if it refuses a job.
+    """
     cfg, queue, started = requests[0].cfg, Queue(), time.time()
     cells, skipped = [], Counter()
-    unreadable: dict[str, list[str]] = defaultdict(list)  # what is wrong with a cell's record -> its cell
-    active_jobs: dict[str, str] = {}  # cell id -> the SLURM job that it is in already
+    unreadable: dict[str, list[str]] = defaultdict(list)  # fault of a record -> its cells
+    active_jobs: dict[str, str] = {}  # id of a queued or running cell -> its SLURM job
     for planned, request, level in zip(plan.cells, requests, plan.levels(), strict=True):
         state = cell_state(planned.cell, request.cfg, queue)
         if state.name == "invalid" and cfg.rerun is not Rerun.all:
@@ -66,7 +69,7 @@ def submit(plan: Plan, requests: Sequence[CellRequest], scheduler: str) -> int:
         print(f"refused: {len(names)} x {names[0]} · {reason}", file=sys.stderr)
     skip_notes = [f"{count} {name}" for name, count in skipped.items()]
     if skipped.keys() - {"done", "queued", "running"} and cfg.rerun is Rerun.missing:
-        skip_notes.append("rerun=failed tries failed ones again")
+        skip_notes.append("rerun=failed runs failed cells again")
     if not cells:
         print(f"nothing to submit{': ' if skip_notes else ''}{', '.join(skip_notes)}")
         return 2 if refused else 0
@@ -102,7 +105,7 @@ def submit(plan: Plan, requests: Sequence[CellRequest], scheduler: str) -> int:
 
 
 def to_submit(state: CellState, rerun: Rerun) -> bool:
-    """Whether a cell in this state is submitted; never while a job already runs it or waits to."""
+    """Whether to submit a cell in this state. A cell that runs or is queued is not submitted again."""
     if state.active:
         return False
     if rerun is Rerun.all or not state.recorded:
@@ -111,7 +114,7 @@ def to_submit(state: CellState, rerun: Rerun) -> bool:
 
 
 def split_refused(cells: Sequence[CellToSubmit]) -> tuple[list[CellToSubmit], dict[str, list[str]]]:
-    """The cells that can run, and {reason: names of refused cells}. Cells that differ only in seed are checked once."""
+    """The cells that can run, and {reason: names of refused cells}. Seeds of the same cell are checked once."""
     reasons: dict[str, str | None] = {}
     accepted, refused = [], defaultdict(list)
     for cell in cells:
@@ -126,13 +129,13 @@ def split_refused(cells: Sequence[CellToSubmit]) -> tuple[list[CellToSubmit], di
 
 
 def refusal(cfg: DictConfig) -> str | None:
-    """Why a cell would fail at once: its model or task, its resources, or missing data."""
-    from harness.config.build import refuse_what_cannot_run
+    """The reason why a cell would fail at once (its model, task, resources or data); None if it can run."""
+    from harness.config.build import build_or_refuse
     from tasks.checks import DataError
 
     try:
         check_resources(cfg)
-        refuse_what_cannot_run(cfg).task.check_is_prepared()
+        build_or_refuse(cfg).task.check_is_prepared()
     except UsageError as error:
         return one_line(error)
     except DataError as error:
@@ -152,13 +155,13 @@ def check_resources(cfg: DictConfig) -> None:
 
 
 def prepare_command() -> str:
-    """The do=prepare command for the data of the typed command."""
+    """The do=prepare command that fetches the data of the typed command."""
     overrides = [argument for argument in sys.argv[1:] if not argument.startswith(("do=", "hydra/launcher="))]
     return shlex.join(["python", "run.py", "do=prepare", *overrides])
 
 
 def group_by_resources(cells: Sequence[CellToSubmit], scheduler: str) -> list[list[CellToSubmit]]:
-    """Cells that may share an array: they run on the same resources and do not depend on each other."""
+    """Groups of cells that may share an array: they need the same resources and do not depend on each other."""
     groups = defaultdict(list)
     for cell in cells:
         cfg = cell.request.cfg
@@ -176,7 +179,7 @@ def split_into_jobs(group: Sequence[CellToSubmit], scheduler: str) -> Iterator[S
     if scheduler == SLURM:
         cells_per_job = cfg.resources.cells_per_job
     elif any(cell.level for cell in group):
-        cells_per_job = len(group)  # this machine has no queue in which one job could wait for another
+        cells_per_job = len(group)  # this machine has no queue in which a job could wait for another
     else:
         cells_per_job = -(-len(group) // cfg.n_jobs)
     for start in range(0, len(group), cells_per_job):
@@ -192,9 +195,9 @@ def submit_array(
     first: int,
     after: Sequence[str],
 ) -> Sequence[str]:
-    """Serialize the cells of these jobs, submit them as one array and return the ids of the jobs.
+    """Serialize the cells of these jobs, submit the jobs as an array and return their ids.
 
-    `first` is the number of the first file. `after`: jobs that must have ended, well or not, before these begin.
+    `first`: the number of the first file. `after`: jobs that must end, successfully or not, before these start.
     """
     cfg, number, calls = array[0][0].request.cfg, first, []
     for batch in array:
@@ -213,7 +216,7 @@ def submit_array(
         executor = SlurmExecutor(folder, max_num_timeout=cfg.cluster.max_requeues)
     except RuntimeError as error:
         raise UsageError(
-            "SLURM is not here (no srun): submit on a login node, or use hydra/launcher=background"
+            "SLURM is not installed here (no srun): submit on a login node, or use hydra/launcher=background"
         ) from error
     parameters = sbatch_parameters(cfg) | ({"dependency": "afterany:" + ":".join(after)} if after else {})
     parameters["setup"] = [
@@ -229,13 +232,13 @@ def submit_array(
             ]
     except (FailedJobError, FailedSubmissionError) as error:
         raise UsageError(
-            f"sbatch refused: {one_line(error)[:300]} (cluster= and resources= set what is asked for)"
+            f"sbatch refused: {one_line(error)[:300]} (cluster= and resources= set the request)"
         ) from error
     return [job.job_id for job in jobs]
 
 
 def sbatch_parameters(cfg: DictConfig) -> dict[str, Any]:
-    """The parameters of sbatch, by submitit's names."""
+    """The parameters of sbatch, under submitit's names."""
     resources, cluster = cfg.resources, cfg.cluster
     parameters = {
         "job_name": "longhaul",
@@ -246,9 +249,9 @@ def sbatch_parameters(cfg: DictConfig) -> dict[str, Any]:
         "signal_delay_s": cluster.signal_s,
         "array_parallelism": cluster.jobs_at_once,
         "stderr_to_stdout": True,
-        # one process that fails must not leave the others waiting for it
+        # a failed process must not leave the others waiting
         "srun_args": ["--kill-on-bad-exit=1"],
-        # sites may turn requeueing off by default; a job that reaches its time limit is requeued
+        # some sites disable requeueing by default; jobs need it at their time limit
         "additional_parameters": {"requeue": True} | OmegaConf.to_container(cluster.sbatch, resolve=True),
     }
     parameters |= {name: cluster[name] for name in ("partition", "account", "qos", "constraint") if cluster[name]}
@@ -268,7 +271,7 @@ def describe_resources(cfg: DictConfig) -> str:
 
 
 def display_path(path: Path) -> str:
-    """Relative to the working directory if it lies below it."""
+    """The path, relative to the working directory if it is below that."""
     with contextlib.suppress(ValueError):
         return str(path.relative_to(Path.cwd()))
     return str(path)

@@ -23,14 +23,18 @@ def git(root: Path) -> dict[str, Any]:
         return json.loads((root / SNAPSHOT).read_text(encoding="utf-8"))
 
     def output(*args: str) -> str | None:
-        try:
-            done = subprocess.run(["git", "-C", str(root), *args], capture_output=True, text=True, timeout=10)
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        return done.stdout.strip() if done.returncode == 0 else None
+        return command_output("git", "-C", str(root), *args, timeout_s=10)
 
-    changed = output("status", "--porcelain", *CODE)
-    return {"sha": output("rev-parse", "HEAD"), "dirty": bool(changed)}
+    sha, changed = output("rev-parse", "HEAD"), output("status", "--porcelain", *CODE)
+    return {"sha": sha and sha.strip(), "dirty": bool(changed and changed.strip())}
+
+
+def command_output(*command: str, timeout_s: float = 30) -> str | None:
+    """The output of a command; None if it is not installed, fails or does not answer."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 def versions() -> dict[str, str]:

@@ -45,7 +45,7 @@ import lightning.pytorch as pl
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from harness.config.build import Built, build, refuse_what_cannot_run
+from harness.config.build import Built, build, build_or_refuse
 from harness.config.cell import Cell, canonical, changes
 from harness.config.places import ROOT
 from harness.config.schema import Rule
@@ -124,7 +124,7 @@ class Attempt:
         process.choose_kernels(cfg)
         self.trainer = make_trainer(cfg, self.run_dir, self.callback)
         pl.seed_everything(cfg.seed, verbose=False)
-        self.built = built = refuse_what_cannot_run(cfg, build)
+        self.built = built = build_or_refuse(cfg, build)
         self.module = TaskModule(built, cfg.train)
         self.module.configure_optimizers()  # refuses wrong arguments now; Lightning calls it again
 

@@ -11,7 +11,6 @@ import contextlib
 import functools
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from omegaconf import DictConfig
 
 from harness.config.schema import Kernels
 from harness.records.machine import other_cpu_s
+from harness.records.provenance import command_output
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
 SCHEDULER = signal.SIGUSR2
@@ -77,14 +77,8 @@ def will_requeue(number: int) -> bool:
     """
     if number != signal.SIGTERM or not callable(signal.getsignal(SCHEDULER)) or "SLURM_JOB_ID" not in os.environ:
         return number == SCHEDULER
-    try:
-        squeue = subprocess.run(
-            ["squeue", "--noheader", "--format=%T", f"--jobs={os.environ['SLURM_JOB_ID']}"],
-            capture_output=True, text=True, timeout=20,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return squeue.stdout.strip() == "RUNNING"
+    job = f"--jobs={os.environ['SLURM_JOB_ID']}"
+    return (command_output("squeue", "--noheader", "--format=%T", job, timeout_s=20) or "").strip() == "RUNNING"
 
 
 def requeue() -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from harness.config.cell import Cell, cell_of
-from harness.config.data_files import missing_file, what_is_missing
+from harness.config.declared import missing_file, missing_file_message
 from harness.config.places import ROOT
 from harness.config.schema import Rerun
 from harness.errors import UsageError, one_line
@@ -267,7 +267,7 @@ def _run(
 def explained(error: Exception, cfg: DictConfig) -> str:
     """An error in one line; for a missing file, also its origin and a stand-in."""
     missing = missing_file(cfg)
-    return what_is_missing(missing, cfg) if missing and str(missing) in str(error) else one_line(error)
+    return missing_file_message(missing, cfg) if missing and str(missing) in str(error) else one_line(error)
 
 
 def _storage_failed(attempt: "Attempt", error: Exception) -> CellResult:

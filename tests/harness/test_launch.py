@@ -37,7 +37,7 @@ def test_a_serialized_cell_has_the_same_identity(tmp_path, model, task, protocol
     cfg = compose([f"model={model}", f"task={task}", f"protocol={protocol}", "budget=reduced", "seed=3"])
     again = write_and_read(tmp_path, CellRequest(cfg))
     assert cell_of(again.cfg) == cell_of(cfg)
-    assert serialized_cell.resolved(cfg) == serialized_cell.resolved(again.cfg)
+    assert serialized_cell.resolved_config(cfg) == serialized_cell.resolved_config(again.cfg)
 
 
 def test_types_survive(tmp_path):
@@ -246,7 +246,7 @@ def test_missing_slurm_is_one_line(tmp_path, places, monkeypatch):
     monkeypatch.setattr(submit.snapshot, "take", lambda parent: tmp_path)
     (cell,) = cells_to_submit([*places, "resources=cpu1"])
     plan = sweep.Plan((cell.planned,), {})
-    with pytest.raises(UsageError, match="SLURM is not here"):
+    with pytest.raises(UsageError, match="SLURM is not installed here"):
         submit.submit(plan, [cell.request], SLURM)
     assert not list((tmp_path / "outputs").rglob("job.json")), "the cell is in no job"
 

@@ -76,20 +76,20 @@ def test_a_missing_file_is_named_with_its_substitute(places, tmp_path, capsys):
     from harness.training.run_cell import CellRequest, run_cell
 
     text = ["task=lm/pg19", "model=no_mixing", "budget=reduced", f"paths.slices={tmp_path / 'slices'}", "trainer=cpu"]
-    missing = f"{tmp_path}/slices/pg19/pg19_slice.tar.gz: not there, lm/pg19 reads it at budget=reduced; paths.slices="
+    missing = f"{tmp_path}/slices/pg19/pg19_slice.tar.gz: missing, lm/pg19 reads it at budget=reduced; paths.slices="
     cfg = compose([*text, *places])
     assert run_all([Command(cfg)]) == 0
     assert f"data: {missing}" in capsys.readouterr().out
     result = run_cell(CellRequest(cfg))
     assert (result.state, result.code) == ("refused", 2) and result.detail.startswith(missing)
-    (typed,) = re.findall(r"; (task\.source=.*) generates a stand-in", result.detail)
+    (typed,) = re.findall(r"; (task\.source=.*) generates data instead", result.detail)
     stand_in = ["budget=smoke", *(word for word in text if not word.startswith("budget"))]
     assert run_cell(CellRequest(compose([*stand_in, *typed.split(), *places]))).state == "done"
 
 
 def test_nothing_stands_in_for_the_tokenizer_of_a_checkpoint(places):
     from harness.config.compose import compose
-    from harness.config.data_files import stand_in
+    from harness.config.declared import stand_in
 
     task = ["task=lm/slimpajama", "model=latte"]
     assert stand_in(compose([*task, "protocol=latte_extended", *places])) == []

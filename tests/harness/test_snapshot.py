@@ -110,7 +110,7 @@ def test_a_snapshot_keeps_modes_and_leaves_out_secrets_large_files_and_links_to_
     said = capsys.readouterr().err.splitlines()
     reasons = {line.split(": ")[1].split(" (")[0]: line for line in said}
     assert set(reasons) == {".env", "models/id_rsa", "models/weights.bin", "models/outside.py", "models/up.py"}
-    assert "a link to a place outside" in reasons["models/up.py"] and "secret" in reasons[".env"]
+    assert "a link out of the repository" in reasons["models/up.py"] and "secret" in reasons[".env"]
     (repository / "run.py").chmod(0o644)
     assert snapshot.take(tmp_path / "code", repository) != taken, "a mode is part of the code"
 

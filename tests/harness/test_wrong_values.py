@@ -6,7 +6,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.commands.explain import explain
-from harness.config.build import refuse_what_cannot_run
+from harness.config.build import build_or_refuse
 from harness.config.cell import cell_of, flatten
 from harness.config.compose import compose
 from harness.errors import UsageError
@@ -36,7 +36,7 @@ def answer(command, mistake):
     try:
         cfg = compose(typed)
         cell_of(cfg)
-        refuse_what_cannot_run(cfg)
+        build_or_refuse(cfg)
     except UsageError as error:
         return str(error)
     except (HydraException, OmegaConfBaseException, ValueError) as error:

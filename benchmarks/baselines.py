@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.peers import hugging_face, recurrent, s5, skyformer, torchscale
+from benchmarks.peers import hugging_face, nanogpt, recurrent, s5, skyformer, torchscale
 from benchmarks.peers.base import BATCH, LENGTH, SEED, AbsentError, LayerPair, Project
 from benchmarks.side_by_side import (
     GOAL,
@@ -43,7 +43,7 @@ from harness.errors import one_line
 from harness.records.files import write_atomic
 from harness.records.provenance import cpu_name, git
 
-PROJECTS = (skyformer.PROJECT, hugging_face.PROJECT, torchscale.PROJECT, s5.PROJECT, recurrent.PROJECT)
+PROJECTS = (skyformer.PROJECT, hugging_face.PROJECT, torchscale.PROJECT, s5.PROJECT, recurrent.PROJECT, nanogpt.PROJECT)
 PACKAGES = ("transformers", "s5-pytorch", "einops")
 ROOT = Path(__file__).resolve().parents[1]
 LEFT_OUT = """\

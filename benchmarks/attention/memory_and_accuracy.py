@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from benchmarks.attention.peers import jax_latte_layer, latte_layer, latte_materialised
+from benchmarks.attention.peers import jax_latte_layer, latte_layer, latte_materialised, layer_leaves
 from benchmarks.attention.speed import SMALL, WIDE
 from benchmarks.attention.workloads import (
     CPU,
@@ -30,10 +30,7 @@ from models.ops.running_softmax import running_softmax
 
 
 def layer_workload(core: Callable[..., Tensor], length: int) -> Workload:
-    generator = torch.Generator().manual_seed(0)
-    leaves = [torch.randn(2, length, 128, generator=generator)]
-    leaves += [torch.randn(128, 128, generator=generator) * 128**-0.5 for _ in range(3)]
-    return Workload(partial(latte_layer, core, 4), *leaves)
+    return Workload(partial(latte_layer, core, 4), *layer_leaves(2, length, 128, 128))
 
 
 def kib_per_position(make: Callable[[int], Workload], short: int, long: int) -> float:

@@ -28,6 +28,13 @@ def latte_layer(core: Callable[..., Tensor], heads: int, x: Tensor, w_q: Tensor,
     return merge_heads(core(q.softmax(-1), theta, v))
 
 
+def layer_leaves(batch: int, length: int, dim: int, latents: int) -> list[Tensor]:
+    """x (B, N, D), w_q and w_k (D, H L), w_v (D, D) of `latte_layer`, drawn from seed 0."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(batch, length, dim, generator=generator)
+    return [x, *(torch.randn(dim, width, generator=generator) * dim**-0.5 for width in (latents, latents, dim))]
+
+
 def latte_loop(weights: Tensor, logits: Tensor, v: Tensor) -> Tensor:
     """The recurrence token by token: weights and logits (B, H, N, L), v (B, H, N, E) -> (B, H, N, E), for any logits.
 

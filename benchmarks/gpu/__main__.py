@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.part import FAILED, Row, row
-from benchmarks.gpu.process import in_process_of_its_own
+from benchmarks.gpu.process import in_separate_process
 from harness.errors import UsageError, one_line
 
 SHARES = {"models": 3.0, "repeat": 2.0, "devices": 2.0, "compile": 1.5, "speed": 3.0, "cell": 3.5}
@@ -68,8 +68,8 @@ def measure_parts(options: argparse.Namespace) -> int:
     import torch
 
     if options.device == "cuda" and not torch.cuda.is_available():
-        why = "it sees no device" if torch.version.cuda or torch.version.hip else "it was built without CUDA"
-        print(f"skipped: no GPU for torch {torch.__version__}: {why}; --device=cpu tries this out on the CPU")
+        reason = "it sees no device" if torch.version.cuda or torch.version.hip else "it was built without CUDA"
+        print(f"skipped: no GPU for torch {torch.__version__}: {reason}; --device=cpu tries this out on the CPU")
         return 0
     from benchmarks.gpu.page import page, verdict
     from harness.records.files import require_writable, write_atomic
@@ -85,7 +85,7 @@ def measure_parts(options: argparse.Namespace) -> int:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
     print(f"{name}: at most {options.minutes:g} minutes", flush=True)
     began = time.monotonic()
-    parts = run_parts(options, in_process_of_its_own)
+    parts = run_parts(options, in_separate_process)
     measured = {
         "schema": SCHEMA,
         "kind": "gpu",
@@ -101,7 +101,8 @@ def measure_parts(options: argparse.Namespace) -> int:
         "git": git(Path(__file__).resolve().parents[2]),
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    measured = finite(measured)
+    # None for numbers that JSON does not have
+    measured = json.loads(json.dumps(measured), parse_constant=lambda _: None)
     path = options.out / f"{measured['name']}.json"
     write_atomic(path, json.dumps(measured, indent=1, allow_nan=False) + "\n")
     write_atomic(path.with_suffix(".md"), page(measured))
@@ -111,15 +112,6 @@ def measure_parts(options: argparse.Namespace) -> int:
 
 def file_name(device: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-") or "device"
-
-
-def finite(content: Any) -> Any:
-    """The same with None for numbers that JSON does not have."""
-    if isinstance(content, dict):
-        return {key: finite(value) for key, value in content.items()}
-    if isinstance(content, list):
-        return [finite(value) for value in content]
-    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 Launch = Callable[[str, float, argparse.Namespace], Rows]  # a part and its seconds -> its rows

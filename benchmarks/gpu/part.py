@@ -24,7 +24,7 @@ class OutOfTimeError(BaseException):
 
 
 @dataclass(frozen=True)
-class Place:
+class PartRun:
     """Where a part runs. `folder` holds what it writes, `tiny` asks for the sizes of tests."""
 
     device: torch.device
@@ -59,11 +59,17 @@ class Place:
         return "gpu" if self.device.type == "cuda" else self.device.type
 
 
-Part = Callable[[Place], Iterator[Row]]
+Part = Callable[[PartRun], Iterator[Row]]
 
 
 def row(name: str, state: str, text: str = "", **numbers: Any) -> Row:
     return {"name": name, "state": state, "text": text} | numbers
+
+
+def goal_texts(goal_row: Row) -> tuple[str, str]:
+    """The measured value of a goal's row with its unit, and the goal with its sign."""
+    value = "never" if goal_row["value"] is None else f"{goal_row['value']:.4g} {goal_row['unit']}".strip()
+    return value, f"{'≥' if goal_row['at_least'] else '≤'} {goal_row['goal']:g}"
 
 
 class Item(NamedTuple):
@@ -74,14 +80,14 @@ class Item(NamedTuple):
     error_row: dict[str, Any]
 
 
-def rows_in_time(name: str, items: Sequence[Item], place: Place) -> Iterator[Row]:
+def rows_in_time(name: str, items: Sequence[Item], part_run: PartRun) -> Iterator[Row]:
     """The rows of all items until the time is over; the items without time are named in a row.
 
     An error is a row, even if the device is out of order.
     """
     done = 0
     try:
-        with place.limited():
+        with part_run.limited():
             for item in items:
                 try:
                     yield from item.rows()

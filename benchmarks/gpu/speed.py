@@ -19,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.attention import workloads
 from benchmarks.attention.workloads import PASSES, SOFTPLUS, Measurement, Workload, random_heads, random_qkv
-from benchmarks.gpu.part import MEASURED, SKIPPED, Item, Place, Row, row, rows_in_time
+from benchmarks.gpu.part import MEASURED, SKIPPED, Item, PartRun, Row, row, rows_in_time
 from harness.bench.timing import CudaEvents, peak_mb, time_alternating
 from harness.errors import one_line
 from harness.report.stats.growth import crossover, exponent
@@ -307,11 +307,11 @@ def g8(bench: Bench) -> Iterator[Measurement]:
 GOALS = {"G1": g1, "G2": g2, "G3": g3, "G4": g4, "G5": g5, "G6": g6, "G7": g7, "G8": g8}
 
 
-def part(place: Place) -> Iterator[Row]:
+def part(part_run: PartRun) -> Iterator[Row]:
     """A row per line of each goal; a missed goal is a number, and no failure."""
-    bench = Bench(place.device, TINY if place.tiny else GpuSizes())
+    bench = Bench(part_run.device, TINY if part_run.tiny else GpuSizes())
     items = [Item(id, partial(goal_rows, bench, id), {"name": id, "id": id}) for id in GOALS]
-    yield from rows_in_time("goals", items, place)
+    yield from rows_in_time("goals", items, part_run)
     yield from (row("a peer", SKIPPED, note) for note in bench.notes)
 
 

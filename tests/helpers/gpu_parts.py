@@ -6,15 +6,15 @@ import time
 from benchmarks.gpu.part import OK, row
 
 
-def works(place):
+def works(part_run):
     yield row("lavo", OK)
 
 
-def crashes(place):
+def crashes(part_run):
     yield row("lavo", OK)
     os._exit(3)
 
 
-def hangs(place):
+def hangs(part_run):
     yield row("lavo", OK)
     time.sleep(600)

@@ -85,22 +85,22 @@ def compare(pair: LayerPair, x: Tensor, cotangent: Tensor) -> tuple[float, float
     return output, gradient
 
 
-def run(pair: LayerPair, seconds: float) -> dict[str, Any]:
+def measured_row(pair: LayerPair, seconds: float) -> dict[str, Any]:
     """Compare and measure a pair: a row as JSON has it."""
     torch.manual_seed(0)
-    x, cotangent = torch.randn(2, *(pair.size or (BATCH, LENGTH)), pair.dim).unbind(0)
+    x, cotangent = torch.randn(2, *(pair.size or (BATCH, LENGTH)), pair.ours.dim).unbind(0)
     pair.ours.train(), pair.theirs.train()
     output, gradient = compare(pair, x, cotangent)
     pair.redraw()
     ours = training_step(lambda x: pair.ours(x)[0], pair.ours, x, cotangent)
     rounds = measure(ours, training_step(pair.call, pair.theirs, x, cotangent), seconds, least=LEAST)
     our_seconds, their_seconds = middle(rounds)
-    row = {"model": pair.name, "peer": pair.peer, "width": pair.dim, "heads": pair.heads, "output": output}
+    row = {"model": pair.name, "peer": pair.peer, "width": pair.ours.dim, "heads": pair.ours.heads, "output": output}
     row |= {"gradient": gradient, "ours_seconds": our_seconds, "theirs_seconds": their_seconds, "rounds": len(rounds)}
     return row | dict(zip(("ratio", "low", "high"), ratio(rounds), strict=True)) | {"note": pair.note}
 
 
-def cells(row: dict[str, Any]) -> tuple[str, ...]:
+def row_cells(row: dict[str, Any]) -> tuple[str, ...]:
     measured = Ratio(row["ratio"], row["low"], row["high"])
     seconds = (f"{1000 * row[side]:,.1f}" for side in ("ours_seconds", "theirs_seconds"))
     differences = (f"{row[name]:.0e}" for name in ("output", "gradient"))
@@ -130,7 +130,7 @@ def document(content: dict[str, Any]) -> str:
         "no dropout, no padding. Milliseconds are processor time, medians of rounds in which both sides take turns. A\n"
         "ratio above 1 means that ours is faster; in brackets a 95 % interval of the median. `output` and `gradient`\n"
         "are the largest differences of the outputs and of the input's gradients, as a share of the largest entry.\n",
-        markdown(COLUMNS, map(cells, rows)),
+        markdown(COLUMNS, map(row_cells, rows)),
         f"{summary(rows)}.\n",
         f"{escaped(f'Measured on {machine}')}.\n",
         "".join(f"{escaped(clone)}\n" for clone in clones),
@@ -171,7 +171,7 @@ def main() -> None:
             print(f"not measured: {row}", flush=True)
         else:
             rows.append(row)
-            print(line(COLUMNS, cells(row)), flush=True)
+            print(line(COLUMNS, row_cells(row)), flush=True)
     print(f"{summary(rows)}\n{LEFT_OUT}")
     if options.out:
         clones = {p.name: {"url": p.clone.url, "commit": p.clone.commit} for p in PROJECTS if p.clone}
@@ -212,7 +212,7 @@ def measured(names: list[str], peers: Path | None, seconds: float) -> Iterator[d
     for project in PROJECTS:
         for name, make in project.pairs:
             if {name, project.name} & set(names) or (not names and project.in_table):
-                row = attempt(project, name, lambda make=make: run(make(peers), seconds))
+                row = attempt(project, name, lambda make=make: measured_row(make(peers), seconds))
                 if isinstance(row, str):
                     if row in given:
                         continue

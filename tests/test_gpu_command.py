@@ -40,7 +40,7 @@ def test_every_model_is_a_case():
 
 @pytest.mark.parametrize("name", ["lavo", "local", "no_cross"])
 def test_a_device_that_computes_the_same_passes(part_run, name):
-    rows = list(models.part(part_run, [name]))
+    rows = list(models.model_rows(part_run, [name]))
     assert rows and all(entry["state"] == OK and entry["repeats"] for entry in rows)
     assert all(set(entry["float32"].values()) == {0.0} for entry in rows)
     assert all(entry["bfloat16"][kind] < 0.2 for entry in rows for kind in ("output", "gradient"))
@@ -63,7 +63,7 @@ def test_a_device_that_computes_something_else_fails(part_run, monkeypatch, dtyp
         return results
 
     monkeypatch.setattr(models, "run", wrong)
-    results = models.compare(models.Case("vanilla", Pattern.CAUSAL_SELF), CPU)
+    results = models.compare_devices(models.Case("vanilla", Pattern.CAUSAL_SELF), CPU)
     assert (
         results["state"] == FAILED and kind in results["text"] and str(dtype).removeprefix("torch.") in results["text"]
     )
@@ -91,8 +91,8 @@ def test_models_without_time_are_named(tmp_path, monkeypatch):
             pass
         return row(case.model, OK)
 
-    monkeypatch.setattr(models, "compare", compare)
-    first, *_, last = models.part(PartRun(CPU, 0.2, tmp_path), ["local", "vanilla"])
+    monkeypatch.setattr(models, "compare_devices", compare)
+    first, *_, last = models.model_rows(PartRun(CPU, 0.2, tmp_path), ["local", "vanilla"])
     assert first["state"] == OK and last["state"] == UNFINISHED
     assert "vanilla (causal_cross), vanilla (causal_self)" in last["text"] and "local" not in last["text"]
 
@@ -103,14 +103,14 @@ def test_a_model_that_fails_costs_no_other(part_run, monkeypatch):
             raise RuntimeError("CUDA error:\nno kernel <image>")
         return row(case.model, OK)
 
-    monkeypatch.setattr(models, "compare", compare)
-    results = list(models.part(part_run, ["vanilla"]))
+    monkeypatch.setattr(models, "compare_devices", compare)
+    results = list(models.model_rows(part_run, ["vanilla"]))
     assert [entry["state"] for entry in results].count(OK) == len(results) - 1 == 3
     assert "RuntimeError: CUDA error: no kernel <image>" in [entry["text"] for entry in results]
 
 
 def test_every_goal_is_measured(part_run):
-    results = list(speed.part(part_run))
+    results = list(speed.speed_rows(part_run))
     assert {entry["id"] for entry in results} == {f"G{number}" for number in range(1, 9)}
     assert {entry["state"] for entry in results} == {MEASURED} and len(results) >= 20
     assert all(entry["met"] == (entry["value"] is not None and meets(entry)) for entry in results)
@@ -127,7 +127,7 @@ def test_a_goal_or_a_peer_that_fails_costs_no_other(part_run, monkeypatch):
 
     def with_peer(bench):
         yield from speed.against_peer(bench, "G4", "band", "missing", "forward", "a window", 1.0)
-        yield speed.at_most("G4", "a window", 1.0, 2.0)
+        yield speed.at_most("G4", "a window", 1.0, 2.0, unit="µs")
 
     def workload(self, name, length):
         if name == "missing":
@@ -137,7 +137,7 @@ def test_a_goal_or_a_peer_that_fails_costs_no_other(part_run, monkeypatch):
     right = speed.Bench.workload
     monkeypatch.setattr(speed.Bench, "workload", workload)
     monkeypatch.setattr(speed, "GOALS", {"G3": fails, "G4": with_peer})
-    failed, measured, peer = speed.part(part_run)
+    failed, measured, peer = speed.speed_rows(part_run)
     assert failed["state"] == FAILED and failed["text"] == "OutOfMemoryError: no memory"
     assert measured["met"] and peer["state"] == SKIPPED and "No module named 'fla'" in peer["text"]
 

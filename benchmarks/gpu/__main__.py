@@ -9,10 +9,10 @@ compile   layers under torch.compile: equal, and how much faster
 speed     the core algorithms beside softmax attention, flex attention and flash-linear-attention (G1 to G8)
 cell      LAVO on ListOps at the paper's size, until the time is over: throughput and memory
 
-Each part is a process of its own with a share of the time: a part that crashes or hangs is a failure and does not
-affect the others. What did not fit into the time is named and is no failure. Numbers go to <out>/<device>.json, the
-page beside it; cells and their records to outputs/gpu. Nothing is fetched. The exit status is 1 if a check failed.
-Without CUDA a line says so, and the exit status is 0.
+Each part runs in a separate process with a share of the time. A part that crashes or hangs is a failure and does not
+affect the other parts. Work without enough time is named and is no failure. The numbers go to <out>/<device>.json, with
+the page next to them; cells and their records go to outputs/gpu. Nothing is downloaded. The exit status is 1 if a check
+failed. Without CUDA the command prints one line, and the exit status is 0.
 """
 
 import argparse
@@ -118,7 +118,7 @@ Launch = Callable[[str, float, argparse.Namespace], Rows]  # a part and its seco
 
 
 def run_parts(options: argparse.Namespace, launch: Launch) -> dict[str, Any]:
-    """All parts in order. Time that a part does not use goes to the later parts."""
+    """Run all parts in order. The later parts share the time that a part leaves."""
     names = [name for name in SHARES if not options.parts or name in options.parts]
     until, parts = time.monotonic() + 60 * options.minutes, {}
     for number, name in enumerate(names):
@@ -128,7 +128,7 @@ def run_parts(options: argparse.Namespace, launch: Launch) -> dict[str, Any]:
         print(f"{name}: at most {seconds:.0f} s", flush=True)
         try:
             rows = launch(name, seconds, options)
-        except Exception as error:  # a part that cannot be started does not affect the others
+        except Exception as error:  # a part that does not start does not affect the other parts
             rows = [row(name, FAILED, f"{type(error).__name__}: {one_line(error)[:300]}")]
         parts[name] = {"seconds": round(time.monotonic() - began, 1), "rows": rows}
     return parts

@@ -1,8 +1,8 @@
-"""Whole cells on a device: the same twice, divided between devices, and the paper's recipe until the time is over.
+"""Whole cells on a device: one cell twice, one cell on several devices, and a paper's recipe until the time is over.
 
-Cells are run by `run.py` in separate processes, as a user runs them; their records stay below the part's folder, since
-they are trials and not results. The paper's cell is trained in this process, so that a time limit can stop it: at the
-limit a callback raises SIGTERM, and the run saves its state and stops between two updates, as after Ctrl-C.
+`run.py` runs the cells in separate processes, as users do. Their records stay in the part's folder, since they are
+trials and not results. The paper's cell trains in this process, so that a time limit can stop it: at the limit a
+callback raises SIGTERM, and the run saves its state and stops between two updates, as after Ctrl-C.
 """
 
 import json
@@ -31,18 +31,18 @@ SMALL = ("task=lra/listops", "budget=smoke", "train.max_steps=40", "train.eval_e
 SHARED = ("backbone.dropout=0.0", "backbone.attention_dropout=0.0")  # each device draws its own masks
 EXAMPLES = 8  # per update and device
 MUST_REPEAT = ("weights_sha256", "tested_weights_sha256", "metrics", "tokens")
-PATIENCE = 3  # several devices may take so many times as long as one device took, its data included
-SAME = 1e-3  # relative difference of losses whose sums were taken in another order
+PATIENCE = 3  # several devices may take so many times as long as one device, including the generation of its data
+SAME = 1e-3  # relative difference of losses that are summed in another order
 PAPER = ("model=lavo", "task=lra/listops", "budget=paper", "rerun=all")
 TINY = ("model=lavo", "task=lra/listops", "budget=smoke", "rerun=all", "train.max_steps=100000", "train.eval_every=100")
 
 
 class CellError(RuntimeError):
-    """A cell that left no record; the message is the end of its output."""
+    """A cell without a record. The message is the end of its output."""
 
 
 class LateError(CellError):
-    """A cell that had not ended when the time of its part was over."""
+    """A cell that still ran when the time of its part was over."""
 
 
 def repeated(part_run: PartRun) -> Iterator[Row]:
@@ -68,7 +68,7 @@ def several_devices(part_run: PartRun, count: int | None = None) -> Iterator[Row
     hangs = False
     try:
         alone = trained(part_run, "one-device", *common)
-        # with so much time left, a cell that does not end hangs
+        # with this much time left, a cell that does not end hangs
         hangs = part_run.left > PATIENCE * (time.monotonic() - part_run.began)
         several = trained(part_run, "all-devices", *common, f"resources.devices={count}")
     except LateError as late:
@@ -88,7 +88,7 @@ def trained(part_run: PartRun, name: str, *overrides: str) -> dict[str, Any]:
     paths = [f"paths.{key}={folder / key}" for key in ("outputs", "records")]
     paths += [f"paths.data={part_run.folder / 'data'}", f"resources.accelerator={part_run.accelerator}"]
     command, log = [sys.executable, str(ROOT / "run.py"), *overrides, *paths], folder / "log.txt"
-    with log.open("w", encoding="utf-8") as file:  # a pipe would stay open as long as any process of the cell
+    with log.open("w", encoding="utf-8") as file:  # a pipe would stay open while any process of the cell runs
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
         try:
             status = process.wait(seconds := part_run.left)
@@ -116,7 +116,7 @@ class TimeLimit(Callback):
 
 
 def paper_cell(part_run: PartRun) -> Iterator[Row]:
-    """The recipe of LAVO on ListOps at the paper's size: updates, throughput, memory, and what all of it would take."""
+    """LAVO on ListOps at the paper's size: updates, throughput, memory, and hours of the whole recipe."""
     shutil.rmtree(part_run.folder / "paper", ignore_errors=True)
     overrides = [*(TINY if part_run.tiny else PAPER), f"resources.accelerator={part_run.accelerator}"]
     overrides += [f"paths.{key}={part_run.folder / 'paper' / key}" for key in ("outputs", "records")]

@@ -25,7 +25,7 @@ def step(model: nn.Module, x: Tensor) -> None:
     model(x.clone().requires_grad_())[0].sum().backward()
 
 
-def compare(name: str, device: torch.device, length: int, rounds: int = ROUNDS) -> Row:
+def compare_compiled(name: str, device: torch.device, length: int, rounds: int = ROUNDS) -> Row:
     """Float32, one sequence. The ratio is the time of the layer as it is over that of the compiled one."""
     torch._dynamo.reset()
     model = build(Case(name, Pattern.CAUSAL_SELF), length).to(device)
@@ -41,7 +41,7 @@ def compare(name: str, device: torch.device, length: int, rounds: int = ROUNDS) 
     return row(name, FAILED, f"compiled it deviates by {max(deviation.values()):.1e}", **numbers)
 
 
-def part(part_run: PartRun) -> Iterator[Row]:
+def compiled_rows(part_run: PartRun) -> Iterator[Row]:
     if part_run.device.type == "cuda":
         try:
             import triton  # noqa: F401  (inductor writes its kernels with it)
@@ -50,7 +50,7 @@ def part(part_run: PartRun) -> Iterator[Row]:
             return
     length = 64 if part_run.tiny else 4096
     items = [
-        Item(name, lambda name=name: [compare(name, part_run.device, length)], {"name": name})
+        Item(name, lambda name=name: [compare_compiled(name, part_run.device, length)], {"name": name})
         for name in (MODELS[:1] if part_run.tiny else MODELS)
     ]
     yield from rows_in_time("torch.compile", items, part_run)

@@ -2,9 +2,8 @@
 
 Float32 is compared with the CPU's float32, bfloat16 (autocast, as in `train.precision=bf16-mixed`) with the CPU's
 float64. A deviation is the largest difference of a tensor as a share of its largest entry, or of a hundredth of the
-largest gradient where that is more: a gradient that is zero except for rounding has no digits to compare. The CPU's own
-deviation from float64 is the yardstick, so that a model that rounds much, or that chooses by comparing, is allowed as
-much here.
+largest gradient if that is more: a gradient that is zero except for rounding has no digits to compare. The limit grows
+with the CPU's deviation from float64, because some models round much or select by comparisons.
 """
 
 import copy
@@ -117,7 +116,7 @@ def deviations(ours: Tensors, theirs: Tensors) -> dict[str, float]:
     return deviations
 
 
-def compare(case: Case, device: torch.device) -> Row:
+def compare_devices(case: Case, device: torch.device) -> Row:
     """A row. `repeats`: whether a second pass in float32 gave every bit again."""
     model, tensors, cpu = build(case), inputs(case), torch.device("cpu")
     exact = run(model, tensors, cpu, torch.float64)
@@ -152,12 +151,12 @@ def label(case: Case) -> str:
     return "decoder" if case.pattern is None else str(case.pattern)
 
 
-def part(part_run: PartRun, names: list[str] | None = None) -> Iterator[Row]:
+def model_rows(part_run: PartRun, names: list[str] | None = None) -> Iterator[Row]:
     """A row per case."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
 
     def item(case: Case) -> Item:
         error_row = {"name": case.model, "pattern": label(case)}
-        return Item(f"{case.model} ({label(case)})", lambda: [compare(case, part_run.device)], error_row)
+        return Item(f"{case.model} ({label(case)})", lambda: [compare_devices(case, part_run.device)], error_row)
 
     yield from rows_in_time("models", [item(case) for case in cases(names)], part_run)

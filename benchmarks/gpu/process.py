@@ -17,11 +17,11 @@ THREADS = 8  # CPU threads at most: the tensors of the parts are too small for m
 WORKING = 0.85  # share of a part's time; the rest is for starting Python and for ending what runs
 # part -> module and function: each part imports only what it needs
 FUNCTIONS = {
-    "models": ("benchmarks.gpu.models", "part"),
+    "models": ("benchmarks.gpu.models", "model_rows"),
     "repeat": ("benchmarks.gpu.cells", "repeated"),
     "devices": ("benchmarks.gpu.cells", "several_devices"),
-    "compile": ("benchmarks.gpu.compiled", "part"),
-    "speed": ("benchmarks.gpu.speed", "part"),
+    "compile": ("benchmarks.gpu.compiled", "compiled_rows"),
+    "speed": ("benchmarks.gpu.speed", "speed_rows"),
     "cell": ("benchmarks.gpu.cells", "paper_cell"),
 }
 

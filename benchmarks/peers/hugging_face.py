@@ -57,7 +57,7 @@ def bigbird(peers: Path | None) -> LayerPair:
     copy(model, _multi_head(theirs))
     share_blocks(model, peer)
     label = f"{package('transformers')} BigBirdBlockSparseAttention"
-    return LayerPair("bigbird", label, DIM, HEADS, model, theirs, theirs, note=BIGBIRD_NOTE)
+    return LayerPair("bigbird", label, model, theirs, theirs, note=BIGBIRD_NOTE)
 
 
 def reformer(peers: Path | None) -> LayerPair:
@@ -72,7 +72,7 @@ def reformer(peers: Path | None) -> LayerPair:
     without_biases(model.qk_proj, model.v_proj)
     copy(model, projections(qk_proj=peer.query_key, v_proj=peer.value, out_proj=theirs.out))
     label = f"{package('transformers')} LSHSelfAttention"
-    return LayerPair("reformer", label, DIM, HEADS, model, theirs, theirs, **share_rotations(model, peer))
+    return LayerPair("reformer", label, model, theirs, theirs, **share_rotations(model, peer))
 
 
 def longformer(peers: Path | None) -> LayerPair:
@@ -92,7 +92,7 @@ def longformer(peers: Path | None) -> LayerPair:
     for unused in ("query_global", "key_global", "value_global"):
         delattr(theirs.attention, unused)
     label = f"{package('transformers')} LongformerSelfAttention"
-    return LayerPair("longformer", label, DIM, HEADS, model, theirs, theirs, note="a window of 512, no global tokens")
+    return LayerPair("longformer", label, model, theirs, theirs, note="a window of 512, no global tokens")
 
 
 def nystrom(peers: Path | None) -> LayerPair:
@@ -106,7 +106,7 @@ def nystrom(peers: Path | None) -> LayerPair:
     model = layer(Nystrom, DIM, HEADS, landmarks=64, conv_kernel=65, batch_init=True)
     copy(model, _multi_head(theirs) | projections(conv=theirs.attention.conv))
     label = f"{package('transformers')} NystromformerSelfAttention"
-    return LayerPair("nystrom", label, DIM, HEADS, model, theirs, theirs, note="64 landmarks, a convolution of 65")
+    return LayerPair("nystrom", label, model, theirs, theirs, note="64 landmarks, a convolution of 65")
 
 
 PAIRS = (("bigbird", bigbird), ("reformer", reformer), ("longformer", longformer), ("nystrom", nystrom))

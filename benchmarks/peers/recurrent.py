@@ -44,7 +44,7 @@ def _pair(
     copy(model, weights | taps)  # our taps have the opposite order
     project, _, name_there = public.partition(" ")
     label, sizes = f"{package(project)} {name_there}", {"size": size, "note": f"{size[0]} x {size[1]} tokens"}
-    return LayerPair(name, label, model.dim, model.heads, model, theirs, call or theirs, **sizes)
+    return LayerPair(name, label, model, theirs, call or theirs, **sizes)
 
 
 def mamba(peers: Path | None) -> LayerPair:

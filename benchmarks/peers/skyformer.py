@@ -59,16 +59,16 @@ def _block(peers: Path | None, kind: str) -> nn.Module:
         return Public(config)
 
 
-def _pair(name: str, ours: Attention, theirs: nn.Module, own: Weights | None = None, **more: Any) -> LayerPair:
-    """`own` are the weights that are not the projections'."""
+def _pair(name: str, ours: Attention, theirs: nn.Module, others: Weights | None = None, **more: Any) -> LayerPair:
+    """`others`: the weights outside the projections."""
     if isinstance(ours, Reformer):
         weights = {"qk_proj.weight": theirs.W_q.weight, "v_proj.weight": theirs.W_v.weight}
         weights |= projections(out_proj=theirs.ff)
     else:
         weights = projections(q_proj=theirs.W_q, k_proj=theirs.W_k, v_proj=theirs.W_v, out_proj=theirs.ff)
-    copy(ours, weights | (own or {}))
+    copy(ours, weights | (others or {}))
     mask = ones()
-    return LayerPair(name, CLONE.label, DIM, HEADS, ours, theirs, lambda x: theirs(x, mask[: len(x)]), **more)
+    return LayerPair(name, CLONE.label, ours, theirs, lambda x: theirs(x, mask[: len(x)]), **more)
 
 
 def softmax(theirs: nn.Module) -> LayerPair:

@@ -51,7 +51,7 @@ def longnet(peers: Path | None) -> LayerPair:
         return theirs(x, x, x, is_causal=True)[0]
 
     note = f"causal, segments {SEGMENTS}, ratios {RATIOS}; both with torch's fused kernel"
-    return LayerPair("longnet", CLONE.label, DIM, heads, model, theirs, call, note=note)
+    return LayerPair("longnet", CLONE.label, model, theirs, call, note=note)
 
 
 def retnet(peers: Path | None, *, chunked: bool) -> LayerPair:
@@ -73,7 +73,7 @@ def retnet(peers: Path | None, *, chunked: bool) -> LayerPair:
 
     label = f"{CLONE.label}, {'in chunks' if chunked else 'parallel'}"
     note = "with large values, for theirs divides scores by a sum, which the norm takes out but for its epsilon"
-    return LayerPair("retnet", label, DIM, HEADS, model, theirs, call, note=note)
+    return LayerPair("retnet", label, model, theirs, call, note=note)
 
 
 PAIRS = (("longnet", longnet), ("retnet", partial(retnet, chunked=False)), ("retnet", partial(retnet, chunked=True)))

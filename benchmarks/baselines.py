@@ -3,11 +3,11 @@
     python -m benchmarks.baselines [vanilla bigbird recurrent ..] [--peers FOLDER] [--seconds 20] [--out FILE]
 
 A step is forward and backward of a layer, to its input and all parameters: 2,048 tokens, batch 4, no dropout, no
-padding. A peer is a package, or a clone at a pinned commit in the folder that you name; a line says how to get a peer
-that is missing. Both layers have the same weights. Before anything is timed the two outputs, and the gradients of the
-input, are compared at the size that is measured: a pair that differs is not measured. `recurrent`, the recurrent
-language models, is measured where it or one of its rows is named. `benchmarks.side_by_side` says how time is measured.
-`--out FILE` writes FILE as Markdown, and the numbers beside it as JSON.
+padding. A peer is a package, or a clone at a pinned commit in the folder that you name; a line says how to get a
+missing peer. Both layers have the same weights. Before the timing, the two outputs and the gradients of the input are
+compared at the measured size; a pair that differs is not measured. `recurrent` (recurrent language models) and
+`nanoGPT` are measured only if they or their rows are named. `benchmarks.side_by_side` says how time is measured.
+`--out FILE` writes FILE as Markdown and a JSON file of the numbers next to it.
 """
 
 import argparse
@@ -118,7 +118,7 @@ def summary(rows: list[dict[str, Any]]) -> str:
 
 
 def document(content: dict[str, Any]) -> str:
-    """The page of what `--out` writes as JSON."""
+    """The Markdown page of the JSON that `--out` writes."""
     rows = content["rows"]
     notes = [escaped(f"- {row['model']}, {row['peer']}: {row['note']}.") + "\n" for row in rows if row["note"]]
     machine = ", ".join(f"{key} {value}" for key, value in content["machine"].items())
@@ -182,7 +182,7 @@ def main() -> None:
 
 
 def machine() -> dict[str, Any]:
-    """The processor, torch's threads, and the versions of what ran; packages that are not installed are left out."""
+    """The processor, torch's threads, and the versions of the installed packages."""
     described = {"processor": cpu_name(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
     described |= {"precision": "float32", "python": platform.python_version(), "torch": torch.__version__}
     for package in PACKAGES:
@@ -195,7 +195,7 @@ def machine() -> dict[str, Any]:
 
 
 def check_out(parser: argparse.ArgumentParser, out: Path) -> None:
-    """Stops before minutes of measuring whose result could not be written."""
+    """Exits before the measurement if its result could not be written."""
     if out.is_dir():
         parser.error(f"--out is a file; {out} is a folder")
     if out.suffix == ".json":
@@ -207,7 +207,7 @@ def check_out(parser: argparse.ArgumentParser, out: Path) -> None:
 
 
 def measured(names: list[str], peers: Path | None, seconds: float) -> Iterator[dict[str, Any] | str]:
-    """A row per pair, or a line for what was not measured; a line that many rows share is given once."""
+    """A row per pair, or a line for a pair that is not measured. A line that several pairs share is given once."""
     given: set[str] = set()
     for project in PROJECTS:
         for name, make in project.pairs:
@@ -221,14 +221,14 @@ def measured(names: list[str], peers: Path | None, seconds: float) -> Iterator[d
 
 
 def attempt(project: Project, name: str, row: Callable[[], dict[str, Any]]) -> dict[str, Any] | str:
-    """The row, or why there is none."""
+    """The row, or the reason why there is none."""
     try:
         return row()
     except AbsentError as error:
         return f"{project.name}: {error}"
     except ModuleNotFoundError as error:
         return f"{project.name}: no package {error.name}; run: {project.install}"
-    # another version of foreign code may fail in any way, which is no reason to lose the other rows
+    # foreign code may fail in any way; the other rows are still measured
     except Exception as error:
         return f"{name} beside {project.name}: {type(error).__name__}: {one_line(error):.300}"
 

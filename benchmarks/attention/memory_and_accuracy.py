@@ -73,7 +73,7 @@ def errors(function: Callable[..., Tensor], leaves: list[Tensor], dtype: torch.d
     """Largest error of the output and of any gradient, each relative to the largest entry of the float64 run."""
     results = []
     for kind in (dtype, torch.float64):
-        inputs = [leaf.to(dtype).to(kind).requires_grad_() for leaf in leaves]  # float64 sees the rounded numbers
+        inputs = [leaf.to(dtype).to(kind).requires_grad_() for leaf in leaves]  # float64 gets the rounded numbers
         y = function(*inputs)
         cotangent = torch.arange(y.numel(), dtype=torch.float64).cos().view(y.shape).to(dtype)
         results.append([y.detach(), *torch.autograd.grad(y, inputs, cotangent.to(kind))])

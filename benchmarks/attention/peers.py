@@ -1,4 +1,4 @@
-"""Other ways to compute causal Latte and causal Luna than those of `models.ops`, which the goals time beside ours.
+"""Forms of causal Latte and causal Luna that the goals compare with those of `models.ops`.
 
     o_t = sum_l p_tl sum_{s<=t} e^{theta_sl} v_s / alpha_tl,   alpha_tl = sum_{s<=t} e^{theta_sl}
 
@@ -118,9 +118,9 @@ def jax_latte_layer(heads: int, unroll: int = 1) -> tuple[Callable[..., Any], Ca
 
 
 class JaxLatte:
-    """The layer in JAX, in a process of its own: its threads and torch's disturb each other.
+    """The layer in JAX, in a separate process, because its threads and torch's disturb each other.
 
-    `call` runs the scan once in that process, on inputs that were sent once. Raises ImportError without jax.
+    `call` runs the scan once in that process; the inputs are sent only once. Raises ImportError without jax.
     """
 
     def __init__(self, unroll: int, heads: int, leaves: Sequence[Tensor], *, gradients: bool):

@@ -23,7 +23,7 @@ def vanilla(peers: Path | None) -> LayerPair:
         weights |= {f"{name}.{part}": rows for name, rows in zip(NAMES, parameter.chunk(3), strict=True)}
     copy(model, weights)
     note = f"{WINDOWS} x {TOKENS} tokens"
-    return LayerPair("vanilla", CLONE.label, model, theirs, theirs, note=note, size=(WINDOWS, TOKENS))
+    return LayerPair("vanilla_causal", CLONE.label, model, theirs, theirs, note=note, size=(WINDOWS, TOKENS))
 
 
-PROJECT = Project("nanoGPT", (("vanilla", vanilla),), CLONE, in_table=False)
+PROJECT = Project("nanoGPT", (("vanilla_causal", vanilla),), CLONE, in_table=False)

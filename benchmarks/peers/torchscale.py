@@ -1,9 +1,8 @@
 """RetNet's retention and LongNet's dilated attention of `torchscale`, as whole blocks of its own.
 
-Rotations and decays of RetNet, which its model makes once for all layers, are not timed; `parallel` is what it trains
-with unless told otherwise. Its dilated attention asks for a GPU's fused kernel: torch's fused kernel for CPUs, which
-gives the same two results, takes that place. What it imports for other parts of its models (timm, fairscale) need not
-be installed.
+RetNet's rotations and decays, which its model makes once for all layers, are not timed. `parallel` is its default form
+in training. Its dilated attention requires a GPU's fused kernel; torch's fused kernel for CPUs, which returns the same
+two tensors, replaces it. Packages for other parts of its models (timm, fairscale) need not be installed.
 """
 
 from functools import partial

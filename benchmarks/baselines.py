@@ -3,11 +3,11 @@
     python -m benchmarks.baselines [vanilla bigbird recurrent ..] [--peers FOLDER] [--seconds 20] [--out FILE]
 
 A step is forward and backward of a layer, to its input and all parameters: 2,048 tokens, batch 4, no dropout, no
-padding. A peer is a package, or a clone at a pinned commit in the folder that you name; a line says how to get a peer
-that is missing. Both layers have the same weights. Before anything is timed the two outputs, and the gradients of the
-input, are compared at the size that is measured: a pair that differs is not measured. `recurrent`, the recurrent
-language models, is measured where it or one of its rows is named. `benchmarks.side_by_side` says how time is measured.
-`--out FILE` writes FILE as Markdown, and the numbers beside it as JSON.
+padding. A peer is a package, or a clone at a pinned commit in the folder that you name; a line says how to get a
+missing peer. Both layers have the same weights. Before the timing, the two outputs and the gradients of the input are
+compared at the measured size; a pair that differs is not measured. `recurrent`, the recurrent
+language models, is measured only if it or one of its rows is named. `benchmarks.side_by_side` says how time is measured.
+`--out FILE` writes FILE as Markdown and a JSON file of the numbers next to it.
 """
 
 import argparse
@@ -85,22 +85,22 @@ def compare(pair: LayerPair, x: Tensor, cotangent: Tensor) -> tuple[float, float
     return output, gradient
 
 
-def run(pair: LayerPair, seconds: float) -> dict[str, Any]:
+def measured_row(pair: LayerPair, seconds: float) -> dict[str, Any]:
     """Compare and measure a pair: a row as JSON has it."""
     torch.manual_seed(0)
-    x, cotangent = torch.randn(2, *(pair.size or (BATCH, LENGTH)), pair.dim).unbind(0)
+    x, cotangent = torch.randn(2, *(pair.size or (BATCH, LENGTH)), pair.ours.dim).unbind(0)
     pair.ours.train(), pair.theirs.train()
     output, gradient = compare(pair, x, cotangent)
     pair.redraw()
     ours = training_step(lambda x: pair.ours(x)[0], pair.ours, x, cotangent)
     rounds = measure(ours, training_step(pair.call, pair.theirs, x, cotangent), seconds, least=LEAST)
     our_seconds, their_seconds = middle(rounds)
-    row = {"model": pair.name, "peer": pair.peer, "width": pair.dim, "heads": pair.heads, "output": output}
+    row = {"model": pair.name, "peer": pair.peer, "width": pair.ours.dim, "heads": pair.ours.heads, "output": output}
     row |= {"gradient": gradient, "ours_seconds": our_seconds, "theirs_seconds": their_seconds, "rounds": len(rounds)}
     return row | dict(zip(("ratio", "low", "high"), ratio(rounds), strict=True)) | {"note": pair.note}
 
 
-def cells(row: dict[str, Any]) -> tuple[str, ...]:
+def row_cells(row: dict[str, Any]) -> tuple[str, ...]:
     measured = Ratio(row["ratio"], row["low"], row["high"])
     seconds = (f"{1000 * row[side]:,.1f}" for side in ("ours_seconds", "theirs_seconds"))
     differences = (f"{row[name]:.0e}" for name in ("output", "gradient"))
@@ -118,7 +118,7 @@ def summary(rows: list[dict[str, Any]]) -> str:
 
 
 def document(content: dict[str, Any]) -> str:
-    """The page of what `--out` writes as JSON."""
+    """The Markdown page of the JSON that `--out` writes."""
     rows = content["rows"]
     notes = [escaped(f"- {row['model']}, {row['peer']}: {row['note']}.") + "\n" for row in rows if row["note"]]
     machine = ", ".join(f"{key} {value}" for key, value in content["machine"].items())
@@ -130,7 +130,7 @@ def document(content: dict[str, Any]) -> str:
         "no dropout, no padding. Milliseconds are processor time, medians of rounds in which both sides take turns. A\n"
         "ratio above 1 means that ours is faster; in brackets a 95 % interval of the median. `output` and `gradient`\n"
         "are the largest differences of the outputs and of the input's gradients, as a share of the largest entry.\n",
-        markdown(COLUMNS, map(cells, rows)),
+        markdown(COLUMNS, map(row_cells, rows)),
         f"{summary(rows)}.\n",
         f"{escaped(f'Measured on {machine}')}.\n",
         "".join(f"{escaped(clone)}\n" for clone in clones),
@@ -171,7 +171,7 @@ def main() -> None:
             print(f"not measured: {row}", flush=True)
         else:
             rows.append(row)
-            print(line(COLUMNS, cells(row)), flush=True)
+            print(line(COLUMNS, row_cells(row)), flush=True)
     print(f"{summary(rows)}\n{LEFT_OUT}")
     if options.out:
         clones = {p.name: {"url": p.clone.url, "commit": p.clone.commit} for p in PROJECTS if p.clone}
@@ -182,7 +182,7 @@ def main() -> None:
 
 
 def machine() -> dict[str, Any]:
-    """The processor, torch's threads, and the versions of what ran; packages that are not installed are left out."""
+    """The processor, torch's threads, and the versions of the installed packages."""
     described = {"processor": cpu_name(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
     described |= {"precision": "float32", "python": platform.python_version(), "torch": torch.__version__}
     for package in PACKAGES:
@@ -195,7 +195,7 @@ def machine() -> dict[str, Any]:
 
 
 def check_out(parser: argparse.ArgumentParser, out: Path) -> None:
-    """Stops before minutes of measuring whose result could not be written."""
+    """Exits before the measurement if its result could not be written."""
     if out.is_dir():
         parser.error(f"--out is a file; {out} is a folder")
     if out.suffix == ".json":
@@ -207,12 +207,12 @@ def check_out(parser: argparse.ArgumentParser, out: Path) -> None:
 
 
 def measured(names: list[str], peers: Path | None, seconds: float) -> Iterator[dict[str, Any] | str]:
-    """A row per pair, or a line for what was not measured; a line that many rows share is given once."""
+    """A row per pair, or a line for a pair that is not measured. A line that several pairs share is given once."""
     given: set[str] = set()
     for project in PROJECTS:
         for name, make in project.pairs:
             if {name, project.name} & set(names) or (not names and project.in_table):
-                row = attempt(project, name, lambda make=make: run(make(peers), seconds))
+                row = attempt(project, name, lambda make=make: measured_row(make(peers), seconds))
                 if isinstance(row, str):
                     if row in given:
                         continue
@@ -221,14 +221,14 @@ def measured(names: list[str], peers: Path | None, seconds: float) -> Iterator[d
 
 
 def attempt(project: Project, name: str, row: Callable[[], dict[str, Any]]) -> dict[str, Any] | str:
-    """The row, or why there is none."""
+    """The row, or the reason why there is none."""
     try:
         return row()
     except AbsentError as error:
         return f"{project.name}: {error}"
     except ModuleNotFoundError as error:
         return f"{project.name}: no package {error.name}; run: {project.install}"
-    # another version of foreign code may fail in any way, which is no reason to lose the other rows
+    # foreign code may fail in any way; the other rows are still measured
     except Exception as error:
         return f"{name} beside {project.name}: {type(error).__name__}: {one_line(error):.300}"
 

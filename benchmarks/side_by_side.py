@@ -1,4 +1,4 @@
-"""Two implementations of one layer in turns, on one CPU thread, and tables of such comparisons.
+"""Times two implementations of one layer, alternating, on one CPU thread, and formats tables of such comparisons.
 
 Times are processor time. A ratio is the median over rounds of their time over ours: above 1 ours is faster. Its
 interval holds the median of such ratios with a probability of at least 95 %, whatever their distribution: it lies
@@ -65,7 +65,7 @@ def difference(ours: Tensor, theirs: Tensor) -> float:
 def measure(
     ours: Callable[[], None], theirs: Callable[[], None], seconds: float, *, least: int = LEAST_ROUNDS
 ) -> Rounds:
-    """Rounds for about so many seconds; the first calls are not counted."""
+    """Rounds for about `seconds`. The first calls are not counted."""
     gc.collect()
     limits = {"rounds": MOST_ROUNDS, "least_rounds": least, "budget_s": seconds}
     calls, options = {"ours": ours, "theirs": theirs}, {"stopwatch": processor_call, "retry_disturbed": False}
@@ -107,7 +107,7 @@ def middle(rounds: Rounds) -> tuple[float, float]:
 
 
 class Column(NamedTuple):
-    """Of a table that is printed row by row: a heading, its width, and whether text stands on the left."""
+    """A column of a table that is printed row by row: its heading, its width and its alignment."""
 
     title: str
     width: int

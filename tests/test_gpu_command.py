@@ -15,7 +15,7 @@ import torch
 from benchmarks.gpu import __main__ as command
 from benchmarks.gpu import cells, models, process, speed
 from benchmarks.gpu.page import page, verdict
-from benchmarks.gpu.part import FAILED, MEASURED, OK, SKIPPED, UNFINISHED, Place, row
+from benchmarks.gpu.part import FAILED, MEASURED, OK, SKIPPED, UNFINISHED, PartRun, row
 from harness.config.compose import options
 from models.attention.base import Pattern
 
@@ -24,8 +24,8 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def host(tmp_path):
-    return Place(CPU, 60.0, tmp_path, tiny=True)
+def part_run(tmp_path):
+    return PartRun(CPU, 60.0, tmp_path, tiny=True)
 
 
 # the CPU instead of CUDA: without a GPU, the functions of the parts are tested with known results
@@ -39,8 +39,8 @@ def test_every_model_is_a_case():
 
 
 @pytest.mark.parametrize("name", ["lavo", "local", "no_cross"])
-def test_a_device_that_computes_the_same_passes(host, name):
-    rows = list(models.part(host, [name]))
+def test_a_device_that_computes_the_same_passes(part_run, name):
+    rows = list(models.model_rows(part_run, [name]))
     assert rows and all(entry["state"] == OK and entry["repeats"] for entry in rows)
     assert all(set(entry["float32"].values()) == {0.0} for entry in rows)
     assert all(entry["bfloat16"][kind] < 0.2 for entry in rows for kind in ("output", "gradient"))
@@ -50,7 +50,7 @@ def test_a_device_that_computes_the_same_passes(host, name):
     ("dtype", "error", "kind"),
     [(torch.float32, 1.01, "gradient"), (torch.bfloat16, 1.5, "gradient"), (torch.float32, float("nan"), "gradient")],
 )
-def test_a_device_that_computes_something_else_fails(host, monkeypatch, dtype, error, kind):
+def test_a_device_that_computes_something_else_fails(part_run, monkeypatch, dtype, error, kind):
     """The gradient of one parameter is wrong, only on the device."""
     right, calls = models.run, []
 
@@ -63,7 +63,7 @@ def test_a_device_that_computes_something_else_fails(host, monkeypatch, dtype, e
         return results
 
     monkeypatch.setattr(models, "run", wrong)
-    results = models.compare(models.Case("vanilla", Pattern.CAUSAL_SELF), CPU)
+    results = models.compare_devices(models.Case("vanilla", Pattern.CAUSAL_SELF), CPU)
     assert (
         results["state"] == FAILED and kind in results["text"] and str(dtype).removeprefix("torch.") in results["text"]
     )
@@ -91,26 +91,26 @@ def test_models_without_time_are_named(tmp_path, monkeypatch):
             pass
         return row(case.model, OK)
 
-    monkeypatch.setattr(models, "compare", compare)
-    first, *_, last = models.part(Place(CPU, 0.2, tmp_path), ["local", "vanilla"])
+    monkeypatch.setattr(models, "compare_devices", compare)
+    first, *_, last = models.model_rows(PartRun(CPU, 0.2, tmp_path), ["local", "vanilla"])
     assert first["state"] == OK and last["state"] == UNFINISHED
     assert "vanilla (causal_cross), vanilla (causal_self)" in last["text"] and "local" not in last["text"]
 
 
-def test_a_model_that_fails_costs_no_other(host, monkeypatch):
+def test_a_model_that_fails_costs_no_other(part_run, monkeypatch):
     def compare(case, device):
         if case.pattern is Pattern.CAUSAL_SELF:
             raise RuntimeError("CUDA error:\nno kernel <image>")
         return row(case.model, OK)
 
-    monkeypatch.setattr(models, "compare", compare)
-    results = list(models.part(host, ["vanilla"]))
+    monkeypatch.setattr(models, "compare_devices", compare)
+    results = list(models.model_rows(part_run, ["vanilla"]))
     assert [entry["state"] for entry in results].count(OK) == len(results) - 1 == 3
     assert "RuntimeError: CUDA error: no kernel <image>" in [entry["text"] for entry in results]
 
 
-def test_every_goal_is_measured(host):
-    results = list(speed.part(host))
+def test_every_goal_is_measured(part_run):
+    results = list(speed.speed_rows(part_run))
     assert {entry["id"] for entry in results} == {f"G{number}" for number in range(1, 9)}
     assert {entry["state"] for entry in results} == {MEASURED} and len(results) >= 20
     assert all(entry["met"] == (entry["value"] is not None and meets(entry)) for entry in results)
@@ -120,14 +120,14 @@ def meets(entry):
     return entry["value"] >= entry["goal"] if entry["at_least"] else entry["value"] <= entry["goal"]
 
 
-def test_a_goal_or_a_peer_that_fails_costs_no_other(host, monkeypatch):
+def test_a_goal_or_a_peer_that_fails_costs_no_other(part_run, monkeypatch):
     def fails(bench):
         raise torch.OutOfMemoryError("no memory")
         yield
 
     def with_peer(bench):
         yield from speed.against_peer(bench, "G4", "band", "missing", "forward", "a window", 1.0)
-        yield speed.at_most("G4", "a window", 1.0, 2.0)
+        yield speed.at_most("G4", "a window", 1.0, 2.0, unit="µs")
 
     def workload(self, name, length):
         if name == "missing":
@@ -137,7 +137,7 @@ def test_a_goal_or_a_peer_that_fails_costs_no_other(host, monkeypatch):
     right = speed.Bench.workload
     monkeypatch.setattr(speed.Bench, "workload", workload)
     monkeypatch.setattr(speed, "GOALS", {"G3": fails, "G4": with_peer})
-    failed, measured, peer = speed.part(host)
+    failed, measured, peer = speed.speed_rows(part_run)
     assert failed["state"] == FAILED and failed["text"] == "OutOfMemoryError: no memory"
     assert measured["met"] and peer["state"] == SKIPPED and "No module named 'fla'" in peer["text"]
 
@@ -157,7 +157,7 @@ def test_flex_attention_has_the_same_band():
 
 
 def test_a_cell_stops_at_its_time_and_says_how_fast_it_was(tmp_path, capfd):
-    (results,) = cells.paper_cell(Place(CPU, 2.0, tmp_path, tiny=True))
+    (results,) = cells.paper_cell(PartRun(CPU, 2.0, tmp_path, tiny=True))
     assert results["state"] == MEASURED and 0 < results["steps"] < results["of_steps"]
     assert results["examples_per_s"] > 0 and results["hours_of_recipe"] > 0 and results["peak_memory_mb"] > 0
     assert "stopped by the time limit" in results["text"] and list(tmp_path.rglob("last.ckpt"))
@@ -171,42 +171,42 @@ def record(loss=1.0, **changed):
 
 
 @pytest.mark.parametrize(("second", "state"), [(record(), OK), (record(weights_sha256="b"), FAILED)])
-def test_two_runs_are_the_same_in_every_bit(host, monkeypatch, second, state):
+def test_two_runs_are_the_same_in_every_bit(part_run, monkeypatch, second, state):
     given = iter([record(), second])
-    monkeypatch.setattr(cells, "trained", lambda host, name, *overrides: next(given))
-    assert [entry["state"] for entry in cells.repeated(host)] == [state]
+    monkeypatch.setattr(cells, "trained", lambda part_run, name, *overrides: next(given))
+    assert [entry["state"] for entry in cells.repeated(part_run)] == [state]
 
 
 @pytest.mark.parametrize(
     ("second", "state"),
     [(record(1.0 + 1e-6), OK), (record(1.1), FAILED), (record(1.0, update={"devices": 1}), FAILED)],
 )
-def test_several_devices_train_what_one_trains(host, monkeypatch, second, state):
+def test_several_devices_train_what_one_trains(part_run, monkeypatch, second, state):
     given = iter([record(), second])
-    monkeypatch.setattr(cells, "trained", lambda host, name, *overrides: next(given))
-    (results,) = cells.several_devices(host, 2)
+    monkeypatch.setattr(cells, "trained", lambda part_run, name, *overrides: next(given))
+    (results,) = cells.several_devices(part_run, 2)
     assert (results["state"], results["devices"]) == (state, 2)
-    (alone,) = cells.several_devices(host, 1)
+    (alone,) = cells.several_devices(part_run, 1)
     assert alone["state"] == SKIPPED and "one device" in alone["text"]
 
 
 @pytest.mark.parametrize(("seconds", "state"), [(60.0, FAILED), (0.0, UNFINISHED)])
 def test_devices_that_hang_are_told_from_a_lack_of_time(tmp_path, monkeypatch, seconds, state):
-    def trained(host, name, *overrides):
+    def trained(part_run, name, *overrides):
         if "resources.devices=2" in overrides:
             raise cells.LateError("all-devices: no end within 5 s")
         return record()
 
     monkeypatch.setattr(cells, "trained", trained)
-    (results,) = cells.several_devices(Place(CPU, seconds, tmp_path), 2)
+    (results,) = cells.several_devices(PartRun(CPU, seconds, tmp_path), 2)
     assert results["state"] == state
 
 
 @pytest.mark.slow
 def test_cells_are_run_as_a_user_runs_them(tmp_path):
-    host = Place(CPU, 400.0, tmp_path, tiny=True)
-    assert [entry["state"] for entry in cells.repeated(host)] == [OK]
-    (results,) = cells.several_devices(host)
+    part_run = PartRun(CPU, 400.0, tmp_path, tiny=True)
+    assert [entry["state"] for entry in cells.repeated(part_run)] == [OK]
+    (results,) = cells.several_devices(part_run)
     assert results["state"] == OK and results["losses"][0] == pytest.approx(results["losses"][1], rel=1e-5)
 
 
@@ -223,7 +223,7 @@ def run(tmp_path, monkeypatch, capsys):
                 raise parts[name]
             return parts[name]
 
-        monkeypatch.setattr(command, "in_process_of_its_own", launch)
+        monkeypatch.setattr(command, "in_separate_process", launch)
         folders = ["--device", "cpu", "--out", str(tmp_path / "out"), "--work", str(tmp_path / "work")]
         status = command.main([*parts, *folders, *arguments])
         path = tmp_path / "out" / "the-cpu.json"
@@ -288,17 +288,17 @@ def test_a_process_that_crashes_or_hangs_leaves_its_rows(tmp_path, monkeypatch, 
     chosen = types.SimpleNamespace(device="cpu", tiny=True, work=tmp_path)
     now = itertools.chain([0.0, 0.0], itertools.repeat(0.0 if function == "crashes" else 100.0))  # after the first row
     monkeypatch.setattr(process, "time", types.SimpleNamespace(monotonic=lambda: next(now), time=time.time))
-    first, last = process.in_process_of_its_own("models", 60.0, chosen)
+    first, last = process.in_separate_process("models", 60.0, chosen)
     assert first == row("lavo", OK) and last["state"] == FAILED and last["text"] == text
 
 
 def test_a_part_tells_its_rows_and_its_end(tmp_path, monkeypatch, capfd):
-    fails = lambda host: iter([row("lavo", OK), 1 / host.left])  # noqa: E731
-    process.run_part("models", lambda: fails, Place(CPU, 0.0, tmp_path), (told := []).append)
+    fails = lambda part_run: iter([row("lavo", OK), 1 / part_run.left])  # noqa: E731
+    process.run_part("models", lambda: fails, PartRun(CPU, 0.0, tmp_path), (told := []).append)
     assert told == [row("models", FAILED, "ZeroDivisionError: float division by zero")]
     monkeypatch.setitem(process.FUNCTIONS, "models", ("tests.helpers.gpu_parts", "works"))
     chosen = types.SimpleNamespace(device="cpu", tiny=True, work=tmp_path)
-    assert process.in_process_of_its_own("models", 60.0, chosen) == [row("lavo", OK)]
+    assert process.in_separate_process("models", 60.0, chosen) == [row("lavo", OK)]
     assert capfd.readouterr().out == "  lavo: ok\n"
 
 

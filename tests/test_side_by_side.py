@@ -38,7 +38,7 @@ def pair(name: str = "vanilla", **options) -> LayerPair:
     torch.manual_seed(0)
     theirs, ours = Public(), layer(Vanilla, 8, 2)
     copy(ours, projections(q_proj=theirs.q, k_proj=theirs.k, v_proj=theirs.v, out_proj=theirs.out))
-    return LayerPair(name, "public", 8, 2, ours, theirs, theirs, **options)
+    return LayerPair(name, "public", ours, theirs, theirs, **options)
 
 
 def test_the_interval_holds_the_median_as_often_as_it_says():
@@ -108,7 +108,7 @@ def test_rows_that_are_not_the_same_function_are_left_out(monkeypatch):
     theirs = Odd()
     ours = layer(Vanilla, 8, 2)
     copy(ours, projections(q_proj=theirs.q, k_proj=theirs.k, v_proj=theirs.v, out_proj=theirs.out))
-    odd = LayerPair("odd", "public", 8, 2, ours, theirs, theirs)
+    odd = LayerPair("odd", "public", ours, theirs, theirs)
     x, cotangent = torch.randn(2, 4, 16, 8).unbind(0)
     with pytest.raises(baselines.DifferentError):
         baselines.compare(odd, x, cotangent)

@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from benchmarks.attention.peers import jax_latte_layer, latte_layer, latte_materialised
+from benchmarks.attention.peers import jax_latte_layer, latte_layer, latte_materialised, layer_leaves
 from benchmarks.attention.speed import SMALL, WIDE
 from benchmarks.attention.workloads import (
     CPU,
@@ -30,10 +30,7 @@ from models.ops.running_softmax import running_softmax
 
 
 def layer_workload(core: Callable[..., Tensor], length: int) -> Workload:
-    generator = torch.Generator().manual_seed(0)
-    leaves = [torch.randn(2, length, 128, generator=generator)]
-    leaves += [torch.randn(128, 128, generator=generator) * 128**-0.5 for _ in range(3)]
-    return Workload(partial(latte_layer, core, 4), *leaves)
+    return Workload(partial(latte_layer, core, 4), *layer_leaves(2, length, 128, 128))
 
 
 def kib_per_position(make: Callable[[int], Workload], short: int, long: int) -> float:
@@ -76,7 +73,7 @@ def errors(function: Callable[..., Tensor], leaves: list[Tensor], dtype: torch.d
     """Largest error of the output and of any gradient, each relative to the largest entry of the float64 run."""
     results = []
     for kind in (dtype, torch.float64):
-        inputs = [leaf.to(dtype).to(kind).requires_grad_() for leaf in leaves]  # float64 sees the rounded numbers
+        inputs = [leaf.to(dtype).to(kind).requires_grad_() for leaf in leaves]  # float64 gets the rounded numbers
         y = function(*inputs)
         cotangent = torch.arange(y.numel(), dtype=torch.float64).cos().view(y.shape).to(dtype)
         results.append([y.detach(), *torch.autograd.grad(y, inputs, cotangent.to(kind))])

@@ -1,4 +1,4 @@
-"""Other ways to compute causal Latte and causal Luna than those of `models.ops`, which the goals time beside ours.
+"""Forms of causal Latte and causal Luna that the goals compare with those of `models.ops`.
 
     o_t = sum_l p_tl sum_{s<=t} e^{theta_sl} v_s / alpha_tl,   alpha_tl = sum_{s<=t} e^{theta_sl}
 
@@ -26,6 +26,13 @@ def latte_layer(core: Callable[..., Tensor], heads: int, x: Tensor, w_q: Tensor,
     """The layer in PyTorch around `core(weights, logits, v)`: shapes as in `jax_latte_layer`."""
     q, theta, v = (split_heads(x @ w, w.shape[1] // heads) for w in (w_q, w_k, w_v))
     return merge_heads(core(q.softmax(-1), theta, v))
+
+
+def layer_leaves(batch: int, length: int, dim: int, latents: int) -> list[Tensor]:
+    """x (B, N, D), w_q and w_k (D, H L), w_v (D, D) of `latte_layer`, drawn from seed 0."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(batch, length, dim, generator=generator)
+    return [x, *(torch.randn(dim, width, generator=generator) * dim**-0.5 for width in (latents, latents, dim))]
 
 
 def latte_loop(weights: Tensor, logits: Tensor, v: Tensor) -> Tensor:
@@ -111,9 +118,9 @@ def jax_latte_layer(heads: int, unroll: int = 1) -> tuple[Callable[..., Any], Ca
 
 
 class JaxLatte:
-    """The layer in JAX, in a process of its own: its threads and torch's disturb each other.
+    """The layer in JAX, in a separate process, because its threads and torch's disturb each other.
 
-    `call` runs the scan once in that process, on inputs that were sent once. Raises ImportError without jax.
+    `call` runs the scan once in that process; the inputs are sent only once. Raises ImportError without jax.
     """
 
     def __init__(self, unroll: int, heads: int, leaves: Sequence[Tensor], *, gradients: bool):

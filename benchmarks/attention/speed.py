@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from benchmarks.attention.peers import JaxLatte, latte_layer, latte_loop, latte_materialised, luna_loop
+from benchmarks.attention.peers import JaxLatte, latte_layer, latte_loop, latte_materialised, layer_leaves, luna_loop
 from benchmarks.attention.workloads import (
     PASSES,
     Measurement,
@@ -41,9 +41,7 @@ LATTE_LAYERS = {"C1": (2, 4, 128, 128, (4.0, 10.0)), "C2": (1, 8, 512, 128, (2.4
 def c1_c2(timer: Timer, id: str) -> Iterator[Measurement]:
     """Latte layers of Listing 1 at 65,536 tokens against the paper's scan in JAX at the better of two unrolls."""
     batch, heads, dim, latents, goals = LATTE_LAYERS[id]
-    generator = torch.Generator().manual_seed(0)
-    leaves = [torch.randn(batch, 65536, dim, generator=generator)]
-    leaves += [torch.randn(dim, n, generator=generator) * dim**-0.5 for n in (latents, latents, dim)]
+    leaves = layer_leaves(batch, 65536, dim, latents)
     ours = Workload(partial(latte_layer, running_softmax, heads), *leaves)
     for (kind, name), goal in zip(PASSES.items(), goals, strict=True):
         # ten steps at once cost minutes of compiling in the backward pass, and are the slower ones there
@@ -63,9 +61,7 @@ def c1_c2(timer: Timer, id: str) -> Iterator[Measurement]:
 
 def c3(timer: Timer) -> Iterator[Measurement]:
     """The same layer, in torch, token by token and with all prefix sums at once."""
-    generator = torch.Generator().manual_seed(0)
-    leaves = [torch.randn(2, 4096, 128, generator=generator)]
-    leaves += [torch.randn(128, n, generator=generator) * 128**-0.5 for n in (128, 128, 128)]
+    leaves = layer_leaves(2, 4096, 128, 128)
     ours, *peers = (
         Workload(partial(latte_layer, core, 4), *leaves) for core in (running_softmax, latte_loop, latte_materialised)
     )

@@ -9,10 +9,10 @@ compile   layers under torch.compile: equal, and how much faster
 speed     the core algorithms beside softmax attention, flex attention and flash-linear-attention (G1 to G8)
 cell      LAVO on ListOps at the paper's size, until the time is over: throughput and memory
 
-Each part is a process of its own with a share of the time: a part that crashes or hangs is a failure and does not
-affect the others. What did not fit into the time is named and is no failure. Numbers go to <out>/<device>.json, the
-page beside it; cells and their records to outputs/gpu. Nothing is fetched. The exit status is 1 if a check failed.
-Without CUDA a line says so, and the exit status is 0.
+Each part runs in a separate process with a share of the time. A part that crashes or hangs is a failure and does not
+affect the other parts. Work without enough time is named and is no failure. The numbers go to <out>/<device>.json, with
+the page next to them; cells and their records go to outputs/gpu. Nothing is downloaded. The exit status is 1 if a check
+failed. Without CUDA the command prints one line, and the exit status is 0.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.part import FAILED, Row, row
-from benchmarks.gpu.process import in_process_of_its_own
+from benchmarks.gpu.process import in_separate_process
 from harness.errors import UsageError, one_line
 
 SHARES = {"models": 3.0, "repeat": 2.0, "devices": 2.0, "compile": 1.5, "speed": 3.0, "cell": 3.5}
@@ -68,8 +68,8 @@ def measure_parts(options: argparse.Namespace) -> int:
     import torch
 
     if options.device == "cuda" and not torch.cuda.is_available():
-        why = "it sees no device" if torch.version.cuda or torch.version.hip else "it was built without CUDA"
-        print(f"skipped: no GPU for torch {torch.__version__}: {why}; --device=cpu tries this out on the CPU")
+        reason = "it sees no device" if torch.version.cuda or torch.version.hip else "it was built without CUDA"
+        print(f"skipped: no GPU for torch {torch.__version__}: {reason}; --device=cpu tries this out on the CPU")
         return 0
     from benchmarks.gpu.page import page, verdict
     from harness.records.files import require_writable, write_atomic
@@ -85,7 +85,7 @@ def measure_parts(options: argparse.Namespace) -> int:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
     print(f"{name}: at most {options.minutes:g} minutes", flush=True)
     began = time.monotonic()
-    parts = run_parts(options, in_process_of_its_own)
+    parts = run_parts(options, in_separate_process)
     measured = {
         "schema": SCHEMA,
         "kind": "gpu",
@@ -101,7 +101,8 @@ def measure_parts(options: argparse.Namespace) -> int:
         "git": git(Path(__file__).resolve().parents[2]),
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    measured = finite(measured)
+    # None for numbers that JSON does not have
+    measured = json.loads(json.dumps(measured), parse_constant=lambda _: None)
     path = options.out / f"{measured['name']}.json"
     write_atomic(path, json.dumps(measured, indent=1, allow_nan=False) + "\n")
     write_atomic(path.with_suffix(".md"), page(measured))
@@ -113,20 +114,11 @@ def file_name(device: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-") or "device"
 
 
-def finite(content: Any) -> Any:
-    """The same with None for numbers that JSON does not have."""
-    if isinstance(content, dict):
-        return {key: finite(value) for key, value in content.items()}
-    if isinstance(content, list):
-        return [finite(value) for value in content]
-    return None if isinstance(content, float) and not math.isfinite(content) else content
-
-
 Launch = Callable[[str, float, argparse.Namespace], Rows]  # a part and its seconds -> its rows
 
 
 def run_parts(options: argparse.Namespace, launch: Launch) -> dict[str, Any]:
-    """All parts in order. Time that a part does not use goes to the later parts."""
+    """Run all parts in order. The later parts share the time that a part leaves."""
     names = [name for name in SHARES if not options.parts or name in options.parts]
     until, parts = time.monotonic() + 60 * options.minutes, {}
     for number, name in enumerate(names):
@@ -136,7 +128,7 @@ def run_parts(options: argparse.Namespace, launch: Launch) -> dict[str, Any]:
         print(f"{name}: at most {seconds:.0f} s", flush=True)
         try:
             rows = launch(name, seconds, options)
-        except Exception as error:  # a part that cannot be started does not affect the others
+        except Exception as error:  # a part that does not start does not affect the other parts
             rows = [row(name, FAILED, f"{type(error).__name__}: {one_line(error)[:300]}")]
         parts[name] = {"seconds": round(time.monotonic() - began, 1), "rows": rows}
     return parts

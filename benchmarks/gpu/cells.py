@@ -1,8 +1,8 @@
-"""Whole cells on a device: the same twice, divided between devices, and the paper's recipe until the time is over.
+"""Whole cells on a device: one cell twice, one cell on several devices, and a paper's recipe until the time is over.
 
-Cells are run by `run.py` in separate processes, as a user runs them; their records stay below the part's folder, since
-they are trials and not results. The paper's cell is trained in this process, so that a time limit can stop it: at the
-limit a callback raises SIGTERM, and the run saves its state and stops between two updates, as after Ctrl-C.
+`run.py` runs the cells in separate processes, as users do. Their records stay in the part's folder, since they are
+trials and not results. The paper's cell trains in this process, so that a time limit can stop it: at the limit a
+callback raises SIGTERM, and the run saves its state and stops between two updates, as after Ctrl-C.
 """
 
 import json
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from benchmarks.gpu.part import FAILED, MEASURED, OK, SKIPPED, UNFINISHED, Place, Row, row
+from benchmarks.gpu.part import FAILED, MEASURED, OK, SKIPPED, UNFINISHED, PartRun, Row, row
 from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.config.places import ROOT
@@ -31,24 +31,24 @@ SMALL = ("task=lra/listops", "budget=smoke", "train.max_steps=40", "train.eval_e
 SHARED = ("backbone.dropout=0.0", "backbone.attention_dropout=0.0")  # each device draws its own masks
 EXAMPLES = 8  # per update and device
 MUST_REPEAT = ("weights_sha256", "tested_weights_sha256", "metrics", "tokens")
-PATIENCE = 3  # several devices may take so many times as long as one device took, its data included
-SAME = 1e-3  # relative difference of losses whose sums were taken in another order
+PATIENCE = 3  # several devices may take so many times as long as one device, including the generation of its data
+SAME = 1e-3  # relative difference of losses that are summed in another order
 PAPER = ("model=lavo", "task=lra/listops", "budget=paper", "rerun=all")
 TINY = ("model=lavo", "task=lra/listops", "budget=smoke", "rerun=all", "train.max_steps=100000", "train.eval_every=100")
 
 
 class CellError(RuntimeError):
-    """A cell that left no record; the message is the end of its output."""
+    """A cell without a record. The message is the end of its output."""
 
 
 class LateError(CellError):
-    """A cell that had not ended when the time of its part was over."""
+    """A cell that still ran when the time of its part was over."""
 
 
-def repeated(place: Place) -> Iterator[Row]:
+def repeated(part_run: PartRun) -> Iterator[Row]:
     """Two runs of one command: weights and scores, bit by bit."""
     try:
-        records = [trained(place, f"repeat-{number}", "model=lavo", *SMALL) for number in (1, 2)]
+        records = [trained(part_run, f"repeat-{number}", "model=lavo", *SMALL) for number in (1, 2)]
     except LateError as late:
         yield row("two runs", UNFINISHED, str(late))
         return
@@ -58,19 +58,19 @@ def repeated(place: Place) -> Iterator[Row]:
     yield row("two runs", OK if first == second else FAILED, text, digests=digests)
 
 
-def several_devices(place: Place, count: int | None = None) -> Iterator[Row]:
+def several_devices(part_run: PartRun, count: int | None = None) -> Iterator[Row]:
     """DDP on all devices, one process each, beside one device: the same examples, so the same losses up to rounding."""
-    count = count or (torch.cuda.device_count() if place.device.type == "cuda" else 2)
+    count = count or (torch.cuda.device_count() if part_run.device.type == "cuda" else 2)
     if count < 2:
         yield row("DDP", SKIPPED, "there is one device, and nothing to divide", devices=count)
         return
     common = ("model=vanilla", *SMALL, *SHARED, f"train.batch_size={EXAMPLES * count}", "train.eval_batch_size=40")
     hangs = False
     try:
-        alone = trained(place, "one-device", *common)
-        # with so much time left, a cell that does not end hangs
-        hangs = place.left > PATIENCE * (time.monotonic() - place.began)
-        several = trained(place, "all-devices", *common, f"resources.devices={count}")
+        alone = trained(part_run, "one-device", *common)
+        # with this much time left, a cell that does not end hangs
+        hangs = part_run.left > PATIENCE * (time.monotonic() - part_run.began)
+        several = trained(part_run, "all-devices", *common, f"resources.devices={count}")
     except LateError as late:
         yield row("DDP", FAILED if hangs else UNFINISHED, str(late), devices=count)
         return
@@ -80,18 +80,18 @@ def several_devices(place: Place, count: int | None = None) -> Iterator[Row]:
     yield row("DDP", OK if same else FAILED, text, devices=count, losses=losses)
 
 
-def trained(place: Place, name: str, *overrides: str) -> dict[str, Any]:
+def trained(part_run: PartRun, name: str, *overrides: str) -> dict[str, Any]:
     """The record of a cell. Raises LateError after the time of the part, CellError if it left no record."""
-    folder = place.folder / name
+    folder = part_run.folder / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     paths = [f"paths.{key}={folder / key}" for key in ("outputs", "records")]
-    paths += [f"paths.data={place.folder / 'data'}", f"resources.accelerator={place.accelerator}"]
+    paths += [f"paths.data={part_run.folder / 'data'}", f"resources.accelerator={part_run.accelerator}"]
     command, log = [sys.executable, str(ROOT / "run.py"), *overrides, *paths], folder / "log.txt"
-    with log.open("w", encoding="utf-8") as file:  # a pipe would stay open as long as any process of the cell
+    with log.open("w", encoding="utf-8") as file:  # a pipe would stay open while any process of the cell runs
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
         try:
-            status = process.wait(seconds := place.left)
+            status = process.wait(seconds := part_run.left)
         except subprocess.TimeoutExpired as late:
             process.kill()
             process.wait()
@@ -115,17 +115,17 @@ class TimeLimit(Callback):
             signal.raise_signal(signal.SIGTERM)
 
 
-def paper_cell(place: Place) -> Iterator[Row]:
-    """The recipe of LAVO on ListOps at the paper's size: updates, throughput, memory, and what all of it would take."""
-    shutil.rmtree(place.folder / "paper", ignore_errors=True)
-    overrides = [*(TINY if place.tiny else PAPER), f"resources.accelerator={place.accelerator}"]
-    overrides += [f"paths.{key}={place.folder / 'paper' / key}" for key in ("outputs", "records")]
-    cfg = compose([*overrides, f"paths.data={place.folder / 'data'}"])
+def paper_cell(part_run: PartRun) -> Iterator[Row]:
+    """LAVO on ListOps at the paper's size: updates, throughput, memory, and hours of the whole recipe."""
+    shutil.rmtree(part_run.folder / "paper", ignore_errors=True)
+    overrides = [*(TINY if part_run.tiny else PAPER), f"resources.accelerator={part_run.accelerator}"]
+    overrides += [f"paths.{key}={part_run.folder / 'paper' / key}" for key in ("outputs", "records")]
+    cfg = compose([*overrides, f"paths.data={part_run.folder / 'data'}"])
     cell = cell_of(cfg)
     attempt = Attempt(cell, cfg, RunDirectory(cell.folder(cfg)))
     attempt.build()
     attempt.choose_start(resumable=False)
-    attempt.trainer.callbacks.append(TimeLimit(place.left))
+    attempt.trainer.callbacks.append(TimeLimit(part_run.left))
     if not attempt.run_dir.acquire():
         raise CellError(f"{attempt.run_dir.path}: another process runs this cell")
     try:

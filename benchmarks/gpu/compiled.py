@@ -9,8 +9,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from benchmarks.gpu.models import Case, Tensors, build, deviations
-from benchmarks.gpu.part import FAILED, OK, SKIPPED, Item, Place, Row, row, rows_in_time
+from benchmarks.gpu.models import Case, build, deviations, one_pass
+from benchmarks.gpu.part import FAILED, OK, SKIPPED, Item, PartRun, Row, row, rows_in_time
 from harness.bench.timing import time_alternating
 from models.attention.base import Pattern
 
@@ -19,30 +19,19 @@ TOLERANCE = {"output": 1e-4, "gradient": 1e-3}
 ROUNDS = 5
 
 
-def step(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The output of a forward and backward pass, and the gradient of x."""
-    leaf = x.clone().requires_grad_()
+def step(model: nn.Module, x: Tensor) -> None:
+    """A forward and backward pass."""
     model.zero_grad(set_to_none=True)
-    y = model(leaf)[0]
-    y.sum().backward()
-    return y, leaf.grad
+    model(x.clone().requires_grad_())[0].sum().backward()
 
 
-def tensors_of(model: nn.Module, x: Tensor) -> Tensors:
-    """Output and all gradients of a pass, in float64 on the CPU."""
-    output, gradient = step(model, x)
-    gradients = {name.removeprefix("_orig_mod."): p.grad for name, p in model.named_parameters() if p.grad is not None}
-    tensors = {"output": output, "input": gradient} | gradients
-    return {name: tensor.detach().cpu().double() for name, tensor in tensors.items()}
-
-
-def compare(name: str, device: torch.device, length: int, rounds: int = ROUNDS) -> Row:
+def compare_compiled(name: str, device: torch.device, length: int, rounds: int = ROUNDS) -> Row:
     """Float32, one sequence. The ratio is the time of the layer as it is over that of the compiled one."""
     torch._dynamo.reset()
     model = build(Case(name, Pattern.CAUSAL_SELF), length).to(device)
     x = torch.randn(1, length, model.dim, generator=torch.Generator().manual_seed(1)).to(device)
     compiled = torch.compile(model)
-    deviation = deviations(tensors_of(compiled, x), tensors_of(model, x))
+    deviation = deviations(one_pass(compiled, x), one_pass(model, x))
     calls = {"plain": partial(step, model, x), "compiled": partial(step, compiled, x)}
     times = time_alternating(calls, device=device, rounds=rounds, retry_disturbed=False)
     plain, ratio = times["plain"].median, times["plain"].median / times["compiled"].median
@@ -52,16 +41,16 @@ def compare(name: str, device: torch.device, length: int, rounds: int = ROUNDS) 
     return row(name, FAILED, f"compiled it deviates by {max(deviation.values()):.1e}", **numbers)
 
 
-def part(place: Place) -> Iterator[Row]:
-    if place.device.type == "cuda":
+def compiled_rows(part_run: PartRun) -> Iterator[Row]:
+    if part_run.device.type == "cuda":
         try:
             import triton  # noqa: F401  (inductor writes its kernels with it)
         except ImportError:
             yield row("torch.compile", SKIPPED, "triton, which makes kernels for GPUs, is not installed")
             return
-    length = 64 if place.tiny else 4096
+    length = 64 if part_run.tiny else 4096
     items = [
-        Item(name, lambda name=name: [compare(name, place.device, length)], {"name": name})
-        for name in (MODELS[:1] if place.tiny else MODELS)
+        Item(name, lambda name=name: [compare_compiled(name, part_run.device, length)], {"name": name})
+        for name in (MODELS[:1] if part_run.tiny else MODELS)
     ]
-    yield from rows_in_time("torch.compile", items, place)
+    yield from rows_in_time("torch.compile", items, part_run)

@@ -2,9 +2,8 @@
 
 Float32 is compared with the CPU's float32, bfloat16 (autocast, as in `train.precision=bf16-mixed`) with the CPU's
 float64. A deviation is the largest difference of a tensor as a share of its largest entry, or of a hundredth of the
-largest gradient where that is more: a gradient that is zero except for rounding has no digits to compare. The CPU's own
-deviation from float64 is the yardstick, so that a model that rounds much, or that chooses by comparing, is allowed as
-much here.
+largest gradient if that is more: a gradient that is zero except for rounding has no digits to compare. The limit grows
+with the CPU's deviation from float64, because some models round much or select by comparisons.
 """
 
 import copy
@@ -16,11 +15,11 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from benchmarks.gpu.part import FAILED, OK, Item, Place, Row, row, rows_in_time
+from benchmarks.gpu.part import FAILED, OK, Item, PartRun, Row, row, rows_in_time
 from harness.config.build import is_attention
 from harness.config.compose import default_arguments, file_of, options
 from harness.config.instantiate import instantiate, target
-from models.attention.base import Attention, Pattern
+from models.attention.base import Pattern
 
 BATCH, DIM, HEADS, LENGTH = 2, 128, 2, 200  # wide enough for the 64 bases of LAVO
 LAYERS, DECODER_LENGTH, VOCABULARY = 2, 1280, 64  # of a model that is a whole decoder
@@ -42,7 +41,7 @@ def cases(names: list[str] | None = None) -> Iterator[Case]:
     """All cases, or those of some models, in the order of their names."""
     for name in names or [name for name, _ in options("model")]:
         if OmegaConf.is_missing(OmegaConf.load(file_of("model", name)), "_target_"):
-            continue  # a user's own, which has no class here
+            continue  # a user's model, which has no class here
         constructor = target(default_arguments(name), "model")
         patterns = sorted(constructor.func.patterns) if is_attention(constructor) else [None]
         yield from (Case(name, pattern) for pattern in patterns)
@@ -75,23 +74,29 @@ def inputs(case: Case) -> tuple[Tensor, ...]:
     return torch.randn(number, BATCH, LENGTH, DIM, generator=generator, dtype=torch.float64).unbind(0)
 
 
-def run(model: nn.Module, given: tuple[Tensor, ...], device: torch.device, dtype: torch.dtype) -> Tensors:
-    """Output, gradients of the inputs and of every parameter, in float64 on the CPU."""
+def run(model: nn.Module, tensors: tuple[Tensor, ...], device: torch.device, dtype: torch.dtype) -> Tensors:
+    """`one_pass` of a copy of the model on `device`."""
     wide = torch.float32 if dtype is torch.bfloat16 else dtype
     model = copy.deepcopy(model).to(device)
     if wide is torch.float64:
         model.double()  # complex parameters stay as they are
-    leaves = [x.to(device, wide, copy=True).requires_grad_() if x.is_floating_point() else x.to(device) for x in given]
+    tensors = tuple(x.to(device, wide) if x.is_floating_point() else x.to(device) for x in tensors)
+    return one_pass(model, *tensors, autocast=dtype is torch.bfloat16)
+
+
+def one_pass(model: nn.Module, *tensors: Tensor, autocast: bool = False) -> Tensors:
+    """Output, gradients of the inputs and of every parameter, in float64 on the CPU. `autocast`: to bfloat16."""
+    leaves = [x.clone().requires_grad_() if x.is_floating_point() else x for x in tensors]
+    model.zero_grad(set_to_none=True)
     torch.manual_seed(2)
-    with torch.autocast(device.type, torch.bfloat16, enabled=dtype is torch.bfloat16):
+    with torch.autocast(leaves[0].device.type, torch.bfloat16, enabled=autocast):
         y = model(*leaves)
-        y = y[0] if isinstance(model, Attention) else y
-    generator = torch.Generator().manual_seed(3)
-    cotangent = torch.randn(y.shape, generator=generator, dtype=torch.float64)
-    y.backward(cotangent.to(device, y.dtype))
-    tensors = {"output": y} | {f"input {i}": x.grad for i, x in enumerate(leaves)}
-    tensors |= {name: parameter.grad for name, parameter in model.named_parameters()}
-    return {name: tensor.detach().cpu().double() for name, tensor in tensors.items() if tensor is not None}
+    y = y[0] if isinstance(y, tuple) else y
+    cotangent = torch.randn(y.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    y.backward(cotangent.to(y.device, y.dtype))
+    results = {"output": y} | {f"input {i}": x.grad for i, x in enumerate(leaves)}
+    results |= {name.removeprefix("_orig_mod."): parameter.grad for name, parameter in model.named_parameters()}
+    return {name: tensor.detach().cpu().double() for name, tensor in results.items() if tensor is not None}
 
 
 def deviations(ours: Tensors, theirs: Tensors) -> dict[str, float]:
@@ -106,20 +111,20 @@ def deviations(ours: Tensors, theirs: Tensors) -> dict[str, float]:
         scale = largest[name] if kind == "output" else max(largest[name], floor)
         difference = float((tensor - theirs[name]).abs().max()) if tensor.numel() else 0.0
         deviation = difference / scale if scale else difference
-        # the comparison is false for nan, too
+        # the comparison is false for nan as well
         deviations[kind] = max(deviations[kind], deviation) if deviation < float("inf") else float("inf")
     return deviations
 
 
-def compare(case: Case, device: torch.device) -> Row:
+def compare_devices(case: Case, device: torch.device) -> Row:
     """A row. `repeats`: whether a second pass in float32 gave every bit again."""
-    model, given, cpu = build(case), inputs(case), torch.device("cpu")
-    exact = run(model, given, cpu, torch.float64)
-    float32, cpu32 = run(model, given, device, torch.float32), run(model, given, cpu, torch.float32)
-    again = run(model, given, device, torch.float32)
+    model, tensors, cpu = build(case), inputs(case), torch.device("cpu")
+    exact = run(model, tensors, cpu, torch.float64)
+    float32, cpu32 = run(model, tensors, device, torch.float32), run(model, tensors, cpu, torch.float32)
+    again = run(model, tensors, device, torch.float32)
     deviations32, noise32 = deviations(float32, cpu32), deviations(cpu32, exact)
-    deviations16 = deviations(run(model, given, device, torch.bfloat16), exact)
-    noise16 = deviations(run(model, given, cpu, torch.bfloat16), exact)
+    deviations16 = deviations(run(model, tensors, device, torch.bfloat16), exact)
+    noise16 = deviations(run(model, tensors, cpu, torch.bfloat16), exact)
     faults = [
         *beyond("float32", deviations32, noise32, FLOAT32, SLACK32),
         *beyond("bfloat16", deviations16, noise16, BFLOAT16, SLACK16),
@@ -146,12 +151,12 @@ def label(case: Case) -> str:
     return "decoder" if case.pattern is None else str(case.pattern)
 
 
-def part(place: Place, names: list[str] | None = None) -> Iterator[Row]:
+def model_rows(part_run: PartRun, names: list[str] | None = None) -> Iterator[Row]:
     """A row per case."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
 
     def item(case: Case) -> Item:
         error_row = {"name": case.model, "pattern": label(case)}
-        return Item(f"{case.model} ({label(case)})", lambda: [compare(case, place.device)], error_row)
+        return Item(f"{case.model} ({label(case)})", lambda: [compare_devices(case, part_run.device)], error_row)
 
-    yield from rows_in_time("models", [item(case) for case in cases(names)], place)
+    yield from rows_in_time("models", [item(case) for case in cases(names)], part_run)

@@ -1,9 +1,10 @@
-"""The page of `make gpu`: what works, what does not, and how fast it is. It is made from the JSON alone."""
+"""The page of `make gpu`: what works, what fails and how fast it is. It is made from the JSON alone."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from benchmarks.gpu.part import FAILED, MEASURED, OK, SKIPPED, UNFINISHED, Row
+from benchmarks.gpu.part import FAILED, MEASURED, OK, SKIPPED, UNFINISHED, Row, goal_texts
 from benchmarks.side_by_side import Column, escaped, markdown
 
 TITLES = {
@@ -26,6 +27,7 @@ TEXTS = {
     "cell": "LAVO on ListOps at the paper's size, until the time was over.",
 }
 Measured = Mapping[str, Any]
+text_column = partial(Column, width=0, left=True)
 
 
 def verdict(measured: Measured) -> str:
@@ -43,7 +45,7 @@ def verdict(measured: Measured) -> str:
     return f"{text}. Without enough time: {', '.join(late)}; `--minutes` gives more." if late else f"{text}."
 
 
-def said(name: str, rows: Sequence[Row]) -> str:
+def count_text(name: str, rows: Sequence[Row]) -> str:
     """One line of a part, for the page and the terminal."""
     counts = {
         state: sum(row["state"] == state for row in rows) for state in (OK, FAILED, MEASURED, SKIPPED, UNFINISHED)
@@ -65,8 +67,10 @@ def page(measured: Measured) -> str:
     ]
     if measured["tiny"]:
         parts.append("**Sizes of tests: the times mean nothing.**\n")
-    summary = [(TITLES[name], said(name, part["rows"]), f"{part['seconds']:.0f}") for name, part in parts_of(measured)]
-    parts.append(markdown((Column("part", 0, left=True), Column("", 0, left=True), Column("seconds", 0)), summary))
+    summary = [
+        (TITLES[name], count_text(name, part["rows"]), f"{part['seconds']:.0f}") for name, part in parts_of(measured)
+    ]
+    parts.append(markdown((text_column("part"), text_column(""), Column("seconds", 0)), summary))
     for name, part in parts_of(measured):
         parts += [f"## {TITLES[name]}\n", f"{TEXTS[name]}\n", *TABLES[name](part["rows"])]
     return "\n".join(parts).rstrip() + "\n"
@@ -84,9 +88,9 @@ def other_rows(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def models(rows: Sequence[Row]) -> Iterator[str]:
-    columns = [Column("model", 0, left=True), Column("pattern", 0, left=True)]
-    columns += [Column(f"{dtype}, {kind}", 0) for dtype in ("float32", "bfloat16") for kind in ("output", "gradient")]
-    columns += [Column("repeats", 0, left=True), Column("", 0, left=True)]
+    numbers = (f"{dtype}, {kind}" for dtype in ("float32", "bfloat16") for kind in ("output", "gradient"))
+    columns = [text_column("model"), text_column("pattern"), *(Column(title, 0) for title in numbers)]
+    columns += [text_column("repeats"), text_column("")]
     compared = [row for row in rows if "float32" in row]
     if compared:
         yield markdown(columns, (model_cells(row) for row in compared))
@@ -101,17 +105,15 @@ def model_cells(row: Row) -> tuple[str, ...]:
 
 
 def speed(rows: Sequence[Row]) -> Iterator[str]:
-    columns = (Column("", 0, left=True), Column("what", 0, left=True), Column("measured", 0), Column("goal", 0))
+    columns = (text_column(""), text_column("what"), Column("measured", 0), Column("goal", 0), text_column(""))
     lines = [row for row in rows if row["state"] == MEASURED]
     if lines:
-        yield markdown((*columns, Column("", 0, left=True)), map(goal_cells, lines))
+        yield markdown(columns, map(goal_cells, lines))
     yield from other_rows([row for row in rows if row["state"] != MEASURED])
 
 
 def goal_cells(row: Row) -> tuple[str, ...]:
-    value = "never" if row["value"] is None else f"{row['value']:.4g} {row['unit']}".strip()
-    goal = f"{'≥' if row['at_least'] else '≤'} {row['goal']:g}"
-    return row["id"], row["name"], value, goal, "" if row["met"] else "missed"
+    return row["id"], row["name"], *goal_texts(row), "" if row["met"] else "missed"
 
 
 def cell(rows: Sequence[Row]) -> Iterator[str]:
@@ -127,7 +129,7 @@ def cell(rows: Sequence[Row]) -> Iterator[str]:
             ("peak memory, MiB", f"{row['peak_memory_mb']:,.0f}"),
             ("hours of training for the whole recipe, one seed", f"{row['hours_of_recipe']:,.2f}"),
         ]
-        yield markdown((Column("", 0, left=True), Column("", 0)), lines)
+        yield markdown((text_column(""), Column("", 0)), lines)
 
 
 TABLES = {"models": models, "speed": speed, "cell": cell}

@@ -1,4 +1,4 @@
-"""What the parts of `benchmarks.gpu` share: where they run, for how long, and the rows that they yield."""
+"""The device, the time limit and the rows that all parts of `benchmarks.gpu` share."""
 
 import contextlib
 import signal
@@ -12,20 +12,20 @@ import torch
 
 from harness.errors import UsageError, one_line
 
-# a check is ok or failed, a number is measured; either may be skipped for want of an occasion, or find no time
+# a check is ok or failed, a number is measured; both may be skipped (not possible here) or unfinished (no time)
 OK, FAILED, MEASURED, SKIPPED, UNFINISHED = "ok", "failed", "measured", "skipped", "unfinished"
 
 Row = dict[str, Any]  # name, state, text, and the numbers of its part
-END: Row = {"end": True}  # follows the last row of a part that came to its end
+END: Row = {"end": True}  # follows the last row of a part that ended normally
 
 
 class OutOfTimeError(BaseException):
-    """Ends a part now; a BaseException, so that no handler of other errors takes it for a failure."""
+    """Ends a part now. It is a BaseException, so that no handler of errors catches it."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a part runs. `folder` holds what it writes, `tiny` asks for the sizes of tests."""
+class PartRun:
+    """The device, time limit and output folder of a part. `tiny`: the sizes of tests."""
 
     device: torch.device
     seconds: float
@@ -35,12 +35,12 @@ class Place:
 
     @property
     def left(self) -> float:
-        """Seconds until a part should end by itself; not below 0."""
+        """Seconds until the part should end, at least 0."""
         return max(0.0, self.began + self.seconds - time.monotonic())
 
     @contextlib.contextmanager
     def limited(self) -> Iterator[None]:
-        """Raise OutOfTimeError in what runs once the time is over; a call that never returns is not interrupted."""
+        """Raise OutOfTimeError in the body once the time is over. A call that never returns is not interrupted."""
 
         def over(*_: Any) -> None:
             raise OutOfTimeError
@@ -59,29 +59,35 @@ class Place:
         return "gpu" if self.device.type == "cuda" else self.device.type
 
 
-Part = Callable[[Place], Iterator[Row]]
+Part = Callable[[PartRun], Iterator[Row]]
 
 
 def row(name: str, state: str, text: str = "", **numbers: Any) -> Row:
     return {"name": name, "state": state, "text": text} | numbers
 
 
+def goal_texts(goal_row: Row) -> tuple[str, str]:
+    """The measured value of a goal's row with its unit, and the goal with its sign."""
+    value = "never" if goal_row["value"] is None else f"{goal_row['value']:.4g} {goal_row['unit']}".strip()
+    return value, f"{'≥' if goal_row['at_least'] else '≤'} {goal_row['goal']:g}"
+
+
 class Item(NamedTuple):
-    """A piece of a part: its label, its rows, and what the row of an error holds beside the error."""
+    """A piece of a part: its label, its rows, and the further entries of an error's row."""
 
     label: str
     rows: Callable[[], Iterable[Row]]
     error_row: dict[str, Any]
 
 
-def rows_in_time(name: str, items: Sequence[Item], place: Place) -> Iterator[Row]:
-    """The rows of all items until the time is over; the items without time are named in a row.
+def rows_in_time(name: str, items: Sequence[Item], part_run: PartRun) -> Iterator[Row]:
+    """The rows of all items until the time is over. A last row names the items without time.
 
-    An error is a row, even if the device is out of order.
+    An error adds a row, even if the device has failed.
     """
     done = 0
     try:
-        with place.limited():
+        with part_run.limited():
             for item in items:
                 try:
                     yield from item.rows()

@@ -1,4 +1,4 @@
-"""A part of `benchmarks.gpu` in a process of its own, which sends its rows one after another."""
+"""A part of `benchmarks.gpu` in a separate process, which sends its rows one at a time."""
 
 import contextlib
 import importlib
@@ -10,38 +10,38 @@ from argparse import Namespace
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
-from benchmarks.gpu.part import END, FAILED, UNFINISHED, OutOfTimeError, Part, Place, Row, row
+from benchmarks.gpu.part import END, FAILED, UNFINISHED, OutOfTimeError, Part, PartRun, Row, goal_texts, row
 from harness.errors import one_line
 
-THREADS = 8  # CPU threads at most: on the small tensors of the parts a hundred would wait for each other
+THREADS = 8  # CPU threads at most: the tensors of the parts are too small for more
 WORKING = 0.85  # share of a part's time; the rest is for starting Python and for ending what runs
-# part -> module and function: a part imports nothing that only others need
+# part -> module and function: each part imports only what it needs
 FUNCTIONS = {
-    "models": ("benchmarks.gpu.models", "part"),
+    "models": ("benchmarks.gpu.models", "model_rows"),
     "repeat": ("benchmarks.gpu.cells", "repeated"),
     "devices": ("benchmarks.gpu.cells", "several_devices"),
-    "compile": ("benchmarks.gpu.compiled", "part"),
-    "speed": ("benchmarks.gpu.speed", "part"),
+    "compile": ("benchmarks.gpu.compiled", "compiled_rows"),
+    "speed": ("benchmarks.gpu.speed", "speed_rows"),
     "cell": ("benchmarks.gpu.cells", "paper_cell"),
 }
 
 
-def in_process_of_its_own(name: str, seconds: float, options: Namespace) -> list[Row]:
-    """Run a part. Its rows stay if it crashes or hangs, which is a row, too."""
+def in_separate_process(name: str, seconds: float, options: Namespace) -> list[Row]:
+    """Run a part. A crash or a hang adds a row and keeps the earlier rows."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    # without it cuBLAS may choose another algorithm in a second run
+    # without this variable cuBLAS may choose another algorithm in a second run
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     until, rows = time.monotonic() + seconds, []
     arguments = (sender, name, FUNCTIONS[name], time.time() + seconds * WORKING, options)
     process = context.Process(target=serve, args=arguments)
     process.start()
-    sender.close()  # so that the end of the process is the end of the rows
+    sender.close()  # the end of the process then ends the rows
     ended = f"no end within {seconds:.0f} s: it hangs"
     try:
         while receiver.poll(max(0.0, until - time.monotonic())):
             rows.append(receiver.recv())
-    except (EOFError, OSError):  # OSError: a process that was killed may leave half a row
+    except (EOFError, OSError):  # OSError: a killed process may leave half a row
         process.join(max(0.0, until - time.monotonic()))
         if process.exitcode is not None:
             ended = f"its process ended with status {process.exitcode}"
@@ -51,7 +51,7 @@ def in_process_of_its_own(name: str, seconds: float, options: Namespace) -> list
 
 
 def stop(process: multiprocessing.process.BaseProcess) -> None:
-    """End a part with all processes that it started, which belong to its session."""
+    """End a part and all processes of its session."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.kill()
@@ -66,20 +66,20 @@ def serve(sender: Connection, name: str, function: tuple[str, str], until: float
     torch.set_num_threads(min(THREADS, torch.get_num_threads()))
     folder = options.work.absolute() / name
     folder.mkdir(parents=True, exist_ok=True)
-    place = Place(torch.device(options.device), until - time.time(), folder, tiny=options.tiny)
+    part_run = PartRun(torch.device(options.device), until - time.time(), folder, tiny=options.tiny)
 
     def tell(part_row: Row) -> None:
         print(shown(part_row), flush=True)
         sender.send(part_row)
 
-    run_part(name, lambda: getattr(importlib.import_module(function[0]), function[1]), place, tell)
+    run_part(name, lambda: getattr(importlib.import_module(function[0]), function[1]), part_run, tell)
     sender.send(END)
 
 
-def run_part(name: str, find: Callable[[], Part], place: Place, tell: Callable[[Row], None]) -> None:
-    """Tell the rows of a part; an error that ends it is a row, too, also an error of its import."""
+def run_part(name: str, find: Callable[[], Part], part_run: PartRun, tell: Callable[[Row], None]) -> None:
+    """Pass on the rows of a part. An error of the part or of its import adds a row."""
     try:
-        for part_row in find()(place):
+        for part_row in find()(part_run):
             tell(part_row)
     except OutOfTimeError:
         tell(row(name, UNFINISHED, "the time was over"))
@@ -91,6 +91,6 @@ def shown(part_row: Row) -> str:
     """A row on the terminal."""
     head = f"  {part_row['name']}" + (f" ({part_row['pattern']})" if part_row.get("pattern") else "")
     if "value" in part_row:
-        value = "never" if part_row["value"] is None else f"{part_row['value']:.4g} {part_row['unit']}".strip()
-        return f"{head}: {value} (goal {'≥' if part_row['at_least'] else '≤'} {part_row['goal']:g})"
+        value, goal = goal_texts(part_row)
+        return f"{head}: {value} (goal {goal})"
     return f"{head}: {part_row['state']}" + (f": {part_row['text']}" if part_row["text"] else "")

@@ -8,9 +8,10 @@ events around a call, whose inputs are no longer in the cache; numbers are media
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,8 +19,17 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.attention import workloads
-from benchmarks.attention.workloads import PASSES, SOFTPLUS, Measurement, Workload, random_heads, random_qkv
-from benchmarks.gpu.part import MEASURED, SKIPPED, Item, Place, Row, row, rows_in_time
+from benchmarks.attention.workloads import (
+    PASSES,
+    SOFTPLUS,
+    Measurement,
+    Workload,
+    at_most,
+    random_heads,
+    random_qkv,
+    without_unit,
+)
+from benchmarks.gpu.part import MEASURED, SKIPPED, Item, PartRun, Row, row, rows_in_time
 from harness.bench.timing import CudaEvents, peak_mb, time_alternating
 from harness.errors import one_line
 from harness.report.stats.growth import crossover, exponent
@@ -77,7 +87,7 @@ class Bench:
         self.forward, self.train = cache(partial(self._time, "forward")), cache(partial(self._time, "train"))
 
     def workload(self, name: str, length: int) -> Workload:
-        """Of a core algorithm, a backend of softmax attention, or a peer."""
+        """The workload of a core algorithm, of a backend of softmax attention, or of a peer."""
         s = self.sizes
         if name in WORKLOADS:
             return WORKLOADS[name](s, length)
@@ -102,7 +112,7 @@ class Bench:
         return 1e6 * time_alternating({"call": call}, device=self.device, **limits, **options)["call"].median
 
     def softmax(self, kind: str, length: int) -> float:
-        """With the fastest backend that takes these inputs. Raises RuntimeError if none does."""
+        """Microseconds of the fastest backend that takes these inputs. Raises RuntimeError if none does."""
         times = [time for backend in self.backends if (time := self.peer(backend, kind, length)) is not None]
         if not times:
             raise RuntimeError("no backend of softmax attention takes these inputs")
@@ -110,16 +120,16 @@ class Bench:
 
     @cached_property
     def backends(self) -> list[str]:
-        """Without the unfused one on a GPU, where its square of scores takes gigabytes."""
+        """All backends; on a GPU without the unfused one, whose N x N scores take gigabytes."""
         return list(BACKENDS)[:3] if self.device.type == "cuda" else ["flash", "unfused"]
 
     def peer(self, name: str, kind: str, length: int) -> float | None:
-        """None, with a note, for a peer that fails; it is not asked again."""
+        """Microseconds of a peer. None, with a note, if it fails; a failed peer is not tried again."""
         if name in self.absent:
             return None
         try:
             return getattr(self, kind)(name, length)
-        except Exception as error:  # of foreign code, which may fail in any way
+        except Exception as error:  # foreign code may fail in any way
             self.absent.add(name)
             torch.cuda.empty_cache()
             self.notes.append(f"{name}, {length:,} tokens, {PASSES[kind]}: {reason(error)}")
@@ -159,7 +169,7 @@ def flex_band(sizes: GpuSizes, length: int) -> Callable[..., Tensor]:
     mask = create_block_mask(near, None, None, length, length, device=str(sizes.device))
     compiled = torch.compile(flex_attention, dynamic=False)
     options = {"score_mod": scored, "block_mask": mask}
-    # on a CPU it refuses inputs that want gradients, even where none are taken
+    # on a CPU it refuses inputs that require gradients, even without a backward pass
     return lambda q, k, v: compiled(q.detach(), k.detach(), v.detach(), **options)
 
 
@@ -171,24 +181,6 @@ def agrees(bench: Bench, ours: str, theirs: str) -> bool:
     if not difference <= AGREE:
         bench.notes.append(f"{theirs}: its output differs from ours by {difference:.1e} of the largest: not compared")
     return difference <= AGREE
-
-
-at_most = partial(Measurement, at_least=False, unit="µs")
-
-
-def time_goals(bench: Bench, id: str, name: str, label: str, goals: dict[str, float]) -> Iterator[Measurement]:
-    """Microseconds of a workload."""
-    for kind, goal in goals.items():
-        time = getattr(bench, kind)(name, bench.sizes.length)
-        yield at_most(id, f"{label}, {bench.sizes.length:,}, {PASSES[kind]}", time, goal)
-
-
-def against_softmax(bench: Bench, id: str, name: str, label: str, goals: dict[str, float]) -> Iterator[Measurement]:
-    """How many times faster than softmax attention by its fastest backend."""
-    n = bench.sizes.length
-    for kind, goal in goals.items():
-        ratio = bench.softmax(kind, n) / getattr(bench, kind)(name, n)
-        yield Measurement(id, f"{label}, {n:,}, {PASSES[kind]}, vs the fastest softmax attention", ratio, goal)
 
 
 def against_peer(
@@ -205,18 +197,9 @@ def against_peer(
         yield Measurement(id, f"{label}, {PASSES[kind]}", peer / getattr(bench, kind)(ours, n), goal)
 
 
-def g1(bench: Bench) -> Iterator[Measurement]:
-    n = bench.sizes.length
-    yield from time_goals(bench, "G1", "latte", "Latte", {"forward": 90, "train": 330})
-    if bench.device.type == "cuda":
-        label = f"Latte, {n:,}, vs chunk_lightnet of flash-linear-attention"
-        for kind in PASSES:
-            yield from against_peer(bench, "G1", "latte", "fla", kind, label, 2.0)
-
-
 def g2(bench: Bench) -> Iterator[Measurement]:
+    yield from measure_speed(bench, "G2")
     s = bench.sizes
-    yield from against_softmax(bench, "G2", "latte", "Latte", {"forward": 8.0, "train": 8.0})
     lengths = [*s.crossing, s.length]
     ours = [bench.forward("latte", n) for n in lengths]
     crossing = crossover(lengths, ours, [bench.softmax("forward", n) for n in lengths])
@@ -224,33 +207,58 @@ def g2(bench: Bench) -> Iterator[Measurement]:
     yield at_most("G2", title, float("inf") if crossing is None else crossing, 2048, unit="tokens")
     slope = exponent(s.growing, [bench.forward("latte", n) for n in s.growing])
     title = f"Latte, {s.growing[0]:,} to {s.growing[-1]:,}, time ~ n^a, forward"
-    yield at_most("G2", title, slope, 1.05, unit="")
+    yield without_unit("G2", title, slope, 1.05)
 
 
-def g3(bench: Bench) -> Iterator[Measurement]:
-    w = bench.sizes.window
-    yield from time_goals(bench, "G3", "LAVO, global half", "LAVO, global half", {"forward": 45})
-    yield from time_goals(bench, "G3", "lavo", f"LAVO, window {w}", {"forward": 120, "train": 420})
-    yield from against_softmax(bench, "G3", "lavo", f"LAVO, window {w}", {"forward": 6.0})
+class SpeedGoals(NamedTuple):
+    """Goals of a workload, by pass. `label` may name the window.
+
+    `times` are in microseconds, `softmax_ratios` over the fastest softmax attention, `peer_ratios` over a peer on CUDA.
+    """
+
+    workload: str
+    label: str
+    times: Mapping[str, float] = {}
+    softmax_ratios: Mapping[str, float] = {}
+    peer: str = ""
+    peer_label: str = ""
+    peer_ratios: Mapping[str, float] = {}
 
 
-def g4(bench: Bench) -> Iterator[Measurement]:
-    n, w = bench.sizes.length, bench.sizes.window
-    yield from time_goals(bench, "G4", "band", f"window of {w} with a bias", {"forward": 75})
-    yield from against_softmax(bench, "G4", "band", f"window of {w} with a bias", {"forward": 10.0})
-    yield from against_softmax(bench, "G4", "llp", f"LLP, half segment {w}", {"forward": 10.0})
-    if bench.device.type == "cuda":
-        label = f"window of {w} with a bias, {n:,}, vs flex attention, compiled"
-        yield from against_peer(bench, "G4", "band", "flex", "forward", label, 1.0)
+LIGHTNET = ("fla", "chunk_lightnet of flash-linear-attention", {"forward": 2.0, "train": 2.0})
+FLEX = ("flex", "flex attention, compiled", {"forward": 1.0})
+BAND = "window of {window} with a bias"
+SPEED_GOALS = {
+    "G1": [SpeedGoals("latte", "Latte", {"forward": 90, "train": 330}, {}, *LIGHTNET)],
+    "G2": [SpeedGoals("latte", "Latte", {}, {"forward": 8.0, "train": 8.0})],
+    "G3": [
+        SpeedGoals("LAVO, global half", "LAVO, global half", {"forward": 45}),
+        SpeedGoals("lavo", "LAVO, window {window}", {"forward": 120, "train": 420}, {"forward": 6.0}),
+    ],
+    "G4": [
+        SpeedGoals("band", BAND, {"forward": 75}, {"forward": 10.0}),
+        SpeedGoals("llp", "LLP, half segment {window}", {}, {"forward": 10.0}),
+        SpeedGoals("band", BAND, {}, {}, *FLEX),
+    ],
+    "G5": [SpeedGoals("longnet", "LongNet", {"forward": 320}, {"forward": 2.5})],
+    "G6": [SpeedGoals("luna", "Luna", {"forward": 100, "train": 350})],
+}
 
 
-def g5(bench: Bench) -> Iterator[Measurement]:
-    yield from time_goals(bench, "G5", "longnet", "LongNet", {"forward": 320})
-    yield from against_softmax(bench, "G5", "longnet", "LongNet", {"forward": 2.5})
-
-
-def g6(bench: Bench) -> Iterator[Measurement]:
-    yield from time_goals(bench, "G6", "luna", "Luna", {"forward": 100, "train": 350})
+def measure_speed(bench: Bench, id: str) -> Iterator[Measurement]:
+    n = bench.sizes.length
+    for goals in SPEED_GOALS[id]:
+        label = f"{goals.label.format(window=bench.sizes.window)}, {n:,}"
+        for kind, goal in goals.times.items():
+            time = getattr(bench, kind)(goals.workload, n)
+            yield at_most(id, f"{label}, {PASSES[kind]}", time, goal, unit="µs")
+        for kind, goal in goals.softmax_ratios.items():
+            ratio = bench.softmax(kind, n) / getattr(bench, kind)(goals.workload, n)
+            yield Measurement(id, f"{label}, {PASSES[kind]}, vs the fastest softmax attention", ratio, goal)
+        if bench.device.type == "cuda":
+            for kind, goal in goals.peer_ratios.items():
+                title = f"{label}, vs {goals.peer_label}"
+                yield from against_peer(bench, id, goals.workload, goals.peer, kind, title, goal)
 
 
 @torch.no_grad()
@@ -279,12 +287,12 @@ def g7(bench: Bench) -> Iterator[Measurement]:
 
 
 def graphed(call: Callable[[], object], device: torch.device) -> Callable[[], object]:
-    """On CUDA a graph of the call, which is launched at once; elsewhere the call."""
+    """The call as a CUDA graph, without launch costs per kernel; on a CPU the call itself."""
     if device.type != "cuda":
         return call
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):  # a graph cannot hold what only the first calls do
+    with torch.cuda.stream(stream):  # warm up: a graph cannot capture the allocations of first calls
         for _ in range(3):
             call()
     torch.cuda.current_stream().wait_stream(stream)
@@ -304,14 +312,14 @@ def g8(bench: Bench) -> Iterator[Measurement]:
     yield at_most("G8", title, used / kept, 1.3, unit="×")
 
 
-GOALS = {"G1": g1, "G2": g2, "G3": g3, "G4": g4, "G5": g5, "G6": g6, "G7": g7, "G8": g8}
+GOALS = {id: partial(measure_speed, id=id) for id in SPEED_GOALS} | {"G2": g2, "G7": g7, "G8": g8}
 
 
-def part(place: Place) -> Iterator[Row]:
-    """A row per line of each goal; a missed goal is a number, and no failure."""
-    bench = Bench(place.device, TINY if place.tiny else GpuSizes())
+def speed_rows(part_run: PartRun) -> Iterator[Row]:
+    """One row per measurement. A missed goal is a measurement and no failure."""
+    bench = Bench(part_run.device, TINY if part_run.tiny else GpuSizes())
     items = [Item(id, partial(goal_rows, bench, id), {"name": id, "id": id}) for id in GOALS]
-    yield from rows_in_time("goals", items, place)
+    yield from rows_in_time("goals", items, part_run)
     yield from (row("a peer", SKIPPED, note) for note in bench.notes)
 
 

@@ -1,1 +1,1 @@
-"""Public implementations of our layers, one file per project: what `benchmarks.baselines` measures ours beside."""
+"""Public implementations of our layers, one file per project, which `benchmarks.baselines` times beside ours."""

@@ -1,4 +1,4 @@
-"""What a peer is: a public layer with our weights, from a package or from a clone at a pinned commit."""
+"""A peer: a public layer with our weights, from a package or from a clone at a pinned commit."""
 
 import subprocess
 import sys
@@ -21,22 +21,20 @@ TOLERANCE = 1e-4  # of the largest entry
 
 
 class AbsentError(Exception):
-    """A peer is missing or not at its commit; the message is a line that says what to do."""
+    """A peer is missing or not at its commit. The message is one line with the next command."""
 
 
 class LayerPair(NamedTuple):
-    """Two layers with the same weights, (B, N, D) -> (B, N, D): both `train()`, both without dropout.
+    """Two layers with the same weights, (B, N, D) -> (B, N, D), in training mode and without dropout.
 
-    What a peer draws at each call comes from torch's stream or from a seed of its own; the comparison begins at `SEED`,
-    and `redraw` then lets ours draw as often as the peer does. Where the two are not the same function everywhere,
-    `same` gives a mask (B, N) of the rows of x (B, N, D) that must agree, and `examples` how many sequences are
-    compared at once. `size`: batch and length, unless they are `BATCH` and `LENGTH`.
+    A peer that draws random numbers takes them from torch's stream or from its own seed. The comparison begins at
+    `SEED`; `redraw` then lets our layer draw as often as the peer. `same` returns the mask (B, N) of the rows of
+    x (B, N, D) that must agree, where the two functions differ in some rows. `examples`: sequences that are compared at
+    once. `size`: batch and length, unless they are `BATCH` and `LENGTH`.
     """
 
     name: str
     peer: str
-    dim: int
-    heads: int
     ours: Attention
     theirs: nn.Module
     call: Call
@@ -95,11 +93,10 @@ class Clone(NamedTuple):
 
 
 class Project(NamedTuple):
-    """A public project: names of rows and what makes each, from the folder of the clones or None.
+    """A public project. `pairs`: names of rows with their makers, which take the folder of the clones or None.
 
-    `packages` are what it needs, as pip takes them, at the versions that were measured. Rows of a project that is not
-    `in_table` are measured only where they are named. A maker raises AbsentError without the clone, ImportError without
-    a package.
+    `packages`: pip requirements, at the measured versions. Rows of a project that is not `in_table` are measured only
+    if they are named. A maker raises AbsentError without the clone and ImportError without a package.
     """
 
     name: str
@@ -122,11 +119,10 @@ def _git(root: Path, *arguments: str) -> str:
 
 @contextmanager
 def imported_from(folder: Path, *, unused: Mapping[str, Sequence[str]] | None = None) -> Iterator[None]:
-    """Imports come from `folder` first, and our own packages of the same names are out of the way.
+    """Imports come from `folder` first. Our packages of the same names are hidden meanwhile and restored afterwards.
 
-    `unused` are modules, and names in them, that are imported there and not called: they are empty here, so that their
-    packages need not be installed. Afterwards ours are back, and those of the folder are kept by whoever holds them.
-    Nothing is written there.
+    `unused`: modules, and names in them, that the folder imports and does not call. They are empty here, so that their
+    packages need not be installed. Nothing is written to the folder.
     """
     empty = {name: ModuleType(name) for module in unused or {} for name in _with_parents(module)}
     for module, members in (unused or {}).items():

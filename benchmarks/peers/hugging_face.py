@@ -1,19 +1,20 @@
 """BigBird, Reformer, Longformer and Nyströmformer of `transformers`, in its training mode.
 
-There the output projection stands outside of the attention, beside a norm and the residual. A linear layer in its place
-makes both sides the same block: four projections (Reformer three) and what is between. What its models make once for
-all layers, such as masks, is not timed.
+Its output projection is outside the attention, with a norm and the residual. A linear layer replaces it, so that both
+sides are the same block: four projections (Reformer three) and the attention between them. Tensors that its models make
+once for all layers, such as masks, are not timed.
 """
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
 from benchmarks.peers.base import LENGTH, SEED, LayerPair, Project, layer, ones, package, projections
 from benchmarks.peers.skyformer import BIGBIRD_NOTE, DIM, HEADS, share_blocks, share_rotations
 from benchmarks.side_by_side import copy
-from models.attention.base import without_biases
+from models.attention.base import Attention, without_biases
 from models.attention.bigbird import BigBird
 from models.attention.longformer import Longformer
 from models.attention.nystrom import Nystrom
@@ -40,6 +41,11 @@ def _multi_head(block: Block) -> dict[str, Tensor]:
     return projections(q_proj=parts.query, k_proj=parts.key, v_proj=parts.value, out_proj=block.out)
 
 
+def _pair(name: str, ours: Attention, theirs: Block, **options: Any) -> LayerPair:
+    label = f"{package('transformers')} {type(theirs.attention).__name__}"
+    return LayerPair(name, label, ours, theirs, theirs, **options)
+
+
 def bigbird(peers: Path | None) -> LayerPair:
     from transformers import BigBirdConfig
     from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAttention, BigBirdModel
@@ -56,8 +62,7 @@ def bigbird(peers: Path | None) -> LayerPair:
     theirs, model = Block(peer, read), layer(BigBird, DIM, HEADS)
     copy(model, _multi_head(theirs))
     share_blocks(model, peer)
-    label = f"{package('transformers')} BigBirdBlockSparseAttention"
-    return LayerPair("bigbird", label, DIM, HEADS, model, theirs, theirs, note=BIGBIRD_NOTE)
+    return _pair("bigbird", model, theirs, note=BIGBIRD_NOTE)
 
 
 def reformer(peers: Path | None) -> LayerPair:
@@ -71,8 +76,7 @@ def reformer(peers: Path | None) -> LayerPair:
     model = layer(Reformer, DIM, HEADS, hashes=config.num_hashes)
     without_biases(model.qk_proj, model.v_proj)
     copy(model, projections(qk_proj=peer.query_key, v_proj=peer.value, out_proj=theirs.out))
-    label = f"{package('transformers')} LSHSelfAttention"
-    return LayerPair("reformer", label, DIM, HEADS, model, theirs, theirs, **share_rotations(model, peer))
+    return _pair("reformer", model, theirs, **share_rotations(model, peer))
 
 
 def longformer(peers: Path | None) -> LayerPair:
@@ -91,8 +95,7 @@ def longformer(peers: Path | None) -> LayerPair:
     copy(model, _multi_head(theirs))
     for unused in ("query_global", "key_global", "value_global"):
         delattr(theirs.attention, unused)
-    label = f"{package('transformers')} LongformerSelfAttention"
-    return LayerPair("longformer", label, DIM, HEADS, model, theirs, theirs, note="a window of 512, no global tokens")
+    return _pair("longformer", model, theirs, note="a window of 512, no global tokens")
 
 
 def nystrom(peers: Path | None) -> LayerPair:
@@ -105,8 +108,7 @@ def nystrom(peers: Path | None) -> LayerPair:
     theirs = Block(NystromformerSelfAttention(config), lambda attention, x: attention(x)[0])
     model = layer(Nystrom, DIM, HEADS, landmarks=64, conv_kernel=65, batch_init=True)
     copy(model, _multi_head(theirs) | projections(conv=theirs.attention.conv))
-    label = f"{package('transformers')} NystromformerSelfAttention"
-    return LayerPair("nystrom", label, DIM, HEADS, model, theirs, theirs, note="64 landmarks, a convolution of 65")
+    return _pair("nystrom", model, theirs, note="64 landmarks, a convolution of 65")
 
 
 PAIRS = (("bigbird", bigbird), ("reformer", reformer), ("longformer", longformer), ("nystrom", nystrom))

@@ -1,7 +1,7 @@
-"""Recurrent layers of language models beside those of `transformers` and `xlstm`; measured where they are named.
+"""Recurrent layers of language models beside those of `transformers` and `xlstm`; measured only if they are named.
 
-transformers 5 has no TransfoXL: XLNet's relative attention is the same, walked here from segment to segment. No package
-is known of compressive, block_recurrent and infinity_former; `retnet` is with torchscale.
+transformers 5 has no TransfoXL; XLNet's relative attention, called segment by segment, is the same function. No package
+has compressive, block_recurrent or infinity_former. `retnet` is a row of torchscale.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ def _pair(
     copy(model, weights | taps)  # our taps have the opposite order
     project, _, name_there = public.partition(" ")
     label, sizes = f"{package(project)} {name_there}", {"size": size, "note": f"{size[0]} x {size[1]} tokens"}
-    return LayerPair(name, label, model.dim, model.heads, model, theirs, call or theirs, **sizes)
+    return LayerPair(name, label, model, theirs, call or theirs, **sizes)
 
 
 def mamba(peers: Path | None) -> LayerPair:
@@ -151,7 +151,7 @@ def slstm(peers: Path | None) -> LayerPair:
     values = scatter(theirs)
     weights = {f"block.{ours}": values[public] for public, ours in CONVOLUTION.items()}
     biases = theirs.slstm_cell._bias_.view(4, dim)
-    # the package gives its gate "f" the place of i, and the other way round
+    # the package exchanges the gates f and i
     for index, (ours, public) in enumerate(zip("ifzo", "fizo", strict=True)):
         weights[f"block.{ours}_proj.weight"] = values[f"{public}gate.weight"].mT
         weights[f"block.{ours}_proj.bias"] = biases[index]
@@ -172,7 +172,7 @@ def transformer_xl(peers: Path | None) -> LayerPair:
     weights = {f"{ours}.weight": values[public].flatten(1).mT for public, ours in names.items()}
     weights |= {"content_bias": values["r_w_bias"], "position_bias": values["r_r_bias"]}
     weights["out_proj.weight"] = values["o"].flatten(1)
-    theirs.layer_norm = nn.Identity()  # ours has none, and the residual is taken off again
+    theirs.layer_norm = nn.Identity()  # our layer has no norm; `read` subtracts the residual
     frequency = 10_000 ** (-torch.arange(0, dim, 2) / dim)
 
     def read(x: Tensor, memory: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ def s5(peers: Path | None) -> LayerPair:
     values = {"eigenvalues": theirs.seq.Lambda, "enter": theirs.seq.B, "leave": theirs.seq.C}
     values = {name: torch.view_as_real(x) if x.is_complex() else x for name, x in values.items()}
     copy(model, values | {"skip": theirs.seq.D, "log_step": theirs.seq.log_step})
-    return LayerPair("s5", package("s5-pytorch"), DIM, 1, model, theirs, theirs, tolerance=1e-3)
+    return LayerPair("s5", package("s5-pytorch"), model, theirs, theirs, tolerance=1e-3)
 
 
 PROJECT = Project("s5-pytorch", (("s5", s5),), packages=("s5-pytorch==0.2.1",))

@@ -1,9 +1,9 @@
-"""Skyformer's repository (Chen et al., 2021), which LAVO Table 11 was made with: its nine methods, as whole blocks.
+"""Skyformer's repository (Chen et al., 2021), the code of LAVO Table 11: its nine methods, as whole blocks.
 
-A block is the four projections and what is between; sizes are those of its configuration for LRA: width 64, two heads.
-Its Reformer and BigBird are made from those of `transformers`. On a GPU its Linformer does not train the map, because
-`nn.Parameter(..).to("cuda")` is no parameter (X72); on a CPU it does. Both are measured. What its Performer imports and
-does not call need not be installed.
+A block is four projections and the attention between them, at the sizes of its configuration for LRA: width 64, two
+heads. Its Reformer and BigBird use those of `transformers`. On a GPU its Linformer does not train the map, because
+`nn.Parameter(..).to("cuda")` is no parameter (X72); on a CPU it does. Both are measured. Packages that its Performer
+imports and does not call need not be installed.
 """
 
 from collections.abc import Callable
@@ -59,16 +59,16 @@ def _block(peers: Path | None, kind: str) -> nn.Module:
         return Public(config)
 
 
-def _pair(name: str, ours: Attention, theirs: nn.Module, own: Weights | None = None, **more: Any) -> LayerPair:
-    """`own` are the weights that are not the projections'."""
+def _pair(name: str, ours: Attention, theirs: nn.Module, others: Weights | None = None, **more: Any) -> LayerPair:
+    """`others`: the weights outside the projections."""
     if isinstance(ours, Reformer):
         weights = {"qk_proj.weight": theirs.W_q.weight, "v_proj.weight": theirs.W_v.weight}
         weights |= projections(out_proj=theirs.ff)
     else:
         weights = projections(q_proj=theirs.W_q, k_proj=theirs.W_k, v_proj=theirs.W_v, out_proj=theirs.ff)
-    copy(ours, weights | (own or {}))
+    copy(ours, weights | (others or {}))
     mask = ones()
-    return LayerPair(name, CLONE.label, DIM, HEADS, ours, theirs, lambda x: theirs(x, mask[: len(x)]), **more)
+    return LayerPair(name, CLONE.label, ours, theirs, lambda x: theirs(x, mask[: len(x)]), **more)
 
 
 def softmax(theirs: nn.Module) -> LayerPair:
@@ -113,9 +113,9 @@ def reformer(theirs: nn.Module) -> LayerPair:
 
 
 def share_rotations(model: Reformer, peer: nn.Module) -> dict[str, Any]:
-    """Ours gets the rotations that `peer`, an LSHSelfAttention, draws from its seed, set here.
+    """Set the seed of `peer`, an LSHSelfAttention, and copy the rotations that it draws to `model`.
 
-    Returns the fields of the pair: the rows that are then the same, `redraw` and the note.
+    Returns the pair's fields `same`, `redraw` and `note`.
     """
     peer.hash_seed = SEED
     levels, hashes, heads, width, columns = model.rotations.shape
@@ -166,7 +166,7 @@ def bigbird(theirs: nn.Module) -> LayerPair:
 
 
 def share_blocks(model: BigBird, peer: nn.Module) -> None:
-    """Ours gets the random blocks that `peer`, a BigBirdBlockSparseAttention, draws from `SEED`."""
+    """Copy the random blocks that `peer`, a BigBirdBlockSparseAttention, draws from `SEED` to `model`."""
     np.random.seed(SEED)
     size = peer.block_size
     plan = peer._get_rand_attn_plan(LENGTH, size, peer.num_random_blocks)

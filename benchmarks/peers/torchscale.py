@@ -1,9 +1,8 @@
 """RetNet's retention and LongNet's dilated attention of `torchscale`, as whole blocks of its own.
 
-Rotations and decays of RetNet, which its model makes once for all layers, are not timed; `parallel` is what it trains
-with unless told otherwise. Its dilated attention asks for a GPU's fused kernel: torch's fused kernel for CPUs, which
-gives the same two results, takes that place. What it imports for other parts of its models (timm, fairscale) need not
-be installed.
+RetNet's rotations and decays, which its model makes once for all layers, are not timed. `parallel` is its default form
+in training. Its dilated attention requires a GPU's fused kernel; torch's fused kernel for CPUs, which returns the same
+two tensors, replaces it. Packages for other parts of its models (timm, fairscale) need not be installed.
 """
 
 from functools import partial
@@ -51,7 +50,7 @@ def longnet(peers: Path | None) -> LayerPair:
         return theirs(x, x, x, is_causal=True)[0]
 
     note = f"causal, segments {SEGMENTS}, ratios {RATIOS}; both with torch's fused kernel"
-    return LayerPair("longnet", CLONE.label, DIM, heads, model, theirs, call, note=note)
+    return LayerPair("longnet", CLONE.label, model, theirs, call, note=note)
 
 
 def retnet(peers: Path | None, *, chunked: bool) -> LayerPair:
@@ -73,7 +72,7 @@ def retnet(peers: Path | None, *, chunked: bool) -> LayerPair:
 
     label = f"{CLONE.label}, {'in chunks' if chunked else 'parallel'}"
     note = "with large values, for theirs divides scores by a sum, which the norm takes out but for its epsilon"
-    return LayerPair("retnet", label, DIM, HEADS, model, theirs, call, note=note)
+    return LayerPair("retnet", label, model, theirs, call, note=note)
 
 
 PAIRS = (("longnet", longnet), ("retnet", partial(retnet, chunked=False)), ("retnet", partial(retnet, chunked=True)))

@@ -6,15 +6,15 @@ import time
 from benchmarks.gpu.part import OK, row
 
 
-def works(host):
+def works(part_run):
     yield row("lavo", OK)
 
 
-def crashes(host):
+def crashes(part_run):
     yield row("lavo", OK)
     os._exit(3)
 
 
-def hangs(host):
+def hangs(part_run):
     yield row("lavo", OK)
     time.sleep(600)

@@ -5,8 +5,8 @@
 A step is forward and backward of a layer, to its input and all parameters: 2,048 tokens, batch 4, no dropout, no
 padding. A peer is a package, or a clone at a pinned commit in the folder that you name; a line says how to get a
 missing peer. Both layers have the same weights. Before the timing, the two outputs and the gradients of the input are
-compared at the measured size; a pair that differs is not measured. `recurrent`, the recurrent
-language models, is measured only if it or one of its rows is named. `benchmarks.side_by_side` says how time is measured.
+compared at the measured size; a pair that differs is not measured. `recurrent`, the recurrent language models, is
+measured only if it or one of its rows is named. `benchmarks.side_by_side` says how time is measured.
 `--out FILE` writes FILE as Markdown and a JSON file of the numbers next to it.
 """
 

@@ -82,7 +82,7 @@ def expand_all(commands: Sequence[Command]) -> Plan:
     """The cells of all commands without duplicates: tables share cells, and lists may repeat a cell."""
     cells: dict[str, PlannedCell] = {}
     absent: dict[str, str] = {}
-    with no_garbage_collection():
+    with rare_garbage_collection():
         for command in commands:
             plan = expand(command.cfg, command.overrides)
             for planned in plan.cells:
@@ -94,15 +94,14 @@ def expand_all(commands: Sequence[Command]) -> Plan:
 
 
 @contextlib.contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """For planning: a plan keeps all of its configurations, so collections would take time and free nothing."""
-    was_enabled = gc.isenabled()
-    gc.disable()
+def rare_garbage_collection() -> Iterator[None]:
+    """For planning: a plan keeps most of its objects, so frequent collections would take time and free little."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(200_000, 20, 100)
     try:
         yield
     finally:
-        if was_enabled:
-            gc.enable()
+        gc.set_threshold(*thresholds)
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,8 @@ def refusal(cfg: DictConfig) -> str | None:
     except UsageError as error:
         return one_line(error)
     except DataError as error:
-        return f"{one_line(error).partition('; run:')[0]}; run: {prepare_command()}"
+        error.command = prepare_command()
+        return one_line(error)
     return None
 
 

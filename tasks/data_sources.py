@@ -298,7 +298,7 @@ def only_file(folder: Path, pattern: str) -> Path:
     files = sorted(folder.glob(pattern))
     if len(files) != 1:
         problem = f"{len(files)} files {pattern}" if files else f"No such file, {pattern}"
-        raise DataError(f"{folder}:1: {problem}", "set task.path to the folder with one of it")
+        raise DataError(f"{folder}:1: {problem}", "set task.path to a folder with exactly one such file")
     return files[0]
 
 

@@ -27,7 +27,7 @@ def problems(record: Record) -> Problems:
 
 
 def values(record: Record) -> Problems:
-    """Names and texts are printable lines, but for the text of an error. Numbers are in range."""
+    """Names and texts, except error texts, are printable lines. Numbers are in range."""
     for path, value in leaves(record.model_dump(exclude={"error"})):
         if isinstance(value, str) and not value.isprintable():
             yield f"{path}: {value[:60]!r} has characters that cannot be printed"

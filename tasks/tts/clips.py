@@ -56,7 +56,7 @@ def read_clips(folder: Path) -> list[Clip]:
         if name in clips:
             raise DataError(f"{where}: a second clip {name}")
         if not text:
-            raise DataError(f"{where}: an empty text", "put what is said there")
+            raise DataError(f"{where}: an empty text", "add the spoken text")
         files = [file for end in ENDINGS if (file := folder / "wavs" / f"{name}{end}").is_file()]
         if not files:
             raise DataError(f"{where}: no wavs/{name}.wav or .flac", "put it there")

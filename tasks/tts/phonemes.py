@@ -98,7 +98,7 @@ class Phonemizer:
         if digits := re.search(r"\d+", plain):
             raise DataError(f"{where}: {digits.group()[:20]!r} in a text", "write numbers as words")
         if not re.search("[a-z]", plain):
-            raise DataError(f"{where}: a text without words", "put what is said there")
+            raise DataError(f"{where}: a text without words", "add the spoken text")
         symbols, counts = [], [0, 0, 0]
         for token in WORD.findall(plain):
             if token in PUNCTUATION:

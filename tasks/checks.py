@@ -18,8 +18,9 @@ class DataError(ValueError):
 
     def __str__(self) -> str:
         problem, cure, arguments = self.args
-        command = f"{self.command} {arguments}".strip()
-        return "; ".join(part for part in (problem, ", then ".join(filter(None, (cure, command)))) if part)
+        command = f"run: {self.command} {arguments}".strip() if self.command else arguments
+        steps = [step for step in (cure, command) if step]
+        return "; ".join(part for part in (problem, ", then ".join(steps)) if part)
 
 
 def at_least(least: int, **values: int | None) -> None:

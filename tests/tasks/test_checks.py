@@ -13,7 +13,7 @@ def test_an_error_has_a_problem_a_cure_and_a_command():
     error = DataError("a.txt:3: no label", "put the right file there")
     assert str(error) == "a.txt:3: no label; put the right file there"
     error.command = "python run.py do=prepare task=a/b"
-    assert str(error) == "a.txt:3: no label; put the right file there, then python run.py do=prepare task=a/b"
+    assert str(error) == "a.txt:3: no label; put the right file there, then run: python run.py do=prepare task=a/b"
     again = pickle.loads(pickle.dumps(error))  # as a worker process sends it
     assert str(again) == str(error) and isinstance(again, ValueError)
 
@@ -22,7 +22,7 @@ def test_the_command_stands_behind_a_problem_without_a_cure_and_may_have_argumen
     error = DataError(ValueError("too few pieces"), arguments="task.vocabulary=12")
     assert str(error) == "too few pieces; task.vocabulary=12"
     error.command = "python run.py do=prepare"
-    assert str(error) == "too few pieces; python run.py do=prepare task.vocabulary=12"
+    assert str(error) == "too few pieces; run: python run.py do=prepare task.vocabulary=12"
 
 
 @pytest.mark.parametrize("call", ["check_source", "check_is_prepared", "load", "prepare"])
@@ -30,5 +30,5 @@ def test_every_call_of_the_harness_names_the_command_once(tmp_path, call):
     task = Text(data_root=tmp_path / "data", source="slice")
     with pytest.raises(DataError) as error:
         getattr(task, call)(*[no_progress] * (call == "prepare"))
-    assert str(error.value).endswith("; python run.py do=prepare task=lra/text task.source=slice task.path=...")
+    assert str(error.value).endswith("; run: python run.py do=prepare task=lra/text task.source=slice task.path=...")
     assert str(error.value).count("run.py") == 1

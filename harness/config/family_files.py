@@ -42,7 +42,7 @@ def _plugins(folders: Callable[[], Folders]) -> tuple[type[ConfigSource], type[S
             )
 
         def is_config(self, config_path: str) -> bool:
-            return values_in_family(config_path, folders()) is not None
+            return is_in_family(config_path, folders())
 
         def is_group(self, config_path: str) -> bool:
             return False
@@ -62,16 +62,27 @@ def _plugins(folders: Callable[[], Folders]) -> tuple[type[ConfigSource], type[S
 
 def has_option(option: str, folders: Folders) -> bool:
     """Whether an option such as `protocol/luna/lra/image` is a file or part of its family's file."""
-    return any(existing(f"{option}.yaml", folders)) or values_in_family(option, folders) is not None
+    return any(existing(f"{option}.yaml", folders)) or is_in_family(option, folders)
+
+
+def is_in_family(option: str, folders: Folders) -> bool:
+    """Whether `luna/lra.yaml` has the values of `protocol/luna/lra/image`, and the task has no file of its own."""
+    return next(_parts_in_family(option, folders), None) is not None
 
 
 def values_in_family(option: str, folders: Folders) -> DictConfig | None:
-    """The values of `protocol/luna/lra/image` in `luna/lra.yaml`; None without them, or if the task has a file."""
+    """The values of `protocol/luna/lra/image` in `luna/lra.yaml`; None unless `is_in_family`."""
+    parts = next(_parts_in_family(option, folders), None)
+    return None if parts is None else OmegaConf.merge(*parts)
+
+
+def _parts_in_family(option: str, folders: Folders) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     if option.count("/") != 3 or any(existing(f"{option}.yaml", folders)):
-        return None
+        return
     family, _, name = option.rpartition("/")
-    values = (values_of(content, name) for content in contents(family, folders))
-    return next((task_values for task_values in values if task_values is not None), None)
+    for content in contents(family, folders):
+        if (parts := _parts_of(content, name)) is not None:
+            yield parts
 
 
 def contents(option: str, folders: Folders) -> Iterator[dict[str, Any]]:
@@ -79,12 +90,13 @@ def contents(option: str, folders: Folders) -> Iterator[dict[str, Any]]:
     return (_parsed(file, file.stat().st_mtime_ns) for file in existing(f"{option}.yaml", folders))
 
 
-def values_of(content: Mapping[str, Any], name: str) -> DictConfig | None:
-    """The shared values of a family, overridden by those of a task; None if `tasks:` does not include the task."""
-    shared = {key: value for key, value in content.items() if key != BY_TASK}
+def _parts_of(content: Mapping[str, Any], name: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """The values that a family shares, and those of a task that override them; None if `tasks:` lacks the task."""
     by_task = content.get(BY_TASK, {"any": {}})
     key = next((key for key in (name, "any") if key in by_task), None)
-    return None if key is None else OmegaConf.merge(shared, by_task[key] or {})
+    if key is None:
+        return None
+    return {key: value for key, value in content.items() if key != BY_TASK}, by_task[key] or {}
 
 
 def existing(path: str, folders: Iterable[str | Path]) -> Iterator[Path]:

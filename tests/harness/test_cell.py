@@ -8,6 +8,7 @@ from omegaconf import OmegaConf
 from harness.config.cell import canonical, cell_of, changes, flatten, identity, with_seeds
 from harness.config.compose import compose, options
 from harness.config.places import CONF
+from harness.config.resolvers import default_protocol
 from harness.config.schema import Config
 
 BASE = ["model=lavo", "task=lra/listops", "budget=smoke"]
@@ -58,11 +59,12 @@ def test_a_data_folder_counts_by_its_name_alone():
     assert cell_id("task.path=/a/b/listops") == cell_id("task.path=/c/listops") != cell_id("task.path=/a/b/other")
 
 
-@pytest.mark.parametrize("task", [name for name, _ in options("task")])
+@pytest.mark.parametrize(
+    "task", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name, _ in options("task")]
+)
 def test_no_recipe_depends_on_where_the_slices_lie(task):
-    values = flatten(
-        cell_of(compose([f"task={task}", "model=vanilla", "budget=reduced", "paths.slices=/else/where"])).config
-    )
+    recipe = [f"task={task}", f"protocol={default_protocol(task, [CONF])}", "budget=reduced"]
+    values = flatten(cell_of(compose([*recipe, "model=vanilla", "paths.slices=/else/where"])).config)
     assert [key for key, value in values.items() if "/else/" in str(value)] == []
 
 

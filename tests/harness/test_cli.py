@@ -28,9 +28,11 @@ def ask(*arguments):
     return done.stdout
 
 
-@pytest.mark.parametrize("command", ["--help", "do=list", "do=status", "do=plan", "do=plan table=lavo/t11"])
-def test_nothing_heavy_is_imported(command):
-    assert "HEAVY []" in ask(*command.split())
+@pytest.mark.parametrize(
+    "command", ["--help", "do=list", "do=status", "do=plan paths.records={}/none", "do=plan table=lavo/t11"]
+)
+def test_nothing_heavy_is_imported(command, tmp_path):
+    assert "HEAVY []" in ask(*command.format(tmp_path).split())
 
 
 def test_a_python_without_the_packages_is_told_in_one_line():

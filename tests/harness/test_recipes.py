@@ -18,7 +18,10 @@ TASKS = [name for name, _ in options("task")]
 MODELS = [name for name, _ in options("model") if name != "custom"]
 # its cells start from the weights of another one, which starts from nothing (tests/models/test_pretrained.py runs both)
 FROM_NOTHING = {"latte_extended": ["model=vanilla", "protocol.configuration=pretraining"]}
-RECIPES = [(protocol, task) for task in TASKS for protocol in recipes(task)]
+# one process per task, which composes a recipe and makes its data once
+RECIPES = [
+    pytest.param(protocol, task, marks=pytest.mark.xdist_group(task)) for task in TASKS for protocol in recipes(task)
+]
 
 
 @functools.cache
@@ -56,13 +59,10 @@ def test_a_model_put_in_is_a_model_composed(model):
     assert with_model(composed("skyformer", "lra/listops", "reduced"), model) == whole
 
 
-@pytest.mark.parametrize(
-    ("protocol", "task"), [pytest.param(*recipe, marks=pytest.mark.xdist_group(recipe[1])) for recipe in RECIPES]
-)
+@pytest.mark.parametrize(("protocol", "task"), RECIPES)
 def test_trains(protocol, task, places, tmp_path_factory):
-    """All recipes of a task run in one process, so that its data are made once."""
     data = f"paths.data={tmp_path_factory.getbasetemp() / 'smoke'}"
-    overrides = [f"task={task}", f"protocol={protocol}", "budget=smoke", "trainer=cpu", *places, data]
+    overrides = [f"task={task}", f"protocol={protocol}", "budget=smoke", "trainer.accelerator=cpu", *places, data]
     cfg = compose([*overrides, *FROM_NOTHING.get(protocol, ())])
     result = run_cell(CellRequest(cfg))
     assert result.state == "done", result.detail

@@ -121,11 +121,15 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
-        """Simple predictors by name: `last_value`, `root_operator`. Each call makes a predictor.
+    def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
+        """Simple predictors by name: `last_value`, `root_operator`. Each call fits a predictor.
 
-        A predictor may be fitted to the loaded training split. It is scored like a model: once, on the test split.
-        The predictor `baseline_name` ignores the input; it is also scored on the validation split.
+        A predictor may be fitted to the loaded training split, within a minute. It is scored like a model, on the
+        validation split and once on the test split. The predictor `baseline_name` ignores the input.
+
+        `seen`: the number of training examples that a model draws, repeats included; None: all training data. A
+        predictor that says what it was fitted to has the text `saw`: "1,228,800 bytes". A call that cannot fit raises
+        ValueError or ImportError with the reason in one line.
         """
 
     @abstractmethod

@@ -187,7 +187,7 @@ class PCN(DataTask):
         metrics.update(distances, batch["category"])
         return dict(zip(NAMES, distances.unbind(1), strict=True))
 
-    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+    def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         """One cloud for all shapes, of points of training shapes; the input; the input and a reflection of it."""
         return {
             "training_points": lambda: partial(always, torch.from_numpy(self.training_points())),

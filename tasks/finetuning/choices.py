@@ -80,9 +80,9 @@ class Choice(LabelledTexts):
 
         return {split: rows(file) for split, file in self._files().items()}
 
-    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+    def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         """`most_shared_tokens`: the answer that, with its question, shares most of its pieces with the first text."""
-        return {**super().baselines(), "most_shared_tokens": lambda: most_shared}
+        return {**super().baselines(seen), "most_shared_tokens": lambda: most_shared}
 
 
 def most_shared(tokens: Tensor) -> Tensor:

@@ -93,13 +93,13 @@ class GLUE(LabelledTexts):
         some = tuple(tables.text(row[name], name, where) for name in columns[:-1])
         return LabelledText(where, some, label)
 
-    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+    def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         """`token_2gram_naive_bayes`; for pairs also `shared_tokens`: how many tokens both texts have."""
 
         def naive_bayes() -> NaiveBayes:
             return NaiveBayes(self.split("train"), self.classes, self._ngrams)
 
-        baselines = {**super().baselines(), f"token_{NGRAM}gram_naive_bayes": naive_bayes}
+        baselines = {**super().baselines(seen), f"token_{NGRAM}gram_naive_bayes": naive_bayes}
         return baselines if self.texts == 1 else {**baselines, "shared_tokens": self._shared_tokens}
 
     def _ngrams(self, tokens: np.ndarray) -> np.ndarray:

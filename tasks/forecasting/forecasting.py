@@ -151,7 +151,7 @@ class Forecasting(DataTask):
         metrics.update(forecast, batch["future"], batch["kept"])
         return dict(zip(("mse", "mae"), window_errors(forecast, batch["future"]), strict=True))
 
-    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+    def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         """Forecasts without parameters; the seasonal one repeats the last day, where the past has a whole one."""
         ahead, day = torch.arange(self.pred_len), MINUTES_OF_A_DAY // self.published.minutes
         forecasts = {

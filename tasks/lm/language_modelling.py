@@ -193,7 +193,7 @@ class LanguageModelling(CachedTask):
         metrics.update(nats, targets != IGNORED, batch["words"], batch["bytes"])
         return {"log_ppl": nats * batch["weight"]}
 
-    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+    def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         return {"unigram": self._unigram}
 
     def _unigram(self) -> Predictor:

@@ -90,11 +90,11 @@ class Image(SequenceClassification):
         }
         return {name: self._of_sequences(source) for name, source in of_pictures.items()}
 
-    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+    def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         def linear() -> LinearDiscriminant:
             return LinearDiscriminant(self.split("train"), self.classes)
 
-        return {**super().baselines(), "linear_discriminant": linear}
+        return {**super().baselines(seen), "linear_discriminant": linear}
 
     def _of_sequences(self, pictures: Source) -> Source:
         """The source of sequences for a source of pictures."""

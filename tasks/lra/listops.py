@@ -125,12 +125,12 @@ class ListOps(SequenceClassification):
     def final_evaluations(self) -> Sequence[FinalEvaluation]:
         return [FinalEvaluation(name, split) for name, split in self._longer.items()]
 
-    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+    def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         """Most frequent values: of the root's operator, and of its value on its digit arguments."""
         train, root = self.split("train"), lambda tokens: tokens[:, 0]
         keys = {"root_operator": (self.symbols, root), "root_operator_on_digits": (11 * self.symbols, root_on_digits)}
         lookups = {name: partial(Lookup.fitted, train, self.classes, *key) for name, key in keys.items()}
-        return {**super().baselines(), **lookups}
+        return {**super().baselines(seen), **lookups}
 
     def _files(self) -> dict[str, Path]:
         if self.source == OFFICIAL:

@@ -30,7 +30,7 @@ class OneLabel(CachedTask):
         metrics.update(logits, label)
         return {"acc": 100.0 * (logits.argmax(1) == label), "loss": F.cross_entropy(logits, label, reduction="none")}
 
-    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+    def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         return {"majority_class": self._majority_class}
 
     def _majority_class(self) -> Lookup:

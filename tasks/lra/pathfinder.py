@@ -105,11 +105,11 @@ class Pathfinder(SequenceClassification):
             except OSError:  # a shared folder may be read-only; the data are complete
                 self.samples = None
 
-    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+    def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         drawn = self.design or self.drawn
         key = partial(discs.distance_key, size=self.size, radius=drawn.marker_radius)
         table = (self.split("train"), self.classes, discs.keys(self.size), key)
-        return {**super().baselines(), "disc_distance": partial(Lookup.fitted, *table, most=FIT_ON)}
+        return {**super().baselines(seen), "disc_distance": partial(Lookup.fitted, *table, most=FIT_ON)}
 
     def _identity(self) -> dict[str, Any]:
         digest = tables.digest(self.design)

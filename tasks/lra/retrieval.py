@@ -78,13 +78,13 @@ class Retrieval(SequenceClassification):
             SYNTHETIC: self.generated(synthetic_pairs, max_length=self.max_length, **settings),
         }
 
-    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+    def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         """`most_cited`: how often each text was on its side of a citing pair; `same_bytes`: the n-grams of both."""
 
         def most_cited() -> NaiveBayes:
             return NaiveBayes(self.split("train"), self.classes, text_numbers)
 
-        return {**super().baselines(), "most_cited": most_cited, "same_bytes": self._same_bytes}
+        return {**super().baselines(seen), "most_cited": most_cited, "same_bytes": self._same_bytes}
 
     def _same_bytes(self) -> Lookup:
         batches = [(shared(tokens, self.vocab_size), label) for tokens, label in pieces(self.split("train"), FIT_ON)]

@@ -87,11 +87,11 @@ class Text(SequenceClassification):
         every = ShardedExamples([*splits["train"].shards, *splits["val"].shards])
         return {"train": every, "val": splits["test"], "test": splits["test"]}
 
-    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+    def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         def byte_ngrams() -> NaiveBayes:
             return NaiveBayes(self.split("train"), self.classes, lambda tokens: ngrams(tokens, NGRAM, self.vocab_size))
 
-        return {**super().baselines(), f"byte_{NGRAM}gram_naive_bayes": byte_ngrams}
+        return {**super().baselines(seen), f"byte_{NGRAM}gram_naive_bayes": byte_ngrams}
 
     def _official(self, progress: Progress) -> dict[str, Examples]:
         file = ARCHIVE.at(self.path, self.data_root / "downloads", progress)

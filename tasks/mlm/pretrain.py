@@ -173,7 +173,7 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
         metrics.update(nats, torch.full_like(batch["targets"][:, 0], losses.shape[1]))
         return {"nats": nats / losses.shape[1]}
 
-    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+    def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         return {"unigram": self._unigram}
 
     def _unigram(self) -> Predictor:

@@ -212,7 +212,7 @@ class Probe(Task):
             raise ValueError(f"the model has outputs for {logits.shape[1]} tokens, but {queries} are queries")
         return logits[:, -queries:]
 
-    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+    def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         return {"majority_answer": lambda: self._answer_always(self.majority_answer)}
 
     def _answer_always(self, answer: int) -> Predictor:

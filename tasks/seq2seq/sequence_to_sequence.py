@@ -227,7 +227,7 @@ class SequenceToSequence(CachedTask):
         metrics.update(nats, tokens)
         return {"nats": nats / tokens}
 
-    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+    def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         return {"unigram": self._unigram}
 
     def _unigram(self) -> Predictor:

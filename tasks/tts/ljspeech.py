@@ -293,7 +293,7 @@ class LJSpeech(CachedTask):
         split = self.split("test")
         return audio.to_samples(frames.float().cpu().numpy() * split.std + split.mean, self.scale, seed)
 
-    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+    def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         """The mean frame; the previous frame, repeated; the mean frame of each phoneme."""
 
         def simple(kind: type[MeanFrame], **more: Tensor) -> MeanFrame:

@@ -143,7 +143,7 @@ def test_a_failed_evaluation_is_a_value_in_a_done_record(run, monkeypatch):
 def test_baselines_are_scored_on_the_same_examples(run, monkeypatch):
     made = []
 
-    def baselines(self):
+    def baselines(self, seen=None):
         def uniform():
             made.append("uniform")
             return lambda tokens: torch.zeros(len(tokens), self.classes)
@@ -151,7 +151,7 @@ def test_baselines_are_scored_on_the_same_examples(run, monkeypatch):
         def broken():
             raise KeyError("no digits")
 
-        return {**own_baselines(self), "uniform": uniform, "broken": broken}
+        return {**own_baselines(self, seen), "uniform": uniform, "broken": broken}
 
     own_baselines = ListOps.baselines
     monkeypatch.setattr(ListOps, "baselines", baselines)

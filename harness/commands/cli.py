@@ -30,6 +30,7 @@ from harness.training.process import STOPPED
 VERBS = {
     "train": "harness.commands.train",
     "prepare": "harness.commands.prepare",
+    "baselines": "harness.commands.baselines",
     "plan": "harness.commands.plan",
     "status": "harness.commands.status",
     "compare": "harness.commands.compare",
@@ -55,7 +56,8 @@ READS = {
     "list": ("do", "task"),
 }
 IMPORT_TORCH = ("bench", "verify")
-SWEEP_VERBS = ("train", "plan", "prepare")  # these have `run_all(commands, launcher)`: a sweep's commands share cells
+# these have `run_all(commands, launcher)`: a sweep's commands share cells
+SWEEP_VERBS = ("train", "plan", "prepare", "baselines")
 
 
 def main(hydra_main: Callable[[], Any], statuses: list[int]) -> int:

@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.config.cell import IDENTITY, flatten
+from harness.config.cell import IDENTITY, NAMES, flatten, path_of
 from harness.config.table_rows import format_settings, settings_key
 from harness.errors import one_line
-from harness.records import predictions, record
+from harness.records import baselines, predictions, record
 from harness.records.record import RecordError
 from harness.records.schema import Record, columns
 
@@ -21,20 +21,27 @@ if TYPE_CHECKING:
 
 FIELDS = dict(columns(Record))  # column -> path in a record
 COMPUTED = (
-    *("variant", "changed", "score", "tested", "artifacts", "val", "n_test", "step", "predictions"),
+    *("variant", "changed", "score", "tested", "artifacts", "val", "n_test", "step", "predictions", "baselines"),
     *("core_hours", "gpu_hours", "hardware", "origin"),
 )
 COLUMNS = (*FIELDS, *COMPUTED)
 
 
 def record_files(root: str | os.PathLike[str]) -> Iterator[Path]:
-    """Every `**/*.json` below a folder, in order: regular files that are not hidden. A missing folder has none."""
+    """Every record below a folder of records, in order: regular `**/*.json` files that are not hidden.
+
+    A missing folder has none. The folder of `harness.records.baselines` is left out.
+    """
+    yield from (path for path in json_files(root) if path.relative_to(root).parts[0] != baselines.FOLDER)
+
+
+def json_files(root: str | os.PathLike[str]) -> Iterator[Path]:
     with contextlib.suppress(OSError), os.scandir(root) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.name[0] == ".":
                 continue
             if entry.is_dir(follow_symlinks=False):
-                yield from record_files(entry.path)
+                yield from json_files(entry.path)
             elif entry.name.endswith(".json") and entry.is_file():
                 yield Path(entry.path)
 
@@ -102,7 +109,8 @@ def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":
 
     `score` is the metric on the test split with the selected weights, in the metric's own unit, and `tested` has all
     metrics there by name. `artifacts` are names of files in the record's folder. `predictions` is the Path of the
-    scores of each example (`harness.records.predictions.read`), None without this file. `source` is the part of the
+    scores of each example (`harness.records.predictions.read`), None without this file. `baselines` is
+    the content of the cell's file of `harness.records.baselines`, None without it. `source` is the part of the
     data that was used, and `origin` the task's name for their origin: `full` if what was requested as a slice turned
     out to be everything. `variant` is equal for cells whose configurations differ only in the seed. `code` is the
     digest of their source, None if unknown. `changed` are the settings that differ from the recipe, as pairs of key and
@@ -131,6 +139,7 @@ def _row(entries: dict[str, Any]) -> dict[str, Any]:
         "n_test": test.get("n"),
         "step": point.get("step"),
         "predictions": _predictions(entries),
+        "baselines": _baselines(entries),
         "core_hours": None if hardware["gpu"] else _hours(entries, hardware["threads"]),
         "gpu_hours": _hours(entries, entries.get("update", {}).get("devices", 1)) if hardware["gpu"] else None,
         "hardware": hardware["gpu"] or _processor(hardware),
@@ -143,6 +152,18 @@ def _value(entries: Any, path: Sequence[str]) -> Any:
     for key in path:
         entries = (entries or {}).get(key)
     return entries
+
+
+def _baselines(entries: dict[str, Any]) -> dict[str, Any] | None:
+    """None for records that were not read from a file. A broken file is named, and counts as missing."""
+    if "file" not in entries:
+        return None
+    parts = len(path_of(**{key: entries["cell"][key] for key in NAMES}).parts)
+    try:
+        return baselines.of_record(entries["file"].parents[parts - 1], entries)
+    except RecordError as error:
+        say_left_out([str(error)])
+        return None
 
 
 def _predictions(entries: dict[str, Any]) -> Path | None:

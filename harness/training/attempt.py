@@ -61,9 +61,9 @@ from harness.training.callback import TrainingCallback
 from harness.training.checkpoints import checkpoint
 from harness.training.checkpoints.checkpoint import Start, weights_sha256
 from harness.training.checkpoints.dependency import Dependency, load_weights
-from harness.training.evaluate import Evaluation, PeakMemory, evaluate
+from harness.training.evaluate import Evaluation, PeakMemory, evaluate, evaluate_predictor
 from harness.training.extras.artifacts import save_artifacts
-from harness.training.extras.baselines import PREFIX, baseline_evaluations, chance_evaluation
+from harness.training.extras.baselines import PREFIX, ensure, failed_entry
 from harness.training.module import NonFiniteError, TaskModule, validates_on_test
 from harness.training.trainer import make_trainer
 from tasks.base import DataInfo, FinalEvaluation
@@ -270,9 +270,7 @@ class Attempt:
             "tested_weights_sha256": tested_weights,
         }
         # after `entries`, because time and memory in the record are those of the model alone
-        for final in baseline_evaluations(self.built.task, self.final_evaluations):
-            evaluations[final.name] = self._final_evaluation(final, progress)
-        entries["baseline"] = self._chance(evaluations, progress)
+        entries["baseline"] = self._chance(evaluations)
         # one device makes the artifacts, but a pass through a sharded model takes all of them
         if self.trainer.is_global_zero and not fsdp.is_sharded(self.built.model):
             record_path = self.cell.record_path(self.cfg)
@@ -290,21 +288,35 @@ class Attempt:
         self.predictions["test"] = evaluation.scores
         return evaluation.entry()
 
-    def _chance(self, evaluations: dict[str, Any], progress: Progress) -> dict[str, Any] | None:
-        """The record's `baseline`: the chance level on the validation and test splits; None if it has no score."""
-        task = self.built.task
-        test = evaluations[PREFIX + task.baseline_name]
-        val = test if validates_on_test(task) else self._final_evaluation(chance_evaluation(task), progress, keep=False)
-        if not test["metrics"] or not val["metrics"]:
-            return None
-        scores = {"val": val["metrics"][task.metric], "test": test["metrics"][task.metric]}
-        return {"name": task.baseline_name.replace("_", " ")} | scores
+    def _chance(self, evaluations: dict[str, Any]) -> dict[str, Any] | None:
+        """The record's `baseline`: the chance level on the validation and test splits; None if it has no score.
 
-    def _final_evaluation(self, final: FinalEvaluation, progress: Progress, *, keep: bool = True) -> dict[str, Any]:
-        """The record's entry of a further pass. A pass that fails is a value of the record.
-
-        `keep`: store the scores of its examples among the predictions of the cell.
+        Its pass over the test split is added to `evaluations`. The scores of the other predictors of the task are in
+        `harness.records.baselines`.
         """
+        task, size = self.built.task, self.cfg.train.eval_batch_size
+        name = task.baseline_name
+        try:
+            predictor = task.baselines()[name]()
+            test = evaluate_predictor(task, task.split("test"), size, predictor)
+            val = test if validates_on_test(task) else evaluate_predictor(task, task.split("val"), size, predictor)
+        except Exception as error:
+            evaluations[PREFIX + name] = failed_entry(error)
+            return None
+        evaluations[PREFIX + name], self.predictions[PREFIX + name] = test.entry(), test.scores
+        scores = {"val": val.metrics[task.metric], "test": test.metrics[task.metric]}
+        return {"name": name.replace("_", " ")} | scores
+
+    def measure_baselines(self, progress: Progress) -> None:
+        """Score the simple predictors of the task, unless an earlier cell did. A failure does not fail the cell."""
+        task, size = self.built.task, self.cfg.train.eval_batch_size
+        try:
+            ensure(self.cfg.paths.records, self.cell.config, self.data.fingerprint, task, size, progress.say)
+        except Exception as error:
+            progress.say(f"baselines not measured: {one_line(error)}; next: python run.py do=baselines")
+
+    def _final_evaluation(self, final: FinalEvaluation, progress: Progress) -> dict[str, Any]:
+        """The record's entry of a further pass. A pass that fails is a value of the record."""
         self.run_dir.write_heartbeat(
             f"evaluating {final.name}", step=self.trainer.global_step, steps=self.cfg.train.max_steps
         )
@@ -318,10 +330,9 @@ class Attempt:
                 metrics=final.metrics,
                 score=final.score,
             )
-            if keep:
-                self.predictions[final.name] = evaluation.scores
-                scores = ", ".join(f"{name} {value:.4g}" for name, value in evaluation.metrics.items())
-                progress.say(f"{final.name}: {scores} (n {evaluation.n})")
+            self.predictions[final.name] = evaluation.scores
+            scores = ", ".join(f"{name} {value:.4g}" for name, value in evaluation.metrics.items())
+            progress.say(f"{final.name}: {scores} (n {evaluation.n})")
             return evaluation.entry()
         except Exception as error:
             entry = dict.fromkeys(("metrics", "n", "seconds", "peak_memory_mb", "predictions"))

@@ -20,7 +20,7 @@ from harness.records import predictions, provenance
 from harness.training import fsdp
 from harness.training.batches.loader import sequential_indices
 from harness.training.module import NonFiniteError, TaskModule
-from tasks.base import Batch, Predictor, Split
+from tasks.base import Batch, FinalEvaluation, Predictor, Split, Task
 
 
 class PeakMemory:
@@ -104,14 +104,44 @@ def evaluate(
             failure = error
         if trainer.strategy.reduce_boolean_decision(failure is not None, all=False):
             raise failure or RuntimeError("the evaluation failed on another device")
-        scores = gathered(parts)
-        scored = {len(array) for array in scores.values()} or {0}
-        if scored != {len(split)}:
-            raise RuntimeError(f"{min(scored)} examples were scored of {len(split)}")
-        values = {name: float(value) for name, value in accumulated.compute().items()}
+    seconds, where = time.monotonic() - started, f"step {trainer.global_step}"
+    return _evaluation(gathered(parts), accumulated, len(split), seconds, peak(), where)
+
+
+def evaluate_predictor(
+    task: Task, split: Split, batch_size: int, predictor: Predictor, final: FinalEvaluation | None = None
+) -> Evaluation:
+    """Score a split with a predictor that is no module, on the CPU and in this process alone.
+
+    `final`: the pass whose metrics and scores replace the task's own. Raises as `evaluate` does.
+    """
+    make_metrics, score = (final and final.metrics) or task.metrics, (final and final.score) or task.score
+    accumulated, started = make_metrics(), time.monotonic()
+    with torch.no_grad():
+        parts = [
+            (indices.start, score(predictor, split.batch(indices), accumulated))
+            for indices in sequential_indices(len(split), batch_size)
+        ]
+    seconds = time.monotonic() - started
+    scores, memory = in_order(as_arrays(parts)), provenance.resident_mb()
+    return _evaluation(scores, accumulated, len(split), seconds, memory, "a baseline")
+
+
+def _evaluation(
+    scores: dict[str, np.ndarray],
+    accumulated: MetricCollection,
+    size: int,
+    seconds: float,
+    peak_mb: float,
+    where: str,
+) -> Evaluation:
+    scored = {len(array) for array in scores.values()} or {0}
+    if scored != {size}:
+        raise RuntimeError(f"{min(scored)} examples were scored of {size}")
+    values = {name: float(value) for name, value in accumulated.compute().items()}
     if broken := [name for name, value in values.items() if not math.isfinite(value)]:
-        raise NonFiniteError(f"{broken[0]} of an evaluation is not finite (step {trainer.global_step})")
-    return Evaluation(values, len(split), time.monotonic() - started, peak(), predictions.stored(scores))
+        raise NonFiniteError(f"{broken[0]} of an evaluation is not finite ({where})")
+    return Evaluation(values, size, seconds, peak_mb, predictions.stored(scores))
 
 
 @contextmanager
@@ -135,11 +165,20 @@ def lacks_last_batch(split: Split, batch_size: int, rank: int, world_size: int) 
     return 0 < len(split) % (batch_size * world_size) <= batch_size * rank
 
 
+Scored = list[tuple[int, dict[str, np.ndarray]]]  # (first example of a batch, its scores)
+
+
 def gathered(parts: list[tuple[int, dict[str, Tensor]]]) -> dict[str, np.ndarray]:
-    """The scores of all devices in the order of the split."""
-    arrays = [(start, {name: as_array(values) for name, values in scores.items()}) for start, scores in parts]
-    pairs = sorted((pair for pairs in gather(arrays) for pair in pairs), key=lambda pair: pair[0])
-    ordered = [scores for _, scores in pairs]
+    """The scores of all devices in the order of the split; a collective call."""
+    return in_order([pair for pairs in gather(as_arrays(parts)) for pair in pairs])
+
+
+def as_arrays(parts: list[tuple[int, dict[str, Tensor]]]) -> Scored:
+    return [(start, {name: as_array(values) for name, values in scores.items()}) for start, scores in parts]
+
+
+def in_order(parts: Scored) -> dict[str, np.ndarray]:
+    ordered = [scores for _, scores in sorted(parts, key=lambda pair: pair[0])]
     return {name: np.concatenate([scores[name] for scores in ordered]) for name in (ordered[0] if ordered else {})}
 
 

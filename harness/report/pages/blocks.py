@@ -76,7 +76,7 @@ def _comparison_block(spec: TableSpec, group: Group) -> Block:
     column, rows = group.resolved, []
     for line in group.lines:
         if line.is_baseline:
-            rows.append((_muted(line.row), EMPTY, _muted(line.score.number(column.decimals)), EMPTY, EMPTY))
+            rows.append((_muted(line.row), EMPTY, _muted(_baseline_text(line.score, column.decimals)), EMPTY, EMPTY))
             continue
         notes = (*spec.footnotes_of(row=line.row), *spec.footnotes_of(row=line.row, column=column.name))
         paper = TableEntry(line.published.text, notes) if line.published else "–"
@@ -98,7 +98,7 @@ def _ranking_block(spec: TableSpec, group: Group) -> Block:
         score, ours = line.score, line.score.estimate
         above_chance = column.signed(ours.mean - line.chance if ours and line.chance is not None else None)
         if line.is_baseline:
-            texts = (score.row, score.number(column.decimals), "", above_chance, "–", "–", group.source)
+            texts = (score.row, _baseline_text(score, column.decimals), "", above_chance, "–", "–", group.source)
             rows.append([_muted(text) for text in texts])
             continue
         parameters = f"{score.parameters:,}" if score.parameters else "–"
@@ -253,7 +253,7 @@ def _baseline_rows(groups: Sequence[Group], only_named: bool = False) -> list[li
     lines: dict[str, dict[str, str]] = {}
     for group in groups:
         for score in group.baselines:
-            lines.setdefault(score.row, {})[group.column] = score.number(group.resolved.decimals)
+            lines.setdefault(score.row, {})[group.column] = _baseline_text(score, group.resolved.decimals)
     names = sorted({name for group in groups for name in group.chance_names})
     if names and not lines and not only_named:
         guesses = {group.column: group.resolved.unsigned(group.chance) for group in groups if group.chance is not None}
@@ -261,6 +261,11 @@ def _baseline_rows(groups: Sequence[Group], only_named: bool = False) -> list[li
     return [
         [_muted(label), *(_muted(line.get(group.column, "–")) for group in groups)] for label, line in lines.items()
     ]
+
+
+def _baseline_text(score: Score, decimals: int) -> str:
+    """The score of a predictor, or why it has none."""
+    return score.number(decimals) if score.by_seed else score.failure_text
 
 
 def _chance_text(spec: TableSpec, group: Group) -> str:
@@ -277,12 +282,20 @@ def _guess(spec: TableSpec) -> str:
 
 
 def _baseline_notes(group: Group) -> tuple[str, ...]:
-    """`† Below root operator: Linformer, Performer.`, one line per baseline."""
+    """`† Below root operator: Linformer, Performer.` and what it was fitted to, one line per baseline."""
+    fits = [
+        f"{name.removeprefix(BASELINE)} ({fit['saw']}, {significant(fit['seconds'])} s)"
+        for name, fit in group.fits.items()
+        if fit["saw"]
+    ]
     below: dict[str, list[str]] = {}
     for score in group.scores:
         for name in group.comparison.below.get(score.key, ()):
             below.setdefault(name, []).append(score.label)
-    return tuple(f"{BELOW} Below {name.removeprefix(BASELINE)}: {', '.join(rows)}." for name, rows in below.items())
+    notes = [f"{BELOW} Below {name.removeprefix(BASELINE)}: {', '.join(rows)}." for name, rows in below.items()]
+    if fits:
+        notes.append(f"Baselines fitted to: {'; '.join(fits)}.")
+    return tuple(notes)
 
 
 def _pairing(group: Group) -> tuple[str, ...]:

@@ -110,10 +110,11 @@ def _resolution(
 
 def _below_baselines(scores: Sequence[Score], baselines: Sequence[Score], higher: bool) -> dict[Key, tuple[str, ...]]:
     """Rows significantly worse than a baseline on the same examples; with fewer than MIN_SEEDS seeds, simply worse."""
-    tests = {pair.rows: pair for pair in paired.compare_with_baselines(scores, baselines)}
+    scored = [baseline for baseline in baselines if baseline.by_seed]
+    tests = {pair.rows: pair for pair in paired.compare_with_baselines(scores, scored)}
     below: dict[Key, tuple[str, ...]] = {}
     for score in scores:
-        for baseline in baselines:
+        for baseline in scored:
             if set(score.data.values()) != set(baseline.data.values()):
                 continue
             difference = score.estimate.mean - baseline.estimate.mean

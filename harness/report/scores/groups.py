@@ -56,8 +56,9 @@ class Group:
     """`column`: a column or an average of the table; `parts`: the groups of the columns that it averages.
 
     `winner`: the best score, if a test separates it from the runner-up. `comparison`: the tests of its rows.
-    `baselines`: predictors that were not trained, on the same test examples. `chances`: fingerprint of
-    the data -> score of a guess that ignores the input, in the column's unit, the data of most cells first.
+    `baselines`: simple predictors on the same test examples. `fits`: label of a predictor -> what it was fitted to, and
+    its metrics on the validation split. `strongest`: the one with the best score on the validation split. `chances`:
+    fingerprint of the data -> score of a guess that ignores the input, in the column's unit, that of most cells first.
     `categories`: a metric in each category of the test examples, where the task measures them so. `lines`: rows
     and baselines, best first; in a comparison with the paper all its rows in their order, then the baselines.
     """
@@ -71,6 +72,8 @@ class Group:
     winner: Score | None = None
     comparison: Comparison = field(default_factory=Comparison)
     baselines: tuple[Score, ...] = ()
+    fits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    strongest: Score | None = None
     chances: Mapping[str, float] = field(default_factory=dict)
     chance_names: tuple[str, ...] = ()
     data_notes: tuple[str, ...] = ()
@@ -260,6 +263,7 @@ def _column_group(spec: TableSpec, name: str, cells: "pd.DataFrame", budget: str
     examples, untrained = examples_of(cells, column, block), baselines_of(cells, column, block)
     scores = rank(score_rows(cells, examples), resolved.higher_is_better)
     baselines = rank(baseline_scores(cells, untrained, BASELINE), resolved.higher_is_better)
+    fits = {BASELINE + name.replace("_", " "): entry.fit for name, entry in untrained.items() if entry.fit is not None}
     categories = category_scores(cells, column.metric)
     ranked = {category: rank(tested, resolved.higher_is_better) for category, tested in categories.items()}
     guesses, notes = chances(cells), data_notes(cells)
@@ -277,12 +281,28 @@ def _column_group(spec: TableSpec, name: str, cells: "pd.DataFrame", budget: str
         winner=clear_winner(scores, tests),
         comparison=tests,
         baselines=tuple(baselines),
+        fits=fits,
+        strongest=_strongest(baselines, fits, column.metric, resolved.higher_is_better),
         chances=guesses,
         chance_names=tuple(sorted(set(cells["baseline_name"].dropna()))),
         data_notes=notes,
         categories=categories,
         category_winners=winners,
     )
+
+
+def _strongest(
+    baselines: Sequence[Score], fits: Mapping[str, Mapping[str, Any]], metric: str | None, higher: bool | None
+) -> Score | None:
+    """The predictor with the best score on the validation split. None where no such score is known."""
+    validated = [
+        (fits[score.row]["val"][metric], score)
+        for score in baselines
+        if score.by_seed and score.row in fits and metric in (fits[score.row]["val"] or {})
+    ]
+    if not validated or higher is None:
+        return None
+    return (max if higher else min)(validated, key=lambda pair: pair[0])[1]
 
 
 def _mean_group(spec: TableSpec, name: str, parts: Mapping[str, Group], data: str) -> Group:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,35 +27,77 @@ def examples_of(cells: pd.DataFrame, column: Column, block: int = 1) -> dict[str
     """
     examples = {}
     for cell in _with_predictions(cells, column):
-        array = _in_column(cell, column.evaluation or TEST, column.metric, cell["score"], block)
+        evaluation = column.evaluation or TEST
+        array = _in_column(cell, cell["predictions"], evaluation, column.metric, cell["score"], block)
         if array is not None:
             examples[cell["id"]] = array
     return examples
 
 
-def baselines_of(
-    cells: pd.DataFrame, column: Column, block: int = 1
-) -> dict[str, dict[str, tuple[int, float, np.ndarray | None]]]:
-    """Name of a baseline -> fingerprint of the data -> number of cells, score, and scores of the test examples.
+@dataclass(frozen=True)
+class BaselineScores:
+    """The score of a predictor on the data of most cells of a column. `examples`: of each test example, if kept.
 
-    A baseline is the same for every cell of the same data.
+    `fit`: what it was fitted to, the seconds that took, and its metrics on the validation split; None for a score that
+    stands in the records of cells alone. `failure`: why there is no score.
     """
-    baselines: dict[str, dict[str, tuple[int, float, Any]]] = {}
-    if column.metric is None:
-        return baselines
+
+    fingerprint: str
+    score: float | None
+    examples: np.ndarray | None = None
+    fit: Mapping[str, Any] | None = None
+    failure: str = ""
+
+
+def baselines_of(cells: pd.DataFrame, column: Column, block: int = 1) -> dict[str, BaselineScores]:
+    """Name of a predictor -> its scores on the data that most cells of the column have.
+
+    A file of `harness.records.baselines` goes before the records of cells, which hold the chance level alone, or were
+    written before there were such files.
+    """
+    counts = cells["fingerprint"].value_counts()
+    if column.metric is None or not len(counts):
+        return {}
+    fingerprint, _ = max(counts.items(), key=lambda item: (item[1], item[0]))
     prefix = BASELINE_PREFIX if column.evaluation is None else f"{column.evaluation}/{BASELINE_PREFIX}"
-    with_arrays = {cell["id"]: cell for cell in _with_predictions(cells, column)}
-    for cell in cells[["id", "fingerprint", "evaluations"]].to_dict("records"):
-        for name, evaluation in sorted((cell["evaluations"] or {}).items()):
-            score = (evaluation.get("metrics") or {}).get(column.metric)
-            if not name.startswith(prefix) or score is None or evaluation["status"] != "done":
-                continue
-            by_data = baselines.setdefault(name.removeprefix(prefix), {})
-            count, first, array = by_data.get(cell["fingerprint"], (0, score, None))
-            if array is None and cell["id"] in with_arrays:
-                array = _in_column(with_arrays[cell["id"]], name, column.metric, score, block)
-            by_data[cell["fingerprint"]] = count + 1, first, array
+    baselines: dict[str, BaselineScores] = {}
+    of_data = cells[cells["fingerprint"] == fingerprint]
+    for file in {entries["file"]: entries for entries in of_data["baselines"].dropna()}.values():
+        for name in _names(file["evaluations"], prefix):
+            if name not in baselines:
+                baselines[name] = _scores(file, file["file"], fingerprint, prefix, name, column.metric, block)
+    with_arrays = {cell["id"]: cell for cell in _with_predictions(of_data, column)}
+    for cell in of_data[["id", "evaluations"]].to_dict("records"):
+        arrays = with_arrays.get(cell["id"])
+        for name in _names(cell["evaluations"] or {}, prefix):
+            if name not in baselines or (baselines[name].examples is None and arrays and baselines[name].fit is None):
+                path = arrays["predictions"] if arrays else None
+                scores = _scores(cell, path, fingerprint, prefix, name, column.metric, block)
+                if scores.score is not None:
+                    baselines[name] = scores
     return baselines
+
+
+def _names(evaluations: Mapping[str, Any], prefix: str) -> list[str]:
+    return [name.removeprefix(prefix) for name in sorted(evaluations) if name.startswith(prefix)]
+
+
+def _scores(
+    entries: Mapping[str, Any],
+    path: Path | None,
+    fingerprint: str,
+    prefix: str,
+    name: str,
+    metric: str,
+    block: int,
+) -> BaselineScores:
+    """`entries`: of a record or of a file of baselines at `path`, with `evaluations`."""
+    evaluation, fit = entries["evaluations"][prefix + name], entries.get("fits", {}).get(name)
+    score = (evaluation.get("metrics") or {}).get(metric)
+    if evaluation["status"] != "done" or score is None:
+        return BaselineScores(fingerprint, None, None, fit, evaluation["message"] or f"it has no {metric}")
+    examples = None if path is None else _in_column(entries, path, prefix + name, metric, score, block)
+    return BaselineScores(fingerprint, score, examples, fit)
 
 
 def in_blocks(array: np.ndarray, block: int) -> np.ndarray:
@@ -71,8 +114,10 @@ def _with_predictions(cells: pd.DataFrame, column: Column) -> list[dict[str, Any
     return [cell for cell in done if isinstance(cell["predictions"], Path)]
 
 
-def _in_column(cell: Mapping[str, Any], evaluation: str, metric: str, score: float, block: int) -> np.ndarray | None:
-    """A cell's scores in the unit of the metric, in blocks; None unless they explain its `score`.
+def _in_column(
+    entries: Mapping[str, Any], path: Path, evaluation: str, metric: str, score: float, block: int
+) -> np.ndarray | None:
+    """Scores of examples in the unit of the metric, in blocks; None unless they explain the `score` of them all.
 
     The mean of the scores is `score`, but for two kinds of metrics, which are taken to first order around their value
     (the delta method):
@@ -81,7 +126,7 @@ def _in_column(cell: Mapping[str, Any], evaluation: str, metric: str, score: flo
         sum of <metric>_sum / sum of <metric>_count                  score + (sum - score x count) / mean count
     """
     # the frame has the digests of the record, so the record is not read again
-    kept = predictions.read(cell["predictions"].with_suffix(".json"), cell, only=evaluation).get(evaluation, {})
+    kept = predictions.read(path.with_suffix(".json"), entries, only=evaluation).get(evaluation, {})
     scores = {name: array.astype(float) for name, array in kept.items()}
     if metric in scores:
         array = scores[metric]

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
 from harness.records.collect import differences
@@ -12,6 +12,8 @@ from harness.report.stats.seeds import Estimate, estimate
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
+
+    from harness.report.scores.per_example import BaselineScores
 
 NO_SCORE = "no test score"
 LEAK = "[test leak]"
@@ -195,20 +197,19 @@ def rank(scores: Sequence[Score], higher_is_better: bool | None) -> list[Score]:
     return sorted(scores, key=key)
 
 
-def baseline_scores(
-    cells: "pd.DataFrame", baselines: Mapping[str, Mapping[str, tuple[int, float, Any]]], prefix: str
-) -> list[Score]:
-    """The scores of the untrained predictors of a column, each for every seed, so that rows can be paired with it.
+def baseline_scores(cells: "pd.DataFrame", baselines: "Mapping[str, BaselineScores]", prefix: str) -> list[Score]:
+    """The scores of the simple predictors of a column, each for every seed, so that rows can be paired with it.
 
-    `baselines`: name -> fingerprint of the data -> number of cells, score, and scores of the test examples or None. Of
-    several data, a baseline has the score on those of most cells. `prefix`: of the labels.
+    A predictor without a score has the reason in place of a failure. `prefix`: of the labels.
     """
     seeds, scores = sorted({int(seed) for seed in cells["seed"]}), []
-    for name, by_data in baselines.items():
-        data, (_, score, examples) = max(by_data.items(), key=lambda item: (item[1][0], item[0]))
-        by_seed = {} if examples is None else dict.fromkeys(seeds, examples)
-        label, tested = prefix + name.replace("_", " "), dict.fromkeys(seeds, data)
-        scores.append(Score(label, "", dict.fromkeys(seeds, score), {}, examples=by_seed, data=tested))
+    for name, measured in baselines.items():
+        label, data = prefix + name.replace("_", " "), dict.fromkeys(seeds, measured.fingerprint)
+        if measured.score is None:
+            scores.append(Score(label, "", {}, {measured.failure: 1}, data=data))
+            continue
+        by_seed = {} if measured.examples is None else dict.fromkeys(seeds, measured.examples)
+        scores.append(Score(label, "", dict.fromkeys(seeds, measured.score), {}, examples=by_seed, data=data))
     return scores
 
 

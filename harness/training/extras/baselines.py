@@ -1,42 +1,134 @@
-"""The predictors that a task compares models with, scored in the same way as the model.
+"""The predictors that a task compares models with, scored on the same examples as the models.
 
-Each is an entry of a record's evaluations: `baseline/<name>` on the test split, `<evaluation>/baseline/<name>` in a
-further evaluation. The predictor that ignores the input is the chance level.
+`harness.records.baselines` keeps their scores, once for all cells that share data and updates. The record of a cell has
+the chance level alone: the predictor that ignores the input.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
-from functools import cache
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
 
-from torch import Tensor
-from torchmetrics import MetricCollection
+from harness.config.places import ROOT
+from harness.errors import one_line
+from harness.records import baselines, provenance
+from harness.records.predictions import ScoreArrays
+from harness.training.evaluate import Evaluation, evaluate_predictor
+from harness.training.module import validates_on_test
+from tasks.base import FinalEvaluation, Predictor, Task
 
-from tasks.base import Batch, FinalEvaluation, Predictor, Task
-
-PREFIX = "baseline/"
-
-
-def baseline_evaluations(task: Task, final_evaluations: Iterable[FinalEvaluation]) -> list[FinalEvaluation]:
-    """A pass over the test split for each baseline of the task, and those of the further evaluations."""
-    evaluations = [(FinalEvaluation("", task.split("test")), task.baselines())]
-    evaluations += [(final, final.baselines) for final in final_evaluations]
-    return [scoring(task, final, name, make) for final, makers in evaluations for name, make in makers.items()]
-
-
-def chance_evaluation(task: Task) -> FinalEvaluation:
-    """The pass of the chance level over the validation split."""
-    name = task.baseline_name
-    return scoring(task, FinalEvaluation("", task.split("val")), name, task.baselines()[name])
+PREFIX = baselines.PREFIX
+Say = Callable[[str], object]
+Makers = Mapping[str, Callable[[], Predictor]]
 
 
-def scoring(task: Task, final: FinalEvaluation, name: str, make: Callable[[], Predictor]) -> FinalEvaluation:
-    """The evaluation with a predictor in place of the model.
+@dataclass
+class Measured:
+    """What `harness.records.baselines.write` keeps of all predictors of a task."""
 
-    The predictor is made at its first batch, so that a failure to make it concerns this evaluation alone.
+    fits: dict[str, dict[str, Any]] = field(default_factory=dict)
+    evaluations: dict[str, dict[str, Any]] = field(default_factory=dict)
+    scores: dict[str, ScoreArrays] = field(default_factory=dict)
+
+
+def ensure(root: str, config: Mapping[str, Any], fingerprint: str, task: Task, batch_size: int, say: Say) -> bool:
+    """Measure the predictors of a loaded task unless their file is below `root`; returns whether it measured.
+
+    `config` is that of a cell. Raises OSError for a file that cannot be written.
     """
-    predictor, scored = cache(make), final.score or task.score
+    key, name = baselines.key_of(config, fingerprint), config["task"]["name"]
+    if baselines.path_of(root, name, key).is_file():
+        return False
+    seen = baselines.seen_by(config["train"])
+    measured = measure(task, seen, batch_size, say)
+    entries = {
+        "schema_version": baselines.SCHEMA_VERSION,
+        "key": key,
+        "task": name,
+        "fingerprint": fingerprint,
+        "seen": seen,
+        "fits": measured.fits,
+        "evaluations": measured.evaluations,
+        "versions": provenance.versions(),
+        "git": provenance.git(ROOT),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    baselines.write(root, entries, measured.scores)
+    return True
 
-    def score(_: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
-        return scored(predictor(), batch, metrics)
 
-    return replace(final, name=f"{final.name}/{PREFIX}{name}".lstrip("/"), score=score, baselines={})
+def measure(task: Task, seen: int | None, batch_size: int, say: Say) -> Measured:
+    """Fit every predictor and score it in all passes that the models make. A failure is a value, with its reason."""
+    measured, makers = Measured(), task.baselines(seen)
+    finals = list(task.final_evaluations())
+    for name, make in makers.items():
+        predictor = _fit(task, name, make, batch_size, measured, say)
+        passes = [FinalEvaluation("", task.split("test"))]
+        # a pass that scores as the test does takes the same predictors; another one names its own
+        passes += [final for final in finals if final.score is None and final.metrics is None and not final.baselines]
+        _score_passes(task, name, predictor, passes, batch_size, measured, say)
+    for final in finals:
+        for name, make in final.baselines.items():
+            _score_passes(task, name, _made(make), [final], batch_size, measured, say)
+    return measured
+
+
+def _made(make: Callable[[], Predictor]) -> Predictor | Exception:
+    try:
+        return make()
+    except Exception as error:
+        return error
+
+
+def _fit(
+    task: Task, name: str, make: Callable[[], Predictor], batch_size: int, measured: Measured, say: Say
+) -> Predictor | Exception:
+    say(f"baseline {name}: fitting")
+    started = time.monotonic()
+    predictor = _made(make)
+    seconds = round(time.monotonic() - started, 3)
+    val = None
+    if not isinstance(predictor, Exception) and not validates_on_test(task):
+        evaluation = _scored(task, FinalEvaluation("", task.split("val")), predictor, batch_size)
+        val = evaluation.metrics if isinstance(evaluation, Evaluation) else None
+    measured.fits[name] = {"saw": getattr(predictor, "saw", ""), "seconds": seconds, "val": val}
+    return predictor
+
+
+def _score_passes(
+    task: Task,
+    name: str,
+    predictor: Predictor | Exception,
+    passes: Iterable[FinalEvaluation],
+    batch_size: int,
+    measured: Measured,
+    say: Say,
+) -> None:
+    for final in passes:
+        full_name = f"{final.name}/{baselines.PREFIX}{name}".lstrip("/")
+        evaluation = _scored(task, final, predictor, batch_size)
+        if isinstance(evaluation, Evaluation):
+            measured.evaluations[full_name], measured.scores[full_name] = evaluation.entry(), evaluation.scores
+            say(f"{full_name}: " + ", ".join(f"{metric} {value:.4g}" for metric, value in evaluation.metrics.items()))
+        else:
+            measured.evaluations[full_name] = failed_entry(evaluation)
+            say(f"{full_name}: {measured.evaluations[full_name]['message']}")
+
+
+def _scored(
+    task: Task, final: FinalEvaluation, predictor: Predictor | Exception, batch_size: int
+) -> Evaluation | Exception:
+    if isinstance(predictor, Exception):
+        return predictor
+    try:
+        return evaluate_predictor(task, final.split, final.batch_size or batch_size, predictor, final)
+    except Exception as error:
+        return error
+
+
+def failed_entry(error: Exception) -> dict[str, Any]:
+    """The entry of a pass that failed. Only what lacks a package is `unsupported`."""
+    entry = dict.fromkeys(("metrics", "n", "seconds", "peak_memory_mb", "predictions"))
+    status = "unsupported" if isinstance(error, ImportError) else "failed"
+    return entry | {"status": status, "message": one_line(error) or type(error).__name__}

@@ -1,0 +1,54 @@
+"""do=baselines: fit the simple predictors of tasks and score them on the examples that cells are tested on.
+
+A cell does the same when it ends. This verb adds what is missing, for example after a task got a new predictor: with
+`rerun=all` it measures again what is there.
+"""
+
+import json
+from collections.abc import Sequence
+
+from omegaconf import DictConfig
+
+from harness.config.compose import arguments
+from harness.config.schema import Rerun
+from harness.config.sweep import Command, expand_all
+from harness.errors import UsageError, one_line
+from harness.progress import Progress, announce_torch
+from harness.records import baselines
+
+
+def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
+    return run_all([Command(cfg, tuple(overrides))])
+
+
+def run_all(commands: Sequence[Command], launcher: str = "") -> int:
+    """Measure the predictors of these commands' cells, once for all cells that share data and updates."""
+    cells = {}
+    for planned in expand_all(commands).cells:
+        config = planned.cell.config
+        cells.setdefault(json.dumps([config["task"], baselines.seen_by(config["train"])], sort_keys=True), planned)
+    for number, planned in enumerate(cells.values(), 1):
+        measure(planned.cfg, planned.cell.config, f"{number} of {len(cells)}")
+    return 0
+
+
+def measure(cfg: DictConfig, config: dict, position: str) -> None:
+    """Raises UsageError for data that are missing or broken."""
+    announce_torch()
+    from harness.config.instantiate import instantiate
+    from harness.training.extras.baselines import ensure
+    from tasks.checks import DataError
+
+    task = instantiate(arguments(cfg.task), "task", list(cfg.trusted_packages))
+    with Progress() as progress:
+        try:
+            task.prepare(progress)
+            fingerprint = task.load().fingerprint
+        except DataError as error:
+            raise UsageError(one_line(error)) from error
+        path = baselines.path_of(cfg.paths.records, cfg.task.name, baselines.key_of(config, fingerprint))
+        if cfg.rerun is Rerun.all:
+            path.unlink(missing_ok=True)
+        progress.say(f"{position}: {cfg.task.name}")
+        measured = ensure(cfg.paths.records, config, fingerprint, task, cfg.train.eval_batch_size, progress.say)
+    print(f"{path}: {'measured' if measured else 'there already'}")

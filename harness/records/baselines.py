@@ -1,0 +1,118 @@
+"""The scores of simple predictors on the data of cells: one file for all cells that share data and updates.
+
+`<records>/baselines/<task>/<key>.json` has for each predictor what it was fitted to and how long that took, its metrics
+on the validation split, and an evaluation of the test split for each pass that models make. The names of evaluations
+are those of a record: `baseline/<predictor>` in the test, `<evaluation>/baseline/<predictor>` in a further pass.
+`<key>.npz` beside it has the score of each test example, as `harness.records.predictions` stores them.
+
+The key is a digest of the task's configuration, the number of training examples that a model draws, and the fingerprint
+of the data, so a model, a seed or a learning rate does not change it.
+"""
+
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path, PurePath
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from harness.config.validation import StrictModel, parse
+from harness.errors import one_line
+from harness.records import predictions
+from harness.records.files import write_atomic
+from harness.records.record import RecordError, load_json
+from harness.records.schema import Amount, EvaluationEntry, Git, Hex, TaskName, Time, Versions
+
+FOLDER = "baselines"
+PREFIX = "baseline/"
+SCHEMA_VERSION = 1
+# settings of a task that change neither its examples nor their scores; the fingerprint covers the origin of the data
+NOT_OF_DATA = ("pattern", "source", "path", "name")
+
+
+class Fit(StrictModel):
+    """`saw`: what the predictor was fitted to, in words. `val`: metrics on the validation split; null if it failed."""
+
+    saw: str
+    seconds: Amount
+    val: dict[str, float] | None
+
+
+class BaselineFile(StrictModel):
+    schema_version: int
+    key: Hex
+    task: TaskName
+    fingerprint: str
+    seen: Annotated[int, Field(ge=1)] | None
+    fits: dict[str, Fit]
+    evaluations: dict[str, EvaluationEntry]
+    versions: Versions
+    git: Git
+    finished: Time
+
+
+def seen_by(train: Mapping[str, Any]) -> int | None:
+    """The number of training examples that a model draws; None where batches are bounded by tokens.
+
+    `train` is that part of a cell's configuration.
+    """
+    return train["max_steps"] * train["batch_size"] if train.get("batch_size") else None
+
+
+def key_of(config: Mapping[str, Any], fingerprint: str) -> str:
+    """16 hexadecimal digits. `config` is that of a cell or of its record."""
+    task = {name: value for name, value in config["task"].items() if name not in NOT_OF_DATA}
+    identity = {"task": task, "seen": seen_by(config["train"]), "fingerprint": fingerprint}
+    text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def path_of(root: str | os.PathLike[str], task: str, key: str) -> Path:
+    """`root`: the folder of the records."""
+    return Path(root) / FOLDER / PurePath(task) / f"{key}.json"
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The entries of a file. Raises RecordError, in one line, for a file that is not valid."""
+    try:
+        entries = load_json(path)
+        if isinstance(entries, dict) and entries.get("schema_version") != SCHEMA_VERSION:
+            raise RecordError(f"schema_version is not {SCHEMA_VERSION}; remove the file and run do=baselines")
+        parse(BaselineFile, entries, "", RecordError)
+    except RecordError as error:
+        raise RecordError(f"{path}: {one_line(error)}") from error
+    if entries["key"] != path.stem:
+        raise RecordError(f"{path}: key {entries['key']} is not the name of the file")
+    return entries
+
+
+@functools.lru_cache(maxsize=256)
+def _read(path: Path, modified_ns: int) -> dict[str, Any]:
+    return read(path)
+
+
+def of_record(root: str | os.PathLike[str], record: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The entries of the file for a record, with its path as `file`; None if there is none. Raises RecordError."""
+    fingerprint = record["data"]["fingerprint"]
+    path = path_of(root, record["cell"]["task"], key_of(record["config"], fingerprint))
+    if not fingerprint or not path.is_file():
+        return None
+    entries = _read(path, path.stat().st_mtime_ns)
+    if entries["fingerprint"] != fingerprint:
+        raise RecordError(f"{path}: of data with fingerprint {entries['fingerprint'][:12]}, not {fingerprint[:12]}")
+    return entries | {"file": path}
+
+
+def write(root: str | os.PathLike[str], entries: Mapping[str, Any], scores: Mapping[str, Any]) -> Path:
+    """Write the file and the scores of its test examples; returns its path. Raises RecordError or OSError.
+
+    `scores`: evaluation -> `predictions.stored` scores.
+    """
+    parse(BaselineFile, dict(entries), "", RecordError)
+    path = path_of(root, entries["task"], entries["key"])
+    predictions.write(path, scores)
+    write_atomic(path, json.dumps(entries, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")
+    return path

@@ -1,9 +1,10 @@
 """The scores of simple predictors on the data of cells: one file for all cells that share data and updates.
 
-`<records>/baselines/<task>/<key>.json` has for each predictor what it was fitted to and how long that took, its metrics
-on the validation split, and an evaluation of the test split for each pass that models make. The names of evaluations
-are those of a record: `baseline/<predictor>` in the test, `<evaluation>/baseline/<predictor>` in a further pass.
-`<key>.npz` beside it has the score of each test example, as `harness.records.predictions` stores them.
+`baselines/<task>/<key>.json`, in a folder beside that of the records, has for each predictor what it was fitted to, how
+long that took, and its metrics on the validation split, and an evaluation of the test split for each pass that models
+make. The names of evaluations are those of a record: `baseline/<predictor>` in the test,
+`<evaluation>/baseline/<predictor>` in a further pass. `<key>.npz` beside it has the score of each test example, as
+`harness.records.predictions` stores them.
 
 The key is a digest of the task's configuration, the number of training examples that a model draws, and the fingerprint
 of the data, so a model, a seed or a learning rate does not change it.
@@ -72,7 +73,7 @@ def key_of(config: Mapping[str, Any], fingerprint: str) -> str:
 
 def path_of(root: str | os.PathLike[str], task: str, key: str) -> Path:
     """`root`: the folder of the records."""
-    return Path(root) / FOLDER / PurePath(task) / f"{key}.json"
+    return Path(os.path.abspath(root)).parent / FOLDER / PurePath(task) / f"{key}.json"
 
 
 def read(path: Path) -> dict[str, Any]:

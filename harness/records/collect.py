@@ -28,20 +28,13 @@ COLUMNS = (*FIELDS, *COMPUTED)
 
 
 def record_files(root: str | os.PathLike[str]) -> Iterator[Path]:
-    """Every record below a folder of records, in order: regular `**/*.json` files that are not hidden.
-
-    A missing folder has none. The folder of `harness.records.baselines` is left out.
-    """
-    yield from (path for path in json_files(root) if path.relative_to(root).parts[0] != baselines.FOLDER)
-
-
-def json_files(root: str | os.PathLike[str]) -> Iterator[Path]:
+    """Every `**/*.json` below a folder, in order: regular files that are not hidden. A missing folder has none."""
     with contextlib.suppress(OSError), os.scandir(root) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.name[0] == ".":
                 continue
             if entry.is_dir(follow_symlinks=False):
-                yield from json_files(entry.path)
+                yield from record_files(entry.path)
             elif entry.name.endswith(".json") and entry.is_file():
                 yield Path(entry.path)
 

@@ -12,6 +12,7 @@ from harness.records import predictions, record
 from harness.training.run_cell import CellRequest, run_cell
 from tasks.base import FinalEvaluation
 from tasks.lra.listops import ListOps
+from tests.helpers.baselines import measured_beside
 
 CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
 
@@ -58,7 +59,7 @@ class Reversed:
         return self.split.batch([len(self) - 1 - i for i in indices])
 
 
-def test_scores_are_in_the_order_of_the_split(run, monkeypatch):
+def test_scores_are_in_the_order_of_the_split(run, monkeypatch, tmp_path):
     """Also with another batch size, and in an evaluation with metrics, scores and baselines of its own."""
 
     def length(model, batch, metrics):
@@ -86,11 +87,14 @@ def test_scores_are_in_the_order_of_the_split(run, monkeypatch):
     tokens = scores["tokens"]["tokens"]
     assert 20 < tokens.min() < tokens.max() <= 64
     assert evaluations["tokens"]["metrics"] == {"tokens": pytest.approx(tokens.mean())}
-    assert evaluations["tokens/baseline/forty"]["metrics"] == {"tokens": 40}
-    assert scores["tokens/baseline/forty"]["tokens"].tolist() == [40] * 96
+    file, baseline_scores = measured_beside(tmp_path / "records", entries)
+    assert file["evaluations"]["tokens/baseline/forty"]["metrics"] == {"tokens": 40}
+    assert baseline_scores["tokens/baseline/forty"]["tokens"].tolist() == [40] * 96
+    both = [baseline_scores[f"{prefix}baseline/root_operator"]["acc"].tolist() for prefix in ("", "reversed/")]
+    assert both[0] == both[1][::-1], "a pass that scores as the test does takes the same predictors"
     assert all(
         evaluation["seconds"] > 0 and evaluation["peak_memory_mb"] > 0 and evaluation["n"] == 96
-        for evaluation in evaluations.values()
+        for evaluation in (evaluations | file["evaluations"]).values()
     )
 
 
@@ -140,7 +144,7 @@ def test_a_failed_evaluation_is_a_value_in_a_done_record(run, monkeypatch):
     assert {name for name in scores if not name.startswith("baseline/")} == {"after", "test"}
 
 
-def test_baselines_are_scored_on_the_same_examples(run, monkeypatch):
+def test_baselines_are_scored_on_the_same_examples_once_for_all_cells(run, monkeypatch, tmp_path):
     made = []
 
     def baselines(self, seen=None):
@@ -156,7 +160,8 @@ def test_baselines_are_scored_on_the_same_examples(run, monkeypatch):
     own_baselines = ListOps.baselines
     monkeypatch.setattr(ListOps, "baselines", baselines)
     entries, scores = run("train.eval_batch_size=36")
-    evaluations, baseline = entries["evaluations"], entries["baseline"]
+    file, scores = measured_beside(tmp_path / "records", entries)
+    evaluations, baseline = file["evaluations"], entries["baseline"]
     uniform = evaluations["baseline/uniform"]
     assert made == ["uniform"], "it is made once for all batches"
     assert (uniform["status"], uniform["n"]) == ("done", 96)
@@ -167,10 +172,17 @@ def test_baselines_are_scored_on_the_same_examples(run, monkeypatch):
     assert baseline == {"name": "majority class", "test": majority, "val": baseline["val"]} and 0 < baseline["val"] < 40
     right = scores["baseline/root_operator"]["acc"].mean()
     assert 100 * right == pytest.approx(evaluations["baseline/root_operator"]["metrics"]["acc"])
+    assert file["seen"] == 12 * 16 and file["fits"]["uniform"]["val"]["loss"] == pytest.approx(np.log(10))
+    assert file["fits"]["broken"]["val"] is None and "no digits" in evaluations["baseline/broken"]["message"]
+    other, _ = run("seed=2", "train.optimizer.lr=0.01")
+    assert made == ["uniform"], "another seed and another rate have the same data and number of updates"
+    assert measured_beside(tmp_path / "records", other)[0] == file
+    longer, _ = run("train.max_steps=13")
+    assert made == ["uniform"] * 2 and measured_beside(tmp_path / "records", longer)[0]["seen"] == 13 * 16
 
 
 def test_a_chance_level_that_cannot_be_scored_is_unknown(run, monkeypatch):
-    monkeypatch.setattr(ListOps, "baselines", lambda self: {"majority_class": lambda: None})
+    monkeypatch.setattr(ListOps, "baselines", lambda self, seen=None: {"majority_class": lambda: None})
     entries, _ = run()
     assert entries["baseline"] is None and entries["evaluations"]["baseline/majority_class"]["status"] == "failed"
 

@@ -224,8 +224,8 @@ def test_the_scores_of_examples_are_taken_only_if_they_make_the_score(monkeypatc
     (scores,) = per_example.examples_of(cells, column).values()
     assert scores.tolist() == [100.0, 0.0, 0.0, 100.0, 100.0, 0.0, 0.0, 0.0]
     assert per_example.examples_of(cells, column, block=3)[record["cell"]["id"]] == pytest.approx([100 / 3, 200 / 3])
-    baseline = per_example.baselines_of(cells, column)["root"]["f00d"]
-    assert baseline[:2] == (1, 62.5) and baseline[2].mean() == 62.5
+    baseline = per_example.baselines_of(cells, column)["root"]
+    assert (baseline.fingerprint, baseline.score, baseline.examples.mean()) == ("f00d", 62.5, 62.5)
     assert per_example.examples_of(cells.assign(score=[50.0]), column) == {}  # from another run
     assert per_example.examples_of(cells.assign(predictions=[None]), column) == {}
     assert per_example.examples_of(frame([record]), column) == {}
@@ -330,8 +330,8 @@ def test_a_ratio_of_sums_has_scores_of_its_examples(monkeypatch):
     draws = random.integers(0, 400, (2000, 400))
     assert scores.mean() == pytest.approx(ratio)
     assert scores.std() / 20 == pytest.approx((sums[draws].sum(1) / counts[draws].sum(1)).std(), rel=0.05)
-    ((fingerprint, baseline),) = per_example.baselines_of(cells, column)["mean"].items()
-    assert (fingerprint, baseline[0]) == ("f00d", 1) and baseline[2] == pytest.approx(scores)
+    baseline = per_example.baselines_of(cells, column)["mean"]
+    assert baseline.fingerprint == "f00d" and baseline.examples == pytest.approx(scores)
 
 
 def test_a_resolution_below_enough_is_not_rounded_up_to_it():

@@ -14,6 +14,7 @@ from harness.records import predictions, record
 from harness.records.run_directory import RunDirectory
 from harness.training.run_cell import CellRequest, run_cell
 from tasks.summarization.rouge import NAMES, rouge, sentences
+from tests.helpers.baselines import measured_beside
 
 pytest.importorskip("rouge_score")
 BOS, EOS, FIRST = 0, 2, 4  # rows of the vocabulary, and that of byte 0
@@ -58,7 +59,7 @@ def greedy(model, source: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("pattern", ["noncausal_self", "causal_self"])
-def test_the_record_holds_nats_and_rouge_of_every_document(documents, places, pattern):
+def test_the_record_holds_nats_and_rouge_of_every_document(documents, places, pattern, tmp_path):
     folder, pairs = documents
     typed = ["model=lavo", "task=summarization/multinews", "budget=smoke", "trainer=cpu", "task.source=slice"]
     cfg = compose([*typed, f"task.path={folder}", f"task.pattern={pattern}", "task.decoded=4", *places])
@@ -81,12 +82,14 @@ def test_the_record_holds_nats_and_rouge_of_every_document(documents, places, pa
     kept = predictions.read(path, entries)
     assert kept["test"]["nats"].tolist() == pytest.approx(nats, rel=1e-4)
     assert entries["metrics"]["last"]["test"]["nats"] == pytest.approx(sum(nats) / len(nats), rel=1e-4)
+    file, baseline_scores = measured_beside(tmp_path / "records", entries)
+    kept, evaluations = kept | baseline_scores, entries["evaluations"] | file["evaluations"]
     for name, wanted in (("decoded", scores), ("decoded/baseline/lead", leads)):
-        assert entries["evaluations"][name]["status"] == "done" and entries["evaluations"][name]["n"] == 4
+        assert evaluations[name]["status"] == "done" and evaluations[name]["n"] == 4
         for column, score in enumerate(NAMES):
             assert kept[name][score].tolist() == pytest.approx([rouge_scores[column] for rouge_scores in wanted])
             mean = sum(rouge_scores[column] for rouge_scores in wanted) / 4
-            assert entries["evaluations"][name]["metrics"][score] == pytest.approx(mean)
+            assert evaluations[name]["metrics"][score] == pytest.approx(mean)
     assert entries["data"]["source"] == "slice:news" and entries["baseline"]["name"] == "unigram"
     shown = path.with_name(f"{path.stem}.summaries.txt").read_text(encoding="utf-8")
     assert shown.count("reference  ") == 5 and pairs["test"][4][1].strip() in shown

@@ -1,6 +1,7 @@
 """Scores of simple predictors: measured once for all cells of the same data and updates, and printed with their fit."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,9 +9,14 @@ import pytest
 from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.records import baselines
+from harness.records.collect import frame
 from harness.records.record import RecordError
+from harness.report.pages import answer, columns
+from harness.report.scores import groups, select
 from harness.report.scores.per_example import BaselineScores
-from harness.report.scores.scores import baseline_scores
+from harness.report.scores.scores import Score, baseline_scores
+from tests.helpers import synthetic
+from tests.helpers.pages import T11
 
 CELL = ["model=vanilla", "task=lra/listops", "budget=smoke"]
 FINGERPRINT = "ab" * 32
@@ -71,3 +77,16 @@ def test_a_predictor_without_a_score_is_a_row_that_says_why():
     fivegram, unigram = baseline_scores(cells, untrained, "baseline: ")
     assert (fivegram.row, fivegram.estimate, fivegram.failure_text) == ("baseline: 5gram", None, "no training text")
     assert unigram.by_seed == {1: 22.5, 2: 22.5, 3: 22.5} and unigram.data[2] == "f00d"
+
+
+def test_the_page_of_all_columns_counts_the_rows_above_the_strongest_predictor(tmp_path):
+    answered = answer.answers(groups.group_scores(select.select(frame(synthetic.example()), T11), T11))
+    column = max(answered, key=lambda column: column.tests.rows)
+    means = sorted(score.estimate.mean for score in column.group.scores if score.by_seed)
+    strongest = Score("baseline: k-NN", "", {1: (means[0] + means[1]) / 2}, {})
+    beaten = replace(column, group=replace(column.group, strongest=strongest))
+    first, second = columns.page([("lavo/t11", [beaten, column])]).splitlines()[-2:]
+    assert len(means) > 1 and first.endswith(f"| {len(means) - 1} of {len(means)} |") and "k-NN" in first
+    assert second.endswith("| – | – |")
+    assert columns.pages([("llp/t6", ())], tmp_path) == {}, "a table without runs makes no page"
+    assert list(columns.pages([("lavo/t11", answered)], tmp_path)) == [tmp_path / "columns.md"]

@@ -36,7 +36,7 @@ def measure(cfg: DictConfig, config: dict, position: str) -> None:
     """Raises UsageError for data that are missing or broken."""
     announce_torch()
     from harness.config.instantiate import instantiate
-    from harness.training.extras.baselines import ensure
+    from harness.training.baselines import ensure
     from tasks.checks import DataError
 
     task = instantiate(arguments(cfg.task), "task", list(cfg.trusted_packages))

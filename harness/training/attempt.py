@@ -56,6 +56,7 @@ from harness.records.machine import keep_freed_memory
 from harness.records.predictions import ScoreArrays
 from harness.records.run_directory import RunDirectory
 from harness.training import fsdp, process
+from harness.training.baselines import PREFIX, ensure, failed_entry
 from harness.training.batches.loader import make_loader, update_division
 from harness.training.callback import TrainingCallback
 from harness.training.checkpoints import checkpoint
@@ -63,7 +64,6 @@ from harness.training.checkpoints.checkpoint import Start, weights_sha256
 from harness.training.checkpoints.dependency import Dependency, load_weights
 from harness.training.evaluate import Evaluation, PeakMemory, evaluate, evaluate_predictor
 from harness.training.extras.artifacts import save_artifacts
-from harness.training.extras.baselines import PREFIX, ensure, failed_entry
 from harness.training.module import NonFiniteError, TaskModule, validates_on_test
 from harness.training.trainer import make_trainer
 from tasks.base import DataInfo, FinalEvaluation

@@ -1,1 +1,1 @@
-"""Loggers, profilers, artifacts, baselines and estimates of the duration."""
+"""Loggers, profilers, artifacts and estimates of the duration."""

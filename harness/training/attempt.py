@@ -56,13 +56,13 @@ from harness.records.machine import keep_freed_memory
 from harness.records.predictions import ScoreArrays
 from harness.records.run_directory import RunDirectory
 from harness.training import fsdp, process
-from harness.training.baselines import PREFIX, ensure, failed_entry
+from harness.training.baselines import chance_level, ensure, failed_entry
 from harness.training.batches.loader import make_loader, update_division
 from harness.training.callback import TrainingCallback
 from harness.training.checkpoints import checkpoint
 from harness.training.checkpoints.checkpoint import Start, weights_sha256
 from harness.training.checkpoints.dependency import Dependency, load_weights
-from harness.training.evaluate import Evaluation, PeakMemory, evaluate, evaluate_predictor
+from harness.training.evaluate import Evaluation, PeakMemory, evaluate
 from harness.training.extras.artifacts import save_artifacts
 from harness.training.module import NonFiniteError, TaskModule, validates_on_test
 from harness.training.trainer import make_trainer
@@ -270,7 +270,11 @@ class Attempt:
             "tested_weights_sha256": tested_weights,
         }
         # after `entries`, because time and memory in the record are those of the model alone
-        entries["baseline"] = self._chance(evaluations)
+        entries["baseline"], name, chance = chance_level(self.built.task, self.cfg.train.eval_batch_size)
+        if isinstance(chance, Evaluation):
+            evaluations[name], self.predictions[name] = chance.entry(), chance.scores
+        else:
+            evaluations[name] = failed_entry(chance)
         # one device makes the artifacts, but a pass through a sharded model takes all of them
         if self.trainer.is_global_zero and not fsdp.is_sharded(self.built.model):
             record_path = self.cell.record_path(self.cfg)
@@ -287,25 +291,6 @@ class Attempt:
         chosen["test"] = evaluation.values()
         self.predictions["test"] = evaluation.scores
         return evaluation.entry()
-
-    def _chance(self, evaluations: dict[str, Any]) -> dict[str, Any] | None:
-        """The record's `baseline`: the chance level on the validation and test splits; None if it has no score.
-
-        Its pass over the test split is added to `evaluations`. The scores of the other predictors of the task are in
-        `harness.records.baselines`.
-        """
-        task, size = self.built.task, self.cfg.train.eval_batch_size
-        name = task.baseline_name
-        try:
-            predictor = task.baselines()[name]()
-            test = evaluate_predictor(task, task.split("test"), size, predictor)
-            val = test if validates_on_test(task) else evaluate_predictor(task, task.split("val"), size, predictor)
-        except Exception as error:
-            evaluations[PREFIX + name] = failed_entry(error)
-            return None
-        evaluations[PREFIX + name], self.predictions[PREFIX + name] = test.entry(), test.scores
-        scores = {"val": val.metrics[task.metric], "test": test.metrics[task.metric]}
-        return {"name": name.replace("_", " ")} | scores
 
     def measure_baselines(self, progress: Progress) -> None:
         """Score the simple predictors of the task, unless an earlier cell did. A failure does not fail the cell."""

@@ -18,7 +18,6 @@ from harness.training.evaluate import Evaluation, evaluate_predictor
 from harness.training.module import validates_on_test
 from tasks.base import FinalEvaluation, Predictor, Task
 
-PREFIX = baselines.PREFIX
 Say = Callable[[str], object]
 Makers = Mapping[str, Callable[[], Predictor]]
 
@@ -56,6 +55,19 @@ def ensure(root: str, config: Mapping[str, Any], fingerprint: str, task: Task, b
     }
     baselines.write(root, entries, measured.scores)
     return True
+
+
+def chance_level(task: Task, batch_size: int) -> tuple[dict[str, Any] | None, str, Evaluation | Exception]:
+    """The record's `baseline`, the name of its evaluation, and its pass over the test split or why it failed."""
+    name = task.baseline_name
+    try:
+        predictor = task.baselines()[name]()
+        test = evaluate_predictor(task, task.split("test"), batch_size, predictor)
+        val = test if validates_on_test(task) else evaluate_predictor(task, task.split("val"), batch_size, predictor)
+    except Exception as error:
+        return None, baselines.PREFIX + name, error
+    scores = {"val": val.metrics[task.metric], "test": test.metrics[task.metric]}
+    return {"name": name.replace("_", " ")} | scores, baselines.PREFIX + name, test
 
 
 def measure(task: Task, seen: int | None, batch_size: int, say: Say) -> Measured:

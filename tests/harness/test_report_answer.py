@@ -1,6 +1,7 @@
 """The start of a page: resolution, tiers and baselines; no interval below three seeds."""
 
 import csv
+import dataclasses
 import io
 import re
 from pathlib import Path
@@ -13,7 +14,7 @@ from harness.errors import UsageError
 from harness.records.collect import frame
 from harness.report import spec_files
 from harness.report.pages import answer, table
-from harness.report.scores import groups, per_example, select
+from harness.report.scores import comparison, groups, per_example, select
 from harness.report.spec.parts import Column
 
 made, seeds, example, BASE = (getattr(synthetic, name) for name in ("record", "seeds", "example", "BASE"))
@@ -54,8 +55,9 @@ def ranking(records):
 
 def test_resolution_is_the_distance_of_the_control_in_half_widths():
     listops_answer = only(listops(vanilla=0.5, no_mixing=0.3, lavo=0.45))
-    halves = sorted(pair.half_width for pair in listops_answer.tests.pairs)
-    assert listops_answer.tests.resolution == pytest.approx(20 / halves[1]) and len(halves) == 3
+    pair = listops_answer.tests.pair(("vanilla", ""), ("no mixing", ""))
+    assert pair.difference == pytest.approx(20) and listops_answer.tests.ranks
+    assert listops_answer.tests.resolution == pytest.approx(20 / pair.half_width)
     assert not listops_answer.tests.ranks_nothing and listops_answer.control == "no mixing 30.00"
     assert listops_answer.pairs == "3 of 3" and listops_answer.tests.missing == ""
 
@@ -77,6 +79,27 @@ def test_a_column_whose_control_is_not_apart_says_so_first(tmp_path):
     assert first_answer.verdict == first, "also where a verdict stands alone"
     spec = T11.model_copy(update={"why": "the data are too easy"})
     assert table.build_table(spec, results_of(records, spec)).answer[0].endswith(" Why: the data are too easy.")
+
+
+def test_steady_rows_do_not_lend_their_small_noise_to_the_reference_and_the_control():
+    """Rows at the ceiling made the median half width small: R was 50 where no test separated the two (lavo/t6)."""
+    records = seeds("vanilla", "lra/listops", (0.56, 0.52, 0.42), **REDUCED)
+    records += seeds("no_mixing", "lra/listops", (0.38, 0.52, 0.45), **REDUCED)
+    for model in ("lavo", "luna", "linformer_skyformer", "performer"):
+        records += [made(model, "lra/listops", seed, 0.999 + seed / 1e5, **REDUCED) for seed in (1, 2, 3)]
+    (only_answer,) = answer.answers(results_of(records))
+    tests = only_answer.tests
+    assert tests.resolution < 4 and not tests.is_apart and tests.ranks_nothing and not tests.ranks
+    assert tests.why_not.startswith("R = ") and "below 4" in only_answer.verdict
+
+
+def test_a_high_resolution_needs_a_resolved_pair():
+    records = listops(vanilla=0.5, lavo=0.45, no_mixing=0.3)
+    (only_answer,) = answer.answers(results_of(records))
+    tests = only_answer.tests
+    unresolved = dataclasses.replace(tests, pairs=tuple(dataclasses.replace(p, p_holm=0.18) for p in tests.pairs))
+    assert tests.ranks and tests.resolution > 4 and unresolved.ranks_nothing
+    assert unresolved.why_not == "no test separates reference and control, corrected p = 0.18"
 
 
 @pytest.mark.parametrize(
@@ -224,8 +247,8 @@ def test_the_scores_of_examples_are_taken_only_if_they_make_the_score(monkeypatc
     (scores,) = per_example.examples_of(cells, column).values()
     assert scores.tolist() == [100.0, 0.0, 0.0, 100.0, 100.0, 0.0, 0.0, 0.0]
     assert per_example.examples_of(cells, column, block=3)[record["cell"]["id"]] == pytest.approx([100 / 3, 200 / 3])
-    baseline = per_example.baselines_of(cells, column)["root"]["f00d"]
-    assert baseline[:2] == (1, 62.5) and baseline[2].mean() == 62.5
+    baseline = per_example.baselines_of(cells, column)["root"]
+    assert (baseline.fingerprint, baseline.score) == ("f00d", 62.5) and baseline.examples.mean() == 62.5
     assert per_example.examples_of(cells.assign(score=[50.0]), column) == {}  # from another run
     assert per_example.examples_of(cells.assign(predictions=[None]), column) == {}
     assert per_example.examples_of(frame([record]), column) == {}
@@ -330,9 +353,9 @@ def test_a_ratio_of_sums_has_scores_of_its_examples(monkeypatch):
     draws = random.integers(0, 400, (2000, 400))
     assert scores.mean() == pytest.approx(ratio)
     assert scores.std() / 20 == pytest.approx((sums[draws].sum(1) / counts[draws].sum(1)).std(), rel=0.05)
-    ((fingerprint, baseline),) = per_example.baselines_of(cells, column)["mean"].items()
-    assert (fingerprint, baseline[0]) == ("f00d", 1) and baseline[2] == pytest.approx(scores)
+    baseline = per_example.baselines_of(cells, column)["mean"]
+    assert baseline.fingerprint == "f00d" and baseline.examples == pytest.approx(scores)
 
 
 def test_a_resolution_below_enough_is_not_rounded_up_to_it():
-    assert [answer._below_enough(r) for r in (1.24, 3.94, 3.96)] == ["1.2", "3.9", "3.96"]
+    assert [comparison.below_enough(r) for r in (1.24, 3.94, 3.96)] == ["1.2", "3.9", "3.96"]

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from harness.report.scores.comparison import ENOUGH, Comparison
+from harness.report.scores.comparison import ENOUGH, Comparison, below_enough
 from harness.report.scores.groups import Group, ProtocolResults
 from harness.report.scores.scores import Score
 from harness.report.spec.table import TableSpec
@@ -53,8 +53,8 @@ class ColumnAnswer:
 
     @property
     def has_enough(self) -> bool:
-        """Whether the resolution of the column is known and high enough to rank its rows."""
-        return self.tests.resolution is not None and self.tests.resolution >= ENOUGH
+        """Whether the resolution of the column is high enough, and its reference apart from its control."""
+        return self.tests.ranks
 
     @property
     def stated_resolution(self) -> str:
@@ -138,22 +138,19 @@ def _cost_sentence(hours: Sequence[tuple[float, float]]) -> str:
     return f" Cost: {text}." if text else ""
 
 
-def _below_enough(resolution: float) -> str:
-    """With one digit, or with two if one digit would round the value up to ENOUGH."""
-    text = f"{resolution:.1f}"
-    return text if float(text) < ENOUGH else f"{resolution:.2f}"
-
-
 def _ranks_nothing(answered: Sequence[ColumnAnswer], hidden: Collection[str]) -> str:
-    values = [answer.tests.resolution for answer in answered]
-    least, most = _below_enough(min(values)), _below_enough(max(values))
-    span = least if len(values) == 1 else f"{least} to {most}"
+    low = [answer.tests.resolution for answer in answered if answer.tests.resolution < ENOUGH]
     named = [answer for answer in answered if answer.name not in hidden] or answered
     names = _column_names(named) + (
         f" and {len(answered) - len(named)} parts of means" if len(named) < len(answered) else ""
     )
     subject = "this column ranks" if len(answered) == 1 else "these columns rank"
-    return f"{names}: the control is not apart: {subject} nothing (R = {span}, below {ENOUGH:g})."
+    reasons = []
+    if low:
+        ends = dict.fromkeys(below_enough(value) for value in (min(low), max(low)))
+        reasons.append(f"R = {' to '.join(ends)}, below {ENOUGH:g}")
+    reasons += dict.fromkeys(answer.tests.why_not for answer in answered if answer.tests.resolution >= ENOUGH)
+    return f"{names}: the control is not apart: {subject} nothing ({'; '.join(reasons)})."
 
 
 def _overall(answered: Sequence[ColumnAnswer]) -> str:

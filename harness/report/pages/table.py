@@ -155,8 +155,8 @@ def _caption(spec: TableSpec) -> tuple[str, ...]:
     )
     resolution = (
         "R, the resolution of a column, is the distance between its reference and its control over the half width of "
-        f"the 95 % interval of a paired difference (the median over all pairs). Below {ENOUGH:g} the column ranks "
-        "nothing."
+        f"the 95 % interval of this difference, paired. Below {ENOUGH:g}, or if no test separates the two, the column "
+        "ranks nothing."
     )
     marks = "†: below a predictor that was not trained, by a test at 5 %, or by its mean below 3 seeds."
     endings = "oom, nan, failed, timeout and preempted say how a run ended; such runs are in no mean."

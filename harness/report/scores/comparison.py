@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
 
 from harness.report.scores import paired
 from harness.report.scores.paired import BY_SEED, UNPAIRED, Key, Pair
@@ -18,8 +17,8 @@ BASELINE = "baseline: "
 class Comparison:
     """`pairs`: the tested ones; `tiers`: 1 is the best; `below`: row -> the baselines that beat it.
 
-    `resolution`: |reference - control| over the half width of the 95 % interval of a paired difference (the median over
-    the pairs). It is None if something is missing, and `missing` says what.
+    `resolution`: |reference - control| over the half width of the 95 % interval of their own paired difference. It is
+    None if something is missing, and `missing` says what.
     """
 
     pairs: tuple[Pair, ...] = ()
@@ -53,8 +52,29 @@ class Comparison:
         return f"Pairs of rows are paired: {'; '.join(parts)}." if parts else ""
 
     @property
+    def is_apart(self) -> bool:
+        """Whether a test separates the reference from the control."""
+        pair = self.pair(self.reference.key, self.control.key) if self.reference and self.control else None
+        return pair is not None and pair.is_resolved
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the column may rank its rows: R >= ENOUGH, and its reference and control are apart."""
+        return self.resolution is not None and self.resolution >= ENOUGH and self.is_apart
+
+    @property
     def ranks_nothing(self) -> bool:
-        return self.resolution is not None and self.resolution < ENOUGH
+        return self.resolution is not None and not self.ranks
+
+    @property
+    def why_not(self) -> str:
+        """Why the column ranks nothing: `R = 3.9, below 4`, or the corrected p; empty if it ranks or R is unknown."""
+        if not self.ranks_nothing:
+            return ""
+        if self.resolution < ENOUGH:
+            return f"R = {below_enough(self.resolution)}, below {ENOUGH:g}"
+        pair = self.pair(self.reference.key, self.control.key)
+        return f"no test separates reference and control, corrected p = {pair.p_holm:.2g}"
 
     def pair(self, first: Key, second: Key) -> Pair | None:
         """The test of two rows, with the difference of the first from the second."""
@@ -101,11 +121,20 @@ def _resolution(
             return None, f"the {role} ({row}) was not run"
     if not pairs:
         return None, f"no row has {MIN_SEEDS} seeds"
-    control, reference = (scores[row].estimate.mean for row in named.values())
-    distance, half = abs(reference - control), median(pair.half_width for pair in pairs)
-    if half == 0:
-        return (float("inf") if distance else 0.0), ""
-    return distance / half, ""
+    keys = {scores[row].key for row in named.values()}
+    pair = next((pair for pair in pairs if set(pair.rows) == keys), None)
+    if pair is None:
+        few = [f"the {role} ({row})" for role, row in named.items() if len(scores[row].by_seed) < MIN_SEEDS]
+        return None, f"{' and '.join(few) or 'control and reference'}: fewer than {MIN_SEEDS} seeds"
+    if pair.half_width == 0 and pair.difference:
+        return None, "no seed of the control or the reference differs from its others: there is no interval"
+    return abs(pair.difference) / (pair.half_width or 1.0), ""
+
+
+def below_enough(resolution: float) -> str:
+    """With one digit, or with two if one digit would round the value up to ENOUGH."""
+    text = f"{resolution:.1f}"
+    return text if float(text) < ENOUGH else f"{resolution:.2f}"
 
 
 def _below_baselines(scores: Sequence[Score], baselines: Sequence[Score], higher: bool) -> dict[Key, tuple[str, ...]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from harness.report.scores.comparison import ENOUGH, Comparison, below_enough
 from harness.report.scores.groups import Group, ProtocolResults
 from harness.report.scores.scores import Score
+from harness.report.scores.tiers import LOW_POWER
 from harness.report.spec.table import TableSpec
 from harness.report.stats.seeds import MIN_SEEDS
 
@@ -70,12 +71,13 @@ class ColumnAnswer:
         """The best rows, the resolved pairs, and the resolution with its reference and control."""
         tests, parts = self.tests, []
         best = [score for score in self.group.scores if tests.tiers.get(score.key) == 1]
-        if len(best) == len(tests.tiers):
+        unclear = [score for score in self.group.scores if score.key in tests.low_power]
+        if not tests.resolved:
             parts.append(f"no test separates the best row, {self._score(best[0])}, from another")
         else:
-            means = [f"{score.estimate.mean:.{self.decimals}f}" for score in best]
-            span = means[0] if len(best) == 1 else f"{means[0]} to {means[-1]}"
-            parts.append(f"best {'row' if len(best) == 1 else 'tier'} {listed([score.row for score in best])} ({span})")
+            parts.append(f"best {'row' if len(best) == 1 else 'tier'} {self._rows(best)}")
+            if unclear:
+                parts.append(f"{LOW_POWER}: {self._rows(unclear)}")
         parts.append(f"{self.pairs} pairs resolved")
         if tests.resolution is not None:
             parts.append(f"{self.stated_resolution} ({self._score(tests.reference)}, {self._score(tests.control)})")
@@ -89,6 +91,12 @@ class ColumnAnswer:
     @property
     def decimals(self) -> int:
         return self.group.resolved.decimals
+
+    def _rows(self, scores: Sequence[Score]) -> str:
+        """`vanilla and LAVO (50.00 to 49.90)`"""
+        means = [f"{score.estimate.mean:.{self.decimals}f}" for score in scores]
+        span = means[0] if len(means) == 1 else f"{means[0]} to {means[-1]}"
+        return f"{listed([score.row for score in scores])} ({span})"
 
     def _score(self, score: Score) -> str:
         return f"{score.row} {score.estimate.mean:.{self.decimals}f}"
@@ -156,7 +164,7 @@ def _ranks_nothing(answered: Sequence[ColumnAnswer], hidden: Collection[str]) ->
 def _overall(answered: Sequence[ColumnAnswer]) -> str:
     enough, resolved, pairs = _counts(answered)
     columns = "1 column" if len(answered) == 1 else f"{len(answered)} columns"
-    return f"{enough} of {columns} with R ≥ {ENOUGH:g}; {resolved} of {pairs} pairs of rows resolved."
+    return f"{enough} of {columns} with R ≥ {ENOUGH:g}; {resolved} of {pairs} pairs with the best row or the reference resolved."
 
 
 def _counts(answered: Sequence[ColumnAnswer]) -> tuple[int, int, int]:

@@ -7,6 +7,7 @@ from harness.report.render.layout import Block, Section, TableEntry
 from harness.report.scores.comparison import BASELINE
 from harness.report.scores.groups import BENCH, Group, ProtocolResults
 from harness.report.scores.scores import Score
+from harness.report.scores.tiers import LOW_POWER
 from harness.report.spec.table import ResolvedColumn, TableSpec
 from harness.report.stats.ordering import agreement, count_separable
 from harness.report.stats.seeds import significant
@@ -216,7 +217,7 @@ def _side_by_side(groups: Sequence[Group], row: str, setting: str, fixed_alone: 
 def _score_entry(score: Score, group: Group, with_tier: bool = False, alone: bool = False) -> TableEntry:
     """The score with its marks. `with_tier`: add its tier, for a grid without tier column; `alone`: the mean alone."""
     entry = _plain_entry(score, group.resolved.decimals, group.winner)
-    tier = group.comparison.tiers.get(score.key)
+    tier = "?" if score.key in group.comparison.low_power else group.comparison.tiers.get(score.key)
     text = f"{score.estimate.mean:,.{group.resolved.decimals}f}" if alone else entry.text
     if group.comparison.below.get(score.key):
         text += f" {BELOW}"
@@ -239,7 +240,7 @@ def _muted(text: str) -> TableEntry:
 
 
 def _tier(group: Group, score: Score) -> str:
-    return str(group.comparison.tiers.get(score.key, "–"))
+    return group.comparison.tier(score.key)
 
 
 def _tier_starts(group: Group) -> tuple[int, ...]:
@@ -306,7 +307,7 @@ def _notes_of_marks(groups: Sequence[Group]) -> list[str]:
     """Explains the marks in a grid of several columns."""
     notes = list(dict.fromkeys(line for group in groups for line in _pairing(group)))
     if any(group.comparison.tiers for group in groups):
-        notes.append("Behind a score: · and its tier in the column.")
+        notes.append(f"Behind a score: · and its tier in the column; ? is {LOW_POWER}.")
     return notes + [f"{group.column}: {line}" for group in groups for line in _baseline_notes(group)]
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 CAPTION = (
     "Best row first. Small dots are seeds, bars are 95 % intervals of three or more seeds. Shades and the numbers "
-    "on the right are tiers; a hollow mean has no test."
+    "on the right are tiers, ? is not separated (low power); a hollow mean has no test."
 )
 MEANING = {"": "mean, 95 % interval, seeds", "reference": "reference", "control": "control", "baseline": "baseline"}
 SHADE = "#DCE9F5"  # of every other tier
@@ -66,7 +66,7 @@ def _drawn_row(answer: ColumnAnswer, score: Score) -> dict[str, Any]:
         "seeds": [round(value, DIGITS) for _, value in sorted(score.by_seed.items())],
         "mean": round(mean.mean, DIGITS),
         "half_width": None if mean.half_width is None else round(mean.half_width, DIGITS),
-        "tier": answer.tests.tiers.get(score.key),
+        "tier": "?" if score.key in answer.tests.low_power else answer.tests.tiers.get(score.key),
     }
 
 
@@ -87,7 +87,7 @@ def _draw_scores(axis: "Axes", panel: Mapping[str, Any]) -> None:
     for height, row in enumerate(rows):
         look, mean = row["look"], row["mean"]
         colour = look["colour"]
-        if (row["tier"] or 0) % 2:
+        if row["tier"] in (1, 3):
             axis.axhspan(height - 0.5, height + 0.5, color=SHADE, linewidth=0, zorder=0)
         if row["role"] == "baseline":
             axis.axvline(mean, color=colour, linewidth=0.7, linestyle=look["dash"], zorder=1)

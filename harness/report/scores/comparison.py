@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from harness.report.scores import paired
 from harness.report.scores.paired import BY_SEED, UNPAIRED, Key, Pair
 from harness.report.scores.scores import Score
+from harness.report.scores.tiers import LOW_POWER, find_tiers
 from harness.report.spec.table import TableSpec
 from harness.report.stats.seeds import LEVEL, MIN_SEEDS
 
@@ -15,7 +16,8 @@ BASELINE = "baseline: "
 
 @dataclass(frozen=True)
 class Comparison:
-    """`pairs`: the tested ones; `tiers`: 1 is the best; `below`: row -> the baselines that beat it.
+    """`pairs`: the tested ones; `tiers`: 1 is the best; `low_power`: no test separates these rows from the best one, but
+    they are too far from it for its tier; `below`: row -> the baselines that beat it.
 
     `resolution`: |reference - control| over the half width of the 95 % interval of their own paired difference. It is
     None if something is missing, and `missing` says what.
@@ -23,6 +25,7 @@ class Comparison:
 
     pairs: tuple[Pair, ...] = ()
     tiers: Mapping[Key, int] = field(default_factory=dict)
+    low_power: tuple[Key, ...] = ()
     below: Mapping[Key, tuple[str, ...]] = field(default_factory=dict)
     rows: int = 0  # with a score
     seeds: tuple[int, int] = (0, 0)  # fewest and most of these rows
@@ -33,8 +36,14 @@ class Comparison:
 
     @property
     def possible(self) -> int:
-        """The number of pairs of rows with a score, tested or not."""
-        return self.rows * (self.rows - 1) // 2
+        """The number of pairs of a row with the best one or the reference, tested or not."""
+        others = max(self.rows - 1, 0)
+        best = next((key for key, tier in self.tiers.items() if tier == 1), None)
+        return others if self.reference is None or self.reference.key == best else max(2 * others - 1, 0)
+
+    def tier(self, key: Key) -> str:
+        """`1`, `not separated (low power)`, or `–` for a row without a test."""
+        return LOW_POWER if key in self.low_power else str(self.tiers.get(key, "–"))
 
     @property
     def resolved(self) -> int:
@@ -92,19 +101,24 @@ def compare_group(spec: TableSpec, column: str, ranked: Sequence[Score], baselin
     if not measured:
         return Comparison(missing="no run")
     higher = spec.higher_is_better(column)
-    pairs = paired.compare_rows(measured)
     counts = [len(score.by_seed) for score in measured]
     plain = {score.row: score for score in measured if not score.setting}  # in the recipe's configuration
     named = {"control": spec.control_of(column), "reference": spec.reference_of(column)}
+    control, reference = (plain.get(row) for row in named.values())
+    best = next((score for score in measured if len(score.by_seed) >= MIN_SEEDS), None)
+    pairs = paired.compare_rows(measured, [score.key for score in (best, reference) if score])
     resolution, missing = _resolution(named, plain, pairs)
+    scale = abs(reference.estimate.mean - control.estimate.mean) if reference and control else None
+    places = find_tiers(measured, pairs, reference, scale)
     return Comparison(
         pairs=tuple(pairs),
-        tiers=paired.tiers(measured, pairs),
+        tiers=places.numbers,
+        low_power=places.low_power,
         below=_below_baselines(measured, baselines, higher) if higher is not None else {},
         rows=len(measured),
         seeds=(min(counts), max(counts)),
-        control=plain.get(named["control"]),
-        reference=plain.get(named["reference"]),
+        control=control,
+        reference=reference,
         resolution=resolution,
         missing=missing,
     )

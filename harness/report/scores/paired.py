@@ -15,7 +15,7 @@ agree on their noise (Smyth 2004, known from limma); a larger noise stays as mea
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 
@@ -36,7 +36,8 @@ Key = tuple[str, str]  # row, setting
 class Pair:
     """`difference`: the first row's mean minus the second's, over `seeds`; `half_width` of its 95 % interval.
 
-    `p_holm` is corrected for all pairs of the column.
+    `p_holm` is corrected for the hypotheses of the column, and None for a pair that is none of them. `p_all` is corrected
+    for all pairs.
     """
 
     rows: tuple[Key, Key]
@@ -45,11 +46,16 @@ class Pair:
     p: float
     seeds: int
     pairing: str
-    p_holm: float = 1.0
+    p_holm: float | None = None
+    p_all: float = 1.0
+
+    @property
+    def is_hypothesis(self) -> bool:
+        return self.p_holm is not None
 
     @property
     def is_resolved(self) -> bool:
-        return self.p_holm < 1 - LEVEL
+        return self.p_holm is not None and self.p_holm < 1 - LEVEL
 
 
 @dataclass(frozen=True)
@@ -60,12 +66,22 @@ class SeedNoise:
     freedom: float = 0.0
 
 
-def compare_rows(scores: Sequence[Score]) -> list[Pair]:
-    """Every pair of rows with enough seeds, corrected together by Holm's method."""
+def compare_rows(scores: Sequence[Score], sides: Collection[Key] = ()) -> list[Pair]:
+    """Every pair of rows with enough seeds.
+
+    `sides`: the rows that each row is tested against, the best one and the reference. These pairs are the hypotheses,
+    corrected together by Holm's method. Without `sides` all pairs are.
+    """
     rows = [score for score in scores if len(score.by_seed) >= MIN_SEEDS]
-    pairs = tested_pairs(list(combinations(rows, 2)), seed_noise(rows))
-    corrected = holm([pair.p for pair in pairs])
-    return [replace(pair, p_holm=p) for pair, p in zip(pairs, corrected, strict=True)]
+    return corrected(tested_pairs(list(combinations(rows, 2)), seed_noise(rows)), sides)
+
+
+def corrected(pairs: Sequence[Pair], sides: Collection[Key] = ()) -> list[Pair]:
+    """The pairs with `p_holm`, over those with a row of `sides`, and with `p_all`."""
+    tested = [index for index, pair in enumerate(pairs) if not sides or set(pair.rows) & set(sides)]
+    p_holm = dict(zip(tested, holm([pairs[index].p for index in tested]), strict=True))
+    p_all = holm([pair.p for pair in pairs])
+    return [replace(pair, p_holm=p_holm.get(index), p_all=p_all[index]) for index, pair in enumerate(pairs)]
 
 
 def compare_with_baselines(scores: Sequence[Score], baselines: Sequence[Score]) -> list[Pair]:
@@ -207,24 +223,3 @@ def holm(p: Sequence[float]) -> list[float]:
     corrected = np.empty(len(p))
     corrected[order] = np.maximum.accumulate(np.arange(len(p), 0, -1) * np.asarray(p)[order]).clip(max=1.0)
     return corrected.tolist()
-
-
-def tiers(ranked: Sequence[Score], pairs: Sequence[Pair]) -> Mapping[Key, int]:
-    """(row, setting) -> 1 for the best tier, 2, ...: no test separates two rows of one tier.
-
-    From the best row down, a row opens a new tier if a test separates it from any row of the current tier. Rows without
-    a test have no tier.
-    """
-    tested = {key for pair in pairs for key in pair.rows}
-    apart = {frozenset(pair.rows) for pair in pairs if pair.is_resolved}
-    tier_of: dict[Key, int] = {}
-    members: list[Key] = []
-    tier = 0
-    for score in ranked:
-        if score.key not in tested:
-            continue
-        if not members or any(frozenset((score.key, member)) in apart for member in members):
-            tier, members = tier + 1, []
-        members.append(score.key)
-        tier_of[score.key] = tier
-    return tier_of

@@ -73,15 +73,27 @@ class ColumnAnswer:
         best = [score for score in self.group.scores if tests.tiers.get(score.key) == 1]
         unclear = [score for score in self.group.scores if score.key in tests.low_power]
         if not tests.resolved:
-            parts.append(f"no test separates the best row, {self._score(best[0])}, from another")
+            parts.append(f"no test separates the best row, {self._score(self._best)}, from another")
         else:
             parts.append(f"best {'row' if len(best) == 1 else 'tier'} {self._rows(best)}")
             if unclear:
                 parts.append(f"{LOW_POWER}: {self._rows(unclear)}")
+        if tests.runs:
+            counts = [tests.runs.counts[score.key] for score in self.group.scores if score.key in tests.runs.counts]
+            every = sum(solved == runs for solved, runs in counts)
+            parts.append(f"{every} of {len(counts)} rows solve it with every seed (from {self._threshold} on)")
         parts.append(f"{self.pairs} pairs resolved")
         if tests.resolution is not None:
             parts.append(f"{self.stated_resolution} ({self._score(tests.reference)}, {self._score(tests.control)})")
         return f"{self.name}: {'; '.join(parts)}."
+
+    @property
+    def _best(self) -> Score:
+        return next(score for score in self.group.scores if score.key == self.tests.best)
+
+    @property
+    def _threshold(self) -> str:
+        return f"{self.tests.runs.threshold:.{self.decimals}f}"
 
     @property
     def verdict(self) -> str:
@@ -99,7 +111,9 @@ class ColumnAnswer:
         return f"{listed([score.row for score in scores])} ({span})"
 
     def _score(self, score: Score) -> str:
-        return f"{score.row} {score.estimate.mean:.{self.decimals}f}"
+        runs = self.tests.runs
+        solved = f", {'/'.join(map(str, runs.counts[score.key]))} solved" if runs and score.key in runs.counts else ""
+        return f"{score.row} {score.estimate.mean:.{self.decimals}f}{solved}"
 
 
 def answers(results: Sequence[ProtocolResults]) -> list[ColumnAnswer]:
@@ -164,7 +178,8 @@ def _ranks_nothing(answered: Sequence[ColumnAnswer], hidden: Collection[str]) ->
 def _overall(answered: Sequence[ColumnAnswer]) -> str:
     enough, resolved, pairs = _counts(answered)
     columns = "1 column" if len(answered) == 1 else f"{len(answered)} columns"
-    return f"{enough} of {columns} with R ≥ {ENOUGH:g}; {resolved} of {pairs} pairs with the best row or the reference resolved."
+    apart = f"{enough} of {columns} with R ≥ {ENOUGH:g}"
+    return f"{apart}; {resolved} of {pairs} pairs with the best row or the reference resolved."
 
 
 def _counts(answered: Sequence[ColumnAnswer]) -> tuple[int, int, int]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from harness.report.render.layout import Block, Section, TableEntry
 from harness.report.scores.comparison import BASELINE
 from harness.report.scores.groups import BENCH, Group, ProtocolResults
-from harness.report.scores.scores import Score
+from harness.report.scores.scores import LEAK, Score
 from harness.report.scores.tiers import LOW_POWER
 from harness.report.spec.table import ResolvedColumn, TableSpec
 from harness.report.stats.ordering import agreement, count_separable
@@ -219,6 +219,10 @@ def _score_entry(score: Score, group: Group, with_tier: bool = False, alone: boo
     entry = _plain_entry(score, group.resolved.decimals, group.winner)
     tier = "?" if score.key in group.comparison.low_power else group.comparison.tiers.get(score.key)
     text = f"{score.estimate.mean:,.{group.resolved.decimals}f}" if alone else entry.text
+    if group.comparison.runs and score.by_seed:
+        failures = f"; {score.failure_text}" if score.failures else ""
+        mean = f"{score.estimate.mean:,.{group.resolved.decimals}f}"
+        text = f"{mean} ({group.comparison.runs.text(score.key)}{failures}){f' {LEAK}' if score.leak else ''}"
     if group.comparison.below.get(score.key):
         text += f" {BELOW}"
     return replace(entry, text=f"{text} · {tier}" if with_tier and tier else text)
@@ -300,7 +304,8 @@ def _baseline_notes(group: Group) -> tuple[str, ...]:
 
 
 def _pairing(group: Group) -> tuple[str, ...]:
-    return (group.comparison.pairing,) if group.comparison.pairing else ()
+    tests = group.comparison
+    return tuple(filter(None, (tests.pairing, tests.solved_note(group.resolved.decimals), tests.equal_seeds_note)))
 
 
 def _notes_of_marks(groups: Sequence[Group]) -> list[str]:

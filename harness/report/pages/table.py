@@ -71,7 +71,7 @@ def _tidy_score(spec: TableSpec, group: Group, line: ScoreLine, column: str) -> 
         source=group.source,
         paper_value=line.published.text if line.published else "",
         ours_mean=ours.mean if ours else None,
-        ours_ci=ours.half_width if ours else None,
+        ours_ci=ours.half_width if ours and not group.comparison.runs else None,
         ours_min=float(min(score.by_seed.values())) if ours else None,
         ours_max=float(max(score.by_seed.values())) if ours else None,
         n=ours.n if ours else 0,
@@ -149,12 +149,13 @@ def _caption(spec: TableSpec) -> tuple[str, ...]:
         "seeds have no interval and no test: their range stands there."
     )
     tests = (
-        "Tests: each row against the best row and against the reference, by their difference on the same seeds and, where "
-        "the score of each test example was kept, the same test examples; 5 % after Holm's correction for these pairs. "
+        "Tests: each row against the best row and against the reference, by their difference on the same seeds and, "
+        "where the score of each test example was kept, the same test examples; 5 % after Holm's correction for these "
+        "pairs. "
         "Tier 1: the best row, and rows that no test separates from it, whose interval holds the best mean and whose "
         "difference is at most half of that between reference and control. A row that fails only the last two is not "
-        "separated (low power). Tier 2: behind the best row. Tier 3: behind the reference too. Bold: the best row, if a "
-        "test separates it from the runner-up."
+        "separated (low power). Tier 2: behind the best row. Tier 3: behind the reference too. Bold: the best row, if "
+        "a test separates it from the runner-up."
     )
     resolution = (
         "R, the resolution of a column, is the distance between its reference and its control over the half width of "

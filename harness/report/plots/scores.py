@@ -65,7 +65,8 @@ def _drawn_row(answer: ColumnAnswer, score: Score) -> dict[str, Any]:
         "look": style.look(model, role),
         "seeds": [round(value, DIGITS) for _, value in sorted(score.by_seed.items())],
         "mean": round(mean.mean, DIGITS),
-        "half_width": None if mean.half_width is None else round(mean.half_width, DIGITS),
+        # seeds that solve or fail have no interval of their mean
+        "interval": (mean.interval and not answer.tests.runs and [round(end, DIGITS) for end in mean.interval]) or None,
         "tier": "?" if score.key in answer.tests.low_power else answer.tests.tiers.get(score.key),
     }
 
@@ -94,8 +95,9 @@ def _draw_scores(axis: "Axes", panel: Mapping[str, Any]) -> None:
             axis.plot(mean, height, **style.marker_style(look, markersize=8))
             continue
         axis.plot(row["seeds"], [height] * len(row["seeds"]), ".", color=colour, alpha=0.45, markersize=3.5)
-        if row["half_width"] is not None:
-            axis.errorbar(mean, height, xerr=row["half_width"], color=colour, linewidth=1, zorder=3)
+        if row["interval"] is not None:
+            ends = [[mean - row["interval"][0]], [row["interval"][1] - mean]]
+            axis.errorbar(mean, height, xerr=ends, color=colour, linewidth=1, zorder=3)
         hollow = row["tier"] is None
         axis.plot(mean, height, **style.marker_style(look, hollow=hollow, zorder=4, markersize=5))
         if not hollow:

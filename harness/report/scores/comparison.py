@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from harness.report.scores import paired
 from harness.report.scores.paired import BY_SEED, UNPAIRED, Key, Pair
 from harness.report.scores.scores import Score
+from harness.report.scores.solved import SolvedRuns, compare_solved, solved_runs
 from harness.report.scores.tiers import LOW_POWER, find_tiers
 from harness.report.spec.table import TableSpec
 from harness.report.stats.seeds import LEVEL, MIN_SEEDS
@@ -16,8 +17,9 @@ BASELINE = "baseline: "
 
 @dataclass(frozen=True)
 class Comparison:
-    """`pairs`: the tested ones; `tiers`: 1 is the best; `low_power`: no test separates these rows from the best one, but
-    they are too far from it for its tier; `below`: row -> the baselines that beat it.
+    """`pairs`: the tested ones; `tiers`: 1 is the best; `below`: row -> the baselines that beat it.
+
+    `low_power`: no test separates these rows from the best one, but they are too far from it for its tier.
 
     `resolution`: |reference - control| over the half width of the 95 % interval of their own paired difference. It is
     None if something is missing, and `missing` says what.
@@ -26,6 +28,7 @@ class Comparison:
     pairs: tuple[Pair, ...] = ()
     tiers: Mapping[Key, int] = field(default_factory=dict)
     low_power: tuple[Key, ...] = ()
+    best: Key | None = None  # the row that all others are tested against
     below: Mapping[Key, tuple[str, ...]] = field(default_factory=dict)
     rows: int = 0  # with a score
     seeds: tuple[int, int] = (0, 0)  # fewest and most of these rows
@@ -33,13 +36,14 @@ class Comparison:
     reference: Score | None = None
     resolution: float | None = None
     missing: str = ""
+    runs: SolvedRuns | None = None  # where shares of solved runs are compared
 
     @property
     def possible(self) -> int:
         """The number of pairs of a row with the best one or the reference, tested or not."""
         others = max(self.rows - 1, 0)
-        best = next((key for key, tier in self.tiers.items() if tier == 1), None)
-        return others if self.reference is None or self.reference.key == best else max(2 * others - 1, 0)
+        two_sides = self.reference is not None and self.best != self.reference.key
+        return max(2 * others - 1, 0) if two_sides else others
 
     def tier(self, key: Key) -> str:
         """`1`, `not separated (low power)`, or `–` for a row without a test."""
@@ -52,6 +56,8 @@ class Comparison:
     @property
     def pairing(self) -> str:
         """A sentence on the pairs that are not paired by seed and example; empty if all are."""
+        if self.runs:
+            return ""
         kinds = [pair.pairing for pair in self.pairs]
         parts = []
         if by_seed := kinds.count(BY_SEED):
@@ -59,6 +65,28 @@ class Comparison:
         if unpaired := kinds.count(UNPAIRED):
             parts.append(f"{unpaired} of {len(kinds)} not, because seeds or test examples differ")
         return f"Pairs of rows are paired: {'; '.join(parts)}." if parts else ""
+
+    def solved_note(self, decimals: int) -> str:
+        """A sentence on the threshold of a column of solved runs; empty for any other column."""
+        if not self.runs:
+            return ""
+        return (
+            "The seeds of some row solve the task or fail. "
+            f"A run is solved from {self.runs.threshold:.{decimals}f} on, half way between {self.runs.between}. "
+            "Behind a mean: solved runs of all runs, with Wilson's 95 % interval; tests compare these shares "
+            "(permutation test over rows)."
+        )
+
+    @property
+    def equal_seeds_note(self) -> str:
+        """A sentence on pairs without measured noise; empty without such pairs."""
+        count = sum(pair.half_width == 0 and pair.difference != 0 for pair in self.pairs)
+        if not count or self.runs:
+            return ""
+        return (
+            f"{count} of {len(self.pairs)} pairs differ by the same number for all seeds: no noise is measured, they "
+            "have no interval, and their p-value is that of a permutation of the seeds."
+        )
 
     @property
     def is_apart(self) -> bool:
@@ -105,15 +133,20 @@ def compare_group(spec: TableSpec, column: str, ranked: Sequence[Score], baselin
     plain = {score.row: score for score in measured if not score.setting}  # in the recipe's configuration
     named = {"control": spec.control_of(column), "reference": spec.reference_of(column)}
     control, reference = (plain.get(row) for row in named.values())
-    best = next((score for score in measured if len(score.by_seed) >= MIN_SEEDS), None)
-    pairs = paired.compare_rows(measured, [score.key for score in (best, reference) if score])
+    runs = None if higher is None else solved_runs(measured, control, reference, higher)
+    best = _best(measured, runs)
+    sides = [score.key for score in (best, reference) if score]
+    pairs = paired.compare_rows(measured, sides)
+    if runs:
+        pairs = compare_solved(pairs, runs, sides)
     resolution, missing = _resolution(named, plain, pairs)
     scale = abs(reference.estimate.mean - control.estimate.mean) if reference and control else None
-    places = find_tiers(measured, pairs, reference, scale)
+    places = find_tiers(measured, pairs, best, reference, scale, runs)
     return Comparison(
         pairs=tuple(pairs),
         tiers=places.numbers,
         low_power=places.low_power,
+        best=best.key if best else None,
         below=_below_baselines(measured, baselines, higher) if higher is not None else {},
         rows=len(measured),
         seeds=(min(counts), max(counts)),
@@ -121,7 +154,16 @@ def compare_group(spec: TableSpec, column: str, ranked: Sequence[Score], baselin
         reference=reference,
         resolution=resolution,
         missing=missing,
+        runs=runs,
     )
+
+
+def _best(ranked: Sequence[Score], runs: SolvedRuns | None) -> Score | None:
+    """The row with the best mean, or with the largest share of solved runs and of these with the most runs."""
+    tested = [score for score in ranked if len(score.by_seed) >= MIN_SEEDS]
+    if runs:
+        return max(tested, key=lambda score: (runs.share(score.key), len(score.by_seed)), default=None)
+    return next(iter(tested), None)
 
 
 def _resolution(
@@ -162,7 +204,9 @@ def _below_baselines(scores: Sequence[Score], baselines: Sequence[Score], higher
                 continue
             difference = score.estimate.mean - baseline.estimate.mean
             test = tests.get((score.key, baseline.key))
-            if difference and (difference < 0) == higher and (test is None or test.p < 1 - LEVEL):
+            # without measured noise there is no test, as with fewer seeds
+            is_tested = test is not None and test.half_width > 0
+            if difference and (difference < 0) == higher and (not is_tested or test.p < 1 - LEVEL):
                 below[score.key] = (*below.get(score.key, ()), baseline.row)
     return below
 

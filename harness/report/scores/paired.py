@@ -36,8 +36,8 @@ Key = tuple[str, str]  # row, setting
 class Pair:
     """`difference`: the first row's mean minus the second's, over `seeds`; `half_width` of its 95 % interval.
 
-    `p_holm` is corrected for the hypotheses of the column, and None for a pair that is none of them. `p_all` is corrected
-    for all pairs.
+    `p_holm` is corrected for the hypotheses of the column, and None for a pair that is none of them. `p_all` is
+    corrected for all pairs. A `half_width` of 0 means that no noise was measured.
     """
 
     rows: tuple[Key, Key]
@@ -194,8 +194,10 @@ def _paired(pairs: Sequence[tuple[Score, Score]], seeds: Sequence[int], n: int, 
     error = np.where(exact, 0, error)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.abs(difference) / error
-    ratio = np.where(exact & (np.abs(difference) <= ROUNDING * np.abs(x).max()), 0, ratio)
-    p, half = 2 * stdtr(freedom, -ratio), stdtrit(freedom, (1 + LEVEL) / 2) * error
+    # without noise there is no t test: the p-value of S equal differences is that of the sign-flip test
+    flips = np.where(np.abs(difference) <= ROUNDING * np.abs(x).max(), 1.0, 2.0 ** (1 - count))
+    p = np.where(exact, flips, 2 * stdtr(freedom, -np.where(exact, 0, ratio)))
+    half = stdtrit(freedom, (1 + LEVEL) / 2) * error
     pairing = BY_EXAMPLE if n > 1 else BY_SEED
     numbers = zip(difference.tolist(), half.tolist(), p.tolist(), strict=True)
     return [Pair((a.key, b.key), *number, count, pairing) for (a, b), number in zip(pairs, numbers, strict=True)]
@@ -212,8 +214,10 @@ def _unpaired(a: Score, b: Score) -> Pair:
     difference = math.fsum(ours) / len(ours) - math.fsum(theirs) / len(theirs)
     interval = test.confidence_interval(LEVEL)
     half, p = (float(interval.high) - float(interval.low)) / 2, float(test.pvalue)
-    if math.isnan(p):  # all seeds of each row are equal
-        half, p = 0.0, float(difference == 0)
+    largest = max(map(abs, [*ours, *theirs]))
+    if math.isnan(p) or half <= ROUNDING * largest:  # all seeds of each row are equal: a permutation test
+        orders = math.comb(len(ours) + len(theirs), len(ours))
+        half, p = 0.0, 1.0 if abs(difference) <= ROUNDING * largest else 2 / orders
     return Pair((a.key, b.key), difference, half, p, min(len(ours), len(theirs)), UNPAIRED)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from harness.report.scores.paired import Key, Pair
 from harness.report.scores.scores import Score
+from harness.report.scores.solved import SolvedRuns
 
 LOW_POWER = "not separated (low power)"
 LARGEST_SHARE = 0.5  # of |reference - control|: the largest distance from the best row within its tier
@@ -28,24 +29,33 @@ class Tiers:
 
 
 def find_tiers(
-    ranked: Sequence[Score], pairs: Sequence[Pair], reference: Score | None = None, scale: float | None = None
+    ranked: Sequence[Score],
+    pairs: Sequence[Pair],
+    best: Score | None,
+    reference: Score | None = None,
+    scale: float | None = None,
+    runs: SolvedRuns | None = None,
 ) -> Tiers:
-    """The tiers of rows from the best down. Rows without a test have none.
+    """The tiers of rows from the best mean down, by their tests against `best`. Rows without a test have none.
 
-    `scale`: |reference - control|, None if unknown.
+    `scale`: |reference - control|, None if unknown. `runs`: the solved runs, if shares of them are compared.
     """
     by_rows = {frozenset(pair.rows): pair for pair in pairs}
     tested = {key for pair in pairs for key in pair.rows}
     rows = [score for score in ranked if score.key in tested]
-    if not rows:
+    if best is None or not rows:
         return Tiers()
-    best, numbers, low_power = rows[0], {rows[0].key: 1}, []
-    for score in rows[1:]:
+    numbers: dict[Key, int] = {}
+    low_power: list[Key] = []
+    for score in rows:
+        if score is best:
+            numbers[score.key] = 1
+            continue
         if by_rows[frozenset((best.key, score.key))].is_resolved:
             test = by_rows.get(frozenset((reference.key, score.key))) if reference else None
             is_behind = test is not None and test.is_resolved and reference is not best
             numbers[score.key] = 3 if is_behind and rows.index(score) > rows.index(reference) else 2
-        elif _is_near(score, best, scale):
+        elif _is_near(score, best, scale) if runs is None else _solves_as(score, best, runs):
             numbers[score.key] = 1
         else:
             low_power.append(score.key)
@@ -58,3 +68,9 @@ def _is_near(score: Score, best: Score, scale: float | None) -> bool:
     low, high = score.estimate.interval
     near = scale is None or abs(score.estimate.mean - mean) <= LARGEST_SHARE * scale
     return low <= mean <= high and near
+
+
+def _solves_as(score: Score, best: Score, runs: SolvedRuns) -> bool:
+    """Whether the interval of a row's share of solved runs holds that of the best row, at most half of all away."""
+    share, (low, high) = runs.share(best.key), runs.interval(score.key)
+    return low <= share <= high and abs(runs.share(score.key) - share) <= LARGEST_SHARE

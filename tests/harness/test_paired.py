@@ -180,19 +180,24 @@ def test_rows_are_compared_with_a_fixed_predictor():
 def test_holm_by_hand():
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.6, 0.7]) == [1.0, 1.0] and holm([]) == []
+    assert holm([0.01, 0.03, 0.001], [2, 1, 2]) == pytest.approx([0.03, 0.03, 0.005]), "the first and last count twice"
 
 
 def test_hypotheses_are_pairs_with_the_best_row_or_the_reference():
-    generator = np.random.default_rng(0)
-    scores = [row(label, mean + generator.normal(size=4)) for label, mean in zip("abcde", (9, 8, 5, 4, 0), strict=True)]
+    generator, means = np.random.default_rng(0), (9, 8, 5, 4, 3, 2, 0)
+    scores = [row(label, mean + generator.normal(size=4)) for label, mean in zip("abcdefg", means, strict=True)]
     sides = (("a", ""), ("c", ""))
-    pairs = compare_rows(scores, sides)
+    pairs = compare_rows(scores, *sides)
     tested = [pair for pair in pairs if pair.is_hypothesis]
-    assert len(pairs) == 10 and len(tested) == 4 + 3
+    assert len(pairs) == 21 and len(tested) == 6 + 5 and not pairs[-1].is_resolved
     assert all(set(pair.rows) & set(sides) for pair in tested)
-    assert [pair.p_holm for pair in tested] == holm([pair.p for pair in tested])
-    assert [pair.p_all for pair in pairs] == holm([pair.p for pair in pairs]) and not pairs[-1].is_resolved
-    assert all(pair.p_holm <= pair.p_all for pair in tested)
+    counts = [2 if sides[0] in pair.rows else 1 for pair in tested]
+    assert [pair.p_holm for pair in tested] == holm([pair.p for pair in tested], counts)
+    assert [pair.p_all for pair in pairs] == holm([pair.p for pair in pairs])
+    by_reference = [pair.p for pair in compare_rows(scores, sides[1], sides[1]) if pair.is_hypothesis]
+    assert len(by_reference) == 6, "the reference is the best row: no row is chosen by its score"
+    few = compare_rows(scores[:4], *sides)
+    assert all(pair.p_holm == pair.p_all for pair in few if pair.is_hypothesis), "six pairs are fewer hypotheses"
 
 
 def test_a_row_is_in_the_best_tier_only_if_nothing_speaks_against_it():
@@ -204,7 +209,7 @@ def test_a_row_is_in_the_best_tier_only_if_nothing_speaks_against_it():
     sides = [best.key, reference.key]
     pairs = [
         replace(pair, p_holm=0.5 if pair.p_holm is not None and "behind" not in str(pair.rows) else 0.001)
-        for pair in compare_rows(scores, sides)
+        for pair in compare_rows(scores, *sides)
     ]
     tiers = find_tiers(scores, pairs, best, reference, scale=98.0)
     assert tiers.numbers == {best.key: 1, close.key: 1, behind.key: 3, wide.key: 1}

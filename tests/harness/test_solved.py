@@ -93,7 +93,7 @@ def test_rows_with_more_seeds_are_judged_by_them():
     reference, control = row("reference", [100.0] * 5), row("control", [6.0] * 5)
     scores = [reference, *solved, row("mixed", [100.0, 5.0, 5.0]), *failed, control]
     runs = solved_runs(scores, control, reference, True)
-    pairs = {pair.rows: pair for pair in compare_solved(compare_rows(scores), runs, [reference.key])}
+    pairs = {pair.rows: pair for pair in compare_solved(compare_rows(scores, reference.key), runs)}
     assert pairs[reference.key, control.key].is_resolved
     assert not pairs[reference.key, failed[0].key].is_resolved
 
@@ -107,7 +107,7 @@ def test_three_seeds_of_such_a_column_separate_nothing_and_five_with_many_solved
     for count, is_resolved in ((3, False), (7, True)):
         scores = column(count)
         runs = solved_runs(scores, scores[-1], scores[0], True)
-        pairs = compare_solved(compare_rows(scores), runs, [scores[0].key])
+        pairs = compare_solved(compare_rows(scores, scores[0].key), runs)
         by_rows = {pair.rows: pair for pair in pairs}
         apart = by_rows[scores[0].key, scores[-1].key]
         assert apart.is_resolved == is_resolved and apart.pairing == SOLVED

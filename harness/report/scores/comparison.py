@@ -129,31 +129,35 @@ def compare_group(spec: TableSpec, column: str, ranked: Sequence[Score], baselin
     if not measured:
         return Comparison(missing="no run")
     higher = spec.higher_is_better(column)
-    counts = [len(score.by_seed) for score in measured]
     plain = {score.row: score for score in measured if not score.setting}  # in the recipe's configuration
     named = {"control": spec.control_of(column), "reference": spec.reference_of(column)}
-    control, reference = (plain.get(row) for row in named.values())
-    runs = None if higher is None else solved_runs(measured, control, reference, higher)
-    best = _best(measured, runs)
-    sides = [score.key for score in (best, reference) if score]
-    pairs = paired.compare_rows(measured, sides)
+    tests = compare_scores(measured, higher, *(plain.get(row) for row in named.values()))
+    resolution, missing = _resolution(named, plain, tests.pairs)
+    below = _below_baselines(measured, baselines, higher) if higher is not None else {}
+    return replace(tests, below=below, resolution=resolution, missing=missing)
+
+
+def compare_scores(
+    ranked: Sequence[Score], higher: bool | None, control: Score | None, reference: Score | None
+) -> Comparison:
+    """The tests and tiers of rows with a score, best first. `higher`: whether a higher score is better."""
+    runs = None if higher is None else solved_runs(ranked, control, reference, higher)
+    best = _best(ranked, runs)
+    pairs = paired.compare_rows(ranked, *(score.key if score else None for score in (best, reference)))
     if runs:
-        pairs = compare_solved(pairs, runs, sides)
-    resolution, missing = _resolution(named, plain, pairs)
+        pairs = compare_solved(pairs, runs)
     scale = abs(reference.estimate.mean - control.estimate.mean) if reference and control else None
-    places = find_tiers(measured, pairs, best, reference, scale, runs)
+    places = find_tiers(ranked, pairs, best, reference, scale, runs)
+    counts = [len(score.by_seed) for score in ranked]
     return Comparison(
         pairs=tuple(pairs),
         tiers=places.numbers,
         low_power=places.low_power,
         best=best.key if best else None,
-        below=_below_baselines(measured, baselines, higher) if higher is not None else {},
-        rows=len(measured),
+        rows=len(ranked),
         seeds=(min(counts), max(counts)),
         control=control,
         reference=reference,
-        resolution=resolution,
-        missing=missing,
         runs=runs,
     )
 

@@ -15,7 +15,7 @@ agree on their noise (Smyth 2004, known from limma); a larger noise stays as mea
 
 import math
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 
@@ -66,22 +66,28 @@ class SeedNoise:
     freedom: float = 0.0
 
 
-def compare_rows(scores: Sequence[Score], sides: Collection[Key] = ()) -> list[Pair]:
+def compare_rows(scores: Sequence[Score], best: Key | None = None, reference: Key | None = None) -> list[Pair]:
     """Every pair of rows with enough seeds.
 
-    `sides`: the rows that each row is tested against, the best one and the reference. These pairs are the hypotheses,
-    corrected together by Holm's method. Without `sides` all pairs are.
+    Pairs with the `best` row or the `reference` are the hypotheses, corrected together. Without both, all pairs are.
     """
     rows = [score for score in scores if len(score.by_seed) >= MIN_SEEDS]
-    return corrected(tested_pairs(list(combinations(rows, 2)), seed_noise(rows)), sides)
-
-
-def corrected(pairs: Sequence[Pair], sides: Collection[Key] = ()) -> list[Pair]:
-    """The pairs with `p_holm`, over those with a row of `sides`, and with `p_all`."""
-    tested = [index for index, pair in enumerate(pairs) if not sides or set(pair.rows) & set(sides)]
-    p_holm = dict(zip(tested, holm([pairs[index].p for index in tested]), strict=True))
+    pairs = tested_pairs(list(combinations(rows, 2)), seed_noise(rows))
+    sides = {best, reference} - {None}
+    tested = [index for index, pair in enumerate(pairs) if not sides or sides & set(pair.rows)]
+    # the scores choose the best row among all: counted once, its pairs err in 7.1 % of tables of 8 or 16 equal rows
+    counts = [1 + (best != reference and best in pairs[index].rows) for index in tested]
+    p_holm = dict(zip(tested, holm([pairs[index].p for index in tested], counts), strict=True))
     p_all = holm([pair.p for pair in pairs])
+    if sum(counts) > len(pairs):  # of few rows: all pairs are fewer hypotheses
+        p_holm = {index: p_all[index] for index in tested}
     return [replace(pair, p_holm=p_holm.get(index), p_all=p_all[index]) for index, pair in enumerate(pairs)]
+
+
+def with_noise(scores: Sequence[Score]) -> list[Score]:
+    """The rows of a column, whose intervals know the column's typical noise."""
+    noise = seed_noise([score for score in scores if len(score.by_seed) >= MIN_SEEDS])
+    return [replace(score, noise=(noise.typical, noise.freedom)) for score in scores]
 
 
 def compare_with_baselines(scores: Sequence[Score], baselines: Sequence[Score]) -> list[Pair]:
@@ -221,9 +227,13 @@ def _unpaired(a: Score, b: Score) -> Pair:
     return Pair((a.key, b.key), difference, half, p, min(len(ours), len(theirs)), UNPAIRED)
 
 
-def holm(p: Sequence[float]) -> list[float]:
-    """p-values corrected by Holm's method: smallest first, times the number of hypotheses that remain."""
+def holm(p: Sequence[float], counts: Sequence[int] | None = None) -> list[float]:
+    """p-values corrected by Holm's method: smallest first, times the number of hypotheses that remain.
+
+    `counts`: for how many hypotheses each p-value counts, by default 1.
+    """
     order = np.argsort(p, kind="stable")
+    remaining = np.cumsum((np.ones(len(p)) if counts is None else np.asarray(counts))[order][::-1])[::-1]
     corrected = np.empty(len(p))
-    corrected[order] = np.maximum.accumulate(np.arange(len(p), 0, -1) * np.asarray(p)[order]).clip(max=1.0)
+    corrected[order] = np.maximum.accumulate(remaining * np.asarray(p)[order]).clip(max=1.0)
     return corrected.tolist()

@@ -44,6 +44,9 @@ class Score:
     counted: bool = False
     limits: tuple[float, float] = field(default=(-math.inf, math.inf), compare=False, repr=False)  # of the metric
 
+    # typical variance between the seeds of a row of the column, and how well its rows agree on it
+    noise: tuple[float, float] = field(default=(0.0, 0.0), compare=False, repr=False)
+
     @property
     def key(self) -> tuple[str, str]:
         return self.row, self.setting
@@ -54,7 +57,7 @@ class Score:
 
     @property
     def estimate(self) -> Estimate | None:
-        return estimate(list(self.by_seed.values()), self.limits) if self.by_seed else None
+        return estimate(list(self.by_seed.values()), self.limits, self.noise) if self.by_seed else None
 
     @property
     def failure_text(self) -> str:

@@ -14,7 +14,7 @@ a threshold half way between control and reference. What is compared are shares 
 
 import functools
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -94,20 +94,15 @@ def share_interval(solved: int, runs: int) -> tuple[float, float]:
     return float(interval.low), float(interval.high)
 
 
-def compare_solved(pairs: Sequence[Pair], runs: SolvedRuns, sides: Collection[Key] = ()) -> list[Pair]:
-    """The pairs of a column with the tests of their solved runs. `sides`: see `compare_rows`.
-
-    Differences and their intervals stay those of the scores.
-    """
+def compare_solved(pairs: Sequence[Pair], runs: SolvedRuns) -> list[Pair]:
+    """The pairs of a column with the tests of their solved runs; differences and intervals stay those of the scores."""
     corrected_p = smallest_p_test(runs)
     tested = []
     for pair in pairs:
-        counts = [runs.counts[key] for key in pair.rows]
-        single = fisher(*counts)
+        single = fisher(*(runs.counts[key] for key in pair.rows))
         p = corrected_p(single)
-        is_hypothesis = not sides or bool(set(pair.rows) & set(sides))
-        changes = {"p": single, "p_holm": p if is_hypothesis else None, "p_all": p, "pairing": SOLVED}
-        tested.append(replace(pair, **changes))
+        p_holm = p if pair.is_hypothesis else None
+        tested.append(replace(pair, p=single, p_holm=p_holm, p_all=p, pairing=SOLVED))
     return tested
 
 

@@ -112,6 +112,7 @@ def test_three_seeds_of_such_a_column_separate_nothing_and_five_with_many_solved
         apart = by_rows[scores[0].key, scores[-1].key]
         assert apart.is_resolved == is_resolved and apart.pairing == SOLVED
         assert apart.p == pytest.approx(stats.fisher_exact([[count, 0], [0, count]]).pvalue)
+        assert all(pair.p_all >= pair.p for pair in pairs)
         equal = by_rows[scores[0].key, scores[1].key]
         assert (equal.p, equal.p_holm) == (1.0, 1.0) and not by_rows[scores[1].key, scores[2].key].is_hypothesis
         tiers = find_tiers(scores, pairs, scores[0], scores[0], 95.0, runs)

@@ -100,7 +100,7 @@ def compare_solved(pairs: Sequence[Pair], runs: SolvedRuns) -> list[Pair]:
     tested = []
     for pair in pairs:
         single = fisher(*(runs.counts[key] for key in pair.rows))
-        p = corrected_p(single)
+        p = max(single, corrected_p(single))  # the permutations assume that all rows are equal, the pair does not
         p_holm = p if pair.is_hypothesis else None
         tested.append(replace(pair, p=single, p_holm=p_holm, p_all=p, pairing=SOLVED))
     return tested

@@ -231,7 +231,7 @@ def test_the_title_shows_the_direction():
 
 def test_bold_is_best_and_clear_of_the_runner_up():
     far = seeds("vanilla", "lra/text", [0.50, 0.501, 0.502])
-    assert bold(block(far + seeds("lavo", "lra/text", [0.60, 0.601, 0.602]), "Text")) == ["60.10 ± 0.25 (3)"]
+    assert bold(block(far + seeds("lavo", "lra/text", [0.60, 0.602, 0.601]), "Text")) == ["60.10 ± 0.25 (3)"]
     near = seeds("lavo", "lra/text", [0.50, 0.505, 0.506])
     assert bold(block(far + near, "Text")) == []
     assert bold(block(far + seeds("lavo", "lra/text", [0.60]), "Text")) == []  # no interval

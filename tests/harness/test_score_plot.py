@@ -79,6 +79,6 @@ def test_several_tables_are_shown_with_one_line_per_column(tmp_path):
     verb.report_tables(names, frame(records()), conf=CONF, paths=paths, formats=["csv"], console=console)
     shown = console.file.getvalue().splitlines()
     (line,) = [line for line in shown if line.startswith("ListOps")]
-    assert line.split()[:4] == ["ListOps", "reduced", "3", "2"] and "no mixing 31.33" in line and "of 3" in line
+    assert line.split()[:4] == ["ListOps", "reduced", "3", "2"] and "no mixing 31.33" in line and "of 2" in line
     assert "LAVO Table 7, point cloud completion" in shown and "nothing to rank yet" in shown
     assert "columns with R ≥ 4: " in console.file.getvalue()

@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from harness.report.scores.comparison import ENOUGH, Comparison
+from harness.report.scores.comparison import ENOUGH, Comparison, below_enough
 from harness.report.scores.groups import Group, ProtocolResults
 from harness.report.scores.scores import Score
+from harness.report.scores.tiers import LOW_POWER
 from harness.report.spec.table import TableSpec
 from harness.report.stats.seeds import MIN_SEEDS
 
@@ -53,8 +54,8 @@ class ColumnAnswer:
 
     @property
     def has_enough(self) -> bool:
-        """Whether the resolution of the column is known and high enough to rank its rows."""
-        return self.tests.resolution is not None and self.tests.resolution >= ENOUGH
+        """Whether the resolution of the column is high enough, and its reference apart from its control."""
+        return self.tests.ranks
 
     @property
     def stated_resolution(self) -> str:
@@ -70,16 +71,29 @@ class ColumnAnswer:
         """The best rows, the resolved pairs, and the resolution with its reference and control."""
         tests, parts = self.tests, []
         best = [score for score in self.group.scores if tests.tiers.get(score.key) == 1]
-        if len(best) == len(tests.tiers):
-            parts.append(f"no test separates the best row, {self._score(best[0])}, from another")
+        unclear = [score for score in self.group.scores if score.key in tests.low_power]
+        if not tests.resolved:
+            parts.append(f"no test separates the best row, {self._score(self._best)}, from another")
         else:
-            means = [f"{score.estimate.mean:.{self.decimals}f}" for score in best]
-            span = means[0] if len(best) == 1 else f"{means[0]} to {means[-1]}"
-            parts.append(f"best {'row' if len(best) == 1 else 'tier'} {listed([score.row for score in best])} ({span})")
+            parts.append(f"best {'row' if len(best) == 1 else 'tier'} {self._rows(best)}")
+            if unclear:
+                parts.append(f"{LOW_POWER}: {self._rows(unclear)}")
+        if tests.runs:
+            counts = [tests.runs.counts[score.key] for score in self.group.scores if score.key in tests.runs.counts]
+            every = sum(solved == runs for solved, runs in counts)
+            parts.append(f"{every} of {len(counts)} rows solve it with every seed (from {self._threshold} on)")
         parts.append(f"{self.pairs} pairs resolved")
         if tests.resolution is not None:
             parts.append(f"{self.stated_resolution} ({self._score(tests.reference)}, {self._score(tests.control)})")
         return f"{self.name}: {'; '.join(parts)}."
+
+    @property
+    def _best(self) -> Score:
+        return next(score for score in self.group.scores if score.key == self.tests.best)
+
+    @property
+    def _threshold(self) -> str:
+        return f"{self.tests.runs.threshold:.{self.decimals}f}"
 
     @property
     def verdict(self) -> str:
@@ -90,8 +104,16 @@ class ColumnAnswer:
     def decimals(self) -> int:
         return self.group.resolved.decimals
 
+    def _rows(self, scores: Sequence[Score]) -> str:
+        """`vanilla and LAVO (50.00 to 49.90)`"""
+        means = [f"{score.estimate.mean:.{self.decimals}f}" for score in scores]
+        span = means[0] if len(means) == 1 else f"{means[0]} to {means[-1]}"
+        return f"{listed([score.row for score in scores])} ({span})"
+
     def _score(self, score: Score) -> str:
-        return f"{score.row} {score.estimate.mean:.{self.decimals}f}"
+        runs = self.tests.runs
+        solved = f", {'/'.join(map(str, runs.counts[score.key]))} solved" if runs and score.key in runs.counts else ""
+        return f"{score.row} {score.estimate.mean:.{self.decimals}f}{solved}"
 
 
 def answers(results: Sequence[ProtocolResults]) -> list[ColumnAnswer]:
@@ -138,28 +160,26 @@ def _cost_sentence(hours: Sequence[tuple[float, float]]) -> str:
     return f" Cost: {text}." if text else ""
 
 
-def _below_enough(resolution: float) -> str:
-    """With one digit, or with two if one digit would round the value up to ENOUGH."""
-    text = f"{resolution:.1f}"
-    return text if float(text) < ENOUGH else f"{resolution:.2f}"
-
-
 def _ranks_nothing(answered: Sequence[ColumnAnswer], hidden: Collection[str]) -> str:
-    values = [answer.tests.resolution for answer in answered]
-    least, most = _below_enough(min(values)), _below_enough(max(values))
-    span = least if len(values) == 1 else f"{least} to {most}"
+    low = [answer.tests.resolution for answer in answered if answer.tests.resolution < ENOUGH]
     named = [answer for answer in answered if answer.name not in hidden] or answered
     names = _column_names(named) + (
         f" and {len(answered) - len(named)} parts of means" if len(named) < len(answered) else ""
     )
     subject = "this column ranks" if len(answered) == 1 else "these columns rank"
-    return f"{names}: the control is not apart: {subject} nothing (R = {span}, below {ENOUGH:g})."
+    reasons = []
+    if low:
+        ends = dict.fromkeys(below_enough(value) for value in (min(low), max(low)))
+        reasons.append(f"R = {' to '.join(ends)}, below {ENOUGH:g}")
+    reasons += dict.fromkeys(answer.tests.why_not for answer in answered if answer.tests.resolution >= ENOUGH)
+    return f"{names}: the control is not apart: {subject} nothing ({'; '.join(reasons)})."
 
 
 def _overall(answered: Sequence[ColumnAnswer]) -> str:
     enough, resolved, pairs = _counts(answered)
     columns = "1 column" if len(answered) == 1 else f"{len(answered)} columns"
-    return f"{enough} of {columns} with R ≥ {ENOUGH:g}; {resolved} of {pairs} pairs of rows resolved."
+    apart = f"{enough} of {columns} with R ≥ {ENOUGH:g}"
+    return f"{apart}; {resolved} of {pairs} pairs with the best row or the reference resolved."
 
 
 def _counts(answered: Sequence[ColumnAnswer]) -> tuple[int, int, int]:

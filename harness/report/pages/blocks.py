@@ -6,7 +6,8 @@ from dataclasses import replace
 from harness.report.render.layout import Block, Section, TableEntry
 from harness.report.scores.comparison import BASELINE
 from harness.report.scores.groups import BENCH, Group, ProtocolResults
-from harness.report.scores.scores import Score
+from harness.report.scores.scores import LEAK, Score
+from harness.report.scores.tiers import LOW_POWER
 from harness.report.spec.table import ResolvedColumn, TableSpec
 from harness.report.stats.ordering import agreement, count_separable
 from harness.report.stats.seeds import significant
@@ -216,8 +217,12 @@ def _side_by_side(groups: Sequence[Group], row: str, setting: str, fixed_alone: 
 def _score_entry(score: Score, group: Group, with_tier: bool = False, alone: bool = False) -> TableEntry:
     """The score with its marks. `with_tier`: add its tier, for a grid without tier column; `alone`: the mean alone."""
     entry = _plain_entry(score, group.resolved.decimals, group.winner)
-    tier = group.comparison.tiers.get(score.key)
+    tier = "?" if score.key in group.comparison.low_power else group.comparison.tiers.get(score.key)
     text = f"{score.estimate.mean:,.{group.resolved.decimals}f}" if alone else entry.text
+    if group.comparison.runs and score.by_seed:
+        failures = f"; {score.failure_text}" if score.failures else ""
+        mean = f"{score.estimate.mean:,.{group.resolved.decimals}f}"
+        text = f"{mean} ({group.comparison.runs.text(score.key)}{failures}){f' {LEAK}' if score.leak else ''}"
     if group.comparison.below.get(score.key):
         text += f" {BELOW}"
     return replace(entry, text=f"{text} · {tier}" if with_tier and tier else text)
@@ -239,7 +244,7 @@ def _muted(text: str) -> TableEntry:
 
 
 def _tier(group: Group, score: Score) -> str:
-    return str(group.comparison.tiers.get(score.key, "–"))
+    return group.comparison.tier(score.key)
 
 
 def _tier_starts(group: Group) -> tuple[int, ...]:
@@ -299,14 +304,15 @@ def _baseline_notes(group: Group) -> tuple[str, ...]:
 
 
 def _pairing(group: Group) -> tuple[str, ...]:
-    return (group.comparison.pairing,) if group.comparison.pairing else ()
+    tests = group.comparison
+    return tuple(filter(None, (tests.pairing, tests.solved_note(group.resolved.decimals), tests.equal_seeds_note)))
 
 
 def _notes_of_marks(groups: Sequence[Group]) -> list[str]:
     """Explains the marks in a grid of several columns."""
     notes = list(dict.fromkeys(line for group in groups for line in _pairing(group)))
     if any(group.comparison.tiers for group in groups):
-        notes.append("Behind a score: · and its tier in the column.")
+        notes.append(f"Behind a score: · and its tier in the column; ? is {LOW_POWER}.")
     return notes + [f"{group.column}: {line}" for group in groups for line in _baseline_notes(group)]
 
 

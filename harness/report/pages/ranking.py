@@ -100,7 +100,7 @@ def _why_not(spec: "TableSpec", group: Group | None) -> str:
     if tests.resolution is None:
         return tests.missing
     if tests.ranks_nothing:
-        return f"{NOT_APART} (R = {tests.resolution:.1f})"
+        return f"{NOT_APART} ({tests.why_not})"
     for score in (tests.control, tests.reference):
         if not _is_complete(spec, score):
             return f"{score.row} has not all {len(spec.seeds)} seeds"

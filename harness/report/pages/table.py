@@ -16,6 +16,7 @@ from harness.report.scores.comparison import ENOUGH
 from harness.report.scores.groups import Group, ProtocolResults, ScoreLine
 from harness.report.scores.scores import Score
 from harness.report.spec.table import TableSpec
+from harness.report.stats.seeds import LEVEL
 
 SEVERAL = "in several settings"
 
@@ -70,7 +71,7 @@ def _tidy_score(spec: TableSpec, group: Group, line: ScoreLine, column: str) -> 
         source=group.source,
         paper_value=line.published.text if line.published else "",
         ours_mean=ours.mean if ours else None,
-        ours_ci=ours.half_width if ours else None,
+        ours_ci=ours.half_width if ours and not group.comparison.runs else None,
         ours_min=float(min(score.by_seed.values())) if ours else None,
         ours_max=float(max(score.by_seed.values())) if ours else None,
         n=ours.n if ours else 0,
@@ -88,9 +89,9 @@ def _tests(group: Group, score: Score) -> dict[str, object]:
     tests = group.comparison
     reference = tests.reference.key if tests.reference else None
     pair = tests.pair(score.key, reference) if reference and reference != score.key else None
-    apart = [key for pair in tests.pairs if pair.is_resolved and score.key in pair.rows for key in pair.rows]
+    apart = [key for pair in tests.pairs if pair.p_all < 1 - LEVEL and score.key in pair.rows for key in pair.rows]
     columns = {
-        "tier": tests.tiers.get(score.key, ""),
+        "tier": tests.tier(score.key) if tests.tier(score.key) != "–" else "",
         "apart_from": [_line_name(*key) for key in apart if key != score.key],
         "below": tests.below.get(score.key, ()),
     }
@@ -148,15 +149,18 @@ def _caption(spec: TableSpec) -> tuple[str, ...]:
         "seeds have no interval and no test: their range stands there."
     )
     tests = (
-        "Tier: no test at 5 % separates two rows of a tier; from the best row down, a row opens a new tier if a test "
-        "separates it from any row of the tier above. Rows are compared by their difference on the same seeds and, "
-        "where the score of each test example was kept, the same test examples, with Holm's correction for all pairs "
-        "of the column. Bold: the best row, if a test separates it from the runner-up."
+        "Tests: each row against the best row and against the reference, by their difference on the same seeds and, "
+        "where the score of each test example was kept, the same test examples; 5 % after Holm's correction for these "
+        "pairs. "
+        "Tier 1: the best row, and rows that no test separates from it, whose interval holds the best mean and whose "
+        "difference is at most half of that between reference and control. A row that fails only the last two is not "
+        "separated (low power). Tier 2: behind the best row. Tier 3: behind the reference too. Bold: the best row, if "
+        "a test separates it from the runner-up."
     )
     resolution = (
         "R, the resolution of a column, is the distance between its reference and its control over the half width of "
-        f"the 95 % interval of a paired difference (the median over all pairs). Below {ENOUGH:g} the column ranks "
-        "nothing."
+        f"the 95 % interval of this difference, paired. Below {ENOUGH:g}, or if no test separates the two, the column "
+        "ranks nothing."
     )
     marks = "†: below a predictor that was not trained, by a test at 5 %, or by its mean below 3 seeds."
     endings = "oom, nan, failed, timeout and preempted say how a run ended; such runs are in no mean."

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 CAPTION = (
     "Best row first. Small dots are seeds, bars are 95 % intervals of three or more seeds. Shades and the numbers "
-    "on the right are tiers; a hollow mean has no test."
+    "on the right are tiers, ? is not separated (low power); a hollow mean has no test."
 )
 MEANING = {"": "mean, 95 % interval, seeds", "reference": "reference", "control": "control", "baseline": "baseline"}
 SHADE = "#DCE9F5"  # of every other tier
@@ -65,8 +65,9 @@ def _drawn_row(answer: ColumnAnswer, score: Score) -> dict[str, Any]:
         "look": style.look(model, role),
         "seeds": [round(value, DIGITS) for _, value in sorted(score.by_seed.items())],
         "mean": round(mean.mean, DIGITS),
-        "half_width": None if mean.half_width is None else round(mean.half_width, DIGITS),
-        "tier": answer.tests.tiers.get(score.key),
+        # seeds that solve or fail have no interval of their mean
+        "interval": (mean.interval and not answer.tests.runs and [round(end, DIGITS) for end in mean.interval]) or None,
+        "tier": "?" if score.key in answer.tests.low_power else answer.tests.tiers.get(score.key),
     }
 
 
@@ -87,15 +88,16 @@ def _draw_scores(axis: "Axes", panel: Mapping[str, Any]) -> None:
     for height, row in enumerate(rows):
         look, mean = row["look"], row["mean"]
         colour = look["colour"]
-        if (row["tier"] or 0) % 2:
+        if row["tier"] in (1, 3):
             axis.axhspan(height - 0.5, height + 0.5, color=SHADE, linewidth=0, zorder=0)
         if row["role"] == "baseline":
             axis.axvline(mean, color=colour, linewidth=0.7, linestyle=look["dash"], zorder=1)
             axis.plot(mean, height, **style.marker_style(look, markersize=8))
             continue
         axis.plot(row["seeds"], [height] * len(row["seeds"]), ".", color=colour, alpha=0.45, markersize=3.5)
-        if row["half_width"] is not None:
-            axis.errorbar(mean, height, xerr=row["half_width"], color=colour, linewidth=1, zorder=3)
+        if row["interval"] is not None:
+            ends = [[mean - row["interval"][0]], [row["interval"][1] - mean]]
+            axis.errorbar(mean, height, xerr=ends, color=colour, linewidth=1, zorder=3)
         hollow = row["tier"] is None
         axis.plot(mean, height, **style.marker_style(look, hollow=hollow, zorder=4, markersize=5))
         if not hollow:

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
 
 from harness.report.scores import paired
 from harness.report.scores.paired import BY_SEED, UNPAIRED, Key, Pair
 from harness.report.scores.scores import Score
+from harness.report.scores.solved import SolvedRuns, compare_solved, solved_runs
+from harness.report.scores.tiers import LOW_POWER, find_tiers
 from harness.report.spec.table import TableSpec
 from harness.report.stats.seeds import LEVEL, MIN_SEEDS
 
@@ -18,12 +19,16 @@ BASELINE = "baseline: "
 class Comparison:
     """`pairs`: the tested ones; `tiers`: 1 is the best; `below`: row -> the baselines that beat it.
 
-    `resolution`: |reference - control| over the half width of the 95 % interval of a paired difference (the median over
-    the pairs). It is None if something is missing, and `missing` says what.
+    `low_power`: no test separates these rows from the best one, but they are too far from it for its tier.
+
+    `resolution`: |reference - control| over the half width of the 95 % interval of their own paired difference. It is
+    None if something is missing, and `missing` says what.
     """
 
     pairs: tuple[Pair, ...] = ()
     tiers: Mapping[Key, int] = field(default_factory=dict)
+    low_power: tuple[Key, ...] = ()
+    best: Key | None = None  # the row that all others are tested against
     below: Mapping[Key, tuple[str, ...]] = field(default_factory=dict)
     rows: int = 0  # with a score
     seeds: tuple[int, int] = (0, 0)  # fewest and most of these rows
@@ -31,11 +36,18 @@ class Comparison:
     reference: Score | None = None
     resolution: float | None = None
     missing: str = ""
+    runs: SolvedRuns | None = None  # where shares of solved runs are compared
 
     @property
     def possible(self) -> int:
-        """The number of pairs of rows with a score, tested or not."""
-        return self.rows * (self.rows - 1) // 2
+        """The number of pairs of a row with the best one or the reference, tested or not."""
+        others = max(self.rows - 1, 0)
+        two_sides = self.reference is not None and self.best != self.reference.key
+        return max(2 * others - 1, 0) if two_sides else others
+
+    def tier(self, key: Key) -> str:
+        """`1`, `not separated (low power)`, or `–` for a row without a test."""
+        return LOW_POWER if key in self.low_power else str(self.tiers.get(key, "–"))
 
     @property
     def resolved(self) -> int:
@@ -44,6 +56,8 @@ class Comparison:
     @property
     def pairing(self) -> str:
         """A sentence on the pairs that are not paired by seed and example; empty if all are."""
+        if self.runs:
+            return ""
         kinds = [pair.pairing for pair in self.pairs]
         parts = []
         if by_seed := kinds.count(BY_SEED):
@@ -52,9 +66,52 @@ class Comparison:
             parts.append(f"{unpaired} of {len(kinds)} not, because seeds or test examples differ")
         return f"Pairs of rows are paired: {'; '.join(parts)}." if parts else ""
 
+    def solved_note(self, decimals: int) -> str:
+        """A sentence on the threshold of a column of solved runs; empty for any other column."""
+        if not self.runs:
+            return ""
+        return (
+            "The seeds of some row solve the task or fail. "
+            f"A run is solved from {self.runs.threshold:.{decimals}f} on, half way between {self.runs.between}. "
+            "Behind a mean: solved runs of all runs, with Wilson's 95 % interval; tests compare these shares "
+            "(permutation test over rows)."
+        )
+
+    @property
+    def equal_seeds_note(self) -> str:
+        """A sentence on pairs without measured noise; empty without such pairs."""
+        count = sum(pair.half_width == 0 and pair.difference != 0 for pair in self.pairs)
+        if not count or self.runs:
+            return ""
+        return (
+            f"{count} of {len(self.pairs)} pairs differ by the same number for all seeds: no noise is measured, they "
+            "have no interval, and their p-value is that of a permutation of the seeds."
+        )
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether a test separates the reference from the control."""
+        pair = self.pair(self.reference.key, self.control.key) if self.reference and self.control else None
+        return pair is not None and pair.is_resolved
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the column may rank its rows: R >= ENOUGH, and its reference and control are apart."""
+        return self.resolution is not None and self.resolution >= ENOUGH and self.is_apart
+
     @property
     def ranks_nothing(self) -> bool:
-        return self.resolution is not None and self.resolution < ENOUGH
+        return self.resolution is not None and not self.ranks
+
+    @property
+    def why_not(self) -> str:
+        """Why the column ranks nothing: `R = 3.9, below 4`, or the corrected p; empty if it ranks or R is unknown."""
+        if not self.ranks_nothing:
+            return ""
+        if self.resolution < ENOUGH:
+            return f"R = {below_enough(self.resolution)}, below {ENOUGH:g}"
+        pair = self.pair(self.reference.key, self.control.key)
+        return f"no test separates reference and control, corrected p = {pair.p_holm:.2g}"
 
     def pair(self, first: Key, second: Key) -> Pair | None:
         """The test of two rows, with the difference of the first from the second."""
@@ -72,22 +129,45 @@ def compare_group(spec: TableSpec, column: str, ranked: Sequence[Score], baselin
     if not measured:
         return Comparison(missing="no run")
     higher = spec.higher_is_better(column)
-    pairs = paired.compare_rows(measured)
-    counts = [len(score.by_seed) for score in measured]
     plain = {score.row: score for score in measured if not score.setting}  # in the recipe's configuration
     named = {"control": spec.control_of(column), "reference": spec.reference_of(column)}
-    resolution, missing = _resolution(named, plain, pairs)
+    tests = compare_scores(measured, higher, *(plain.get(row) for row in named.values()))
+    resolution, missing = _resolution(named, plain, tests.pairs)
+    below = _below_baselines(measured, baselines, higher) if higher is not None else {}
+    return replace(tests, below=below, resolution=resolution, missing=missing)
+
+
+def compare_scores(
+    ranked: Sequence[Score], higher: bool | None, control: Score | None, reference: Score | None
+) -> Comparison:
+    """The tests and tiers of rows with a score, best first. `higher`: whether a higher score is better."""
+    runs = None if higher is None else solved_runs(ranked, control, reference, higher)
+    best = _best(ranked, runs)
+    pairs = paired.compare_rows(ranked, *(score.key if score else None for score in (best, reference)))
+    if runs:
+        pairs = compare_solved(pairs, runs)
+    scale = abs(reference.estimate.mean - control.estimate.mean) if reference and control else None
+    places = find_tiers(ranked, pairs, best, reference, scale, runs)
+    counts = [len(score.by_seed) for score in ranked]
     return Comparison(
         pairs=tuple(pairs),
-        tiers=paired.tiers(measured, pairs),
-        below=_below_baselines(measured, baselines, higher) if higher is not None else {},
-        rows=len(measured),
+        tiers=places.numbers,
+        low_power=places.low_power,
+        best=best.key if best else None,
+        rows=len(ranked),
         seeds=(min(counts), max(counts)),
-        control=plain.get(named["control"]),
-        reference=plain.get(named["reference"]),
-        resolution=resolution,
-        missing=missing,
+        control=control,
+        reference=reference,
+        runs=runs,
     )
+
+
+def _best(ranked: Sequence[Score], runs: SolvedRuns | None) -> Score | None:
+    """The row with the best mean, or with the largest share of solved runs and of these with the most runs."""
+    tested = [score for score in ranked if len(score.by_seed) >= MIN_SEEDS]
+    if runs:
+        return max(tested, key=lambda score: (runs.share(score.key), len(score.by_seed)), default=None)
+    return next(iter(tested), None)
 
 
 def _resolution(
@@ -101,11 +181,20 @@ def _resolution(
             return None, f"the {role} ({row}) was not run"
     if not pairs:
         return None, f"no row has {MIN_SEEDS} seeds"
-    control, reference = (scores[row].estimate.mean for row in named.values())
-    distance, half = abs(reference - control), median(pair.half_width for pair in pairs)
-    if half == 0:
-        return (float("inf") if distance else 0.0), ""
-    return distance / half, ""
+    keys = {scores[row].key for row in named.values()}
+    pair = next((pair for pair in pairs if set(pair.rows) == keys), None)
+    if pair is None:
+        few = [f"the {role} ({row})" for role, row in named.items() if len(scores[row].by_seed) < MIN_SEEDS]
+        return None, f"{' and '.join(few) or 'control and reference'}: fewer than {MIN_SEEDS} seeds"
+    if pair.half_width == 0 and pair.difference:
+        return None, "no seed of the control or the reference differs from its others: there is no interval"
+    return abs(pair.difference) / (pair.half_width or 1.0), ""
+
+
+def below_enough(resolution: float) -> str:
+    """With one digit, or with two if one digit would round the value up to ENOUGH."""
+    text = f"{resolution:.1f}"
+    return text if float(text) < ENOUGH else f"{resolution:.2f}"
 
 
 def _below_baselines(scores: Sequence[Score], baselines: Sequence[Score], higher: bool) -> dict[Key, tuple[str, ...]]:
@@ -119,7 +208,9 @@ def _below_baselines(scores: Sequence[Score], baselines: Sequence[Score], higher
                 continue
             difference = score.estimate.mean - baseline.estimate.mean
             test = tests.get((score.key, baseline.key))
-            if difference and (difference < 0) == higher and (test is None or test.p < 1 - LEVEL):
+            # without measured noise there is no test, as with fewer seeds
+            is_tested = test is not None and test.half_width > 0
+            if difference and (difference < 0) == higher and (not is_tested or test.p < 1 - LEVEL):
                 below[score.key] = (*below.get(score.key, ()), baseline.row)
     return below
 

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from harness.config.declared import declared_scores, score_range
 from harness.report.scores.comparison import BASELINE, Comparison, clear_winner, compare_group
 from harness.report.scores.measurements import bench_scores
+from harness.report.scores.paired import with_noise
 from harness.report.scores.per_example import baselines_of, examples_of
 from harness.report.scores.scores import (
     Score,
@@ -261,7 +263,9 @@ def _column_group(spec: TableSpec, name: str, cells: "pd.DataFrame", budget: str
     column, resolved = spec.columns[name], spec.resolve(name)
     block = column.block or spec.block
     examples, untrained = examples_of(cells, column, block), baselines_of(cells, column, block)
-    scores = rank(score_rows(cells, examples), resolved.higher_is_better)
+    limits = score_range(declared_scores(column.task), column.metric or "")
+    scores = [replace(score, limits=limits) for score in score_rows(cells, examples)]
+    scores = rank(with_noise(scores), resolved.higher_is_better)
     baselines = rank(baseline_scores(cells, untrained, BASELINE), resolved.higher_is_better)
     fits = {BASELINE + name.replace("_", " "): entry.fit for name, entry in untrained.items() if entry.fit is not None}
     categories = category_scores(cells, column.metric)

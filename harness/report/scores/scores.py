@@ -1,5 +1,6 @@
 """The score of a row: its finished seeds with their mean, and its failed seeds."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,6 +42,10 @@ class Score:
     data: Mapping[int, str] = field(default_factory=dict, compare=False, repr=False)
     cells: tuple[str, ...] = field(default=(), compare=False, repr=False)
     counted: bool = False
+    limits: tuple[float, float] = field(default=(-math.inf, math.inf), compare=False, repr=False)  # of the metric
+
+    # typical variance between the seeds of a row of the column, and how well its rows agree on it
+    noise: tuple[float, float] = field(default=(0.0, 0.0), compare=False, repr=False)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -52,7 +57,7 @@ class Score:
 
     @property
     def estimate(self) -> Estimate | None:
-        return estimate(list(self.by_seed.values())) if self.by_seed else None
+        return estimate(list(self.by_seed.values()), self.limits, self.noise) if self.by_seed else None
 
     @property
     def failure_text(self) -> str:
@@ -78,9 +83,14 @@ class Score:
         return f"{self.number(decimals)} ({count}){' ' + LEAK if self.leak else ''}"
 
     def number(self, decimals: int) -> str:
-        """The mean with its interval; below MIN_SEEDS the range of the seeds; alone if all seeds are equal."""
+        """The mean with its interval; below MIN_SEEDS the range of the seeds; alone if all seeds are equal.
+
+        An interval that would leave the scale of the metric ends there: `98.00 [91.20, 100.00]`.
+        """
         ours = self.estimate
         low, high = (f"{end(self.by_seed.values()):,.{decimals}f}" for end in (min, max))
+        if ours.is_clipped and not self.is_fixed:
+            return f"{ours.mean:,.{decimals}f} [{', '.join(f'{end:,.{decimals}f}' for end in ours.interval)}]"
         if ours.half_width is not None and not self.is_fixed:
             return f"{ours.mean:,.{decimals}f} ± {ours.half_width:,.{decimals}f}"
         return low if low == high else f"{low} to {high}"
@@ -183,7 +193,10 @@ def average(columns: Sequence[Sequence[Score]]) -> Score | None:
     failures = dict(sum((Counter(part.failures) for part in parts), Counter()))
     data = {seed: " ".join(str(part.data.get(seed)) for part in parts) for seed in shared}
     cells = tuple(dict.fromkeys(cell for part in parts for cell in part.cells))
-    return Score(parts[0].row, "", by_seed, failures, leak=any(part.leak for part in parts), data=data, cells=cells)
+    shared_limits = {part.limits for part in parts}
+    limits = {"limits": shared_limits.pop()} if len(shared_limits) == 1 else {}
+    leak = any(part.leak for part in parts)
+    return Score(parts[0].row, "", by_seed, failures, leak=leak, data=data, cells=cells, **limits)
 
 
 def rank(scores: Sequence[Score], higher_is_better: bool | None) -> list[Score]:

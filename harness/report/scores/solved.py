@@ -1,0 +1,145 @@
+"""Columns whose runs solve a task or fail: how many runs of a row do, its interval, and a test over all rows.
+
+A score with two limits, such as an accuracy, may be near its floor with one seed and near its ceiling with the next.
+Its mean then has no useful t interval, and few seeds have no useful t test. A run counts as solved if its score reaches
+a threshold half way between control and reference. What is compared are shares of solved runs.
+
+    interval   of a share: Wilson's with continuity correction (Newcombe 1998, method 4). Without the correction it
+               misses a share of 0.8 in 10 % of samples of 3 runs
+    pair       Fisher's exact test
+    corrected  the solved runs of each seed are permuted over the rows. The p-value of a pair is the share of
+               permutations in which Fisher's p of some pair is at most as large (minP, Westfall and Young 1993).
+               It holds for all pairs at once, also for those with the best row
+"""
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from harness.report.scores.paired import Key, Pair
+from harness.report.scores.scores import Score
+from harness.report.stats.seeds import LEVEL, MIN_SEEDS
+
+SOLVED = "solved runs"  # the pairing of such a test
+LEAST_DISTANCE = 0.1  # of the scale: below it, control and reference are no floor and no ceiling
+LARGEST_SPREAD = 1 / 3  # of the distance between floor and ceiling: a row with more, on both sides, solves or fails
+PERMUTATIONS = 1999
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class SolvedRuns:
+    """`counts`: row -> its solved runs and all its runs; `threshold`: in the unit of the column.
+
+    `between`: what the threshold is half way between.
+    """
+
+    threshold: float
+    between: str
+    counts: Mapping[Key, tuple[int, int]]
+    flags: Mapping[Key, Mapping[int, bool]]
+
+    def share(self, key: Key) -> float:
+        solved, runs = self.counts[key]
+        return solved / runs
+
+    def interval(self, key: Key) -> tuple[float, float]:
+        """The 95 % interval of the share of solved runs, from 0 to 1."""
+        return share_interval(*self.counts[key])
+
+    def text(self, key: Key) -> str:
+        """`1/3 solved, 2 to 87 %`"""
+        low, high = (f"{100 * end:.0f}" for end in self.interval(key))
+        return f"{self.counts[key][0]}/{self.counts[key][1]} solved, {low} to {high} %"
+
+
+def solved_runs(
+    scores: Sequence[Score], control: Score | None, reference: Score | None, higher: bool
+) -> SolvedRuns | None:
+    """The solved runs of a column in which some row solves and fails; None for any other column."""
+    low, high = scores[0].limits
+    if not math.isfinite(high - low):
+        return None
+    ends, between = ((low, high) if higher else (high, low)), "the limits of the scale"
+    if control and reference:
+        distance = (reference.estimate.mean - control.estimate.mean) * (1 if higher else -1)
+        if distance >= LEAST_DISTANCE * (high - low):
+            ends, between = (control.estimate.mean, reference.estimate.mean), "control and reference"
+    threshold, distance = sum(ends) / 2, abs(ends[1] - ends[0])
+    flags = {
+        score.key: {seed: value >= threshold if higher else value <= threshold for seed, value in score.by_seed.items()}
+        for score in scores
+    }
+    if not any(_splits(score, flags[score.key], distance) for score in scores):
+        return None
+    counts = {key: (sum(by_seed.values()), len(by_seed)) for key, by_seed in flags.items()}
+    return SolvedRuns(threshold, between, counts, flags)
+
+
+def _splits(score: Score, flags: Mapping[int, bool], distance: float) -> bool:
+    """Whether the seeds of a row are far apart and on both sides of the threshold."""
+    values = score.by_seed.values()
+    return len(set(flags.values())) == 2 and max(values) - min(values) > LARGEST_SPREAD * distance
+
+
+@functools.cache
+def share_interval(solved: int, runs: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share, with continuity correction."""
+    from scipy.stats import binomtest
+
+    interval = binomtest(solved, runs).proportion_ci(LEVEL, method="wilsoncc")
+    return float(interval.low), float(interval.high)
+
+
+def compare_solved(pairs: Sequence[Pair], runs: SolvedRuns) -> list[Pair]:
+    """The pairs of a column with the tests of their solved runs; differences and intervals stay those of the scores."""
+    corrected_p = smallest_p_test(runs)
+    tested = []
+    for pair in pairs:
+        single = fisher(*(runs.counts[key] for key in pair.rows))
+        p = max(single, corrected_p(single))  # the permutations assume that all rows are equal, the pair does not
+        p_holm = p if pair.is_hypothesis else None
+        tested.append(replace(pair, p=single, p_holm=p_holm, p_all=p, pairing=SOLVED))
+    return tested
+
+
+@functools.cache
+def fisher(first: tuple[int, int], second: tuple[int, int]) -> float:
+    """The two-sided p-value of two (solved, runs)."""
+    from scipy.stats import fisher_exact
+
+    return float(fisher_exact([[solved, runs - solved] for solved, runs in (first, second)]).pvalue)
+
+
+def smallest_p_test(runs: SolvedRuns) -> Callable[[float], float]:
+    """A function from Fisher's p-value of a pair of rows to its p-value corrected for all pairs."""
+    rows = [by_seed for by_seed in runs.flags.values() if len(by_seed) >= MIN_SEEDS]
+    generator = np.random.default_rng(0)  # the same permutations for every page
+    solved = np.zeros((PERMUTATIONS, len(rows)), dtype=int)
+    for seed in sorted(set().union(*rows)):
+        present = [index for index, by_seed in enumerate(rows) if seed in by_seed]
+        order = generator.random((PERMUTATIONS, len(present))).argsort(1)
+        solved[:, present] += np.array([rows[index][seed] for index in present])[order]
+    # of rows with as many runs, those with the fewest and the most solved runs differ most
+    counts = np.array([len(by_seed) for by_seed in rows])
+    sizes = sorted(set(counts.tolist()))
+    ends = {size: (solved[:, counts == size].min(1), solved[:, counts == size].max(1)) for size in sizes}
+    smallest = np.ones(PERMUTATIONS)
+    for first in sizes:
+        for second in sizes:
+            p = fisher_table(first, second)
+            smallest = np.minimum(smallest, p[ends[first][0], ends[second][1]])
+
+    def corrected_p(p: float) -> float:
+        return float((1 + (smallest <= p * (1 + ROUNDING)).sum()) / (1 + PERMUTATIONS))
+
+    return corrected_p
+
+
+@functools.cache
+def fisher_table(first: int, second: int) -> np.ndarray:
+    """Fisher's p-values (first + 1, second + 1) of every count of solved runs of two rows."""
+    return np.array([[fisher((a, first), (b, second)) for b in range(second + 1)] for a in range(first + 1)])

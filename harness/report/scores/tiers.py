@@ -1,0 +1,76 @@
+"""Tiers of a column: what the tests against the best row and against the reference say of each row.
+
+    1   the best row, and the rows that nothing keeps from it: no test separates them, their interval holds the best
+        mean, and they are at most half of |reference - control| away
+    2   a test separates the row from the best row
+    3   a test separates the row from the best row, and from the reference, which is better
+
+A row that no test separates from the best row is not thereby as good. Where its interval or its distance speaks
+against it, it has no tier: the seeds are too few to tell (low power).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from harness.report.scores.paired import Key, Pair
+from harness.report.scores.scores import Score
+from harness.report.scores.solved import SolvedRuns
+
+LOW_POWER = "not separated (low power)"
+LARGEST_SHARE = 0.5  # of |reference - control|: the largest distance from the best row within its tier
+
+
+@dataclass(frozen=True)
+class Tiers:
+    """`numbers`: row -> 1, 2 or 3; `low_power`: the rows that no test separates from the best row, but that differ."""
+
+    numbers: Mapping[Key, int] = field(default_factory=dict)
+    low_power: tuple[Key, ...] = ()
+
+
+def find_tiers(
+    ranked: Sequence[Score],
+    pairs: Sequence[Pair],
+    best: Score | None,
+    reference: Score | None = None,
+    scale: float | None = None,
+    runs: SolvedRuns | None = None,
+) -> Tiers:
+    """The tiers of rows from the best mean down, by their tests against `best`. Rows without a test have none.
+
+    `scale`: |reference - control|, None if unknown. `runs`: the solved runs, if shares of them are compared.
+    """
+    by_rows = {frozenset(pair.rows): pair for pair in pairs}
+    tested = {key for pair in pairs for key in pair.rows}
+    rows = [score for score in ranked if score.key in tested]
+    if best is None or not rows:
+        return Tiers()
+    numbers: dict[Key, int] = {}
+    low_power: list[Key] = []
+    for score in rows:
+        if score is best:
+            numbers[score.key] = 1
+            continue
+        if by_rows[frozenset((best.key, score.key))].is_resolved:
+            test = by_rows.get(frozenset((reference.key, score.key))) if reference else None
+            is_behind = test is not None and test.is_resolved and reference is not best
+            numbers[score.key] = 3 if is_behind and rows.index(score) > rows.index(reference) else 2
+        elif _is_near(score, best, scale) if runs is None else _solves_as(score, best, runs):
+            numbers[score.key] = 1
+        else:
+            low_power.append(score.key)
+    return Tiers(numbers, tuple(low_power))
+
+
+def _is_near(score: Score, best: Score, scale: float | None) -> bool:
+    """Whether the interval of a row holds the best mean, at most half of `scale` away."""
+    mean = best.estimate.mean
+    low, high = score.estimate.interval
+    near = scale is None or abs(score.estimate.mean - mean) <= LARGEST_SHARE * scale
+    return low <= mean <= high and near
+
+
+def _solves_as(score: Score, best: Score, runs: SolvedRuns) -> bool:
+    """Whether the interval of a row's share of solved runs holds that of the best row, at most half of all away."""
+    share, (low, high) = runs.share(best.key), runs.interval(score.key)
+    return low <= share <= high and abs(runs.share(score.key) - share) <= LARGEST_SHARE

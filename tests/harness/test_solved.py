@@ -1,0 +1,144 @@
+"""Columns whose seeds solve a task or fail: their interval, their tests, and the pages that show them."""
+
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from helpers import pages, synthetic
+from scipy import stats
+
+from harness.records.collect import frame
+from harness.report.pages import answer
+from harness.report.scores import groups, select
+from harness.report.scores.paired import compare_rows
+from harness.report.scores.scores import Score
+from harness.report.scores.solved import SOLVED, compare_solved, fisher, share_interval, smallest_p_test, solved_runs
+from harness.report.scores.tiers import find_tiers
+
+REDUCED = {"budget": "reduced", "source": "synthetic"}
+PERCENT = (0.0, 100.0)
+# the needle at 3 seeds: Mamba has 5.3, 91.3 and 8.4
+NEEDLE = {"vanilla": (1.0, 1.0, 0.999), "mamba": (0.053, 0.913, 0.084), "no_mixing": (0.062, 0.061, 0.063)}
+
+
+def row(label, values, limits=PERCENT):
+    seeds = range(len(values))
+    return Score(label, "", dict(enumerate(values)), {}, data=dict.fromkeys(seeds, "d"), limits=limits)
+
+
+def only_answer(scores):
+    records = [
+        record for name, values in scores.items() for record in synthetic.seeds(name, "lra/listops", values, **REDUCED)
+    ]
+    results = groups.group_scores(select.select(frame(records), pages.T11), pages.T11)
+    (found,) = answer.answers(results)
+    return found, pages.build(pages.T11, records)
+
+
+def test_a_row_whose_seeds_are_on_both_sides_makes_a_column_of_solved_runs():
+    control, reference = row("control", [6.0, 6.1, 6.2]), row("reference", [100.0, 100.0, 99.9])
+    mamba = row("Mamba", [5.3, 91.3, 8.4])
+    runs = solved_runs([reference, mamba, control], control, reference, True)
+    assert runs.counts == {reference.key: (3, 3), mamba.key: (1, 3), control.key: (0, 3)}
+    assert runs.threshold == pytest.approx((6.1 + 99.966667) / 2) and runs.between == "control and reference"
+    assert solved_runs([reference, row("x", [90.0, 60.0, 99.0]), control], control, reference, True) is None
+    assert solved_runs([row("Mamba", [5.3, 91.3, 8.4], (0.0, float("inf")))], control, reference, True) is None
+    alone = solved_runs([mamba], None, None, True)
+    assert (alone.threshold, alone.between) == (50.0, "the limits of the scale")
+    near = row("reference", [6.0, 6.2, 6.4])  # the control is not apart: no floor and no ceiling
+    assert solved_runs([mamba, near], control, near, True).threshold == 50.0
+
+
+def test_a_lower_score_may_be_the_better_one():
+    errors = [row("good", [1.0, 2.0, 1.5]), row("mixed", [2.0, 95.0, 99.0]), row("bad", [99.0, 98.0, 99.5])]
+    runs = solved_runs(errors, errors[2], errors[0], False)
+    assert [solved for solved, _ in runs.counts.values()] == [3, 1, 0]
+
+
+@pytest.mark.parametrize("count", [3, 5, 7])
+def test_the_interval_of_a_share_stays_in_its_scale_and_covers(count):
+    for share in (0.5, 0.8, 0.95):
+        intervals = [share_interval(solved, count) for solved in range(count + 1)]
+        assert all(0 <= low < high <= 1 for low, high in intervals)
+        inside = [low <= share <= high for low, high in intervals]
+        chances = stats.binom.pmf(range(count + 1), count, share)
+        assert chances @ inside >= 0.95
+    without = [stats.binomtest(solved, 3).proportion_ci(0.95, method="wilson") for solved in range(4)]
+    missed = sum(
+        p for p, ci in zip(stats.binom.pmf(range(4), 3, 0.8), without, strict=True) if not ci.low < 0.8 < ci.high
+    )
+    assert missed == pytest.approx(0.104, abs=1e-3)  # why the correction is there
+
+
+def test_the_permutation_test_is_that_of_all_permutations():
+    """Four rows, five seeds: one row solves a seed, or all but one do, in each of the 4^5 places."""
+    flags = np.zeros((4, 5), dtype=bool)
+    flags[0], flags[1, 3:] = [True, True, True, False, True], True
+    flags[2, 3] = True  # of seed 3 all rows but two are solved
+    runs = solved_runs([row(f"r{index}", 100.0 * values) for index, values in enumerate(flags)], None, None, True)
+    places = [list(combinations(range(4), solved)) for solved in flags.sum(0)]
+    smallest = []
+    for places_of_seeds in product(*places):
+        solved = np.bincount(sum(places_of_seeds, ()), minlength=4)
+        smallest.append(min(fisher((a, 5), (b, 5)) for a, b in combinations(solved, 2)))
+    p = smallest_p_test(runs)
+    for single in sorted(set(smallest)):
+        assert p(single) == pytest.approx(np.mean(np.array(smallest) <= single * (1 + 1e-9)), abs=0.04)
+
+
+def test_rows_with_more_seeds_are_judged_by_them():
+    """Rows with three seeds differ by chance alone; they do not hide what five seeds of two rows show."""
+    solved = [row(f"r{index}", [100.0] * 3) for index in range(9)]
+    failed = [row(f"s{index}", [5.0] * 3) for index in range(3)]
+    reference, control = row("reference", [100.0] * 5), row("control", [6.0] * 5)
+    scores = [reference, *solved, row("mixed", [100.0, 5.0, 5.0]), *failed, control]
+    runs = solved_runs(scores, control, reference, True)
+    pairs = {pair.rows: pair for pair in compare_solved(compare_rows(scores, reference.key), runs)}
+    assert pairs[reference.key, control.key].is_resolved
+    assert not pairs[reference.key, failed[0].key].is_resolved
+
+
+def test_three_seeds_of_such_a_column_separate_nothing_and_five_with_many_solved_rows_do():
+    def column(count):
+        solved = [row(f"r{index}", [100.0] * count) for index in range(11)]
+        failed = [row(f"s{index}", [5.0] * count) for index in range(4)]
+        return [*solved, row("mixed", [100.0, 5.0, *[5.0] * (count - 2)]), *failed]
+
+    for count, is_resolved in ((3, False), (7, True)):
+        scores = column(count)
+        runs = solved_runs(scores, scores[-1], scores[0], True)
+        pairs = compare_solved(compare_rows(scores, scores[0].key), runs)
+        by_rows = {pair.rows: pair for pair in pairs}
+        apart = by_rows[scores[0].key, scores[-1].key]
+        assert apart.is_resolved == is_resolved and apart.pairing == SOLVED
+        assert apart.p == pytest.approx(stats.fisher_exact([[count, 0], [0, count]]).pvalue)
+        assert all(pair.p_all >= pair.p for pair in pairs)
+        equal = by_rows[scores[0].key, scores[1].key]
+        assert (equal.p, equal.p_holm) == (1.0, 1.0) and not by_rows[scores[1].key, scores[2].key].is_hypothesis
+        tiers = find_tiers(scores, pairs, scores[0], scores[0], 95.0, runs)
+        assert (scores[-1].key in tiers.low_power) != is_resolved
+        assert tiers.numbers[scores[1].key] == 1
+
+
+def test_a_page_shows_solved_runs_and_no_interval_beyond_the_scale():
+    found, page = only_answer(NEEDLE)
+    assert found.tests.runs and not found.tests.ranks and found.tests.ranks_nothing
+    assert "corrected p" in found.verdict
+    (block,) = [block for block in page.sections[1].blocks if block.title.startswith("ListOps")]
+    texts = {line[0].text: (line[1].text, line[2].text) for line in block.rows}
+    low, high = (f"{100 * end:.0f}" for end in share_interval(1, 3))
+    assert texts["mamba (not in the paper)"][0] == f"35.00 (1/3 solved, {low} to {high} %)"
+    assert any(
+        "A run is solved from 53" in line and "half way between control and reference" in line for line in block.lines
+    )
+    text = pages.RENDER["md"](page)
+    assert "±" not in text.split("Ours only")[1].split("Reading")[0] or "121" not in text
+
+
+def test_an_interval_ends_where_the_scale_does():
+    high = row("high", [99.0, 100.0, 98.0])
+    assert high.estimate.is_clipped and high.estimate.interval[1] == 100.0
+    assert high.number(1) == f"99.0 [{high.estimate.interval[0]:.1f}, 100.0]"
+    inside = row("inside", [50.0, 51.0, 52.0])
+    assert not inside.estimate.is_clipped and "±" in inside.number(1)
+    assert row("fixed", [100.0] * 3).number(1) == "100.0"

@@ -49,7 +49,7 @@ class Facts(NamedTuple):
 
     counts: np.ndarray  # (K, T) c(h w)
     totals: np.ndarray  # (K, T) c(h); 0 where the window has no such context
-    followers: np.ndarray  # (K, T, 3) n_j(h)
+    followers: np.ndarray  # (K, T, 3) float64: n_j(h)
 
 
 class NGramCounts:
@@ -91,7 +91,7 @@ class NGramCounts:
         """Of the last S = `targets` tokens of windows (W, N + 1), in the order of windows and tokens."""
         windows = windows[:, -(targets + order - 1) :]  # no context is longer
         shape = (order, len(windows), targets)
-        facts = Facts(np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros((*shape, DISCOUNTS), np.int64))
+        facts = Facts(np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros((*shape, DISCOUNTS)))
         numbers = windows
         for k, level in enumerate(self.levels(order)):
             scored = min(targets, windows.shape[1] - k)  # the others have fewer than k tokens before them
@@ -168,7 +168,8 @@ class NGram:
                 return nats, gradient.ravel()
 
             bounds = [(MARGIN, count - MARGIN) for count in range(1, DISCOUNTS + 1)] * order
-            best = minimize(objective, discounts.ravel(), jac=True, method="L-BFGS-B", bounds=bounds)
+            search = {"jac": True, "method": "L-BFGS-B", "bounds": bounds, "options": {"ftol": 1e-6}}
+            best = minimize(objective, discounts.ravel(), **search)
             discounts = best.x.reshape(discounts.shape)
         return cls(counts, order, discounts, saw)
 

@@ -198,7 +198,10 @@ class LanguageModelling(CachedTask):
         return {"log_ppl": nats * batch["weight"]}
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
-        """The unigram, and n-grams: `5gram` of as many training windows as a model draws, `5gram_all` of all."""
+        """The unigram, and n-grams: `5gram` of as many training windows as a model draws, `5gram_all` of all.
+
+        Counts are shared: a fit makes those of its order, and of lower ones that no fit has made yet.
+        """
         counts = cache(self._ngram_counts)
         part = {f"{order}gram": partial(self._ngram, counts, order, seen) for order in NGRAM_ORDERS}
         whole = {f"{order}gram_all": partial(self._ngram, counts, order) for order in NGRAM_ORDERS_OF_ALL}

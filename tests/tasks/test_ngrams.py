@@ -170,7 +170,7 @@ def test_discounts_are_not_chosen_on_the_test(tmp_path, monkeypatch):
     ],
 )
 def test_real_bytes_have_the_perplexities_of_another_program(tmp_path, typed, seen, published):
-    """Of a separate C++ program with one discount for each order, on the same bytes; three discounts do not worse."""
+    """Of a separate C++ program with one discount for each order, on the same bytes; three discounts are no worse."""
     name, protocol, configuration = typed
     cfg = compose([
         *(f"task={name}", f"protocol={protocol}", f"protocol.configuration={configuration}", "budget=reduced"),

@@ -31,6 +31,7 @@ from tasks.data_task import SLICE, SYNTHETIC, DataTask, Source, no_progress
 from tasks.forecasting import synthetic_series
 from tasks.forecasting.datasets import DATASETS, Dataset
 from tasks.forecasting.errors import ForecastErrors, window_errors
+from tasks.forecasting.ridge import RidgeForecast
 from tasks.forecasting.series import Series, read
 from tasks.forecasting.windows import TIME_FEATURES, Windows, time_features
 
@@ -152,7 +153,7 @@ class Forecasting(DataTask):
         return dict(zip(("mse", "mae"), window_errors(forecast, batch["future"]), strict=True))
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
-        """Forecasts without parameters; the seasonal one repeats the last day, where the past has a whole one."""
+        """Forecasts without parameters, and ridge regressions. The seasonal one repeats the last day of the past."""
         ahead, day = torch.arange(self.pred_len), MINUTES_OF_A_DAY // self.published.minutes
         forecasts = {
             "training_mean": lambda past: torch.zeros_like(past[:, :1]),  # of standardised values
@@ -165,7 +166,17 @@ class Forecasting(DataTask):
         def predictor(forecast: Callable[[Tensor], Tensor]) -> Predictor:
             return lambda past, past_time, future_time: forecast(past).expand(-1, self.pred_len, -1)
 
-        return {name: partial(predictor, forecast) for name, forecast in forecasts.items()}
+        simple = {name: partial(predictor, forecast) for name, forecast in forecasts.items()}
+        return simple | {
+            "ridge": partial(self._ridge, seen, from_last=False, calendar=False),
+            "ridge_from_last": partial(self._ridge, seen, from_last=True, calendar=False),
+            "ridge_calendar": partial(self._ridge, seen, from_last=False, calendar=True),
+            "ridge_calendar_from_last": partial(self._ridge, seen, from_last=True, calendar=True),
+        }
+
+    def _ridge(self, seen: int | None, **form: bool) -> Predictor:
+        fields = TIME_FEATURES[self.time]
+        return RidgeForecast.fitted(self.split("train"), self.split("val"), fields, seen=seen, **form)
 
     def tokens(self, batch: Batch) -> int:
         return batch["past"].shape[0] * (self.seq_len + self.pred_len)

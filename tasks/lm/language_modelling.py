@@ -17,7 +17,7 @@ Our readings:
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,6 +33,7 @@ from tasks.data_task import SPLITS, CachedSet, CachedTask
 from tasks.examples import Shards, fingerprint
 from tasks.lm import json_tokenizer, tokenizers
 from tasks.lm.documents import READINGS, FirstBytes, Piece, shards
+from tasks.lm.ngrams import NGram, NGramCounts, joined
 from tasks.lm.scores import TextScores
 from tasks.lm.tokenizers import Tokenizer
 from tasks.lm.windows import IGNORED, TokenStream, WindowSplit
@@ -40,6 +41,9 @@ from tasks.lm.windows import IGNORED, TokenStream, WindowSplit
 SPECIAL_ROWS = 4  # of fairseq's dictionary: <s>, <pad>, </s>, <unk>
 END_ROW, UNKNOWN_ROW = 2, 3
 SHOWN = 256  # tokens of the picture of latent states
+NGRAM_ORDERS, NGRAM_ORDERS_OF_ALL = (2, 3, 4, 5, 6), (5, 6)
+MOST_COUNTED = 1 << 24  # tokens whose n-grams are counted within a minute
+MOST_VALIDATED = 1 << 16  # tokens that n-grams' discounts are chosen on
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -194,7 +198,39 @@ class LanguageModelling(CachedTask):
         return {"log_ppl": nats * batch["weight"]}
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
-        return {"unigram": self._unigram}
+        """The unigram, and n-grams: `5gram` of as many training windows as a model draws, `5gram_all` of all.
+
+        Counts are shared: a fit makes those of its order, and of lower ones that no fit has made yet.
+        """
+        counts = cache(self._ngram_counts)
+        part = {f"{order}gram": partial(self._ngram, counts, order, seen) for order in NGRAM_ORDERS}
+        whole = {f"{order}gram_all": partial(self._ngram, counts, order) for order in NGRAM_ORDERS_OF_ALL}
+        return {"unigram": self._unigram, **part, **whole}
+
+    def _ngram(self, counts: Callable[[int], NGramCounts], order: int, seen: int | None = None) -> Predictor:
+        """`seen` training windows at most, None: all. Raises ValueError where all are more than can be counted."""
+        windows, most = len(self.split("train")), max(1, MOST_COUNTED // self.length)
+        if seen is None and windows > most:
+            all_tokens = len(self._streams["train"])
+            raise ValueError(f"{all_tokens:,} training tokens are more than the {MOST_COUNTED:,} that are counted")
+        counted = counts(min(windows, most, seen or windows))
+        unit = "bytes" if self.tokenizer == "bytes" and self.dictionary is None else "tokens"
+        return NGram.fitted(counted, order, self._discount_windows(), f"{counted.tokens:,} {unit}")
+
+    def _ngram_counts(self, windows: int) -> NGramCounts:
+        """Of this number of training windows, drawn without replacement, the same ones at each call."""
+        train = self.split("train")
+        batch = train.batch(np.sort(np.random.default_rng(0).choice(len(train), windows, replace=False)))
+        return NGramCounts(joined(batch["tokens"], batch["targets"]), self.vocab_size)
+
+    def _discount_windows(self) -> tuple[Tensor, Tensor] | None:
+        """Tokens and targets of validation windows from beginning to end; None where these are the test's."""
+        split = self.split("val")
+        if split is self.split("test"):
+            return None
+        most = max(1, min(MOST_VALIDATED // split.stride, MOST_COUNTED // split.length))
+        batch = split.batch(np.unique(np.linspace(0, len(split) - 1, min(most, len(split))).astype(np.int64)))
+        return batch["tokens"], batch["targets"]
 
     def _unigram(self) -> Predictor:
         """The frequencies of the training split, each id counted once more."""

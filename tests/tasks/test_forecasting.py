@@ -136,7 +136,8 @@ def test_baselines_are_what_they_are_called(tmp_path):
     made = loaded(task(tmp_path, seq_len=30, pred_len=50, features="M"))
     batch = made.split("test").batch([0, 7])
     past, future = batch["past"], batch["future"]
-    forecasts = {name: make()(past, None, None) for name, make in made.baselines().items()}
+    times = batch["past_time"], batch["future_time"]
+    forecasts = {name: make()(past, *times) for name, make in made.baselines().items()}
     assert {name: values.shape for name, values in forecasts.items()} == dict.fromkeys(forecasts, future.shape)
     for row in range(50):
         assert torch.equal(forecasts["last_value"][:, row], past[:, -1])

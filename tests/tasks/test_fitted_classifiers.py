@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.lra.fitted import Fitted, at_most, boosted, nearest
+from tasks.lra.fitted import Fitted, at_most, boosted, logistic, nearest
 from tasks.lra.image_neighbours import in_corner, levels, switched_on
 from tasks.lra.listops_counts import DEPTHS, SYMBOLS, depth_counts
 from tasks.lra.listops_generator import parse
+from tasks.lra.ngram_counts import ngram_counts
+from tasks.lra.pathfinder_line import line_ink
 from tests.helpers.listops import loaded
 from tests.tasks.test_classifiers import Tokens, random_tokens
 
@@ -105,3 +107,53 @@ def test_neighbours_know_a_shape_anywhere_only_after_it_is_moved():
     assert accuracy(moved, test) == 1
     assert accuracy(still, train) == 1 and accuracy(still, test) < 0.7
     assert torch.equal(moved(test.tokens).argmax(1), test.label)
+
+
+def dashed(count: int, seed: int, straight: bool = True) -> Tokens:
+    """Pictures of two discs: with a line between them in class 1. Not `straight`: the line is far from both."""
+    draw = np.random.default_rng(seed)
+    label = draw.integers(0, 2, count)
+    pictures = np.zeros((count, 16, 16), np.int64)
+    for picture, joined in zip(pictures, label, strict=True):
+        row, first, last = draw.integers(2, 6), draw.integers(2, 5), draw.integers(10, 13)
+        if joined:
+            picture[row if straight else 14, first:last] = 128
+        for column in (first, last):
+            picture[row - 1 : row + 2, column] = picture[row, column - 1 : column + 2] = 255
+    return Tokens(pictures.reshape(count, -1), label)
+
+
+def test_ink_near_the_line_tells_of_a_straight_path_and_not_of_a_distant_one():
+    features = lambda tokens: line_ink(tokens, 16, 1)  # noqa: E731
+    near, far = (Fitted(dashed(300, 0, straight), 2, features, boosted(max_iter=20)) for straight in (True, False))
+    assert accuracy(near, dashed(200, 1)) > 0.95
+    assert accuracy(far, dashed(200, 1, straight=False)) < 0.75
+    turned = dashed(5, 2).tokens.reshape(5, 16, 16).transpose(1, 2).flatten(1).numpy()
+    ink = features(turned)
+    assert np.isfinite(ink).all() and ink.shape == (5, features(np.zeros((1, 257), np.int64)).shape[1])
+
+
+def test_ngram_counts_add_up():
+    counts = ngram_counts(np.array([[1, 2, 1, 2, 0], [3, 3, 3, 0, 0]]), 2, 4)
+    assert counts.sum(1).tolist() == [4 + 3, 3 + 2]
+    assert sorted(counts[[0]].data.tolist()) == [1, 2, 2, 2], "1 2 twice, 2 1 once"
+    assert sorted(counts[[1]].data.tolist()) == [2, 3]
+
+
+def test_regression_on_ngrams_knows_words_and_not_their_order():
+    features = lambda tokens: ngram_counts(tokens, 3, 9)  # noqa: E731
+    train, test = random_tokens(400, 12, 8, 2), random_tokens(200, 12, 8, 2, seed=1)
+    words = Tokens(train.tokens.clone(), train.label), Tokens(test.tokens.clone(), test.label)
+    for split in words:
+        split.tokens[split.label == 1, 4:7] = torch.tensor([5, 8, 5])
+    assert accuracy(Fitted(words[0], 2, features, logistic()), words[1]) > 0.95
+
+    def ordered(split, seed):
+        """In class 1 the mark 5 8 5 stands before the mark 6 8 6, in class 0 after it."""
+        split.tokens[:] = torch.from_numpy(np.random.default_rng(seed).integers(1, 5, split.tokens.shape))
+        for start, marks in ((2, (6, 5)), (7, (5, 6))):  # two more on all sides
+            for label, mark in enumerate(marks):
+                split.tokens[split.label == label, start : start + 3] = torch.tensor([mark, 8, mark])
+        return split
+
+    assert accuracy(Fitted(ordered(train, 2), 2, features, logistic()), ordered(test, 3)) < 0.65

@@ -9,6 +9,7 @@ from tasks.lra.image_neighbours import in_corner, levels, switched_on
 from tasks.lra.listops_counts import DEPTHS, SYMBOLS, depth_counts
 from tasks.lra.listops_generator import parse
 from tasks.lra.ngram_counts import ngram_counts
+from tasks.lra.pair_similarity import shared_and_not, similarities
 from tasks.lra.pathfinder_line import line_ink
 from tests.helpers.listops import loaded
 from tests.tasks.test_classifiers import Tokens, random_tokens
@@ -157,3 +158,33 @@ def test_regression_on_ngrams_knows_words_and_not_their_order():
         return split
 
     assert accuracy(Fitted(ordered(train, 2), 2, features, logistic()), ordered(test, 3)) < 0.65
+
+
+def test_similarities_of_equal_and_of_different_texts():
+    tokens = np.zeros((3, 2, 8), np.int64)
+    tokens[0] = [1, 2, 3, 4, 0, 0, 0, 0]
+    tokens[1, 0, :4], tokens[1, 1, :3] = [1, 2, 1, 2], [3, 4, 3]
+    tokens[2, 0, :2], tokens[2, 1, :2] = [1, 2], [2, 1]
+    numbers = similarities(tokens, 9)
+    assert numbers[0, :10] == pytest.approx(1) and not numbers[1, :10].any()
+    assert numbers[2, :4].tolist() == pytest.approx([1, 1, 2 / 3, 2 / 4]), "the same bytes, other pairs of them"
+    assert numbers[1, -3:].tolist() == [4, 3, 1]
+
+
+def test_shared_ngrams_tell_whether_marks_agree_and_not_what_their_order_means():
+    def marked(count, seed, ordered):
+        """In class 1 both texts have the mark 7 or both 8; `ordered`: the first one has 7 and the second one 8."""
+        draw = np.random.default_rng(seed)
+        label, first = draw.integers(0, 2, (2, count))
+        tokens = draw.integers(1, 4, (count, 2, 9))
+        second = first ^ label ^ 1
+        if ordered:
+            first, second = 1 - label, label
+        tokens[:, 0, 4], tokens[:, 1, 4] = 7 + first, 7 + second
+        return Tokens(tokens, label)
+
+    for ordered in (False, True):
+        train, test = marked(600, 0, ordered), marked(300, 1, ordered)
+        regression = Fitted(train, 2, lambda tokens: shared_and_not(tokens, 9), logistic())
+        assert (accuracy(regression, test) > 0.9) != ordered
+        assert accuracy(regression, test) < 0.65 or not ordered

@@ -10,7 +10,7 @@ the squared distance to the nearest point of s.
 import torch
 from torch import Tensor
 
-POINTS = 96  # of a partial cloud and of each training shape, by which they are compared
+POINTS = 64  # of a partial cloud and of each training shape, by which they are compared
 AT_ONCE = 16  # training shapes
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-ROUNDS = 5  # of expectation and maximisation, as in Brown et al.
+ROUNDS = 10  # of expectation and maximisation; more change little on the made language
 EMPTY = ""  # the source word that every sentence has
 
 

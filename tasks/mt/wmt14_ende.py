@@ -34,7 +34,7 @@ from tasks.workers import process_pool
 DECODED = {"decoded": "test", "decoded_dev": "dev"}  # evaluations, and what they translate
 VALIDATIONS = ("train", "dev")
 TEXTS = "_texts"  # ends the name of a cached split of texts
-PAIRS_OF_DICTIONARY = 10_000  # the first training pairs, in less than a minute
+PAIRS_OF_DICTIONARY = 20_000  # the first training pairs, in less than a minute
 SHOWN = 5  # translations beside a record
 SHARDS_AT_ONCE = 64  # pieces that are tokenised ahead of the vocabulary's training
 

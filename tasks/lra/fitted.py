@@ -50,6 +50,11 @@ def at_most(limit: int, seen: int | None) -> int:
     return limit if seen is None else min(limit, seen)
 
 
+def within(split: Split, tokens: int, most: int) -> int:
+    """How many of the first `most` examples have no more than so many tokens together; at least one."""
+    return max(1, int(np.searchsorted(split.lengths()[:most].cumsum(), tokens, side="right")))
+
+
 def boosted(**settings: Any) -> Any:
     """Gradient boosting of histogram trees. Raises ImportError."""
     from sklearn.ensemble import HistGradientBoostingClassifier

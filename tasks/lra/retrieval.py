@@ -31,7 +31,7 @@ from tasks.lra import synthetic_pairs, synthetic_text
 from tasks.lra.byte_tokens import BYTE_SHIFT, BYTE_SYMBOLS, pack_bytes
 from tasks.lra.classification import SequenceClassification
 from tasks.lra.classifiers import Lookup, NaiveBayes, ngrams, pieces
-from tasks.lra.fitted import Fitted, at_most, boosted, logistic
+from tasks.lra.fitted import Fitted, at_most, boosted, logistic, within
 from tasks.lra.pair_similarity import shared_and_not, similarities
 
 FILES = {"train": "new_aan_pairs.train.tsv", "val": "new_aan_pairs.eval.tsv", "test": "new_aan_pairs.test.tsv"}
@@ -41,7 +41,7 @@ KEPT = 4000  # bytes of a text that are kept: as many as any published recipe re
 NGRAM = 5  # bytes, about one word
 LEVELS = 16  # of the share of them that two texts have in common
 PAIRS_OF_TABLE = 20_000  # for a table with so few levels
-FIT_ON = 16_000  # pairs for trees and a regression, whose fit then takes less than a minute
+FIT_ON, BYTES = 16_000, 4_000_000  # pairs, and bytes of them, for trees and a regression: a fit of less than a minute
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -85,7 +85,8 @@ class Retrieval(SequenceClassification):
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         """`most_cited`: how often each text was on its side of a citing pair; `same_bytes`: the n-grams of both;
         boosted trees on similarities; regression on which n-grams both texts have, and which only one of them."""
-        train, most = self.split("train"), at_most(FIT_ON, seen)
+        train = self.split("train")
+        most = within(train, BYTES, at_most(FIT_ON, seen))
 
         def most_cited() -> NaiveBayes:
             return NaiveBayes(train, self.classes, text_numbers, seen)

@@ -27,7 +27,7 @@ from tasks.lra import synthetic_text
 from tasks.lra.byte_tokens import BYTE_SHIFT, BYTE_SYMBOLS, pack_bytes
 from tasks.lra.classification import PUBLISHED_SPLITS, SequenceClassification
 from tasks.lra.classifiers import NaiveBayes, ngrams
-from tasks.lra.fitted import Fitted, at_most, logistic
+from tasks.lra.fitted import Fitted, at_most, logistic, within
 from tasks.lra.ngram_counts import ngram_counts
 
 ARCHIVE = Download(
@@ -41,7 +41,7 @@ HUB = ("stanfordnlp/imdb", "e6281661ce1c48d982bc483cf8a173c1bbeb5d31")
 TFDS = "imdb_reviews/plain_text:1.0.0"
 VALIDATIONS = ("held_out", "test")
 NGRAM = 5  # bytes, about one word
-FIT_ON = 16_000  # reviews for a regression, whose fit then takes less than a minute
+FIT_ON, BYTES = 16_000, 4_000_000  # reviews, and bytes of them, for a regression: a fit of less than a minute
 
 Row = tuple[str, Any, Any]  # where it stands, text (str or bytes), label
 
@@ -98,7 +98,8 @@ class Text(SequenceClassification):
 
         def regression() -> Fitted:
             features = partial(ngram_counts, most=NGRAM, symbols=self.vocab_size)
-            return Fitted(self.split("train"), self.classes, features, logistic(), at_most(FIT_ON, seen))
+            most = within(self.split("train"), BYTES, at_most(FIT_ON, seen))
+            return Fitted(self.split("train"), self.classes, features, logistic(), most)
 
         by_ngrams = {"naive_bayes": byte_ngrams, "logistic_regression": regression}
         return {**super().baselines(seen), **{f"byte_{NGRAM}gram_{name}": make for name, make in by_ngrams.items()}}

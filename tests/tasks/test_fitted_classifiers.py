@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.lra.fitted import Fitted, at_most, boosted, logistic, nearest
+from tasks.lra.fitted import Fitted, at_most, boosted, logistic, nearest, within
 from tasks.lra.image_neighbours import in_corner, levels, switched_on
 from tasks.lra.listops_counts import DEPTHS, SYMBOLS, depth_counts
 from tasks.lra.listops_generator import parse
@@ -36,6 +36,8 @@ def test_a_fit_takes_the_first_examples_and_gives_probabilities():
     assert probability.sum(1) == pytest.approx(1) and (probability > 0).all()
     assert not (probability[:, [1, 3]] > 0.01).any(), "classes that did not occur"
     assert accuracy(predictor, Tokens(shifted.tokens[:100], shifted.label[:100])) > accuracy(predictor, split) - 0.2
+    split.lengths = lambda: np.array([5, 5, 9, 1])
+    assert [within(split, *limits) for limits in ((10, 4), (18, 4), (19, 4), (99, 3), (1, 4))] == [2, 2, 3, 3, 1]
     assert (at_most(10, None), at_most(10, 7), at_most(10, 70)) == (10, 7, 10)
 
 

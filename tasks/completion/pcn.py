@@ -31,8 +31,10 @@ from tasks.base import Batch, DataInfo, Predictor, Split
 from tasks.checks import DataError, Progress, at_least, one_of
 from tasks.completion import synthetic_shapes
 from tasks.completion.chamfer import NAMES, THRESHOLD, CompletionScores, chamfer_l1, scores
+from tasks.completion.nearest_shape import NearestShape
 from tasks.completion.shape_sources import Files, Shapes, SyntheticShapes, pcn_files, shapenet55_files
 from tasks.data_task import SPLITS, SYNTHETIC, DataTask, Source, no_progress
+from tasks.lra.fitted import at_most
 
 PUBLISHED = {"train": 28_974, "val": 800, "test": 1_200}
 PUBLISHED_POINTS = 16_384
@@ -48,6 +50,7 @@ PATHS = {
 }
 MOST_MEMORY = 4 << 30  # bytes of generated shapes
 FITTED_TO = 64  # training shapes
+NEIGHBOURS = 1024  # training shapes among which the nearest one is sought
 FITTED_POINTS = 256  # of each, to compare reflections by
 QUICK = 8  # shapes of a split whose files are checked when time is short
 BASELINE_SEED = 5
@@ -188,11 +191,17 @@ class PCN(DataTask):
         return dict(zip(NAMES, distances.unbind(1), strict=True))
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
-        """One cloud for all shapes, of points of training shapes; the input; the input and a reflection of it."""
+        """One cloud for all shapes, of points of training shapes; the input; the input and a reflection of it; the
+        training shape that the input fits best."""
+
+        def nearest() -> NearestShape:
+            return NearestShape(self.training_shapes(at_most(NEIGHBOURS, seen)))
+
         return {
             "training_points": lambda: partial(always, torch.from_numpy(self.training_points())),
             "input": lambda: lambda partial_cloud: (partial_cloud, partial_cloud),
             "input_and_reflection": lambda: partial(reflected, self.best_reflection()),
+            "nearest_training_shape": nearest,
         }
 
     def tokens(self, batch: Batch) -> int:
@@ -211,6 +220,13 @@ class PCN(DataTask):
         clouds = (cloud.detach().float().cpu().numpy() for cloud in (partial, fine, complete))
         names = [self.categories[label] for label in batch["category"].tolist()]
         return {"png": cloud_plot.draw(*clouds, names, scores(fine, complete)[:, 0].tolist())}
+
+    def training_shapes(self, most: int) -> Tensor:
+        """(T, m, 3) float32: the complete clouds of the first T training shapes, at most so many."""
+        shapes = self.split("train").shapes
+        random = np.random.Generator(np.random.PCG64([self.data_seed, BASELINE_SEED]))
+        pairs = (shapes.pair(shape, 0, random) for shape in range(min(most, len(shapes.labels))))
+        return torch.from_numpy(np.array([resampled(complete, self.output_points, random) for _, complete in pairs]))
 
     def training_points(self) -> np.ndarray:
         """(m, 3) float32: points of the first training shapes, as many of each."""

@@ -25,9 +25,12 @@ from tasks.checks import DataError, Progress
 from tasks.data_sources import identities
 from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.finetuning import tables
+from tasks.finetuning.cooccurrence import Cooccurrence
 from tasks.finetuning.labelled_texts import LabelledText, LabelledTexts, different_pieces
 from tasks.lm.text_sources import HubFiles
+from tasks.lra.fitted import at_most
 
+FIT_ON = 10_000  # examples, in less than a minute
 LEVELS = ("middle", "high")  # RACE's groups are 1 and 2
 
 
@@ -81,8 +84,14 @@ class Choice(LabelledTexts):
         return {split: rows(file) for split, file in self._files().items()}
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
-        """`most_shared_tokens`: the answer that, with its question, shares most of its pieces with the first text."""
-        return {**super().baselines(seen), "most_shared_tokens": lambda: most_shared}
+        """`most_shared_tokens`: the answer that, with its question, shares most of its pieces with the first text;
+        `cooccurrence_naive_bayes`: which piece of the first text occurs with which of a right answer."""
+
+        def cooccurrence() -> Cooccurrence:
+            return Cooccurrence(self.split("train"), self.vocab_size, self.is_choice, at_most(FIT_ON, seen))
+
+        other = {"most_shared_tokens": lambda: most_shared, "cooccurrence_naive_bayes": cooccurrence}
+        return {**super().baselines(seen), **other}
 
 
 def most_shared(tokens: Tensor) -> Tensor:

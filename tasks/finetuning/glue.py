@@ -21,9 +21,11 @@ from tasks.checks import DataError, Progress
 from tasks.data_sources import identities
 from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.finetuning import tables
+from tasks.finetuning.cooccurrence import Cooccurrence
 from tasks.finetuning.labelled_texts import LabelledText, LabelledTexts, different_pieces
 from tasks.lm.text_sources import HubFiles
 from tasks.lra.classifiers import Lookup, NaiveBayes, ngrams, pieces
+from tasks.lra.fitted import at_most
 from tasks.seq2seq.vocabulary import SPECIAL_ROWS
 
 NAME, REVISION = "nyu-mll/glue", "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
@@ -32,7 +34,7 @@ FILES = {"train": ("train.tsv", "slice_train.tsv"), "test": ("dev.tsv",)}
 LAYOUT = "a folder with train.tsv and dev.tsv as GLUE has them, .gz or not, or slice_train.tsv in place of train.tsv"
 NGRAM = 2  # tokens
 LEVELS = 16  # of the share of tokens that two texts have in common
-FIT_ON = 20_000  # examples for a table with so few levels
+FIT_ON = 20_000  # examples: enough for a table of so few levels, and a minute for the other predictors
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -94,13 +96,18 @@ class GLUE(LabelledTexts):
         return LabelledText(where, some, label)
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
-        """`token_2gram_naive_bayes`; for pairs also `shared_tokens`: how many tokens both texts have."""
+        """`token_2gram_naive_bayes`; for pairs also `shared_tokens`, how many tokens both texts have, and
+        `cooccurrence_naive_bayes`, which token of one occurs with which of the other."""
 
         def naive_bayes() -> NaiveBayes:
-            return NaiveBayes(self.split("train"), self.classes, self._ngrams)
+            return NaiveBayes(self.split("train"), self.classes, self._ngrams, seen)
+
+        def cooccurrence() -> Cooccurrence:
+            return Cooccurrence(self.split("train"), self.vocab_size, self.is_choice, at_most(FIT_ON, seen))
 
         baselines = {**super().baselines(seen), f"token_{NGRAM}gram_naive_bayes": naive_bayes}
-        return baselines if self.texts == 1 else {**baselines, "shared_tokens": self._shared_tokens}
+        of_pairs = {"shared_tokens": self._shared_tokens, "cooccurrence_naive_bayes": cooccurrence}
+        return baselines if self.texts == 1 else {**baselines, **of_pairs}
 
     def _ngrams(self, tokens: np.ndarray) -> np.ndarray:
         """Numbers of single tokens and of n-grams up to NGRAM, without special tokens; -1 where there is none."""

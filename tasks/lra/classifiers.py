@@ -33,11 +33,17 @@ def pieces(split: Split, most: int | None = None) -> Iterator[tuple[np.ndarray, 
         yield batch["tokens"].numpy(), batch["label"].numpy()
 
 
+def saw(examples: int) -> str:
+    """What a predictor was fitted to, in words."""
+    return f"{examples:,} examples"
+
+
 class Lookup:
     """The class that is most frequent with an example's key, a number below `keys`. `counts` is (keys, K)."""
 
     def __init__(self, counts: np.ndarray, key: Features):
         self.key = key
+        self.saw = saw(int(counts.sum()))
         prior = (counts.sum(0) + PRIOR) / (counts.sum() + PRIOR * counts.shape[1])
         smoothed = counts + PRIOR * prior
         self.log_probability = torch.from_numpy(np.log(smoothed / smoothed.sum(1, keepdims=True)))  # (keys, K)
@@ -56,18 +62,19 @@ class Lookup:
 class NaiveBayes:
     """`features(tokens)` gives the numbers of each example's features, (B, F) int64, -1 where there is none.
 
-    Features are hashed into BUCKETS. A feature that is absent from the training split is ignored.
+    Features are hashed into BUCKETS. A feature that is absent from the first `most` training examples is ignored.
     """
 
-    def __init__(self, split: Split, classes: int, features: Features):
+    def __init__(self, split: Split, classes: int, features: Features, most: int | None = None):
         self.features = features
         seen, examples = np.zeros((classes, BUCKETS)), np.zeros(classes)
-        for tokens, label in pieces(split):
+        for tokens, label in pieces(split, most):
             numbers = bucket(features(tokens))
             for number in range(classes):
                 of_class = numbers[label == number]
                 seen[number] += np.bincount(of_class[of_class >= 0], minlength=BUCKETS)
             examples += np.bincount(label, minlength=classes)
+        self.saw = saw(int(examples.sum()))
         counted = seen.any(0)
         smoothed = (seen + counted) / (seen.sum(1, keepdims=True) + counted.sum())
         log_likelihood = np.log(smoothed, out=np.zeros_like(smoothed), where=counted)
@@ -83,11 +90,12 @@ class NaiveBayes:
 class LinearDiscriminant:
     """Reads the tokens themselves as numbers; all examples have the same length."""
 
-    def __init__(self, split: Split, classes: int):
+    def __init__(self, split: Split, classes: int, most: int | None = None):
         sums, squares, examples = 0.0, 0.0, np.zeros(classes)
-        for tokens, label in pieces(split):
+        for tokens, label in pieces(split, most):
             x, member = tokens.astype(np.float64), np.eye(classes)[label]
             sums, squares, examples = sums + member.T @ x, squares + x.T @ x, examples + member.sum(0)
+        self.saw = saw(int(examples.sum()))
         mean = sums / np.maximum(1, examples)[:, None]  # (K, N)
         covariance = (squares - (mean * examples[:, None]).T @ mean) / examples.sum()
         variance = np.trace(covariance) / len(covariance) or 1.0

@@ -12,8 +12,10 @@ Our readings:
 """
 
 import io
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,9 @@ from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.examples import Examples
 from tasks.lra import synthetic_image
 from tasks.lra.classification import PUBLISHED_SPLITS, SequenceClassification
-from tasks.lra.classifiers import LinearDiscriminant
+from tasks.lra.classifiers import Features, LinearDiscriminant
+from tasks.lra.fitted import Fitted, at_most, nearest
+from tasks.lra.image_neighbours import in_corner, levels, switched_on
 
 ARCHIVE = Download(
     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
@@ -41,6 +45,7 @@ SIDE = 32
 RECORD = 1 + 3 * SIDE * SIDE  # bytes of a picture in the archive
 LENGTHS = {(SIDE // block) ** 2: block for block in (1, 2, 4, 8)}  # pixels that remain: side of the squares averaged
 CLASSES = 10
+FIT_ON = 16_000  # pictures whose neighbours are sought
 
 Pictures = tuple[np.ndarray, np.ndarray]  # colours (n, SIDE, SIDE, 3) uint8, classes (n,) uint8
 
@@ -91,10 +96,24 @@ class Image(SequenceClassification):
         return {name: self._of_sequences(source) for name, source in of_pictures.items()}
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
-        def linear() -> LinearDiscriminant:
-            return LinearDiscriminant(self.split("train"), self.classes)
+        """A linear discriminant of the levels; the nearest training pictures by their levels and by the pixels that are
+        on, as they stand and moved to the corner."""
+        size = math.isqrt(self.max_length)
+        vectors = {
+            "nearest_levels": lambda tokens: levels(tokens, size),
+            "nearest_levels_in_corner": lambda tokens: in_corner(levels(tokens, size), size),
+            "nearest_pixels": lambda tokens: switched_on(tokens, size),
+            "nearest_pixels_in_corner": lambda tokens: in_corner(switched_on(tokens, size), size),
+        }
 
-        return {**super().baselines(seen), "linear_discriminant": linear}
+        def linear() -> LinearDiscriminant:
+            return LinearDiscriminant(self.split("train"), self.classes, seen)
+
+        def neighbours(features: Features) -> Fitted:
+            return Fitted(self.split("train"), self.classes, features, nearest(1), at_most(FIT_ON, seen))
+
+        by_distance = {name: partial(neighbours, features) for name, features in vectors.items()}
+        return {**super().baselines(seen), "linear_discriminant": linear, **by_distance}
 
     def _of_sequences(self, pictures: Source) -> Source:
         """The source of sequences for a source of pictures."""

@@ -33,10 +33,13 @@ from tasks.lra import listops_generator as generator
 from tasks.lra.byte_tokens import pack_bytes
 from tasks.lra.classification import SequenceClassification, SequenceSplit, split_off
 from tasks.lra.classifiers import Lookup
+from tasks.lra.fitted import Fitted, at_most, boosted
+from tasks.lra.listops_counts import depth_counts
 from tasks.lra.listops_generator import Grammar
 
 GENERATED, OFFICIAL = "generated", "official"
 PAPER = {"train": 96_000, "val": 2_000, "test": 2_000}
+FIT_ON = 64_000  # expressions for boosted trees, whose fit then takes less than a minute on one core
 SLICE_FILE = "listops_d20s_test.tsv"  # or .tsv.gz
 
 
@@ -126,11 +129,15 @@ class ListOps(SequenceClassification):
         return [FinalEvaluation(name, split) for name, split in self._longer.items()]
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
-        """Most frequent values: of the root's operator, and of its value on its digit arguments."""
+        """Most frequent values: of the root's operator, and of its value on its digit arguments; boosted counts."""
         train, root = self.split("train"), lambda tokens: tokens[:, 0]
         keys = {"root_operator": (self.symbols, root), "root_operator_on_digits": (11 * self.symbols, root_on_digits)}
-        lookups = {name: partial(Lookup.fitted, train, self.classes, *key) for name, key in keys.items()}
-        return {**super().baselines(seen), **lookups}
+        lookups = {name: partial(Lookup.fitted, train, self.classes, *key, most=seen) for name, key in keys.items()}
+
+        def counts() -> Fitted:
+            return Fitted(train, self.classes, depth_counts, boosted(), at_most(FIT_ON, seen))
+
+        return {**super().baselines(seen), **lookups, "boosted_counts_per_depth": counts}
 
     def _files(self) -> dict[str, Path]:
         if self.source == OFFICIAL:

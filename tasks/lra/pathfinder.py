@@ -33,10 +33,12 @@ from tasks.lra import pathfinder_samples as samples
 from tasks.lra import pathfinder_tables as tables
 from tasks.lra.classification import SequenceClassification, shuffled_by_content, split_off
 from tasks.lra.classifiers import Lookup
+from tasks.lra.fitted import Fitted, at_most, boosted
 from tasks.lra.pathfinder_design import LRA, PATHX, Design
+from tasks.lra.pathfinder_line import line_ink
 
 GENERATED, OFFICIAL = "generated", "official"
-FIT_ON = 20_000  # pictures for the table by the distance of the discs
+FIT_ON = 20_000  # pictures: a minute for boosted trees, and enough for a table of distances
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -109,7 +111,13 @@ class Pathfinder(SequenceClassification):
         drawn = self.design or self.drawn
         key = partial(discs.distance_key, size=self.size, radius=drawn.marker_radius)
         table = (self.split("train"), self.classes, discs.keys(self.size), key)
-        return {**super().baselines(seen), "disc_distance": partial(Lookup.fitted, *table, most=FIT_ON)}
+        line = partial(line_ink, size=self.size, radius=drawn.marker_radius)
+
+        def along_line() -> Fitted:
+            return Fitted(self.split("train"), self.classes, line, boosted(), at_most(FIT_ON, seen))
+
+        distance = partial(Lookup.fitted, *table, most=at_most(FIT_ON, seen))
+        return {**super().baselines(seen), "disc_distance": distance, "boosted_ink_near_line": along_line}
 
     def _identity(self) -> dict[str, Any]:
         digest = tables.digest(self.design)

@@ -15,6 +15,7 @@ Our readings:
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from tasks.lra import synthetic_pairs, synthetic_text
 from tasks.lra.byte_tokens import BYTE_SHIFT, BYTE_SYMBOLS, pack_bytes
 from tasks.lra.classification import SequenceClassification
 from tasks.lra.classifiers import Lookup, NaiveBayes, ngrams, pieces
+from tasks.lra.fitted import Fitted, at_most, boosted, logistic, within
+from tasks.lra.pair_similarity import shared_and_not, similarities
 
 FILES = {"train": "new_aan_pairs.train.tsv", "val": "new_aan_pairs.eval.tsv", "test": "new_aan_pairs.test.tsv"}
 LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
@@ -37,7 +40,8 @@ COLUMNS = 5
 KEPT = 4000  # bytes of a text that are kept: as many as any published recipe reads
 NGRAM = 5  # bytes, about one word
 LEVELS = 16  # of the share of them that two texts have in common
-FIT_ON = 20_000  # pairs for a table with so few levels
+PAIRS_OF_TABLE = 20_000  # for a table with so few levels
+FIT_ON, BYTES = 16_000, 4_000_000  # pairs, and bytes of them, for trees and a regression: a fit of less than a minute
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -79,15 +83,30 @@ class Retrieval(SequenceClassification):
         }
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
-        """`most_cited`: how often each text was on its side of a citing pair; `same_bytes`: the n-grams of both."""
+        """`most_cited`: how often each text was on its side of a citing pair; `same_bytes`: the n-grams of both;
+        boosted trees on similarities; regression on which n-grams both texts have, and which only one of them."""
+        train = self.split("train")
+        most = within(train, BYTES, at_most(FIT_ON, seen))
 
         def most_cited() -> NaiveBayes:
-            return NaiveBayes(self.split("train"), self.classes, text_numbers)
+            return NaiveBayes(train, self.classes, text_numbers, seen)
 
-        return {**super().baselines(seen), "most_cited": most_cited, "same_bytes": self._same_bytes}
+        def similar() -> Fitted:
+            return Fitted(train, self.classes, partial(similarities, symbols=self.vocab_size), boosted(), most)
 
-    def _same_bytes(self) -> Lookup:
-        batches = [(shared(tokens, self.vocab_size), label) for tokens, label in pieces(self.split("train"), FIT_ON)]
+        def regression() -> Fitted:
+            return Fitted(train, self.classes, partial(shared_and_not, symbols=self.vocab_size), logistic(), most)
+
+        return {
+            **super().baselines(seen),
+            "most_cited": most_cited,
+            "same_bytes": partial(self._same_bytes, at_most(PAIRS_OF_TABLE, seen)),
+            "boosted_similarity": similar,
+            f"shared_{NGRAM}gram_logistic_regression": regression,
+        }
+
+    def _same_bytes(self, most: int) -> Lookup:
+        batches = [(shared(tokens, self.vocab_size), label) for tokens, label in pieces(self.split("train"), most)]
         share, label = (np.concatenate(column) for column in zip(*batches, strict=True))
         edges = np.quantile(share, np.arange(1, LEVELS) / LEVELS)  # levels with equally many pairs
         counts = np.zeros((LEVELS, self.classes))

@@ -13,6 +13,7 @@ Our readings:
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from tasks.lra import synthetic_text
 from tasks.lra.byte_tokens import BYTE_SHIFT, BYTE_SYMBOLS, pack_bytes
 from tasks.lra.classification import PUBLISHED_SPLITS, SequenceClassification
 from tasks.lra.classifiers import NaiveBayes, ngrams
+from tasks.lra.fitted import Fitted, at_most, logistic, within
+from tasks.lra.ngram_counts import ngram_counts
 
 ARCHIVE = Download(
     "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
@@ -38,6 +41,7 @@ HUB = ("stanfordnlp/imdb", "e6281661ce1c48d982bc483cf8a173c1bbeb5d31")
 TFDS = "imdb_reviews/plain_text:1.0.0"
 VALIDATIONS = ("held_out", "test")
 NGRAM = 5  # bytes, about one word
+FIT_ON, BYTES = 16_000, 4_000_000  # reviews, and bytes of them, for a regression: a fit of less than a minute
 
 Row = tuple[str, Any, Any]  # where it stands, text (str or bytes), label
 
@@ -89,9 +93,16 @@ class Text(SequenceClassification):
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         def byte_ngrams() -> NaiveBayes:
-            return NaiveBayes(self.split("train"), self.classes, lambda tokens: ngrams(tokens, NGRAM, self.vocab_size))
+            features = lambda tokens: ngrams(tokens, NGRAM, self.vocab_size)  # noqa: E731
+            return NaiveBayes(self.split("train"), self.classes, features, seen)
 
-        return {**super().baselines(seen), f"byte_{NGRAM}gram_naive_bayes": byte_ngrams}
+        def regression() -> Fitted:
+            features = partial(ngram_counts, most=NGRAM, symbols=self.vocab_size)
+            most = within(self.split("train"), BYTES, at_most(FIT_ON, seen))
+            return Fitted(self.split("train"), self.classes, features, logistic(), most)
+
+        by_ngrams = {"naive_bayes": byte_ngrams, "logistic_regression": regression}
+        return {**super().baselines(seen), **{f"byte_{NGRAM}gram_{name}": make for name, make in by_ngrams.items()}}
 
     def _official(self, progress: Progress) -> dict[str, Examples]:
         file = ARCHIVE.at(self.path, self.data_root / "downloads", progress)

@@ -23,16 +23,18 @@ from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedSet, Source
 from tasks.examples import AnyExamples, Examples, Shards
 from tasks.lm.text_sources import part_name
 from tasks.mt import bleu, moses, pair_files, synthetic_language, wmt_files
+from tasks.mt.dictionary import Dictionary
 from tasks.mt.encoding import BYTES, Cleaning, PieceEncoder, TextEncoder, TextPairSplit, Tokens
 from tasks.mt.pair_files import TARGET
 from tasks.mt.wmt_files import HUB
-from tasks.seq2seq.pairs import Piece
+from tasks.seq2seq.pairs import Piece, padded
 from tasks.seq2seq.sequence_to_sequence import SequenceToSequence, Writer
 from tasks.workers import process_pool
 
 DECODED = {"decoded": "test", "decoded_dev": "dev"}  # evaluations, and what they translate
 VALIDATIONS = ("train", "dev")
 TEXTS = "_texts"  # ends the name of a cached split of texts
+PAIRS_OF_DICTIONARY = 20_000  # the first training pairs, in less than a minute
 SHOWN = 5  # translations beside a record
 SHARDS_AT_ONCE = 64  # pieces that are tokenised ahead of the vocabulary's training
 
@@ -237,8 +239,21 @@ class Wmt14EnDe(SequenceToSequence):
         return self.score_texts(self.write(model, batch["source"]), references, metrics)
 
     def writers(self) -> Mapping[str, Callable[[], Writer]]:
-        """`copy`: the source's pieces, as if they were a translation."""
-        return {"copy": lambda: lambda source: source}
+        """`copy`: the source's pieces, as if they were a translation; `word_dictionary`: word for word."""
+
+        def word_dictionary() -> Writer:
+            split, decode = self.split("train"), self.vocabulary_used.decode
+            pairs = [split.pair(index) for index in range(min(len(split), PAIRS_OF_DICTIONARY))]
+            dictionary = Dictionary([(decode(source.tolist()), decode(target.tolist())) for source, target in pairs])
+            return partial(self._word_for_word, dictionary)
+
+        return {"copy": lambda: lambda source: source, "word_dictionary": word_dictionary}
+
+    def _word_for_word(self, dictionary: Dictionary, source: Tensor) -> Tensor:
+        """Sources (B, M) -> targets (B, N)."""
+        used = self.vocabulary_used
+        texts = [dictionary.translate(used.decode(row)) for row in source.tolist()]
+        return padded(used.encode(texts), used).to(source.device)
 
     def artifacts(self, model: nn.Module) -> dict[str, object]:
         """Translations of the first test sentences beside sources and references, and how BLEU was counted."""

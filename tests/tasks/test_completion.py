@@ -8,6 +8,7 @@ from models.attention.base import Pattern
 from tasks.checks import DataError
 from tasks.completion import cloud_plot
 from tasks.completion.chamfer import NAMES, chamfer_l1
+from tasks.completion.nearest_shape import NearestShape
 from tasks.completion.pcn import PCN, resampled
 from tests.helpers.completion import SMALL, equal, loaded, points
 from tests.helpers.tasks import baseline_scores, no_progress, one_line
@@ -223,3 +224,13 @@ def test_the_camera_sees_what_is_missing():
         assert camera @ camera.T == pytest.approx(np.eye(3), abs=1e-6)
         assert np.linalg.det(camera) == pytest.approx(1)
         assert camera[2] @ -direction > 0
+
+
+def test_the_nearest_training_shape_completes_what_it_has_seen_and_nothing_else():
+    generator = torch.Generator().manual_seed(0)
+    shapes = torch.rand(40, 60, 3, generator=generator) * torch.rand(40, 1, 3, generator=generator)
+    nearest = NearestShape(shapes)
+    coarse, fine = nearest(shapes[[7, 31], :20] + 1e-4)  # a third of the points
+    assert torch.equal(fine, shapes[[7, 31]]) and torch.equal(coarse, fine) and nearest.saw == "40 shapes"
+    elsewhere = shapes[:5, :20] + 10.0
+    assert float((nearest(elsewhere)[1] - elsewhere.mean()).abs().mean()) > 5, "no training shape is there"

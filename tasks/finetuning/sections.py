@@ -8,8 +8,8 @@ else the second half is another section's. A line that continues is the words ri
 from other sections. A single text is such a pair, joined.
 
 Without texts of the user the sections are generated (tasks/mlm/topics.py). Those to validate and to test are on topics
-that those to train are not on, so that only pre-training reveals which of their words belong together. The first text is then of a first half, the others are of second halves, and other sections are
-on other topics.
+that those to train are not on, so that only pre-training reveals which of their words belong together. The first text
+is then of a first half, the others are of second halves, and other sections are on other topics.
 
 An example is a function of the texts, the seed and its number alone, the same on every machine.
 """

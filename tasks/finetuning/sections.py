@@ -7,9 +7,9 @@ A section is 256 consecutive words. A pair of the same section has words of its 
 else the second half is another section's. A line that continues is the words right after the first text; the others are
 from other sections. A single text is such a pair, joined.
 
-Without texts of the user the sections are generated (tasks/mlm/topics.py). Those to validate and to test are on topics
-that those to train are not on, so that only pre-training reveals which of their words belong together. The first text
-is then of a first half, the others are of second halves, and other sections are on other topics.
+Without texts of the user the sections are generated (tasks/mlm/topics.py). Those to validate and to test have words
+that those to train do not have, so that only pre-training reveals which of them belong together. The first text is then
+of a first half, the others are of second halves, and other sections are on other topics.
 
 An example is a function of the texts, the seed and its number alone, the same on every machine.
 """
@@ -25,7 +25,7 @@ from tasks.lm.text_sources import text_splits
 from tasks.mlm import topics
 from tasks.probe.draws import Draws
 
-VERSION = 3  # part of the cache key: raise it when the same seed gives other examples
+VERSION = 4  # part of the cache key: raise it when the same seed gives other examples
 SECTION = topics.SECTION  # words
 HELD_BACK = 8  # training examples per validation example, and per test example
 STREAM = 0x5EC7  # of the random numbers, and the split's number
@@ -46,7 +46,7 @@ def examples(
         count = examples if split == "train" else -(-examples // HELD_BACK)
         draws = Draws(seed, STREAM + number, range(count))
         make = pairs if texts <= 2 else continuations
-        kinds = len(topics.of_split(number, halves=True)) if path is None else None
+        kinds = topics.TOPICS if path is None else None
         made = make(parts, draws, words, texts, kinds=kinds)
         splits[split] = [(f"{split} {i}", some, label) for i, (some, label) in enumerate(made)]
     return splits

@@ -36,6 +36,7 @@ class Source:
     `read` gives all examples; `identity` gives what determines them, which is part of the cache key. Both raise
     DataError. `check` raises ValueError for settings of the task that this source cannot serve. `path` says, in a
     message, what `task.path` is; None: this source takes no path. A `complete` source must have all published examples.
+    `version` is the generator's, of a source that generates.
     """
 
     read: Callable[[Progress], Any]
@@ -44,6 +45,7 @@ class Source:
     path: str | None = None
     requires_path: bool = False
     complete: bool = False
+    version: int | None = None
 
 
 def _naming_the_command(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,6 +61,9 @@ def _naming_the_command(method: Callable[..., Any]) -> Callable[..., Any]:
 class DataTask(Task):
     """A task on published data. `path` is a file or folder, for the sources that take one.
 
+    `generator_version`, of a recipe on generated data, is the generator's version. It is part of a cell's identity, so
+    that other data are another cell. A version that is not the generator's is refused.
+
     Raises ValueError, in one line, before any data is touched. A subclass checks its own settings first and calls
     `super().__post_init__()` when `sources` can be called.
     """
@@ -72,6 +77,7 @@ class DataTask(Task):
     path: str | Path | None = None
     pattern: Pattern | str
     data_seed: int = 0
+    generator_version: int | None = None
 
     def __init_subclass__(cls) -> None:
         """The errors of what the harness calls name the command, in the overrides of every subclass as well."""
@@ -90,6 +96,9 @@ class DataTask(Task):
         self._source = sources[self.source]
         if self.path is not None and self._source.path is None:
             raise ValueError(f"source={self.source} takes no path: task.path=null")
+        if self.generator_version not in (None, version := self._source.version):
+            problem = f"generator_version={self.generator_version} is not the generator's, {version or 'it has none'}"
+            raise ValueError(f"{problem} (source={self.source}): task.generator_version={version or 'null'}")
         self._source.check()
         self._splits: dict[str, Split] = {}
 

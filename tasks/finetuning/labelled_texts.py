@@ -176,7 +176,8 @@ class LabelledTexts(token_ids.PretrainingTokens, OneLabel):
             files = None if self.path is None else path_identity(token_ids.existing(self.path))
             return {"version": sections.VERSION, "files": files, **settings}
 
-        return Source(read, identity, path="a folder or archive of texts that examples are made of")
+        layout = "a folder or archive of texts that examples are made of"
+        return Source(read, identity, path=layout, version=sections.VERSION)
 
     @property
     def cached_ids(self) -> int:

@@ -7,9 +7,9 @@ A section is 256 consecutive words. A pair of the same section has words of its 
 else the second half is another section's. A line that continues is the words right after the first text; the others are
 from other sections. A single text is such a pair, joined.
 
-Without texts of the user the sections are generated, on topics whose words only pre-training reveals
-(tasks/mlm/topics.py). The first text is then of a first half, the others are of second halves, and other sections are
-on other topics.
+Without texts of the user the sections are generated (tasks/mlm/topics.py). Those to validate and to test have words
+that those to train do not have, so that only pre-training reveals which of them belong together. The first text is then
+of a first half, the others are of second halves, and other sections are on other topics.
 
 An example is a function of the texts, the seed and its number alone, the same on every machine.
 """
@@ -25,7 +25,7 @@ from tasks.lm.text_sources import text_splits
 from tasks.mlm import topics
 from tasks.probe.draws import Draws
 
-VERSION = 2  # part of the cache key: raise it when the same seed gives other examples
+VERSION = 4  # part of the cache key: raise it when the same seed gives other examples
 SECTION = topics.SECTION  # words
 HELD_BACK = 8  # training examples per validation example, and per test example
 STREAM = 0x5EC7  # of the random numbers, and the split's number
@@ -46,7 +46,8 @@ def examples(
         count = examples if split == "train" else -(-examples // HELD_BACK)
         draws = Draws(seed, STREAM + number, range(count))
         make = pairs if texts <= 2 else continuations
-        made = make(parts, draws, words, texts, generated=path is None)
+        kinds = topics.TOPICS if path is None else None
+        made = make(parts, draws, words, texts, kinds=kinds)
         splits[split] = [(f"{split} {i}", some, label) for i, (some, label) in enumerate(made)]
     return splits
 
@@ -69,18 +70,21 @@ def sections(path: Path | None, seed: int) -> dict[str, list[list[str]]]:
     }
 
 
-def different(parts: list[list[str]], draws: Draws, count: int, generated: bool) -> np.ndarray:
-    """int64 (n, count): numbers of sections; no two generated sections of a row are on the same topic."""
-    kinds = topics.TOPICS if generated else len(parts)
+def different(parts: list[list[str]], draws: Draws, count: int, kinds: int | None) -> np.ndarray:
+    """int64 (n, count): numbers of sections; no two generated sections of a row are on the same topic.
+
+    `kinds`: topics of generated sections, which they are on in turn; None: they are not generated.
+    """
+    kinds = kinds or len(parts)
     return draws.distinct(kinds, count) + kinds * draws.integers(len(parts) // kinds, count)
 
 
 def pairs(
-    parts: list[list[str]], draws: Draws, words: tuple[int, int], texts: int, *, generated: bool
+    parts: list[list[str]], draws: Draws, words: tuple[int, int], texts: int, *, kinds: int | None
 ) -> Iterator[tuple[tuple[str, ...], int]]:
     """Label 1: of the same section."""
     half = SECTION // 2
-    places = different(parts, draws, 2, generated)
+    places = different(parts, draws, 2, kinds)
     label = draws.integers(2, 1)[:, 0]
     starts = draws.integers(half - np.array(words) + 1, 2)
     for (section, other), same, (first, second) in zip(places.tolist(), label.tolist(), starts.tolist(), strict=True):
@@ -90,11 +94,11 @@ def pairs(
 
 
 def continuations(
-    parts: list[list[str]], draws: Draws, words: tuple[int, int], texts: int, *, generated: bool
+    parts: list[list[str]], draws: Draws, words: tuple[int, int], texts: int, *, kinds: int | None
 ) -> Iterator[tuple[tuple[str, ...], int]]:
     """Label: the index of the line that continues the first text."""
-    half = SECTION // 2 if generated else 0  # where the first text ends, and the others' places begin
-    places = different(parts, draws, texts - 1, generated)
+    half = SECTION // 2 if kinds else 0  # where the first text ends, and the others' places begin
+    places = different(parts, draws, texts - 1, kinds)
     label = draws.integers(texts - 1, 1)[:, 0]
     first = np.full(len(draws), half - words[0]) if half else draws.integers(SECTION - sum(words) + 1, 1)[:, 0]
     starts = half + draws.integers(SECTION - half - words[1] + 1, texts - 2)

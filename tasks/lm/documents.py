@@ -199,6 +199,27 @@ class FirstBytes:
                 yield document
 
 
+@dataclass(frozen=True)
+class Beginnings:
+    """The beginnings of the first `count` documents of some pieces, `size` bytes of text in all and as many of each.
+
+    A beginning ends at white space; a shorter document is whole. Raises DataError for too few documents.
+    """
+
+    pieces: tuple[Piece, ...]
+    size: int
+    count: int
+
+    def documents(self) -> Iterator[Document]:
+        some = itertools.islice(itertools.chain.from_iterable(piece.documents() for piece in self.pieces), self.count)
+        number, where = 0, "no file"
+        for number, document in enumerate(some, 1):  # noqa: B007
+            where = document.where
+            yield document._replace(text=cut_at_white_space(document.text.encode(), self.size // self.count))
+        if number < self.count:
+            raise DataError(f"{where}: {number} documents instead of {self.count}", f"set task.beginnings={number}")
+
+
 def cut_at_white_space(text: bytes, most: int) -> str:
     """The whole words in the first `most` bytes of a UTF-8 text; of a longer word, its first characters."""
     kept = text[:most]

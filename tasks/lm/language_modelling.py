@@ -32,7 +32,7 @@ from tasks.checks import DataError, Progress, at_least, one_of
 from tasks.data_task import SPLITS, CachedSet, CachedTask
 from tasks.examples import Shards, fingerprint
 from tasks.lm import json_tokenizer, tokenizers
-from tasks.lm.documents import READINGS, FirstBytes, Piece, shards
+from tasks.lm.documents import READINGS, Beginnings, FirstBytes, Piece, shards
 from tasks.lm.ngrams import NGram, NGramCounts, joined
 from tasks.lm.scores import TextScores
 from tasks.lm.tokenizers import Tokenizer
@@ -54,7 +54,8 @@ class LanguageModelling(CachedTask):
     (None: all). After the test, the test split is scored again in windows of each of `lengths`, one at a time:
     `length_2x` for twice `length`. `tokenizer` and `tokenizer_path`: tasks/lm/tokenizers.py; `vocabulary` is the size
     of a `bpe`, and of the model that a `json` belongs to (tasks/lm/json_tokenizer.py).
-    `train_bytes`, `val_bytes` and `test_bytes` limit the text of a split to that number of first bytes.
+    `train_bytes`, `val_bytes` and `test_bytes` limit the text of a split to that number of first bytes. With
+    `beginnings` those of `val_bytes` and `test_bytes` are the first bytes of so many documents, as many of each.
 
     Raises ValueError.
     """
@@ -78,11 +79,16 @@ class LanguageModelling(CachedTask):
     train_bytes: int | None = None
     val_bytes: int | None = None
     test_bytes: int | None = None
+    beginnings: int | None = None
 
     def __post_init__(self) -> None:
         at_least(2, length=self.length)
         at_least(1, stride=self.stride, **{f"lengths[{i}]": length for i, length in enumerate(self.lengths)})
         at_least(1, train_bytes=self.train_bytes, val_bytes=self.val_bytes, test_bytes=self.test_bytes)
+        at_least(1, beginnings=self.beginnings)
+        for name, size in (("val_bytes", self.val_bytes), ("test_bytes", self.test_bytes)):
+            if self.beginnings is not None and (size or 0) < self.beginnings:
+                raise ValueError(f"beginnings={self.beginnings} requires {name}, as many or more, not {size}")
         at_least(SPECIAL_ROWS + 1, dictionary=self.dictionary)
         one_of(READINGS, reading=self.reading)
         one_of((*tokenizers.NAMES, "json"), tokenizer=self.tokenizer)
@@ -119,6 +125,7 @@ class LanguageModelling(CachedTask):
     def text_identity(self) -> dict[str, Any]:
         """The settings and files that determine the text of the splits. Raises DataError."""
         how = {"source": self.source, "reader": self.version, "data_seed": self.data_seed, "bytes": self._limits}
+        how |= {} if self.beginnings is None else {"beginnings": self.beginnings}
         return {**how, **self._source.identity()}
 
     def cached_sets(self) -> list[CachedSet]:
@@ -139,6 +146,8 @@ class LanguageModelling(CachedTask):
 
     def _limited(self, split: str, pieces: Sequence[Piece]) -> Sequence[Piece]:
         limit = self._limits[split]
+        if self.beginnings is not None and split != "train":
+            return [Beginnings(tuple(pieces), limit, self.beginnings)]
         return pieces if limit is None else [FirstBytes(tuple(pieces), limit)]
 
     def load(self) -> DataInfo:
@@ -188,14 +197,17 @@ class LanguageModelling(CachedTask):
         return MetricCollection({"scores": TextScores()})
 
     def score(self, model: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
-        """`log_ppl` of a window: its share of the logarithm of the perplexity, of which it is the mean over windows."""
+        """`log_ppl` of a window: its share of the logarithm of the perplexity, of which it is the mean over windows.
+
+        `document` is the number of the document that a window's targets begin in, for intervals over documents.
+        """
         targets = batch["targets"]
         losses = model(batch["tokens"], targets).detach()
         if losses.shape != targets.shape:
             raise ValueError(f"the model predicts {losses.shape[1]} tokens of a window, not {targets.shape[1]}")
         nats = losses.double().sum(1)
         metrics.update(nats, targets != IGNORED, batch["words"], batch["bytes"])
-        return {"log_ppl": nats * batch["weight"]}
+        return {"log_ppl": nats * batch["weight"], "document": batch["document"].double()}
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         """The unigram, and n-grams: `5gram` of as many training windows as a model draws, `5gram_all` of all.

@@ -54,6 +54,10 @@ class TokenStream:
         first, last = np.searchsorted(self._ends, (start, stop), side="right")
         return self._counts[last] - self._counts[first]
 
+    def documents_at(self, positions: Sequence[int] | np.ndarray) -> np.ndarray:
+        """int64 (n,): the number of the document that each of these tokens belongs to."""
+        return np.searchsorted(self._ends, positions, side="right")
+
     def counts(self, vocab_size: int) -> np.ndarray:
         """int64 (vocab_size,): how often each id occurs."""
         counts = sum(np.bincount(shard, minlength=0 if self.ids is None else len(self.ids)) for shard in self._shards)
@@ -65,10 +69,11 @@ class TokenStream:
 class WindowSplit(Split):
     """Windows of `length` tokens, every `stride` of them. Raises ValueError for a stream that is shorter than one.
 
-    `batch(indices)` gives {"tokens" (B, N), "targets" (B, S), "words" (B,), "bytes" (B,)}, int64, and {"weight" (B,)},
-    float64. Targets are those of the last S positions, IGNORED where none is scored. Words and bytes are of the
-    documents that end in the window's targets. `weight` is n / T for all windows alike: the mean over windows of
-    weight x loss, summed over targets, is the loss of a token.
+    `batch(indices)` gives {"tokens" (B, N), "targets" (B, S), "words" (B,), "bytes" (B,), "document" (B,)}, int64, and
+    {"weight" (B,)}, float64. Targets are those of the last S positions, IGNORED where none is scored. Words and bytes
+    are of the documents that end in the window's targets; `document` is the number of the document that its targets
+    begin in. `weight` is n / T for all windows alike: the mean over windows of weight x loss, summed over targets, is
+    the loss of a token.
     """
 
     def __init__(self, stream: TokenStream, length: int, stride: int | None = None):
@@ -93,6 +98,7 @@ class WindowSplit(Split):
             targets[row, : self.stride - (stop - start)] = IGNORED
             counts[row] = self.stream.words_and_bytes_ending_in(start, stop)
         arrays = {"tokens": tokens, "targets": targets, "words": counts[:, 0], "bytes": counts[:, 1]}
+        arrays["document"] = self.stream.documents_at(index * self.stride)
         arrays["weight"] = np.full(len(index), len(self) / len(self.stream))
         return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
 

@@ -44,7 +44,8 @@ class Generator(Protocol):
     def check(self, **settings: Any) -> None:
         """Raises ValueError for settings that cannot be."""
 
-    def generate(self, count: int, *, seed: tuple[int, ...], progress: Progress, **settings: Any) -> Any: ...
+    def generate(self, count: int, *, seed: tuple[int, ...], progress: Progress, **settings: Any) -> Any:
+        """`count` examples. The seed ends with the number of the split, as in tasks/held_out.py."""
 
 
 class SequenceSplit(Split):
@@ -150,7 +151,8 @@ class SequenceClassification(OneLabel):
             return {name: make(size, seed=(self.data_seed, i)) for i, (name, size) in enumerate(self.sizes.items())}
 
         identity = {"version": generator.VERSION, **settings, **self.sizes}
-        return Source(read, lambda: identity, check=partial(generator.check, **settings))
+        check = partial(generator.check, **settings)
+        return Source(read, lambda: identity, check=check, version=generator.VERSION)
 
     def libraries(self, hub: tuple[str, str], tfds: str, read: ReadRows) -> dict[str, Source]:
         """The sources `hf` (a data set of the hub and its revision) and `tfds` (`path`: the folder of its data sets).

@@ -91,7 +91,9 @@ class Image(SequenceClassification):
             "official": archive,
             **self.libraries(HUB, TFDS, self._library),
             SLICE: self.path_source(self._slice, self._slice_identity),
-            SYNTHETIC: self.generated(synthetic_image, noise=self.noise, silhouette=self.silhouette),
+            SYNTHETIC: self.generated(
+                synthetic_image, noise=self.noise, silhouette=self.silhouette, block=LENGTHS[self.max_length]
+            ),
         }
         return {name: self._of_sequences(source) for name, source in of_pictures.items()}
 

@@ -6,8 +6,13 @@ topic: SHARE words of ten are the topic's, the others common ones.
     to pre-train on     documents of SECTIONS sections, each with all words of its topic
     to fine-tune on     sections whose first half has one half of the topic's words, and whose second half the other
 
-So the two halves of such a section share no word of their topic, and only a model that has seen both halves together
-knows that they belong together. A document and a section are functions of the seed and their number alone.
+So the two halves of such a section share no word of their topic. Which words belong together could be learned from the
+sections to fine-tune on as well: words of the two halves occur together. So the HELD_OUT last words of each half are in
+no section to fine-tune on, and the sections to validate and to test have these alone: that they are on one topic is in
+the pre-training text and nowhere else. (Whole topics were held out first. A model that was fine-tuned on the other ones
+did not tell them apart: docs/pretraining.md.)
+
+A document and a section are functions of the seed and their number alone.
 """
 
 import functools
@@ -19,8 +24,9 @@ import numpy as np
 from tasks.lm.documents import Document
 from tasks.probe.draws import Draws
 
-VERSION = 1  # part of the cache key: raise it when the same seed gives other texts
+VERSION = 1  # of documents; part of the cache key: raise it when the same seed gives other ones
 TOPICS, WORDS, COMMON = 16, 16, 32
+HELD_OUT = WORDS // 4  # words of each half that fine-tuning does not see
 SHARE = 8
 SECTION, SECTIONS = 256, 10  # words of a section, sections of a document
 CONSONANTS, VOWELS, LENGTH = "bdfgklmnprstvz", "aeiou", 5  # of a word, which is consonant, vowel, and so on
@@ -42,14 +48,16 @@ def vocabulary() -> tuple[str, ...]:
 def sections(count: int, *, seed: int, split: int, first: int = 0, halves: bool) -> Iterator[list[str]]:
     """The words of sections first, ..., first + count - 1 of a split; section i is on topic i modulo TOPICS.
 
-    `halves`: in the form for fine-tuning.
+    `halves`: in the form for fine-tuning, where split 0 is to train and the others have the held-out words.
     """
     words = np.array(vocabulary())
     numbers = np.arange(first, first + count)
     draws = Draws(seed, STREAM + 2 * split + halves, numbers)
     topical = draws.integers(10, SECTION) < SHARE
     if halves:
-        inside = draws.integers(WORDS // 2, SECTION) + np.repeat([0, WORDS // 2], SECTION // 2)
+        half = WORDS // 2
+        words_used, first_used = (half - HELD_OUT, 0) if split == 0 else (HELD_OUT, half - HELD_OUT)
+        inside = first_used + draws.integers(words_used, SECTION) + np.repeat([0, half], SECTION // 2)
     else:
         inside = draws.integers(WORDS, SECTION)
     common = TOPICS * WORDS + draws.integers(COMMON, SECTION)

@@ -19,7 +19,7 @@ from models.backbones.decoder import DecoderConfig, DecoderLM
 from models.backbones.perceiver_ar import PerceiverAR, PerceiverConfig
 from tasks.checks import DataError
 from tasks.data_task import SPLITS, Source, no_progress
-from tasks.lm.documents import Document, FirstBytes
+from tasks.lm.documents import Beginnings, Document, FirstBytes
 from tasks.lm.language_modelling import LanguageModelling, dictionary_rows
 
 TEXTS = {
@@ -193,6 +193,25 @@ def test_the_dictionary_of_the_training_split(tmp_path):
     assert 3 in tokens, "é does not occur in the training split"
 
 
+def test_beginnings_of_several_documents(tmp_path, monkeypatch):
+    pieces = (Texts(("ab cd ef", "gh")), Texts(("ij kl mn", "op qr")))
+    assert [d.text for d in Beginnings(pieces, 18, 3).documents()] == ["ab cd ", "gh", "ij kl "]
+    with pytest.raises(DataError, match="4 documents instead of 5"):
+        list(Beginnings(pieces, 30, 5).documents())
+    count, size = len(TEXTS["test"]), 30 * len(TEXTS["test"])
+    monkeypatch.setitem(TEXTS, "val", (*TEXTS["val"], "another book"))
+    task = corpus(tmp_path, val_bytes=60, test_bytes=size, beginnings=count)
+    split = task.split("test")
+    batch = split.batch(range(len(split)))
+    lengths = [
+        len(document.text.encode()) + 1 for document in Beginnings((Texts(TEXTS["test"]),), size, count).documents()
+    ]
+    of_tokens = np.repeat(np.arange(count), lengths)
+    assert batch["document"].tolist() == of_tokens[:: split.stride].tolist() and count > 1
+    assert evaluated(task, split, Bigram(257))["bytes"] == sum(lengths) - count
+    assert task.text_identity() != corpus(tmp_path, test_bytes=size).text_identity()
+
+
 def test_so_many_bytes_of_a_split(tmp_path):
     task = corpus(tmp_path, test_bytes=28)
     kept = "".join(document.text for document in FirstBytes((Texts(TEXTS["test"]),), 28).documents())
@@ -233,6 +252,11 @@ def test_a_picture_of_the_latent_states(tmp_path):
         ({"tokenizer": "bpe"}, "belongs to bpe alone"),
         ({"dictionary": 4}, "dictionary=4 is less than 5"),
         ({"test_bytes": 0}, "test_bytes=0 is less than 1"),
+        ({"beginnings": 3}, "beginnings=3 requires val_bytes, as many or more, not None"),
+        (
+            {"beginnings": 3, "val_bytes": 9, "test_bytes": 2},
+            "beginnings=3 requires test_bytes, as many or more, not 2",
+        ),
     ],
 )
 def test_wrong_settings(tmp_path, settings, says):

@@ -50,6 +50,6 @@ def test_words_alone_do_not_tell_the_class(gram):
 
 def test_generated_pairs_are_the_same_everywhere():
     """Another value means another VERSION: every number made with the old one is stale."""
-    pinned = "e2d9d0"
+    pinned = "3fd491"
     assert content_hash(examples_of()).startswith(pinned)
     assert content_hash(examples_of(seed=(3, 2))) != content_hash(examples_of())

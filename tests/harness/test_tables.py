@@ -76,8 +76,8 @@ def folder(tmp_path_factory):
 
 
 def shorten(cfg):
-    """A column may set its own number of updates; the windows of a longer test text are scored one by one."""
-    cfg.train.max_steps = min(cfg.train.max_steps, 12)
+    """Two evaluations, although a column may set its own number of updates, and a short text to test on."""
+    cfg.train.max_steps = min(cfg.train.max_steps, 2 * cfg.train.eval_every)
     if "test_bytes" in cfg.task:
         cfg.task.test_bytes = min(cfg.task.test_bytes, 800)
 

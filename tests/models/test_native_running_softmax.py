@@ -8,7 +8,7 @@ from models.ops import native
 from models.ops.running_softmax import running_softmax
 from tests.helpers.kernels import compiled, relative_errors
 
-pytestmark = [compiled, pytest.mark.slow]  # the first one compiles for half a minute
+pytestmark = [compiled, pytest.mark.slow]  # the first test compiles for half a minute
 
 HIDDEN = {
     "none": lambda mask: None,

@@ -136,6 +136,14 @@ def test_only_causal_models_decode(bench):
     assert {point["status"] for point in points} == {"only causal_self decodes, this is noncausal_self"}
 
 
+def test_only_causal_layers_read_in_chunks(bench):
+    typed = ["bench.models=[local]", "bench.what=[forward]", "bench.pattern=noncausal_self", "bench.chunk=32"]
+    points = [point for point in measure(*bench(*typed))["points"] if point["model"] == "local"]
+    assert [point["status"] for point in points] == [
+        "ok", "only causal layers read 64 tokens in chunks", "only causal layers read 128 tokens in chunks",
+    ]  # fmt: skip
+
+
 def test_a_whole_decoder_is_measured_beside_decoders(bench):
     typed = ["bench.models=[perceiver_ar]", "model=perceiver_ar", "model.latents=16"]
     assert (

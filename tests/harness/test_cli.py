@@ -29,7 +29,7 @@ def ask(*arguments):
 
 
 @pytest.mark.parametrize(
-    "command", ["--help", "do=list", "do=status", "do=plan paths.records={}/none", "do=plan table=lavo/t11"]
+    "command", ["--help", "do=list", "do=status", "do=plan paths.records={}/none", "do=plan table=luna/t6"]
 )
 def test_nothing_heavy_is_imported(command, tmp_path):
     assert "HEAVY []" in ask(*command.format(tmp_path).split())

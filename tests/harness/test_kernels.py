@@ -21,6 +21,7 @@ def torch_again():
 
 
 @compiled
+@pytest.mark.slow
 def test_a_cell_is_the_same_cell_with_other_kernels(places, tmp_path, capsys):
     """Its identity does not change, and the code of its record does: losses differ by rounding."""
     run = lambda *overrides: run_cell(CellRequest(compose([*CELL, *places, *overrides])))  # noqa: E731
@@ -37,6 +38,7 @@ def test_a_cell_is_the_same_cell_with_other_kernels(places, tmp_path, capsys):
 
 
 @compiled
+@pytest.mark.slow
 def test_kernels_are_called(monkeypatch):
     choose_kernels(compose([NATIVE]))
     from models.attention.lavo import LAVO

@@ -8,7 +8,7 @@ from models.ops import native
 from models.ops.banded import banded_attention
 from tests.helpers.kernels import compiled, relative_errors
 
-pytestmark = compiled
+pytestmark = [compiled, pytest.mark.slow]  # the first test compiles for half a minute
 
 
 def heads(*shape, seed=0):

@@ -8,7 +8,7 @@ from models.ops import native
 from models.ops.packed_prefix import ACTIVATIONS, SOFTPLUS, packed_prefix
 from tests.helpers.kernels import compiled, relative_errors
 
-pytestmark = compiled
+pytestmark = [compiled, pytest.mark.slow]  # the first test compiles for half a minute
 
 
 def masks(length, slots, hidden, unread):
@@ -87,7 +87,6 @@ def test_activations_keep_the_digits_of_small_numbers(monkeypatch):
         torch.testing.assert_close(y.double(), expected, atol=1e-37, rtol=1e-5)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("length", [4096, 65536])
 @pytest.mark.parametrize("shift", [0.0, 1.0])
 def test_is_exact_over_many_tokens(monkeypatch, length, shift):

@@ -8,7 +8,7 @@ from models.ops import native
 from models.ops.running_softmax import running_softmax
 from tests.helpers.kernels import compiled, relative_errors
 
-pytestmark = compiled
+pytestmark = [compiled, pytest.mark.slow]  # the first test compiles for half a minute
 
 HIDDEN = {
     "none": lambda mask: None,
@@ -83,7 +83,6 @@ def test_what_is_not_a_number_stays_one(monkeypatch):
     assert y[0, 0, :70].isfinite().all() and y[0, 1].isfinite().all() and y[1].isfinite().all()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["flat", "ramp", "slow ramp", "stairs", "values of one sign"])
 def test_is_exact_over_65536_tokens(monkeypatch, shape):
     length = 65536

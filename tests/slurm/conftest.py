@@ -1,4 +1,4 @@
-"""One SLURM for the whole session. Under pytest-xdist, `--dist loadgroup` keeps these tests, and it, in one worker."""
+"""One SLURM for the whole session; under pytest-xdist, one for each worker."""
 
 import shutil
 import signal
@@ -10,13 +10,6 @@ from pathlib import Path
 import pytest
 from cluster import Cluster
 from this_host import why_not
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items:
-        if config.pluginmanager.hasplugin("xdist") and item.get_closest_marker("slurm"):
-            item.add_marker(pytest.mark.xdist_group("slurm"))
 
 
 @pytest.fixture(scope="session")

@@ -256,7 +256,7 @@ def _closing_lines(report: TablesReport, paper: str, is_all: bool) -> list[str]:
         lines.append(count_beside([page.table for page in report.pages], paper))
     lines += [*([""] if lines else []), *map(str, report.files)]
     if len(report.pages) == 1 and len(answers) <= VERDICTS:
-        lines += ["", *(answer.verdict for answer in answers if answer.tests.pairs)]
+        lines += ["", *(answer.sentence for answer in answers if answer.tests.pairs)]
     return lines
 
 

@@ -123,7 +123,7 @@ def test_three_seeds_of_such_a_column_separate_nothing_and_five_with_many_solved
 def test_a_page_shows_solved_runs_and_no_interval_beyond_the_scale():
     found, page = only_answer(NEEDLE)
     assert found.tests.runs and not found.tests.ranks and found.tests.ranks_nothing
-    assert "corrected p" in found.verdict
+    assert "corrected p" in found.sentence
     (block,) = [block for block in page.sections[1].blocks if block.title.startswith("ListOps")]
     texts = {line[0].text: (line[1].text, line[2].text) for line in block.rows}
     low, high = (f"{100 * end:.0f}" for end in share_interval(1, 3))

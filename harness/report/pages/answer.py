@@ -1,18 +1,18 @@
 """The findings of a table: sentences for the top of its page, and one line per column."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from harness.report.scores.comparison import ENOUGH, Comparison, below_enough
+from harness.report.scores.comparison import BASELINE, ENOUGH, Comparison, below_enough
 from harness.report.scores.groups import Group, ProtocolResults
 from harness.report.scores.scores import Score
-from harness.report.scores.tiers import LOW_POWER
 from harness.report.spec.table import TableSpec
-from harness.report.stats.seeds import MIN_SEEDS
 
 SHOWN_ROWS = 6  # of a tier, in a sentence
 LARGEST_R = 100
+NOT_BEHIND = "the control is not clearly behind the reference"
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class ColumnAnswer:
 
     @property
     def has_enough(self) -> bool:
-        """Whether the resolution of the column is high enough, and its reference apart from its control."""
+        """Whether the resolution of the column is high enough, and its reference ahead of its control."""
         return self.tests.ranks
 
     @property
@@ -67,38 +67,83 @@ class ColumnAnswer:
         return f"{self.tests.resolved} of {self.tests.possible}"
 
     @property
-    def sentence(self) -> str:
-        """The best rows, the resolved pairs, and the resolution with its reference and control."""
+    def rows_above(self) -> int:
+        """The number of rows whose mean is better than that of the strongest baseline."""
+        return self._rows_above(self.group.strongest)
+
+    def baseline(self, with_fit: bool = False) -> str:
+        """`no row reaches the 6-gram baseline (5.08)`, or how many rows beat it; empty where none was measured.
+
+        A predictor that was fitted to more data than the models saw is named only if a row beats the strongest other.
+        """
+        strongest, more = self.group.strongest, self.group.strongest_of_all
+        if strongest is None:
+            return ""
+        text = self._compared_with(strongest, with_fit)
+        return f"{text}; {self._compared_with(more, with_fit)}" if more and self.rows_above else text
+
+    def _compared_with(self, baseline: Score, with_fit: bool) -> str:
+        saw = self.group.fits.get(baseline.row, {}).get("saw", "")
+        fit = f", fitted to {saw} of the training data" if saw and with_fit else ""
+        score = f"({baseline.number(self.decimals)}{fit})"
+        name = f"the {baseline_name(baseline)} baseline {score}"
+        if self.group.parts:
+            name = f"the mean of the strongest baselines of its parts {score}"
+        above = self._rows_above(baseline)
+        if not above:
+            return f"no row reaches {name}"
+        return f"{above} of {self.tests.rows} rows {'beats' if above == 1 else 'beat'} {name}"
+
+    def _rows_above(self, baseline: Score) -> int:
+        limit = baseline.estimate.mean
+        means = [score.estimate.mean for score in self.group.scores if score.by_seed]
+        return sum(mean > limit if self.group.resolved.higher_is_better else mean < limit for mean in means)
+
+    @property
+    def leaders(self) -> str:
+        """The best rows, and those that the seeds are too few to separate from them."""
         tests, parts = self.tests, []
         best = [score for score in self.group.scores if tests.tiers.get(score.key) == 1]
         unclear = [score for score in self.group.scores if score.key in tests.low_power]
         if not tests.resolved:
-            parts.append(f"no test separates the best row, {self._score(self._best)}, from another")
+            parts.append(f"no test separates the best row, {self._score(self._best)}, from another row")
         else:
-            parts.append(f"best {'row' if len(best) == 1 else 'tier'} {self._rows(best)}")
+            verb, those = ("leads", "it") if len(best) == 1 else ("lead, and no test separates them", "them")
+            parts.append(f"{self._rows(best)} {verb}")
             if unclear:
-                parts.append(f"{LOW_POWER}: {self._rows(unclear)}")
+                parts.append(f"too few seeds to separate {self._rows(unclear)} from {those}")
         if tests.runs:
             counts = [tests.runs.counts[score.key] for score in self.group.scores if score.key in tests.runs.counts]
             every = sum(solved == runs for solved, runs in counts)
-            parts.append(f"{every} of {len(counts)} rows solve it with every seed (from {self._threshold} on)")
-        parts.append(f"{self.pairs} pairs resolved")
-        if tests.resolution is not None:
-            parts.append(f"{self.stated_resolution} ({self._score(tests.reference)}, {self._score(tests.control)})")
-        return f"{self.name}: {'; '.join(parts)}."
+            threshold = f"{tests.runs.threshold:.{self.decimals}f}"
+            parts.append(f"{every} of {len(counts)} rows solve the task with every seed (scores from {threshold} on)")
+        return "; ".join(parts)
+
+    @property
+    def finding(self) -> str:
+        """Who leads and how far the reference is from the control; or why the column ranks nothing or has no test."""
+        tests, why = self.tests, self.spec.why_not_apart(self.group.column)
+        if not tests.pairs:
+            return f"no test, because {tests.untested}."
+        if tests.ranks_nothing:
+            reason = f" Why: {why}." if why else ""
+            return f"the column ranks nothing, because {NOT_BEHIND} ({tests.why_not}).{reason}"
+        if tests.resolution is None:
+            return f"{self.leaders}; R is unknown, because {tests.missing}."
+        ends = f"reference {self._score(tests.reference)}, control {self._score(tests.control)}"
+        return f"{self.leaders}; {self.stated_resolution} ({ends})."
+
+    @property
+    def sentence(self) -> str:
+        return self.opening(with_fit=False)
+
+    def opening(self, with_fit: bool = True) -> str:
+        """The strongest simple predictor, `with_fit` with what it was fitted to, and what the column tells."""
+        return f"{self.name}: {'; '.join(filter(None, [self.baseline(with_fit), self.finding]))}"
 
     @property
     def _best(self) -> Score:
         return next(score for score in self.group.scores if score.key == self.tests.best)
-
-    @property
-    def _threshold(self) -> str:
-        return f"{self.tests.runs.threshold:.{self.decimals}f}"
-
-    @property
-    def verdict(self) -> str:
-        """The sentence of a single column: its best rows, or that it ranks nothing."""
-        return _ranks_nothing([self], ()) if self.tests.ranks_nothing else self.sentence
 
     @property
     def decimals(self) -> int:
@@ -108,12 +153,10 @@ class ColumnAnswer:
         """`vanilla and LAVO (50.00 to 49.90)`"""
         means = [f"{score.estimate.mean:.{self.decimals}f}" for score in scores]
         span = means[0] if len(means) == 1 else f"{means[0]} to {means[-1]}"
-        return f"{listed([score.row for score in scores])} ({span})"
+        return f"{listed([score.label for score in scores])} ({span})"
 
     def _score(self, score: Score) -> str:
-        runs = self.tests.runs
-        solved = f", {'/'.join(map(str, runs.counts[score.key]))} solved" if runs and score.key in runs.counts else ""
-        return f"{score.row} {score.estimate.mean:.{self.decimals}f}{solved}"
+        return f"{score.row} {score.estimate.mean:.{self.decimals}f}"
 
 
 def answers(results: Sequence[ProtocolResults]) -> list[ColumnAnswer]:
@@ -131,24 +174,53 @@ def answers(results: Sequence[ProtocolResults]) -> list[ColumnAnswer]:
 
 
 def sentences(results: Sequence[ProtocolResults]) -> tuple[str, ...]:
-    """For each budget: columns that rank nothing, what is resolved at which cost, then the best tier of each column."""
+    """For each budget: what beats the strongest simple predictors, which columns rank nothing, and who leads in others.
+
+    A column that is alone at its budget has one sentence.
+    """
     lines = []
     for budget, columns in _by(answers(results), lambda answer: answer.group.budget):
-        hidden = _parts_of_means(columns)
-        nothing = [answer for answer in columns if answer.tests.ranks_nothing]
-        for why, answered in _by(nothing, lambda answer: answer.spec.why_not_apart(answer.group.column)):
-            lines.append(_ranks_nothing(answered, hidden) + (f" Why: {why}." if why else ""))
         hours = [result.hours[budget] for result in results if budget in result.hours]
-        lines.append(f"{budget[0].upper()}{budget[1:]} budget: {_overall(columns)}{_cost_sentence(hours)}")
-        shown = [answer for answer in columns if answer not in nothing and answer.name not in hidden]
-        lines += [answer.sentence for answer in shown if answer.tests.pairs]
-        untested = [answer for answer in columns if not answer.tests.pairs]
-        if untested:
-            lines.append(f"{_column_names(untested)}: no test, because fewer than two rows have {MIN_SEEDS} seeds.")
-        unknown = [answer for answer in columns if answer.tests.resolution is None and answer not in untested]
-        for why, answered in _by(unknown, lambda answer: answer.tests.missing):
-            lines.append(f"{_column_names(answered)}: R is unknown, because {why}.")
-    return tuple(lines)
+        start, end = f"{_capitalized(budget)} budget", _cost_sentence(hours)
+        if len(columns) == 1:
+            lines.append(f"{start}, {columns[0].opening()}{end}")
+        else:
+            lines += [f"{start}: {_overall(columns)}{end}", *_column_sentences(columns)]
+    return (*lines, *_waiting(results))
+
+
+def _column_sentences(columns: Sequence[ColumnAnswer]) -> list[str]:
+    """Columns that rank nothing, those that rank rows, and those without a test; alike ones together."""
+    hidden, lines = _parts_of_means(columns), []
+    nothing = [answer for answer in columns if answer.tests.ranks_nothing]
+    for why, answered in _by(nothing, lambda answer: answer.spec.why_not_apart(answer.group.column)):
+        several = _rank_nothing(answered, hidden) + (f" Why: {why}." if why else "")
+        lines.append(answered[0].sentence if len(answered) == 1 else several)
+    shown = [answer for answer in columns if answer not in nothing and answer.name not in hidden]
+    lines += [answer.sentence for answer in shown if answer.tests.pairs]
+    untested = [answer for answer in columns if not answer.tests.pairs]
+    for why, answered in _by(untested, lambda answer: answer.tests.untested):
+        lines.append(f"{_column_names(answered)}: no test, because {why}.")
+    return lines
+
+
+def _waiting(results: Sequence[ProtocolResults]) -> list[str]:
+    """The columns without a run at the table's budget, with the reason where the table has one."""
+    lines = []
+    for result in results:
+        spec = result.spec
+        ran = {group.column for group in (*result.others, *result.own) if group.budget == spec.budget and group.scores}
+        idle = [name for name, column in spec.columns.items() if column.ranks and name not in ran]
+        if spec.every or not idle:
+            continue
+        protocol = f", protocol {spec.protocol}" if len(results) > 1 else ""
+        by_reason: dict[str, list[str]] = {}
+        for name in idle:
+            by_reason.setdefault(spec.columns[name].waits, []).append(name)
+        for why, names in by_reason.items():
+            reason = f" Why: {why}." if why else ""
+            lines.append(f"No run yet at the {spec.budget} budget{protocol}: {', '.join(names)}.{reason}")
+    return lines
 
 
 def _column_names(answered: Sequence[ColumnAnswer]) -> str:
@@ -160,26 +232,35 @@ def _cost_sentence(hours: Sequence[tuple[float, float]]) -> str:
     return f" Cost: {text}." if text else ""
 
 
-def _ranks_nothing(answered: Sequence[ColumnAnswer], hidden: Collection[str]) -> str:
-    low = [answer.tests.resolution for answer in answered if answer.tests.resolution < ENOUGH]
+def _rank_nothing(answered: Sequence[ColumnAnswer], hidden: Collection[str]) -> str:
+    """A sentence on several columns."""
+    low = [answer.tests.resolution for answer in answered if answer.tests.is_low]
     named = [answer for answer in answered if answer.name not in hidden] or answered
     names = _column_names(named) + (
         f" and {len(answered) - len(named)} parts of means" if len(named) < len(answered) else ""
     )
-    subject = "this column ranks" if len(answered) == 1 else "these columns rank"
     reasons = []
     if low:
         ends = dict.fromkeys(below_enough(value) for value in (min(low), max(low)))
         reasons.append(f"R = {' to '.join(ends)}, below {ENOUGH:g}")
-    reasons += dict.fromkeys(answer.tests.why_not for answer in answered if answer.tests.resolution >= ENOUGH)
-    return f"{names}: the control is not apart: {subject} nothing ({'; '.join(reasons)})."
+    reasons += dict.fromkeys(answer.tests.why_not for answer in answered if not answer.tests.is_low)
+    return f"{names}: these columns rank nothing, because {NOT_BEHIND} ({'; '.join(reasons)})."
 
 
 def _overall(answered: Sequence[ColumnAnswer]) -> str:
-    enough, resolved, pairs = _counts(answered)
-    columns = "1 column" if len(answered) == 1 else f"{len(answered)} columns"
-    apart = f"{enough} of {columns} with R ≥ {ENOUGH:g}"
-    return f"{apart}; {resolved} of {pairs} pairs with the best row or the reference resolved."
+    """In how many columns no row reaches the strongest simple predictor, and how many columns rank their rows."""
+    measured, parts = [answer for answer in answered if answer.group.strongest is not None], []
+    if measured:
+        below = f"{sum(not answer.rows_above for answer in measured)} of"
+        columns = f"{len(measured)} columns" if measured == answered else f"the {len(measured)} columns that have one"
+        parts.append(f"no row reaches the strongest simple predictor in {below} {columns}")
+    else:
+        parts.append("no simple predictor was measured")
+    enough = sum(answer.has_enough for answer in answered)
+    parts.append(
+        f"the reference is clearly ahead of the control in {enough} of {len(answered)} columns (R ≥ {ENOUGH:g})"
+    )
+    return f"{'; '.join(parts)}."
 
 
 def _counts(answered: Sequence[ColumnAnswer]) -> tuple[int, int, int]:
@@ -207,6 +288,15 @@ def _by(items: Iterable[ColumnAnswer], key: Callable[[ColumnAnswer], str]) -> li
     for item in items:
         by_key.setdefault(key(item), []).append(item)
     return list(by_key.items())
+
+
+def baseline_name(score: Score) -> str:
+    """`6-gram` for the row `baseline: 6gram`."""
+    return re.sub(r"(\d)gram", r"\1-gram", score.row.removeprefix(BASELINE))
+
+
+def _capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def listed(names: Sequence[str]) -> str:

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from harness.report.pages.answer import ColumnAnswer
+from harness.report.pages.answer import ColumnAnswer, baseline_name
 from harness.report.render.markdown import escape
-from harness.report.scores.comparison import BASELINE
 from harness.report.stats.seeds import significant
 
 HEADER = ("table", "column", "budget", "rows", "p of reference and control", "R", "strongest baseline", "rows above it")
@@ -41,28 +40,19 @@ def pages(tables: Iterable[tuple[str, Sequence[ColumnAnswer]]], folder: Path) ->
 def line_of(name: str, answer: ColumnAnswer) -> list[str]:
     """The entries of one column, as in HEADER."""
     tests, group = answer.tests, answer.group
-    strongest, above = NONE, NONE
+    strongest, above = "not fitted", NONE
     if group.strongest is not None:
-        label = group.strongest.row.removeprefix(BASELINE)
-        strongest = f"{escape(label)} {group.strongest.number(answer.decimals)}"
-        above = f"{rows_above(answer)} of {tests.rows}"
+        strongest = f"{escape(baseline_name(group.strongest))} {group.strongest.number(answer.decimals)}"
+        above = f"{answer.rows_above} of {tests.rows}"
     link = f"[{escape(name)}]({name}.md)"
     names = (link, escape(answer.name), group.budget, str(tests.rows))
     return [*names, p_of_control(answer), answer.resolution, strongest, above]
 
 
 def p_of_control(answer: ColumnAnswer) -> str:
+    """Corrected, if the pair is a hypothesis of the column; without a test the reason."""
     tests = answer.tests
-    if tests.reference is None or tests.control is None:
-        return NONE
-    pair = tests.pair(tests.reference.key, tests.control.key)
+    pair = tests.pair(tests.reference.key, tests.control.key) if tests.reference and tests.control else None
     if pair is None:
-        return NONE
-    return "< 0.001" if pair.p_holm < 0.001 else significant(pair.p_holm, 2)
-
-
-def rows_above(answer: ColumnAnswer) -> int:
-    """The number of rows whose mean is better than that of the strongest baseline."""
-    higher, limit = answer.group.resolved.higher_is_better, answer.group.strongest.estimate.mean
-    means = [score.estimate.mean for score in answer.group.scores if score.by_seed]
-    return sum(mean > limit if higher else mean < limit for mean in means)
+        return escape(tests.untested or tests.missing or "no test")
+    return "< 0.001" if pair.shown_p < 0.001 else significant(pair.shown_p, 2)

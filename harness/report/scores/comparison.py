@@ -37,6 +37,17 @@ class Comparison:
     resolution: float | None = None
     missing: str = ""
     runs: SolvedRuns | None = None  # where shares of solved runs are compared
+    control_ahead: bool = False  # its mean is better than that of the reference
+    equal_seeds: bool = False  # every row has the same score with each of its seeds
+
+    @property
+    def untested(self) -> str:
+        """Why there is no test; empty if there is one."""
+        if self.pairs:
+            return ""
+        if self.equal_seeds:
+            return "no row's score differs between its seeds"
+        return f"fewer than two rows have {MIN_SEEDS} seeds"
 
     @property
     def possible(self) -> int:
@@ -90,9 +101,9 @@ class Comparison:
 
     @property
     def is_apart(self) -> bool:
-        """Whether a test separates the reference from the control."""
+        """Whether a test separates the reference from the control, and the reference is ahead."""
         pair = self.pair(self.reference.key, self.control.key) if self.reference and self.control else None
-        return pair is not None and pair.is_resolved
+        return pair is not None and pair.is_resolved and not self.control_ahead
 
     @property
     def ranks(self) -> bool:
@@ -104,14 +115,21 @@ class Comparison:
         return self.resolution is not None and not self.ranks
 
     @property
+    def is_low(self) -> bool:
+        """Whether R alone keeps the column from ranking its rows."""
+        return self.ranks_nothing and self.resolution < ENOUGH and not self.control_ahead
+
+    @property
     def why_not(self) -> str:
-        """Why the column ranks nothing: `R = 3.9, below 4`, or the corrected p; empty if it ranks or R is unknown."""
+        """Why the control is not behind: `R = 3.9, below 4`, or the corrected p; empty if it is or R is unknown."""
         if not self.ranks_nothing:
             return ""
-        if self.resolution < ENOUGH:
+        if self.control_ahead:
+            return "it is ahead"
+        if self.is_low:
             return f"R = {below_enough(self.resolution)}, below {ENOUGH:g}"
         pair = self.pair(self.reference.key, self.control.key)
-        return f"no test separates reference and control, corrected p = {pair.p_holm:.2g}"
+        return f"no test separates them, corrected p = {pair.shown_p:.2g}"
 
     def pair(self, first: Key, second: Key) -> Pair | None:
         """The test of two rows, with the difference of the first from the second."""
@@ -142,11 +160,18 @@ def compare_scores(
 ) -> Comparison:
     """The tests and tiers of rows with a score, best first. `higher`: whether a higher score is better."""
     runs = None if higher is None else solved_runs(ranked, control, reference, higher)
-    best = _best(ranked, runs)
-    pairs = paired.compare_rows(ranked, *(score.key if score else None for score in (best, reference)))
+    tested = [score for score in ranked if len(score.by_seed) >= MIN_SEEDS]
+    equal_seeds = len(tested) > 1 and all(score.is_fixed for score in tested)
+    best = _best(tested, runs)
+    pairs = (
+        []
+        if equal_seeds
+        else paired.compare_rows(ranked, *(score.key if score else None for score in (best, reference)))
+    )
     if runs:
         pairs = compare_solved(pairs, runs)
-    scale = abs(reference.estimate.mean - control.estimate.mean) if reference and control else None
+    distance = reference.estimate.mean - control.estimate.mean if reference and control else None
+    scale = None if distance is None else abs(distance)
     places = find_tiers(ranked, pairs, best, reference, scale, runs)
     counts = [len(score.by_seed) for score in ranked]
     return Comparison(
@@ -159,12 +184,13 @@ def compare_scores(
         control=control,
         reference=reference,
         runs=runs,
+        control_ahead=bool(distance) and higher is not None and (distance > 0) != higher,
+        equal_seeds=equal_seeds,
     )
 
 
-def _best(ranked: Sequence[Score], runs: SolvedRuns | None) -> Score | None:
+def _best(tested: Sequence[Score], runs: SolvedRuns | None) -> Score | None:
     """The row with the best mean, or with the largest share of solved runs and of these with the most runs."""
-    tested = [score for score in ranked if len(score.by_seed) >= MIN_SEEDS]
     if runs:
         return max(tested, key=lambda score: (runs.share(score.key), len(score.by_seed)), default=None)
     return next(iter(tested), None)

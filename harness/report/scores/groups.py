@@ -31,6 +31,8 @@ from harness.report.stats.seeds import verdict
 if TYPE_CHECKING:
     import pandas as pd
 
+OF_ALL = " all"  # ends the label of a predictor that was fitted to all training data, also where models see less
+OF_EACH = "strongest of each part"  # label of the predictor of an average
 BENCH = "bench"  # budget of a group that do=bench measured
 # (table of one protocol, column, rows without a run) -> their scores, and what a reader must know of them
 Count = Callable[[TableSpec, str, Sequence[str]], tuple[list[Score], tuple[str, ...]]]
@@ -59,10 +61,12 @@ class Group:
 
     `winner`: the best score, if a test separates it from the runner-up. `comparison`: the tests of its rows.
     `baselines`: simple predictors on the same test examples. `fits`: label of a predictor -> what it was fitted to, and
-    its metrics on the validation split. `strongest`: the one with the best score on the validation split. `chances`:
-    fingerprint of the data -> score of a guess that ignores the input, in the column's unit, that of most cells first.
-    `categories`: a metric in each category of the test examples, where the task measures them so. `lines`: rows
-    and baselines, best first; in a comparison with the paper all its rows in their order, then the baselines.
+    its metrics on the validation split. `strongest`: of those that saw what the models saw, the one with the best score
+    on the validation split; of an average, the mean of the strongest ones of its parts. `strongest_of_all`: the same of
+    those that saw more. `chances`: fingerprint of the data -> score of a guess that ignores the input, in the column's
+    unit, that of most cells first. `categories`: a metric in each category of the test examples, where the task
+    measures them so. `lines`: rows and baselines, best first; in a comparison with the paper all its rows in their
+    order, then the baselines.
     """
 
     column: str
@@ -76,6 +80,7 @@ class Group:
     baselines: tuple[Score, ...] = ()
     fits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     strongest: Score | None = None
+    strongest_of_all: Score | None = None
     chances: Mapping[str, float] = field(default_factory=dict)
     chance_names: tuple[str, ...] = ()
     data_notes: tuple[str, ...] = ()
@@ -268,6 +273,8 @@ def _column_group(spec: TableSpec, name: str, cells: "pd.DataFrame", budget: str
     scores = rank(with_noise(scores), resolved.higher_is_better)
     baselines = rank(baseline_scores(cells, untrained, BASELINE), resolved.higher_is_better)
     fits = {BASELINE + name.replace("_", " "): entry.fit for name, entry in untrained.items() if entry.fit is not None}
+    more = [score for score in baselines if score.row.endswith(OF_ALL)]
+    seen = [score for score in baselines if score not in more]
     categories = category_scores(cells, column.metric)
     ranked = {category: rank(tested, resolved.higher_is_better) for category, tested in categories.items()}
     guesses, notes = chances(cells), data_notes(cells)
@@ -286,7 +293,8 @@ def _column_group(spec: TableSpec, name: str, cells: "pd.DataFrame", budget: str
         comparison=tests,
         baselines=tuple(baselines),
         fits=fits,
-        strongest=_strongest(baselines, fits, column.metric, resolved.higher_is_better),
+        strongest=_strongest(seen, fits, column.metric, resolved.higher_is_better),
+        strongest_of_all=_strongest(more, fits, column.metric, resolved.higher_is_better),
         chances=guesses,
         chance_names=tuple(sorted(set(cells["baseline_name"].dropna()))),
         data_notes=notes,
@@ -315,9 +323,23 @@ def _mean_group(spec: TableSpec, name: str, parts: Mapping[str, Group], data: st
     rows = sorted({score.row for group in parts.values() for score in group.scores})
     by_row = [[[score for score in group.scores if score.row == row] for group in parts.values()] for row in rows]
     scores = rank([mean for row in by_row if (mean := average(row))], resolved.higher_is_better)
-    tests = compare_group(spec, name, scores, ())
-    best = clear_winner(scores, tests)
-    return Group(name, first.budget, data, first.comparable, resolved, tuple(scores), best, tests, parts=parts)
+    strongest = average([[group.strongest] if group.strongest else [] for group in parts.values()])
+    strongest = replace(strongest, row=BASELINE + OF_EACH) if strongest else None
+    baselines = (strongest,) if strongest else ()
+    tests = compare_group(spec, name, scores, baselines)
+    return Group(
+        column=name,
+        budget=first.budget,
+        data=data,
+        comparable=first.comparable,
+        resolved=resolved,
+        scores=tuple(scores),
+        winner=clear_winner(scores, tests),
+        comparison=tests,
+        baselines=baselines,
+        strongest=strongest,
+        parts=parts,
+    )
 
 
 def _hours_by_device(columns: "Sequence[pd.DataFrame]") -> dict[str, tuple[float, float]]:

@@ -69,6 +69,7 @@ class Column(StrictModel):
     control: TupleOf[str] | None = None
     reference: TupleOf[str] | None = None
     why: str = ""
+    waits: str = ""
 
     @model_validator(mode="before")
     @classmethod

@@ -1,4 +1,4 @@
-"""Ranks over several tasks: by hand, against all draws of a small bootstrap, and what is ranked at all."""
+"""Ranks over abilities: means by hand, the bootstrap against all draws, and which rows and columns are complete."""
 
 import itertools
 from collections import Counter
@@ -7,9 +7,25 @@ import numpy as np
 import pytest
 
 from harness.report.pages.ranking import MIN_ROWS, complete_block
-from harness.report.stats.ranks import DRAWS, bootstrap, interquartile_mean, rank_rows
+from harness.report.stats.ranks import (
+    DRAWS,
+    SeedScores,
+    bootstrap,
+    interquartile_mean,
+    rank_rows,
+    ranks_without_one,
+    shares_reaching,
+)
 
 SCORES = np.array([[[0.0, 1.0], [5.0, 9.0]], [[2.0, 2.0], [3.0, 0.0]], [[2.5, 1.0], [1.5, 7.0]]])  # (R 3, T 2, S 2)
+
+
+def of_seeds(scores, abilities=None, control=0.0, reference=1.0):
+    """Scores (R, T, S) whose control and reference are the same in every seed, 0 and 1 unless given."""
+    shape = np.shape(scores)[1:]
+    columns = tuple(f"t{number}" for number in range(shape[0]))
+    ends = (np.broadcast_to(np.asarray(end, dtype=float), shape) for end in (control, reference))
+    return SeedScores(columns, tuple(abilities or columns), scores, *ends)
 
 
 def middle(values):
@@ -18,13 +34,26 @@ def middle(values):
     return sum(left) / len(left)
 
 
-def all_draws(of_row):
-    """{interquartile mean: its probability} over every draw of tasks, then of seeds within each of them."""
+def all_draws(of_row, control, reference):
+    """{mean: its probability} over every draw of columns that are abilities, then of seeds within each of them."""
     counts, tasks, seeds = Counter(), len(of_row), len(of_row[0])
+    samples = list(itertools.product(range(seeds), repeat=seeds))
+
+    def means(values):
+        return [sum(values[seed] for seed in sample) / seeds for sample in samples]
+
+    drawn_scores = [
+        [
+            (value - low) / (high - low)
+            for value in means(of_row[task])
+            for low in means(control[task])
+            for high in means(reference[task])
+        ]
+        for task in range(tasks)
+    ]
     for drawn in itertools.product(range(tasks), repeat=tasks):
-        for chosen in itertools.product(itertools.product(range(seeds), repeat=seeds), repeat=tasks):
-            sample = [of_row[task][seed] for task, indices in zip(drawn, chosen, strict=True) for seed in indices]
-            counts[round(middle(sample), 9)] += 1
+        for scores in itertools.product(*(drawn_scores[task] for task in drawn)):
+            counts[round(sum(scores) / tasks, 9)] += 1
     total = sum(counts.values())
     return {value: count / total for value, count in counts.items()}
 
@@ -37,57 +66,144 @@ def test_the_interquartile_mean_drops_a_quarter_at_each_end():
 
 
 def test_rows_are_ranked_by_hand():
-    """0, 1, 5, 9 -> (1 + 5) / 2; 0, 2, 2, 3 -> 2; 1, 1.5, 2.5, 7 -> 2."""
-    ranked = rank_rows(["a", "c", "b"], SCORES)
-    assert [(row.row, row.mean, row.rank) for row in ranked] == [("a", 3.0, 1), ("b", 2.0, 2), ("c", 2.0, 2)]
+    """The means of a, b, c are 15 / 4, 7 / 4 and 12 / 4."""
+    ranked = rank_rows(["a", "b", "c"], of_seeds(SCORES))
+    assert [(row.row, row.mean, row.rank) for row in ranked] == [("a", 3.75, 1), ("c", 3.0, 2), ("b", 1.75, 3)]
+    assert [(row.worst, row.worst_column) for row in ranked] == [(0.5, "t0"), (1.75, "t0"), (1.5, "t1")]
+    assert [row.middle for row in ranked] == [3.0, 2.0, 2.0]  # of 0, 1, 5, 9; of 1, 1.5, 2.5, 7; of 0, 2, 2, 3
     for row in ranked:
         assert row.interval[0] <= row.mean <= row.interval[1] and row.ranks[0] <= row.rank <= row.ranks[1]
 
 
+def test_equal_means_share_a_rank():
+    ranked = rank_rows(["b", "a", "c"], of_seeds([[[1.0], [2.0]], [[2.0], [1.0]], [[0.0], [0.0]]]))
+    assert [(row.row, row.rank) for row in ranked] == [("a", 1), ("b", 1), ("c", 3)]
+
+
+def test_the_mean_orders_rows_that_the_interquartile_mean_orders_otherwise():
+    """Recall separates the rows and is a quarter of the abilities: the middle half does not see it."""
+    recall_fails, recall_works = [[0.2], [1.0], [1.0], [1.0]], [[0.9], [0.9], [0.98], [1.0]]
+    first, second = rank_rows(["fails", "works"], of_seeds([recall_fails, recall_works]))
+    assert (first.row, second.row) == ("works", "fails")
+    assert (first.mean, second.mean) == (0.945, 0.8)
+    assert second.middle == 1.0 > first.middle == 0.94
+    assert (second.worst, second.worst_column) == (0.2, "t0")
+
+
+def test_an_ability_counts_once_however_many_columns_it_has():
+    scores = [[[0.2], [0.4], [0.6], [1.0]], [[0.5], [0.5], [0.5], [0.75]]]
+    names = ["recall", "recall", "recall", "copy"]
+    together = {row.row: row for row in rank_rows(["a", "b"], of_seeds(scores, names))}
+    alone = {row.row: row for row in rank_rows(["a", "b"], of_seeds(scores))}
+    assert (together["a"].mean, together["b"].mean) == (0.7, 0.625)  # (0.4 + 1) / 2, (0.5 + 0.75) / 2
+    assert (alone["a"].mean, alone["b"].mean) == (0.55, 0.5625)
+    assert (together["a"].rank, alone["a"].rank) == (1, 2)
+    assert together["a"].rank_without == {"recall": 1, "copy": 2} and together["a"].worst == 0.2
+
+
+def test_a_score_is_scaled_by_control_and_reference():
+    scores = of_seeds([[[40.0, 60.0], [9.0, 9.0]]], control=[[10.0, 30.0], [12.0, 12.0]], reference=[[90, 110], [8, 8]])
+    assert scores.scaled.tolist() == [[[0.25, 0.5], [0.75, 0.75]]]
+    assert rank_rows(["a"], scores)[0].mean == 0.5625
+
+
 @pytest.mark.parametrize("row", range(3))
 def test_the_bootstrap_is_that_of_all_draws(row):
-    exact, drawn = all_draws(SCORES[row].tolist()), bootstrap(SCORES, 20_000)[row].round(9).tolist()
-    counts = Counter(drawn)
-    assert set(counts) <= set(exact)
-    assert all(abs(counts[value] / 20_000 - p) < 0.015 for value, p in exact.items())
+    control, reference = [[-1.0, 0.0], [0.0, 0.0]], [[9.0, 12.0], [10.0, 10.0]]
+    exact = sorted(all_draws(SCORES[row].tolist(), control, reference).items())
+    drawn = np.sort(bootstrap(of_seeds(SCORES, control=control, reference=reference), 20_000)[row].round(9))
+    assert set(drawn.tolist()) <= {value for value, _ in exact}
+    below = np.searchsorted(drawn, [value for value, _ in exact], side="right") / len(drawn)
+    assert np.abs(below - np.cumsum([p for _, p in exact])).max() < 0.015
+
+
+def test_columns_of_an_ability_are_drawn_within_it():
+    """With one ability of two columns, each draw is the mean of two columns, drawn with replacement."""
+    drawn = bootstrap(of_seeds([[[0.0], [1.0]]], ["one", "one"]), 20_000)[0]
+    shares = {value: (drawn == value).mean() for value in (0.0, 0.5, 1.0)}
+    assert shares == pytest.approx({0.0: 0.25, 0.5: 0.5, 1.0: 0.25}, abs=0.015)
 
 
 def test_intervals_are_those_of_all_draws():
-    ranked = {row.row: row for row in rank_rows(["a", "b", "c"], SCORES)}
+    control, reference = np.zeros((2, 2)), np.ones((2, 2))
+    ranked = {row.row: row for row in rank_rows(["a", "b", "c"], of_seeds(SCORES), draws=20_000)}
     for name, of_row in zip("abc", SCORES.tolist(), strict=True):
-        exact = sorted(all_draws(of_row).items())
+        exact = sorted(all_draws(of_row, control.tolist(), reference.tolist()).items())
         below = np.cumsum([p for _, p in exact])
         low, high = (exact[int(np.searchsorted(below, edge))][0] for edge in (0.025, 0.975))
         assert ranked[name].interval == pytest.approx((low, high), abs=1e-9)
 
 
+def test_the_reference_has_an_interval_with_width():
+    """Its seeds differ: the scale is as uncertain as the row. Its mean is 1 all the same."""
+    reference, control = [[90.0, 100.0, 110.0], [50.0, 60.0, 40.0]], [[0.0, 5.0, -5.0], [0.0, 0.0, 0.0]]
+    scores = of_seeds([reference, control], control=control, reference=reference)
+    best, last = rank_rows(["reference", "control"], scores)
+    assert (best.row, best.mean, last.mean) == ("reference", 1.0, 0.0)
+    assert best.interval[0] < 0.95 and best.interval[1] > 1.05
+    assert last.interval[0] < 0 < last.interval[1]
+    fixed = rank_rows(["reference"], of_seeds([[[9.0, 9.0]]], control=1.0, reference=9.0))[0]
+    assert fixed.interval == (1.0, 1.0)
+
+
 def test_all_rows_have_the_same_draws():
     """A row that is better by a little in each task and seed is better in every draw."""
     noisy = np.random.RandomState(2).rand(1, 5, 3)
-    ranked = rank_rows(["worse", "better"], np.concatenate([noisy, noisy + 0.001]))
+    ranked = rank_rows(["worse", "better"], of_seeds(np.concatenate([noisy, noisy + 0.001])))
     assert [(row.row, row.ranks) for row in ranked] == [("better", (1, 1)), ("worse", (2, 2))]
     assert ranked[0].interval[0] < ranked[1].interval[1]  # although their intervals overlap
 
 
 def test_seeds_alone_and_tasks_alone_make_an_interval():
-    of_seeds, of_tasks = np.array([[[0.0, 1.0]] * 3]), np.array([[[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]])
-    for scores in (of_seeds, of_tasks):
-        (row,) = rank_rows(["a"], scores)
+    seeds, tasks = np.array([[[0.0, 1.0]] * 3]), np.array([[[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]])
+    for scores in (seeds, tasks):
+        (row,) = rank_rows(["a"], of_seeds(scores))
         assert row.interval[0] < row.mean < row.interval[1] and row.ranks == (1, 1)
-    assert bootstrap(of_seeds).shape == (1, DRAWS)
+    assert bootstrap(of_seeds(seeds)).shape == (1, DRAWS)
+
+
+def test_ranks_without_one_ability_by_hand():
+    """The first row leads by its first ability alone. Without the second ability, the others are equal: 0.3."""
+    of_ability = np.array([[1.0, 0.3, 0.5], [0.0, 0.9, 0.6], [0.2, 0.2, 0.4]])
+    assert ranks_without_one(of_ability).tolist() == [[2, 1, 1], [1, 2, 2], [3, 2, 3]]
+    assert ranks_without_one(of_ability[:, :1]).shape == (3, 0)  # nothing is left
+    (row,) = rank_rows(["a"], of_seeds([[[1.0], [2.0]]], ["one", "one"]))
+    assert row.rank_without == {}
+
+
+def test_the_profile_is_a_share_of_runs_in_which_abilities_count_alike():
+    scores = of_seeds([[[0.5, 1.0], [0.1, 0.1], [0.0, 0.8]]], ["recall", "recall", "copy"])
+    shares = shares_reaching(scores, np.array([0.0, 0.1, 0.5, 0.6, 1.0]))
+    # recall: (1 + 1) / 2, (1 + 1) / 2, (1 + 0) / 2, (0.5 + 0) / 2, (0.5 + 0) / 2; copy: 1, 0.5, 0.5, 0.5, 0
+    assert shares.tolist() == [[1.0, 0.75, 0.5, 0.375, 0.125]]
 
 
 def test_the_same_scores_have_the_same_ranks():
     scores = np.random.RandomState(3).rand(4, 6, 3)
-    assert rank_rows("abcd", scores) == rank_rows("abcd", scores.copy())
+    assert rank_rows("abcd", of_seeds(scores)) == rank_rows("abcd", of_seeds(scores.copy()))
 
 
 @pytest.mark.parametrize(
-    "scores", [np.zeros((2, 3)), np.zeros((3, 1, 1)), np.full((2, 1, 1), np.nan), np.zeros((2, 0, 3))]
+    ("scores", "ends", "message"),
+    [
+        (np.zeros((2, 3)), {}, "scores are"),
+        (np.zeros((2, 0, 3)), {}, "scores are"),
+        (np.full((2, 1, 1), np.nan), {}, "a score is missing"),
+        (np.zeros((2, 1, 1)), {"reference": 0.0}, "it has no scale"),
+    ],
 )
-def test_scores_that_cannot_be_ranked_are_refused(scores):
-    with pytest.raises(ValueError, match=r"scores are|a score is missing"):
-        rank_rows(["a", "b"], scores)
+def test_scores_that_cannot_be_ranked_are_refused(scores, ends, message):
+    with pytest.raises(ValueError, match=message):
+        of_seeds(scores, **ends)
+
+
+def test_names_and_shapes_must_agree():
+    with pytest.raises(ValueError, match="scores are of 3 rows, not 2"):
+        rank_rows(["a", "b"], of_seeds(np.zeros((3, 1, 1))))
+    with pytest.raises(ValueError, match="2 columns have as many names"):
+        of_seeds(np.zeros((1, 2, 1)), ["one"])
+    with pytest.raises(ValueError, match="control and reference are"):
+        SeedScores(("t0",), ("t0",), np.zeros((1, 1, 2)), np.zeros((1, 1)), np.ones((1, 2)))
 
 
 def test_the_largest_gap_is_dropped_first():

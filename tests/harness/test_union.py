@@ -1,5 +1,6 @@
 """Tables of every model: what they plan, whose cells they share, and their pages with ranks and a heat map."""
 
+import copy
 import io
 
 import pytest
@@ -67,6 +68,8 @@ MINE = [
     *seeds("mine", "lra/listops", [0.7, 0.71, 0.72], **OF),
     *seeds("mine", "lra/image", [0.85, 0.86, 0.84], **GOOGLE),
 ]
+for entries in (*RECORDS, *MINE):
+    entries["data"]["fingerprint"] = entries["cell"]["task"]  # else all tasks have the same test examples
 
 
 @pytest.fixture(scope="module")
@@ -110,13 +113,98 @@ def test_complete_rows_are_ranked_over_the_columns_that_are_apart(base_ranks):
 def test_what_is_left_out_is_named(base, base_ranks):
     page, left_out = table.build_table(*base), base_ranks.left_out
     assert left_out["Retrieval"] == "no run" and left_out["Pathfinder"].startswith("the control is not apart (R = ")
-    assert page.answer[0].startswith("Ranks of 3 complete rows over 3 columns")
-    assert f"Pathfinder: {left_out['Pathfinder']}; Retrieval: no run." in page.answer[1]
-    assert page.answer[2] == "Without a rank, with the columns that they lack: Luna-16 (2 of 3)."
+    assert page.answer[0] == (
+        "Ahead: softmax (1.00), before LAVO (0.98) and control (0.00), of 3 rows by the mean (control 0, reference "
+        "1) of 3 abilities: Text, ListOps and Image."
+    )
+    assert page.answer[1] == (
+        "Only 3 abilities: leaving one out moves ranks by up to 1 place (softmax without Image: 1 to 2). "
+        "In 95 % of the draws softmax and LAVO can be first."
+    )
+    assert page.answer[2] == "Left out of the ranks: Pathfinder: the control is not apart; Retrieval: no run."
+    assert page.answer[3] == "Without a rank, with the columns that they lack: Luna-16 (2 of 3)."
     shown = markdown.render(page)
     assert "Luna-16 lacks ListOps, Image" in shown and "bigbird" not in shown and "window" not in shown
     assert "skyformer (Text, ListOps, Pathfinder, Retrieval), google (Image)" in shown
     assert page.sections[0].title == "Ranks" and ",ranks,reduced," in tidy_csv.render(page)
+
+
+def test_the_first_sentences_are_short_and_the_section_shows_mean_and_worst(base):
+    page = table.build_table(*base)
+    assert len(" ".join(page.answer[:2]).split()) <= 60
+    (block,) = page.sections[0].blocks
+    by_model = {row[1].text: [entry.text for entry in row] for row in block.rows}
+    rank, _, mean, _, _, without, _, worst = by_model["LAVO"]
+    # (1.175 + (60.667 - 40) / 21 + (70 - 30) / 51) / 3
+    assert (rank, mean, without, worst) == ("2", "0.981", "1 to 2", "0.784 (Image)")
+    low, high = by_model["softmax"][3].split(" to ")
+    assert float(low) < 1 < float(high)  # the reference is resampled, too
+    worst_of = {row["row"]: row for row in page.tidy if row["column"] == "ranks/worst column"}
+    assert (worst_of["LAVO"]["ours_mean"], worst_of["LAVO"]["notes"]) == ("0.7843", "Image")
+
+
+def yaml_conf(tmp_path, text):
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "own.yaml").write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def test_columns_of_one_ability_count_once(tmp_path, base_ranks):
+    """Text and ListOps together are one of two abilities, instead of two of three."""
+    text = TABLE.replace("Text: {task: lra/text,", "Text: {ability: reading, task: lra/text,")
+    text = text.replace("ListOps: {task: lra/listops,", "ListOps: {ability: reading, task: lra/listops,")
+    spec, scores = results(yaml_conf(tmp_path, text), RECORDS)
+    ranks = ranking.ranking(spec, scores)
+    assert dict(ranks.abilities) == {"reading": ("Text", "ListOps"), "Image": ("Image",)}
+    mean = {row.row: row.mean for row in ranks.rows}
+    parts = {name: base_ranks.scores["LAVO", name] for name in ("Text", "ListOps", "Image")}
+    assert mean["LAVO"] == pytest.approx((parts["Text"] + parts["ListOps"]) / 4 + parts["Image"] / 2)
+    page = table.build_table(spec, scores)
+    assert "Variants of one ability, which count once: Text and ListOps." in page.answer
+    assert "reading: Text (synthetic), ListOps (synthetic); Image (synthetic)." in markdown.render(page)
+
+
+def test_columns_of_the_same_test_examples_are_one_ability(conf):
+    same = copy.deepcopy(RECORDS)
+    for entries in same:
+        if entries["cell"]["task"] == "lra/image":
+            entries["data"]["fingerprint"] = "lra/text"
+    assert dict(ranking.ranking(*results(conf, same)).abilities) == {"Text": ("Text", "Image"), "ListOps": ("ListOps",)}
+
+
+def column_of(others):
+    """Records of ListOps: the reference at 90, the control at 10, and other rows at these percentages."""
+    rows = {"vanilla": 90, "no_mixing": 10} | {f"row{number}": other for number, other in enumerate(others)}
+    made = [entries for entries in RECORDS if entries["cell"]["task"] == "lra/image"]
+    for name, percent in rows.items():
+        of_row = (percent / 100 + shift for shift in (-0.001, 0.0, 0.001))
+        made += seeds(name, "lra/listops", list(of_row), **OF)
+        made += seeds(name, "lra/text", [0.5 + 0.01 * percent / 4 + shift for shift in (-0.001, 0, 0.001)], **OF)
+    for entries in made:
+        entries["data"]["fingerprint"] = entries["cell"]["task"]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("others", "counts"),
+    [
+        ([90, 90, 90], None),  # 4 of 5 rows are no more than 80 %
+        ([90, 90, 90, 90], (5, 6)),
+        ([88.4, 91.6, 90, 90], (5, 6)),  # 0.02 of the way from 10 to 90 is 1.6 points
+        ([88.3, 90, 90, 90], None),
+        ([91.7, 90, 90, 90], None),  # better than the reference: this row is told apart
+        ([90] * 7 + [50], None),  # 8 of 10
+        ([90] * 8 + [50], (9, 11)),
+    ],
+)
+def test_a_column_at_its_ceiling_does_not_rank(conf, others, counts):
+    spec, scores = results(conf, column_of(others))
+    ranks = ranking.ranking(spec, scores)
+    assert ranks.at_ceiling.get("ListOps") == counts
+    assert "ListOps" not in ranks.left_out and ("ListOps" in ranks.columns) == (counts is None)
+    if counts:
+        assert any(line.startswith("Not ranked, because more than 80 %") and f"ListOps ({counts[0]} of" in line
+                   for line in table.build_table(spec, scores).answer)  # fmt: skip
 
 
 def test_a_model_of_the_user_is_one_more_row(with_mine):

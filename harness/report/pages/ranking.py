@@ -1,20 +1,20 @@
-"""The ranks of a table of `every` model: the ranked rows and columns, and their section of the page.
+"""The ranks of a table of `every` model: which of its columns and rows are ranked, and how.
 
 Each score is rescaled so that the column's control is 0 and its reference is 1; columns of different units can then be
-averaged. Only complete rows are ranked: those with every seed of the table in each ranked column. A column whose
-control is not apart ranks nothing and is left out. While runs are missing, the row or column that lacks the largest
-share of them is removed, until nothing is missing. The page names all that is left out.
+averaged. Columns of one ability count once. Left out are columns whose control is not apart, and columns at the
+ceiling, where nearly all rows are as good as the reference. Only complete rows are ranked: those with every seed of the
+table in each ranked column. While runs are missing, the row or column that lacks the largest share of them is removed,
+until nothing is missing.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from harness.report.render.layout import Block, Section, Table, tidy_row
 from harness.report.scores.groups import Group, ProtocolResults
 from harness.report.scores.scores import Score
-from harness.report.stats.ranks import DRAWS, RankedRow, rank_rows
+from harness.report.stats.ranks import DIGITS, RankedRow, SeedScores, rank_rows
 
 if TYPE_CHECKING:
     from harness.report.spec.table import TableSpec
@@ -22,40 +22,40 @@ if TYPE_CHECKING:
 MIN_ROWS = 3  # control and reference, which are 0 and 1, and another one
 MIN_COLUMNS = 2
 NOT_APART = "the control is not apart"
-RANKS = "ranks"  # column of the long CSV
-HOW = (
-    "Ranks: a score is 0 at the control and 1 at the reference of its column. The mean of a row is interquartile: of "
-    "the middle half of its scores in all ranked columns and seeds. Its interval and the range of its rank are those "
-    f"of 95 % of {DRAWS:,} bootstrap draws: columns with replacement, then seeds within each (Agarwal et al., 2021). "
-    "What n seeds add to such an interval is too narrow by the factor √((n - 1) / n).",
-    "Ranked are the columns whose control is apart and the rows that have every seed of the table in each of them. "
-    "While runs are missing, the row or column that lacks the largest share of them is taken away, one after another, "
-    "until nothing is missing.",
-)
+CEILING_ROWS = Fraction(4, 5)  # a larger share of the rows at the reference: the column is at its ceiling
+CEILING_DISTANCE = 0.02  # from the reference, on the scale from control to reference
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """`columns` and `rows`: what is ranked, rows best first. `left_out`: column -> why. `missing`: each other row with
-    a score in a ranked column -> the ranked columns that it lacks, or lacks seeds of. `scores`: (row, ranked column) ->
-    score from 0, the control, to 1, the reference, the mean of the table's seeds that there are. `data`: of columns.
+    """`columns` and `rows`: what is ranked, rows best first. `abilities`: ability -> its ranked columns.
+
+    `at_ceiling`: column -> (rows at the reference, all rows). `left_out`: each other column that does not rank -> why.
+    `missing`: each other row with a score in a ranked column -> the ranked columns that it lacks, or lacks seeds of.
+    `scores`: (row, ranked column) -> score from 0, the control, to 1, the reference, the mean of the table's seeds that
+    there are. `data`: of columns. `seeds`: the scores of the ranked rows, None without any, in the order of
+    `seed_rows`.
     """
 
     columns: tuple[str, ...]
     rows: tuple[RankedRow, ...]
+    abilities: Mapping[str, tuple[str, ...]]
+    at_ceiling: Mapping[str, tuple[int, int]]
     left_out: Mapping[str, str]
     missing: Mapping[str, tuple[str, ...]]
     scores: Mapping[tuple[str, str], float]
     data: Mapping[str, str]
+    seeds: SeedScores | None = None
+    seed_rows: tuple[str, ...] = ()
 
 
 def ranking(spec: "TableSpec", results: Sequence[ProtocolResults]) -> Ranking:
     """The ranks of a table at its own budget. Without enough complete rows nothing is ranked."""
-    import numpy as np
-
     groups = _groups_by_column(spec, results)
     left_out = {name: why for name in _ranking_columns(spec) if (why := _why_not(spec, groups.get(name)))}
     apart = [name for name in groups if name not in left_out]
+    at_ceiling = {name: counts for name in apart if (counts := _at_ceiling(spec, groups[name]))}
+    apart = [name for name in apart if name not in at_ceiling]
     complete = {name: {s.row for s in groups[name].scores if _is_complete(spec, s)} for name in apart}
     columns, rows = complete_block(complete)
     count = len(set().union(*complete.values()))
@@ -71,11 +71,23 @@ def ranking(spec: "TableSpec", results: Sequence[ProtocolResults]) -> Ranking:
         row: tuple(name for name in columns if row not in complete[name])
         for row in sorted({row for row, _ in scores} - set(rows))
     }
-    cube = [[relative[row, name] for name in columns] for row in rows]
-    ranked = rank_rows(rows, np.array(cube)) if rows else []
-    in_order = {name: left_out[name] for name in spec.columns if name in left_out}
-    data = {name: groups[name].source for name in columns}
-    return Ranking(tuple(columns), tuple(ranked), in_order, lacking, scores, data)
+    ability_of = ability_by_column(spec, {name: groups[name] for name in columns})
+    seeds = _seed_scores(spec, [groups[name] for name in columns], rows, ability_of) if rows else None
+    return Ranking(
+        columns=tuple(columns),
+        rows=tuple(rank_rows(rows, seeds)) if seeds else (),
+        abilities={
+            ability: tuple(name for name in columns if ability_of[name] == ability)
+            for ability in dict.fromkeys(ability_of.values())
+        },
+        at_ceiling=at_ceiling,
+        left_out={name: left_out[name] for name in spec.columns if name in left_out},
+        missing=lacking,
+        scores=scores,
+        data={name: groups[name].source for name in columns},
+        seeds=seeds,
+        seed_rows=tuple(rows),
+    )
 
 
 def _ranking_columns(spec: "TableSpec") -> list[str]:
@@ -105,6 +117,46 @@ def _why_not(spec: "TableSpec", group: Group | None) -> str:
         if not _is_complete(spec, score):
             return f"{score.row} has not all {len(spec.seeds)} seeds"
     return ""
+
+
+def _at_ceiling(spec: "TableSpec", group: Group) -> tuple[int, int] | None:
+    """(complete rows at the reference, complete rows) of a column at its ceiling; None for any other column."""
+    means = [sum(values) / len(values) for values in _complete_rows(spec, group)]
+    near = sum(round(abs(mean - 1), DIGITS) <= CEILING_DISTANCE for mean in means)
+    return (near, len(means)) if near > CEILING_ROWS * len(means) else None
+
+
+def _complete_rows(spec: "TableSpec", group: Group) -> list[list[float]]:
+    return [_relative(spec, group, score) for score in group.scores if _is_complete(spec, score)]
+
+
+def ability_by_column(spec: "TableSpec", groups: Mapping[str, Group]) -> dict[str, str]:
+    """The ability of each column: that of the table's yaml, or the column itself.
+
+    Columns of the same test examples, by the fingerprint of their data, are one ability, named after the first.
+    """
+    abilities = {name: spec.columns[name].ability or name for name in groups}
+    first: dict[str, str] = {}
+    for name, group in groups.items():
+        known = {data for score in group.scores for data in score.data.values() if isinstance(data, str)}
+        for data in sorted(known):
+            kept, dropped = abilities[first.setdefault(data, name)], abilities[name]
+            abilities = {key: kept if value == dropped else value for key, value in abilities.items()}
+    return abilities
+
+
+def _seed_scores(
+    spec: "TableSpec", groups: Sequence[Group], rows: Sequence[str], ability_of: Mapping[str, str]
+) -> SeedScores:
+    """The scores of complete rows in these columns."""
+    by_row = [{score.row: _seed_values(spec, score) for score in group.scores if _is_plain(score)} for group in groups]
+    return SeedScores(
+        columns=tuple(group.column for group in groups),
+        abilities=tuple(ability_of[group.column] for group in groups),
+        scores=[[values[row] for values in by_row] for row in rows],
+        control=[_seed_values(spec, group.comparison.control) for group in groups],
+        reference=[_seed_values(spec, group.comparison.reference) for group in groups],
+    )
 
 
 def _is_plain(score: Score) -> bool:
@@ -147,68 +199,3 @@ def _relative(spec: "TableSpec", group: Group, score: Score) -> list[float]:
     pair = (group.comparison.control, group.comparison.reference)
     low, high = (sum(values) / len(values) for values in (_seed_values(spec, side) for side in pair))
     return [(value - low) / (high - low) for value in _seed_values(spec, score)]
-
-
-def with_ranks(table: Table, spec: "TableSpec", results: Sequence[ProtocolResults]) -> Table:
-    """The page with its ranks in front."""
-    ranks = ranking(spec, results)
-    sentences = _sentences(ranks)
-    if ranks.rows:
-        section = Section("Ranks", (_ranks_block(spec, ranks),))
-    else:
-        command = f"python run.py -m table={spec.name} budget={spec.budget}"
-        section = Section("Ranks", (), (*sentences, f"To run what is missing: {command}"))
-    return replace(
-        table,
-        answer=(*sentences, *table.answer),
-        sections=(section, *table.sections),
-        caption=(*table.caption, *HOW),
-        tidy=(*table.tidy, *(_tidy_rank(spec, ranks, row) for row in ranks.rows)),
-    )
-
-
-def _sentences(ranks: Ranking) -> list[str]:
-    """The best rows; the columns that are left out; the rows that are not complete."""
-    lines = [f"No ranks: fewer than {MIN_ROWS} rows are complete in a column whose control is apart."]
-    if ranks.rows:
-        best = ", ".join(f"{row.row} ({row.mean:.2f})" for row in ranks.rows if row.ranks[0] == 1)
-        lines = [
-            f"Ranks of {len(ranks.rows)} complete rows over {len(ranks.columns)} columns; "
-            f"in 95 % of the draws these can be the first: {best}."
-        ]
-    by_reason: dict[str, list[str]] = {}
-    for name, why in ranks.left_out.items():
-        by_reason.setdefault(why, []).append(name)
-    if by_reason:
-        parts = (f"{', '.join(names)}: {why}" for why, names in by_reason.items())
-        lines.append(f"Left out of the ranks: {'; '.join(parts)}.")
-    if ranks.missing:
-        rows = (f"{row} ({len(columns)} of {len(ranks.columns)})" for row, columns in ranks.missing.items())
-        lines.append(f"Without a rank, with the columns that they lack: {', '.join(rows)}.")
-    return lines
-
-
-def _ranks_block(spec: "TableSpec", ranks: Ranking) -> Block:
-    header = ("rank", "model", "interquartile mean", "95 % interval", "rank in 95 % of draws")
-    rows = [
-        (f"{row.rank}", row.row, f"{row.mean:z.3f}", " to ".join(f"{end:z.3f}" for end in row.interval), _span(row))
-        for row in ranks.rows
-    ]
-    lines = [f"Ranked over {', '.join(f'{name} ({ranks.data[name]})' for name in ranks.columns)}."]
-    if lacking := "; ".join(f"{row} lacks {', '.join(columns)}" for row, columns in ranks.missing.items()):
-        lines.append(f"Not ranked: {lacking}.")
-    title = f"{spec.budget} budget · {len(ranks.rows)} rows, {len(ranks.columns)} columns, {len(spec.seeds)} seeds"
-    return Block(title, header, rows, "rlrrr", lines=lines)
-
-
-def _span(row: RankedRow) -> str:
-    low, high = row.ranks
-    return f"{low}" if low == high else f"{low} to {high}"
-
-
-def _tidy_rank(spec: "TableSpec", ranks: Ranking, row: RankedRow) -> dict[str, str]:
-    """The interquartile mean, its interval as lowest and highest, the rank in the notes."""
-    low, high = row.interval
-    note = f"rank {row.rank}, in 95 % of draws {_span(row)}; {len(ranks.columns)} columns"
-    numbers = {"ours_mean": row.mean, "ours_min": low, "ours_max": high, "n": len(spec.seeds), "notes": note}
-    return tidy_row(spec, row.row, RANKS, budget=spec.budget, source="records", status="done", **numbers)

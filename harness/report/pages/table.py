@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from harness.report.pages.answer import sentences
 from harness.report.pages.blocks import sections_of
-from harness.report.pages.ranking import with_ranks
+from harness.report.pages.ranked_page import with_ranks
 from harness.report.render.layout import Picture, Table, table_of, tidy_row
 from harness.report.scores.comparison import ENOUGH
 from harness.report.scores.groups import Group, ProtocolResults, ScoreLine

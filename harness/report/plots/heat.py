@@ -11,20 +11,20 @@ if TYPE_CHECKING:
 
 CAPTION = (
     "The number in a square is the score of a row, 0 at the control and 1 at the reference of its column; the "
-    "darker the higher. On the right the interquartile mean, the rank and its range in 95 % of the draws. Below "
+    "darker the higher. On the right the mean over abilities, the rank and its range in 95 % of the draws. Below "
     "the line: rows that lack a column, which have no rank."
 )
 FOOT = "0: the control of the column, 1: its reference. Empty: a seed is missing."
 WIDE, TALL = 0.42, 0.19  # of a square, inches
 LETTER = 0.055  # inches
 RIGHT = 1.3  # inches, of the ranks
-LONGEST_NAME = 34
+LONGEST_NAME = 38
 DIGITS = 4  # of what the digest is made of: what all machines agree on
 
 
 def data(title: str, ranking: Ranking) -> dict[str, Any]:
     """Ranked rows, best first, then the others: those that lack least first. `values` (rows, columns) are None where a
-    row has no score of every seed. `ranks`: the interquartile mean and the rank of each ranked row."""
+    row has no score of every seed. `ranks`: the mean and the rank of each ranked row."""
     others = sorted(ranking.missing, key=lambda row: (len(ranking.missing[row]), row))
     rows = [*(ranked.row for ranked in ranking.rows), *others]
     values = [

@@ -48,7 +48,8 @@ class Column(StrictModel):
     `column` and `condition`: the names in the ledger; by default the key in the yaml. `column: null`: the paper prints
     no such number. `protocol`: replaces that of the rows. `unit` and `higher_is_better`: for a column without published
     numbers. `decimals`: of our numbers; by default as many as the published ones have. `cost`: the metric is no score,
-    such as the size of a state. `control`, `reference`, `block` and `why` replace those of the table.
+    such as the size of a state. `control`, `reference`, `block` and `why` replace those of the table. `ability`: in a
+    table of every model, columns of one ability count once; by default each column is one.
     """
 
     task: str | None = None
@@ -66,6 +67,7 @@ class Column(StrictModel):
     decimals: int | None = None
     higher_is_better: bool | None = None
     cost: bool = False
+    ability: str = ""
     control: TupleOf[str] | None = None
     reference: TupleOf[str] | None = None
     why: str = ""

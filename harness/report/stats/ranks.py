@@ -1,11 +1,21 @@
-"""Ranks of rows over several tasks, with the uncertainty that comes from the choice of tasks and seeds.
+"""Ranks of rows over several abilities, with the uncertainty that comes from the choice of tasks and seeds.
 
-A row's score is the interquartile mean of its scores in all tasks and seeds: the mean of the middle half. Its interval
-comes from a bootstrap that is stratified by task: tasks are drawn with replacement, then the seeds of each drawn task.
-All rows share their draws, because they have the same tasks and seeds (Agarwal et al., 2021, arXiv 2108.13264).
+    scaled score   (score - control) / (reference - control) of a column, with the means of their seeds
+    column         mean over seeds
+    ability        mean over its columns: variants of one ability count once
+    row            mean over abilities; it orders the rows
+
+The mean orders the rows, not the interquartile mean: with few abilities, a quarter at each end is just the ability that
+separates the rows and the one that nearly all solve.
+
+Intervals and ranges of ranks come from a stratified bootstrap (Agarwal et al., 2021, arXiv 2108.13264): abilities are
+drawn with replacement, columns within each, seeds within each column. The seeds of control and reference are drawn too,
+apart from those of the rows, so that the reference has an interval as any other row. All rows share their draws.
+
+R rows, T columns, S seeds, A abilities
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,38 +28,106 @@ DIGITS = 9  # means that agree to this many decimals count as equal, on every ma
 
 
 @dataclass(frozen=True)
+class SeedScores:
+    """`scores` (R, T, S), `control` and `reference` (T, S) in the units of their columns; `abilities`: of each column.
+
+    Raises ValueError for other shapes, missing scores, and a column whose control equals its reference.
+    """
+
+    columns: tuple[str, ...]
+    abilities: tuple[str, ...]
+    scores: np.ndarray
+    control: np.ndarray
+    reference: np.ndarray
+
+    def __post_init__(self) -> None:
+        for name in ("scores", "control", "reference"):
+            object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=float))
+        if self.scores.ndim != 3 or not self.scores.size:
+            raise ValueError(f"scores are (rows, columns, seeds), not {self.scores.shape}")
+        shape = self.scores.shape[1:]
+        if {self.control.shape, self.reference.shape} != {shape}:
+            raise ValueError(f"control and reference are (columns, seeds), {shape}: {self.control.shape} is not")
+        if {len(self.columns), len(self.abilities)} != {shape[0]}:
+            raise ValueError(f"{shape[0]} columns have as many names and abilities, not {len(self.abilities)}")
+        if not all(np.isfinite(part).all() for part in (self.scores, self.control, self.reference)):
+            raise ValueError("a score is missing: only complete rows have ranks")
+        if (self.control.mean(1) == self.reference.mean(1)).any():
+            raise ValueError("control and reference of a column are equal: it has no scale")
+
+    @property
+    def scaled(self) -> np.ndarray:
+        """(R, T, S): 0 is the mean of the control, 1 that of the reference."""
+        low, high = self.control.mean(1)[:, None], self.reference.mean(1)[:, None]
+        return (self.scores - low) / (high - low)
+
+    @property
+    def by_ability(self) -> dict[str, list[int]]:
+        """Ability -> the numbers of its columns, in their order."""
+        groups: dict[str, list[int]] = {}
+        for number, ability in enumerate(self.abilities):
+            groups.setdefault(ability, []).append(number)
+        return groups
+
+
+@dataclass(frozen=True)
 class RankedRow:
-    """`mean`: the interquartile mean; `interval` and `ranks`: from and to, in 95 % of the draws. Rank 1 is the best."""
+    """`mean` over abilities; `interval` and `ranks`: from and to, in 95 % of the draws. Rank 1 is the best.
+
+    `rank_without`: ability -> rank without it; empty where all columns are one ability. `middle`: the interquartile
+    mean over abilities and seeds. `worst`: the lowest of the row's column scores, in `worst_column`.
+    """
 
     row: str
     mean: float
     interval: tuple[float, float]
     rank: int
     ranks: tuple[int, int]
+    rank_without: Mapping[str, int]
+    middle: float
+    worst: float
+    worst_column: str
 
 
-def rank_rows(rows: Sequence[str], scores: np.ndarray, draws: int = DRAWS) -> list[RankedRow]:
-    """Rank rows by their scores (R rows, T tasks, S seeds), best first; a higher score is better.
+def rank_rows(rows: Sequence[str], scores: SeedScores, draws: int = DRAWS) -> list[RankedRow]:
+    """Rank rows by their mean over abilities, best first. Rows with equal means share the best of their ranks.
 
-    Rows with equal means share the best of their ranks. Raises ValueError for scores of another shape and for missing
-    scores.
+    Raises ValueError for another number of rows.
     """
-    scores = np.asarray(scores, dtype=float)
-    if scores.ndim != 3 or len(rows) != len(scores) or not scores.size:
-        raise ValueError(f"scores are (rows, tasks, seeds), {len(rows)} rows, not {scores.shape}")
-    if not np.isfinite(scores).all():
-        raise ValueError("a score is missing: only complete rows have ranks")
-    means = interquartile_mean(scores.reshape(len(rows), -1)).round(DIGITS)
+    if len(rows) != len(scores.scores):
+        raise ValueError(f"scores are of {len(scores.scores)} rows, not {len(rows)}")
+    scaled, abilities = scores.scaled, scores.by_ability
+    of_ability = ability_scores(scores)  # (R, A, S)
+    means = of_ability.mean((1, 2)).round(DIGITS)
+    middles = interquartile_mean(of_ability.reshape(len(rows), -1)).round(DIGITS)
     drawn = bootstrap(scores, draws).round(DIGITS)
     edges = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
     low, high = np.quantile(drawn, edges, axis=1)
     first, last = np.quantile(ranks(drawn), edges, axis=1, method="inverted_cdf")
     rank = ranks(means[:, None])[:, 0]
+    without = ranks_without_one(of_ability.mean(2))
+    of_column = scaled.mean(2).round(DIGITS)
+    worst = of_column.argmin(1)
     ranked = [
-        RankedRow(row, float(means[i]), (float(low[i]), float(high[i])), int(rank[i]), (int(first[i]), int(last[i])))
+        RankedRow(
+            row=row,
+            mean=float(means[i]),
+            interval=(float(low[i]), float(high[i])),
+            rank=int(rank[i]),
+            ranks=(int(first[i]), int(last[i])),
+            rank_without=dict(zip(abilities, without[i].tolist(), strict=False)),
+            middle=float(middles[i]),
+            worst=float(of_column[i, worst[i]]),
+            worst_column=scores.columns[worst[i]],
+        )
         for i, row in enumerate(rows)
     ]
     return sorted(ranked, key=lambda row: (row.rank, row.row))
+
+
+def ability_scores(scores: SeedScores) -> np.ndarray:
+    """(R, A, S): of each ability the mean of its scaled columns, seed by seed."""
+    return np.stack([scores.scaled[:, columns].mean(1) for columns in scores.by_ability.values()], axis=1)
 
 
 def interquartile_mean(scores: np.ndarray) -> np.ndarray:
@@ -59,15 +137,46 @@ def interquartile_mean(scores: np.ndarray) -> np.ndarray:
     return trim_mean(scores, 0.25, axis=-1)
 
 
-def bootstrap(scores: np.ndarray, draws: int = DRAWS) -> np.ndarray:
-    """Interquartile means (R, draws) of resampled scores (R, T, S): each draw takes T tasks and S seeds per task."""
-    _, tasks, seeds = scores.shape
+def bootstrap(scores: SeedScores, draws: int = DRAWS) -> np.ndarray:
+    """Means (R, draws) of resampled scores: A abilities, as many columns as each has, S seeds of each column.
+
+    The scale of a drawn column has seeds of its own: S of the control and S of the reference.
+    """
+    groups, seeds = [np.array(columns) for columns in scores.by_ability.values()], scores.scores.shape[2]
     generator = np.random.RandomState(SEED)  # the same numbers in every version of numpy
-    task = generator.randint(tasks, size=(draws, tasks, 1))
-    seed = generator.randint(seeds, size=(draws, tasks, seeds))
-    return np.stack([interquartile_mean(row[task, seed].reshape(draws, -1)) for row in scores])
+    drawn = generator.randint(len(groups), size=(draws, len(groups)))
+    total = np.zeros((len(scores.scores), draws))
+    for place in range(len(groups)):
+        for number, columns in enumerate(groups):
+            here = np.flatnonzero(drawn[:, place] == number)
+            size = (len(here), len(columns))
+            column = columns[generator.randint(len(columns), size=size)][..., None]  # (draws here, columns, 1)
+            row_seed, low_seed, high_seed = generator.randint(seeds, size=(3, *size, seeds))
+            low = scores.control[column, low_seed].mean(-1)
+            high = scores.reference[column, high_seed].mean(-1)
+            value = scores.scores[:, column, row_seed].mean(-1)  # (R, draws here, columns)
+            total[:, here] += ((value - low) / (high - low)).mean(-1)
+    return total / len(groups)
+
+
+def ranks_without_one(of_ability: np.ndarray) -> np.ndarray:
+    """The ranks (R, A) by the mean of scores (R, A) without one ability after another; (R, 0) if there is only one."""
+    count = of_ability.shape[1]
+    if count < 2:
+        return np.empty((len(of_ability), 0), dtype=int)
+    return ranks(((of_ability.sum(1, keepdims=True) - of_ability) / (count - 1)).round(DIGITS))
 
 
 def ranks(means: np.ndarray) -> np.ndarray:
     """1 + the number of rows with a higher mean, in each column of (R, draws)."""
     return 1 + (means[None] > means[:, None]).sum(1)
+
+
+def shares_reaching(scores: SeedScores, thresholds: np.ndarray) -> np.ndarray:
+    """The performance profile (R, K): the share of runs whose scaled score is at least each of K thresholds.
+
+    The runs of a column count alike, so do the columns of an ability and the abilities (Agarwal et al., 2021, eq. 2,
+    where tasks have equal weights).
+    """
+    reach = (scores.scaled.round(DIGITS)[..., None] >= thresholds).mean(2)  # (R, T, K)
+    return np.stack([reach[:, columns].mean(1) for columns in scores.by_ability.values()], axis=1).mean(1)

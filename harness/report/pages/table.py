@@ -12,6 +12,7 @@ from harness.report.pages.answer import sentences
 from harness.report.pages.blocks import sections_of
 from harness.report.pages.ranking import with_ranks
 from harness.report.render.layout import Picture, Table, table_of, tidy_row
+from harness.report.scores.agreement import is_beside_the_paper
 from harness.report.scores.comparison import ENOUGH
 from harness.report.scores.groups import Group, ProtocolResults, ScoreLine
 from harness.report.scores.scores import Score
@@ -19,6 +20,7 @@ from harness.report.spec.table import TableSpec
 from harness.report.stats.seeds import LEVEL
 
 SEVERAL = "in several settings"
+AGREEMENT = "The order of the rows beside the paper's, corrected for all columns"
 
 
 def build_table(
@@ -34,6 +36,8 @@ def build_table(
         groups = (*result.paper, *result.others, *result.other_means, *result.own)
         tidy += [row for group in groups for row in _tidy_rows(result.spec, group)]
     content = {"sections": sections, "summary": _summary(spec, tidy), "caption": _caption(spec), "tidy": tidy}
+    if any(is_beside_the_paper(spec, group) for result in results for group in (*result.others, *result.other_means)):
+        content["see_also"] = {AGREEMENT: "agreement.md"}
     table = table_of(spec, answer=sentences(results), pictures=list(pictures), plot=plot, **content)
     return with_ranks(table, spec, results) if spec.every else table
 

@@ -105,7 +105,7 @@ def _ranking_block(spec: TableSpec, group: Group) -> Block:
             continue
         parameters = f"{score.parameters:,}" if score.parameters else "–"
         speed = significant(score.examples_per_s) if score.examples_per_s else "–"
-        entries = (_row_entry(spec, score.row, score.setting), _score_entry(score, group), _tier(group, score))
+        entries = (_row_entry(spec, score.row, score.setting), _score_entry(score, group), _tier(spec, group, score))
         rows.append((*entries, above_chance, parameters, speed, group.source))
     header = ("model", MEAN_HEADER, "tier", f"Δ to {_guess(spec)}", "parameters", "examples/s", "data")
     title = f"{column.heading} · {group.where}{_chance_text(spec, group)}"
@@ -115,7 +115,9 @@ def _ranking_block(spec: TableSpec, group: Group) -> Block:
 
 def _mean_block(spec: TableSpec, group: Group) -> Block:
     """Averages of our rows, best first, and their ordering against the paper's."""
-    rows = [(_row_entry(spec, score.row), _score_entry(score, group), _tier(group, score)) for score in group.scores]
+    rows = [
+        (_row_entry(spec, score.row), _score_entry(score, group), _tier(spec, group, score)) for score in group.scores
+    ]
     title, lines = f"{group.resolved.heading} · {group.where}", (*_ordering(spec, group), *_pairing(group))
     return Block(title, ("model", MEAN_HEADER, "tier"), rows, lines=lines, tiers=_tier_starts(group))
 
@@ -244,8 +246,10 @@ def _muted(text: str) -> TableEntry:
     return TableEntry(text, tone="muted")
 
 
-def _tier(group: Group, score: Score) -> str:
-    return group.comparison.tier(score.key)
+def _tier(spec: TableSpec, group: Group, score: Score) -> str:
+    """Its tier, or `as FlashAttention` for a row that repeats the computation of another row."""
+    repeated = spec.same_as(score.row) if group.comparison.tiers else ""
+    return f"as {repeated}" if repeated else group.comparison.tier(score.key)
 
 
 def _tier_starts(group: Group) -> tuple[int, ...]:

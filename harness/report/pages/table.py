@@ -166,9 +166,12 @@ def _caption(spec: TableSpec) -> tuple[str, ...]:
         f"the 95 % interval of this difference, paired. Below {ENOUGH:g}, or if no test separates the two, the column "
         "ranks nothing."
     )
+    repeated = [f"{row} is the computation of {spec.same_as(row)}" for row in spec.rows if spec.same_as(row)]
     marks = "†: below a predictor that was not trained, by a test at 5 %, or by its mean below 3 seeds."
     endings = "oom, nan, failed, timeout and preempted say how a run ended; such runs are in no mean."
     reading = (intervals, tests, resolution, marks) if _ranks(spec) else (intervals,)
+    if repeated:
+        reading = (*reading, f"{'; '.join(repeated)}: shown beside it, not tested again.")
     if spec.ledger is None:
         return (protocols.rstrip(), *reading, endings)
     near, far = (limit if isinstance(limit, str) else f"{limit:g}" for _, limit in spec.tolerance)

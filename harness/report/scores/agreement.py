@@ -21,8 +21,15 @@ class ColumnAgreement:
 
 
 def column_agreement(spec: TableSpec, group: Group) -> ColumnAgreement:
-    """The scores of a group, without those of changed settings, beside the published numbers of its column."""
-    plain = [score for score in group.scores if score.by_seed and not score.setting and score.row in spec.rows]
+    """The scores of a group beside the published numbers of its column.
+
+    Left out are scores of changed settings, and rows that repeat the computation of another row.
+    """
+    plain = [
+        score
+        for score in group.scores
+        if score.by_seed and not score.setting and score.row in spec.rows and not spec.same_as(score.row)
+    ]
     ours = {score.row: list(score.by_seed.values()) for score in plain}
     theirs = {row: number.number for (row, column), number in spec.published.items() if column == group.column}
     means = {score.row: score.estimate.mean for score in plain}

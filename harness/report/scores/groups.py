@@ -271,7 +271,7 @@ def _column_group(spec: TableSpec, name: str, cells: "pd.DataFrame", budget: str
     categories = category_scores(cells, column.metric)
     ranked = {category: rank(tested, resolved.higher_is_better) for category, tested in categories.items()}
     guesses, notes = chances(cells), data_notes(cells)
-    tests = compare_group(spec, name, scores, baselines) if column.ranks else Comparison()
+    tests = _tests(spec, name, scores, baselines) if column.ranks else Comparison()
     winners = {
         category: clear_winner(tested, compare_group(spec, name, tested, ())) for category, tested in ranked.items()
     }
@@ -282,7 +282,7 @@ def _column_group(spec: TableSpec, name: str, cells: "pd.DataFrame", budget: str
         comparable=comparable,
         resolved=resolved,
         scores=tuple(scores),
-        winner=clear_winner(scores, tests),
+        winner=clear_winner(_distinct(spec, scores), tests),
         comparison=tests,
         baselines=tuple(baselines),
         fits=fits,
@@ -293,6 +293,19 @@ def _column_group(spec: TableSpec, name: str, cells: "pd.DataFrame", budget: str
         categories=categories,
         category_winners=winners,
     )
+
+
+def _distinct(spec: TableSpec, scores: Sequence[Score]) -> list[Score]:
+    """Without the rows that repeat the computation of another row."""
+    return [score for score in scores if not spec.same_as(score.row)]
+
+
+def _tests(spec: TableSpec, name: str, scores: Sequence[Score], baselines: Sequence[Score]) -> Comparison:
+    """Each computation is tested once; a row that repeats another row's is below the same baselines."""
+    tests = compare_group(spec, name, _distinct(spec, scores), baselines)
+    below = {score.key: tests.below.get((spec.same_as(score.row), score.setting), ()) for score in scores}
+    repeated = {score.key: below[score.key] for score in scores if spec.same_as(score.row) and below[score.key]}
+    return replace(tests, below={**tests.below, **repeated})
 
 
 def _strongest(
@@ -315,8 +328,8 @@ def _mean_group(spec: TableSpec, name: str, parts: Mapping[str, Group], data: st
     rows = sorted({score.row for group in parts.values() for score in group.scores})
     by_row = [[[score for score in group.scores if score.row == row] for group in parts.values()] for row in rows]
     scores = rank([mean for row in by_row if (mean := average(row))], resolved.higher_is_better)
-    tests = compare_group(spec, name, scores, ())
-    best = clear_winner(scores, tests)
+    tests = _tests(spec, name, scores, ())
+    best = clear_winner(_distinct(spec, scores), tests)
     return Group(name, first.budget, data, first.comparable, resolved, tuple(scores), best, tests, parts=parts)
 
 

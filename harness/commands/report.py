@@ -54,7 +54,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     """
     from harness.config.compose import folders
     from harness.records.collect import frame, valid_records
-    from harness.report.pages import bench_tables, columns
+    from harness.report.pages import agreement, bench_tables, columns
     from harness.report.plots import costs, drawing
     from harness.report.scores.measurements import load_measurements
 
@@ -87,7 +87,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     bench = bench_tables.pages(measurements, Path(cfg.paths.tables)) if tables == ["all"] and "md" in formats else {}
     if tables == ["all"] and "md" in formats:
         answered = [(page.table.name, page.answers or ()) for page in report.pages]
-        bench |= columns.pages(answered, Path(cfg.paths.tables))
+        bench |= columns.pages(answered, Path(cfg.paths.tables)) | agreement.pages(answered, Path(cfg.paths.tables))
     site = _site(report.pages, records, cells, measurements, cfg) if tables == ["all"] else None
     if not cfg.check:
         _write(bench)

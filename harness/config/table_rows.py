@@ -7,6 +7,7 @@ rows:
   no attention: {model: no_cross, ours: true}                    a control that the paper's table lacks
   vanilla: {model: vanilla, ours: true, columns: [ListOps]}      only in these columns
   Llama: {model: vanilla_rope, set: {+backbone.norm_kind: rmsnorm}}  with a key that the recipe lacks
+  FlashAttention: {model: vanilla, same_as: softmax}             the computation of another row: shown, not tested again
 columns:
   ListOps, packed P: {task: lra/listops, metric: acc, set: {backbone.pooling: packed}}
   recall: {task: probe/recall, metric: acc, protocol: probe}     under another protocol than the rows
@@ -32,13 +33,17 @@ Settings = tuple[tuple[str, str], ...]  # (key, value as JSON), sorted by key
 
 @dataclass(frozen=True)
 class Row:
-    """`set`: {key: value} on top of the recipe, as part of the paper's row. `columns`: None means all."""
+    """`set`: {key: value} on top of the recipe, as part of the paper's row. `columns`: None means all.
+
+    `same_as`: the row with the same computation.
+    """
 
     model: str
     protocol: str
     set: Mapping[str, Any] = field(default_factory=dict)
     ours: bool = False
     columns: Sequence[str] | None = None
+    same_as: str = ""
 
 
 def has_cells(table: Mapping[str, Any]) -> bool:

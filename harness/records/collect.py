@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FIELDS = dict(columns(Record))  # column -> path in a record
 COMPUTED = (
     *("variant", "changed", "score", "tested", "artifacts", "val", "n_test", "step", "predictions", "baselines"),
-    *("core_hours", "gpu_hours", "hardware", "origin"),
+    *("core_hours", "gpu_hours", "hardware", "origin", "gives_weights"),
 )
 COLUMNS = (*FIELDS, *COMPUTED)
 
@@ -108,11 +108,13 @@ def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":
     out to be everything. `variant` is equal for cells whose configurations differ only in the seed. `code` is the
     digest of their source, None if unknown. `changed` are the settings that differ from the recipe, as pairs of key and
     JSON value (`harness.config.table_rows.settings_key`). `core_hours` are wall hours times threads of a run without a
-    GPU; `gpu_hours` wall hours times GPUs.
+    GPU; `gpu_hours` wall hours times GPUs. `gives_weights`: another of these cells started from its weights.
     """
     import pandas as pd
 
-    return pd.DataFrame([_row(entries) for entries in records], columns=list(COLUMNS))
+    starts = {dependency["cell"] for entries in records for dependency in entries["depends_on"]}
+    rows = [_row(entries) | {"gives_weights": entries["cell"]["id"] in starts} for entries in records]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 def _row(entries: dict[str, Any]) -> dict[str, Any]:

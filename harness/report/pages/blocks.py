@@ -4,18 +4,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from harness.report.render.layout import Block, Section, TableEntry
+from harness.report.scores.agreement import column_agreement
 from harness.report.scores.comparison import BASELINE
 from harness.report.scores.groups import BENCH, Group, ProtocolResults
 from harness.report.scores.scores import LEAK, Score
 from harness.report.scores.tiers import LOW_POWER
 from harness.report.spec.table import ResolvedColumn, TableSpec
-from harness.report.stats.ordering import agreement, count_separable
 from harness.report.stats.seeds import significant
 
 TONES = {"reproduced": "good", "close": "fair", "off": "bad", "failed": "bad"}
 EMPTY = TableEntry("–", tone="muted")
 MEAN_HEADER = "ours: mean ± CI (n)"
 BELOW = "†"  # marks a score below a baseline
+OF_ONE = "uncorrected: of this column alone"  # what a p-value is for
 OWN = "Measured by us"
 OTHERS = "Ours only: reduced budget, changed recipe or other data"
 
@@ -104,18 +105,20 @@ def _ranking_block(spec: TableSpec, group: Group) -> Block:
             continue
         parameters = f"{score.parameters:,}" if score.parameters else "–"
         speed = significant(score.examples_per_s) if score.examples_per_s else "–"
-        entries = (_row_entry(spec, score.row, score.setting), _score_entry(score, group), _tier(group, score))
+        entries = (_row_entry(spec, score.row, score.setting), _score_entry(score, group), _tier(spec, group, score))
         rows.append((*entries, above_chance, parameters, speed, group.source))
     header = ("model", MEAN_HEADER, "tier", f"Δ to {_guess(spec)}", "parameters", "examples/s", "data")
     title = f"{column.heading} · {group.where}{_chance_text(spec, group)}"
-    lines = (*_baseline_notes(group), _ordering(spec, group), *_pairing(group), *group.data_notes)
+    lines = (*_baseline_notes(group), *_ordering(spec, group), *_pairing(group), *group.data_notes)
     return Block(title, header, rows, "lrrrrrl", lines=lines, tiers=_tier_starts(group))
 
 
 def _mean_block(spec: TableSpec, group: Group) -> Block:
     """Averages of our rows, best first, and their ordering against the paper's."""
-    rows = [(_row_entry(spec, score.row), _score_entry(score, group), _tier(group, score)) for score in group.scores]
-    title, lines = f"{group.resolved.heading} · {group.where}", (_ordering(spec, group), *_pairing(group))
+    rows = [
+        (_row_entry(spec, score.row), _score_entry(score, group), _tier(spec, group, score)) for score in group.scores
+    ]
+    title, lines = f"{group.resolved.heading} · {group.where}", (*_ordering(spec, group), *_pairing(group))
     return Block(title, ("model", MEAN_HEADER, "tier"), rows, lines=lines, tiers=_tier_starts(group))
 
 
@@ -243,8 +246,10 @@ def _muted(text: str) -> TableEntry:
     return TableEntry(text, tone="muted")
 
 
-def _tier(group: Group, score: Score) -> str:
-    return group.comparison.tier(score.key)
+def _tier(spec: TableSpec, group: Group, score: Score) -> str:
+    """Its tier, or `as FlashAttention` for a row that repeats the computation of another row."""
+    repeated = spec.same_as(score.row) if group.comparison.tiers else ""
+    return f"as {repeated}" if repeated else group.comparison.tier(score.key)
 
 
 def _tier_starts(group: Group) -> tuple[int, ...]:
@@ -328,23 +333,22 @@ def _shared_notes(notes: Mapping[str, Sequence[str]]) -> list[str]:
     ]
 
 
-def _ordering(spec: TableSpec, group: Group) -> str:
-    """Our ordering against the paper's, over the paper's rows that have a score without changed settings."""
-    single = [score for score in group.scores if score.by_seed and not score.setting]
-    ours = {score.row: score.estimate.mean for score in single if score.row in spec.rows}
-    theirs = {row: number.number for (row, column), number in spec.published.items() if column == group.column}
-    result = agreement(ours, theirs)
-    start = "Ordering against the paper's column: Kendall τ"
-    if result.tau is None:
-        return f"{start} {result.note}."
-    shown = f"{start} = {result.tau:.2f} over {result.rows} shared rows (permutation test: p = {result.p:.2g})."
-    errors = {row: spec.published_error(row, group.column) for row in theirs if row in ours}
-    if None in errors.values():
-        return f"{shown} The noise of the paper's numbers is not known."
-    apart, pairs = count_separable([(theirs[row], errors[row]) for row in sorted(errors)])
+def _ordering(spec: TableSpec, group: Group) -> tuple[str, ...]:
+    """Our order of the rows beside the paper's; nothing for a column that does not rank them, such as a count."""
+    if group.column in spec.columns and not spec.columns[group.column].ranks:
+        return ()
+    beside = column_agreement(spec, group)
+    order = beside.order
+    start = "Order of the rows beside the paper's: Kendall τ"
+    if order.tau is None:
+        return (f"{start} {order.note}.",)
+    shown = f"{start} = {order.tau:.2f} over {order.rows} shared rows (p = {order.p:.2g}, {OF_ONE})."
+    if beside.separable is None:
+        return (f"{shown} The noise of the paper's numbers is not known.",)
+    apart, pairs = beside.separable
     source = "the noise that the table states" if spec.published_noise else "the binomial noise of the test set alone"
     numbers = f"The paper's own numbers, of one seed, tell at most {apart} of these {pairs} pairs apart at 5 %"
-    return f"{shown} {numbers} ({source})."
+    return (f"{shown} {numbers} ({source}).",)
 
 
 def _no_average(names: Iterable[str]) -> str:

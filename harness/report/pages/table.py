@@ -12,6 +12,7 @@ from harness.report.pages.answer import sentences
 from harness.report.pages.blocks import sections_of
 from harness.report.pages.ranked_page import with_ranks
 from harness.report.render.layout import Picture, Table, table_of, tidy_row
+from harness.report.scores.agreement import is_beside_the_paper
 from harness.report.scores.comparison import ENOUGH
 from harness.report.scores.groups import Group, ProtocolResults, ScoreLine
 from harness.report.scores.scores import Score
@@ -19,6 +20,7 @@ from harness.report.spec.table import TableSpec
 from harness.report.stats.seeds import LEVEL
 
 SEVERAL = "in several settings"
+AGREEMENT = "The order of the rows beside the paper's, corrected for all columns"
 
 
 def build_table(
@@ -34,6 +36,8 @@ def build_table(
         groups = (*result.paper, *result.others, *result.other_means, *result.own)
         tidy += [row for group in groups for row in _tidy_rows(result.spec, group)]
     content = {"sections": sections, "summary": _summary(spec, tidy), "caption": _caption(spec), "tidy": tidy}
+    if any(is_beside_the_paper(spec, group) for result in results for group in (*result.others, *result.other_means)):
+        content["see_also"] = {AGREEMENT: "agreement.md"}
     table = table_of(spec, answer=sentences(results), pictures=list(pictures), plot=plot, **content)
     return with_ranks(table, spec, results) if spec.every else table
 
@@ -162,9 +166,12 @@ def _caption(spec: TableSpec) -> tuple[str, ...]:
         f"the 95 % interval of this difference, paired. Below {ENOUGH:g}, or if no test separates the two, the column "
         "ranks nothing."
     )
+    repeated = [f"{row} is the computation of {spec.same_as(row)}" for row in spec.rows if spec.same_as(row)]
     marks = "†: below a predictor that was not trained, by a test at 5 %, or by its mean below 3 seeds."
     endings = "oom, nan, failed, timeout and preempted say how a run ended; such runs are in no mean."
     reading = (intervals, tests, resolution, marks) if _ranks(spec) else (intervals,)
+    if repeated:
+        reading = (*reading, f"{'; '.join(repeated)}: shown beside it, not tested again.")
     if spec.ledger is None:
         return (protocols.rstrip(), *reading, endings)
     near, far = (limit if isinstance(limit, str) else f"{limit:g}" for _, limit in spec.tolerance)

@@ -83,7 +83,10 @@ class Picture:
 
 @dataclass(frozen=True)
 class Table:
-    """The page of a table. `answer`: its opening sentences. `plot`: the picture of all columns."""
+    """The page of a table. `answer`: its opening sentences. `plot`: the picture of all columns.
+
+    `see_also`: sentence -> the page of all tables that it refers to, relative to the folder of tables.
+    """
 
     name: str
     title: str
@@ -95,6 +98,7 @@ class Table:
     pictures: tuple[Picture, ...] = ()
     answer: tuple[str, ...] = ()
     plot: Picture | None = None
+    see_also: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def command(self) -> str:

@@ -16,6 +16,7 @@ def render(table: Table) -> str:
         *(f"- {escape(line)}" for line in table.answer),
         *([""] if table.answer else []),
         f"Published numbers: {escape(table.summary)}.",
+        *(f"{escape(text)}: [{page}]({'../' * table.name.count('/')}{page})." for text, page in table.see_also.items()),
         "",
     ]
     for section in table.sections:

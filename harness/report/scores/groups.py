@@ -4,12 +4,13 @@ The cells that may be compared with the paper's numbers form one group per colum
 show of it, so rendering reads no record.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from harness.config.declared import declared_scores, score_range
 from harness.report.scores.comparison import BASELINE, Comparison, clear_winner, compare_group
+from harness.report.scores.facts import hours_by_device, run_facts
 from harness.report.scores.measurements import bench_scores
 from harness.report.scores.paired import with_noise
 from harness.report.scores.per_example import baselines_of, examples_of
@@ -159,11 +160,11 @@ def group_scores(
             for name, section in groups.items()
         }
         facts = {
-            "paper_facts": _run_facts(part, paper.values()),
-            "other_facts": _run_facts(part, others.values()),
-            "own_facts": _run_facts(part, unprinted.values()),
+            "paper_facts": run_facts(part, paper.values()),
+            "other_facts": run_facts(part, others.values()),
+            "own_facts": run_facts(part, unprinted.values()),
         }
-        hours = _hours_by_device([*compared.values(), *unprinted.values()])
+        hours = hours_by_device([*compared.values(), *unprinted.values()])
         results.append(ProtocolResults(part, hours=hours, **groups, **facts))
     return results
 
@@ -278,7 +279,7 @@ def _column_group(spec: TableSpec, name: str, cells: "pd.DataFrame", budget: str
     categories = category_scores(cells, column.metric)
     ranked = {category: rank(tested, resolved.higher_is_better) for category, tested in categories.items()}
     guesses, notes = chances(cells), data_notes(cells)
-    tests = compare_group(spec, name, scores, baselines) if column.ranks else Comparison()
+    tests = _tests(spec, name, scores, baselines) if column.ranks else Comparison()
     winners = {
         category: clear_winner(tested, compare_group(spec, name, tested, ())) for category, tested in ranked.items()
     }
@@ -289,7 +290,7 @@ def _column_group(spec: TableSpec, name: str, cells: "pd.DataFrame", budget: str
         comparable=comparable,
         resolved=resolved,
         scores=tuple(scores),
-        winner=clear_winner(scores, tests),
+        winner=clear_winner(_distinct(spec, scores), tests),
         comparison=tests,
         baselines=tuple(baselines),
         fits=fits,
@@ -301,6 +302,19 @@ def _column_group(spec: TableSpec, name: str, cells: "pd.DataFrame", budget: str
         categories=categories,
         category_winners=winners,
     )
+
+
+def _distinct(spec: TableSpec, scores: Sequence[Score]) -> list[Score]:
+    """Without the rows that repeat the computation of another row."""
+    return [score for score in scores if not spec.same_as(score.row)]
+
+
+def _tests(spec: TableSpec, name: str, scores: Sequence[Score], baselines: Sequence[Score]) -> Comparison:
+    """Each computation is tested once; a row that repeats another row's is below the same baselines."""
+    tests = compare_group(spec, name, _distinct(spec, scores), baselines)
+    below = {score.key: tests.below.get((spec.same_as(score.row), score.setting), ()) for score in scores}
+    repeated = {score.key: below[score.key] for score in scores if spec.same_as(score.row) and below[score.key]}
+    return replace(tests, below={**tests.below, **repeated})
 
 
 def _strongest(
@@ -326,7 +340,7 @@ def _mean_group(spec: TableSpec, name: str, parts: Mapping[str, Group], data: st
     strongest = average([[group.strongest] if group.strongest else [] for group in parts.values()])
     strongest = replace(strongest, row=BASELINE + OF_EACH) if strongest else None
     baselines = (strongest,) if strongest else ()
-    tests = compare_group(spec, name, scores, baselines)
+    tests = _tests(spec, name, scores, baselines)
     return Group(
         column=name,
         budget=first.budget,
@@ -334,53 +348,9 @@ def _mean_group(spec: TableSpec, name: str, parts: Mapping[str, Group], data: st
         comparable=first.comparable,
         resolved=resolved,
         scores=tuple(scores),
-        winner=clear_winner(scores, tests),
+        winner=clear_winner(_distinct(spec, scores), tests),
         comparison=tests,
         baselines=baselines,
         strongest=strongest,
         parts=parts,
     )
-
-
-def _hours_by_device(columns: "Sequence[pd.DataFrame]") -> dict[str, tuple[float, float]]:
-    """Each cell once, although several columns may show it."""
-    import pandas as pd
-
-    if not any(len(cells) for cells in columns):
-        return {}
-    cells = pd.concat([cells for cells in columns if len(cells)])
-    cells = cells[~cells.index.duplicated()]
-    return {
-        budget: tuple(float(part[key].astype(float).sum()) for key in ("core_hours", "gpu_hours"))
-        for budget, part in cells.groupby("budget")
-    }
-
-
-def _run_facts(spec: TableSpec, columns: "Iterable[pd.DataFrame]") -> tuple[str, ...]:
-    """How and where the cells of one section were run."""
-    import pandas as pd
-
-    measured = [cells for cells in columns if len(cells)]
-    if not measured:
-        return ()
-    cells = pd.concat(measured)
-    cells = cells[~cells.index.duplicated()]
-    seeds = cells.groupby(["task", "budget", "source", "model", "variant"])["seed"].nunique()
-    span = f"{seeds.min()}" if seeds.min() == seeds.max() else f"{seeds.min()} to {seeds.max()}"
-    facts = [
-        f"Checkpoint tested: {'; '.join(_selection_rules(cells))}.",
-        f"Seeds: {span} per row; the table asks for {len(spec.seeds)}.",
-        f"Hardware: {', '.join(sorted(set(cells['hardware'])))}.",
-    ]
-    if dirty := int(cells["dirty"].astype(bool).sum()):
-        facts.append(f"{dirty} of {len(cells)} runs were made with uncommitted changes in the code.")
-    return tuple(facts)
-
-
-def _selection_rules(cells: "pd.DataFrame") -> list[str]:
-    rules = set()
-    for (rule, after, leak), _ in cells.groupby(["rule", "after_steps", "leak"], sort=True):
-        start = f" from step {int(after):,} on" if after and rule != "last" else ""
-        warning = " (TEST LEAK: chosen on the test split)" if leak else ""
-        rules.add(f"{rule}{start}{warning}")
-    return sorted(rules)

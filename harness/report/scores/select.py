@@ -1,7 +1,8 @@
 """Assigns cells to the rows and columns of a table.
 
 The model of a cell and its changes to the recipe decide its row. One cell may measure several columns, which differ
-only in their metric. A cell that fits no row is listed under the name of its model, unless it fits a row of a table
+only in their metric. A pre-training from whose weights another cell started is no row of its own, unless the table
+names it. Any other cell that fits no row is listed under the name of its model, unless it fits a row of a table
 named in `elsewhere`, or the table has `only_rows`.
 """
 
@@ -100,8 +101,8 @@ def _column_cells(cells: "pd.DataFrame", spec: TableSpec, name: str) -> "pd.Data
     column_settings, all_settings = set(settings_key(column.set)), [set(settings_key(peer.set)) for peer in same_task]
     meanings = spec.meanings(column.task)
     kept, rows, settings = [], [], []
-    for index, model, changed, elsewhere in zip(
-        cells.index, cells["model"], cells["changed"], cells["elsewhere"], strict=True
+    for index, model, changed, elsewhere, gives_weights in zip(
+        cells.index, cells["model"], cells["changed"], cells["elsewhere"], cells["gives_weights"], strict=True
     ):
         owners, label = meanings.get((model, changed), []), spec.row_of_model(model)
         exact = [row for row, owner in owners if owner == name]
@@ -113,6 +114,8 @@ def _column_cells(cells: "pd.DataFrame", spec: TableSpec, name: str) -> "pd.Data
             continue  # its rows are plain
         elif spec.only_rows or elsewhere or owners or not column_settings <= pairs or is_of_a_peer:
             continue  # another row, column or table has it
+        elif gives_weights:
+            continue  # a pre-training is no row
         else:
             beyond = format_settings(pair for pair in changed if pair not in column_settings)
             row, setting = (model, beyond) if label is None else (label, beyond or PLAIN_RECIPE)

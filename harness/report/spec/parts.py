@@ -171,6 +171,7 @@ class RowSpec(StrictModel):
     set: dict[str, Any] = Field(default_factory=dict)
     ours: bool = False
     columns: TupleOf[str] | None = None
+    same_as: str = ""
 
 
 def limit_in_unit(limit: float | str, paper: float) -> float:

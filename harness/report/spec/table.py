@@ -129,6 +129,7 @@ class TableSpec(SpecWithFootnotes):
             require_known(f"averages.{name}", average.parts, self.columns)
         for label, row in self.rows.items():
             require_known(f"rows.{label}.columns", row.columns or (), self.columns)
+            require_known(f"rows.{label}.same_as", [row.same_as] if row.same_as else [], set(self.rows) - {label})
         models = {row.model for row in self.rows.values()}
         for key in ("control", "reference"):
             require_known(key, getattr(self, key), models)
@@ -282,6 +283,10 @@ class TableSpec(SpecWithFootnotes):
     def is_ours(self, row: str) -> bool:
         """Whether the paper's table lacks a row: a control, or a model of this repository."""
         return row not in self.rows or self.rows[row].ours
+
+    def same_as(self, row: str) -> str:
+        """The row with the same computation, which stands for both in tests; empty for any other row."""
+        return self.rows[row].same_as if row in self.rows else ""
 
     def row_name(self, row: str) -> str:
         return f"{row} (not in the paper)" if self.is_ours(row) and not self.every else row

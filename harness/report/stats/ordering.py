@@ -1,4 +1,4 @@
-"""Two orderings of the same rows: Kendall's tau with a permutation test, and the published pairs that differ."""
+"""Two orderings of the same rows: Kendall's tau, its interval and test, and the published pairs that differ."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,10 +7,12 @@ from itertools import combinations
 
 import numpy as np
 
-from harness.report.stats.seeds import normal_quantile
+from harness.report.stats.seeds import LEVEL, MIN_SEEDS, normal_quantile
 
 MIN_ROWS = 3  # two rows are always in the same or in the opposite order
 RESAMPLES = 9999
+DRAWS = 2000  # of the bootstrap
+DIGITS = 9  # means that agree to this many decimals count as equal, on every machine
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,33 @@ def agreement(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Agreeme
     # the distribution of tau is known in closed form without ties only
     p = _permutation_p(means, published) if tied else kendalltau(means, published, method="exact").pvalue
     return Agreement(tau, float(p), len(rows))
+
+
+def bootstrap_interval(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, float]) -> tuple[float, float] | None:
+    """Where Kendall's tau lies in 95 % of the draws if the seeds of each row (row -> scores) are drawn again.
+
+    The published numbers stay as they are. Means of n drawn seeds vary too little, by the factor sqrt((n - 1) / n);
+    their deviations are enlarged accordingly (Rao and Wu, 1988). None with fewer than MIN_ROWS shared rows, with fewer
+    than MIN_SEEDS seeds in any of them, and where one side is all ties.
+    """
+    rows = sorted(set(ours) & set(theirs))
+    if len(rows) < MIN_ROWS or min(len(ours[row]) for row in rows) < MIN_SEEDS:
+        return None
+    generator = np.random.RandomState(0)  # the same numbers in every version of numpy
+    draws = np.stack([_drawn_means(np.asarray(ours[row], dtype=float), generator) for row in rows], axis=1)
+    taus = kendall(draws.round(DIGITS), np.array([theirs[row] for row in rows], dtype=float))
+    if np.isnan(taus).all():
+        return None
+    edges = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
+    low, high = np.nanquantile(taus, edges, method="inverted_cdf")
+    return float(low), float(high)
+
+
+def _drawn_means(scores: np.ndarray, generator: np.random.RandomState) -> np.ndarray:
+    """Bootstrap means (DRAWS,) of the scores (n,) of one row."""
+    n = len(scores)
+    drawn = scores[generator.randint(n, size=(DRAWS, n))].mean(1)
+    return scores.mean() + (drawn - scores.mean()) * math.sqrt(n / (n - 1))
 
 
 def _permutation_p(means: np.ndarray, published: np.ndarray) -> float:

@@ -1,0 +1,53 @@
+"""How, where and at which cost the cells of a section were run, in sentences."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from harness.report.spec.table import TableSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def hours_by_device(columns: "Sequence[pd.DataFrame]") -> dict[str, tuple[float, float]]:
+    """Each cell once, although several columns may show it."""
+    import pandas as pd
+
+    if not any(len(cells) for cells in columns):
+        return {}
+    cells = pd.concat([cells for cells in columns if len(cells)])
+    cells = cells[~cells.index.duplicated()]
+    return {
+        budget: tuple(float(part[key].astype(float).sum()) for key in ("core_hours", "gpu_hours"))
+        for budget, part in cells.groupby("budget")
+    }
+
+
+def run_facts(spec: TableSpec, columns: "Iterable[pd.DataFrame]") -> tuple[str, ...]:
+    """How and where the cells of one section were run."""
+    import pandas as pd
+
+    measured = [cells for cells in columns if len(cells)]
+    if not measured:
+        return ()
+    cells = pd.concat(measured)
+    cells = cells[~cells.index.duplicated()]
+    seeds = cells.groupby(["task", "budget", "source", "model", "variant"])["seed"].nunique()
+    span = f"{seeds.min()}" if seeds.min() == seeds.max() else f"{seeds.min()} to {seeds.max()}"
+    facts = [
+        f"Checkpoint tested: {'; '.join(_selection_rules(cells))}.",
+        f"Seeds: {span} per row; the table asks for {len(spec.seeds)}.",
+        f"Hardware: {', '.join(sorted(set(cells['hardware'])))}.",
+    ]
+    if dirty := int(cells["dirty"].astype(bool).sum()):
+        facts.append(f"{dirty} of {len(cells)} runs were made with uncommitted changes in the code.")
+    return tuple(facts)
+
+
+def _selection_rules(cells: "pd.DataFrame") -> list[str]:
+    rules = set()
+    for (rule, after, leak), _ in cells.groupby(["rule", "after_steps", "leak"], sort=True):
+        start = f" from step {int(after):,} on" if after and rule != "last" else ""
+        warning = " (TEST LEAK: chosen on the test split)" if leak else ""
+        rules.add(f"{rule}{start}{warning}")
+    return sorted(rules)

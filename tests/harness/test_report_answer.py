@@ -62,13 +62,17 @@ def test_resolution_is_the_distance_of_the_control_in_half_widths():
 
 
 def test_a_page_opens_with_the_best_rows_the_control_and_the_cost():
-    (line, waiting) = build(T11, listops(vanilla=0.5, lavo=0.499, no_mixing=0.3, linformer_skyformer=0.4)).answer
+    line, *waiting = build(T11, listops(vanilla=0.5, lavo=0.499, no_mixing=0.3, linformer_skyformer=0.4)).answer
     assert re.fullmatch(
         r"Reduced budget, ListOps: vanilla and LAVO \(50\.00 to 49\.90\) lead, and no test separates them; "
         r"R = \d\d\.\d \(reference vanilla 50\.00, control no mixing 30\.00\)\. Cost: 1\.2 core-hours\.",
         line,
     )
-    assert waiting == "No run yet at the reduced budget: Text, Retrieval, Pathfinder, Image."
+    assert waiting == [
+        "No run yet at the reduced budget: Text, Pathfinder.",
+        "No run yet at the reduced budget: Retrieval, Image. "
+        "Why: runs of the former data do not count: some test examples occurred in training.",
+    ]
     for suffix in ("md", "tex", "txt"):
         text = " ".join(RENDER[suffix](build(T11, listops(vanilla=0.5, lavo=0.499, no_mixing=0.3))).split())
         assert text.index("vanilla and LAVO (") < text.index("Paper budget")
@@ -95,28 +99,31 @@ def fitted(records, *baselines):
 def test_a_column_opens_with_the_simple_predictor_that_validation_chose():
     records = listops(vanilla=0.5, lavo=0.499, no_mixing=0.3)
     trees, dictionary = ("boosted counts", 63.0, 64.0), ("dictionary", 70.0, 60.0)
-    found = fitted(records, dictionary, trees, ("5gram all", 99.0, 99.0))
-    assert found.opening().startswith(
+    unbeaten = fitted(records, dictionary, trees, ("5gram all", 99.0, 99.0))
+    assert unbeaten.opening().startswith(
         "ListOps: no row reaches the boosted counts baseline (63.00, fitted to 64,000 examples of the training data); "
         "vanilla and LAVO (50.00 to 49.90) lead"
     )
-    assert found.sentence.startswith("ListOps: no row reaches the boosted counts baseline (63.00); vanilla")
+    assert unbeaten.sentence.startswith("ListOps: no row reaches the boosted counts baseline (63.00); vanilla")
     beaten = fitted(records, ("5gram", 40.0, 40.0), ("5gram all", 49.95, 49.0))
     assert beaten.rows_above == 2
     assert "2 of 3 rows beat the 5-gram baseline (40.00); 1 of 3 rows beats the 5-gram all base" in beaten.sentence
-    assert len(found.opening().split()) <= 60
+    assert len(unbeaten.opening().split()) <= 60
 
 
 def test_several_columns_open_with_a_count_of_those_where_a_simple_predictor_is_not_reached():
-    found = fitted(listops(vanilla=0.5, lavo=0.499, no_mixing=0.3), ("counts", 63.0, 64.0))
+    unbeaten = fitted(listops(vanilla=0.5, lavo=0.499, no_mixing=0.3), ("counts", 63.0, 64.0))
     beaten = fitted(listops(vanilla=0.5, lavo=0.499, no_mixing=0.3), ("counts", 43.0, 64.0))
-    assert answer._overall([found, beaten]) == (
+    assert answer._overall([unbeaten, beaten]) == (
         "no row reaches the strongest simple predictor in 1 of 2 columns; "
         "the reference is clearly ahead of the control in 2 of 2 columns (R ≥ 4)."
     )
     without = only(listops(vanilla=0.5, lavo=0.499, no_mixing=0.3))
-    assert answer._overall([found, without]).startswith(
-        "no row reaches the strongest simple predictor in 1 of the 1 columns that have one; the reference"
+    assert answer._overall([unbeaten, without]).startswith(
+        "no row reaches the strongest simple predictor in 1 of the 1 column that has one; the reference"
+    )
+    assert answer._overall([beaten, beaten]).startswith(
+        "some row beats the strongest simple predictor in each of 2 columns; the reference"
     )
     assert answer._overall([without, without]).startswith("no simple predictor was measured; the reference")
 

@@ -251,16 +251,24 @@ def _overall(answered: Sequence[ColumnAnswer]) -> str:
     """In how many columns no row reaches the strongest simple predictor, and how many columns rank their rows."""
     measured, parts = [answer for answer in answered if answer.group.strongest is not None], []
     if measured:
-        below = f"{sum(not answer.rows_above for answer in measured)} of"
-        columns = f"{len(measured)} columns" if measured == answered else f"the {len(measured)} columns that have one"
-        parts.append(f"no row reaches the strongest simple predictor in {below} {columns}")
+        below, columns = sum(not answer.rows_above for answer in measured), _columns(len(measured))
+        where = columns if measured == answered else f"the {columns} that {'has' if len(measured) == 1 else 'have'} one"
+        parts.append(
+            f"no row reaches the strongest simple predictor in {below} of {where}"
+            if below
+            else f"some row beats the strongest simple predictor in {'each of ' if len(measured) > 1 else ''}{where}"
+        )
     else:
         parts.append("no simple predictor was measured")
     enough = sum(answer.has_enough for answer in answered)
     parts.append(
-        f"the reference is clearly ahead of the control in {enough} of {len(answered)} columns (R ≥ {ENOUGH:g})"
+        f"the reference is clearly ahead of the control in {enough} of {_columns(len(answered))} (R ≥ {ENOUGH:g})"
     )
     return f"{'; '.join(parts)}."
+
+
+def _columns(number: int) -> str:
+    return f"{number} column{'' if number == 1 else 's'}"
 
 
 def _counts(answered: Sequence[ColumnAnswer]) -> tuple[int, int, int]:

@@ -119,7 +119,11 @@ def test_a_table_that_is_not_there_is_named(places):
         ("  LAVO: lavo\n", "", "there is no 'LAVO'"),
         ("  LAVO: lavo\n", "  LAVOO: lavo\n", "rows: there is no 'LAVOO': did you mean 'LAVO'"),
         ("  Image: {task", "  Imagee: {task", "averages.AVG: there is no 'Image'"),
-        ("metric: acc}\n\naver", "metrics: acc}\n\naver", "columns.Image.metrics: unknown key; did you mean 'metric'"),
+        (
+            "ListOps: {task: lra/listops, metric:",
+            "ListOps: {task: lra/listops, metrics:",
+            "columns.ListOps.metrics: unknown key; did you mean 'metric'",
+        ),
         ("ledger: lavo_table11", "ledger: lavo_table99", "no published table 'lavo_table99'"),
         ("columns: [Text]", "columns: [Texts]", "footnotes.X11.columns: there is no 'Texts'"),
         ("title: ", "title: [", "no yaml"),

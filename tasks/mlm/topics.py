@@ -6,10 +6,10 @@ topic: SHARE words of ten are the topic's, the others common ones.
     to pre-train on     documents of SECTIONS sections, each with all words of its topic
     to fine-tune on     sections whose first half has one half of the topic's words, and whose second half the other
 
-So the two halves of such a section share no word of their topic. Which words belong together could be learned from the
-sections to fine-tune on as well: words of the two halves occur together. So the HELD_OUT last words of each half are in
-no section to fine-tune on, and the sections to validate and to test have these alone: that they are on one topic is in
-the pre-training text and nowhere else. (Whole topics were held out first. A model that was fine-tuned on the other ones
+The two halves of such a section therefore share no word. Fine-tuning could also teach which words belong together,
+because words of both halves occur in one section. The last HELD_OUT words of each half are therefore in no section to
+fine-tune on, and the sections to validate and to test have only these words: only the pre-training text shows that they
+are on one topic. (Whole topics were held out first. A model that was fine-tuned on the other ones
 did not tell them apart: docs/pretraining.md.)
 
 A document and a section are functions of the seed and their number alone.

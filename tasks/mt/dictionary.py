@@ -31,14 +31,14 @@ class Dictionary:
         events = [(np.repeat(f, len(e)), np.tile(e, len(f))) for e, f in zip(source_ids, target_ids, strict=True)]
         target, source = (np.concatenate([event[i] for event in events]) for i in (0, 1))
         sizes = [(len(e), len(f)) for e, f in zip(source_ids, target_ids, strict=True)]
-        place = np.repeat(np.arange(sum(f for _, f in sizes)), [e for e, f in sizes for _ in range(f)])
+        occurrence = np.repeat(np.arange(sum(f for _, f in sizes)), [e for e, f in sizes for _ in range(f)])
         # (source word, target word) of each entry of the table, and the entry of each event
         entries, entry = np.unique(source * len(self.translations) + target, return_inverse=True)
         self.source, self.target = np.divmod(entries, len(self.translations))
         self.probability = np.ones(len(entries))
         for _ in range(rounds):
             weight = self.probability[entry]
-            share = weight / np.bincount(place, weight)[place]
+            share = weight / np.bincount(occurrence, weight)[occurrence]
             counts = np.bincount(entry, share, minlength=len(entries))
             self.probability = counts / np.bincount(self.source, counts)[self.source]
 

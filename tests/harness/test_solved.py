@@ -31,8 +31,8 @@ def only_answer(scores):
         record for name, values in scores.items() for record in synthetic.seeds(name, "lra/listops", values, **REDUCED)
     ]
     results = groups.group_scores(select.select(frame(records), pages.T11), pages.T11)
-    (found,) = answer.answers(results)
-    return found, pages.build(pages.T11, records)
+    (column_answer,) = answer.answers(results)
+    return column_answer, pages.build(pages.T11, records)
 
 
 def test_a_row_whose_seeds_are_on_both_sides_makes_a_column_of_solved_runs():
@@ -121,9 +121,9 @@ def test_three_seeds_of_such_a_column_separate_nothing_and_five_with_many_solved
 
 
 def test_a_page_shows_solved_runs_and_no_interval_beyond_the_scale():
-    found, page = only_answer(NEEDLE)
-    assert found.tests.runs and not found.tests.ranks and found.tests.ranks_nothing
-    assert "corrected p" in found.sentence
+    column_answer, page = only_answer(NEEDLE)
+    assert column_answer.tests.runs and not column_answer.tests.ranks and column_answer.tests.ranks_nothing
+    assert "corrected p" in column_answer.sentence
     (block,) = [block for block in page.sections[1].blocks if block.title.startswith("ListOps")]
     texts = {line[0].text: (line[1].text, line[2].text) for line in block.rows}
     low, high = (f"{100 * end:.0f}" for end in share_interval(1, 3))

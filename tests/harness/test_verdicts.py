@@ -25,7 +25,11 @@ def answers_of(name):
     records, broken = valid_records(ROOT / "results" / "records", tasks=tasks)
     assert not broken
     results = groups.group_scores(select.select(frame(records), spec), spec)
-    return {found.group.column: found for found in answer.answers(results) if found.group.budget == "reduced"}
+    return {
+        column_answer.group.column: column_answer
+        for column_answer in answer.answers(results)
+        if column_answer.group.budget == "reduced"
+    }
 
 
 NOTHING = {
@@ -39,8 +43,8 @@ NOTHING = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NOTHING)
 def test_columns_whose_control_no_test_separates_rank_nothing(name):
-    found = answers_of(name)
-    shown = {column: found[column] for column in NOTHING[name] or found}
+    by_column = answers_of(name)
+    shown = {column: by_column[column] for column in NOTHING[name] or by_column}
     assert shown
     for column, column_answer in shown.items():
         assert column_answer.tests.control is not None and column_answer.tests.reference is not None, column
@@ -65,9 +69,9 @@ def test_the_made_language_is_judged_by_the_control_of_self_attention():
     ],
 )
 def test_a_failure_is_in_no_tier_with_the_best(name, column, best, failed):
-    found = answers_of(name)[column]
-    means = {score.key: round(score.estimate.mean, 1) for score in found.group.scores if score.by_seed}
-    first = {means[key] for key, tier in found.tests.tiers.items() if tier == 1}
+    column_answer = answers_of(name)[column]
+    means = {score.key: round(score.estimate.mean, 1) for score in column_answer.group.scores if score.by_seed}
+    first = {means[key] for key, tier in column_answer.tests.tiers.items() if tier == 1}
     assert {best, failed} <= set(means.values()), "the records are those of the review"
     assert failed not in first and best in first
 
@@ -87,14 +91,14 @@ def test_half_of_the_distance_is_the_widest_tier():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["lavo/t6", "lavo/t9", "lavo/t11", "lavo/t8", "luna/t5", "probes", "probes/noncausal"])
 def test_no_best_tier_is_wider_than_half_of_reference_and_control(name):
-    for column, found in answers_of(name).items():
-        tests = found.tests
+    for column, column_answer in answers_of(name).items():
+        tests = column_answer.tests
         if tests.runs or tests.resolution is None:
             continue
         scale = abs(tests.reference.estimate.mean - tests.control.estimate.mean)
-        best = [score.estimate.mean for score in found.group.scores if tests.tiers.get(score.key) == 1]
+        best = [score.estimate.mean for score in column_answer.group.scores if tests.tiers.get(score.key) == 1]
         assert max(best) - min(best) <= 2 * LARGEST_SHARE * scale, column
-        of_best = next(score.estimate.mean for score in found.group.scores if score.key == tests.best)
+        of_best = next(score.estimate.mean for score in column_answer.group.scores if score.key == tests.best)
         assert all(abs(mean - of_best) <= LARGEST_SHARE * scale + 1e-9 for mean in best), column
 
 
@@ -102,15 +106,15 @@ def test_no_best_tier_is_wider_than_half_of_reference_and_control(name):
 @pytest.mark.parametrize("name", ["lavo/t6", "lavo/t9", "lavo/t11", "lavo/t8", "luna/t5", "probes"])
 def test_the_page_of_all_columns_says_everything_or_why_not(name):
     """Control's p, the strongest baseline and the rows above it, for every reduced column."""
-    for found in answers_of(name).values():
-        entries = dict(zip(columns.HEADER, columns.line_of(name, found), strict=True))
+    for column_answer in answers_of(name).values():
+        entries = dict(zip(columns.HEADER, columns.line_of(name, column_answer), strict=True))
         p, strongest = entries["p of reference and control"], entries["strongest baseline"]
-        if found.tests.reference and found.tests.control and found.tests.pairs:
+        if column_answer.tests.reference and column_answer.tests.control and column_answer.tests.pairs:
             assert p == "< 0.001" or 0 <= float(p) <= 1
         else:
             assert "no test" in p or "seeds" in p or "control" in p or "reference" in p, p
         if strongest == "not fitted":
-            assert found.group.strongest is None and entries["rows above it"] == "–"
+            assert column_answer.group.strongest is None and entries["rows above it"] == "–"
         else:
             above, of_all = map(int, entries["rows above it"].split(" of "))
-            assert 0 <= above <= of_all == found.tests.rows
+            assert 0 <= above <= of_all == column_answer.tests.rows

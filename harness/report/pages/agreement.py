@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.report.pages.answer import ColumnAnswer
+from harness.report.pages.answer import ColumnAnswer, counted_columns
 from harness.report.render.markdown import escape
 from harness.report.scores.agreement import ColumnAgreement, column_agreement, is_beside_the_paper
 from harness.report.scores.paired import holm
 from harness.report.stats.ordering import MIN_ROWS
-from harness.report.stats.seeds import LEVEL, significant
+from harness.report.stats.seeds import LEVEL, p_value
 
 NAME = "agreement"
 AGREES, DISAGREES, UNCLEAR, FEW, TIES = "agrees", "disagrees", "not told apart", "too few rows", "all tied"
@@ -123,11 +123,11 @@ def sentences(lines: Sequence[Line]) -> list[str]:
         )
     if untested := [line for line in lines if line.corrected is None]:
         sentences.append(f"{_columns(untested)} cannot be tested: fewer than {MIN_ROWS} shared rows, or all tied.")
-    known = [line.beside.separable for line in tested if line.beside.separable is not None]
-    apart, pairs = sum(apart for apart, _ in known), sum(pairs for _, pairs in known)
+    separable = [line.beside.separable for line in tested if line.beside.separable is not None]
+    apart, pairs = sum(apart for apart, _ in separable), sum(pairs for _, pairs in separable)
     sentences.append(
-        f"The published numbers come from one seed. Their noise is known in {len(known)} of {_columns(tested)}"
-        + (f", where at most {apart} of {pairs} pairs of rows differ by more than it." if known else ".")
+        f"The published numbers come from one seed. Their noise is known in {len(separable)} of {_columns(tested)}"
+        + (f", where at most {apart} of {pairs} pairs of rows differ by more than it." if separable else ".")
     )
     return sentences
 
@@ -163,13 +163,11 @@ def pages(tables: Iterable[tuple[str, Sequence[ColumnAnswer]]], folder: Path) ->
 
 
 def _p_text(p: float | None) -> str:
-    if p is None:
-        return NONE
-    return "< 0.001" if p < 0.001 else significant(p, 2)
+    return NONE if p is None else p_value(p)
 
 
 def _columns(lines: Sequence[Line]) -> str:
-    return "1 column" if len(lines) == 1 else f"{len(lines)} columns"
+    return counted_columns(len(lines))
 
 
 def _names(lines: Sequence[Line]) -> str:

@@ -251,7 +251,7 @@ def _overall(answered: Sequence[ColumnAnswer]) -> str:
     """In how many columns no row reaches the strongest simple predictor, and how many columns rank their rows."""
     measured, parts = [answer for answer in answered if answer.group.strongest is not None], []
     if measured:
-        below, columns = sum(not answer.rows_above for answer in measured), _columns(len(measured))
+        below, columns = sum(not answer.rows_above for answer in measured), counted_columns(len(measured))
         where = columns if measured == answered else f"the {columns} that {'has' if len(measured) == 1 else 'have'} one"
         parts.append(
             f"no row reaches the strongest simple predictor in {below} of {where}"
@@ -260,14 +260,12 @@ def _overall(answered: Sequence[ColumnAnswer]) -> str:
         )
     else:
         parts.append("no simple predictor was measured")
-    enough = sum(answer.has_enough for answer in answered)
-    parts.append(
-        f"the reference is clearly ahead of the control in {enough} of {_columns(len(answered))} (R ≥ {ENOUGH:g})"
-    )
+    enough = f"{sum(answer.has_enough for answer in answered)} of {counted_columns(len(answered))}"
+    parts.append(f"the reference is clearly ahead of the control in {enough} (R ≥ {ENOUGH:g})")
     return f"{'; '.join(parts)}."
 
 
-def _columns(number: int) -> str:
+def counted_columns(number: int) -> str:
     return f"{number} column{'' if number == 1 else 's'}"
 
 

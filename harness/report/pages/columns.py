@@ -5,7 +5,7 @@ from pathlib import Path
 
 from harness.report.pages.answer import ColumnAnswer, baseline_name
 from harness.report.render.markdown import escape
-from harness.report.stats.seeds import significant
+from harness.report.stats.seeds import p_value
 
 HEADER = ("table", "column", "budget", "rows", "p of reference and control", "R", "strongest baseline", "rows above it")
 INTRODUCTION = """\
@@ -55,4 +55,4 @@ def p_of_control(answer: ColumnAnswer) -> str:
     pair = tests.pair(tests.reference.key, tests.control.key) if tests.reference and tests.control else None
     if pair is None:
         return escape(tests.untested or tests.missing or "no test")
-    return "< 0.001" if pair.shown_p < 0.001 else significant(pair.shown_p, 2)
+    return p_value(pair.shown_p)

@@ -138,8 +138,8 @@ def ability_by_column(spec: "TableSpec", groups: Mapping[str, Group]) -> dict[st
     abilities = {name: spec.columns[name].ability or name for name in groups}
     first: dict[str, str] = {}
     for name, group in groups.items():
-        known = {data for score in group.scores for data in score.data.values() if isinstance(data, str)}
-        for data in sorted(known):
+        fingerprints = {data for score in group.scores for data in score.data.values() if isinstance(data, str)}
+        for data in sorted(fingerprints):
             kept, dropped = abilities[first.setdefault(data, name)], abilities[name]
             abilities = {key: kept if value == dropped else value for key, value in abilities.items()}
     return abilities

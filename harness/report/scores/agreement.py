@@ -35,8 +35,8 @@ def column_agreement(spec: TableSpec, group: Group) -> ColumnAgreement:
     means = {score.row: score.estimate.mean for score in plain}
     order = agreement(means, theirs)
     errors = {row: spec.published_error(row, group.column) for row in sorted(set(theirs) & set(ours))}
-    known = order.tau is not None and None not in errors.values()
-    separable = count_separable([(theirs[row], error) for row, error in errors.items()]) if known else None
+    is_noise_known = order.tau is not None and None not in errors.values()
+    separable = count_separable([(theirs[row], error) for row, error in errors.items()]) if is_noise_known else None
     return ColumnAgreement(order, bootstrap_interval(ours, theirs), separable)
 
 

@@ -90,6 +90,11 @@ def verdict(
     return "close" if difference <= tolerance["close"] else "off"
 
 
+def p_value(p: float) -> str:
+    """Two significant digits, or `< 0.001`."""
+    return "< 0.001" if p < 0.001 else significant(p, 2)
+
+
 def significant(value: float, digits: int = 3) -> str:
     """`0.0123`, `45.6`, `1,230`: `digits` significant digits, thousands separated, never an exponent."""
     return f"{float(f'{value:.{digits}g}'):,.15g}"

@@ -342,7 +342,7 @@ def test_the_caption_states_protocol_seeds_and_hardware():
     for part in (
         "Protocol skyformer",
         "best_val from step 10,000 on",
-        "Seeds: 2 per row; the table asks for 5",
+        "Seeds: 2 per row; the table plans 5",
         "GPU® A&B",
         "1 of 2 runs were made with uncommitted changes",
         "95 % t interval",

@@ -34,9 +34,11 @@ def run_facts(spec: TableSpec, columns: "Iterable[pd.DataFrame]") -> tuple[str, 
     cells = cells[~cells.index.duplicated()]
     seeds = cells.groupby(["task", "budget", "source", "model", "variant"])["seed"].nunique()
     span = f"{seeds.min()}" if seeds.min() == seeds.max() else f"{seeds.min()} to {seeds.max()}"
+    planned = len(spec.seeds)
+    rest = "" if span == f"{planned}" else f"; the table plans {planned}"
     facts = [
         f"Checkpoint tested: {'; '.join(_selection_rules(cells))}.",
-        f"Seeds: {span} per row; the table asks for {len(spec.seeds)}.",
+        f"Seeds: {span} per row{rest}.",
         f"Hardware: {', '.join(sorted(set(cells['hardware'])))}.",
     ]
     if dirty := int(cells["dirty"].astype(bool).sum()):

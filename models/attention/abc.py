@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from models.attention.base import INPUT_GAIN, MultiHead, Pattern, State
 from models.attention.vanilla import softmax_attention
+from models.ops.dropout import drop
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.running_scores import running_scores
 from models.ops.running_share import running_share
@@ -61,7 +62,7 @@ def causal_weights(
 ) -> Tensor:
     """softmax( q_i' K~_i' / sqrt(E) ) of q and k (B, H, N, E), k's logits (B, H, N, r), mask (B, N): (B, H, N, r)."""
     scores = running_scores(q * q.shape[-1] ** -0.5, logits, k, key_padding_mask=key_padding_mask)
-    return F.dropout(scores.softmax(-1), dropout)
+    return drop(scores.softmax(-1), dropout)
 
 
 def log_sums(before: Tensor, logits: Tensor) -> Tensor:
@@ -129,7 +130,7 @@ class CabABC(ABC):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         key_shares = running_share(k @ self.key_slots, key_padding_mask=key_padding_mask)
-        weights = F.dropout(self.weights(q, k, key_shares), self.active_dropout)
+        weights = drop(self.weights(q, k, key_shares), self.active_dropout)
         value_shares = running_share(v @ self.value_slots, key_padding_mask=key_padding_mask)
         return ((weights * value_shares).sum(-1, keepdim=True) * v).to(v.dtype)
 

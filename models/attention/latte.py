@@ -25,6 +25,7 @@ from models.attention.base import Attention, Pattern, State
 from models.layers.convolution import ShortConvolution
 from models.layers.rglru import NormalisedRGLRU
 from models.layers.sliding_window import SlidingWindow, lecun_linear
+from models.ops.dropout import drop
 from models.ops.heads import merge_heads, split_heads
 from models.ops.positions import apply_rope, rope_frequencies
 from models.ops.precision import autocast_disabled, upcast
@@ -141,7 +142,7 @@ class Latte(Attention):
         if self.window_logit is not None:
             logits = logits + F.pad(self.window_logit[:, None, None], (0, self.latents))
         weights = logits.softmax(-1)
-        return F.dropout(weights, self.active_dropout) if self.pattern.causal else weights
+        return drop(weights, self.active_dropout) if self.pattern.causal else weights
 
     def latent_probabilities(self, x: Tensor) -> Tensor:
         """As `mixture`, for the layer's input (B, N, D)."""

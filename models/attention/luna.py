@@ -16,11 +16,11 @@ import math
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.attention.base import INPUT_GAIN, Attention, Pattern, State, check_choice, projection
 from models.attention.vanilla import softmax_attention
+from models.ops.dropout import drop
 from models.ops.heads import merge_heads, split_heads
 from models.ops.packed_prefix import ACTIVATIONS, packed_prefix, packed_prefix_chunk
 from models.ops.positions import sinusoidal_positions
@@ -171,7 +171,7 @@ class Luna(Attention):
 
     def update(self, p: Tensor, packed: Tensor, unused: Tensor | None) -> Tensor:
         """P' (B, L, D) from p (B or 1, L, D) and Y_P."""
-        carry = p + F.dropout(packed, self.active_slot_dropout)
+        carry = p + drop(packed, self.active_slot_dropout)
         if not self.pre_norm:
             carry = self.slots_norm(carry)
         return carry if unused is None else carry.masked_fill(unused[..., None], 0.0)
@@ -184,7 +184,7 @@ class Luna(Attention):
             raise ValueError("this Luna layer follows another one and requires its packed P as the carry")
         p = self.first()[None]
         share = self.active_slot_dropout
-        return F.dropout(p.expand(batch, -1, -1), share) if share else p
+        return drop(p.expand(batch, -1, -1), share) if share else p
 
     def pack(self, p: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         """Y_P, (B, L, D), from p (B or 1, L, D) and source (B, M, D)."""

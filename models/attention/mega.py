@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from models.attention.base import Attention, Pattern, State, check_choice
+from models.ops.dropout import drop
 from models.ops.exponential_kernel import exponential_kernel, exponential_sums
 from models.ops.fft_convolution import fft_convolution
 from models.ops.precision import upcast
@@ -93,7 +94,7 @@ def biased_attention(
         if hidden is not None:
             # finite, so that a query that sees nothing gets a finite mean, which has no meaning
             scores = scores.masked_fill(hidden[..., keys], torch.finfo(scores.dtype).min)
-        return F.dropout(function.weigh(scores), dropout).to(v.dtype) @ v[:, :, keys]
+        return drop(function.weigh(scores), dropout).to(v.dtype) @ v[:, :, keys]
 
     size = TILE.fit(q, batch * count * chunk)  # T
     if size >= chunk:

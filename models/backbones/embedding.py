@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from models.backbones.config import POSITIONS, TransformerConfig
+from models.layers.dropout import Dropout
 from models.layers.initialisers import truncated_normal_
 
 
@@ -94,7 +95,7 @@ class TokenEmbedder(nn.Module):
         self.positions = POSITIONS[config.positions](max_length + (self.cls is not None), dim, config.positions_std)
         self.length_limit = max_length if self.positions.ends else None
         self.embedding_norm = config.make_norm() if config.embedding_norm else nn.Identity()
-        self.embedding_dropout = nn.Dropout(config.dropout)
+        self.embedding_dropout = Dropout(config.dropout)
 
     def embed(self, tokens: Tensor, start: int = 0) -> Tensor:
         """tokens (B, N), the first at position `start` -> (B, N, D), or (B, 1 + N, D) with the leading learned vector.

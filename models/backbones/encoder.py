@@ -22,6 +22,7 @@ from models.attention.base import Attention, Pattern
 from models.backbones.config import LINEAR_INITS, TransformerConfig, check_shares, check_sizes
 from models.backbones.embedding import EMBEDDINGS, TokenEmbedder
 from models.backbones.layer import layer_stack
+from models.layers.dropout import Dropout
 from models.layers.feedforward import ACTIVATIONS
 from models.layers.initialisers import bert_linears_
 
@@ -151,7 +152,7 @@ class EncoderClassifier(TokenEmbedder):
         """(B, `pooled_vectors` D) -> logits (B, C)."""
         hidden = [config.head_dim] if isinstance(config.head_dim, int) else config.head_dim or []
         widths = [self.pooled_vectors * config.dim, *hidden]
-        head = nn.Sequential(nn.Dropout(config.head_dropout))
+        head = nn.Sequential(Dropout(config.head_dropout))
         for width, following in pairwise(widths):
             head.extend([nn.Linear(width, following), ACTIVATIONS[config.head_activation]()])
         head.append(nn.Linear(widths[-1], config.classes, bias=config.head_bias))

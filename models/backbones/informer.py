@@ -26,6 +26,7 @@ from models.attention.base import Attention, Pattern
 from models.attention.probsparse import ProbSparse, logarithmic, sparsity
 from models.backbones.config import LayerConfig
 from models.backbones.layer import DecoderLayer, TransformerLayer
+from models.layers.dropout import Dropout
 from models.layers.positions import SinusoidalPositions
 from models.ops.precision import autocast_disabled, upcast
 
@@ -39,7 +40,7 @@ class SeriesEmbedding(nn.Module):
         nn.init.kaiming_normal_(self.values.weight, nonlinearity="leaky_relu")
         self.time = nn.Linear(time_features, dim)
         self.positions = SinusoidalPositions(length, dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, values: Tensor, time: Tensor) -> Tensor:
         x = self.values(values.mT).mT + self.time(time)

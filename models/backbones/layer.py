@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern, State
 from models.backbones.config import LayerConfig, TransformerConfig
+from models.layers.dropout import Dropout
 from models.layers.feedforward import in_slices
 
 Advance = Callable[..., tuple[Tensor, State]]  # (x, state) -> (y, state), an attention's `chunk` or `step`
@@ -29,7 +30,7 @@ class TransformerLayer(nn.Module):
         self.attention, self.ffn = attention, config.make_ffn()
         self.attention_norm = config.make_norm()
         self.ffn_norm = None if self.ffn is None else config.make_norm()
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.norm_first = config.norm == "pre"
 
     def forward(self, x: Tensor, key_padding_mask: Tensor | None, carry: Any) -> tuple[Tensor, Any]:

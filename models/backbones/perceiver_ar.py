@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from models.attention.base import State
 from models.backbones.config import check_sizes
 from models.backbones.decoder import DecoderConfig, LanguageModel
+from models.layers.dropout import Dropout
 from models.layers.feedforward import in_slices
 from models.ops.heads import merge_heads, split_heads
 from models.ops.padding import see_something
@@ -143,7 +144,7 @@ class PerceiverLayer(nn.Module):
         self.ffn = ffn
         self.norm, self.ffn_norm = config.make_norm(), None if ffn is None else config.make_norm()
         self.history_norm = config.make_norm() if reads_history else None
-        self.dropout, self.history_dropout, self.segment = nn.Dropout(config.dropout), config.history_dropout, segment
+        self.dropout, self.history_dropout, self.segment = Dropout(config.dropout), config.history_dropout, segment
 
     def forward(
         self, history: Tensor, x: Tensor, positions: Tensor, hidden: Tensor | None = None

@@ -31,7 +31,9 @@ from models.attention.vanilla import Vanilla
 from models.backbones.config import TransformerConfig, check_sizes
 from models.backbones.embedding import table_embedding
 from models.backbones.layer import DecoderLayer, TransformerLayer
+from models.layers.dropout import Dropout
 from models.layers.positions import SinusoidalPositions
+from models.ops.dropout import drop
 from models.ops.heads import split_heads
 
 SLOTS: Mapping[Pattern, str] = {Pattern.CAUSAL_SELF: "decoder", Pattern.NONCAUSAL_SELF: "encoder"}
@@ -91,7 +93,7 @@ class Convolutions(nn.Module):
         self.activations = [{"relu": torch.relu, "tanh": torch.tanh, "none": lambda x: x}[name] for name in activations]
         self.convolutions = nn.ModuleList(nn.Conv1d(*pair, kernel, padding=kernel // 2) for pair in pairwise(widths))
         self.norms = nn.ModuleList(nn.BatchNorm1d(width) for width in widths[1:])
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         gain = nn.init.calculate_gain(activations[0])  # one gain for all, as in the published code
         for convolution in self.convolutions:
             nn.init.xavier_uniform_(convolution.weight, gain=gain)
@@ -116,7 +118,7 @@ class Prenet(nn.Module):
         for number, linear in enumerate(self.hidden):
             x = torch.relu(linear(x))
             if self.training:
-                x = F.dropout(x, self.dropout)
+                x = drop(x, self.dropout)
             elif self.dropout:
                 x = x * kept(seeds, start, *x.shape[1:], self.dropout, number) / (1 - self.dropout)
         return self.out(x)
@@ -160,7 +162,7 @@ class TransformerTTS(nn.Module):
         self.projection = nn.Linear(dim, dim)
         self.prenet = Prenet(step, config.prenet_dim, dim, config.prenet_dropout)
         self.source_positions, self.positions = (ScaledPositions(n, dim, config.alpha) for n in (source, target))
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.encoder = nn.ModuleList(
             TransformerLayer(make("encoder", Pattern.NONCAUSAL_SELF, source), config) for _ in range(count)
         )

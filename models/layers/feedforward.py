@@ -18,6 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from models.layers.dropout import Dropout
+
 SLICE = 2**14  # tokens whose hidden units exist at once; more tokens are read in slices
 
 # gelu_tanh is flax's gelu, which differs from the exact one by up to 5e-4
@@ -47,9 +49,9 @@ class FeedForward(nn.Sequential):
         super().__init__(
             nn.Linear(dim, hidden_dim, bias=bias),
             ACTIVATIONS[activation](),
-            nn.Dropout(dropout if activation_dropout is None else activation_dropout),
+            Dropout(dropout if activation_dropout is None else activation_dropout),
             nn.Linear(hidden_dim, dim, bias=bias),
-            nn.Dropout(dropout),
+            Dropout(dropout),
         )
 
 
@@ -70,8 +72,8 @@ class GatedFeedForward(nn.Module):
         self.gate = nn.Linear(dim, hidden_dim, bias=False)
         self.value = nn.Linear(dim, hidden_dim, bias=False)
         self.out = nn.Linear(hidden_dim, dim, bias=False)
-        self.activation_dropout = nn.Dropout(dropout if activation_dropout is None else activation_dropout)
-        self.dropout = nn.Dropout(dropout)
+        self.activation_dropout = Dropout(dropout if activation_dropout is None else activation_dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = self.activation(self.gate(x)) * self.value(x)

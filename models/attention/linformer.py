@@ -22,10 +22,10 @@ code includes them.
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.attention.base import MultiHead, Pattern
+from models.ops.attention import attention
 
 
 def linformer(
@@ -48,9 +48,7 @@ def linformer(
     else:
         k, v = project(key_map, k), project(value_map, v)  # (B, H or 1, r, E)
     heads = q.shape[1]
-    return F.scaled_dot_product_attention(
-        q, k.expand(-1, heads, -1, -1), v.expand(-1, heads, -1, -1), dropout_p=dropout
-    )
+    return attention(q, k.expand(-1, heads, -1, -1), v.expand(-1, heads, -1, -1), dropout=dropout)
 
 
 def project(matrix: Tensor, x: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern, State, projection
 from models.attention.vanilla import softmax_attention
+from models.ops.attention import attention
 from models.ops.heads import merge_heads, split_heads
 from models.ops.padding import see_something
 from models.ops.positions import apply_rope, rope_frequencies
@@ -61,7 +62,7 @@ def paired_attention(
         visible = visible & near(valid, reach)[:, :, None]  # (B, G, c, reach c)
         visible = see_something(visible).flatten(0, 1)[:, None]
     # (B G, H, c, E)
-    y = F.scaled_dot_product_attention(cut(q, 1), cut(k, reach), cut(v, reach), attn_mask=visible, dropout_p=dropout)
+    y = attention(cut(q, 1), cut(k, reach), cut(v, reach), mask=visible, dropout=dropout)
     return y.unflatten(0, (batch, blocks)).transpose(1, 2).flatten(2, 3)[:, :, : q.shape[2]]
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from models.attention.base import MultiHead, Pattern
 from models.attention.vanilla import softmax_attention
+from models.ops.attention import attention
 from models.ops.banded import banded_attention
 from models.ops.padding import see_something
 
@@ -69,7 +70,7 @@ def _window_and_global(
 
     q = F.pad(q, (0, 0, 0, rest)).unflatten(2, (blocks, size)).transpose(1, 2).flatten(0, 1)  # (B G, H, c, E)
     mask = see_something(visible).expand(batch, -1, -1, -1).flatten(0, 1)[:, None]  # (B G, 1, c, 3 c + g)
-    y = F.scaled_dot_product_attention(q, keys(k), keys(v), attn_mask=mask, dropout_p=dropout)
+    y = attention(q, keys(k), keys(v), mask=mask, dropout=dropout)
     return y.unflatten(0, (batch, blocks)).transpose(1, 2).reshape(batch, heads, -1, width)[:, :, :length]
 
 

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.attention.base import INPUT_GAIN, Attention, Pattern, projection, without_biases
+from models.ops.attention import attention
 from models.ops.heads import merge_heads, split_heads
 from models.ops.padding import see_something
 
@@ -80,5 +81,5 @@ class Synthesizer(Attention):
             mask = mask.to(v.dtype)
         width = max(q.shape[-1], v.shape[-1])  # fused kernels require one common width
         q, k, v = (F.pad(y.to(v.dtype), (0, width - y.shape[-1])) for y in (q, k, v))
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=self.active_dropout, scale=1.0)
+        y = attention(q, k, v, mask=mask, dropout=self.active_dropout, scale=1.0)
         return self.out_proj(merge_heads(y[..., : self.head_dim])), carry

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from models.attention.base import MultiHead, Pattern, State
+from models.ops.attention import attention
 from models.ops.padding import see_something
 from models.ops.positions import apply_rope, rope_frequencies
 
@@ -32,12 +33,12 @@ def softmax_attention(
 ) -> Tensor:
     """q (B, H, N, E), k and v (B, H, M, E), mask (B, M) True at padding -> (B, H, N, E)."""
     if key_padding_mask is None:
-        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
+        return attention(q, k, v, causal=causal, dropout=dropout)
     visible = ~key_padding_mask[:, None, None]  # (B, 1, 1, M)
     if causal:
         past = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
         visible = visible & past  # (B, 1, N, M)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=see_something(visible), dropout_p=dropout)
+    return attention(q, k, v, mask=see_something(visible), dropout=dropout)
 
 
 class Vanilla(MultiHead):

@@ -28,6 +28,7 @@ from models.backbones.config import LayerConfig
 from models.backbones.layer import DecoderLayer, TransformerLayer
 from models.layers.dropout import Dropout
 from models.layers.positions import SinusoidalPositions
+from models.ops.attention import attention
 from models.ops.precision import autocast_disabled, upcast
 
 
@@ -98,7 +99,7 @@ def masked_probsparse(q: Tensor, k: Tensor, v: Tensor, draws: Tensor, *, factor:
     rows = chosen[..., None].expand(-1, -1, -1, q.shape[-1])
     visible = torch.arange(length, device=q.device) <= chosen[..., None]  # (B, H, u, N)
     queries, k = q.gather(2, rows).to(v.dtype), k.to(v.dtype)
-    attended = nn.functional.scaled_dot_product_attention(queries, k, v, attn_mask=visible, dropout_p=dropout)
+    attended = attention(queries, k, v, mask=visible, dropout=dropout)
     return upcast(v).cumsum(2).to(attended.dtype).scatter(2, rows, attended)
 
 

@@ -30,6 +30,7 @@ from models.backbones.config import check_sizes
 from models.backbones.decoder import DecoderConfig, LanguageModel
 from models.layers.dropout import Dropout
 from models.layers.feedforward import in_slices
+from models.ops.attention import attention
 from models.ops.heads import merge_heads, split_heads
 from models.ops.padding import see_something
 from models.ops.positions import apply_rope, rope_frequencies
@@ -115,7 +116,7 @@ class CrossAttention(nn.Module):
             q = apply_rope(q, positions[-q.shape[2] :], frequencies, interleaved=False)
             k = apply_rope(k, positions, frequencies, interleaved=False)
         dropout = self.dropout if self.training else 0.0
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, dropout_p=dropout)
+        y = attention(q, k, v, mask=attn_mask, dropout=dropout)
         return self.out_proj(merge_heads(y))
 
 

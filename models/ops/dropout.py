@@ -23,14 +23,20 @@ class Masks:
     def draw(self, like: Tensor, dropout: float) -> Tensor:
         """Factors 0 or 1 / (1 - dropout) with the shape, type and device of `like`."""
         mask = torch.empty(like.shape, dtype=like.dtype, device=like.device)
+        return mask.mul_(self.fill(mask, dropout))
+
+    def fill(self, mask: Tensor, dropout: float) -> float:
+        """Overwrites `mask` with 1 where an entry is kept and 0 elsewhere; returns the factor for kept entries."""
         if dropout == 1.0:
-            return mask.zero_()
+            mask.zero_()
+            return 0.0
         if self.words is None:
-            return mask.bernoulli_(1 - dropout, generator=self.generator).div_(1 - dropout)
+            mask.bernoulli_(1 - dropout, generator=self.generator)
+            return 1 / (1 - dropout)
         kept = max(1, min(round((1 - dropout) * LEVELS), LEVELS - 1))
         words = torch.from_numpy(self.words.random_raw(-(-mask.numel() // 4)).view(np.int16))  # four entries per draw
         torch.lt(words[: mask.numel()].view(mask.shape), kept - LEVELS // 2, out=mask)
-        return mask.mul_(LEVELS / kept)
+        return LEVELS / kept
 
 
 def draw_seed(dropout: float) -> int:

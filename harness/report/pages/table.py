@@ -27,7 +27,7 @@ def build_table(
     spec: TableSpec,
     results: Sequence[ProtocolResults],
     pictures: Sequence[Picture] = (),
-    plot: Picture | None = None,
+    plots: Sequence[Picture] = (),
 ) -> Table:
     """The page of a table, from the results of each of its protocols."""
     sections, tidy = [], []
@@ -38,7 +38,7 @@ def build_table(
     content = {"sections": sections, "summary": _summary(spec, tidy), "caption": _caption(spec), "tidy": tidy}
     if any(is_beside_the_paper(spec, group) for result in results for group in (*result.others, *result.other_means)):
         content["see_also"] = {AGREEMENT: "agreement.md"}
-    table = table_of(spec, answer=sentences(results), pictures=list(pictures), plot=plot, **content)
+    table = table_of(spec, answer=sentences(results), pictures=list(pictures), plots=list(plots), **content)
     return with_ranks(table, spec, results) if spec.every else table
 
 

@@ -1,6 +1,10 @@
-"""The performance profile of a ranked table: which share of a row's runs reaches each score, as one curve per row."""
+"""The performance profiles of a ranked table (Agarwal et al., 2021, arXiv 2108.13264): the share of a row's runs that
+reach a score, against this score. Each ranked row has a panel, because many curves coincide near the reference.
 
-from collections.abc import Mapping, Sequence
+R rows, K thresholds
+"""
+
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,51 +13,66 @@ import numpy as np
 from harness.report.pages.ranking import Ranking
 from harness.report.plots import style
 from harness.report.spec.table import TableSpec
-from harness.report.stats.ranks import shares_reaching, share_intervals
+from harness.report.stats.ranks import share_intervals, shares_reaching
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-THRESHOLDS = np.linspace(-0.05, 1.1, 116).round(2)
-ALL, LEADING = 8, 5
-DIGITS = 4
+CAPTION = (
+    "Each panel shows one row, best mean first: the share of its runs that reach a score, where 0 is the control of the "
+    "column and 1 its reference. Abilities, the columns of an ability and the seeds of a column count alike. The "
+    "shaded band is the 95 % interval of the draws that also give the ranks. Behind it, in grey, are the other rows."
+)
+THRESHOLDS = np.linspace(-0.1, 1.2, 131).round(2)  # steps of 0.01, beyond both control and reference
+ACROSS = 4  # panels in a row
+WIDE, TALL, MARGIN = 1.85, 1.3, 0.35  # of a panel and beside all, inches
+LONGEST_NAME = 24
+DIGITS = 4  # behind the point: what all machines agree on
+OTHERS = {"color": "0.82", "linewidth": 0.6}
+STEPS = {"drawstyle": "steps-pre"}  # a share holds from behind the threshold before to its own
 
 
 def data(spec: TableSpec, ranks: Ranking) -> dict[str, Any]:
-    order = [ranks.seed_rows.index(row.row) for row in ranks.rows]
+    """`x` (K,): the thresholds. `rows`, best first: name, role, look, mean, and `y`, `low` and `high` (K,) as shares."""
+    order = [ranks.seed_rows.index(ranked.row) for ranked in ranks.rows]
     scores = replace(ranks.seeds, scores=ranks.seeds.scores[order])
-    shares = shares_reaching(scores, THRESHOLDS)
-    low, high = share_intervals(scores, THRESHOLDS)
+    curves = (shares_reaching(scores, THRESHOLDS), *share_intervals(scores, THRESHOLDS))  # each (R, K)
+    roles = {spec.control_of(name): "control" for name in ranks.columns}
+    roles |= {spec.reference_of(name): "reference" for name in ranks.columns}
     series = []
-    for i, row in enumerate(ranks.rows):
-        model = spec.rows[row.row].model if row.row in spec.rows else row.row
-        role = "reference" if model in spec.reference else "control" if model in spec.control else ""
-        series.append({"name": row.row, "mean": row.mean, "model": model, "role": role, "x": THRESHOLDS.tolist(), "y": shares[i].round(4).tolist(), "low": low[i].round(4).tolist(), "high": high[i].round(4).tolist(),
-          "shown": len(ranks.rows) <= ALL or i < LEADING or bool(role)})
+    for number, ranked in enumerate(ranks.rows):
+        model = spec.rows[ranked.row].model if ranked.row in spec.rows else ranked.row
+        shares = {key: curve[number].round(DIGITS).tolist() for key, curve in zip(("y", "low", "high"), curves)}
+        line = {"name": ranked.row, "model": model, "role": roles.get(ranked.row, ""), "mean": f"{ranked.mean:z.2f}"}
+        series.append(line | shares)
     (panel,) = style.with_looks([{"series": series}])
-    return {"title": spec.title, "panel": panel}
+    return {"title": spec.title, "x": THRESHOLDS.tolist(), "rows": panel["series"]}
 
-def draw(data):
-    figure, (axis,) = style.figure_of(data["title"], (7.5, 3.9), [1], 1, 1)
-    series = data["panel"]["series"]
-    band = [l for l in series if l["shown"] and not l["role"]][:BANDS]
-    for i, line in enumerate(series):
-        look = line["look"]
-        if line in band:
-            axis.fill_between(line["x"], line["low"], line["high"], step="pre", color=look["colour"], alpha=0.15, linewidth=0)
-    g = None
-    for i, line in enumerate(series):
-        look = line["look"]
-        if not line["shown"]:
-            axis.plot(line["x"], line["y"], drawstyle="steps-pre", color="0.82", linewidth=0.8, zorder=1.5, label="the others" if g is None else None)
-            g = 1
-    for i, line in reversed(list(enumerate(series))):
-        look = line["look"]
-        if line["shown"]:
-            axis.plot(line["x"], line["y"], look["dash"], drawstyle="steps-pre", color=look["colour"], linewidth=1.4, zorder=3, label=f"{line['name']} ({line['mean']:.2f})", marker=look["marker"], markevery=(3+2*i, 12))
-    axis.set(xlim=(-0.05, 1.1), ylim=(-0.02,1.02), xlabel="score τ: 0 is the control of the column, 1 its reference", ylabel="share of the runs with a score of at least τ")
-    h,l = axis.get_legend_handles_labels()
-    figure.legend(h[::-1],l[::-1],loc="outside right upper", frameon=False)
+
+def draw(data: Mapping[str, Any]) -> "Figure":
+    rows = data["rows"]
+    across = min(ACROSS, len(rows))
+    heights = [TALL] * len(style.in_rows(rows, across))
+    size = (max(MARGIN + WIDE * across, len(data["title"]) / style.LETTERS), 1.0 + sum(heights))
+    shared = {"sharex": True, "sharey": True}
+    figure, axes = style.figure_of(data["title"], size, heights, across, len(rows), **shared)
+    for number, (axis, row) in enumerate(zip(axes, rows, strict=True)):
+        _draw_row(axis, data["x"], row, rows)
+        axis.tick_params(labelbottom=number + across >= len(rows))
+    figure.supxlabel("score: 0 is the control of the column, 1 its reference", fontsize=8)
+    figure.supylabel("share of runs that reach the score", fontsize=8)
     return figure
-BANDS = 2
+
+
+def _draw_row(axis: "Axes", x: list[float], row: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> None:
+    """The curve of a row with its band, before those of the other rows."""
+    for other in rows:
+        if other is not row:
+            axis.plot(x, other["y"], **OTHERS, **STEPS)
+    look = row["look"]
+    axis.fill_between(x, row["low"], row["high"], step="pre", color=look["colour"], alpha=0.2, linewidth=0)
+    axis.plot(x, row["y"], look["dash"], color=look["colour"], linewidth=1.6, **STEPS)
+    title = f"{style.shortened(row['name'], LONGEST_NAME)} ({row['mean']})"
+    axis.set_title(title, fontsize=7.5, fontweight="bold" if row["role"] else "normal")
+    axis.set(xlim=(x[0], x[-1]), ylim=(-0.04, 1.04), xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))

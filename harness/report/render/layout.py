@@ -83,7 +83,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Table:
-    """The page of a table. `answer`: its opening sentences. `plot`: the picture of all columns.
+    """The page of a table. `answer`: its opening sentences. `plots`: the pictures of its columns or ranks.
 
     `see_also`: sentence -> the page of all tables that it refers to, relative to the folder of tables.
     """
@@ -97,7 +97,7 @@ class Table:
     tidy: tuple[dict[str, str], ...] = field(default=())
     pictures: tuple[Picture, ...] = ()
     answer: tuple[str, ...] = ()
-    plot: Picture | None = None
+    plots: tuple[Picture, ...] = ()
     see_also: Mapping[str, str] = field(default_factory=dict)
 
     @property

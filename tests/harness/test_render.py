@@ -90,6 +90,8 @@ def test_csv_is_tidy():
         "paper_value": "65.28",
         "ours_mean": "67.2000",
         "ours_ci": "0.4968",
+        "ours_ci_low": "66.7032",
+        "ours_ci_high": "67.6968",
         "n": "3",
         "ours_min": "67.0000",
         "ours_max": "67.4000",

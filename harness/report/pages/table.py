@@ -60,6 +60,7 @@ def _tidy_score(spec: TableSpec, group: Group, line: ScoreLine, column: str) -> 
     score = line.score
     tests = _tests(group, score) if score and column == group.column else {}
     ours = score.estimate if score else None
+    low, high = ours.interval if ours and ours.interval and not group.comparison.runs else (None, None)
     notes = [*spec.all_footnotes(line.row, column)] if line.published else []
     if spec.is_ours(line.row) and not spec.every:
         notes.append("not in the paper")
@@ -76,6 +77,8 @@ def _tidy_score(spec: TableSpec, group: Group, line: ScoreLine, column: str) -> 
         paper_value=line.published.text if line.published else "",
         ours_mean=ours.mean if ours else None,
         ours_ci=ours.half_width if ours and not group.comparison.runs else None,
+        ours_ci_low=low,
+        ours_ci_high=high,
         ours_min=float(min(score.by_seed.values())) if ours else None,
         ours_max=float(max(score.by_seed.values())) if ours else None,
         n=ours.n if ours else 0,

@@ -4,7 +4,7 @@ reach a score, against this score. Each ranked row has a panel, because many cur
 R rows, K thresholds
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CAPTION = (
-    "Each panel shows one row, best mean first: the share of its runs that reach a score, where 0 is the control of the "
-    "column and 1 its reference. Abilities, the columns of an ability and the seeds of a column count alike. The "
-    "shaded band is the 95 % interval of the draws that also give the ranks. Behind it, in grey, are the other rows."
+    "A panel shows the share of a row's runs that reach a score, where 0 is the control of the column and 1 its "
+    "reference; best row first, with its mean in brackets. Abilities, the columns of an ability and the seeds of a "
+    "column count alike. The shaded band is the 95 % interval in the draws that also give the ranks. The other rows "
+    "are grey."
 )
 THRESHOLDS = np.linspace(-0.1, 1.2, 131).round(2)  # steps of 0.01, beyond both control and reference
 ACROSS = 4  # panels in a row
@@ -34,16 +35,17 @@ STEPS = {"drawstyle": "steps-pre"}  # a share holds from behind the threshold be
 
 
 def data(spec: TableSpec, ranks: Ranking) -> dict[str, Any]:
-    """`x` (K,): the thresholds. `rows`, best first: name, role, look, mean, and `y`, `low` and `high` (K,) as shares."""
+    """`x` (K,): the thresholds. `rows`, best first: name, role, look, mean, and the shares `y`, `low`, `high` (K,)."""
     order = [ranks.seed_rows.index(ranked.row) for ranked in ranks.rows]
     scores = replace(ranks.seeds, scores=ranks.seeds.scores[order])
-    curves = (shares_reaching(scores, THRESHOLDS), *share_intervals(scores, THRESHOLDS))  # each (R, K)
+    low, high = share_intervals(scores, THRESHOLDS)
+    curves = {"y": shares_reaching(scores, THRESHOLDS), "low": low, "high": high}  # each (R, K)
     roles = {spec.control_of(name): "control" for name in ranks.columns}
     roles |= {spec.reference_of(name): "reference" for name in ranks.columns}
     series = []
     for number, ranked in enumerate(ranks.rows):
         model = spec.rows[ranked.row].model if ranked.row in spec.rows else ranked.row
-        shares = {key: curve[number].round(DIGITS).tolist() for key, curve in zip(("y", "low", "high"), curves)}
+        shares = {key: curve[number].round(DIGITS).tolist() for key, curve in curves.items()}
         line = {"name": ranked.row, "model": model, "role": roles.get(ranked.row, ""), "mean": f"{ranked.mean:z.2f}"}
         series.append(line | shares)
     (panel,) = style.with_looks([{"series": series}])
@@ -65,8 +67,8 @@ def draw(data: Mapping[str, Any]) -> "Figure":
     return figure
 
 
-def _draw_row(axis: "Axes", x: list[float], row: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> None:
-    """The curve of a row with its band, before those of the other rows."""
+def _draw_row(axis: "Axes", x: Sequence[float], row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
+    """The curve of a row with its band, in front of the other curves."""
     for other in rows:
         if other is not row:
             axis.plot(x, other["y"], **OTHERS, **STEPS)

@@ -114,6 +114,13 @@ def test_csv_is_tidy():
     assert len([row for row in tidy_rows if row["paper_value"]]) == 60
 
 
+def test_the_interval_in_the_csv_ends_where_the_scale_does():
+    page = build(T11, synthetic.seeds("lavo", "lra/text", [0.97, 0.98, 1.0]))
+    (row,) = (row for row in page.tidy if (row["row"], row["column"]) == ("LAVO", "Text"))
+    # 98.33 and a deviation of 1.5275: 4.3027 * 1.5275 / sqrt 3
+    assert (row["ours_ci"], row["ours_ci_low"], row["ours_ci_high"]) == ("3.7946", "94.5388", "100.0000")
+
+
 def test_terminal_fits_and_degrades():
     table = EXAMPLE
     colour = plain(table, force_terminal=True, color_system="truecolor")

@@ -22,6 +22,8 @@ from harness.report.plots import heat, profile, style
 from harness.report.plots.file import Plot
 from harness.report.render import markdown, tidy_csv
 from harness.report.scores import groups, select
+from harness.report.site import make
+from harness.report.site.data import Material
 
 UNION = ["union/causal", "union/cross", "union/noncausal"]
 TABLE = """
@@ -289,6 +291,19 @@ def test_each_row_has_a_panel_with_its_curve_and_band(base, base_ranks):
     assert curve.get_ydata().tolist() == drawn["rows"][1]["y"] and curve.get_drawstyle() == "steps-pre"
     assert len(axis.lines) == 3 and len(axis.collections) == 1  # two other rows; the band
     assert to_hex(axis.collections[0].get_facecolor()[0]) == colour.lower()
+
+
+def test_the_site_shows_both_pictures(conf, tmp_path):
+    names = ("records", "tables", "figures", "bench", "outputs", "site")
+    places, cells = {"paper": PAPER} | {name: tmp_path / name for name in names}, frame(RECORDS)
+    page = verb.table_page("own", cells, {}, conf, places)
+    for plot in page.plots:
+        plot.write(plot.paths)
+    make.make(Material([page.table], page.answers, [], cells, {}, conf, places))
+    shown = (tmp_path / "site/own.html").read_text(encoding="utf-8")
+    for heading, file in (("Heat map", "own-ranks.png"), ("Performance profiles", "own-profile.png")):
+        assert f"<h3>{heading}</h3>" in shown and f'src="figures/{file}" alt="{heading} of all of them; ' in shown
+        assert (tmp_path / "site/figures" / file).read_bytes() == (tmp_path / "figures" / file).read_bytes()
 
 
 def test_a_folder_of_tables_stands_for_all_of_them_at_their_budget():

@@ -251,14 +251,22 @@ def test_the_picture_holds_what_it_shows(base_ranks, with_mine):
     assert len({digest(title, ranks) for title in ("t", "u") for ranks in (base_ranks, with_mine)}) == 4
 
 
-def test_a_check_names_a_lost_picture_and_its_table(conf, tmp_path, capsys):
-    cells, quiet = frame(RECORDS), Console(file=io.StringIO(), width=100)
-    places = {"paper": PAPER, "records": tmp_path, "tables": tmp_path / "t", "figures": tmp_path / "f"}
-    made = verb.report_tables(["own"], cells, conf=conf, paths=places, console=quiet).files
-    made[-1].write_bytes(b"")
-    assert verb.report_tables(["own"], cells, conf=conf, paths=places, check=True).files == [
-        tmp_path / "f/own-profile.png"
-    ]
+def test_a_check_names_a_lost_picture_and_its_table(conf, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("harness.records.collect.valid_records", lambda *_, **settings: (RECORDS, []))
+    monkeypatch.setattr("harness.config.compose.folders", lambda: conf)
+    names = ("records", "tables", "figures", "bench", "site")
+    places = {"paper": str(PAPER)} | {name: str(tmp_path / name) for name in names}
+
+    def run(check):
+        status = verb.run(OmegaConf.create({"check": check, "paths": places}), ["do=report", "table=own"])
+        return status, capsys.readouterr().err.splitlines()
+
+    assert run(False) == (0, []) and run(True) == (0, [])
+    pictures = [tmp_path / f"figures/own-{name}.png" for name in ("ranks", "profile")]
+    for path in pictures:
+        path.write_bytes(b"")
+    differ = "differs from the records: python run.py do=report table=own"
+    assert run(True) == (1, [f"{path} {differ}" for path in pictures])
 
 
 def test_a_profile_by_hand(base, with_mine):

@@ -23,7 +23,7 @@ CAPTION = (
     "A panel shows the share of a row's runs that reach a score, where 0 is the control of the column and 1 its "
     "reference; best row first, with its mean in brackets. Abilities, the columns of an ability and the seeds of a "
     "column count alike. The shaded band is the 95 % interval in the draws that also give the ranks. The other rows "
-    "are grey."
+    "are grey. Bold: the reference and the control."
 )
 THRESHOLDS = np.linspace(-0.1, 1.2, 131).round(2)  # steps of 0.01, beyond both control and reference
 ACROSS = 4  # panels in a row

@@ -53,6 +53,7 @@ def data(spec: TableSpec, ranks: Ranking) -> dict[str, Any]:
 
 
 def draw(data: Mapping[str, Any]) -> "Figure":
+    """A panel for each row, four side by side."""
     rows = data["rows"]
     across = min(ACROSS, len(rows))
     heights = [TALL] * len(style.in_rows(rows, across))

@@ -156,15 +156,15 @@ def _drawn_scores(scores: SeedScores, draws: int) -> Iterator[tuple[np.ndarray, 
     groups, seeds = [np.array(columns) for columns in scores.by_ability.values()], scores.scores.shape[2]
     generator = np.random.RandomState(SEED)  # the same numbers in every version of numpy
     drawn = generator.randint(len(groups), size=(draws, len(groups)))
-    for place in range(len(groups)):
-        for number, columns in enumerate(groups):
-            here = np.flatnonzero(drawn[:, place] == number)
-            size = (len(here), len(columns))
-            column = columns[generator.randint(len(columns), size=size)][..., None]  # (draws here, columns, 1)
+    for slot in range(len(groups)):
+        for group, columns in enumerate(groups):
+            numbers = np.flatnonzero(drawn[:, slot] == group)
+            size = (len(numbers), len(columns))
+            column = columns[generator.randint(len(columns), size=size)][..., None]  # (draws, columns, 1)
             row_seed, low_seed, high_seed = generator.randint(seeds, size=(3, *size, seeds))
             low = scores.control[column, low_seed].mean(-1, keepdims=True)
             high = scores.reference[column, high_seed].mean(-1, keepdims=True)
-            yield here, (scores.scores[:, column, row_seed] - low) / (high - low)
+            yield numbers, (scores.scores[:, column, row_seed] - low) / (high - low)
 
 
 def ranks_without_one(of_ability: np.ndarray) -> np.ndarray:
@@ -187,7 +187,8 @@ def shares_reaching(scores: SeedScores, thresholds: np.ndarray) -> np.ndarray:
     where tasks have equal weights).
     """
     reach = (scores.scaled.round(DIGITS)[..., None] >= thresholds).mean(2)  # (R, T, K)
-    return np.stack([reach[:, columns].mean(1) for columns in scores.by_ability.values()], axis=1).mean(1)
+    of_ability = np.stack([reach[:, columns].mean(1) for columns in scores.by_ability.values()], axis=1)
+    return of_ability.mean(1).round(DIGITS)
 
 
 def share_intervals(scores: SeedScores, thresholds: np.ndarray, draws: int = DRAWS) -> tuple[np.ndarray, np.ndarray]:
@@ -199,9 +200,9 @@ def share_intervals(scores: SeedScores, thresholds: np.ndarray, draws: int = DRA
     reach = np.zeros((count, draws, len(thresholds)))
     for numbers, drawn in _drawn_scores(scores, draws):
         reached = np.searchsorted(thresholds, drawn.round(DIGITS), side="right")  # how many thresholds a run reaches
-        place = np.arange(count * len(numbers)).reshape(count, len(numbers), 1, 1) * size + reached
-        runs = np.bincount(place.ravel(), minlength=count * len(numbers) * size).reshape(count, len(numbers), size)
+        bins = np.arange(count * len(numbers)).reshape(count, len(numbers), 1, 1) * size + reached
+        runs = np.bincount(bins.ravel(), minlength=count * len(numbers) * size).reshape(count, len(numbers), size)
         reach[:, numbers] += runs[..., ::-1].cumsum(-1)[..., -2::-1] / (drawn.shape[2] * drawn.shape[3])
     edges = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
-    low, high = np.quantile(reach / len(scores.by_ability), edges, axis=1)
+    low, high = np.quantile((reach / len(scores.by_ability)).round(DIGITS), edges, axis=1)
     return low, high

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
     from harness.report.pages.answer import ColumnAnswer
 
-NUMBERS = ("ours_mean", "ours_ci", "n", "ours_min", "ours_max", "chance", "tier", "difference", "difference_ci")
+NUMBERS = (
+    *("ours_mean", "ours_ci", "ours_ci_low", "ours_ci_high", "n", "ours_min", "ours_max", "chance", "tier"),
+    *("difference", "difference_ci"),
+)
 POINT = ("model", "what", "length", "status", "ms", "memory_mb")
 
 

@@ -26,18 +26,17 @@ if TYPE_CHECKING:
 FORMATS = ("md", "tex", "csv")
 PICTURES, SITE = "png", "html"  # further formats; the site shows the pictures, so html includes png
 VERDICTS = 3  # a single table with at most so many columns repeats its verdicts at its end, where they are on screen
-SCORES, RANKS = "-scores", "-ranks"  # suffixes of the table plots, which are in the folder of figures
 
 
 class TablePage(NamedTuple):
-    """A table's page, what its columns tell, and the plot that the page shows, if it shows one.
+    """A table's page, what its columns tell, and the plots that the page shows.
 
     A table without cells ranks nothing: its `answers` are None.
     """
 
     table: "Table"
     answers: "list[ColumnAnswer] | None"
-    plot: "Plot | None"
+    plots: "tuple[Plot, ...]"
 
 
 class TablesReport(NamedTuple):
@@ -56,6 +55,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     from harness.records.collect import frame, valid_records
     from harness.report.pages import agreement, bench_tables, columns
     from harness.report.plots import costs, drawing
+    from harness.report.plots.table import SUFFIXES
     from harness.report.scores.measurements import load_measurements
 
     formats = formats_of(cfg.get("format") or ())
@@ -98,7 +98,8 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
         for path in paths:
             folders = [folder for folder in (cfg.paths.tables, cfg.paths.figures) if path.is_relative_to(folder)]
             name = path.relative_to(max(folders, key=len)).with_suffix("").as_posix()
-            name = name.removesuffix(SCORES).removesuffix(RANKS)
+            for suffix in SUFFIXES:  # of the table plots, which are in the folder of figures
+                name = name.removesuffix(suffix)
             print(f"{path} differs from the records: python run.py do=report {group}={name}", file=sys.stderr)
     stale = [*(path for path, text in bench.items() if not _is_current(path, text)), *plots]
     for path in stale:
@@ -168,8 +169,8 @@ def report_tables(
     """Rebuild tables (`all`, one name, or several) into `<paths.tables>/<name>.{md,tex,csv}`.
 
     One table is shown as a whole, several as a line for each of their columns. `cells`: the frame of all records;
-    `measurements`: those of do=bench by their names. `plots`: draw the plot of each table, too, by `draw`. `paths`
-    names the folders `paper` (the ledger), `records`, `tables` and, for the plot of each table, `figures`. With
+    `measurements`: those of do=bench by their names. `plots`: draw the plots of each table, too, by `draw`. `paths`
+    names the folders `paper` (the ledger), `records`, `tables` and, for the plots of each table, `figures`. With
     `check`, writes and shows nothing. Raises UsageError.
     """
     from harness.report.pages.answer import column_lines
@@ -189,7 +190,7 @@ def report_tables(
         page = table_page(name, cells, measurements, conf, paths)
         pages.append(page)
         texts = {Path(paths["tables"]) / f"{name}.{suffix}": renderers[suffix](page.table) for suffix in formats}
-        drawn = page.plot.update(check, draw) if page.plot and plots else []
+        drawn = [path for plot in page.plots for path in plot.update(check, draw)] if plots else []
         if check:
             files += [*(path for path, text in texts.items() if not _is_current(path, text)), *drawn]
             continue
@@ -223,7 +224,7 @@ def table_page(
     from harness.report.pages.answer import answers
     from harness.report.pages.pictures import pictures_of
     from harness.report.pages.table import build_table
-    from harness.report.plots.table import scores_plot
+    from harness.report.plots.table import table_plots
     from harness.report.scores import counted
     from harness.report.scores.groups import group_scores
     from harness.report.scores.select import select
@@ -235,14 +236,14 @@ def table_page(
     if not isinstance(spec, TableSpec):
         printed = {"settings": settings.page, "formulas": formulas.page, "counts": formulas.counts_page}
         is_measured = spec.kind == "measured"
-        return TablePage(measured.page(spec, measurements) if is_measured else printed[spec.kind](spec), None, None)
+        return TablePage(measured.page(spec, measurements) if is_measured else printed[spec.kind](spec), None, ())
     selected = select(cells, spec)
     results = group_scores(selected, spec, measurements, {counted.FIELD: counted.count})
     columns = answers(results)
-    drawn = scores_plot(spec, results, columns, Path(paths["figures"]), page) if paths.get("figures") else None
-    plot, picture = drawn or (None, None)
+    drawn = table_plots(spec, results, columns, Path(paths["figures"]), page) if paths.get("figures") else []
     pictures = pictures_of(selected, spec, Path(paths["records"]), page)
-    return TablePage(build_table(spec, results, pictures, picture), columns, plot)
+    table = build_table(spec, results, pictures, [plot.picture for plot in drawn])
+    return TablePage(table, columns, tuple(plot.plot for plot in drawn))
 
 
 def _closing_lines(report: TablesReport, paper: str, is_all: bool) -> list[str]:

@@ -107,6 +107,13 @@ def test_ours_are_means_and_geometric_means():
     assert "Seeds: 3 per row; bars" in text(panel)
 
 
+def test_no_bar_leaves_the_scale_of_the_metric():
+    (panel,) = ours(everywhere("vanilla", [0.6, 0.6, 0.6]) + everywhere("lavo", [0.97, 0.98, 1.0]))
+    (lavo,) = [line for line in panel["series"] if line["name"] == "LAVO"]
+    assert lavo["high"] == [100.0]  # 98.33 + 3.79
+    assert lavo["low"] == [pytest.approx(94.539, abs=1e-3)]  # t for two degrees of freedom, deviation 1.5275
+
+
 def test_two_seeds_have_no_bar():
     (panel,) = ours(everywhere("vanilla", [0.6, 0.7]))
     assert by_label(panel)["vanilla"].half_width is None and "bars" not in text(panel)

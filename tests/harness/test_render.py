@@ -90,6 +90,8 @@ def test_csv_is_tidy():
         "paper_value": "65.28",
         "ours_mean": "67.2000",
         "ours_ci": "0.4968",
+        "ours_ci_low": "66.7032",
+        "ours_ci_high": "67.6968",
         "n": "3",
         "ours_min": "67.0000",
         "ours_max": "67.4000",
@@ -110,6 +112,13 @@ def test_csv_is_tidy():
         "notes": "X11",
     }
     assert len([row for row in tidy_rows if row["paper_value"]]) == 60
+
+
+def test_the_interval_in_the_csv_ends_where_the_scale_does():
+    page = build(T11, synthetic.seeds("lavo", "lra/text", [0.97, 0.98, 1.0]))
+    (row,) = (row for row in page.tidy if (row["row"], row["column"]) == ("LAVO", "Text"))
+    # 98.33 and a deviation of 1.5275: 4.3027 * 1.5275 / sqrt 3
+    assert (row["ours_ci"], row["ours_ci_low"], row["ours_ci_high"]) == ("3.7946", "94.5388", "100.0000")
 
 
 def test_terminal_fits_and_degrades():

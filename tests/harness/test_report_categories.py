@@ -44,6 +44,18 @@ def test_each_category_has_a_line_and_each_row_with_a_score_a_column():
     assert blocks.index(grid) == 1 and blocks[0].title.startswith("CD-L1")
 
 
+def test_no_interval_of_a_category_leaves_the_scale():
+    cells = [cell("lavo", seed) for seed in (1, 2, 3)]
+    for record, percent in zip(cells, (99.0, 100.0, 98.0), strict=True):
+        for split in ("test", "val"):
+            record["metrics"]["best"][split] |= {"f1/chair": percent}
+    page = build(T7, cells)
+    (grid,) = (block for block in grids(page, 0) if block.title.startswith("F-Score"))
+    assert lines(grid)[1] == ["chair", "99.000 [96.516, 100.000] (3)"]
+    (row,) = (row for row in page.tidy if row["column"] == "F-Score@1%/chair")
+    assert (row["ours_ci"], row["ours_ci_low"], row["ours_ci_high"]) == ("2.4841", "96.5159", "100.0000")
+
+
 def test_the_best_of_each_category_is_bold():
     cells = [
         cell(model, seed, chairs + (seed + index) % 3 / 1000, boxes)

@@ -85,7 +85,7 @@ def material_of(folder, records, **changes):
     results = groups.group_scores(selected, T11)
     page = paths["tables"] / "lavo/t11.md"
     shown = table.build_table(
-        T11, results, pictures_of(selected, T11, paths["records"], page), changes.pop("plot", None)
+        T11, results, pictures_of(selected, T11, paths["records"], page), changes.pop("plots", ())
     )
     given = {"tables": [shown], "measurements": {}} | changes
     return Material(answers=answer.answers(results), records=read_back, cells=cells, conf=conf_of(folder / "conf"),

@@ -8,7 +8,8 @@ from harness.report import spec_files
 from harness.report.spec.table import TableSpec
 
 WIDE = 1 / 3  # of the distance between reference and control
-TABLES = sorted(path.relative_to(ROOT / "results/tables").with_suffix("") for path in ROOT.glob("results/tables/l*/*.csv"))
+FOLDER = ROOT / "results/tables"
+TABLES = sorted(path.relative_to(FOLDER).with_suffix("") for path in FOLDER.glob("l*/*.csv"))
 
 
 def spread(scores: pd.DataFrame, spec: TableSpec, column: str) -> float | None:
@@ -23,7 +24,7 @@ def spread(scores: pd.DataFrame, spec: TableSpec, column: str) -> float | None:
 
 def reduced(name: str) -> tuple[TableSpec, pd.DataFrame] | None:
     spec = spec_files.load_table(name, CONF, PAPER)
-    scores = pd.read_csv(ROOT / "results/tables" / f"{name}.csv")
+    scores = pd.read_csv(FOLDER / f"{name}.csv")
     if not isinstance(spec, TableSpec) or "reference" not in scores or not spec.control or not spec.reference:
         return None
     return spec, scores[(scores.budget == "reduced") & scores.ours_mean.notna()].drop_duplicates(["row", "column"])

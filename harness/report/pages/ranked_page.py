@@ -187,7 +187,7 @@ def _span(ranks: Iterable[int]) -> str:
 
 
 def _tidy_ranks(spec: "TableSpec", ranks: Ranking, row: RankedRow) -> Iterator[dict[str, str]]:
-    """The mean with its interval as lowest and highest and the ranks in the notes, the interquartile mean, the worst
+    """The mean with its interval and the ranks in the notes, the interquartile mean, the worst
     column."""
     low, high = row.interval
     shared = {"budget": spec.budget, "source": "records", "status": "done", "n": len(spec.seeds)}
@@ -195,6 +195,6 @@ def _tidy_ranks(spec: "TableSpec", ranks: Ranking, row: RankedRow) -> Iterator[d
         f"rank {row.rank}, in 95 % of draws {_span(row.ranks)}, without one ability {_span(row.rank_without.values())}"
     )
     note += f"; {_abilities(ranks)}, {len(ranks.columns)} columns"
-    yield tidy_row(spec, row.row, RANKS, ours_mean=row.mean, ours_min=low, ours_max=high, notes=note, **shared)
+    yield tidy_row(spec, row.row, RANKS, ours_mean=row.mean, ours_ci_low=low, ours_ci_high=high, notes=note, **shared)
     yield tidy_row(spec, row.row, MIDDLE, ours_mean=row.middle, **shared)
     yield tidy_row(spec, row.row, WORST, ours_mean=row.worst, notes=row.worst_column, **shared)

@@ -27,7 +27,7 @@ def build_table(
     spec: TableSpec,
     results: Sequence[ProtocolResults],
     pictures: Sequence[Picture] = (),
-    plot: Picture | None = None,
+    plots: Sequence[Picture] = (),
 ) -> Table:
     """The page of a table, from the results of each of its protocols."""
     sections, tidy = [], []
@@ -38,7 +38,7 @@ def build_table(
     content = {"sections": sections, "summary": _summary(spec, tidy), "caption": _caption(spec), "tidy": tidy}
     if any(is_beside_the_paper(spec, group) for result in results for group in (*result.others, *result.other_means)):
         content["see_also"] = {AGREEMENT: "agreement.md"}
-    table = table_of(spec, answer=sentences(results), pictures=list(pictures), plot=plot, **content)
+    table = table_of(spec, answer=sentences(results), pictures=list(pictures), plots=list(plots), **content)
     return with_ranks(table, spec, results) if spec.every else table
 
 
@@ -60,6 +60,7 @@ def _tidy_score(spec: TableSpec, group: Group, line: ScoreLine, column: str) -> 
     score = line.score
     tests = _tests(group, score) if score and column == group.column else {}
     ours = score.estimate if score else None
+    low, high = ours.interval if ours and ours.interval and not group.comparison.runs else (None, None)
     notes = [*spec.all_footnotes(line.row, column)] if line.published else []
     if spec.is_ours(line.row) and not spec.every:
         notes.append("not in the paper")
@@ -76,6 +77,8 @@ def _tidy_score(spec: TableSpec, group: Group, line: ScoreLine, column: str) -> 
         paper_value=line.published.text if line.published else "",
         ours_mean=ours.mean if ours else None,
         ours_ci=ours.half_width if ours and not group.comparison.runs else None,
+        ours_ci_low=low,
+        ours_ci_high=high,
         ours_min=float(min(score.by_seed.values())) if ours else None,
         ours_max=float(max(score.by_seed.values())) if ours else None,
         n=ours.n if ours else 0,

@@ -1,4 +1,5 @@
-"""The picture of a table's page: the scores of its columns, or the heat map of a table that ranks its rows."""
+"""The pictures of a table's page: the scores of its columns, or, for a table that ranks its rows, the heat map and the
+performance profiles."""
 
 import os
 from collections.abc import Sequence
@@ -7,11 +8,13 @@ from typing import NamedTuple
 
 from harness.report.pages.answer import ColumnAnswer
 from harness.report.pages.ranking import ranking
-from harness.report.plots import heat, scores
+from harness.report.plots import heat, profile, scores
 from harness.report.plots.file import Plot
 from harness.report.render.layout import Picture
 from harness.report.scores.groups import ProtocolResults
 from harness.report.spec.table import TableSpec
+
+SCORES, RANKS, PROFILE = SUFFIXES = ("-scores", "-ranks", "-profile")  # of the files, behind the name of the table
 
 
 class TablePlot(NamedTuple):
@@ -21,21 +24,26 @@ class TablePlot(NamedTuple):
     picture: Picture
 
 
-def scores_plot(
+def table_plots(
     spec: TableSpec, results: Sequence[ProtocolResults], answers: Sequence[ColumnAnswer], figures: Path, page: Path
-) -> TablePlot | None:
-    """The picture of a table whose page is `page`; None where it has nothing to show."""
+) -> list[TablePlot]:
+    """The pictures of a table whose page is `page`, in the page's order; none where there is nothing to show."""
+
+    def path(suffix: str) -> tuple[Path]:
+        return (figures / f"{spec.name}{suffix}.png",)
+
+    def shown(plot: Plot, heading: str, caption: str) -> TablePlot:
+        link = Path(os.path.relpath(plot.paths[0], page.parent)).as_posix()
+        return TablePlot(plot, Picture(heading, caption, link))
+
     if spec.every:
         ranks = ranking(spec, results)
         if not ranks.rows:
-            return None
-        plot = Plot(heat.data(spec.title, ranks), heat.draw, (figures / f"{spec.name}-ranks.png",), dpi=180)
-        heading, caption = "Heat map", heat.CAPTION
-    else:
-        shown = scores.data(spec.title, answers)
-        if not shown["panels"]:
-            return None
-        plot = Plot(shown, scores.draw, (figures / f"{spec.name}-scores.png",), dpi=130)
-        heading, caption = "Scores and intervals", scores.CAPTION
-    link = Path(os.path.relpath(plot.paths[0], page.parent)).as_posix()
-    return TablePlot(plot, Picture(heading, caption, link))
+            return []
+        heat_map = Plot(heat.data(spec.title, ranks), heat.draw, path(RANKS), dpi=180)
+        profiles = Plot(profile.data(spec, ranks), profile.draw, path(PROFILE), dpi=180)
+        return [shown(heat_map, "Heat map", heat.CAPTION), shown(profiles, "Performance profiles", profile.CAPTION)]
+    columns = scores.data(spec.title, answers)
+    if not columns["panels"]:
+        return []
+    return [shown(Plot(columns, scores.draw, path(SCORES), dpi=130), "Scores and intervals", scores.CAPTION)]

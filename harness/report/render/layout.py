@@ -9,8 +9,9 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # control characters 
 
 # columns of the long CSV, one row per published or measured number
 TIDY_COLUMNS = (
-    *("paper", "table", "row", "column", "budget", "source", "paper_value", "ours_mean", "ours_ci", "n"),
-    *("ours_min", "ours_max", "delta", "verdict", "chance", "tier"),
+    *("paper", "table", "row", "column", "budget", "source", "paper_value", "ours_mean", "ours_ci"),
+    # the ends of the interval within the scale of the metric, which mean and half width may leave
+    *("ours_ci_low", "ours_ci_high", "n", "ours_min", "ours_max", "delta", "verdict", "chance", "tier"),
     # the paired difference to the reference row; its p-value, and that corrected for all pairs of the column
     *("reference", "difference", "difference_ci", "p", "p_holm", "pairing"),
     *("apart_from", "below", "status", "notes"),
@@ -83,7 +84,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Table:
-    """The page of a table. `answer`: its opening sentences. `plot`: the picture of all columns.
+    """The page of a table. `answer`: its opening sentences. `plots`: the pictures of its columns or ranks.
 
     `see_also`: sentence -> the page of all tables that it refers to, relative to the folder of tables.
     """
@@ -97,7 +98,7 @@ class Table:
     tidy: tuple[dict[str, str], ...] = field(default=())
     pictures: tuple[Picture, ...] = ()
     answer: tuple[str, ...] = ()
-    plot: Picture | None = None
+    plots: tuple[Picture, ...] = ()
     see_also: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -25,9 +25,9 @@ def render(table: Table) -> str:
             lines += [*_block(block), ""]
         if not section.blocks:
             lines += [*(f"- {escape(line)}" for line in section.lines), ""]
-    if table.plot:
-        lines += [f"## {escape(table.plot.heading)}", "", escape(table.plot.caption), ""]
-        lines += [f"![{escape(table.plot.caption)}]({quote(table.plot.link)})", ""]
+    for plot in table.plots:
+        lines += [f"## {escape(plot.heading)}", "", escape(plot.caption), ""]
+        lines += [f"![{escape(plot.caption)}]({quote(plot.link)})", ""]
     lines += _pictures(table.pictures)
     lines += _provenance(table.sections)
     lines += ["## How to read this", ""]

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from harness.config.declared import declared_scores, score_range
 from harness.report.scores.comparison import BASELINE, Comparison, clear_winner, compare_group
 from harness.report.scores.facts import hours_by_device, run_facts
 from harness.report.scores.measurements import bench_scores
@@ -21,6 +20,7 @@ from harness.report.scores.scores import (
     category_scores,
     chances,
     data_notes,
+    limits_of,
     rank,
     score_rows,
 )
@@ -269,14 +269,13 @@ def _column_group(spec: TableSpec, name: str, cells: "pd.DataFrame", budget: str
     column, resolved = spec.columns[name], spec.resolve(name)
     block = column.block or spec.block
     examples, untrained = examples_of(cells, column, block), baselines_of(cells, column, block)
-    limits = score_range(declared_scores(column.task), column.metric or "")
-    scores = [replace(score, limits=limits) for score in score_rows(cells, examples)]
-    scores = rank(with_noise(scores), resolved.higher_is_better)
+    limits = limits_of(column)
+    scores = rank(with_noise(score_rows(cells, examples, limits)), resolved.higher_is_better)
     baselines = rank(baseline_scores(cells, untrained, BASELINE), resolved.higher_is_better)
     fits = {BASELINE + name.replace("_", " "): entry.fit for name, entry in untrained.items() if entry.fit is not None}
     more = [score for score in baselines if score.row.endswith(OF_ALL)]
     seen = [score for score in baselines if score not in more]
-    categories = category_scores(cells, column.metric)
+    categories = category_scores(cells, column.metric, limits)
     ranked = {category: rank(tested, resolved.higher_is_better) for category, tested in categories.items()}
     guesses, notes = chances(cells), data_notes(cells)
     tests = _tests(spec, name, scores, baselines) if column.ranks else Comparison()

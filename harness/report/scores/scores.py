@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from harness.config.declared import Range, declared_scores, score_range
 from harness.errors import UsageError
 from harness.records.collect import differences
 from harness.report.stats.seeds import Estimate, estimate
@@ -15,10 +16,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from harness.report.scores.per_example import BaselineScores
+    from harness.report.spec.parts import Column
 
 NO_SCORE = "no test score"
 LEAK = "[test leak]"
 COUNTED = "counted"
+UNLIMITED: Range = (-math.inf, math.inf)
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Score:
     data: Mapping[int, str] = field(default_factory=dict, compare=False, repr=False)
     cells: tuple[str, ...] = field(default=(), compare=False, repr=False)
     counted: bool = False
-    limits: tuple[float, float] = field(default=(-math.inf, math.inf), compare=False, repr=False)  # of the metric
+    limits: Range = field(default=UNLIMITED, compare=False, repr=False)  # of the metric
 
     # typical variance between the seeds of a row of the column, and how well its rows agree on it
     noise: tuple[float, float] = field(default=(0.0, 0.0), compare=False, repr=False)
@@ -101,10 +104,17 @@ class Score:
         return len(set(self.by_seed.values())) == 1
 
 
-def score_rows(cells: "pd.DataFrame", examples: "Mapping[str, np.ndarray] | None" = None) -> list[Score]:
+def limits_of(column: "Column") -> Range:
+    """The scale of a column's metric, which no interval leaves. Raises UsageError for a broken declaration."""
+    return score_range(declared_scores(column.task), column.metric or "")
+
+
+def score_rows(
+    cells: "pd.DataFrame", examples: "Mapping[str, np.ndarray] | None" = None, limits: Range = UNLIMITED
+) -> list[Score]:
     """One score for each row and configuration among the selected cells of one column.
 
-    `examples`: id of a cell -> scores of its test examples, where they were kept.
+    `examples`: id of a cell -> scores of its test examples, where they were kept. `limits`: of the metric's scale.
 
     Cells of a row are averaged only if they differ in nothing but the seed, and come from the same code. The latest
     code has the row's own setting. Raises UsageError for two cells that do not even differ in their seed.
@@ -125,7 +135,7 @@ def score_rows(cells: "pd.DataFrame", examples: "Mapping[str, np.ndarray] | None
             if len(twice):
                 ids = " and ".join(twice["id"])
                 raise UsageError(f"{row}: records {ids} are one cell, with one seed and configuration; remove one")
-            scores.append(_score(row, setting, part, examples or {}))
+            scores.append(_score(row, setting, part, examples or {}, limits))
     return scores
 
 
@@ -146,7 +156,7 @@ def by_code(cells: "pd.DataFrame") -> "Iterator[tuple[str, pd.DataFrame]]":
         yield "unknown code", unknown
 
 
-def _score(row: str, setting: str, cells: "pd.DataFrame", examples: "Mapping[str, np.ndarray]") -> Score:
+def _score(row: str, setting: str, cells: "pd.DataFrame", examples: "Mapping[str, np.ndarray]", limits: Range) -> Score:
     ended = (cells["status"] == "done") & cells["score"].notna()
     failed = cells["status"][~ended].replace("done", NO_SCORE)
     speed, memory = (cells[key][ended].dropna() for key in ("examples_per_s", "peak_memory_mb"))
@@ -166,6 +176,7 @@ def _score(row: str, setting: str, cells: "pd.DataFrame", examples: "Mapping[str
         },
         data={int(seed): data for seed, data in zip(done["seed"], done["fingerprint"], strict=True)},
         cells=tuple(cells.sort_values(["seed", "id"])["id"]),
+        limits=limits,
     )
 
 
@@ -226,14 +237,14 @@ def baseline_scores(cells: "pd.DataFrame", baselines: "Mapping[str, BaselineScor
     return scores
 
 
-def category_scores(cells: "pd.DataFrame", metric: str | None) -> dict[str, tuple[Score, ...]]:
-    """The scores in `<metric>/<category>`, by category."""
+def category_scores(cells: "pd.DataFrame", metric: str | None, limits: Range) -> dict[str, tuple[Score, ...]]:
+    """The scores in `<metric>/<category>`, by category. `limits`: of the metric's scale."""
     prefix = f"{metric}/"
     names = sorted({name for metrics in cells["tested"] for name in metrics if name.startswith(prefix)})
     by_category = {}
     for name in names:
         scores = [tested.get(name) for tested in cells["tested"]]
-        by_category[name.removeprefix(prefix)] = tuple(score_rows(cells.assign(score=scores)))
+        by_category[name.removeprefix(prefix)] = tuple(score_rows(cells.assign(score=scores), limits=limits))
     return by_category
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from harness.errors import UsageError
 from harness.records import ledger
 from harness.report.scores.lines import DIGITS, Panel
-from harness.report.scores.scores import Score, average, score_rows
+from harness.report.scores.scores import Score, average, limits_of, score_rows
 from harness.report.scores.select import by_sources, describe_sources, select
 from harness.report.spec.figure import FigureSpec, LedgerColumn, PaperCosts
 from harness.report.spec.table import TableSpec
@@ -36,16 +36,22 @@ def _bubble_panel(figure: FigureSpec, title: str, series: Sequence[dict[str, Any
 
 
 def _bubble(
-    name: str, model: str, role: str, accuracy: float, speed: float, memory: float, half_width: float | None = None
+    name: str,
+    model: str,
+    role: str,
+    accuracy: float,
+    speed: float,
+    memory: float,
+    interval: tuple[float, float] | None = None,
 ) -> dict[str, Any]:
-    """`accuracy`: in the table's unit; `half_width`: of its 95 % interval if there are seeds enough for one.
+    """`accuracy`: in the table's unit; `interval`: its 95 % interval if there are seeds enough for one.
 
     `role`: own, reference, or nothing.
     """
     series = {"name": name, "model": model, "role": role}
     series |= {key: [round(value, DIGITS)] for key, value in (("x", speed), ("y", accuracy), ("size", memory))}
-    if half_width is not None:
-        series |= {"low": [round(accuracy - half_width, DIGITS)], "high": [round(accuracy + half_width, DIGITS)]}
+    if interval is not None:
+        series |= {key: [round(end, DIGITS)] for key, end in zip(("low", "high"), interval, strict=True)}
     return series
 
 
@@ -105,7 +111,7 @@ def _measured_panels(figure: FigureSpec, cells: "pd.DataFrame") -> Iterator[Pane
 def _measured_panel(
     figure: FigureSpec, part: TableSpec, title: str, hardware: str, columns: "Mapping[str, pd.DataFrame]"
 ) -> Panel:
-    measured = {column: score_rows(cells) for column, cells in columns.items()}
+    measured = {column: score_rows(cells, limits=limits_of(part.columns[column])) for column, cells in columns.items()}
     seen = {score.row for scores in measured.values() for score in scores}
     names = [*(label for label in part.rows if label in seen), *sorted(seen - set(part.rows))]
     by_row = {name: [_recipe_scores(scores, name) for scores in measured.values()] for name in names}
@@ -119,7 +125,7 @@ def _measured_panel(
             label, model = (name, part.rows[name].model) if name in part.rows else (f"{name}{NOT_IN_PAPER}", name)
             estimate, role = averages[name].estimate, _role(figure, name, model)
             ratios = [_ratio(by_row[name], by_row[reference], key) for key in ("examples_per_s", "peak_memory_mb")]
-            bubbles.append(_bubble(label, model, role, estimate.mean, *ratios, estimate.half_width))
+            bubbles.append(_bubble(label, model, role, estimate.mean, *ratios, estimate.interval))
     notes = [f"{hardware}.", *_cost_notes([averages[name] for name in names if name in averages])]
     notes += [_names_after(reason, rows) for reason, rows in reasons.items()]
     if failed := [f"{name} ({mean.failure_text})" for name, mean in averages.items() if mean.failures]:

@@ -94,10 +94,10 @@ def _order(name: str) -> tuple[bool, int, str]:
 
 def _table(table: Table, paths: Mapping[str, Any]) -> dict[str, Any]:
     page = Path(paths["tables"]) / f"{table.name}.md"
-    shown = replace(table, tidy=(), plot=None, pictures=())
+    shown = replace(table, tidy=(), plots=(), pictures=())
     return asdict(shown, dict_factory=_without_empty) | {
         "command": table.command,
-        "plot": _picture(table.plot, page, paths) if table.plot else None,
+        "plots": [_picture(plot, page, paths) for plot in table.plots],
         "pictures": [_picture(picture, page, paths) for picture in table.pictures],
     }
 
@@ -172,6 +172,6 @@ def files_of(data: Mapping[str, Any], paths: Mapping[str, Any]) -> dict[str, Pat
     files += [measured["file"] for measured in data["measurements"].values()]
     files += [chart["picture"] for chart in data["charts"]]
     for table in data["tables"].values():
-        for picture in [*filter(None, [table["plot"]]), *table["pictures"]]:
+        for picture in [*table["plots"], *table["pictures"]]:
             files += filter(None, [picture["file"], *picture["files"].values()])
     return {file: Path(paths[file.partition("/")[0]]) / file.partition("/")[2] for file in files}

@@ -15,7 +15,7 @@ apart from those of the rows, so that the reference has an interval as any other
 R rows, T columns, S seeds, A abilities
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -142,21 +142,29 @@ def bootstrap(scores: SeedScores, draws: int = DRAWS) -> np.ndarray:
 
     The scale of a drawn column has seeds of its own: S of the control and S of the reference.
     """
+    total = np.zeros((len(scores.scores), draws))
+    for numbers, drawn in _drawn_scores(scores, draws):
+        total[:, numbers] += drawn.mean((2, 3))
+    return total / len(scores.by_ability)
+
+
+def _drawn_scores(scores: SeedScores, draws: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The scaled scores (R, some draws, columns of an ability, S) of every row, and the numbers of these draws.
+
+    Each draw occurs A times, once for each ability in it. The same `draws` give the same numbers.
+    """
     groups, seeds = [np.array(columns) for columns in scores.by_ability.values()], scores.scores.shape[2]
     generator = np.random.RandomState(SEED)  # the same numbers in every version of numpy
     drawn = generator.randint(len(groups), size=(draws, len(groups)))
-    total = np.zeros((len(scores.scores), draws))
-    for place in range(len(groups)):
-        for number, columns in enumerate(groups):
-            here = np.flatnonzero(drawn[:, place] == number)
-            size = (len(here), len(columns))
-            column = columns[generator.randint(len(columns), size=size)][..., None]  # (draws here, columns, 1)
+    for slot in range(len(groups)):
+        for group, columns in enumerate(groups):
+            numbers = np.flatnonzero(drawn[:, slot] == group)
+            size = (len(numbers), len(columns))
+            column = columns[generator.randint(len(columns), size=size)][..., None]  # (draws, columns, 1)
             row_seed, low_seed, high_seed = generator.randint(seeds, size=(3, *size, seeds))
-            low = scores.control[column, low_seed].mean(-1)
-            high = scores.reference[column, high_seed].mean(-1)
-            value = scores.scores[:, column, row_seed].mean(-1)  # (R, draws here, columns)
-            total[:, here] += ((value - low) / (high - low)).mean(-1)
-    return total / len(groups)
+            low = scores.control[column, low_seed].mean(-1, keepdims=True)
+            high = scores.reference[column, high_seed].mean(-1, keepdims=True)
+            yield numbers, (scores.scores[:, column, row_seed] - low) / (high - low)
 
 
 def ranks_without_one(of_ability: np.ndarray) -> np.ndarray:
@@ -179,4 +187,22 @@ def shares_reaching(scores: SeedScores, thresholds: np.ndarray) -> np.ndarray:
     where tasks have equal weights).
     """
     reach = (scores.scaled.round(DIGITS)[..., None] >= thresholds).mean(2)  # (R, T, K)
-    return np.stack([reach[:, columns].mean(1) for columns in scores.by_ability.values()], axis=1).mean(1)
+    of_ability = np.stack([reach[:, columns].mean(1) for columns in scores.by_ability.values()], axis=1)
+    return of_ability.mean(1).round(DIGITS)
+
+
+def share_intervals(scores: SeedScores, thresholds: np.ndarray, draws: int = DRAWS) -> tuple[np.ndarray, np.ndarray]:
+    """From and to (R, K) of each share of `shares_reaching`, in 95 % of the draws that also give the ranks.
+
+    `thresholds`: (K,), ascending.
+    """
+    count, size = len(scores.scores), len(thresholds) + 1
+    reach = np.zeros((count, draws, len(thresholds)))
+    for numbers, drawn in _drawn_scores(scores, draws):
+        reached = np.searchsorted(thresholds, drawn.round(DIGITS), side="right")  # how many thresholds a run reaches
+        bins = np.arange(count * len(numbers)).reshape(count, len(numbers), 1, 1) * size + reached
+        runs = np.bincount(bins.ravel(), minlength=count * len(numbers) * size).reshape(count, len(numbers), size)
+        reach[:, numbers] += runs[..., ::-1].cumsum(-1)[..., -2::-1] / (drawn.shape[2] * drawn.shape[3])
+    edges = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
+    low, high = np.quantile((reach / len(scores.by_ability)).round(DIGITS), edges, axis=1)
+    return low, high

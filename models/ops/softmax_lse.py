@@ -7,90 +7,107 @@ Backward takes o and l as arguments. With the o and l of a larger softmax that c
 softmax's gradients through these queries and keys (LongNet's mixture, ring attention).
 
 torch's fused kernels are used if they return l. With dropout, and with padding on a GPU, scores are computed tile by
-tile. Memory is O(M E) plus one tile in both cases.
+tile. Memory is O(M E) plus one tile in both cases. torch's own form with dropout on a CPU keeps all weights.
 
-    B batch, H heads, M length, E head width
+    B batch, H heads, P = B H, N query length, M key length, E head width, F width of the values
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from models.ops.dropout import Masks
 from models.ops.precision import upcast, upcast_product
-from models.ops.tiles import Tile, TileBudget, spans, tiles
+from models.ops.tiles import TileBudget, spans, tiles
 
-TILE = TileBudget(2**19, 2**26)  # scores
+TILE = TileBudget(2**18, 2**26)  # scores
 HALF = (torch.float16, torch.bfloat16)
 aten = torch.ops.aten
 
 
 class Visible(NamedTuple):
-    """Visibility: `causal` hides keys after the query, `hidden` (B, M) is True at hidden keys.
+    """Visibility: `causal` hides keys after the query, `hidden` (B, M) or (B, H, N or 1, M) is True at hidden keys.
 
-    `dropout` is the dropped share of weights, `seed` determines which.
+    `dropout` is the dropped share of weights, `seed` determines which. `scale` replaces E^-1/2.
     """
 
     causal: bool
     hidden: Tensor | None = None
     dropout: float = 0.0
     seed: int = 0
+    scale: float | None = None
 
 
 def softmax_lse(q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> tuple[Tensor, Tensor]:
-    """q (B, H, N, E), k and v (B, H, M, E) -> o (B, H, N, E) and l (B, H, N), in float32 or float64.
+    """q (B, H, N, E), k (B, H, M, E), v (B, H, M, F) -> o (B, H, N, F) and l (B, H, N), in float32 or float64.
 
-    N = M if causal. A query that sees no key has o = 0 or any finite o, and an undefined l. o has the type of q, to
-    which k and v are converted: under autocast queries have 16 bits, while a decoder's cache may have 32.
+    N = M if causal, F = E without dropout. A query that sees no key has o = 0 or any finite o, and an undefined l. o
+    has the type of q, to which k and v are converted: under autocast queries have 16 bits, while a decoder's cache may
+    have 32.
     """
     k, v = k.to(q.dtype), v.to(q.dtype)
     if _cpu_kernel_fits(q, visible):
         return aten._scaled_dot_product_flash_attention_for_cpu(
-            q, k, v, 0.0, visible.causal, attn_mask=_additive(visible.hidden, q.dtype)
+            q, k, v, 0.0, visible.causal, attn_mask=_additive(visible.hidden, q.dtype), scale=visible.scale
         )
     if _cuda_kernel_fits(q, visible):
-        return aten._scaled_dot_product_flash_attention(q, k, v, 0.0, visible.causal)[:2]
-    out, lse = torch.empty_like(q), upcast(q.new_empty(q.shape[:-1]))
-    for tile, queries, keys in _tiles(q, k, visible):
-        scores = _scores(q, k, queries, keys, visible)
-        total = scores.logsumexp(-1, keepdim=True)
-        weights = scores.sub_(total.clamp(min=torch.finfo(total.dtype).min)).exp_()
-        keep = tile.dropout_mask(weights, visible.dropout, visible.seed)
-        out[queries] = (weights if keep is None else weights.mul_(keep)).to(v.dtype) @ v[keys]
-        lse[queries] = total[..., 0]
-    return out, lse
+        return aten._scaled_dot_product_flash_attention(q, k, v, 0.0, visible.causal, scale=visible.scale)[:2]
+    scores = _Tiles(q, k, visible)
+    values = scores.rounded(v)
+    out, lse = values.new_empty(*scores.q.shape[:2], v.shape[-1]), upcast(q.new_empty(scores.q.shape[:2]))
+    for tile, weights, masks in scores:
+        largest = weights.amax(-1, keepdim=True).clamp_(min=torch.finfo(weights.dtype).min)
+        total = weights.sub_(largest).exp_().sum(-1, keepdim=True)
+        lse[tile] = (largest + total.log())[..., 0]
+        factor = 1.0
+        if visible.dropout:
+            kept = scores.buffer("kept", weights.shape)
+            factor = masks.fill(kept, visible.dropout)
+            weights.mul_(kept)
+        weights.mul_(factor / total.clamp_(min=torch.finfo(total.dtype).tiny))
+        out[tile] = weights.to(values.dtype) @ values[tile[0], : weights.shape[2]]
+    return out.to(q.dtype).unflatten(0, q.shape[:2]), lse.unflatten(0, q.shape[:2])
 
 
 def softmax_lse_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, visible: Visible
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of q, k and v from the gradient of o (B, H, N, E), given o and l (B, H, N) of the full softmax."""
+    """Gradients of q, k and v from the gradient of o (B, H, N, F), given o and l (B, H, N) of the full softmax."""
     if _cpu_kernel_fits(q, visible):
+        additive = _additive(visible.hidden, q.dtype)
         return aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            grad, q, k, v, out, lse, 0.0, visible.causal, attn_mask=_additive(visible.hidden, q.dtype)
+            grad, q, k, v, out, lse, 0.0, visible.causal, attn_mask=additive, scale=visible.scale
         )
     if _cuda_kernel_fits(q, visible):
         unused = torch.empty(0, dtype=torch.int64, device=q.device)  # the generator's state: nothing is dropped
         lengths = (None, None, q.shape[2], k.shape[2])
         return aten._scaled_dot_product_flash_attention_backward(
-            grad, q, k, v, out, lse.contiguous(), *lengths, 0.0, visible.causal, unused, unused
+            grad, q, k, v, out, lse.contiguous(), *lengths, 0.0, visible.causal, unused, unused, scale=visible.scale
         )
-    scale = q.shape[-1] ** -0.5
+    scores = _Tiles(q, k, visible)
     # rowsum(dO * O) equals rowsum(P * dP) even with dropped weights
-    row = (upcast(grad) * upcast(out)).sum(-1, keepdim=True)
-    dq = torch.empty_like(q)
-    dk, dv = (torch.zeros_like(x, dtype=row.dtype) for x in (k, v))
-    for tile, queries, keys in _tiles(q, k, visible):
-        weights = _scores(q, k, queries, keys, visible).sub_(lse[queries][..., None]).exp_()
-        keep = tile.dropout_mask(weights, visible.dropout, visible.seed)
-        g = grad[queries]
-        ds, dropped = softmax_gradient(upcast_product(g, v[keys].mT), weights, row[queries], keep)
-        dv[keys] += dropped.to(v.dtype).mT @ g
-        ds = ds.mul_(scale).to(q.dtype)
-        dq[queries] = ds @ k[keys]
-        dk[keys] += ds.mT @ q[queries]
-    return dq, dk.to(k.dtype), dv.to(v.dtype)
+    row = (upcast(grad) * upcast(out)).sum(-1, keepdim=True).flatten(0, 1)
+    lse, grad = lse.flatten(0, 1)[..., None], scores.rounded(grad)
+    values = scores.rounded(v).mT.contiguous()  # (P, F, M)
+    dq, dk, dv = (torch.zeros_like(x, dtype=row.dtype) for x in (scores.q, scores.keys, values))
+    for tile, weights, masks in scores:
+        pairs, seen = tile[0], slice(0, weights.shape[2])
+        weights.sub_(lse[tile]).exp_()
+        kept, g = None, grad[tile]
+        if visible.dropout:
+            kept = scores.buffer("kept", weights.shape)
+            g = g * masks.fill(kept, visible.dropout)
+        dp = scores.product("gradients", g, values[pairs, :, seen])
+        ds, dropped = softmax_gradient(dp, weights, row[tile], kept)
+        dv[pairs, :, seen] += g.mT @ dropped.to(g.dtype)
+        ds = ds.to(scores.q.dtype)
+        dk[pairs, :, seen] += scores.q[tile].mT @ ds
+        dq[tile] = ds @ scores.keys[pairs, :, seen].mT
+    gradients = (dq, q), (dk.mul_(scores.scale).mT, k), (dv.mT, v)
+    return tuple(gradient.to(x.dtype).unflatten(0, x.shape[:2]) for gradient, x in gradients)
 
 
 def softmax_gradient(dp: Tensor, weights: Tensor, row: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -116,32 +133,74 @@ def _cuda_kernel_fits(q: Tensor, visible: Visible) -> bool:
 
 
 def _additive(hidden: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """(B, M) -> (B, 1, 1, M), -inf where True."""
+    """Numbers to add to the scores, with four axes: -inf where True."""
     if hidden is None:
         return None
-    return torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, float("-inf"))[:, None, None]
+    return torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, float("-inf"))[_four_axes(hidden)]
 
 
-Index = tuple[slice, slice, slice]  # of examples, heads and tokens
+def _four_axes(hidden: Tensor) -> tuple[slice | None, ...]:
+    """The index that gives a mask (B, M) axes of heads and queries, and leaves one of four axes as it is."""
+    return (slice(None), None, None) if hidden.ndim == 2 else (slice(None),)
 
 
-def _tiles(q: Tensor, k: Tensor, visible: Visible) -> Iterator[tuple[Tile, Index, Index]]:
-    """Some queries of some examples, and the keys that they may see."""
-    (batch, heads, queries, _), keys = q.shape, k.shape[2]
-    size = TILE.fit(q, heads * keys, queries)
-    rows = TILE.fit(q, heads * keys * size, batch)
-    for tile in tiles(spans(0, batch, rows), spans(0, queries, size)):
-        examples, tokens = tile.index
-        seen = slice(0, tokens.stop if visible.causal else keys)
-        yield tile, (examples, slice(None), tokens), (examples, slice(None), seen)
+Index = tuple[slice, slice]  # of pairs of example and head, and of queries
 
 
-def _scores(q: Tensor, k: Tensor, queries: Index, keys: Index, visible: Visible) -> Tensor:
-    """Scores of one tile, (examples, H, queries, keys), -inf at hidden keys."""
-    scores = upcast_product(q[queries], k[keys].mT).mul_(q.shape[-1] ** -0.5)
-    if visible.causal:
-        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(queries[2].start + 1)
-        scores.masked_fill_(future, float("-inf"))
-    if visible.hidden is not None:
-        scores.masked_fill_(visible.hidden[keys[0], None, None, keys[2]], float("-inf"))
-    return scores
+class _Tiles:
+    """Scores of some queries of some pairs of example and head, in a reused buffer.
+
+    Factors of products keep their 16 bits on a GPU; a CPU is faster and more exact with 32.
+    """
+
+    def __init__(self, q: Tensor, k: Tensor, visible: Visible):
+        self.visible, self.on_cpu, self.heads = visible, q.device.type == "cpu", q.shape[1]
+        self.scale = q.shape[-1] ** -0.5 if visible.scale is None else visible.scale
+        hidden = visible.hidden
+        self.hidden = None if hidden is None else hidden[_four_axes(hidden)].expand(*q.shape[:2], -1, -1)
+        self.q = self.rounded(q)
+        # (P, E, M): products with a contiguous last axis are the fastest
+        self.keys = self.rounded(k).mT.mul(self.scale).contiguous()
+        self.memory: dict[str, Tensor] = {}
+
+    def rounded(self, x: Tensor) -> Tensor:
+        """(B, H, N, E) -> (P, N, E) in the type of a product's factor."""
+        x = x.flatten(0, 1)
+        return upcast(x) if self.on_cpu else x
+
+    def __iter__(self) -> Iterator[tuple[Index, Tensor, Masks | None]]:
+        """Pairs and queries, their scores (pairs, queries, keys) with -inf at hidden keys, and the tile's masks."""
+        (count, length, _), keys = self.q.shape, self.keys.shape[-1]
+        size = TILE.fit(self.q, keys, length)
+        together = TILE.fit(self.q, keys * size, count)
+        for tile in tiles(spans(0, count, together), spans(0, length, size)):
+            pairs, rows = tile.index
+            seen = slice(0, rows.stop if self.visible.causal else keys)
+            scores = self.product("scores", self.q[pairs, rows], self.keys[pairs, :, seen])
+            if self.visible.causal:
+                square = scores[..., rows]
+                future = torch.ones(square.shape[1:], dtype=torch.bool, device=scores.device).triu_(1)
+                square.masked_fill_(future, float("-inf"))
+            if self.hidden is not None:
+                scores.masked_fill_(self.hidden_keys(pairs, rows)[..., seen], float("-inf"))
+            masks = Masks(self.visible.seed + tile.number, scores.device) if self.visible.dropout else None
+            yield (pairs, rows), scores, masks
+
+    def hidden_keys(self, pairs: slice, rows: slice) -> Tensor:
+        """(pairs, queries or 1, M)."""
+        number = torch.arange(pairs.start, pairs.stop, device=self.hidden.device)
+        hidden = self.hidden[number // self.heads, number % self.heads]
+        return hidden if hidden.shape[1] == 1 else hidden[:, rows]
+
+    def product(self, name: str, a: Tensor, b: Tensor) -> Tensor:
+        """a @ b of (pairs, n, m) and (pairs, m, k), in float32 or float64; on a CPU in the memory of that name."""
+        if not self.on_cpu:
+            return upcast_product(a, b)
+        return torch.bmm(a, b, out=self.buffer(name, (*a.shape[:2], b.shape[2])))
+
+    def buffer(self, name: str, shape: Sequence[int]) -> Tensor:
+        """An uninitialised part of a memory that later tiles reuse."""
+        size = math.prod(shape)
+        if name not in self.memory or self.memory[name].numel() < size:
+            self.memory[name] = torch.empty(size, dtype=upcast(self.q[:0]).dtype, device=self.q.device)
+        return self.memory[name][:size].view(shape)

@@ -107,7 +107,7 @@ def softmax_lse_backward(
         dk[pairs, :, seen] += scores.q[tile].mT @ ds
         dq[tile] = ds @ scores.keys[pairs, :, seen].mT
     gradients = (dq, q), (dk.mul_(scores.scale).mT, k), (dv.mT, v)
-    return tuple(gradient.to(x.dtype).unflatten(0, x.shape[:2]) for gradient, x in gradients)
+    return tuple(gradient.to(x.dtype).contiguous().unflatten(0, x.shape[:2]) for gradient, x in gradients)
 
 
 def softmax_gradient(dp: Tensor, weights: Tensor, row: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from harness.config.data_cards import DataName
 from harness.config.declared import declared_scores, score_range
 from harness.report.scores.comparison import BASELINE, Comparison, clear_winner, compare_group
-from harness.report.scores.facts import hours_by_device, run_facts
+from harness.report.scores.facts import data_name_of, hours_by_device, rates_of, run_facts
 from harness.report.scores.measurements import bench_scores
 from harness.report.scores.paired import with_noise
 from harness.report.scores.per_example import baselines_of, examples_of
@@ -67,7 +68,8 @@ class Group:
     those that saw more. `chances`: fingerprint of the data -> score of a guess that ignores the input, in the column's
     unit, that of most cells first. `categories`: a metric in each category of the test examples, where the task
     measures them so. `lines`: rows and baselines, best first; in a comparison with the paper all its rows in their
-    order, then the baselines.
+    order, then the baselines. `data_name`: how titles name data that are not the published ones. `rates`: the learning
+    rates of its rows, None for an unknown one.
     """
 
     column: str
@@ -89,6 +91,8 @@ class Group:
     category_winners: Mapping[str, Score | None] = field(default_factory=dict)
     parts: Mapping[str, "Group"] = field(default_factory=dict)
     lines: tuple[ScoreLine, ...] = ()
+    data_name: DataName | None = None
+    rates: tuple[float | None, ...] = ()
 
     @property
     def chance(self) -> float | None:
@@ -109,6 +113,17 @@ class Group:
     @property
     def where(self) -> str:
         return "paper budget" if self.comparable else f"{self.budget} budget, {self.data}"
+
+    @property
+    def on_data(self) -> str:
+        """` · PG-19 bytes (in place of OpenWebText)`, to follow the column's name; empty if that names the data."""
+        return "" if self.data_name is None or self.data_name.name in self.column else f" · {self.data_name}"
+
+    def in_grid(self, name: str) -> str:
+        """A name of the column with its data: `Text (generated reviews)`."""
+        if self.data_name is None or self.data_name.name in self.column:
+            return name
+        return f"{name} ({self.data_name.name})"
 
 
 @dataclass(frozen=True)
@@ -301,6 +316,8 @@ def _column_group(spec: TableSpec, name: str, cells: "pd.DataFrame", budget: str
         data_notes=notes,
         categories=categories,
         category_winners=winners,
+        data_name=data_name_of(column, cells),
+        rates=rates_of(cells),
     )
 
 
@@ -341,6 +358,7 @@ def _mean_group(spec: TableSpec, name: str, parts: Mapping[str, Group], data: st
     strongest = replace(strongest, row=BASELINE + OF_EACH) if strongest else None
     baselines = (strongest,) if strongest else ()
     tests = _tests(spec, name, scores, baselines)
+    names = {group.data_name for group in parts.values()}
     return Group(
         column=name,
         budget=first.budget,
@@ -353,4 +371,5 @@ def _mean_group(spec: TableSpec, name: str, parts: Mapping[str, Group], data: st
         baselines=baselines,
         strongest=strongest,
         parts=parts,
+        data_name=names.pop() if len(names) == 1 else None,
     )

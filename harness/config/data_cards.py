@@ -26,7 +26,7 @@ begins with its name and revision. `python -m harness.config.data_cards` writes 
 import functools
 import importlib
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,14 +56,17 @@ Data of these sources are not the published data. Titles and notes of a table na
 
 @dataclass(frozen=True)
 class DataName:
-    """`name`: of the data that were read. `replaced`: of the published data that they stand in for; empty for none."""
+    """`name`: of the data that were read. `replaced`: names of the published data that they stand in for."""
 
     name: str
-    replaced: str = ""
+    replaced: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """`PG-19 bytes (in place of OpenWebText)`"""
-        return f"{self.name} (in place of {self.replaced})" if self.replaced else self.name
+        if not self.replaced:
+            return self.name
+        published = " and ".join(filter(None, [", ".join(self.replaced[:-1]), self.replaced[-1]]))
+        return f"{self.name} (in place of {published})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +142,15 @@ def _named(corpus: Corpus, source: str) -> DataName | None:
     if (stand_in := corpus.stand_ins.get(source)) is None:
         return None
     other = cards().get(stand_in)
-    return DataName(other.parts[source] if other else stand_in, corpus.name)
+    return DataName(other.parts[source] if other else stand_in, (corpus.name,))
+
+
+def merged(names: Iterable[DataName]) -> list[DataName]:
+    """One name for the same data in place of several: `generated series (in place of ETTh1 and ETTh2)`."""
+    replaced: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        replaced.setdefault(name.name, []).extend(name.replaced)
+    return [DataName(name, tuple(dict.fromkeys(others))) for name, others in replaced.items()]
 
 
 def stand_ins() -> Iterator[tuple[str, str, DataName]]:

@@ -78,7 +78,7 @@ class Line:
         numbers = [str(order.rows), tau, ends, _p_text(order.p), _p_text(self.corrected)]
         apart = NONE if separable is None else f"{separable[0]} of {separable[1]}"
         link = f"[{escape(self.table)}]({self.table}.md)"
-        return [link, escape(self.answer.name), *numbers, apart, self.verdict, escape(self.control)]
+        return [link, escape(self.answer.name_and_data), *numbers, apart, self.verdict, escape(self.control)]
 
 
 def lines_of(tables: Iterable[tuple[str, Sequence[ColumnAnswer]]]) -> list[Line]:

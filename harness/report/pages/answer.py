@@ -34,6 +34,11 @@ class ColumnAnswer:
         return f"{self.group.column} ({inside})" if inside else self.group.column
 
     @property
+    def name_and_data(self) -> str:
+        """`PPL · PG-19 bytes (in place of OpenWebText)`"""
+        return f"{self.name}{self.group.on_data}"
+
+    @property
     def seeds(self) -> str:
         low, high = self.tests.seeds
         return f"{low}" if low == high else f"{low} to {high}"
@@ -305,10 +310,10 @@ def _capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def listed(names: Sequence[str]) -> str:
-    """`A, B and C`; a long list is shortened."""
-    if len(names) > SHOWN_ROWS:
-        return f"{', '.join(names[: SHOWN_ROWS - 1])} and {len(names) - SHOWN_ROWS + 1} more"
+def listed(names: Sequence[str], most: int = SHOWN_ROWS) -> str:
+    """`A, B and C`; of more names than `most` the first ones, and how many more."""
+    if len(names) > most:
+        return f"{', '.join(names[: most - 1])} and {len(names) - most + 1} more"
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 

@@ -141,10 +141,9 @@ def _parts_block(spec: TableSpec, mean: Group) -> list[Block]:
     lines = [*_shared_notes({group.resolved.short_name: group.data_notes for group in parts}), *_notes_of_marks(parts)]
     if not mean.scores and not mean.comparable:
         lines.append(_no_average([mean.column]))
-    names = [group.in_grid(group.resolved.short_name) for group in parts]
-    notes = [group.resolved.notes for group in parts]
-    header = ["model", *map(TableEntry, names, notes)]
-    return [Block(f"Parts of {mean.resolved.heading} · {mean.where}", header, body, lines=lines)]
+    names = [part.resolved.short_name if mean.data_name else part.in_grid(part.resolved.short_name) for part in parts]
+    header = ["model", *map(TableEntry, names, (part.resolved.notes for part in parts))]
+    return [Block(f"Parts of {mean.resolved.heading}{mean.on_data} · {mean.where}", header, body, lines=lines)]
 
 
 def _category_block(group: Group) -> Block:

@@ -2,28 +2,25 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from harness.config.data_cards import DataName, cards
+from harness.config.data_cards import DataName, cards, merged
 from harness.report.pages.answer import listed
-from harness.report.scores.groups import Group, ProtocolResults
+from harness.report.scores.groups import Group, ProtocolResults, shared_name
 
 ENOUGH_ROWS = 2  # a single row has no order
 
 
 def data_lines(results: Sequence[ProtocolResults]) -> list[str]:
-    """`Data at the reduced budget: PG-19 bytes (in place of OpenWebText).` for each budget without the published data.
-
-    One content has one name, whatever it stands for: `generated series (in place of ETTh1 and ETTh2)`.
-    """
+    """`Data at the reduced budget: PG-19 bytes (in place of OpenWebText).` for each budget with other data."""
     by_budget: dict[str, list[DataName]] = {}
     for group in _trained(results):
         if group.data_name is not None:
             by_budget.setdefault(group.budget, []).append(group.data_name)
-    return [f"Data at the {budget} budget: {'; '.join(_merged(names))}." for budget, names in by_budget.items()]
+    return [f"Data at the {budget} budget: {'; '.join(map(str, merged(names)))}." for budget, names in by_budget.items()]
 
 
 def is_shared(results: Sequence[ProtocolResults]) -> bool:
     """Whether all columns were run on data of one name."""
-    return len({group.data_name for group in _trained(results)}) == 1
+    return shared_name(list(_trained(results))) is not None
 
 
 def _trained(results: Sequence[ProtocolResults]) -> Iterator[Group]:
@@ -34,17 +31,10 @@ def _trained(results: Sequence[ProtocolResults]) -> Iterator[Group]:
                 yield group
 
 
-def _merged(names: Iterable[DataName]) -> list[str]:
-    replaced: dict[str, list[str]] = {}
-    for name in dict.fromkeys(names):
-        replaced.setdefault(name.name, []).extend(filter(None, [name.replaced]))
-    return [str(DataName(name, listed(others))) for name, others in replaced.items()]
-
-
 def rate_lines(results: Sequence[ProtocolResults]) -> list[str]:
-    """`All rows share one learning rate (1e-3), which was chosen on softmax attention; another ...`
+    """`Reduced budget: all rows share one learning rate (1e-3), which was chosen on softmax attention; another ...`
 
-    It names the columns in which all rows at the table's budget have one rate; no line without such a column.
+    It names the columns in which all rows have one rate, unless all columns do; no line without such a column.
     """
     rates: dict[str, set[float | None]] = {}
     tasks: dict[str, str] = {}
@@ -54,30 +44,35 @@ def rate_lines(results: Sequence[ProtocolResults]) -> list[str]:
                 rates.setdefault(group.column, set()).update(group.rates)
                 tasks[group.column] = result.spec.columns[group.column].task
     shared = {name: min(values) for name, values in rates.items() if len(values) == 1 and None not in values}
-    return [_rate_line(shared, rates, tasks)] if shared else []
+    if not shared:
+        return []
+    where = "" if len(shared) == len(rates) else f"in {_all(shared)}, "
+    return [f"{results[0].spec.budget.capitalize()} budget: {where}{_rate_sentences(shared, tasks)}"]
 
 
-def _rate_line(shared: Mapping[str, float], columns: Iterable[str], tasks: Mapping[str, str]) -> str:
-    """The sentence on columns with one rate, out of all columns."""
-    by_rate: dict[float, list[str]] = {}
-    for name, rate in shared.items():
-        by_rate.setdefault(rate, []).append(name)
-    where = "" if len(shared) == len(list(columns)) else f"In {listed(list(shared))}, "
-    rows = "all rows" if len(by_rate) == 1 else "all rows of a column"
-    values = [f"{_rate(rate)} in {listed(names)}" for rate, names in by_rate.items()]
-    start = f"{where}{rows} share one learning rate ({_rate(min(by_rate)) if len(by_rate) == 1 else '; '.join(values)})"
+def _rate_sentences(rates: Mapping[str, float], tasks: Mapping[str, str]) -> str:
+    """On columns with one rate each."""
+    columns: dict[float, list[str]] = {}
     chosen: dict[str, list[str]] = {}
-    for name in shared:
+    for name, rate in rates.items():
+        columns.setdefault(rate, []).append(name)
         if (card := cards().get(tasks[name])) and card.rate_chosen_on:
             chosen.setdefault(card.rate_chosen_on, []).append(name)
-    start, end = start[:1].upper() + start[1:], "another rate may change their order."
-    if [len(names) for names in chosen.values()] == [len(shared)]:
+    rows, values = "all rows", _text(next(iter(columns)))
+    if len(columns) > 1:
+        rows, values = "all rows of a column", "; ".join(f"{_text(rate)} in {_all(columns[rate])}" for rate in columns)
+    start, end = f"{rows} share one learning rate ({values})", "another rate may change their order."
+    if [len(names) for names in chosen.values()] == [len(rates)]:
         return f"{start}, which was chosen on {next(iter(chosen))}; {end}"
-    parts = (f" The rate of {listed(names)} was chosen on {model}." for model, names in chosen.items())
-    return f"{start}; {end}{''.join(parts)}"
+    return f"{start}; {end}{''.join(f' That of {_all(names)} was chosen on {row}.' for row, names in chosen.items())}"
 
 
-def _rate(rate: float) -> str:
+def _all(names: Iterable[str]) -> str:
+    names = list(names)
+    return listed(names, len(names))
+
+
+def _text(rate: float) -> str:
     """`2e-3`"""
     digits, exponent = f"{rate:e}".split("e")
     return f"{float(digits):g}e{int(exponent)}"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from harness.config.data_cards import DataName
+from harness.config.data_cards import DataName, merged
 from harness.config.declared import declared_scores, score_range
 from harness.report.scores.comparison import BASELINE, Comparison, clear_winner, compare_group
 from harness.report.scores.facts import data_name_of, hours_by_device, rates_of, run_facts
@@ -358,7 +358,6 @@ def _mean_group(spec: TableSpec, name: str, parts: Mapping[str, Group], data: st
     strongest = replace(strongest, row=BASELINE + OF_EACH) if strongest else None
     baselines = (strongest,) if strongest else ()
     tests = _tests(spec, name, scores, baselines)
-    names = {group.data_name for group in parts.values()}
     return Group(
         column=name,
         budget=first.budget,
@@ -371,5 +370,13 @@ def _mean_group(spec: TableSpec, name: str, parts: Mapping[str, Group], data: st
         baselines=baselines,
         strongest=strongest,
         parts=parts,
-        data_name=names.pop() if len(names) == 1 else None,
+        data_name=shared_name(list(parts.values())),
     )
+
+
+def shared_name(groups: Sequence[Group]) -> DataName | None:
+    """The name of the data of all these groups; None if they have none, or several."""
+    if any(group.data_name is None for group in groups):
+        return None
+    names = merged(group.data_name for group in groups)
+    return names[0] if len(names) == 1 else None

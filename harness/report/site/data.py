@@ -97,6 +97,7 @@ def _table(table: Table, paths: Mapping[str, Any]) -> dict[str, Any]:
     shown = replace(table, tidy=(), plot=None, pictures=())
     return asdict(shown, dict_factory=_without_empty) | {
         "command": table.command,
+        "opening": table.opening,
         "plot": _picture(table.plot, page, paths) if table.plot else None,
         "pictures": [_picture(picture, page, paths) for picture in table.pictures],
     }

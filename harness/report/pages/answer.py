@@ -1,6 +1,5 @@
 """The findings of a table: sentences for the top of its page, and one line per column."""
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -302,8 +301,8 @@ def _by(items: Iterable[ColumnAnswer], key: Callable[[ColumnAnswer], str]) -> li
 
 
 def baseline_name(score: Score) -> str:
-    """`6-gram` for the row `baseline: 6gram`."""
-    return re.sub(r"(\d)gram", r"\1-gram", score.row.removeprefix(BASELINE))
+    """`6-gram` for the row `baseline: 6-gram`."""
+    return score.row.removeprefix(BASELINE)
 
 
 def _capitalized(text: str) -> str:

@@ -11,11 +11,11 @@ ENOUGH_ROWS = 2  # a single row has no order
 
 def data_lines(results: Sequence[ProtocolResults]) -> list[str]:
     """`Data at the reduced budget: PG-19 bytes (in place of OpenWebText).` for each budget with other data."""
-    by_budget: dict[str, list[DataName]] = {}
+    named: dict[str, list[DataName]] = {}
     for group in _trained(results):
         if group.data_name is not None:
-            by_budget.setdefault(group.budget, []).append(group.data_name)
-    return [f"Data at the {budget} budget: {'; '.join(map(str, merged(names)))}." for budget, names in by_budget.items()]
+            named.setdefault(group.budget, []).append(group.data_name)
+    return [f"Data at the {budget} budget: {'; '.join(map(str, merged(names)))}." for budget, names in named.items()]
 
 
 def is_shared(results: Sequence[ProtocolResults]) -> bool:
@@ -64,7 +64,7 @@ def _rate_sentences(rates: Mapping[str, float], tasks: Mapping[str, str]) -> str
     start, end = f"{rows} share one learning rate ({values})", "another rate may change their order."
     if [len(names) for names in chosen.values()] == [len(rates)]:
         return f"{start}, which was chosen on {next(iter(chosen))}; {end}"
-    return f"{start}; {end}{''.join(f' That of {_all(names)} was chosen on {row}.' for row, names in chosen.items())}"
+    return " ".join([f"{start}; {end}", *(f"The rate in {_all(chosen[row])} was chosen on {row}." for row in chosen)])
 
 
 def _all(names: Iterable[str]) -> str:

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from harness.report.pages.answer import sentences
-from harness.report.pages.caveats import data_lines, is_shared, rate_lines
 from harness.report.pages.blocks import sections_of
+from harness.report.pages.caveats import data_lines, is_shared, rate_lines
 from harness.report.pages.ranked_page import with_ranks
 from harness.report.render.layout import Picture, Table, table_of, tidy_row
 from harness.report.scores.agreement import is_beside_the_paper

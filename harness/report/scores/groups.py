@@ -18,6 +18,7 @@ from harness.report.scores.per_example import baselines_of, examples_of
 from harness.report.scores.scores import (
     Score,
     average,
+    baseline_label,
     baseline_scores,
     category_scores,
     chances,
@@ -288,7 +289,7 @@ def _column_group(spec: TableSpec, name: str, cells: "pd.DataFrame", budget: str
     scores = [replace(score, limits=limits) for score in score_rows(cells, examples)]
     scores = rank(with_noise(scores), resolved.higher_is_better)
     baselines = rank(baseline_scores(cells, untrained, BASELINE), resolved.higher_is_better)
-    fits = {BASELINE + name.replace("_", " "): entry.fit for name, entry in untrained.items() if entry.fit is not None}
+    fits = {BASELINE + baseline_label(name): entry.fit for name, entry in untrained.items() if entry.fit is not None}
     more = [score for score in baselines if score.row.endswith(OF_ALL)]
     seen = [score for score in baselines if score not in more]
     categories = category_scores(cells, column.metric)

@@ -5,7 +5,7 @@ import io
 
 import pytest
 import yaml
-from helpers import pages, synthetic
+from helpers import crosses, pages, synthetic
 from helpers.pages import RENDER, T11, build
 
 from harness.config.data_cards import DataName, cards, data_name
@@ -93,27 +93,18 @@ def test_different_data_are_named_in_the_notes_and_each_column_says_its_own(own)
     ]
 
 
-def test_columns_and_averages_of_one_content_share_its_name():
+def test_averages_and_their_parts_share_the_name_of_one_content():
     spec = spec_files.load_table("lavo/t8", pages.CONF, pages.PAPER)
-    records = []
-    for task in ("forecasting/etth1", "forecasting/etth2", "forecasting/ettm1"):
-        for record in rows(task, protocol="lavo", **REDUCED):
-            for features in ("S", "M"):
-                made = yaml.safe_load(yaml.safe_dump(record))
-                made["config"] |= {"task": {"name": task, "features": features}, "model": {"name": "vanilla"}}
-                made["cell"] |= {"model": "vanilla", "id": synthetic.identity(made["config"])}
-                point = made["metrics"]["best"]
-                point["test"] |= {"mse": 0.4, "mae": 0.5}
-                records += [made] if record["cell"]["model"] == "vanilla" else []
-    page = build(spec, records)
-    name = "generated series (in place of ETTh1, ETTh2 and ETTm1)"
-    titles = [block.title for section in page.sections for block in section.blocks]
-    assert page.data == (f"Data at the reduced budget: {name}.",)
-    assert any(title.startswith("ETT MSE") and name in title for title in titles)
-    (parts,) = [
-        block for section in page.sections for block in section.blocks if block.title.startswith("Parts of ETT MSE")
-    ]
-    assert name in parts.title and [entry.text for entry in parts.header][1:3] == ["ETTh1 S", "ETTh1 M"]
+    page = build(spec, crosses.everywhere("lavo", **REDUCED))
+    ett, parts = (page_block(page, start) for start in ("ETT MSE", "Parts of ETT MSE"))
+    assert page.data == ("Data at the reduced budget: generated series (in place of ETTh1, ETTh2, ETTm1 and Weather).",)
+    assert all("generated series (in place of ETTh1, ETTh2 and ETTm1)" in title for title in (ett.title, parts.title))
+    assert [entry.text for entry in parts.header][1:3] == ["ETTh1 S", "ETTh1 M"]
+
+
+def page_block(page, start):
+    (block,) = [block for section in page.sections for block in section.blocks if block.title.startswith(start)]
+    return block
 
 
 def test_the_page_of_all_columns_names_the_data():

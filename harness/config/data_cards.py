@@ -107,7 +107,7 @@ class Card(Corpus):
         yield "tokens", [self.tokens]
         yield "reduced", [self.reduced]
         if self.rate_chosen_on:
-            yield "reduced rate", [f"chosen on {self.rate_chosen_on}"]
+            yield "rate", [f"of budget=reduced, chosen on {self.rate_chosen_on}"]
 
 
 @functools.cache

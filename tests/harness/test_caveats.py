@@ -107,6 +107,22 @@ def page_block(page, start):
     return block
 
 
+def test_columns_of_further_evaluations_name_their_corpora():
+    spec = spec_files.load_table("latte/t4", pages.CONF, pages.PAPER)
+    of_table = {"protocol": "latte_extended", "budget": "reduced", "source": "slice:pg19_slice"}
+    metric = {"name": "ppl", "higher_is_better": False}
+    records = runs("vanilla", "lm/slimpajama", [0.08, 0.081, 0.082], metric=metric, **of_table)
+    for record in records:
+        record["metrics"]["best"]["test"]["ppl"] = 8.0
+        record["evaluations"] = {
+            f"{corpus}_1x": {"status": "done", "metrics": {"ppl": 9.0}, "n": 10} for corpus in ("pile", "openwebtext")
+        }
+    page = build(spec, records)
+    assert "PG-19 bytes (in place of SlimPajama)" in page_block(page, "N, SlimPajama").title
+    assert "WikiText-2 bytes (in place of the Pile)" in page_block(page, "N, Pile").title
+    assert "Shakespeare bytes (in place of OpenWebText)" in page_block(page, "N, OpenWebText").title
+
+
 def test_the_page_of_all_columns_names_the_data():
     (answered,) = answer.answers(results_of(T11, rows(**REDUCED)))
     assert columns.line_of("lavo/t11", answered)[1] == f"Text · {REVIEWS}"

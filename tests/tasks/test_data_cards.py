@@ -128,7 +128,7 @@ def test_the_page_lists_what_stands_in_for_what():
 
 
 def test_a_card_says_what_its_reduced_rate_was_chosen_on():
-    assert "- **reduced rate**: chosen on softmax attention" in page()
+    assert "- **rate**: of budget=reduced, chosen on softmax attention" in page()
     assert {card.rate_chosen_on for card in cards().values()} == {"", "softmax attention"}
 
 

@@ -130,6 +130,9 @@ class Task(ABC):
         `seen`: the number of training examples that a model draws, repeats included; None: all training data. A
         predictor that says what it was fitted to has the text `saw`: "1,228,800 bytes". A call that cannot fit raises
         ValueError or ImportError with the reason in one line.
+
+        The suffix `_all` (`6gram_all`): fitted to all training data, also where a model draws less. Such a predictor is
+        never the strongest of its column; a page opens with it only where a row beats the strongest of the others.
         """
 
     @abstractmethod

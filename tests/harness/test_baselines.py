@@ -75,7 +75,7 @@ def test_a_predictor_without_a_score_is_a_row_that_says_why():
         "unigram": BaselineScores("f00d", 22.5, np.full(4, 22.5)),
     }
     fivegram, unigram = baseline_scores(cells, untrained, "baseline: ")
-    assert (fivegram.row, fivegram.estimate, fivegram.failure_text) == ("baseline: 5gram", None, "no training text")
+    assert (fivegram.row, fivegram.estimate, fivegram.failure_text) == ("baseline: 5-gram", None, "no training text")
     assert unigram.by_seed == {1: 22.5, 2: 22.5, 3: 22.5} and unigram.data[2] == "f00d"
 
 

@@ -99,13 +99,13 @@ def fitted(records, *baselines):
 def test_a_column_opens_with_the_simple_predictor_that_validation_chose():
     records = listops(vanilla=0.5, lavo=0.499, no_mixing=0.3)
     trees, dictionary = ("boosted counts", 63.0, 64.0), ("dictionary", 70.0, 60.0)
-    unbeaten = fitted(records, dictionary, trees, ("5gram all", 99.0, 99.0))
+    unbeaten = fitted(records, dictionary, trees, ("5-gram all", 99.0, 99.0))
     assert unbeaten.opening().startswith(
         "ListOps: no row reaches the boosted counts baseline (63.00, fitted to 64,000 examples of the training data); "
         "vanilla and LAVO (50.00 to 49.90) lead"
     )
     assert unbeaten.sentence.startswith("ListOps: no row reaches the boosted counts baseline (63.00); vanilla")
-    beaten = fitted(records, ("5gram", 40.0, 40.0), ("5gram all", 49.95, 49.0))
+    beaten = fitted(records, ("5-gram", 40.0, 40.0), ("5-gram all", 49.95, 49.0))
     assert beaten.rows_above == 2
     assert "2 of 3 rows beat the 5-gram baseline (40.00); 1 of 3 rows beats the 5-gram all base" in beaten.sentence
     assert len(unbeaten.opening().split()) <= 60

@@ -1,6 +1,5 @@
 """The findings of a table: sentences for the top of its page, and one line per column."""
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -32,6 +31,11 @@ class ColumnAnswer:
     def name(self) -> str:
         inside = ", ".join(filter(None, (self.protocol, self.data)))
         return f"{self.group.column} ({inside})" if inside else self.group.column
+
+    @property
+    def name_and_data(self) -> str:
+        """`PPL · PG-19 bytes (in place of OpenWebText)`"""
+        return f"{self.name}{self.group.on_data}"
 
     @property
     def seeds(self) -> str:
@@ -297,18 +301,18 @@ def _by(items: Iterable[ColumnAnswer], key: Callable[[ColumnAnswer], str]) -> li
 
 
 def baseline_name(score: Score) -> str:
-    """`6-gram` for the row `baseline: 6gram`."""
-    return re.sub(r"(\d)gram", r"\1-gram", score.row.removeprefix(BASELINE))
+    """`6-gram` for the row `baseline: 6-gram`."""
+    return score.row.removeprefix(BASELINE)
 
 
 def _capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def listed(names: Sequence[str]) -> str:
-    """`A, B and C`; a long list is shortened."""
-    if len(names) > SHOWN_ROWS:
-        return f"{', '.join(names[: SHOWN_ROWS - 1])} and {len(names) - SHOWN_ROWS + 1} more"
+def listed(names: Sequence[str], most: int = SHOWN_ROWS) -> str:
+    """`A, B and C`; of more names than `most` the first ones, and how many more."""
+    if len(names) > most:
+        return f"{', '.join(names[: most - 1])} and {len(names) - most + 1} more"
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 

@@ -108,7 +108,7 @@ def _ranking_block(spec: TableSpec, group: Group) -> Block:
         entries = (_row_entry(spec, score.row, score.setting), _score_entry(score, group), _tier(spec, group, score))
         rows.append((*entries, above_chance, parameters, speed, group.source))
     header = ("model", MEAN_HEADER, "tier", f"Δ to {_guess(spec)}", "parameters", "examples/s", "data")
-    title = f"{column.heading} · {group.where}{_chance_text(spec, group)}"
+    title = f"{column.heading}{group.on_data} · {group.where}{_chance_text(spec, group)}"
     lines = (*_baseline_notes(group), *_ordering(spec, group), *_pairing(group), *group.data_notes)
     return Block(title, header, rows, "lrrrrrl", lines=lines, tiers=_tier_starts(group))
 
@@ -118,7 +118,8 @@ def _mean_block(spec: TableSpec, group: Group) -> Block:
     rows = [
         (_row_entry(spec, score.row), _score_entry(score, group), _tier(spec, group, score)) for score in group.scores
     ]
-    title, lines = f"{group.resolved.heading} · {group.where}", (*_ordering(spec, group), *_pairing(group))
+    title = f"{group.resolved.heading}{group.on_data} · {group.where}"
+    lines = (*_ordering(spec, group), *_pairing(group))
     return Block(title, ("model", MEAN_HEADER, "tier"), rows, lines=lines, tiers=_tier_starts(group))
 
 
@@ -140,8 +141,9 @@ def _parts_block(spec: TableSpec, mean: Group) -> list[Block]:
     lines = [*_shared_notes({group.resolved.short_name: group.data_notes for group in parts}), *_notes_of_marks(parts)]
     if not mean.scores and not mean.comparable:
         lines.append(_no_average([mean.column]))
-    header = ["model", *(TableEntry(group.resolved.short_name, group.resolved.notes) for group in parts)]
-    return [Block(f"Parts of {mean.resolved.heading} · {mean.where}", header, body, lines=lines)]
+    names = [part.resolved.short_name if mean.data_name else part.in_grid(part.resolved.short_name) for part in parts]
+    header = ["model", *map(TableEntry, names, (part.resolved.notes for part in parts))]
+    return [Block(f"Parts of {mean.resolved.heading}{mean.on_data} · {mean.where}", header, body, lines=lines)]
 
 
 def _category_block(group: Group) -> Block:
@@ -153,7 +155,7 @@ def _category_block(group: Group) -> Block:
         by_row, winner = {score.key: score for score in tested}, group.category_winners[category]
         scores = [by_row[score.key] for score in shown]
         body.append([category, *(_plain_entry(score, decimals, winner) for score in scores)])
-    title = f"{group.resolved.heading} · by category · {group.where}"
+    title = f"{group.resolved.heading} · by category{group.on_data} · {group.where}"
     return Block(title, ("category", *(score.label for score in shown)), body)
 
 
@@ -191,7 +193,7 @@ def _own_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
     keys.sort(key=lambda key: order.get(key[0], len(order)))
     body = [(_row_entry(spec, *key), *_side_by_side(groups, *key, fixed_alone=True)) for key in keys]
     body += _baseline_rows(groups, only_named=True)
-    header = [TableEntry(group.resolved.heading, group.resolved.notes) for group in groups]
+    header = [TableEntry(group.in_grid(group.resolved.heading), group.resolved.notes) for group in groups]
     lines = _shared_notes({group.column: group.data_notes for group in groups if spec.columns[group.column].metric})
     lines += _notes_of_marks(groups)
     settings: dict[str, list[str]] = {}

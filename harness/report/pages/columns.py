@@ -45,7 +45,7 @@ def line_of(name: str, answer: ColumnAnswer) -> list[str]:
         strongest = f"{escape(baseline_name(group.strongest))} {group.strongest.number(answer.decimals)}"
         above = f"{answer.rows_above} of {tests.rows}"
     link = f"[{escape(name)}]({name}.md)"
-    names = (link, escape(answer.name), group.budget, str(tests.rows))
+    names = (link, escape(answer.name_and_data), group.budget, str(tests.rows))
     return [*names, p_of_control(answer), answer.resolution, strongest, above]
 
 

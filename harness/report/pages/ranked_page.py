@@ -5,12 +5,12 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from harness.report.pages.answer import NOT_BEHIND
 from harness.report.pages.ranking import (
     CEILING_DISTANCE,
     CEILING_ROWS,
     MIN_COLUMNS,
     MIN_ROWS,
-    NOT_APART,
     Ranking,
     ranking,
 )
@@ -34,10 +34,11 @@ HOW = (
     "Rank without one ability: the range over all abilities that can be left out. Interquartile mean: of the middle "
     "half of the scores of all abilities and seeds; it leaves out what most rows can do and what few can do, and "
     "ranks nothing. Worst column: the lowest score of a row.",
-    "Ranked are the columns whose control is apart and that are not at the ceiling, and the rows that have every seed "
-    f"of the table in each of them. At the ceiling, more than {100 * CEILING_ROWS} % of the rows, the reference "
-    f"included, are within {CEILING_DISTANCE:g} of the reference. While runs are missing, the row or column that lacks "
-    "the largest share of them is taken away, one after another, until nothing is missing.",
+    "Ranked are the columns that are not at the ceiling and whose control is clearly behind the reference, and the "
+    "rows that have every seed of the table in each of them. At the ceiling, more than "
+    f"{100 * CEILING_ROWS} % of the rows, the reference included, are within {CEILING_DISTANCE:g} of the reference. "
+    "While runs are missing, the row or column that lacks the largest share of them is taken away, one after another, "
+    "until nothing is missing.",
 )
 
 
@@ -70,7 +71,7 @@ def sentences(ranks: Ranking) -> list[str]:
         )
     by_reason: dict[str, list[str]] = {}
     for name, why in ranks.left_out.items():
-        by_reason.setdefault(NOT_APART if why.startswith(NOT_APART) else why, []).append(name)
+        by_reason.setdefault(NOT_BEHIND if why.startswith(NOT_BEHIND) else why, []).append(name)
     if by_reason:
         parts = (f"{', '.join(names)}: {why}" for why, names in by_reason.items())
         lines.append(f"Left out of the ranks: {'; '.join(parts)}.")
@@ -83,7 +84,7 @@ def sentences(ranks: Ranking) -> list[str]:
 def _no_ranks() -> str:
     return (
         f"No ranks: fewer than {MIN_ROWS} rows are complete in {MIN_COLUMNS} columns that are not at the ceiling and "
-        "whose control is apart."
+        "whose control is clearly behind the reference."
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from harness.report.pages.answer import sentences
 from harness.report.pages.blocks import sections_of
+from harness.report.pages.caveats import data_lines, is_shared, rate_lines
 from harness.report.pages.ranked_page import with_ranks
 from harness.report.render.layout import Picture, Table, table_of, tidy_row
 from harness.report.scores.agreement import is_beside_the_paper
@@ -35,7 +36,10 @@ def build_table(
         sections += sections_of(result, f" · protocol {result.spec.protocol}" if len(results) > 1 else "")
         groups = (*result.paper, *result.others, *result.other_means, *result.own)
         tidy += [row for group in groups for row in _tidy_rows(result.spec, group)]
-    content = {"sections": sections, "summary": _summary(spec, tidy), "caption": _caption(spec), "tidy": tidy}
+    data, in_front = data_lines(results), is_shared(results)
+    caption = (*(() if in_front else data), *rate_lines(results), *_caption(spec))
+    content = {"sections": sections, "summary": _summary(spec, tidy), "caption": caption, "tidy": tidy}
+    content["data"] = data if in_front else ()
     if any(is_beside_the_paper(spec, group) for result in results for group in (*result.others, *result.other_means)):
         content["see_also"] = {AGREEMENT: "agreement.md"}
     table = table_of(spec, answer=sentences(results), pictures=list(pictures), plots=list(plots), **content)
@@ -74,6 +78,7 @@ def _tidy_score(spec: TableSpec, group: Group, line: ScoreLine, column: str) -> 
         column,
         budget=group.budget,
         source=group.source,
+        data=str(group.data_name or ""),
         paper_value=line.published.text if line.published else "",
         ours_mean=ours.mean if ours else None,
         ours_ci=ours.half_width if ours and not group.comparison.runs else None,

@@ -10,7 +10,7 @@ from harness.report.scores.groups import Group, ProtocolResults
 from harness.report.scores.scores import Score
 from harness.report.spec.table import TableSpec
 
-SHOWN_ROWS = 6  # of a tier, in a sentence
+SHOWN_ROWS = 4  # of a tier, in a sentence
 LARGEST_R = 100
 NOT_BEHIND = "the control is not clearly behind the reference"
 
@@ -86,7 +86,7 @@ class ColumnAnswer:
         saw = self.group.fits.get(baseline.row, {}).get("saw", "")
         fit = f", fitted to {saw} of the training data" if saw and with_fit else ""
         score = f"({baseline.number(self.decimals)}{fit})"
-        name = f"the {baseline_name(baseline)} baseline {score}"
+        name = f"the {baseline_name(baseline.row)} baseline {score}"
         if self.group.parts:
             name = f"the mean of the strongest baselines of its parts {score}"
         above = self._rows_above(baseline)
@@ -153,7 +153,7 @@ class ColumnAnswer:
         """`vanilla and LAVO (50.00 to 49.90)`"""
         means = [f"{score.estimate.mean:.{self.decimals}f}" for score in scores]
         span = means[0] if len(means) == 1 else f"{means[0]} to {means[-1]}"
-        return f"{listed([score.label for score in scores])} ({span})"
+        return f"{listed([score.label for score in scores], SHOWN_ROWS)} ({span})"
 
     def _score(self, score: Score) -> str:
         return f"{score.row} {score.estimate.mean:.{self.decimals}f}"
@@ -296,19 +296,19 @@ def _by(items: Iterable[ColumnAnswer], key: Callable[[ColumnAnswer], str]) -> li
     return list(by_key.items())
 
 
-def baseline_name(score: Score) -> str:
+def baseline_name(row: str) -> str:
     """`6-gram` for the row `baseline: 6gram`."""
-    return re.sub(r"(\d)gram", r"\1-gram", score.row.removeprefix(BASELINE))
+    return re.sub(r"(\d)gram", r"\1-gram", row.removeprefix(BASELINE))
 
 
 def _capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def listed(names: Sequence[str]) -> str:
-    """`A, B and C`; a long list is shortened."""
-    if len(names) > SHOWN_ROWS:
-        return f"{', '.join(names[: SHOWN_ROWS - 1])} and {len(names) - SHOWN_ROWS + 1} more"
+def listed(names: Sequence[str], most: int | None = None) -> str:
+    """`A, B and C`; of more names than `most` the first ones, and how many more."""
+    if most is not None and len(names) > most:
+        return f"{', '.join(names[: most - 1])} and {len(names) - most + 1} more"
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 

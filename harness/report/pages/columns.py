@@ -42,7 +42,7 @@ def line_of(name: str, answer: ColumnAnswer) -> list[str]:
     tests, group = answer.tests, answer.group
     strongest, above = "not fitted", NONE
     if group.strongest is not None:
-        strongest = f"{escape(baseline_name(group.strongest))} {group.strongest.number(answer.decimals)}"
+        strongest = f"{escape(baseline_name(group.strongest.row))} {group.strongest.number(answer.decimals)}"
         above = f"{answer.rows_above} of {tests.rows}"
     link = f"[{escape(name)}]({name}.md)"
     names = (link, escape(answer.name), group.budget, str(tests.rows))

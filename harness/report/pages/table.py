@@ -167,7 +167,10 @@ def _caption(spec: TableSpec) -> tuple[str, ...]:
         "ranks nothing."
     )
     repeated = [f"{row} is the computation of {spec.same_as(row)}" for row in spec.rows if spec.same_as(row)]
-    marks = "†: below a predictor that was not trained, by a test at 5 %, or by its mean below 3 seeds."
+    marks = (
+        "†: below a predictor that was not trained, by a test at 5 %, or by its mean below 3 seeds; the CSV names all "
+        "of them (below). Brackets behind a predictor: what it was fitted to, and the time of the fit."
+    )
     endings = "oom, nan, failed, timeout and preempted say how a run ended; such runs are in no mean."
     reading = (intervals, tests, resolution, marks) if _ranks(spec) else (intervals,)
     if repeated:

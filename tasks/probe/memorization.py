@@ -25,7 +25,7 @@ class Memorization(Probe):
     """`length` tokens, half of them keys. One of `vocabulary` tokens is `?`; half of the rest are keys, half values."""
 
     name = "probe/memorization"
-    counting = {}
+    counts_values = False
     patterns = SELF
     has_state = False  # it keeps no facts
 

@@ -29,7 +29,7 @@ class Needle(Probe):
     """
 
     name = "probe/needle"
-    counting = {}
+    counts_values = False
 
     length: int = 1024
     values: int = 16

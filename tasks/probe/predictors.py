@@ -1,6 +1,6 @@
 """Simple predictors of the probes: what counting tells without binding a value to its key.
 
-    most_frequent_value     the value that most of the facts have; of equally frequent ones, the one with the smallest id
+    most_frequent_value     the value that stands most often among the facts; of several, the smallest id
     first_value             the value that stands first among the facts
     last_value              the value that stands last among the facts
     nearest_to_mean_place   answer j of m: the value nearest to the mean place of the j-th of m values in random places

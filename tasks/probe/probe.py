@@ -10,7 +10,7 @@ defines both. Every pattern asks the same questions of the same examples:
 An answer is never a part of the input, so that it follows from facts and queries alone, in every pattern. Nothing is
 cached: an example is a function of `data_seed`, its split and its number. `acc` is the percentage of an example's
 answers that are right, averaged over examples. Chance is one over the number of possible answers. Predictors that count
-values without their keys (`tasks.probe.predictors`) are scored beside the models, except where counting is the solution.
+values without their keys (`tasks.probe.predictors`) stand beside the models, except where counting is the solution.
 
     n examples, B batch, F facts, Q queries, N = F + Q, V vocabulary
 """
@@ -114,7 +114,7 @@ class Probe(Task):
     version: ClassVar[int] = 1  # raised when the same settings give other examples
     patterns: ClassVar[Collection[Pattern]] = SELF | {Pattern.CAUSAL_CROSS}
     has_state: ClassVar[bool] = True  # whether its decoder has a state that keeps facts
-    counting: ClassVar[Mapping[str, Choice]] = COUNTING  # simple predictors that read the facts
+    counts_values: ClassVar[bool] = True  # whether predictors that count values stand beside the models
     asks_for_keys: ClassVar[bool] = False  # whether its queries are keys, so that a table of them is a predictor
 
     pattern: Pattern | str = Pattern.CAUSAL_SELF
@@ -218,8 +218,11 @@ class Probe(Task):
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         predictors = {"majority_answer": lambda: self._answer_always(self.majority_answer)}
-        predictors |= {name: partial(self.from_facts, choose) for name, choose in self.counting.items()}
-        return {**predictors, **({"answer_of_query": lambda: self._query_table(seen)} if self.asks_for_keys else {})}
+        if self.counts_values:
+            predictors |= {name: partial(self.from_facts, choose) for name, choose in COUNTING.items()}
+        if self.asks_for_keys:
+            predictors["answer_of_query"] = lambda: self._query_table(seen)
+        return predictors
 
     def _answer_always(self, answer: int) -> Predictor:
         logits = F.one_hot(torch.tensor(answer), self.vocab_size).float()

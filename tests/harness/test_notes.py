@@ -1,4 +1,4 @@
-"""The notes below a block: one on simple predictors, one on thresholds, whatever the number of columns and predictors."""
+"""The notes below a block: one on simple predictors and one on thresholds, for any number of columns."""
 
 from dataclasses import replace
 
@@ -81,7 +81,9 @@ def test_the_thresholds_of_all_columns_stand_in_one_note():
     runs = SolvedRuns(56.1, "control and reference", {}, {})
     columns = [group(name, {}, runs=replace(runs, threshold=t)) for name, t in (("recall", 56.1), ("needle", 53.14))]
     (note,) = notes.notes_of_tests([*columns, group("copy", {})])
-    start = "A run is solved from 56.10 on in recall and from 53.14 on in needle, half way between control and reference."
+    start = (
+        "A run is solved from 56.10 on in recall and from 53.14 on in needle, half way between control and reference."
+    )
     assert start in note
     (alone,) = notes.notes_of_tests(columns[:1])
     assert "A run is solved from 56.10 on, half way between" in alone

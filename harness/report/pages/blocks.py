@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from harness.report.pages.notes import BELOW, baseline_label, below_notes, notes_of_marks, shared_notes, notes_of_tests
+from harness.report.pages.notes import BELOW, baseline_label, below_notes, notes_of_marks, notes_of_tests, shared_notes
 from harness.report.render.layout import Block, Section, TableEntry
 from harness.report.scores.agreement import column_agreement
 from harness.report.scores.groups import BENCH, Group, ProtocolResults

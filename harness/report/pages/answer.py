@@ -186,7 +186,7 @@ def sentences(results: Sequence[ProtocolResults]) -> tuple[str, ...]:
             lines.append(f"{start}, {columns[0].opening()}{end}")
         else:
             lines += [f"{start}: {_overall(columns)}{end}", *_column_sentences(columns)]
-    return (*lines, *_waiting(results))
+    return tuple(lines)
 
 
 def _column_sentences(columns: Sequence[ColumnAnswer]) -> list[str]:
@@ -201,25 +201,6 @@ def _column_sentences(columns: Sequence[ColumnAnswer]) -> list[str]:
     untested = [answer for answer in columns if not answer.tests.pairs]
     for why, answered in _by(untested, lambda answer: answer.tests.untested):
         lines.append(f"{_column_names(answered)}: no test, because {why}.")
-    return lines
-
-
-def _waiting(results: Sequence[ProtocolResults]) -> list[str]:
-    """The columns without a run at the table's budget, with the reason where the table has one."""
-    lines = []
-    for result in results:
-        spec = result.spec
-        ran = {group.column for group in (*result.others, *result.own) if group.budget == spec.budget and group.scores}
-        idle = [name for name, column in spec.columns.items() if column.ranks and name not in ran]
-        if spec.every or not idle:
-            continue
-        protocol = f", protocol {spec.protocol}" if len(results) > 1 else ""
-        by_reason: dict[str, list[str]] = {}
-        for name in idle:
-            by_reason.setdefault(spec.columns[name].waits, []).append(name)
-        for why, names in by_reason.items():
-            reason = f" Why: {why}." if why else ""
-            lines.append(f"No run yet at the {spec.budget} budget{protocol}: {', '.join(names)}.{reason}")
     return lines
 
 

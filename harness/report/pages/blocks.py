@@ -3,7 +3,14 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from harness.report.pages.notes import BELOW, baseline_label, below_notes, notes_of_marks, notes_of_tests, shared_notes
+from harness.report.pages.notes import (
+    BELOW,
+    baseline_label,
+    notes_of_marks,
+    notes_of_tests,
+    predictor_notes,
+    shared_notes,
+)
 from harness.report.render.layout import Block, Section, TableEntry
 from harness.report.scores.agreement import column_agreement
 from harness.report.scores.groups import BENCH, Group, ProtocolResults
@@ -87,7 +94,7 @@ def _comparison_block(spec: TableSpec, group: Group) -> Block:
             verdict = TableEntry(line.verdict or "–", tone=TONES.get(line.verdict, "muted"))
             ours = [_score_entry(line.score, group), column.signed(line.delta), verdict]
         rows.append((_row_entry(spec, line.row, line.score.setting if line.score else ""), paper, *ours))
-    header, lines = ("model", "paper", MEAN_HEADER, "Δ", "verdict"), (*below_notes([group]), *group.data_notes)
+    header, lines = ("model", "paper", MEAN_HEADER, "Δ", "verdict"), (*predictor_notes([group]), *group.data_notes)
     title = f"{column.heading}{_chance_text(spec, group)}"
     return Block(title, header, rows, "lrrrl", notes=column.notes, lines=lines)
 
@@ -109,7 +116,7 @@ def _ranking_block(spec: TableSpec, group: Group) -> Block:
         rows.append((*entries, above_chance, parameters, speed, group.source))
     header = ("model", MEAN_HEADER, "tier", f"Δ to {_guess(spec)}", "parameters", "examples/s", "data")
     title = f"{column.heading} · {group.where}{_chance_text(spec, group)}"
-    lines = (*below_notes([group]), *_ordering(spec, group), *notes_of_tests([group]), *group.data_notes)
+    lines = (*predictor_notes([group]), *_ordering(spec, group), *notes_of_tests([group]), *group.data_notes)
     return Block(title, header, rows, "lrrrrrl", lines=lines, tiers=_tier_starts(group))
 
 

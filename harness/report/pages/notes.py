@@ -44,6 +44,33 @@ def below_notes(groups: Sequence[Group]) -> list[str]:
     return [f"{BELOW} Below {min(names)}: {'; '.join(texts)}."]
 
 
+def predictor_notes(groups: Sequence[Group]) -> list[str]:
+    """At most two sentences: the rows below a simple predictor, and the columns without a strongest one."""
+    return [*below_notes(groups), *_none_chosen(groups)]
+
+
+def _none_chosen(groups: Sequence[Group]) -> list[str]:
+    columns = [
+        group.column for group in groups if group.strongest is None and any(score.by_seed for score in group.baselines)
+    ]
+    if not columns:
+        return []
+    where = f" in {listed(columns)}" if len(groups) > 1 else ""
+    return [
+        f"No simple predictor is chosen as the strongest{where}: a choice is made on the validation split, and these "
+        "are scored on the test split alone."
+    ]
+
+
+def why_none_is_strongest(group: Group) -> str:
+    """Why a column has no strongest simple predictor: none was fitted, or none has a validation score."""
+    scored = [score for score in group.baselines if score.by_seed]
+    if not scored:
+        return "not fitted"
+    numbers = [f"{baseline_name(score.row)} {score.number(group.resolved.decimals)}" for score in scored]
+    return f"none chosen ({', '.join(numbers)})"
+
+
 def _predictor(group: Group) -> Score:
     """The strongest one; if no row is below it, the best one that a row is below."""
     beaten = {name for names in group.comparison.below.values() for name in names}
@@ -90,7 +117,7 @@ def notes_of_marks(groups: Sequence[Group]) -> list[str]:
     notes = notes_of_tests(groups)
     if any(group.comparison.tiers for group in groups):
         notes.append(f"Behind a score: · and its tier in the column; ? is {LOW_POWER}.")
-    return [*notes, *below_notes(groups)]
+    return [*notes, *predictor_notes(groups)]
 
 
 def shared_notes(notes: Mapping[str, Sequence[str]]) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from harness.report.pages.answer import sentences
 from harness.report.pages.blocks import sections_of
 from harness.report.pages.ranked_page import with_ranks
+from harness.report.pages.waiting import waiting_columns, waiting_sentences
 from harness.report.render.layout import Picture, Table, table_of, tidy_row
 from harness.report.scores.agreement import is_beside_the_paper
 from harness.report.scores.comparison import ENOUGH
@@ -38,7 +39,8 @@ def build_table(
     content = {"sections": sections, "summary": _summary(spec, tidy), "caption": _caption(spec), "tidy": tidy}
     if any(is_beside_the_paper(spec, group) for result in results for group in (*result.others, *result.other_means)):
         content["see_also"] = {AGREEMENT: "agreement.md"}
-    table = table_of(spec, answer=sentences(results), pictures=list(pictures), plot=plot, **content)
+    waits = () if spec.every else waiting_sentences(waiting_columns(results))
+    table = table_of(spec, answer=(*sentences(results), *waits), pictures=list(pictures), plot=plot, **content)
     return with_ranks(table, spec, results) if spec.every else table
 
 

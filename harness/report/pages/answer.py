@@ -95,8 +95,10 @@ class ColumnAnswer:
         return f"{above} of {self.tests.rows} rows {'beats' if above == 1 else 'beat'} {name}"
 
     def _rows_above(self, baseline: Score) -> int:
+        """Of the rows that are tested: a row that repeats another row's computation does not count again."""
         limit = baseline.estimate.mean
-        means = [score.estimate.mean for score in self.group.scores if score.by_seed]
+        distinct = [score for score in self.group.scores if score.by_seed and not self.spec.same_as(score.row)]
+        means = [score.estimate.mean for score in distinct]
         return sum(mean > limit if self.group.resolved.higher_is_better else mean < limit for mean in means)
 
     @property

@@ -17,11 +17,11 @@ INTRODUCTION = """\
 Every column that ranks rows, at every budget. p: of the paired difference between reference and control, corrected for
 all tests of the column. R: that difference over the half-width of its interval; a column with R below 4 ranks nothing.
 The strongest baseline is the simple predictor with the best score on the validation split; its score here is that on
-the test split. The last column counts the rows with a better mean. "None chosen": the simple predictors
-are scored on the test split alone, so no validation score says which one is the strongest."""
+the test split. The last column counts the rows with a better mean. "None chosen": the simple predictors are scored on
+the test split alone, so no validation score says which one is the strongest."""
 WAITING_HEADER = ("table", "columns", "budget", "why")
 NONE, SEPARATOR = "–", " · "
-NEVER = "never run"
+NO_REASON = "no run yet"
 Entry = tuple[str, Sequence[ColumnAnswer], Sequence[Waiting]]  # name, answered and waiting columns of a table
 
 
@@ -62,14 +62,15 @@ def line_of(name: str, answer: ColumnAnswer) -> list[str]:
 
 
 def waiting_lines(name: str, waits: Iterable[Waiting]) -> list[list[str]]:
-    """The entries of the columns without a run, as in WAITING_HEADER: a line per budget and reason."""
+    """The entries of the columns without a run, as in WAITING_HEADER: a line per protocol and reason."""
     alike: dict[tuple[str, str], list[str]] = {}
     for column in waits:
         if not column.rows:
-            protocol = f" (protocol {column.protocol})" if column.protocol else ""
-            alike.setdefault((column.budget, column.why), []).append(escape(column.column + protocol))
+            where = column.budget + (f", protocol {column.protocol}" if column.protocol else "")
+            alike.setdefault((where, column.why), []).append(escape(column.column))
     return [
-        [_link(name), SEPARATOR.join(columns), budget, escape(why or NEVER)] for (budget, why), columns in alike.items()
+        [_link(name), SEPARATOR.join(columns), where, escape(why or NO_REASON)]
+        for (where, why), columns in alike.items()
     ]
 
 

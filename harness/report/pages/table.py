@@ -152,7 +152,8 @@ def _caption(spec: TableSpec) -> tuple[str, ...]:
         protocols = f"Each column is of one protocol: {_protocols_of_columns(spec)}. "
     intervals = (
         "± is the half width of the 95 % t interval over seeds, n the number of seeds that finished. Fewer than 3 "
-        "seeds have no interval and no test: their range stands there."
+        "seeds have no interval and no test: their range stands there. The interval is that of normal seeds: if seeds "
+        "are strongly skewed (lognormal, σ = 1), 13 to 16 % of intervals miss the truth, not 5 %. The tests hold."
     )
     tests = (
         "Tests: each row against the best row and against the reference, by their difference on the same seeds and, "

@@ -77,6 +77,8 @@ def test_predictors_of_the_test_split_alone_are_named_and_none_is_chosen():
     resolved = ResolvedColumn("R-1", "R-1", "", 2, True, (), True)
     column = Group("R-1", "reduced", "synthetic data", False, resolved, (), baselines=(lead, failed))
     assert notes.why_none_is_strongest(column) == "none chosen (lead 52.44)"
+    alone = replace(column, chance_names=("lead",))
+    assert notes.why_none_is_strongest(alone) == "not fitted" and notes.predictor_notes([alone]) == []
     (note,) = notes.predictor_notes([column])
     assert note.startswith("No simple predictor is chosen as the strongest: a choice is made on the validation split")
     assert "strongest in R-1 and R-2: a choice" in notes.predictor_notes([column, replace(column, column="R-2")])[0]

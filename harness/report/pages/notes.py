@@ -50,9 +50,7 @@ def predictor_notes(groups: Sequence[Group]) -> list[str]:
 
 
 def _none_chosen(groups: Sequence[Group]) -> list[str]:
-    columns = [
-        group.column for group in groups if group.strongest is None and any(score.by_seed for score in group.baselines)
-    ]
+    columns = [group.column for group in groups if group.strongest is None and _unvalidated(group)]
     if not columns:
         return []
     where = f" in {listed(columns)}" if len(groups) > 1 else ""
@@ -63,12 +61,16 @@ def _none_chosen(groups: Sequence[Group]) -> list[str]:
 
 
 def why_none_is_strongest(group: Group) -> str:
-    """Why a column has no strongest simple predictor: none was fitted, or none has a validation score."""
+    """Of a column without a strongest simple predictor: none was fitted, or none has a validation score."""
+    scores = _unvalidated(group)
+    numbers = [f"{baseline_name(score.row)} {score.number(group.resolved.decimals)}" for score in scores]
+    return f"none chosen ({', '.join(numbers)})" if numbers else "not fitted"
+
+
+def _unvalidated(group: Group) -> list[Score]:
+    """The predictors of a column without a strongest one; none if there is the chance level alone."""
     scored = [score for score in group.baselines if score.by_seed]
-    if not scored:
-        return "not fitted"
-    numbers = [f"{baseline_name(score.row)} {score.number(group.resolved.decimals)}" for score in scored]
-    return f"none chosen ({', '.join(numbers)})"
+    return scored if {baseline_name(score.row) for score in scored} - set(group.chance_names) else []
 
 
 def _predictor(group: Group) -> Score:

@@ -46,7 +46,7 @@ def rate_lines(results: Sequence[ProtocolResults]) -> list[str]:
     shared = {name: min(values) for name, values in rates.items() if len(values) == 1 and None not in values}
     if not shared:
         return []
-    where = "" if len(shared) == len(rates) else f"in {_all(shared)}, "
+    where = "" if len(shared) == len(rates) else f"in {listed(shared)}, "
     return [f"{results[0].spec.budget.capitalize()} budget: {where}{_rate_sentences(shared, tasks)}"]
 
 
@@ -60,16 +60,11 @@ def _rate_sentences(rates: Mapping[str, float], tasks: Mapping[str, str]) -> str
             chosen.setdefault(card.rate_chosen_on, []).append(name)
     rows, values = "all rows", _text(next(iter(columns)))
     if len(columns) > 1:
-        rows, values = "all rows of a column", "; ".join(f"{_text(rate)} in {_all(columns[rate])}" for rate in columns)
+        rows, values = "all rows of a column", "; ".join(f"{_text(rate)} in {listed(columns[rate])}" for rate in columns)
     start, end = f"{rows} share one learning rate ({values})", "another rate may change their order."
     if [len(names) for names in chosen.values()] == [len(rates)]:
         return f"{start}, which was chosen on {next(iter(chosen))}; {end}"
-    return " ".join([f"{start}; {end}", *(f"The rate in {_all(chosen[row])} was chosen on {row}." for row in chosen)])
-
-
-def _all(names: Iterable[str]) -> str:
-    names = list(names)
-    return listed(names, len(names))
+    return " ".join([f"{start}; {end}", *(f"The rate in {listed(chosen[row])} was chosen on {row}." for row in chosen)])
 
 
 def _text(rate: float) -> str:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from harness.report.pages.answer import NOT_BEHIND
+from harness.report.pages.answer import NOT_BEHIND, listed
 from harness.report.pages.ranking import (
     CEILING_DISTANCE,
     CEILING_ROWS,
@@ -67,7 +67,7 @@ def sentences(ranks: Ranking) -> list[str]:
         columns = [f"{name} ({near} of {rows})" for name, (near, rows) in ranks.at_ceiling.items()]
         lines.append(
             f"Not ranked, because more than {_percent(CEILING_ROWS)} of their rows are within {CEILING_DISTANCE:g} of "
-            f"the reference: {_listed(columns, len(columns))}."
+            f"the reference: {listed(columns)}."
         )
     by_reason: dict[str, list[str]] = {}
     for name, why in ranks.left_out.items():
@@ -95,11 +95,11 @@ def _leaders(ranks: Ranking) -> str:
     """
     best = [row for row in ranks.rows if _mean(row) == _mean(ranks.rows[0])]
     others = ranks.rows[len(best) : max(SHOWN, len(best) + 1)]
-    before = f", before {_listed([f'{row.row} ({_mean(row)})' for row in others], SHOWN)}" if others else ""
+    before = f", before {listed([f'{row.row} ({_mean(row)})' for row in others], SHOWN)}" if others else ""
     return (
-        f"Ahead: {_listed([row.row for row in best], SHOWN)} ({_mean(best[0])}){before}, of {len(ranks.rows)} rows by "
+        f"Ahead: {listed([row.row for row in best], SHOWN)} ({_mean(best[0])}){before}, of {len(ranks.rows)} rows by "
         f"the mean (control 0, reference 1) of {_abilities(ranks)}: "
-        f"{_listed(list(ranks.abilities), SHOWN_ABILITIES)}."
+        f"{listed(list(ranks.abilities), SHOWN_ABILITIES)}."
     )
 
 
@@ -115,7 +115,7 @@ def _abilities(ranks: Ranking) -> str:
 def _trust(ranks: Ranking) -> str:
     """Which rank moves most if an ability is left out, and who else can be first."""
     first = [row.row for row in ranks.rows if row.ranks[0] == 1]
-    can = f"{len(first)} rows" if len(first) > SHOWN else _listed(first, SHOWN)
+    can = f"{len(first)} rows" if len(first) > SHOWN else listed(first, SHOWN)
     draws = f"In {_percent(LEVEL)} of the draws {can} {'can be' if len(first) > 1 else 'is'} first."
     few = f"Only {_abilities(ranks)}" if len(ranks.abilities) < FEW else _abilities(ranks)
     if len(ranks.abilities) < 2:
@@ -133,19 +133,12 @@ def _percent(share: Fraction | float) -> str:
     return f"{100 * float(share):g} %"
 
 
-def _listed(names: Sequence[str], most: int) -> str:
-    """`A, B and C`; of more names than `most` the first ones, and how many more."""
-    if len(names) > most:
-        return f"{', '.join(names[: most - 1])} and {len(names) - most + 1} more"
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-
-
 def _variants(ranks: Ranking) -> str:
     """Which columns count once, together; empty where each column is an ability."""
     several = [columns for columns in ranks.abilities.values() if len(columns) > 1]
     if not several:
         return ""
-    together = "; ".join(_listed(list(columns), len(columns)) for columns in several)
+    together = "; ".join(listed(list(columns)) for columns in several)
     return f"Variants of one ability, which count once: {together}."
 
 

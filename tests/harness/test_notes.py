@@ -15,8 +15,8 @@ from harness.report.spec.table import ResolvedColumn
 
 SEEDS = (1, 2, 3)
 FITS = {
-    "baseline: 5gram": {"saw": "819,200 bytes", "seconds": 0.737, "val": {"ppl": 4.9}},
-    "baseline: 6gram": {"saw": "819,200 bytes", "seconds": 0.732, "val": {"ppl": 4.8}},
+    "baseline: 5-gram": {"saw": "819,200 bytes", "seconds": 0.737, "val": {"ppl": 4.9}},
+    "baseline: 6-gram": {"saw": "819,200 bytes", "seconds": 0.732, "val": {"ppl": 4.8}},
     "baseline: unigram": {"saw": "", "seconds": 0.01, "val": {"ppl": 24.0}},
 }
 
@@ -25,9 +25,9 @@ def score(row, value):
     return Score(row, "", dict.fromkeys(SEEDS, value), {})
 
 
-def group(column, below, strongest="baseline: 6gram", fits=FITS, runs=None):
+def group(column, below, strongest="baseline: 6-gram", fits=FITS, runs=None):
     """Rows at 5.6, 10.9 and 12.2 of a perplexity; `below`: row -> the n-grams that are better by a test."""
-    baselines = tuple(score(f"baseline: {name}", value) for name, value in (("6gram", 4.57), ("5gram", 4.6)))
+    baselines = tuple(score(f"baseline: {name}", value) for name, value in (("6-gram", 4.57), ("5-gram", 4.6)))
     rows = tuple(score(row, value) for row, value in (("Mamba", 5.6), ("LLP", 10.9), ("control", 12.2)))
     names = {(row, ""): tuple(f"baseline: {name}" for name in predictors) for row, predictors in below.items()}
     return Group(
@@ -45,36 +45,36 @@ def group(column, below, strongest="baseline: 6gram", fits=FITS, runs=None):
 
 
 def test_one_note_names_the_strongest_predictor_and_the_rows_below_it():
-    both = ("6gram", "5gram")
-    shown = group("PPL", {"Mamba": ("6gram",), "LLP": both, "control": both})
+    both = ("6-gram", "5-gram")
+    shown = group("PPL", {"Mamba": ("6-gram",), "LLP": both, "control": both})
     assert notes.below_notes([shown]) == ["† Below the strongest simple predictor: all 3 rows (6-gram, 4.57)."]
-    some = group("PPL", {"LLP": both, "control": ("5gram",)})
+    some = group("PPL", {"LLP": both, "control": ("5-gram",)})
     (note,) = notes.below_notes([some])
     assert note == "† Below the strongest simple predictor: LLP; control below 5-gram (6-gram, 4.57)."
     assert notes.below_notes([group("PPL", {})]) == []
 
 
 def test_a_predictor_that_no_row_is_below_gives_way_to_the_best_other_one():
-    shown = group("PPL", {"control": ("5gram",)})
+    shown = group("PPL", {"control": ("5-gram",)})
     assert notes.below_notes([shown]) == ["† Below a simple predictor: control (5-gram, 4.60)."]
 
 
 def test_columns_with_the_same_rows_below_share_a_note():
-    alike = [group(column, {"control": ("6gram",)}) for column in ("N", "2 N")]
-    other = group("4 N", {"LLP": ("5gram",), "control": ("5gram",)}, strongest="baseline: 5gram")
+    alike = [group(column, {"control": ("6-gram",)}) for column in ("N", "2 N")]
+    other = group("4 N", {"LLP": ("5-gram",), "control": ("5-gram",)}, strongest="baseline: 5-gram")
     assert notes.below_notes([*alike, other]) == [
         "† Below the strongest simple predictor: control in N and 2 N (6-gram); LLP and control in 4 N (5-gram)."
     ]
 
 
 def test_the_row_of_a_predictor_says_what_it_was_fitted_to():
-    slower = {"baseline: 6gram": FITS["baseline: 6gram"] | {"saw": "1,015,552 bytes", "seconds": 3.09}}
+    slower = {"baseline: 6-gram": FITS["baseline: 6-gram"] | {"saw": "1,015,552 bytes", "seconds": 3.09}}
     columns = [group("N", {}), group("2 N", {}, fits=FITS | slower)]
-    assert notes.baseline_label("baseline: 5gram", columns[:1]) == "baseline: 5gram (819,200 bytes, 0.737 s)"
-    assert notes.baseline_label("baseline: 6gram", columns) == (
-        "baseline: 6gram (819,200 bytes or 1,015,552 bytes, 0.732 to 3.09 s)"
+    assert notes.label_with_fit("baseline: 5-gram", columns[:1]) == "baseline: 5-gram (819,200 bytes, 0.737 s)"
+    assert notes.label_with_fit("baseline: 6-gram", columns) == (
+        "baseline: 6-gram (819,200 bytes or 1,015,552 bytes, 0.732 to 3.09 s)"
     )
-    assert notes.baseline_label("baseline: unigram", columns) == "baseline: unigram", "it is fitted to nothing"
+    assert notes.label_with_fit("baseline: unigram", columns) == "baseline: unigram", "it is fitted to nothing"
 
 
 def test_the_thresholds_of_all_columns_stand_in_one_note():

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from harness.report.pages.notes import (
     BELOW,
-    baseline_label,
+    label_with_fit,
     notes_of_marks,
     notes_of_tests,
     predictor_notes,
@@ -83,7 +83,7 @@ def _comparison_block(spec: TableSpec, group: Group) -> Block:
     column, rows = group.resolved, []
     for line in group.lines:
         if line.is_baseline:
-            label = baseline_label(line.row, [group])
+            label = label_with_fit(line.row, [group])
             rows.append((_muted(label), EMPTY, _muted(_baseline_text(line.score, column.decimals)), EMPTY, EMPTY))
             continue
         notes = (*spec.footnotes_of(row=line.row), *spec.footnotes_of(row=line.row, column=column.name))
@@ -106,7 +106,7 @@ def _ranking_block(spec: TableSpec, group: Group) -> Block:
         score, ours = line.score, line.score.estimate
         above_chance = column.signed(ours.mean - line.chance if ours and line.chance is not None else None)
         if line.is_baseline:
-            label = baseline_label(score.row, [group])
+            label = label_with_fit(score.row, [group])
             texts = (label, _baseline_text(score, column.decimals), "", above_chance, "–", "–", group.source)
             rows.append([_muted(text) for text in texts])
             continue
@@ -278,7 +278,7 @@ def _baseline_rows(groups: Sequence[Group], only_named: bool = False) -> list[li
         guesses = {group.column: group.resolved.unsigned(group.chance) for group in groups if group.chance is not None}
         lines[f"baseline: {', '.join(names)}"] = guesses
     return [
-        [_muted(baseline_label(row, groups)), *(_muted(line.get(group.column, "–")) for group in groups)]
+        [_muted(label_with_fit(row, groups)), *(_muted(line.get(group.column, "–")) for group in groups)]
         for row, line in lines.items()
     ]
 

@@ -1,6 +1,6 @@
 """What a page says of all its runs together: the data in place of published ones, and the learning rate of the rows."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from harness.config.data_cards import DataName, cards, merged
 from harness.report.pages.answer import listed
@@ -46,7 +46,7 @@ def rate_lines(results: Sequence[ProtocolResults]) -> list[str]:
     shared = {name: min(values) for name, values in rates.items() if len(values) == 1 and None not in values}
     if not shared:
         return []
-    where = "" if len(shared) == len(rates) else f"in {listed(shared)}, "
+    where = "" if len(shared) == len(rates) else f"in {listed(list(shared))}, "
     return [f"{results[0].spec.budget.capitalize()} budget: {where}{_rate_sentences(shared, tasks)}"]
 
 
@@ -60,7 +60,8 @@ def _rate_sentences(rates: Mapping[str, float], tasks: Mapping[str, str]) -> str
             chosen.setdefault(card.rate_chosen_on, []).append(name)
     rows, values = "all rows", _text(next(iter(columns)))
     if len(columns) > 1:
-        rows, values = "all rows of a column", "; ".join(f"{_text(rate)} in {listed(columns[rate])}" for rate in columns)
+        rows = "all rows of a column"
+        values = "; ".join(f"{_text(rate)} in {listed(names)}" for rate, names in columns.items())
     start, end = f"{rows} share one learning rate ({values})", "another rate may change their order."
     if [len(names) for names in chosen.values()] == [len(rates)]:
         return f"{start}, which was chosen on {next(iter(chosen))}; {end}"

@@ -11,7 +11,7 @@ from harness.report.stats.seeds import significant
 BELOW = "†"  # marks a score below a baseline
 
 
-def baseline_label(row: str, groups: Sequence[Group]) -> str:
+def label_with_fit(row: str, groups: Sequence[Group]) -> str:
     """`baseline: 6gram (819,200 bytes, 0.73 s)`: its row in these columns, with what it was fitted to and how long."""
     fits = [group.fits[row] for group in groups if group.fits.get(row, {}).get("saw")]
     if not fits:

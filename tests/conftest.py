@@ -4,6 +4,7 @@ import copy
 import gc
 import os
 import runpy
+import signal
 import sys
 from pathlib import Path
 
@@ -49,6 +50,20 @@ def one_thread():
 
     # two threads beside another busy process are many times slower than one thread
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def alarm():
+    """A test that hangs, such as one that reads from a FIFO, fails after 30 seconds."""
+
+    def ring(number, stack):
+        raise AssertionError("it hangs")
+
+    earlier = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(30)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, earlier)
 
 
 @pytest.fixture

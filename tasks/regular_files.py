@@ -51,6 +51,14 @@ def require_regular(path: str | os.PathLike[str], limit: int | None = None, *, f
     open_regular(path, limit, follow=follow).close()
 
 
+def is_regular(path: str | os.PathLike[str]) -> bool:
+    """Whether a path leads to a regular file; False as well for a name that no file can have."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
 def read_bytes(path: str | os.PathLike[str], limit: int, *, follow: bool = False) -> bytes:
     """The content of a regular file. Raises as `open_regular`; also for a file of the kernel that has no end."""
     data = bytearray()

@@ -16,8 +16,9 @@ import torch
 from torch import nn
 
 from harness.errors import one_line
+from harness.records import npz
 from harness.records.files import write_bytes_atomic
-from harness.records.predictions import npz, path_of
+from harness.records.predictions import path_of
 
 if TYPE_CHECKING:
     from tasks.base import Task
@@ -66,7 +67,7 @@ def encoded(suffix: str, content: Any) -> bytes:
     elif isinstance(content, bytes):
         data = content
     elif isinstance(content, Mapping):
-        data = npz(content)
+        data = npz.to_bytes(content)
     else:
         raise TypeError(f"an artifact is a figure, str, bytes or a dict of arrays, not {type(content).__name__}")
     if len(data) > MAX_BYTES:

@@ -16,9 +16,7 @@ def one_line(text: object) -> str:
 
 def shown(name: object) -> str:
     """The name of a file, which may hold anything, for a terminal: other letters are escaped as in Python's source."""
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in str(name)
-    )
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in str(name))
 
 
 def did_you_mean(word: str, options: Iterable[str], listed: Iterable[str] | None = None) -> str:

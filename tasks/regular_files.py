@@ -1,4 +1,4 @@
-"""Reading files that others wrote: only regular files are opened, nothing waits, and sizes are bounded before memory is.
+"""Reading files that others wrote: only regular files are opened, nothing waits, and sizes are bounded.
 
 A FIFO, device, socket or folder in the place of a file is refused, and so is a file that is larger than its kind ever
 is. A link is followed within its folder; `follow` allows links to anywhere, for data on another disk. Nothing here
@@ -10,10 +10,10 @@ import io
 import json
 import os
 import stat
-from pathlib import Path
 from typing import IO, Any
 
 READ_BYTES = 1 << 20  # at a time
+END_BYTES = 1 << 16
 DEEPEST = 64  # levels of lists and objects in JSON
 LONGEST_INTEGER = 25  # characters; a larger number is a float
 KINDS = {
@@ -52,9 +52,10 @@ def require_regular(path: str | os.PathLike[str], limit: int | None = None, *, f
 
 
 def is_regular(path: str | os.PathLike[str]) -> bool:
-    """Whether a path leads to a regular file; False as well for a name that no file can have."""
+    """Whether `open_regular` opens it; False as well for a name that no file can have."""
     try:
-        return stat.S_ISREG(os.stat(path).st_mode)
+        require_regular(path)
+        return True
     except (OSError, ValueError):
         return False
 
@@ -77,6 +78,13 @@ def read_text(path: str | os.PathLike[str], limit: int, *, errors: str = "strict
     """A text in UTF-8 with the line ends of Python. Raises OSError as `read_bytes`, or UnicodeDecodeError."""
     data = io.BytesIO(read_bytes(path, limit, follow=follow))
     return io.TextIOWrapper(data, encoding="utf-8", errors=errors).read()
+
+
+def last_lines(path: str | os.PathLike[str], count: int) -> list[str]:
+    """The last lines of a text such as a log, of which END_BYTES are read. Raises as `open_regular`."""
+    with open_regular(path) as stream:
+        stream.seek(max(0, os.fstat(stream.fileno()).st_size - END_BYTES))
+        return stream.read(END_BYTES).decode(errors="replace").splitlines()[-count:]
 
 
 def read_json(path: str | os.PathLike[str], limit: int, *, follow: bool = False) -> Any:

@@ -6,6 +6,7 @@ applies `recipe` to the paper's budget; only this command applies the other rule
 """
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from harness.config.cell import Cell
 from harness.errors import UsageError, one_line, shown
 from harness.progress import Progress
 from harness.records import checks, predictions, record
-from harness.records.listing import files_below, is_record_file
+from harness.records.listing import files_below, record_files
 from harness.records.recipe import unstated_changes
 from harness.records.record import RecordError
 from harness.records.schema import Record
@@ -43,8 +44,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     if not root.is_dir():
         raise UsageError(f"{root}: there is no folder of records")
     unread: list[str] = []
-    paths = list(files_below(root, unread))
-    files = [path for path in paths if is_record_file(path)]
+    files = list(record_files(root, unread))
     broken: Counter[str] = Counter()
     for problem in unread:
         broken["folders"] += 1
@@ -55,7 +55,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
                 broken[rule] += 1
                 print(f"{shown(file)}: {rule}: {one_line(problem)}")
             progress.update("records", number, len(files))
-    for file in orphans(paths, files):
+    for file in orphans(root, files):
         broken["orphans"] += 1
         print(f"{shown(file)}: orphans: no record names it")
     counts = ", ".join(f"{count} {rule}" for rule, count in broken.items())
@@ -126,10 +126,11 @@ def recipe(file: RecordFile) -> Iterator[str]:
 FILE_RULES: tuple[Callable[[RecordFile], Iterator[str]], ...] = (place, recent, scores, artifacts, recipe)
 
 
-def orphans(paths: Sequence[Path], files: Sequence[Path]) -> Iterator[Path]:
-    """Paths of files that belong to no record: predictions and artifacts share the stem of their record."""
+def orphans(root: Path, files: Sequence[Path]) -> Iterator[Path]:
+    """Files that belong to no record: predictions and artifacts share the stem of their record."""
     stems = {(file.parent, file.stem) for file in files}
-    for path in paths:
+    for path in files_below(root, []):
         prefixes = (path.name[:end] for end, letter in enumerate(path.name) if letter == ".")
-        if path.suffix != ".json" and not any((path.parent, prefix) in stems for prefix in prefixes):
+        has_record = any((path.parent, prefix) in stems for prefix in prefixes)
+        if path.suffix != ".json" and not has_record and not os.path.isdir(path):
             yield path

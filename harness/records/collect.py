@@ -81,7 +81,9 @@ def recipe_problem(entries: dict[str, Any]) -> str | None:
     from harness.records.recipe import unstated_changes
 
     unstated = unstated_changes(entries)
-    settings = ", ".join(f"{key} {used!r} and not {by_recipe!r}" for key, (by_recipe, used) in list(unstated.items())[:2])
+    settings = ", ".join(
+        f"{key} {used!r} and not {by_recipe!r}" for key, (by_recipe, used) in list(unstated.items())[:2]
+    )
     return f"{shown(entries['file'])}: not the paper's recipe, which it does not say: {settings}" if unstated else None
 
 
@@ -154,7 +156,7 @@ def _predictions(entries: dict[str, Any]) -> Path | None:
     if "file" not in entries or entries["status"] != "done":
         return None
     path = predictions.path_of(entries["file"])
-    return path if path.exists() else None
+    return path if os.path.lexists(path) else None
 
 
 def _origin(setting: str | None, source: str) -> str | None:

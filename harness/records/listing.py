@@ -10,7 +10,7 @@ from harness.errors import shown
 def files_below(root: str | os.PathLike[str], problems: list[str]) -> Iterator[Path]:
     """Everything that is no folder and not hidden, in order: links, FIFOs and devices as well. A missing root has none.
 
-    Each folder that is not read, such as one that a link leads to, is added to `problems`, in one line.
+    Links to folders are not followed. A folder that cannot be read is added to `problems`, in one line.
     """
     waiting: list[tuple[Path, bool]] = [(Path(root), True)]
     while waiting:
@@ -28,17 +28,16 @@ def files_below(root: str | os.PathLike[str], problems: list[str]) -> Iterator[P
         for entry in by_name:
             if entry.name[0] == ".":
                 continue
-            if entry.is_symlink() and os.path.isdir(entry.path):
-                problems.append(f"{shown(entry.path)}: a link to a folder, which is not followed; move the folder here")
-            else:
-                waiting.append((path / entry.name, entry.is_dir(follow_symlinks=False)))
-
-
-def is_record_file(path: Path) -> bool:
-    """By its name; `record.read` says why another kind of file is no record."""
-    return path.suffix == ".json"
+            waiting.append((path / entry.name, entry.is_dir(follow_symlinks=False)))
 
 
 def record_files(root: str | os.PathLike[str], problems: list[str]) -> Iterator[Path]:
-    """Every `**/*.json` below a folder, in the order of `files_below`."""
-    return filter(is_record_file, files_below(root, problems))
+    """Every `**/*.json` below a folder, in the order of `files_below`; `record.read` says what is no regular file.
+
+    A link to a folder is a problem.
+    """
+    for path in files_below(root, problems):
+        if path.suffix == ".json":
+            yield path
+        elif path.is_symlink() and os.path.isdir(path):
+            problems.append(f"{shown(path)}: a link to a folder, which is not followed; move the folder here")

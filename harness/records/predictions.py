@@ -71,9 +71,7 @@ def read(record_file: Path, entries: Mapping[str, Any], only: str | None = None)
     missing, damaged or of another run.
     """
     path = path_of(record_file)
-    evaluations = {
-        name: evaluation for name, evaluation in entries["evaluations"].items() if evaluation["predictions"]
-    }
+    evaluations = {name: evaluation for name, evaluation in entries["evaluations"].items() if evaluation["predictions"]}
     kept = {name: evaluation["predictions"]["scores"] for name, evaluation in evaluations.items()}
     lengths = {f"{name}/{score}": evaluations[name]["n"] or 0 for name, scores in kept.items() for score in scores}
     chosen = {name: scores for name, scores in kept.items() if only in (None, name)}

@@ -48,21 +48,24 @@ def parsed(record: Any) -> Record:
     return parse(Record, record, "", RecordError)
 
 
-def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The record in a file. Raises RecordError, naming file and key, if it is not valid."""
+def read(path: str | os.PathLike[str], *, follow: bool = False) -> dict[str, Any]:
+    """The record in a file. Raises RecordError, naming file and key, if it is not valid.
+
+    `follow`: it may be a link out of its folder.
+    """
     path = Path(path)
     try:
-        record = load_json(path)
+        record = load_json(path, follow=follow)
         validate(record)
     except RecordError as error:
         raise RecordError(f"{shown(path)}: {error}") from error
     return record
 
 
-def load_json(path: Path) -> Any:
+def load_json(path: Path, *, follow: bool = False) -> Any:
     """What a file holds, of any version. Raises RecordError without the file's name."""
     try:
-        text = read_text(path, MAX_BYTES)
+        text = read_text(path, MAX_BYTES, follow=follow)
         content = parse_json(text)
         if HALF_CHARACTER.search(text):  # json joins two halves, but takes one alone as well
             json.dumps(content, ensure_ascii=False).encode()
@@ -70,7 +73,7 @@ def load_json(path: Path) -> Any:
     except UnicodeEncodeError as error:
         raise RecordError("no record: half of a character") from error
     except RefusedFileError as error:
-        raise RecordError(f"no record: {error.strerror}; move it away") from error
+        raise RecordError(f"no record: {error.strerror}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise RecordError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
     except json.JSONDecodeError as error:

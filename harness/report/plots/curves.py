@@ -13,18 +13,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from harness.config.cell import Cell
 from harness.config.declared import PERCENT, declared_scores, score_range
 from harness.errors import UsageError
 from harness.records import collect
 from harness.records.named import run_parts
-from harness.records.run_directory import RunDirectory
+from harness.records.run_directory import CONFIG, HYDRA, RunDirectory
 from harness.report.plots import style
 from harness.report.plots.file import Plot
 from harness.report.plots.lines import draw, spread
+from tasks.regular_files import read_text
 
+MAX_BYTES = 2**26  # of a metrics.csv
 LONGEST_LABEL = 48
 Metric = tuple[str, bool]  # name, higher is better
 
@@ -143,7 +143,7 @@ def read_metrics(path: Path) -> dict[str, list[float]]:
     Raises UsageError for lines that are no evaluations.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, MAX_BYTES)
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
@@ -179,9 +179,8 @@ def _first_metric(table: Mapping[str, Any], config: Mapping[str, Any]) -> Metric
 
 def _config(folder: Path, entries: Mapping[str, Any] | None) -> dict[str, Any]:
     """The run's configuration, from its folder or its record; empty where neither has it."""
-    file = folder / ".hydra" / "config.yaml"
-    if file.is_file():
-        return OmegaConf.to_container(OmegaConf.load(file))
+    if (folder / HYDRA / CONFIG).exists():
+        return RunDirectory(folder).read_hydra(CONFIG)
     return dict(entries["config"]) if entries else {}
 
 

@@ -1,5 +1,6 @@
 """Scores of the test examples of the cells in one column, from the files beside their records."""
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ import numpy as np
 import pandas as pd
 
 from harness.records import predictions
+from harness.records.collect import say_left_out
+from harness.records.record import RecordError
 from harness.report.spec.parts import Column
 
 TEST = "test"
@@ -100,6 +103,12 @@ def _scores(
     return BaselineScores(fingerprint, score, examples, fit)
 
 
+@functools.cache
+def leave_out(problem: str) -> None:
+    """Name a damaged file, once for all columns."""
+    say_left_out([problem])
+
+
 def in_blocks(array: np.ndarray, block: int) -> np.ndarray:
     """Means of neighbouring examples; the array itself if it does not fill two blocks."""
     whole = len(array) // block
@@ -119,6 +128,8 @@ def _in_column(
 ) -> np.ndarray | None:
     """Scores of examples in the unit of the metric, in blocks; None unless they explain the `score` of them all.
 
+    A file that cannot be read is named and counts as missing.
+
     The mean of the scores is `score`, but for two kinds of metrics, which are taken to first order around their value
     (the delta method):
 
@@ -126,7 +137,11 @@ def _in_column(
         sum of <metric>_sum / sum of <metric>_count                  score + (sum - score x count) / mean count
     """
     # the frame has the digests of the record, so the record is not read again
-    kept = predictions.read(path.with_suffix(".json"), entries, only=evaluation).get(evaluation, {})
+    try:
+        kept = predictions.read(path.with_suffix(".json"), entries, only=evaluation).get(evaluation, {})
+    except RecordError as error:
+        leave_out(str(error))
+        return None
     scores = {name: array.astype(float) for name, array in kept.items()}
     if metric in scores:
         array = scores[metric]

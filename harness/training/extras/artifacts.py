@@ -50,9 +50,10 @@ def save_artifacts(task: "Task", model: nn.Module, record_path: Path, say: Calla
 
 
 def remove_artifacts(record_path: Path, keep: Collection[str] = ()) -> None:
-    """Remove the artifacts of a record, because they show an earlier model. Its predictions stay."""
+    """Remove the artifacts of a record, because they show an earlier model. Its predictions and folders stay."""
     for path in record_path.parent.glob(f"{glob.escape(record_path.stem)}.*"):
-        if path not in (record_path, path_of(record_path)) and path.name not in keep:
+        is_folder = path.is_dir() and not path.is_symlink()
+        if path not in (record_path, path_of(record_path)) and path.name not in keep and not is_folder:
             path.unlink(missing_ok=True)
 
 

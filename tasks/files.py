@@ -26,6 +26,12 @@ def written_whole(file: Path) -> Iterator[IO[bytes]]:
         unfinished.unlink(missing_ok=True)
 
 
+def open_lock(file: Path) -> IO[bytes]:
+    """A file to lock, which is created where it is missing. Raises OSError for a link, and at once for a FIFO."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    return os.fdopen(descriptor, "wb")
+
+
 def wait_for_lock(stream: IO[bytes]) -> None:
     """Lock an open file until it is closed; the lock of a killed process ends with it."""
     try:

@@ -18,7 +18,7 @@ DEEPEST = 64  # levels of lists and objects in JSON
 LONGEST_INTEGER = 25  # characters; a larger number is a float
 KINDS = {
     stat.S_IFIFO: "a FIFO",
-    stat.S_IFDIR: "a folder",
+    stat.S_IFDIR: "a directory",
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",

@@ -19,7 +19,7 @@ def make_socket(path):
 
 OTHERS = {
     "a FIFO": os.mkfifo,
-    "a folder": os.mkdir,
+    "a directory": os.mkdir,
     "a socket": make_socket,
     "a device": lambda path: path.symlink_to("/dev/zero"),
 }

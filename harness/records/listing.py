@@ -12,23 +12,23 @@ def files_below(root: str | os.PathLike[str], problems: list[str]) -> Iterator[P
 
     Links to folders are not followed. A folder that cannot be read is added to `problems`, in one line.
     """
-    waiting: list[tuple[Path, bool]] = [(Path(root), True)]
+    root = os.fspath(root)
+    waiting = [(root, True)]  # texts, because a deep Path takes long to make
     while waiting:
         path, is_folder = waiting.pop()
         if not is_folder:
-            yield path
+            yield Path(path)
             continue
         try:
             with os.scandir(path) as entries:
                 by_name = sorted(entries, key=lambda entry: entry.name, reverse=True)
         except OSError as error:
-            if path != Path(root) or not isinstance(error, FileNotFoundError):
+            if path != root or not isinstance(error, FileNotFoundError):
                 problems.append(f"{shown(path)}: cannot be read: {error.strerror}")
             continue
-        for entry in by_name:
-            if entry.name[0] == ".":
-                continue
-            waiting.append((path / entry.name, entry.is_dir(follow_symlinks=False)))
+        waiting += [
+            (entry.path, entry.is_dir(follow_symlinks=False)) for entry in by_name if not entry.name.startswith(".")
+        ]
 
 
 def record_files(root: str | os.PathLike[str], problems: list[str]) -> Iterator[Path]:

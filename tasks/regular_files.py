@@ -121,7 +121,9 @@ def _integer(digits: str) -> int:
 
 def _target(path: str | os.PathLike[str], *, follow: bool) -> str:
     """The path itself, or the file that a link leads to."""
-    path = os.path.abspath(path)
+    path = os.path.abspath(os.fspath(path))
+    if "\0" in path:
+        raise RefusedFileError("a name that no file has", path)
     if not os.path.islink(path):
         return path
     target, folder = os.path.realpath(path), os.path.realpath(os.path.dirname(path))

@@ -96,20 +96,22 @@ def check_seal(path: Path, owner: str) -> str:
     """The digest of a sealed file, compared with its content. Raises DamagedError."""
     try:
         with open_regular(path) as file:
-            remaining = max(0, os.fstat(file.fileno()).st_size - DIGEST_BYTES)
-            end = max(0, remaining + DIGEST_BYTES - SEAL_BYTES)
-            sha = hashlib.sha256()
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(0, size - SEAL_BYTES))
+            match = SEAL.fullmatch(file.read(SEAL_BYTES))
+            if match is None:
+                raise DamagedError(f"{path} is damaged")
+            if match[1].decode() != owner:
+                raise DamagedError(f"{path} belongs to another cell ({match[1].decode()}, not {owner})")
+            file.seek(0)
+            sha, remaining = hashlib.sha256(), size - DIGEST_BYTES
             while remaining and (block := file.read(min(BLOCK_BYTES, remaining))):
                 sha.update(block)
                 remaining -= len(block)
-            file.seek(end)
-            match = SEAL.fullmatch(file.read())
     except OSError as error:
         raise DamagedError(f"{path} cannot be read ({error.strerror})") from error
-    if match is None or sha.hexdigest() != match[2].decode():
+    if sha.hexdigest() != match[2].decode():
         raise DamagedError(f"{path} is damaged")
-    if match[1].decode() != owner:
-        raise DamagedError(f"{path} belongs to another cell ({match[1].decode()}, not {owner})")
     return sha.hexdigest()
 
 

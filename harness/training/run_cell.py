@@ -88,8 +88,8 @@ def run_cell(request: CellRequest) -> CellResult:
             refuse_by_records(cell, cfg, request.longest_s)
             attempt.callback.pace.longest_s = request.longest_s
         record_path = cell.record_path(cfg)
-        require_writable(run_dir.path)
         require_writable(record_path.parent, record_path, predictions.path_of(record_path))
+        require_writable(run_dir.path)
     except UsageError as error:
         return CellResult(str(cell), "refused", 2, explained(error, cfg))
     except Exception as error:

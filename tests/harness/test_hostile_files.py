@@ -66,27 +66,28 @@ def test_a_folder_that_is_not_read_is_named(tmp_path, monkeypatch):
     ]
 
 
-def test_folders_in_folders_are_no_recursion(tmp_path):
+@pytest.mark.parametrize(("name", "depth"), [pytest.param("a", 1100, marks=pytest.mark.slow), ("x" * 250, 20)])
+def test_folders_in_folders_hide_no_record(tmp_path, name, depth):
+    """More of them than Python's recursion takes, and a path that is longer than system calls take."""
     save(tmp_path, RIGHT)
     here = os.getcwd()
     try:
         os.chdir(tmp_path)
-        for _ in range(2500):  # a path that no system call takes
-            os.mkdir("a")
-            os.chdir("a")
+        for _ in range(depth):
+            os.mkdir(name)
+            os.chdir(name)
         os.chdir(here)
         broken = []
         assert len(load_records(tmp_path, broken)) == 1
-        assert len(broken) == 1 and "File name too long" in broken[0]
+        too_long = [problem for problem in broken if problem.endswith(": cannot be read: File name too long")]
+        assert broken == too_long and len(broken) == (len(name) > 1)
     finally:
         os.chdir(tmp_path)
-        depth = 0
-        while os.path.isdir("a"):
-            os.chdir("a")
-            depth += 1
+        for _ in range(depth):
+            os.chdir(name)
         for _ in range(depth):
             os.chdir("..")
-            os.rmdir("a")
+            os.rmdir(name)
         os.chdir(here)
 
 

@@ -88,11 +88,11 @@ def test_a_run_sets_them_aside(cell, kind):
 def test_weights_that_are_no_file_are_one_line(cell, places):
     assert cell().state == "done"
     places = dict(word.split("=", 1) for word in places)
-    for kind, make in IN_PLACE_OF_A_FILE.items():
+    for make in IN_PLACE_OF_A_FILE.values():
         for file in (cell.folder.best, cell.folder.path / ".hydra" / "overrides.yaml"):
             whole = file.rename(file.with_name("kept"))
             make(file)
-            with pytest.raises(UsageError, match="cannot be read|are not there|is not there|is damaged"):
+            with pytest.raises(UsageError, match=r"cannot be read|are not there|is not there|is damaged"):
                 longhaul.load(cell_of(cell.cfg).id, **places)
             file.rmdir() if file.is_dir() else file.unlink()
             whole.rename(file)

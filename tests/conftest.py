@@ -1,6 +1,7 @@
 """Guarantees for every test: one thread, no network."""
 
 import copy
+import faulthandler
 import gc
 import os
 import runpy
@@ -54,14 +55,16 @@ def one_thread():
 
 @pytest.fixture
 def alarm():
-    """A test that hangs, such as one that reads from a FIFO, fails after 30 seconds."""
+    """A test that hangs, such as one that reads from a FIFO, fails after 30 seconds; in C it ends the process."""
 
     def ring(number, stack):
         raise AssertionError("it hangs")
 
     earlier = signal.signal(signal.SIGALRM, ring)
     signal.alarm(30)
+    faulthandler.dump_traceback_later(60, exit=True)
     yield
+    faulthandler.cancel_dump_traceback_later()
     signal.alarm(0)
     signal.signal(signal.SIGALRM, earlier)
 

@@ -151,6 +151,7 @@ FORGED = {
     "10^13 numbers": archive(header("(10000000000000,)")),
     "10^30 numbers": archive(header(f"({10**30},)")),
     "5,000 brackets": archive(header("(" * 5000 + "4" + ")" * 5000)),
+    "5,000 open brackets": archive(header("(" * 5000)),
     "5,000 tuples": archive(header("(4," + "(" * 3000 + ")")),
     "code": archive(header("(__import__('os').system('true'),)")),
     "objects": archive(header("(4,)", "|O"), b"cos\nsystem\n(S'true'\ntR."),

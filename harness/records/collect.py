@@ -1,5 +1,6 @@
 """Records -> a tidy frame with one row per cell. A broken record is reported, never skipped in silence."""
 
+import functools
 import hashlib
 import json
 import os
@@ -75,6 +76,12 @@ def say_left_out(problems: Sequence[str]) -> None:
         print(f"left out: {one_line(problem)}", file=sys.stderr)
 
 
+@functools.cache
+def say_left_out_once(problem: str) -> None:
+    """For a file that many records or columns share."""
+    say_left_out([problem])
+
+
 def recipe_problem(entries: dict[str, Any]) -> str | None:
     if entries["cell"]["budget"] != "paper":
         return None
@@ -147,7 +154,7 @@ def _baselines(entries: dict[str, Any]) -> dict[str, Any] | None:
     try:
         return baselines.of_record(entries["file"].parents[parts - 1], entries)
     except RecordError as error:
-        say_left_out([str(error)])
+        say_left_out_once(str(error))
         return None
 
 

@@ -7,10 +7,11 @@ import shutil
 import socket
 
 import pytest
+from helpers.saved_cells import made, run_folder
 
 import longhaul
 from harness.commands import status
-from harness.config.cell import cell_of
+from harness.config.cell import Cell, cell_of
 from harness.config.compose import compose
 from harness.errors import UsageError
 from harness.launch.cell_state import cell_state, last_log_lines
@@ -19,6 +20,7 @@ from harness.records import predictions, record
 from harness.records.files import DamagedError
 from harness.records.ownership import read_heartbeat
 from harness.records.run_directory import CONFIG, RunDirectory
+from harness.report.plots.curves import curve_panels
 from harness.training.checkpoints.checkpoint import find_start, format_of, read_weights
 from harness.training.run_cell import CellRequest, run_cell
 
@@ -193,3 +195,17 @@ def test_a_full_disk_at_the_first_file_is_one_line(cell, monkeypatch, call):
     assert result.detail.endswith(": no space left on device; once it takes writes again, the same command goes on")
     assert not cell.folder.ownership._lock and not cell.path.exists()
     assert cell().state == "done" and record.read(cell.path)["status"] == "done"
+
+
+@pytest.mark.parametrize("kind", IN_PLACE_OF_A_FILE)
+@pytest.mark.parametrize("name", ["metrics.csv", ".hydra/config.yaml"])
+def test_curves_of_other_runs_are_drawn(tmp_path, capsys, kind, name):
+    records, rows = [made(seed=seed) for seed in (1, 2)], [(5, 2.0, {"acc": 10.0}), (10, 1.0, {"acc": 30.0})]
+    folders = {str(Cell(entries["cell"]["id"], entries["config"]).path): entries for entries in records}
+    folders = {run: run_folder(tmp_path, entries, rows) for run, entries in folders.items()}
+    (file := min(folders.values()) / name).unlink()
+    IN_PLACE_OF_A_FILE[kind](file)
+    (panel,) = curve_panels(folders, records)
+    assert sum(len(line.curves) for line in panel.lines) == (1 if name == "metrics.csv" else 2)
+    said = capsys.readouterr().err
+    assert said.startswith(f"left out: {file}: cannot be read") and said.count("\n") == 1

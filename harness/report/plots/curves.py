@@ -6,6 +6,7 @@ that differ in nothing but their seed are one line: its mean over the steps that
 
 import csv
 import math
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -101,7 +102,7 @@ def curve_panels(
     With `average`, the seeds of a variant are one line; without, each run is.
 
     `records` say which metric a task selects by: the run's own, else one of its task; without any, it is the first
-    metric of the file. Raises UsageError, naming file and line, for a `metrics.csv` that is none.
+    metric of the file. A `metrics.csv` that is none is named and left out.
     """
     by_name = {Cell(entries["cell"]["id"], entries["config"]).path.as_posix(): entries for entries in records}
     usual: dict[str, Counter[Metric]] = {}
@@ -111,7 +112,7 @@ def curve_panels(
     by_panel: dict[tuple[str, ...], list[Curve]] = {}
     chances: dict[tuple[str, ...], set[float]] = {}
     for name, folder in sorted(folders.items()):
-        table, parts, entries = read_metrics(RunDirectory(folder).metrics), run_parts(name), by_name.get(name)
+        table, parts, entries = metrics_of(folder), run_parts(name), by_name.get(name)
         if not table or not table["step"]:
             continue
         metrics = [_metric(entries)] if entries and entries["metric"] else []
@@ -135,6 +136,15 @@ def curve_panels(
         )
         for key, curves in by_panel.items()
     ]
+
+
+def metrics_of(run_folder: Path) -> dict[str, list[float]]:
+    """As `read_metrics`; a file that cannot be read is named and counts as missing."""
+    try:
+        return read_metrics(RunDirectory(run_folder).metrics)
+    except UsageError as error:
+        collect.say_left_out_once(str(error))
+        return {}
 
 
 def read_metrics(path: Path) -> dict[str, list[float]]:
@@ -179,8 +189,11 @@ def _first_metric(table: Mapping[str, Any], config: Mapping[str, Any]) -> Metric
 
 def _config(folder: Path, entries: Mapping[str, Any] | None) -> dict[str, Any]:
     """The run's configuration, from its folder or its record; empty where neither has it."""
-    if (folder / HYDRA / CONFIG).exists():
-        return RunDirectory(folder).read_hydra(CONFIG)
+    if os.path.lexists(folder / HYDRA / CONFIG):
+        try:
+            return dict(RunDirectory(folder).read_hydra(CONFIG))
+        except (UsageError, ValueError, TypeError) as error:
+            collect.say_left_out_once(str(error))
     return dict(entries["config"]) if entries else {}
 
 

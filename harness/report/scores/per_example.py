@@ -1,6 +1,5 @@
 """Scores of the test examples of the cells in one column, from the files beside their records."""
 
-import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from harness.records import predictions
-from harness.records.collect import say_left_out
+from harness.records.collect import say_left_out_once
 from harness.records.record import RecordError
 from harness.report.spec.parts import Column
 
@@ -103,12 +102,6 @@ def _scores(
     return BaselineScores(fingerprint, score, examples, fit)
 
 
-@functools.cache
-def leave_out(problem: str) -> None:
-    """Name a damaged file, once for all columns."""
-    say_left_out([problem])
-
-
 def in_blocks(array: np.ndarray, block: int) -> np.ndarray:
     """Means of neighbouring examples; the array itself if it does not fill two blocks."""
     whole = len(array) // block
@@ -140,7 +133,7 @@ def _in_column(
     try:
         kept = predictions.read(path.with_suffix(".json"), entries, only=evaluation).get(evaluation, {})
     except RecordError as error:
-        leave_out(str(error))
+        say_left_out_once(str(error))
         return None
     scores = {name: array.astype(float) for name, array in kept.items()}
     if metric in scores:

@@ -29,7 +29,7 @@ import numpy as np
 
 from tasks.checks import Progress
 from tasks.examples import AnyExamples, Examples, ShardedExamples, Shards, content_hash
-from tasks.files import open_lock, wait_for_lock, written_whole
+from tasks.files import open_to_write, wait_for_lock, written_whole
 from tasks.regular_files import RefusedFileError, read_json, require_regular
 from tasks.workers import process_pool
 
@@ -138,7 +138,7 @@ def _exclusive(folder: Path) -> Iterator[None]:
     while True:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            lock = open_lock(folder / LOCK)
+            lock = open_to_write(folder / LOCK)
         except FileNotFoundError:
             continue  # its holder has just renamed or removed it
         except FileExistsError as error:

@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from tasks.checks import DataError, Progress
-from tasks.files import open_lock, wait_for_lock, written_whole
+from tasks.files import open_to_write, wait_for_lock, written_whole
 from tasks.regular_files import open_regular
 
 RELEASE = "https://storage.googleapis.com/long-range-arena/lra_release.gz (7.7 GB)"
@@ -69,7 +69,7 @@ class Download:
         with contextlib.ExitStack() as stack:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
-                lock = stack.enter_context(open_lock(folder / f".{self.name}.lock"))
+                lock = stack.enter_context(open_to_write(folder / f".{self.name}.lock"))
                 wait_for_lock(lock)  # another process fetches it
                 if not file.exists():
                     self._transfer(part, progress)
@@ -100,6 +100,8 @@ class Download:
         return None if digest == self.sha256 else f"sha256 {digest[:12]}... instead of {self.sha256[:12]}..."
 
     def _transfer(self, part: Path, progress: Progress) -> None:
+        if os.path.lexists(part):
+            open_to_write(part).close()
         have = part.stat().st_size if part.exists() else 0
         if have == self.size:
             return
@@ -108,7 +110,7 @@ class Download:
         request = urllib.request.Request(self.url, headers={"Range": f"bytes={have}-"} if have else {})
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
             have = have if answer.status == http.client.PARTIAL_CONTENT else 0
-            with open(part, "r+b" if have else "wb") as stream:
+            with open_to_write(part) as stream:
                 stream.seek(have)
                 stream.truncate()
                 while have <= self.size and (block := answer.read(MIB)):

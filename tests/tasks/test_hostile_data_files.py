@@ -86,10 +86,18 @@ def test_a_lock_that_is_no_file_is_one_line(tmp_path, kind):
     with pytest.raises(CacheError, match="cannot write"):
         cache.write(tmp_path / "set", {"train": EXAMPLES}, PARAMETERS)
     assert other.read_text() == "of the user"
-    if kind != "a directory":
-        IN_PLACE_OF_A_FILE.get(kind, lambda path: path.symlink_to(other))(tmp_path / ".x.lock")
-        with pytest.raises(DataError, match="not fetched"):
-            Download("https://x.org/x", 1, "f00d").fetch(tmp_path, no_progress)
+
+
+@pytest.mark.parametrize("kind", [*IN_PLACE_OF_A_FILE, "a link"])
+@pytest.mark.parametrize("name", [".x.lock", "x.part", "x"])
+def test_a_download_writes_and_reads_only_files(tmp_path, monkeypatch, kind, name):
+    (other := tmp_path / "other").write_text("of the user")
+    IN_PLACE_OF_A_FILE.get(kind, lambda path: path.symlink_to(other))(tmp_path / name)
+    asked = []
+    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: asked.append(1) or 1 / 0)
+    with pytest.raises(DataError):
+        Download("https://x.org/x", 99, "f00d").fetch(tmp_path, no_progress)
+    assert other.read_text() == "of the user" and not asked
 
 
 FORGED = ("[" * 10**6, "9" * 5000, "[]", "null", '{"format": NaN}', '{"format": 1, "parameters": {"seed": 1}}', "\xff")

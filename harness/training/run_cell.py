@@ -195,7 +195,7 @@ def missing_dependency(cell: Cell, request: CellRequest, earlier: EarlierAttempt
     """A result that names the cell to be done first; None if all dependencies are done."""
     for dependency in request.depends_on:
         name, detail = dependency.name, None
-        if not dependency.is_done:
+        if not is_done(dependency.record):
             detail = f"depends on {name}, which is not done ({dependency.record}); do=status says why"
         elif dependency.weights and not earlier.resumable and not dependency.weights_path.exists():
             detail = f"starts from the weights of {name}, which are gone ({dependency.weights_path})"

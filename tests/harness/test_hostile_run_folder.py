@@ -22,6 +22,7 @@ from harness.records.ownership import read_heartbeat
 from harness.records.run_directory import CONFIG, RunDirectory
 from harness.report.plots.curves import curve_panels
 from harness.training.checkpoints.checkpoint import find_start, format_of, read_weights
+from harness.training.checkpoints.dependency import Dependency
 from harness.training.run_cell import CellRequest, run_cell
 
 pytestmark = pytest.mark.usefixtures("alarm")
@@ -77,7 +78,7 @@ def test_no_reader_of_a_run_folder_waits(cell, kind, capsys):
     assert status.run(cell.cfg, []) == 0
 
 
-@pytest.mark.parametrize("kind", ["a FIFO", "a link to a device"])
+@pytest.mark.parametrize("kind", ["a FIFO", "a link to a device", "a link to another file", "a directory"])
 def test_a_run_sets_them_aside(cell, kind):
     cell.put(kind)
     assert cell().state == "done"
@@ -122,6 +123,13 @@ def test_an_exported_folder_is_read_only_as_files(cell, places, tmp_path):
     (folder / "config.json").write_text("[" * 10**6)
     with pytest.raises(UsageError, match="no exported model"):
         longhaul.load(folder, **places)
+
+
+def test_a_dependency_whose_record_is_no_file_is_one_line(places, tmp_path):
+    os.mkfifo(tmp_path / "other.json")
+    dependency = Dependency("0" * 16, "another cell", str(tmp_path / "other.json"), str(tmp_path))
+    result = run_cell(CellRequest(compose([*CELL, *places]), depends_on=[dependency]))
+    assert (result.state, result.code) == ("waiting", 2) and "depends on another cell, which is not" in result.detail
 
 
 FORGED_JOBS = (

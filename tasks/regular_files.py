@@ -32,6 +32,9 @@ class RefusedFileError(OSError):
     def __init__(self, reason: str, path: str | os.PathLike[str]):
         super().__init__(errno.EINVAL, reason, os.fspath(path))
 
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        return type(self), (self.strerror, self.filename)  # it also comes from the processes that make data
+
 
 def open_regular(path: str | os.PathLike[str], limit: int | None = None, *, follow: bool = False) -> IO[bytes]:
     """A stream of a regular file of at most `limit` bytes. Raises OSError, RefusedFileError for any other file."""
@@ -93,8 +96,10 @@ def read_json(path: str | os.PathLike[str], limit: int, *, follow: bool = False)
 
 
 def parse_json(text: str) -> Any:
-    """The content of a JSON text. Raises ValueError: for another text, which is a JSONDecodeError, for a number that is
-    not finite, for an integer of more than LONGEST_INTEGER characters, and for more than DEEPEST levels.
+    """The content of a JSON text.
+
+    Raises JSONDecodeError for another text. Raises ValueError for NaN and Infinity, for an integer of more than
+    LONGEST_INTEGER characters, and for more than DEEPEST levels.
     """
     try:
         content = json.loads(text, parse_constant=_refuse_constant, parse_int=_integer)

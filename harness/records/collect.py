@@ -151,8 +151,11 @@ def _baselines(entries: dict[str, Any]) -> dict[str, Any] | None:
     if "file" not in entries:
         return None
     parts = len(path_of(**{key: entries["cell"][key] for key in NAMES}).parts)
+    folders = entries["file"].absolute().parents
+    if len(folders) < parts:  # a record that lies elsewhere than its names say
+        return None
     try:
-        return baselines.of_record(entries["file"].parents[parts - 1], entries)
+        return baselines.of_record(folders[parts - 1], entries)
     except RecordError as error:
         say_left_out_once(str(error))
         return None

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import socket
 
 import pytest
@@ -76,6 +77,11 @@ def test_a_link_to_itself_or_to_nothing_is_an_error(tmp_path, target):
     for follow in (False, True):
         with pytest.raises(OSError):
             open_regular(tmp_path / "x", follow=follow)
+
+
+def test_the_error_comes_from_another_process_as_it_is(tmp_path):
+    error = pickle.loads(pickle.dumps(RefusedFileError("a FIFO", tmp_path / "x")))
+    assert (type(error), error.strerror, error.filename) == (RefusedFileError, "a FIFO", str(tmp_path / "x"))
 
 
 def test_a_missing_file_is_missing(tmp_path):

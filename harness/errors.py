@@ -14,6 +14,11 @@ def one_line(text: object) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in words)
 
 
+def shown(name: object) -> str:
+    """The name of a file, which may hold anything, for a terminal: other letters are escaped as in Python's source."""
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in str(name))
+
+
 def did_you_mean(word: str, options: Iterable[str], listed: Iterable[str] | None = None) -> str:
     """`did you mean 'lavo'?`, or else `there is: ...` with all options, or only with those `listed`."""
     options = sorted(options)

@@ -6,6 +6,7 @@ applies `recipe` to the paper's budget; only this command applies the other rule
 """
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,13 +17,16 @@ from typing import Any
 from omegaconf import DictConfig
 
 from harness.config.cell import Cell
-from harness.errors import UsageError, one_line
+from harness.errors import UsageError, one_line, shown
 from harness.progress import Progress
 from harness.records import checks, predictions, record
-from harness.records.collect import record_files
+from harness.records.listing import files_below, record_files
 from harness.records.recipe import unstated_changes
 from harness.records.record import RecordError
 from harness.records.schema import Record
+from tasks.regular_files import read_bytes
+
+MAX_ARTIFACT_BYTES = 2**20  # a run keeps no larger file beside its record
 
 
 @dataclass(frozen=True)
@@ -39,17 +43,21 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     root = Path(cfg.paths.records)
     if not root.is_dir():
         raise UsageError(f"{root}: there is no folder of records")
-    files = list(record_files(root))
+    unread: list[str] = []
+    files = list(record_files(root, unread))
     broken: Counter[str] = Counter()
+    for problem in unread:
+        broken["folders"] += 1
+        print(f"folders: {problem}")
     with Progress() as progress:
         for number, file in enumerate(files, 1):
             for rule, problem in problems_of(file, root):
                 broken[rule] += 1
-                print(f"{file}: {rule}: {one_line(problem)}")
+                print(f"{shown(file)}: {rule}: {one_line(problem)}")
             progress.update("records", number, len(files))
     for file in orphans(root, files):
         broken["orphans"] += 1
-        print(f"{file}: orphans: no record names it")
+        print(f"{shown(file)}: orphans: no record names it")
     counts = ", ".join(f"{count} {rule}" for rule, count in broken.items())
     print(f"{len(files)} records, {len(checks.RULES) + len(FILE_RULES) + 1} rules: {counts or 'no problem'}")
     return int(bool(broken))
@@ -96,9 +104,17 @@ def scores(file: RecordFile) -> Iterator[str]:
 def artifacts(file: RecordFile) -> Iterator[str]:
     """The pictures and texts that it names are those of the run; they may be missing."""
     for name, digest in file.parsed.artifacts.items():
+        if not name.startswith(f"{file.path.stem}."):
+            yield f"{name[:80]} is not named after its record"
+            continue
         path = file.path.with_name(name)
-        if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() != digest:
-            yield f"{name} is not what the run made"
+        try:
+            if hashlib.sha256(read_bytes(path, MAX_ARTIFACT_BYTES)).hexdigest() != digest:
+                yield f"{name} is not what the run made"
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            yield f"{name[:80]} cannot be read: {error.strerror}"
 
 
 def recipe(file: RecordFile) -> Iterator[str]:
@@ -113,8 +129,8 @@ FILE_RULES: tuple[Callable[[RecordFile], Iterator[str]], ...] = (place, recent, 
 def orphans(root: Path, files: Sequence[Path]) -> Iterator[Path]:
     """Files that belong to no record: predictions and artifacts share the stem of their record."""
     stems = {(file.parent, file.stem) for file in files}
-    for path in sorted(root.rglob("*")):
+    for path in files_below(root, []):
         prefixes = (path.name[:end] for end, letter in enumerate(path.name) if letter == ".")
         has_record = any((path.parent, prefix) in stems for prefix in prefixes)
-        if path.is_file() and path.suffix != ".json" and path.name[0] != "." and not has_record:
+        if path.suffix != ".json" and not has_record and not os.path.isdir(path):
             yield path

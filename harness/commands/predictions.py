@@ -7,7 +7,7 @@ example, its index in the split from 0; and each score as float32, null in evalu
 """
 
 import json
-import sys
+import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from harness.commands.narrow import as_typed, narrow
 from harness.config.cell import NAMES, Cell
 from harness.errors import UsageError
 from harness.records import predictions
-from harness.records.collect import valid_records
+from harness.records.collect import say_left_out, valid_records
 from harness.records.files import replace_atomic
 from harness.records.record import RecordError
 
@@ -41,7 +41,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
         try:
             table = predictions_table(records[name])
         except RecordError as error:
-            print(f"left out: {error}", file=sys.stderr)
+            say_left_out([str(error)])
             damaged += 1
             continue
         write(table, records[name], root / f"{name}.parquet")
@@ -56,7 +56,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
 
 def has_predictions(entries: Mapping[str, Any]) -> bool:
     kept = any(evaluation["predictions"] for evaluation in entries["evaluations"].values())
-    return kept and predictions.path_of(entries["file"]).exists()
+    return kept and os.path.lexists(predictions.path_of(entries["file"]))
 
 
 def predictions_table(entries: Mapping[str, Any]) -> pd.DataFrame:

@@ -13,11 +13,12 @@ from omegaconf import DictConfig
 
 from harness.commands.narrow import narrow
 from harness.config.cell import NAMES, path_of
-from harness.errors import one_line
+from harness.errors import one_line, shown
 from harness.launch.cell_state import CellState, cell_state_at, last_log_lines
 from harness.launch.queue import Queue
 from harness.records import record
 from harness.records.collect import load_records, say_left_out
+from harness.records.listing import files_below
 from harness.records.ownership import HEARTBEAT
 from harness.records.run_directory import JOB
 
@@ -30,10 +31,10 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     runs: dict[str, Entries | None] = {
         name_of(entries): entries for entries in load_records(cfg.paths.records, problems)
     }
-    say_left_out(problems)
-    for file in (HEARTBEAT, JOB):
-        for path in root.rglob(file):
+    for path in files_below(root, problems):
+        if path.name in (HEARTBEAT, JOB):
             runs.setdefault(path.parent.relative_to(root).as_posix(), None)
+    say_left_out(problems)
     if not runs:
         print("no run yet: python run.py model=lavo task=lra/listops budget=smoke")
         return 0
@@ -42,13 +43,13 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
         print(f"no run of {' '.join(overrides)} yet")
         return 0
     states = {name: current_state(runs[name], cfg, root / name, queue) for name in names}
-    columns = ("run", *names), ("state", *(state.name for state in states.values()))
-    width, state_width = (max(map(len, column)) for column in columns)
-    print(f"{'run':{width}}  state")
-    for name, state in states.items():
-        print(f"{name:{width}}  {state.name:{state_width}}  {state.detail}".rstrip())
+    rows = [("run", "state", "")]
+    rows += [(shown(name), one_line(state.name), one_line(state.detail)) for name, state in states.items()]
+    width, state_width = (max(len(row[column]) for row in rows) for column in (0, 1))
+    for name, state, detail in rows:
+        print(f"{name:{width}}  {state:{state_width}}  {detail}".rstrip())
     for run_folder in (root / name for name, state in states.items() if state.name == "dead"):
-        print(f"\ndead: {run_folder}, its last log lines:")
+        print(f"\ndead: {shown(run_folder)}, its last log lines:")
         for line in last_log_lines(run_folder):
             print(f"  {one_line(line)[:160]}")
     counts = Counter(state.name for state in states.values())

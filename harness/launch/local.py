@@ -23,9 +23,11 @@ from harness.launch import serialized_cell
 from harness.records.provenance import command_output
 from harness.training.process import SCHEDULER, STOPPED, StopSignal, rank, will_requeue
 from harness.training.run_cell import CellRequest, CellResult, run_cell
+from tasks.regular_files import last_lines, read_json
 from tasks.workers import terminate_with_parent
 
 POLL_S = 0.1
+MAX_BYTES = 2**20  # of a result
 
 
 def run_sequential(requests: Iterable[CellRequest], *, fail_fast: bool = False) -> Iterator[CellResult]:
@@ -105,15 +107,15 @@ def visible_gpus() -> list[str]:
 def read_result(path: Path, exit_status: int, stop_signal: StopSignal) -> CellResult:
     """The result that a worker wrote. If it was killed earlier, its exit status and log give the result."""
     try:
-        return CellResult(**json.loads(result_path(path).read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+        return CellResult(**read_json(result_path(path), MAX_BYTES))
+    except (OSError, ValueError, TypeError):
         cell = str(cell_of(serialized_cell.read(path).cfg))
         if stop_signal.number is not None and exit_status < 0:
             return CellResult(cell, "interrupted", STOPPED + stop_signal.number, "stopped before training")
         cause = (
             f"killed by {signal.Signals(-exit_status).name}" if exit_status < 0 else f"exited with status {exit_status}"
         )
-        lines = log_path(path).read_text(encoding="utf-8", errors="replace").splitlines()[-1:]
+        lines = last_lines(log_path(path), 1)
         last_line = f" after '{one_line(lines[0])[:200]}'" if lines else ""
         return CellResult(cell, "dead", 1, f"{cause}{last_line} · {log_path(path)}")
 

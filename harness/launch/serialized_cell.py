@@ -14,8 +14,11 @@ from harness.config.declared import absolute_path, map_paths
 from harness.config.schema import Config
 from harness.training.checkpoints.dependency import Dependency
 from harness.training.run_cell import CellRequest
+from tasks.regular_files import read_text
 
 Dumper, Loader = getattr(yaml, "CSafeDumper", yaml.SafeDumper), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+MAX_BYTES = 2**22  # of a file
 
 
 def write(path: Path, request: CellRequest) -> None:
@@ -33,7 +36,7 @@ def write(path: Path, request: CellRequest) -> None:
 
 
 def read(path: Path) -> CellRequest:
-    serialized = yaml.load(path.read_text(encoding="utf-8"), Loader=Loader)
+    serialized = yaml.load(read_text(path, MAX_BYTES), Loader=Loader)
     cfg = OmegaConf.merge(OmegaConf.structured(Config), serialized.pop("config"))
     depends_on = [Dependency(**entry) for entry in serialized.pop("depends_on")]
     return CellRequest(cfg, **serialized, depends_on=depends_on)

@@ -21,7 +21,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from harness.config.validation import StrictModel, parse
-from harness.errors import one_line
+from harness.errors import one_line, shown
 from harness.records import predictions
 from harness.records.files import write_atomic
 from harness.records.record import RecordError, load_json
@@ -84,9 +84,9 @@ def read(path: Path) -> dict[str, Any]:
             raise RecordError(f"schema_version is not {SCHEMA_VERSION}; remove the file and run do=baselines")
         parse(BaselineFile, entries, "", RecordError)
     except RecordError as error:
-        raise RecordError(f"{path}: {one_line(error)}") from error
+        raise RecordError(f"{shown(path)}: {one_line(error)}") from error
     if entries["key"] != path.stem:
-        raise RecordError(f"{path}: key {entries['key']} is not the name of the file")
+        raise RecordError(f"{shown(path)}: key {entries['key']} is not the name of the file")
     return entries
 
 
@@ -99,11 +99,12 @@ def of_record(root: str | os.PathLike[str], record: Mapping[str, Any]) -> dict[s
     """The entries of the file for a record, with its path as `file`; None if there is none. Raises RecordError."""
     fingerprint = record["data"]["fingerprint"]
     path = path_of(root, record["cell"]["task"], key_of(record["config"], fingerprint))
-    if not fingerprint or not path.is_file():
+    if not fingerprint or not os.path.lexists(path):
         return None
-    entries = _read(path, path.stat().st_mtime_ns)
+    entries = _read(path, path.lstat().st_mtime_ns)
     if entries["fingerprint"] != fingerprint:
-        raise RecordError(f"{path}: of data with fingerprint {entries['fingerprint'][:12]}, not {fingerprint[:12]}")
+        theirs = entries["fingerprint"][:12]
+        raise RecordError(f"{shown(path)}: of data with fingerprint {theirs}, not {fingerprint[:12]}")
     return entries | {"file": path}
 
 

@@ -1,18 +1,19 @@
 """Records -> a tidy frame with one row per cell. A broken record is reported, never skipped in silence."""
 
-import contextlib
+import functools
 import hashlib
 import json
 import os
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config.cell import IDENTITY, NAMES, flatten, path_of
 from harness.config.table_rows import format_settings, settings_key
-from harness.errors import one_line
+from harness.errors import one_line, shown
 from harness.records import baselines, predictions, record
+from harness.records.listing import record_files
 from harness.records.record import RecordError
 from harness.records.schema import Record, columns
 
@@ -27,18 +28,6 @@ COMPUTED = (
 COLUMNS = (*FIELDS, *COMPUTED)
 
 
-def record_files(root: str | os.PathLike[str]) -> Iterator[Path]:
-    """Every `**/*.json` below a folder, in order: regular files that are not hidden. A missing folder has none."""
-    with contextlib.suppress(OSError), os.scandir(root) as entries:
-        for entry in sorted(entries, key=lambda entry: entry.name):
-            if entry.name[0] == ".":
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                yield from record_files(entry.path)
-            elif entry.name.endswith(".json") and entry.is_file():
-                yield Path(entry.path)
-
-
 def load_records(root: str | os.PathLike[str], broken: list[str] | None = None) -> list[dict[str, Any]]:
     """The valid records below a folder, in an order that does not depend on the file system.
 
@@ -47,8 +36,8 @@ def load_records(root: str | os.PathLike[str], broken: list[str] | None = None) 
     because nothing says which of them counts.
     """
     records: dict[str, list[dict[str, Any]]] = {}
-    problems = []
-    for path in record_files(root):
+    problems: list[str] = []
+    for path in record_files(root, problems):
         try:
             entries = record.read(path)
             records.setdefault(entries["cell"]["id"], []).append(entries | {"file": path})
@@ -56,7 +45,7 @@ def load_records(root: str | os.PathLike[str], broken: list[str] | None = None) 
             problems.append(str(error))
     for id, duplicates in records.items():
         if len(duplicates) > 1:
-            files = " and ".join(str(entries["file"]) for entries in duplicates)
+            files = " and ".join(shown(entries["file"]) for entries in duplicates)
             problems.append(f"{files} are records of the same cell ({id}); remove all but one")
     if broken is None and problems:
         raise RecordError(problems[0])
@@ -87,14 +76,22 @@ def say_left_out(problems: Sequence[str]) -> None:
         print(f"left out: {one_line(problem)}", file=sys.stderr)
 
 
+@functools.cache
+def say_left_out_once(problem: str) -> None:
+    """For a file that many records or columns share."""
+    say_left_out([problem])
+
+
 def recipe_problem(entries: dict[str, Any]) -> str | None:
     if entries["cell"]["budget"] != "paper":
         return None
     from harness.records.recipe import unstated_changes
 
     unstated = unstated_changes(entries)
-    shown = ", ".join(f"{key} {used!r} and not {by_recipe!r}" for key, (by_recipe, used) in list(unstated.items())[:2])
-    return f"{entries['file']}: not the paper's recipe, which it does not say: {shown}" if unstated else None
+    settings = ", ".join(
+        f"{key} {used!r} and not {by_recipe!r}" for key, (by_recipe, used) in list(unstated.items())[:2]
+    )
+    return f"{shown(entries['file'])}: not the paper's recipe, which it does not say: {settings}" if unstated else None
 
 
 def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":
@@ -154,10 +151,13 @@ def _baselines(entries: dict[str, Any]) -> dict[str, Any] | None:
     if "file" not in entries:
         return None
     parts = len(path_of(**{key: entries["cell"][key] for key in NAMES}).parts)
+    folders = entries["file"].absolute().parents
+    if len(folders) < parts:  # a record that lies elsewhere than its names say
+        return None
     try:
-        return baselines.of_record(entries["file"].parents[parts - 1], entries)
+        return baselines.of_record(folders[parts - 1], entries)
     except RecordError as error:
-        say_left_out([str(error)])
+        say_left_out_once(str(error))
         return None
 
 
@@ -166,7 +166,7 @@ def _predictions(entries: dict[str, Any]) -> Path | None:
     if "file" not in entries or entries["status"] != "done":
         return None
     path = predictions.path_of(entries["file"])
-    return path if path.exists() else None
+    return path if os.path.lexists(path) else None
 
 
 def _origin(setting: str | None, source: str) -> str | None:

@@ -18,7 +18,7 @@ from harness.config.places import ROOT
 from harness.config.schema import Rerun
 from harness.errors import UsageError, one_line
 from harness.progress import Progress, announce_torch
-from harness.records import record
+from harness.records import predictions, record
 from harness.records.files import is_storage_failure, remove_temporaries, require_writable, storage_message
 from harness.records.ownership import OwnershipLostError, read_heartbeat
 from harness.records.run_directory import RunDirectory
@@ -69,7 +69,8 @@ def run_cell(request: CellRequest) -> CellResult:
     try:
         earlier = earlier_attempt(cell, request)
     except record.RecordError as error:
-        return CellResult(str(cell), "refused", 2, f"{error}; rerun=all replaces it")
+        cure = "move it away" if cell.record_path(cfg).is_dir() else "rerun=all replaces it"
+        return CellResult(str(cell), "refused", 2, f"{error}; {cure}")
     if result := earlier_result(cell, request, earlier) or missing_dependency(cell, request, earlier):
         settle(cell, request)
         return result
@@ -86,17 +87,21 @@ def run_cell(request: CellRequest) -> CellResult:
         if request.longest_s is not None and attempt.on_cpu and not earlier.resumable:
             refuse_by_records(cell, cfg, request.longest_s)
             attempt.callback.pace.longest_s = request.longest_s
-        for folder in (run_dir.path, cell.record_path(cfg).parent):
-            require_writable(folder)
+        record_path = cell.record_path(cfg)
+        require_writable(record_path.parent, record_path, predictions.path_of(record_path))
+        require_writable(run_dir.path)
     except UsageError as error:
         return CellResult(str(cell), "refused", 2, explained(error, cfg))
     except Exception as error:
         build_error = error  # such as a lack of memory: recorded once the run directory is acquired
     if rank():
         return _assist(attempt)
-    if not run_dir.acquire(lambda line: print(line, file=sys.stderr, flush=True)):
-        detail = f"another process runs it ({run_dir.path}); python run.py do=status"
-        return CellResult(str(cell), "running", 0, detail)
+    try:
+        if not run_dir.acquire(lambda line: print(line, file=sys.stderr, flush=True)):
+            detail = f"another process runs it ({run_dir.path}); python run.py do=status"
+            return CellResult(str(cell), "running", 0, detail)
+    except OSError as error:
+        return CellResult(str(cell), "interrupted", 1, not_written(error))
     try:
         remove_temporaries(cell.record_path(cfg).parent, f"{cell.path.name}.*")
         earlier = earlier_attempt(cell, request)  # another process may have finished the cell meanwhile
@@ -190,7 +195,7 @@ def missing_dependency(cell: Cell, request: CellRequest, earlier: EarlierAttempt
     """A result that names the cell to be done first; None if all dependencies are done."""
     for dependency in request.depends_on:
         name, detail = dependency.name, None
-        if not dependency.is_done:
+        if not is_done(dependency.record):
             detail = f"depends on {name}, which is not done ({dependency.record}); do=status says why"
         elif dependency.weights and not earlier.resumable and not dependency.weights_path.exists():
             detail = f"starts from the weights of {name}, which are gone ({dependency.weights_path})"
@@ -216,16 +221,15 @@ def _run(
     attempt: "Attempt", request: CellRequest, earlier: EarlierAttempt, build_error: Exception | None
 ) -> CellResult:
     """Run the attempt in its acquired run directory and write its record."""
-    from harness.records import predictions
     from harness.training.attempt import Interrupted
     from tasks.checks import DataError
 
     started = time.time()
     cell, run_dir = attempt.cell, attempt.run_dir
     record_path = cell.record_path(attempt.cfg)
-    run_dir.write_config(cell.config, request.overrides)
     with Progress(run_dir.append_log) as progress:
         try:
+            run_dir.write_config(cell.config, request.overrides)
             if build_error is not None:
                 raise build_error
             attempt.take_start(resumable=earlier.resumable)
@@ -276,15 +280,19 @@ def _storage_failed(attempt: "Attempt", error: Exception) -> CellResult:
     last = attempt.start.state.get("last") or {"step": 0}
     steps = attempt.cfg.train.max_steps
     attempt.run_dir.write_heartbeat("interrupted", step=last["step"], steps=steps, force=True)
-    detail = f"{storage_message(error)}; once it takes writes again, the same command goes on"
-    return CellResult(str(attempt.cell), "interrupted", 1, detail)
+    return CellResult(str(attempt.cell), "interrupted", 1, not_written(error))
+
+
+def not_written(error: Exception) -> str:
+    """A file that could not be written, in one line, and when the run can go on."""
+    then = "once it takes writes again" if is_storage_failure(error) else "after that"
+    return f"{storage_message(error)}; {then}, the same command goes on"
 
 
 def _record_failure(
     attempt: "Attempt", request: CellRequest, error: Exception, started: float, status: str | None = None
 ) -> CellResult:
     """Write a record with the status of the failure, and the traceback to the run directory."""
-    from harness.records import predictions
     from harness.training.attempt import failure_status
     from harness.training.extras.artifacts import remove_artifacts
 

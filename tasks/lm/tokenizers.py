@@ -26,6 +26,7 @@ import numpy as np
 from tasks import data_sources
 from tasks.checks import DataError, Progress, at_least, one_of
 from tasks.data_sources import MIB, Download, one_line
+from tasks.regular_files import open_regular
 
 NAMES = ("bytes", "gpt2", "wordpiece", "bpe")
 GPT2_URL = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main"
@@ -373,7 +374,7 @@ def _pieces(file: Path) -> dict[str, int]:
 
 def _bytes_of(file: Path) -> bytes:
     try:
-        with open(file, "rb") as stream:
+        with open_regular(file, follow=True) as stream:
             return data_sources.content(stream, str(file))
     except OSError as error:
         raise DataError(f"{file}: {error.strerror}", "set task.tokenizer_path, or fetch it") from error

@@ -114,7 +114,9 @@ def test_folders_links_and_hidden_files_are_no_records(tmp_path):
     (tmp_path / "folder.json").mkdir()
     (tmp_path / "nowhere.json").symlink_to(tmp_path / "no file")
     (tmp_path / ".hidden.json").write_text("{")
-    assert len(load_records(tmp_path)) == 1
+    broken = []
+    assert len(load_records(tmp_path, broken)) == 1
+    assert broken == [f"{tmp_path / 'nowhere.json'}: cannot be read: No such file or directory"]
 
 
 def test_of_two_records_of_one_cell_neither_counts(tmp_path, capsys):

@@ -25,8 +25,9 @@ from harness.records import record
 from harness.records.collect import valid_records
 from harness.records.files import DamagedError, replace_atomic, write_atomic
 from harness.records.named import find
-from harness.records.run_directory import RunDirectory
+from harness.records.run_directory import HYDRA, OVERRIDES, RunDirectory
 from harness.training.checkpoints.dependency import chosen_weights, read_chosen
+from tasks.regular_files import read_json, require_regular
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 WEIGHTS, CONFIG, RECORD, CARD = "model.safetensors", "config.json", "record.json", "README.md"
 PARTS = ("model", "task", "backbone")  # of a configuration: what a model is built from
+MAX_CONFIG_BYTES = 2**22
 NO_SAFETENSORS = "exported weights take safetensors: pip install -e '.[export]', or longhaul[export]"
 
 
@@ -70,10 +72,10 @@ def load_run(cell: Any, cfg: DictConfig) -> SavedModel:
 
 def config_of(entries: Mapping[str, Any], run_dir: RunDirectory, cfg: DictConfig) -> dict[str, Any]:
     """The resolved parts that a model is built from, composed again from the typed overrides. Raises UsageError."""
-    file = run_dir.path / ".hydra" / "overrides.yaml"
-    if not file.is_file():
+    file = run_dir.path / HYDRA / OVERRIDES
+    if not file.exists():
         raise UsageError(f"{file} is not there, so the model cannot be built: {rerun_command(entries)}")
-    typed = [*OmegaConf.load(file), f"paths.data={cfg.paths.data}"]
+    typed = [*run_dir.read_hydra(OVERRIDES), f"paths.data={cfg.paths.data}"]
     composed = compose(typed)
     if cell_of(composed, entries["config"].get("dependencies", ())).id != entries["cell"]["id"]:
         raise UsageError(f"{file}: these overrides are another cell by now; its configuration was changed since")
@@ -133,9 +135,10 @@ def load_exported(folder: Path, cfg: DictConfig, typed: Mapping[str, str]) -> Sa
     except ImportError as error:
         raise UsageError(NO_SAFETENSORS) from error
     try:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        require_regular(folder / WEIGHTS, follow=True)  # a hub's folder has links to its files
+        config = read_json(folder / CONFIG, MAX_CONFIG_BYTES, follow=True)
         config = {part: dict(config[part]) for part in PARTS}
-        entries = record.read(folder / RECORD)
+        entries = record.read(folder / RECORD, follow=True)
         config["task"] |= {
             key: typed[f"task.{key}"] for key in declared(config["task"]).paths if f"task.{key}" in typed
         }

@@ -11,8 +11,8 @@ A token sees the w tokens before it, not itself. All queries and keys are divide
 learned factors of a head. Before the first token stand w keys and values of zeros, which take part. C_0 is learned, and
 the learned ids I distinguish the states. Tokens and states each have queries for both; keys and values are shared. b is
 T5's relative bias (Raffel et al., 2020) with 32 ranges of distances up to 128. The states have no feed-forward network,
-the paper's best variant ("skip"); tokens use that of the backbone. All of this, and the initial values, are the published
-code's (D-50); the paper prints a tanh and a bias for W_z h (`printed_gates`).
+the paper's best variant ("skip"); tokens use that of the backbone. All of this is as in the published code, and so are
+the initial values (D-50); the paper prints a tanh and a bias for W_z h (`printed_gates`).
 
 Windows are sequential and parallel inside: O(N (w + S + S^2 / w) D) time, O(N (1 + S / w) D) memory with torch's fused
 kernels. Decoding keeps the keys and values of two windows, the states and their keys and values: 4 w D + 3 S D numbers.
@@ -54,10 +54,10 @@ def normalised(x: Tensor, factor: Tensor | None = None) -> Tensor:
     return x * (scale if factor is None else scale * factor[:, None, None]).to(x.dtype)
 
 
-def dense(inputs: int, outputs: int, *, bias: bool = False, variance: float = 1.0, fan_in: int | None = None) -> nn.Linear:
-    """Linear whose outputs, sums over `fan_in` numbers of variance 1, start with this variance."""
+def dense(inputs: int, outputs: int, *, bias: bool = False, variance: float = 1.0) -> nn.Linear:
+    """Linear whose outputs start with this variance if its inputs have variance 1."""
     layer = nn.Linear(inputs, outputs, bias=bias)
-    truncated_normal_(layer.weight, (variance / (fan_in or inputs)) ** 0.5)
+    truncated_normal_(layer.weight, (variance / inputs) ** 0.5)
     if bias:
         nn.init.normal_(layer.bias, std=GATE_STD)
     return layer
@@ -103,7 +103,7 @@ class Recurrence(nn.Module):
         self.first_states = nn.Parameter(GATE_STD * torch.randn(slots, dim))
         self.ids = nn.Parameter(torch.randn(slots, dim))
         self.norm = nn.RMSNorm(dim, eps=EPS)
-        self.token_q, self.token_out = dense(dim, dim), dense(dim, dim, fan_in=2 * dim)
+        self.token_q, self.token_out = dense(dim, dim), dense(dim, dim, variance=0.5)
         self.state_q = dense(dim, 2 * dim)  # queries to states, then to tokens
         self.state_kv = dense(dim, 2 * dim)
         self.token_factor = nn.Parameter(torch.ones(heads))

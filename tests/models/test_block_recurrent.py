@@ -1,5 +1,6 @@
 """The Block-Recurrent Transformer beyond the contract: its layers, T5's ranges, states, gates, refusals."""
 
+import math
 from itertools import pairwise
 
 import pytest
@@ -104,7 +105,7 @@ def test_a_token_sees_the_window_before_it_but_not_itself():
     for i in range(WINDOW):
         (gradient,) = torch.autograd.grad(y[:, i].sum(), x, retain_graph=True)
         # its own query always counts, but the first token's reads zeros alone
-        assert (gradient[0].abs().sum(-1) > 0).tolist() == [0 < i and j <= i for j in range(WINDOW)]
+        assert (gradient[0].abs().sum(-1) > 0).tolist() == [i > 0 and j <= i for j in range(WINDOW)]
 
 
 def test_states_read_two_windows():
@@ -122,7 +123,7 @@ def test_initial_values_are_those_of_the_published_code():
     first, second = (BlockRecurrent(256, 2, pattern=CAUSAL, max_length=8, gate=gate) for gate in ("lstm", "bias"))
     recurrence, gate = first.recurrence, first.recurrence.gate
     linears = {
-        256**-0.5: [first.q_proj, first.k_proj, first.v_proj, recurrence.token_q, recurrence.state_q, recurrence.state_kv],
+        256**-0.5: [first.q_proj, first.v_proj, recurrence.token_q, recurrence.state_q, recurrence.state_kv],
         512**-0.5: [first.out_proj, recurrence.token_out, gate.new, second.recurrence.gate.new],
         (0.1 / 512) ** 0.5: [gate.gates],
     }
@@ -166,6 +167,88 @@ def test_states_are_kept_in_full_precision():
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         state = model.chunk(x, model.init_state(2))[1]
     assert state["memory"]["states"].dtype is torch.float32
+
+
+def public_attention(q, k, v, factor, bias=None, mask=None):
+    """q, k, v (B, length, H, E). A row that is masked everywhere reads nothing."""
+    scores = torch.einsum("bqhe,bkhe->bhqk", q, k)
+    if bias is not None:
+        scores = scores + bias
+    scores = scores * factor[:, None, None]
+    if mask is not None:
+        scores = scores.where(mask, -1e6)
+    highest = scores.amax(-1, keepdim=True).clamp(min=-1e3).detach()
+    weights = (scores - highest).exp()
+    weights = weights / (weights.sum(-1, keepdim=True) + (-1e3 - highest).exp())
+    return torch.einsum("bhqk,bkhe->bqhe", weights, v)
+
+
+def public_layer(model, x):
+    """The recurrent layer of meliad 760591c (2022-06-03), window by window, with both outputs in one projection."""
+    recurrence, w = model.recurrence, model.window
+
+    def heads(y, linear, unit=True):
+        y = (y @ linear.T).reshape(*y.shape[:2], model.heads, -1)
+        return y * torch.rsqrt(y.square().sum(-1, keepdim=True) + 1e-6) if unit else y
+
+    queries, keys = heads(x, model.q_proj.weight), heads(x, model.k_proj.weight)
+    values, queries2 = heads(x, model.v_proj.weight, False), heads(x, recurrence.token_q.weight)
+    position = torch.arange(2 * w)[None] - (torch.arange(w)[:, None] + w)
+    mask = (position < 0) & (position >= -w)
+    distance = (-position).clamp(min=0)
+    large = 16 + ((distance.clamp(min=1) / 16).log() / math.log(128 / 16) * 16).int()
+    bias = model.position_bias[:, distance.where(distance < 16, large.clamp(max=31))]
+
+    states = recurrence.first_states.expand(len(x), -1, -1)
+    before = torch.zeros_like(keys[:, :w]), torch.zeros_like(values[:, :w])
+    out = []
+    for window in zip(*(y.split(w, 1) for y in (keys, values, queries, queries2)), strict=True):
+        k, v = (torch.cat(pair, 1) for pair in zip(before, window[:2], strict=True))
+        u = (
+            states * torch.rsqrt(states.square().mean(-1, keepdim=True) + 1e-6) * recurrence.norm.weight
+            + recurrence.ids
+        )
+        q_weight, q2_weight = recurrence.state_q.weight.chunk(2)
+        k_weight, v_weight = recurrence.state_kv.weight.chunk(2)
+        state_k, state_v = heads(u, k_weight), heads(u, v_weight, False)
+        read = [
+            public_attention(heads(u, q_weight), state_k, state_v, recurrence.state_factors[0]),
+            public_attention(heads(u, q2_weight), k, v, recurrence.state_factors[1]),
+        ]
+        hidden, gate = torch.cat(read, 2).flatten(2), recurrence.gate
+        new = hidden @ gate.new.weight.T
+        if hasattr(gate, "rate"):
+            keep = gate.rate.sigmoid()
+            following = states * keep + new * (1 - keep)
+        else:
+            enter, forget = (hidden @ gate.gates.weight.T + gate.gates.bias).chunk(2, -1)
+            following = states * (forget + 1).sigmoid() + new * (enter - 1).sigmoid()
+        both = [
+            public_attention(window[2], k, v, model.factor, bias, mask),
+            public_attention(window[3], state_k, state_v, recurrence.token_factor),
+        ]
+        out.append(torch.cat(both, 2).flatten(2))
+        before, states = window[:2], following
+    weight = torch.cat([model.out_proj.weight, recurrence.token_out.weight], 1)
+    return torch.cat(out, 1) @ weight.T
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gate", ["bias", "lstm"])
+def test_equals_the_published_code_in_the_papers_size(gate):
+    """Width 1024, 8 heads, windows of 512 and 512 states, in output and every gradient."""
+    torch.manual_seed(0)
+    model = BlockRecurrent(1024, 8, pattern=CAUSAL, max_length=2048, gate=gate).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1 + 0.2 * torch.randn_like(parameter))  # factors and norms away from 1
+    x = torch.randn(1, 2048, 1024, dtype=torch.float64, requires_grad=True)
+    cotangent, leaves = torch.randn_like(x), {"x": x, **dict(model.named_parameters())}
+    ours, public = run(model, x), public_layer(model, x)
+    torch.testing.assert_close(ours, public, atol=1e-9, rtol=1e-9)
+    gradients = [torch.autograd.grad((y * cotangent).sum(), list(leaves.values())) for y in (ours, public)]
+    for name, a, b in zip(leaves, *gradients, strict=True):
+        assert (a - b).abs().max() <= 1e-9 * b.abs().max(), name
 
 
 def test_the_yaml_has_the_papers_sizes():

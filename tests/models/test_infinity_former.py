@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch.utils._pytree import tree_flatten
-from zoo import DIM, build, inputs, run
+from zoo import DIM, build, inputs, load, run
 
 from models.attention.base import Pattern
 from models.attention.infinity_former import Signal, densities
@@ -19,36 +19,52 @@ def value(signal, memory, at):
     return densities(times, torch.zeros_like(times), signal.centres, signal.widths) @ memory
 
 
-def test_the_signal_goes_through_the_tokens_of_a_segment():
-    signal = Signal(64, 16, NARROW, tau=0.5, samples=512, ridge=0.5)
+@pytest.mark.parametrize(("padded", "shift"), [(True, 0.5), (False, 1.0)])
+def test_the_signal_goes_through_the_tokens_of_a_segment(padded, shift):
+    signal = Signal(64, 16, NARROW, tau=0.5, samples=512, ridge=0.5, padded=padded)
     x = torch.randn(16, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     memory = signal.maps(x).update(None, x)
-    torch.testing.assert_close(value(signal, memory, [(i + 1) / 16 for i in range(16)]), x, atol=0.05, rtol=0)
+    torch.testing.assert_close(value(signal, memory, [(i + shift) / 16 for i in range(16)]), x, atol=0.05, rtol=0)
 
 
-def test_an_update_moves_the_past_to_the_first_share():
-    signal = Signal(64, 16, NARROW, tau=0.75, samples=512, ridge=0.5)
+def test_a_padded_fit_is_zero_outside_the_segment():
+    x = torch.ones(16, 1, dtype=torch.float64)
+    outside = []
+    for padded in (True, False):
+        signal = Signal(64, 16, NARROW, tau=0.5, samples=512, ridge=0.5, padded=padded)
+        memory = signal.maps(x).update(None, x)
+        for _ in range(2):
+            outside.append(value(signal, memory, [-0.5 / 16, 1 + 0.5 / 16]).abs().max().item())
+            memory = signal.maps(x).update(memory, x)
+    first, second, plain_first, plain_second = outside
+    assert max(first, second) < 0.15 < min(plain_first, plain_second)
+
+
+@pytest.mark.parametrize(("padded", "samples", "last"), [(True, 16, 15), (False, 512, 16)])
+def test_an_update_moves_the_past_to_the_first_share(padded, samples, last):
+    """Up to the last token but one if zeros follow, which are as dense as samples and tokens."""
+    signal = Signal(64, 16, NARROW, tau=0.75, samples=samples, ridge=0.5, padded=padded)
     t = torch.arange(1, 17, dtype=torch.float64)[:, None] / 16
     first, second = torch.sin(3 * t), torch.cos(2 * t)
     maps = signal.maps(t)
-    memory = maps.update(maps.update(None, first), second)
+    memory = maps.update(maps.update(None, torch.sin(3 * (t - padded * 0.5 / 16))), second)
     torch.testing.assert_close(value(signal, memory, 0.75 * t[4:15, 0]), first[4:15], atol=0.05, rtol=0)
-    torch.testing.assert_close(value(signal, memory, 0.75 + 0.25 * t[4:, 0]), second[4:], atol=0.05, rtol=0)
+    torch.testing.assert_close(value(signal, memory, 0.75 + 0.25 * t[4:last, 0]), second[4:last], atol=0.05, rtol=0)
 
 
 @pytest.mark.parametrize(
     "sizes", [{"bases": 150, "segment": 150, "widths": (0.005, 0.01)}, {"bases": 6, "segment": 4, "widths": (0.1, 0.3)}]
 )
 def test_a_memory_of_a_long_text_stays_bounded(sizes):
-    signal = Signal(**sizes, tau=0.5, samples=512, ridge=0.5)
+    signal = Signal(**sizes, tau=0.5, samples=512, ridge=0.5, padded=True)
     assert torch.linalg.eigvals(signal.keep).abs().max() < 1
 
 
 def test_only_finished_segments_are_in_the_memory_and_only_later_ones_read_it():
-    model = build("infinity_former", Pattern.CAUSAL_SELF, widths=[0.2, 0.3], window=1).double()
+    model = build("infinity_former", Pattern.CAUSAL_SELF, widths=[0.2, 0.3], window=1, detach_memory=False)
     x, _ = inputs(Pattern.CAUSAL_SELF, 21, dtype=torch.float64)
     x.requires_grad_()
-    y = run(model, x)
+    y = run(model.double(), x)
     for i, last in ((7, None), (8, 7), (15, 7), (16, 15), (20, 15)):
         (gradient,) = torch.autograd.grad(y[:, i].sum(), x, retain_graph=True)
         seen = gradient.abs().sum((0, 2)).nonzero().flatten().tolist()
@@ -65,7 +81,7 @@ def test_size_of_the_decoding_state():
 
 
 def test_tiles_change_nothing(monkeypatch):
-    model = build("infinity_former", Pattern.CAUSAL_SELF, widths=[0.2, 0.3]).double()
+    model = build("infinity_former", Pattern.CAUSAL_SELF, widths=[0.2, 0.3], kl_weight=0.7).double().train()
     x, _ = inputs(Pattern.CAUSAL_SELF, 43, dtype=torch.float64)
 
     def results():
@@ -79,13 +95,14 @@ def test_tiles_change_nothing(monkeypatch):
         torch.testing.assert_close(actual, in_tiles, atol=1e-10, rtol=0)
 
 
-def test_the_regulariser_adds_the_gradient_of_the_divergence(monkeypatch):
-    """Only in training; the output stays the same."""
+@pytest.mark.parametrize("length", [24, 19])
+def test_the_regulariser_adds_the_gradient_of_the_divergence(monkeypatch, length):
+    """Only in training, as a mean over the tokens that read a memory; the output stays the same."""
     kl = {"kl_weight": 0.7, "kl_std": 0.4, "widths": [0.2, 0.3]}
     plain, regularised = (
         build("infinity_former", Pattern.CAUSAL_SELF, **kl | more).double() for more in ({"kl_weight": 0.0}, {})
     )
-    x, _ = inputs(Pattern.CAUSAL_SELF, 24, dtype=torch.float64)
+    x, _ = inputs(Pattern.CAUSAL_SELF, length, dtype=torch.float64)
     variances = []
 
     def remember(mean, variance, *bases):
@@ -97,12 +114,40 @@ def test_the_regulariser_adds_the_gradient_of_the_divergence(monkeypatch):
         variances.clear()
         y, in_tiles = run(plain.train(train), x), run(regularised.train(train), x)
         torch.testing.assert_close(y, in_tiles, atol=0, rtol=0)
-        ratio = variances[0] / 0.4**2
+        of_tokens = variances[0].transpose(1, 2).flatten(2)  # (B, H, G S)
+        ratio = of_tokens[..., SEGMENT:length] / 0.4**2  # the first segment reads no memory, the last one is not full
         loss = y.square().sum() + train * 0.7 * ((ratio - ratio.log() - 1) / 2).mean()
         expected = torch.autograd.grad(loss, list(plain.parameters()))
         got = torch.autograd.grad(in_tiles.square().sum(), list(regularised.parameters()))
         for actual, resumed in zip(expected, got, strict=True):
             torch.testing.assert_close(actual, resumed, atol=1e-12, rtol=1e-9)
+
+
+def test_variances_are_at_least_that_of_the_published_code():
+    model = build("infinity_former", Pattern.CAUSAL_SELF, heads=1).double()
+    keys, values = torch.zeros(1, 2, DIM, dtype=torch.float64), torch.eye(BASES, DIM, dtype=torch.float64)[None]
+    keys[0, 1, 0] = -400.0
+    q = torch.zeros(1, 1, 1, DIM, dtype=torch.float64)
+    q[..., 0] = 1.0
+    expected = torch.distributions.Normal(model.signal.centres, (1e-4 + model.signal.widths**2).sqrt())
+    half = torch.tensor(0.5, dtype=torch.float64)
+    torch.testing.assert_close(model.recall(q, keys, values)[0, 0, :BASES], expected.log_prob(half).exp())
+
+
+def test_no_gradient_enters_a_memory_but_through_its_mask():
+    x, _ = inputs(Pattern.CAUSAL_SELF, 21, dtype=torch.float64)
+    x.requires_grad_()
+    for detach, first in ((True, [20]), (False, [*range(16), 20])):
+        model = build("infinity_former", Pattern.CAUSAL_SELF, widths=[0.2, 0.3], window=1, detach_memory=detach)
+        y = run(model.double(), x)[:, 20].sum()
+        gradient, mask = torch.autograd.grad(y, [x, model.mask.weight])
+        assert gradient.abs().sum((0, 2)).nonzero().flatten().tolist() == first and mask.abs().sum() > 0
+
+
+def test_the_yaml_has_the_published_codes_values():
+    hyper = load("infinity_former", tiny=False)[1]
+    assert [hyper[name] for name in ("window", "segment", "bases", "samples")] == [512] * 4
+    assert (hyper["kl_weight"], hyper["kl_std"], hyper["widths"]) == (1e-6, 0.05, [0.005, 0.01])
 
 
 @pytest.mark.parametrize(

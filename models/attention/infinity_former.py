@@ -48,19 +48,26 @@ def densities(at: Tensor, variance: Tensor, centres: Tensor, widths: Tensor) -> 
 
 
 class Regularised(torch.autograd.Function):
-    """sigma^2 unchanged; its gradient also includes that of weight * sum KL( N(mu, sigma^2) || N(mu, std^2) )."""
+    """mu and sigma^2 unchanged; their gradients also include that of weight * sum KL( N(mu, sigma^2) || N(m, std^2) ).
+
+    m is `centre`, or mu if that is None.
+    """
 
     @staticmethod
-    def forward(ctx, variance: Tensor, std: float, weight: float) -> Tensor:
-        ctx.save_for_backward(variance)
-        ctx.std, ctx.weight = std, weight
-        return variance.view_as(variance)
+    def forward(
+        ctx, mean: Tensor, variance: Tensor, centre: float | None, std: float, weight: float
+    ) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(mean, variance)
+        ctx.centre, ctx.std, ctx.weight = centre, std, weight
+        return mean.view_as(mean), variance.view_as(variance)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:
-        (variance,) = ctx.saved_tensors
-        return grad + ctx.weight / 2 * (ctx.std**-2 - 1 / variance), None, None
+    def backward(ctx, to_mean: Tensor, to_variance: Tensor) -> tuple[Tensor | None, ...]:
+        mean, variance = ctx.saved_tensors
+        if ctx.centre is not None:
+            to_mean = to_mean + ctx.weight * ctx.std**-2 * (mean - ctx.centre)
+        return to_mean, to_variance + ctx.weight / 2 * (ctx.std**-2 - 1 / variance), None, None, None
 
 
 class Signal:
@@ -122,8 +129,9 @@ class InfinityFormer(MultiHead):
 
     The memory stores the layer's inputs, in float32 at least; a padded token counts as zeros there and is hidden in the
     window. The last, unfinished segment enters no memory. In training the gradient of `kl_weight` times the mean
-    divergence of sigma^2 from `kl_std`^2, over heads and tokens that read a memory, is added, whatever factor the loss
-    has. Sampling is uniform; the paper's sticky memories are not implemented.
+    divergence of N(mu, sigma^2) from N(`kl_mean`, `kl_std`^2), over heads and tokens that read a memory, is added,
+    whatever factor the loss has; `kl_mean=None` takes mu itself for the second mean, so that only sigma^2 counts, the
+    paper's form. Sampling is uniform; the paper's sticky memories are not implemented.
 
     Raises ValueError for a size below 1, `bases` that are no multiple of the number of widths, widths, a ridge or a
     `kl_std` that are not positive, a `tau` outside (0, 1), a negative `kl_weight`, and an odd head width.
@@ -146,6 +154,7 @@ class InfinityFormer(MultiHead):
         padded_fit: bool = True,
         mask: bool = True,
         kl_weight: float = 1e-6,
+        kl_mean: float | None = -1.0,
         kl_std: float = 0.05,
         detach_memory: bool = True,
         **options: Any,
@@ -159,7 +168,7 @@ class InfinityFormer(MultiHead):
             raise ValueError(f"widths, ridge and kl_std > 0, 0 < tau < 1 and kl_weight >= 0 are required, not {sizes}")
         rope_frequencies(self.head_dim)  # refuses an odd width now, not at the first batch
         self.window, self.segment, self.bases = window, segment, bases
-        self.kl_std, self.kl_weight, self.detach_memory = kl_std, kl_weight, detach_memory
+        self.kl_mean, self.kl_std, self.kl_weight, self.detach_memory = kl_mean, kl_std, kl_weight, detach_memory
         self.signal = Signal(bases, segment, widths, tau, samples, ridge, padded_fit)
         gain = 2**-0.5
         self.ltm_k, self.ltm_v = projection(dim, dim, gain), projection(dim, dim, gain)
@@ -233,7 +242,7 @@ class InfinityFormer(MultiHead):
             logits = upcast(q) @ (keys * self.head_dim**-0.5).mT  # (.., H, S, 2)
             mean, variance = logits[..., 0].sigmoid(), F.softplus(logits[..., 1]).clamp(min=LEAST_VARIANCE)
             if self.training and weight:
-                variance = Regularised.apply(variance, self.kl_std, weight)
+                mean, variance = Regularised.apply(mean, variance, self.kl_mean, self.kl_std, weight)
             centres, widths = self.signal.centres.to(mean), self.signal.widths.to(mean)
             z = densities(mean, variance, centres, widths) @ values  # (.., H, S, E)
         return z.transpose(-2, -3).flatten(-2).to(q.dtype)

@@ -99,27 +99,30 @@ def test_tiles_change_nothing(monkeypatch):
 
 
 @pytest.mark.parametrize("length", [24, 19])
-def test_the_regulariser_adds_the_gradient_of_the_divergence(monkeypatch, length):
+@pytest.mark.parametrize("centre", [None, 0.2])
+def test_the_regulariser_adds_the_gradient_of_the_divergence(monkeypatch, length, centre):
     """Only in training, as a mean over the tokens that read a memory; the output stays the same."""
-    kl = {"kl_weight": 0.7, "kl_std": 0.4, "widths": [0.2, 0.3]}
+    kl = {"kl_weight": 0.7, "kl_mean": centre, "kl_std": 0.4, "widths": [0.2, 0.3]}
     plain, regularised = (
         build("infinity_former", Pattern.CAUSAL_SELF, **kl | more).double() for more in ({"kl_weight": 0.0}, {})
     )
     x, _ = inputs(Pattern.CAUSAL_SELF, length, dtype=torch.float64)
-    variances = []
+    gaussians = []
 
     def remember(mean, variance, *bases):
-        variances.append(variance)
+        # (B, G, H, S) -> (B, H, G S); the first segment reads no memory, the last one may not be full
+        gaussians.append([y.transpose(1, 2).flatten(2)[..., SEGMENT:length] for y in (mean, variance)])
         return densities(mean, variance, *bases)
 
     monkeypatch.setattr("models.attention.infinity_former.densities", remember)
     for train in (True, False):
-        variances.clear()
+        gaussians.clear()
         y, in_tiles = run(plain.train(train), x), run(regularised.train(train), x)
         torch.testing.assert_close(y, in_tiles, atol=0, rtol=0)
-        of_tokens = variances[0].transpose(1, 2).flatten(2)  # (B, H, G S)
-        ratio = of_tokens[..., SEGMENT:length] / 0.4**2  # the first segment reads no memory, the last one is not full
-        loss = y.square().sum() + train * 0.7 * ((ratio - ratio.log() - 1) / 2).mean()
+        mean, variance = gaussians[0]
+        second = torch.distributions.Normal(mean if centre is None else torch.full_like(mean, centre), 0.4)
+        divergence = torch.distributions.kl_divergence(torch.distributions.Normal(mean, variance.sqrt()), second)
+        loss = y.square().sum() + train * 0.7 * divergence.mean()
         expected = torch.autograd.grad(loss, list(plain.parameters()))
         got = torch.autograd.grad(in_tiles.square().sum(), list(regularised.parameters()))
         for actual, resumed in zip(expected, got, strict=True):
@@ -210,7 +213,8 @@ def public_memory(model, x, q):
         mu, v = ((scores @ linear.weight[0, order]) for linear in (model.to_mean, model.to_variance))
         mu, v = mu.sigmoid(), F.softplus(v).clamp(min=1e-4)
         ratio = v / model.kl_std**2
-        divergences.append((ratio - ratio.log() - 1) / 2)
+        # the branch of a mean of at most 0, which config.json's -1 stands for
+        divergences.append((ratio - ratio.log() - 1 + (mu + 1) ** 2 / model.kl_std**2) / 2)
         r = Expectation.apply(torch.stack([mu / v, -1 / (2 * v)], -1), centres, widths)
         read.append((r @ values).transpose(1, 2).flatten(2) @ model.ltm_out.weight.T)
     return torch.cat(read, 1), torch.stack(divergences).mean()
@@ -246,7 +250,8 @@ def test_equals_the_published_code_in_its_size():
 def test_the_yaml_has_the_published_codes_values():
     hyper = load("infinity_former", tiny=False)[1]
     assert [hyper[name] for name in ("window", "segment", "bases", "samples")] == [512] * 4
-    assert (hyper["kl_weight"], hyper["kl_std"], hyper["widths"]) == (1e-6, 0.05, [0.005, 0.01])
+    assert (hyper["kl_weight"], hyper["kl_mean"], hyper["kl_std"]) == (1e-6, -1.0, 0.05)
+    assert hyper["widths"] == [0.005, 0.01]
 
 
 @pytest.mark.parametrize(

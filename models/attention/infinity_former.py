@@ -9,7 +9,7 @@
     y = W_o o + W_R z,  o softmax attention to the last w tokens, turned by RoPE
 
 A token reads the memory of the segments before its own, with the window's query q before its rotation. As in the
-published code (D-51), the first fit has its tokens at (l - 1/2) / S, every fit has zeros outside [0, 1], sigma^2 is at
+published code (D-53), the first fit has its tokens at (l - 1/2) / S, every fit has zeros outside [0, 1], sigma^2 is at
 least 1e-4, and no gradient enters the tokens of a memory or an earlier one. Fit and resampling are constant linear maps
 of B and Y: B becomes A B + C Y. K is never formed: <w, K q> is <W_K' B' w, q>.
 
@@ -124,14 +124,14 @@ class InfinityFormer(MultiHead):
 
     `bases` is N, divided equally among the `widths` s, with centres from 0 to 1. `segment` is S, `tau` the share of
     [0, 1] that the past occupies after an update, `samples` M, `ridge` lambda. `mask=False` has no convolution, so
-    3 D^2 + D parameters less, and `padded_fit=False` fits the first segment at l / S and no zeros: the paper's form.
+    3 D^2 + D parameters less, and `padded_fit=False` fits the first segment at l / S and no zeros: the plain form.
     `detach_memory=False` lets gradients into the memory.
 
     The memory stores the layer's inputs, in float32 at least; a padded token counts as zeros there and is hidden in the
     window. The last, unfinished segment enters no memory. In training the gradient of `kl_weight` times the mean
     divergence of N(mu, sigma^2) from N(`kl_mean`, `kl_std`^2), over heads and tokens that read a memory, is added,
-    whatever factor the loss has; `kl_mean=None` takes mu itself for the second mean, so that only sigma^2 counts, the
-    paper's form. Sampling is uniform; the paper's sticky memories are not implemented.
+    whatever factor the loss has; `kl_mean=None` takes mu itself for the second mean, so that only sigma^2 counts.
+    Sampling is uniform; the paper's sticky memories are not implemented.
 
     Raises ValueError for a size below 1, `bases` that are no multiple of the number of widths, widths, a ridge or a
     `kl_std` that are not positive, a `tau` outside (0, 1), a negative `kl_weight`, and an odd head width.

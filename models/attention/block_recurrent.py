@@ -7,12 +7,12 @@
     C_{g+1} = C_g * r + W_z h * (1 - r),   r = sigmoid(b_r)                                         gate "bias"
     C_{g+1} = C_g * sigmoid(W_f h + b_f + 1) + W_z h * sigmoid(W_i h + b_i - 1)                     gate "lstm"
 
-A token sees the w tokens before it, not itself. All queries and keys are divided by their norms; a, a', c', c'' are
-learned factors of a head. Before the first token stand w keys and values of zeros, which take part. C_0 is learned, and
-the learned ids I distinguish the states. Tokens and states each have queries for both; keys and values are shared. b is
-T5's relative bias (Raffel et al., 2020) with 32 ranges of distances up to 128. The states have no feed-forward network,
-the paper's best variant ("skip"); tokens use that of the backbone. All of this is as in the published code, and so are
-the initial values (D-52); the paper prints a tanh and a bias for W_z h (`printed_gates`).
+A token sees the w tokens before it, not itself; w keys and values of zeros precede the first token. All queries and
+keys are divided by their norms; a, a', c' and c'' are learned, one of each per head. C_0 and the ids I, which
+distinguish the states, are learned. Tokens and states each have queries for both; keys and values are shared. b is T5's
+relative bias (Raffel et al., 2020) with 32 ranges of distances up to 128. The states have no feed-forward network, the
+paper's best variant ("skip"); tokens use that of the backbone. All of this, including initial values, is as in the
+published code (D-52); the paper prints a tanh and a bias for W_z h (`printed_gates`).
 
 Windows are sequential and parallel inside: O(N (w + S + S^2 / w) D) time, O(N (1 + S / w) D) memory with torch's fused
 kernels. Decoding keeps the keys and values of two windows, the states and their keys and values: 4 w D + 3 S D numbers.
@@ -235,7 +235,7 @@ class BlockRecurrent(MultiHead):
     ) -> tuple[Tensor, Any]:
         x = self.source(x, context)
         q, k, v = self.project_tokens(x)
-        k, v = (F.pad(y, (0, 0, self.window, 0)) for y in (k, v))  # zeros before the first token, which are seen
+        k, v = (F.pad(y, (0, 0, self.window, 0)) for y in (k, v))  # zeros precede the first token and are seen
         hidden = None if key_padding_mask is None else F.pad(key_padding_mask, (self.window, 0))
         y = attend_before(q, k, v, bias=self.bias(), scale=1.0, key_padding_mask=hidden, dropout=self.active_dropout)
         y = self.out_proj(merge_heads(y))

@@ -78,7 +78,7 @@ def attend_before(
     to the scores, its last column to the score of the token directly before.
     """
     before = bias.shape[1] - 1
-    # zero queries stand for the keys before the first token's last one
+    # zero queries pad the rows to one per key
     rows, mask = F.pad(q, (0, 0, before, 0)), None if key_padding_mask is None else key_padding_mask[:, :-1]
     options = {"bias": bias, "scale": scale, "key_padding_mask": mask, "dropout": dropout}
     return banded_attention(rows, k[:, :, :-1], v[:, :, :-1], left=before, right=0, **options)[:, :, before:]
@@ -89,11 +89,11 @@ def attend_before_in_ring(
 ) -> tuple[Tensor, Ring]:
     """`attend_before` for the next n tokens, q, k, v (B, H, n, E), and the ring, which is written to.
 
-    Keys and values before the first token are the ring's zeros, and are seen.
+    The zeros of an unfilled ring are keys and values before the first token, and are seen.
     """
     seen, window = ring["seen"], ring["k"].shape[2]
     if q.shape[2] == 1:
-        # the oldest token is in the slot that the new one will take
+        # the oldest token is in the slot that the new token will take
         mask = bias.roll(seen % window, 1)[None, :, None].to(q.dtype)
         y = F.scaled_dot_product_attention(q, ring["k"], ring["v"], attn_mask=mask, scale=scale)
         ring["k"][:, :, seen % window], ring["v"][:, :, seen % window] = k[:, :, 0], v[:, :, 0]

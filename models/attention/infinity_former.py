@@ -10,7 +10,7 @@
 
 A token reads the memory of the segments before its own, with the window's query q before its rotation. As in the
 published code (D-53), the first fit has its tokens at (l - 1/2) / S, every fit has zeros outside [0, 1], sigma^2 is at
-least 1e-4, and no gradient enters the tokens of a memory or an earlier one. Fit and resampling are constant linear maps
+least 1e-4, and no gradient enters the stored tokens or the previous memory. Fit and resampling are constant linear maps
 of B and Y: B becomes A B + C Y. K is never formed: <w, K q> is <W_K' B' w, q>.
 
 Time O(n w D + n N D + n N (N + D) D / S), memory O(n D + n N D / S), decoding state 2 w D + S D + 2 N D numbers.

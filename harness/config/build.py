@@ -109,6 +109,8 @@ def check_training(train: DictConfig) -> None:
     clips = [name for name in ("clip_norm", "clip_value", "clip_each") if train[name]]
     if len(clips) > 1:
         raise UsageError(f"train.{clips[0]} and train.{clips[1]} are both set: set one of them to null")
+    if train.batch_examples and not train.batch_tokens:
+        raise UsageError("train.batch_examples limits updates of train.batch_tokens: set that too, or batch_size alone")
     if (train.select.rule is Rule.last_mean) != (train.mean_of is not None) or (train.mean_of or 2) < 2:
         both = "train.select.rule=last_mean and train.mean_of, two evaluations or more, come together"
         raise UsageError(f"train.mean_of={train.mean_of} with select.rule={train.select.rule.name}: {both}")

@@ -51,19 +51,22 @@ def build(cfg: DictConfig) -> Built:
 
 
 def parameter_groups(model: nn.Module) -> Iterable[nn.Parameter] | list[dict[str, Any]]:
-    """The argument of an optimizer: all parameters, or groups if layers set `Attention.learning_rates`.
+    """The argument of an optimizer: all parameters, or groups if layers have `Attention.optimizer_options`.
 
-    The first group has the recipe's learning rate and weight decay. The others, one per rate, have no decay.
+    The first group has the recipe's options. The others, one per set of options, replace some of them.
     """
     layers = [module for module in model.modules() if isinstance(module, Attention)]
-    rates = {layer.get_parameter(name): lr for layer in layers for name, lr in layer.learning_rates().items()}
-    if not rates:
+    replaced = {
+        layer.get_parameter(name): tuple(sorted(options.items()))
+        for layer in layers
+        for name, options in layer.optimizer_options().items()
+    }
+    if not replaced:
         return model.parameters()
-    groups: dict[float | None, list[nn.Parameter]] = {None: []}
+    groups: dict[tuple[tuple[str, float], ...], list[nn.Parameter]] = {(): []}
     for parameter in model.parameters():
-        groups.setdefault(rates.get(parameter), []).append(parameter)
-    common = groups.pop(None)
-    return [{"params": common}, *({"params": group, "lr": lr, "weight_decay": 0.0} for lr, group in groups.items())]
+        groups.setdefault(replaced.get(parameter, ()), []).append(parameter)
+    return [{"params": parameters, **dict(options)} for options, parameters in groups.items()]
 
 
 def build_model(model: partial, cfg: DictConfig, backbone_kwargs: dict[str, Any]) -> nn.Module:
@@ -106,6 +109,8 @@ def check_training(train: DictConfig) -> None:
     clips = [name for name in ("clip_norm", "clip_value", "clip_each") if train[name]]
     if len(clips) > 1:
         raise UsageError(f"train.{clips[0]} and train.{clips[1]} are both set: set one of them to null")
+    if train.batch_examples and not train.batch_tokens:
+        raise UsageError("train.batch_examples limits updates of train.batch_tokens: set that too, or batch_size alone")
     if (train.select.rule is Rule.last_mean) != (train.mean_of is not None) or (train.mean_of or 2) < 2:
         both = "train.select.rule=last_mean and train.mean_of, two evaluations or more, come together"
         raise UsageError(f"train.mean_of={train.mean_of} with select.rule={train.select.rule.name}: {both}")

@@ -91,6 +91,8 @@ class Train:
     micro_batch_size: int | None = key(None, least=1, identity=NEVER)
     # tokens per update, padding included; replaces batch_size
     batch_tokens: int | None = key(None, least=1, identity=WHEN_SET)
+    # the most examples per update of batch_tokens; null: no limit
+    batch_examples: int | None = key(None, least=1, identity=WHEN_SET)
     # tokens per forward pass and device; null: all of the device's share of an update
     micro_batch_tokens: int | None = key(None, least=1, identity=NEVER)
     eval_batch_size: int = key(MISSING, least=1, identity=NEVER)

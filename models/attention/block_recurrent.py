@@ -12,7 +12,7 @@ keys are divided by their norms; a, a', c' and c'' are learned, one of each per 
 distinguish the states, are learned. Tokens and states each have queries for both; keys and values are shared. b is T5's
 relative bias (Raffel et al., 2020) with 32 ranges of distances up to 128. The states have no feed-forward network, the
 paper's best variant ("skip"); tokens use that of the backbone. All of this, including initial values, is as in the
-published code (D-52); the paper prints a tanh and a bias for W_z h (`printed_gates`).
+published code (D-51); the paper prints a tanh and a bias for W_z h (`printed_gates`).
 
 Windows are sequential and parallel inside: O(N (w + S + S^2 / w) D) time, O(N (1 + S / w) D) memory with torch's fused
 kernels. Decoding keeps the keys and values of two windows, the states and their keys and values: 4 w D + 3 S D numbers.

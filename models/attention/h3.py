@@ -112,6 +112,8 @@ class DiagonalSSM(nn.Module):
 class H3(Attention):
     """4 D^2 + 4 D for the projections, D (2 S + 1) for the shift, G (3 S + 2) for the diagonal state spaces.
 
+    A, b and dt of the state spaces have no weight decay, as in the public code (D-48).
+
     Raises ValueError for an odd state size, and for a head width that does not divide the width.
     """
 
@@ -129,6 +131,10 @@ class H3(Attention):
         self.out_proj = nn.Linear(dim, dim)
         self.shift = ShiftSSM(dim, d_state)
         self.diagonal = DiagonalSSM(dim // head_width, d_state)
+
+    def optimizer_options(self) -> dict[str, dict[str, float]]:
+        names = ("shift.enter", *(f"diagonal.{name}" for name in ("enter", "log_decay", "frequency", "log_step")))
+        return {name: {"weight_decay": 0.0} for name in names}
 
     def project(self, x: Tensor) -> list[Tensor]:
         """q, k and v (B, D, N) from x (B, N, D), upcast because products of three exceed the range of 16 bits."""

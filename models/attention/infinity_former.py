@@ -9,7 +9,7 @@
     y = W_o o + W_R z,  o softmax attention to the last w tokens, turned by RoPE
 
 A token reads the memory of the segments before its own, with the window's query q before its rotation. As in the
-published code (D-53), the first fit has its tokens at (l - 1/2) / S, every fit has zeros outside [0, 1], sigma^2 is at
+published code (D-52), the first fit has its tokens at (l - 1/2) / S, every fit has zeros outside [0, 1], sigma^2 is at
 least 1e-4, and no gradient enters the stored tokens or the previous memory. Fit and resampling are constant linear maps
 of B and Y: B becomes A B + C Y. K is never formed: <w, K q> is <W_K' B' w, q>.
 

@@ -30,14 +30,18 @@ def softmax_attention(
     key_padding_mask: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """q (B, H, N, E), k and v (B, H, M, E), mask (B, M) True at padding -> (B, H, N, E)."""
+    """q (B, H, N, E), k and v (B, H, M, E), mask (B, M) True at padding -> (B, H, N, E).
+
+    Without `causal`, a query whose keys are all padding gets zeros.
+    """
     if key_padding_mask is None:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
     visible = ~key_padding_mask[:, None, None]  # (B, 1, 1, M)
     if causal:
         past = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
         visible = visible & past  # (B, 1, N, M)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=see_something(visible), dropout_p=dropout)
+    y = F.scaled_dot_product_attention(q, k, v, attn_mask=see_something(visible), dropout_p=dropout)
+    return y if causal else y.masked_fill(key_padding_mask.all(1)[:, None, None, None], 0.0)
 
 
 class Vanilla(MultiHead):

@@ -17,7 +17,7 @@ LEAST = 3  # ids: a word, <unk>, the end token
 
 
 class Words(Trained):
-    """Of words that occur equally often, those that sort first have an id. Written as `<unk>` a word is unknown, too."""
+    """Of words that occur equally often, those that sort first have an id. A `<unk>` of the text is an unknown word."""
 
     name = "words"
 

@@ -303,9 +303,8 @@ def test_the_matrix_shows_the_state_of_every_cell():
 def test_the_matrix_wants_what_a_row_sets_at_the_papers_budget():
     lavo = T11.rows["LAVO"].model_copy(update={"paper_set": {"train.max_steps": 10}})
     text = T11.model_copy(update={"rows": {"LAVO": lavo}, "columns": {"Text": T11.columns["Text"]}, "averages": {}})
-    every = made.seeds("lavo", "lra/text", [0.6] * len(T11.seeds)) + made.seeds(
-        "lavo", "lra/text", [0.6], budget="reduced"
-    )
+    every = made.seeds("lavo", "lra/text", [0.6] * len(T11.seeds))
+    every += made.seeds("lavo", "lra/text", [0.6], budget="reduced")
     (row,) = matrix.matrix([text], [], every)["rows"]
     budgets = row["places"]["lra/text"]["budgets"]
     assert [budgets[budget]["done"] for budget in ("paper", "reduced")] == [0, 1]

@@ -1,4 +1,4 @@
-"""Whole words: the most frequent ones have ids, ties are broken by order, and a text comes back with its unknown words."""
+"""Whole words: the most frequent ones have ids, ties are broken by order, and a text comes back without rare words."""
 
 import numpy as np
 import pytest

@@ -219,19 +219,6 @@ def test_a_row_s_setting_may_equal_the_recipe_s(spec_of):
     assert set(grid(page(spec, records))) == {"plain", "wide", "plain (model.n=3)"}
 
 
-def test_settings_of_the_papers_budget_belong_to_their_row(spec_of):
-    rows = "rows: {plain: longnet, wide: {model: longnet, set: {model.segments: 64}, paper_set: {model.n: 2}}}\n"
-    spec = spec_of("parameters: {task: lra/text, field: parameters}", HEAD.partition("rows:")[0] + rows)
-    segments, n = {"model.segments": [1, 64]}, {"model.n": [1, 2]}
-
-    def longnet(n, **options):
-        return made("longnet", "lra/text", settings={"segments": 64, "n": n}, **options)
-
-    records = [longnet(2, changed=segments | n), longnet(1, changed=segments, **REDUCED)]
-    cells = select.select(frame(records), spec)["skyformer"]["parameters"]
-    assert list(zip(cells["row"], cells["setting"], strict=True)) == [("wide", "")] * 2
-
-
 def test_rows_of_another_table_are_left_to_it(spec_of, tmp_path):
     """A model in neither table is shown in both: it may be the reader's own."""
     head, columns = HEAD.partition("rows:")[0], "parameters: {task: lra/text, field: parameters}"

@@ -300,16 +300,6 @@ def test_the_matrix_shows_the_state_of_every_cell():
     assert states["mixer_x", "lra/listops"]["reduced"]["state"] == "done"  # no table asks for more
 
 
-def test_the_matrix_wants_what_a_row_sets_at_the_papers_budget():
-    lavo = T11.rows["LAVO"].model_copy(update={"paper_set": {"train.max_steps": 10}})
-    text = T11.model_copy(update={"rows": {"LAVO": lavo}, "columns": {"Text": T11.columns["Text"]}, "averages": {}})
-    every = made.seeds("lavo", "lra/text", [0.6] * len(T11.seeds))
-    every += made.seeds("lavo", "lra/text", [0.6], budget="reduced")
-    (row,) = matrix.matrix([text], [], every)["rows"]
-    budgets = row["places"]["lra/text"]["budgets"]
-    assert [budgets[budget]["done"] for budget in ("paper", "reduced")] == [0, 1]
-
-
 def test_curves_of_run_folders_are_kept_short(tmp_path):
     material = material_of(tmp_path, [made.record("lavo", "lra/text", 1, 0.6)])
     assert runs.validation_curves(material.records, tmp_path / "outputs") == {}

@@ -55,20 +55,6 @@ def test_rows_and_columns_may_set_something_and_rows_their_protocol():
     assert {cell.cfg.backbone.layers for cell in cells} == {2} and {cell.cell.protocol for cell in cells} == {"luna"}
 
 
-def test_a_row_may_set_something_at_the_papers_budget_alone():
-    paper = {"backbone.layers": 3, "backbone.heads": 4}
-    column = {"task": "lra/listops", "metric": "acc", "set": {"backbone.layers": 2}}
-    rows = {"Luna": {"model": "luna", "protocol": "luna", "set": {"model.slots": 8}, "paper_set": paper}}
-    quoted = table(rows=rows, columns={"ListOps": column})
-
-    def cell(budget):
-        (planned,) = sweep.expand_table(quoted, compose([f"budget={budget}"]), [f"budget={budget}"]).cells
-        return planned.cfg.backbone.layers, planned.cfg.backbone.heads, planned.cfg.model.slots
-
-    plain = compose(["model=luna", "task=lra/listops", "protocol=luna", "budget=reduced"]).backbone.heads
-    assert plain != 4 and (cell("paper"), cell("reduced")) == ((3, 4, 8), (2, plain, 8))
-
-
 def test_models_that_do_not_exist_here_are_named_and_left_out():
     rows = {"LAVO": "lavo", "Other": "nobody", "LLP": {"model": "llp", "protocol": "llp"}}
     columns = {"ListOps": {"task": "lra/listops", "metric": "acc"}, "Books": {"task": "lm/none", "metric": "ppl"}}

@@ -21,7 +21,7 @@ DONE, PARTIAL, NONE = "done", "partial", "none"
 
 @dataclass
 class ModelOnTask:
-    """`wanted`: budget -> (protocol, settings) -> seeds. `tiers`, `runs`: budget -> tiers and runs of the model's rows."""
+    """`wanted`: budget -> (protocol, settings) -> seeds. `tiers`, `runs`: budget -> those of the model's rows."""
 
     wanted: dict[str, dict[tuple[str, Settings], set[int]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(set))

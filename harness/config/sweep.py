@@ -28,7 +28,7 @@ from harness.config.cell import Cell, cell_of, with_seeds
 from harness.config.compose import compose, file_of, folders, has_recipe, option_config, options, search_path
 from harness.config.overrides import key_of, to_overrides, typed_values
 from harness.config.resolvers import default_protocol
-from harness.config.table_rows import Row, has_cells, row, row_hours, runs
+from harness.config.table_rows import Row, cell_settings, has_cells, row, row_hours, runs
 from harness.errors import UsageError
 
 NO_MODEL = ("custom",)  # an option that the user completes
@@ -193,7 +193,7 @@ def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -
     cells: dict[tuple[str, ...], list[PlannedCell]] = {}  # overrides -> one cell per seed
     for table_row, column in runnable_cells(table, typed, cfg.model.name, absent):
         protocol = column.get("protocol") or table_row.protocol
-        settings = dict(table_row.set) | dict(column.get("set", {}))
+        settings = cell_settings(table_row, column.get("set", {}), cfg.budget.name)
         names = [f"model={table_row.model}", f"task={column.task}", f"protocol={protocol}"]
         words = (*names, *to_overrides(settings), *shared)
         if words in cells:

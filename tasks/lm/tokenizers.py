@@ -272,7 +272,7 @@ class Trained(Pieces):
             show_progress=False,
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         )
-        tokenizer.train_from_iterator(_first_passages(texts(), progress), trainer)
+        tokenizer.train_from_iterator(first_passages(texts(), progress), trainer)
         if (count := tokenizer.get_vocab_size()) != wanted:
             problem = f"tokenizer=bpe: the training split gives {count + 1:,} ids, not {self.vocab_size:,}"
             raise DataError(problem, arguments=f"task.vocabulary={count + 1}")
@@ -380,7 +380,7 @@ def _bytes_of(file: Path) -> bytes:
         raise DataError(f"{file}: {error.strerror}", "set task.tokenizer_path, or fetch it") from error
 
 
-def _first_passages(texts: Iterable[str], progress: Progress) -> Iterator[str]:
+def first_passages(texts: Iterable[str], progress: Progress) -> Iterator[str]:
     """The passages of the first TRAINED_ON bytes of text."""
     done = 0
     for text in texts:

@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING
 
 from harness.config.cell import flatten
-from harness.config.table_rows import Settings, format_settings, settings_key
+from harness.config.table_rows import PAPER, Settings, cell_settings, format_settings, settings_key
 from harness.report.spec.formula import evaluate
 from harness.report.spec.parts import UNITS, Column
 from harness.report.spec.table import TableSpec
@@ -55,8 +55,9 @@ def _with_table_settings(cells: "pd.DataFrame", spec: TableSpec) -> "pd.DataFram
             columns.setdefault(column.task, []).append(set(settings_key(column.set)))
     rows: dict[str, list[set[tuple[str, str]]]] = {}
     for row in spec.rows.values():
-        if row.set:
-            rows.setdefault(row.model, []).append(set(settings_key(row.set)))
+        for settings in (row.set, cell_settings(row, {}, PAPER)):
+            if settings:
+                rows.setdefault(row.model, []).append(set(settings_key(settings)))
     meanings = {column.task: spec.meanings(column.task) for column in spec.columns.values() if column.task}
     changed = []
     for config, task, model, already in zip(

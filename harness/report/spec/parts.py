@@ -170,6 +170,7 @@ class RowSpec(StrictModel):
     model: str
     protocol: str
     set: dict[str, Any] = Field(default_factory=dict)
+    paper_set: dict[str, Any] = Field(default_factory=dict)
     ours: bool = False
     columns: TupleOf[str] | None = None
     same_as: str = ""

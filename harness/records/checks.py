@@ -4,6 +4,7 @@ A rule is a generator of problems, `key: what is wrong`, with the name of its fu
 them to a folder of records, and further rules that need more than the record (`harness.commands.check`).
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
@@ -15,6 +16,7 @@ from harness.records.schema import KNOWN_WHEN_DONE, LARGEST, Evaluated, Record, 
 
 Problems = Iterator[str]
 ROUNDING = 1e-6  # sacreBLEU rounds a perfect score to 100.00000000000004
+LARGE = re.compile(r"[:,\[]-?(\d{16}|[\d.]+e\+?\d\d)")  # the beginning of a number that may be too large, in JSON
 SPAN_S = 2.0  # times of a record are rounded
 # `task.source` -> the possible values of `data.source`
 SOURCES = {"slice": ("slice", "full"), "synthetic": ("synthetic",), "generated": ("synthetic",)}
@@ -28,6 +30,9 @@ def problems(record: Record) -> Problems:
 
 def values(record: Record) -> Problems:
     """Names and texts, except error texts, are printable lines. Numbers are in range."""
+    text = record.model_dump_json(exclude={"error"})
+    if text.isprintable() and "\\" not in text and not LARGE.search(text):
+        return
     for path, value in leaves(record.model_dump(exclude={"error"})):
         if isinstance(value, str) and not value.isprintable():
             yield f"{path}: {value[:60]!r} has characters that cannot be printed"

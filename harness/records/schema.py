@@ -59,7 +59,7 @@ Hex = matching("hexadecimal digits", "[0-9a-f]+")
 Name = matching("a name", r"\w[\w.+-]{0,59}")
 TaskName = matching("the name of a task", r"\w[\w.+-]{0,59}(/\w[\w.+-]{0,59}){0,2}")
 FileName = matching("the name of a file beside the record", r"\w[^/\0]{0,199}")
-Label = matching("a name of at most 120 letters", r"[^\0]{1,120}")
+Label = Annotated[str, Field(min_length=1, max_length=120)]
 DataSource = matching("full | slice:<name> | synthetic | unknown", "full|slice:.{1,120}|synthetic|unknown")
 Time = Annotated[str, AfterValidator(check_time)]
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
@@ -114,7 +114,7 @@ class CellConfig(ConfigPart):
     budget: NamedPart
     seed: Seed
     dependencies: TupleOf[str] = ()
-    trainer: dict[str, JsonValue] = {}
+    trainer: dict[str, JsonValue] = Field(default_factory=dict)
 
     @functools.cached_property
     def as_written(self) -> dict[str, Any]:

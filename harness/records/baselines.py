@@ -28,7 +28,6 @@ from harness.records.record import RecordError, load_json
 from harness.records.schema import Amount, EvaluationEntry, Git, Hex, TaskName, Time, Versions
 
 FOLDER = "baselines"
-PREFIX = "baseline/"
 SCHEMA_VERSION = 1
 # settings of a task that change neither its examples nor their scores; the fingerprint covers the origin of the data
 NOT_OF_DATA = ("pattern", "source", "path", "name")

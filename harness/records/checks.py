@@ -12,12 +12,15 @@ from typing import Any
 from harness.config.cell import flatten, identity
 from harness.config.declared import PERCENT, Limits, declared_scores, score_range
 from harness.config.validation import shortened
-from harness.records.schema import KNOWN_WHEN_DONE, LARGEST, Evaluated, Record, ScoresEntry
+from harness.records.schema import BASELINE_PREFIX, KNOWN_WHEN_DONE, LARGEST, Evaluated, Record, ScoresEntry
 
 Problems = Iterator[str]
 ROUNDING = 1e-6  # sacreBLEU rounds a perfect score to 100.00000000000004
 LARGE = re.compile(r"[:,\[]-?(\d{16}|[\d.]+e\+?\d\d)")  # the beginning of a number that may be too large, in JSON
 SPAN_S = 2.0  # times of a record are rounded
+ROUNDED = 5e-4  # half of the last digit of a rate
+UPDATE_S = 1e-5  # no update of a model is faster
+PARAMETER_BYTES = 2  # of the narrowest type that models are trained in
 # `task.source` -> the possible values of `data.source`
 SOURCES = {"slice": ("slice", "full"), "synthetic": ("synthetic",), "generated": ("synthetic",)}
 
@@ -122,10 +125,32 @@ def times(record: Record) -> Problems:
         yield f"finished: {record.finished} is before {record.started}"
     elif not record.resumes and (record.wall_s or 0) > span + SPAN_S:
         yield f"wall_s: {record.wall_s:g}, but it ended {span:g} s after it began"
-    if record.status == "done" and record.examples_per_s and record.examples:
-        trained = record.examples / record.examples_per_s
-        if trained > 1.02 * (record.wall_s or 0) + SPAN_S:
-            yield f"examples_per_s: {record.examples} examples took {trained:.3g} s, but wall_s is {record.wall_s:g}"
+
+
+def speeds(record: Record) -> Problems:
+    """Counts and rates mean the same time, in which the updates can be made, and which is a part of the whole."""
+    if record.status != "done":
+        return
+    rates = {"examples": record.examples_per_s, "tokens": record.tokens_per_s}
+    trained = {name: getattr(record, name) / rate for name, rate in rates.items() if rate and getattr(record, name)}
+    for name, seconds in trained.items():
+        if seconds > 1.02 * (record.wall_s or 0) + SPAN_S:
+            yield f"{name}_per_s: {getattr(record, name)} {name} took {seconds:.3g} s, but wall_s is {record.wall_s}"
+        elif seconds < UPDATE_S * (record.steps or 0):
+            yield f"{name}_per_s: {record.steps} steps took {seconds:.3g} s by it, which is not possible"
+    if len(trained) == 2:
+        rounding = sum(ROUNDED / rate for rate in rates.values())
+        if abs(trained["tokens"] - trained["examples"]) > (rounding + 1e-9) * trained["examples"]:
+            yield f"tokens_per_s: {trained['tokens']:.6g} s by it, but {trained['examples']:.6g} s by examples_per_s"
+
+
+def memory(record: Record) -> Problems:
+    """The parameters had room."""
+    if record.status != "done" or record.parameters is None or record.peak_memory_mb is None:
+        return
+    least = PARAMETER_BYTES * record.parameters.total / (record.update.devices if record.update else 1) / 2**20
+    if record.peak_memory_mb < least:
+        yield f"peak_memory_mb: {record.peak_memory_mb:g}, but {record.parameters.total} parameters take {least:.3g}"
 
 
 def selection(record: Record) -> Problems:
@@ -177,6 +202,21 @@ def without_test(record: Record, chosen: Evaluated) -> str:
     return ""
 
 
+def baseline(record: Record) -> Problems:
+    """The chance level is the score of its own evaluation."""
+    if record.status != "done" or record.baseline is None or record.metric is None:
+        return
+    name = f"{BASELINE_PREFIX}{record.baseline.name.replace(' ', '_')}"
+    evaluation = record.evaluations.get(name)
+    if evaluation is None or evaluation.metrics is None:
+        return
+    score = evaluation.metrics.get(record.metric.name)
+    if score is None:
+        yield f"evaluations.{name}.metrics.{record.metric.name}: missing, but metric.name is {record.metric.name}"
+    elif score != record.baseline.test:
+        yield f"baseline.test: {record.baseline.test:g}, but its evaluation has {score:g}"
+
+
 def impossible(scores: Mapping[str, float | None], limits: Mapping[str, Limits]) -> Problems:
     """Scores outside the range that the task declares."""
     for name, score in scores.items():
@@ -211,5 +251,5 @@ def leaves(node: Any, path: str = "") -> list[tuple[str, Any]]:
 
 
 RULES: tuple[Callable[[Record], Problems], ...] = (
-    *(values, cell, changed, status, data, counts, times, selection, metrics),
+    *(values, cell, changed, status, data, counts, times, speeds, memory, selection, metrics, baseline),
 )

@@ -24,6 +24,8 @@ class Column:
 
 
 LARGEST = 10**15  # of a number; sums of larger ones lose digits or are infinite
+# evaluations of untrained predictors: baseline/<name> in the test, <evaluation>/baseline/<name> in a further evaluation
+BASELINE_PREFIX = "baseline/"
 KNOWN_WHEN_DONE = "known when done"  # marks a field that is null only in an unfinished cell
 
 

@@ -1,6 +1,8 @@
 """Records with one field of another type, missing, huge or nested: each is named on one line, and no reader stops."""
 
+import contextlib
 import copy
+import itertools
 import json
 import re
 from pathlib import Path
@@ -13,7 +15,7 @@ from benchmarks.records import COMMITTED, fitted, save_copy, with_seed
 from harness.commands import check, compare, predictions, report, status
 from harness.config.compose import compose
 from harness.config.validation import StrictModel
-from harness.records import record
+from harness.records import checks, record
 from harness.records.collect import load_records, record_files
 from harness.records.schema import Record
 
@@ -130,6 +132,14 @@ def test_each_is_named_with_its_field_on_one_line(folder):
     assert refused > 100, "the rest are still valid: a field that may be missing or null"
     for path in accepted:
         record.summary(record.read(path))
+
+
+def test_no_rule_fails_on_any_of_them():
+    entries = record.load_json(SOURCE)
+    for path, value in itertools.product(fields(Record, entries), MUTATIONS.values()):
+        with contextlib.suppress(record.RecordError):
+            parsed = record.parsed(mutated(entries, path, value))
+            assert all(isinstance(problem, str) for rule in checks.RULES for problem in rule(parsed))
 
 
 def left_out(capsys):

@@ -25,8 +25,9 @@ from harness.config.compose import file_of, options
 from harness.errors import UsageError
 from harness.records.collect import frame, valid_records, variant
 from harness.records.named import find
+from harness.records.schema import BASELINE_PREFIX
 from harness.report.scores.paired import Pair, compare_rows
-from harness.report.scores.per_example import BASELINE_PREFIX, TEST, examples_of
+from harness.report.scores.per_example import TEST, examples_of
 from harness.report.scores.scores import by_code, score_rows
 from harness.report.spec.parts import Column
 from harness.report.stats.seeds import MIN_SEEDS, estimate

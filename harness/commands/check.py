@@ -1,8 +1,9 @@
 """do=check: every rule for every record below paths.records, and for the files beside them. One line per problem.
 
 Anyone can run it on a folder of records: paths.records=FOLDER. It writes nothing and needs neither data nor weights.
-The exit status is 1 if a rule is broken. Every reader of records applies the rules of `harness.records.checks`, and
-applies `recipe` to the paper's budget; only this command applies the other rules below.
+The exit status is 1 if a rule is broken. Every reader of records applies the rules of `harness.records.checks`.
+Commands that publish scores apply those of `harness.records.evidence` and `recipe` as well; only this command applies
+the other rules below.
 """
 
 import hashlib
@@ -18,7 +19,7 @@ from omegaconf import DictConfig
 from harness.config.cell import Cell
 from harness.errors import UsageError, one_line
 from harness.progress import Progress
-from harness.records import checks, predictions, record
+from harness.records import checks, evidence, record
 from harness.records.collect import record_files
 from harness.records.recipe import unstated_changes
 from harness.records.record import RecordError
@@ -84,13 +85,16 @@ def recent(file: RecordFile) -> Iterator[str]:
 
 
 def scores(file: RecordFile) -> Iterator[str]:
-    """The scores of its examples match its digests."""
-    if not any(evaluation.predictions for evaluation in file.parsed.evaluations.values()):
-        return
+    """The scores of its examples match its digests, and its metrics follow from them."""
     try:
-        predictions.read(file.path, file.entries)
+        yield from evidence.scores(file.path, file.entries)
     except RecordError as error:
         yield str(error)
+
+
+def metric(file: RecordFile) -> Iterator[str]:
+    """Its metric and the direction of the metric are the task's."""
+    yield from evidence.metric(file.entries)
 
 
 def artifacts(file: RecordFile) -> Iterator[str]:
@@ -107,7 +111,7 @@ def recipe(file: RecordFile) -> Iterator[str]:
         yield f"{key}: {used!r}, but {by_recipe!r} by the recipe, which `changed` does not say"
 
 
-FILE_RULES: tuple[Callable[[RecordFile], Iterator[str]], ...] = (place, recent, scores, artifacts, recipe)
+FILE_RULES: tuple[Callable[[RecordFile], Iterator[str]], ...] = (place, recent, scores, metric, artifacts, recipe)
 
 
 def orphans(root: Path, files: Sequence[Path]) -> Iterator[Path]:

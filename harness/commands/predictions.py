@@ -22,7 +22,7 @@ from harness.commands.narrow import as_typed, narrow
 from harness.config.cell import NAMES, Cell
 from harness.errors import UsageError
 from harness.records import predictions
-from harness.records.collect import valid_records
+from harness.records.collect import evidence_problem, valid_records
 from harness.records.files import replace_atomic
 from harness.records.record import RecordError
 
@@ -39,6 +39,8 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     root, damaged, rows = Path(cfg.paths.outputs) / "predictions", 0, 0
     for name in with_scores:
         try:
+            if problem := evidence_problem(records[name]):
+                raise RecordError(problem)
             table = predictions_table(records[name])
         except RecordError as error:
             print(f"left out: {error}", file=sys.stderr)

@@ -67,7 +67,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     if tables == ["all"] and not figures:
         figures = ["all"]
     tasks = tasks_of(tables, figures, cfg.paths.paper)
-    records, broken = valid_records(cfg.paths.records, recipes=True, tasks=tasks)
+    records, broken = valid_records(cfg.paths.records, published=True, tasks=tasks)
     cells = frame(records)
     measurements = load_measurements(Path(cfg.paths.bench))
     settings = {"conf": folders(), "paths": cfg.paths, "check": cfg.check}

@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,17 +67,19 @@ def load_records(root: str | os.PathLike[str], broken: list[str] | None = None) 
 
 
 def valid_records(
-    root: str | os.PathLike[str], *, recipes: bool = False, tasks: Collection[str] | None = None
+    root: str | os.PathLike[str], *, published: bool = False, tasks: Collection[str] | None = None
 ) -> tuple[list[dict[str, Any]], int]:
     """The valid records below a folder, and the number of files that are left out, each named on standard error.
 
-    `recipes`: a record of the budget `paper` that does not state all changes to its recipe is left out as well.
+    `published`: a record that does not state all changes to its recipe, or that contradicts the scores of its examples
+    or the metric of its task, is left out as well.
     `tasks`: only the records of these tasks.
     """
     broken: list[str] = []
     records = [entries for entries in load_records(root, broken) if tasks is None or entries["cell"]["task"] in tasks]
-    if recipes:
-        records = [entries for entries in records if not (problem := recipe_problem(entries)) or broken.append(problem)]
+    if published:
+        problems = ((entries, recipe_problem(entries) or evidence_problem(entries)) for entries in records)
+        records = [entries for entries, problem in problems if problem is None or broken.append(problem)]
     say_left_out(broken)
     return records, len(broken)
 
@@ -87,14 +89,24 @@ def say_left_out(problems: Sequence[str]) -> None:
         print(f"left out: {one_line(problem)}", file=sys.stderr)
 
 
-def recipe_problem(entries: dict[str, Any]) -> str | None:
-    if entries["cell"]["budget"] != "paper":
-        return None
+def recipe_problem(entries: Mapping[str, Any]) -> str | None:
     from harness.records.recipe import unstated_changes
 
     unstated = unstated_changes(entries)
     shown = ", ".join(f"{key} {used!r} and not {by_recipe!r}" for key, (by_recipe, used) in list(unstated.items())[:2])
-    return f"{entries['file']}: not the paper's recipe, which it does not say: {shown}" if unstated else None
+    recipe = f"the {entries['cell']['budget']} recipe"
+    return f"{entries['file']}: not {recipe}, which it does not say: {shown}" if unstated else None
+
+
+def evidence_problem(entries: Mapping[str, Any]) -> str | None:
+    """How a record contradicts the scores of its examples or its task; None if it does not."""
+    from harness.records import evidence
+
+    try:
+        problem = next(iter((*evidence.metric(entries), *evidence.scores(entries["file"], entries))), None)
+    except RecordError as error:
+        return str(error)
+    return f"{entries['file']}: {problem}" if problem else None
 
 
 def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":

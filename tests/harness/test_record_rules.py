@@ -77,8 +77,8 @@ def test_a_record_relabelled_as_a_whole_is_in_no_column_of_the_paper(real, tmp_p
     entries = fitted(entries)
     record.write(entries, tmp_path / "one.json")
     assert load_records(tmp_path), "nothing within the record tells"
-    assert valid_records(tmp_path, recipes=True) == ([], 1)
-    assert "not the paper's recipe" in capsys.readouterr().err
+    assert valid_records(tmp_path, published=True) == ([], 1)
+    assert "not the paper recipe" in capsys.readouterr().err
 
 
 NO_RECORDS = {

@@ -1,0 +1,84 @@
+"""Whether a record agrees with what lies outside it: the scores of its test examples, its task, and its recipe.
+
+The rules of `harness.records.checks` need the record alone. These read further files, so only the commands that publish
+scores apply them: do=report, do=compare, do=predictions and do=check. A metric follows from the scores of examples by
+
+    mean of the scores `<metric>`; 100 x their mean where they are right or wrong
+    exp(mean of the scores `log_<metric>`), such as a perplexity
+    sum of the scores `<metric>_sum` / sum of the scores `<metric>_count`
+
+A metric of another form, such as a corpus BLEU, is not compared.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.config.declared import PERCENT, Limits, declared_scores, score_range
+from harness.records import predictions
+from harness.records.task_metric import task_metric
+
+if TYPE_CHECKING:
+    import numpy as np
+
+LARGEST_LOG = 500.0  # exp of it is finite
+TINY = 1e-12
+ROUNDED_SUM = 1e-5  # relative: scores of examples are stored with 24 bits, and a metric may be summed with as many
+ROUNDED_COUNT = 1.2e-7  # relative: right and wrong are counted exactly, and a metric may be divided with 24 bits
+
+
+def scores(path: Path, entries: Mapping[str, Any]) -> Iterator[str]:
+    """Metrics of a record that do not follow from the scores beside it.
+
+    Raises RecordError if their file is missing, damaged or of another run.
+    """
+    if not any(evaluation["predictions"] for evaluation in entries["evaluations"].values()):
+        return
+    kept = predictions.read(path, entries)
+    yield from unexplained(entries["evaluations"], kept, declared_scores(entries["cell"]["task"]))
+
+
+def unexplained(
+    evaluations: Mapping[str, Any],
+    kept: Mapping[str, Mapping[str, "np.ndarray"]],
+    limits: Mapping[str, Limits],
+) -> Iterator[str]:
+    """Metrics that do not follow from the scores of their examples. `kept`: {evaluation: {score: (n,)}}."""
+    for name, arrays in kept.items():
+        for score, value in (evaluations[name]["metrics"] or {}).items():
+            expected, rounding = explanation(score, arrays, score_range(limits, score) == PERCENT)
+            close = [math.isclose(value, candidate, rel_tol=rounding, abs_tol=TINY) for candidate in expected]
+            if expected and not any(close):
+                yield f"evaluations.{name}.metrics.{score}: {value:.9g}, but its examples give {expected[-1]:.9g}"
+
+
+def explanation(metric: str, arrays: Mapping[str, "np.ndarray"], is_percent: bool) -> tuple[list[float], float]:
+    """The values that a metric may have by the scores of its examples, none if they do not decide it; and their
+    relative rounding. Right and wrong without a declared range may be 1 or 100.
+    """
+    import numpy as np
+
+    def mean(score: str) -> float:
+        return float(arrays[score].mean(dtype=np.float64)) if arrays[score].size else math.nan
+
+    if metric in arrays and arrays[metric].dtype == np.uint8:
+        return [factor * mean(metric) for factor in ((100,) if is_percent else (1, 100))], ROUNDED_COUNT
+    if metric in arrays:
+        return [mean(metric)], ROUNDED_SUM
+    if f"log_{metric}" in arrays:
+        return [float(np.exp(min(mean(f"log_{metric}"), LARGEST_LOG)))], ROUNDED_SUM
+    if f"{metric}_sum" in arrays and arrays.get(f"{metric}_count", np.zeros(1)).any():
+        return [mean(f"{metric}_sum") / mean(f"{metric}_count")], ROUNDED_SUM
+    return [], 0.0
+
+
+def metric(entries: Mapping[str, Any]) -> Iterator[str]:
+    """The metric and its direction are those of the task's class, if this clone has its source."""
+    recorded, target = entries["metric"], entries["config"]["task"].get("_target_")
+    declared = task_metric(entries["cell"]["task"]) if recorded else None
+    if declared is None or target != declared.target:
+        return
+    for key in ("name", "higher_is_better"):
+        if recorded[key] != getattr(declared, key):
+            yield f"metric.{key}: {recorded[key]}, but that of {target} is {getattr(declared, key)}"

@@ -87,7 +87,7 @@ def recent(file: RecordFile) -> Iterator[str]:
 def scores(file: RecordFile) -> Iterator[str]:
     """The scores of its examples match its digests, and its metrics follow from them."""
     try:
-        yield from evidence.scores(file.path, file.entries)
+        yield from evidence.scores(file.path, file.entries, file.parsed.cell.task)
     except RecordError as error:
         yield str(error)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import sys
@@ -103,7 +104,8 @@ def evidence_problem(entries: Mapping[str, Any]) -> str | None:
     from harness.records import evidence
 
     try:
-        problem = next(iter((*evidence.metric(entries), *evidence.scores(entries["file"], entries))), None)
+        scores = evidence.scores(entries["file"], entries, entries["cell"]["task"])
+        problem = next(itertools.chain(evidence.metric(entries), scores), None)
     except RecordError as error:
         return str(error)
     return f"{entries['file']}: {problem}" if problem else None

@@ -28,15 +28,15 @@ ROUNDED_SUM = 1e-5  # relative: scores of examples are stored with 24 bits, and 
 ROUNDED_COUNT = 1.2e-7  # relative: right and wrong are counted exactly, and a metric may be divided with 24 bits
 
 
-def scores(path: Path, entries: Mapping[str, Any]) -> Iterator[str]:
-    """Metrics of a record that do not follow from the scores beside it.
+def scores(path: Path, entries: Mapping[str, Any], task: str) -> Iterator[str]:
+    """Metrics of a record, or of a file of `harness.records.baselines`, that do not follow from the scores beside it.
 
     Raises RecordError if their file is missing, damaged or of another run.
     """
     if not any(evaluation["predictions"] for evaluation in entries["evaluations"].values()):
         return
     kept = predictions.read(path, entries)
-    yield from unexplained(entries["evaluations"], kept, declared_scores(entries["cell"]["task"]))
+    yield from unexplained(entries["evaluations"], kept, declared_scores(task))
 
 
 def unexplained(

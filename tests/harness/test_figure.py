@@ -31,7 +31,8 @@ def everywhere(model, scores, speed=100.0, memory=1000.0, without=(), **kwargs):
     """Records of a model in every column of LAVO Table 11, its speed and memory growing from column to column alike."""
     records = []
     for number, (name, column) in enumerate(T11.table.columns.items(), 1):
-        cost = {"examples_per_s": speed * number, "peak_memory_mb": memory * number, "wall_s": 1e5, "resumes": 1}
+        rates = {"examples_per_s": speed * number, "tokens_per_s": 1000 * speed * number}
+        cost = rates | {"peak_memory_mb": memory * number, "wall_s": 1e5, "resumes": 1}
         if name not in without:
             records += seeds(model, column.task, scores, **cost, **kwargs)
     return records
@@ -258,7 +259,8 @@ def test_drawn_checked_and_out_of_date(places):
     assert [path.read_bytes() for path in wanted] == first  # the same records, the same bytes
     wanted[0].unlink()
     assert check() == wanted[:1]
-    changed = made("lavo", "lra/text", 1, 0.75, examples_per_s=100.0, peak_memory_mb=1000.0, wall_s=1e5, resumes=1)
+    changed = made("lavo", "lra/text", 1, 0.75, examples_per_s=100.0, tokens_per_s=1e5, wall_s=1e5, resumes=1)
+    changed["peak_memory_mb"] = 1000.0
     write(changed, places["records"] / "10.json")
     assert check() == wanted
     draw("lavo/t11", places)

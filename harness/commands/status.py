@@ -7,29 +7,26 @@ table.
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig
 
 from harness.commands.narrow import narrow
-from harness.config.cell import NAMES, path_of
+from harness.config.cell import path_of
 from harness.errors import one_line
 from harness.launch.cell_state import CellState, cell_state_at, last_log_lines
 from harness.launch.queue import Queue
-from harness.records import record
-from harness.records.collect import load_records, say_left_out
+from harness.records.cache import of_command
+from harness.records.collect import say_left_out, valid_summaries
+from harness.records.index import Summary
 from harness.records.ownership import HEARTBEAT
 from harness.records.run_directory import JOB
-
-Entries = dict[str, Any]
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     root, queue = Path(cfg.paths.outputs) / "cells", Queue()
     problems: list[str] = []
-    runs: dict[str, Entries | None] = {
-        name_of(entries): entries for entries in load_records(cfg.paths.records, problems)
-    }
+    valid = valid_summaries(cfg.paths.records, problems, of_command(cfg.paths.outputs))
+    runs: dict[str, Summary | None] = {path_of(**summary.cell).as_posix(): summary for summary in valid}
     say_left_out(problems)
     for file in (HEARTBEAT, JOB):
         for path in root.rglob(file):
@@ -56,13 +53,9 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     return 0
 
 
-def name_of(entries: Entries) -> str:
-    return path_of(**{key: entries["cell"][key] for key in NAMES}).as_posix()
-
-
-def current_state(entries: Entries | None, cfg: DictConfig, run_folder: Path, queue: Queue) -> CellState:
+def current_state(summary: Summary | None, cfg: DictConfig, run_folder: Path, queue: Queue) -> CellState:
     """The state of a run; where its record decides, the detail is the record's score or error."""
     record_path = Path(cfg.paths.records) / run_folder.relative_to(Path(cfg.paths.outputs) / "cells")
-    file = entries["file"] if entries else record_path.with_name(f"{record_path.name}.json")
-    state = cell_state_at(file, run_folder, queue, entries["status"] if entries else None)
-    return CellState(state.name, record.outcome(entries)) if entries and state.recorded else state
+    file = summary.file if summary else record_path.with_name(f"{record_path.name}.json")
+    state = cell_state_at(file, run_folder, queue, summary.status if summary else None)
+    return CellState(state.name, summary.outcome) if summary and state.recorded else state

@@ -93,7 +93,7 @@ def read(path: Path) -> dict[str, Any]:
 def _read(path: Path, modified_ns: int) -> dict[str, Any]:
     """The entries of a file whose scores follow from those of its examples. Raises RecordError."""
     entries = read(path)
-    for problem in evidence.scores(path, entries, entries["task"]):
+    for problem in evidence.contradicted(path, entries, entries["task"]):
         raise RecordError(f"{path}: {problem}")
     return entries
 

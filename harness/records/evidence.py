@@ -11,12 +11,15 @@ A metric of another form, such as a corpus BLEU, is not compared.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config.declared import PERCENT, Limits, declared_scores, score_range
+from harness.config.validation import shortened
 from harness.records import predictions
+from harness.records.recipe import unstated_changes
+from harness.records.record import RecordError
 from harness.records.task_metric import task_metric
 
 if TYPE_CHECKING:
@@ -28,7 +31,15 @@ ROUNDED_SUM = 1e-5  # relative: scores of examples are stored with 24 bits, and 
 ROUNDED_COUNT = 1.2e-7  # relative: right and wrong are counted exactly, and a metric may be divided with 24 bits
 
 
-def scores(path: Path, entries: Mapping[str, Any], task: str) -> Iterator[str]:
+def scores(path: Path, entries: Mapping[str, Any]) -> Iterator[str]:
+    """The scores of its examples match its digests, and its metrics follow from them."""
+    try:
+        yield from contradicted(path, entries, entries["cell"]["task"])
+    except RecordError as error:
+        yield str(error)
+
+
+def contradicted(path: Path, entries: Mapping[str, Any], task: str) -> Iterator[str]:
     """Metrics of a record, or of a file of `harness.records.baselines`, that do not follow from the scores beside it.
 
     Raises RecordError if their file is missing, damaged or of another run.
@@ -73,8 +84,8 @@ def explanation(metric: str, arrays: Mapping[str, "np.ndarray"], is_percent: boo
     return [], 0.0
 
 
-def metric(entries: Mapping[str, Any]) -> Iterator[str]:
-    """The metric and its direction are those of the task's class, if this clone has its source."""
+def metric(path: Path, entries: Mapping[str, Any]) -> Iterator[str]:
+    """Its metric and the direction of the metric are those of the task's class, if this clone has its source."""
     recorded, target = entries["metric"], entries["config"]["task"].get("_target_")
     declared = task_metric(entries["cell"]["task"]) if recorded else None
     if declared is None or target != declared.target:
@@ -82,3 +93,25 @@ def metric(entries: Mapping[str, Any]) -> Iterator[str]:
     for key in ("name", "higher_is_better"):
         if recorded[key] != getattr(declared, key):
             yield f"metric.{key}: {recorded[key]}, but that of {target} is {getattr(declared, key)}"
+
+
+def recipe(path: Path, entries: Mapping[str, Any]) -> Iterator[str]:
+    """It states all changes to its recipe, as the recipe is in this clone."""
+    for key, (by_recipe, used) in unstated_changes(entries).items():
+        values = f"{shortened(used)}, but {shortened(by_recipe)}"
+        yield f"{key}: {values} by the recipe, which `changed` does not say"
+
+
+RULES: dict[str, Callable[[Path, Mapping[str, Any]], Iterator[str]]] = {
+    rule.__name__: rule for rule in (scores, metric, recipe)
+}
+
+
+def require(entries: Mapping[str, Any]) -> None:
+    """Raises RecordError, in one line, for a record whose scores or metric are refused. It has its path as `file`.
+
+    The recipe of a cell that stands in no table does not matter.
+    """
+    for rule in (scores, metric):
+        for problem in rule(entries["file"], entries):
+            raise RecordError(f"{entries['file']}: {problem}")

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from harness.commands import report as verb
 from harness.errors import UsageError
-from harness.records import ledger
+from harness.records import evidence, ledger
 from harness.records.collect import frame, load_records
 from harness.records.record import write
 from harness.report import spec_files
@@ -270,7 +270,7 @@ def test_drawn_checked_and_out_of_date(places):
 @pytest.fixture(autouse=True)
 def made_up(monkeypatch):
     """These records follow no recipe, although they name a budget."""
-    monkeypatch.setattr("harness.records.collect.recipe_problem", lambda entries: None)
+    monkeypatch.setitem(evidence.RULES, "recipe", lambda file, entries: ())
 
 
 def test_the_verb(places, capsys, few_tables):

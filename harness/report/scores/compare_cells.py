@@ -23,7 +23,8 @@ import yaml
 from harness.config.cell import Cell, flatten
 from harness.config.compose import file_of, options
 from harness.errors import UsageError
-from harness.records.collect import evidence_problem, frame, valid_records, variant
+from harness.records import evidence
+from harness.records.collect import frame, valid_records, variant
 from harness.records.named import find
 from harness.records.schema import BASELINE_PREFIX
 from harness.report.scores.paired import Pair, compare_rows
@@ -121,8 +122,8 @@ def compare_cells(
     if both[0]["file"].samefile(both[1]["file"]):
         file = both[0]["file"]
         raise UsageError(f"{a} and {b} are the same record ({file}): name two cells (python run.py do=status)")
-    if problem := next(filter(None, map(evidence_problem, both)), None):
-        raise UsageError(problem)
+    for entries in both:
+        evidence.require(entries)
     cells = [_compared(entries) for entries in both]
     settings = differing(*(cell.config for cell in cells))
     if reason := incomparable(*cells):

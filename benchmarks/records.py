@@ -28,7 +28,7 @@ from harness.records.collect import record_files
 from harness.records.files import write_atomic
 
 COMMITTED = ROOT / "results" / "records"
-FIRST_SEED = 1000  # no committed record has a larger one
+SEEDS = 1000  # no committed record has a larger one
 
 
 def with_seed(entries: Mapping[str, Any], seed: int) -> dict[str, Any]:
@@ -47,8 +47,8 @@ def fitted(entries: dict[str, Any]) -> dict[str, Any]:
 def copies(committed: Path = COMMITTED) -> Iterator[tuple[Path, dict[str, Any]]]:
     """(file of a committed record, the record with another seed), without an end."""
     files = [(path, record.load_json(path)) for path in record_files(committed)]
-    for seed in itertools.count(FIRST_SEED):
-        yield from ((path, with_seed(entries, seed)) for path, entries in files)
+    for turn in itertools.count(1):
+        yield from ((path, with_seed(entries, turn * SEEDS + entries["cell"]["seed"])) for path, entries in files)
 
 
 def save_copy(root: Path, source: Path, entries: dict[str, Any]) -> Path:

@@ -1,7 +1,7 @@
 """Results per file that are kept until the file, a file beside it, or the code changes.
 
-A folder may hold tens of thousands of records. To read, check and hash them all takes a minute; to see that none changed
-takes a tenth of a second. A file has changed if its inode, its size or one of its times is another one: nobody can set
+A folder may hold tens of thousands of records. To read, check and hash all takes a minute, to see that none changed a
+fraction of a second. A file has changed if its inode, its size or one of its times is another one: nobody can set
 the time of the last change of an inode. Files that changed within the last two seconds are not kept, because times are
 coarse. The code is all of `harness` and `tasks` and the configuration that records are checked against.
 
@@ -32,6 +32,7 @@ from tasks.workers import process_pool
 FOLDER = "cache"  # below paths.outputs
 CODE = ("harness", "tasks")  # their sources decide the results
 RECENT_NS = 2 * 10**9
+FEW = 200  # files below which there is no cache
 MANY = 1000  # files for which further processes pay off: they take half a second to begin
 CHUNK = 250  # files that a process takes at once; neighbours share recipes
 SIGNATURE = ("st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")
@@ -59,7 +60,7 @@ class Cache:
         `kind` names the results. `beside`: further paths that a result depends on. `report` gets the number of files
         that have a result.
         """
-        if self.folder is None:
+        if self.folder is None or len(files) < FEW:
             return [*_computed(files, compute, self.workers, report)]
         names = [str(file)[len(str(root)) :] for file in files]
         signatures = [_signatures((str(file), *beside(file))) for file in files]
@@ -103,7 +104,7 @@ def _signatures(paths: Sequence[str]) -> list[list[int]] | None:
             return None
         if not stat.S_ISREG(status.st_mode) or max(status.st_mtime_ns, status.st_ctime_ns) > latest:
             return None
-        signatures.append([getattr(status, key) for key in SIGNATURE])
+        signatures.append(_signature(status))
     return signatures
 
 
@@ -132,11 +133,12 @@ def code_version() -> str:
     """A digest of the names, sizes and times of the sources and of the configuration."""
     sources = [ROOT / package for package in CODE]
     files = sorted(path for folder in (*sources, *folders()) for path in _walk(folder))
-    parts = [
-        (path, *(getattr(status, key) for key in SIGNATURE))
-        for path, status in zip(files, map(os.stat, files), strict=True)
-    ]
-    return hashlib.sha256(repr((sys.version, pydantic.VERSION, parts)).encode()).hexdigest()
+    parts = (sys.version, pydantic.VERSION, files, [_signature(os.stat(path)) for path in files])
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _signature(status: os.stat_result) -> list[int]:
+    return [getattr(status, key) for key in SIGNATURE]
 
 
 def _walk(folder: str | os.PathLike[str]) -> Iterator[str]:

@@ -103,7 +103,7 @@ def recipe(path: Path, entries: Mapping[str, Any]) -> Iterator[str]:
 
 
 RULES: dict[str, Callable[[Path, Mapping[str, Any]], Iterator[str]]] = {
-    rule.__name__: rule for rule in (scores, metric, recipe)
+    rule.__name__: rule for rule in (recipe, metric, scores)
 }
 
 

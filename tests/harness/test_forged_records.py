@@ -166,4 +166,4 @@ def test_all_committed_files_of_predictors_follow_from_their_examples():
             entries = baselines.read(path)
         except RecordError as error:
             pytest.fail(str(error))
-        assert list(evidence.scores(path, entries, entries["task"])) == [], path
+        assert list(evidence.contradicted(path, entries, entries["task"])) == [], path

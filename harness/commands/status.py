@@ -28,9 +28,8 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     valid = valid_summaries(cfg.paths.records, problems, of_command(cfg.paths.outputs))
     runs: dict[str, Summary | None] = {path_of(**summary.cell).as_posix(): summary for summary in valid}
     say_left_out(problems)
-    for file in (HEARTBEAT, JOB):
-        for path in root.rglob(file):
-            runs.setdefault(path.parent.relative_to(root).as_posix(), None)
+    attempted = {path.parent.relative_to(root).as_posix() for file in (HEARTBEAT, JOB) for path in root.rglob(file)}
+    runs |= dict.fromkeys(attempted - runs.keys())
     if not runs:
         print("no run yet: python run.py model=lavo task=lra/listops budget=smoke")
         return 0
@@ -38,7 +37,13 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     if not names:
         print(f"no run of {' '.join(overrides)} yet")
         return 0
-    states = {name: current_state(runs[name], cfg, root / name, queue) for name in names}
+    records = Path(cfg.paths.records)
+    states = {
+        name: current_state(runs[name], records / f"{name}.json", root / name, queue)
+        if name in attempted
+        else CellState(runs[name].status, runs[name].outcome)
+        for name in names
+    }
     columns = ("run", *names), ("state", *(state.name for state in states.values()))
     width, state_width = (max(map(len, column)) for column in columns)
     print(f"{'run':{width}}  state")
@@ -53,9 +58,8 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     return 0
 
 
-def current_state(summary: Summary | None, cfg: DictConfig, run_folder: Path, queue: Queue) -> CellState:
-    """The state of a run; where its record decides, the detail is the record's score or error."""
-    record_path = Path(cfg.paths.records) / run_folder.relative_to(Path(cfg.paths.outputs) / "cells")
-    file = summary.file if summary else record_path.with_name(f"{record_path.name}.json")
-    state = cell_state_at(file, run_folder, queue, summary.status if summary else None)
+def current_state(summary: Summary | None, record_path: Path, run_folder: Path, queue: Queue) -> CellState:
+    """The state of a run with a heartbeat or a job; where its record decides, the detail is its score or error."""
+    file, status = (summary.file, summary.status) if summary else (record_path, None)
+    state = cell_state_at(file, run_folder, queue, status)
     return CellState(state.name, summary.outcome) if summary and state.recorded else state

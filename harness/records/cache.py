@@ -9,6 +9,7 @@ The cache is a file below `paths.outputs`. Without it, with a damaged one or wit
 same, only later.
 """
 
+import gc
 import hashlib
 import itertools
 import json
@@ -119,14 +120,21 @@ def _computed(files: Sequence[Path], compute: Compute, workers: int, report: Cal
                     report(done := done + len(results))
                 return
             except BrokenProcessPool:  # a process was killed: this one computes the rest
-                chunks = [files[done:]]
-    for file in itertools.chain.from_iterable(chunks):
-        yield compute(file)
-        report(done := done + 1)
+                chunks = [files[start : start + CHUNK] for start in range(done, len(files), CHUNK)]
+    for chunk in chunks:
+        yield from _compute_all(compute, chunk)
+        report(done := done + len(chunk))
 
 
 def _compute_all(compute: Compute, files: Sequence[Path]) -> list[Any]:
-    return [compute(file) for file in files]
+    """Without the garbage collector, which takes a third of the time: a parsed file has no cycles."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return [compute(file) for file in files]
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def code_version() -> str:

@@ -4,14 +4,13 @@ A new field is declared here and filled in by `harness.training.attempt.Attempt.
 `Column` that the frame of records has it, `KNOWN_WHEN_DONE` that only an unfinished cell may have null there.
 """
 
-import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, ConfigDict, Field, JsonValue, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, JsonValue, PrivateAttr, model_validator
 
 from harness.config.validation import StrictModel, TupleOf, shortened
 
@@ -118,10 +117,19 @@ class CellConfig(ConfigPart):
     dependencies: TupleOf[str] = ()
     trainer: dict[str, JsonValue] = Field(default_factory=dict)
 
-    @functools.cached_property
+    _as_written: dict[str, Any] = PrivateAttr()
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def keep(cls, raw: Any, handler: Callable[[Any], "CellConfig"]) -> "CellConfig":
+        config = handler(raw)
+        config._as_written = raw
+        return config
+
+    @property
     def as_written(self) -> dict[str, Any]:
         """The configuration as it stands in the file."""
-        return self.model_dump(mode="json", exclude_unset=True)
+        return self._as_written
 
 
 class ErrorEntry(StrictModel):

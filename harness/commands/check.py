@@ -1,8 +1,8 @@
 """do=check: every rule for every record below paths.records, and for the files beside them. One line per problem.
 
-Anyone can run it on a folder of records: paths.records=FOLDER. It needs neither data nor weights, and writes nothing but
-its cache below paths.outputs. The exit status is 1 if a rule is broken. Every reader of records applies the rules of
-`harness.records.checks`. Commands that publish scores apply those of `harness.records.evidence` as well; only this
+Anyone can run it on a folder of records: paths.records=FOLDER. It needs neither data nor weights, and writes nothing
+but its cache below paths.outputs. The exit status is 1 if a rule is broken. Every reader of records applies the rules
+of `harness.records.checks`. Commands that publish scores apply those of `harness.records.evidence` as well; only this
 command applies the other rules below.
 """
 

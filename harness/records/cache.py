@@ -9,6 +9,7 @@ The cache is a file below `paths.outputs`. Without it, with a damaged one or wit
 same, only later.
 """
 
+import contextlib
 import gc
 import hashlib
 import itertools
@@ -62,7 +63,7 @@ class Cache:
         that have a result.
         """
         if self.folder is None or len(files) < FEW:
-            return [*_computed(files, compute, self.workers, report)]
+            return _computed(files, compute, self.workers, report)
         names = [str(file)[len(str(root)) :] for file in files]
         signatures = [_signatures((str(file), *beside(file))) for file in files]
         place = hashlib.sha256(repr((str(root), str(root.absolute()))).encode()).hexdigest()[:16]
@@ -73,7 +74,7 @@ class Cache:
         known = [signature is not None and kept.get(name, (None,))[0] == signature for name, signature in pairs]
         missing = [file for file, is_known in zip(files, known, strict=True) if not is_known]
         report(len(files) - len(missing))
-        new = _computed(missing, compute, self.workers, lambda number: report(len(files) - len(missing) + number))
+        new = iter(_computed(missing, compute, self.workers, lambda number: report(len(files) - len(missing) + number)))
         results = [kept[name][1] if is_known else next(new) for name, is_known in zip(names, known, strict=True)]
         if missing or len(kept) != len(files):
             rows = zip(pairs, results, strict=True)
@@ -109,21 +110,18 @@ def _signatures(paths: Sequence[str]) -> list[list[int]] | None:
     return signatures
 
 
-def _computed(files: Sequence[Path], compute: Compute, workers: int, report: Callable[[int], object]) -> Iterator[Any]:
-    done = 0
+def _computed(files: Sequence[Path], compute: Compute, workers: int, report: Callable[[int], object]) -> list[Any]:
+    results: list[Any] = []
     chunks = [files[start : start + CHUNK] for start in range(0, len(files), CHUNK)]
     if workers > 1 and len(files) >= MANY:
-        with process_pool(workers) as pool:
-            try:
-                for results in pool.map(_compute_all, itertools.repeat(compute), chunks):
-                    yield from results
-                    report(done := done + len(results))
-                return
-            except BrokenProcessPool:  # a process was killed: this one computes the rest
-                chunks = [files[start : start + CHUNK] for start in range(done, len(files), CHUNK)]
-    for chunk in chunks:
-        yield from _compute_all(compute, chunk)
-        report(done := done + len(chunk))
+        with process_pool(workers) as pool, contextlib.suppress(BrokenProcessPool):  # this process computes the rest
+            for part in pool.map(_compute_all, itertools.repeat(compute), chunks):
+                results += part
+                report(len(results))
+    while len(results) < len(files):
+        results += _compute_all(compute, files[len(results) : len(results) + CHUNK])
+        report(len(results))
+    return results
 
 
 def _compute_all(compute: Compute, files: Sequence[Path]) -> list[Any]:

@@ -64,7 +64,8 @@ Label = Annotated[str, Field(min_length=1, max_length=120)]
 DataSource = matching("full | slice:<name> | synthetic | unknown", "full|slice:.{1,120}|synthetic|unknown")
 Time = Annotated[str, AfterValidator(check_time)]
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
-Amount = Annotated[float, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0, le=LARGEST)]
+Score = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 Seed = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]
 
 
@@ -142,7 +143,7 @@ class ScoresEntry(StrictModel):
     """Metrics of one split by name, and `n`, the number of examples scored."""
 
     model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[Label, float | None]
+    __pydantic_extra__: dict[Label, Score | None]
     n: Count
 
 
@@ -174,8 +175,8 @@ class Selection(StrictModel):
 
 class Baseline(StrictModel):
     name: Annotated[Label, Column("baseline_name")]
-    val: float
-    test: Annotated[float, Column("baseline")]
+    val: Score
+    test: Annotated[Score, Column("baseline")]
 
 
 class Parameters(StrictModel):
@@ -243,10 +244,10 @@ class EvaluationEntry(StrictModel):
 
     status: Literal["done", "oom", "failed", "unsupported"]
     message: str | None
-    metrics: dict[Label, float] | None
+    metrics: dict[Label, Score] | None
     n: Count | None
     seconds: Amount | None
-    peak_memory_mb: float | None
+    peak_memory_mb: Amount | None
     predictions: PredictionsEntry | None
 
     @model_validator(mode="after")

@@ -36,6 +36,7 @@ CODE = ("harness", "tasks")  # their sources decide the results
 RECENT_NS = 2 * 10**9
 FEW = 200  # files below which there is no cache
 MANY = 1000  # files for which further processes pay off: they take half a second to begin
+MOST_WORKERS = 8
 CHUNK = 250  # files that a process takes at once; neighbours share recipes
 SIGNATURE = ("st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")
 Compute = Callable[[Path], Any]  # the result is JSON
@@ -76,9 +77,10 @@ class Cache:
         report(len(files) - len(missing))
         new = iter(_computed(missing, compute, self.workers, lambda number: report(len(files) - len(missing) + number)))
         results = [kept[name][1] if is_known else next(new) for name, is_known in zip(names, known, strict=True)]
-        if missing or len(kept) != len(files):
+        if missing:
+            others = {name: kept[name] for name in kept.keys() - set(names) if os.path.lexists(f"{root}{name}")}
             rows = zip(pairs, results, strict=True)
-            _save(path, code, {name: (signature, result) for (name, signature), result in rows if signature})
+            _save(path, code, others | {name: (signature, result) for (name, signature), result in rows if signature})
         return results
 
 
@@ -90,7 +92,7 @@ def of_command(outputs: str | os.PathLike[str]) -> Cache:
 
     Further processes would not know config folders that the command added, so with these there are none.
     """
-    return Cache(Path(outputs) / FOLDER, 1 if search_path() else len(os.sched_getaffinity(0)))
+    return Cache(Path(outputs) / FOLDER, 1 if search_path() else min(MOST_WORKERS, len(os.sched_getaffinity(0))))
 
 
 def _signatures(paths: Sequence[str]) -> list[list[int]] | None:

@@ -30,9 +30,14 @@ def put(entries, value, *paths):
         node[last] = value
 
 
-def strangers_key(entries):
-    entries["config"]["train"]["strangers_key"] = 5
-    entries["cell"] = fitted(entries)["cell"]
+def configured(value, *path):
+    """A function that sets a key of the configuration; the id follows."""
+
+    def change(entries):
+        put(entries, value, ("config", *path))
+        entries["cell"] = fitted(entries)["cell"]
+
+    return change
 
 
 FORGERIES = {
@@ -49,7 +54,10 @@ FORGERIES = {
     "examples per second": lambda entries: put(entries, 1e9, ("examples_per_s",)),
     "both speeds": lambda entries: put(entries, 1e9, ("examples_per_s",), ("tokens_per_s",)),
     "memory": lambda entries: put(entries, 0.001, ("peak_memory_mb",)),
-    "a key that no recipe has": strangers_key,
+    "a key that no recipe has": configured(5, "train", "strangers_key"),
+    "no value where the recipe has one": configured(None, "train", "optimizer", "lr"),
+    "a pattern with which no recipe is composed": configured("???", "task", "pattern"),
+    "a pattern that is a list": configured([["x"]], "task", "pattern"),
 }
 
 

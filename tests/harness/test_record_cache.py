@@ -93,6 +93,17 @@ def test_files_come_and_go(records, tmp_path):
     assert len(again) == NUMBER - 1 and [summary.file for summary in again if summary.problems] == [second]
 
 
+def test_a_part_of_the_files_keeps_the_results_of_the_others(records, tmp_path, computed):
+    files = list(record_files(records))
+    for part in (files[:4], files[2:], files):
+        index.summaries(records, part, Cache(tmp_path / "cache"))
+    assert sorted(computed) == files
+    files[0].unlink()
+    os.utime(files[1])
+    summaries(records, tmp_path / "cache")
+    assert files[0].name not in next((tmp_path / "cache").iterdir()).read_text(encoding="utf-8")
+
+
 def test_a_file_that_changed_a_moment_ago_is_not_kept(records, tmp_path, computed, monkeypatch):
     monkeypatch.setattr(cache, "RECENT_NS", 10**15)
     for _ in range(2):

@@ -4,7 +4,7 @@
 
 The folder gets copies of the committed records with other seeds, each with the id of its configuration, the scores of
 its test examples and its artifacts. A folder that holds records already is measured as it is. Each command runs twice
-in a process of its own: first without the cache of `harness.records.index`, then with it.
+in a process of its own: first without the cache of `harness.records.cache`, then with it.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from typing import Any
 from harness.config.cell import Cell, identity
 from harness.config.places import ROOT
 from harness.records import record
+from harness.records.cache import FOLDER
 from harness.records.collect import record_files
 from harness.records.files import write_atomic
 
@@ -73,10 +74,9 @@ def populate(root: Path, number: int) -> None:
 def measured(arguments: Sequence[str], folder: Path) -> dict[str, float]:
     """Wall seconds, processor seconds of all processes, and the peak MiB of the largest process of a command."""
     places = [f"paths.{name}={folder / name}" for name in ("records", "outputs", "tables", "figures")]
-    environment = os.environ | {"XDG_CACHE_HOME": str(folder / "cache")}
     started = time.monotonic()
     process = subprocess.Popen(
-        [sys.executable, ROOT / "run.py", *arguments, *places], env=environment, stdout=subprocess.DEVNULL
+        [sys.executable, ROOT / "run.py", *arguments, *places], stdout=subprocess.DEVNULL
     )
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -99,7 +99,7 @@ def main() -> None:
             populate(folder / "records", options.number)
         numbers = {}
         for arguments in (["do=status"], ["do=check"], ["do=report", f"table={options.table}"]):
-            shutil.rmtree(folder / "cache", ignore_errors=True)
+            shutil.rmtree(folder / "outputs" / FOLDER, ignore_errors=True)
             for state in ("without", "with"):
                 numbers[f"{' '.join(arguments)}, {state} the cache"] = line = measured(arguments, folder)
                 print(f"{' '.join(arguments):28}{state:8} the cache  {line}", flush=True)

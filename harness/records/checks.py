@@ -4,7 +4,6 @@ A rule is a generator of problems, `key: what is wrong`, with the name of its fu
 them to a folder of records, and further rules that need more than the record (`harness.commands.check`).
 """
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
@@ -18,6 +17,7 @@ from harness.records.schema import BASELINE_PREFIX, KNOWN_WHEN_DONE, LARGEST, Ev
 Problems = Iterator[str]
 ROUNDING = 1e-6  # sacreBLEU rounds a perfect score to 100.00000000000004
 LARGE = re.compile(r"\d{16}|\d[eE]\+?\d\d")  # the beginning of a number that may be too large, in JSON
+SETTINGS = {"config", "changed"}
 SPAN_S = 2.0  # times of a record are rounded
 ROUNDED = 5e-4  # half of the last digit of a rate
 UPDATE_S = 1e-5  # no update of a model is faster
@@ -34,9 +34,9 @@ def problems(record: Record) -> Problems:
 
 def values(record: Record) -> Problems:
     """Names and texts, except error texts, are printable lines. Numbers are in range."""
-    numbers = json.dumps([record.config.as_written, record.changed])  # the others have bounds in the schema
-    text = record.model_dump_json(exclude={"error"})
-    if text.isprintable() and "\\" not in text and not LARGE.search(numbers):
+    settings = record.model_dump_json(include=SETTINGS)  # only these numbers have no bounds in the schema
+    text = settings + record.model_dump_json(exclude={"error", *SETTINGS})
+    if text.isprintable() and "\\" not in text and not LARGE.search(settings):
         return
     for path, value in leaves(record.model_dump(exclude={"error"})):
         if isinstance(value, str) and not value.isprintable():

@@ -40,6 +40,7 @@ MUTATIONS = {
     "deep": DEEP,
 }
 OF_THE_REVIEW = [
+    ("schema_version", 10**400),
     ("config.train", [1]),
     ("config.train", "x"),
     ("config.train.select", "x"),

@@ -137,7 +137,8 @@ def test_a_cell_without_a_number_of_the_formula_hides_no_other(spec_of, capsys):
     records = [made("lavo", "lra/text", settings={"window": window}) for window in (16, None, 0)]
     shown = select.select(frame(records), spec)["skyformer"]["steps per seed"]
     assert shown["score"].dropna().tolist() == [50000 / 16] and len(shown) == 3
-    assert "has no number 'model.window'" in (said := capsys.readouterr().err) and said.count("left out: ") == 2
+    assert grid(page(spec, [lavo(16), made("lavo", "lra/text", 2, settings={"window": None})]))["small"] == ["3,125"]
+    assert "has no number 'model.window'" in (said := capsys.readouterr().err) and said.count("left out: ") == 3
 
 
 @pytest.mark.parametrize(

@@ -275,7 +275,8 @@ def made_up(monkeypatch):
 
 def test_the_verb(places, capsys, few_tables):
     def cfg(check):
-        return OmegaConf.create({"check": check, "paths": {key: str(path) for key, path in places.items()}})
+        folders = {key: str(path) for key, path in places.items()} | {"outputs": str(places["figures"] / "outputs")}
+        return OmegaConf.create({"check": check, "paths": folders})
 
     assert verb.run(cfg(True), ["do=report", "figure=luna/f1", "check=true"]) == 1
     errors = capsys.readouterr().err.splitlines()

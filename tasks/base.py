@@ -117,7 +117,9 @@ class Task(ABC):
     def score(self, model: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
         """Add one batch to `metrics`; returns one or more scores of each example, (B,) each, for paired comparison.
 
-        The names of scores have no slash. `model` needs to be callable, nothing else.
+        The names of scores have no slash. A score with the name of a metric averages to that metric, and a metric
+        follows from `log_<metric>`, or from `<metric>_sum` and `<metric>_count` (`harness/records/evidence.py`); tables
+        leave out a record where it does not. `model` needs to be callable, nothing else.
         """
 
     @abstractmethod

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from harness.commands.narrow import as_typed, narrow
 from harness.errors import UsageError
+from harness.records.cache import of_command
 from harness.records.collect import say_left_out, valid_records
 from harness.records.listing import files_below
 from harness.records.run_directory import METRICS
@@ -28,7 +29,8 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     files = [path for path in files_below(root, problems) if path.name == METRICS]
     say_left_out(problems)
     names = narrow(sorted(path.parent.relative_to(root).as_posix() for path in files), cfg, overrides)
-    charts = curve_panels({name: root / name for name in names}, valid_records(cfg.paths.records)[0]) if names else []
+    records = valid_records(cfg.paths.records, cache=of_command(cfg.paths.outputs))[0] if names else []
+    charts = curve_panels({name: root / name for name in names}, records) if names else []
     if not charts:
         curves = " of ".join(filter(None, ["no curves", " ".join(typed)]))
         raise UsageError(f"{curves}: no metrics.csv below {root} has an evaluation; python run.py do=status")

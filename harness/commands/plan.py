@@ -17,6 +17,7 @@ from harness.config.table_rows import row_hours, runs
 from harness.launch.cell_state import cell_state
 from harness.launch.queue import Queue
 from harness.progress import clock
+from harness.records.cache import of_command
 from harness.records.collect import valid_records
 from harness.records.estimate import MEASURED, PUBLISHED, Estimate, estimate
 
@@ -64,7 +65,8 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
 def plan_rows(commands: Sequence[Command], plan: Plan | None = None) -> list[PlanRow]:
     """The cells of all commands together. `plan`: the expanded commands, if the caller has them."""
     plan, cfg, queue = plan or expand_all(commands), commands[0].cfg, Queue()
-    records, _ = valid_records(cfg.paths.records)
+    tasks = {planned.cell.task for planned in plan.cells}
+    records, _ = valid_records(cfg.paths.records, tasks=tasks, cache=of_command(cfg.paths.outputs))
     rows = []
     for planned in plan.cells:
         state = cell_state(planned.cell, cfg, queue).name

@@ -54,6 +54,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     The exit status is 1 if `check=true` finds a difference or an invalid record file.
     """
     from harness.config.compose import folders
+    from harness.records.cache import of_command
     from harness.records.collect import frame, valid_records
     from harness.report.pages import agreement, bench_tables, columns
     from harness.report.plots import costs, drawing
@@ -69,7 +70,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     if tables == ["all"] and not figures:
         figures = ["all"]
     tasks = tasks_of(tables, figures, cfg.paths.paper)
-    records, broken = valid_records(cfg.paths.records, recipes=True, tasks=tasks)
+    records, broken = valid_records(cfg.paths.records, published=True, tasks=tasks, cache=of_command(cfg.paths.outputs))
     cells = frame(records)
     measurements = load_measurements(Path(cfg.paths.bench))
     settings = {"conf": folders(), "paths": cfg.paths, "check": cfg.check}

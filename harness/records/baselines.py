@@ -22,13 +22,12 @@ from pydantic import Field
 
 from harness.config.validation import StrictModel, parse
 from harness.errors import one_line, shown
-from harness.records import predictions
+from harness.records import evidence, predictions
 from harness.records.files import write_atomic
 from harness.records.record import RecordError, load_json
 from harness.records.schema import Amount, EvaluationEntry, Git, Hex, TaskName, Time, Versions
 
 FOLDER = "baselines"
-PREFIX = "baseline/"
 SCHEMA_VERSION = 1
 # settings of a task that change neither its examples nor their scores; the fingerprint covers the origin of the data
 NOT_OF_DATA = ("pattern", "source", "path", "name")
@@ -92,7 +91,11 @@ def read(path: Path) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=256)
 def _read(path: Path, modified_ns: int) -> dict[str, Any]:
-    return read(path)
+    """The entries of a file whose scores follow from those of its examples. Raises RecordError."""
+    entries = read(path)
+    for problem in evidence.contradicted(path, entries, entries["task"]):
+        raise RecordError(f"{shown(path)}: {problem}")
+    return entries
 
 
 def of_record(root: str | os.PathLike[str], record: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.config.validation import parse
+from harness.config.validation import parse, shortened
 from harness.errors import UsageError, one_line, shown
 from harness.progress import clock
 from harness.records import checks
@@ -44,7 +44,8 @@ def parsed(record: Any) -> Record:
     version = record.get("schema_version") if isinstance(record, dict) else None
     if isinstance(version, int) and version != SCHEMA_VERSION:
         cure = "remove the record and run its cell again, or read it with the Longhaul that wrote it"
-        raise RecordError(f"schema_version: {version}, but this Longhaul reads {SCHEMA_VERSION} alone; {cure}")
+        other = shortened(version)
+        raise RecordError(f"schema_version: {other}, but this Longhaul reads {SCHEMA_VERSION} alone; {cure}")
     return parse(Record, record, "", RecordError)
 
 

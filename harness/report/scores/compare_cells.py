@@ -23,10 +23,12 @@ import yaml
 from harness.config.cell import Cell, flatten
 from harness.config.compose import file_of, options
 from harness.errors import UsageError
+from harness.records import evidence
 from harness.records.collect import frame, valid_records, variant
 from harness.records.named import find
+from harness.records.schema import BASELINE_PREFIX
 from harness.report.scores.paired import Pair, compare_rows
-from harness.report.scores.per_example import BASELINE_PREFIX, TEST, examples_of
+from harness.report.scores.per_example import TEST, examples_of
 from harness.report.scores.scores import by_code, score_rows
 from harness.report.spec.parts import Column
 from harness.report.stats.seeds import MIN_SEEDS, estimate
@@ -120,6 +122,8 @@ def compare_cells(
     if both[0]["file"].samefile(both[1]["file"]):
         file = both[0]["file"]
         raise UsageError(f"{a} and {b} are the same record ({file}): name two cells (python run.py do=status)")
+    for entries in both:
+        evidence.require(entries)
     cells = [_compared(entries) for entries in both]
     settings = differing(*(cell.config for cell in cells))
     if reason := incomparable(*cells):

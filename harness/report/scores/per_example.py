@@ -12,11 +12,10 @@ import pandas as pd
 from harness.records import predictions
 from harness.records.collect import say_left_out_once
 from harness.records.record import RecordError
+from harness.records.schema import BASELINE_PREFIX
 from harness.report.spec.parts import Column
 
 TEST = "test"
-# evaluations of untrained predictors: baseline/<name> in the test, <evaluation>/baseline/<name> in a further evaluation
-BASELINE_PREFIX = "baseline/"
 FACTORS = (1.0, 100.0)  # a share and a percentage
 CLOSE = 1e-3  # share of the score that storage as a float of 16 or 32 bits may lose
 

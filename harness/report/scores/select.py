@@ -7,10 +7,13 @@ named in `elsewhere`, or the table has `only_rows`.
 """
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from harness.config.cell import flatten
 from harness.config.table_rows import PAPER, Settings, cell_settings, format_settings, settings_key
+from harness.errors import UsageError
+from harness.records.collect import say_left_out
 from harness.report.spec.formula import evaluate
 from harness.report.spec.parts import UNITS, Column
 from harness.report.spec.table import TableSpec
@@ -140,7 +143,7 @@ def _with_score(cells: "pd.DataFrame", column: Column, unit: str) -> "pd.DataFra
     elif column.metric is not None:
         cells["score"] = [tested.get(column.metric) for tested in cells["tested"]]
     elif column.formula is not None:
-        cells["score"] = [evaluate(column.formula, config) for config in cells["config"]]
+        cells["score"] = [_by_formula(column.formula, *cell) for cell in zip(cells["config"], cells["id"], strict=True)]
     else:
         cells["score"] = cells[column.record_field] / UNITS.get(unit, 1)
     if column.evaluation is not None or column.metric is None:
@@ -148,6 +151,15 @@ def _with_score(cells: "pd.DataFrame", column: Column, unit: str) -> "pd.DataFra
     else:
         cells.loc[cells["metric"] != column.metric, ["baseline", "baseline_name"]] = None
     return cells
+
+
+def _by_formula(formula: str, config: Mapping[str, Any], id: str) -> float | None:
+    """None, said in one line, for a cell whose configuration lacks one of the numbers; the others are shown."""
+    try:
+        return evaluate(formula, config)
+    except UsageError as error:
+        say_left_out([f"cell {id[:8]}: {error}"])
+        return None
 
 
 def source_choices(sources: dict[str, list[str]]) -> list[dict[str, str]]:

@@ -17,8 +17,8 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from harness.commands.explain import explain
-from harness.config.allowed import check_trusted
 from harness.config.compose import keep_settings
+from harness.config.own_settings import check_own
 from harness.config.overrides import key_of, rewrite
 from harness.config.places import CONF
 from harness.config.schema import check_ranges
@@ -102,7 +102,7 @@ def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:
     """Carry out `do=` for one composed configuration. Returns the exit status; an error is printed in one line."""
     keep_settings(cfg, overrides)
     try:
-        check_trusted(cfg, overrides)
+        check_own(cfg, overrides)
         check_ranges(cfg)
         refuse_ignored(cfg.do, overrides)
         status = verb(cfg.do).run(cfg, overrides)

@@ -20,7 +20,6 @@ from harness.config.allowed import check_targets
 from harness.config.plain import resolved
 from harness.errors import UsageError, did_you_mean, one_line
 
-
 WORDS = ("_target_", "_args_", "_partial_")
 
 

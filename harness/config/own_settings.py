@@ -20,7 +20,7 @@ from yaml import YAMLError
 from harness.config import yaml_files
 from harness.config.places import CLONE, CONF
 from harness.config.plain import ENVIRONMENT, from_environment, resolved
-from harness.config.schema import Cluster, Paths
+from harness.config.schema import Cluster, Paths, value_of
 from harness.errors import UsageError
 
 # what a table's row or column, an entry of `depends_on` and a run folder may set
@@ -52,7 +52,7 @@ def check_own(cfg: DictConfig, overrides: Iterable[str]) -> None:
     """
     typed = dict(split(override) for override in overrides)
     check_trusted(cfg, typed)
-    check_paths(cfg.paths, typed)
+    check_folders(cfg, typed)
     check_cluster(cfg.cluster, typed)
 
 
@@ -81,6 +81,14 @@ def locally_trusted() -> set[str]:
     return {str(name) for values in local_values() for name in values.get("trusted_packages") or ()}
 
 
+def check_folders(cfg: DictConfig, typed: Mapping[str, str]) -> None:
+    """Raises UsageError for a folder that is written and is not the user's own."""
+    check_paths(cfg.paths, typed)
+    root = value_of(cfg.task, "data_root")
+    if root is not None and "task.data_root" not in typed and not inside(root, (cfg.paths.data, cfg.paths.outputs)):
+        raise UsageError(f"task.data_root={root}: {OWNER} move it out of paths.data; type paths.data=... to use it")
+
+
 def check_paths(paths: DictConfig, typed: Mapping[str, str]) -> None:
     """Raises UsageError for a folder that is neither the user's own nor below the user's `paths.outputs`."""
     if "paths" in typed:
@@ -97,7 +105,11 @@ def check_paths(paths: DictConfig, typed: Mapping[str, str]) -> None:
 def is_own_path(paths: DictConfig, name: str) -> bool:
     """Whether a folder is that of the schema or of conf/local."""
     value = raw(paths, name)
-    return value in default_forms(name) or any(raw_at(values, "paths", name) == value for values in local_values())
+    return value in default_forms(name) or any(
+        own == value or ("${" not in str(own) and absolute(own) == absolute(value))
+        for values in local_values()
+        if (own := raw_at(values, "paths", name)) is not None
+    )
 
 
 @functools.cache

@@ -8,8 +8,8 @@ every interpolation.
 A file of the user, or a typed setting, may read the environment all the same: `from_environment` replaces
 `${oc.env:NAME}` in it when it is read.
 
-`resolved` turns a part of a configuration into plain values. What is built from them is not evaluated again: a text
-such as `\\${name}` in a yaml is the text `${name}`, and stays that. `as_config` makes a configuration from plain values.
+`resolved` turns a part of a configuration into plain values. What is built from them is not evaluated again: the text
+`\\${name}` in a yaml is `${name}`, and stays that. `as_config` makes a configuration from plain values.
 """
 
 import functools
@@ -118,18 +118,17 @@ def limit_interpolations() -> None:
         return node
 
     @functools.wraps(evaluate)
-    def evaluate_allowed(self: Container, key: Any, node: Any, inter_type: str, *arguments: Any, **settings: Any) -> Any:
+    def evaluate_allowed(self: Container, *, inter_type: str, inter_args: tuple[Any, ...], **settings: Any) -> Any:
         if inter_type == ENVIRONMENT:
-            name = settings.get("inter_args", arguments[:1] and arguments[0])
             raise InterpolationResolutionError(
-                f"{ENVIRONMENT}:{name[0] if name else ''} is not read here: only conf/local, conf/cluster and the "
-                "command line read the environment, and only variables that are set"
+                f"{ENVIRONMENT}:{', '.join(map(str, inter_args))} is not read here: only conf/local, conf/cluster and "
+                "the command line read the environment, and only variables that are set"
             )
         if inter_type not in RESOLVERS:
             raise InterpolationResolutionError(
                 f"there is no resolver '{inter_type}': a configuration has {', '.join(RESOLVERS[:6])}"
             )
-        return evaluate(self, key, node, inter_type, *arguments, **settings)
+        return evaluate(self, inter_type=inter_type, inter_args=inter_args, **settings)
 
     Container.resolve_parse_tree = resolve_bounded
     Container._resolve_node_interpolation = select_bounded

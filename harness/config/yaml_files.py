@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from harness.errors import UsageError
+from harness.errors import UsageError, one_line
 
 MOST_BYTES = 2**20
 MOST_VALUES = 100_000  # values, with those that an alias repeats
@@ -53,7 +53,7 @@ def _content(path: str | Path, load: Any) -> Any:
     try:
         return load(_stream(text, path))
     except ValueError as error:  # a number of thousands of digits
-        raise UsageError(f"{path}: {error}") from error
+        raise UsageError(f"{path}: no yaml: {one_line(error)}") from error
 
 
 def _text(path: str | Path) -> str:
@@ -65,7 +65,7 @@ def _text(path: str | Path) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not utf-8 text ({error})") from error
+        raise UsageError(f"{path}: no yaml: {one_line(error)}") from error
 
 
 def _stream(text: str, path: str | Path) -> io.StringIO:

@@ -15,6 +15,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from harness.config import yaml_files
 from harness.config.cell import Cell
 from harness.config.declared import PERCENT, declared_scores, score_range
 from harness.errors import UsageError
@@ -181,7 +182,7 @@ def _config(folder: Path, entries: Mapping[str, Any] | None) -> dict[str, Any]:
     """The run's configuration, from its folder or its record; empty where neither has it."""
     file = folder / ".hydra" / "config.yaml"
     if file.is_file():
-        return OmegaConf.to_container(OmegaConf.load(file))
+        return OmegaConf.to_container(yaml_files.load_config(file))
     return dict(entries["config"]) if entries else {}
 
 

@@ -81,9 +81,7 @@ def run_workers(requests: Sequence[CellRequest], levels: Sequence[int], cfg: Dic
     A level starts when all cells of the levels below it have ended.
     """
     folder = serialized_cell.new_folder(Path(cfg.paths.outputs) / "sweeps")
-    cells = [
-        serialized_cell.write(folder / f"{number:04d}.yaml", request) for number, request in enumerate(requests)
-    ]
+    cells = [serialized_cell.write(folder / f"{number:04d}.yaml", request) for number, request in enumerate(requests)]
     with catch_stop_signals() as stop_signal, Progress() as progress:
         progress.say(f"{len(requests)} cells, {cfg.n_jobs} at once · {folder}")
         ended = 0  # cells of the levels below

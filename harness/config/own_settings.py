@@ -40,11 +40,6 @@ def check_shared(overrides: Iterable[str], where: str) -> None:
             raise UsageError(f"{where}: {key[:60]}: {ENVIRONMENT} is not read here, {OWNER} read the environment")
 
 
-def shared_only(overrides: Iterable[str]) -> list[str]:
-    """Those of a run's overrides that are part of its recipe; the others are for the reader to type."""
-    return [override for override in overrides if override.lstrip("+~").split("=")[0].split(".")[0] in SHARED]
-
-
 def check_own(cfg: DictConfig, overrides: Iterable[str]) -> None:
     """Raises UsageError if a shared configuration trusts packages, moves folders or configures the scheduler.
 

@@ -53,5 +53,5 @@ def check_trainer(settings: Mapping[str, Any]) -> None:
         raise UsageError(f"trainer.strategy={strategy}: it is auto, which follows resources=, or that of trainer=fsdp")
     if (deterministic := settings.get("deterministic")) not in DETERMINISTIC:
         raise UsageError(f"trainer.deterministic={deterministic}: it is null, true or warn")
-    if isinstance(settings.get("profiler"), Mapping):
+    if not isinstance(settings.get("profiler"), str | None):
         raise UsageError("trainer.profiler: it is a name; docs/logging.md lists them")

@@ -22,7 +22,8 @@ MOST_LETTERS = 5_000_000  # of text, with that which an alias repeats
 MOST_INTERPOLATIONS = 5_000  # `${` in a file, with those that an alias repeats
 LONGEST_INTERPOLATED = 5_000  # letters of a text with interpolations: OmegaConf parses one in milliseconds per letter
 DEEPEST = 40  # levels, also of brackets within an interpolation
-Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if PyYAML has it
+# ten times as fast, if PyYAML has them
+Dumper, Loader = getattr(yaml, "CSafeDumper", yaml.SafeDumper), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read(path: str | Path) -> Any:
@@ -33,6 +34,11 @@ def read(path: str | Path) -> Any:
 def load_config(path: str | Path) -> DictConfig | ListConfig:
     """The content as OmegaConf reads it, with its interpolations. Raises as `read` does."""
     return _content(path, OmegaConf.load)
+
+
+def text_of(values: Any) -> str:
+    """Plain values as yaml, in which no text is an interpolation or a number to `read`."""
+    return yaml.dump(values, Dumper=Dumper, sort_keys=False, allow_unicode=True)
 
 
 def checked(path: str | Path) -> None:

@@ -1,6 +1,6 @@
 """A cell request as a YAML file: a resolved configuration with absolute paths, which later edits do not change.
 
-Such a file may come from somebody else. Folders and trusted packages in it count only if the command of the worker names
+Such a file may come from somebody else. Folders and trusted packages in it count only if the worker's command names
 them, too, or if they are those of this machine; a submission names those of its own files.
 """
 
@@ -25,8 +25,6 @@ from harness.errors import UsageError, one_line
 from harness.training.checkpoints.dependency import Dependency
 from harness.training.run_cell import CellRequest
 
-Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-
 
 class CellFile(NamedTuple):
     """`typed`: the folders and trusted packages of the request, as its worker's command names them."""
@@ -47,7 +45,7 @@ def write(path: Path, request: CellRequest) -> CellFile:
         "dependents": [str(Path(path).absolute()) for path in request.dependents],
         "config": config,
     }
-    path.write_text(yaml.dump(serialized, Dumper=Dumper, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    path.write_text(yaml_files.text_of(serialized), encoding="utf-8")
     typed = [f"paths.{name}={folder}" for name, folder in config["paths"].items()]
     typed += [f"task.data_root={config['task']['data_root']}"] if config["task"].get("data_root") else []
     return CellFile(path, (*typed, f"trusted_packages=[{','.join(config['trusted_packages'])}]"))

@@ -27,6 +27,7 @@ WITHOUT_GIT = ("run.py", "pyproject.toml", "conf", "longhaul", "harness", "model
 SECRETS = (".env", ".env.*", "*.env", ".netrc", "*.pem", "*.key", "id_rsa*", "id_ed25519*", "*credentials*", "*.token")
 MAX_BYTES = 20 * 2**20  # the largest file that is copied although git does not track it
 BLOCK = 2**20
+DIFF = ("diff", "--no-ext-diff", "--no-textconv", "HEAD")  # without programs that git's settings name
 
 
 def take(parent: Path, root: Path = ROOT) -> Path:
@@ -42,7 +43,7 @@ def take(parent: Path, root: Path = ROOT) -> Path:
         if folder.is_dir():
             return folder
         (temporary / provenance.SNAPSHOT).write_text(json.dumps(git), encoding="utf-8")
-        (temporary / "changes.diff").write_bytes(output_of(root, "diff", "--no-ext-diff", "--no-textconv", "HEAD", *provenance.CODE) or b"")
+        (temporary / "changes.diff").write_bytes(output_of(root, *DIFF, *provenance.CODE) or b"")
         compileall.compile_dir(temporary, quiet=2)  # once, not in every job
         temporary.chmod(0o755)
         try:

@@ -22,8 +22,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
+from harness.config import yaml_files
+from harness.config.plain import resolved
 from harness.records.files import has_temporaries, remove_temporaries, write_atomic
 from harness.records.ownership import HEARTBEAT, OWNER, Ownership
 
@@ -125,8 +127,8 @@ class RunDirectory:
         return None
 
     def write_config(self, config: dict[str, Any] | DictConfig, overrides: Sequence[str]) -> None:
-        write_atomic(self.path / ".hydra" / "config.yaml", OmegaConf.to_yaml(config), durable=False)
-        write_atomic(self.path / ".hydra" / "overrides.yaml", OmegaConf.to_yaml(list(overrides)), durable=False)
+        write_atomic(self.path / ".hydra" / "config.yaml", yaml_files.text_of(resolved(config)), durable=False)
+        write_atomic(self.path / ".hydra" / "overrides.yaml", yaml_files.text_of(list(overrides)), durable=False)
 
     def append_log(self, line: str) -> None:
         with contextlib.suppress(OSError), self.log.open("a", encoding="utf-8", errors="replace") as log:

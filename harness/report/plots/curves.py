@@ -13,8 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from harness.config import yaml_files
 from harness.config.cell import Cell
 from harness.config.declared import PERCENT, declared_scores, score_range
@@ -182,7 +180,7 @@ def _config(folder: Path, entries: Mapping[str, Any] | None) -> dict[str, Any]:
     """The run's configuration, from its folder or its record; empty where neither has it."""
     file = folder / ".hydra" / "config.yaml"
     if file.is_file():
-        return OmegaConf.to_container(yaml_files.load_config(file))
+        return yaml_files.read(file)
     return dict(entries["config"]) if entries else {}
 
 

@@ -40,7 +40,7 @@ PLACES = {
     "trainer": (TRAINER,),
     "trainer.strategy": (STRATEGY,),
     "logger": ("lightning.pytorch.loggers",),
-    "figure": (FUNCTIONS.rstrip("."),),
+    "figure": (FUNCTIONS,),
 }
 MEANT = "a model, backbone or task of this project, torch.optim, or a logger of Lightning, each at its own key"
 
@@ -57,7 +57,9 @@ def fits_place(name: str, path: str) -> bool:
     """Whether a target is of the kind that `PLACES` lists for its key, or for the longest key above it."""
     keys = [key for key in PLACES if path == key or path.startswith((f"{key}.", f"{key} "))]
     kinds = PLACES[max(keys, key=len)] if keys else ()
-    return any(name == kind or name.startswith(f"{kind}.") for kind in kinds)
+    if name.startswith(FUNCTIONS) and FUNCTIONS not in kinds:
+        return False
+    return any(name == kind or name.startswith(f"{kind.rstrip('.')}.") for kind in kinds)
 
 
 def is_allowed(name: str, trusted: Sequence[str] = ()) -> bool:

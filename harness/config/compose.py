@@ -174,6 +174,7 @@ def read_option(group: str, name: str, search: Sequence[str]) -> DictConfig | No
     """
     for folder in map(Path, (CONF, *search)):
         if (file := folder / group / f"{name}.yaml").is_file():
+            yaml_files.checked(file)
             read = read_source(folder, f"{group}/{name}", file.stat().st_mtime_ns)
             return None if "defaults" in read.config or read.header["package"] else read.config
     return None

@@ -8,14 +8,14 @@ composition that every command and `hydra.compose` call, the reader of yaml file
 
 import copy
 import functools
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import hydra as hydra_package
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra._internal.config_repository import ConfigRepository
+from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.types import Override
 from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf
@@ -43,7 +43,7 @@ OWN_FILES = ("local", "cluster")  # folders of conf/ whose files may read the en
 def guard_hydra() -> None:
     """Check every configuration after Hydra has composed it and before Hydra acts on it; bound every yaml."""
     compose, apply = ConfigLoaderImpl.load_configuration, ConfigLoaderImpl._apply_overrides_to_config
-    load = FileConfigSource.load_config
+    load = ConfigRepository.load_config
 
     @functools.wraps(compose)
     def compose_checked(
@@ -54,12 +54,14 @@ def guard_hydra() -> None:
         return cfg
 
     @functools.wraps(load)
-    def load_checked(self: FileConfigSource, config_path: str) -> ConfigResult:
-        path = os.path.realpath(os.path.join(self.path, self._normalize_file_name(config_path)))
-        if os.path.exists(path):
-            yaml_files.checked(path)
+    def load_checked(self: ConfigRepository, config_path: str) -> ConfigResult | None:
+        source = self._find_object_source(config_path=config_path, object_type=ObjectType.CONFIG)
+        if source is None or source.scheme() != "file":
+            return load(self, config_path)
+        path = Path(source.path, source._normalize_file_name(config_path)).resolve()
+        yaml_files.checked(path)
         result = load(self, config_path)
-        if is_own_file(path) and result.config is not None:
+        if is_own_file(path):
             result.config = OmegaConf.create(from_environment(OmegaConf.to_container(result.config)))
         return result
 
@@ -69,11 +71,11 @@ def guard_hydra() -> None:
 
     ConfigLoaderImpl.load_configuration = compose_checked
     ConfigLoaderImpl._apply_overrides_to_config = staticmethod(apply_typed)
-    FileConfigSource.load_config = load_checked
+    ConfigRepository.load_config = load_checked
 
 
-def is_own_file(path: str) -> bool:
-    return any(Path(path).is_relative_to(CONF / folder) for folder in OWN_FILES)
+def is_own_file(path: Path) -> bool:
+    return any(path.is_relative_to(CONF / folder) for folder in OWN_FILES)
 
 
 def with_environment(override: Override) -> Override:

@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from harness.config import yaml_files
 from harness.config.allowed import targets
-from harness.config.own_settings import OWNER, local_values, raw_at
+from harness.config.own_settings import OWNER, leaves, local_values, raw_at
 from harness.config.places import CONF
 from harness.config.plain import ENVIRONMENT, from_environment
 from harness.config.schema import BUILT_IN
@@ -130,11 +130,3 @@ def allowed_values(typed_logging: tuple[str, ...]) -> dict[str, list[Any]]:
         for key, value in leaves(option).items():
             values.setdefault(key, []).append(value)
     return values
-
-
-def leaves(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"job.env_set.PATH": value}: the values that are no mappings."""
-    flat: dict[str, Any] = {}
-    for key, value in node.items():
-        flat |= leaves(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flat

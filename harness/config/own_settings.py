@@ -13,6 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
@@ -45,10 +46,29 @@ def check_own(cfg: DictConfig, overrides: Iterable[str]) -> None:
 
     `overrides`: what the user typed.
     """
-    typed = dict(split(override) for override in overrides)
+    typed = typed_leaves(overrides)
     check_trusted(cfg, typed)
     check_folders(cfg, typed)
     check_cluster(cfg.cluster, typed)
+
+
+def typed_leaves(overrides: Iterable[str]) -> dict[str, str]:
+    """{key: typed value}, with each entry of a typed mapping: `paths={data:/d}` is `paths.data=/d` as well."""
+    typed: dict[str, str] = {}
+    for key, value in map(split, overrides):
+        typed[key] = value
+        if value.startswith("{"):
+            parsed = OverridesParser.create().parse_override(f"key={value}").value()
+            typed |= {f"{key}.{name}": str(entry) for name, entry in leaves(parsed).items()}
+    return typed
+
+
+def leaves(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"job.env_set.PATH": value}: the values that are no mappings."""
+    flat: dict[str, Any] = {}
+    for key, value in node.items():
+        flat |= leaves(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
 
 
 def split(override: str) -> tuple[str, str]:
@@ -86,8 +106,6 @@ def check_folders(cfg: DictConfig, typed: Mapping[str, str]) -> None:
 
 def check_paths(paths: DictConfig, typed: Mapping[str, str]) -> None:
     """Raises UsageError for a folder that is neither the user's own nor below the user's `paths.outputs`."""
-    if "paths" in typed:
-        return
     moved = [name for name in paths if f"paths.{name}" not in typed and not is_own_path(paths, str(name))]
     for name in moved:
         outputs = None if "outputs" in moved else absolute(paths.outputs)
@@ -128,11 +146,9 @@ def check_cluster(cluster: DictConfig, typed: Mapping[str, str]) -> None:
     sources = [values.get("cluster") or {} for values in local_values()] + list(values_in(CONF / "cluster"))
     own = [default_cluster(), *sources]
     for name, value in values.items():
-        entries = value.items() if isinstance(value, Mapping) else ()
-        parts = {f"cluster.{name}.{key}": (entry, (name, key)) for key, entry in entries}
-        for key, (part, path) in (parts or {f"cluster.{name}": (value, (name,))}).items():
-            if key not in typed and not any(raw_at(source, *path) == part for source in own):
-                raise UsageError(f"{key}: {OWNER}, and conf/cluster of this clone, set it")
+        for key, part in leaves({name: value}).items():
+            if f"cluster.{key}" not in typed and not any(leaves(source).get(key) == part for source in own):
+                raise UsageError(f"cluster.{key}: {OWNER}, and conf/cluster of this clone, set it")
 
 
 @functools.cache
@@ -162,14 +178,15 @@ def local_values() -> Sequence[Mapping[str, Any]]:
 
 
 def values_in(folder: Path) -> Sequence[Mapping[str, Any]]:
-    return tuple(_values_of(file, file.stat().st_mtime_ns) for file in sorted(folder.glob("*.yaml")))
+    files = sorted(folder.glob("*.yaml"))
+    return tuple(from_environment(_values_of(file, file.stat().st_mtime_ns)) for file in files)
 
 
 @functools.lru_cache(maxsize=64)
 def _values_of(file: Path, modified_ns: int) -> Mapping[str, Any]:
     """Read once per version of the file."""
     try:
-        values = from_environment(OmegaConf.to_container(yaml_files.load_config(file)))
+        values = OmegaConf.to_container(yaml_files.load_config(file))
     except (OSError, ValueError, YAMLError, UsageError, OmegaConfBaseException):
         return {}  # Hydra reports the fault
     return values if isinstance(values, Mapping) else {}

@@ -29,8 +29,8 @@ from omegaconf.errors import InterpolationResolutionError
 RESOLVERS = ("pick", "setting", "size", "default_protocol", "for_task", "oc.select", "hydra", "now", "python_version")
 DEEPEST = 40  # interpolations within interpolations
 MOST_IN_VALUE = 500  # interpolations that one value needs
-MOST_IN_TREE = 5_000  # interpolations of a whole configuration
-MOST_NODES = 100_000  # values that interpolations repeat
+MOST_IN_TREE = 3_000  # interpolations of a whole configuration
+MOST_NODES = 50_000  # values that interpolations repeat
 MOST_LETTERS = 5_000_000  # of text that interpolations make
 ENVIRONMENT = "oc.env"
 VARIABLE = re.compile(r"\$\{\s*oc\.env\s*:\s*(\w+)\s*(?:,([^${}]*))?\}")  # ${oc.env:NAME,default}

@@ -110,8 +110,8 @@ hydra: {setting}
 @pytest.mark.parametrize(
     ("setting", "key"),
     [
-        ("{job: {env_set: {GIT_CONFIG_COUNT: '1', GIT_CONFIG_KEY_0: core.fsmonitor, GIT_CONFIG_VALUE_0: 'touch FILE'}}}",
-         "job.env_set.GIT_CONFIG_COUNT"),
+        ("{job: {env_set: {GIT_CONFIG_COUNT: '1', GIT_CONFIG_KEY_0: core.fsmonitor,"
+         " GIT_CONFIG_VALUE_0: 'touch FILE'}}}", "job.env_set.GIT_CONFIG_COUNT"),
         ("{job_logging: {version: 1, handlers: {f: {class: logging.FileHandler, filename: 'FILE', mode: w}},"
          " root: {handlers: [f]}}}", "job_logging.root.handlers"),
         ("{hydra_logging: {version: 1, handlers: {f: {class: logging.FileHandler, filename: 'FILE', mode: w}},"

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import omegaconf.base
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.base import Container
 from omegaconf.errors import InterpolationResolutionError
@@ -130,6 +131,8 @@ def limit_interpolations() -> None:
             )
         return evaluate(self, inter_type=inter_type, inter_args=inter_args, **settings)
 
+    # a plan reads the same texts thousands of times, and parsing takes longer than all else
+    omegaconf.base.parse = functools.lru_cache(maxsize=1024)(omegaconf.base.parse)
     Container.resolve_parse_tree = resolve_bounded
     Container._resolve_node_interpolation = select_bounded
     Container._evaluate_custom_resolver = evaluate_allowed

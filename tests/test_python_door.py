@@ -151,7 +151,8 @@ def test_a_hostile_configuration_of_an_exported_model_runs_nothing(
 
 
 @pytest.mark.parametrize("text", [
-    "[" * DEEP + "]" * DEEP, '{"model": ' * DEEP + "1" + "}" * DEEP, "[" * 10**5, '{"model": 1, "task": 2, "backbone": 3}',
+    "[" * DEEP + "]" * DEEP, '{"model": ' * DEEP + "1" + "}" * DEEP, "[" * 10**5,
+    '{"model": 1, "task": 2, "backbone": 3}',
     '{"model": {}, "task": {}, "backbone": {}}', "null", '"' + "x" * 2**20 + '"', "\x00",
 ])  # fmt: skip
 def test_a_configuration_that_is_none_is_one_line(exported, places, tmp_path, text):

@@ -24,7 +24,9 @@ from typing import Any
 import omegaconf.base
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.base import Container
-from omegaconf.errors import InterpolationResolutionError
+from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
+
+from harness.errors import UsageError, one_line
 
 # pick, setting, size, default_protocol, for_task: harness.config.resolvers; the others are in Hydra's own yamls
 RESOLVERS = ("pick", "setting", "size", "default_protocol", "for_task", "oc.select", "hydra", "now", "python_version")
@@ -151,6 +153,15 @@ def resolved(config: Any) -> Any:
             return OmegaConf.to_container(config, resolve=True, enum_to_str=True)
     except RecursionError:
         raise InterpolationResolutionError("a value of the configuration contains itself") from None
+
+
+def resolved_or_refused(config: Any, where: str) -> Any:
+    """`resolved`. Raises UsageError, with the key, for a value that does not resolve."""
+    try:
+        return resolved(config)
+    except OmegaConfBaseException as error:
+        reason = one_line(str(error).split("\n")[0])
+        raise UsageError(f"{getattr(error, 'full_key', None) or where}: {reason}") from error
 
 
 def as_config(values: Any) -> DictConfig | ListConfig:

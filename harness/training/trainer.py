@@ -10,7 +10,7 @@ from lightning.fabric.plugins.environments import LightningEnvironment, SLURMEnv
 from omegaconf import DictConfig
 
 from harness.config.instantiate import instantiate
-from harness.config.plain import resolved
+from harness.config.plain import resolved_or_refused
 from harness.config.trainer_settings import check_trainer
 from harness.records.run_directory import RunDirectory
 from harness.training.batches.loader import devices_of, micro_batches
@@ -29,7 +29,7 @@ def make_trainer(cfg: DictConfig, run_dir: RunDirectory, callback: TrainingCallb
     silence_lightning()
     train, trusted = cfg.train, list(cfg.trusted_packages)
     world_size = devices_of(cfg)
-    settings = resolved(cfg.trainer)
+    settings = resolved_or_refused(cfg.trainer, "trainer")
     check_trainer(settings)
     profiler = settings.pop("profiler", None)
     return instantiate(

@@ -25,7 +25,7 @@ from harness.config.cell import cell_of, flatten
 from harness.config.instantiate import call, check_types, target
 from harness.config.own_settings import inside, own_folders
 from harness.config.places import CLONE
-from harness.config.plain import resolved
+from harness.config.plain import resolved_or_refused
 from harness.errors import UsageError, one_line
 
 EXTRA = ("tensorboard", "wandb", "mlflow")  # what the extra `loggers` installs
@@ -47,7 +47,7 @@ def make_loggers(cfg: DictConfig, folder: Path, say: Callable[[str], None]) -> l
     if not cfg.logger:
         return []
     config, trusted = cell_of(cfg).config, list(cfg.trusted_packages)
-    loggers = resolved(cfg.logger)
+    loggers = resolved_or_refused(cfg.logger, "logger")
     for name, settings in loggers.items():
         check_places(settings, f"logger.{name}", (folder, *own_folders(cfg)))
     return [

@@ -25,8 +25,8 @@ from harness.config.cell import Cell, identity
 from harness.config.places import ROOT
 from harness.records import record
 from harness.records.cache import FOLDER
-from harness.records.collect import record_files
 from harness.records.files import write_atomic
+from harness.records.listing import record_files
 
 COMMITTED = ROOT / "results" / "records"
 SEEDS = 1000  # no committed record has a larger one
@@ -47,7 +47,7 @@ def fitted(entries: dict[str, Any]) -> dict[str, Any]:
 
 def copies(committed: Path = COMMITTED) -> Iterator[tuple[Path, dict[str, Any]]]:
     """(file of a committed record, the record with another seed), without an end."""
-    files = [(path, record.load_json(path)) for path in record_files(committed)]
+    files = [(path, record.load_json(path)) for path in record_files(committed, [])]
     for turn in itertools.count(1):
         yield from ((path, with_seed(entries, turn * SEEDS + entries["cell"]["seed"])) for path, entries in files)
 
@@ -75,9 +75,7 @@ def measured(arguments: Sequence[str], folder: Path) -> dict[str, float]:
     """Wall seconds, processor seconds of all processes, and the peak MiB of the largest process of a command."""
     places = [f"paths.{name}={folder / name}" for name in ("records", "outputs", "tables", "figures")]
     started = time.monotonic()
-    process = subprocess.Popen(
-        [sys.executable, ROOT / "run.py", *arguments, *places], stdout=subprocess.DEVNULL
-    )
+    process = subprocess.Popen([sys.executable, ROOT / "run.py", *arguments, *places], stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:

@@ -17,9 +17,10 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from harness.commands.explain import explain
-from harness.config.allowed import check_trusted
+from harness.config import yaml_files
 from harness.config.compose import keep_settings
 from harness.config.overrides import key_of, rewrite
+from harness.config.own_settings import check_own
 from harness.config.places import CONF
 from harness.config.schema import check_ranges
 from harness.errors import UsageError, did_you_mean, one_line
@@ -94,7 +95,7 @@ def main(hydra_main: Callable[[], Any], statuses: list[int]) -> int:
 
 def help_page() -> str:
     """What `--help` prints. Hydra would compose the default cell first, for seconds."""
-    page = OmegaConf.load(CONF / "hydra" / "help" / "longhaul.yaml")
+    page = yaml_files.load_config(CONF / "hydra" / "help" / "longhaul.yaml")
     return str(OmegaConf.create({"hydra": {"help": page}}).hydra.help.template)
 
 
@@ -102,7 +103,7 @@ def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:
     """Carry out `do=` for one composed configuration. Returns the exit status; an error is printed in one line."""
     keep_settings(cfg, overrides)
     try:
-        check_trusted(cfg, overrides)
+        check_own(cfg, overrides)
         check_ranges(cfg)
         refuse_ignored(cfg.do, overrides)
         status = verb(cfg.do).run(cfg, overrides)

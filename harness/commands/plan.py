@@ -8,6 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
+from harness.config import yaml_files
 from harness.config.cell import Cell
 from harness.config.compose import file_of, options
 from harness.config.declared import missing_file_message, missing_files
@@ -86,7 +87,7 @@ def hours_of(planned: PlannedCell) -> float | None:
 def published_hours(task: str, protocol: str) -> float | None:
     """GPU-hours of one run of a task, from the first table that has the task under this protocol."""
     for name, _ in options("table"):
-        table = OmegaConf.create({}) if name == "all" else OmegaConf.load(file_of("table", name))
+        table = OmegaConf.create({}) if name == "all" else yaml_files.load_config(file_of("table", name))
         columns = task_columns(table).values() if table.get("gpu_hours") else ()
         rows = [table_row(raw, table.protocol) for raw in table.rows.values()] if columns else []
         if any(column.task == task for column in columns) and any(row.protocol == protocol for row in rows):

@@ -1,6 +1,6 @@
 """Configuration -> task and model. Invalid combinations are refused here, on the meta device, before data are read."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,6 +11,7 @@ from torch import nn
 
 from harness.config.compose import arguments, options, with_model
 from harness.config.instantiate import RefusedError, call, config_class, instantiate, target
+from harness.config.model_size import bounded_size
 from harness.config.schema import Rule
 from harness.errors import UsageError, one_line
 from models.attention.base import Attention
@@ -37,7 +38,7 @@ def build(cfg: DictConfig) -> Built:
     trusted = list(cfg.trusted_packages)
     task = instantiate(arguments(cfg.task), "task", trusted)
     backbone_kwargs = task.backbone_kwargs()
-    model = build_model(target(arguments(cfg.model), "model", trusted), cfg, backbone_kwargs)
+    model = build_model(arguments(cfg.model), arguments(cfg.backbone), trusted, backbone_kwargs)
     check_length(model, backbone_kwargs)
     check_training(cfg.train)
     optimizer = target(cfg.train.optimizer, "train.optimizer", trusted)
@@ -69,9 +70,22 @@ def parameter_groups(model: nn.Module) -> Iterable[nn.Parameter] | list[dict[str
     return [{"params": parameters, **dict(options)} for options, parameters in groups.items()]
 
 
-def build_model(model: partial, cfg: DictConfig, backbone_kwargs: dict[str, Any]) -> nn.Module:
-    """A backbone with attention layers, or a model that replaces the backbone and takes its keys."""
-    backbone = target(arguments(cfg.backbone), "backbone", list(cfg.trusted_packages))
+def build_model(
+    model_settings: Mapping[str, Any],
+    backbone_settings: Mapping[str, Any],
+    trusted: Sequence[str],
+    backbone_kwargs: dict[str, Any],
+) -> nn.Module:
+    """A backbone with attention layers, or a model that replaces the backbone and takes its keys.
+
+    The settings are plain values, as from `arguments`.
+    """
+    with bounded_size("model and backbone"):
+        model, backbone = target(model_settings, "model", trusted), target(backbone_settings, "backbone", trusted)
+        return combined(model, backbone, backbone_kwargs)
+
+
+def combined(model: partial, backbone: partial, backbone_kwargs: dict[str, Any]) -> nn.Module:
     if is_attention(model):
         return call(backbone, "backbone", partial(call, model, "model"), **backbone_kwargs)
     pattern, patterns = backbone_kwargs.get("pattern"), sorted(getattr(model.func, "patterns", ()))

@@ -19,6 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from harness.config.compose import DECLARES
 from harness.config.declared import declared, map_paths
+from harness.config.plain import resolved
 from harness.config.schema import NEVER, WHEN_SET, Recipe, Train, names_of
 from harness.errors import UsageError
 
@@ -129,7 +130,7 @@ def identifying_config(cfg: DictConfig) -> dict[str, Any]:
     """The canonical configuration that identifies a cell, without its seed. Raises UsageError for missing values."""
     nodes = {key: cfg[key] for key in IDENTITY}
     try:
-        config = {key: OmegaConf.to_container(node, resolve=True, enum_to_str=True) for key, node in nodes.items()}
+        config = {key: resolved(node) for key, node in nodes.items()}
     except OmegaConfBaseException:
         check_none_is_missing(nodes)
         raise
@@ -151,7 +152,7 @@ def identifying_config(cfg: DictConfig) -> dict[str, Any]:
             if config[group].get(key) in (None, [], {}):
                 config[group].pop(key, None)
     if cfg.get("depends_on"):
-        config["depends_on"] = OmegaConf.to_container(cfg.depends_on, resolve=True, enum_to_str=True)
+        config["depends_on"] = resolved(cfg.depends_on)
     return config
 
 

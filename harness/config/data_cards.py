@@ -30,8 +30,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
+from harness.config import yaml_files
 from harness.config.places import ROOT
 
 FOLDER = ROOT / "tasks"
@@ -115,7 +114,7 @@ def cards() -> dict[str, Card]:
     """All cards, by task. Raises ValueError for an entry that is no card."""
     by_task: dict[str, Card] = {}
     for file in sorted(FOLDER.glob("*/cards.yaml")):
-        for task, entry in yaml.safe_load(file.read_text(encoding="utf-8")).items():
+        for task, entry in yaml_files.read(file).items():
             if task in by_task:
                 raise ValueError(f"{file}: {task} has a second card")
             try:

@@ -22,13 +22,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import yaml
-from omegaconf import OmegaConf
-
+from harness.config import yaml_files
 from harness.config.compose import file_of, options
+from harness.config.plain import resolved
 from harness.errors import UsageError
 
-YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if PyYAML has it
 PAPER = "paper"  # the budget of `paper_set`
 Settings = tuple[tuple[str, str], ...]  # (key, value as JSON), sorted by key
 
@@ -78,7 +76,7 @@ def row_hours(gpu_hours: float | Mapping[str, float], protocol: str) -> float:
 def settings_key(settings: Mapping[str, Any]) -> Settings:
     """Settings as sorted pairs of key and JSON value, which can be compared, hashed and kept in a frame."""
     by_key = {key.lstrip("+"): value for key, value in settings.items()}  # + adds a key that the recipe lacks
-    return tuple((key, json.dumps(plain(value), sort_keys=True)) for key, value in sorted(by_key.items()))
+    return tuple((key, json.dumps(resolved(value), sort_keys=True)) for key, value in sorted(by_key.items()))
 
 
 def format_settings(pairs: Iterable[tuple[str, str]]) -> str:
@@ -89,10 +87,6 @@ def format_settings(pairs: Iterable[tuple[str, str]]) -> str:
 def display_value(value: str) -> str:
     decoded = json.loads(value)
     return decoded if isinstance(decoded, str) else value
-
-
-def plain(value: Any) -> Any:
-    return OmegaConf.to_container(value, resolve=True, enum_to_str=True) if OmegaConf.is_config(value) else value
 
 
 def runs(columns: Iterable[tuple[str, Mapping[str, Any]]]) -> int:
@@ -131,7 +125,7 @@ def published_rows() -> Iterator[tuple[str, Mapping[str, Any]]]:
     """(table, its rows) for each table of cells or measurements."""
     for table, _ in options("table"):
         if table != "all":  # `all` has no file
-            raw = yaml.load(file_of("table", table).read_text(encoding="utf-8"), Loader=YamlLoader)
+            raw = yaml_files.read(file_of("table", table))
             if raw.get("kind", "measured") == "measured":
                 yield table, raw.get("rows") or {}
 

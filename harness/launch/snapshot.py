@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import stat
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from harness.config.places import ROOT
 from harness.records import provenance
+from harness.records.git import git_output
 
 # no job reads these folders in a snapshot
 EXCLUDED = ("results", "docs", "tests", "notebooks", "benchmarks", "outputs", "data")
@@ -27,6 +27,7 @@ WITHOUT_GIT = ("run.py", "pyproject.toml", "conf", "longhaul", "harness", "model
 SECRETS = (".env", ".env.*", "*.env", ".netrc", "*.pem", "*.key", "id_rsa*", "id_ed25519*", "*credentials*", "*.token")
 MAX_BYTES = 20 * 2**20  # the largest file that is copied although git does not track it
 BLOCK = 2**20
+DIFF = ("diff", "--no-ext-diff", "--no-textconv", "HEAD")  # without programs that git's settings name
 
 
 def take(parent: Path, root: Path = ROOT) -> Path:
@@ -42,7 +43,7 @@ def take(parent: Path, root: Path = ROOT) -> Path:
         if folder.is_dir():
             return folder
         (temporary / provenance.SNAPSHOT).write_text(json.dumps(git), encoding="utf-8")
-        (temporary / "changes.diff").write_bytes(git_output(root, "diff", "HEAD", *provenance.CODE) or b"")
+        (temporary / "changes.diff").write_bytes(output_of(root, *DIFF, *provenance.CODE) or b"")
         compileall.compile_dir(temporary, quiet=2)  # once, not in every job
         temporary.chmod(0o755)
         try:
@@ -75,10 +76,10 @@ def copy(source: Path, target: Path, name: str, digest: "hashlib._Hash") -> None
 
 def code_files(root: Path) -> Iterator[str]:
     """Sorted names below `root`: tracked files, new files that are not ignored, and this machine's `conf/local`."""
-    tracked = git_output(root, "ls-files", "-z", "--cached")
+    tracked = output_of(root, "ls-files", "-z", "--cached")
     if tracked is not None:
         tracked_names = {name for name in tracked.decode().split("\0") if name}
-        new = (git_output(root, "ls-files", "-z", "--others", "--exclude-standard") or b"").decode().split("\0")
+        new = (output_of(root, "ls-files", "-z", "--others", "--exclude-standard") or b"").decode().split("\0")
         names = tracked_names | {name for name in new if name}
         names |= {path.relative_to(root).as_posix() for path in (root / "conf" / "local").glob("*.yaml")}
     else:
@@ -109,12 +110,6 @@ def reason_left_out(path: Path, root: Path, *, is_tracked: bool) -> str | None:
     return None
 
 
-def git_output(root: Path, *arguments: str) -> bytes | None:
+def output_of(root: Path, *arguments: str) -> bytes | None:
     """The output of git; None if git is not installed, fails, or `root` is not the top of a repository."""
-    if not (root / ".git").exists():
-        return None
-    try:
-        command = ["git", "-C", str(root), *arguments]
-        return subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
-    except (OSError, subprocess.SubprocessError):
-        return None
+    return git_output(root, *arguments) if (root / ".git").exists() else None

@@ -11,6 +11,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from harness.records.git import git_output
+
 SNAPSHOT = "SNAPSHOT.json"  # the commit, in a copy of the code that is not a repository
 # git's paths of the code that decides numbers
 CODE = ("--", ":(glob)*.py", "pyproject.toml", "conf", "harness", "hydra_plugins", "longhaul", "models", "tasks")
@@ -22,11 +24,9 @@ def git(root: Path) -> dict[str, Any]:
     with contextlib.suppress(FileNotFoundError):
         return json.loads((root / SNAPSHOT).read_text(encoding="utf-8"))
 
-    def output(*args: str) -> str | None:
-        return command_output("git", "-C", str(root), *args, timeout_s=10)
-
-    sha, changed = output("rev-parse", "HEAD"), output("status", "--porcelain", *CODE)
-    return {"sha": sha and sha.strip(), "dirty": bool(changed and changed.strip())}
+    sha = git_output(root, "rev-parse", "HEAD", timeout_s=10)
+    changed = git_output(root, "status", "--porcelain", *CODE, timeout_s=10)
+    return {"sha": sha and sha.decode().strip(), "dirty": bool(changed and changed.strip())}
 
 
 def command_output(*command: str, timeout_s: float = 30) -> str | None:

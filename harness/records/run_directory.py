@@ -22,20 +22,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig
 from yaml import YAMLError
 
+from harness.config import yaml_files
+from harness.config.plain import resolved
 from harness.errors import UsageError, one_line, shown
 from harness.records.files import has_temporaries, remove_temporaries, write_atomic
 from harness.records.ownership import HEARTBEAT, MAX_BYTES, OWNER, Ownership
-from tasks.regular_files import read_json, read_text
+from tasks.regular_files import read_json
 
 ATTEMPT, JOB, METRICS = "attempt.json", "job.json", "metrics.csv"
 FILES = (OWNER, HEARTBEAT, ATTEMPT, JOB, METRICS, "log.txt", "error.txt")
 HYDRA, CONFIG, OVERRIDES = ".hydra", "config.yaml", "overrides.yaml"
 FOLDERS = {HYDRA: (CONFIG, OVERRIDES), "checkpoints": ()}  # and the files in them
-MAX_YAML_BYTES = 2**22
 
 
 @dataclass(frozen=True)
@@ -131,15 +131,15 @@ class RunDirectory:
         return None
 
     def write_config(self, config: dict[str, Any] | DictConfig, overrides: Sequence[str]) -> None:
-        write_atomic(self.path / HYDRA / CONFIG, OmegaConf.to_yaml(config), durable=False)
-        write_atomic(self.path / HYDRA / OVERRIDES, OmegaConf.to_yaml(list(overrides)), durable=False)
+        write_atomic(self.path / HYDRA / CONFIG, yaml_files.text_of(resolved(config)), durable=False)
+        write_atomic(self.path / HYDRA / OVERRIDES, yaml_files.text_of(list(overrides)), durable=False)
 
     def read_hydra(self, name: str) -> Any:
         """The content of CONFIG or OVERRIDES as it was resolved when it was written. Raises UsageError."""
         file = self.path / HYDRA / name
         try:
-            return OmegaConf.to_container(OmegaConf.load(io.StringIO(read_text(file, MAX_YAML_BYTES))))
-        except (OSError, ValueError, YAMLError, OmegaConfBaseException, RecursionError) as error:
+            return yaml_files.read(file, follow=False)
+        except (OSError, ValueError, YAMLError, UsageError, RecursionError) as error:
             reason = getattr(error, "strerror", None) or one_line(error)[:120]
             raise UsageError(f"{shown(file)}: cannot be read ({reason}); rerun=all trains from the start") from error
 

@@ -43,11 +43,12 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from harness.config.build import Built, build, build_or_refuse
 from harness.config.cell import Cell, canonical, changes
 from harness.config.places import ROOT
+from harness.config.plain import resolved
 from harness.config.schema import Rule
 from harness.errors import UsageError, one_line
 from harness.progress import Progress
@@ -333,7 +334,7 @@ class Attempt:
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
         leak = select.rule is Rule.best_test
         leak |= select.rule is Rule.best_val and self.data is not None and validates_on_test(task)
-        trainer_config = canonical(OmegaConf.to_container(cfg.trainer, resolve=True, enum_to_str=True))
+        trainer_config = canonical(resolved(cfg.trainer))
         return {
             "schema_version": record.SCHEMA_VERSION,
             "cell": self.cell.names(),

@@ -13,12 +13,13 @@ from harness.commands import check, predictions
 from harness.config.compose import compose
 from harness.errors import UsageError
 from harness.records import baselines, evidence, record
-from harness.records.collect import frame, record_files, valid_records
+from harness.records.collect import frame, valid_records
+from harness.records.listing import record_files
 from harness.records.record import RecordError
 from harness.records.task_metric import constant, task_metric
 from harness.report.scores.compare_cells import compare_cells
 
-SOURCE = next(iter(record_files(COMMITTED / "lra" / "listops" / "skyformer" / "reduced")))
+SOURCE = next(iter(record_files(COMMITTED / "lra" / "listops" / "skyformer" / "reduced", [])))
 ACCURACIES = (("metrics", "best", "test", "acc"), ("evaluations", "test", "metrics", "acc"))
 
 
@@ -97,7 +98,7 @@ def test_scores_of_examples_that_were_removed_are_missed(forge, tmp_path, capsys
 
 def test_a_forged_score_is_neither_compared_nor_exported(forge, tmp_path, capsys):
     file = forge(FORGERIES["a better accuracy"])
-    good = next(path for path in record_files(tmp_path / "records") if path != file)
+    good = next(path for path in record_files(tmp_path / "records", []) if path != file)
     with pytest.raises(UsageError, match=r"evaluations\.test\.metrics\.acc: 77, but its examples give"):
         compare_cells(file, good, tmp_path / "records")
     cfg = compose([f"paths.{name}={tmp_path / name}" for name in ("records", "outputs")])
@@ -169,7 +170,7 @@ def test_the_metric_of_a_task_is_that_of_its_class():
 
 
 def test_all_committed_files_of_predictors_follow_from_their_examples():
-    for path in record_files(COMMITTED.parent / baselines.FOLDER):
+    for path in record_files(COMMITTED.parent / baselines.FOLDER, []):
         try:
             entries = baselines.read(path)
         except RecordError as error:

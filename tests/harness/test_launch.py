@@ -28,8 +28,7 @@ NAMES = [
 
 
 def write_and_read(tmp_path, request):
-    serialized_cell.write(tmp_path / "0000.yaml", request)
-    return serialized_cell.read(tmp_path / "0000.yaml")
+    return serialized_cell.read(*serialized_cell.write(tmp_path / "0000.yaml", request))
 
 
 @pytest.mark.parametrize(("model", "task", "protocol"), NAMES)
@@ -89,9 +88,9 @@ def test_a_tilde_means_the_same_home_serialized_or_not(tmp_path):
 
 def test_later_edits_change_nothing(tmp_path):
     cfg = compose(["train.max_steps=5"])
-    serialized_cell.write(tmp_path / "a.yaml", CellRequest(cfg))
+    written = serialized_cell.write(tmp_path / "a.yaml", CellRequest(cfg))
     cfg.train.max_steps = 6
-    assert serialized_cell.read(tmp_path / "a.yaml").cfg.train.max_steps == 5
+    assert serialized_cell.read(*written).cfg.train.max_steps == 5
 
 
 def test_every_command_has_a_folder_of_its_own(tmp_path):

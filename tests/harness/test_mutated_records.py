@@ -16,11 +16,12 @@ from harness.commands import check, compare, predictions, report, status
 from harness.config.compose import compose
 from harness.config.validation import StrictModel
 from harness.records import checks, record
-from harness.records.collect import load_records, record_files
+from harness.records.collect import load_records
+from harness.records.listing import record_files
 from harness.records.schema import Record
 
 TASK = "lra/listops"
-SOURCE = next(iter(record_files(COMMITTED / TASK / "skyformer" / "reduced")))
+SOURCE = next(iter(record_files(COMMITTED / TASK / "skyformer" / "reduced", [])))
 MISSING = object()
 DEEP: list = []
 for _ in range(300):

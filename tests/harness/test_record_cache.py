@@ -11,9 +11,10 @@ from harness.commands import check, status
 from harness.config.compose import compose
 from harness.records import cache, index, record
 from harness.records.cache import Cache
-from harness.records.collect import load_records, record_files, valid_records
+from harness.records.collect import load_records, valid_records
+from harness.records.listing import record_files
 
-SOURCE = next(iter(record_files(COMMITTED / "lra" / "listops" / "skyformer" / "reduced")))
+SOURCE = next(iter(record_files(COMMITTED / "lra" / "listops" / "skyformer" / "reduced", [])))
 NUMBER = 6
 
 
@@ -42,14 +43,14 @@ def computed(monkeypatch):
 
 
 def summaries(root, folder):
-    return index.summaries(root, list(record_files(root)), Cache(folder))
+    return index.summaries(root, list(record_files(root, [])), Cache(folder))
 
 
 def test_a_second_reader_computes_nothing_and_has_the_same_results(records, tmp_path, computed):
     first = summaries(records, tmp_path / "cache")
     assert len(computed) == NUMBER
     assert summaries(records, tmp_path / "cache") == first and len(computed) == NUMBER
-    assert index.summaries(records, list(record_files(records))) == first
+    assert index.summaries(records, list(record_files(records, []))) == first
 
 
 def rewrite(file):
@@ -76,17 +77,17 @@ def replace(file):
 @pytest.mark.parametrize("change", [rewrite, keep_time(rewrite), keep_time(replace), os.utime])
 def test_a_file_that_changed_is_read_again(records, tmp_path, computed, change):
     summaries(records, tmp_path / "cache")
-    file = list(record_files(records))[2]
+    file = list(record_files(records, []))[2]
     time.sleep(0.02)  # coarser than the clock of inodes
     change(file)
     del computed[:]
     again = summaries(records, tmp_path / "cache")
-    assert computed == [file] and again == index.summaries(records, list(record_files(records)))
+    assert computed == [file] and again == index.summaries(records, list(record_files(records, [])))
 
 
 def test_files_come_and_go(records, tmp_path):
     summaries(records, tmp_path / "cache")
-    first, second, *_ = record_files(records)
+    first, second, *_ = record_files(records, [])
     first.unlink()
     second.write_text("{", encoding="utf-8")
     again = summaries(records, tmp_path / "cache")
@@ -94,7 +95,7 @@ def test_files_come_and_go(records, tmp_path):
 
 
 def test_a_part_of_the_files_keeps_the_results_of_the_others(records, tmp_path, computed):
-    files = list(record_files(records))
+    files = list(record_files(records, []))
     for part in (files[:4], files[2:], files):
         index.summaries(records, part, Cache(tmp_path / "cache"))
     assert sorted(computed) == files
@@ -155,14 +156,14 @@ def test_the_version_follows_the_sources(tmp_path, monkeypatch):
 
 def test_a_cache_that_cannot_be_written_costs_nothing_but_time(records, tmp_path):
     (tmp_path / "file").write_text("")
-    expected = index.summaries(records, list(record_files(records)))
+    expected = index.summaries(records, list(record_files(records, [])))
     assert summaries(records, tmp_path / "file" / "cache") == expected
 
 
 def test_scores_of_examples_that_changed_are_read_again(records, tmp_path, capsys):
     kept = Cache(tmp_path / "cache")
     assert valid_records(records, published=True, cache=kept)[1] == 0
-    file = next(iter(record_files(records))).with_suffix(".npz")
+    file = next(iter(record_files(records, []))).with_suffix(".npz")
     file.unlink()
     assert valid_records(records, published=True, cache=kept)[1] == 1
     assert str(file) in capsys.readouterr().err
@@ -171,7 +172,7 @@ def test_scores_of_examples_that_changed_are_read_again(records, tmp_path, capsy
 def test_processes_give_the_same_results_in_the_same_order(records, tmp_path, monkeypatch):
     monkeypatch.setattr(cache, "MANY", 1)
     monkeypatch.setattr(cache, "CHUNK", 2)
-    files = list(record_files(records))
+    files = list(record_files(records, []))
     reports = []
     assert index.summaries(records, files, Cache(tmp_path / "cache", workers=2), reports.append) == index.summaries(
         records, files
@@ -190,7 +191,7 @@ def test_committed_records_are_read_alike_with_and_without_the_cache(tmp_path, m
 
 def test_commands_say_the_same_with_and_without_it(records, tmp_path, capsys):
     cfg = compose([f"paths.records={records}", f"paths.outputs={tmp_path / 'outputs'}"])
-    next(iter(record_files(records))).write_text("{", encoding="utf-8")
+    next(iter(record_files(records, []))).write_text("{", encoding="utf-8")
     said = []
     for _ in range(2):
         said.append((status.run(cfg, []), check.run(cfg, []), capsys.readouterr().out))

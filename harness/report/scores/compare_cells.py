@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
+from harness.config import yaml_files
 from harness.config.cell import Cell, flatten
 from harness.config.compose import file_of, options
 from harness.errors import UsageError
@@ -161,7 +161,7 @@ def incomparable(a: ComparedCell, b: ComparedCell) -> str:
 def block_of(task: str) -> int:
     """Neighbouring test examples that count as one in the tables of a task; 1 where each example counts alone."""
     files = [file_of("table", name) for name, _ in options("table") if name != "all"]
-    tables = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in files]
+    tables = [yaml_files.read(file) for file in files]
     columns = [(table, column) for table in tables for column in table.get("columns", {}).values()]
     blocks = (column.get("block") or table.get("block", 1) for table, column in columns if column.get("task") == task)
     return max(blocks, default=1)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from harness.config.compose import compose, search_path
 from harness.config.overrides import to_overrides
+from harness.config.own_settings import check_shared
 from harness.config.table_rows import PAPER, cell_settings
 from harness.errors import UsageError
 from harness.report.scores.scores import Score
@@ -44,6 +45,7 @@ def parameters(spec: TableSpec, column: str, row: str) -> int:
     """Raises UsageError for a row that is no model here, or whose model cannot be built."""
     of_column, of_row = spec.columns[column], spec.rows[row]
     settings = to_overrides(cell_settings(of_row, of_column.set, PAPER))
+    check_shared(settings, f"{row}, {column}: set")
     protocol = of_column.protocol or of_row.protocol
     recipe = (f"task={of_column.task}", f"protocol={protocol}", "budget=paper", *settings)
     return _total(of_row.model, recipe, tuple(search_path()))

@@ -75,9 +75,7 @@ def measured(arguments: Sequence[str], folder: Path) -> dict[str, float]:
     """Wall seconds, processor seconds of all processes, and the peak MiB of the largest process of a command."""
     places = [f"paths.{name}={folder / name}" for name in ("records", "outputs", "tables", "figures")]
     started = time.monotonic()
-    process = subprocess.Popen(
-        [sys.executable, ROOT / "run.py", *arguments, *places], stdout=subprocess.DEVNULL
-    )
+    process = subprocess.Popen([sys.executable, ROOT / "run.py", *arguments, *places], stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:

@@ -74,11 +74,11 @@ class Cache:
         code = code_version()
         kept = _load(path, code)
         pairs = list(zip(names, signatures, strict=True))
-        known = [signature is not None and kept.get(name, (None,))[0] == signature for name, signature in pairs]
-        missing = [file for file, is_known in zip(files, known, strict=True) if not is_known]
+        current = [signature is not None and kept.get(name, (None,))[0] == signature for name, signature in pairs]
+        missing = [file for file, is_current in zip(files, current, strict=True) if not is_current]
         report(len(files) - len(missing))
         new = iter(_computed(missing, compute, self.workers, lambda number: report(len(files) - len(missing) + number)))
-        results = [kept[name][1] if is_known else next(new) for name, is_known in zip(names, known, strict=True)]
+        results = [kept[name][1] if is_current else next(new) for name, is_current in zip(names, current, strict=True)]
         if missing:
             others = {name: kept[name] for name in kept.keys() - set(names) if os.path.lexists(f"{root}{name}")}
             rows = zip(pairs, results, strict=True)

@@ -129,6 +129,23 @@ def choose_threads(parameters: int) -> int:
     return max(1, round(available - busy_cores()))
 
 
+def set_threads(earlier: int | None, typed: int | None, parameters: int | None) -> int | None:
+    """Set the threads of torch: those of a resumed attempt, else the typed number, else one for model and machine.
+
+    The last bits of a sum depend on the number of threads, so a resumed cell keeps its number. `parameters`: None on a
+    GPU, where the number stays as it is unless it is typed.
+    """
+    import torch
+
+    available_threads()  # measured before the first cell sets them
+    threads = earlier or typed
+    if threads is None and parameters is not None:
+        threads = choose_threads(parameters)
+    if threads:
+        torch.set_num_threads(threads)
+    return threads
+
+
 def choose_kernels(cfg: DictConfig) -> None:
     """Set `resources.kernels` for `models.ops.native`, in this process and in those that it starts."""
     os.environ["LONGHAUL_NATIVE"] = str(int(cfg.resources.kernels is Kernels.native))

@@ -19,6 +19,7 @@ from yaml import YAMLError
 from harness.commands.explain import explain
 from harness.config.allowed import check_trusted
 from harness.config.compose import keep_settings
+from harness.config.masking import note_environment, note_overrides
 from harness.config.overrides import key_of, rewrite
 from harness.config.places import CONF
 from harness.config.schema import check_ranges
@@ -65,6 +66,7 @@ def main(hydra_main: Callable[[], Any], statuses: list[int]) -> int:
 
     Without arguments it prints help: the default cell would train for a day.
     """
+    note_environment()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors of composition reach us; we make one line of each
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # an ascii terminal shows ? for what it lacks
@@ -101,6 +103,7 @@ def help_page() -> str:
 def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:
     """Carry out `do=` for one composed configuration. Returns the exit status; an error is printed in one line."""
     keep_settings(cfg, overrides)
+    note_overrides(overrides)
     try:
         check_trusted(cfg, overrides)
         check_ranges(cfg)

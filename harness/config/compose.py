@@ -25,7 +25,7 @@ from hydra.plugins.config_source import ConfigResult
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from harness.config import family_files, resolvers
+from harness.config import family_files, masking, resolvers
 from harness.config.allowed import check_trusted, guard_hydra
 from harness.config.places import CONF
 from harness.config.schema import BUILT_IN, Config, check_ranges
@@ -58,6 +58,7 @@ def _register_once() -> None:
         "setting": resolvers.setting,
         "size": resolvers.size,
         "default_protocol": lambda task: resolvers.default_protocol(task, folders()),
+        "oc.env": masking.environment,
         "for_task": lambda group, *, _root_: resolvers.for_task(group, folders(), _root_),
     }
     for name, function in functions.items():
@@ -85,6 +86,7 @@ def compose(overrides: Sequence[str] = (), search: Sequence[str] = ()) -> DictCo
         cfg = pickle.loads(pickled(tuple(choices), search))
     # Hydra uses this function to add typed values to the composed options
     ConfigLoaderImpl._apply_overrides_to_config(list(map(parse_value, values)), cfg)
+    masking.note_overrides(overrides)
     check_trusted(cfg, overrides)
     keep_settings(cfg, overrides)
     check_ranges(cfg)

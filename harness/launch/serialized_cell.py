@@ -1,5 +1,9 @@
-"""A cell request as a YAML file: a resolved configuration with absolute paths, which later edits do not change."""
+"""A cell request as a YAML file: a resolved configuration with absolute paths, which later edits do not change.
 
+The file holds passwords that the configuration has, so only its owner can read it.
+"""
+
+import os
 import secrets
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -11,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from harness.config.cell import DECLARING
 from harness.config.declared import absolute_path, map_paths
+from harness.config.masking import note, noted
 from harness.config.schema import Config
 from harness.training.checkpoints.dependency import Dependency
 from harness.training.run_cell import CellRequest
@@ -29,12 +34,17 @@ def write(path: Path, request: CellRequest) -> None:
         "dependents": [str(Path(path).absolute()) for path in request.dependents],
         "config": resolved_config(request.cfg),
     }
-    path.write_text(yaml.dump(serialized, Dumper=Dumper, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    serialized["secrets"] = noted()  # after all values are resolved
+    text = yaml.dump(serialized, Dumper=Dumper, sort_keys=False, allow_unicode=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 def read(path: Path) -> CellRequest:
     serialized = yaml.load(path.read_text(encoding="utf-8"), Loader=Loader)
     cfg = OmegaConf.merge(OmegaConf.structured(Config), serialized.pop("config"))
+    for value in serialized.pop("secrets", ()):
+        note(value)
     depends_on = [Dependency(**entry) for entry in serialized.pop("depends_on")]
     return CellRequest(cfg, **serialized, depends_on=depends_on)
 

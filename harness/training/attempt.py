@@ -47,6 +47,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from harness.config.build import Built, build, build_or_refuse
 from harness.config.cell import Cell, canonical, changes
+from harness.config.masking import masked_texts
 from harness.config.places import ROOT
 from harness.config.schema import Rule
 from harness.errors import UsageError, one_line
@@ -331,11 +332,11 @@ class Attempt:
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
         leak = select.rule is Rule.best_test
         leak |= select.rule is Rule.best_val and self.data is not None and validates_on_test(task)
-        trainer_config = canonical(OmegaConf.to_container(cfg.trainer, resolve=True, enum_to_str=True))
+        trainer = masked_texts(canonical(OmegaConf.to_container(cfg.trainer, resolve=True, enum_to_str=True)))
         return {
             "schema_version": record.SCHEMA_VERSION,
             "cell": self.cell.names(),
-            "config": self.cell.config | {"trainer": trainer_config},
+            "config": self.cell.config | {"trainer": trainer},
             "changed": self.changed,
             "depends_on": [
                 {"cell": dependency.id, "weights_sha256": state.start_weights.get(dependency.id)}

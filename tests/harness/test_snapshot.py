@@ -8,6 +8,7 @@ import pytest
 
 from harness.launch import snapshot
 from harness.records import provenance
+from tests.helpers.hostile import PRIVATE_FILES
 
 
 def git(root, *words):
@@ -118,19 +119,9 @@ def test_a_snapshot_keeps_modes_and_leaves_out_secrets_large_files_and_links_to_
 
 
 PRIVATE = (
-    *(".envrc", ".netrc", ".pypirc", ".pgpass", ".npmrc", ".git-credentials", ".aws/config", ".docker/config.json"),
-    *("id_ecdsa", "id_dsa", "id_ed25519.bak", "token", "hf_token.txt", "secrets.yaml", "kaggle.json", "wandb_api_key"),
-    *(
-        "service-account.json",
-        "client_secret_12.apps.json",
-        "cert.p12",
-        "store.kdbx",
-        "login.pem",
-        "my.key",
-        "dump.sql",
-    ),
+    *PRIVATE_FILES,
     *("models/secrets.yaml", "conf/hf_token.yaml", "conf/.secret.yaml", "conf/credentials.yml", "models/.envrc"),
-    *("notes.txt", "models/notes.ipynb", "conf/kaggle.json", "harness/id_ecdsa", "unknown.py", "other/module.py"),
+    *("models/notes.ipynb", "conf/kaggle.json", "harness/id_ecdsa", "unknown.py", "other/module.py"),
 )
 NEEDED = (
     *("models/attention/token_mixer.py", "models/token.py", "tasks/mine/marker.py", "conf/model/token_mixer.yaml"),

@@ -1,0 +1,117 @@
+"""Contradictory and mutated records: refused where they contradict themselves, and no reader stops at one."""
+
+import copy
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from harness.config.cell import Cell, identity
+from harness.errors import UsageError
+from harness.records import record
+from harness.records.recipe import unstated_changes
+from tests.drills.runs import Drills
+from tests.helpers.hostile import CONTRADICTIONS, RELABELLED
+
+READERS = (("do=status",), ("do=check",), ("do=report", "table=demo", "format=[md]"))
+READER_LIMIT_S = 25.0
+# what stands in the place of any value of a record
+MUTANTS: tuple[Any, ...] = (
+    *(None, True, 0, -1, 10**30, 1e300, 77.0000123, "", "x", "a/b", "../up", "\x1b[2J", "a\nb", "\u202e", "x" * 5000),
+    *([], ["x"], [1], [[1]], {}, {"a": 1}, {".": "ab"}, {"x" * 5000: 1}, "2001-01-01", "deadbeef" * 8),
+)
+DEEP = 2000  # brackets
+
+
+def contradictions(drills: Drills) -> tuple[str, str]:
+    """A record with a contradictory entry is refused, even if its id matches."""
+    # an uninterrupted run: start and end do not bound the working time of a resumed run
+    if not drills.record_path.exists() or record.load_json(drills.record_path)["resumes"]:
+        drills.fresh()
+        drills.run()
+    entries = copy.deepcopy(record.load_json(drills.record_path))
+    name, change = drills.dice.choice(list(CONTRADICTIONS.items()))
+    change(entries, drills.dice)
+    if name != "another id" and drills.dice.random() < 0.5:  # a matching id repairs that one
+        fitted = with_fitting_id(entries)
+        forged = fitted.path.name != drills.cell.path.name and name in RELABELLED
+    else:
+        forged = False
+    try:
+        record.validate(entries)
+    except UsageError as error:
+        return "exact", f"{name}: {error}"
+    if forged and unstated_changes(entries):
+        return "exact", f"{name}: not the recipe, which it does not say"
+    return "WRONG", f"{name} was accepted"
+
+
+def with_fitting_id(entries: dict[str, Any]) -> Cell:
+    """The cell of a record's configuration, whose id the record gets."""
+    config = {key: value for key, value in entries["config"].items() if key != "trainer"}
+    entries["cell"]["id"] = identity(config)
+    return Cell(entries["cell"]["id"], config)
+
+
+def records(drills: Drills) -> tuple[str, str]:
+    """A record with a mutated value beside a good one: readers end without a traceback and read the good one."""
+    drills.run()
+    entries = record.load_json(drills.record_path)
+    mutant, name = mutated(entries, drills)
+    path = drills.record_path.with_name(f"latte-s2-{mutant['cell']['id'][:8]}.json" if good_id(mutant) else "aaa.json")
+    text = json.dumps(mutant)
+    if drills.dice.random() < 0.05:
+        text, name = "[" * DEEP * 100, f"{DEEP * 100} brackets"
+    path.write_text(text, encoding="utf-8")
+    if drills.dice.random() < 0.3 and (scores := drills.record_path.with_suffix(".npz")).is_file():
+        path.with_suffix(".npz").write_bytes(scores.read_bytes())
+    words = drills.dice.choice(READERS)
+    folders = [f"paths.{key}={drills.workspace / key}" for key in ("outputs", "records", "tables", "figures", "site")]
+    ended = drills.command(*words, *folders, limit_s=READER_LIMIT_S)
+    name = f"{name}: {words[0]}"
+    if ended.state == "stuck":
+        return "STUCK", f"{name}: {ended.detail}"
+    if ended.state not in ("exit 0", "exit 1", "exit 2"):
+        return "WRONG", f"{name}: {ended.state} {ended.detail.strip().splitlines()[-1:]}"
+    if words == ("do=status",) and drills.cell.path.name not in drills.printed:
+        return "LOST", f"{name}: the good record is not listed"
+    acting = [letter for letter in drills.printed if not letter.isprintable() and letter not in "\n\r\t"]
+    if acting:
+        return "WRONG", f"{name}: prints {acting[0]!r}"
+    return "exact", f"{name}: {ended.state}"
+
+
+def mutated(entries: dict[str, Any], drills: Drills) -> tuple[dict[str, Any], str]:
+    """A copy with one value replaced or removed, in half of the cases with an id that fits its configuration."""
+    mutant = copy.deepcopy(entries)
+    mutant["cell"]["seed"] = mutant["config"]["seed"] = 2
+    keys = drills.dice.choice(list(paths_of(mutant)))
+    node = mutant
+    for key in keys[:-1]:
+        node = node[key]
+    if drills.dice.random() < 0.2:
+        del node[keys[-1]]
+        name = f"{'.'.join(map(str, keys))} removed"
+    else:
+        value = copy.deepcopy(drills.dice.choice(MUTANTS))
+        node[keys[-1]] = value
+        name = f"{'.'.join(map(str, keys))} = {ascii(value)[:60]}"
+    if drills.dice.random() < 0.5 or keys[0] == "config":
+        try:
+            with_fitting_id(mutant)
+        except (KeyError, TypeError, AttributeError):
+            return mutant, name
+        return mutant, f"{name}, id fits"
+    return mutant, name
+
+
+def good_id(mutant: dict[str, Any]) -> bool:
+    cell = mutant.get("cell")
+    return isinstance(cell, dict) and isinstance(cell.get("id"), str) and cell["id"][:8].isalnum()
+
+
+def paths_of(node: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths of all values at any depth."""
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, value in items:
+        yield (*keys, key)
+        yield from paths_of(value, (*keys, key))

@@ -48,7 +48,7 @@ class Attack:
         self.canary, self.victim = self.outside / "canary", self.outside / "victim.txt"
         self.victim.write_text("mine", encoding="utf-8")
         git = self.outside / "bin" / "git"
-        git.write_text(f"#!/bin/sh\ntouch {self.canary}\n", encoding="utf-8")
+        git.write_text(f"#!/bin/sh\n: > {self.canary}\n", encoding="utf-8")
         git.chmod(0o755)
         self.before = self.files()
 
@@ -92,8 +92,10 @@ def configuration(drills: Drills) -> tuple[str, str]:
     way = drills.dice.choice(WAYS)
     name, ended = way(attack)
     name = f"{way.__name__}: {name}"
-    if attack.files() != attack.before:
-        return "WRONG", f"{name}: acted ({sorted(attack.files().items() - attack.before.items())}, {ended.state})"
+    files = attack.files()
+    changed = sorted(name for name in files.keys() | attack.before if files.get(name) != attack.before.get(name))
+    if changed:
+        return "WRONG", f"{name}: acted on {changed[:3]} ({ended.state})"
     if ended.state == "stuck":
         return "STUCK", f"{name}: {ended.detail}"
     if ended.state == "traceback":
@@ -117,8 +119,13 @@ def shared_file(attack: Attack) -> tuple[str, Ended]:
 def interpolated(attack: Attack) -> tuple[str, Ended]:
     """The call stands where nobody builds anything, and an interpolation leads to it."""
     value, name = attack.call()
-    place, text = attack.dice.choice(PLACES), attack.dice.choice(("${notes}", "\\${notes}", "${oc.select:notes}"))
-    attack.share({"notes": value} | nested(f"{place}.x", text))
+    place, text = (
+        attack.dice.choice(PLACES),
+        attack.dice.choice(("${task.notes}", "\\${task.notes}", "${oc.select:task.notes}")),
+    )
+    content = nested(f"{place}.x", text)
+    content["task"] = content.get("task", {}) | {"notes": value}
+    attack.share(content)
     return f"{place}: {text} {name}", attack.command("+x=shared")
 
 

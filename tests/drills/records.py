@@ -19,7 +19,8 @@ MUTANTS: tuple[Any, ...] = (
     *(None, True, 0, -1, 10**30, 1e300, 77.0000123, "", "x", "a/b", "../up", "\x1b[2J", "a\nb", "\u202e", "x" * 5000),
     *([], ["x"], [1], [[1]], {}, {"a": 1}, {".": "ab"}, {"x" * 5000: 1}, "2001-01-01", "deadbeef" * 8),
 )
-DEEP = 2000  # brackets
+DEEP = 200_000  # brackets
+AT_ONCE = 12  # mutants beside a good record
 
 
 def contradictions(drills: Drills) -> tuple[str, str]:
@@ -53,37 +54,39 @@ def with_fitting_id(entries: dict[str, Any]) -> Cell:
 
 
 def records(drills: Drills) -> tuple[str, str]:
-    """A record with a mutated value beside a good one: readers end without a traceback and read the good one."""
+    """Records with a mutated value each beside a good one: a reader ends without a traceback and reads the good one."""
     drills.run()
-    entries = record.load_json(drills.record_path)
-    mutant, name = mutated(entries, drills)
-    path = drills.record_path.with_name(f"latte-s2-{mutant['cell']['id'][:8]}.json" if good_id(mutant) else "aaa.json")
-    text = json.dumps(mutant)
-    if drills.dice.random() < 0.05:
-        text, name = "[" * DEEP * 100, f"{DEEP * 100} brackets"
-    path.write_text(text, encoding="utf-8")
-    if drills.dice.random() < 0.3 and (scores := drills.record_path.with_suffix(".npz")).is_file():
-        path.with_suffix(".npz").write_bytes(scores.read_bytes())
+    entries, names = record.load_json(drills.record_path), []
+    for number in range(AT_ONCE):
+        mutant, name = mutated(entries, number + 2, drills)
+        id_ = mutant["cell"].get("id") if isinstance(mutant.get("cell"), dict) else None
+        has_id = isinstance(id_, str) and id_[:8].isalnum()
+        path = drills.record_path.with_name(f"latte-s{number + 2}-{id_[:8]}.json" if has_id else f"{number}.json")
+        text = json.dumps(mutant) if drills.dice.random() < 0.98 else "[" * DEEP
+        path.write_text(text, encoding="utf-8")
+        names.append(name if text[0] == "{" else "brackets")
+        if drills.dice.random() < 0.3 and (scores := drills.record_path.with_suffix(".npz")).is_file():
+            path.with_suffix(".npz").write_bytes(scores.read_bytes())
     words = drills.dice.choice(READERS)
     folders = [f"paths.{key}={drills.workspace / key}" for key in ("outputs", "records", "tables", "figures", "site")]
     ended = drills.command(*words, *folders, limit_s=READER_LIMIT_S)
-    name = f"{name}: {words[0]}"
     if ended.state == "stuck":
-        return "STUCK", f"{name}: {ended.detail}"
+        return "STUCK", f"{words[0]}: {ended.detail}: {names}"
     if ended.state not in ("exit 0", "exit 1", "exit 2"):
-        return "WRONG", f"{name}: {ended.state} {ended.detail.strip().splitlines()[-1:]}"
+        last = ended.detail.strip().splitlines()[-1:]
+        return "WRONG", f"{words[0]}: {ended.state} {last}: {names}"
     if words == ("do=status",) and drills.cell.path.name not in drills.printed:
-        return "LOST", f"{name}: the good record is not listed"
+        return "LOST", f"{words[0]}: the good record is not listed: {names}"
     acting = [letter for letter in drills.printed if not letter.isprintable() and letter not in "\n\r\t"]
     if acting:
-        return "WRONG", f"{name}: prints {acting[0]!r}"
-    return "exact", f"{name}: {ended.state}"
+        return "WRONG", f"{words[0]}: prints {acting[0]!r}: {names}"
+    return "exact", f"{words[0]}: {ended.state}"
 
 
-def mutated(entries: dict[str, Any], drills: Drills) -> tuple[dict[str, Any], str]:
+def mutated(entries: dict[str, Any], seed: int, drills: Drills) -> tuple[dict[str, Any], str]:
     """A copy with one value replaced or removed, in half of the cases with an id that fits its configuration."""
     mutant = copy.deepcopy(entries)
-    mutant["cell"]["seed"] = mutant["config"]["seed"] = 2
+    mutant["cell"]["seed"] = mutant["config"]["seed"] = seed
     keys = drills.dice.choice(list(paths_of(mutant)))
     node = mutant
     for key in keys[:-1]:
@@ -102,11 +105,6 @@ def mutated(entries: dict[str, Any], drills: Drills) -> tuple[dict[str, Any], st
             return mutant, name
         return mutant, f"{name}, id fits"
     return mutant, name
-
-
-def good_id(mutant: dict[str, Any]) -> bool:
-    cell = mutant.get("cell")
-    return isinstance(cell, dict) and isinstance(cell.get("id"), str) and cell["id"][:8].isalnum()
 
 
 def paths_of(node: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

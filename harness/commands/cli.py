@@ -25,7 +25,7 @@ from harness.config.places import CONF
 from harness.config.schema import check_ranges
 from harness.errors import UsageError, did_you_mean, one_line
 from harness.progress import announce_torch
-from harness.training.process import STOPPED
+from harness.training.process import STOPPED, keep_compiler_cache_private
 
 # verb -> module with `run(cfg, overrides) -> exit status`
 VERBS = {
@@ -146,6 +146,7 @@ def verb(name: str) -> Any:
         raise UsageError(f"there is no do={name}: {did_you_mean(name, VERBS)}")
     if name in IMPORT_TORCH:
         announce_torch()
+        keep_compiler_cache_private()
     return importlib.import_module(VERBS[name])
 
 

@@ -26,7 +26,7 @@ from harness.records.run_directory import RunDirectory
 from harness.records.source_code import code_of
 from harness.training.checkpoints.dependency import Dependency, chosen_weights
 from harness.training.extras.long_run import refuse_by_records
-from harness.training.process import REQUEUED, STOPPED, rank, requeue
+from harness.training.process import REQUEUED, STOPPED, keep_compiler_cache_private, rank, requeue
 
 if TYPE_CHECKING:
     from harness.training.attempt import Attempt
@@ -83,6 +83,7 @@ def _run_cell(request: CellRequest) -> CellResult:
         return result
 
     announce_torch()
+    keep_compiler_cache_private()
     from harness.training.attempt import Attempt  # imports torch, which a finished cell does not need
 
     run_dir = RunDirectory(cell.folder(cfg))

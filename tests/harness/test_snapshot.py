@@ -138,7 +138,7 @@ def test_new_files_are_copied_only_if_a_job_can_need_them(repository, tmp_path, 
     taken = snapshot.take(tmp_path / "code", repository, packages=("my_package", "my_module.sub"))
     assert code_in(taken) - CODE == set(NEEDED)
     (said,) = capsys.readouterr().err.splitlines()
-    assert "and 2" in said and "git add" in said and "it looks like a secret" in said
+    assert " more (it looks like a secret); " in said and "dump.sql, " in said and "git add takes it along)" in said
     git(repository, "add", "-A")
     assert code_in(snapshot.take(tmp_path / "code", repository)) - CODE == {*PRIVATE, *NEEDED}, "the user added them"
 

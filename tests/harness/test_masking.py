@@ -196,7 +196,7 @@ def test_paths_may_come_from_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("SCRATCH_FOLDER", str(tmp_path))
     folders = [f"paths.{name}=${{oc.env:SCRATCH_FOLDER}}/{name}" for name in ("outputs", "records", "data")]
     assert cell_of(compose([*CELL, *folders])).id == cell_of(compose(CELL)).id
-    assert compose(["+x=${oc.env:NOT_THERE,7}"]).x == 7
+    assert compose(["+x=${oc.env:NOT_THERE,seven}"]).x == "seven"
 
 
 def test_a_job_file_is_private_and_its_worker_knows_the_secrets(tmp_path, places, monkeypatch):

@@ -1,7 +1,9 @@
 """Hostile configurations: what a stranger's files ask for neither runs nor is written, and every command ends."""
 
 import json
+import runpy
 import shutil
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -208,7 +210,7 @@ def folders(attack: Attack) -> tuple[str, Ended]:
 
 def job_file(attack: Attack) -> tuple[str, Ended]:
     from harness.config.compose import compose
-    from harness.launch import local, serialized_cell
+    from harness.launch import serialized_cell
     from harness.training.run_cell import CellRequest
 
     value, name = attack.call()
@@ -219,8 +221,16 @@ def job_file(attack: Attack) -> tuple[str, Ended]:
     content["config"]["trusted_packages"] = PACKAGES
     content["config"][place]["x"] = value
     path.write_text(yaml.safe_dump(content), encoding="utf-8")
-    ended = attack.drills.in_child(lambda: [f"exit {local.main(path)}", ""], limit_s=LIMIT_S)
-    return f"{place}: {name}", ended
+
+    def work() -> list[str]:
+        sys.argv = ["harness.launch.local", str(path)]
+        try:
+            runpy.run_module("harness.launch.local", run_name="__main__")
+        except SystemExit as exit_:
+            return [f"exit {exit_.code}", ""]
+        return ["exit 0", ""]
+
+    return f"{place}: {name}", attack.drills.in_child(work, limit_s=LIMIT_S)
 
 
 def exported_model(attack: Attack) -> tuple[str, Ended]:

@@ -218,7 +218,8 @@ def job_file(attack: Attack) -> tuple[str, Ended]:
     serialized_cell.write(path, CellRequest(compose(attack.drills.typed), attack.drills.typed))
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     place = attack.dice.choice(("model", "task", "backbone", "trainer"))
-    content["config"]["trusted_packages"] = PACKAGES
+    if attack.dice.random() < 0.5:
+        content["config"]["trusted_packages"] = PACKAGES
     content["config"][place]["x"] = value
     path.write_text(yaml.safe_dump(content), encoding="utf-8")
 
@@ -282,7 +283,7 @@ def bomb(attack: Attack) -> tuple[str, Ended]:
         "recursive": "model: {x: &x {y: *x}}",
         "circular": "model: {x: '${model.y}', y: '${model.x}'}",
         "logging": "hydra: {job_logging: {version: x, handlers: 3}}",
-        "huge": yaml.safe_dump({"model": {"x": "y" * 20_000_000}}),
+        "huge": "model: {x: " + "y" * 5_000_000 + "}",
         "wide": yaml.safe_dump({"backbone": {"dim": 10**9}}),
         "many": yaml.safe_dump({"backbone": {"layers": 10**7}}),
     }

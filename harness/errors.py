@@ -3,14 +3,16 @@
 import difflib
 from collections.abc import Iterable
 
+from harness.config.masking import masked
+
 
 class UsageError(Exception):
     """The command cannot be carried out as typed: a message of one line, exit code 2, no file changed."""
 
 
 def one_line(text: object) -> str:
-    """Third-party text, such as a library's message, on one line and with control characters replaced."""
-    words = " ".join(str(text).split())
+    """Third-party text, such as a library's message, on one line, without control characters and secrets."""
+    words = masked(" ".join(str(text).split()))
     return "".join(letter if letter.isprintable() else "?" for letter in words)
 
 

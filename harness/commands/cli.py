@@ -19,13 +19,14 @@ from yaml import YAMLError
 from harness.commands.explain import explain
 from harness.config import yaml_files
 from harness.config.compose import keep_settings
+from harness.config.masking import note_environment, note_overrides
 from harness.config.overrides import key_of, rewrite
 from harness.config.own_settings import check_own
 from harness.config.places import CONF
 from harness.config.schema import check_ranges
 from harness.errors import UsageError, did_you_mean, one_line
 from harness.progress import announce_torch
-from harness.training.process import STOPPED
+from harness.training.process import STOPPED, keep_compiler_cache_private
 
 # verb -> module with `run(cfg, overrides) -> exit status`
 VERBS = {
@@ -66,6 +67,7 @@ def main(hydra_main: Callable[[], Any], statuses: list[int]) -> int:
 
     Without arguments it prints help: the default cell would train for a day.
     """
+    note_environment()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors of composition reach us; we make one line of each
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # an ascii terminal shows ? for what it lacks
@@ -102,6 +104,7 @@ def help_page() -> str:
 def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:
     """Carry out `do=` for one composed configuration. Returns the exit status; an error is printed in one line."""
     keep_settings(cfg, overrides)
+    note_overrides(overrides)
     try:
         check_own(cfg, overrides)
         check_ranges(cfg)
@@ -144,6 +147,7 @@ def verb(name: str) -> Any:
         raise UsageError(f"there is no do={name}: {did_you_mean(name, VERBS)}")
     if name in IMPORT_TORCH:
         announce_torch()
+        keep_compiler_cache_private()
     return importlib.import_module(VERBS[name])
 
 

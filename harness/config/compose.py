@@ -25,7 +25,7 @@ from hydra.plugins.config_source import ConfigResult
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from harness.config import family_files, resolvers, yaml_files
+from harness.config import family_files, masking, resolvers, yaml_files
 from harness.config.hydra_guard import guard_hydra
 from harness.config.own_settings import check_own
 from harness.config.places import CONF
@@ -60,6 +60,7 @@ def _register_once() -> None:
         "setting": resolvers.setting,
         "size": resolvers.size,
         "default_protocol": lambda task: resolvers.default_protocol(task, folders()),
+        "oc.env": masking.environment,
         "for_task": lambda group, *, _root_: resolvers.for_task(group, folders(), _root_),
     }
     for name, function in functions.items():
@@ -88,6 +89,7 @@ def compose(overrides: Sequence[str] = (), search: Sequence[str] = ()) -> DictCo
         cfg = pickle.loads(pickled(tuple(choices), search))
     # Hydra uses this function to add typed values to the composed options
     ConfigLoaderImpl._apply_overrides_to_config(list(map(parse_value, values)), cfg)
+    masking.note_overrides(overrides)
     check_own(cfg, overrides)
     keep_settings(cfg, overrides)
     check_ranges(cfg)

@@ -26,6 +26,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.base import Container
 from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 
+from harness.config.masking import note
 from harness.errors import UsageError, one_line
 
 # pick, setting, size, default_protocol, for_task: harness.config.resolvers; the others are in Hydra's own yamls
@@ -197,4 +198,6 @@ def from_environment(values: Any) -> Any:
 def _variable(match: re.Match) -> str:
     default = None if match[2] is None else match[2].strip(" '\"")
     value = os.environ.get(match[1], default)
+    if match[1] in os.environ:
+        note(os.environ[match[1]], match[1])
     return match[0] if value is None else escaped(value)

@@ -2,8 +2,11 @@
 
 Such a file may come from somebody else. Folders and trusted packages in it count only if the worker's command names
 them, too, or if they are those of this machine; a submission names those of its own files.
+
+The file holds passwords that the configuration has, so only its owner can read it.
 """
 
+import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -18,6 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 from harness.config import yaml_files
 from harness.config.cell import DECLARING
 from harness.config.declared import absolute_path, map_paths
+from harness.config.masking import note, noted
 from harness.config.own_settings import check_folders, check_trusted, split
 from harness.config.plain import escaped, resolved
 from harness.config.schema import Config, check_ranges
@@ -45,7 +49,9 @@ def write(path: Path, request: CellRequest) -> CellFile:
         "dependents": [str(Path(path).absolute()) for path in request.dependents],
         "config": config,
     }
-    path.write_text(yaml_files.text_of(serialized), encoding="utf-8")
+    serialized["secrets"] = noted()  # after all values are resolved
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(yaml_files.text_of(serialized))
     typed = [f"paths.{name}={folder}" for name, folder in config["paths"].items()]
     typed += [f"task.data_root={config['task']['data_root']}"] if config["task"].get("data_root") else []
     return CellFile(path, (*typed, f"trusted_packages=[{','.join(config['trusted_packages'])}]"))
@@ -55,6 +61,8 @@ def read(path: Path, typed: Sequence[str] = ()) -> CellRequest:
     """`typed`: as in `CellFile`. Raises UsageError for a broken file, and for other folders or trusted packages."""
     try:
         serialized = yaml_files.read(path, follow=False)
+        for value in serialized.pop("secrets", ()):
+            note(value)
         cfg = OmegaConf.merge(OmegaConf.structured(Config), escaped(serialized.pop("config")))
         depends_on = [Dependency(**entry) for entry in serialized.pop("depends_on")]
         request = CellRequest(cfg, **serialized, depends_on=depends_on)

@@ -76,7 +76,9 @@ def submit(plan: Plan, requests: Sequence[CellRequest], scheduler: str) -> int:
         return 2 if refused else 0
 
     root = Path(cfg.cluster.folder or cfg.paths.outputs).expanduser().absolute()
-    code, folder = snapshot.take(root / "code"), serialized_cell.new_folder(root / "jobs")
+    trusted = sorted({str(package) for cell in cells for package in cell.request.cfg.trusted_packages})
+    code = snapshot.take(root / "code", packages=trusted)
+    folder = serialized_cell.new_folder(root / "jobs")
     submitted: list[dict[str, Any]] = []
     arrays: dict[int, set[str]] = defaultdict(set)  # level -> ids of its arrays
     for group in group_by_resources(cells, scheduler):

@@ -192,6 +192,7 @@ class Hardware(StrictModel):
     gpu: str | None
     threads: Count
     kernels: str | None = None  # `native`; null: torch's
+    capability: str | None = None  # the CPU's instructions that were used; null in older records
 
 
 class Versions(StrictModel):
@@ -287,9 +288,11 @@ class Record(StrictModel):
     git: Git
     # of the source of model, backbone and task; absent from older records, but never null
     code_sha256: Annotated[Hex, Column("code")] = None
+    training_sha256: Hex = None  # of the source of the training; absent from older records, but never null
     data: Data
     update: Update = None  # absent, but never null
     resumes: Annotated[Count, Column()]
+    changed_at_resume: TupleOf[str] = ()  # conditions that differed, such as `step 16: torch 2.6.0, now 2.7.0`
     artifacts: dict[FileName, Hex]  # files beside the record and their sha256
     weights_sha256: Hex | None  # of the last step
     tested_weights_sha256: Hex | None  # of the weights that the test split was scored with

@@ -5,7 +5,7 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 
 from harness.config.cell import Cell, cell_of
 from harness.config.declared import missing_file, missing_file_message
+from harness.config.masking import masked, masked_override, masked_texts, note_environment, note_overrides
 from harness.config.places import ROOT
 from harness.config.schema import Rerun
 from harness.errors import UsageError, one_line
@@ -25,7 +26,7 @@ from harness.records.run_directory import RunDirectory
 from harness.records.source_code import code_of
 from harness.training.checkpoints.dependency import Dependency, chosen_weights
 from harness.training.extras.long_run import refuse_by_records
-from harness.training.process import REQUEUED, STOPPED, rank, requeue
+from harness.training.process import REQUEUED, STOPPED, keep_compiler_cache_private, rank, requeue
 
 if TYPE_CHECKING:
     from harness.training.attempt import Attempt
@@ -61,6 +62,13 @@ def run_cell(request: CellRequest) -> CellResult:
 
     The model and the Trainer are built before the run directory is touched, so a refusal leaves no file.
     """
+    note_environment()
+    note_overrides(request.overrides)
+    result = _run_cell(request)
+    return replace(result, detail=masked(result.detail))
+
+
+def _run_cell(request: CellRequest) -> CellResult:
     cfg = request.cfg
     try:
         cell = cell_of(cfg, [dependency.id for dependency in request.depends_on])
@@ -76,6 +84,7 @@ def run_cell(request: CellRequest) -> CellResult:
         return result
 
     announce_torch()
+    keep_compiler_cache_private()
     from harness.training.attempt import Attempt  # imports torch, which a finished cell does not need
 
     run_dir = RunDirectory(cell.folder(cfg))
@@ -229,7 +238,7 @@ def _run(
     record_path = cell.record_path(attempt.cfg)
     with Progress(run_dir.append_log) as progress:
         try:
-            run_dir.write_config(cell.config, request.overrides)
+            run_dir.write_config(cell.config, [masked_override(override) for override in request.overrides])
             if build_error is not None:
                 raise build_error
             attempt.take_start(resumable=earlier.resumable)
@@ -259,7 +268,7 @@ def _run(
         entries |= {"started": iso(started), "finished": iso(time.time())}
         try:
             predictions.write(record_path, attempt.predictions)
-            record.write(entries, record_path)
+            record.write(without_secrets(entries), record_path)
             run_dir.end(request.since)
         except OSError as error:
             return _storage_failed(attempt, error)
@@ -308,7 +317,7 @@ def _record_failure(
         run_dir.error.write_text(text, encoding="utf-8", errors="replace")
         remove_artifacts(record_path)
         predictions.remove(record_path)
-        record.write(entries, record_path)
+        record.write(without_secrets(entries), record_path)
         run_dir.end(request.since)
     except OSError as full:
         return _storage_failed(attempt, full)
@@ -322,7 +331,14 @@ def without_folders(text: str, cfg: DictConfig) -> str:
     for name, folder in cfg.paths.items():
         if folder:
             text = text.replace(f"{Path(folder).absolute()}/", f"<paths.{name}>/")
-    return text.replace(f"{ROOT}/", "").replace(f"{sys.prefix}/", "").replace(f"{Path.home()}/", "~/")
+    return masked(text.replace(f"{ROOT}/", "").replace(f"{sys.prefix}/", "").replace(f"{Path.home()}/", "~/"))
+
+
+def without_secrets(entries: dict[str, Any]) -> dict[str, Any]:
+    """A record that can be published. Its identity was masked before its id was computed."""
+    return {
+        key: value if key in ("cell", "config", "changed") else masked_texts(value) for key, value in entries.items()
+    }
 
 
 def report_line(result: CellResult, file: Any = None) -> None:

@@ -242,7 +242,7 @@ def test_one_background_job_runs_cells_that_depend_on_each_other():
 def test_missing_slurm_is_one_line(tmp_path, places, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(submit, "split_refused", lambda cells: (list(cells), {}))
-    monkeypatch.setattr(submit.snapshot, "take", lambda parent: tmp_path)
+    monkeypatch.setattr(submit.snapshot, "take", lambda parent, packages: tmp_path)
     (cell,) = cells_to_submit([*places, "resources=cpu1"])
     plan = sweep.Plan((cell.planned,), {})
     with pytest.raises(UsageError, match="SLURM is not installed here"):
@@ -258,7 +258,7 @@ def test_a_submission_says_which_cell_went_where(places, monkeypatch, capsys):
         return [f"{40 + len(arrays)}_{i}" for i in range(len(array))]
 
     monkeypatch.setattr(submit, "split_refused", lambda cells: (list(cells), {}))
-    monkeypatch.setattr(submit.snapshot, "take", lambda parent: parent / "abc")
+    monkeypatch.setattr(submit.snapshot, "take", lambda parent, packages: parent / "abc")
     monkeypatch.setattr(submit, "submit_array", submit_array)
     monkeypatch.setattr(submit.Queue, "state", lambda self, submission: "PENDING")
     cells = cells_to_submit(*[[*places, "resources=cpu1", "cluster.array_size=2"]] * 3)

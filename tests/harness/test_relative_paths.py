@@ -66,8 +66,8 @@ def job(tmp_path_factory):
     write_files(folder)
     take = submit.snapshot.take
 
-    def take_with_other_files(parent):
-        code = take(parent)
+    def take_with_other_files(parent, packages):
+        code = take(parent, packages=packages)
         write_files(code, "Others have the same names. ")
         return code
 

@@ -122,3 +122,22 @@ CONTRADICTIONS: dict[str, Callable[[dict[str, Any], random.Random], None]] = {
     "a metric that is missing": replaced("metric", "name", value="bleu"),
     "an evaluation of other scores": replaced("evaluations", "test", "metrics", value={"acc": 99.0}),
 }
+
+# new files with keys, which no snapshot copies
+PRIVATE_FILES = (
+    *(
+        ".env",
+        ".envrc",
+        ".netrc",
+        ".pypirc",
+        ".pgpass",
+        ".npmrc",
+        ".git-credentials",
+        ".aws/config",
+        ".aws/credentials",
+    ),
+    *(".docker/config.json", ".ssh/id_rsa", ".kube/config", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "token"),
+    *("hf_token.txt", "secrets.yaml", "secrets.json", "kaggle.json", "wandb_api_key", "service-account.json"),
+    *("service_account_7.json", "client_secret_12.apps.json", "cert.p12", "cert.pfx", "store.kdbx", "login.pem"),
+    *("my.key", "password.txt", "credentials.json", "dump.sql", "notes.txt", "key.asc", "putty.ppk", "vpn.ovpn"),
+)

@@ -10,6 +10,7 @@ from harness.config.own_settings import check_own, check_shared
 from harness.config.sweep import Command, expand_all
 from harness.errors import UsageError
 from harness.launch import local, serialized_cell
+from harness.records.run_directory import RunDirectory
 from harness.training.checkpoints.saved_model import config_of
 from harness.training.extras.loggers import make_loggers
 from harness.training.run_cell import CellRequest
@@ -204,18 +205,13 @@ def test_a_text_of_a_job_file_is_evaluated_only_once(tmp_path):
     assert again.model.x == "${seed}" and cell_of(again) == cell
 
 
-class RunFolder:
-    def __init__(self, path):
-        self.path = path
-
-
 def test_the_overrides_of_a_run_folder_trust_nothing(tmp_path):
     cfg, mine = compose(CELL), compose([*CELL, "seed=3"])
     entries = {"cell": cell_of(mine).names(), "config": cell_of(mine).config}
     (tmp_path / ".hydra").mkdir()
     hostile = ["+hydra.callbacks.x._target_=os.getcwd", "trusted_packages=[setuptools]", "paths.records=/elsewhere"]
     (tmp_path / ".hydra" / "overrides.yaml").write_text(OmegaConf.to_yaml([*CELL, "seed=3", *hostile]))
-    assert config_of(entries, RunFolder(tmp_path), cfg)["model"]["name"] == "latte"
+    assert config_of(entries, RunDirectory(tmp_path), cfg)["model"]["name"] == "latte"
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,22 @@
 import difflib
 from collections.abc import Iterable
 
+from harness.config.masking import masked
+
 
 class UsageError(Exception):
     """The command cannot be carried out as typed: a message of one line, exit code 2, no file changed."""
 
 
 def one_line(text: object) -> str:
-    """Third-party text, such as a library's message, on one line and with control characters replaced."""
-    words = " ".join(str(text).split())
+    """Third-party text, such as a library's message, on one line, without control characters and secrets."""
+    words = masked(" ".join(str(text).split()))
     return "".join(letter if letter.isprintable() else "?" for letter in words)
+
+
+def shown(name: object) -> str:
+    """The name of a file, which may hold anything, for a terminal: other letters are escaped as in Python's source."""
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in str(name))
 
 
 def did_you_mean(word: str, options: Iterable[str], listed: Iterable[str] | None = None) -> str:

@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from harness.config.masking import masked
+
 LINE_INTERVAL_S = 10.0
 
 
@@ -73,12 +75,13 @@ class Progress:
     def say(self, line: str) -> None:
         """Print a line that stays above the bars."""
         if self._live is not None:
-            self._live.console.print(line, highlight=False, markup=False)
+            self._live.console.print(masked(line), highlight=False, markup=False)
             self._line(line, shown=True)
         else:
             self._line(line, shown=False)
 
     def _line(self, line: str, *, shown: bool) -> None:
+        line = masked(line)
         if not shown and not self._silent:
             print(line, file=sys.stderr, flush=True)
         if self._log is not None:

@@ -126,7 +126,7 @@ def _all_records() -> "pd.DataFrame":
     """The records that a report uses: at the paper's budget, a record must follow from its recipe."""
     from harness.records.collect import frame, valid_records
 
-    return frame(valid_records(Paths().records, recipes=True)[0])
+    return frame(valid_records(Paths().records, published=True)[0])
 
 
 def _frame(tidy: Sequence[dict[str, str]]) -> "pd.DataFrame":

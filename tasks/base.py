@@ -117,7 +117,9 @@ class Task(ABC):
     def score(self, model: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
         """Add one batch to `metrics`; returns one or more scores of each example, (B,) each, for paired comparison.
 
-        The names of scores have no slash. `model` needs to be callable, nothing else.
+        The names of scores have no slash. A score with the name of a metric averages to that metric, and a metric
+        follows from `log_<metric>`, or from `<metric>_sum` and `<metric>_count` (`harness/records/evidence.py`); tables
+        leave out a record where it does not. `model` needs to be callable, nothing else.
         """
 
     @abstractmethod
@@ -130,6 +132,9 @@ class Task(ABC):
         `seen`: the number of training examples that a model draws, repeats included; None: all training data. A
         predictor that says what it was fitted to has the text `saw`: "1,228,800 bytes". A call that cannot fit raises
         ValueError or ImportError with the reason in one line.
+
+        The suffix `_all` (`6gram_all`): fitted to all training data, also where a model draws less. Such a predictor is
+        never the strongest of its column; a page opens with it only where a row beats the strongest of the others.
         """
 
     @abstractmethod

@@ -29,12 +29,14 @@ import numpy as np
 
 from tasks.checks import Progress
 from tasks.examples import AnyExamples, Examples, ShardedExamples, Shards, content_hash
-from tasks.files import wait_for_lock, written_whole
+from tasks.files import open_to_write, wait_for_lock, written_whole
+from tasks.regular_files import RefusedFileError, read_json, require_regular
 from tasks.workers import process_pool
 
 FORMAT = 1  # of the folder; part of every key
 MANIFEST = "manifest.json"
 LOCK = ".lock"
+MAX_MANIFEST_BYTES = 2**24
 
 
 class CacheError(ValueError):
@@ -97,7 +99,7 @@ def manifest(folder: Path, parameters: Mapping[str, Any]) -> dict[str, Any]:
     Raises CacheError.
     """
     with _one_line_errors(folder):
-        content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        content = read_json(folder / MANIFEST, MAX_MANIFEST_BYTES, follow=True)
         if content["format"] != FORMAT or content["parameters"] != json.loads(json.dumps(dict(parameters))):
             raise CacheError(f"{folder / MANIFEST}: belongs to other parameters")
         names = [file_names(name, facts.get("shards", 1)) for name, facts in content["splits"].items()]
@@ -120,9 +122,13 @@ def _one_line_errors(folder: Path) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise CacheError(f"{error.filename}: not there") from error
+    except RefusedFileError as error:
+        raise CacheError(f"{error.filename}: {error.strerror}") from error
     except OSError as error:
         raise CacheError(f"{folder}: cannot read ({' '.join(str(error).split())})") from error
-    except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except CacheError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise CacheError(f"{folder / MANIFEST}: damaged ({type(error).__name__}: {error})") from error
 
 
@@ -132,7 +138,7 @@ def _exclusive(folder: Path) -> Iterator[None]:
     while True:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            lock = open(folder / LOCK, "wb")  # noqa: SIM115
+            lock = open_to_write(folder / LOCK)
         except FileNotFoundError:
             continue  # its holder has just renamed or removed it
         except FileExistsError as error:
@@ -274,8 +280,12 @@ def _read_split(folder: Path, name: str, shards: int) -> AnyExamples:
 
 def _read_arrow(file: Path, *, verify: bool = False) -> Examples:
     """Views of the memory-mapped file, offsets checked against the tokens. Raises CacheError."""
-    if not file.is_file():
-        raise CacheError(f"{file}: not there")
+    try:
+        require_regular(file, follow=True)
+    except FileNotFoundError:
+        raise CacheError(f"{file}: not there") from None
+    except OSError as error:
+        raise CacheError(f"{file}: {error.strerror}") from error
     import pyarrow as pa
 
     try:

@@ -22,7 +22,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from tasks.checks import DataError, Progress
-from tasks.files import wait_for_lock, written_whole
+from tasks.files import open_to_write, wait_for_lock, written_whole
+from tasks.regular_files import open_regular
 
 RELEASE = "https://storage.googleapis.com/long-range-arena/lra_release.gz (7.7 GB)"
 MIB = 1 << 20
@@ -68,7 +69,7 @@ class Download:
         with contextlib.ExitStack() as stack:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
-                lock = stack.enter_context(open(folder / f".{self.name}.lock", "wb"))
+                lock = stack.enter_context(open_to_write(folder / f".{self.name}.lock"))
                 wait_for_lock(lock)  # another process fetches it
                 if not file.exists():
                     self._transfer(part, progress)
@@ -94,11 +95,13 @@ class Download:
     def _wrong(self, file: Path) -> str | None:
         if (size := file.stat().st_size) != self.size:
             return f"{size:,} bytes instead of {self.size:,}"
-        with open(file, "rb") as stream:
+        with open_regular(file, follow=True) as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
         return None if digest == self.sha256 else f"sha256 {digest[:12]}... instead of {self.sha256[:12]}..."
 
     def _transfer(self, part: Path, progress: Progress) -> None:
+        if os.path.lexists(part):
+            open_to_write(part).close()
         have = part.stat().st_size if part.exists() else 0
         if have == self.size:
             return
@@ -107,7 +110,7 @@ class Download:
         request = urllib.request.Request(self.url, headers={"Range": f"bytes={have}-"} if have else {})
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
             have = have if answer.status == http.client.PARTIAL_CONTENT else 0
-            with open(part, "r+b" if have else "wb") as stream:
+            with open_to_write(part) as stream:
                 stream.seek(have)
                 stream.truncate()
                 while have <= self.size and (block := answer.read(MIB)):
@@ -124,7 +127,7 @@ def identity(file: Path) -> str:
     Raises DataError.
     """
     try:
-        with open(file, "rb") as stream:
+        with open_regular(file, follow=True) as stream:
             size = os.fstat(stream.fileno()).st_size
             if size <= HASHED_WHOLE:
                 return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -159,7 +162,7 @@ def path_identity(path: Path) -> str:
 
 
 def _ends(file: Path) -> str:
-    with open(file, "rb") as stream:
+    with open_regular(file, follow=True) as stream:
         digest = hashlib.sha256(stream.read(SAMPLE))
         stream.seek(max(0, file.stat().st_size - SAMPLE))
         digest.update(stream.read(SAMPLE))
@@ -172,7 +175,7 @@ def archive(file: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, IO
     A content can be read until the next one is asked for. An archive with a name that leads out of it is refused.
     """
     try:
-        with tarfile.open(file, "r|*") as members:
+        with open_regular(file, follow=True) as stream, tarfile.open(fileobj=stream, mode="r|*") as members:
             for member in members:
                 path = PurePosixPath(member.name)
                 if path.is_absolute() or ".." in path.parts or not member.name.isprintable():
@@ -200,8 +203,9 @@ class Unpacked(io.RawIOBase):
     """The content of a gzipped file. OSError if it is too large for a text: a small file may unpack for hours."""
 
     def __init__(self, file: Path) -> None:
-        self.stream = gzip.open(file, "rb")  # noqa: SIM115 - closed with this
-        self.most = file.stat().st_size * UNPACKED + UNPACKED_OF_ANY
+        self.packed = open_regular(file, follow=True)
+        self.stream = gzip.GzipFile(fileobj=self.packed, mode="rb")
+        self.most = os.fstat(self.packed.fileno()).st_size * UNPACKED + UNPACKED_OF_ANY
 
     def readable(self) -> bool:
         return True
@@ -221,12 +225,13 @@ class Unpacked(io.RawIOBase):
 
     def close(self) -> None:
         self.stream.close()
+        self.packed.close()
         super().close()
 
 
 def opened(file: Path) -> IO[bytes]:
     """A (gzipped) file. Raises OSError."""
-    return io.BufferedReader(Unpacked(file), MIB // 8) if file.suffix == ".gz" else open(file, "rb")
+    return io.BufferedReader(Unpacked(file), MIB // 8) if file.suffix == ".gz" else open_regular(file, follow=True)
 
 
 def opened_text(file: Path) -> IO[bytes]:

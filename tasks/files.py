@@ -4,10 +4,13 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
+
+from tasks.regular_files import RefusedFileError
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of a file system without locks
 
@@ -24,6 +27,18 @@ def written_whole(file: Path) -> Iterator[IO[bytes]]:
         os.replace(unfinished, file)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def open_to_write(file: Path) -> IO[bytes]:
+    """A regular file to lock or to write at its own path, created where it is missing and not truncated.
+
+    Raises OSError: for a link, and at once for a FIFO or a device.
+    """
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise RefusedFileError("not a regular file", file)
+    return os.fdopen(descriptor, "wb")
 
 
 def wait_for_lock(stream: IO[bytes]) -> None:

@@ -1,9 +1,11 @@
 """Guarantees for every test: one thread, no network."""
 
 import copy
+import faulthandler
 import gc
 import os
 import runpy
+import signal
 import sys
 from pathlib import Path
 
@@ -49,6 +51,22 @@ def one_thread():
 
     # two threads beside another busy process are many times slower than one thread
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def alarm():
+    """A test that hangs, such as one that reads from a FIFO, fails after 30 seconds; in C it ends the process."""
+
+    def ring(number, stack):
+        raise AssertionError("it hangs")
+
+    earlier = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(30)
+    faulthandler.dump_traceback_later(60, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, earlier)
 
 
 @pytest.fixture

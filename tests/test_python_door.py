@@ -1,8 +1,11 @@
 """`import longhaul` equals the commands; a wheel works without the clone."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -90,6 +93,74 @@ def test_a_folder_that_is_no_exported_model_is_one_line(ran, places, tmp_path, f
     with pytest.raises(longhaul.UsageError, match=message) as error:
         longhaul.load(exported, **places)
     assert "\n" not in str(error.value)
+
+
+TEXT = "${oc.create:{_target_:setuptools._distutils.spawn.spawn,cmd:[touch,CANARY]}}"
+NESTED = {"_target_": "setuptools._distutils.spawn.spawn", "cmd": ["touch", "CANARY"]}
+DEEP = 3_000
+# part, key and value that a stranger wrote into config.json; what the line says
+HOSTILE = [
+    *((part, "x", TEXT, "no exported model|x") for part in saved_model.PARTS),
+    *((part, "x", "\\" + TEXT, "no exported model|x") for part in saved_model.PARTS),
+    *((part, "x", [{"y": NESTED}], "may not be built") for part in saved_model.PARTS),
+    ("model", "x", {"_target_": "tasks.lra.listops.ListOps"}, "each at its own key"),
+    ("backbone", "layers", 10**7, "more than 1,000"),
+    ("backbone", "layers", 900, "do not fit"),
+    ("backbone", "dim", 10**9, "more than 1,000,000"),
+    ("backbone", "dim", 10**6, "more than 1,000,000,000,000 parameters"),
+    ("backbone", "dim", 32_000, "do not fit"),
+    ("backbone", "ffn_dim", 10**15, "more than 1,000,000"),
+    ("model", "x", 10**12, "more than 100,000,000"),
+    ("task", "data_root", ["/elsewhere"], None),
+    ("task", "declares", {"paths": 3}, "declares"),
+    ("task", "declares", [3], "no exported model|declares"),
+]
+
+
+@pytest.fixture(scope="module")
+def exported(ran, places, folder):
+    pytest.importorskip("safetensors")
+    return longhaul.export(ran["id"][2], folder / "shared", **places)
+
+
+def loaded_within_seconds(folder, places):
+    began = time.process_time()
+    try:
+        return longhaul.load(folder, **places)
+    finally:
+        assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(("part", "key", "value", "message"), HOSTILE)
+def test_a_hostile_configuration_of_an_exported_model_runs_nothing(
+    exported, places, tmp_path, part, key, value, message
+):
+    shutil.copytree(exported, tmp_path / "shared")
+    file, canary = tmp_path / "shared" / saved_model.CONFIG, tmp_path / "canary"
+    config = json.loads(file.read_text())
+    config[part][key] = value
+    config["trusted_packages"] = ["setuptools"]
+    file.write_text(json.dumps(config).replace("CANARY", str(canary)))
+    if message is None:
+        assert loaded_within_seconds(tmp_path / "shared", places).task.data_root == places["paths.data"]
+    else:
+        with pytest.raises(longhaul.UsageError, match=message) as error:
+            loaded_within_seconds(tmp_path / "shared", places)
+        assert "\n" not in str(error.value)
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize("text", [
+    "[" * DEEP + "]" * DEEP, '{"model": ' * DEEP + "1" + "}" * DEEP, "[" * 10**5,
+    '{"model": 1, "task": 2, "backbone": 3}',
+    '{"model": {}, "task": {}, "backbone": {}}', "null", '"' + "x" * 2**20 + '"', "\x00",
+])  # fmt: skip
+def test_a_configuration_that_is_none_is_one_line(exported, places, tmp_path, text):
+    shutil.copytree(exported, tmp_path / "shared")
+    (tmp_path / "shared" / saved_model.CONFIG).write_text(text)
+    with pytest.raises(longhaul.UsageError) as error:
+        loaded_within_seconds(tmp_path / "shared", places)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 500
 
 
 def test_weights_of_another_run_are_refused(ran, places):

@@ -13,6 +13,7 @@ from harness.bench.command import keep, measure
 from harness.bench.subjects import Subject, device_type
 from harness.config.compose import compose, folders, search_path
 from harness.config.overrides import key_of, typed_values
+from harness.config.own_settings import check_shared
 from harness.errors import UsageError, did_you_mean
 from harness.report.spec.measured import MeasuredRows, Run
 from harness.report.spec.table import TableSpec
@@ -43,6 +44,7 @@ def measure_asked(cfg: DictConfig, overrides: Sequence[str], group: str, name: s
         run_overrides = run.overrides
         if "bench.lengths" in typed:
             run_overrides = [override for override in run_overrides if key_of(override) != "bench.lengths"]
+        check_shared(run_overrides, f"{name}, runs, {label}")
         combined = [*run_overrides, *kept]  # the last value of a key counts, so typed values win
         composed = compose([*combined, f"model={plans[label][0].model}"], search_path())
         keep(measure(composed, combined, plans[label], spec.reference), cfg)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from harness.bench.measure import DTYPES, Timed, memory_of
 from harness.config import build
 from harness.config.instantiate import instantiate, target
+from harness.config.plain import resolved
 from harness.errors import UsageError
 from models.attention.base import Attention, Pattern
 
@@ -45,18 +46,16 @@ class LayerModel:
 def build_model(cfg: DictConfig, hyperparameters: dict[str, Any], device: torch.device | str, length: int) -> nn.Module:
     torch.manual_seed(0)
     bench, trusted = cfg.bench, list(cfg.trusted_packages)
-    constructor = target(hyperparameters, "model", trusted)
     if bench.layers is None:
-        if not build.is_attention(constructor):
+        if not build.is_attention(target(hyperparameters, "model", trusted)):
             raise UsageError("model: it is a whole decoder, not one layer: add bench.layers=2 to measure decoders")
         sizes = {"pattern": bench.pattern, "max_length": length}
         model = instantiate(hyperparameters, "model", trusted, bench.dim, bench.heads, **sizes)
     else:
-        cfg = cfg.copy()
         sizes = {"dim": bench.dim, "heads": bench.heads, "layers": bench.layers, "ffn_dim": 4 * bench.dim}
-        cfg.backbone = {**bench.decoder, **sizes}
         backbone_kwargs = {"vocab_size": VOCABULARY, "max_length": length, "pattern": bench.pattern}
-        model = build.build_model(constructor, cfg, backbone_kwargs)
+        decoder = resolved(bench.decoder) | sizes
+        model = build.build_model(hyperparameters, decoder, trusted, backbone_kwargs)
     return model.to(device, DTYPES[bench.precision]).eval()
 
 

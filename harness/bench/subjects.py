@@ -13,6 +13,7 @@ from harness.bench.measure import DTYPES
 from harness.bench.recipe import RecipeModel
 from harness.config.compose import compose, default_arguments, options, search_path
 from harness.config.overrides import key_of, to_overrides, typed_values
+from harness.config.own_settings import check_shared
 from harness.config.table_rows import row_named
 from harness.errors import UsageError, did_you_mean
 
@@ -88,7 +89,9 @@ class Command:
         typed = [override for override in self.overrides if key_of(override) not in ("model", "do", "table", "figure")]
         if not takes_typed:
             typed = [override for override in typed if not key_of(override).startswith("model.")]
-        return compose([*typed, f"model={subject.model}", *to_overrides(settings)], search_path())
+        changed = to_overrides(settings)
+        check_shared(changed, subject.label)
+        return compose([*typed, f"model={subject.model}", *changed], search_path())
 
 
 def device_type(cfg: DictConfig) -> str:

@@ -1,120 +1,114 @@
 """do=check: every rule for every record below paths.records, and for the files beside them. One line per problem.
 
-Anyone can run it on a folder of records: paths.records=FOLDER. It writes nothing and needs neither data nor weights.
-The exit status is 1 if a rule is broken. Every reader of records applies the rules of `harness.records.checks`, and
-applies `recipe` to the paper's budget; only this command applies the other rules below.
+Anyone can run it on a folder of records: paths.records=FOLDER. It needs neither data nor weights, and writes nothing
+but its cache below paths.outputs. The exit status is 1 if a rule is broken. Every reader of records applies the rules
+of `harness.records.checks`. Commands that publish scores apply those of `harness.records.evidence` as well; only this
+command applies the other rules below.
 """
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig
 
-from harness.config.cell import Cell
-from harness.errors import UsageError, one_line
+from harness.config.cell import path_of
+from harness.errors import UsageError, one_line, shown
 from harness.progress import Progress
-from harness.records import checks, predictions, record
-from harness.records.collect import record_files
-from harness.records.recipe import unstated_changes
-from harness.records.record import RecordError
-from harness.records.schema import Record
+from harness.records import cache, checks, evidence, index
+from harness.records.index import SCHEMA, Summary
+from harness.records.listing import files_below, record_files
+from tasks.regular_files import read_bytes
 
-
-@dataclass(frozen=True)
-class RecordFile:
-    """A record below `root`: its `entries` as they are in the file, and `parsed`."""
-
-    path: Path
-    root: Path
-    entries: dict[str, Any]
-    parsed: Record
+MAX_ARTIFACT_BYTES = 2**20  # a run keeps no larger file beside its record
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     root = Path(cfg.paths.records)
     if not root.is_dir():
         raise UsageError(f"{root}: there is no folder of records")
-    files = list(record_files(root))
+    unread: list[str] = []
+    files = list(record_files(root, unread))
     broken: Counter[str] = Counter()
-    with Progress() as progress:
-        for number, file in enumerate(files, 1):
-            for rule, problem in problems_of(file, root):
-                broken[rule] += 1
-                print(f"{file}: {rule}: {one_line(problem)}")
-            progress.update("records", number, len(files))
+    for problem in unread:
+        broken["folders"] += 1
+        print(f"folders: {problem}")
+    for file, problems in problems_of(root, files, cache.of_command(cfg.paths.outputs)):
+        for rule, problem in problems:
+            broken[rule] += 1
+            print(f"{shown(file)}: {rule}: {one_line(problem)}")
     for file in orphans(root, files):
         broken["orphans"] += 1
-        print(f"{file}: orphans: no record names it")
+        print(f"{shown(file)}: orphans: no record names it")
     counts = ", ".join(f"{count} {rule}" for rule, count in broken.items())
-    print(f"{len(files)} records, {len(checks.RULES) + len(FILE_RULES) + 1} rules: {counts or 'no problem'}")
+    print(f"{len(files)} records, {rules()} rules: {counts or 'no problem'}")
     return int(bool(broken))
 
 
-def problems_of(path: Path, root: Path) -> Iterator[tuple[str, str]]:
-    """(rule, what is wrong) for each problem of one record."""
-    try:
-        entries = record.load_json(path)
-        file = RecordFile(path, root, entries, record.parsed(entries))
-    except RecordError as error:
-        yield "schema", str(error)
-        return
-    for rule in checks.RULES:
-        yield from ((rule.__name__, problem) for problem in rule(file.parsed))
-    for rule in FILE_RULES:
-        yield from ((rule.__name__, problem) for problem in rule(file))
+def rules() -> int:
+    """The number of rules; `orphans` is one."""
+    return len(checks.RULES) + len(evidence.RULES) + len(FILE_RULES) + 1
 
 
-def place(file: RecordFile) -> Iterator[str]:
+def problems_of(root: Path, files: Sequence[Path], kept: cache.Cache) -> Iterator[tuple[Path, list[list[str]]]]:
+    """(file, [rule, what is wrong] for each problem) of all record files."""
+    with Progress() as progress:
+        summaries = index.summaries(root, files, kept, lambda number: progress.update("records", number, len(files)))
+        whole = [summary.file for summary in summaries if [rule for rule, _ in summary.problems] != [SCHEMA]]
+        contradictions = index.contradictions(
+            root, whole, kept, lambda number: progress.update("scores and recipes", number, len(whole))
+        )
+    outside = dict(zip(whole, contradictions, strict=True))
+    for summary in summaries:
+        problems = list(summary.problems)
+        if summary.file in outside:
+            for rule in FILE_RULES:
+                problems += [[rule.__name__, problem] for problem in rule(summary, root)]
+            problems += outside[summary.file]
+        yield summary.file, problems
+
+
+def place(summary: Summary, root: Path) -> Iterator[str]:
     """Its path follows from its names."""
-    expected = f"{Cell(file.entries['cell']['id'], file.entries['config']).path}.json"
-    if file.path.relative_to(file.root) != Path(expected):
+    expected = f"{path_of(**summary.cell)}.json"
+    if summary.file.relative_to(root) != Path(expected):
         yield f"it belongs at {expected}"
 
 
-def recent(file: RecordFile) -> Iterator[str]:
+def recent(summary: Summary, root: Path) -> Iterator[str]:
     """It did not end in the future."""
-    ended = datetime.fromisoformat(file.parsed.finished)
+    ended = datetime.fromisoformat(summary.finished)
     if (ended if ended.tzinfo else ended.replace(tzinfo=UTC)) > datetime.now(UTC) + timedelta(days=1):
-        yield f"finished: {file.parsed.finished} is in the future"
+        yield f"finished: {summary.finished} is in the future"
 
 
-def scores(file: RecordFile) -> Iterator[str]:
-    """The scores of its examples match its digests."""
-    if not any(evaluation.predictions for evaluation in file.parsed.evaluations.values()):
-        return
-    try:
-        predictions.read(file.path, file.entries)
-    except RecordError as error:
-        yield str(error)
-
-
-def artifacts(file: RecordFile) -> Iterator[str]:
+def artifacts(summary: Summary, root: Path) -> Iterator[str]:
     """The pictures and texts that it names are those of the run; they may be missing."""
-    for name, digest in file.parsed.artifacts.items():
-        path = file.path.with_name(name)
-        if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() != digest:
-            yield f"{name} is not what the run made"
+    for name, digest in summary.artifacts.items():
+        if not name.startswith(f"{summary.file.stem}."):
+            yield f"{name[:80]} is not named after its record"
+            continue
+        path = summary.file.with_name(name)
+        try:
+            if hashlib.sha256(read_bytes(path, MAX_ARTIFACT_BYTES)).hexdigest() != digest:
+                yield f"{name} is not what the run made"
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            yield f"{name[:80]} cannot be read: {error.strerror}"
 
 
-def recipe(file: RecordFile) -> Iterator[str]:
-    """It states all changes to its recipe, as the recipe is in this clone."""
-    for key, (by_recipe, used) in unstated_changes(file.entries).items():
-        yield f"{key}: {used!r}, but {by_recipe!r} by the recipe, which `changed` does not say"
-
-
-FILE_RULES: tuple[Callable[[RecordFile], Iterator[str]], ...] = (place, recent, scores, artifacts, recipe)
+FILE_RULES: tuple[Callable[[Summary, Path], Iterator[str]], ...] = (place, recent, artifacts)
 
 
 def orphans(root: Path, files: Sequence[Path]) -> Iterator[Path]:
     """Files that belong to no record: predictions and artifacts share the stem of their record."""
     stems = {(file.parent, file.stem) for file in files}
-    for path in sorted(root.rglob("*")):
+    for path in files_below(root, []):
         prefixes = (path.name[:end] for end, letter in enumerate(path.name) if letter == ".")
         has_record = any((path.parent, prefix) in stems for prefix in prefixes)
-        if path.is_file() and path.suffix != ".json" and path.name[0] != "." and not has_record:
+        if path.suffix != ".json" and not has_record and not os.path.isdir(path):
             yield path

@@ -17,14 +17,16 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from harness.commands.explain import explain
-from harness.config.allowed import check_trusted
+from harness.config import yaml_files
 from harness.config.compose import keep_settings
+from harness.config.masking import note_environment, note_overrides
 from harness.config.overrides import key_of, rewrite
+from harness.config.own_settings import check_own
 from harness.config.places import CONF
 from harness.config.schema import check_ranges
 from harness.errors import UsageError, did_you_mean, one_line
 from harness.progress import announce_torch
-from harness.training.process import STOPPED
+from harness.training.process import STOPPED, keep_compiler_cache_private
 
 # verb -> module with `run(cfg, overrides) -> exit status`
 VERBS = {
@@ -65,6 +67,7 @@ def main(hydra_main: Callable[[], Any], statuses: list[int]) -> int:
 
     Without arguments it prints help: the default cell would train for a day.
     """
+    note_environment()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors of composition reach us; we make one line of each
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # an ascii terminal shows ? for what it lacks
@@ -94,15 +97,16 @@ def main(hydra_main: Callable[[], Any], statuses: list[int]) -> int:
 
 def help_page() -> str:
     """What `--help` prints. Hydra would compose the default cell first, for seconds."""
-    page = OmegaConf.load(CONF / "hydra" / "help" / "longhaul.yaml")
+    page = yaml_files.load_config(CONF / "hydra" / "help" / "longhaul.yaml")
     return str(OmegaConf.create({"hydra": {"help": page}}).hydra.help.template)
 
 
 def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:
     """Carry out `do=` for one composed configuration. Returns the exit status; an error is printed in one line."""
     keep_settings(cfg, overrides)
+    note_overrides(overrides)
     try:
-        check_trusted(cfg, overrides)
+        check_own(cfg, overrides)
         check_ranges(cfg)
         refuse_ignored(cfg.do, overrides)
         status = verb(cfg.do).run(cfg, overrides)
@@ -143,6 +147,7 @@ def verb(name: str) -> Any:
         raise UsageError(f"there is no do={name}: {did_you_mean(name, VERBS)}")
     if name in IMPORT_TORCH:
         announce_torch()
+        keep_compiler_cache_private()
     return importlib.import_module(VERBS[name])
 
 

@@ -12,7 +12,10 @@ from rich.console import Console
 
 from harness.commands.narrow import as_typed, narrow
 from harness.errors import UsageError
-from harness.records.collect import valid_records
+from harness.records.cache import of_command
+from harness.records.collect import say_left_out, valid_records
+from harness.records.listing import files_below
+from harness.records.run_directory import METRICS
 from harness.report.plots.curves import Panel, curve_panels, curves_plot, text_rows
 from harness.report.render.terminal import console, show_columns
 from harness.report.render.text_chart import print_line
@@ -22,9 +25,12 @@ CHART = 24  # characters
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     root, typed = Path(cfg.paths.outputs) / "cells", as_typed(overrides)
-    names = sorted(path.parent.relative_to(root).as_posix() for path in root.rglob("metrics.csv"))
-    names = narrow(names, cfg, overrides)
-    charts = curve_panels({name: root / name for name in names}, valid_records(cfg.paths.records)[0]) if names else []
+    problems: list[str] = []
+    files = [path for path in files_below(root, problems) if path.name == METRICS]
+    say_left_out(problems)
+    names = narrow(sorted(path.parent.relative_to(root).as_posix() for path in files), cfg, overrides)
+    records = valid_records(cfg.paths.records, cache=of_command(cfg.paths.outputs))[0] if names else []
+    charts = curve_panels({name: root / name for name in names}, records) if names else []
     if not charts:
         curves = " of ".join(filter(None, ["no curves", " ".join(typed)]))
         raise UsageError(f"{curves}: no metrics.csv below {root} has an evaluation; python run.py do=status")

@@ -8,6 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
+from harness.config import yaml_files
 from harness.config.cell import Cell
 from harness.config.compose import file_of, options
 from harness.config.declared import missing_file_message, missing_files
@@ -17,6 +18,7 @@ from harness.config.table_rows import row_hours, runs
 from harness.launch.cell_state import cell_state
 from harness.launch.queue import Queue
 from harness.progress import clock
+from harness.records.cache import of_command
 from harness.records.collect import valid_records
 from harness.records.estimate import MEASURED, PUBLISHED, Estimate, estimate
 
@@ -64,7 +66,8 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
 def plan_rows(commands: Sequence[Command], plan: Plan | None = None) -> list[PlanRow]:
     """The cells of all commands together. `plan`: the expanded commands, if the caller has them."""
     plan, cfg, queue = plan or expand_all(commands), commands[0].cfg, Queue()
-    records, _ = valid_records(cfg.paths.records)
+    tasks = {planned.cell.task for planned in plan.cells}
+    records, _ = valid_records(cfg.paths.records, tasks=tasks, cache=of_command(cfg.paths.outputs))
     rows = []
     for planned in plan.cells:
         state = cell_state(planned.cell, cfg, queue).name
@@ -84,7 +87,7 @@ def hours_of(planned: PlannedCell) -> float | None:
 def published_hours(task: str, protocol: str) -> float | None:
     """GPU-hours of one run of a task, from the first table that has the task under this protocol."""
     for name, _ in options("table"):
-        table = OmegaConf.create({}) if name == "all" else OmegaConf.load(file_of("table", name))
+        table = OmegaConf.create({}) if name == "all" else yaml_files.load_config(file_of("table", name))
         columns = task_columns(table).values() if table.get("gpu_hours") else ()
         rows = [table_row(raw, table.protocol) for raw in table.rows.values()] if columns else []
         if any(column.task == task for column in columns) and any(row.protocol == protocol for row in rows):

@@ -7,7 +7,7 @@ example, its index in the split from 0; and each score as float32, null in evalu
 """
 
 import json
-import sys
+import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,15 +21,19 @@ from omegaconf import DictConfig
 from harness.commands.narrow import as_typed, narrow
 from harness.config.cell import NAMES, Cell
 from harness.errors import UsageError
-from harness.records import predictions
-from harness.records.collect import valid_records
+from harness.records import cache, evidence, predictions
+from harness.records.collect import say_left_out, valid_records
 from harness.records.files import replace_atomic
 from harness.records.record import RecordError
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     """Exit status 1 if the predictions of a cell are damaged: it is named, and the others are written."""
-    done = [entries for entries in valid_records(cfg.paths.records)[0] if entries["status"] == "done"]
+    done = [
+        entries
+        for entries in valid_records(cfg.paths.records, cache=cache.of_command(cfg.paths.outputs))[0]
+        if entries["status"] == "done"
+    ]
     records = {Cell(entries["cell"]["id"], entries["config"]).path.as_posix(): entries for entries in done}
     names = narrow(records, cfg, overrides)
     with_scores = [name for name in names if has_predictions(records[name])]
@@ -40,8 +44,9 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     for name in with_scores:
         try:
             table = predictions_table(records[name])
+            evidence.require(records[name])
         except RecordError as error:
-            print(f"left out: {error}", file=sys.stderr)
+            say_left_out([str(error)])
             damaged += 1
             continue
         write(table, records[name], root / f"{name}.parquet")
@@ -56,7 +61,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
 
 def has_predictions(entries: Mapping[str, Any]) -> bool:
     kept = any(evaluation["predictions"] for evaluation in entries["evaluations"].values())
-    return kept and predictions.path_of(entries["file"]).exists()
+    return kept and os.path.lexists(predictions.path_of(entries["file"]))
 
 
 def predictions_table(entries: Mapping[str, Any]) -> pd.DataFrame:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from harness.report.pages.answer import ColumnAnswer
+    from harness.report.pages.waiting import Waiting
     from harness.report.plots.file import Plot
     from harness.report.render.layout import Table
     from harness.report.spec_files import Folders
@@ -31,12 +32,13 @@ VERDICTS = 3  # a single table with at most so many columns repeats its verdicts
 class TablePage(NamedTuple):
     """A table's page, what its columns tell, and the plots that the page shows.
 
-    A table without cells ranks nothing: its `answers` are None.
+    A table without cells ranks nothing: its `answers` are None. `waits`: its columns that lack runs.
     """
 
     table: "Table"
     answers: "list[ColumnAnswer] | None"
     plots: "tuple[Plot, ...]"
+    waits: "Sequence[Waiting]" = ()
 
 
 class TablesReport(NamedTuple):
@@ -52,6 +54,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     The exit status is 1 if `check=true` finds a difference or an invalid record file.
     """
     from harness.config.compose import folders
+    from harness.records.cache import of_command
     from harness.records.collect import frame, valid_records
     from harness.report.pages import agreement, bench_tables, columns
     from harness.report.plots import costs, drawing
@@ -67,7 +70,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     if tables == ["all"] and not figures:
         figures = ["all"]
     tasks = tasks_of(tables, figures, cfg.paths.paper)
-    records, broken = valid_records(cfg.paths.records, recipes=True, tasks=tasks)
+    records, broken = valid_records(cfg.paths.records, published=True, tasks=tasks, cache=of_command(cfg.paths.outputs))
     cells = frame(records)
     measurements = load_measurements(Path(cfg.paths.bench))
     settings = {"conf": folders(), "paths": cfg.paths, "check": cfg.check}
@@ -87,7 +90,9 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     bench = bench_tables.pages(measurements, Path(cfg.paths.tables)) if tables == ["all"] and "md" in formats else {}
     if tables == ["all"] and "md" in formats:
         answered = [(page.table.name, page.answers or ()) for page in report.pages]
-        bench |= columns.pages(answered, Path(cfg.paths.tables)) | agreement.pages(answered, Path(cfg.paths.tables))
+        bench |= agreement.pages(answered, Path(cfg.paths.tables))
+        listed = [(page.table.name, page.answers or (), page.waits) for page in report.pages]
+        bench |= columns.pages(listed, Path(cfg.paths.tables))
     site = _site(report.pages, records, cells, measurements, cfg) if tables == ["all"] else None
     if not cfg.check:
         _write(bench)
@@ -224,6 +229,7 @@ def table_page(
     from harness.report.pages.answer import answers
     from harness.report.pages.pictures import pictures_of
     from harness.report.pages.table import build_table
+    from harness.report.pages.waiting import waiting_columns
     from harness.report.plots.table import table_plots
     from harness.report.scores import counted
     from harness.report.scores.groups import group_scores
@@ -243,7 +249,7 @@ def table_page(
     drawn = table_plots(spec, results, columns, Path(paths["figures"]), page) if paths.get("figures") else []
     pictures = pictures_of(selected, spec, Path(paths["records"]), page)
     table = build_table(spec, results, pictures, [plot.picture for plot in drawn])
-    return TablePage(table, columns, tuple(plot.plot for plot in drawn))
+    return TablePage(table, columns, tuple(plot.plot for plot in drawn), waiting_columns(results))
 
 
 def _closing_lines(report: TablesReport, paper: str, is_all: bool) -> list[str]:

@@ -7,33 +7,31 @@ table.
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig
 
 from harness.commands.narrow import narrow
-from harness.config.cell import NAMES, path_of
-from harness.errors import one_line
+from harness.config.cell import path_of
+from harness.errors import one_line, shown
 from harness.launch.cell_state import CellState, cell_state_at, last_log_lines
 from harness.launch.queue import Queue
-from harness.records import record
-from harness.records.collect import load_records, say_left_out
+from harness.records.cache import of_command
+from harness.records.collect import say_left_out, valid_summaries
+from harness.records.index import Summary
+from harness.records.listing import files_below
 from harness.records.ownership import HEARTBEAT
 from harness.records.run_directory import JOB
-
-Entries = dict[str, Any]
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     root, queue = Path(cfg.paths.outputs) / "cells", Queue()
     problems: list[str] = []
-    runs: dict[str, Entries | None] = {
-        name_of(entries): entries for entries in load_records(cfg.paths.records, problems)
-    }
+    valid = valid_summaries(cfg.paths.records, problems, of_command(cfg.paths.outputs))
+    runs: dict[str, Summary | None] = {path_of(**summary.cell).as_posix(): summary for summary in valid}
+    files = [path for path in files_below(root, problems) if path.name in (HEARTBEAT, JOB)]
     say_left_out(problems)
-    for file in (HEARTBEAT, JOB):
-        for path in root.rglob(file):
-            runs.setdefault(path.parent.relative_to(root).as_posix(), None)
+    attempted = {path.parent.relative_to(root).as_posix() for path in files}
+    runs |= dict.fromkeys(attempted - runs.keys())
     if not runs:
         print("no run yet: python run.py model=lavo task=lra/listops budget=smoke")
         return 0
@@ -41,14 +39,20 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     if not names:
         print(f"no run of {' '.join(overrides)} yet")
         return 0
-    states = {name: current_state(runs[name], cfg, root / name, queue) for name in names}
-    columns = ("run", *names), ("state", *(state.name for state in states.values()))
-    width, state_width = (max(map(len, column)) for column in columns)
-    print(f"{'run':{width}}  state")
-    for name, state in states.items():
-        print(f"{name:{width}}  {state.name:{state_width}}  {state.detail}".rstrip())
+    records = Path(cfg.paths.records)
+    states = {
+        name: current_state(runs[name], records / f"{name}.json", root / name, queue)
+        if name in attempted
+        else CellState(runs[name].status, runs[name].outcome)
+        for name in names
+    }
+    rows = [("run", "state", "")]
+    rows += [(shown(name), one_line(state.name), one_line(state.detail)) for name, state in states.items()]
+    width, state_width = (max(len(row[column]) for row in rows) for column in (0, 1))
+    for name, state, detail in rows:
+        print(f"{name:{width}}  {state:{state_width}}  {detail}".rstrip())
     for run_folder in (root / name for name, state in states.items() if state.name == "dead"):
-        print(f"\ndead: {run_folder}, its last log lines:")
+        print(f"\ndead: {shown(run_folder)}, its last log lines:")
         for line in last_log_lines(run_folder):
             print(f"  {one_line(line)[:160]}")
     counts = Counter(state.name for state in states.values())
@@ -56,13 +60,8 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     return 0
 
 
-def name_of(entries: Entries) -> str:
-    return path_of(**{key: entries["cell"][key] for key in NAMES}).as_posix()
-
-
-def current_state(entries: Entries | None, cfg: DictConfig, run_folder: Path, queue: Queue) -> CellState:
-    """The state of a run; where its record decides, the detail is the record's score or error."""
-    record_path = Path(cfg.paths.records) / run_folder.relative_to(Path(cfg.paths.outputs) / "cells")
-    file = entries["file"] if entries else record_path.with_name(f"{record_path.name}.json")
-    state = cell_state_at(file, run_folder, queue, entries["status"] if entries else None)
-    return CellState(state.name, record.outcome(entries)) if entries and state.recorded else state
+def current_state(summary: Summary | None, record_path: Path, run_folder: Path, queue: Queue) -> CellState:
+    """The state of a run with a heartbeat or a job; where its record decides, the detail is its score or error."""
+    file, status = (summary.file, summary.status) if summary else (record_path, None)
+    state = cell_state_at(file, run_folder, queue, status)
+    return CellState(state.name, summary.outcome) if summary and state.recorded else state

@@ -81,18 +81,16 @@ def run_workers(requests: Sequence[CellRequest], levels: Sequence[int], cfg: Dic
     A level starts when all cells of the levels below it have ended.
     """
     folder = serialized_cell.new_folder(Path(cfg.paths.outputs) / "sweeps")
-    paths = [folder / f"{number:04d}.yaml" for number in range(len(requests))]
-    for path, request in zip(paths, requests, strict=True):
-        serialized_cell.write(path, request)
+    cells = [serialized_cell.write(folder / f"{number:04d}.yaml", request) for number, request in enumerate(requests)]
     with catch_stop_signals() as stop_signal, Progress() as progress:
         progress.say(f"{len(requests)} cells, {cfg.n_jobs} at once · {folder}")
         ended = 0  # cells of the levels below
 
         def show(done: int, running: int) -> None:
-            progress.update("cells", ended + done, len(paths), f"{running} running")
+            progress.update("cells", ended + done, len(cells), f"{running} running")
 
         for level in sorted(set(levels)):
-            batch = [path for path, level_of_path in zip(paths, levels, strict=True) if level_of_path == level]
+            batch = [cell for cell, level_of_cell in zip(cells, levels, strict=True) if level_of_cell == level]
             for result in run_parallel(
                 batch, cfg.n_jobs, stop_signal, devices_per_cell=devices_per_cell(cfg), on_progress=show
             ):

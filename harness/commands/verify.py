@@ -16,6 +16,7 @@ from rich.table import Table
 
 from harness.commands import verify_checks as checks
 from harness.commands.verify_checks import LENGTH, TOLERANCE, growth_of_memory, max_difference, state_size
+from harness.config import yaml_files
 from harness.config.build import is_attention, on_meta
 from harness.config.compose import arguments, file_of, options
 from harness.config.instantiate import instantiate, target
@@ -55,7 +56,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     if any(override.startswith("model=") for override in overrides):
         models = {cfg.model.name: cfg.model}
     else:
-        yamls = {name: OmegaConf.load(file_of("model", name)) for name, _ in options("model")}
+        yamls = {name: yaml_files.load_config(file_of("model", name)) for name, _ in options("model")}
         models = {name: model for name, model in yamls.items() if not OmegaConf.is_missing(model, "_target_")}
     header = ["model", *COLUMNS.values(), "decode state", "memory", "parameters/layer", "model"]
     title = f"width {cfg.backbone.dim}, {cfg.backbone.heads} heads; model: {cfg.task.name} protocol={cfg.protocol.name}"

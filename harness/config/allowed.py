@@ -1,21 +1,15 @@
 """The targets that a configuration may build: classes made for it, and nothing that has side effects.
 
-A configuration may come from somebody else. Its `_target_` must therefore be a model, backbone, diagram or task of this
-project, a function or class of the lists below, or part of a package that the user trusts by name. Only the command
-line and `conf/local` can name trusted packages.
+A configuration may come from somebody else. Its `_target_` must therefore be of the kind that stands at its key: a
+model, backbone, diagram or task of this project, a function or class of the lists below, or part of a package that the
+user trusts by name (`harness.config.own_settings`).
 """
 
-import functools
 import importlib
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hydra._internal.hydra import Hydra
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
-from harness.config.places import CONF
 from harness.errors import UsageError, one_line
 
 # package -> the base class that its allowed classes have
@@ -26,28 +20,46 @@ BASES = {
     "torch.optim": "torch.optim.Optimizer",
     "torchmetrics": "torchmetrics.Metric",
     "lightning.pytorch.loggers": "lightning.pytorch.loggers.Logger",
-    "lightning.pytorch.strategies": "lightning.pytorch.strategies.Strategy",
-    "lightning.pytorch.profilers": "lightning.pytorch.profilers.Profiler",
 }
+SCHEDULES = "harness.training.optim.schedules"
+APOLLO, STRATEGY = "harness.training.optim.apollo.Apollo", "harness.training.fsdp.strategy"
+TRAINER = "lightning.pytorch.Trainer"
 TARGETS = (
-    *("harness.training.optim.apollo.Apollo", "harness.training.fsdp.strategy", "lightning.pytorch.Trainer"),
-    *(f"harness.training.optim.schedules.{name}" for name in ("cosine", "exponential", "inverse_sqrt", "linear")),
-    *(f"harness.training.optim.schedules.{name}" for name in ("milestones", "one_cycle")),
+    *(APOLLO, STRATEGY, TRAINER),
+    *(f"{SCHEDULES}.{name}" for name in ("cosine", "exponential", "inverse_sqrt", "linear", "milestones", "one_cycle")),
 )
-MEANT = "a model, backbone or task of this project, torch.optim, or Lightning's Trainer, loggers and strategies"
 # functions of these modules may be called: they run a layer on made-up inputs and return its steps
 FUNCTIONS = "models.diagrams."
-# the targets allowed in the configuration of Hydra itself
-HYDRA = ("hydra._internal.", "hydra_plugins.")
-LOG_CLASSES = ("logging.StreamHandler", "logging.FileHandler", "logging.NullHandler", "logging.Formatter")
+# key -> the packages and targets that may stand there, at any depth
+PLACES = {
+    "model": ("models",),
+    "backbone": ("models",),
+    "task": ("tasks", "torchmetrics"),
+    "train.optimizer": ("torch.optim", APOLLO),
+    "train.schedule": ("torch.optim.lr_scheduler", SCHEDULES),
+    "trainer": (TRAINER,),
+    "trainer.strategy": (STRATEGY,),
+    "logger": ("lightning.pytorch.loggers",),
+    "figure": (FUNCTIONS,),
+}
+MEANT = "a model, backbone or task of this project, torch.optim, or a logger of Lightning, each at its own key"
 
 
 def check_targets(config: Any, where: str, trusted: Sequence[str] = ()) -> None:
     """Raises UsageError for a forbidden `_target_` at any depth. `where` is the config's key."""
     for path, name in targets(config, where):
-        if not is_allowed(name, trusted):
+        if not (is_allowed(name, trusted) and (name.split(".")[0] in trusted or fits_place(name, path))):
             trust = f"if you trust it, type trusted_packages=[{name.split('.')[0]}]"
             raise UsageError(f"{path}: _target_ '{name}' may not be built: it is not {MEANT}; {trust}")
+
+
+def fits_place(name: str, path: str) -> bool:
+    """Whether a target is of the kind that `PLACES` lists for its key, or for the longest key above it."""
+    keys = [key for key in PLACES if path == key or path.startswith((f"{key}.", f"{key} "))]
+    kinds = PLACES[max(keys, key=len)] if keys else ()
+    if name.startswith(FUNCTIONS) and FUNCTIONS not in kinds:
+        return False
+    return any(name == kind or name.startswith(f"{kind.rstrip('.')}.") for kind in kinds)
 
 
 def is_allowed(name: str, trusted: Sequence[str] = ()) -> bool:
@@ -74,59 +86,6 @@ def look_up(name: str) -> Any:
     """An attribute of a module."""
     module, _, attribute = name.rpartition(".")
     return getattr(importlib.import_module(module), attribute)
-
-
-def check_trusted(cfg: DictConfig, overrides: Iterable[str]) -> None:
-    """Raises UsageError for trusted packages that are neither in the command nor in `conf/local`."""
-    pairs = [override.partition("=") for override in overrides]
-    typed = [value for key, _, value in pairs if key.strip("+") == "trusted_packages"]
-    trusted = {word.strip(" '\"") for value in typed for word in value.strip("[] ").split(",")} | locally_trusted()
-    if unknown := sorted(set(map(str, cfg.trusted_packages)) - trusted):
-        raise UsageError(
-            f"trusted_packages={unknown}: only the command line and conf/local can name trusted packages; "
-            f"if you trust it, type trusted_packages=[{unknown[0]}]"
-        )
-
-
-def locally_trusted() -> set[str]:
-    packages: set[str] = set()
-    for path in (CONF / "local").glob("*.yaml"):
-        try:
-            packages |= set(map(str, OmegaConf.load(path).get("trusted_packages") or ()))
-        except (OSError, ValueError, AttributeError, OmegaConfBaseException):
-            continue  # Hydra reports the fault
-    return packages
-
-
-def guard_hydra() -> None:
-    """Check every configuration after Hydra has composed it and before Hydra acts on it.
-
-    Hydra builds `hydra.callbacks`, its launcher and its loggers before it calls any code of this project, and it has no
-    hook in between. This function therefore replaces the method that every command and `hydra.compose` call.
-    `tests/harness/test_allowed.py` fails if a new version of Hydra renames or bypasses that method.
-    """
-    compose_config = Hydra.compose_config
-
-    @functools.wraps(compose_config)
-    def checked(self: Hydra, *arguments: Any, **settings: Any) -> DictConfig:
-        cfg = compose_config(self, *arguments, **settings)
-        check_hydra(cfg.hydra)
-        return cfg
-
-    Hydra.compose_config = checked
-
-
-def check_hydra(hydra: DictConfig) -> None:
-    """Raises UsageError for settings of Hydra that would run code."""
-    settings = OmegaConf.to_container(hydra, resolve=False)
-    for key in ("callbacks", "launcher", "sweeper"):
-        for path, name in targets(settings.get(key), f"hydra.{key}"):
-            if key == "callbacks" or not name.startswith(HYDRA):
-                raise UsageError(f"{path}: _target_ '{name}' may not be built by a configuration")
-    for key in ("job_logging", "hydra_logging"):
-        for path, name in targets(settings.get(key), f"hydra.{key}", ("()", "class", "ext")):
-            if name not in LOG_CLASSES:
-                raise UsageError(f"{path}: '{name}' may not be built by a configuration")
 
 
 def targets(config: Any, where: str, keys: Sequence[str] = ("_target_",)) -> Iterable[tuple[str, str]]:

@@ -1,6 +1,6 @@
 """Configuration -> task and model. Invalid combinations are refused here, on the meta device, before data are read."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,6 +11,7 @@ from torch import nn
 
 from harness.config.compose import arguments, options, with_model
 from harness.config.instantiate import RefusedError, call, config_class, instantiate, target
+from harness.config.model_size import bounded_size
 from harness.config.schema import Rule
 from harness.errors import UsageError, one_line
 from models.attention.base import Attention
@@ -37,7 +38,7 @@ def build(cfg: DictConfig) -> Built:
     trusted = list(cfg.trusted_packages)
     task = instantiate(arguments(cfg.task), "task", trusted)
     backbone_kwargs = task.backbone_kwargs()
-    model = build_model(target(arguments(cfg.model), "model", trusted), cfg, backbone_kwargs)
+    model = build_model(arguments(cfg.model), arguments(cfg.backbone), trusted, backbone_kwargs)
     check_length(model, backbone_kwargs)
     check_training(cfg.train)
     optimizer = target(cfg.train.optimizer, "train.optimizer", trusted)
@@ -51,24 +52,40 @@ def build(cfg: DictConfig) -> Built:
 
 
 def parameter_groups(model: nn.Module) -> Iterable[nn.Parameter] | list[dict[str, Any]]:
-    """The argument of an optimizer: all parameters, or groups if layers set `Attention.learning_rates`.
+    """The argument of an optimizer: all parameters, or groups if layers have `Attention.optimizer_options`.
 
-    The first group has the recipe's learning rate and weight decay. The others, one per rate, have no decay.
+    The first group has the recipe's options. The others, one per set of options, replace some of them.
     """
     layers = [module for module in model.modules() if isinstance(module, Attention)]
-    rates = {layer.get_parameter(name): lr for layer in layers for name, lr in layer.learning_rates().items()}
-    if not rates:
+    replaced = {
+        layer.get_parameter(name): tuple(sorted(options.items()))
+        for layer in layers
+        for name, options in layer.optimizer_options().items()
+    }
+    if not replaced:
         return model.parameters()
-    groups: dict[float | None, list[nn.Parameter]] = {None: []}
+    groups: dict[tuple[tuple[str, float], ...], list[nn.Parameter]] = {(): []}
     for parameter in model.parameters():
-        groups.setdefault(rates.get(parameter), []).append(parameter)
-    common = groups.pop(None)
-    return [{"params": common}, *({"params": group, "lr": lr, "weight_decay": 0.0} for lr, group in groups.items())]
+        groups.setdefault(replaced.get(parameter, ()), []).append(parameter)
+    return [{"params": parameters, **dict(options)} for options, parameters in groups.items()]
 
 
-def build_model(model: partial, cfg: DictConfig, backbone_kwargs: dict[str, Any]) -> nn.Module:
-    """A backbone with attention layers, or a model that replaces the backbone and takes its keys."""
-    backbone = target(arguments(cfg.backbone), "backbone", list(cfg.trusted_packages))
+def build_model(
+    model_settings: Mapping[str, Any],
+    backbone_settings: Mapping[str, Any],
+    trusted: Sequence[str],
+    backbone_kwargs: dict[str, Any],
+) -> nn.Module:
+    """A backbone with attention layers, or a model that replaces the backbone and takes its keys.
+
+    The settings are plain values, as from `arguments`.
+    """
+    with bounded_size("model and backbone"):
+        model, backbone = target(model_settings, "model", trusted), target(backbone_settings, "backbone", trusted)
+        return combined(model, backbone, backbone_kwargs)
+
+
+def combined(model: partial, backbone: partial, backbone_kwargs: dict[str, Any]) -> nn.Module:
     if is_attention(model):
         return call(backbone, "backbone", partial(call, model, "model"), **backbone_kwargs)
     pattern, patterns = backbone_kwargs.get("pattern"), sorted(getattr(model.func, "patterns", ()))
@@ -106,6 +123,8 @@ def check_training(train: DictConfig) -> None:
     clips = [name for name in ("clip_norm", "clip_value", "clip_each") if train[name]]
     if len(clips) > 1:
         raise UsageError(f"train.{clips[0]} and train.{clips[1]} are both set: set one of them to null")
+    if train.batch_examples and not train.batch_tokens:
+        raise UsageError("train.batch_examples limits updates of train.batch_tokens: set that too, or batch_size alone")
     if (train.select.rule is Rule.last_mean) != (train.mean_of is not None) or (train.mean_of or 2) < 2:
         both = "train.select.rule=last_mean and train.mean_of, two evaluations or more, come together"
         raise UsageError(f"train.mean_of={train.mean_of} with select.rule={train.select.rule.name}: {both}")

@@ -19,6 +19,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from harness.config.compose import DECLARES
 from harness.config.declared import declared, map_paths
+from harness.config.masking import ADDRESS_USER, MASK, first_noted, is_secret
+from harness.config.plain import resolved
 from harness.config.schema import NEVER, WHEN_SET, Recipe, Train, names_of
 from harness.errors import UsageError
 
@@ -129,7 +131,7 @@ def identifying_config(cfg: DictConfig) -> dict[str, Any]:
     """The canonical configuration that identifies a cell, without its seed. Raises UsageError for missing values."""
     nodes = {key: cfg[key] for key in IDENTITY}
     try:
-        config = {key: OmegaConf.to_container(node, resolve=True, enum_to_str=True) for key, node in nodes.items()}
+        config = {key: resolved(node) for key, node in nodes.items()}
     except OmegaConfBaseException:
         check_none_is_missing(nodes)
         raise
@@ -150,8 +152,11 @@ def identifying_config(cfg: DictConfig) -> dict[str, Any]:
         for key in keys:
             if config[group].get(key) in (None, [], {}):
                 config[group].pop(key, None)
+    if secret := first_noted(config):
+        reads = "the value of an environment variable, which no record may show"
+        raise UsageError(f"{secret} contains {reads}: type the value itself, or leave it out")
     if cfg.get("depends_on"):
-        config["depends_on"] = OmegaConf.to_container(cfg.depends_on, resolve=True, enum_to_str=True)
+        config["depends_on"] = resolved(cfg.depends_on)
     return config
 
 
@@ -164,13 +169,16 @@ def check_none_is_missing(nodes: Mapping[str, DictConfig]) -> None:
 def canonical(config: Any) -> Any:
     """The configuration with each `_target_` of this project reduced to the name of the class or function.
 
-    Targets in other packages keep their import paths.
+    Targets in other packages keep their import paths. Secrets are masked.
     """
     if isinstance(config, list):
         return [canonical(value) for value in config]
     if not isinstance(config, dict):
-        return config
-    return {key: class_name(value) if key == "_target_" else canonical(value) for key, value in config.items()}
+        return ADDRESS_USER.sub(f"//{MASK}@", config) if isinstance(config, str) and "@" in config else config
+    return {
+        key: class_name(value) if key == "_target_" else MASK if is_secret(key, value) else canonical(value)
+        for key, value in config.items()
+    }
 
 
 def class_name(target: Any) -> Any:

@@ -25,9 +25,11 @@ from hydra.plugins.config_source import ConfigResult
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from harness.config import family_files, resolvers
-from harness.config.allowed import check_trusted, guard_hydra
+from harness.config import family_files, masking, resolvers, yaml_files
+from harness.config.hydra_guard import guard_hydra
+from harness.config.own_settings import check_own
 from harness.config.places import CONF
+from harness.config.plain import limit_interpolations, resolved
 from harness.config.schema import BUILT_IN, Config, check_ranges
 
 # groups whose options have names with folders
@@ -41,7 +43,7 @@ NOT_ARGUMENTS = ("name", "budgets", "protocol", DECLARES)
 
 
 def register() -> None:
-    """Register the schema, the options without a file, the resolvers, and the check of targets with Hydra."""
+    """Register the schema, the options without a file, the resolvers, and the checks of Hydra's configurations."""
     family_files.register(folders)  # each time: Hydra loses its plugins when its singletons are reset
     _register_once()
 
@@ -58,10 +60,12 @@ def _register_once() -> None:
         "setting": resolvers.setting,
         "size": resolvers.size,
         "default_protocol": lambda task: resolvers.default_protocol(task, folders()),
+        "oc.env": masking.environment,
         "for_task": lambda group, *, _root_: resolvers.for_task(group, folders(), _root_),
     }
     for name, function in functions.items():
         OmegaConf.register_new_resolver(name, function, replace=True)
+    limit_interpolations()
     guard_hydra()
 
 
@@ -85,7 +89,8 @@ def compose(overrides: Sequence[str] = (), search: Sequence[str] = ()) -> DictCo
         cfg = pickle.loads(pickled(tuple(choices), search))
     # Hydra uses this function to add typed values to the composed options
     ConfigLoaderImpl._apply_overrides_to_config(list(map(parse_value, values)), cfg)
-    check_trusted(cfg, overrides)
+    masking.note_overrides(overrides)
+    check_own(cfg, overrides)
     keep_settings(cfg, overrides)
     check_ranges(cfg)
     return cfg
@@ -144,7 +149,7 @@ def keep_settings(cfg: DictConfig, overrides: Sequence[str]) -> None:
 @functools.cache
 def default_model() -> str:
     """The model of the defaults list in `conf/config.yaml`."""
-    return next(entry.model for entry in OmegaConf.load(CONF / "config.yaml").defaults if "model" in entry)
+    return next(entry.model for entry in yaml_files.load_config(CONF / "config.yaml").defaults if "model" in entry)
 
 
 def with_model(cfg: DictConfig, name: str) -> DictConfig:
@@ -171,6 +176,7 @@ def read_option(group: str, name: str, search: Sequence[str]) -> DictConfig | No
     """
     for folder in map(Path, (CONF, *search)):
         if (file := folder / group / f"{name}.yaml").is_file():
+            yaml_files.checked(file)
             read = read_source(folder, f"{group}/{name}", file.stat().st_mtime_ns)
             return None if "defaults" in read.config or read.header["package"] else read.config
     return None
@@ -189,10 +195,9 @@ def default_arguments(model: str) -> dict[str, Any]:
     return arguments(config.model)
 
 
-def arguments(part: DictConfig) -> dict[str, Any]:
-    """`_target_` and the arguments of a model, task or backbone: all keys except those of the harness."""
-    resolved = OmegaConf.to_container(part, resolve=True, enum_to_str=True)
-    return {key: value for key, value in resolved.items() if key not in NOT_ARGUMENTS}
+def arguments(part: DictConfig | dict[str, Any]) -> dict[str, Any]:
+    """Plain values: `_target_` and the arguments of a model, task or backbone: all keys except those of the harness."""
+    return {key: value for key, value in resolved(part).items() if key not in NOT_ARGUMENTS}
 
 
 @contextlib.contextmanager

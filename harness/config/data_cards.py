@@ -2,6 +2,7 @@
 
 `tasks/<package>/cards.yaml` maps the name of a task to its card:
 
+    name       of the published data, in titles
     data       the content, and the source to cite
     origin     addresses, or how the data are made
     licence    as the source states it; `unknown: <where to look>` if it states none
@@ -12,6 +13,11 @@
     split      the rule
     tokens     the model's inputs
     reduced    the data that `budget=reduced` reads instead: "<task.source>: ..."
+    parts      {source in a record: how titles name these data}, where they are a part of the published data
+    stand_ins  the same where they are other data. A value that is the name of a task stands for the part in its card
+    evaluations  {corpus: name, parts, stand_ins} of evaluations on other corpora, named <corpus>_...
+    rate_chosen_on  the model whose pilot runs chose the learning rate of `budget=reduced`, where docs/reduced.md or
+               docs/probes.md has such runs
 
 The harness has no list of tasks. It recognises a Download by its `sha256`, and a data set of the hub by a tuple that
 begins with its name and revision. `python -m harness.config.data_cards` writes all cards to docs/data_cards.md.
@@ -20,12 +26,11 @@ begins with its name and revision. `python -m harness.config.data_cards` writes 
 import functools
 import importlib
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
+from harness.config import yaml_files
 from harness.config.places import ROOT
 
 FOLDER = ROOT / "tasks"
@@ -38,11 +43,42 @@ The content, origin, licence and splits of each task's data. `python run.py do=l
 [data.md](data.md) explains how to get the data, and [decisions.md](decisions.md) the numbers D-n and X-n. The cards are
 in `tasks/*/cards.yaml`; hashes and revisions are in the code that checks them. `python -m harness.config.data_cards`
 writes this page.
+
+## Stand-ins
+
+Data of these sources are not the published data. Titles and notes of a table name them as here.
+
+| task | source | data |
+| --- | --- | --- |
 """
 
 
+@dataclass(frozen=True)
+class DataName:
+    """`name`: of the data that were read. `replaced`: names of the published data that they stand in for."""
+
+    name: str
+    replaced: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """`PG-19 bytes (in place of OpenWebText)`"""
+        if not self.replaced:
+            return self.name
+        published = " and ".join(filter(None, [", ".join(self.replaced[:-1]), self.replaced[-1]]))
+        return f"{self.name} (in place of {published})"
+
+
 @dataclass(frozen=True, kw_only=True)
-class Card:
+class Corpus:
+    """The names of data by their source; the module's docstring explains the keys."""
+
+    name: str
+    parts: Mapping[str, str] = field(default_factory=dict)
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card(Corpus):
     """The module's docstring explains the keys."""
 
     data: str
@@ -54,6 +90,8 @@ class Card:
     reduced: str
     examples: Mapping[str, int] | None = None
     files: list[Any] = field(default_factory=list)
+    evaluations: Mapping[str, Corpus] = field(default_factory=dict)
+    rate_chosen_on: str = ""
 
     def rows(self) -> Iterator[tuple[str, list[str]]]:
         """(title, lines) of each key except `data`. Imports the modules that `files` and `origin` name."""
@@ -67,6 +105,8 @@ class Card:
         yield "split", [self.split]
         yield "tokens", [self.tokens]
         yield "reduced", [self.reduced]
+        if self.rate_chosen_on:
+            yield "rate", [f"of budget=reduced, chosen on {self.rate_chosen_on}"]
 
 
 @functools.cache
@@ -74,14 +114,51 @@ def cards() -> dict[str, Card]:
     """All cards, by task. Raises ValueError for an entry that is no card."""
     by_task: dict[str, Card] = {}
     for file in sorted(FOLDER.glob("*/cards.yaml")):
-        for task, entry in yaml.safe_load(file.read_text(encoding="utf-8")).items():
+        for task, entry in yaml_files.read(file).items():
             if task in by_task:
                 raise ValueError(f"{file}: {task} has a second card")
             try:
-                by_task[task] = Card(**entry)
-            except TypeError as error:
+                corpora = {name: Corpus(**corpus) for name, corpus in entry.pop("evaluations", {}).items()}
+                by_task[task] = Card(**entry, evaluations=corpora)
+            except (TypeError, AttributeError) as error:
                 raise ValueError(f"{file}: {task}: {error}") from error
     return by_task
+
+
+def data_name(task: str, source: str, evaluation: str = "") -> DataName | None:
+    """How titles name the data of a source: `slice:pg19_slice` of `lm/openwebtext` is PG-19 bytes.
+
+    None for the published data, for a source that the card does not list, and for a task without a card.
+    """
+    if (card := cards().get(task)) is None:
+        return None
+    return _named(card.evaluations.get(evaluation.rpartition("_")[0], card), source)
+
+
+def _named(corpus: Corpus, source: str) -> DataName | None:
+    if source in corpus.parts:
+        return DataName(corpus.parts[source])
+    if (stand_in := corpus.stand_ins.get(source)) is None:
+        return None
+    other = cards().get(stand_in)
+    return DataName(other.parts[source] if other else stand_in, (corpus.name,))
+
+
+def merged(names: Iterable[DataName]) -> list[DataName]:
+    """One name for the same data in place of several: `generated series (in place of ETTh1 and ETTh2)`."""
+    replaced: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        replaced.setdefault(name.name, []).extend(name.replaced)
+    return [DataName(name, tuple(dict.fromkeys(others))) for name, others in replaced.items()]
+
+
+def stand_ins() -> Iterator[tuple[str, str, DataName]]:
+    """(task, or task and corpus; source; name) of all data that stand in for published data."""
+    for task, card in sorted(cards().items()):
+        corpora = {task: card} | {f"{task}, {name}": corpus for name, corpus in card.evaluations.items()}
+        for title, corpus in corpora.items():
+            for source in corpus.stand_ins:
+                yield title, source, _named(corpus, source)
 
 
 def value(reference: str) -> Any:
@@ -130,7 +207,7 @@ def printed(task: str) -> str:
 
 def page() -> str:
     """docs/data_cards.md."""
-    parts = [HEAD]
+    parts = [HEAD.rstrip("\n"), *(f"| {task} | {source} | {name} |" for task, source, name in stand_ins()), ""]
     for task, card in sorted(cards().items()):
         parts += [f"## {task}", "", f"{card.data}.", ""]
         for title, lines in card.rows():

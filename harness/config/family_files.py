@@ -16,6 +16,8 @@ from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
+from harness.config import yaml_files
+
 BY_TASK = "tasks"
 PROVIDER = "families"  # the name of the source in Hydra's search path
 
@@ -106,4 +108,4 @@ def existing(path: str, folders: Iterable[str | Path]) -> Iterator[Path]:
 @functools.lru_cache(maxsize=64)
 def _parsed(file: Path, modified_ns: int) -> dict[str, Any]:
     """The content of a yaml, cached until the file changes."""
-    return OmegaConf.to_container(OmegaConf.load(file))
+    return OmegaConf.to_container(yaml_files.load_config(file))

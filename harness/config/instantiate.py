@@ -1,4 +1,8 @@
-"""`_target_` in yaml -> an object. `harness.config.allowed` decides which targets are allowed."""
+"""`_target_` in yaml -> an object. `harness.config.allowed` decides which targets are allowed.
+
+Hydra's `instantiate` evaluates interpolations in what it builds, after every check. Here the values are plain when they
+are checked, and the checked values are those that are built.
+"""
 
 import functools
 import inspect
@@ -9,13 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import hydra
-from hydra.errors import InstantiationException
-from omegaconf import OmegaConf
+from hydra._internal.utils import _locate
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
 from harness.config.allowed import check_targets
+from harness.config.plain import resolved
 from harness.errors import UsageError, did_you_mean, one_line
+
+WORDS = ("_target_", "_args_", "_partial_")
 
 
 class RefusedError(UsageError):
@@ -37,20 +42,42 @@ def instantiate(config: Any, where: str, trusted: Sequence[str] = (), *args: Any
 
 def target(config: Any, where: str, trusted: Sequence[str] = ()) -> partial:
     """The callable that `config` names, with its configured arguments bound."""
-    if OmegaConf.is_config(config):
-        config = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
+    config = resolved(config)
     check_targets(config, where, trusted)
     if "_target_" not in config:
         raise UsageError(f"{where}._target_ has no value: add {where}._target_=package.module.Class to the command")
+    return bound(config, where)
+
+
+def bound(config: Mapping[str, Any], where: str) -> partial:
+    """The callable of checked plain values: `_target_`, positional `_args_`, and keywords, which may be built first."""
+    if unread := [key for key in config if not isinstance(key, str) or (key.startswith("_") and key not in WORDS)]:
+        raise UsageError(f"{where}.{unread[0]}: of keys such as _target_ only {', '.join(WORDS)} are read")
     try:
-        return hydra.utils.instantiate({**config, "_partial_": True, "_convert_": "all"})
-    except InstantiationException as error:
+        function = _locate(config["_target_"])
+    except (ImportError, ValueError) as error:
         raise UsageError(f"{where}: cannot find {config['_target_']} ({one_line(root_cause(error))})") from error
+    if not callable(function):
+        raise UsageError(f"{where}: {config['_target_']} is no class or function")
+    keywords = {key: built(value, f"{where}.{key}") for key, value in config.items() if key not in WORDS}
+    return partial(function, *built(config.get("_args_", []), f"{where}._args_"), **keywords)
+
+
+def built(value: Any, where: str) -> Any:
+    """A configured argument: each mapping with a `_target_` in it is built; with `_partial_: true` it is not called."""
+    if isinstance(value, list):
+        return [built(entry, where) for entry in value]
+    if not isinstance(value, Mapping):
+        return value
+    if "_target_" not in value:
+        return {key: built(entry, f"{where}.{key}") for key, entry in value.items()}
+    function = bound(value, where)
+    return function if value.get("_partial_") else call(function, where)
 
 
 def call(build: partial, where: str, *args: Any, **kwargs: Any) -> Any:
     """Call `build(*args, **kwargs)`. A class with a dataclass `Config` gets its instance instead of keywords."""
-    kwargs = {**kwargs, **build.keywords}
+    args, kwargs = (*build.args, *args), {**kwargs, **build.keywords}
     name = getattr(build.func, "__qualname__", str(build.func))
     config = config_class(build.func)
     signature = inspect.signature(config or build.func)

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import OmegaConf
 
+from harness.config import yaml_files
 from harness.config.compose import NAMED, file_of, has_recipe, options
+from harness.config.plain import resolved
 from harness.config.table_rows import has_cells, row_named
 from harness.errors import UsageError
 
@@ -72,7 +73,7 @@ def with_folders(value: str) -> str:
 
 def with_cells(tables: list[str]) -> list[str]:
     """The tables that have cells to run. If none has, all of them, for the error message that follows."""
-    return [name for name in tables if has_cells(OmegaConf.load(file_of("table", name)))] or tables
+    return [name for name in tables if has_cells(yaml_files.load_config(file_of("table", name)))] or tables
 
 
 def budget_of_tables(arguments: Sequence[str]) -> list[str]:
@@ -81,7 +82,7 @@ def budget_of_tables(arguments: Sequence[str]) -> list[str]:
     if "table" not in typed or "budget" in typed or "do=report" in arguments:
         return list(arguments)
     names = {name for name, _ in options("table") if name != "all"} & set(typed["table"].split(","))
-    budgets = {OmegaConf.load(file_of("table", name)).get("budget") for name in names}
+    budgets = {yaml_files.load_config(file_of("table", name)).get("budget") for name in names}
     return [*arguments, *(f"budget={name}" for name in budgets if name)] if len(budgets) == 1 else list(arguments)
 
 
@@ -207,8 +208,7 @@ def to_overrides(settings: Mapping[str, Any]) -> list[str]:
 
 def in_grammar(value: Any) -> str:
     """A value in Hydra's grammar of overrides."""
-    if OmegaConf.is_config(value):
-        value = OmegaConf.to_container(value, resolve=True, enum_to_str=True)
+    value = resolved(value)
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{key}:{in_grammar(entry)}" for key, entry in value.items()) + "}"
     if isinstance(value, (list, tuple)):

@@ -6,6 +6,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from harness.config import yaml_files
 from harness.config.family_files import BY_TASK, contents, existing, has_option
 
 UNNAMED = "???"  # Hydra's mark for a choice that the user must type
@@ -45,7 +46,7 @@ def size(key: str, *, _root_: DictConfig) -> Any:
 def default_protocol(task: str, folders: Sequence[str | Path]) -> str:
     """`protocol:` of a task's yaml, or `???` without one. `folders`: config folders; the first has priority."""
     files = existing(f"task/{task}.yaml", folders)
-    return next((OmegaConf.load(file).get("protocol") for file in files), None) or UNNAMED
+    return next((yaml_files.read(file).get("protocol") for file in files), None) or UNNAMED
 
 
 def for_task(group: str, folders: Sequence[str | Path], choices: DictConfig) -> str:

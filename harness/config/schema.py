@@ -18,6 +18,7 @@ from omegaconf import MISSING, DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.config.places import CLONE, LEDGER
+from harness.config.trainer_settings import check_trainer
 from harness.errors import UsageError
 
 Rerun = Enum("Rerun", ["missing", "failed", "all"])
@@ -27,14 +28,17 @@ Rule = Enum("Rule", ["best_val", "last", "last_mean", "best_test"])
 NAME = re.compile(r"\w[\w.+-]{0,59}(/\w[\w.+-]{0,59})*")  # of a task, with its family
 # a setting belongs to the identity of a cell unless it is marked: only while it is set, or never
 WHEN_SET, NEVER = "when set", "never"
+# the last word of a key of a model or backbone -> its largest value
+LARGEST = {"layers": 1_000, "heads": 10_000, "dim": 1_000_000, "": 100_000_000}
 
 
 @dataclass(frozen=True)
 class Bound:
-    """The range of a number: at least `least`, and greater than `above`."""
+    """The range of a number: at least `least`, greater than `above`, and at most `most`."""
 
     least: float | None = None
     above: float | None = None
+    most: float | None = None
 
     def check(self, key: str, value: Any) -> None:
         """Raises UsageError for a number outside the bound, and for nan and inf. Skips other types."""
@@ -46,6 +50,8 @@ class Bound:
             raise UsageError(f"{key}={value} is less than {self.least}")
         if self.above is not None and value <= self.above:
             raise UsageError(f"{key}={value} is not more than {self.above}")
+        if self.most is not None and value > self.most:
+            raise UsageError(f"{key}={value} is more than {self.most:,}")
 
 
 def key(default: Any, *, least: float | None = None, above: float | None = None, identity: str | None = None) -> Any:
@@ -91,6 +97,8 @@ class Train:
     micro_batch_size: int | None = key(None, least=1, identity=NEVER)
     # tokens per update, padding included; replaces batch_size
     batch_tokens: int | None = key(None, least=1, identity=WHEN_SET)
+    # the most examples per update of batch_tokens; null: no limit
+    batch_examples: int | None = key(None, least=1, identity=WHEN_SET)
     # tokens per forward pass and device; null: all of the device's share of an update
     micro_batch_tokens: int | None = key(None, least=1, identity=NEVER)
     eval_batch_size: int = key(MISSING, least=1, identity=NEVER)
@@ -275,7 +283,10 @@ def check_ranges(cfg: DictConfig) -> None:
         if isinstance(value, (bool, float)) or (isinstance(value, str) and value != "auto"):
             raise UsageError(f"trainer.{key}={value}: a whole number is expected")
         Bound(least=1).check(f"trainer.{key}", value)
+    check_trainer({str(key): value_of(cfg.trainer, key) for key in cfg.trainer})
     check_backbone(cfg.backbone)
+    for part in ("model", "backbone"):
+        check_sizes(part, cfg[part])
     Bound(above=0).check("train.optimizer.lr", value_of(cfg.train.optimizer, "lr"))
     check_fields(cfg, Config)
     for part in ("model", "backbone"):
@@ -300,6 +311,13 @@ def check_backbone(backbone: Mapping[str, Any]) -> None:
         # ffn_dim=0: no feed-forward network
         is_counted = key in ("layers", "heads") or (key.endswith("dim") and key != "ffn_dim")
         Bound(least=int(is_counted)).check(f"backbone.{key}", value_of(backbone, key))
+
+
+def check_sizes(part: str, settings: Mapping[str, Any]) -> None:
+    """Raises UsageError for a size that no machine can build: `LARGEST`, by the last word of the key."""
+    for key in map(str, settings):
+        word = next((word for word in LARGEST if key.endswith(word)), "")
+        Bound(most=LARGEST[word]).check(f"{part}.{key}", value_of(settings, key))
 
 
 def check_names(cfg: DictConfig) -> None:

@@ -21,14 +21,16 @@ from typing import Any
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from harness.config import yaml_files
 from harness.config.cell import Cell, cell_of, with_seeds
 from harness.config.compose import compose, file_of, folders, has_recipe, option_config, options, search_path
 from harness.config.overrides import key_of, to_overrides, typed_values
+from harness.config.own_settings import check_shared
 from harness.config.resolvers import default_protocol
-from harness.config.table_rows import Row, has_cells, row, row_hours, runs
+from harness.config.table_rows import Row, cell_settings, has_cells, row, row_hours, runs
 from harness.errors import UsageError
 
 NO_MODEL = ("custom",)  # an option that the user completes
@@ -138,6 +140,7 @@ def add_with_dependencies(planned: PlannedCell, cells: dict[str, PlannedCell], d
     ids = []
     for entry in planned.cfg.depends_on:
         differing = parse_depends_on(entry).overrides
+        check_shared(differing, f"depends_on of {planned.cell}")
         named = {key_of(override) for override in differing}  # settings of one model do not fit another
         overrides = (*(word for word in shared if key_of(word).split(".")[0] not in named), *differing)
         cfg = compose(overrides, search_path())
@@ -154,7 +157,7 @@ def expand(cfg: DictConfig, overrides: Sequence[str]) -> Plan:
         return Plan((PlannedCell(tuple(overrides), cfg, cell_of(cfg)),), {})
     tables = [cfg.table]
     if cfg.table.get("all"):
-        tables = [OmegaConf.load(file_of("table", name)) for name, _ in options("table") if name != "all"]
+        tables = [yaml_files.load_config(file_of("table", name)) for name, _ in options("table") if name != "all"]
         tables = [table for table in tables if has_cells(table) and not table.get("every")]
     elif not has_cells(cfg.table):
         name = typed_values(overrides).get("table", "NAME")
@@ -193,9 +196,11 @@ def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -
     cells: dict[tuple[str, ...], list[PlannedCell]] = {}  # overrides -> one cell per seed
     for table_row, column in runnable_cells(table, typed, cfg.model.name, absent):
         protocol = column.get("protocol") or table_row.protocol
-        settings = dict(table_row.set) | dict(column.get("set", {}))
+        settings = cell_settings(table_row, column.get("set", {}), cfg.budget.name)
         names = [f"model={table_row.model}", f"task={column.task}", f"protocol={protocol}"]
-        words = (*names, *to_overrides(settings), *shared)
+        changed = to_overrides(settings)
+        check_shared(changed, f"{table_row.model}, {column.task}: set")
+        words = (*names, *changed, *shared)
         if words in cells:
             continue  # columns may show several scores of one cell
         composed = compose(words, search_path())

@@ -7,6 +7,7 @@ rows:
   no attention: {model: no_cross, ours: true}                    a control that the paper's table lacks
   vanilla: {model: vanilla, ours: true, columns: [ListOps]}      only in these columns
   Llama: {model: vanilla_rope, set: {+backbone.norm_kind: rmsnorm}}  with a key that the recipe lacks
+  Mamba: {model: mamba, paper_set: {task.tokenizer: gpt2}}       at the paper's budget alone
   FlashAttention: {model: vanilla, same_as: softmax}             the computation of another row: shown, not tested again
 columns:
   ListOps, packed P: {task: lra/listops, metric: acc, set: {backbone.pooling: packed}}
@@ -19,15 +20,14 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-import yaml
-from omegaconf import OmegaConf
-
+from harness.config import yaml_files
 from harness.config.compose import file_of, options
+from harness.config.plain import resolved
 from harness.errors import UsageError
 
-YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if PyYAML has it
+PAPER = "paper"  # the budget of `paper_set`
 Settings = tuple[tuple[str, str], ...]  # (key, value as JSON), sorted by key
 
 
@@ -35,15 +35,27 @@ Settings = tuple[tuple[str, str], ...]  # (key, value as JSON), sorted by key
 class Row:
     """`set`: {key: value} on top of the recipe, as part of the paper's row. `columns`: None means all.
 
-    `same_as`: the row with the same computation.
+    `paper_set`: further settings of the paper's budget alone, which replace those of row and column. `same_as`: the
+    row with the same computation.
     """
 
     model: str
     protocol: str
     set: Mapping[str, Any] = field(default_factory=dict)
+    paper_set: Mapping[str, Any] = field(default_factory=dict)
     ours: bool = False
     columns: Sequence[str] | None = None
     same_as: str = ""
+
+
+class RowSettings(Protocol):
+    set: Mapping[str, Any]
+    paper_set: Mapping[str, Any]
+
+
+def cell_settings(row: RowSettings, column: Mapping[str, Any], budget: str) -> dict[str, Any]:
+    """The settings of a row's cells in a column with the settings `column`, at this budget."""
+    return {**row.set, **column, **(row.paper_set if budget == PAPER else {})}
 
 
 def has_cells(table: Mapping[str, Any]) -> bool:
@@ -64,7 +76,7 @@ def row_hours(gpu_hours: float | Mapping[str, float], protocol: str) -> float:
 def settings_key(settings: Mapping[str, Any]) -> Settings:
     """Settings as sorted pairs of key and JSON value, which can be compared, hashed and kept in a frame."""
     by_key = {key.lstrip("+"): value for key, value in settings.items()}  # + adds a key that the recipe lacks
-    return tuple((key, json.dumps(plain(value), sort_keys=True)) for key, value in sorted(by_key.items()))
+    return tuple((key, json.dumps(resolved(value), sort_keys=True)) for key, value in sorted(by_key.items()))
 
 
 def format_settings(pairs: Iterable[tuple[str, str]]) -> str:
@@ -75,10 +87,6 @@ def format_settings(pairs: Iterable[tuple[str, str]]) -> str:
 def display_value(value: str) -> str:
     decoded = json.loads(value)
     return decoded if isinstance(decoded, str) else value
-
-
-def plain(value: Any) -> Any:
-    return OmegaConf.to_container(value, resolve=True, enum_to_str=True) if OmegaConf.is_config(value) else value
 
 
 def runs(columns: Iterable[tuple[str, Mapping[str, Any]]]) -> int:
@@ -117,7 +125,7 @@ def published_rows() -> Iterator[tuple[str, Mapping[str, Any]]]:
     """(table, its rows) for each table of cells or measurements."""
     for table, _ in options("table"):
         if table != "all":  # `all` has no file
-            raw = yaml.load(file_of("table", table).read_text(encoding="utf-8"), Loader=YamlLoader)
+            raw = yaml_files.read(file_of("table", table))
             if raw.get("kind", "measured") == "measured":
                 yield table, raw.get("rows") or {}
 

@@ -72,8 +72,9 @@ def path_in(raw: Any, error: Mapping[str, Any]) -> tuple[str | int, ...]:
 
 
 def dotted(path: Sequence[str | int]) -> str:
-    """`columns.ListOps.parts[0]`"""
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
+    """`columns.ListOps.parts[0]`; a key of a file may be of any length."""
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step[:SHOWN_CHARACTERS]}" for step in path)
+    return "".join(steps).removeprefix(".")
 
 
 def shortened(value: Any) -> str:

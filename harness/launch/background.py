@@ -11,11 +11,12 @@ from omegaconf import DictConfig
 
 from harness.launch.job import Job
 from harness.launch.local import devices_per_cell, visible_gpus
+from harness.launch.serialized_cell import CellFile
 
 NO_TIME_LIMIT_MIN = 10**6  # submitit requires a limit; a job on this machine needs none
 
 
-def start_background_job(cell_files: Sequence[str], index: int, cfg: DictConfig, folder: Path, code: Path) -> str:
+def start_background_job(cell_files: Sequence[CellFile], index: int, cfg: DictConfig, folder: Path, code: Path) -> str:
     """Start a job in the background of this machine and return its process id.
 
     `index` is the job's number within the command: jobs take turns at the visible GPUs.

@@ -1,5 +1,6 @@
 """The state of a cell, from its record or from the heartbeat and the job of a newer attempt."""
 
+import os
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -13,6 +14,7 @@ from harness.records import record
 from harness.records.ownership import ENDED_STATES, read_heartbeat
 from harness.records.run_directory import RunDirectory
 from harness.training.process import REQUEUED
+from tasks.regular_files import last_lines
 
 UNFINISHED = ("queued", "running", *REQUEUED, "interrupted", "dead")  # states of an attempt without a record
 
@@ -36,7 +38,7 @@ def cell_state_at(record_path: Path, run_folder: Path, queue: Queue, status: str
     `status`: the record's status, for a caller that has read it.
     """
     attempt = attempt_state(run_folder, queue)
-    if status is None and not record_path.exists():
+    if status is None and not os.path.exists(record_path):
         return attempt or CellState("missing")
     if attempt is not None and attempt.name in UNFINISHED:
         begun = RunDirectory(run_folder).last_attempt() if attempt.name not in ("queued", "running") else None
@@ -83,7 +85,7 @@ def last_log_lines(run_folder: Path) -> list[str]:
     """The last line of the run's log, and the last lines of its job's log."""
     job = read_submission(run_folder)
     try:
-        lines = (run_folder / "log.txt").read_text(encoding="utf-8").splitlines()[-1:]
+        lines = last_lines(RunDirectory(run_folder).log, 1)
     except OSError:
         lines = []
     return [*lines, *(job.last_log_lines if job else ())]

@@ -1,12 +1,13 @@
 """The work of a scheduler's job."""
 
+import itertools
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from harness.launch import serialized_cell
 from harness.launch.local import run_parallel, run_sequential
+from harness.launch.serialized_cell import CellFile
 from harness.training.process import REQUEUED, catch_stop_signals, rank, requeue, will_requeue
 from harness.training.run_cell import CellResult, report_line
 
@@ -20,14 +21,13 @@ class CellsFailed(Exception):
 class Job:
     """The callable that submitit runs in every process of a job."""
 
-    def __call__(self, cell_files: Sequence[str], *, max_workers: int, devices_per_cell: int) -> None:
+    def __call__(self, cell_files: Sequence[CellFile], *, max_workers: int, devices_per_cell: int) -> None:
         """Run serialized cells. `devices_per_cell` is 1 if SLURM starts the processes of a cell."""
         os.environ.update(dict.fromkeys(OFFLINE, "1"))
-        paths = [Path(file) for file in cell_files]
         if max_workers * devices_per_cell > 1:
-            results = run_workers(paths, max_workers, devices_per_cell)
+            results = run_workers(cell_files, max_workers, devices_per_cell)
         else:
-            results = run_sequential(map(serialized_cell.read, paths))
+            results = run_sequential(itertools.starmap(serialized_cell.read, cell_files))
         failed = []
         for result in results:
             report_line(result)
@@ -44,9 +44,9 @@ class Job:
         return DelayedSubmission(self, *arguments, **settings)
 
 
-def run_workers(paths: Sequence[Path], max_workers: int, devices_per_cell: int) -> Iterator[CellResult]:
+def run_workers(cell_files: Sequence[CellFile], max_workers: int, devices_per_cell: int) -> Iterator[CellResult]:
     """Run one process per cell; requeue the job after a signal that asks for it."""
     with catch_stop_signals() as stop_signal:
-        yield from run_parallel(paths, max_workers, stop_signal, devices_per_cell=devices_per_cell)
+        yield from run_parallel(cell_files, max_workers, stop_signal, devices_per_cell=devices_per_cell)
     if stop_signal.number is not None and will_requeue(stop_signal.number):
         requeue()

@@ -9,10 +9,13 @@ from functools import cached_property
 from pathlib import Path
 
 from harness.records.files import write_atomic
+from harness.records.ownership import MAX_BYTES
 from harness.records.provenance import command_output
 from harness.records.run_directory import JOB
+from tasks.regular_files import last_lines, read_json
 
 SLURM, LOCAL = "slurm", "local"
+LOG_LINES = 3
 GONE = "GONE"  # the state of a job that has left the queue
 
 
@@ -32,14 +35,16 @@ class Submission:
     @property
     def last_log_lines(self) -> Sequence[str]:
         with contextlib.suppress(OSError):
-            return Path(self.log).read_text(encoding="utf-8", errors="replace").splitlines()[-3:]
+            return last_lines(self.log, LOG_LINES)
         return ()
 
 
 def read_submission(run_folder: Path) -> Submission | None:
     """The last submission of the cell with this run folder."""
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        return Submission(**json.loads((run_folder / JOB).read_text(encoding="utf-8")))
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, OverflowError):
+        job = read_json(run_folder / JOB, MAX_BYTES)
+        words = {name: str(job[name]) for name in ("scheduler", "job", "log", "host")}
+        return Submission(**words, time=float(job["time"]))
     return None
 
 
@@ -52,6 +57,8 @@ class Queue:
             return None if self._slurm_states is None else self._slurm_states.get(submission.job, GONE)
         if submission.host != socket.gethostname():
             return None
+        if not submission.job.isdecimal():
+            return GONE
         try:
             command = Path(f"/proc/{submission.job}/cmdline").read_bytes()  # empty for a zombie
         except OSError:

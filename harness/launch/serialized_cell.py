@@ -1,25 +1,45 @@
-"""A cell request as a YAML file: a resolved configuration with absolute paths, which later edits do not change."""
+"""A cell request as a YAML file: a resolved configuration with absolute paths, which later edits do not change.
 
+Such a file may come from somebody else. Folders and trusted packages in it count only if the worker's command names
+them, too, or if they are those of this machine; a submission names those of its own files.
+
+The file holds passwords that the configuration has, so only its owner can read it.
+"""
+
+import os
 import secrets
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
+from harness.config import yaml_files
 from harness.config.cell import DECLARING
 from harness.config.declared import absolute_path, map_paths
-from harness.config.schema import Config
+from harness.config.masking import note, noted
+from harness.config.own_settings import check_folders, check_trusted, split
+from harness.config.plain import escaped, resolved
+from harness.config.schema import Config, check_ranges
+from harness.errors import UsageError, one_line
 from harness.training.checkpoints.dependency import Dependency
 from harness.training.run_cell import CellRequest
 
-Dumper, Loader = getattr(yaml, "CSafeDumper", yaml.SafeDumper), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+class CellFile(NamedTuple):
+    """`typed`: the folders and trusted packages of the request, as its worker's command names them."""
+
+    path: Path
+    typed: tuple[str, ...] = ()
 
 
-def write(path: Path, request: CellRequest) -> None:
+def write(path: Path, request: CellRequest) -> CellFile:
     """Write a request. Raises OmegaConf's errors for a value that does not resolve."""
+    config = resolved_config(request.cfg)
     serialized = {
         "overrides": list(request.overrides),
         "search": [str(Path(folder).absolute()) for folder in request.search],
@@ -27,16 +47,37 @@ def write(path: Path, request: CellRequest) -> None:
         "depends_on": [asdict(with_absolute_paths(dependency)) for dependency in request.depends_on],
         "longest_s": request.longest_s,
         "dependents": [str(Path(path).absolute()) for path in request.dependents],
-        "config": resolved_config(request.cfg),
+        "config": config,
     }
-    path.write_text(yaml.dump(serialized, Dumper=Dumper, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    serialized["secrets"] = noted()  # after all values are resolved
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(yaml_files.text_of(serialized))
+    typed = [f"paths.{name}={folder}" for name, folder in config["paths"].items()]
+    typed += [f"task.data_root={config['task']['data_root']}"] if config["task"].get("data_root") else []
+    return CellFile(path, (*typed, f"trusted_packages=[{','.join(config['trusted_packages'])}]"))
 
 
-def read(path: Path) -> CellRequest:
-    serialized = yaml.load(path.read_text(encoding="utf-8"), Loader=Loader)
-    cfg = OmegaConf.merge(OmegaConf.structured(Config), serialized.pop("config"))
-    depends_on = [Dependency(**entry) for entry in serialized.pop("depends_on")]
-    return CellRequest(cfg, **serialized, depends_on=depends_on)
+def read(path: Path, typed: Sequence[str] = ()) -> CellRequest:
+    """`typed`: as in `CellFile`. Raises UsageError for a broken file, and for other folders or trusted packages."""
+    try:
+        serialized = yaml_files.read(path, follow=False)
+        for value in serialized.pop("secrets", ()):
+            note(value)
+        cfg = OmegaConf.merge(OmegaConf.structured(Config), escaped(serialized.pop("config")))
+        depends_on = [Dependency(**entry) for entry in serialized.pop("depends_on")]
+        request = CellRequest(cfg, **serialized, depends_on=depends_on)
+    except (KeyError, TypeError, AttributeError, ValueError, OmegaConfBaseException, yaml.YAMLError) as error:
+        raise UsageError(f"{path}: no serialized cell ({one_line(error)[:200]})") from error
+    words = dict(split(word) for word in typed)
+    for name in [key.removeprefix("paths.") for key in words if key.startswith("paths.")]:
+        cfg.paths[name] = words[f"paths.{name}"]
+    try:
+        check_trusted(cfg, words)
+        check_folders(cfg, words)
+        check_ranges(cfg)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+    return request
 
 
 def with_absolute_paths(dependency: Dependency) -> Dependency:
@@ -46,7 +87,7 @@ def with_absolute_paths(dependency: Dependency) -> Dependency:
 
 def resolved_config(cfg: DictConfig) -> dict[str, Any]:
     """The configuration as plain values with absolute paths."""
-    plain = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+    plain = resolved(cfg)
     for name, path in plain["paths"].items():
         plain["paths"][name] = str(Path(path).absolute())
     for group in DECLARING:

@@ -1,8 +1,11 @@
-"""A copy of the code at submission: the working versions of tracked files, and new files that git does not ignore.
+"""A copy of the code at submission: the working versions of tracked files, and the new files that a job can need.
+
+New files that a job can need are modules and configurations: .py and .yaml of this project's packages and of `conf/`,
+and the modules of trusted packages that lie in the clone. Of all other new files nobody knows what they hold; they are
+left out with a message, and so are files that look like secrets, large files, and links out of the repository.
 
 The name of a snapshot is the hash of its content and its commit. Submissions of the same code share a snapshot, which
-never changes. Files keep their modes. New files that are large or look like secrets are left out with a message, and so
-are links out of the repository.
+never changes. Files keep their modes. The difference from the commit, `changes.diff`, is private.
 """
 
 import compileall
@@ -12,37 +15,53 @@ import json
 import os
 import shutil
 import stat
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from pathlib import Path
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
 
+from harness.config.masking import kind_of
 from harness.config.places import ROOT
+from harness.errors import one_line
 from harness.records import provenance
+from harness.records.git import git_output
 
 # no job reads these folders in a snapshot
 EXCLUDED = ("results", "docs", "tests", "notebooks", "benchmarks", "outputs", "data")
 WITHOUT_GIT = ("run.py", "pyproject.toml", "conf", "longhaul", "harness", "models", "tasks", "hydra_plugins")
-SECRETS = (".env", ".env.*", "*.env", ".netrc", "*.pem", "*.key", "id_rsa*", "id_ed25519*", "*credentials*", "*.token")
+# names of files with keys, beside those named like a secret (`hf_token.txt`) and hidden files (`.netrc`, `.aws/`)
+SECRETS = (
+    *("*.env", "*.pem", "*.key", "*.p12", "*.pfx", "*.kdbx", "*.jks", "*.keystore", "*.ppk", "*.gpg", "*.asc"),
+    *("id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "*credential*", "*secret*", "*service[-_]account*"),
+    *("kaggle.json", "*.token", "*.htpasswd", "*.ovpn"),
+)
+HARMLESS = (".gitkeep", ".gitignore")
+NEEDED = (".py", ".yaml", ".yml")
+LISTED = 5  # names in a message, per reason
 MAX_BYTES = 20 * 2**20  # the largest file that is copied although git does not track it
 BLOCK = 2**20
+DIFF = ("diff", "--no-ext-diff", "--no-textconv", "HEAD")  # without programs that git's settings name
 
 
-def take(parent: Path, root: Path = ROOT) -> Path:
-    """Copy the code below `root` to a folder below `parent`, unless that exists, and return the folder."""
+def take(parent: Path, root: Path = ROOT, packages: Sequence[str] = ()) -> Path:
+    """Copy the code below `root` to a folder below `parent`, unless that exists, and return the folder.
+
+    `packages`: names of the trusted packages, whose modules are copied even if they are new.
+    """
     git = provenance.git(root)
     digest = hashlib.sha256(str(git["sha"]).encode())
     parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=".snapshot.", dir=parent))
     try:
-        for name in code_files(root):
+        for name in code_files(root, packages):
             copy(root / name, temporary / name, name, digest)
         folder = parent / digest.hexdigest()[:12]
         if folder.is_dir():
             return folder
         (temporary / provenance.SNAPSHOT).write_text(json.dumps(git), encoding="utf-8")
-        (temporary / "changes.diff").write_bytes(git_output(root, "diff", "HEAD", *provenance.CODE) or b"")
+        with open(os.open(temporary / "changes.diff", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(output_of(root, *DIFF, *provenance.CODE) or b"")
         compileall.compile_dir(temporary, quiet=2)  # once, not in every job
         temporary.chmod(0o755)
         try:
@@ -73,12 +92,15 @@ def copy(source: Path, target: Path, name: str, digest: "hashlib._Hash") -> None
     target.chmod(mode)
 
 
-def code_files(root: Path) -> Iterator[str]:
-    """Sorted names below `root`: tracked files, new files that are not ignored, and this machine's `conf/local`."""
-    tracked = git_output(root, "ls-files", "-z", "--cached")
+def code_files(root: Path, packages: Sequence[str] = ()) -> Iterator[str]:
+    """Sorted names below `root`: tracked files, new files that jobs can need, and this machine's `conf/local`.
+
+    One line on stderr names what is left out.
+    """
+    tracked = output_of(root, "ls-files", "-z", "--cached")
     if tracked is not None:
         tracked_names = {name for name in tracked.decode().split("\0") if name}
-        new = (git_output(root, "ls-files", "-z", "--others", "--exclude-standard") or b"").decode().split("\0")
+        new = (output_of(root, "ls-files", "-z", "--others", "--exclude-standard") or b"").decode().split("\0")
         names = tracked_names | {name for name in new if name}
         names |= {path.relative_to(root).as_posix() for path in (root / "conf" / "local").glob("*.yaml")}
     else:
@@ -86,35 +108,55 @@ def code_files(root: Path) -> Iterator[str]:
         paths = [path for top in tops for path in ([top] if top.is_file() else top.rglob("*"))]
         names = {path.relative_to(root).as_posix() for path in paths if "__pycache__" not in path.parts}
         tracked_names = set()
+    folders = [*WITHOUT_GIT, *(package.partition(".")[0] for package in packages)] if tracked is not None else None
+    left_out: dict[str, list[str]] = defaultdict(list)
     for name in sorted(names):
         if name.split("/")[0] in EXCLUDED or not (root / name).is_file():
             continue
-        if reason := reason_left_out(root / name, root, is_tracked=name in tracked_names):
-            print(f"not copied for the jobs: {name} ({reason})", file=sys.stderr)
+        if reason := reason_left_out(root / name, root, folders, is_tracked=name in tracked_names):
+            left_out[reason].append(name)
         else:
             yield name
+    if left_out:
+        print(f"not copied for the jobs: {'; '.join(map(listed, left_out.values(), left_out))}", file=sys.stderr)
 
 
-def reason_left_out(path: Path, root: Path, *, is_tracked: bool) -> str | None:
-    """The reason to leave a file out; None if it is copied."""
+def listed(names: Sequence[str], reason: str) -> str:
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return f"{one_line(', '.join(names[:LISTED]))}{more} ({reason})"
+
+
+def reason_left_out(path: Path, root: Path, folders: Sequence[str] | None, *, is_tracked: bool) -> str | None:
+    """The reason to leave a file out; None if it is copied.
+
+    `folders`: the folders whose new modules are copied; None where git cannot tell which files are new.
+    """
     if path.is_symlink():
         inside = not os.path.isabs(os.readlink(path)) and path.resolve().is_relative_to(root.resolve())
         return None if inside else "a link out of the repository"
     if is_tracked:
         return None
-    if any(fnmatch.fnmatch(path.name.lower(), pattern) for pattern in SECRETS):
+    name = PurePosixPath(path.relative_to(root))
+    if looks_secret(name):
         return "it looks like a secret"
+    if folders is not None and not (name.suffix in NEEDED and (name.parts[0] in folders or name.stem in folders)):
+        return "new, and no module or configuration; git add takes it along"
     if (size := path.stat().st_size) > MAX_BYTES:
         return f"{size / 2**20:.0f} MB that git does not track"
     return None
 
 
-def git_output(root: Path, *arguments: str) -> bytes | None:
+def looks_secret(name: PurePosixPath) -> bool:
+    """Whether a path is hidden or named like a file with keys. Modules and this machine's `conf/local` may have any
+    name."""
+    if any(part.startswith(".") for part in name.parts):
+        return name.name not in HARMLESS
+    if name.suffix == ".py" or name.parts[:2] == ("conf", "local"):
+        return False
+    named = any(kind_of(part) is not None for part in (name.stem, *name.parts[:-1]))
+    return named or any(fnmatch.fnmatch(name.name.lower(), pattern) for pattern in SECRETS)
+
+
+def output_of(root: Path, *arguments: str) -> bytes | None:
     """The output of git; None if git is not installed, fails, or `root` is not the top of a repository."""
-    if not (root / ".git").exists():
-        return None
-    try:
-        command = ["git", "-C", str(root), *arguments]
-        return subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
-    except (OSError, subprocess.SubprocessError):
-        return None
+    return git_output(root, *arguments) if (root / ".git").exists() else None

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
+from harness.config.plain import resolved
 from harness.config.schema import Rerun
 from harness.config.sweep import Plan, PlannedCell
 from harness.errors import UsageError, one_line
@@ -75,7 +76,9 @@ def submit(plan: Plan, requests: Sequence[CellRequest], scheduler: str) -> int:
         return 2 if refused else 0
 
     root = Path(cfg.cluster.folder or cfg.paths.outputs).expanduser().absolute()
-    code, folder = snapshot.take(root / "code"), serialized_cell.new_folder(root / "jobs")
+    trusted = sorted({str(package) for cell in cells for package in cell.request.cfg.trusted_packages})
+    code = snapshot.take(root / "code", packages=trusted)
+    folder = serialized_cell.new_folder(root / "jobs")
     submitted: list[dict[str, Any]] = []
     arrays: dict[int, set[str]] = defaultdict(set)  # level -> ids of its arrays
     for group in group_by_resources(cells, scheduler):
@@ -167,7 +170,7 @@ def group_by_resources(cells: Sequence[CellToSubmit], scheduler: str) -> list[li
     for cell in cells:
         cfg = cell.request.cfg
         if scheduler == SLURM:
-            resources = OmegaConf.to_container(cfg.resources, resolve=True, enum_to_str=True)
+            resources = resolved(cfg.resources)
             groups[cell.level, json.dumps([resources, sbatch_parameters(cfg)], sort_keys=True)].append(cell)
         else:
             groups[0, str(devices_per_cell(cfg))].append(cell)
@@ -204,9 +207,7 @@ def submit_array(
     for batch in array:
         files = [folder / f"{number + i:04d}.yaml" for i in range(len(batch))]
         number += len(batch)
-        for file, cell in zip(files, batch, strict=True):
-            serialized_cell.write(file, cell.request)
-        calls.append([str(file) for file in files])
+        calls.append([serialized_cell.write(file, cell.request) for file, cell in zip(files, batch, strict=True)])
     if scheduler == LOCAL:
         return [start_background_job(files, index, cfg, folder, code) for index, files in enumerate(calls)]
 
@@ -253,7 +254,7 @@ def sbatch_parameters(cfg: DictConfig) -> dict[str, Any]:
         # a failed process must not leave the others waiting
         "srun_args": ["--kill-on-bad-exit=1"],
         # some sites disable requeueing by default; jobs need it at their time limit
-        "additional_parameters": {"requeue": True} | OmegaConf.to_container(cluster.sbatch, resolve=True),
+        "additional_parameters": {"requeue": True} | resolved(cluster.sbatch),
     }
     parameters |= {name: cluster[name] for name in ("partition", "account", "qos", "constraint") if cluster[name]}
     if resources.memory_gb:

@@ -21,14 +21,13 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from harness.config.validation import StrictModel, parse
-from harness.errors import one_line
-from harness.records import predictions
+from harness.errors import one_line, shown
+from harness.records import evidence, predictions
 from harness.records.files import write_atomic
 from harness.records.record import RecordError, load_json
 from harness.records.schema import Amount, EvaluationEntry, Git, Hex, TaskName, Time, Versions
 
 FOLDER = "baselines"
-PREFIX = "baseline/"
 SCHEMA_VERSION = 1
 # settings of a task that change neither its examples nor their scores; the fingerprint covers the origin of the data
 NOT_OF_DATA = ("pattern", "source", "path", "name")
@@ -84,26 +83,31 @@ def read(path: Path) -> dict[str, Any]:
             raise RecordError(f"schema_version is not {SCHEMA_VERSION}; remove the file and run do=baselines")
         parse(BaselineFile, entries, "", RecordError)
     except RecordError as error:
-        raise RecordError(f"{path}: {one_line(error)}") from error
+        raise RecordError(f"{shown(path)}: {one_line(error)}") from error
     if entries["key"] != path.stem:
-        raise RecordError(f"{path}: key {entries['key']} is not the name of the file")
+        raise RecordError(f"{shown(path)}: key {entries['key']} is not the name of the file")
     return entries
 
 
 @functools.lru_cache(maxsize=256)
 def _read(path: Path, modified_ns: int) -> dict[str, Any]:
-    return read(path)
+    """The entries of a file whose scores follow from those of its examples. Raises RecordError."""
+    entries = read(path)
+    for problem in evidence.contradicted(path, entries, entries["task"]):
+        raise RecordError(f"{shown(path)}: {problem}")
+    return entries
 
 
 def of_record(root: str | os.PathLike[str], record: Mapping[str, Any]) -> dict[str, Any] | None:
     """The entries of the file for a record, with its path as `file`; None if there is none. Raises RecordError."""
     fingerprint = record["data"]["fingerprint"]
     path = path_of(root, record["cell"]["task"], key_of(record["config"], fingerprint))
-    if not fingerprint or not path.is_file():
+    if not fingerprint or not os.path.lexists(path):
         return None
-    entries = _read(path, path.stat().st_mtime_ns)
+    entries = _read(path, path.lstat().st_mtime_ns)
     if entries["fingerprint"] != fingerprint:
-        raise RecordError(f"{path}: of data with fingerprint {entries['fingerprint'][:12]}, not {fingerprint[:12]}")
+        theirs = entries["fingerprint"][:12]
+        raise RecordError(f"{shown(path)}: of data with fingerprint {theirs}, not {fingerprint[:12]}")
     return entries | {"file": path}
 
 

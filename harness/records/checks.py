@@ -4,18 +4,24 @@ A rule is a generator of problems, `key: what is wrong`, with the name of its fu
 them to a folder of records, and further rules that need more than the record (`harness.commands.check`).
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 from harness.config.cell import flatten, identity
 from harness.config.declared import PERCENT, Limits, declared_scores, score_range
-from harness.records.schema import KNOWN_WHEN_DONE, Record, ScoresEntry
+from harness.config.validation import shortened
+from harness.records.schema import BASELINE_PREFIX, KNOWN_WHEN_DONE, LARGEST, Evaluated, Record, ScoresEntry
 
 Problems = Iterator[str]
 ROUNDING = 1e-6  # sacreBLEU rounds a perfect score to 100.00000000000004
-LARGEST = 1e15  # of a number; sums of larger ones lose digits or are infinite
+LARGE = re.compile(r"\d{16}|\d[eE]\+?\d\d")  # the beginning of a number that may be too large, in JSON
+SETTINGS = {"config", "changed"}
 SPAN_S = 2.0  # times of a record are rounded
+ROUNDED = 5e-4  # half of the last digit of a rate
+UPDATE_S = 1e-5  # no update of a model is faster
+PARAMETER_BYTES = 2  # of the narrowest type that models are trained in
 # `task.source` -> the possible values of `data.source`
 SOURCES = {"slice": ("slice", "full"), "synthetic": ("synthetic",), "generated": ("synthetic",)}
 
@@ -28,37 +34,40 @@ def problems(record: Record) -> Problems:
 
 def values(record: Record) -> Problems:
     """Names and texts, except error texts, are printable lines. Numbers are in range."""
+    settings = record.model_dump_json(include=SETTINGS)  # only these numbers have no bounds in the schema
+    text = settings + record.model_dump_json(exclude={"error", *SETTINGS})
+    if text.isprintable() and "\\" not in text and not LARGE.search(settings):
+        return
     for path, value in leaves(record.model_dump(exclude={"error"})):
         if isinstance(value, str) and not value.isprintable():
             yield f"{path}: {value[:60]!r} has characters that cannot be printed"
         elif isinstance(value, (int, float)) and not abs(value) <= LARGEST:
-            yield f"{path}: {value:.3g} is out of range"
+            yield f"{path}: {shortened(value)} is out of range"
 
 
 def cell(record: Record) -> Problems:
     """The id is the hash of the configuration, and the names are those in it."""
-    config = {key: value for key, value in record.config.items() if key != "trainer"}
-    if identity(config) != record.cell.id:
-        yield f"cell.id: {record.cell.id}, but config is that of {identity(config)}"
+    config = {key: value for key, value in record.config.as_written.items() if key != "trainer"}
+    if (id := identity(config)) != record.cell.id:
+        yield f"cell.id: {shortened(record.cell.id)}, but config is that of {id}"
     for key in ("model", "task", "protocol", "budget"):
-        part = record.config.get(key)
-        name = part.get("name") if isinstance(part, Mapping) else None
+        name = getattr(record.config, key).name
         if name != getattr(record.cell, key):
-            yield f"cell.{key}: {getattr(record.cell, key)}, but config has {name}"
-    if record.config.get("seed") != record.cell.seed:
-        yield f"cell.seed: {record.cell.seed}, but config has {record.config.get('seed')}"
-    if [dependency.cell for dependency in record.depends_on] != record.config.get("dependencies", []):
+            yield f"cell.{key}: {getattr(record.cell, key)}, but config has {shortened(name)}"
+    if record.config.seed != record.cell.seed:
+        yield f"cell.seed: {record.cell.seed}, but config has {record.config.seed}"
+    if tuple(dependency.cell for dependency in record.depends_on) != record.config.dependencies:
         yield "depends_on: not the cells of config.dependencies"
 
 
 def changed(record: Record) -> Problems:
     """Each changed setting has the value of the configuration."""
-    used = flatten(record.config)
+    used = flatten(record.config.as_written) if record.changed else {}
     for key, pair in record.changed.items():
         if not isinstance(pair, list) or len(pair) != 2:
             yield f"changed.{key}: not a pair of values"
         elif used.get(key) != pair[1]:
-            yield f"changed.{key}: {pair[1]!r}, but config has {used.get(key)!r}"
+            yield f"changed.{key}: {shortened(pair[1])}, but config has {shortened(used.get(key))}"
 
 
 def status(record: Record) -> Problems:
@@ -78,7 +87,7 @@ def status(record: Record) -> Problems:
 
 def data(record: Record) -> Problems:
     """The source of the data agrees with the configuration; every example was scored once."""
-    setting = (record.config.get("task") or {}).get("source")
+    setting = record.config.task.source
     allowed = SOURCES.get(setting, () if setting is None else ("full", "slice"))
     source = record.data.source.split(":")[0]
     if allowed and source not in (*allowed, "unknown"):
@@ -91,18 +100,17 @@ def data(record: Record) -> Problems:
 
 def counts(record: Record) -> Problems:
     """Steps, examples and tokens agree with the recipe and with each other."""
-    train = record.config.get("train") or {}
-    most = train.get("max_steps")
-    if isinstance(most, int) and (record.steps or 0) > most:
+    train, most = record.config.train, record.config.train.max_steps
+    if (record.steps or 0) > most:
         yield f"steps: {record.steps}, but config.train.max_steps is {most}"
     if record.parameters and not 0 <= record.parameters.attention <= record.parameters.total:
         yield f"parameters.attention: {record.parameters.attention} of {record.parameters.total}"
     if record.status != "done":
         return
-    if isinstance(most, int) and record.steps != most and not train.get("patience"):
+    if record.steps != most and not train.patience:
         yield f"steps: {record.steps}, but config.train.max_steps is {most}, with status done"
-    size = train.get("batch_size")
-    if not train.get("batch_tokens") and isinstance(size, int) and record.examples != (record.steps or 0) * size:
+    size = train.batch_size
+    if not train.batch_tokens and size is not None and record.examples != (record.steps or 0) * size:
         yield f"examples: {record.examples}, but {record.steps} steps of {size} are {(record.steps or 0) * size}"
     if record.update and record.update.examples not in (None, size):
         yield f"update.examples: {record.update.examples}, but config.train.batch_size is {size}"
@@ -119,16 +127,38 @@ def times(record: Record) -> Problems:
         yield f"finished: {record.finished} is before {record.started}"
     elif not record.resumes and (record.wall_s or 0) > span + SPAN_S:
         yield f"wall_s: {record.wall_s:g}, but it ended {span:g} s after it began"
-    if record.status == "done" and record.examples_per_s and record.examples:
-        trained = record.examples / record.examples_per_s
-        if trained > 1.02 * (record.wall_s or 0) + SPAN_S:
-            yield f"examples_per_s: {record.examples} examples took {trained:.3g} s, but wall_s is {record.wall_s:g}"
+
+
+def speeds(record: Record) -> Problems:
+    """Counts and rates mean the same time, in which the updates can be made, and which is a part of the whole."""
+    if record.status != "done":
+        return
+    rates = {"examples": record.examples_per_s, "tokens": record.tokens_per_s}
+    trained = {name: getattr(record, name) / rate for name, rate in rates.items() if rate and getattr(record, name)}
+    for name, seconds in trained.items():
+        if seconds > 1.02 * (record.wall_s or 0) + SPAN_S:
+            yield f"{name}_per_s: {getattr(record, name)} {name} took {seconds:.3g} s, but wall_s is {record.wall_s}"
+        elif seconds < UPDATE_S * (record.steps or 0):
+            yield f"{name}_per_s: {record.steps} steps took {seconds:.3g} s by it, which is not possible"
+    if len(trained) == 2:
+        rounding = sum(ROUNDED / rate for rate in rates.values())
+        if abs(trained["tokens"] - trained["examples"]) > (rounding + 1e-9) * trained["examples"]:
+            yield f"tokens_per_s: {trained['tokens']:.6g} s by it, but {trained['examples']:.6g} s by examples_per_s"
+
+
+def memory(record: Record) -> Problems:
+    """The parameters had room."""
+    if record.status != "done" or record.parameters is None or record.peak_memory_mb is None:
+        return
+    least = PARAMETER_BYTES * record.parameters.total / (record.update.devices if record.update else 1) / 2**20
+    if record.peak_memory_mb < least:
+        yield f"peak_memory_mb: {record.peak_memory_mb:g}, but {record.parameters.total} parameters take {least:.3g}"
 
 
 def selection(record: Record) -> Problems:
-    rule = ((record.config.get("train") or {}).get("select") or {}).get("rule", record.selection.rule)
+    rule = record.config.train.select.rule or record.selection.rule
     if rule != record.selection.rule:
-        yield f"selection.rule: {record.selection.rule}, but config has {rule}"
+        yield f"selection.rule: {record.selection.rule}, but config has {shortened(rule)}"
     if record.selection.rule == "best_test" and not record.selection.leak:
         yield "selection.leak: false, but best_test selects on the test split"
     same = record.tested_weights_sha256 in (None, record.weights_sha256)
@@ -155,11 +185,38 @@ def metrics(record: Record) -> Problems:
         if path.endswith(".val") and record.metric.name not in by_name:
             yield f"{path}.{record.metric.name}: missing, but metric.name is {record.metric.name}"
     chosen = record.metrics.last if record.selection.rule == "last" else record.metrics.best
+    if chosen and (problem := without_test(record, chosen)):
+        yield problem
     test = record.evaluations.get("test")
     if test and test.metrics is not None and chosen and chosen.test and chosen.test.model_extra != test.metrics:
         yield "evaluations.test.metrics: not those of the chosen step"
     if test and test.n is not None and chosen and chosen.test and chosen.test.n != test.n:
         yield f"evaluations.test.n: {test.n}, but {chosen.test.n} at the chosen step"
+
+
+def without_test(record: Record, chosen: Evaluated) -> str:
+    """Why a done record has no score of its metric on the test split; empty if it has one."""
+    point = "last" if record.selection.rule == "last" else "best"
+    if chosen.test is None:
+        return f"metrics.{point}.test: missing, with status done"
+    if record.metric.name not in chosen.test.model_extra:
+        return f"metrics.{point}.test.{record.metric.name}: missing, but metric.name is {record.metric.name}"
+    return ""
+
+
+def baseline(record: Record) -> Problems:
+    """The chance level is the score of its own evaluation."""
+    if record.status != "done" or record.baseline is None or record.metric is None:
+        return
+    name = f"{BASELINE_PREFIX}{record.baseline.name.replace(' ', '_')}"
+    evaluation = record.evaluations.get(name)
+    if evaluation is None or evaluation.metrics is None:
+        return
+    score = evaluation.metrics.get(record.metric.name)
+    if score is None:
+        yield f"evaluations.{name}.metrics.{record.metric.name}: missing, but metric.name is {record.metric.name}"
+    elif score != record.baseline.test:
+        yield f"baseline.test: {record.baseline.test:g}, but its evaluation has {score:g}"
 
 
 def impossible(scores: Mapping[str, float | None], limits: Mapping[str, Limits]) -> Problems:
@@ -196,5 +253,5 @@ def leaves(node: Any, path: str = "") -> list[tuple[str, Any]]:
 
 
 RULES: tuple[Callable[[Record], Problems], ...] = (
-    *(values, cell, changed, status, data, counts, times, selection, metrics),
+    *(values, cell, changed, status, data, counts, times, speeds, memory, selection, metrics, baseline),
 )

@@ -1,18 +1,20 @@
 """Records -> a tidy frame with one row per cell. A broken record is reported, never skipped in silence."""
 
-import contextlib
+import functools
 import hashlib
 import json
 import os
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config.cell import IDENTITY, NAMES, flatten, path_of
 from harness.config.table_rows import format_settings, settings_key
-from harness.errors import one_line
-from harness.records import baselines, predictions, record
+from harness.errors import one_line, shown
+from harness.records import baselines, index, predictions, record
+from harness.records.cache import NO_CACHE, Cache
+from harness.records.listing import record_files
 from harness.records.record import RecordError
 from harness.records.schema import Record, columns
 
@@ -27,57 +29,74 @@ COMPUTED = (
 COLUMNS = (*FIELDS, *COMPUTED)
 
 
-def record_files(root: str | os.PathLike[str]) -> Iterator[Path]:
-    """Every `**/*.json` below a folder, in order: regular files that are not hidden. A missing folder has none."""
-    with contextlib.suppress(OSError), os.scandir(root) as entries:
-        for entry in sorted(entries, key=lambda entry: entry.name):
-            if entry.name[0] == ".":
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                yield from record_files(entry.path)
-            elif entry.name.endswith(".json") and entry.is_file():
-                yield Path(entry.path)
-
-
-def load_records(root: str | os.PathLike[str], broken: list[str] | None = None) -> list[dict[str, Any]]:
+def load_records(
+    root: str | os.PathLike[str],
+    broken: list[str] | None = None,
+    *,
+    tasks: Collection[str] | None = None,
+    cache: Cache = NO_CACHE,
+) -> list[dict[str, Any]]:
     """The valid records below a folder, in an order that does not depend on the file system.
 
     Each has its path as a further entry, `file`. Files that are not valid records are left out, and each problem is
     added to `broken`; without such a list they raise RecordError. Two records of the same cell are both left out,
-    because nothing says which of them counts.
+    because nothing says which of them counts. `tasks`: only the records of these tasks; the problems are those of all.
     """
-    records: dict[str, list[dict[str, Any]]] = {}
-    problems = []
-    for path in record_files(root):
-        try:
-            entries = record.read(path)
-            records.setdefault(entries["cell"]["id"], []).append(entries | {"file": path})
-        except RecordError as error:
-            problems.append(str(error))
-    for id, duplicates in records.items():
-        if len(duplicates) > 1:
-            files = " and ".join(str(entries["file"]) for entries in duplicates)
-            problems.append(f"{files} are records of the same cell ({id}); remove all but one")
+    problems: list[str] = []
+    valid = valid_summaries(root, problems, cache)
     if broken is None and problems:
         raise RecordError(problems[0])
+    records = []
+    for summary in valid:
+        if tasks is None or summary.cell["task"] in tasks:
+            try:
+                records.append(record.read(summary.file) | {"file": summary.file})
+            except RecordError as error:  # it was replaced a moment ago
+                problems.append(str(error))
     (broken if broken is not None else []).extend(problems)
+    return records
+
+
+def valid_summaries(root: str | os.PathLike[str], problems: list[str], cache: Cache = NO_CACHE) -> list[index.Summary]:
+    """Those of the records that `load_records` returns; `problems` gets what it adds to `broken`."""
+    of_cell: dict[str, list[index.Summary]] = {}
+    files = list(record_files(root, problems))
+    for summary in index.summaries(Path(root), files, cache):
+        if summary.problems:
+            problems.append(summary.message)
+        else:
+            of_cell.setdefault(summary.cell["id"], []).append(summary)
+    for id, duplicates in of_cell.items():
+        if len(duplicates) > 1:
+            paths = " and ".join(shown(summary.file) for summary in duplicates)
+            problems.append(f"{paths} are records of the same cell ({id}); remove all but one")
     keys = ("task", "protocol", "budget", "model", "seed", "id")
-    unique = [duplicates[0] for duplicates in records.values() if len(duplicates) == 1]
-    return sorted(unique, key=lambda entries: tuple(entries["cell"][key] for key in keys))
+    unique = [duplicates[0] for duplicates in of_cell.values() if len(duplicates) == 1]
+    return sorted(unique, key=lambda summary: tuple(summary.cell[key] for key in keys))
 
 
 def valid_records(
-    root: str | os.PathLike[str], *, recipes: bool = False, tasks: Collection[str] | None = None
+    root: str | os.PathLike[str],
+    *,
+    published: bool = False,
+    tasks: Collection[str] | None = None,
+    cache: Cache = NO_CACHE,
 ) -> tuple[list[dict[str, Any]], int]:
     """The valid records below a folder, and the number of files that are left out, each named on standard error.
 
-    `recipes`: a record of the budget `paper` that does not state all changes to its recipe is left out as well.
+    `published`: a record that does not state all changes to its recipe, or that contradicts the scores of its examples
+    or the metric of its task, is left out as well (`harness.records.evidence`).
     `tasks`: only the records of these tasks.
     """
     broken: list[str] = []
-    records = [entries for entries in load_records(root, broken) if tasks is None or entries["cell"]["task"] in tasks]
-    if recipes:
-        records = [entries for entries in records if not (problem := recipe_problem(entries)) or broken.append(problem)]
+    records = load_records(root, broken, tasks=tasks, cache=cache)
+    if published:
+        files = [entries["file"] for entries in records]
+        contradictions = index.contradictions(Path(root), files, cache)
+        broken += [
+            f"{shown(file)}: {problems[0][1]}" for file, problems in zip(files, contradictions, strict=True) if problems
+        ]
+        records = [entries for entries, problems in zip(records, contradictions, strict=True) if not problems]
     say_left_out(broken)
     return records, len(broken)
 
@@ -87,14 +106,10 @@ def say_left_out(problems: Sequence[str]) -> None:
         print(f"left out: {one_line(problem)}", file=sys.stderr)
 
 
-def recipe_problem(entries: dict[str, Any]) -> str | None:
-    if entries["cell"]["budget"] != "paper":
-        return None
-    from harness.records.recipe import unstated_changes
-
-    unstated = unstated_changes(entries)
-    shown = ", ".join(f"{key} {used!r} and not {by_recipe!r}" for key, (by_recipe, used) in list(unstated.items())[:2])
-    return f"{entries['file']}: not the paper's recipe, which it does not say: {shown}" if unstated else None
+@functools.cache
+def say_left_out_once(problem: str) -> None:
+    """For a file that many records or columns share."""
+    say_left_out([problem])
 
 
 def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":
@@ -154,10 +169,13 @@ def _baselines(entries: dict[str, Any]) -> dict[str, Any] | None:
     if "file" not in entries:
         return None
     parts = len(path_of(**{key: entries["cell"][key] for key in NAMES}).parts)
+    folders = entries["file"].absolute().parents
+    if len(folders) < parts:  # a record that lies elsewhere than its names say
+        return None
     try:
-        return baselines.of_record(entries["file"].parents[parts - 1], entries)
+        return baselines.of_record(folders[parts - 1], entries)
     except RecordError as error:
-        say_left_out([str(error)])
+        say_left_out_once(str(error))
         return None
 
 
@@ -166,7 +184,7 @@ def _predictions(entries: dict[str, Any]) -> Path | None:
     if "file" not in entries or entries["status"] != "done":
         return None
     path = predictions.path_of(entries["file"])
-    return path if path.exists() else None
+    return path if os.path.lexists(path) else None
 
 
 def _origin(setting: str | None, source: str) -> str | None:

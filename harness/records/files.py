@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harness.errors import UsageError
+from tasks.regular_files import open_regular
 
 SUFFIX = ".tmp"  # of temporary files: a reader of the folder must not take one for a record or a checkpoint
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG, errno.ESTALE}
@@ -48,6 +49,7 @@ def replace_atomic(
     path; for a moment it exists only there.
     """
     path = Path(path)
+    require_replaceable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}{SUFFIX}")
     try:
@@ -57,11 +59,19 @@ def replace_atomic(
         if keep is not None and path.exists():
             os.replace(path, keep)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+            error.filename = str(path)  # a full disk names no file
         raise
     if durable:
         _flush(path.parent)  # the rename itself
+
+
+def require_replaceable(path: Path) -> None:
+    """Raises IsADirectoryError for the path of a folder, which no file replaces."""
+    if _is_folder(path):
+        raise IsADirectoryError(errno.EISDIR, "a folder is in the way; move it away", str(path))
 
 
 def _flush(path: Path) -> None:
@@ -85,29 +95,38 @@ def seal(path: Path, owner: str) -> str:
 def check_seal(path: Path, owner: str) -> str:
     """The digest of a sealed file, compared with its content. Raises DamagedError."""
     try:
-        remaining = max(0, os.stat(path).st_size - DIGEST_BYTES)
-        end = max(0, remaining + DIGEST_BYTES - SEAL_BYTES)
-        with path.open("rb") as file:
-            sha = hashlib.sha256()
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(0, size - SEAL_BYTES))
+            match = SEAL.fullmatch(file.read(SEAL_BYTES))
+            if match is None:
+                raise DamagedError(f"{path} is damaged")
+            if match[1].decode() != owner:
+                raise DamagedError(f"{path} belongs to another cell ({match[1].decode()}, not {owner})")
+            file.seek(0)
+            sha, remaining = hashlib.sha256(), size - DIGEST_BYTES
             while remaining and (block := file.read(min(BLOCK_BYTES, remaining))):
                 sha.update(block)
                 remaining -= len(block)
-            file.seek(end)
-            match = SEAL.fullmatch(file.read())
     except OSError as error:
         raise DamagedError(f"{path} cannot be read ({error.strerror})") from error
-    if match is None or sha.hexdigest() != match[2].decode():
+    if sha.hexdigest() != match[2].decode():
         raise DamagedError(f"{path} is damaged")
-    if match[1].decode() != owner:
-        raise DamagedError(f"{path} belongs to another cell ({match[1].decode()}, not {owner})")
     return sha.hexdigest()
 
 
-def require_writable(folder: Path) -> None:
-    """Create a folder and, for a moment, a file in it. Raises UsageError, before a run is begun in vain."""
+def require_writable(folder: Path, *files: Path) -> None:
+    """Create a folder and, for a moment, a file in it. `files` in it will be written.
+
+    Raises UsageError, before a run is begun in vain.
+    """
     try:
+        for file in files:
+            require_replaceable(file)
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
+    except IsADirectoryError as error:
+        raise UsageError(f"{storage_message(error)}, and the same command goes on") from error
     except OSError as error:
         raise UsageError(f"{folder}: cannot be written ({error.strerror}); paths.<name>= moves a folder") from error
 

@@ -26,12 +26,14 @@ from pathlib import Path
 from typing import Any
 
 from harness.records.files import write_atomic
+from tasks.regular_files import read_json, read_text
 
 HEARTBEAT_INTERVAL_S = 5.0
 DEAD_AFTER_S = 60.0  # without a heartbeat, where the lock of another host cannot be seen
 ENDED_STATES = ("interrupted", "timeout", "preempted", "refused", "done", "failed", "oom", "nan")
 POLL_S = 0.5
 OWNER, HEARTBEAT = "owner", "heartbeat.json"
+MAX_BYTES = 2**16  # of either file
 
 
 class OwnershipLostError(Exception):
@@ -56,7 +58,8 @@ class Ownership:
         If the last heartbeat is from another host and its run has not ended, it is watched first: the process lives if
         the heartbeat changes within DEAD_AFTER_S.
         """
-        descriptor = os.open(self.folder / OWNER, os.O_RDWR | os.O_CREAT, 0o644)
+        owner = self.folder / OWNER
+        descriptor = os.open(owner, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         locked = try_lock(descriptor)
         last = read_heartbeat(self.folder)
         if last and last["host"] != socket.gethostname() and last["state"] not in ENDED_STATES:
@@ -67,8 +70,13 @@ class Ownership:
         if not locked:
             os.close(descriptor)
             return False
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, self._token.encode(), 0)
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, self._token.encode(), 0)
+        except OSError as error:
+            os.close(descriptor)
+            error.filename = str(owner)
+            raise
         self._lock, self._last = descriptor, None
         self._released.clear()
         threading.Thread(target=self._repeat, daemon=True).start()
@@ -99,7 +107,7 @@ class Ownership:
         if self._lock is None:
             return
         try:
-            token = (self.folder / OWNER).read_text(encoding="ascii", errors="replace")
+            token = read_text(self.folder / OWNER, MAX_BYTES, errors="replace")
         except OSError:
             return  # a user removed the file
         if token and token != self._token:
@@ -139,11 +147,11 @@ def read_heartbeat(folder: Path) -> dict[str, Any] | None:
     `age_s` is its age. `alive` tells whether its process still runs: by the lock on this host, else by the age.
     """
     try:
-        last = json.loads((folder / HEARTBEAT).read_text(encoding="utf-8"))
+        last = read_json(folder / HEARTBEAT, MAX_BYTES)
         last = {"state": str(last["state"]), "host": str(last["host"])} | {
             key: kind(last[key]) for key, kind in (("step", int), ("steps", int), ("pid", int), ("time", float))
         }
-    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
+    except (OSError, ValueError, TypeError, KeyError, OverflowError):
         return None
     last["age_s"] = max(0.0, time.time() - last["time"])
     if last["host"] == socket.gethostname():
@@ -155,7 +163,7 @@ def read_heartbeat(folder: Path) -> dict[str, Any] | None:
 
 def is_locked(owner: Path) -> bool:
     try:
-        descriptor = os.open(owner, os.O_RDWR)
+        descriptor = os.open(owner, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return False
     try:

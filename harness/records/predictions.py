@@ -7,25 +7,21 @@ evaluation's scores and a digest of their content, so the file of another run is
 """
 
 import hashlib
-import io
 import os
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.errors import one_line
+from harness.errors import one_line, shown
+from harness.records import npz
 from harness.records.files import write_bytes_atomic
 from harness.records.record import RecordError
+from tasks.regular_files import RefusedFileError
 
 if TYPE_CHECKING:
     import numpy as np
 
 ScoreArrays = Mapping[str, "np.ndarray"]  # of one evaluation: (n,) each
-
-# what numpy and zipfile raise for a damaged archive: NotImplementedError where a flipped bit names another compression
-UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
 
 
 def path_of(record_file: str | os.PathLike[str]) -> Path:
@@ -61,7 +57,7 @@ def write(record_file: Path, evaluations: Mapping[str, ScoreArrays]) -> None:
         for name, scores in sorted(evaluations.items())
         for score, values in sorted(scores.items(), key=lambda pair: pair[0])
     }
-    write_bytes_atomic(path_of(record_file), npz(arrays))
+    write_bytes_atomic(path_of(record_file), npz.to_bytes(arrays))
 
 
 def remove(record_file: Path) -> None:
@@ -74,38 +70,24 @@ def read(record_file: Path, entries: Mapping[str, Any], only: str | None = None)
     `entries` is the record; only its `evaluations` are used. Raises RecordError, in one line, for a file that is
     missing, damaged or of another run.
     """
-    import numpy as np
-
     path = path_of(record_file)
-    evaluations = {
-        name: evaluation
-        for name, evaluation in entries["evaluations"].items()
-        if evaluation["predictions"] and only in (None, name)
-    }
+    evaluations = {name: evaluation for name, evaluation in entries["evaluations"].items() if evaluation["predictions"]}
+    kept = {name: evaluation["predictions"]["scores"] for name, evaluation in evaluations.items()}
+    lengths = {f"{name}/{score}": evaluations[name]["n"] or 0 for name, scores in kept.items() for score in scores}
+    chosen = {name: scores for name, scores in kept.items() if only in (None, name)}
     try:
-        with np.load(path, allow_pickle=False) as file:
-            predictions = {
-                name: {score: file[f"{name}/{score}"] for score in evaluation["predictions"]["scores"]}
-                for name, evaluation in evaluations.items()
-            }
+        arrays = npz.read(path, lengths, [f"{name}/{score}" for name, scores in chosen.items() for score in scores])
     except FileNotFoundError:
-        raise RecordError(f"{path}: not there, but the record has a digest of it") from None
-    except UNREADABLE as error:
-        raise RecordError(f"{path}: damaged ({one_line(error)[:120]}); run its cell again") from error
+        raise RecordError(f"{shown(path)}: not there, but the record has a digest of it") from None
+    except RefusedFileError as error:
+        raise RecordError(f"{shown(path)}: {error.strerror}; move it away and run its cell again") from error
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{shown(path)}: damaged ({one_line(error)[:120]}); run its cell again") from error
+    predictions = {name: {score: arrays[f"{name}/{score}"] for score in scores} for name, scores in chosen.items()}
     for name, scores in predictions.items():
-        sizes = {array.shape for array in scores.values()} - {(evaluations[name]["n"],)}
-        if sizes or _digest(scores) != evaluations[name]["predictions"]["sha256"]:
-            raise RecordError(f"{path}: {name} is not what the record was made from; run its cell again")
+        if _digest(scores) != evaluations[name]["predictions"]["sha256"]:
+            raise RecordError(f"{shown(path)}: {name} is not what the record was made from; run its cell again")
     return predictions
-
-
-def npz(arrays: Mapping[str, Any]) -> bytes:
-    """A compressed npz; equal arrays give equal bytes."""
-    import numpy as np
-
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)
-    return buffer.getvalue()
 
 
 def _digest(scores: ScoreArrays) -> str:

@@ -11,9 +11,16 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from harness.records.git import git_output
+
 SNAPSHOT = "SNAPSHOT.json"  # the commit, in a copy of the code that is not a repository
 # git's paths of the code that decides numbers
 CODE = ("--", ":(glob)*.py", "pyproject.toml", "conf", "harness", "hydra_plugins", "longhaul", "models", "tasks")
+# environment variables by which libraries below torch choose instructions, and so the last bits of their results
+INSTRUCTIONS = (
+    *("ATEN_CPU_CAPABILITY", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "MKL_DEBUG_CPU_TYPE", "ONEDNN_MAX_CPU_ISA"),
+    *("DNNL_MAX_CPU_ISA", "OPENBLAS_CORETYPE", "NVIDIA_TF32_OVERRIDE"),
+)
 PACKAGES = ("longhaul", "torch", "lightning", "torchmetrics", "hydra-core", "numpy", "datasets")
 
 
@@ -22,11 +29,9 @@ def git(root: Path) -> dict[str, Any]:
     with contextlib.suppress(FileNotFoundError):
         return json.loads((root / SNAPSHOT).read_text(encoding="utf-8"))
 
-    def output(*args: str) -> str | None:
-        return command_output("git", "-C", str(root), *args, timeout_s=10)
-
-    sha, changed = output("rev-parse", "HEAD"), output("status", "--porcelain", *CODE)
-    return {"sha": sha and sha.strip(), "dirty": bool(changed and changed.strip())}
+    sha = git_output(root, "rev-parse", "HEAD", timeout_s=10)
+    changed = git_output(root, "status", "--porcelain", *CODE, timeout_s=10)
+    return {"sha": sha and sha.decode().strip(), "dirty": bool(changed and changed.strip())}
 
 
 def command_output(*command: str, timeout_s: float = 30) -> str | None:
@@ -59,8 +64,17 @@ def hardware(device: Any, kernels: str = "torch") -> dict[str, Any]:
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "gpu": torch.cuda.get_device_name(device) if cuda else None,
         "threads": torch.get_num_threads(),
+        "capability": cpu_capability(),
         **({} if kernels == "torch" else {"kernels": kernels}),
     }
+
+
+def cpu_capability() -> str:
+    """The instructions that torch uses (`AVX512`), and the variables that make its libraries use others."""
+    import torch
+
+    variables = [f"{name}={os.environ[name]}" for name in INSTRUCTIONS if os.environ.get(name)]
+    return ", ".join([torch.backends.cpu.get_cpu_capability(), *variables])
 
 
 def cpu_name() -> str:

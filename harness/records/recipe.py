@@ -8,21 +8,29 @@ from typing import Any
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from harness.config.cell import Cell, changes
+from harness.config.cell import AXES, Cell, changes, flatten
+from harness.config.schema import NAME
 from harness.errors import UsageError, one_line
 
 
 def unstated_changes(entries: Mapping[str, Any]) -> dict[str, list[Any]]:
     """{key: [recipe's value, value used]}, by the recipes of this clone.
 
-    Keys that only the recipe has do not count, because recipes gain keys. A protocol or task that this clone lacks
-    cannot be checked, which is a problem for the budget `paper` alone.
+    Keys that only the recipe has do not count, because recipes gain keys; a key that is null counts. A protocol or task
+    that this clone lacks cannot be checked, which is a problem for the budget `paper` alone.
     """
     config = {key: value for key, value in entries["config"].items() if key not in ("trainer", "seed", "dependencies")}
+    used = flatten(config)
+    if unusual := {key: [None, used[key]] for key in AXES if key in used and not is_name(used[key])}:
+        return unusual  # the recipe is composed with these
     changed = changes_of(json.dumps(config, sort_keys=True))
     if isinstance(changed, str):
         return {"protocol": [changed, entries["cell"]["protocol"]]} if entries["cell"]["budget"] == "paper" else {}
-    return {key: pair for key, pair in changed.items() if pair[1] is not None and key not in entries["changed"]}
+    return {key: pair for key, pair in changed.items() if key in used and key not in entries["changed"]}
+
+
+def is_name(value: Any) -> bool:
+    return isinstance(value, str) and NAME.fullmatch(value) is not None
 
 
 @functools.lru_cache(maxsize=4096)

@@ -16,12 +16,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.config.validation import parse
-from harness.errors import UsageError, one_line
+from harness.config.validation import parse, shortened
+from harness.errors import UsageError, one_line, shown
 from harness.progress import clock
 from harness.records import checks
 from harness.records.files import write_atomic
 from harness.records.schema import Record
+from tasks.regular_files import RefusedFileError, parse_json, read_text
 
 SCHEMA_VERSION = 2
 MAX_BYTES = 2**22  # of a file
@@ -43,38 +44,42 @@ def parsed(record: Any) -> Record:
     version = record.get("schema_version") if isinstance(record, dict) else None
     if isinstance(version, int) and version != SCHEMA_VERSION:
         cure = "remove the record and run its cell again, or read it with the Longhaul that wrote it"
-        raise RecordError(f"schema_version: {version}, but this Longhaul reads {SCHEMA_VERSION} alone; {cure}")
+        other = shortened(version)
+        raise RecordError(f"schema_version: {other}, but this Longhaul reads {SCHEMA_VERSION} alone; {cure}")
     return parse(Record, record, "", RecordError)
 
 
-def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The record in a file. Raises RecordError, naming file and key, if it is not valid."""
+def read(path: str | os.PathLike[str], *, follow: bool = False) -> dict[str, Any]:
+    """The record in a file. Raises RecordError, naming file and key, if it is not valid.
+
+    `follow`: it may be a link out of its folder.
+    """
     path = Path(path)
     try:
-        record = load_json(path)
+        record = load_json(path, follow=follow)
         validate(record)
     except RecordError as error:
-        raise RecordError(f"{path}: {error}") from error
+        raise RecordError(f"{shown(path)}: {error}") from error
     return record
 
 
-def load_json(path: Path) -> Any:
+def load_json(path: Path, *, follow: bool = False) -> Any:
     """What a file holds, of any version. Raises RecordError without the file's name."""
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise RecordError(f"no record: more than {MAX_BYTES:,} bytes")
-        text = path.read_text(encoding="utf-8")
-        content = json.loads(text, parse_constant=_refuse_constant)
+        text = read_text(path, MAX_BYTES, follow=follow)
+        content = parse_json(text)
         if HALF_CHARACTER.search(text):  # json joins two halves, but takes one alone as well
             json.dumps(content, ensure_ascii=False).encode()
         return content
     except UnicodeEncodeError as error:
         raise RecordError("no record: half of a character") from error
+    except RefusedFileError as error:
+        raise RecordError(f"no record: {error.strerror}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise RecordError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
     except json.JSONDecodeError as error:
         raise RecordError(f"line {error.lineno}: no JSON: {error.msg}; remove it and run its cell") from error
-    except (RecursionError, ValueError) as error:  # too deep, or a number of thousands of digits
+    except ValueError as error:
         raise RecordError(f"no record: {one_line(error)[:80]}") from error
 
 
@@ -99,7 +104,3 @@ def summary(record: Mapping[str, Any]) -> str:
 def outcome(record: Mapping[str, Any]) -> str:
     """The summary of a record that is done, else its error on one line."""
     return summary(record) if record["status"] == "done" else one_line(record["error"]["message"])[:160]
-
-
-def _refuse_constant(constant: str) -> None:
-    raise RecordError(f"{constant} is not a finite number")

@@ -22,14 +22,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
+from yaml import YAMLError
 
+from harness.config import yaml_files
+from harness.config.plain import resolved
+from harness.errors import UsageError, one_line, shown
 from harness.records.files import has_temporaries, remove_temporaries, write_atomic
-from harness.records.ownership import HEARTBEAT, OWNER, Ownership
+from harness.records.ownership import HEARTBEAT, MAX_BYTES, OWNER, Ownership
+from tasks.regular_files import read_json
 
-ATTEMPT, JOB = "attempt.json", "job.json"
-FILES = (OWNER, HEARTBEAT, ATTEMPT, JOB, "metrics.csv", "log.txt", "error.txt")
-FOLDERS = {".hydra": ("config.yaml", "overrides.yaml"), "checkpoints": ()}  # and the files in them
+ATTEMPT, JOB, METRICS = "attempt.json", "job.json", "metrics.csv"
+FILES = (OWNER, HEARTBEAT, ATTEMPT, JOB, METRICS, "log.txt", "error.txt")
+HYDRA, CONFIG, OVERRIDES = ".hydra", "config.yaml", "overrides.yaml"
+FOLDERS = {HYDRA: (CONFIG, OVERRIDES), "checkpoints": ()}  # and the files in them
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ class RunDirectory:
         self.checkpoints = path / "checkpoints"
         self.last, self.best = self.checkpoints / "last.ckpt", self.checkpoints / "best.pt"
         self.previous, self.previous_best = self.checkpoints / "previous.ckpt", self.checkpoints / "previous-best.pt"
-        self.metrics, self.log, self.error = path / "metrics.csv", path / "log.txt", path / "error.txt"
+        self.metrics, self.log, self.error = path / METRICS, path / "log.txt", path / "error.txt"
         self.ownership = Ownership(path)
 
     def acquire(self, say: Callable[[str], object] = lambda line: None) -> bool:
@@ -72,7 +78,7 @@ class RunDirectory:
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        return self.path, self.checkpoints, self.path / ".hydra"
+        return self.path, self.checkpoints, self.path / HYDRA
 
     @property
     def is_half_written(self) -> bool:
@@ -119,14 +125,23 @@ class RunDirectory:
 
     def last_attempt(self) -> BegunAttempt | None:
         """None without a valid `attempt.json`."""
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
-            attempt = json.loads((self.path / ATTEMPT).read_text(encoding="utf-8"))
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, OverflowError):
+            attempt = read_json(self.path / ATTEMPT, MAX_BYTES)
             return BegunAttempt(float(attempt["since"]), attempt["ended"] is True)
         return None
 
     def write_config(self, config: dict[str, Any] | DictConfig, overrides: Sequence[str]) -> None:
-        write_atomic(self.path / ".hydra" / "config.yaml", OmegaConf.to_yaml(config), durable=False)
-        write_atomic(self.path / ".hydra" / "overrides.yaml", OmegaConf.to_yaml(list(overrides)), durable=False)
+        write_atomic(self.path / HYDRA / CONFIG, yaml_files.text_of(resolved(config)), durable=False)
+        write_atomic(self.path / HYDRA / OVERRIDES, yaml_files.text_of(list(overrides)), durable=False)
+
+    def read_hydra(self, name: str) -> Any:
+        """The content of CONFIG or OVERRIDES as it was resolved when it was written. Raises UsageError."""
+        file = self.path / HYDRA / name
+        try:
+            return yaml_files.read(file, follow=False)
+        except (OSError, ValueError, YAMLError, UsageError, RecursionError) as error:
+            reason = getattr(error, "strerror", None) or one_line(error)[:120]
+            raise UsageError(f"{shown(file)}: cannot be read ({reason}); rerun=all trains from the start") from error
 
     def append_log(self, line: str) -> None:
         with contextlib.suppress(OSError), self.log.open("a", encoding="utf-8", errors="replace") as log:

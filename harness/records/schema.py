@@ -5,14 +5,14 @@ A new field is declared here and filled in by `harness.training.attempt.Attempt.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, ConfigDict, Field, JsonValue, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, JsonValue, PrivateAttr, model_validator
 
-from harness.config.validation import StrictModel, TupleOf
+from harness.config.validation import StrictModel, TupleOf, shortened
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,9 @@ class Column:
     name: str = ""
 
 
+LARGEST = 10**15  # of a number; sums of larger ones lose digits or are infinite
+# evaluations of untrained predictors: baseline/<name> in the test, <evaluation>/baseline/<name> in a further evaluation
+BASELINE_PREFIX = "baseline/"
 KNOWN_WHEN_DONE = "known when done"  # marks a field that is null only in an unfinished cell
 
 
@@ -39,7 +42,7 @@ def matching(description: str, pattern: str) -> Any:
 
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text):
-            raise ValueError(f"{text!r} is not {description}")
+            raise ValueError(f"{shortened(text)} is not {description}")
         return text
 
     return Annotated[str, AfterValidator(check)]
@@ -49,18 +52,21 @@ def check_time(text: str) -> str:
     try:
         datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"{text!r} is not an ISO 8601 time") from None
+        raise ValueError(f"{shortened(text)} is not an ISO 8601 time") from None
     return text
 
 
 Hex = matching("hexadecimal digits", "[0-9a-f]+")
 Name = matching("a name", r"\w[\w.+-]{0,59}")
-TaskName = matching("the name of a task", r"\w[\w.+-]{0,59}(/\w[\w.+-]{0,59})*")
-FileName = matching("the name of a file beside the record", "[^/]+")
-DataSource = matching("full | slice:<name> | synthetic | unknown", "full|slice:.+|synthetic|unknown")
+TaskName = matching("the name of a task", r"\w[\w.+-]{0,59}(/\w[\w.+-]{0,59}){0,2}")
+FileName = matching("the name of a file beside the record", r"\w[^/\0]{0,199}")
+Label = Annotated[str, Field(min_length=1, max_length=120)]
+DataSource = matching("full | slice:<name> | synthetic | unknown", "full|slice:.{1,120}|synthetic|unknown")
 Time = Annotated[str, AfterValidator(check_time)]
-Count = Annotated[int, Field(ge=0)]
-Amount = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=0, le=LARGEST)]
+Amount = Annotated[float, Field(ge=0, le=LARGEST)]
+Score = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+Seed = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]
 
 
 class CellEntry(StrictModel):
@@ -69,7 +75,62 @@ class CellEntry(StrictModel):
     task: Annotated[TaskName, Column()]
     protocol: Annotated[Name, Column()]
     budget: Annotated[Name, Column()]
-    seed: Annotated[int, Column()]
+    seed: Annotated[Seed, Column()]
+
+
+class ConfigPart(StrictModel):
+    """A part of a cell's configuration. Only the keys that readers use have a type."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, JsonValue]
+
+
+class NamedPart(ConfigPart):
+    name: str
+
+
+class TaskPart(NamedPart):
+    source: str | None = None
+
+
+class SelectPart(ConfigPart):
+    rule: str = None  # absent, but never null
+
+
+class TrainPart(ConfigPart):
+    max_steps: Count
+    batch_size: Count | None = None
+    batch_tokens: Count | None = None
+    patience: Count | None = None
+    precision: str = None  # absent, but never null
+    select: SelectPart = SelectPart()
+
+
+class CellConfig(ConfigPart):
+    """The canonical configuration of a cell, and that of its trainer."""
+
+    model: NamedPart
+    task: TaskPart
+    train: TrainPart
+    protocol: NamedPart
+    budget: NamedPart
+    seed: Seed
+    dependencies: TupleOf[str] = ()
+    trainer: dict[str, JsonValue] = Field(default_factory=dict)
+
+    _as_written: dict[str, Any] = PrivateAttr()
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def keep(cls, raw: Any, handler: Callable[[Any], "CellConfig"]) -> "CellConfig":
+        config = handler(raw)
+        config._as_written = raw
+        return config
+
+    @property
+    def as_written(self) -> dict[str, Any]:
+        """The configuration as it stands in the file."""
+        return self._as_written
 
 
 class ErrorEntry(StrictModel):
@@ -82,8 +143,8 @@ class ScoresEntry(StrictModel):
     """Metrics of one split by name, and `n`, the number of examples scored."""
 
     model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, float | None]
-    n: int
+    __pydantic_extra__: dict[Label, Score | None]
+    n: Count
 
 
 class Evaluated(StrictModel):
@@ -100,7 +161,7 @@ class Metrics(StrictModel):
 
 
 class Metric(StrictModel):
-    name: Annotated[str, Column("metric")]
+    name: Annotated[Label, Column("metric")]
     higher_is_better: Annotated[bool, Column()]
 
 
@@ -108,29 +169,30 @@ class Selection(StrictModel):
     """`leak`: the weights were chosen by the examples that the test scores."""
 
     rule: Annotated[Literal["best_val", "last", "last_mean", "best_test"], Column()]
-    after_steps: Annotated[int, Column()]
+    after_steps: Annotated[Count, Column()]
     leak: Annotated[bool, Column()]
 
 
 class Baseline(StrictModel):
-    name: Annotated[str, Column("baseline_name")]
-    val: float
-    test: Annotated[float, Column("baseline")]
+    name: Annotated[Label, Column("baseline_name")]
+    val: Score
+    test: Annotated[Score, Column("baseline")]
 
 
 class Parameters(StrictModel):
-    total: Annotated[int, Column("parameters")]
-    attention: Annotated[int, Column("attention_parameters")]
+    total: Annotated[Count, Column("parameters")]
+    attention: Annotated[Count, Column("attention_parameters")]
 
 
 class Hardware(StrictModel):
     device: str
     cpu: str
-    cores: int
-    memory_gb: float
+    cores: Count
+    memory_gb: Amount
     gpu: str | None
-    threads: int
+    threads: Count
     kernels: str | None = None  # `native`; null: torch's
+    capability: str | None = None  # the CPU's instructions that were used; null in older records
 
 
 class Versions(StrictModel):
@@ -152,16 +214,16 @@ class Git(StrictModel):
 class Data(StrictModel):
     source: Annotated[DataSource, Column()]
     fingerprint: Annotated[str, Column()]
-    sizes: dict[str, Count]
+    sizes: dict[Label, Count]
 
 
 class Update(StrictModel):
     """How an update is divided. `tokens`: the bound of a batch, with `train.batch_tokens`."""
 
-    examples: int | None
-    micro_batch_size: int | None
-    devices: int
-    tokens: int | None = None
+    examples: Count | None
+    micro_batch_size: Count | None
+    devices: Annotated[int, Field(ge=1, le=LARGEST)]
+    tokens: Count | None = None
 
 
 class DependencyEntry(StrictModel):
@@ -175,7 +237,7 @@ class PredictionsEntry(StrictModel):
     """Names and digest of the scores of each example, which `harness.records.predictions` stores."""
 
     sha256: Hex
-    scores: TupleOf[str]
+    scores: TupleOf[Label]
 
 
 class EvaluationEntry(StrictModel):
@@ -183,10 +245,10 @@ class EvaluationEntry(StrictModel):
 
     status: Literal["done", "oom", "failed", "unsupported"]
     message: str | None
-    metrics: dict[str, float] | None
+    metrics: dict[Label, Score] | None
     n: Count | None
     seconds: Amount | None
-    peak_memory_mb: float | None
+    peak_memory_mb: Amount | None
     predictions: PredictionsEntry | None
 
     @model_validator(mode="after")
@@ -203,14 +265,14 @@ class Record(StrictModel):
 
     schema_version: int
     cell: CellEntry
-    config: Annotated[dict[str, JsonValue], Column()]
+    config: Annotated[CellConfig, Column()]
     changed: dict[str, JsonValue]
     depends_on: TupleOf[DependencyEntry]
     status: Annotated[Literal["done", "failed", "oom", "nan", "timeout", "preempted"], Column()]
     error: ErrorEntry | None
     metrics: Annotated[Metrics | None, KNOWN_WHEN_DONE]
     metric: Annotated[Metric | None, KNOWN_WHEN_DONE]
-    evaluations: Annotated[dict[str, EvaluationEntry], Column()]
+    evaluations: Annotated[dict[Label, EvaluationEntry], Column()]
     selection: Selection
     baseline: Baseline | None
     parameters: Annotated[Parameters | None, KNOWN_WHEN_DONE]
@@ -226,9 +288,11 @@ class Record(StrictModel):
     git: Git
     # of the source of model, backbone and task; absent from older records, but never null
     code_sha256: Annotated[Hex, Column("code")] = None
+    training_sha256: Hex = None  # of the source of the training; absent from older records, but never null
     data: Data
     update: Update = None  # absent, but never null
     resumes: Annotated[Count, Column()]
+    changed_at_resume: TupleOf[str] = ()  # conditions that differed, such as `step 16: torch 2.6.0, now 2.7.0`
     artifacts: dict[FileName, Hex]  # files beside the record and their sha256
     weights_sha256: Hex | None  # of the last step
     tested_weights_sha256: Hex | None  # of the weights that the test split was scored with

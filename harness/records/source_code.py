@@ -1,15 +1,17 @@
-"""A digest of the source that a cell's numbers come from: that of its model, backbone and task.
+"""Digests of the source that a cell's numbers come from: that of its model, backbone and task, and of the training.
 
-It covers the modules that define these classes, all modules of `models` and `tasks` that those import in turn, and the
-sources that `resources.kernels` compiles. For a class of another package it covers only the file of the class.
-Comments, docstrings and the layout of the text have no effect.
+The first covers the modules that define these classes, all modules of `models` and `tasks` that those import in turn,
+and the sources that `resources.kernels` compiles. For a class of another package it covers only the file of the class.
+The second covers loss, loaders, schedules, optimizers and evaluation: all modules of `harness.training`, those that
+build objects, and what these import of `models` and `tasks`. Comments, docstrings and the layout of the text have no
+effect.
 """
 
 import ast
 import functools
 import hashlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ from harness.config.places import ROOT
 
 OWN = ("models", "tasks")
 NATIVE = "models/ops/native"  # what `resources.kernels=native` compiles
+TRAINING = "harness/training"
+BUILDING = ("harness/config/build.py", "harness/config/instantiate.py")
 PARTS = ("model", "backbone", "task")  # parts of a configuration that have a class
 
 
@@ -28,16 +32,32 @@ def code_of(cfg: DictConfig) -> str | None:
 
 
 @functools.cache
+def training_code(root: Path = ROOT) -> str | None:
+    """The digest of the training's source: 16 hexadecimal digits; None if a file of it cannot be read."""
+    paths = [*sorted((root / TRAINING).rglob("*.py")), *(root / name for name in BUILDING)]
+    files = {".".join(path.relative_to(root).with_suffix("").parts): path for path in paths}
+    try:
+        files |= with_imports(dict(pair for path in paths for pair in imports_of(path, root)), root)
+        return digest_of(files)
+    except (OSError, SyntaxError, ValueError):
+        return None
+
+
+@functools.cache
 def source_digest(targets: tuple[str, ...], root: Path = ROOT, *, kernels: str = "torch") -> str | None:
     files: dict[str, Path] = {}
     try:
         for target in targets:
             files |= closure(target, root)
-        shapes = [(name, shape_of(file)) for name, file in sorted(files.items())]
-        if kernels == "native":
-            shapes += [(file.name, file.read_text(encoding="utf-8")) for file in kernel_sources(root)]
+        sources = kernel_sources(root) if kernels == "native" else []
+        return digest_of(files, [(file.name, file.read_text(encoding="utf-8")) for file in sources])
     except (OSError, SyntaxError, ValueError, ImportError):
         return None
+
+
+def digest_of(files: Mapping[str, Path], texts: Iterable[tuple[str, str]] = ()) -> str:
+    """16 hexadecimal digits. `texts`: (name, content) of sources that are not Python's."""
+    shapes = [*((name, shape_of(file)) for name, file in sorted(files.items())), *texts]
     return hashlib.sha256(repr(shapes).encode()).hexdigest()[:16]
 
 
@@ -49,7 +69,12 @@ def closure(target: str, root: Path) -> dict[str, Path]:
     """{module: file} of the module of a class and of all its imports from this project. Raises ImportError."""
     if target.split(".")[0] not in OWN or (module := module_of(target, root)) is None:
         return foreign(target)
-    modules, new = {}, dict([module])
+    return with_imports(dict([module]), root)
+
+
+def with_imports(new: dict[str, Path], root: Path) -> dict[str, Path]:
+    """These modules of `models` and `tasks` and all that they import in turn."""
+    modules: dict[str, Path] = {}
     while new:
         modules |= new
         imported = dict(pair for file in new.values() for pair in imports_of(file, root))

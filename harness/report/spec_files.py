@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from harness.config import family_files
+from harness.config import family_files, yaml_files
 from harness.config.validation import parse
 from harness.errors import UsageError, did_you_mean, one_line
 from harness.records import ledger
@@ -105,7 +105,7 @@ def _reading(name: str, conf: Folders, group: str) -> Iterator[dict[str, Any]]:
         hint = did_you_mean(name, available(conf, group))
         raise UsageError(f"there is no {group} '{name}': {hint} (python run.py do=list)")
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        raw = yaml_files.read(path)
     except yaml.YAMLError as error:
         raise UsageError(f"{path}: no yaml: {one_line(error)}") from error
     if not isinstance(raw, dict):
@@ -122,6 +122,6 @@ def _test_sizes(spec: TableSpec, conf: Folders) -> dict[str, int]:
     for name, column in spec.columns.items():
         path = next(family_files.existing(f"task/{column.task}.yaml", _folders(conf)), None)
         if path is not None:
-            n = (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("test")
+            n = (yaml_files.read(path) or {}).get("test")
             sizes |= {name: n} if isinstance(n, int) else {}
     return sizes

@@ -28,9 +28,10 @@ What lies on disk when a run is killed
 
     All files that a resume reads are replaced atomically, and those below checkpoints/ are sealed, so damage is found.
     The way of a resume: `run_cell.earlier_attempt` decides whether there is something to resume. `Attempt.choose_start`
-    chooses the checkpoint (`checkpoint.find_start`) and refuses one of other code. `Attempt.take_start` puts weights in
-    their places (`checkpoint.restore`). `Trainer.fit` loads the checkpoint: the loader its position, the callback its
-    state (`load_state_dict`, `on_train_start`). At the end `checkpoint.read_weights` loads the selected weights.
+    chooses the checkpoint (`checkpoint.find_start`) and refuses one of other code or another recipe (`conditions`).
+    `Attempt.take_start` puts weights in their places (`checkpoint.restore`). `Trainer.fit` loads the checkpoint: the
+    loader its position, the callback its state (`load_state_dict`, `on_train_start`, where changed conditions are said
+    and kept). At the end `checkpoint.read_weights` loads the selected weights.
 """
 
 import errno
@@ -43,11 +44,13 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from harness.config.build import Built, build, build_or_refuse
 from harness.config.cell import Cell, canonical, changes
+from harness.config.masking import masked_texts
 from harness.config.places import ROOT
+from harness.config.plain import resolved
 from harness.config.schema import Rule
 from harness.errors import UsageError, one_line
 from harness.progress import Progress
@@ -62,6 +65,7 @@ from harness.training.callback import TrainingCallback
 from harness.training.checkpoints import checkpoint
 from harness.training.checkpoints.checkpoint import Start, weights_sha256
 from harness.training.checkpoints.dependency import Dependency, load_weights
+from harness.training.conditions import conditions_of, require_same_recipe
 from harness.training.evaluate import Evaluation, PeakMemory, evaluate
 from harness.training.extras.artifacts import save_artifacts
 from harness.training.module import NonFiniteError, TaskModule, validates_on_test
@@ -102,6 +106,7 @@ class Attempt:
         self.search_path, self.depends_on = search_path, depends_on
         # noted now: files may be edited during the run
         self.git, self.code = provenance.git(ROOT), source_code.code_of(cfg)
+        self.training_code = source_code.training_code()
         self.callback = TrainingCallback(cfg.train, cfg.checkpoint, run_dir, cell.id)
         self.start = Start()
         self.trainer: pl.Trainer | None = None
@@ -144,6 +149,8 @@ class Attempt:
             }
         self.start.require_unchanged("code", self.code, "the code of model, backbone or task has")
         self.callback.state.code = self.code
+        self.callback.conditions = conditions_of(self.trainer, self.kernels, self.training_code)
+        require_same_recipe(self.start.state.get("conditions", {}), self.callback.conditions, self.start.checkpoint)
 
     def take_start(self, *, resumable: bool) -> None:
         """Put the files of the start in their places. The run directory is acquired.
@@ -155,17 +162,9 @@ class Attempt:
         checkpoint.restore(self.run_dir, self.start, self.cell.id)
 
     def _set_threads(self, earlier: int | None) -> None:
-        """Use `resources.cpus`, else as many threads as the resumed attempt, else a number for model and machine.
-
-        The last bits of a sum depend on the number of threads.
-        """
-        process.available_threads()  # measured before the first cell sets them
-        threads = self.cfg.resources.cpus
-        if threads is None and self.on_cpu:
-            threads = earlier or process.choose_threads(self.built.parameters()["total"])
-        if threads:
-            torch.set_num_threads(threads)
-        self.callback.state.threads = threads
+        """`earlier`: threads of the resumed attempt."""
+        parameters = self.built.parameters()["total"] if self.on_cpu else None
+        self.callback.state.threads = process.set_threads(earlier, self.cfg.resources.cpus, parameters)
 
     @property
     def description(self) -> str:
@@ -173,6 +172,8 @@ class Attempt:
         threads, parts = self.callback.state.threads, []
         if threads and self.on_cpu:
             parts.append(f"{threads} of {process.available_threads()} CPU threads")
+            if self.cfg.resources.cpus not in (None, threads):
+                parts.append(f"as the checkpoint, not resources.cpus={self.cfg.resources.cpus}")
         if self.kernels != "torch":
             parts.append(f"kernels={self.kernels}")
         return ", ".join(parts)
@@ -333,11 +334,11 @@ class Attempt:
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
         leak = select.rule is Rule.best_test
         leak |= select.rule is Rule.best_val and self.data is not None and validates_on_test(task)
-        trainer_config = canonical(OmegaConf.to_container(cfg.trainer, resolve=True, enum_to_str=True))
+        trainer = masked_texts(canonical(resolved(cfg.trainer)))
         return {
             "schema_version": record.SCHEMA_VERSION,
             "cell": self.cell.names(),
-            "config": self.cell.config | {"trainer": trainer_config},
+            "config": self.cell.config | {"trainer": trainer},
             "changed": self.changed,
             "depends_on": [
                 {"cell": dependency.id, "weights_sha256": state.start_weights.get(dependency.id)}
@@ -367,9 +368,11 @@ class Attempt:
             "versions": provenance.versions(),
             "git": self.git,
             **({"code_sha256": self.code} if self.code else {}),
+            **({"training_sha256": self.training_code} if self.training_code else {}),
             "data": vars(self.data) if self.data else {"source": "unknown", "fingerprint": "", "sizes": {}},
             "update": update_division(cfg),
             "resumes": state.resumes,
+            "changed_at_resume": state.changed_at_resume,
             "weights_sha256": None,
             "tested_weights_sha256": None,
         }

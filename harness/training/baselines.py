@@ -14,6 +14,7 @@ from harness.config.places import ROOT
 from harness.errors import one_line
 from harness.records import baselines, provenance
 from harness.records.predictions import ScoreArrays
+from harness.records.schema import BASELINE_PREFIX
 from harness.training.evaluate import Evaluation, evaluate_predictor
 from harness.training.module import validates_on_test
 from tasks.base import FinalEvaluation, Predictor, Task
@@ -65,9 +66,9 @@ def chance_level(task: Task, batch_size: int) -> tuple[dict[str, Any] | None, st
         test = evaluate_predictor(task, task.split("test"), batch_size, predictor)
         val = test if validates_on_test(task) else evaluate_predictor(task, task.split("val"), batch_size, predictor)
     except Exception as error:
-        return None, baselines.PREFIX + name, error
+        return None, BASELINE_PREFIX + name, error
     scores = {"val": val.metrics[task.metric], "test": test.metrics[task.metric]}
-    return {"name": name.replace("_", " ")} | scores, baselines.PREFIX + name, test
+    return {"name": name.replace("_", " ")} | scores, BASELINE_PREFIX + name, test
 
 
 def measure(task: Task, seen: int | None, batch_size: int, say: Say) -> Measured:
@@ -118,7 +119,7 @@ def _score_passes(
     say: Say,
 ) -> None:
     for final in passes:
-        full_name = f"{final.name}/{baselines.PREFIX}{name}".lstrip("/")
+        full_name = f"{final.name}/{BASELINE_PREFIX}{name}".lstrip("/")
         evaluation = _scored(task, final, predictor, batch_size)
         if isinstance(evaluation, Evaluation):
             measured.evaluations[full_name], measured.scores[full_name] = evaluation.entry(), evaluation.scores

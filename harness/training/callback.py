@@ -19,6 +19,7 @@ from harness.config.schema import Rule
 from harness.progress import Progress
 from harness.records.run_directory import RunDirectory
 from harness.training.checkpoints.checkpoint import CALLBACK, FORMAT, evaluated_file, keep_last, write_sealed
+from harness.training.conditions import differences, resumed_under
 from harness.training.evaluate import Evaluation, PeakMemory, evaluate, gather
 from harness.training.extras.long_run import Pace
 from harness.training.module import TaskModule, validates_on_test
@@ -46,6 +47,8 @@ class TrainState:
     micro_batches: int = 0  # per update, on one device
     code: str | None = None  # digest of the source, as in a record
     fingerprint: str = ""  # of the data
+    conditions: dict[str, str] = field(default_factory=dict)  # harness.training.conditions
+    changed_at_resume: list[str] = field(default_factory=list)  # those that differed, as in a record
 
 
 class TrainingCallback(Callback):
@@ -56,6 +59,7 @@ class TrainingCallback(Callback):
         self.progress = Progress(silent=True)
         self.peak_memory = PeakMemory(torch.device("cpu"))
         self.state = TrainState()
+        self.conditions: dict[str, str] = {}  # of this attempt, set before the fit
         self.stop_signal = StopSignal()
         self.pace = Pace()
         self._handlers = contextlib.ExitStack()
@@ -86,11 +90,14 @@ class TrainingCallback(Callback):
                 torch.set_rng_state(saved["cpu"])
                 if saved["cuda"] and torch.cuda.is_available():
                     torch.cuda.set_rng_state(saved["cuda"][0])
-            message, before, now = "", self.state.micro_batches, trainer.accumulate_grad_batches
+            before, now = self.state.micro_batches, trainer.accumulate_grad_batches
+            changed = differences(self.state.conditions, self.conditions)
             if before != now:
                 restate_batch_progress(trainer)
-                message = f": the same examples in {now} micro-batches and not {before}, so rounding and dropout differ"
-            self.progress.say(f"resumed at step {trainer.global_step}{message}")
+                changed.append(f"micro-batches per update {before}, now {now}")
+            self.state.changed_at_resume += [f"step {trainer.global_step}: {change}" for change in changed]
+            self.progress.say(f"resumed at step {trainer.global_step}{resumed_under(changed)}")
+        self.state.conditions = self.conditions
         self.state.micro_batches = trainer.accumulate_grad_batches
         if trainer.is_global_zero and self.state.rows:
             self.run_dir.write_metrics(self.state.rows)

@@ -14,6 +14,7 @@ import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
@@ -127,6 +128,36 @@ def choose_threads(parameters: int) -> int:
     if parameters < ONE_THREAD_BELOW or available == 1:
         return 1
     return max(1, round(available - busy_cores()))
+
+
+def set_threads(earlier: int | None, typed: int | None, parameters: int | None) -> int | None:
+    """Set the threads of torch: those of a resumed attempt, else the typed number, else one for model and machine.
+
+    The last bits of a sum depend on the number of threads, so a resumed cell keeps its number. `parameters`: None on a
+    GPU, where the number stays as it is unless it is typed.
+    """
+    import torch
+
+    available_threads()  # measured before the first cell sets them
+    threads = earlier or typed
+    if threads is None and parameters is not None:
+        threads = choose_threads(parameters)
+    if threads:
+        torch.set_num_threads(threads)
+    return threads
+
+
+def keep_compiler_cache_private() -> None:
+    """Give torch's compiler a cache below the user's own folder, before torch is imported.
+
+    By default torch makes `/tmp/torchinductor_<user>`, which another user of the machine can make first.
+    """
+    if "TORCHINDUCTOR_CACHE_DIR" in os.environ:
+        return
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "longhaul" / "torchinductor"
+    with contextlib.suppress(OSError):  # a home that takes no files: torch's default
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
 
 
 def choose_kernels(cfg: DictConfig) -> None:

@@ -5,7 +5,7 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,18 +14,19 @@ from omegaconf import DictConfig
 
 from harness.config.cell import Cell, cell_of
 from harness.config.declared import missing_file, missing_file_message
+from harness.config.masking import masked, masked_override, masked_texts, note_environment, note_overrides
 from harness.config.places import ROOT
 from harness.config.schema import Rerun
 from harness.errors import UsageError, one_line
 from harness.progress import Progress, announce_torch
-from harness.records import record
+from harness.records import predictions, record
 from harness.records.files import is_storage_failure, remove_temporaries, require_writable, storage_message
 from harness.records.ownership import OwnershipLostError, read_heartbeat
 from harness.records.run_directory import RunDirectory
 from harness.records.source_code import code_of
 from harness.training.checkpoints.dependency import Dependency, chosen_weights
 from harness.training.extras.long_run import refuse_by_records
-from harness.training.process import REQUEUED, STOPPED, rank, requeue
+from harness.training.process import REQUEUED, STOPPED, keep_compiler_cache_private, rank, requeue
 
 if TYPE_CHECKING:
     from harness.training.attempt import Attempt
@@ -61,6 +62,13 @@ def run_cell(request: CellRequest) -> CellResult:
 
     The model and the Trainer are built before the run directory is touched, so a refusal leaves no file.
     """
+    note_environment()
+    note_overrides(request.overrides)
+    result = _run_cell(request)
+    return replace(result, detail=masked(result.detail))
+
+
+def _run_cell(request: CellRequest) -> CellResult:
     cfg = request.cfg
     try:
         cell = cell_of(cfg, [dependency.id for dependency in request.depends_on])
@@ -69,12 +77,14 @@ def run_cell(request: CellRequest) -> CellResult:
     try:
         earlier = earlier_attempt(cell, request)
     except record.RecordError as error:
-        return CellResult(str(cell), "refused", 2, f"{error}; rerun=all replaces it")
+        cure = "move it away" if cell.record_path(cfg).is_dir() else "rerun=all replaces it"
+        return CellResult(str(cell), "refused", 2, f"{error}; {cure}")
     if result := earlier_result(cell, request, earlier) or missing_dependency(cell, request, earlier):
         settle(cell, request)
         return result
 
     announce_torch()
+    keep_compiler_cache_private()
     from harness.training.attempt import Attempt  # imports torch, which a finished cell does not need
 
     run_dir = RunDirectory(cell.folder(cfg))
@@ -86,17 +96,21 @@ def run_cell(request: CellRequest) -> CellResult:
         if request.longest_s is not None and attempt.on_cpu and not earlier.resumable:
             refuse_by_records(cell, cfg, request.longest_s)
             attempt.callback.pace.longest_s = request.longest_s
-        for folder in (run_dir.path, cell.record_path(cfg).parent):
-            require_writable(folder)
+        record_path = cell.record_path(cfg)
+        require_writable(record_path.parent, record_path, predictions.path_of(record_path))
+        require_writable(run_dir.path)
     except UsageError as error:
         return CellResult(str(cell), "refused", 2, explained(error, cfg))
     except Exception as error:
         build_error = error  # such as a lack of memory: recorded once the run directory is acquired
     if rank():
         return _assist(attempt)
-    if not run_dir.acquire(lambda line: print(line, file=sys.stderr, flush=True)):
-        detail = f"another process runs it ({run_dir.path}); python run.py do=status"
-        return CellResult(str(cell), "running", 0, detail)
+    try:
+        if not run_dir.acquire(lambda line: print(line, file=sys.stderr, flush=True)):
+            detail = f"another process runs it ({run_dir.path}); python run.py do=status"
+            return CellResult(str(cell), "running", 0, detail)
+    except OSError as error:
+        return CellResult(str(cell), "interrupted", 1, not_written(error))
     try:
         remove_temporaries(cell.record_path(cfg).parent, f"{cell.path.name}.*")
         earlier = earlier_attempt(cell, request)  # another process may have finished the cell meanwhile
@@ -190,7 +204,7 @@ def missing_dependency(cell: Cell, request: CellRequest, earlier: EarlierAttempt
     """A result that names the cell to be done first; None if all dependencies are done."""
     for dependency in request.depends_on:
         name, detail = dependency.name, None
-        if not dependency.is_done:
+        if not is_done(dependency.record):
             detail = f"depends on {name}, which is not done ({dependency.record}); do=status says why"
         elif dependency.weights and not earlier.resumable and not dependency.weights_path.exists():
             detail = f"starts from the weights of {name}, which are gone ({dependency.weights_path})"
@@ -216,16 +230,15 @@ def _run(
     attempt: "Attempt", request: CellRequest, earlier: EarlierAttempt, build_error: Exception | None
 ) -> CellResult:
     """Run the attempt in its acquired run directory and write its record."""
-    from harness.records import predictions
     from harness.training.attempt import Interrupted
     from tasks.checks import DataError
 
     started = time.time()
     cell, run_dir = attempt.cell, attempt.run_dir
     record_path = cell.record_path(attempt.cfg)
-    run_dir.write_config(cell.config, request.overrides)
     with Progress(run_dir.append_log) as progress:
         try:
+            run_dir.write_config(cell.config, [masked_override(override) for override in request.overrides])
             if build_error is not None:
                 raise build_error
             attempt.take_start(resumable=earlier.resumable)
@@ -255,7 +268,7 @@ def _run(
         entries |= {"started": iso(started), "finished": iso(time.time())}
         try:
             predictions.write(record_path, attempt.predictions)
-            record.write(entries, record_path)
+            record.write(without_secrets(entries), record_path)
             run_dir.end(request.since)
         except OSError as error:
             return _storage_failed(attempt, error)
@@ -276,15 +289,19 @@ def _storage_failed(attempt: "Attempt", error: Exception) -> CellResult:
     last = attempt.start.state.get("last") or {"step": 0}
     steps = attempt.cfg.train.max_steps
     attempt.run_dir.write_heartbeat("interrupted", step=last["step"], steps=steps, force=True)
-    detail = f"{storage_message(error)}; once it takes writes again, the same command goes on"
-    return CellResult(str(attempt.cell), "interrupted", 1, detail)
+    return CellResult(str(attempt.cell), "interrupted", 1, not_written(error))
+
+
+def not_written(error: Exception) -> str:
+    """A file that could not be written, in one line, and when the run can go on."""
+    then = "once it takes writes again" if is_storage_failure(error) else "after that"
+    return f"{storage_message(error)}; {then}, the same command goes on"
 
 
 def _record_failure(
     attempt: "Attempt", request: CellRequest, error: Exception, started: float, status: str | None = None
 ) -> CellResult:
     """Write a record with the status of the failure, and the traceback to the run directory."""
-    from harness.records import predictions
     from harness.training.attempt import failure_status
     from harness.training.extras.artifacts import remove_artifacts
 
@@ -300,7 +317,7 @@ def _record_failure(
         run_dir.error.write_text(text, encoding="utf-8", errors="replace")
         remove_artifacts(record_path)
         predictions.remove(record_path)
-        record.write(entries, record_path)
+        record.write(without_secrets(entries), record_path)
         run_dir.end(request.since)
     except OSError as full:
         return _storage_failed(attempt, full)
@@ -314,7 +331,14 @@ def without_folders(text: str, cfg: DictConfig) -> str:
     for name, folder in cfg.paths.items():
         if folder:
             text = text.replace(f"{Path(folder).absolute()}/", f"<paths.{name}>/")
-    return text.replace(f"{ROOT}/", "").replace(f"{sys.prefix}/", "").replace(f"{Path.home()}/", "~/")
+    return masked(text.replace(f"{ROOT}/", "").replace(f"{sys.prefix}/", "").replace(f"{Path.home()}/", "~/"))
+
+
+def without_secrets(entries: dict[str, Any]) -> dict[str, Any]:
+    """A record that can be published. Its identity was masked before its id was computed."""
+    return {
+        key: value if key in ("cell", "config", "changed") else masked_texts(value) for key, value in entries.items()
+    }
 
 
 def report_line(result: CellResult, file: Any = None) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 
 import lightning.pytorch as pl
 from lightning.fabric.plugins.environments import LightningEnvironment, SLURMEnvironment, TorchElasticEnvironment
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from harness.config.instantiate import instantiate
+from harness.config.plain import resolved_or_refused
+from harness.config.trainer_settings import check_trainer
 from harness.records.run_directory import RunDirectory
 from harness.training.batches.loader import devices_of, micro_batches
 from harness.training.callback import TrainingCallback
@@ -27,10 +29,9 @@ def make_trainer(cfg: DictConfig, run_dir: RunDirectory, callback: TrainingCallb
     silence_lightning()
     train, trusted = cfg.train, list(cfg.trusted_packages)
     world_size = devices_of(cfg)
-    settings = OmegaConf.to_container(cfg.trainer, resolve=True)
-    profiler = None
-    if isinstance(settings.get("profiler"), str):  # otherwise there is none, or `_target_` names it
-        profiler = make_profiler(settings.pop("profiler"), run_dir.path, say)
+    settings = resolved_or_refused(cfg.trainer, "trainer")
+    check_trainer(settings)
+    profiler = settings.pop("profiler", None)
     return instantiate(
         settings,
         "trainer",
@@ -43,7 +44,7 @@ def make_trainer(cfg: DictConfig, run_dir: RunDirectory, callback: TrainingCallb
         callbacks=[callback],
         plugins=[cluster_environment(world_size), SealedCheckpoints(callback.cell, run_dir)],
         logger=make_loggers(cfg, run_dir.path, say),
-        profiler=profiler,
+        profiler=profiler and make_profiler(profiler, run_dir.path, say),
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,

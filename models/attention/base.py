@@ -145,13 +145,14 @@ class Attention(nn.Module):
         """Mix x (B, N, D) over itself, or over context (B, M, D) in the cross patterns.
 
         `key_padding_mask` (B, N) or (B, M) is True at padding, as in torch.nn.MultiheadAttention; rows of padded
-        queries have no meaning but are finite (D-32). `carry` comes from the previous layer; it is returned, changed or
+        queries have no meaning but are finite (D-32). A context that is all padding is not read: output and gradients
+        are finite and do not depend on it (D-47). `carry` comes from the previous layer; it is returned, changed or
         not, for the next one.
         """
         raise NotImplementedError
 
-    def learning_rates(self) -> dict[str, float]:
-        """{parameter: its learning rate, which replaces the recipe's}; these parameters have no weight decay."""
+    def optimizer_options(self) -> dict[str, dict[str, float]]:
+        """{parameter: options, such as `lr` and `weight_decay`, that replace the recipe's}, as in the method's code."""
         return {}
 
     def latent_probabilities(self, x: Tensor) -> Tensor | None:

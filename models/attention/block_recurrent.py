@@ -1,47 +1,43 @@
 """Block-Recurrent Transformer: a window, and states updated once per window (Hutchins et al., 2022, 2203.07852).
 
-    o_i = W_o sum_{i-w < j <= i} softmax_j( <q_i, k_j> E^-1/2 + b[i - j] ) v_j                      every layer
-    U = LN(C_g) + I,   (K', V') = U W'_kv,   (Q', Q'') = U W'_qq                                    the recurrent layer:
-    o_i += W'_o softmax( W'_q x_i K'^T E^-1/2 ) V',   i in window g, [g w, g w + w)
-    h = [ softmax( Q' K'^T E^-1/2 ) V' ; softmax( Q'' K_g^T E^-1/2 ) V_g ],   K_g, V_g of the tokens of window g
-    C_{g+1} = C_g * s + (W_z h + b_z) * (1 - s),   s = sigmoid(b_s)                                 gate "bias"
-    C_{g+1} = C_g * sigmoid(W_f h + b_f + 1) + tanh(W_z h + b_z) * sigmoid(W_i h + b_i - 1)         gate "lstm"
+    o_i = W_o sum_{i-w <= j < i} softmax_j( a (<q_i, k_j> + b[i - j]) ) v_j                         every layer
+    U = RMSNorm(C_g) + I,   (K', V') = U W'_kv,   (Q', Q'') = U W'_qq                               the recurrent layer:
+    o_i += W'_o softmax( a' W'_q x_i K'^T ) V',   i in window g, [g w, g w + w)
+    h = [ softmax( c' Q' K'^T ) V' ; softmax( c'' Q'' K_g^T ) V_g ],   K_g, V_g of the tokens of windows g - 1 and g
+    C_{g+1} = C_g * r + W_z h * (1 - r),   r = sigmoid(b_r)                                         gate "bias"
+    C_{g+1} = C_g * sigmoid(W_f h + b_f + 1) + W_z h * sigmoid(W_i h + b_i - 1)                     gate "lstm"
 
-C_0 = 0. Tokens and states each have queries for both tokens and states; keys and values are shared. The learned ids I
-distinguish the states; b is T5's relative bias (Raffel et al., 2020) with 32 ranges of distances up to 128. The states
-have no feed-forward network, the paper's best variant ("skip"); tokens use that of the backbone.
+A token sees the w tokens before it, not itself; w keys and values of zeros precede the first token. All queries and
+keys are divided by their norms; a, a', c' and c'' are learned, one of each per head. C_0 and the ids I, which
+distinguish the states, are learned. Tokens and states each have queries for both; keys and values are shared. b is T5's
+relative bias (Raffel et al., 2020) with 32 ranges of distances up to 128. The states have no feed-forward network, the
+paper's best variant ("skip"); tokens use that of the backbone. All of this, including initial values, is as in the
+published code (D-51); the paper prints a tanh and a bias for W_z h (`printed_gates`).
 
 Windows are sequential and parallel inside: O(N (w + S + S^2 / w) D) time, O(N (1 + S / w) D) memory with torch's fused
-kernels. Decoding keeps the window's keys and values, the states and their keys and values: 2 w D + 3 S D numbers.
+kernels. Decoding keeps the keys and values of two windows, the states and their keys and values: 4 w D + 3 S D numbers.
 
     B batch, N length, D width, H heads, E head width, w window, S states
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.attention.base import (
-    INPUT_GAIN,
-    Attention,
-    MultiHead,
-    Pattern,
-    State,
-    check_choice,
-    projection,
-    without_biases,
-)
-from models.layers.initialisers import lecun_normal_
-from models.ops.banded import banded_attention
+from models.attention.base import Attention, MultiHead, Pattern, State, check_choice
+from models.layers.initialisers import lecun_normal_, truncated_normal_
 from models.ops.heads import merge_heads, split_heads
 from models.ops.precision import upcast
-from models.ops.ring import after_latest, attend_to_ring
+from models.ops.ring import after_latest, attend_before, attend_before_in_ring
 
 RANGES, FURTHEST = 32, 128  # T5's buckets of distances; half of them hold a single distance
-GATE_STD = 0.1  # initial standard deviation of the gate's biases
+GATE_STD = 0.1  # initial standard deviation of the gate's biases, and of C_0
+GATE_VARIANCE = 0.1  # initial variance of a gate's output; that of other projections is 1
+EPS = 1e-6  # of norms
 
 
 def distance_ranges(distances: Tensor) -> Tensor:
@@ -52,59 +48,71 @@ def distance_ranges(distances: Tensor) -> Tensor:
     return torch.where(distances < single, distances, wide)
 
 
-class BiasGate(nn.Module):
-    """A moving average with a learned rate per channel: 2 D^2 + 2 D parameters."""
+def normalised(x: Tensor, factor: Tensor | None = None) -> Tensor:
+    """Queries or keys x (B, H, .., E) divided by their norms, times a factor (H,)."""
+    scale = (upcast(x).square().sum(-1, keepdim=True) + EPS).rsqrt()
+    return x * (scale if factor is None else scale * factor[:, None, None]).to(x.dtype)
 
-    def __init__(self, dim: int):
+
+def dense(inputs: int, outputs: int, *, bias: bool = False, variance: float = 1.0) -> nn.Linear:
+    """Linear whose outputs start with this variance if its inputs have variance 1."""
+    layer = nn.Linear(inputs, outputs, bias=bias)
+    truncated_normal_(layer.weight, (variance / inputs) ** 0.5)
+    if bias:
+        nn.init.normal_(layer.bias, std=GATE_STD)
+    return layer
+
+
+class BiasGate(nn.Module):
+    """A moving average with a learned rate per channel: 2 D^2 + D parameters, D more if printed."""
+
+    def __init__(self, dim: int, printed: bool):
         super().__init__()
-        self.linear = gate_linear(2 * dim, dim)
+        self.new = dense(2 * dim, dim, bias=printed)
         self.rate = nn.Parameter(GATE_STD * torch.randn(dim))
 
     def forward(self, states: Tensor, h: Tensor) -> Tensor:
         keep = upcast(self.rate).sigmoid()
-        return states * keep + upcast(self.linear(h)) * (1 - keep)
+        return states * keep + upcast(self.new(h)) * (1 - keep)
 
 
 class LSTMGate(nn.Module):
-    """The gates of an LSTM, without its output gate: 6 D^2 + 3 D parameters."""
+    """The gates of an LSTM, without its output gate: 6 D^2 + 2 D parameters, D more if printed."""
 
-    def __init__(self, dim: int):
+    def __init__(self, dim: int, printed: bool):
         super().__init__()
-        self.linear = gate_linear(2 * dim, 3 * dim)
+        self.printed = printed
+        self.new = dense(2 * dim, dim, bias=printed)
+        self.gates = dense(2 * dim, 2 * dim, bias=True, variance=GATE_VARIANCE)
 
     def forward(self, states: Tensor, h: Tensor) -> Tensor:
-        new, enter, forget = upcast(self.linear(h)).chunk(3, -1)
-        return states * (forget + 1).sigmoid() + new.tanh() * (enter - 1).sigmoid()
-
-
-def gate_linear(inputs: int, outputs: int) -> nn.Linear:
-    """Small initial values, as in the paper, but not zero, from which training would learn to ignore the states."""
-    layer = nn.Linear(inputs, outputs)
-    lecun_normal_(layer.weight, inputs)
-    nn.init.normal_(layer.bias, std=GATE_STD)
-    return layer
+        new = upcast(self.new(h))
+        enter, forget = upcast(self.gates(h)).chunk(2, -1)
+        return states * (forget + 1).sigmoid() + (new.tanh() if self.printed else new) * (enter - 1).sigmoid()
 
 
 GATES = {"bias": BiasGate, "lstm": LSTMGate}
 
 
 class Recurrence(nn.Module):
-    """The states, how tokens read them, and their update: 6 D^2 + (S + 2) D parameters plus those of the gate."""
+    """The states, how tokens read them, and their update: 6 D^2 + (2 S + 1) D + 3 H parameters plus the gate's."""
 
-    def __init__(self, dim: int, heads: int, window: int, slots: int, gate: str):
+    def __init__(self, dim: int, heads: int, window: int, slots: int, gate: str, printed_gates: bool):
         super().__init__()
         self.head_dim, self.window = dim // heads, window
-        self.ids = nn.Parameter(dim**-0.5 * torch.randn(slots, dim))
-        self.norm = nn.LayerNorm(dim)
-        self.token_q, self.token_out = projection(dim, dim, INPUT_GAIN), projection(dim, dim, 1.0)
-        self.state_q = projection(dim, 2 * dim, INPUT_GAIN)  # queries to states, then to tokens
-        self.state_kv = projection(dim, 2 * dim, INPUT_GAIN)
-        without_biases(self.token_q, self.token_out, self.state_q, self.state_kv)
-        self.gate = GATES[gate](dim)
+        self.first_states = nn.Parameter(GATE_STD * torch.randn(slots, dim))
+        self.ids = nn.Parameter(torch.randn(slots, dim))
+        self.norm = nn.RMSNorm(dim, eps=EPS)
+        self.token_q, self.token_out = dense(dim, dim), dense(dim, dim, variance=0.5)
+        self.state_q = dense(dim, 2 * dim)  # queries to states, then to tokens
+        self.state_kv = dense(dim, 2 * dim)
+        self.token_factor = nn.Parameter(torch.ones(heads))
+        self.state_factors = nn.Parameter(torch.ones(2, heads))  # to states, then to tokens
+        self.gate = GATES[gate](dim, printed_gates)
 
     def start(self, like: Tensor) -> State:
         """C_0 with its keys and values, for the batch of `like` (B, ..)."""
-        return self.with_keys(upcast(like.new_zeros(len(like), *self.ids.shape)))
+        return self.with_keys(upcast(self.first_states).expand(len(like), -1, -1))
 
     def numbered(self, states: Tensor) -> Tensor:
         """U from the states (B, S, D)."""
@@ -113,18 +121,21 @@ class Recurrence(nn.Module):
     def with_keys(self, states: Tensor) -> State:
         """C (B, S, D), K' and V' (B, H, S, E)."""
         k, v = (split_heads(x, self.head_dim) for x in self.state_kv(self.numbered(states)).chunk(2, -1))
-        return {"states": states, "k": k, "v": v}
+        return {"states": states, "k": normalised(k), "v": v}
 
-    def update(self, memory: State, k: Tensor, v: Tensor, hidden: Tensor | None, dropout: float) -> State:
-        """`memory` after a window of tokens, k and v (B, H, w, E), hidden (B, w) True at padding."""
-        q = self.state_q(self.numbered(memory["states"])).chunk(2, -1)
-        to_states, to_tokens = (split_heads(x, self.head_dim) for x in q)
-        from_states = F.scaled_dot_product_attention(to_states, memory["k"], memory["v"], dropout_p=dropout)
+    def update(self, memory: State, k: Tensor, v: Tensor, hidden: Tensor | None) -> State:
+        """`memory` after a window, from k and v (B, H, 2 w, E) of the window before and of this one.
+
+        `hidden` (B, 2 w) is True at padding.
+        """
+        q = (split_heads(x, self.head_dim) for x in self.state_q(self.numbered(memory["states"])).chunk(2, -1))
+        to_states, to_tokens = (normalised(x, factor) for x, factor in zip(q, self.state_factors, strict=True))
+        from_states = F.scaled_dot_product_attention(to_states, memory["k"], memory["v"], scale=1.0)
         seen, nothing = None, None
         if hidden is not None:
             nothing = hidden.all(1)[:, None]
             seen = ~(hidden & ~nothing)[:, None, None]  # not every kernel survives a row that sees nothing
-        from_tokens = F.scaled_dot_product_attention(to_tokens, k, v, attn_mask=seen, dropout_p=dropout)
+        from_tokens = F.scaled_dot_product_attention(to_tokens, k, v, attn_mask=seen, scale=1.0)
         if nothing is not None:
             from_tokens = from_tokens.masked_fill(nothing[..., None, None], 0.0)
         return self.with_keys(
@@ -132,47 +143,38 @@ class Recurrence(nn.Module):
         )
 
     def walk(
-        self,
-        x: Tensor,
-        k: Tensor,
-        v: Tensor,
-        memory: State,
-        before: int = 0,
-        *,
-        key_padding_mask: Tensor | None = None,
-        dropout: float = 0.0,
+        self, x: Tensor, k: Tensor, v: Tensor, memory: State, before: int = 0, *, hidden: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """What the tokens x (B, n, D) read, (B, n, D), and the memory that the last token read.
 
-        k and v (B, H, before + n, E) begin with the `before` <= w tokens since the memory's last update; these may be
-        missing if before + n <= w.
+        k and v (B, H, w + before + n, E) and `hidden`, True at padding, begin with the window that the states have
+        read last, then the `before` <= w tokens that they have not read yet. No state reads them if before + n <= w.
         """
-        q, rows = split_heads(self.token_q(x), self.head_dim), []
+        q, rows = normalised(split_heads(self.token_q(x), self.head_dim), self.token_factor), []
         first, here, end = 0, before, before + x.shape[1]  # of the window, of the reading tokens, of all tokens
         while here < end:
             if here - first == self.window:
-                now = slice(first, here)
-                hidden = None if key_padding_mask is None else key_padding_mask[:, now]
-                memory = self.update(memory, k[:, :, now], v[:, :, now], hidden, dropout)
+                pair = slice(first, first + 2 * self.window)
+                memory = self.update(memory, k[:, :, pair], v[:, :, pair], None if hidden is None else hidden[:, pair])
                 first = here
             stop = min(first + self.window, end)
             part = q[:, :, here - before : stop - before]
-            rows.append(F.scaled_dot_product_attention(part, memory["k"], memory["v"], dropout_p=dropout))
+            rows.append(F.scaled_dot_product_attention(part, memory["k"], memory["v"], scale=1.0))
             here = stop
         return self.token_out(merge_heads(torch.cat(rows, 2))), memory
 
 
 class BlockRecurrent(MultiHead):
-    """4 D^2 + 32 H parameters; in the recurrent layer 12 D^2 + (S + 4) D + 32 H, with gate "lstm" 4 D^2 + D more.
+    """4 D^2 + 33 H parameters; in a recurrent layer 12 D^2 + (2 S + 2) D + 36 H, with gate "lstm" 4 D^2 + D more.
 
-    Layer number `recurrent_layer` of a stack, counted from 1, is recurrent, or the last layer of a shorter stack; the
-    others consist of the window. A single layer counts as the last of a stack of one. 0 makes no layer recurrent.
-    `slots` is S. Only the gate's projection has a bias. A query sees w keys, including its own.
+    The layers `recurrent_layers` of a stack, counted from 1, are recurrent, or the last layer of a stack that ends
+    before the first of them; the others consist of the window. A single layer counts as the last of a stack of one. An
+    empty list makes no layer recurrent. `slots` is S. Only gates have biases. Dropout drops weights of the window.
 
     Each example starts from C_0, and gradients pass through all of its windows; the published code passes states from
     one segment of a book to the next. An all-padding window also updates the states.
 
-    Raises ValueError for a window or a number of slots below 1, a negative `recurrent_layer`, and an unknown gate.
+    Raises ValueError for a window or a number of slots below 1, a recurrent layer below 1, and an unknown gate.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
@@ -185,57 +187,92 @@ class BlockRecurrent(MultiHead):
         window: int = 512,
         slots: int = 512,
         gate: str = "bias",
-        recurrent_layer: int = 10,
+        printed_gates: bool = False,
+        recurrent_layers: Sequence[int] = (10,),
         **options: Any,
     ):
         super().__init__(dim, heads, **options)
-        if min(window, slots) < 1 or recurrent_layer < 0:
-            raise ValueError(f"window and slots >= 1, recurrent_layer >= 0, not {window}, {slots}, {recurrent_layer}")
+        if min(window, slots, *recurrent_layers) < 1:
+            sizes = f"{window}, {slots}, {list(recurrent_layers)}"
+            raise ValueError(f"window, slots and recurrent_layers >= 1, not {sizes}")
         check_choice("gate", gate, GATES)
-        self.window, self.recurrent_layer, self.index = window, recurrent_layer, 1
+        self.window, self.recurrent_layers, self.index = window, frozenset(recurrent_layers), 1
         self.drop_biases()
-        self.position_bias = nn.Parameter(torch.zeros(heads, RANGES))
-        self.recurrence = Recurrence(dim, heads, window, slots, gate) if recurrent_layer else None
+        for layer in (self.q_proj, self.k_proj, self.v_proj):
+            lecun_normal_(layer.weight, dim)
+        self.factor = nn.Parameter(torch.ones(heads))
+        self.position_bias = nn.Parameter(RANGES**-0.5 * torch.randn(heads, RANGES))
+        self.recurrence = Recurrence(dim, heads, window, slots, gate, printed_gates) if recurrent_layers else None
+        # with what tokens read from the states, the outputs of a recurrent layer are sums over 2 D numbers
+        lecun_normal_(self.out_proj.weight, 2 * dim if recurrent_layers else dim)
 
     def set_previous(self, previous: Attention) -> None:
-        """Become the layer after `previous`: the recurrence stays in the top layer, at most in `recurrent_layer`."""
+        """Become the layer after `previous`, which is then not the last one."""
         self.index = previous.index + 1
-        below = previous if self.index <= self.recurrent_layer else self
-        below.recurrence = None
+        if previous.index not in self.recurrent_layers:
+            previous.drop_recurrence()
+        if self.index > min(self.recurrent_layers, default=0) and self.index not in self.recurrent_layers:
+            self.drop_recurrence()
+
+    def drop_recurrence(self) -> None:
+        """Become a layer that consists of the window."""
+        if self.recurrence is not None:
+            self.recurrence = None
+            lecun_normal_(self.out_proj.weight, self.dim)
 
     def bias(self) -> Tensor:
-        """(H, w), for the distances from w - 1 to 0."""
-        distances = torch.arange(self.window - 1, -1, -1, device=self.position_bias.device)
-        return self.position_bias[:, distance_ranges(distances)]
+        """a b, (H, w), for the distances from w to 1."""
+        distances = torch.arange(self.window, 0, -1, device=self.position_bias.device)
+        return self.factor[:, None] * self.position_bias[:, distance_ranges(distances)]
+
+    def project_tokens(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """a q, k and v of the tokens x (B, n, D), (B, H, n, E)."""
+        q, k, v = (self.project(linear, x) for linear in (self.q_proj, self.k_proj, self.v_proj))
+        return normalised(q, self.factor), normalised(k), v
 
     def forward(
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
     ) -> tuple[Tensor, Any]:
         x = self.source(x, context)
-        q, k, v = (self.project(linear, x) for linear in (self.q_proj, self.k_proj, self.v_proj))
-        options = {"key_padding_mask": key_padding_mask, "dropout": self.active_dropout}
-        y = banded_attention(q, k, v, left=self.window - 1, right=0, bias=self.bias(), **options)
+        q, k, v = self.project_tokens(x)
+        k, v = (F.pad(y, (0, 0, self.window, 0)) for y in (k, v))  # zeros precede the first token and are seen
+        hidden = None if key_padding_mask is None else F.pad(key_padding_mask, (self.window, 0))
+        y = attend_before(q, k, v, bias=self.bias(), scale=1.0, key_padding_mask=hidden, dropout=self.active_dropout)
         y = self.out_proj(merge_heads(y))
         if self.recurrence is not None:
-            y = y + self.recurrence.walk(x, k, v, self.recurrence.start(x), **options)[0]
+            y = y + self.recurrence.walk(x, k, v, self.recurrence.start(x), hidden=hidden)[0]
         return y, carry
 
     def empty_state(self, batch: int) -> State:
-        """Rings of the window's keys and values; in the recurrent layer, also the states with their keys and values."""
-        memory = None if self.recurrence is None else self.recurrence.start(self.q_proj.weight.new_empty(batch, 0))
-        return {"window": self.empty_cache(batch, self.window), "memory": memory}
+        """Rings of the window's keys and values.
+
+        In a recurrent layer, also the states with their keys and values, and the window that they have read last.
+        """
+        if self.recurrence is None:
+            return {"window": self.empty_cache(batch, self.window), "memory": None}
+        memory = self.recurrence.start(self.q_proj.weight.new_empty(batch, 0))
+        last = self.empty_cache(batch, self.window)
+        return {"window": self.empty_cache(batch, self.window), "memory": memory, "last": [last["k"], last["v"]]}
 
     def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        q, k, v = (self.project(linear, x) for linear in (self.q_proj, self.k_proj, self.v_proj))
-        seen, ring, memory = state["window"]["seen"], state["window"], state["memory"]
-        before, keys, values = 0, k, v
-        if self.recurrence is not None and seen:
-            before = (seen - 1) % self.window + 1  # tokens that the states have not read yet
-            if before + x.shape[1] > self.window:  # they will now: copy these before the ring is overwritten
-                keys, values = (after_latest(ring[name], x, seen, before) for name, x in (("k", k), ("v", v)))
-        y, ring = attend_to_ring(q, k, v, ring, bias=self.bias())
-        y = self.out_proj(merge_heads(y))
+        q, k, v = self.project_tokens(x)
+        seen, ring, memory, keys, values = state["window"]["seen"], state["window"], state["memory"], k, v
+        before, updates = 0, 0  # tokens that the states have not read yet, and updates to come
         if self.recurrence is not None:
-            read, memory = self.recurrence.walk(x, keys, values, memory, before)
+            before = (seen - 1) % self.window + 1 if seen else 0
+            updates = (before + x.shape[1] - 1) // self.window
+            if updates:  # copy these before the ring is overwritten
+                keys, values = (
+                    torch.cat([last.to(y.dtype), after_latest(ring[name], y, seen, before)], 2)
+                    for last, name, y in zip(state["last"], "kv", (k, v), strict=True)
+                )
+        y, ring = attend_before_in_ring(q, k, v, ring, bias=self.bias(), scale=1.0)
+        y = self.out_proj(merge_heads(y))
+        state = {**state, "window": ring}
+        if self.recurrence is not None:
+            read, state["memory"] = self.recurrence.walk(x, keys, values, memory, before)
             y = y + read
-        return y, {"window": ring, "memory": memory}
+            if updates:
+                last = slice(updates * self.window, (updates + 1) * self.window)
+                state["last"] = [keys[:, :, last].clone(), values[:, :, last].clone()]
+        return y, state

@@ -20,28 +20,14 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from models.attention.base import Pattern, State
 from models.attention.transformer_xl import STD, RingView, TransformerXL
+from models.ops.attached_loss import AttachedLoss
 from models.ops.heads import split_heads
 from models.ops.precision import upcast
 from models.ops.relative import Past
 from models.ops.ring import after_latest, store
-
-
-class _WithLoss(torch.autograd.Function):
-    """y unchanged; its backward pass also runs the backward pass of a loss."""
-
-    @staticmethod
-    def forward(ctx, y: Tensor, loss: Tensor) -> Tensor:
-        ctx.save_for_backward(loss)
-        return y.view_as(y)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor]:
-        return grad, torch.ones_like(ctx.saved_tensors[0])
 
 
 class Compressive(TransformerXL):
@@ -102,7 +88,7 @@ class Compressive(TransformerXL):
     ) -> tuple[Tensor, Any]:
         y, carry = super().forward(x, context, key_padding_mask=key_padding_mask, carry=carry)
         if self.training and self.detach_memory and torch.is_grad_enabled():
-            y = _WithLoss.apply(y, self.reconstruction_loss(x, key_padding_mask))
+            y = AttachedLoss.apply(y, self.reconstruction_loss(x, key_padding_mask))
         return y, carry
 
     def compress(self, x: Tensor, hidden: Tensor | None) -> tuple[Tensor, Tensor | None]:

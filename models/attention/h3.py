@@ -12,11 +12,13 @@ path.
 
 Time O(N log N D E), memory O(N D), decoding state D (S - 1) + D E S numbers. `heads` is accepted but has no effect: E
 is `head_width`. No attention weights are formed, so dropout has no effect. Padded tokens have zero keys and values.
+In the published hybrid models a few layers are softmax attention of `heads` heads without positions (`attention_at`).
 
     B batch, N length, D width, E head width, G = D / E heads, S state size, n = S / 2 modes
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -24,6 +26,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from models.attention.base import Attention, Pattern, State
+from models.attention.vanilla import Vanilla
 from models.layers.initialisers import log_steps
 from models.ops.exponential_kernel import exponential_kernel, exponential_sums
 from models.ops.fft_convolution import fft_convolution
@@ -112,23 +115,59 @@ class DiagonalSSM(nn.Module):
 class H3(Attention):
     """4 D^2 + 4 D for the projections, D (2 S + 1) for the shift, G (3 S + 2) for the diagonal state spaces.
 
-    Raises ValueError for an odd state size, and for a head width that does not divide the width.
+    A, b and dt of the state spaces have no weight decay, as in the public code (D-48).
+
+    In a stack, the layers `attention_at`, counted from 0, are softmax attention: 4 D^2 + 4 D each. The first layer is
+    none of them.
+
+    Raises ValueError for an odd state size, a head width that does not divide the width, and a layer of `attention_at`
+    below 1.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
     has_weights: ClassVar[bool] = False
 
-    def __init__(self, dim: int, heads: int, *, d_state: int = 64, head_width: int = 1, **options: Any):
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        d_state: int = 64,
+        head_width: int = 1,
+        attention_at: Sequence[int] | None = None,
+        **options: Any,
+    ):
         super().__init__(dim, heads, **options)
         if d_state < 2 or d_state % 2:
             raise ValueError(f"H3's modes come in conjugate pairs: d_state is even and positive, not {d_state}")
         if head_width < 1 or dim % head_width:
             raise ValueError(f"H3's width {dim} is not a multiple of head_width {head_width}")
+        self.index, self.attention_at = 0, frozenset(attention_at or ())
+        if any(index < 1 for index in self.attention_at):
+            raise ValueError(f"H3's first layer, 0, has no softmax attention: attention_at={sorted(self.attention_at)}")
+        self.softmax = None  # in the layers of `attention_at`
         self.head_width = head_width
         self.q_proj, self.k_proj, self.v_proj = (nn.Linear(dim, dim) for _ in range(3))
         self.out_proj = nn.Linear(dim, dim)
         self.shift = ShiftSSM(dim, d_state)
         self.diagonal = DiagonalSSM(dim // head_width, d_state)
+
+    def optimizer_options(self) -> dict[str, dict[str, float]]:
+        if self.softmax is not None:
+            return {}
+        names = ("shift.enter", *(f"diagonal.{name}" for name in ("enter", "log_decay", "frequency", "log_step")))
+        return {name: {"weight_decay": 0.0} for name in names}
+
+    def set_previous(self, previous: "H3") -> None:
+        """Become the layer after `previous`: softmax attention in place of everything else, or H3."""
+        self.index = previous.index + 1
+        if self.index not in self.attention_at:
+            return
+        for name in [name for name, _ in self.named_children()]:
+            delattr(self, name)
+        options = {"pattern": self.pattern, "max_length": self.max_length, "dropout": self.dropout}
+        self.softmax = Vanilla(self.dim, self.heads, **options)
+        self.linear, self.has_weights = self.softmax.linear, self.softmax.has_weights
 
     def project(self, x: Tensor) -> list[Tensor]:
         """q, k and v (B, D, N) from x (B, N, D), upcast because products of three exceed the range of 16 bits."""
@@ -145,6 +184,8 @@ class H3(Attention):
     def forward(
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
     ) -> tuple[Tensor, Any]:
+        if self.softmax is not None:
+            return self.softmax(x, context, key_padding_mask=key_padding_mask, carry=carry)
         x = self.source(x, context)
         q, k, v = self.project(x)
         if key_padding_mask is not None:
@@ -165,10 +206,14 @@ class H3(Attention):
 
     def empty_state(self, batch: int) -> State:
         """The last S - 1 keys of each channel, and h for each product (B, E, E, G, n)."""
+        if self.softmax is not None:
+            return self.softmax.empty_state(batch)
         widths = (self.head_width, self.head_width)
         return {"k": self.shift.empty_state(batch), "h": self.diagonal.empty_state(batch, *widths)}
 
     def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        if self.softmax is not None:
+            return self.softmax.chunk(x, state)
         q, k, v = self.project(x)
         with autocast_disabled(x):
             k, keys = self.shift.chunk(k, state["k"])

@@ -33,7 +33,8 @@ class Mamba(Attention):
 
     `conv` is the number of taps. Initial values are those of the published module: A at -1, .., -S in each channel, D
     at 1, b_d such that d is log-uniform in [0.001, 0.1], W_d uniform within R^-1/2, and torch's defaults otherwise.
-    Published language models divide W_out by the square root of the number of layers, which no single layer knows.
+    Published language models divide W_out by the square root of the number of layers, which no single layer knows. A
+    and D have no weight decay, as there (D-48).
 
     A padded token counts as zero in the convolution and leaves the state unchanged. Raises ValueError for a size below
     1.
@@ -71,6 +72,9 @@ class Mamba(Attention):
         self.log_decay = nn.Parameter(torch.arange(1.0, d_state + 1).log().repeat(inner, 1))
         self.skip = nn.Parameter(torch.ones(inner))
         self.out_proj = nn.Linear(inner, dim, bias=False)
+
+    def optimizer_options(self) -> dict[str, dict[str, float]]:
+        return {name: {"weight_decay": 0.0} for name in ("log_decay", "skip")}
 
     def forward(
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None

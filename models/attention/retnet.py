@@ -7,11 +7,11 @@
 
 R rotates channel pair j by 10000^(-j/(E/2-1)) per token, the last pair by 1 / 10000, which RoPE does not reach. The
 scores of row t are also divided by c_t, which has no gradient: max(|their sum|, 1) in the paper; the sum of their
-absolute values, clamped to [1, 50,000], in the public parallel form; 1 in the public step form. Up to its epsilon of
-1e-6, RMSNorm cancels c_t: with random weights y differs by 4e-5. The paper's c_t can be computed from a state of E
-numbers; a sum of absolute values cannot be computed from any such state, so no linear form has it. Here c_t is 1 in
-training and in decoding; `divide_scores` selects the public parallel form, which takes O(N^2 D) more time and decodes
-with all keys. The key of a padded token is zero.
+absolute values, clamped to [1, 50,000], in the public parallel form (D-50); 1 in the public step form. Up to its
+epsilon of 1e-6, RMSNorm cancels c_t: with random weights y differs by 4e-5. The paper's c_t can be computed from a
+state of E numbers; a sum of absolute values cannot be computed from any such state, so no linear form has it. Here c_t
+is 1 in training and in decoding; `divide_scores` selects the public parallel form, which takes O(N^2 D) more time and
+decodes with all keys. The key of a padded token is zero.
 
 Time O(N (C (E + V) + E V) H), memory O(N D F), decoding state E V numbers per head. No attention weights are formed, so
 dropout has no effect.
@@ -33,7 +33,7 @@ from models.ops.precision import autocast_disabled, upcast
 from models.ops.tiles import TileBudget
 
 EPSILON = 1e-6
-INPUT_GAIN, OUTPUT_GAIN = 2**-2.5, 1.0  # gains of the initial Xavier-uniform weights, as in torchscale
+INPUT_GAIN, OUTPUT_GAIN = 2**-2.5, 0.5  # gains of the initial Xavier-uniform weights, as in torchscale (D-50)
 SMALLEST, LARGEST = 1.0, 5e4  # bounds of c_t
 TILE = TileBudget(2**19, 2**24)  # scores that exist at once
 

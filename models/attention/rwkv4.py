@@ -102,7 +102,7 @@ class RWKV4(Attention):
 
     Initial values are those of the published code: the projections of k, r and the output are zero, that of v is
     orthogonal; w and mu depend on the channel and on the layer's index, which `set_previous` determines; u is log 0.3
-    plus 0, 1/2 or -1/2.
+    plus 0, 1/2 or -1/2. No parameter has weight decay, as there (D-48).
 
     A padded token counts as zero in the token shift and has no weight; the mean decays over it as over any other token.
     Raises ValueError for a hidden width below 1.
@@ -136,6 +136,9 @@ class RWKV4(Attention):
         self.stack.append(self)
         for index, layer in enumerate(self.stack):
             layer.start(index, len(self.stack))
+
+    def optimizer_options(self) -> dict[str, dict[str, float]]:
+        return {name: {"weight_decay": 0.0} for name, _ in self.named_parameters()}
 
     def start(self, index: int, layers: int) -> None:
         """Set the initial w and mu of layer `index` in a stack of `layers`."""

@@ -78,8 +78,9 @@ class S4D(Attention):
     def looks_ahead(self) -> bool:
         return self.bidirectional
 
-    def learning_rates(self) -> dict[str, float]:
-        return {} if self.slow_lr is None else dict.fromkeys(("log_decay", "frequency", "log_step"), self.slow_lr)
+    def optimizer_options(self) -> dict[str, dict[str, float]]:
+        slow = () if self.slow_lr is None else ("log_decay", "frequency", "log_step")
+        return {name: {"lr": self.slow_lr, "weight_decay": 0.0} for name in slow}
 
     def modes(self) -> tuple[Tensor, Tensor]:
         """c_n (e^{dt w_n} - 1) / w_n (kernels, D, n), and dt w_n (D, n); complex."""

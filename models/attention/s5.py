@@ -97,8 +97,9 @@ class S5(Attention):
         if unknown := [name for name in slow if name not in names]:
             raise ValueError(f"S5's slow parameters are some of {', '.join(names)}, not {unknown[0]}")
 
-    def learning_rates(self) -> dict[str, float]:
-        return {} if self.slow_lr is None else dict.fromkeys(self.slow, self.slow_lr)
+    def optimizer_options(self) -> dict[str, dict[str, float]]:
+        slow = () if self.slow_lr is None else self.slow
+        return {name: {"lr": self.slow_lr, "weight_decay": 0.0} for name in slow}
 
     def matrices(self) -> tuple[Tensor, Tensor, Tensor]:
         """e^{dt L} (p,), complex, and as real matrices L^-1 (e^{dt L} - 1) B (D, 2 p) and C (K, 2 p, D).

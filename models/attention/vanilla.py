@@ -31,14 +31,18 @@ def softmax_attention(
     key_padding_mask: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """q (B, H, N, E), k and v (B, H, M, E), mask (B, M) True at padding -> (B, H, N, E)."""
+    """q (B, H, N, E), k and v (B, H, M, E), mask (B, M) True at padding -> (B, H, N, E).
+
+    Without `causal`, a query whose keys are all padding gets zeros.
+    """
     if key_padding_mask is None:
         return attention(q, k, v, causal=causal, dropout=dropout)
     visible = ~key_padding_mask[:, None, None]  # (B, 1, 1, M)
     if causal:
         past = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
         visible = visible & past  # (B, 1, N, M)
-    return attention(q, k, v, mask=see_something(visible), dropout=dropout)
+    y = attention(q, k, v, mask=see_something(visible), dropout=dropout)
+    return y if causal else y.masked_fill(key_padding_mask.all(1)[:, None, None, None], 0.0)
 
 
 class Vanilla(MultiHead):

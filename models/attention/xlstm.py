@@ -206,7 +206,8 @@ class XLSTM(Attention):
     to it. Without `ffn` the backbone's feed-forward network is used, as for the other methods.
 
     Initial values are those of the published code: normal with variance 2 / (5 D); output weights with 4 / (D L^2) for
-    L layers, which `set_previous` counts; the mLSTM's gate weights and R are zero.
+    L layers, which `set_previous` counts; the mLSTM's gate weights and R are zero. Biases, the weights of norms, s and
+    R have no weight decay, as there (D-48).
 
     A padded token counts as zero in the convolution and leaves the memory unchanged. Raises ValueError for an `expand`,
     `conv`, `qkv_block`, `slstm_every` or `ffn_dim` below 1, a layer in `slstm_at` below 0, and an inner width that is
@@ -242,6 +243,10 @@ class XLSTM(Attention):
         self.sizes = {MLSTM: (expand, conv, qkv_block), SLSTM: (conv, hidden_dim)}
         self.stack = [self]
         self.block = self.make_block(self.kind(0))
+
+    def optimizer_options(self) -> dict[str, dict[str, float]]:
+        names = [name for name, _ in self.named_parameters()]
+        return {name: {"weight_decay": 0.0} for name in names if "norm" in name or not name.endswith("weight")}
 
     def kind(self, index: int) -> type[MLSTM] | type[SLSTM]:
         """The kind of layer `index`."""

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 NO_SAFETENSORS = "checkpoints take safetensors: pip install -e '.[pretrained]', or longhaul[pretrained]"
+MAX_JSON_BYTES = 2**26
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 # values that config.json may omit
@@ -207,6 +208,7 @@ def opened(file: Path) -> Iterator[Any]:
     except ImportError as error:
         raise ImportError(NO_SAFETENSORS) from error
     with ExitStack() as stack:
+        require_file(file)
         try:
             stored = stack.enter_context(safe_open(file, framework="pt", device="cpu"))
         except (OSError, SafetensorError) as error:
@@ -214,9 +216,18 @@ def opened(file: Path) -> Iterator[Any]:
         yield stored
 
 
+def require_file(file: Path) -> None:
+    """Raises ValueError for what is there but no regular file: reading a FIFO or a device may never end."""
+    if file.exists() and not file.is_file():
+        raise ValueError(f"{file}: not a regular file")
+
+
 def read_json(file: Path) -> dict[str, Any]:
     """Raises ValueError for a file that is missing, not JSON, or not a JSON object."""
+    require_file(file)
     try:
+        if file.stat().st_size > MAX_JSON_BYTES:
+            raise ValueError(f"more than {MAX_JSON_BYTES:,} bytes")
         content = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(f"{file}: {error.strerror or 'cannot be read'}") from error

@@ -60,3 +60,46 @@ def attend_to_ring(q: Tensor, k: Tensor, v: Tensor, ring: Ring, *, bias: Tensor 
         store(ring["k"], k, seen)
         store(ring["v"], v, seen)
     return y, {**ring, "seen": seen + count}
+
+
+def attend_before(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    bias: Tensor,
+    scale: float,
+    key_padding_mask: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Softmax attention of n tokens, q (B, H, n, E), each to the w tokens before it, not to itself: (B, H, n, E).
+
+    k and v (B, H, w + n, E) begin w tokens earlier, and so does `key_padding_mask` (B, w + n). `bias` (H, w) is added
+    to the scores, its last column to the score of the token directly before.
+    """
+    before = bias.shape[1] - 1
+    # zero queries pad the rows to one per key
+    rows, mask = F.pad(q, (0, 0, before, 0)), None if key_padding_mask is None else key_padding_mask[:, :-1]
+    options = {"bias": bias, "scale": scale, "key_padding_mask": mask, "dropout": dropout}
+    return banded_attention(rows, k[:, :, :-1], v[:, :, :-1], left=before, right=0, **options)[:, :, before:]
+
+
+def attend_before_in_ring(
+    q: Tensor, k: Tensor, v: Tensor, ring: Ring, *, bias: Tensor, scale: float
+) -> tuple[Tensor, Ring]:
+    """`attend_before` for the next n tokens, q, k, v (B, H, n, E), and the ring, which is written to.
+
+    The zeros of an unfilled ring are keys and values before the first token, and are seen.
+    """
+    seen, window = ring["seen"], ring["k"].shape[2]
+    if q.shape[2] == 1:
+        # the oldest token is in the slot that the new token will take
+        mask = bias.roll(seen % window, 1)[None, :, None].to(q.dtype)
+        y = F.scaled_dot_product_attention(q, ring["k"], ring["v"], attn_mask=mask, scale=scale)
+        ring["k"][:, :, seen % window], ring["v"][:, :, seen % window] = k[:, :, 0], v[:, :, 0]
+    else:
+        keys, values = (after_latest(ring[name], x, seen, window) for name, x in (("k", k), ("v", v)))
+        y = attend_before(q, keys, values, bias=bias, scale=scale)
+        store(ring["k"], k, seen)
+        store(ring["v"], v, seen)
+    return y, {**ring, "seen": seen + q.shape[2]}

@@ -20,6 +20,7 @@ import numpy as np
 
 from tasks import data_sources
 from tasks.checks import DataError
+from tasks.regular_files import open_regular
 
 MOST_POINTS = 1 << 20
 MOST_COLUMNS = 1 << 10
@@ -71,7 +72,7 @@ def read_cloud(file: Path) -> np.ndarray:
     if reader is None:
         raise DataError(f"{file}:1: no cloud of points is read from a {file.suffix or 'nameless'} file")
     try:
-        with open(file, "rb") as stream:
+        with open_regular(file, follow=True) as stream:
             data = data_sources.content(stream, str(file))
     except OSError as error:
         raise DataError(f"{file}:1: {error.strerror}", "put the file there") from error

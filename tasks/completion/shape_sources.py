@@ -30,6 +30,7 @@ from tasks.checks import DataError, Progress
 from tasks.completion.cloud_files import read_cloud
 from tasks.completion.synthetic_shapes import GeneratedShapes
 from tasks.data_task import SPLITS
+from tasks.regular_files import open_regular
 
 Pair = tuple[np.ndarray, np.ndarray]
 SAMPLED = 16  # files of a split whose content its fingerprint covers
@@ -206,7 +207,7 @@ def shapenet55_files(root: Path, data_seed: int) -> tuple[tuple[str, ...], dict[
 def _categories(listed: Path) -> dict[str, dict[str, Any]]:
     """Categories by name, of a JSON list. Raises DataError."""
     try:
-        with open(listed, "rb") as stream:
+        with open_regular(listed, follow=True) as stream:
             given = json.loads(data_sources.content(stream, str(listed)))
     except DataError:
         raise

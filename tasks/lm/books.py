@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tasks.checks import DataError, Progress
 from tasks.data_sources import LARGEST_MEMBER, TIMEOUT_S, one_line, write_whole
+from tasks.regular_files import read_text
 
 BUCKET = "https://storage.googleapis.com/deepmind-gutenberg"
 BOOK = re.compile(r"(train|validation|test)/\d+\.txt")
@@ -25,7 +26,10 @@ SHOWN = 25  # books between two calls of the progress
 
 def listed_books(file: Path) -> list[str]:
     """Names such as `train/10.txt`, one per line. Raises DataError for any other line."""
-    names = file.read_text(encoding="ascii", errors="replace").split()
+    try:
+        names = read_text(file, LARGEST_MEMBER, errors="replace", follow=True).split()
+    except OSError as error:
+        raise DataError(f"{file}:1: {error.strerror}", "put the list there") from error
     for number, name in enumerate(names, 1):
         if not BOOK.fullmatch(name):
             raise DataError(f"{file}:{number}: {name[:80]!r} is no book", "remove that file")

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tasks.checks import DataError, Progress, at_least
-from tasks.data_sources import one_line
+from tasks.data_sources import LARGEST_MEMBER, one_line
 from tasks.lm.tokenizers import Pieces, digest
+from tasks.regular_files import read_bytes
 
 NAME = "tokenizer.json"
 ENDS = ("<eos>", "</s>", "<|end_of_text|>", "<|endoftext|>")
@@ -73,7 +74,7 @@ class JsonPieces(Pieces):
 
     def _bytes(self) -> bytes:
         try:
-            return self.file.read_bytes()
+            return read_bytes(self.file, LARGEST_MEMBER, follow=True)
         except OSError as error:
             cure = "put the tokenizer of the checkpoint there, or set task.tokenizer_path to its folder"
             raise DataError(f"{self.file}: {error.strerror}", cure) from error

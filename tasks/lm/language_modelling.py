@@ -31,7 +31,7 @@ from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor
 from tasks.checks import DataError, Progress, at_least, one_of
 from tasks.data_task import SPLITS, CachedSet, CachedTask
 from tasks.examples import Shards, fingerprint
-from tasks.lm import json_tokenizer, tokenizers
+from tasks.lm import json_tokenizer, tokenizers, words
 from tasks.lm.documents import READINGS, Beginnings, FirstBytes, Piece, shards
 from tasks.lm.ngrams import NGram, NGramCounts, joined
 from tasks.lm.scores import TextScores
@@ -53,7 +53,7 @@ class LanguageModelling(CachedTask):
     `length` is that of a window, in training and in the test; `stride` is how many of its tokens an evaluation scores
     (None: all). After the test, the test split is scored again in windows of each of `lengths`, one at a time:
     `length_2x` for twice `length`. `tokenizer` and `tokenizer_path`: tasks/lm/tokenizers.py; `vocabulary` is the size
-    of a `bpe`, and of the model that a `json` belongs to (tasks/lm/json_tokenizer.py).
+    of a `bpe`, of `words` (tasks/lm/words.py), and of the model that a `json` belongs to (tasks/lm/json_tokenizer.py).
     `train_bytes`, `val_bytes` and `test_bytes` limit the text of a split to that number of first bytes. With
     `beginnings` those of `val_bytes` and `test_bytes` are the first bytes of so many documents, as many of each.
 
@@ -91,12 +91,12 @@ class LanguageModelling(CachedTask):
                 raise ValueError(f"beginnings={self.beginnings} requires {name}, as many or more, not {size}")
         at_least(SPECIAL_ROWS + 1, dictionary=self.dictionary)
         one_of(READINGS, reading=self.reading)
-        one_of((*tokenizers.NAMES, "json"), tokenizer=self.tokenizer)
+        one_of((*tokenizers.NAMES, "words", "json"), tokenizer=self.tokenizer)
         if any(self.targets(length) > length for length in (self.length, *self.lengths)):
             raise ValueError(f"stride={self.stride} is more than a window has tokens")
-        if (self.vocabulary is None) != (self.tokenizer not in ("bpe", "json")):
+        if (self.vocabulary is None) != (self.tokenizer not in ("bpe", "words", "json")):
             problem = f"vocabulary={self.vocabulary} with tokenizer={self.tokenizer}"
-            raise ValueError(f"{problem}: it belongs to bpe alone, or to json")
+            raise ValueError(f"{problem}: it belongs to bpe, words and json")
         super().__post_init__()
         self._limits = {"train": self.train_bytes, "val": self.val_bytes, "test": self.test_bytes}
 
@@ -114,11 +114,14 @@ class LanguageModelling(CachedTask):
         path = None if self.tokenizer_path is None else Path(self.tokenizer_path).expanduser()
         if self.tokenizer == "json":
             return json_tokenizer.make(path=path, vocabulary=self.vocabulary)
+        folder = self.data_root / "lm" / "tokenizers"
+        if self.tokenizer == "words":
+            return words.make(vocabulary=self.vocabulary, folder=folder, follows_from=self.text_identity())
         return tokenizers.make(
             self.tokenizer,
             path=path,
             vocabulary=self.vocabulary,
-            folder=self.data_root / "lm" / "tokenizers",
+            folder=folder,
             follows_from=self.text_identity() if self.tokenizer == "bpe" else {},
         )
 

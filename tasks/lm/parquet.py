@@ -9,6 +9,7 @@ from typing import Any
 from tasks.checks import DataError
 from tasks.data_sources import not_utf8, one_line
 from tasks.lm.documents import SHARD, Document
+from tasks.regular_files import require_regular
 
 ROWS_AT_ONCE = 64
 
@@ -103,6 +104,7 @@ def parquet_rows(file: Path, *, joined: int | None = None) -> list[ParquetRows]:
 def parquet_file(file: Path) -> Any:
     import pyarrow.parquet as pq
 
+    require_regular(file, follow=True)
     return pq.ParquetFile(file, memory_map=True, pre_buffer=False, page_checksum_verification=True)
 
 

@@ -26,6 +26,7 @@ import numpy as np
 from tasks import data_sources
 from tasks.checks import DataError, Progress, at_least, one_of
 from tasks.data_sources import MIB, Download, one_line
+from tasks.regular_files import open_regular
 
 NAMES = ("bytes", "gpt2", "wordpiece", "bpe")
 GPT2_URL = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main"
@@ -271,7 +272,7 @@ class Trained(Pieces):
             show_progress=False,
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         )
-        tokenizer.train_from_iterator(_first_passages(texts(), progress), trainer)
+        tokenizer.train_from_iterator(first_passages(texts(), progress), trainer)
         if (count := tokenizer.get_vocab_size()) != wanted:
             problem = f"tokenizer=bpe: the training split gives {count + 1:,} ids, not {self.vocab_size:,}"
             raise DataError(problem, arguments=f"task.vocabulary={count + 1}")
@@ -373,13 +374,13 @@ def _pieces(file: Path) -> dict[str, int]:
 
 def _bytes_of(file: Path) -> bytes:
     try:
-        with open(file, "rb") as stream:
+        with open_regular(file, follow=True) as stream:
             return data_sources.content(stream, str(file))
     except OSError as error:
         raise DataError(f"{file}: {error.strerror}", "set task.tokenizer_path, or fetch it") from error
 
 
-def _first_passages(texts: Iterable[str], progress: Progress) -> Iterator[str]:
+def first_passages(texts: Iterable[str], progress: Progress) -> Iterator[str]:
     """The passages of the first TRAINED_ON bytes of text."""
     done = 0
     for text in texts:

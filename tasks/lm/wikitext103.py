@@ -18,6 +18,7 @@ from tasks.data_sources import BROKEN, MIB, Download, one_line, write_whole
 from tasks.data_task import SLICE, Source
 from tasks.lm.articles import ArticleIndex, Articles, article_index
 from tasks.lm.text_sources import Corpus, HubFiles, Pieces
+from tasks.regular_files import open_regular
 
 LINES = {"train": 1_801_350, "val": 3_760, "test": 4_358}
 NAMES = {"train": "train", "val": "valid", "test": "test"}  # of the splits in file names
@@ -129,7 +130,7 @@ def fetched(folder: Path, progress: Progress) -> Path:
 def unpacked(file: Path, folder: Path) -> Path:
     """The three texts of the archive, below `folder`; those that are there whole are kept. Raises DataError."""
     try:
-        with zipfile.ZipFile(file) as archive:
+        with open_regular(file, follow=True) as packed, zipfile.ZipFile(packed) as archive:
             for split in NAMES.values():
                 name = f"wiki.{split}.raw"
                 member = archive.getinfo(f"wikitext-103-raw/{name}")

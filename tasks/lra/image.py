@@ -32,6 +32,7 @@ from tasks.lra.classification import PUBLISHED_SPLITS, SequenceClassification
 from tasks.lra.classifiers import Features, LinearDiscriminant
 from tasks.lra.fitted import Fitted, at_most, nearest
 from tasks.lra.image_neighbours import in_corner, levels, switched_on
+from tasks.regular_files import read_bytes
 
 ARCHIVE = Download(
     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
@@ -41,6 +42,7 @@ ARCHIVE = Download(
 MEMBERS = {"train": [f"data_batch_{i}.bin" for i in range(1, 6)], "test": ["test_batch.bin"]}
 HUB = ("uoft-cs/cifar10", "0b2714987fa478483af9968de7c934580d0bb9a2")
 TFDS = "cifar10:3.0.2"
+LARGEST_SPRITE = 1 << 30  # bytes
 SIDE = 32
 RECORD = 1 + 3 * SIDE * SIDE  # bytes of a picture in the archive
 LENGTHS = {(SIDE // block) ** 2: block for block in (1, 2, 4, 8)}  # pixels that remain: side of the squares averaged
@@ -212,7 +214,8 @@ def read_sprites(labels: Path, sprites: list[Path]) -> Pictures:
     pictures = []
     for file in sprites:
         try:
-            with PIL.Image.open(io.BytesIO(file.read_bytes()), formats=["PNG"]) as image:
+            data = io.BytesIO(read_bytes(file, LARGEST_SPRITE, follow=True))
+            with PIL.Image.open(data, formats=["PNG"]) as image:
                 colours = np.asarray(image)
         except Exception as error:  # decoders raise many kinds of errors
             raise DataError(f"{file}:1: no PNG ({data_sources.one_line(error)[:80]})", "put it there whole") from error

@@ -15,6 +15,7 @@ import numpy as np
 from tasks import data_sources
 from tasks.checks import DataError, Progress
 from tasks.examples import Examples
+from tasks.regular_files import open_regular
 
 VERSION = 1  # part of the cache key of read folders
 METADATA = "metadata"
@@ -105,7 +106,7 @@ def _picture(file: Path, size: int) -> np.ndarray | str:
     import PIL.Image
 
     try:
-        with open(file, "rb") as stream:
+        with open_regular(file, follow=True) as stream:
             data = stream.read(LARGEST_PICTURE + 1)
         if not data:
             return NOTHING

@@ -45,11 +45,11 @@ class Compression(Probe):
         return self.vocabulary
 
     @property
-    def possible_answers(self) -> int:
-        return self.vocabulary - 1
+    def answer_tokens(self) -> range:
+        return range(self.vocabulary - 1)
 
     def sequences(self, draws: Draws) -> Sequences:
-        facts = draws.integers(self.possible_answers, self.length - 1)
+        facts = draws.integers(len(self.answer_tokens), self.length - 1)
         return Sequences(facts, np.full((len(draws), 1), self.vocabulary - 1), facts)
 
     def answer_logits(self, model: nn.Module, batch: Batch) -> Tensor:

@@ -3,7 +3,8 @@
     queries  k1 ? k2 ? ...     answers at `?`: the value of the key before it
 
 One dictionary serves all splits; it follows from `data_seed`. No fact is in the sequence, and the answer is asked for
-one token after its key: mixing spans one step, and the rest is in the weights. There is no cross form.
+one token after its key: mixing spans one step, and the rest is in the weights. There is no cross form. A table of the
+values that training shows behind each key is the solution, so none stands beside the models.
 
     n examples, h keys
 """
@@ -24,6 +25,7 @@ class Memorization(Probe):
     """`length` tokens, half of them keys. One of `vocabulary` tokens is `?`; half of the rest are keys, half values."""
 
     name = "probe/memorization"
+    counts_values = False
     patterns = SELF
     has_state = False  # it keeps no facts
 
@@ -50,8 +52,8 @@ class Memorization(Probe):
         return 2 * self.half + 1
 
     @property
-    def possible_answers(self) -> int:
-        return self.half
+    def answer_tokens(self) -> range:
+        return range(self.half, 2 * self.half)
 
     @property
     def values(self) -> np.ndarray:

@@ -4,7 +4,8 @@
     query    mark                         answer: v
 
 In training and test the fact stands anywhere; final evaluations put its value `distances` tokens before the query. The
-values have a vocabulary of their own, so that no binding is needed: the task measures how far a method sees.
+values have a vocabulary of their own, so that no binding is needed: the task measures how far a method sees. Its facts
+hold a single value, so a predictor that counts values is the solution, and none stands beside the models.
 
     n examples, N tokens
 """
@@ -28,6 +29,7 @@ class Needle(Probe):
     """
 
     name = "probe/needle"
+    counts_values = False
 
     length: int = 1024
     values: int = 16
@@ -52,8 +54,8 @@ class Needle(Probe):
         return 1 + self.values + self.noise_vocabulary
 
     @property
-    def possible_answers(self) -> int:
-        return self.values
+    def answer_tokens(self) -> range:
+        return range(1, 1 + self.values)
 
     def sequences(self, draws: Draws, distance: int | None = None) -> Sequences:
         """`distance` None: any."""

@@ -29,6 +29,7 @@ class NoisyRecall(Probe):
     """
 
     name = "probe/noisy_recall"
+    asks_for_keys = True
 
     length: int = 128
     pairs: int = 8
@@ -61,8 +62,8 @@ class NoisyRecall(Probe):
         return 2 * self.half + self.noise_vocabulary
 
     @property
-    def possible_answers(self) -> int:
-        return self.half
+    def answer_tokens(self) -> range:
+        return range(self.half, 2 * self.half)
 
     def slots(self, length: int) -> int:
         """Places for a pair in so many tokens."""

@@ -9,7 +9,8 @@ defines both. Every pattern asks the same questions of the same examples:
 
 An answer is never a part of the input, so that it follows from facts and queries alone, in every pattern. Nothing is
 cached: an example is a function of `data_seed`, its split and its number. `acc` is the percentage of an example's
-answers that are right, averaged over examples. Chance is one over the number of possible answers.
+answers that are right, averaged over examples. Chance is one over the number of possible answers. Predictors that count
+values without their keys (`tasks.probe.predictors`) stand beside the models, except where counting is the solution.
 
     n examples, B batch, F facts, Q queries, N = F + Q, V vocabulary
 """
@@ -35,6 +36,7 @@ from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor, Split, Task
 from tasks.checks import Progress, at_least
 from tasks.data_task import SPLITS, SYNTHETIC
 from tasks.probe.draws import Draws
+from tasks.probe.predictors import COUNTING, MOST, PIECE, Choice, QueryTable
 
 BLANK = 0  # the token of an empty position
 NO_ANSWER = -100  # at a query that is not scored
@@ -112,6 +114,8 @@ class Probe(Task):
     version: ClassVar[int] = 1  # raised when the same settings give other examples
     patterns: ClassVar[Collection[Pattern]] = SELF | {Pattern.CAUSAL_CROSS}
     has_state: ClassVar[bool] = True  # whether its decoder has a state that keeps facts
+    counts_values: ClassVar[bool] = True  # whether predictors that count values stand beside the models
+    asks_for_keys: ClassVar[bool] = False  # whether its queries are keys, so that a table of them is a predictor
 
     pattern: Pattern | str = Pattern.CAUSAL_SELF
     data_root: str | Path | None = None
@@ -143,13 +147,13 @@ class Probe(Task):
 
     @property
     @abstractmethod
-    def possible_answers(self) -> int:
-        """The number of tokens that may answer a query."""
+    def answer_tokens(self) -> range:
+        """The tokens that may answer a query, called values."""
 
     @property
     def chance(self) -> float:
-        """Accuracy in percent of a guess among the possible answers."""
-        return 100 / self.possible_answers
+        """Accuracy in percent of a guess among the values."""
+        return 100 / len(self.answer_tokens)
 
     def variants(self) -> dict[str, Callable[[Draws], Sequences]]:
         """Generators of other examples that are scored once after the test, by the name of their evaluation."""
@@ -213,11 +217,34 @@ class Probe(Task):
         return logits[:, -queries:]
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
-        return {"majority_answer": lambda: self._answer_always(self.majority_answer)}
+        predictors = {"majority_answer": lambda: self._answer_always(self.majority_answer)}
+        if self.counts_values:
+            predictors |= {name: partial(self.from_facts, choose) for name, choose in COUNTING.items()}
+        if self.asks_for_keys:
+            predictors["answer_of_query"] = lambda: self._query_table(seen)
+        return predictors
 
     def _answer_always(self, answer: int) -> Predictor:
         logits = F.one_hot(torch.tensor(answer), self.vocab_size).float()
         return lambda *sequences: logits.to(sequences[-1].device).expand(*sequences[-1].shape, -1)
+
+    def from_facts(self, choose: Choice) -> Predictor:
+        """A predictor that chooses answers by the facts alone."""
+
+        def predict(*sequences: Tensor) -> Tensor:
+            facts = sequences[0] if self.pattern.cross else sequences[0][:, : -self.lengths[1]]
+            answers = choose(facts, self.answer_tokens)
+            answers = answers if answers.dim() == 2 else answers[:, None].expand(sequences[-1].shape)
+            return F.one_hot(answers, self.vocab_size).float()
+
+        return predict
+
+    def _query_table(self, seen: int | None) -> QueryTable:
+        split = self.split("train")
+        count = min(len(split), MOST, seen or MOST)
+        pieces = (split.sequences(range(start, min(start + PIECE, count))) for start in range(0, count, PIECE))
+        examples = ((queries, answers) for _, queries, answers in pieces)
+        return QueryTable(examples, self.vocab_size, self.majority_answer)
 
     @property
     def majority_answer(self) -> int:

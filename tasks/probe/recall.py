@@ -31,6 +31,7 @@ class Recall(Probe):
     """
 
     name = "probe/recall"
+    asks_for_keys = True
 
     length: int = 512
     pairs: int = 64
@@ -69,8 +70,8 @@ class Recall(Probe):
         return 2 * self.half
 
     @property
-    def possible_answers(self) -> int:
-        return self.half
+    def answer_tokens(self) -> range:
+        return range(self.half, 2 * self.half)
 
     def sequences(self, draws: Draws) -> Sequences:
         facts_length, length = self.lengths

@@ -9,12 +9,18 @@ tokens. Deviation: MAD's code puts no blank after the last token; here all posit
     n examples, m copies
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+from torch import Tensor
+from torch.nn import functional as F
 
+from tasks.base import Predictor
 from tasks.checks import at_least
 from tasks.probe.draws import Draws
+from tasks.probe.predictors import nearest_to_mean_place
 from tasks.probe.probe import BLANK, NO_ANSWER, Probe, Sequences
 
 
@@ -44,15 +50,22 @@ class SelectiveCopy(Probe):
         return self.vocabulary
 
     @property
-    def possible_answers(self) -> int:
-        return self.vocabulary - 2
+    def answer_tokens(self) -> range:
+        return range(1, self.vocabulary - 1)
 
     def sequences(self, draws: Draws) -> Sequences:
         count, asked = self.lengths
-        tokens = 1 + draws.integers(self.possible_answers, self.copies)  # (n, m)
+        tokens = 1 + draws.integers(len(self.answer_tokens), self.copies)  # (n, m)
         places = np.sort(draws.orders(count)[:, : self.copies], axis=1)
         facts, queries = np.full((len(draws), count), BLANK), np.full((len(draws), asked), BLANK)
         np.put_along_axis(facts, places, tokens, 1)
         queries[:, 0] = self.vocabulary - 1
         answers = np.hstack([np.full((len(draws), 1), NO_ANSWER), tokens])
         return Sequences(facts, queries, answers)
+
+    def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
+        return {**super().baselines(seen), "nearest_to_mean_place": partial(self.from_facts, self._nearest)}
+
+    def _nearest(self, facts: Tensor, values: range) -> Tensor:
+        """(B, Q): nothing is asked at the copy token."""
+        return F.pad(nearest_to_mean_place(facts, values, self.copies), (1, 0))

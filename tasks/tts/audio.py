@@ -22,6 +22,7 @@ import numpy as np
 
 from tasks.checks import DataError
 from tasks.data_sources import one_line
+from tasks.regular_files import require_regular
 
 FLOOR = 1e-5  # of a mel
 LOUDEST = 5.0  # in the logarithm: full scale gives less, and a prediction may not overflow
@@ -66,6 +67,7 @@ def read(file: Path, scale: MelScale, longest: int) -> np.ndarray:
     """(n,) float32 in [-1, 1] of a file with one channel, of at most `longest` frames. Raises DataError."""
     soundfile = library("soundfile")
     try:
+        require_regular(file, follow=True)
         with soundfile.SoundFile(file) as sound:
             if sound.samplerate != scale.rate:
                 raise DataError(f"{file}: {sound.samplerate} samples a second, not {scale.rate}", "resample it")
@@ -80,7 +82,7 @@ def read(file: Path, scale: MelScale, longest: int) -> np.ndarray:
                 raise DataError(f"{file}: {problem}", "put the whole clip there")
             samples = sound.read(dtype="float32")
     except (soundfile.LibsndfileError, RuntimeError, OSError, TypeError) as error:
-        reason = one_line(getattr(error, "error_string", error))[:120]
+        reason = one_line(getattr(error, "error_string", None) or getattr(error, "strerror", None) or error)[:120]
         raise DataError(f"{file}: no audio that can be read ({reason})", "put the right file there") from error
     if not len(samples) == count > scale.n_fft:
         problem = f"{len(samples):,} samples" if len(samples) == count else f"{len(samples):,} of {count:,} samples"

@@ -13,6 +13,7 @@ from pathlib import Path
 from tasks.checks import DataError, Progress
 from tasks.data_sources import MIB, Download, archive, content, lines_of, one_line, write_whole
 from tasks.data_task import SPLITS
+from tasks.regular_files import read_json, require_regular
 
 ARCHIVE = Download(
     "https://data.keithito.com/data/speech/LJSpeech-1.1.tar.bz2",
@@ -119,6 +120,7 @@ def parquet_clips(file: Path) -> Iterator[tuple[str, str, bytes]]:
     from pyarrow import parquet
 
     try:
+        require_regular(file, follow=True)
         with parquet.ParquetFile(file) as opened:
             names = opened.schema_arrow.names
             text = next((name for name in ("normalized_text", "normalised_text", "text") if name in names), None)
@@ -138,6 +140,6 @@ def parquet_clips(file: Path) -> Iterator[tuple[str, str, bytes]]:
 def is_whole(folder: Path, identity: Mapping[str, str]) -> bool:
     """Whether a folder was filled completely, from that file."""
     try:
-        return json.loads((folder / WHOLE).read_text(encoding="utf-8")) == dict(identity)
+        return read_json(folder / WHOLE, MIB, follow=True) == dict(identity)
     except (OSError, ValueError):
         return False

@@ -17,6 +17,7 @@ import numpy as np
 
 from tasks.checks import DataError
 from tasks.data_sources import BROKEN, Download, one_line
+from tasks.regular_files import open_regular
 
 CMUDICT = Download(
     "https://raw.githubusercontent.com/nltk/nltk_data/5db857e6f7df11eabb5e5665836db9ec8df07e28/packages/corpora/cmudict.zip",
@@ -159,7 +160,11 @@ def espeak() -> tuple[Callable[[str], str], str] | None:
 def read_dictionary(file: Path) -> dict[str, str]:
     """{word in lower case: phonemes} of CMUdict's archive, the first of several pronunciations. Raises DataError."""
     try:
-        with zipfile.ZipFile(file) as archive, archive.open(MEMBER) as stream:
+        with (
+            open_regular(file, follow=True) as packed,
+            zipfile.ZipFile(packed) as archive,
+            archive.open(MEMBER) as stream,
+        ):
             data = stream.read(LARGEST + 1)
     except (*BROKEN, zipfile.BadZipFile, KeyError, ValueError, NotImplementedError, RuntimeError) as error:
         raise DataError(f"{file}: {one_line(error)[:120]}", f"put {CMUDICT.url} there") from error

@@ -1,16 +1,12 @@
 """A configuration, wherever it comes from, builds only what is allowed, and nothing else runs."""
 
-import inspect
-from pathlib import Path
-
-import hydra
 import pytest
-from hydra._internal.hydra import Hydra
 from omegaconf import OmegaConf
 
-from harness.config import allowed
-from harness.config.allowed import check_hydra, check_targets, check_trusted, is_allowed
+from harness.config import allowed, own_settings
+from harness.config.allowed import check_targets, is_allowed
 from harness.config.compose import compose, file_of, options, register
+from harness.config.own_settings import check_own
 from harness.errors import UsageError
 from tests.helpers.hostile import HOSTILE_TARGETS
 
@@ -43,6 +39,28 @@ def test_a_target_of_this_project_names_the_defining_module():
     assert not is_allowed("models.attention.rfa.MultiHead"), "only imported there"
     assert not is_allowed("models.attention.rfa.torch")
     assert not is_allowed("tasks.checks.DataError")
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("models.attention.latte.Latte", "model"),
+        ("models.backbones.encoder.EncoderClassifier", "backbone.inner"),
+        ("tasks.lra.listops.ListOps", "task"),
+        ("torch.optim.AdamW", "train.optimizer"),
+        ("harness.training.optim.schedules.cosine", "train.schedule"),
+        ("harness.training.fsdp.strategy", "trainer.strategy"),
+        ("lightning.pytorch.loggers.CSVLogger", "logger.csv"),
+        ("models.diagrams.lavo.memory", "figure f1, panels[0]"),
+    ],
+)
+def test_a_class_stands_only_at_the_key_of_its_kind(name, place):
+    assert is_allowed(name)
+    check_targets({"_target_": name}, place)
+    kind = "model" if place.startswith("backbone") else place.split(".c")[0]
+    for other in {"model", "task", "train.optimizer", "train.schedule", "trainer", "logger"} - {kind}:
+        with pytest.raises(UsageError, match="each at its own key"):
+            check_targets({"x": [{"_target_": name}]}, other)
 
 
 SHARED = """# @package _global_
@@ -79,35 +97,8 @@ def test_trusted_packages_come_from_the_command_or_from_this_machine(tmp_path, m
     cfg = compose(["model=latte", "task=lra/listops", "trusted_packages=[mine,other]"])
     assert list(cfg.trusted_packages) == ["mine", "other"]
     with pytest.raises(UsageError, match="conf/local"):
-        check_trusted(cfg, [])
+        check_own(cfg, [])
     (tmp_path / "local").mkdir()
     (tmp_path / "local" / "default.yaml").write_text("trusted_packages: [mine, other]")
-    monkeypatch.setattr(allowed, "CONF", tmp_path)
-    check_trusted(cfg, [])
-
-
-LOAD = ".load_configuration("
-
-
-def test_hydra_composes_through_the_guarded_method():
-    """A Hydra release that renames or bypasses `Hydra.compose_config` needs another guard: see `guard_hydra`."""
-    register()
-    assert Hydra.compose_config.__wrapped__.__module__ == Hydra.__module__
-    root = Path(hydra.__file__).parent
-    composing = {path.relative_to(root).as_posix() for path in root.rglob("*.py") if LOAD in path.read_text()}
-    # shell completion acts on nothing, and jobs of Hydra's own launchers are not ours
-    assert composing == {"_internal/hydra.py", "_internal/config_loader_impl.py", "plugins/completion_plugin.py"}
-    source = inspect.getsource(inspect.getmodule(Hydra))
-    assert source.count(LOAD) == inspect.getsource(Hydra.compose_config).count(LOAD) == 1
-    with pytest.raises(UsageError, match=r"hydra\.callbacks\.x: _target_ 'os\.getcwd' may not be built"):
-        compose(["+hydra.callbacks.x._target_=os.getcwd"])
-
-
-def logging_to(handler):
-    return OmegaConf.create({"callbacks": {}, "job_logging": {"handlers": {"a": {"class": handler}}}})
-
-
-def test_hydra_s_own_settings_pass():
-    check_hydra(logging_to("logging.StreamHandler"))
-    with pytest.raises(UsageError, match=r"hydra\.job_logging\.handlers\.a"):
-        check_hydra(logging_to("logging.handlers.SocketHandler"))
+    monkeypatch.setattr(own_settings, "CONF", tmp_path)
+    check_own(cfg, [])

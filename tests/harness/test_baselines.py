@@ -75,7 +75,7 @@ def test_a_predictor_without_a_score_is_a_row_that_says_why():
         "unigram": BaselineScores("f00d", 22.5, np.full(4, 22.5)),
     }
     fivegram, unigram = baseline_scores(cells, untrained, "baseline: ")
-    assert (fivegram.row, fivegram.estimate, fivegram.failure_text) == ("baseline: 5gram", None, "no training text")
+    assert (fivegram.row, fivegram.estimate, fivegram.failure_text) == ("baseline: 5-gram", None, "no training text")
     assert unigram.by_seed == {1: 22.5, 2: 22.5, 3: 22.5} and unigram.data[2] == "f00d"
 
 
@@ -85,8 +85,8 @@ def test_the_page_of_all_columns_counts_the_rows_above_the_strongest_predictor(t
     means = sorted(score.estimate.mean for score in column.group.scores if score.by_seed)
     strongest = Score("baseline: k-NN", "", {1: (means[0] + means[1]) / 2}, {})
     beaten = replace(column, group=replace(column.group, strongest=strongest))
-    first, second = columns.page([("lavo/t11", [beaten, column])]).splitlines()[-2:]
+    first, second = columns.page([("lavo/t11", [beaten, column], ())]).splitlines()[-2:]
     assert len(means) > 1 and first.endswith(f"| {len(means) - 1} of {len(means)} |") and "k-NN" in first
     assert second.endswith("| not fitted | – |") and "fewer than two rows have 3 seeds" in second
-    assert columns.pages([("llp/t6", ())], tmp_path) == {}, "a table without runs makes no page"
-    assert list(columns.pages([("lavo/t11", answered)], tmp_path)) == [tmp_path / "columns.md"]
+    assert columns.pages([("llp/t6", (), ())], tmp_path) == {}, "a table without runs makes no page"
+    assert list(columns.pages([("lavo/t11", answered, ())], tmp_path)) == [tmp_path / "columns.md"]

@@ -158,7 +158,8 @@ def test_the_id_is_the_hash_of_the_config_that_a_record_holds():
 
 
 @pytest.mark.parametrize("group, key, value", [
-    ("train", "batch_tokens", 512), ("train", "patience", 3), ("task", "final_lengths", [512]),
+    ("train", "batch_tokens", 512), ("train", "batch_examples", 64), ("train", "patience", 3),
+    ("task", "final_lengths", [512]),
 ])  # fmt: skip
 def test_optional_keys_count_only_while_they_are_set(group, key, value):
     base = OmegaConf.to_container(compose(BASE), resolve=True, enum_to_str=True)

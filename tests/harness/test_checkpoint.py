@@ -3,72 +3,21 @@
 import os
 import random
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from harness.config.cell import cell_of
-from harness.config.compose import compose
-from harness.records import record
 from harness.records.files import DamagedError, check_seal
 from harness.records.run_directory import RunDirectory
 from harness.training.attempt import Attempt
-from harness.training.callback import TrainingCallback
 from harness.training.checkpoints.checkpoint import read_sealed, write_sealed
-from harness.training.run_cell import CellRequest, run_cell
 from tasks.lra.listops import ListOps
+from tests.helpers.interrupted_run import Run
 
 ID = "0123456789abcdef"
-CELL = (
-    *("model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1", "train.max_steps=24"),
-    *("train.eval_every=6", "checkpoint.every_steps=4"),
-)
-
-
-class Killed(BaseException):
-    pass
-
-
-@dataclass
-class Run:
-    """A cell in folders of its own; the data are shared."""
-
-    places: list[str]
-
-    def config(self, *typed: str) -> Any:
-        return compose([*CELL, *self.places, *typed])
-
-    def __call__(self, *typed: str) -> Any:
-        return run_cell(CellRequest(self.config(*typed)))
-
-    @property
-    def folder(self) -> RunDirectory:
-        return RunDirectory(cell_of(self.config()).folder(self.config()))
-
-    @property
-    def record_path(self) -> Path:
-        return cell_of(self.config()).record_path(self.config())
-
-    def record(self) -> dict[str, Any]:
-        return record.read(self.record_path)
-
-    def killed(self, monkeypatch: pytest.MonkeyPatch, saves: int, *typed: str) -> None:
-        """Kills the cell after this number of saved checkpoints."""
-        real, seen = TrainingCallback._save, []
-
-        def save(callback, trainer):
-            real(callback, trainer)
-            seen.append(trainer.global_step)
-            if len(seen) == saves:
-                raise Killed
-
-        with monkeypatch.context() as patched:
-            patched.setattr(TrainingCallback, "_save", save)
-            with pytest.raises(Killed):
-                self(*typed)
 
 
 @pytest.fixture

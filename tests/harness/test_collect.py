@@ -1,6 +1,7 @@
 """Records -> frame: no record is skipped or doubled, and a failed one stays a gap."""
 
 import math
+from pathlib import Path
 
 import pytest
 from helpers.synthetic import record as made
@@ -20,6 +21,11 @@ def test_every_record_once_in_the_order_of_cells(tmp_path):
         ("vanilla", 1),
         ("vanilla", 2),
     ]
+
+
+def test_a_record_may_lie_in_a_shallow_folder():
+    entries = made() | {"file": Path("/record.json")}
+    assert frame([entries])["baselines"].tolist() == [None]
 
 
 def test_no_folder_no_records(tmp_path):

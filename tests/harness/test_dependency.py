@@ -81,10 +81,10 @@ def test_the_id_follows_the_first_cells():
 
 def serialized(typed, tmp_path):
     plan = plan_of(*typed, ENCODER)
-    paths = [tmp_path / f"{number}.yaml" for number in range(2)]
-    for path, request in zip(paths, requests_of(plan, ()), strict=True):
-        serialized_cell.write(path, request)
-    return [serialized_cell.read(path) for path in paths], [planned.cell.id for planned in plan.cells]
+    requests = requests_of(plan, ())
+    cells = [serialized_cell.write(tmp_path / f"{number}.yaml", request) for number, request in enumerate(requests)]
+    assert len(cells) == 2
+    return [serialized_cell.read(*cell) for cell in cells], [planned.cell.id for planned in plan.cells]
 
 
 def test_serialized_cells_hand_over_weights_too(typed, tmp_path):

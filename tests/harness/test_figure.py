@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from harness.commands import report as verb
 from harness.errors import UsageError
-from harness.records import ledger
+from harness.records import evidence, ledger
 from harness.records.collect import frame, load_records
 from harness.records.record import write
 from harness.report import spec_files
@@ -31,7 +31,8 @@ def everywhere(model, scores, speed=100.0, memory=1000.0, without=(), **kwargs):
     """Records of a model in every column of LAVO Table 11, its speed and memory growing from column to column alike."""
     records = []
     for number, (name, column) in enumerate(T11.table.columns.items(), 1):
-        cost = {"examples_per_s": speed * number, "peak_memory_mb": memory * number, "wall_s": 1e5, "resumes": 1}
+        rates = {"examples_per_s": speed * number, "tokens_per_s": 1000 * speed * number}
+        cost = rates | {"peak_memory_mb": memory * number, "wall_s": 1e5, "resumes": 1}
         if name not in without:
             records += seeds(model, column.task, scores, **cost, **kwargs)
     return records
@@ -265,7 +266,8 @@ def test_drawn_checked_and_out_of_date(places):
     assert [path.read_bytes() for path in wanted] == first  # the same records, the same bytes
     wanted[0].unlink()
     assert check() == wanted[:1]
-    changed = made("lavo", "lra/text", 1, 0.75, examples_per_s=100.0, peak_memory_mb=1000.0, wall_s=1e5, resumes=1)
+    changed = made("lavo", "lra/text", 1, 0.75, examples_per_s=100.0, tokens_per_s=1e5, wall_s=1e5, resumes=1)
+    changed["peak_memory_mb"] = 1000.0
     write(changed, places["records"] / "10.json")
     assert check() == wanted
     draw("lavo/t11", places)
@@ -275,12 +277,13 @@ def test_drawn_checked_and_out_of_date(places):
 @pytest.fixture(autouse=True)
 def made_up(monkeypatch):
     """These records follow no recipe, although they name a budget."""
-    monkeypatch.setattr("harness.records.collect.recipe_problem", lambda entries: None)
+    monkeypatch.setitem(evidence.RULES, "recipe", lambda file, entries: ())
 
 
 def test_the_verb(places, capsys, few_tables):
     def cfg(check):
-        return OmegaConf.create({"check": check, "paths": {key: str(path) for key, path in places.items()}})
+        folders = {key: str(path) for key, path in places.items()} | {"outputs": str(places["figures"] / "outputs")}
+        return OmegaConf.create({"check": check, "paths": folders})
 
     assert verb.run(cfg(True), ["do=report", "figure=luna/f1", "check=true"]) == 1
     errors = capsys.readouterr().err.splitlines()

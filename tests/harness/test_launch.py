@@ -28,8 +28,7 @@ NAMES = [
 
 
 def write_and_read(tmp_path, request):
-    serialized_cell.write(tmp_path / "0000.yaml", request)
-    return serialized_cell.read(tmp_path / "0000.yaml")
+    return serialized_cell.read(*serialized_cell.write(tmp_path / "0000.yaml", request))
 
 
 @pytest.mark.parametrize(("model", "task", "protocol"), NAMES)
@@ -89,9 +88,9 @@ def test_a_tilde_means_the_same_home_serialized_or_not(tmp_path):
 
 def test_later_edits_change_nothing(tmp_path):
     cfg = compose(["train.max_steps=5"])
-    serialized_cell.write(tmp_path / "a.yaml", CellRequest(cfg))
+    written = serialized_cell.write(tmp_path / "a.yaml", CellRequest(cfg))
     cfg.train.max_steps = 6
-    assert serialized_cell.read(tmp_path / "a.yaml").cfg.train.max_steps == 5
+    assert serialized_cell.read(*written).cfg.train.max_steps == 5
 
 
 def test_every_command_has_a_folder_of_its_own(tmp_path):
@@ -243,7 +242,7 @@ def test_one_background_job_runs_cells_that_depend_on_each_other():
 def test_missing_slurm_is_one_line(tmp_path, places, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(submit, "split_refused", lambda cells: (list(cells), {}))
-    monkeypatch.setattr(submit.snapshot, "take", lambda parent: tmp_path)
+    monkeypatch.setattr(submit.snapshot, "take", lambda parent, packages: tmp_path)
     (cell,) = cells_to_submit([*places, "resources=cpu1"])
     plan = sweep.Plan((cell.planned,), {})
     with pytest.raises(UsageError, match="SLURM is not installed here"):
@@ -259,7 +258,7 @@ def test_a_submission_says_which_cell_went_where(places, monkeypatch, capsys):
         return [f"{40 + len(arrays)}_{i}" for i in range(len(array))]
 
     monkeypatch.setattr(submit, "split_refused", lambda cells: (list(cells), {}))
-    monkeypatch.setattr(submit.snapshot, "take", lambda parent: parent / "abc")
+    monkeypatch.setattr(submit.snapshot, "take", lambda parent, packages: parent / "abc")
     monkeypatch.setattr(submit, "submit_array", submit_array)
     monkeypatch.setattr(submit.Queue, "state", lambda self, submission: "PENDING")
     cells = cells_to_submit(*[[*places, "resources=cpu1", "cluster.array_size=2"]] * 3)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from harness.config import trainer_settings
 from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.records import record
@@ -50,7 +51,8 @@ def test_a_run_without_patience_goes_to_the_end(run, scripted):
 
 
 @pytest.mark.parametrize("setting", ["+trainer.max_time=00:00:00:00", "+trainer.max_steps=3"])
-def test_a_setting_of_the_trainer_that_ends_it_is_named(run, setting):
+def test_a_setting_of_the_trainer_that_ends_it_is_named(run, setting, monkeypatch):
+    monkeypatch.setattr(trainer_settings, "KEPT", (*trainer_settings.KEPT, "max_time", "max_steps"))
     result = run(setting)
     assert result.code and "such as max_time, ended training at step" in result.detail
 

@@ -66,8 +66,8 @@ def job(tmp_path_factory):
     write_files(folder)
     take = submit.snapshot.take
 
-    def take_with_other_files(parent):
-        code = take(parent)
+    def take_with_other_files(parent, packages):
+        code = take(parent, packages=packages)
         write_files(code, "Others have the same names. ")
         return code
 
@@ -91,8 +91,7 @@ def job(tmp_path_factory):
 def test_a_serialized_cell_holds_the_absolute_path(tmp_path, monkeypatch, key):
     monkeypatch.chdir(tmp_path)
     cfg = compose([*SMOKE, *COMMANDS[key], "task.data_root=data"])
-    serialized_cell.write(tmp_path / "cell.yaml", CellRequest(cfg))
-    again = serialized_cell.read(tmp_path / "cell.yaml").cfg
+    again = serialized_cell.read(*serialized_cell.write(tmp_path / "cell.yaml", CellRequest(cfg))).cfg
     path = OmegaConf.select(again, f"{key}.pile" if key == "task.corpora" else key)
     typed = OmegaConf.select(cfg, f"{key}.pile" if key == "task.corpora" else key)
     assert path == str(tmp_path / typed) and again.task.data_root == str(tmp_path / "data")
@@ -101,8 +100,8 @@ def test_a_serialized_cell_holds_the_absolute_path(tmp_path, monkeypatch, key):
 
 def test_a_word_in_the_place_of_a_path_stays(tmp_path):
     cfg = compose(["task=mlm/pretrain", "task.vocabulary_text=synthetic", "budget=smoke"])
-    serialized_cell.write(tmp_path / "cell.yaml", CellRequest(cfg))
-    assert serialized_cell.read(tmp_path / "cell.yaml").cfg.task.vocabulary_text == "synthetic"
+    written = serialized_cell.write(tmp_path / "cell.yaml", CellRequest(cfg))
+    assert serialized_cell.read(*written).cfg.task.vocabulary_text == "synthetic"
 
 
 @pytest.mark.slow

@@ -87,6 +87,7 @@ def test_csv_is_tidy():
         "column": "Text",
         "budget": "paper",
         "source": "full",
+        "data": "",
         "paper_value": "65.28",
         "ours_mean": "67.2000",
         "ours_ci": "0.4968",

@@ -1,5 +1,7 @@
 """Rows that are no row of their own: a computation that stands twice in a table, and a pre-training."""
 
+from dataclasses import replace
+
 import pytest
 
 from harness.errors import UsageError
@@ -8,6 +10,7 @@ from harness.report import spec_files
 from harness.report.pages import answer, table
 from harness.report.scores import groups, select
 from harness.report.scores.agreement import column_agreement
+from harness.report.scores.scores import Score
 from tests.helpers.pages import CONF, PAPER, T11
 from tests.helpers.synthetic import record, seeds
 
@@ -44,6 +47,16 @@ def test_a_repeated_computation_adds_no_row_to_the_order():
     (once,) = answer.answers(results(SPEC, SCORES))
     assert column_agreement(SPEC, once.group).order.rows == 3
     assert column_agreement(T11, once.group).order.rows == 4
+
+
+def test_a_repeated_computation_does_not_count_as_a_row_above_a_predictor():
+    counts = {}
+    for name, spec in (("twice", T11), ("once", SPEC)):
+        (column,) = answer.answers(results(spec, SCORES))
+        group = replace(column.group, strongest=Score("baseline: counts", "", {1: 42.0}, {}))
+        counts[name] = replace(column, group=group).baseline()
+    assert counts["twice"].startswith("3 of 5 rows beat the counts baseline")
+    assert counts["once"].startswith("2 of 4 rows beat the counts baseline")
 
 
 def test_same_as_names_another_row(tmp_path):

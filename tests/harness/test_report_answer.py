@@ -78,6 +78,13 @@ def test_a_page_opens_with_the_best_rows_the_control_and_the_cost():
         assert text.index("vanilla and LAVO (") < text.index("Paper budget")
 
 
+def test_a_long_tier_is_shortened():
+    models = dict.fromkeys(("vanilla", "lavo", "bigbird", "reformer", "skyformer", "nystrom"), 0.5)
+    line = only(listops(**models, no_mixing=0.3)).sentence
+    leaders = line.split(" and 3 more (50.00 to 50.00) lead, and no test separates them")[0]
+    assert leaders != line and leaders.count(", ") == 2
+
+
 def fitted(records, *baselines):
     """The answer of the only column with these predictors: name, score on the test split, score on validation."""
     (only_answer,) = answer.answers(results_of(records))
@@ -99,13 +106,13 @@ def fitted(records, *baselines):
 def test_a_column_opens_with_the_simple_predictor_that_validation_chose():
     records = listops(vanilla=0.5, lavo=0.499, no_mixing=0.3)
     trees, dictionary = ("boosted counts", 63.0, 64.0), ("dictionary", 70.0, 60.0)
-    unbeaten = fitted(records, dictionary, trees, ("5gram all", 99.0, 99.0))
+    unbeaten = fitted(records, dictionary, trees, ("5-gram all", 99.0, 99.0))
     assert unbeaten.opening().startswith(
         "ListOps: no row reaches the boosted counts baseline (63.00, fitted to 64,000 examples of the training data); "
         "vanilla and LAVO (50.00 to 49.90) lead"
     )
     assert unbeaten.sentence.startswith("ListOps: no row reaches the boosted counts baseline (63.00); vanilla")
-    beaten = fitted(records, ("5gram", 40.0, 40.0), ("5gram all", 49.95, 49.0))
+    beaten = fitted(records, ("5-gram", 40.0, 40.0), ("5-gram all", 49.95, 49.0))
     assert beaten.rows_above == 2
     assert "2 of 3 rows beat the 5-gram baseline (40.00); 1 of 3 rows beats the 5-gram all base" in beaten.sentence
     assert len(unbeaten.opening().split()) <= 60
@@ -247,14 +254,14 @@ def test_baselines_are_rows_in_their_place_and_mark_who_is_below():
     assert scores["baseline: root operator"].text == "44.00" and scores["baseline: root operator"].tone == "muted"
     assert scores["no mixing (not in the paper)"].text.endswith(" †")
     assert "†" not in scores["LAVO"].text  # 0.2 points below, too little for any test
-    assert block.lines[0] == "† Below root operator: no mixing."
+    assert block.lines[0] == "† Below a simple predictor: no mixing (root operator, 44.00)."
     assert "chance" not in block.title  # the row says so
 
 
 def test_below_three_seeds_a_lower_mean_is_marked():
     records = listops({"root_operator": 44.0}, vanilla=0.5, lavo=0.438)
     block = ranking([record for record in records if record["cell"]["seed"] < 3])
-    assert block.lines[0] == "† Below root operator: LAVO."
+    assert block.lines[0] == "† Below a simple predictor: LAVO (root operator, 44.00)."
 
 
 def test_a_page_says_how_rows_were_paired():
@@ -355,7 +362,7 @@ def test_metrics_of_a_table_of_ours_have_tiers_baselines_and_a_control_of_their_
     assert list(rows) == ["softmax", "LAVO", "nothing", "baseline: guess"]
     assert rows["nothing"][0].endswith(" (3) † · 2") and rows["softmax"][0].endswith(" (3) · 1")
     assert rows["baseline: guess"] == ["31.00", "–"]
-    assert "right: † Below guess: nothing." in block.lines
+    assert "† Below a simple predictor: nothing in right (guess)." in block.lines
     right, loss = answer.answers(results_of(records, spec))
     assert (right.control, loss.control) == ("nothing 30.00", "LAVO 0.70")
     assert not loss.tests.ranks and "loss: no test, because no row's score differs between its seeds." in shown.answer

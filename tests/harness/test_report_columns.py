@@ -132,6 +132,15 @@ def test_a_formula_is_computed_from_the_config_of_the_cell(spec_of):
     assert grid(page(spec, [lavo(16), lavo(64)])) == {"small": ["3,125"], "large": ["781"]}
 
 
+def test_a_cell_without_a_number_of_the_formula_hides_no_other(spec_of, capsys):
+    spec = spec_of("steps per seed: {task: lra/text, formula: train.max_steps / model.window}")
+    records = [made("lavo", "lra/text", settings={"window": window}) for window in (16, None, 0)]
+    shown = select.select(frame(records), spec)["skyformer"]["steps per seed"]
+    assert shown["score"].dropna().tolist() == [50000 / 16] and len(shown) == 3
+    assert grid(page(spec, [lavo(16), made("lavo", "lra/text", 2, settings={"window": None})]))["small"] == ["3,125"]
+    assert "has no number 'model.window'" in (said := capsys.readouterr().err) and said.count("left out: ") == 3
+
+
 @pytest.mark.parametrize(
     "formula, value",
     [("2 * a.b ** 2 - 1", 17.0), ("log2(a.c) // 2 + max(a.b, 1)", 4.0), ("-a.b % 2", 1.0)],

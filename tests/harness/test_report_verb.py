@@ -11,6 +11,7 @@ from rich.console import Console
 from harness.commands import report as verb
 from harness.config.compose import compose
 from harness.errors import UsageError
+from harness.records import evidence
 from harness.records.collect import frame, load_records
 from harness.records.record import write
 from harness.report import spec_files
@@ -84,7 +85,7 @@ def test_a_broken_record_stops_the_report(places):
 @pytest.fixture(autouse=True)
 def made_up(monkeypatch):
     """These records follow no recipe, although they name a budget."""
-    monkeypatch.setattr("harness.records.collect.recipe_problem", lambda entries: None)
+    monkeypatch.setitem(evidence.RULES, "recipe", lambda file, entries: ())
 
 
 def test_the_verb(places, capsys, few_tables):
@@ -92,7 +93,7 @@ def test_the_verb(places, capsys, few_tables):
 
     def cfg(check, *formats):
         folders = {key: str(path) for key, path in places.items()} | {"bench": str(places["tables"] / "no-bench")}
-        folders["figures"] = str(places["tables"] / "figures")
+        folders |= {"figures": str(places["tables"] / "figures"), "outputs": str(places["tables"] / "outputs")}
         return OmegaConf.create({"check": check, "paths": folders, "format": list(formats)})
 
     assert verb.run(cfg(True), ["do=report", "table=lavo/t11", "check=true"]) == 1

@@ -8,6 +8,7 @@ import pytest
 
 from harness.launch import snapshot
 from harness.records import provenance
+from tests.helpers.hostile import PRIVATE_FILES
 
 
 def git(root, *words):
@@ -98,7 +99,7 @@ def test_a_snapshot_keeps_modes_and_leaves_out_secrets_large_files_and_links_to_
         (repository / name).chmod(mode)
     (repository / ".env").write_text("SECRET=1")
     (repository / "models" / "id_rsa").write_text("key")
-    (repository / "models" / "weights.bin").write_bytes(b"x" * 2000)
+    (repository / "models" / "weights.py").write_bytes(b"#" * 2000)
     (tmp_path / "outside.txt").write_text("not yours")
     (repository / "models" / "outside.py").symlink_to(tmp_path / "outside.txt")
     (repository / "models" / "up.py").symlink_to("../../outside.txt")
@@ -107,16 +108,51 @@ def test_a_snapshot_keeps_modes_and_leaves_out_secrets_large_files_and_links_to_
     assert code_in(taken) == CODE | {"conf/own.yaml", "models/inside.py"}
     modes = [stat.S_IMODE((taken / name).stat().st_mode) for name in ("run.py", "conf/own.yaml")]
     assert modes == [0o755, 0o600] and (taken / "models" / "inside.py").is_symlink()
-    said = capsys.readouterr().err.splitlines()
-    reasons = {line.split(": ")[1].split(" (")[0]: line for line in said}
-    assert set(reasons) == {".env", "models/id_rsa", "models/weights.bin", "models/outside.py", "models/up.py"}
-    assert "a link out of the repository" in reasons["models/up.py"] and "secret" in reasons[".env"]
+    (said,) = capsys.readouterr().err.splitlines()
+    parts = said.removeprefix("not copied for the jobs: ").rstrip(")").split("); ")
+    reasons = {name: reason for names, reason in (part.split(" (") for part in parts) for name in names.split(", ")}
+    assert set(reasons) == {".env", "models/id_rsa", "models/weights.py", "models/outside.py", "models/up.py"}
+    assert reasons["models/up.py"] == reasons["models/outside.py"] == "a link out of the repository"
+    assert "secret" in reasons[".env"] and "secret" in reasons["models/id_rsa"] and "MB" in reasons["models/weights.py"]
     (repository / "run.py").chmod(0o644)
     assert snapshot.take(tmp_path / "code", repository) != taken, "a mode is part of the code"
 
 
+PRIVATE = (
+    *PRIVATE_FILES,
+    *("models/secrets.yaml", "conf/hf_token.yaml", "conf/.secret.yaml", "conf/credentials.yml", "models/.envrc"),
+    *("models/notes.ipynb", "conf/kaggle.json", "harness/id_ecdsa", "unknown.py", "other/module.py"),
+)
+NEEDED = (
+    *("models/attention/token_mixer.py", "models/token.py", "tasks/mine/marker.py", "conf/model/token_mixer.yaml"),
+    *("conf/task/mine/marker.yaml", "conf/local/more.yaml", "conf/cluster/site.yaml", "harness/report/new.py"),
+    *("my_package/attention.py", "my_package/parts/layer.py", "my_module.py"),
+)
+
+
+def test_new_files_are_copied_only_if_a_job_can_need_them(repository, tmp_path, capsys):
+    """Modules, configurations and trusted packages travel; keys, and files of which nobody knows, do not."""
+    for name in (*PRIVATE, *NEEDED):
+        (repository / name).parent.mkdir(parents=True, exist_ok=True)
+        (repository / name).write_text(f"of {name}")
+    taken = snapshot.take(tmp_path / "code", repository, packages=("my_package", "my_module.sub"))
+    assert code_in(taken) - CODE == set(NEEDED)
+    (said,) = capsys.readouterr().err.splitlines()
+    assert " more (it looks like a secret); " in said and "dump.sql, " in said and "git add takes it along)" in said
+    git(repository, "add", "-A")
+    assert code_in(snapshot.take(tmp_path / "code", repository)) - CODE == {*PRIVATE, *NEEDED}, "the user added them"
+
+
+def test_the_difference_from_the_commit_is_private(repository, tmp_path):
+    (repository / "conf" / "config.yaml").chmod(0o600)
+    (repository / "conf" / "config.yaml").write_text("password: 1\n")
+    taken = snapshot.take(tmp_path / "code", repository)
+    assert "password" in (taken / "changes.diff").read_text()
+    assert stat.S_IMODE((taken / "changes.diff").stat().st_mode) == 0o600
+
+
 def test_a_snapshot_is_not_held_in_memory(repository, tmp_path):
-    (repository / "models" / "table.txt").write_bytes(b"x" * (15 * 2**20))
+    (repository / "models" / "table.yaml").write_bytes(b"x" * (15 * 2**20))
     tracemalloc.start()
     snapshot.take(tmp_path / "code", repository)
     peak = tracemalloc.get_traced_memory()[1]

@@ -5,7 +5,7 @@ import pytest
 from harness.config.compose import compose
 from harness.config.places import ROOT
 from harness.records import record, source_code
-from harness.records.source_code import closure, source_digest
+from harness.records.source_code import closure, source_digest, training_code
 from harness.training import run_cell as running
 from harness.training.run_cell import CellRequest, run_cell
 
@@ -31,6 +31,10 @@ def run(x):
     # so
     return (x + 1)
 '''
+TRAINING = """from tasks.c import C
+from harness.records import record
+
+LOSS = 1"""
 FILES = {
     "models/__init__.py": "",
     "models/attention/a.py": MODEL,
@@ -49,10 +53,20 @@ def tree(tmp_path):
     return tmp_path
 
 
+def forget():
+    functions = (source_digest, training_code, source_code.imports_of, source_code.tree_of, source_code.shape_of)
+    for function in functions:
+        function.cache_clear()
+
+
 def digest(root, targets=TARGETS):
-    for kept in (source_digest, source_code.imports_of, source_code.tree_of, source_code.shape_of):
-        kept.cache_clear()
+    forget()
     return source_digest(targets, root)
+
+
+def training_digest(root):
+    forget()
+    return training_code(root)
 
 
 def test_the_digest_covers_transitive_imports(tree):
@@ -74,6 +88,36 @@ def test_a_change_of_source_changes_the_digest(tree, file, text, same):
     before = digest(tree)
     (tree / file).write_text(text)
     assert (digest(tree) == before) == same and len(before) == 16
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "same"),
+    [
+        ("harness/training/module.py", "from tasks.c import C\n\nLOSS = 2", False),
+        ("harness/training/optim/schedules.py", "RATE = 2", False),
+        ("harness/config/build.py", "VALUE = 2", False),
+        ("models/ops/scan.py", SCAN.replace("1", "2"), False),  # tasks.c imports it
+        ("harness/training/module.py", f'"""Why."""\n{TRAINING}  # so', True),
+        ("harness/records/record.py", "VALUE = 2", True),
+        ("models/ops/unused.py", "VALUE = 2", True),
+    ],
+)
+def test_a_change_of_the_training_changes_its_digest(tree, file, text, same):
+    sources = {
+        "harness/training/module.py": TRAINING,
+        "harness/training/optim/schedules.py": "RATE = 1",
+        "harness/config/build.py": "VALUE = 1",
+        "harness/config/instantiate.py": "VALUE = 1",
+        "harness/records/record.py": "VALUE = 1",
+    }
+    for name, source in sources.items():
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text(source)
+    before = training_digest(tree)
+    (tree / file).write_text(text)
+    assert (training_digest(tree) == before) == same and len(before) == 16
+    (tree / file).write_text("def run(:\n")
+    assert (training_digest(tree) is None) == (file not in ("harness/records/record.py", "models/ops/unused.py"))
 
 
 def test_a_class_from_elsewhere_is_its_file_and_is_not_imported(tree, monkeypatch):

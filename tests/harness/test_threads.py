@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from harness.config.compose import compose
+from harness.config.places import ROOT
 from harness.records import record
 from harness.training import process
 from harness.training.callback import TrainingCallback
@@ -23,6 +24,34 @@ def _restore_threads():
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
+
+
+def test_the_compiler_s_cache_lies_below_the_user_s_folder(tmp_path, monkeypatch):
+    """And in no folder whose name another user can guess and make first."""
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    process.keep_compiler_cache_private()
+    folder = tmp_path / "cache" / "longhaul" / "torchinductor"
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(folder) and folder.stat().st_mode & 0o077 == 0
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "chosen")
+    process.keep_compiler_cache_private()
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "chosen"
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    process.keep_compiler_cache_private()
+    assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ, "no folder can be made there"
+
+
+def test_a_run_makes_no_folder_with_a_name_that_can_be_guessed(tmp_path):
+    folders = [f"paths.{name}={tmp_path / name}" for name in ("outputs", "records", "data")]
+    (tmp_path / "tmp").mkdir()
+    environment = {key: value for key, value in os.environ.items() if key != "TORCHINDUCTOR_CACHE_DIR"}
+    environment |= {"TMPDIR": str(tmp_path / "tmp"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    command = [sys.executable, str(ROOT / "run.py"), *CELL, "resources.cpus=1", *folders]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert not list((tmp_path / "tmp").iterdir()) and (tmp_path / "cache" / "longhaul" / "torchinductor").is_dir()
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,18 @@
 
 import functools
 from itertools import chain
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from harness.config.build import on_meta
 from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.errors import UsageError
 from harness.records import record
-from harness.training.batches.loader import TokenLoader, update_bounds
+from harness.training.batches.loader import TokenLoader, make_loader, update_bounds
 from harness.training.run_cell import CellRequest, run_cell
 from tests.harness.test_resume import check_stopped_run, undisturbed
 
@@ -97,8 +99,22 @@ def test_an_update_holds_the_same_examples_however_it_is_divided(micro_batches, 
     assert means == pytest.approx(np.array(expected))
 
 
-def test_bounds_are_the_widest_that_hold():
-    assert update_bounds(np.array([1, 1, 2, 3, 3, 9]), 6) == [0, 3, 5, 6]
+@pytest.mark.parametrize(("examples", "bounds"), [(6, [0, 3, 5, 6]), (2, [0, 2, 4, 5, 6]), (1, [0, 1, 2, 3, 4, 5, 6])])
+def test_bounds_are_the_widest_that_hold(examples, bounds):
+    assert update_bounds(np.array([1, 1, 2, 3, 3, 9]), 6, examples) == bounds
+
+
+def test_an_update_has_at_most_batch_examples():
+    assert max(map(len, drain(loader()))) > 7 == max(map(len, drain(loader(batch_examples=7))))
+
+
+def test_batch_examples_come_with_batch_tokens_and_reach_the_loader():
+    typed = ["task=mt/wmt14_ende", "protocol=luna", "model=luna", "budget=smoke", "train.batch_examples=3"]
+    with pytest.raises(UsageError, match=r"train\.batch_examples limits updates of train\.batch_tokens"):
+        on_meta(compose(typed))
+    train = compose([*typed, "train.batch_tokens=640"]).train
+    task = SimpleNamespace(split=lambda name: Sentences(), loss_mean_over="examples")
+    assert np.diff(make_loader(task, train, 1, rank=0, world_size=1).bounds).max() == 3
 
 
 @pytest.mark.parametrize(("sizes", "reason"), [([3, 201], "less than the longest example, 201"), (None, "lengths")])

@@ -115,7 +115,9 @@ def test_complete_rows_are_ranked_over_the_columns_that_are_apart(base_ranks):
 
 def test_what_is_left_out_is_named(base, base_ranks):
     page, left_out = table.build_table(*base), base_ranks.left_out
-    assert left_out["Retrieval"] == "no run" and left_out["Pathfinder"].startswith("the control is not apart (R = ")
+    assert left_out["Retrieval"] == "no run" and left_out["Pathfinder"].startswith(
+        "the control is not clearly behind the reference (R = "
+    )
     assert page.answer[0] == (
         "Ahead: softmax (1.00), before LAVO (0.98) and control (0.00), of 3 rows by the mean (control 0, reference "
         "1) of 3 abilities: Text, ListOps and Image."
@@ -124,7 +126,9 @@ def test_what_is_left_out_is_named(base, base_ranks):
         "Only 3 abilities: leaving one out moves ranks by up to 1 place (softmax without Image: 1 to 2). "
         "In 95 % of the draws softmax and LAVO can be first."
     )
-    assert page.answer[2] == "Left out of the ranks: Pathfinder: the control is not apart; Retrieval: no run."
+    assert page.answer[2] == (
+        "Left out of the ranks: Pathfinder: the control is not clearly behind the reference; Retrieval: no run."
+    )
     assert page.answer[3] == "Without a rank, with the columns that they lack: Luna-16 (2 of 3)."
     shown = markdown.render(page)
     assert "Luna-16 lacks ListOps, Image" in shown and "bigbird" not in shown and "window" not in shown

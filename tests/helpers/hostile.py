@@ -100,6 +100,12 @@ CONTRADICTIONS: dict[str, Callable[[dict[str, Any], random.Random], None]] = {
     "ended before it began": replaced("finished", value="2001-01-01T00:00:00+00:00"),
     "no time": replaced("started", value="yesterday"),
     "a day of work in a second": replaced("wall_s", value=86400.0),
+    "one token": replaced("tokens", value=1),
+    "a fast reader": replaced("tokens_per_s", value=1e9),
+    "a fast learner": replaced("examples_per_s", value=1e9),
+    "no memory": replaced("peak_memory_mb", value=0.001),
+    "a chance level of 0": replaced("baseline", "test", value=0.0),
+    "a metric of another name": replaced("metric", "name", value="loss"),
     "slower than it was": replaced("examples_per_s", value=1e-6),
     "negative memory": scaled("peak_memory_mb", by=-1),
     "negative resumes": scaled("resumes", by=-1),
@@ -116,3 +122,22 @@ CONTRADICTIONS: dict[str, Callable[[dict[str, Any], random.Random], None]] = {
     "a metric that is missing": replaced("metric", "name", value="bleu"),
     "an evaluation of other scores": replaced("evaluations", "test", "metrics", value={"acc": 99.0}),
 }
+
+# new files with keys, which no snapshot copies
+PRIVATE_FILES = (
+    *(
+        ".env",
+        ".envrc",
+        ".netrc",
+        ".pypirc",
+        ".pgpass",
+        ".npmrc",
+        ".git-credentials",
+        ".aws/config",
+        ".aws/credentials",
+    ),
+    *(".docker/config.json", ".ssh/id_rsa", ".kube/config", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "token"),
+    *("hf_token.txt", "secrets.yaml", "secrets.json", "kaggle.json", "wandb_api_key", "service-account.json"),
+    *("service_account_7.json", "client_secret_12.apps.json", "cert.p12", "cert.pfx", "store.kdbx", "login.pem"),
+    *("my.key", "password.txt", "credentials.json", "dump.sql", "notes.txt", "key.asc", "putty.ppk", "vpn.ovpn"),
+)

@@ -1,5 +1,6 @@
 """The Block-Recurrent Transformer beyond the contract: its layers, T5's ranges, states, gates, refusals."""
 
+import math
 from itertools import pairwise
 
 import pytest
@@ -26,15 +27,21 @@ def stack(layers, **hyper):
 
 
 @pytest.mark.parametrize(
-    ("layers", "recurrent_layer", "expected"), [(1, 10, 1), (2, 10, 2), (12, 10, 10), (24, 20, 20), (3, 1, 1)]
+    ("layers", "recurrent_layers", "expected"),
+    [
+        (1, [10], [1]),
+        (2, [10], [2]),
+        (12, [10], [10]),
+        (24, [10, 20], [10, 20]),
+        (12, [10, 20], [10]),
+        (9, [10, 20], [9]),
+        (3, [1], [1]),
+        (3, [], []),
+    ],
 )
-def test_one_layer_is_recurrent(layers, recurrent_layer, expected):
-    made = stack(layers, recurrent_layer=recurrent_layer)
-    assert [n for n, layer in enumerate(made, 1) if layer.recurrence is not None] == [expected]
-
-
-def test_no_layer_is_recurrent_if_asked():
-    assert all(layer.recurrence is None for layer in stack(3, recurrent_layer=0))
+def test_the_layers_that_are_recurrent(layers, recurrent_layers, expected):
+    made = stack(layers, recurrent_layers=recurrent_layers)
+    assert [n for n, layer in enumerate(made, 1) if layer.recurrence is not None] == expected
 
 
 def test_a_language_model_of_both_kinds_decodes():
@@ -43,7 +50,7 @@ def test_a_language_model_of_both_kinds_decodes():
     config = DecoderLM.Config(**sizes, positions="none", dropout=0.0, attention_dropout=0.0)
 
     def attention(*args, **options):
-        return BlockRecurrent(*args, window=WINDOW, slots=SLOTS, recurrent_layer=2, **options)
+        return BlockRecurrent(*args, window=WINDOW, slots=SLOTS, recurrent_layers=[2], **options)
 
     model = DecoderLM(attention, config).double().eval()
     assert [layer.attention.recurrence is not None for layer in model.layers] == [False, True, False]
@@ -61,13 +68,15 @@ def test_a_language_model_of_both_kinds_decodes():
 def test_states_reach_further_than_the_window():
     x, _ = inputs(CAUSAL, 23, dtype=torch.float64)
     x.requires_grad_()
-    for hyper, first in (({}, 0), ({"recurrent_layer": 0}, 22 - WINDOW + 1)):
+    for hyper, first in (({}, 0), ({"recurrent_layers": []}, 22 - WINDOW)):
         (gradient,) = torch.autograd.grad(run(build("block_recurrent", CAUSAL, **hyper).double(), x)[:, 22].sum(), x)
         assert (gradient[0].abs().sum(-1) > 0).nonzero()[0].item() == first
 
 
-def test_states_are_told_apart_by_their_ids():
+def test_states_that_start_equal_are_told_apart_by_their_ids():
     model = build("block_recurrent", CAUSAL).double()
+    with torch.no_grad():
+        model.recurrence.first_states.zero_()
     x, _ = inputs(CAUSAL, 13, dtype=torch.float64)
 
     @torch.no_grad()
@@ -89,6 +98,50 @@ def test_ranges_of_distances_are_those_of_t5():
     assert buckets[[16, 18, 19, 32, 64, 112, 113, 127, 599]].tolist() == [16, 16, 17, 21, 26, 30, 31, 31, 31]
 
 
+def test_a_token_sees_the_window_before_it_but_not_itself():
+    x, _ = inputs(CAUSAL, WINDOW, dtype=torch.float64)
+    x.requires_grad_()
+    y = run(build("block_recurrent", CAUSAL, recurrent_layers=[]).double(), x)
+    for i in range(WINDOW):
+        (gradient,) = torch.autograd.grad(y[:, i].sum(), x, retain_graph=True)
+        # its own query always counts, but the first token's reads zeros alone
+        assert (gradient[0].abs().sum(-1) > 0).tolist() == [i > 0 and j <= i for j in range(WINDOW)]
+
+
+def test_states_read_two_windows():
+    """The update after the second window reads tokens of the first one, which C_1 has read as well, once more."""
+    model = build("block_recurrent", CAUSAL, window=3).double()
+    recurrence, k = model.recurrence, torch.randn(1, HEADS, 6, DIM // HEADS, dtype=torch.float64, requires_grad=True)
+    memory = recurrence.update(recurrence.start(k), k, k, None)
+    (gradient,) = torch.autograd.grad(memory["states"].sum(), k)
+    assert (gradient[0].abs().sum((0, 2)) > 0).all()
+
+
+def test_initial_values_are_those_of_the_published_code():
+    """Variances per output of 1 and, for gates, 0.1; C_0 N(0, 0.1^2), ids N(0, 1), factors 1."""
+    torch.manual_seed(0)
+    first, second = (BlockRecurrent(256, 2, pattern=CAUSAL, max_length=8, gate=gate) for gate in ("lstm", "bias"))
+    recurrence, gate = first.recurrence, first.recurrence.gate
+    linears = {
+        256**-0.5: [first.q_proj, first.v_proj, recurrence.token_q, recurrence.state_q, recurrence.state_kv],
+        512**-0.5: [first.out_proj, recurrence.token_out, gate.new, second.recurrence.gate.new],
+        (0.1 / 512) ** 0.5: [gate.gates],
+    }
+    for std, layers in linears.items():
+        for layer in layers:
+            assert layer.weight.std().item() == pytest.approx(std, rel=0.02)
+            assert layer.weight.abs().max() < 2.3 * std
+    assert gate.new.bias is None and gate.gates.bias.std().item() == pytest.approx(0.1, rel=0.15)
+    assert second.recurrence.gate.rate.std().item() == pytest.approx(0.1, rel=0.15)
+    assert recurrence.first_states.std().item() == pytest.approx(0.1, rel=0.02)
+    assert recurrence.ids.std().item() == pytest.approx(1, rel=0.02)
+    assert first.position_bias.std().item() == pytest.approx(32**-0.5, rel=0.3)
+    for factor in (first.factor, recurrence.token_factor, recurrence.state_factors, recurrence.norm.weight):
+        assert (factor == 1).all()
+    first.drop_recurrence()
+    assert first.out_proj.weight.std().item() == pytest.approx(256**-0.5, rel=0.02)
+
+
 def test_gates_start_near_remembering():
     torch.manual_seed(0)
     states, h = torch.randn(3, 64), torch.zeros(3, 128)
@@ -98,7 +151,7 @@ def test_gates_start_near_remembering():
         assert slope.mean().item() == pytest.approx(keep, abs=0.02) and slope.std() < 0.05
 
 
-@pytest.mark.parametrize(("hyper", "states"), [({}, 3 * SLOTS * DIM), ({"recurrent_layer": 0}, 0)])
+@pytest.mark.parametrize(("hyper", "states"), [({}, 2 * WINDOW * DIM + 3 * SLOTS * DIM), ({"recurrent_layers": []}, 0)])
 def test_size_of_the_decoding_state(hyper, states):
     model = build("block_recurrent", CAUSAL, **hyper)
     state = model.init_state(3)
@@ -116,17 +169,99 @@ def test_states_are_kept_in_full_precision():
     assert state["memory"]["states"].dtype is torch.float32
 
 
+def public_attention(q, k, v, factor, bias=None, mask=None):
+    """q, k, v (B, length, H, E). A row that is masked everywhere reads nothing."""
+    scores = torch.einsum("bqhe,bkhe->bhqk", q, k)
+    if bias is not None:
+        scores = scores + bias
+    scores = scores * factor[:, None, None]
+    if mask is not None:
+        scores = scores.where(mask, -1e6)
+    highest = scores.amax(-1, keepdim=True).clamp(min=-1e3).detach()
+    weights = (scores - highest).exp()
+    weights = weights / (weights.sum(-1, keepdim=True) + (-1e3 - highest).exp())
+    return torch.einsum("bhqk,bkhe->bqhe", weights, v)
+
+
+def public_layer(model, x):
+    """The recurrent layer of meliad 760591c (2022-06-03), window by window, with both outputs in one projection."""
+    recurrence, w = model.recurrence, model.window
+
+    def heads(y, linear, unit=True):
+        y = (y @ linear.T).reshape(*y.shape[:2], model.heads, -1)
+        return y * torch.rsqrt(y.square().sum(-1, keepdim=True) + 1e-6) if unit else y
+
+    queries, keys = heads(x, model.q_proj.weight), heads(x, model.k_proj.weight)
+    values, queries2 = heads(x, model.v_proj.weight, False), heads(x, recurrence.token_q.weight)
+    position = torch.arange(2 * w)[None] - (torch.arange(w)[:, None] + w)
+    mask = (position < 0) & (position >= -w)
+    distance = (-position).clamp(min=0)
+    large = 16 + ((distance.clamp(min=1) / 16).log() / math.log(128 / 16) * 16).int()
+    bias = model.position_bias[:, distance.where(distance < 16, large.clamp(max=31))]
+
+    states = recurrence.first_states.expand(len(x), -1, -1)
+    before = torch.zeros_like(keys[:, :w]), torch.zeros_like(values[:, :w])
+    out = []
+    for window in zip(*(y.split(w, 1) for y in (keys, values, queries, queries2)), strict=True):
+        k, v = (torch.cat(pair, 1) for pair in zip(before, window[:2], strict=True))
+        u = (
+            states * torch.rsqrt(states.square().mean(-1, keepdim=True) + 1e-6) * recurrence.norm.weight
+            + recurrence.ids
+        )
+        q_weight, q2_weight = recurrence.state_q.weight.chunk(2)
+        k_weight, v_weight = recurrence.state_kv.weight.chunk(2)
+        state_k, state_v = heads(u, k_weight), heads(u, v_weight, False)
+        read = [
+            public_attention(heads(u, q_weight), state_k, state_v, recurrence.state_factors[0]),
+            public_attention(heads(u, q2_weight), k, v, recurrence.state_factors[1]),
+        ]
+        hidden, gate = torch.cat(read, 2).flatten(2), recurrence.gate
+        new = hidden @ gate.new.weight.T
+        if hasattr(gate, "rate"):
+            keep = gate.rate.sigmoid()
+            following = states * keep + new * (1 - keep)
+        else:
+            enter, forget = (hidden @ gate.gates.weight.T + gate.gates.bias).chunk(2, -1)
+            following = states * (forget + 1).sigmoid() + new * (enter - 1).sigmoid()
+        both = [
+            public_attention(window[2], k, v, model.factor, bias, mask),
+            public_attention(window[3], state_k, state_v, recurrence.token_factor),
+        ]
+        out.append(torch.cat(both, 2).flatten(2))
+        before, states = window[:2], following
+    weight = torch.cat([model.out_proj.weight, recurrence.token_out.weight], 1)
+    return torch.cat(out, 1) @ weight.T
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gate", ["bias", "lstm"])
+def test_equals_the_published_code_in_the_papers_size(gate):
+    """Width 1024, 8 heads, windows of 512 and 512 states, in output and every gradient."""
+    torch.manual_seed(0)
+    model = BlockRecurrent(1024, 8, pattern=CAUSAL, max_length=2048, gate=gate).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1 + 0.2 * torch.randn_like(parameter))  # factors and norms away from 1
+    x = torch.randn(1, 2048, 1024, dtype=torch.float64, requires_grad=True)
+    cotangent, leaves = torch.randn_like(x), {"x": x, **dict(model.named_parameters())}
+    ours, public = run(model, x), public_layer(model, x)
+    torch.testing.assert_close(ours, public, atol=1e-9, rtol=1e-9)
+    gradients = [torch.autograd.grad((y * cotangent).sum(), list(leaves.values())) for y in (ours, public)]
+    for name, a, b in zip(leaves, *gradients, strict=True):
+        assert (a - b).abs().max() <= 1e-9 * b.abs().max(), name
+
+
 def test_the_yaml_has_the_papers_sizes():
     hyper = load("block_recurrent", tiny=False)[1]
-    assert (hyper["window"], hyper["slots"], hyper["recurrent_layer"]) == (512, 512, 10)
+    assert (hyper["window"], hyper["slots"], hyper["recurrent_layers"]) == (512, 512, [10])
 
 
 @pytest.mark.parametrize(
     ("hyper", "message"),
     [
-        ({"window": 0}, "not 0, 4, 10"),
-        ({"slots": 0}, "not 4, 0, 10"),
-        ({"recurrent_layer": -3}, "not 4, 4, -3"),
+        ({"window": 0}, r"not 0, 4, \[10\]"),
+        ({"slots": 0}, r"not 4, 0, \[10\]"),
+        ({"recurrent_layers": [10, -3]}, r"not 4, 4, \[10, -3\]"),
         ({"gate": "gru"}, "one of bias, lstm, not gru"),
     ],
 )

@@ -11,6 +11,7 @@ from zoo import (
     CASES,
     CAUSAL_SELF,
     CLASSES,
+    CROSS,
     DIM,
     HEADS,
     MAX_LENGTH,
@@ -170,6 +171,33 @@ def test_a_sequence_of_nothing_but_padding_is_finite(name, pattern):
     assert torch.isfinite(y).all()
     assert torch.isfinite(x.grad).all()
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize(("name", "pattern"), CROSS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_a_context_of_nothing_but_padding_is_not_read(name, pattern, dtype):
+    """The content of such a context changes neither output nor decoding, and it gets no gradient."""
+    model = build(name, pattern).to(torch.float64 if dtype is torch.float64 else torch.float32)
+    x, context = inputs(pattern, 7, context=7, dtype=model.out_proj.weight.dtype)
+    mask = torch.tensor([[True] * 7, [False] * 7])
+    changed = torch.where(mask[..., None], 100 * inputs(pattern, 7, context=7, seed=2)[1].to(context), context)
+    rows = []
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype is torch.bfloat16):
+        for content in (context, changed):
+            content = content.requires_grad_()
+            rows.append(run(model, x, content, key_padding_mask=mask))
+            model.zero_grad()
+            rows[-1].float().sum().backward()
+            assert (content.grad[0] == 0).all() and (content.grad[1] != 0).any()
+            assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+            if pattern.causal:
+                state = model.init_state(2, context=content, key_padding_mask=mask)
+                steps = [model.step(token, state)[0] for token in x.unbind(1)]
+                rows += [model.chunk(x, state)[0], torch.stack(steps, 1)]
+    exact = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.05}[dtype]
+    for y in rows[1:]:
+        assert torch.isfinite(y).all()
+        torch.testing.assert_close(y, rows[0], atol=exact, rtol=0)
 
 
 @pytest.mark.parametrize(("name", "pattern"), CASES)

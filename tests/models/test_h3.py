@@ -1,6 +1,7 @@
 """H3's two kernels, its state, its start, and heads of several channels."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from test_golden import H3_ROLES, PROJECTIONS
 from zoo import run
 
 from models.attention.h3 import H3
+from models.backbones.decoder import DecoderLM
 
 
 def published():
@@ -105,8 +107,40 @@ def test_slow_modes_keep_their_digits_in_float32():
     assert error.max() < 1e-6
 
 
+def test_a_hybrid_has_softmax_attention_in_some_layers():
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 20, "max_length": 16, "dim": 8, "heads": 2, "layers": 3, "ffn_dim": 16, "positions": "none"}
+    model = DecoderLM(partial(H3, d_state=6, attention_at=[1]), DecoderLM.Config(**sizes)).double().eval()
+    hybrid = model.layers[1].attention
+    assert [layer.attention.softmax is None for layer in model.layers] == [True, False, True]
+    assert sum(p.numel() for p in hybrid.parameters()) == 4 * 8 * 8 + 4 * 8
+    assert not hybrid.linear and hybrid.has_weights and model.layers[2].attention.linear
+    x = torch.randn(2, 11, 8, dtype=torch.float64)
+    rows = torch.nn.functional.scaled_dot_product_attention(
+        *(
+            getattr(hybrid.softmax, name)(x).unflatten(-1, (2, 4)).transpose(1, 2)
+            for name in ("q_proj", "k_proj", "v_proj")
+        ),
+        is_causal=True,
+    )
+    expected = hybrid.softmax.out_proj(rows.transpose(1, 2).flatten(2))
+    torch.testing.assert_close(hybrid(x)[0], expected, atol=1e-12, rtol=0)
+    tokens = torch.randint(20, (2, 11))
+    logits, state, steps = model(tokens), model.init_state(2), []
+    for token in tokens.unbind(1):
+        step, state = model.step(token, state)
+        steps.append(step)
+    torch.testing.assert_close(torch.stack(steps, 1), logits, atol=1e-10, rtol=0)
+
+
 @pytest.mark.parametrize(
-    ("hyper", "message"), [({"d_state": 7}, "not 7"), ({"head_width": 3}, "head_width 3"), ({"head_width": 0}, "0")]
+    ("hyper", "message"),
+    [
+        ({"d_state": 7}, "not 7"),
+        ({"head_width": 3}, "head_width 3"),
+        ({"head_width": 0}, "0"),
+        ({"attention_at": [0, 6]}, r"attention_at=\[0, 6\]"),
+    ],
 )
 def test_refusals(hyper, message):
     with pytest.raises(ValueError, match=message):

@@ -1,16 +1,19 @@
 """The infinity-former's memory: its signal, its state, its regulariser, refusals."""
 
+import math
+
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.utils._pytree import tree_flatten
-from zoo import DIM, build, inputs, run
+from zoo import DIM, build, inputs, load, run
 
 from models.attention.base import Pattern
-from models.attention.infinity_former import Signal, densities
+from models.attention.infinity_former import InfinityFormer, Signal, densities
 from models.ops.tiles import TileBudget
 
 WINDOW, SEGMENT, BASES = 4, 8, 4  # in the tests' size
-NARROW = (0.02, 0.04)
+NARROW, NARROWEST = (0.02, 0.04), (0.005, 0.01)  # the published code has the latter
 
 
 def value(signal, memory, at):
@@ -19,36 +22,52 @@ def value(signal, memory, at):
     return densities(times, torch.zeros_like(times), signal.centres, signal.widths) @ memory
 
 
-def test_the_signal_goes_through_the_tokens_of_a_segment():
-    signal = Signal(64, 16, NARROW, tau=0.5, samples=512, ridge=0.5)
+@pytest.mark.parametrize(("padded", "shift"), [(True, 0.5), (False, 1.0)])
+def test_the_signal_goes_through_the_tokens_of_a_segment(padded, shift):
+    signal = Signal(64, 16, NARROW, tau=0.5, samples=512, ridge=0.5, padded=padded)
     x = torch.randn(16, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     memory = signal.maps(x).update(None, x)
-    torch.testing.assert_close(value(signal, memory, [(i + 1) / 16 for i in range(16)]), x, atol=0.05, rtol=0)
+    torch.testing.assert_close(value(signal, memory, [(i + shift) / 16 for i in range(16)]), x, atol=0.05, rtol=0)
 
 
-def test_an_update_moves_the_past_to_the_first_share():
-    signal = Signal(64, 16, NARROW, tau=0.75, samples=512, ridge=0.5)
+def test_a_padded_fit_is_zero_outside_the_segment():
+    x = torch.ones(16, 1, dtype=torch.float64)
+    outside = []
+    for padded in (True, False):
+        signal = Signal(64, 16, NARROW, tau=0.5, samples=512, ridge=0.5, padded=padded)
+        memory = signal.maps(x).update(None, x)
+        for _ in range(2):
+            outside.append(value(signal, memory, [-0.5 / 16, 1 + 0.5 / 16]).abs().max().item())
+            memory = signal.maps(x).update(memory, x)
+    first, second, plain_first, plain_second = outside
+    assert max(first, second) < 0.15 < min(plain_first, plain_second)
+
+
+@pytest.mark.parametrize(("padded", "samples", "last"), [(True, 16, 15), (False, 512, 16)])
+def test_an_update_moves_the_past_to_the_first_share(padded, samples, last):
+    """Up to the last token but one if zeros follow, which are as dense as samples and tokens."""
+    signal = Signal(64, 16, NARROW, tau=0.75, samples=samples, ridge=0.5, padded=padded)
     t = torch.arange(1, 17, dtype=torch.float64)[:, None] / 16
     first, second = torch.sin(3 * t), torch.cos(2 * t)
     maps = signal.maps(t)
-    memory = maps.update(maps.update(None, first), second)
+    memory = maps.update(maps.update(None, torch.sin(3 * (t - padded * 0.5 / 16))), second)
     torch.testing.assert_close(value(signal, memory, 0.75 * t[4:15, 0]), first[4:15], atol=0.05, rtol=0)
-    torch.testing.assert_close(value(signal, memory, 0.75 + 0.25 * t[4:, 0]), second[4:], atol=0.05, rtol=0)
+    torch.testing.assert_close(value(signal, memory, 0.75 + 0.25 * t[4:last, 0]), second[4:last], atol=0.05, rtol=0)
 
 
 @pytest.mark.parametrize(
     "sizes", [{"bases": 150, "segment": 150, "widths": (0.005, 0.01)}, {"bases": 6, "segment": 4, "widths": (0.1, 0.3)}]
 )
 def test_a_memory_of_a_long_text_stays_bounded(sizes):
-    signal = Signal(**sizes, tau=0.5, samples=512, ridge=0.5)
+    signal = Signal(**sizes, tau=0.5, samples=512, ridge=0.5, padded=True)
     assert torch.linalg.eigvals(signal.keep).abs().max() < 1
 
 
 def test_only_finished_segments_are_in_the_memory_and_only_later_ones_read_it():
-    model = build("infinity_former", Pattern.CAUSAL_SELF, widths=[0.2, 0.3], window=1).double()
+    model = build("infinity_former", Pattern.CAUSAL_SELF, widths=[0.2, 0.3], window=1, detach_memory=False)
     x, _ = inputs(Pattern.CAUSAL_SELF, 21, dtype=torch.float64)
     x.requires_grad_()
-    y = run(model, x)
+    y = run(model.double(), x)
     for i, last in ((7, None), (8, 7), (15, 7), (16, 15), (20, 15)):
         (gradient,) = torch.autograd.grad(y[:, i].sum(), x, retain_graph=True)
         seen = gradient.abs().sum((0, 2)).nonzero().flatten().tolist()
@@ -65,7 +84,7 @@ def test_size_of_the_decoding_state():
 
 
 def test_tiles_change_nothing(monkeypatch):
-    model = build("infinity_former", Pattern.CAUSAL_SELF, widths=[0.2, 0.3]).double()
+    model = build("infinity_former", Pattern.CAUSAL_SELF, widths=[0.2, 0.3], kl_weight=0.7).double().train()
     x, _ = inputs(Pattern.CAUSAL_SELF, 43, dtype=torch.float64)
 
     def results():
@@ -79,30 +98,160 @@ def test_tiles_change_nothing(monkeypatch):
         torch.testing.assert_close(actual, in_tiles, atol=1e-10, rtol=0)
 
 
-def test_the_regulariser_adds_the_gradient_of_the_divergence(monkeypatch):
-    """Only in training; the output stays the same."""
-    kl = {"kl_weight": 0.7, "kl_std": 0.4, "widths": [0.2, 0.3]}
+@pytest.mark.parametrize("length", [24, 19])
+@pytest.mark.parametrize("centre", [None, 0.2])
+def test_the_regulariser_adds_the_gradient_of_the_divergence(monkeypatch, length, centre):
+    """Only in training, as a mean over the tokens that read a memory; the output stays the same."""
+    kl = {"kl_weight": 0.7, "kl_mean": centre, "kl_std": 0.4, "widths": [0.2, 0.3]}
     plain, regularised = (
         build("infinity_former", Pattern.CAUSAL_SELF, **kl | more).double() for more in ({"kl_weight": 0.0}, {})
     )
-    x, _ = inputs(Pattern.CAUSAL_SELF, 24, dtype=torch.float64)
-    variances = []
+    x, _ = inputs(Pattern.CAUSAL_SELF, length, dtype=torch.float64)
+    gaussians = []
 
     def remember(mean, variance, *bases):
-        variances.append(variance)
+        # (B, G, H, S) -> (B, H, G S); the first segment reads no memory, the last one may not be full
+        gaussians.append([y.transpose(1, 2).flatten(2)[..., SEGMENT:length] for y in (mean, variance)])
         return densities(mean, variance, *bases)
 
     monkeypatch.setattr("models.attention.infinity_former.densities", remember)
     for train in (True, False):
-        variances.clear()
+        gaussians.clear()
         y, in_tiles = run(plain.train(train), x), run(regularised.train(train), x)
         torch.testing.assert_close(y, in_tiles, atol=0, rtol=0)
-        ratio = variances[0] / 0.4**2
-        loss = y.square().sum() + train * 0.7 * ((ratio - ratio.log() - 1) / 2).mean()
+        mean, variance = gaussians[0]
+        second = torch.distributions.Normal(mean if centre is None else torch.full_like(mean, centre), 0.4)
+        divergence = torch.distributions.kl_divergence(torch.distributions.Normal(mean, variance.sqrt()), second)
+        loss = y.square().sum() + train * 0.7 * divergence.mean()
         expected = torch.autograd.grad(loss, list(plain.parameters()))
         got = torch.autograd.grad(in_tiles.square().sum(), list(regularised.parameters()))
         for actual, resumed in zip(expected, got, strict=True):
             torch.testing.assert_close(actual, resumed, atol=1e-12, rtol=1e-9)
+
+
+def test_variances_are_at_least_that_of_the_published_code():
+    model = build("infinity_former", Pattern.CAUSAL_SELF, heads=1).double()
+    keys, values = torch.zeros(1, 2, DIM, dtype=torch.float64), torch.eye(BASES, DIM, dtype=torch.float64)[None]
+    keys[0, 1, 0] = -400.0
+    q = torch.zeros(1, 1, 1, DIM, dtype=torch.float64)
+    q[..., 0] = 1.0
+    expected = torch.distributions.Normal(model.signal.centres, (1e-4 + model.signal.widths**2).sqrt())
+    half = torch.tensor(0.5, dtype=torch.float64)
+    torch.testing.assert_close(model.recall(q, keys, values)[0, 0, :BASES], expected.log_prob(half).exp())
+
+
+def test_no_gradient_enters_a_memory_but_through_its_mask():
+    x, _ = inputs(Pattern.CAUSAL_SELF, 21, dtype=torch.float64)
+    x.requires_grad_()
+    for detach, first in ((True, [20]), (False, [*range(16), 20])):
+        model = build("infinity_former", Pattern.CAUSAL_SELF, widths=[0.2, 0.3], window=1, detach_memory=detach)
+        y = run(model.double(), x)[:, 20].sum()
+        gradient, mask = torch.autograd.grad(y, [x, model.mask.weight])
+        assert gradient.abs().sum((0, 2)).nonzero().flatten().tolist() == first and mask.abs().sum() > 0
+
+
+class Expectation(torch.autograd.Function):
+    """E psi under the Gaussian with parameters (mu / v, -1 / 2 v); its derivatives are covariances with t and t^2."""
+
+    @staticmethod
+    def forward(ctx, theta, centres, widths):
+        v = -0.5 / theta[..., 1:]
+        mu = theta[..., :1] * v
+        total = widths**2 + v
+        r = (-((mu - centres) ** 2) / (2 * total)).exp() / (2 * math.pi * total).sqrt()
+        ctx.save_for_backward(mu, v, total, r, centres, widths)
+        return r
+
+    @staticmethod
+    def backward(ctx, grad):
+        mu, v, total, r, centres, widths = ctx.saved_tensors
+        mean, rest = (centres * v + mu * widths**2) / total, widths**2 * v / total
+        moments = (mean - mu, mean**2 + rest - mu**2 - v)
+        return torch.stack([(grad * r * moment).sum(-1) for moment in moments], -1), None, None
+
+
+def public_memory(model, x, q):
+    """What the tokens read, (B, n, D), and the mean divergence, segment by segment.
+
+    The long-term attention of deep-spin's fine-tuned GPT-2 (6bf094c, 2024-08-29) without sticky memories. Bases are
+    ordered by centre, then by width.
+    """
+    size, bases, samples, tau, ridge = model.segment, model.bases, 512, 0.5, 0.5
+    centres = torch.linspace(0, 1, bases // 2).repeat_interleave(2)
+    widths = torch.tensor(NARROWEST).repeat(bases // 2)
+    order = torch.arange(bases).view(2, -1).T.flatten()
+
+    def psi(t):
+        return (-0.5 * ((t[:, None] - centres) / widths) ** 2).exp() / widths / math.sqrt(2 * math.pi)
+
+    def coefficients(t, count):
+        f = psi(t).T
+        g = f.T @ torch.linalg.inv(f @ f.T + ridge * torch.eye(bases))
+        return g[count // 2 : -(count // 2)]
+
+    shift = 1 / (2 * size)
+    first = coefficients(torch.linspace(-0.5 + shift, 1.5 - shift, 2 * size), size)
+    old, new = torch.arange(1, samples + 1) / samples, torch.arange(1, size + 1) / size
+    shift, total = 1 / (2 * size + samples), size + samples
+    grid = torch.linspace(-0.5 + shift, 1.5 - shift, 2 * total)
+    later = torch.cat([grid[grid < 0], tau * old, tau + (1 - tau) * new, grid[grid > 1]])
+    later, past = coefficients(later, total), psi(old)
+
+    read, divergences, b = [torch.zeros_like(x[:, :size])], [], None
+    for segment, queries in zip(x.split(size, 1), q.split(size, 2)[1:], strict=False):
+        k = segment.detach().mT
+        k = k * F.conv1d(k, model.mask.weight, model.mask.bias, padding=1).sigmoid()
+        if b is None:
+            b = (k @ first).mT
+        else:
+            b = (torch.cat([b.detach().mT @ past.T, k], 2) @ later).mT
+        keys, values = (
+            (b @ linear.weight.T).unflatten(2, (model.heads, -1)).transpose(1, 2)
+            for linear in (model.ltm_k, model.ltm_v)
+        )
+        scores = queries / math.sqrt(model.head_dim) @ keys.mT
+        mu, v = ((scores @ linear.weight[0, order]) for linear in (model.to_mean, model.to_variance))
+        mu, v = mu.sigmoid(), F.softplus(v).clamp(min=1e-4)
+        ratio = v / model.kl_std**2
+        # the branch of a mean of at most 0, which config.json's -1 stands for
+        divergences.append((ratio - ratio.log() - 1 + (mu + 1) ** 2 / model.kl_std**2) / 2)
+        r = Expectation.apply(torch.stack([mu / v, -1 / (2 * v)], -1), centres, widths)
+        read.append((r @ values).transpose(1, 2).flatten(2) @ model.ltm_out.weight.T)
+    return torch.cat(read, 1), torch.stack(divergences).mean()
+
+
+@pytest.mark.slow
+def test_equals_the_published_code_in_its_size():
+    """Width 768, 12 heads, 512 bases, segments of 512, in output and every gradient, which has the divergence's."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        torch.manual_seed(0)
+        sizes = {"window": 512, "segment": 512, "bases": 512, "widths": NARROWEST, "kl_weight": 0.3}
+        model = InfinityFormer(768, 12, pattern=Pattern.CAUSAL_SELF, max_length=2048, **sizes).train()
+        with torch.no_grad():
+            for linear in (model.to_mean, model.to_variance):  # some means and variances far from their middle
+                linear.weight *= 3
+        x = torch.randn(1, 2048, 768, requires_grad=True)
+        cotangent, leaves = torch.randn_like(x), {"x": x, **dict(model.named_parameters())}
+        q, turned, k, v = model.project_window(x, 0)
+        distance = torch.arange(2048)[:, None] - torch.arange(2048)
+        near = F.scaled_dot_product_attention(turned, k, v, attn_mask=(distance >= 0) & (distance < 512))
+        far, divergence = public_memory(model, x, q)
+        ours, public = run(model, x), model.out_proj(near.transpose(1, 2).flatten(2)) + far
+        torch.testing.assert_close(ours, public, atol=1e-9, rtol=1e-9)
+        losses = (ours * cotangent).sum(), (public * cotangent).sum() + 0.3 * divergence
+        gradients = [torch.autograd.grad(loss, list(leaves.values())) for loss in losses]
+        for name, a, b in zip(leaves, *gradients, strict=True):
+            assert (a - b).abs().max() <= 1e-9 * b.abs().max(), name
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_the_yaml_has_the_published_codes_values():
+    hyper = load("infinity_former", tiny=False)[1]
+    assert [hyper[name] for name in ("window", "segment", "bases", "samples")] == [512] * 4
+    assert (hyper["kl_weight"], hyper["kl_mean"], hyper["kl_std"]) == (1e-6, -1.0, 0.05)
+    assert hyper["widths"] == [0.005, 0.01]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """A trained language model with replaced attention: exact if unchanged; unsuitable checkpoints fail in one line."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -228,10 +229,17 @@ def index(folder, file):
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
 
 
+def in_place_of(file):
+    file.unlink()
+    os.mkfifo(file)
+
+
 WRONG = {
     "is not a folder": shutil.rmtree,
     "config.json: No such file": lambda folder: (folder / "config.json").unlink(),
     "config.json: not JSON ": lambda folder: (folder / "config.json").write_text("{"),
+    "config.json: not a regular file": lambda folder: in_place_of(folder / "config.json"),
+    "model.safetensors: not a regular file": lambda folder: in_place_of(folder / "model.safetensors"),
     "config.json: not a JSON object": lambda folder: (folder / "config.json").write_text("[]"),
     "asks for the checkpoint's own code": lambda folder: edited(folder, auto_map={"AutoModel": "code.Model"}),
     "model_type is 'mamba', not one of gemma2, llama": lambda folder: edited(folder, model_type="mamba"),
@@ -251,6 +259,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("message", WRONG)
+@pytest.mark.usefixtures("alarm")
 def test_wrong_checkpoints_are_refused_in_one_line(gemma, tmp_path, message):
     folder = tmp_path / "checkpoint"
     shutil.copytree(gemma[0], folder)

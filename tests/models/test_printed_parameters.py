@@ -31,6 +31,9 @@ RWKV = {"vocab_size": 50_304, "max_length": 2048, "dim": 768, "heads": 1, "layer
 RWKV |= {"tied": False, "embedding_norm": True}
 MAMBA = RWKV | {"layers": 24, "embedding_norm": False, "norm_kind": "rmsnorm"}
 XLSTM = RWKV | {"heads": 4, "layers": 24, "embedding_norm": False}
+# the released hybrid of H3 (Fu et al., 2023): GPT-2's tokens padded to a multiple of 8
+H3 = OPENWEBTEXT | {"vocab_size": 50_264, "max_length": 2048, "heads": 12}
+LLAMA = RWKV | {"heads": 6, "norm_kind": "rmsnorm", "ffn": "glu", "ffn_dim": 2048, "embedding_norm": False}
 UNTIED = {"tied": False, "head_bias": True}
 TRANSLATION = {"vocab_size": 40_500, "max_source_length": 250, "max_length": 250, "dim": 512, "heads": 8, "layers": 6}
 TRANSLATION |= {"ffn_dim": 2048}
@@ -203,6 +206,16 @@ TABLE = [
         note="two sLSTMs of 24 layers; every eighth, three, would give 163.6",
         changed={"slstm_at": [3, 20], "ffn": True},
     ),
+    Row(
+        "xlstm",
+        "in LLP T4, Llama",
+        "162.2",
+        "vanilla_rope",
+        LLAMA,
+        reproduced=False,
+        note="fits without the 36,864 biases of attention",
+    ),
+    Row("h3", "released hybrid", "126.387456", "h3", H3, note="layer 6", changed={"attention_at": [6]}),
     Row("llp", "T4 Transformer-XL", "151", "transformer_xl", XL, note="267,735 words, one u and w for all layers"),
     Row("llp", "T4 LLP, 6 layers", "87", "llp", WIKITEXT | UNTIED | {"layers": 6}, note="bert-base-cased (D-25)"),
     Row("llp", "T3 LLP, 12 layers", "129.60", "llp", WIKITEXT | UNTIED | {"layers": 12}),

@@ -74,35 +74,77 @@ def test_both_forms_in_bfloat16_extremes_and_dropout(pattern):
     assert not torch.equal(run(dropped, x), run(dropped, x))
 
 
-def test_one_cluster_of_all_tokens_is_exact_attention():
-    model = build("routing", SELF, routing_heads=2, clusters=1, window=31).double()
+@pytest.mark.parametrize("scale_scores", [False, True])
+def test_one_cluster_of_all_tokens_is_attention_of_normed_queries_and_keys(scale_scores):
+    model = build("routing", SELF, routing_heads=2, clusters=1, window=31, scale_scores=scale_scores).double()
     x, _ = inputs(SELF, 31, dtype=torch.float64)
-    q, k = (F.layer_norm(y.unflatten(2, (HEADS, -1)), (8,)) for y in (model.routing_q(x), model.routing_k(x)))
-    v = model.v_proj(x).unflatten(2, (HEADS, -1))
-    y = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
+    q, k, v = (linear(x).unflatten(2, (HEADS, -1)).transpose(1, 2) for linear in projections(model))
+    q, k = F.layer_norm(q * 8**-0.5, (8,), eps=1e-6), F.layer_norm(k, (8,), eps=1e-6)
+    y = F.scaled_dot_product_attention(q, k, v, scale=8**-0.5 if scale_scores else 1.0) / 1.01
     torch.testing.assert_close(run(model, x), model.out_proj(y.transpose(1, 2).flatten(2)), atol=1e-12, rtol=0)
 
 
+def projections(model):
+    return model.routing_q, model.routing_k, model.v_proj
+
+
+def routing_rows(model, x):
+    """q and k of the one routing head (B, N, 8), twice q in the causal form."""
+    q = F.layer_norm(model.routing_q(x) * 8**-0.5, (8,), eps=1e-6)
+    return q, q if model.shared else F.layer_norm(model.routing_k(x), (8,), eps=1e-6)
+
+
 @pytest.mark.parametrize("pattern", [SELF, CAUSAL])
-def test_centroids_move_towards_the_means_of_their_tokens(pattern):
+def test_centroids_are_moving_sums_by_moving_counts(pattern):
     model = build("routing", pattern, decay=0.75, **OPEN).double()
+    mask = padding(2, 23, 17)
+    sums, counts = model.centroids[0].clone(), torch.zeros(16, 1, dtype=torch.float64)
+    for seed in (1, 2):
+        x, _ = inputs(pattern, 23, dtype=torch.float64, seed=seed)
+        before = model.centroids.clone()
+        run(model.eval(), x, key_padding_mask=mask)
+        assert torch.equal(model.centroids, before), "evaluation moves them"
+        run(model.train(), x, key_padding_mask=mask)
+        for rows in routing_rows(model, x)[: 1 if pattern is CAUSAL else 2]:
+            rows = rows[~mask].detach()
+            members = F.one_hot((rows @ before[0].mT).argmax(1), 16).double()
+            sums = 0.75 * sums + 0.25 * members.mT @ rows
+            counts = 0.75 * counts + 0.25 * members.sum(0)[:, None]
+        smoothed = (counts + 1e-5) / (counts.sum() + 16e-5) * counts.sum()
+        torch.testing.assert_close(model.centroids[0], sums / smoothed, atol=0, rtol=1e-9)
+
+
+def test_centroids_stay_where_all_is_padding():
+    model = build("routing", SELF)
+    before = model.centroids.clone()
+    run(model.train(), inputs(SELF, 7)[0], key_padding_mask=torch.ones(2, 7, dtype=torch.bool))
+    assert torch.equal(model.centroids, before)
+
+
+@pytest.mark.parametrize("pattern", [SELF, CAUSAL])
+def test_the_commitment_loss_draws_queries_and_keys_to_their_centroids(pattern):
     x, _ = inputs(pattern, 23, dtype=torch.float64)
-    mask, before = padding(2, 23, 17), model.centroids.clone()
-    run(model, x, key_padding_mask=mask)
-    assert torch.equal(model.centroids, before), "evaluation moves them"
-    run(model.train(), x, key_padding_mask=mask)
-    linears = [model.routing_q] if pattern is CAUSAL else [model.routing_q, model.routing_k]
-    rows = torch.cat([F.layer_norm(linear(x)[~mask], (8,)) for linear in linears])  # one routing head
-    nearest = (rows @ before[0].mT).argmax(1)
-    for c, centroid in enumerate(before[0]):
-        members = rows[nearest == c]
-        expected = 0.75 * centroid + 0.25 * members.mean(0) if len(members) else centroid
-        torch.testing.assert_close(model.centroids[0, c], expected.detach(), atol=1e-12, rtol=0)
+    mask, gradients = padding(2, 23, 17), []
+    for commitment in (0.0, 0.7):
+        model = build("routing", pattern, commitment=commitment, **OPEN).double().train()
+        centroids = model.centroids[0].clone()
+        run(model, x, key_padding_mask=mask).square().sum().backward()
+        gradients.append({name: p.grad for name, p in model.named_parameters()})
+    model.zero_grad()
+    parts = [rows[~mask] for rows in routing_rows(model, x)]
+    distances = [(rows - centroids[(rows @ centroids.mT).argmax(1)]).square().mean() for rows in parts]
+    (0.7 * sum(distances)).backward()
+    plain, drawn = gradients
+    for name, parameter in model.named_parameters():
+        added = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        torch.testing.assert_close(drawn[name] - plain[name], added, atol=1e-10, rtol=0)
+    assert model.routing_q.weight.grad.abs().max() > 1e-3
 
 
 def test_centroids_are_saved_and_not_trained():
     model = build("routing", SELF)
-    assert "centroids" in model.state_dict() and "centroids" not in dict(model.named_parameters())
+    buffers = {"centroids", "sums", "counts"}
+    assert buffers <= set(model.state_dict()) and buffers.isdisjoint(dict(model.named_parameters()))
     torch.testing.assert_close(model.centroids.norm(dim=-1), torch.full((1, 16), 8**0.5), atol=1e-3, rtol=0)
 
 
@@ -122,7 +164,9 @@ def test_rows_taken_and_put_back():
         ({"clusters": 0}, "clusters >= 1, not 0"),
         ({"routing_heads": 0}, "routing_heads=0"),
         ({"routing_heads": 3}, "1 to 2 routing heads"),
-        ({"decay": 1.5}, "decay=1.5"),
+        ({"decay": 1.0}, "decay=1.0"),
+        ({"commitment": -1.0}, "commitment=-1.0"),
+        ({"heads": 16}, "a head width of 2 or more"),
     ],
 )
 def test_refusals(hyper, message):

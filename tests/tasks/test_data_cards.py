@@ -16,7 +16,7 @@ from harness.commands import list as list_command
 from harness.commands.cli import refuse_ignored
 from harness.config import data_cards as module
 from harness.config.compose import compose, options
-from harness.config.data_cards import PAGE, cards, page, value
+from harness.config.data_cards import PAGE, cards, page, stand_ins, value
 from harness.errors import UsageError
 from tasks.data_sources import Download
 from tasks.lm.text_sources import HubFiles
@@ -47,7 +47,7 @@ def test_the_page_is_that_of_the_cards():
 @pytest.mark.parametrize("task", TASKS)
 def test_a_card_is_complete(task):
     card = cards()[task]
-    for text in (card.data, card.licence, card.size, card.split, card.tokens, card.reduced):
+    for text in (card.name, card.data, card.licence, card.size, card.split, card.tokens, card.reduced):
         assert isinstance(text, str) and text.strip() and "TODO" not in text
     if "unknown" in card.licence:
         assert re.search(r"unknown: .*https://", card.licence), "a licence that is not known says where to look"
@@ -110,6 +110,28 @@ def test_the_reduced_budget_reads_what_the_card_says(task):
         assert config.examples == 8192
 
 
+@pytest.mark.parametrize("task", TASKS)
+def test_the_data_of_the_reduced_budget_have_a_name(task):
+    card = cards()[task]
+    source = compose([f"task={task}", "budget=reduced"]).task.get("source", "generated")
+    named = {name.partition(":")[0] for name in (*card.parts, *card.stand_ins)}
+    assert source in named or (source == "generated" and (task.startswith("probe/") or named == {"synthetic"}))
+
+
+def test_the_page_lists_what_stands_in_for_what():
+    text = page()
+    assert "| lm/openwebtext | slice:pg19_slice | PG-19 bytes (in place of OpenWebText) |" in text
+    assert "| lm/slimpajama, pile | slice:pg19_slice | WikiText-2 bytes (in place of the Pile) |" in text
+    names = [name for _, _, name in stand_ins()]
+    assert len(names) >= 20 and all(name.replaced and "/" not in name.name for name in names)
+    assert sum(len(card.stand_ins) for card in cards().values()) < len(names), "those of evaluations, too"
+
+
+def test_a_card_says_what_its_reduced_rate_was_chosen_on():
+    assert "- **rate**: of budget=reduced, chosen on softmax attention" in page()
+    assert {card.rate_chosen_on for card in cards().values()} == {"", "softmax attention"}
+
+
 def test_the_command_prints_one_card(capsys):
     assert list_command.run(compose(["do=list", "task=lra/listops"]), ["do=list", "task=lra/listops"]) == 0
     shown = capsys.readouterr().out
@@ -127,7 +149,9 @@ def test_a_task_without_a_card_is_said_to_have_none(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "entry", ["lra/x: {data: a}", "lra/x: {licenze: b}", "lra/x: a text"], ids=["missing", "misspelt", "no card"]
+    "entry",
+    ["lra/x: {data: a}", "lra/x: {licenze: b}", "lra/x: a text", "lra/x: {evaluations: {pile: {parts: {}}}}"],
+    ids=["missing", "misspelt", "no card", "no corpus"],
 )
 def test_what_is_no_card_is_refused(entry, tmp_path, monkeypatch):
     (tmp_path / "lra").mkdir()

@@ -1,6 +1,5 @@
 """The findings of a table: sentences for the top of its page, and one line per column."""
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from harness.report.scores.groups import Group, ProtocolResults
 from harness.report.scores.scores import Score
 from harness.report.spec.table import TableSpec
 
-SHOWN_ROWS = 6  # of a tier, in a sentence
+SHOWN_ROWS = 4  # of a tier, in a sentence
 LARGEST_R = 100
 NOT_BEHIND = "the control is not clearly behind the reference"
 
@@ -32,6 +31,11 @@ class ColumnAnswer:
     def name(self) -> str:
         inside = ", ".join(filter(None, (self.protocol, self.data)))
         return f"{self.group.column} ({inside})" if inside else self.group.column
+
+    @property
+    def name_and_data(self) -> str:
+        """`PPL · PG-19 bytes (in place of OpenWebText)`"""
+        return f"{self.name}{self.group.on_data}"
 
     @property
     def seeds(self) -> str:
@@ -86,7 +90,7 @@ class ColumnAnswer:
         saw = self.group.fits.get(baseline.row, {}).get("saw", "")
         fit = f", fitted to {saw} of the training data" if saw and with_fit else ""
         score = f"({baseline.number(self.decimals)}{fit})"
-        name = f"the {baseline_name(baseline)} baseline {score}"
+        name = f"the {baseline_name(baseline.row)} baseline {score}"
         if self.group.parts:
             name = f"the mean of the strongest baselines of its parts {score}"
         above = self._rows_above(baseline)
@@ -95,8 +99,10 @@ class ColumnAnswer:
         return f"{above} of {self.tests.rows} rows {'beats' if above == 1 else 'beat'} {name}"
 
     def _rows_above(self, baseline: Score) -> int:
+        """Of the rows that are tested: a row that repeats another row's computation does not count again."""
         limit = baseline.estimate.mean
-        means = [score.estimate.mean for score in self.group.scores if score.by_seed]
+        distinct = [score for score in self.group.scores if score.by_seed and not self.spec.same_as(score.row)]
+        means = [score.estimate.mean for score in distinct]
         return sum(mean > limit if self.group.resolved.higher_is_better else mean < limit for mean in means)
 
     @property
@@ -153,7 +159,7 @@ class ColumnAnswer:
         """`vanilla and LAVO (50.00 to 49.90)`"""
         means = [f"{score.estimate.mean:.{self.decimals}f}" for score in scores]
         span = means[0] if len(means) == 1 else f"{means[0]} to {means[-1]}"
-        return f"{listed([score.label for score in scores])} ({span})"
+        return f"{listed([score.label for score in scores], SHOWN_ROWS)} ({span})"
 
     def _score(self, score: Score) -> str:
         return f"{score.row} {score.estimate.mean:.{self.decimals}f}"
@@ -186,7 +192,7 @@ def sentences(results: Sequence[ProtocolResults]) -> tuple[str, ...]:
             lines.append(f"{start}, {columns[0].opening()}{end}")
         else:
             lines += [f"{start}: {_overall(columns)}{end}", *_column_sentences(columns)]
-    return (*lines, *_waiting(results))
+    return tuple(lines)
 
 
 def _column_sentences(columns: Sequence[ColumnAnswer]) -> list[str]:
@@ -201,25 +207,6 @@ def _column_sentences(columns: Sequence[ColumnAnswer]) -> list[str]:
     untested = [answer for answer in columns if not answer.tests.pairs]
     for why, answered in _by(untested, lambda answer: answer.tests.untested):
         lines.append(f"{_column_names(answered)}: no test, because {why}.")
-    return lines
-
-
-def _waiting(results: Sequence[ProtocolResults]) -> list[str]:
-    """The columns without a run at the table's budget, with the reason where the table has one."""
-    lines = []
-    for result in results:
-        spec = result.spec
-        ran = {group.column for group in (*result.others, *result.own) if group.budget == spec.budget and group.scores}
-        idle = [name for name, column in spec.columns.items() if column.ranks and name not in ran]
-        if spec.every or not idle:
-            continue
-        protocol = f", protocol {spec.protocol}" if len(results) > 1 else ""
-        by_reason: dict[str, list[str]] = {}
-        for name in idle:
-            by_reason.setdefault(spec.columns[name].waits, []).append(name)
-        for why, names in by_reason.items():
-            reason = f" Why: {why}." if why else ""
-            lines.append(f"No run yet at the {spec.budget} budget{protocol}: {', '.join(names)}.{reason}")
     return lines
 
 
@@ -296,19 +283,19 @@ def _by(items: Iterable[ColumnAnswer], key: Callable[[ColumnAnswer], str]) -> li
     return list(by_key.items())
 
 
-def baseline_name(score: Score) -> str:
-    """`6-gram` for the row `baseline: 6gram`."""
-    return re.sub(r"(\d)gram", r"\1-gram", score.row.removeprefix(BASELINE))
+def baseline_name(row: str) -> str:
+    """`6-gram` for the row `baseline: 6-gram`."""
+    return row.removeprefix(BASELINE)
 
 
 def _capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def listed(names: Sequence[str]) -> str:
-    """`A, B and C`; a long list is shortened."""
-    if len(names) > SHOWN_ROWS:
-        return f"{', '.join(names[: SHOWN_ROWS - 1])} and {len(names) - SHOWN_ROWS + 1} more"
+def listed(names: Sequence[str], most: int | None = None) -> str:
+    """`A, B and C`; of more names than `most` the first ones, and how many more."""
+    if most is not None and len(names) > most:
+        return f"{', '.join(names[: most - 1])} and {len(names) - most + 1} more"
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 

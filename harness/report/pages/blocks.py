@@ -1,21 +1,26 @@
 """The sections of a page and their blocks: scores and published numbers as grids of text."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from harness.report.pages.notes import (
+    BELOW,
+    label_with_fit,
+    notes_of_marks,
+    notes_of_tests,
+    predictor_notes,
+    shared_notes,
+)
 from harness.report.render.layout import Block, Section, TableEntry
 from harness.report.scores.agreement import column_agreement
-from harness.report.scores.comparison import BASELINE
 from harness.report.scores.groups import BENCH, Group, ProtocolResults
 from harness.report.scores.scores import LEAK, Score
-from harness.report.scores.tiers import LOW_POWER
 from harness.report.spec.table import ResolvedColumn, TableSpec
 from harness.report.stats.seeds import significant
 
 TONES = {"reproduced": "good", "close": "fair", "off": "bad", "failed": "bad"}
 EMPTY = TableEntry("–", tone="muted")
 MEAN_HEADER = "ours: mean ± CI (n)"
-BELOW = "†"  # marks a score below a baseline
 OF_ONE = "uncorrected: of this column alone"  # what a p-value is for
 OWN = "Measured by us"
 OTHERS = "Ours only: reduced budget, changed recipe or other data"
@@ -78,7 +83,8 @@ def _comparison_block(spec: TableSpec, group: Group) -> Block:
     column, rows = group.resolved, []
     for line in group.lines:
         if line.is_baseline:
-            rows.append((_muted(line.row), EMPTY, _muted(_baseline_text(line.score, column.decimals)), EMPTY, EMPTY))
+            label = label_with_fit(line.row, [group])
+            rows.append((_muted(label), EMPTY, _muted(_baseline_text(line.score, column.decimals)), EMPTY, EMPTY))
             continue
         notes = (*spec.footnotes_of(row=line.row), *spec.footnotes_of(row=line.row, column=column.name))
         paper = TableEntry(line.published.text, notes) if line.published else "–"
@@ -88,7 +94,7 @@ def _comparison_block(spec: TableSpec, group: Group) -> Block:
             verdict = TableEntry(line.verdict or "–", tone=TONES.get(line.verdict, "muted"))
             ours = [_score_entry(line.score, group), column.signed(line.delta), verdict]
         rows.append((_row_entry(spec, line.row, line.score.setting if line.score else ""), paper, *ours))
-    header, lines = ("model", "paper", MEAN_HEADER, "Δ", "verdict"), (*_baseline_notes(group), *group.data_notes)
+    header, lines = ("model", "paper", MEAN_HEADER, "Δ", "verdict"), (*predictor_notes([group]), *group.data_notes)
     title = f"{column.heading}{_chance_text(spec, group)}"
     return Block(title, header, rows, "lrrrl", notes=column.notes, lines=lines)
 
@@ -100,7 +106,8 @@ def _ranking_block(spec: TableSpec, group: Group) -> Block:
         score, ours = line.score, line.score.estimate
         above_chance = column.signed(ours.mean - line.chance if ours and line.chance is not None else None)
         if line.is_baseline:
-            texts = (score.row, _baseline_text(score, column.decimals), "", above_chance, "–", "–", group.source)
+            label = label_with_fit(score.row, [group])
+            texts = (label, _baseline_text(score, column.decimals), "", above_chance, "–", "–", group.source)
             rows.append([_muted(text) for text in texts])
             continue
         parameters = f"{score.parameters:,}" if score.parameters else "–"
@@ -108,8 +115,8 @@ def _ranking_block(spec: TableSpec, group: Group) -> Block:
         entries = (_row_entry(spec, score.row, score.setting), _score_entry(score, group), _tier(spec, group, score))
         rows.append((*entries, above_chance, parameters, speed, group.source))
     header = ("model", MEAN_HEADER, "tier", f"Δ to {_guess(spec)}", "parameters", "examples/s", "data")
-    title = f"{column.heading} · {group.where}{_chance_text(spec, group)}"
-    lines = (*_baseline_notes(group), *_ordering(spec, group), *_pairing(group), *group.data_notes)
+    title = f"{column.heading}{group.on_data} · {group.where}{_chance_text(spec, group)}"
+    lines = (*predictor_notes([group]), *_ordering(spec, group), *notes_of_tests([group]), *group.data_notes)
     return Block(title, header, rows, "lrrrrrl", lines=lines, tiers=_tier_starts(group))
 
 
@@ -118,7 +125,8 @@ def _mean_block(spec: TableSpec, group: Group) -> Block:
     rows = [
         (_row_entry(spec, score.row), _score_entry(score, group), _tier(spec, group, score)) for score in group.scores
     ]
-    title, lines = f"{group.resolved.heading} · {group.where}", (*_ordering(spec, group), *_pairing(group))
+    title = f"{group.resolved.heading}{group.on_data} · {group.where}"
+    lines = (*_ordering(spec, group), *notes_of_tests([group]))
     return Block(title, ("model", MEAN_HEADER, "tier"), rows, lines=lines, tiers=_tier_starts(group))
 
 
@@ -137,11 +145,12 @@ def _parts_block(spec: TableSpec, mean: Group) -> list[Block]:
         settings = {score.setting for group in parts for score in group.scores if score.row == row}
         body += [(_row_entry(spec, row, name), *_side_by_side(parts, row, name)) for name in sorted(settings or {""})]
     body += _baseline_rows(parts)
-    lines = [*_shared_notes({group.resolved.short_name: group.data_notes for group in parts}), *_notes_of_marks(parts)]
+    lines = [*shared_notes({group.resolved.short_name: group.data_notes for group in parts}), *notes_of_marks(parts)]
     if not mean.scores and not mean.comparable:
         lines.append(_no_average([mean.column]))
-    header = ["model", *(TableEntry(group.resolved.short_name, group.resolved.notes) for group in parts)]
-    return [Block(f"Parts of {mean.resolved.heading} · {mean.where}", header, body, lines=lines)]
+    names = [part.resolved.short_name if mean.data_name else part.in_grid(part.resolved.short_name) for part in parts]
+    header = ["model", *map(TableEntry, names, (part.resolved.notes for part in parts))]
+    return [Block(f"Parts of {mean.resolved.heading}{mean.on_data} · {mean.where}", header, body, lines=lines)]
 
 
 def _category_block(group: Group) -> Block:
@@ -153,7 +162,7 @@ def _category_block(group: Group) -> Block:
         by_row, winner = {score.key: score for score in tested}, group.category_winners[category]
         scores = [by_row[score.key] for score in shown]
         body.append([category, *(_plain_entry(score, decimals, winner) for score in scores)])
-    title = f"{group.resolved.heading} · by category · {group.where}"
+    title = f"{group.resolved.heading} · by category{group.on_data} · {group.where}"
     return Block(title, ("category", *(score.label for score in shown)), body)
 
 
@@ -191,9 +200,9 @@ def _own_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
     keys.sort(key=lambda key: order.get(key[0], len(order)))
     body = [(_row_entry(spec, *key), *_side_by_side(groups, *key, fixed_alone=True)) for key in keys]
     body += _baseline_rows(groups, only_named=True)
-    header = [TableEntry(group.resolved.heading, group.resolved.notes) for group in groups]
-    lines = _shared_notes({group.column: group.data_notes for group in groups if spec.columns[group.column].metric})
-    lines += _notes_of_marks(groups)
+    header = [TableEntry(group.in_grid(group.resolved.heading), group.resolved.notes) for group in groups]
+    lines = shared_notes({group.column: group.data_notes for group in groups if spec.columns[group.column].metric})
+    lines += notes_of_marks(groups)
     settings: dict[str, list[str]] = {}
     for group in groups:
         column = spec.columns[group.column]
@@ -269,7 +278,8 @@ def _baseline_rows(groups: Sequence[Group], only_named: bool = False) -> list[li
         guesses = {group.column: group.resolved.unsigned(group.chance) for group in groups if group.chance is not None}
         lines[f"baseline: {', '.join(names)}"] = guesses
     return [
-        [_muted(label), *(_muted(line.get(group.column, "–")) for group in groups)] for label, line in lines.items()
+        [_muted(label_with_fit(row, groups)), *(_muted(line.get(group.column, "–")) for group in groups)]
+        for row, line in lines.items()
     ]
 
 
@@ -289,48 +299,6 @@ def _chance_text(spec: TableSpec, group: Group) -> str:
 
 def _guess(spec: TableSpec) -> str:
     return "chance" if spec.chance else "baseline"
-
-
-def _baseline_notes(group: Group) -> tuple[str, ...]:
-    """`† Below root operator: Linformer, Performer.` and what it was fitted to, one line per baseline."""
-    fits = [
-        f"{name.removeprefix(BASELINE)} ({fit['saw']}, {significant(fit['seconds'])} s)"
-        for name, fit in group.fits.items()
-        if fit["saw"]
-    ]
-    below: dict[str, list[str]] = {}
-    for score in group.scores:
-        for name in group.comparison.below.get(score.key, ()):
-            below.setdefault(name, []).append(score.label)
-    notes = [f"{BELOW} Below {name.removeprefix(BASELINE)}: {', '.join(rows)}." for name, rows in below.items()]
-    if fits:
-        notes.append(f"Baselines fitted to: {'; '.join(fits)}.")
-    return tuple(notes)
-
-
-def _pairing(group: Group) -> tuple[str, ...]:
-    tests = group.comparison
-    return tuple(filter(None, (tests.pairing, tests.solved_note(group.resolved.decimals), tests.equal_seeds_note)))
-
-
-def _notes_of_marks(groups: Sequence[Group]) -> list[str]:
-    """Explains the marks in a grid of several columns."""
-    notes = list(dict.fromkeys(line for group in groups for line in _pairing(group)))
-    if any(group.comparison.tiers for group in groups):
-        notes.append(f"Behind a score: · and its tier in the column; ? is {LOW_POWER}.")
-    return notes + [f"{group.column}: {line}" for group in groups for line in _baseline_notes(group)]
-
-
-def _shared_notes(notes: Mapping[str, Sequence[str]]) -> list[str]:
-    """Each sentence once, after the names of its columns unless it holds for all of them."""
-    columns_of: dict[str, list[str]] = {}
-    for column, sentences in notes.items():
-        for sentence in sentences:
-            columns_of.setdefault(sentence, []).append(column)
-    return [
-        sentence if len(columns) == len(notes) else f"{', '.join(columns)}: {sentence}"
-        for sentence, columns in columns_of.items()
-    ]
 
 
 def _ordering(spec: TableSpec, group: Group) -> tuple[str, ...]:

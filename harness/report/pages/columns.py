@@ -1,9 +1,14 @@
-"""One page with every column that was run: control, resolution, and the rows above the strongest simple predictor."""
+"""One page with every column that ranks rows: control, resolution, and the rows above the strongest simple predictor.
+
+A column without a run stands there with its reason.
+"""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from harness.report.pages.answer import ColumnAnswer, baseline_name
+from harness.report.pages.notes import why_none_is_strongest
+from harness.report.pages.waiting import Waiting
 from harness.report.render.markdown import escape
 from harness.report.stats.seeds import p_value
 
@@ -12,12 +17,16 @@ INTRODUCTION = """\
 Every column that ranks rows, at every budget. p: of the paired difference between reference and control, corrected for
 all tests of the column. R: that difference over the half-width of its interval; a column with R below 4 ranks nothing.
 The strongest baseline is the simple predictor with the best score on the validation split; its score here is that on
-the test split. The last column counts the rows with a better mean."""
-NONE = "–"
+the test split. The last column counts the rows with a better mean. "None chosen": the simple predictors are scored on
+the test split alone, so no validation score says which one is the strongest."""
+WAITING_HEADER = ("table", "columns", "budget", "why")
+NONE, SEPARATOR = "–", " · "
+NO_REASON = "no run yet"
+Entry = tuple[str, Sequence[ColumnAnswer], Sequence[Waiting]]  # name, answered and waiting columns of a table
 
 
-def page(tables: Iterable[tuple[str, Sequence[ColumnAnswer]]]) -> str:
-    """Markdown. `tables`: name and answered columns of each table."""
+def page(tables: Iterable[Entry]) -> str:
+    """Markdown."""
     lines = [
         "<!-- Made from the records by `python run.py do=report table=all`; changes are lost. -->",
         "# All columns: control, resolution, strongest baseline",
@@ -27,26 +36,46 @@ def page(tables: Iterable[tuple[str, Sequence[ColumnAnswer]]]) -> str:
         f"| {' | '.join(HEADER)} |",
         f"| --- | --- | --- |{' ---: |' * 3} --- | ---: |",
     ]
-    lines += [f"| {' | '.join(line_of(name, answer))} |" for name, answers in tables for answer in answers]
+    tables = list(tables)
+    lines += [f"| {' | '.join(line_of(name, answer))} |" for name, answers, _ in tables for answer in answers]
+    if waiting := [line for name, _, waits in tables for line in waiting_lines(name, waits)]:
+        lines += ["", "## Columns without a run", "", f"| {' | '.join(WAITING_HEADER)} |", "| --- | --- | --- | --- |"]
+        lines += [f"| {' | '.join(line)} |" for line in waiting]
     return "\n".join(lines) + "\n"
 
 
-def pages(tables: Iterable[tuple[str, Sequence[ColumnAnswer]]], folder: Path) -> dict[Path, str]:
+def pages(tables: Iterable[Entry], folder: Path) -> dict[Path, str]:
     """{path: Markdown}; none if no column was run."""
-    answered = [(name, answers) for name, answers in tables if answers]
-    return {folder / "columns.md": page(answered)} if answered else {}
+    tables = list(tables)
+    return {folder / "columns.md": page(tables)} if any(answers for _, answers, _ in tables) else {}
 
 
 def line_of(name: str, answer: ColumnAnswer) -> list[str]:
     """The entries of one column, as in HEADER."""
     tests, group = answer.tests, answer.group
-    strongest, above = "not fitted", NONE
+    strongest, above = escape(why_none_is_strongest(group)), NONE
     if group.strongest is not None:
-        strongest = f"{escape(baseline_name(group.strongest))} {group.strongest.number(answer.decimals)}"
+        strongest = f"{escape(baseline_name(group.strongest.row))} {group.strongest.number(answer.decimals)}"
         above = f"{answer.rows_above} of {tests.rows}"
-    link = f"[{escape(name)}]({name}.md)"
-    names = (link, escape(answer.name), group.budget, str(tests.rows))
+    names = (_link(name), escape(answer.name_and_data), group.budget, str(tests.rows))
     return [*names, p_of_control(answer), answer.resolution, strongest, above]
+
+
+def waiting_lines(name: str, waits: Iterable[Waiting]) -> list[list[str]]:
+    """The entries of the columns without a run, as in WAITING_HEADER: a line per protocol and reason."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for column in waits:
+        if not column.rows:
+            where = column.budget + (f", protocol {column.protocol}" if column.protocol else "")
+            alike.setdefault((where, column.why), []).append(escape(column.column))
+    return [
+        [_link(name), SEPARATOR.join(columns), where, escape(why or NO_REASON)]
+        for (where, why), columns in alike.items()
+    ]
+
+
+def _link(name: str) -> str:
+    return f"[{escape(name)}]({name}.md)"
 
 
 def p_of_control(answer: ColumnAnswer) -> str:

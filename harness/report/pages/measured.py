@@ -31,6 +31,7 @@ from harness.report.stats.seeds import significant
 
 UNITS = {"ms": "ms", "s": "s", "memory_mb": "MiB", "speedup": "× reference ↑", "memory_ratio": "× reference ↓"}
 UNITS |= dict.fromkeys(EXPONENTS, "exponents")
+SHOWN = 6  # names in a sentence
 NEAR = 0.25  # exponents that differ by at most this count as equal
 MEMORY = (
     "Memory: what a call takes beyond what is held before it, and what is held: on a CPU the resident set, on a GPU "
@@ -207,7 +208,7 @@ def _facts(
         on_gpu = run.needs == "cuda" or {column.device for column in empty.values()} == {"cuda"}
         cost = f" (about {run.minutes:g} minutes on 2 cores)" if run.minutes and not on_gpu else ""
         need = " It needs a GPU." if on_gpu else f" It needs {run.needs}." if run.needs else ""
-        which = f" ({listed([f'“{key}”' for key in empty])})" if of_this_run else ""
+        which = f" ({listed([f'“{key}”' for key in empty], SHOWN)})" if of_this_run else ""
         lines.append(f"Not measured yet{which}: {command}{cost}.{need}")
     if not run.paper_size:
         lines.append(f"Not at the paper's size: {run.why}. So ours stand beside no printed number.")
@@ -301,7 +302,7 @@ def _statuses(points: Any) -> list[str]:
     for how, lengths_of in by_status.items():
         models_of: dict[str, list[str]] = {}
         for model, lengths in lengths_of.items():
-            models_of.setdefault(listed(lengths), []).append(model)
+            models_of.setdefault(listed(lengths, SHOWN), []).append(model)
         where = (
             f"{'all rows' if len(models) > 1 and set(models) == everyone else ', '.join(models)} at {lengths} tokens"
             for lengths, models in models_of.items()

@@ -9,6 +9,7 @@ from harness.config.cell import Cell
 from harness.config.table_rows import format_settings, settings_key
 from harness.report.render.layout import Picture
 from harness.report.spec.table import TableSpec
+from tasks.regular_files import is_regular
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,7 +44,7 @@ def pictures_of(
             first = {}
             for cell in sorted(cells, key=lambda cell: (cell["budget"] != "paper", cell["seed"], cell["id"])):
                 folder = records_root / Cell(cell["id"], cell["config"]).path.parent
-                names = sorted(name for name in cell["artifacts"] if name.endswith(SHOWN) and (folder / name).is_file())
+                names = sorted(name for name in cell["artifacts"] if name.endswith(SHOWN) and is_regular(folder / name))
                 if names:
                     first.setdefault(cell["row"], (cell, [folder / name for name in names]))
             for row in sorted(first, key=lambda row: (rows.index(row) if row in rows else len(rows), row)):

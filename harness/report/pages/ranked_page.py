@@ -5,12 +5,12 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from harness.report.pages.answer import NOT_BEHIND, listed
 from harness.report.pages.ranking import (
     CEILING_DISTANCE,
     CEILING_ROWS,
     MIN_COLUMNS,
     MIN_ROWS,
-    NOT_APART,
     Ranking,
     ranking,
 )
@@ -34,10 +34,11 @@ HOW = (
     "Rank without one ability: the range over all abilities that can be left out. Interquartile mean: of the middle "
     "half of the scores of all abilities and seeds; it leaves out what most rows can do and what few can do, and "
     "ranks nothing. Worst column: the lowest score of a row.",
-    "Ranked are the columns whose control is apart and that are not at the ceiling, and the rows that have every seed "
-    f"of the table in each of them. At the ceiling, more than {100 * CEILING_ROWS} % of the rows, the reference "
-    f"included, are within {CEILING_DISTANCE:g} of the reference. While runs are missing, the row or column that lacks "
-    "the largest share of them is taken away, one after another, until nothing is missing.",
+    "Ranked are the columns that are not at the ceiling and whose control is clearly behind the reference, and the "
+    "rows that have every seed of the table in each of them. At the ceiling, more than "
+    f"{100 * CEILING_ROWS} % of the rows, the reference included, are within {CEILING_DISTANCE:g} of the reference. "
+    "While runs are missing, the row or column that lacks the largest share of them is taken away, one after another, "
+    "until nothing is missing.",
 )
 
 
@@ -66,11 +67,11 @@ def sentences(ranks: Ranking) -> list[str]:
         columns = [f"{name} ({near} of {rows})" for name, (near, rows) in ranks.at_ceiling.items()]
         lines.append(
             f"Not ranked, because more than {_percent(CEILING_ROWS)} of their rows are within {CEILING_DISTANCE:g} of "
-            f"the reference: {_listed(columns, len(columns))}."
+            f"the reference: {listed(columns)}."
         )
     by_reason: dict[str, list[str]] = {}
     for name, why in ranks.left_out.items():
-        by_reason.setdefault(NOT_APART if why.startswith(NOT_APART) else why, []).append(name)
+        by_reason.setdefault(NOT_BEHIND if why.startswith(NOT_BEHIND) else why, []).append(name)
     if by_reason:
         parts = (f"{', '.join(names)}: {why}" for why, names in by_reason.items())
         lines.append(f"Left out of the ranks: {'; '.join(parts)}.")
@@ -83,7 +84,7 @@ def sentences(ranks: Ranking) -> list[str]:
 def _no_ranks() -> str:
     return (
         f"No ranks: fewer than {MIN_ROWS} rows are complete in {MIN_COLUMNS} columns that are not at the ceiling and "
-        "whose control is apart."
+        "whose control is clearly behind the reference."
     )
 
 
@@ -94,11 +95,11 @@ def _leaders(ranks: Ranking) -> str:
     """
     best = [row for row in ranks.rows if _mean(row) == _mean(ranks.rows[0])]
     others = ranks.rows[len(best) : max(SHOWN, len(best) + 1)]
-    before = f", before {_listed([f'{row.row} ({_mean(row)})' for row in others], SHOWN)}" if others else ""
+    before = f", before {listed([f'{row.row} ({_mean(row)})' for row in others], SHOWN)}" if others else ""
     return (
-        f"Ahead: {_listed([row.row for row in best], SHOWN)} ({_mean(best[0])}){before}, of {len(ranks.rows)} rows by "
+        f"Ahead: {listed([row.row for row in best], SHOWN)} ({_mean(best[0])}){before}, of {len(ranks.rows)} rows by "
         f"the mean (control 0, reference 1) of {_abilities(ranks)}: "
-        f"{_listed(list(ranks.abilities), SHOWN_ABILITIES)}."
+        f"{listed(list(ranks.abilities), SHOWN_ABILITIES)}."
     )
 
 
@@ -114,7 +115,7 @@ def _abilities(ranks: Ranking) -> str:
 def _trust(ranks: Ranking) -> str:
     """Which rank moves most if an ability is left out, and who else can be first."""
     first = [row.row for row in ranks.rows if row.ranks[0] == 1]
-    can = f"{len(first)} rows" if len(first) > SHOWN else _listed(first, SHOWN)
+    can = f"{len(first)} rows" if len(first) > SHOWN else listed(first, SHOWN)
     draws = f"In {_percent(LEVEL)} of the draws {can} {'can be' if len(first) > 1 else 'is'} first."
     few = f"Only {_abilities(ranks)}" if len(ranks.abilities) < FEW else _abilities(ranks)
     if len(ranks.abilities) < 2:
@@ -132,19 +133,12 @@ def _percent(share: Fraction | float) -> str:
     return f"{100 * float(share):g} %"
 
 
-def _listed(names: Sequence[str], most: int) -> str:
-    """`A, B and C`; of more names than `most` the first ones, and how many more."""
-    if len(names) > most:
-        return f"{', '.join(names[: most - 1])} and {len(names) - most + 1} more"
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-
-
 def _variants(ranks: Ranking) -> str:
     """Which columns count once, together; empty where each column is an ability."""
     several = [columns for columns in ranks.abilities.values() if len(columns) > 1]
     if not several:
         return ""
-    together = "; ".join(_listed(list(columns), len(columns)) for columns in several)
+    together = "; ".join(listed(list(columns)) for columns in several)
     return f"Variants of one ability, which count once: {together}."
 
 

@@ -1,10 +1,10 @@
 """The ranks of a table of `every` model: which of its columns and rows are ranked, and how.
 
 Each score is rescaled so that the column's control is 0 and its reference is 1; columns of different units can then be
-averaged. Columns of one ability count once. Left out are columns whose control is not apart, and columns at the
-ceiling, where nearly all rows are as good as the reference. Only complete rows are ranked: those with every seed of the
-table in each ranked column. While runs are missing, the row or column that lacks the largest share of them is removed,
-until nothing is missing.
+averaged. Columns of one ability count once. Left out are columns whose control is not clearly behind the
+reference, and columns at the ceiling, where nearly all rows are as good as the reference. Only complete rows are
+ranked: those with every seed of the table in each ranked column. While runs are missing, the row or column that lacks
+the largest share of them is removed, until nothing is missing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from harness.report.pages.answer import NOT_BEHIND
 from harness.report.scores.groups import Group, ProtocolResults
 from harness.report.scores.scores import Score
 from harness.report.stats.ranks import DIGITS, RankedRow, SeedScores, rank_rows
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 MIN_ROWS = 3  # control and reference, which are 0 and 1, and another one
 MIN_COLUMNS = 2
-NOT_APART = "the control is not apart"
 CEILING_ROWS = Fraction(4, 5)  # a larger share of the rows at the reference: the column is at its ceiling
 CEILING_DISTANCE = 0.02  # from the reference, on the scale from control to reference
 
@@ -112,7 +112,7 @@ def _why_not(spec: "TableSpec", group: Group | None) -> str:
     if tests.resolution is None:
         return tests.missing
     if tests.ranks_nothing:
-        return f"{NOT_APART} ({tests.why_not})"
+        return f"{NOT_BEHIND} ({tests.why_not})"
     for score in (tests.control, tests.reference):
         if not _is_complete(spec, score):
             return f"{score.row} has not all {len(spec.seeds)} seeds"

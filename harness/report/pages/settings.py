@@ -12,13 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from harness.config import yaml_files
 from harness.config.cell import flatten
 from harness.config.compose import compose, file_of, search_path
 from harness.config.overrides import to_overrides
+from harness.config.own_settings import check_shared
+from harness.config.plain import resolved
 from harness.errors import UsageError, did_you_mean, one_line
 from harness.records import ledger
 from harness.report.pages.printed import TONES, Verdict, is_number, is_same
@@ -128,6 +130,7 @@ class Recipes:
         rest = (f"task={recipe.task}", f"protocol={recipe.protocol}", "budget=paper", *to_overrides(recipe.set))
         words = (recipe.model, *rest)
         if words not in self.composed:
+            check_shared(rest, "recipes")
             self.composed[words] = compose((f"model={recipe.model}", *rest), search_path())
         return self.composed[words]
 
@@ -146,7 +149,7 @@ class Recipes:
 
     def _value(self, source: Source, recipe: Recipe) -> Any:
         if source.seeds_of is not None:
-            return len(yaml.safe_load(file_of("table", source.seeds_of).read_text(encoding="utf-8"))["seeds"])
+            return len(yaml_files.read(file_of("table", source.seeds_of))["seeds"])
         cfg = self.config(recipe)
         try:
             if source.formula is not None:
@@ -159,11 +162,11 @@ class Recipes:
                 return source.default
             hint = did_you_mean(source.key, flatten(_resolved(cfg)))
             raise UsageError(f"{recipe}: the recipe has no key '{source.key}': {hint}")
-        return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+        return resolved(value)
 
 
 def _resolved(cfg: DictConfig) -> dict[str, Any]:
-    return {part: OmegaConf.to_container(cfg[part], resolve=True, enum_to_str=True) for part in PARTS}
+    return {part: resolved(cfg[part]) for part in PARTS}
 
 
 def display(value: Any, source: Source) -> str:

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 
 from harness.report.pages.answer import sentences
 from harness.report.pages.blocks import sections_of
+from harness.report.pages.caveats import data_lines, is_shared, rate_lines
 from harness.report.pages.ranked_page import with_ranks
+from harness.report.pages.waiting import waiting_columns, waiting_sentences
 from harness.report.render.layout import Picture, Table, table_of, tidy_row
 from harness.report.scores.agreement import is_beside_the_paper
 from harness.report.scores.comparison import ENOUGH
@@ -35,10 +37,15 @@ def build_table(
         sections += sections_of(result, f" · protocol {result.spec.protocol}" if len(results) > 1 else "")
         groups = (*result.paper, *result.others, *result.other_means, *result.own)
         tidy += [row for group in groups for row in _tidy_rows(result.spec, group)]
-    content = {"sections": sections, "summary": _summary(spec, tidy), "caption": _caption(spec), "tidy": tidy}
+    data, in_front = data_lines(results), is_shared(results)
+    caption = (*(() if in_front else data), *rate_lines(results), *_caption(spec))
+    content = {"sections": sections, "summary": _summary(spec, tidy), "caption": caption, "tidy": tidy}
+    content["data"] = data if in_front else ()
     if any(is_beside_the_paper(spec, group) for result in results for group in (*result.others, *result.other_means)):
         content["see_also"] = {AGREEMENT: "agreement.md"}
-    table = table_of(spec, answer=sentences(results), pictures=list(pictures), plots=list(plots), **content)
+    waits = () if spec.every else waiting_sentences(waiting_columns(results))
+    opening = (*sentences(results), *waits)
+    table = table_of(spec, answer=opening, pictures=list(pictures), plots=list(plots), **content)
     return with_ranks(table, spec, results) if spec.every else table
 
 
@@ -74,6 +81,7 @@ def _tidy_score(spec: TableSpec, group: Group, line: ScoreLine, column: str) -> 
         column,
         budget=group.budget,
         source=group.source,
+        data=str(group.data_name or ""),
         paper_value=line.published.text if line.published else "",
         ours_mean=ours.mean if ours else None,
         ours_ci=ours.half_width if ours and not group.comparison.runs else None,
@@ -153,7 +161,8 @@ def _caption(spec: TableSpec) -> tuple[str, ...]:
         protocols = f"Each column is of one protocol: {_protocols_of_columns(spec)}. "
     intervals = (
         "± is the half width of the 95 % t interval over seeds, n the number of seeds that finished. Fewer than 3 "
-        "seeds have no interval and no test: their range stands there."
+        "seeds have no interval and no test: their range stands there. The interval is that of normal seeds: if seeds "
+        "are strongly skewed (lognormal, σ = 1), 13 to 16 % of intervals miss the truth, not 5 %. The tests hold."
     )
     tests = (
         "Tests: each row against the best row and against the reference, by their difference on the same seeds and, "
@@ -170,7 +179,10 @@ def _caption(spec: TableSpec) -> tuple[str, ...]:
         "ranks nothing."
     )
     repeated = [f"{row} is the computation of {spec.same_as(row)}" for row in spec.rows if spec.same_as(row)]
-    marks = "†: below a predictor that was not trained, by a test at 5 %, or by its mean below 3 seeds."
+    marks = (
+        "†: below a predictor that was not trained, by a test at 5 %, or by its mean below 3 seeds; the CSV names all "
+        "of them (below). Brackets behind a predictor: what it was fitted to, and the time of the fit."
+    )
     endings = "oom, nan, failed, timeout and preempted say how a run ended; such runs are in no mean."
     reading = (intervals, tests, resolution, marks) if _ranks(spec) else (intervals,)
     if repeated:

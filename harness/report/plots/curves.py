@@ -6,6 +6,7 @@ that differ in nothing but their seed are one line: its mean over the steps that
 
 import csv
 import math
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,18 +14,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from harness.config.cell import Cell
 from harness.config.declared import PERCENT, declared_scores, score_range
 from harness.errors import UsageError
 from harness.records import collect
 from harness.records.named import run_parts
-from harness.records.run_directory import RunDirectory
+from harness.records.run_directory import CONFIG, HYDRA, RunDirectory
 from harness.report.plots import style
 from harness.report.plots.file import Plot
 from harness.report.plots.lines import draw, spread
+from tasks.regular_files import read_text
 
+MAX_BYTES = 2**26  # of a metrics.csv
 LONGEST_LABEL = 48
 Metric = tuple[str, bool]  # name, higher is better
 
@@ -101,7 +102,7 @@ def curve_panels(
     With `average`, the seeds of a variant are one line; without, each run is.
 
     `records` say which metric a task selects by: the run's own, else one of its task; without any, it is the first
-    metric of the file. Raises UsageError, naming file and line, for a `metrics.csv` that is none.
+    metric of the file. A `metrics.csv` that is none is named and left out.
     """
     by_name = {Cell(entries["cell"]["id"], entries["config"]).path.as_posix(): entries for entries in records}
     usual: dict[str, Counter[Metric]] = {}
@@ -111,7 +112,7 @@ def curve_panels(
     by_panel: dict[tuple[str, ...], list[Curve]] = {}
     chances: dict[tuple[str, ...], set[float]] = {}
     for name, folder in sorted(folders.items()):
-        table, parts, entries = read_metrics(RunDirectory(folder).metrics), run_parts(name), by_name.get(name)
+        table, parts, entries = metrics_of(folder), run_parts(name), by_name.get(name)
         if not table or not table["step"]:
             continue
         metrics = [_metric(entries)] if entries and entries["metric"] else []
@@ -137,13 +138,22 @@ def curve_panels(
     ]
 
 
+def metrics_of(run_folder: Path) -> dict[str, list[float]]:
+    """As `read_metrics`; a file that cannot be read is named and counts as missing."""
+    try:
+        return read_metrics(RunDirectory(run_folder).metrics)
+    except UsageError as error:
+        collect.say_left_out_once(str(error))
+        return {}
+
+
 def read_metrics(path: Path) -> dict[str, list[float]]:
     """Column -> values of a `metrics.csv`; empty if there is none. A last line that a kill cut short is left out.
 
     Raises UsageError for lines that are no evaluations.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, MAX_BYTES)
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
@@ -179,9 +189,11 @@ def _first_metric(table: Mapping[str, Any], config: Mapping[str, Any]) -> Metric
 
 def _config(folder: Path, entries: Mapping[str, Any] | None) -> dict[str, Any]:
     """The run's configuration, from its folder or its record; empty where neither has it."""
-    file = folder / ".hydra" / "config.yaml"
-    if file.is_file():
-        return OmegaConf.to_container(OmegaConf.load(file))
+    if os.path.lexists(folder / HYDRA / CONFIG):
+        try:
+            return dict(RunDirectory(folder).read_hydra(CONFIG))
+        except (UsageError, ValueError, TypeError) as error:
+            collect.say_left_out_once(str(error))
     return dict(entries["config"]) if entries else {}
 
 

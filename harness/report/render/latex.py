@@ -54,8 +54,8 @@ def render(table: Table) -> str:
         f"% Made from the records by: {table.command}; changes are lost.",
         r"% Requires \usepackage{booktabs}.",
     ]
-    if table.answer:
-        lines += ["", r"\begin{flushleft}", *(rf"{escape(line)}\par" for line in table.answer), r"\end{flushleft}"]
+    if table.opening:
+        lines += ["", r"\begin{flushleft}", *(rf"{escape(line)}\par" for line in table.opening), r"\end{flushleft}"]
     for section in table.sections:
         for block in section.blocks:
             for part in _parts(block):

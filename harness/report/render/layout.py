@@ -9,7 +9,7 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # control characters 
 
 # columns of the long CSV, one row per published or measured number
 TIDY_COLUMNS = (
-    *("paper", "table", "row", "column", "budget", "source", "paper_value", "ours_mean", "ours_ci"),
+    *("paper", "table", "row", "column", "budget", "source", "data", "paper_value", "ours_mean", "ours_ci"),
     # the ends of the interval within the scale of the metric, which mean and half width may leave
     *("ours_ci_low", "ours_ci_high", "n", "ours_min", "ours_max", "delta", "verdict", "chance", "tier"),
     # the paired difference to the reference row; its p-value, and that corrected for all pairs of the column
@@ -84,7 +84,8 @@ class Picture:
 
 @dataclass(frozen=True)
 class Table:
-    """The page of a table. `answer`: its opening sentences. `plots`: the pictures of its columns or ranks.
+    """The page of a table. `data`: what all its runs read, where that is not the published data. `answer`: its
+    opening sentences. `plots`: the pictures of its columns or ranks.
 
     `see_also`: sentence -> the page of all tables that it refers to, relative to the folder of tables.
     """
@@ -97,9 +98,15 @@ class Table:
     footnotes: tuple[tuple[str, str], ...]
     tidy: tuple[dict[str, str], ...] = field(default=())
     pictures: tuple[Picture, ...] = ()
+    data: tuple[str, ...] = ()
     answer: tuple[str, ...] = ()
     plots: tuple[Picture, ...] = ()
     see_also: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def opening(self) -> tuple[str, ...]:
+        """The lines below the title."""
+        return (*self.data, *self.answer)
 
     @property
     def command(self) -> str:

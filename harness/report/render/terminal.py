@@ -62,7 +62,7 @@ class _Page:
 
     def show(self, table: Table) -> None:
         self.line(table.title, "bold")
-        for line in table.answer:
+        for line in table.opening:
             self.line(line)
         self.line(f"published numbers: {table.summary}", "dim")
         for section in table.sections:

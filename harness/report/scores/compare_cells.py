@@ -18,15 +18,17 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
+from harness.config import yaml_files
 from harness.config.cell import Cell, flatten
 from harness.config.compose import file_of, options
 from harness.errors import UsageError
+from harness.records import evidence
 from harness.records.collect import frame, valid_records, variant
 from harness.records.named import find
+from harness.records.schema import BASELINE_PREFIX
 from harness.report.scores.paired import Pair, compare_rows
-from harness.report.scores.per_example import BASELINE_PREFIX, TEST, examples_of
+from harness.report.scores.per_example import TEST, examples_of
 from harness.report.scores.scores import by_code, score_rows
 from harness.report.spec.parts import Column
 from harness.report.stats.seeds import MIN_SEEDS, estimate
@@ -120,6 +122,8 @@ def compare_cells(
     if both[0]["file"].samefile(both[1]["file"]):
         file = both[0]["file"]
         raise UsageError(f"{a} and {b} are the same record ({file}): name two cells (python run.py do=status)")
+    for entries in both:
+        evidence.require(entries)
     cells = [_compared(entries) for entries in both]
     settings = differing(*(cell.config for cell in cells))
     if reason := incomparable(*cells):
@@ -157,7 +161,7 @@ def incomparable(a: ComparedCell, b: ComparedCell) -> str:
 def block_of(task: str) -> int:
     """Neighbouring test examples that count as one in the tables of a task; 1 where each example counts alone."""
     files = [file_of("table", name) for name, _ in options("table") if name != "all"]
-    tables = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in files]
+    tables = [yaml_files.read(file) for file in files]
     columns = [(table, column) for table in tables for column in table.get("columns", {}).values()]
     blocks = (column.get("block") or table.get("block", 1) for table, column in columns if column.get("task") == task)
     return max(blocks, default=1)

@@ -77,17 +77,6 @@ class Comparison:
             parts.append(f"{unpaired} of {len(kinds)} not, because seeds or test examples differ")
         return f"Pairs of rows are paired: {'; '.join(parts)}." if parts else ""
 
-    def solved_note(self, decimals: int) -> str:
-        """A sentence on the threshold of a column of solved runs; empty for any other column."""
-        if not self.runs:
-            return ""
-        return (
-            "The seeds of some row solve the task or fail. "
-            f"A run is solved from {self.runs.threshold:.{decimals}f} on, half way between {self.runs.between}. "
-            "Behind a mean: solved runs of all runs, with Wilson's 95 % interval; tests compare these shares "
-            "(permutation test over rows)."
-        )
-
     @property
     def equal_seeds_note(self) -> str:
         """A sentence on pairs without measured noise; empty without such pairs."""

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 from harness.config.compose import compose, search_path
 from harness.config.overrides import to_overrides
+from harness.config.own_settings import check_shared
+from harness.config.table_rows import PAPER, cell_settings
 from harness.errors import UsageError
 from harness.report.scores.scores import Score
 from harness.report.spec.parts import UNITS
@@ -42,7 +44,8 @@ def count(spec: TableSpec, column: str, rows: Sequence[str]) -> tuple[list[Score
 def parameters(spec: TableSpec, column: str, row: str) -> int:
     """Raises UsageError for a row that is no model here, or whose model cannot be built."""
     of_column, of_row = spec.columns[column], spec.rows[row]
-    settings = to_overrides({**of_row.set, **of_column.set})
+    settings = to_overrides(cell_settings(of_row, of_column.set, PAPER))
+    check_shared(settings, f"{row}, {column}: set")
     protocol = of_column.protocol or of_row.protocol
     recipe = (f"task={of_column.task}", f"protocol={protocol}", "budget=paper", *settings)
     return _total(of_row.model, recipe, tuple(search_path()))

@@ -1,8 +1,11 @@
-"""How, where and at which cost the cells of a section were run, in sentences."""
+"""How, where, on which data and at which cost the cells of a section were run."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from harness.config.data_cards import DataName, data_name
+from harness.report.scores.select import UNKNOWN_SOURCE
+from harness.report.spec.parts import Column
 from harness.report.spec.table import TableSpec
 
 if TYPE_CHECKING:
@@ -44,6 +47,21 @@ def run_facts(spec: TableSpec, columns: "Iterable[pd.DataFrame]") -> tuple[str, 
     if dirty := int(cells["dirty"].astype(bool).sum()):
         facts.append(f"{dirty} of {len(cells)} runs were made with uncommitted changes in the code.")
     return tuple(facts)
+
+
+def data_name_of(column: Column, cells: "pd.DataFrame") -> DataName | None:
+    """How titles name the data of the cells; None for the published data, several data, or a number without data."""
+    if column.metric is None:
+        return None
+    sources = set(cells["source"]) - {UNKNOWN_SOURCE}
+    names = {data_name(column.task, source, column.evaluation or "") for source in sources}
+    return names.pop() if len(names) == 1 else None
+
+
+def rates_of(cells: "pd.DataFrame") -> tuple[float | None, ...]:
+    """The learning rates of the recipes' own configurations; None stands for a configuration without one."""
+    configs = cells["config"][cells["setting"] == ""]
+    return tuple({config.get("train", {}).get("optimizer", {}).get("lr") for config in configs})
 
 
 def _selection_rules(cells: "pd.DataFrame") -> list[str]:

@@ -8,14 +8,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from harness.config.data_cards import DataName, merged
 from harness.report.scores.comparison import BASELINE, Comparison, clear_winner, compare_group
-from harness.report.scores.facts import hours_by_device, run_facts
+from harness.report.scores.facts import data_name_of, hours_by_device, rates_of, run_facts
 from harness.report.scores.measurements import bench_scores
 from harness.report.scores.paired import with_noise
 from harness.report.scores.per_example import baselines_of, examples_of
 from harness.report.scores.scores import (
     Score,
     average,
+    baseline_label,
     baseline_scores,
     category_scores,
     chances,
@@ -67,7 +69,8 @@ class Group:
     those that saw more. `chances`: fingerprint of the data -> score of a guess that ignores the input, in the column's
     unit, that of most cells first. `categories`: a metric in each category of the test examples, where the task
     measures them so. `lines`: rows and baselines, best first; in a comparison with the paper all its rows in their
-    order, then the baselines.
+    order, then the baselines. `data_name`: how titles name data that are not the published ones. `rates`: the learning
+    rates of its rows, None for an unknown one.
     """
 
     column: str
@@ -89,6 +92,8 @@ class Group:
     category_winners: Mapping[str, Score | None] = field(default_factory=dict)
     parts: Mapping[str, "Group"] = field(default_factory=dict)
     lines: tuple[ScoreLine, ...] = ()
+    data_name: DataName | None = None
+    rates: tuple[float | None, ...] = ()
 
     @property
     def chance(self) -> float | None:
@@ -109,6 +114,17 @@ class Group:
     @property
     def where(self) -> str:
         return "paper budget" if self.comparable else f"{self.budget} budget, {self.data}"
+
+    @property
+    def on_data(self) -> str:
+        """` · PG-19 bytes (in place of OpenWebText)`, to follow the column's name; empty if that names the data."""
+        return "" if self.data_name is None or self.data_name.name in self.column else f" · {self.data_name}"
+
+    def in_grid(self, name: str) -> str:
+        """A name of the column with its data: `Text (generated reviews)`."""
+        if self.data_name is None or self.data_name.name in self.column:
+            return name
+        return f"{name} ({self.data_name.name})"
 
 
 @dataclass(frozen=True)
@@ -272,7 +288,7 @@ def _column_group(spec: TableSpec, name: str, cells: "pd.DataFrame", budget: str
     limits = limits_of(column)
     scores = rank(with_noise(score_rows(cells, examples, limits)), resolved.higher_is_better)
     baselines = rank(baseline_scores(cells, untrained, BASELINE), resolved.higher_is_better)
-    fits = {BASELINE + name.replace("_", " "): entry.fit for name, entry in untrained.items() if entry.fit is not None}
+    fits = {BASELINE + baseline_label(name): entry.fit for name, entry in untrained.items() if entry.fit is not None}
     more = [score for score in baselines if score.row.endswith(OF_ALL)]
     seen = [score for score in baselines if score not in more]
     categories = category_scores(cells, column.metric, limits)
@@ -300,6 +316,8 @@ def _column_group(spec: TableSpec, name: str, cells: "pd.DataFrame", budget: str
         data_notes=notes,
         categories=categories,
         category_winners=winners,
+        data_name=data_name_of(column, cells),
+        rates=rates_of(cells),
     )
 
 
@@ -352,4 +370,13 @@ def _mean_group(spec: TableSpec, name: str, parts: Mapping[str, Group], data: st
         baselines=baselines,
         strongest=strongest,
         parts=parts,
+        data_name=shared_name(list(parts.values())),
     )
+
+
+def shared_name(groups: Sequence[Group]) -> DataName | None:
+    """The name of the data of all these groups; None if they have none, or several."""
+    if any(group.data_name is None for group in groups):
+        return None
+    names = merged(group.data_name for group in groups)
+    return names[0] if len(names) == 1 else None

@@ -14,12 +14,14 @@ from statistics import median_high, median_low
 from typing import Any
 
 from harness.config.overrides import recipe_settings, to_overrides, typed_values
-from harness.errors import UsageError, one_line
+from harness.errors import UsageError, one_line, shown
 from harness.report.scores.scores import Score
 from harness.report.spec.measured import KEYS, MeasuredRow, Run
 from harness.report.spec.parts import BenchPoint, RowSpec
 from harness.report.stats.growth import exponent
+from tasks.regular_files import read_json
 
+MAX_BYTES = 2**26  # of a file
 Measurement = Mapping[str, Any]
 Point = Mapping[str, Any]
 # kind -> the keys of a measurement of this kind
@@ -50,14 +52,16 @@ def load_measurements(folder: Path) -> dict[str, dict[str, Any]]:
     measurements = {}
     for path in sorted(folder.glob("*.json")):
         try:
-            measured = json.loads(path.read_text(encoding="utf-8"))
+            measured = read_json(path, MAX_BYTES)
             if measured["name"] != path.stem:
                 raise ValueError(f"its name is {measured['name']}")
             is_current = measured["kind"] in KINDS and all("status" in point for point in measured.get("points", ()))
             if missing := [key for key in KINDS.get(measured["kind"], ()) if key not in measured]:
                 raise ValueError(f"it has no {missing[0]}")
-        except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{path}: not a measurement: {one_line(error)}; move it away or measure again") from error
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UsageError(
+                f"{shown(path)}: not a measurement: {one_line(error)}; move it away or measure again"
+            ) from error
         if not is_current:
             raise UsageError(f"{path}: a measurement of an unknown kind or an older version; measure again")
         measurements[measured["name"]] = measured

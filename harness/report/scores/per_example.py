@@ -10,11 +10,12 @@ import numpy as np
 import pandas as pd
 
 from harness.records import predictions
+from harness.records.collect import say_left_out_once
+from harness.records.record import RecordError
+from harness.records.schema import BASELINE_PREFIX
 from harness.report.spec.parts import Column
 
 TEST = "test"
-# evaluations of untrained predictors: baseline/<name> in the test, <evaluation>/baseline/<name> in a further evaluation
-BASELINE_PREFIX = "baseline/"
 FACTORS = (1.0, 100.0)  # a share and a percentage
 CLOSE = 1e-3  # share of the score that storage as a float of 16 or 32 bits may lose
 
@@ -119,6 +120,8 @@ def _in_column(
 ) -> np.ndarray | None:
     """Scores of examples in the unit of the metric, in blocks; None unless they explain the `score` of them all.
 
+    A file that cannot be read is named and counts as missing.
+
     The mean of the scores is `score`, but for two kinds of metrics, which are taken to first order around their value
     (the delta method):
 
@@ -126,7 +129,11 @@ def _in_column(
         sum of <metric>_sum / sum of <metric>_count                  score + (sum - score x count) / mean count
     """
     # the frame has the digests of the record, so the record is not read again
-    kept = predictions.read(path.with_suffix(".json"), entries, only=evaluation).get(evaluation, {})
+    try:
+        kept = predictions.read(path.with_suffix(".json"), entries, only=evaluation).get(evaluation, {})
+    except RecordError as error:
+        say_left_out_once(str(error))
+        return None
     scores = {name: array.astype(float) for name, array in kept.items()}
     if metric in scores:
         array = scores[metric]

@@ -1,6 +1,7 @@
 """The score of a row: its finished seeds with their mean, and its failed seeds."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -228,13 +229,18 @@ def baseline_scores(cells: "pd.DataFrame", baselines: "Mapping[str, BaselineScor
     """
     seeds, scores = sorted({int(seed) for seed in cells["seed"]}), []
     for name, measured in baselines.items():
-        label, data = prefix + name.replace("_", " "), dict.fromkeys(seeds, measured.fingerprint)
+        label, data = prefix + baseline_label(name), dict.fromkeys(seeds, measured.fingerprint)
         if measured.score is None:
             scores.append(Score(label, "", {}, {measured.failure: 1}, data=data))
             continue
         by_seed = {} if measured.examples is None else dict.fromkeys(seeds, measured.examples)
         scores.append(Score(label, "", dict.fromkeys(seeds, measured.score), {}, examples=by_seed, data=data))
     return scores
+
+
+def baseline_label(name: str) -> str:
+    """`6-gram all` for the predictor `6gram_all`."""
+    return re.sub(r"(\d)gram", r"\1-gram", name.replace("_", " "))
 
 
 def category_scores(cells: "pd.DataFrame", metric: str | None, limits: Range) -> dict[str, tuple[Score, ...]]:

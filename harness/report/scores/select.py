@@ -7,10 +7,13 @@ named in `elsewhere`, or the table has `only_rows`.
 """
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from harness.config.cell import flatten
-from harness.config.table_rows import Settings, format_settings, settings_key
+from harness.config.table_rows import PAPER, Settings, cell_settings, format_settings, settings_key
+from harness.errors import UsageError
+from harness.records.collect import say_left_out
 from harness.report.spec.formula import evaluate
 from harness.report.spec.parts import UNITS, Column
 from harness.report.spec.table import TableSpec
@@ -55,8 +58,9 @@ def _with_table_settings(cells: "pd.DataFrame", spec: TableSpec) -> "pd.DataFram
             columns.setdefault(column.task, []).append(set(settings_key(column.set)))
     rows: dict[str, list[set[tuple[str, str]]]] = {}
     for row in spec.rows.values():
-        if row.set:
-            rows.setdefault(row.model, []).append(set(settings_key(row.set)))
+        for settings in (row.set, cell_settings(row, {}, PAPER)):
+            if settings:
+                rows.setdefault(row.model, []).append(set(settings_key(settings)))
     meanings = {column.task: spec.meanings(column.task) for column in spec.columns.values() if column.task}
     changed = []
     for config, task, model, already in zip(
@@ -139,7 +143,7 @@ def _with_score(cells: "pd.DataFrame", column: Column, unit: str) -> "pd.DataFra
     elif column.metric is not None:
         cells["score"] = [tested.get(column.metric) for tested in cells["tested"]]
     elif column.formula is not None:
-        cells["score"] = [evaluate(column.formula, config) for config in cells["config"]]
+        cells["score"] = [_by_formula(column.formula, *cell) for cell in zip(cells["config"], cells["id"], strict=True)]
     else:
         cells["score"] = cells[column.record_field] / UNITS.get(unit, 1)
     if column.evaluation is not None or column.metric is None:
@@ -147,6 +151,15 @@ def _with_score(cells: "pd.DataFrame", column: Column, unit: str) -> "pd.DataFra
     else:
         cells.loc[cells["metric"] != column.metric, ["baseline", "baseline_name"]] = None
     return cells
+
+
+def _by_formula(formula: str, config: Mapping[str, Any], id: str) -> float | None:
+    """None, said in one line, for a cell whose configuration lacks one of the numbers; the others are shown."""
+    try:
+        return evaluate(formula, config)
+    except UsageError as error:
+        say_left_out([f"cell {id[:8]}: {error}"])
+        return None
 
 
 def source_choices(sources: dict[str, list[str]]) -> list[dict[str, str]]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from harness.config import yaml_files
 from harness.config.validation import StrictModel, TupleOf, parse
 from harness.errors import UsageError, one_line
 from harness.records.schema import matching
@@ -40,10 +41,10 @@ def load(paper_root: str | os.PathLike[str]) -> Audit:
     """The audit of a ledger. Raises UsageError for a missing or invalid file and for a repeated id."""
     path = Path(paper_root) / FILE
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        raw = yaml_files.read(path)
     except FileNotFoundError:
         raise UsageError(f"{path} is not there: paths.paper= names the folder of the published numbers") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except yaml.YAMLError as error:
         raise UsageError(f"{path}: no yaml: {one_line(error)}") from error
     audit, seen = parse(Audit, raw, path), set()
     for entry in audit.entries:

@@ -13,7 +13,9 @@ from harness.records.files import require_writable, write_bytes_atomic
 from harness.report.render import latex, tidy_csv
 from harness.report.site import pages, runs
 from harness.report.site.data import Material, document, files_of
+from tasks.regular_files import is_regular, read_bytes
 
+MAX_BYTES = 2**24  # of a linked file
 DATA = "data.json"
 PLOTLY = "plotly.min.js"
 
@@ -26,7 +28,7 @@ def make(material: Material) -> list[Path]:
     text = document(material)
     data, curves = json.loads(text), runs.validation_curves(material.shown_records, Path(material.paths["outputs"]))
     sources, plotly = files_of(data, material.paths), plotly_script()
-    missing = {file for file, source in sources.items() if not source.is_file()}
+    missing = {file for file, source in sources.items() if not is_regular(source)}
     for file in sorted(missing):
         print(f"{sources[file]} is missing: its page says so (python run.py do=report table=all)", file=sys.stderr)
     made = pages.render(data, curves, missing, interactive=plotly is not None)
@@ -34,8 +36,10 @@ def make(material: Material) -> list[Path]:
     for file, content in made.items():
         _put(site / file, content.encode())
     copies = {file: source for file, source in sources.items() if file not in missing}
-    for file, source in (copies | ({f"static/{PLOTLY}": plotly} if plotly else {})).items():
-        _put(site / file, source.read_bytes())
+    for file, source in copies.items():
+        _put(site / file, read_bytes(source, MAX_BYTES))
+    if plotly:
+        _put(site / f"static/{PLOTLY}", plotly.read_bytes())
     return [site / "index.html", site / DATA]
 
 

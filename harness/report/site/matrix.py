@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.config.cell import flatten
-from harness.config.table_rows import Settings, settings_key
+from harness.config.table_rows import Settings, cell_settings, settings_key
 from harness.report.pages.answer import ColumnAnswer
 from harness.report.spec.table import TableSpec
 
@@ -21,19 +21,21 @@ DONE, PARTIAL, NONE = "done", "partial", "none"
 
 @dataclass
 class ModelOnTask:
-    """`wanted`: (protocol, settings) -> seeds. `tiers` and `runs`: budget -> tiers and runs of the model's rows."""
+    """`wanted`: budget -> (protocol, settings) -> seeds. `tiers`, `runs`: budget -> those of the model's rows."""
 
-    wanted: dict[tuple[str, Settings], set[int]] = field(default_factory=lambda: defaultdict(set))
+    wanted: dict[str, dict[tuple[str, Settings], set[int]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(set))
+    )
     tables: set[str] = field(default_factory=set)
     tiers: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     runs: dict[str, list[Mapping[str, Any]]] = field(default_factory=lambda: defaultdict(list))
 
     def state(self, budget: str) -> dict[str, Any]:
         """Counts of done and wanted seeds, of runs and failures; the tiers in ascending order."""
-        runs = self.runs[budget]
+        runs, cells = self.runs[budget], self.wanted[budget]
         ended = [run for run in runs if run["status"] == "done"]
-        wanted = sum(map(len, self.wanted.values())) if self.wanted else len(ended)
-        done = sum(len(_seeds(key, ended) & seeds) for key, seeds in self.wanted.items()) if self.wanted else wanted
+        wanted = sum(map(len, cells.values())) if cells else len(ended)
+        done = sum(len(_seeds(key, ended) & seeds) for key, seeds in cells.items()) if cells else wanted
         state = DONE if wanted and done == wanted else PARTIAL if ended else NONE
         counts = {"done": done, "wanted": wanted, "runs": len(ended), "failed": len(runs) - len(ended)}
         return {"state": state, **counts, "tiers": sorted(self.tiers[budget])}
@@ -61,8 +63,9 @@ def matrix(
             for name, column in spec.columns.items():
                 if column.task is None or (row.columns is not None and name not in row.columns):
                     continue
-                key = (column.protocol or row.protocol, settings_key({**row.set, **column.set}))
-                places[row.model, column.task].wanted[key].update(spec.seeds)
+                for budget in BUDGETS:
+                    key = (column.protocol or row.protocol, settings_key(cell_settings(row, column.set, budget)))
+                    places[row.model, column.task].wanted[budget][key].update(spec.seeds)
                 places[row.model, column.task].tables.add(spec.name)
     for entries in records:
         cell = entries["cell"]

@@ -9,7 +9,7 @@ from harness.config.cell import Cell
 from harness.config.overrides import to_overrides
 from harness.config.table_rows import format_settings, settings_key
 from harness.records.record import outcome
-from harness.report.plots.curves import read_metrics
+from harness.report.plots.curves import metrics_of
 
 PLAIN_PRECISION = "32-true"  # the default of recipes
 MOST_POINTS = 60  # points of a curve
@@ -58,8 +58,8 @@ def validation_curves(records: Sequence[Mapping[str, Any]], outputs: Path) -> di
     for entries in records:
         if not entries["metric"]:
             continue
-        path = outputs / "cells" / Cell(entries["cell"]["id"], entries["config"]).path / "metrics.csv"
-        table, name = read_metrics(path), entries["metric"]["name"]
+        run_folder = outputs / "cells" / Cell(entries["cell"]["id"], entries["config"]).path
+        table, name = metrics_of(run_folder), entries["metric"]["name"]
         steps, values = table.get("step", []), table.get(f"val/{name}", [])
         points = [(int(step), float(f"{value:.4g}")) for step, value in zip(steps, values, strict=False)]
         points = [point for point in points if abs(point[1]) < float("inf")]  # no place for an infinite value

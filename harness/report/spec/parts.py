@@ -48,8 +48,9 @@ class Column(StrictModel):
     `column` and `condition`: the names in the ledger; by default the key in the yaml. `column: null`: the paper prints
     no such number. `protocol`: replaces that of the rows. `unit` and `higher_is_better`: for a column without published
     numbers. `decimals`: of our numbers; by default as many as the published ones have. `cost`: the metric is no score,
-    such as the size of a state. `control`, `reference`, `block` and `why` replace those of the table. `ability`: in a
-    table of every model, columns of one ability count once; by default each column is one.
+    such as the size of a state. `control`, `reference`, `block` and `why` replace those of the table. `waits`:
+    why runs are missing, such as former data. `ability`: in a table of every model, columns of one ability count once;
+    by default each column is one.
     """
 
     task: str | None = None
@@ -169,6 +170,7 @@ class RowSpec(StrictModel):
     model: str
     protocol: str
     set: dict[str, Any] = Field(default_factory=dict)
+    paper_set: dict[str, Any] = Field(default_factory=dict)
     ours: bool = False
     columns: TupleOf[str] | None = None
     same_as: str = ""

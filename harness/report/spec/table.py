@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from harness.config.table_rows import Settings, row_hours, runs, settings_key
+from harness.config.table_rows import PAPER, Settings, cell_settings, row_hours, runs, settings_key
 from harness.config.validation import TupleOf
 from harness.errors import UsageError, did_you_mean
 from harness.records.ledger import decimals
@@ -230,12 +230,14 @@ class TableSpec(SpecWithFootnotes):
         return runs((column.task, column.set) for column in chosen if column.task)
 
     def meanings(self, task: str) -> dict[tuple[str, Settings], list[tuple[str, str]]]:
-        """(model, settings of its cells) -> the (row, column) pairs of a task with exactly these."""
+        """(model, settings of its cells, at any budget) -> the (row, column) pairs of a task with exactly these."""
         pairs: dict[tuple[str, Settings], list[tuple[str, str]]] = {}
         for label, row in self.rows.items():
             for name, column in self.columns.items():
                 if column.task == task:
-                    pairs.setdefault((row.model, settings_key({**row.set, **column.set})), []).append((label, name))
+                    reduced, paper = {**row.set, **column.set}, cell_settings(row, column.set, PAPER)
+                    for key in {settings_key(reduced), settings_key(paper)}:
+                        pairs.setdefault((row.model, key), []).append((label, name))
         return pairs
 
     def row_of_model(self, model: str) -> str | None:

@@ -94,7 +94,15 @@ class TrainLoader(Loader):
 class TokenLoader(Loader):
     """Raises UsageError for an example longer than `batch_tokens`, and for a split without lengths."""
 
-    def __init__(self, split: Split, *, batch_tokens: int, mean_over: str = "examples", **settings: Any):
+    def __init__(
+        self,
+        split: Split,
+        *,
+        batch_tokens: int,
+        batch_examples: int | None = None,
+        mean_over: str = "examples",
+        **settings: Any,
+    ):
         """`settings`: steps, micro_batches, seed, rank and world_size, as for `Loader`."""
         lengths = split.lengths()
         if lengths is None:
@@ -106,7 +114,8 @@ class TokenLoader(Loader):
             )
         self.lengths = lengths
         self.weights = lengths if mean_over == "tokens" else np.ones_like(lengths)
-        self.bounds = update_bounds(np.sort(lengths), batch_tokens)  # of each update in the sorted examples
+        # of each update in the sorted examples
+        self.bounds = update_bounds(np.sort(lengths), batch_tokens, batch_examples or len(lengths))
         self.updates_per_epoch = len(self.bounds) - 1
         self.examples, self.loss_scale = 0, 1.0
         self._epoch_order = lru_cache(maxsize=2)(self._order)
@@ -137,11 +146,15 @@ class TokenLoader(Loader):
         return examples, random.permutation(self.updates_per_epoch)
 
 
-def update_bounds(lengths: np.ndarray, batch_tokens: int) -> list[int]:
-    """Where updates of ascending `lengths` (n,) begin, and n: in each, examples x longest <= `batch_tokens`."""
+def update_bounds(lengths: np.ndarray, batch_tokens: int, batch_examples: int) -> list[int]:
+    """Where updates of ascending `lengths` (n,) begin, and n.
+
+    In each update, examples x longest <= `batch_tokens` and examples <= `batch_examples`.
+    """
     bounds = [0]
     for position, length in enumerate(lengths.tolist()):
-        if (position - bounds[-1] + 1) * length > batch_tokens:
+        examples = position - bounds[-1] + 1
+        if examples * length > batch_tokens or examples > batch_examples:
             bounds.append(position)
     return [*bounds, len(lengths)]
 
@@ -158,7 +171,7 @@ def make_loader(task: Task, train: Any, seed: int, *, rank: int, world_size: int
     settings["world_size"] = world_size
     if train.batch_tokens:
         count = micro_batches(train, world_size)
-        settings |= {"micro_batches": count, "mean_over": task.loss_mean_over}
+        settings |= {"micro_batches": count, "mean_over": task.loss_mean_over, "batch_examples": train.batch_examples}
         return TokenLoader(split, batch_tokens=train.batch_tokens, **settings)
     size = micro_batch_size(train, world_size)
     return TrainLoader(split, batch_size=train.batch_size, micro_batch_size=size, **settings)

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from harness.errors import UsageError, one_line
 from harness.records.files import DamagedError, check_seal, replace_atomic, seal
 from harness.records.run_directory import RunDirectory
+from tasks.regular_files import require_regular
 
 FORMAT = 4  # of what the callback saves; raised when an older checkpoint can no longer be resumed
 CALLBACK = "TrainingCallback"  # its key in a checkpoint
@@ -112,6 +113,7 @@ def find_start(run_dir: RunDirectory, cell: str) -> Start:
 def format_of(path: Path) -> int | None:
     """The format that a checkpoint states, 0 if it states none; None for a file that cannot be read."""
     try:
+        require_regular(path)
         saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         return saved["callbacks"].get(CALLBACK, {}).get("format", 0)
     except Exception:  # torch raises many types for a damaged file

@@ -31,10 +31,6 @@ class Dependency:
     weights: Sequence[str] = ()
 
     @property
-    def is_done(self) -> bool:
-        return Path(self.record).exists() and record.read(self.record)["status"] == "done"
-
-    @property
     def weights_path(self) -> Path:
         """The file with the chosen weights of the cell, which must be done. The file may be gone."""
         return chosen_weights(RunDirectory(Path(self.run_dir)), record.read(self.record))

@@ -15,18 +15,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
+from harness.config import yaml_files
 from harness.config.cell import Cell, cell_of
 from harness.config.compose import arguments, compose
 from harness.config.declared import declared, map_paths
+from harness.config.overrides import key_of, to_overrides
+from harness.config.own_settings import SHARED
+from harness.config.plain import resolved
+from harness.config.schema import check_sizes
 from harness.errors import UsageError, one_line
 from harness.records import record
 from harness.records.collect import valid_records
 from harness.records.files import DamagedError, replace_atomic, write_atomic
 from harness.records.named import find
-from harness.records.run_directory import RunDirectory
+from harness.records.run_directory import HYDRA, OVERRIDES, RunDirectory
 from harness.training.checkpoints.dependency import chosen_weights, read_chosen
+from tasks.regular_files import read_json, require_regular
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,6 +41,8 @@ if TYPE_CHECKING:
 
 WEIGHTS, CONFIG, RECORD, CARD = "model.safetensors", "config.json", "record.json", "README.md"
 PARTS = ("model", "task", "backbone")  # of a configuration: what a model is built from
+RECIPE = (*SHARED, "debug")  # keys of a run's overrides; its folders and trusted packages are for the reader to type
+BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError, ArithmeticError)
 NO_SAFETENSORS = "exported weights take safetensors: pip install -e '.[export]', or longhaul[export]"
 
 
@@ -70,28 +78,44 @@ def load_run(cell: Any, cfg: DictConfig) -> SavedModel:
 
 def config_of(entries: Mapping[str, Any], run_dir: RunDirectory, cfg: DictConfig) -> dict[str, Any]:
     """The resolved parts that a model is built from, composed again from the typed overrides. Raises UsageError."""
-    file = run_dir.path / ".hydra" / "overrides.yaml"
-    if not file.is_file():
+    file = run_dir.path / HYDRA / OVERRIDES
+    if not file.exists():
         raise UsageError(f"{file} is not there, so the model cannot be built: {rerun_command(entries)}")
-    typed = [*OmegaConf.load(file), f"paths.data={cfg.paths.data}"]
-    composed = compose(typed)
+    recipe = [word for word in map(str, run_dir.read_hydra(OVERRIDES) or ()) if key_of(word).split(".")[0] in RECIPE]
+    typed = to_overrides({"paths.data": cfg.paths.data, "trusted_packages": list(cfg.trusted_packages)})
+    composed = compose([*recipe, *typed])
     if cell_of(composed, entries["config"].get("dependencies", ())).id != entries["cell"]["id"]:
         raise UsageError(f"{file}: these overrides are another cell by now; its configuration was changed since")
-    return {part: OmegaConf.to_container(composed[part], resolve=True, enum_to_str=True) for part in PARTS}
+    return {part: resolved(composed[part]) for part in PARTS}
 
 
 def build_saved(
-    config: Mapping[str, Any], fill: "Callable[[nn.Module], object]", entries: Mapping[str, Any], cfg: DictConfig
+    config: Mapping[str, Any],
+    fill: "Callable[[nn.Module], object]",
+    entries: Mapping[str, Any],
+    cfg: DictConfig,
+    most_bytes: float = float("inf"),
 ) -> SavedModel:
-    """Build task and model and `fill` in the weights, which must be the tested ones. Raises UsageError."""
+    """Build task and model and `fill` in the weights, which must be the tested ones. Raises UsageError.
+
+    `config` has plain values. `most_bytes`: the size of the weights; a larger model is not built.
+    """
+    import torch
+
     from harness.config.build import build_model
-    from harness.config.instantiate import instantiate, target
+    from harness.config.instantiate import instantiate
     from harness.training.checkpoints.checkpoint import weights_sha256
 
     trusted = list(cfg.trusted_packages)
-    parts = OmegaConf.create({part: config[part] for part in PARTS} | {"trusted_packages": trusted})
-    task = instantiate(arguments(parts.task), "task", trusted)
-    model = build_model(target(arguments(parts.model), "model", trusted), parts, task.backbone_kwargs())
+    for part in ("model", "backbone"):
+        check_sizes(part, config[part])
+    task = instantiate(arguments(config["task"]), "task", trusted)
+    settings = arguments(config["model"]), arguments(config["backbone"]), trusted, task.backbone_kwargs()
+    with torch.device("meta"):
+        size = sum(parameter.nbytes for parameter in build_model(*settings).parameters())
+    if size > most_bytes:
+        raise UsageError(f"the weights do not fit {name_of(entries)}: they have fewer bytes than its {size:,}")
+    model = build_model(*settings)
     try:
         fill(model)
     except (RuntimeError, KeyError) as error:
@@ -128,20 +152,23 @@ def load_exported(folder: Path, cfg: DictConfig, typed: Mapping[str, str]) -> Sa
     Load only what you trust: `config.json` decides which of the allowed classes build model and task.
     """
     try:
-        from safetensors import SafetensorError
+        from safetensors import SafetensorError, safe_open
         from safetensors.torch import load_model
     except ImportError as error:
         raise UsageError(NO_SAFETENSORS) from error
     try:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        require_regular(folder / WEIGHTS, follow=True)  # a hub's folder has links to its files
+        config = read_json(folder / CONFIG, yaml_files.MOST_BYTES, follow=True)
         config = {part: dict(config[part]) for part in PARTS}
-        entries = record.read(folder / RECORD)
+        entries = record.read(folder / RECORD, follow=True)
         config["task"] |= {
             key: typed[f"task.{key}"] for key in declared(config["task"]).paths if f"task.{key}" in typed
         }
         config["task"] |= {"data_root": cfg.paths.data} if "data_root" in config["task"] else {}
-        return build_saved(config, lambda model: load_model(model, folder / WEIGHTS), entries, cfg)
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError, record.RecordError) as error:
+        with safe_open(folder / WEIGHTS, "pt"):  # a file of weights, before a model is built for it
+            size = (folder / WEIGHTS).stat().st_size
+        return build_saved(config, lambda model: load_model(model, folder / WEIGHTS), entries, cfg, size)
+    except (*BROKEN, SafetensorError, record.RecordError) as error:
         raise UsageError(f"{folder}: no exported model ({one_line(error)[:200]})") from error
 
 

@@ -16,8 +16,9 @@ import torch
 from torch import nn
 
 from harness.errors import one_line
+from harness.records import npz
 from harness.records.files import write_bytes_atomic
-from harness.records.predictions import npz, path_of
+from harness.records.predictions import path_of
 
 if TYPE_CHECKING:
     from tasks.base import Task
@@ -49,9 +50,10 @@ def save_artifacts(task: "Task", model: nn.Module, record_path: Path, say: Calla
 
 
 def remove_artifacts(record_path: Path, keep: Collection[str] = ()) -> None:
-    """Remove the artifacts of a record, because they show an earlier model. Its predictions stay."""
+    """Remove the artifacts of a record, because they show an earlier model. Its predictions and folders stay."""
     for path in record_path.parent.glob(f"{glob.escape(record_path.stem)}.*"):
-        if path not in (record_path, path_of(record_path)) and path.name not in keep:
+        is_folder = path.is_dir() and not path.is_symlink()
+        if path not in (record_path, path_of(record_path)) and path.name not in keep and not is_folder:
             path.unlink(missing_ok=True)
 
 
@@ -66,7 +68,7 @@ def encoded(suffix: str, content: Any) -> bytes:
     elif isinstance(content, bytes):
         data = content
     elif isinstance(content, Mapping):
-        data = npz(content)
+        data = npz.to_bytes(content)
     else:
         raise TypeError(f"an artifact is a figure, str, bytes or a dict of arrays, not {type(content).__name__}")
     if len(data) > MAX_BYTES:

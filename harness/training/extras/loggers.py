@@ -12,7 +12,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,11 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 from omegaconf import DictConfig
 
-from harness.config.cell import cell_of
+from harness.config.cell import cell_of, flatten
 from harness.config.instantiate import call, check_types, target
+from harness.config.own_settings import inside, own_folders
 from harness.config.places import CLONE
+from harness.config.plain import resolved_or_refused
 from harness.errors import UsageError, one_line
 
 EXTRA = ("tensorboard", "wandb", "mlflow")  # what the extra `loggers` installs
@@ -33,6 +35,8 @@ ENVIRONMENT = {
 }
 CREDENTIALS = re.compile(r"//[^/\s@]+@")  # in an address: http://user:password@host
 LONGEST_REASON = 200  # characters
+PLACE_KEYS = ("dir", "path", "uri", "location", "folder", "filename")  # ends of keys whose text is a file or folder
+PROGRAM = "executable"  # in keys whose text is a program
 
 
 def make_loggers(cfg: DictConfig, folder: Path, say: Callable[[str], None]) -> list[Logger]:
@@ -43,10 +47,27 @@ def make_loggers(cfg: DictConfig, folder: Path, say: Callable[[str], None]) -> l
     if not cfg.logger:
         return []
     config, trusted = cell_of(cfg).config, list(cfg.trusted_packages)
+    loggers = resolved_or_refused(cfg.logger, "logger")
+    for name, settings in loggers.items():
+        check_places(settings, f"logger.{name}", (folder, *own_folders(cfg)))
     return [
         OptionalLogger(name, checked(settings, f"logger.{name}", trusted, folder), config, folder, say)
-        for name, settings in cfg.logger.items()
+        for name, settings in loggers.items()
     ]
+
+
+def check_places(settings: Any, where: str, folders: Sequence[Any]) -> None:
+    """Raises UsageError for a text at any depth that names a file or folder outside `folders`, or a program."""
+    for key, value in flatten({where: settings}).items():
+        texts = value if isinstance(value, list) else [value]
+        for text in filter(lambda text: isinstance(text, str), texts):
+            if text.startswith(("http://", "https://")):
+                continue
+            path, name = Path(text.removeprefix("file:")), key.rpartition(".")[2]
+            is_place = path.is_absolute() or text.startswith("~") or ".." in path.parts or "://" in text
+            is_place |= name.endswith(PLACE_KEYS) or text.startswith("file:")
+            if PROGRAM in name or (is_place and (".." in path.parts or not inside(str(path), folders))):
+                raise UsageError(f"{key}={text}: a logger writes below paths.*; type paths.outputs=... to move it")
 
 
 def checked(settings: Any, where: str, trusted: list[str], folder: Path) -> Callable[[], Logger]:

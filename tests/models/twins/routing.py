@@ -8,7 +8,7 @@ from twins.base import Twin, attend, heads_of, per_sequence
 
 
 def normed(x):
-    return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True, correction=0) + 1e-5).sqrt()
+    return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True, correction=0) + 1e-6).sqrt()
 
 
 def taken(centroid, rows, tokens, window):
@@ -31,10 +31,12 @@ def routing_head(model, h, q, k, v, padding, causal):
     for centroid in model.centroids[h]:
         answer = taken(centroid, k, tokens, model.window)
         for i in taken(centroid, q, tokens, model.window):
-            met[i].append(([j for j in answer if j < i] or [i]) if causal else answer)
+            met[i].append([j for j in answer if j <= i] if causal else answer)
     zeros = torch.zeros_like(v[0])
+    if model.score_scale == 1:
+        q = q * math.sqrt(q.shape[-1])  # `attend` divides scores by it
     return torch.stack(
-        [sum((attend(q[i], k, v, keys) for keys in met[i]), zeros) / max(1, len(met[i])) for i in range(len(q))]
+        [sum((attend(q[i], k, v, keys) for keys in met[i]), zeros) / (len(met[i]) + 0.01) for i in range(len(q))]
     )
 
 
@@ -46,7 +48,7 @@ def routing(model, x, source, padding, causal):
     if count < heads:
         q, k = (heads_of(linear(x), heads - count) for linear in (model.local_q, model.local_k))
         out += [local_head(model, h, q[h], k[h], v[h], padding, causal) for h in range(heads - count)]
-    q = [normed(y) for y in heads_of(model.routing_q(x), count)]
+    q = [normed(y / math.sqrt(y.shape[-1])) for y in heads_of(model.routing_q(x), count)]
     k = q if causal else [normed(y) for y in heads_of(model.routing_k(x), count)]
     out += [routing_head(model, h, q[h], k[h], v[heads - count + h], padding, causal) for h in range(count)]
     return model.out_proj(torch.cat(out, -1))
@@ -56,13 +58,19 @@ def routing_parameters(dim, heads, pattern, max_length, hyper):
     routing = math.ceil(heads / 2) if hyper["routing_heads"] is None else hyper["routing_heads"]
     causal = "noncausal" not in pattern
     biases = (heads - routing) * (hyper["window"] if causal else 2 * hyper["window"] + 1)
-    return 4 * dim * dim + 4 * dim + biases - causal * routing * (dim + 1) * (dim // heads)
+    return 4 * dim * dim + biases - causal * routing * dim * (dim // heads)
 
 
 TWINS = {
     "routing": Twin(
         routing,
         routing_parameters,
-        ({"routing_heads": 2}, {"window": 1}, {"clusters": 1, "window": 5}, {"clusters": 2, "window": 100}),
+        (
+            {"routing_heads": 2},
+            {"window": 1},
+            {"clusters": 1, "window": 5},
+            {"clusters": 2, "window": 100},
+            {"scale_scores": True},
+        ),
     )
 }

@@ -1,0 +1,203 @@
+"""Settings that only the user makes: on the command line, in Python, or in the `conf/local` of this machine.
+
+Configurations are shared: a table, a protocol, a folder of `--config-dir`, the overrides in a run folder. None of them
+may trust packages, move the folders that are written, or change what a scheduler executes. `check_own` compares a
+composed configuration with what the user typed; `check_shared` refuses overrides of other origin before they are
+composed together with typed ones.
+"""
+
+import functools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from harness.config import yaml_files
+from harness.config.places import CLONE, CONF
+from harness.config.plain import ENVIRONMENT, from_environment, resolved
+from harness.config.schema import Cluster, Paths, value_of
+from harness.errors import UsageError
+
+# what a table's row or column, an entry of `depends_on` and a run folder may set
+SHARED = ("model", "task", "backbone", "train", "protocol", "budget", "settings", "seed", "bench")
+KEY = re.compile(r"[+~]{0,2}([A-Za-z_]\w*)(\.\w[\w-]*)*")
+OWNER = "only the command line and conf/local"
+
+
+def check_shared(overrides: Iterable[str], where: str) -> None:
+    """Raises UsageError for overrides of a shared file that set more than a recipe. `where` names their source."""
+    for override in overrides:
+        key = override.partition("=")[0]
+        match = KEY.fullmatch(key)
+        if match is None or match[1] not in SHARED:
+            raise UsageError(f"{where}: {key[:60]} is not set here, {OWNER} set it; here stand {', '.join(SHARED)}")
+        if ENVIRONMENT in override:
+            raise UsageError(f"{where}: {key[:60]}: {ENVIRONMENT} is not read here, {OWNER} read the environment")
+
+
+def check_own(cfg: DictConfig, overrides: Iterable[str]) -> None:
+    """Raises UsageError if a shared configuration trusts packages, moves folders or configures the scheduler.
+
+    `overrides`: what the user typed.
+    """
+    typed = typed_leaves(overrides)
+    check_trusted(cfg, typed)
+    check_folders(cfg, typed)
+    check_cluster(cfg.cluster, typed)
+
+
+def typed_leaves(overrides: Iterable[str]) -> dict[str, str]:
+    """{key: typed value}, with each entry of a typed mapping: `paths={data:/d}` is `paths.data=/d` as well."""
+    typed: dict[str, str] = {}
+    for key, value in map(split, overrides):
+        typed[key] = value
+        if value.startswith("{"):
+            parsed = OverridesParser.create().parse_override(f"key={value}").value()
+            typed |= {f"{key}.{name}": str(entry) for name, entry in leaves(parsed).items()}
+    return typed
+
+
+def leaves(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"job.env_set.PATH": value}: the values that are no mappings."""
+    flat: dict[str, Any] = {}
+    for key, value in node.items():
+        flat |= leaves(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+def split(override: str) -> tuple[str, str]:
+    key, _, value = override.lstrip("+~").partition("=")
+    return key, value
+
+
+def check_trusted(cfg: DictConfig, typed: Mapping[str, str]) -> None:
+    if not cfg.trusted_packages:
+        return
+    trusted = {word.strip(" '\"") for word in typed.get("trusted_packages", "").strip("[] ").split(",")}
+    refuse_untrusted(cfg.trusted_packages, trusted)
+
+
+def refuse_untrusted(packages: Iterable[Any], trusted: Iterable[str], where: str = "") -> None:
+    """Raises UsageError for packages that are neither in `trusted` nor in `conf/local`. `where` names their source."""
+    if unknown := sorted(set(map(str, packages)) - set(trusted) - locally_trusted()):
+        raise UsageError(
+            f"{where}trusted_packages={unknown}: {OWNER} can name trusted packages; "
+            f"if you trust it, type trusted_packages=[{unknown[0]}]"
+        )
+
+
+def locally_trusted() -> set[str]:
+    return {str(name) for values in local_values() for name in values.get("trusted_packages") or ()}
+
+
+def check_folders(cfg: DictConfig, typed: Mapping[str, str]) -> None:
+    """Raises UsageError for a folder that is written and is not the user's own."""
+    check_paths(cfg.paths, typed)
+    root = value_of(cfg.task, "data_root")
+    if root is not None and "task.data_root" not in typed and not inside(root, (cfg.paths.data, cfg.paths.outputs)):
+        raise UsageError(f"task.data_root={root}: {OWNER} move it out of paths.data; type paths.data=... to use it")
+
+
+def check_paths(paths: DictConfig, typed: Mapping[str, str]) -> None:
+    """Raises UsageError for a folder that is neither the user's own nor below the user's `paths.outputs`."""
+    moved = [name for name in paths if f"paths.{name}" not in typed and not is_own_path(paths, str(name))]
+    for name in moved:
+        outputs = None if "outputs" in moved else absolute(paths.outputs)
+        if outputs is None or not absolute(paths[name]).is_relative_to(outputs):
+            raise UsageError(
+                f"paths.{name}={paths[name]}: {OWNER} move it out of paths.outputs; type paths.{name}=... to use it"
+            )
+
+
+def is_own_path(paths: DictConfig, name: str) -> bool:
+    """Whether a folder is that of the schema or of conf/local."""
+    value = raw(paths, name)
+    return value in default_forms(name) or any(
+        own == value or ("${" not in str(own) and absolute(own) == absolute(value))
+        for values in local_values()
+        if (own := raw_at(values, "paths", name)) is not None
+    )
+
+
+@functools.cache
+def default_forms(name: str) -> tuple[str, ...]:
+    """A default folder, relative to the clone and absolute: which of them it is depends on the working directory."""
+    (default,) = (entry.default_factory() for entry in fields(Paths) if entry.name == name)
+    if CLONE is None:
+        return (default,)
+    path = CLONE / default
+    return (str(path), str(path.relative_to(CLONE))) if path.is_relative_to(CLONE) else (str(path),)
+
+
+def check_cluster(cluster: DictConfig, typed: Mapping[str, str]) -> None:
+    """Raises UsageError for a setting of the scheduler, such as the shell lines of its jobs, from another source.
+
+    `conf/cluster/*.yaml` of this clone, which `cluster=` chooses, are the user's own as well.
+    """
+    values = OmegaConf.to_container(cluster)
+    if values == default_cluster():
+        return
+    sources = [values.get("cluster") or {} for values in local_values()] + list(values_in(CONF / "cluster"))
+    own = [default_cluster(), *sources]
+    for name, value in values.items():
+        for key, part in leaves({name: value}).items():
+            if f"cluster.{key}" not in typed and not any(leaves(source).get(key) == part for source in own):
+                raise UsageError(f"cluster.{key}: {OWNER}, and conf/cluster of this clone, set it")
+
+
+@functools.cache
+def default_cluster() -> Any:
+    return OmegaConf.to_container(OmegaConf.structured(Cluster))
+
+
+def raw(node: DictConfig, key: str) -> Any:
+    """A value as it stands, with its interpolations."""
+    return node._get_node(key)._value()
+
+
+def raw_at(values: Mapping[str, Any], *keys: str) -> Any:
+    for key in keys:
+        values = values.get(key) if isinstance(values, Mapping) else None
+    return values
+
+
+def absolute(path: Any) -> Path:
+    """Without links and `..`, so that a folder below another one is there on the disk, too."""
+    return Path(str(path)).expanduser().resolve()
+
+
+def local_values() -> Sequence[Mapping[str, Any]]:
+    """The unresolved values of the yamls in `conf/local`."""
+    return values_in(CONF / "local")
+
+
+def values_in(folder: Path) -> Sequence[Mapping[str, Any]]:
+    files = sorted(folder.glob("*.yaml"))
+    return tuple(from_environment(_values_of(file, file.stat().st_mtime_ns)) for file in files)
+
+
+@functools.lru_cache(maxsize=64)
+def _values_of(file: Path, modified_ns: int) -> Mapping[str, Any]:
+    """Read once per version of the file."""
+    try:
+        values = OmegaConf.to_container(yaml_files.load_config(file))
+    except (OSError, ValueError, YAMLError, UsageError, OmegaConfBaseException):
+        return {}  # Hydra reports the fault
+    return values if isinstance(values, Mapping) else {}
+
+
+def inside(path: str, folders: Iterable[Any]) -> bool:
+    """Whether a path lies in one of the folders."""
+    place = absolute(path)
+    return any(place.is_relative_to(absolute(folder)) for folder in folders if folder not in (None, MISSING))
+
+
+def own_folders(cfg: DictConfig) -> Iterator[str]:
+    """The folders that a run may write: those of `paths.*`."""
+    yield from map(str, resolved(cfg.paths).values())

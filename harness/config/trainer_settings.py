@@ -1,0 +1,57 @@
+"""The settings of `trainer.*`: where a cell runs and what is reported. None of them may change a number.
+
+What decides a cell's numbers is part of its identity (`harness.config.cell`). Lightning's Trainer takes further
+settings that change them, so a key outside `KEPT` is refused; for some of them the recipe has its own.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.config.allowed import STRATEGY, TRAINER
+from harness.errors import UsageError
+
+KEPT = (
+    "_target_", "accelerator", "devices", "num_nodes", "strategy", "deterministic", "profiler", "log_every_n_steps",
+    "detect_anomaly",
+)  # fmt: skip
+# the recipe's settings in the place of Trainer's, and what the harness decides
+REPLACED = {
+    "accumulate_grad_batches": "train.micro_batch_size sets the examples per forward pass",
+    "gradient_clip_val": "train.clip_norm and train.clip_value clip gradients",
+    "gradient_clip_algorithm": "train.clip_norm and train.clip_value clip gradients",
+    "precision": "train.precision sets it",
+    "max_steps": "train.max_steps sets the updates",
+    "min_steps": "train.max_steps sets the updates",
+    "max_epochs": "train.max_steps sets the updates",
+    "min_epochs": "train.max_steps sets the updates",
+    "max_time": "resources.minutes limits a job",
+    "fast_dev_run": "budget=smoke and debug=limit make short runs",
+    "limit_train_batches": "train.max_steps sets the updates",
+    "limit_val_batches": "task.val sets the examples of generated data",
+    "limit_test_batches": "task.test sets the examples of generated data",
+    "overfit_batches": "debug=overfit trains on one batch",
+    "val_check_interval": "train.eval_every sets the updates between validations",
+    "check_val_every_n_epoch": "train.eval_every sets the updates between validations",
+    "logger": "logger= chooses loggers",
+    "default_root_dir": "paths.outputs moves the run folders",
+}
+STRATEGIES = ("auto",)
+DETERMINISTIC = (None, True, "warn")
+
+
+def check_trainer(settings: Mapping[str, Any]) -> None:
+    """Raises UsageError for a key that could change a cell's numbers, and for values that the harness does not use."""
+    for key in settings:
+        if key not in KEPT:
+            hint = REPLACED.get(key, f"these are: {', '.join(KEPT[1:])}")
+            raise UsageError(f"trainer.{key}: no setting of a cell; {hint}")
+    if settings.get("_target_") not in (None, TRAINER):
+        raise UsageError(f"trainer._target_={settings['_target_']}: cells run in {TRAINER}")
+    strategy = settings.get("strategy", "auto")
+    named = strategy.get("_target_") if isinstance(strategy, Mapping) else None
+    if strategy not in STRATEGIES and named != STRATEGY:
+        raise UsageError(f"trainer.strategy={strategy}: it is auto, which follows resources=, or that of trainer=fsdp")
+    if (deterministic := settings.get("deterministic")) not in DETERMINISTIC:
+        raise UsageError(f"trainer.deterministic={deterministic}: it is null, true or warn")
+    if not isinstance(settings.get("profiler"), str | None):
+        raise UsageError("trainer.profiler: it is a name; docs/logging.md lists them")

@@ -1,0 +1,43 @@
+"""The files below a folder that others filled. An entry that cannot be read is named; it hides no other one."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.errors import shown
+
+
+def files_below(root: str | os.PathLike[str], problems: list[str]) -> Iterator[Path]:
+    """Everything that is no folder and not hidden, in order: links, FIFOs and devices as well. A missing root has none.
+
+    Links to folders are not followed. A folder that cannot be read is added to `problems`, in one line.
+    """
+    root = os.fspath(root)
+    waiting = [(root, True)]  # texts, because a deep Path takes long to make
+    while waiting:
+        path, is_folder = waiting.pop()
+        if not is_folder:
+            yield Path(path)
+            continue
+        try:
+            with os.scandir(path) as entries:
+                by_name = sorted(entries, key=lambda entry: entry.name, reverse=True)
+        except OSError as error:
+            if path != root or not isinstance(error, FileNotFoundError):
+                problems.append(f"{shown(path)}: cannot be read: {error.strerror}")
+            continue
+        waiting += [
+            (entry.path, entry.is_dir(follow_symlinks=False)) for entry in by_name if not entry.name.startswith(".")
+        ]
+
+
+def record_files(root: str | os.PathLike[str], problems: list[str]) -> Iterator[Path]:
+    """Every `**/*.json` below a folder, in the order of `files_below`; `record.read` says what is no regular file.
+
+    A link to a folder is a problem.
+    """
+    for path in files_below(root, problems):
+        if path.suffix == ".json":
+            yield path
+        elif path.is_symlink() and os.path.isdir(path):
+            problems.append(f"{shown(path)}: a link to a folder, which is not followed; move the folder here")

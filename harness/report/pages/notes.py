@@ -1,0 +1,134 @@
+"""The notes below a block: which rows are below a simple predictor, and what stands behind the tests of its columns."""
+
+from collections.abc import Mapping, Sequence
+
+from harness.report.pages.answer import baseline_name, listed
+from harness.report.scores.groups import Group
+from harness.report.scores.scores import Score
+from harness.report.scores.tiers import LOW_POWER
+from harness.report.stats.seeds import significant
+
+BELOW = "†"  # marks a score below a baseline
+
+
+def label_with_fit(row: str, groups: Sequence[Group]) -> str:
+    """`baseline: 6gram (819,200 bytes, 0.73 s)`: its row in these columns, with what it was fitted to and how long."""
+    fits = [group.fits[row] for group in groups if group.fits.get(row, {}).get("saw")]
+    if not fits:
+        return row
+    seconds = sorted(fit["seconds"] for fit in fits)
+    duration = " to ".join(dict.fromkeys(significant(value) for value in (seconds[0], seconds[-1])))
+    return f"{row} ({' or '.join(dict.fromkeys(fit['saw'] for fit in fits))}, {duration} s)"
+
+
+def below_notes(groups: Sequence[Group]) -> list[str]:
+    """At most one sentence: the rows below the strongest simple predictor of each column, alike columns together."""
+    columns_of: dict[tuple[str, str], list[str]] = {}
+    names = set()
+    for group in groups:
+        rows = {score.label: group.comparison.below.get(score.key, ()) for score in group.scores if score.by_seed}
+        if not any(rows.values()):
+            continue
+        predictor = _predictor(group)
+        names.add("the strongest simple predictor" if predictor is group.strongest else "a simple predictor")
+        name = baseline_name(predictor.row)
+        if len(groups) == 1:
+            name += f", {predictor.number(group.resolved.decimals)}"
+        columns_of.setdefault((_rows(rows, predictor.row), name), []).append(group.column)
+    if not columns_of:
+        return []
+    texts = [
+        f"{rows} ({name})" if len(groups) == 1 else f"{rows} in {listed(columns)} ({name})"
+        for (rows, name), columns in columns_of.items()
+    ]
+    return [f"{BELOW} Below {min(names)}: {'; '.join(texts)}."]
+
+
+def predictor_notes(groups: Sequence[Group]) -> list[str]:
+    """At most two sentences: the rows below a simple predictor, and the columns without a strongest one."""
+    return [*below_notes(groups), *_none_chosen(groups)]
+
+
+def _none_chosen(groups: Sequence[Group]) -> list[str]:
+    columns = [group.column for group in groups if group.strongest is None and _unvalidated(group)]
+    if not columns:
+        return []
+    where = f" in {listed(columns)}" if len(groups) > 1 else ""
+    return [
+        f"No simple predictor is chosen as the strongest{where}: a choice is made on the validation split, and these "
+        "are scored on the test split alone."
+    ]
+
+
+def why_none_is_strongest(group: Group) -> str:
+    """Of a column without a strongest simple predictor: none was fitted, or none has a validation score."""
+    scores = _unvalidated(group)
+    numbers = [f"{baseline_name(score.row)} {score.number(group.resolved.decimals)}" for score in scores]
+    return f"none chosen ({', '.join(numbers)})" if numbers else "not fitted"
+
+
+def _unvalidated(group: Group) -> list[Score]:
+    """The predictors of a column without a strongest one; none if there is the chance level alone."""
+    scored = [score for score in group.baselines if score.by_seed]
+    return scored if {baseline_name(score.row) for score in scored} - set(group.chance_names) else []
+
+
+def _predictor(group: Group) -> Score:
+    """The strongest one; if no row is below it, the best one that a row is below."""
+    beaten = {name for names in group.comparison.below.values() for name in names}
+    if group.strongest is not None and group.strongest.row in beaten:
+        return group.strongest
+    return next(score for score in group.baselines if score.row in beaten)
+
+
+def _rows(rows: Mapping[str, Sequence[str]], predictor: str) -> str:
+    """`all 8 rows`, or their names; rows that are below another predictor alone stand apart."""
+    below = [row for row, names in rows.items() if predictor in names]
+    if len(below) == len(rows) > 1:
+        return f"all {len(rows)} rows"
+    others = {row: names for row, names in rows.items() if names and predictor not in names}
+    texts = [f"{row} below {listed([baseline_name(name) for name in names])}" for row, names in others.items()]
+    return "; ".join([listed(below), *texts])
+
+
+def notes_of_tests(groups: Sequence[Group]) -> list[str]:
+    """How rows were paired, from which score on a run is solved, and pairs without measured noise."""
+    pairing = {group.column: list(filter(None, [group.comparison.pairing])) for group in groups}
+    equal_seeds = {group.column: list(filter(None, [group.comparison.equal_seeds_note])) for group in groups}
+    return [*shared_notes(pairing), *_solved_notes(groups), *shared_notes(equal_seeds)]
+
+
+def _solved_notes(groups: Sequence[Group]) -> list[str]:
+    """At most one sentence per threshold, and what a share of solved runs is."""
+    starts: dict[str, list[str]] = {}
+    for group in groups:
+        if runs := group.comparison.runs:
+            column = "" if len(groups) == 1 else f" in {group.column}"
+            starts.setdefault(runs.between, []).append(f"from {runs.threshold:.{group.resolved.decimals}f} on{column}")
+    if not starts:
+        return []
+    thresholds = "; ".join(f"{listed(texts)}, half way between {between}" for between, texts in starts.items())
+    return [
+        f"The seeds of some row solve the task or fail. A run is solved {thresholds}. Behind a mean: solved runs of "
+        "all runs, with Wilson's 95 % interval; tests compare these shares (permutation test over rows)."
+    ]
+
+
+def notes_of_marks(groups: Sequence[Group]) -> list[str]:
+    """Explains the marks in a grid of several columns."""
+    notes = notes_of_tests(groups)
+    if any(group.comparison.tiers for group in groups):
+        notes.append(f"Behind a score: · and its tier in the column; ? is {LOW_POWER}.")
+    return [*notes, *predictor_notes(groups)]
+
+
+def shared_notes(notes: Mapping[str, Sequence[str]]) -> list[str]:
+    """Each sentence once, after the names of its columns unless it holds for all of them."""
+    columns_of: dict[str, list[str]] = {}
+    for column, sentences in notes.items():
+        for sentence in sentences:
+            columns_of.setdefault(sentence, []).append(column)
+    return [
+        sentence if len(columns) == len(notes) else f"{', '.join(columns)}: {sentence}"
+        for sentence, columns in columns_of.items()
+    ]

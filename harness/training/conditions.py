@@ -1,0 +1,59 @@
+"""The conditions of a run beside its configuration and data: code of the training, libraries, processor, devices.
+
+The last bits of a result depend on them. A checkpoint stores them, and a resume compares them with its own. Settings of
+the Trainer that belong to the recipe (`RECIPE`) must be equal: a run of two recipes would be of neither. Any other
+difference is reported in one line and kept in the record (`changed_at_resume`).
+"""
+
+import importlib.metadata
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import lightning.pytorch as pl
+import torch
+
+from harness.errors import UsageError, one_line
+from harness.records import provenance
+
+LIBRARIES = ("torch", "numpy", "lightning")
+# attributes of the Trainer that change what is computed; the recipe sets them through `train`
+RECIPE = ("gradient_clip_val", "gradient_clip_algorithm", "precision", "limit_train_batches", "overfit_batches")
+LONGEST = 120  # characters of a value in a message
+
+
+def conditions_of(trainer: pl.Trainer, kernels: str, training_code: str | None) -> dict[str, str]:
+    """{condition: value}, all as text. `training_code`: the digest of `source_code.training_code`."""
+    device = trainer.strategy.root_device
+    conditions = {
+        "training code": str(training_code),
+        **{name: importlib.metadata.version(name) for name in LIBRARIES},
+        "CPU": provenance.cpu_name(),
+        "CPU capability": provenance.cpu_capability(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "devices": str(trainer.world_size),
+        "strategy": type(trainer.strategy).__name__,
+        "kernels": kernels,
+    }
+    return conditions | {f"trainer.{name}": str(getattr(trainer, name)) for name in RECIPE}
+
+
+def differences(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """One text per condition that differs; a condition that an older checkpoint lacks is not compared."""
+    return [difference(name, then, now) for name in then if name in now and then[name] != now[name]]
+
+
+def difference(name: str, then: Mapping[str, str], now: Mapping[str, str]) -> str:
+    return f"{one_line(name)} {one_line(then[name])[:LONGEST]}, now {one_line(now[name])[:LONGEST]}"
+
+
+def require_same_recipe(then: Mapping[str, str], now: Mapping[str, str], checkpoint: Path | None) -> None:
+    """Raises UsageError for a setting of the Trainer that would change the recipe of a run that has begun."""
+    recipe = [f"trainer.{name}" for name in RECIPE]
+    changed = differences({name: then[name] for name in recipe if name in then}, now)
+    if changed:
+        raise UsageError(f"{checkpoint}: was trained with {'; '.join(changed)}; rerun=all trains from the start")
+
+
+def resumed_under(changed: Sequence[str]) -> str:
+    """The remark on a resume under other conditions; empty without one."""
+    return f" under other conditions, which the record names: {'; '.join(changed)}" if changed else ""

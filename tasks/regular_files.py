@@ -1,0 +1,149 @@
+"""Reading files that others wrote: only regular files are opened, nothing waits, and sizes are bounded.
+
+A FIFO, device, socket or folder in the place of a file is refused, and so is a file that is larger than its kind ever
+is. A link is followed within its folder; `follow` allows links to anywhere, for data on another disk. Nothing here
+imports torch.
+"""
+
+import errno
+import io
+import json
+import os
+import stat
+from typing import IO, Any
+
+READ_BYTES = 1 << 20  # at a time
+END_BYTES = 1 << 16
+DEEPEST = 64  # levels of lists and objects in JSON
+LONGEST_INTEGER = 25  # characters; a larger number is a float
+KINDS = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFDIR: "a directory",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class RefusedFileError(OSError):
+    """What has a file's path is not opened. `strerror` says why, on one line, and `filename` is the path."""
+
+    def __init__(self, reason: str, path: str | os.PathLike[str]):
+        super().__init__(errno.EINVAL, reason, os.fspath(path))
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        return type(self), (self.strerror, self.filename)  # it also comes from the processes that make data
+
+
+def open_regular(path: str | os.PathLike[str], limit: int | None = None, *, follow: bool = False) -> IO[bytes]:
+    """A stream of a regular file of at most `limit` bytes. Raises OSError, RefusedFileError for any other file."""
+    target = _target(path, follow=follow)
+    _require(os.lstat(target), path, limit)  # opening a device may act on it
+    descriptor = os.open(target, FLAGS)
+    try:
+        _require(os.fstat(descriptor), path, limit)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def require_regular(path: str | os.PathLike[str], limit: int | None = None, *, follow: bool = False) -> None:
+    """For a library that takes a path: raises what `open_regular` raises."""
+    open_regular(path, limit, follow=follow).close()
+
+
+def is_regular(path: str | os.PathLike[str]) -> bool:
+    """Whether `open_regular` opens it; False as well for a name that no file can have."""
+    try:
+        require_regular(path)
+        return True
+    except (OSError, ValueError):
+        return False
+
+
+def read_bytes(path: str | os.PathLike[str], limit: int, *, follow: bool = False) -> bytes:
+    """The content of a regular file. Raises as `open_regular`; also for a file of the kernel that has no end."""
+    data = bytearray()
+    with open_regular(path, limit, follow=follow) as stream:
+        try:
+            while block := os.read(stream.fileno(), READ_BYTES):
+                data += block
+                if len(data) > limit:
+                    raise _too_large(path, limit)
+        except BlockingIOError as error:
+            raise RefusedFileError("no file that ends", path) from error
+    return bytes(data)
+
+
+def read_text(path: str | os.PathLike[str], limit: int, *, errors: str = "strict", follow: bool = False) -> str:
+    """A text in UTF-8 with the line ends of Python. Raises OSError as `read_bytes`, or UnicodeDecodeError."""
+    data = io.BytesIO(read_bytes(path, limit, follow=follow))
+    return io.TextIOWrapper(data, encoding="utf-8", errors=errors).read()
+
+
+def last_lines(path: str | os.PathLike[str], count: int) -> list[str]:
+    """The last lines of a text such as a log, of which END_BYTES are read. Raises as `open_regular`."""
+    with open_regular(path) as stream:
+        stream.seek(max(0, os.fstat(stream.fileno()).st_size - END_BYTES))
+        return stream.read(END_BYTES).decode(errors="replace").splitlines()[-count:]
+
+
+def read_json(path: str | os.PathLike[str], limit: int, *, follow: bool = False) -> Any:
+    """The content of a JSON file. Raises as `read_text`, or as `parse_json`."""
+    return parse_json(read_text(path, limit, follow=follow))
+
+
+def parse_json(text: str) -> Any:
+    """The content of a JSON text.
+
+    Raises JSONDecodeError for another text. Raises ValueError for NaN and Infinity, for an integer of more than
+    LONGEST_INTEGER characters, and for more than DEEPEST levels.
+    """
+    try:
+        content = json.loads(text, parse_constant=_refuse_constant, parse_int=_integer)
+    except RecursionError:
+        raise ValueError(f"more than {DEEPEST} levels") from None
+    level = [content]
+    for _ in range(DEEPEST + 1):
+        level = [part for part in level if isinstance(part, (dict, list))]
+        if not level:
+            return content
+        level = [value for part in level for value in (part.values() if isinstance(part, dict) else part)]
+    raise ValueError(f"more than {DEEPEST} levels")
+
+
+def _refuse_constant(constant: str) -> None:
+    raise ValueError(f"{constant} is not a finite number")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > LONGEST_INTEGER:
+        raise ValueError(f"an integer of {len(digits):,} characters")
+    return int(digits)
+
+
+def _target(path: str | os.PathLike[str], *, follow: bool) -> str:
+    """The path itself, or the file that a link leads to."""
+    path = os.path.abspath(os.fspath(path))
+    if "\0" in path:
+        raise RefusedFileError("a name that no file has", path)
+    if not os.path.islink(path):
+        return path
+    target, folder = os.path.realpath(path), os.path.realpath(os.path.dirname(path))
+    if not follow and os.path.commonpath((target, folder)) != folder:
+        raise RefusedFileError("a link that leads out of its folder", path)
+    return target
+
+
+def _require(status: os.stat_result, path: str | os.PathLike[str], limit: int | None) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = KINDS.get(stat.S_IFMT(status.st_mode), "a broken link")
+        raise RefusedFileError(f"{kind}, not a regular file", path)
+    if limit is not None and status.st_size > limit:
+        raise _too_large(path, limit)
+
+
+def _too_large(path: str | os.PathLike[str], limit: int) -> RefusedFileError:
+    return RefusedFileError(f"more than {limit:,} bytes", path)

@@ -1,0 +1,1 @@
+"""Drills at random moments: `python -m tests.drills`."""

@@ -1,0 +1,199 @@
+"""The page of all columns beside the raw records: each column of each table, with its numbers or why it has none.
+
+Means, the strongest predictor and the rows above it are computed here from the JSON of records and predictors.
+"""
+
+import functools
+import re
+
+import pytest
+from helpers.pages import CONF, PAPER, ROOT
+
+from harness.records import baselines
+from harness.records.collect import frame, valid_records
+from harness.report import spec_files
+from harness.report.pages import answer, columns, waiting
+from harness.report.scores import groups, select
+from harness.report.scores.comparison import ENOUGH
+from harness.report.scores.groups import OF_ALL
+from harness.report.spec.table import TableSpec
+from harness.report.stats.seeds import MIN_SEEDS
+
+RECORDS = ROOT / "results" / "records"
+TABLES = [
+    name for name in spec_files.available([CONF]) if isinstance(spec_files.load_table(name, CONF, PAPER), TableSpec)
+]
+# columns whose runs were removed because their data changed
+FORMER = {
+    "lavo/t2": ("N", "1.5 N", "2 N"),
+    "lavo/f4": ("N", "2 N", "4 N", "8 N", "16 N", "32 N", "64 N"),
+    "lavo/t11": ("Retrieval", "Image"),
+    "latte/t2": ("PPL",),
+    "latte/t4": tuple(
+        f"{n}, {text}" for text in ("SlimPajama", "Pile", "OpenWebText", "TinyStories") for n in ("N", "2 N", "4 N")
+    ),
+    "llp/t3": ("PG-19",),
+    "llp/t5": ("PPL",),
+    "luna/t4": ("QQP", "RACE", "CSQA"),
+    "union/causal": ("PG-19 bytes",),
+    "union/noncausal": ("Image", "Retrieval", "QQP", "RACE", "CSQA"),
+}
+pytestmark = pytest.mark.slow
+
+
+@functools.cache
+def records():
+    read, broken = valid_records(RECORDS)
+    assert not broken
+    return {record["cell"]["id"]: record for record in read}
+
+
+@functools.cache
+def cells():
+    return frame(list(records().values()))
+
+
+@functools.cache
+def results_of(name):
+    spec = spec_files.load_table(name, CONF, PAPER)
+    return groups.group_scores(select.select(cells(), spec), spec)
+
+
+def page_of(name):
+    """({(column, budget): entries}, [entries of columns without a run]) of the page."""
+    results = results_of(name)
+    text = columns.page([(name, answer.answers(results), waiting.waiting_columns(results))])
+    lines = [re.split(r" \| ", line.strip("| ")) for line in text.splitlines() if line.startswith(f"| [{name}]")]
+    measured = [dict(zip(columns.HEADER, line, strict=True)) for line in lines if len(line) == len(columns.HEADER)]
+    idle = [dict(zip(columns.WAITING_HEADER, line, strict=True)) for line in lines if len(line) != len(columns.HEADER)]
+    by_column = {(entries["column"], entries["budget"]): entries for entries in measured}
+    assert len(by_column) == len(measured), "no column stands there twice"
+    return by_column, idle
+
+
+def reduced(name):
+    return [answered for answered in answer.answers(results_of(name)) if answered.group.budget == "reduced"]
+
+
+def raw_score(record, column):
+    """A number of the record's JSON; None for a failed run or evaluation."""
+    if record["status"] != "done":
+        return None
+    if column.evaluation is None:
+        return record["metrics"]["best"]["test"].get(column.metric)
+    evaluation = record["evaluations"].get(column.evaluation) or {}
+    return (evaluation.get("metrics") or {}).get(column.metric) if evaluation.get("status") == "done" else None
+
+
+def raw_rows(spec, group, column):
+    """Row -> scores of its seeds; a row that repeats the computation of another row is left out."""
+    rows = {}
+    for score in group.scores:
+        if spec.same_as(score.row):
+            continue
+        values = [raw_score(records()[cell], column) for cell in score.cells]
+        if any(value is not None for value in values):
+            rows[score.key] = [value for value in values if value is not None]
+    return rows
+
+
+def raw_predictors(group, column):
+    """Name -> scores on the validation and on the test split, of those with both."""
+    prefix = f"{column.evaluation}/baseline/" if column.evaluation else "baseline/"
+    predictors, of_data = {}, {}
+    for score in group.scores:
+        for cell in score.cells:
+            of_data.setdefault(records()[cell]["data"]["fingerprint"], []).append(records()[cell])
+    most = max(of_data.items(), key=lambda item: (len(item[1]), item[0]))[1]
+    for file in filter(None, (baselines.of_record(RECORDS, record) for record in most)):
+        for name, fit in file["fits"].items():
+            test = (file["evaluations"].get(prefix + name) or {}).get("metrics") or {}
+            if name not in predictors and column.metric in (fit["val"] or {}) and column.metric in test:
+                predictors[name] = fit["val"][column.metric], test[column.metric]
+    return {name.replace("_", " "): scores for name, scores in predictors.items()}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_column_that_ranks_rows_stands_there_once(name):
+    results = results_of(name)
+    by_column, idle = page_of(name)
+    shown = {column for column, budget in by_column if budget == "reduced"}
+    without = [(line["why"], column) for line in idle for column in line["columns"].split(columns.SEPARATOR)]
+    assert shown == {answered.name.replace("[", r"\[").replace("]", r"\]") for answered in reduced(name)}
+    ran = {answered.group.column for answered in reduced(name)}
+    escaped = {column.replace("[", r"\[").replace("]", r"\]") for column in ranking(results) - ran}
+    assert {column for _, column in without} == escaped
+    assert all(why for why, _ in without)
+
+
+def ranking(results):
+    return {name for result in results for name, column in result.spec.columns.items() if column.ranks}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_rows_above_the_strongest_predictor_by_the_raw_records(name):
+    by_column, _ = page_of(name)
+    for answered in reduced(name):
+        group, entries = answered.group, by_column[answered.name, "reduced"]
+        if group.parts:  # a mean of columns, each of which has its own line
+            continue
+        column, higher = answered.spec.columns[group.column], group.resolved.higher_is_better
+        rows = {key: sum(values) / len(values) for key, values in raw_rows(answered.spec, group, column).items()}
+        shown = {score.key: score.estimate.mean for score in group.scores if score.by_seed and score.key in rows}
+        assert shown == pytest.approx(rows) and entries["rows"] == str(len(rows))
+        predictors = raw_predictors(group, column)
+        seen = {predictor: scores for predictor, scores in predictors.items() if not predictor.endswith(OF_ALL)}
+        strongest, above = entries["strongest baseline"], entries["rows above it"]
+        if not seen:
+            assert above == columns.NONE
+            scored = {score.row.removeprefix("baseline: ") for score in group.baselines if score.by_seed}
+            is_measured = bool(scored - set(group.chance_names))
+            assert strongest.startswith("none chosen (") if is_measured else strongest == "not fitted", strongest
+            continue
+        best = (max if higher else min)(seen.values())[1]
+        chosen = [predictor for predictor, (_, test) in seen.items() if test == best]
+        named = re.sub(r"(\d)-gram", r"\1gram", strongest)
+        assert any(named == f"{predictor} {best:.{answered.decimals}f}" for predictor in chosen), (strongest, chosen)
+        count = sum(mean > best if higher else mean < best for mean in rows.values())
+        assert above == f"{count} of {len(rows)}"
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_p_of_the_control_or_why_there_is_none(name):
+    by_column, _ = page_of(name)
+    for answered in reduced(name):
+        tests, entry = answered.tests, by_column[answered.name, "reduced"]["p of reference and control"]
+        tested = [score for score in answered.group.scores if len(score.by_seed) >= MIN_SEEDS]
+        if len(tested) < 2:
+            assert entry == f"fewer than two rows have {MIN_SEEDS} seeds"
+        elif all(len(set(score.by_seed.values())) == 1 for score in tested):
+            assert entry == "no row's score differs between its seeds"
+        elif tests.reference is None or tests.control is None:
+            assert "was not run" in entry or "has no" in entry
+        elif min(len(score.by_seed) for score in (tests.reference, tests.control)) < MIN_SEEDS:
+            assert f"fewer than {MIN_SEEDS} seeds" in entry
+        else:
+            p = 0.001 if entry == "< 0.001" else float(entry)
+            pair = tests.pair(tests.reference.key, tests.control.key)
+            assert 0 < p <= 1 and p >= min(pair.p, 0.001), "corrected, so not below that of the pair alone"
+            ahead = (pair.difference > 0) == answered.group.resolved.higher_is_better
+            assert tests.ranks == (p < 0.05 and ahead and (tests.resolution or 0) >= ENOUGH)
+
+
+@pytest.mark.parametrize("name", FORMER)
+def test_columns_whose_runs_were_removed_say_that_they_wait(name):
+    waits = {column.column: column for column in waiting.waiting_columns(results_of(name))}
+    named = set(ranking(results_of(name)))
+    assert set(FORMER[name]) <= named
+    for column in FORMER[name]:
+        if column in waits:
+            assert "do not count" in waits[column].why, f"{name} {column}: set waits: in conf/table/{name}.yaml"
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_column_says_that_it_waits_only_while_runs_are_missing(name):
+    results = results_of(name)
+    lacking = {column.column for column in waiting.waiting_columns(results)}
+    for result in results:
+        stale = {column for column, entry in result.spec.columns.items() if entry.ranks and entry.waits} - lacking
+        assert not stale, f"{name} {sorted(stale)}: all runs are there, so remove waits: from conf/table/{name}.yaml"

@@ -1,0 +1,186 @@
+"""What a page says of all its runs: data in place of the published ones, and the learning rate that its rows share."""
+
+import csv
+import io
+
+import pytest
+import yaml
+from helpers import crosses, pages, synthetic
+from helpers.pages import RENDER, T11, build
+
+from harness.config.data_cards import DataName, cards, data_name
+from harness.records.collect import frame
+from harness.report import spec_files
+from harness.report.pages import answer, caveats, columns
+from harness.report.scores import groups, select
+from harness.report.site import data as site
+
+REDUCED = {"budget": "reduced", "source": "synthetic"}
+REVIEWS = "generated reviews (in place of IMDb reviews)"
+LINE = f"Data at the reduced budget: {REVIEWS}."
+OWN = """
+title: ours
+ledger: null
+protocol: skyformer
+control: no_mixing
+reference: vanilla
+seeds: [1, 2, 3]
+rows: {softmax: vanilla, control: no_mixing}
+columns:
+  Text: {task: lra/text, <<: &acc {metric: acc, unit: "%", higher_is_better: true}}
+  generated silhouettes: {task: lra/image, <<: *acc}
+  ListOps: {task: lra/listops, <<: *acc}
+"""
+
+
+def runs(model, task, scores, rate=None, **changes):
+    records = synthetic.seeds(model, task, scores, **changes)
+    for record in records if rate is not None else ():
+        record["config"]["train"]["optimizer"] = {"lr": rate}
+        record["cell"]["id"] = synthetic.identity(record["config"])
+    return records
+
+
+def rows(task="lra/text", rates=(None, None), **changes):
+    """Two rows of three seeds, with their learning rates."""
+    first, second = rates
+    return [
+        *runs("vanilla", task, [0.70, 0.71, 0.72], first, **changes),
+        *runs("no_mixing", task, [0.50, 0.51, 0.53], second, **changes),
+    ]
+
+
+def results_of(spec, records):
+    return groups.group_scores(select.select(frame(records), spec), spec)
+
+
+@pytest.fixture
+def own(tmp_path):
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "own.yaml").write_text(OWN)
+    return spec_files.load_table("own", tmp_path, pages.PAPER)
+
+
+def test_every_format_names_the_data_in_place_of_the_published_ones():
+    page = build(T11, rows(**REDUCED))
+    texts = {suffix: " ".join(render(page).split()) for suffix, render in RENDER.items()}
+    assert page.data == (LINE,) and all(LINE in texts[suffix] for suffix in ("md", "tex", "txt"))
+    assert all(texts[suffix].index(LINE) < texts[suffix].index("vanilla (71.00) leads") for suffix in ("md", "txt"))
+    assert f"### Text, accuracy % ↑ · {REVIEWS} · reduced budget, synthetic data" in RENDER["md"](page)
+    written = [row for row in csv.DictReader(io.StringIO(RENDER["csv"](page))) if row["budget"] == "reduced"]
+    assert {row["data"] for row in written} == {REVIEWS}
+    assert site._table(page, {"tables": "tables"})["opening"][0] == LINE
+
+
+@pytest.mark.parametrize("changes", [{}, {"budget": "reduced"}, {"budget": "reduced", "source": "slice:unlisted"}])
+def test_published_data_and_unlisted_ones_have_no_other_name(changes):
+    page = build(T11, rows(**changes))
+    assert page.data == () and "Data at" not in " ".join(page.caption) and "in place of" not in RENDER["md"](page)
+
+
+def test_different_data_are_named_in_the_notes_and_each_column_says_its_own(own):
+    records = [*rows(**REDUCED), *rows("lra/image", **REDUCED), *rows("lra/listops", **REDUCED)]
+    page = build(own, records)
+    assert page.data == () and page.caption[0] == (
+        f"Data at the reduced budget: {REVIEWS}; generated silhouettes (in place of CIFAR-10); generated expressions."
+    )
+    (block,) = page.sections[0].blocks
+    assert [entry.text for entry in block.header] == [
+        "model",
+        "Text, % ↑ (generated reviews)",
+        "generated silhouettes, % ↑",  # the column is named after its data
+        "ListOps, % ↑ (generated expressions)",
+    ]
+
+
+def test_averages_and_their_parts_share_the_name_of_one_content():
+    spec = spec_files.load_table("lavo/t8", pages.CONF, pages.PAPER)
+    page = build(spec, crosses.everywhere("lavo", **REDUCED))
+    ett, parts = (page_block(page, start) for start in ("ETT MSE", "Parts of ETT MSE"))
+    assert page.data == ("Data at the reduced budget: generated series (in place of ETTh1, ETTh2, ETTm1 and Weather).",)
+    assert all("generated series (in place of ETTh1, ETTh2 and ETTm1)" in title for title in (ett.title, parts.title))
+    assert [entry.text for entry in parts.header][1:3] == ["ETTh1 S", "ETTh1 M"]
+
+
+def page_block(page, start):
+    (block,) = [block for section in page.sections for block in section.blocks if block.title.startswith(start)]
+    return block
+
+
+def test_columns_of_further_evaluations_name_their_corpora():
+    spec = spec_files.load_table("latte/t4", pages.CONF, pages.PAPER)
+    of_table = {"protocol": "latte_extended", "budget": "reduced", "source": "slice:pg19_slice"}
+    metric = {"name": "ppl", "higher_is_better": False}
+    records = runs("vanilla", "lm/slimpajama", [0.08, 0.081, 0.082], metric=metric, **of_table)
+    for record in records:
+        record["metrics"]["best"]["test"]["ppl"] = 8.0
+        record["evaluations"] = {
+            f"{corpus}_1x": {"status": "done", "metrics": {"ppl": 9.0}, "n": 10} for corpus in ("pile", "openwebtext")
+        }
+    page = build(spec, records)
+    assert "PG-19 bytes (in place of SlimPajama)" in page_block(page, "N, SlimPajama").title
+    assert "WikiText-2 bytes (in place of the Pile)" in page_block(page, "N, Pile").title
+    assert "Shakespeare bytes (in place of OpenWebText)" in page_block(page, "N, OpenWebText").title
+
+
+def test_the_page_of_all_columns_names_the_data():
+    (answered,) = answer.answers(results_of(T11, rows(**REDUCED)))
+    assert columns.line_of("lavo/t11", answered)[1] == f"Text · {REVIEWS}"
+
+
+def test_columns_that_say_in_place_of_have_the_names_of_the_cards():
+    named = {}
+    for path in (pages.CONF / "table").rglob("*.yaml"):
+        for name, column in (yaml.safe_load(path.read_text()).get("columns") or {}).items():
+            if "in place of" in name:
+                card = cards()[column["task"]]
+                named[name] = {str(data_name(column["task"], source)) for source in card.stand_ins}
+    assert named and all(name in names for name, names in named.items())
+
+
+def test_another_corpus_of_an_evaluation_has_its_own_name():
+    source = "slice:pg19_slice"
+    assert data_name("lm/slimpajama", source) == DataName("PG-19 bytes", ("SlimPajama",))
+    assert data_name("lm/slimpajama", source, "length_2x") == DataName("PG-19 bytes", ("SlimPajama",))
+    assert data_name("lm/slimpajama", source, "pile_2x") == DataName("WikiText-2 bytes", ("the Pile",))
+    assert data_name("lm/slimpajama", source, "tiny_stories_1x") == DataName("a page of TinyStories")
+    assert data_name("lm/pg19", source) == DataName("PG-19 bytes") and data_name("lm/pg19", "full") is None
+    assert data_name("mine/task", "synthetic") is None
+
+
+def rate_lines(records, spec=T11):
+    return caveats.rate_lines(results_of(spec, records))
+
+
+def test_rows_with_one_learning_rate_say_so():
+    assert rate_lines(rows(rates=(1e-3, 1e-3), **REDUCED)) == [
+        "Reduced budget: all rows share one learning rate (1e-3); another rate may change their order."
+    ]
+    assert rate_lines(rows("lra/listops", rates=(2.5e-4, 2.5e-4), **REDUCED)) == [
+        "Reduced budget: all rows share one learning rate (2.5e-4), which was chosen on softmax attention; "
+        "another rate may change their order."
+    ]
+
+
+def test_rows_with_several_rates_or_unknown_ones_do_not():
+    assert rate_lines(rows(rates=(1e-3, 2e-3), **REDUCED)) == []
+    assert rate_lines(rows(rates=(1e-3, None), **REDUCED)) == []
+    assert rate_lines(rows(rates=(1e-3, 1e-3))) == [], "the rates of the paper's recipes are published"
+    assert rate_lines(runs("vanilla", "lra/text", [0.7, 0.71], 1e-3, **REDUCED)) == [], "a single row has no order"
+    other = runs("lavo", "lra/text", [0.6, 0.6], 5e-3, changed={"train.optimizer.lr": [1e-3, 5e-3]}, **REDUCED)
+    assert len(rate_lines([*rows(rates=(1e-3, 1e-3), **REDUCED), *other])) == 1, "not of the recipe"
+
+
+def test_columns_with_different_rates_and_origins_are_named():
+    text = rows(rates=(1e-3, 1e-3), **REDUCED)
+    listops = rows("lra/listops", rates=(5e-4, 5e-4), **REDUCED)
+    pathfinder = rows("lra/pathfinder", rates=(1e-3, 2e-3), **REDUCED)
+    assert rate_lines([*text, *listops, *pathfinder]) == [
+        "Reduced budget: in Text and ListOps, all rows of a column share one learning rate (1e-3 in Text; 5e-4 in "
+        "ListOps); another rate may change their order. The rate in ListOps was chosen on softmax attention."
+    ]
+
+
+def test_the_notes_of_a_page_have_the_rate():
+    page = build(T11, rows(rates=(1e-3, 1e-3), **REDUCED))
+    assert "- Reduced budget: all rows share one learning rate (1e-3);" in RENDER["md"](page)

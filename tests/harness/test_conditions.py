@@ -1,0 +1,127 @@
+"""A resume under other conditions: said in one line and kept in the record, or refused where the recipe changes."""
+
+import importlib.metadata
+
+import pytest
+import torch
+
+from harness.errors import UsageError
+from harness.records import provenance, record, source_code
+from harness.training import attempt, conditions
+from harness.training.conditions import differences
+from tests.helpers.interrupted_run import Run
+
+
+@pytest.fixture
+def run(tmp_path, tmp_path_factory):
+    places = [f"paths.{name}={tmp_path / name}" for name in ("outputs", "records")]
+    return Run([*places, f"paths.data={tmp_path_factory.getbasetemp() / 'listops-smoke'}"])
+
+
+@pytest.fixture(autouse=True)
+def _restore_threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def test_another_typed_number_of_threads_is_not_taken_at_a_resume(run, monkeypatch, capfd):
+    run.killed(monkeypatch, 4)
+    assert run("resources.cpus=2").state == "done"
+    assert run.record()["hardware"]["threads"] == torch.get_num_threads() == 1
+    assert "1 of 1 CPU threads, as the checkpoint, not resources.cpus=2" in capfd.readouterr().err
+    assert run.record()["changed_at_resume"] == []
+
+
+def other_library(monkeypatch):
+    real = importlib.metadata.version
+    monkeypatch.setattr(conditions.importlib.metadata, "version", lambda name: "9.9" if name == "torch" else real(name))
+    return "torch", "9.9"
+
+
+def other_training_code(monkeypatch):
+    monkeypatch.setattr(source_code, "training_code", lambda: "f" * 16)
+    return "training code", "f" * 16
+
+
+def other_instructions(monkeypatch):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
+    return "CPU capability", "DEFAULT"
+
+
+def variable_of_a_library(monkeypatch):
+    monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
+    return "CPU capability", "MKL_CBWR=COMPATIBLE"
+
+
+def other_processor(monkeypatch):
+    monkeypatch.setattr(provenance, "cpu_name", lambda: "Another CPU")
+    return "CPU", "Another CPU"
+
+
+@pytest.mark.parametrize(
+    "change", [other_library, other_training_code, other_instructions, variable_of_a_library, other_processor]
+)
+def test_what_changed_is_said_in_one_line_and_kept_in_the_record(run, monkeypatch, capfd, change):
+    run.killed(monkeypatch, 4)
+    with monkeypatch.context() as patched:
+        name, value = change(patched)
+        assert run().state == "done"
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("resumed at step")]
+    (kept,) = run.record()["changed_at_resume"]
+    assert kept.startswith(f"step 12: {name} ") and f", now {kept.rpartition(', now ')[2]}" in line
+    assert value in kept and kept.removeprefix("step 12: ") in line
+
+
+def test_each_resume_is_compared_with_the_one_before(run, monkeypatch):
+    """Changed at the first resume, and back at the second: two lines, not three."""
+    run.killed(monkeypatch, 2)
+    with monkeypatch.context() as patched:
+        other_processor(patched)
+        run.killed(patched, 2)
+    run.killed(monkeypatch, 1)
+    assert run().state == "done"
+    kept = run.record()["changed_at_resume"]
+    assert [line.split(":")[0] for line in kept] == ["step 6", "step 12"] and run.record()["resumes"] == 3
+    assert kept[0].endswith(", now Another CPU") and kept[1].startswith("step 12: CPU Another CPU, now ")
+
+
+@pytest.mark.parametrize(("setting", "value"), [("gradient_clip_val", 1e-4), ("precision", "bf16-mixed")])
+def test_a_trainer_of_another_recipe_is_refused(run, monkeypatch, setting, value):
+    """Whatever route a setting took to the Trainer: what the Trainer has counts."""
+    run.killed(monkeypatch, 4)
+    real = attempt.conditions_of
+    with monkeypatch.context() as patched:
+        other = {f"trainer.{setting}": str(value)}
+        patched.setattr(attempt, "conditions_of", lambda *arguments: real(*arguments) | other)
+        result = run()
+    assert (result.state, result.code) == ("refused", 2) and result.detail.count("\n") == 0
+    assert f"trainer.{setting}" in result.detail and f"now {value}" in result.detail and "rerun=all" in result.detail
+    assert run().state == "done" and run.record()["changed_at_resume"] == []
+
+
+def test_clipping_that_is_typed_at_the_resume_is_refused(run, monkeypatch):
+    run.killed(monkeypatch, 4)
+    try:
+        detail = run("+trainer.gradient_clip_val=0.0001").detail
+    except UsageError as error:
+        detail = str(error)
+    assert "gradient_clip_val" in detail and not run.record_path.exists()
+
+
+def test_a_checkpoint_of_an_older_version_is_not_compared():
+    assert differences({}, {"torch": "2.0"}) == []
+    assert differences({"torch": "2.0", "gone": "1"}, {"torch": "2.0"}) == []
+
+
+def test_the_record_names_the_instructions_and_the_code_of_the_training(run, monkeypatch):
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
+    assert run().state == "done"
+    entries = run.record()
+    used = torch.backends.cpu.get_cpu_capability()
+    assert entries["hardware"]["capability"] == f"{used}, ONEDNN_MAX_CPU_ISA=SSE41"
+    assert entries["training_sha256"] == source_code.training_code()
+    for key in ("training_sha256", "changed_at_resume"):  # older records have none
+        del entries[key]
+    del entries["hardware"]["capability"]
+    record.validate(entries)

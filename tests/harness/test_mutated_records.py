@@ -1,0 +1,178 @@
+"""Records with one field of another type, missing, huge or nested: each is named on one line, and no reader stops."""
+
+import contextlib
+import copy
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from omegaconf import OmegaConf
+
+from benchmarks.records import COMMITTED, fitted, save_copy, with_seed
+from harness.commands import check, compare, predictions, report, status
+from harness.config.compose import compose
+from harness.config.validation import StrictModel
+from harness.records import checks, record
+from harness.records.collect import load_records
+from harness.records.listing import record_files
+from harness.records.schema import Record
+
+TASK = "lra/listops"
+SOURCE = next(iter(record_files(COMMITTED / TASK / "skyformer" / "reduced", [])))
+MISSING = object()
+DEEP: list = []
+for _ in range(300):
+    DEEP = [DEEP]
+MUTATIONS = {
+    "a list": [1],
+    "a text": "x",
+    "an object": {"a": [{"b": None}]},
+    "a number": 7.5,
+    "null": None,
+    "missing": MISSING,
+    "a long text": "x" * 5000,
+    "a long name": {"x" * 5000: 1.0},
+    "a huge number": 10**400,
+    "a large number": 1e308,
+    "a negative number": -5,
+    "deep": DEEP,
+}
+OF_THE_REVIEW = [
+    ("schema_version", 10**400),
+    ("config.train", [1]),
+    ("config.train", "x"),
+    ("config.train.select", "x"),
+    ("config.task.source", ["x"]),
+    ("config.task.source", {"a": 1}),
+    ("metrics.best.test", MISSING),
+    ("metrics.best.test.acc", MISSING),
+    ("metrics.best", MISSING),
+    ("artifacts", {".": "00"}),
+    ("artifacts", {"..": "00"}),
+    ("artifacts", {"x" * 5000 + ".png": "00"}),
+    ("cell.task", "x/" * 2500 + "x"),
+    ("metric.name", "x" * 5000),
+    ("evaluations", {"x" * 5000: {"status": "failed", "message": "x"}}),
+]
+
+
+def fields(model: type[StrictModel], entries, path: str = ""):
+    """The dotted paths of a model's fields, and of the fields of the models in them."""
+    for key, field in model.model_fields.items():
+        yield f"{path}{key}"
+        for part in (field.annotation, *get_args(field.annotation)):
+            if isinstance(part, type) and issubclass(part, StrictModel) and isinstance(entries.get(key), dict):
+                yield from fields(part, entries[key], f"{path}{key}.")
+
+
+def mutated(entries, path, value):
+    """The record with another value, or none, at a path; its id fits."""
+    changed = copy.deepcopy(entries)
+    *parents, last = path.split(".")
+    node = changed
+    for parent in parents:
+        node = node[parent]
+    if value is MISSING:
+        node.pop(last, None)
+    else:
+        node[last] = value
+    return fitted(changed) if path.startswith("config.") else changed
+
+
+def mutants(entries):
+    """(path, record): each field of the schema with three mutations in turn, and those of the review."""
+    paths, kinds = list(fields(Record, entries)), list(MUTATIONS.values())
+    chosen = [(path, kinds[(3 * number + turn) % len(kinds)]) for number, path in enumerate(paths) for turn in range(3)]
+    for seed, (path, value) in enumerate([*chosen, *OF_THE_REVIEW], 5000):
+        yield path, mutated(with_seed(entries, seed), path, value)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two good records and all mutants, `<number>.json`, with the scores of their examples; and path by file."""
+    root = tmp_path_factory.mktemp("mutants") / "records"
+    entries = record.load_json(SOURCE)
+    for seed in (3001, 3002):
+        save_copy(root, SOURCE, with_seed(entries, seed))
+    paths = {}
+    for number, (path, changed) in enumerate(mutants(entries)):
+        file = root / "mutants" / f"{number}.json"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps(changed, ensure_ascii=False), encoding="utf-8")
+        file.with_suffix(".npz").write_bytes(SOURCE.with_suffix(".npz").read_bytes())
+        paths[file] = path
+    return root, paths
+
+
+@pytest.fixture
+def cfg(folder, tmp_path):
+    places = [f"paths.{name}={tmp_path / name}" for name in ("outputs", "tables", "figures", "bench")]
+    return compose([f"paths.records={folder[0]}", *places])
+
+
+def test_the_fields_come_from_the_schema_and_make_more_than_100_mutants(folder):
+    assert len(folder[1]) > 100
+    assert {path.split(".")[0] for path in folder[1].values()} == set(Record.model_fields)
+
+
+def test_each_is_named_with_its_field_on_one_line(folder):
+    root, paths = folder
+    broken: list[str] = []
+    accepted = {entries["file"] for entries in load_records(root, broken)} & set(paths)
+    lines = {file: [line for line in broken if f"{file}: " in line] for file in paths}
+    for file, path in paths.items():
+        if file in accepted:
+            continue
+        (line,) = lines[file]
+        field = line.partition(f"{file}: ")[2].split(":")[0]
+        assert "\n" not in line and len(line) < len(str(file)) + 400, path
+        assert re.match(r"\w+", field)[0] in {*Record.model_fields}, line
+    refused = len(paths) - len(accepted)
+    assert refused > 100, "the rest are still valid: a field that may be missing or null"
+    for path in accepted:
+        record.summary(record.read(path))
+
+
+def test_no_rule_fails_on_any_of_them():
+    entries = record.load_json(SOURCE)
+    for path, value in itertools.product(fields(Record, entries), MUTATIONS.values()):
+        with contextlib.suppress(record.RecordError):
+            parsed = record.parsed(mutated(entries, path, value))
+            assert all(isinstance(problem, str) for rule in checks.RULES for problem in rule(parsed))
+
+
+def left_out(capsys):
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    return captured.out, [line for line in captured.err.splitlines() if line.startswith("left out: ")]
+
+
+def test_every_reader_goes_on(folder, cfg, capsys, tmp_path):
+    root, paths = folder
+    broken: list[str] = []
+    good = [entries for entries in load_records(root, broken) if entries["file"] not in paths]
+    assert len(good) == 2
+
+    assert status.run(cfg, []) == 0
+    said, lines = left_out(capsys)
+    assert len(lines) == len(broken) and all(entries["cell"]["id"][:8] in said for entries in good)
+
+    assert check.run(cfg, []) == 1
+    said, _ = left_out(capsys)
+    assert all(f"{Path(line.split(': ')[0])}: " in said for line in broken)
+
+    assert predictions.run(cfg, []) in (0, 1)
+    assert (tmp_path / "outputs" / "predictions" / TASK).is_dir()
+    left_out(capsys)
+
+    OmegaConf.update(cfg, "cells", [entries["cell"]["id"][:10] for entries in good])
+    assert compare.run(cfg, []) == 0
+    said, _ = left_out(capsys)
+    assert "nothing but the seed" in said
+
+    assert report.run(cfg, ["do=report", "table=lavo/t11"]) == 0
+    said, lines = left_out(capsys)
+    assert len(lines) >= len(broken) - 1 and "ListOps" in said

@@ -1,0 +1,241 @@
+"""Trusted packages, folders and the scheduler's settings come from the user alone, not from what is shared."""
+
+import pytest
+from omegaconf import OmegaConf
+
+from harness.config import own_settings
+from harness.config.cell import cell_of
+from harness.config.compose import compose
+from harness.config.own_settings import check_own, check_shared
+from harness.config.sweep import Command, expand_all
+from harness.errors import UsageError
+from harness.launch import local, serialized_cell
+from harness.records.run_directory import RunDirectory
+from harness.training.checkpoints.saved_model import config_of
+from harness.training.extras.loggers import make_loggers
+from harness.training.run_cell import CellRequest
+
+CELL = ["model=latte", "task=lra/listops", "budget=smoke"]
+EVIL = "setuptools._distutils.spawn.spawn"
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "trusted_packages=[evil]",
+        "+trusted_packages=[evil]",
+        "++trusted_packages=[evil]",
+        "paths.records=/elsewhere",
+        "paths={records:/elsewhere}",
+        "hydra.job.env_set.PATH=/evil",
+        "hydra/launcher=slurm",
+        "+x@trusted_packages=evil",
+        "logger.csv.save_dir=/elsewhere",
+        "cluster.setup=[evil]",
+        "trainer.precision=16",
+        " trusted_packages=[evil]",
+        "model.x,trusted_packages=[evil]",
+        "'trusted_packages'=[evil]",
+        "do=export",
+    ],
+)
+def test_a_shared_override_sets_only_a_recipe(override):
+    with pytest.raises(UsageError, match=r"a table: .* is not set here"):
+        check_shared(["model.window=3", override], "a table")
+
+
+def test_a_shared_override_does_not_read_the_environment():
+    check_shared(["+model.window=3", "task=lra/text", "~train.schedule", "protocol.configuration=small"], "a table")
+    with pytest.raises(UsageError, match=r"oc\.env is not read here"):
+        check_shared(["model.name=${oc.env:HF_TOKEN}"], "a table")
+
+
+TABLE = {
+    "protocol": "skyformer",
+    "seeds": [1],
+    "rows": {"a": {"model": "latte", "set": {}}},
+    "columns": {"c": {"task": "lra/listops", "metric": "acc"}},
+}
+
+
+@pytest.mark.parametrize("place", ["row", "column"])
+@pytest.mark.parametrize("settings", [
+    {"trusted_packages": ["setuptools"], "+model.x": {"_target_": EVIL, "cmd": ["true"]}},
+    {"paths.records": "/elsewhere"},
+])  # fmt: skip
+def test_a_table_trusts_nothing_and_moves_no_folder(place, settings):
+    table = OmegaConf.to_container(OmegaConf.create(TABLE))
+    (table["rows"]["a"] if place == "row" else table["columns"]["c"])["set"] = settings
+    cfg = compose(CELL)
+    cfg.table = table
+    with pytest.raises(UsageError, match=r"latte, lra/listops: set: .* is not set here"):
+        expand_all([Command(cfg, tuple(CELL))])
+
+
+@pytest.mark.parametrize("words", [
+    f"trusted_packages=[setuptools] +model.x={{_target_:{EVIL},cmd:[true]}}",
+    "seed=2 paths.records=/elsewhere",
+])  # fmt: skip
+@pytest.mark.parametrize("with_weights", [False, True])
+def test_depends_on_trusts_nothing_and_moves_no_folder(words, with_weights):
+    entry = {"cell": words, "weights": ["layers"]} if with_weights else words
+    cfg = compose(CELL)
+    cfg.depends_on = [entry]
+    with pytest.raises(UsageError, match=r"depends_on of latte .* is not set here"):
+        expand_all([Command(cfg, tuple(CELL))])
+
+
+def test_a_typed_trusted_package_holds_for_the_rows_of_a_table():
+    cfg = compose([*CELL, "trusted_packages=[mine]"])
+    cfg.table = TABLE
+    (planned,) = expand_all([Command(cfg, (*CELL[2:], "trusted_packages=[mine]"))]).cells
+    assert list(planned.cfg.trusted_packages) == ["mine"]
+
+
+@pytest.mark.parametrize("name", ["records", "outputs", "data"])
+def test_a_shared_file_moves_no_folder(name, tmp_path):
+    cfg = compose(CELL)
+    cfg.paths[name] = str(tmp_path)
+    with pytest.raises(UsageError, match=rf"paths\.{name}={tmp_path}: only the command line and conf/local"):
+        check_own(cfg, [])
+    check_own(cfg, [f"paths.{name}={tmp_path}", f"paths.data={tmp_path}"])
+    check_own(cfg, [f"paths={{{name}:{tmp_path},data:{tmp_path}}}"])
+
+
+def test_a_folder_below_the_outputs_may_be_chosen(tmp_path):
+    typed = [*CELL, f"paths.outputs={tmp_path}/o"]
+    assert str(compose([*typed, "debug=limit"]).paths.records) == f"{tmp_path}/o/debug"
+    cfg = compose(typed)
+    cfg.paths.records = "${paths.outputs}/../elsewhere"
+    with pytest.raises(UsageError, match=r"paths\.records"):
+        check_own(cfg, typed)
+
+
+def test_the_folders_of_this_machine_are_its_own(tmp_path, monkeypatch):
+    (tmp_path / "local").mkdir()
+    (tmp_path / "local" / "default.yaml").write_text("paths: {records: '${oc.env:MY}/r', data: /d}")
+    monkeypatch.setattr(own_settings, "CONF", tmp_path)
+    monkeypatch.setenv("MY", "/mine")
+    cfg = compose(CELL)
+    cfg.paths.records, cfg.paths.data = "/mine/r", "/d/"
+    check_own(cfg, [])
+
+
+def test_a_task_writes_below_the_data_folder(tmp_path):
+    cfg = compose(CELL)
+    cfg.task.data_root = str(tmp_path)
+    with pytest.raises(UsageError, match=r"task\.data_root="):
+        check_own(cfg, [])
+    check_own(cfg, [f"task.data_root={tmp_path}"])
+
+
+@pytest.mark.parametrize("changed", [
+    {"setup": ["touch /tmp/x"]}, {"sbatch": {"wrap": "touch /tmp/x"}}, {"folder": "/elsewhere"}, {"partition": "a\nb"},
+])  # fmt: skip
+def test_a_shared_file_gives_the_scheduler_nothing(changed, tmp_path, monkeypatch):
+    cfg = compose(CELL)
+    OmegaConf.set_struct(cfg, False)
+    cfg.cluster = OmegaConf.merge(cfg.cluster, changed)
+    (name,) = changed
+    with pytest.raises(UsageError, match=rf"cluster\.{name}.*: only the command line and conf/local"):
+        check_own(cfg, ["cluster=mine"])
+    check_own(cfg, ["cluster.sbatch.wrap=x", f"cluster.{name}=x"])
+    (tmp_path / "cluster").mkdir()
+    (tmp_path / "cluster" / "mine.yaml").write_text(OmegaConf.to_yaml(changed))
+    monkeypatch.setattr(own_settings, "CONF", tmp_path)
+    check_own(cfg, ["cluster=mine"])
+
+
+def test_the_clusters_of_the_clone_pass(monkeypatch):
+    monkeypatch.setenv("SCRATCH", "/scratch/me")
+    assert compose([*CELL, "cluster=modules"]).cluster.folder == "/scratch/me/longhaul"
+    assert compose([*CELL, "cluster=preemptible", "+cluster.sbatch={reservation:icml}"]).cluster.signal_s == 60
+
+
+@pytest.fixture
+def job(tmp_path):
+    """A job file of another user, and what its submission typed."""
+    cfg = compose([*CELL, "trusted_packages=[mine]", f"paths.records={tmp_path}/r", f"paths.data={tmp_path}/d"])
+    return serialized_cell.write(tmp_path / "0000.yaml", CellRequest(cfg))
+
+
+def test_a_job_file_trusts_nothing_and_moves_no_folder(job, tmp_path, capsys):
+    cfg = serialized_cell.read(*job).cfg
+    assert list(cfg.trusted_packages) == ["mine"] and cfg.paths.records == f"{tmp_path}/r"
+    for allowed, says in (
+        ((), "trusted_packages=['mine']"),
+        (("trusted_packages=[mine]",), "paths.data="),
+        (("trusted_packages=[mine]", f"paths.data={tmp_path}/d"), "paths.records="),
+    ):
+        with pytest.raises(UsageError) as error:
+            serialized_cell.read(job.path, allowed)
+        assert says in str(error.value) and "only the command line and conf/local" in str(error.value)
+    assert local.main(job.path, ()) == 2
+    assert capsys.readouterr().err.count("\n") == 1 and not (tmp_path / "0000.result.json").exists()
+
+
+def test_typed_folders_hold_whatever_the_job_file_says(job, tmp_path):
+    typed = ["trusted_packages=[mine]", f"paths.data={tmp_path}/mine", f"paths.records={tmp_path}/mine"]
+    assert serialized_cell.read(job.path, [*typed, f"task.data_root={tmp_path}/d"]).cfg.paths.data == f"{tmp_path}/mine"
+    with pytest.raises(UsageError, match=r"task\.data_root"):
+        serialized_cell.read(job.path, typed)
+
+
+def test_a_worker_gets_the_words_of_its_cell(job, monkeypatch):
+    started = []
+    monkeypatch.setattr(local.subprocess, "Popen", lambda command, **settings: started.append(command))
+    local.start_worker(job, None, 1)
+    assert started[0][-len(job.typed) - 1 :] == [str(job.path), *job.typed]
+    assert "trusted_packages=[mine]" in job.typed
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "config: 3", "config: {do: 1}", "a: [", "config: {seed: x}\ndepends_on: []"]
+)
+def test_a_broken_job_file_is_one_line(tmp_path, text, capsys):
+    (tmp_path / "x.yaml").write_text(text)
+    assert local.main(tmp_path / "x.yaml", ()) == 2
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path}/x.yaml: no serialized cell (")
+
+
+def test_a_text_of_a_job_file_is_evaluated_only_once(tmp_path):
+    cfg = compose([*CELL, r"+model.x='\${seed}'"])
+    cell = cell_of(cfg)
+    again = serialized_cell.read(*serialized_cell.write(tmp_path / "0.yaml", CellRequest(cfg))).cfg
+    assert again.model.x == "${seed}" and cell_of(again) == cell
+
+
+def test_the_overrides_of_a_run_folder_trust_nothing(tmp_path):
+    cfg, mine = compose(CELL), compose([*CELL, "seed=3"])
+    entries = {"cell": cell_of(mine).names(), "config": cell_of(mine).config}
+    (tmp_path / ".hydra").mkdir()
+    hostile = ["+hydra.callbacks.x._target_=os.getcwd", "trusted_packages=[setuptools]", "paths.records=/elsewhere"]
+    (tmp_path / ".hydra" / "overrides.yaml").write_text(OmegaConf.to_yaml([*CELL, "seed=3", *hostile]))
+    assert config_of(entries, RunDirectory(tmp_path), cfg)["model"]["name"] == "latte"
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_refused"),
+    [
+        ("{_target_: lightning.pytorch.loggers.CSVLogger, save_dir: /elsewhere}", True),
+        ("{_target_: lightning.pytorch.loggers.CSVLogger, save_dir: relative}", True),
+        ("{_target_: lightning.pytorch.loggers.CSVLogger, save_dir: '${paths.outputs}/x'}", False),
+        ("{_target_: lightning.pytorch.loggers.CSVLogger, save_dir: '${paths.outputs}/../x'}", True),
+        ("{_target_: lightning.pytorch.loggers.CSVLogger, name: ../../x}", True),
+        ("{_target_: lightning.pytorch.loggers.CSVLogger, name: lra/listops}", False),
+        ("{_target_: lightning.pytorch.loggers.MLFlowLogger, tracking_uri: 'file:/elsewhere'}", True),
+        ("{_target_: lightning.pytorch.loggers.MLFlowLogger, tracking_uri: 'sqlite:////elsewhere'}", True),
+        ("{_target_: lightning.pytorch.loggers.MLFlowLogger, tracking_uri: 'http://host:5000'}", False),
+        ("{_target_: lightning.pytorch.loggers.WandbLogger, settings: {x_executable: x}}", True),
+        ("{_target_: lightning.pytorch.loggers.WandbLogger, settings: {root_dir: ~/x}}", True),
+        ("{_target_: lightning.pytorch.loggers.WandbLogger, group: lra/listops}", False),
+    ],
+)
+def test_a_logger_writes_below_the_user_s_folders(settings, is_refused, tmp_path):
+    cfg = compose([*CELL, f"paths.outputs={tmp_path}/outputs"])
+    cfg.logger = {"mine": OmegaConf.create(settings)}
+    if not is_refused:
+        assert len(make_loggers(cfg, tmp_path / "outputs" / "run", print)) == 1
+        return
+    with pytest.raises(UsageError, match=r"logger\.mine\..*: a logger writes below paths\.\*"):
+        make_loggers(cfg, tmp_path / "outputs" / "run", print)

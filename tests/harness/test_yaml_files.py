@@ -1,0 +1,73 @@
+"""A yaml file beyond the bounds is refused in one line before anything is built from it."""
+
+import os
+import time
+
+import pytest
+from yaml import YAMLError
+
+from harness.config import yaml_files
+from harness.config.compose import CONF
+from harness.errors import UsageError
+
+TENFOLD = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"a{level}: &a{level} [{','.join(10 * [f'*a{level - 1}'])}]\n" for level in range(1, 10)
+)
+TOO_LARGE = {
+    "nine levels of ten anchors": TENFOLD,
+    "text that anchors repeat": f"a: &a {'x' * 500_000}\nb: [{','.join(['*a'] * 20)}]\n",
+    "deep lists": "[" * 5_000 + "]" * 5_000,
+    "deep mappings": "{a: " * 5_000 + "}" * 5_000,
+    "an anchor that contains itself": "a: &a [*a]",
+    "a merge of itself": "a: &a {<<: *a}",
+    "a long file": "# " + "x" * (1 << 20),
+    "many values": "[" + "1," * 100_001 + "]",
+    "many interpolations": "\n".join(f"a{number}: ${{b}}" for number in range(6_000)),
+    "a long interpolation": "a: " + "${b}" * 2_000,
+    "a deep interpolation": "a: '" + "${oc.select:x," * 60 + "1" + "}" * 60 + "'",
+    "a deep list in an interpolation": "a: '${pick:" + "[" * 500 + "]" * 500 + "}'",
+    "a number of many digits": "a: " + "9" * 9_000,
+}
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+@pytest.mark.parametrize("read", [yaml_files.read, yaml_files.load_config])
+def test_a_file_beyond_the_bounds_is_refused_at_once(tmp_path, name, read):
+    file = tmp_path / "bomb.yaml"
+    file.write_text(TOO_LARGE[name])
+    began = time.process_time()
+    with pytest.raises(UsageError, match=r"bomb\.yaml: ") as error:
+        read(file)
+    assert time.process_time() - began < 5 and "\n" not in str(error.value)
+    assert len(str(error.value)) < 400
+
+
+def test_what_is_no_file_of_text_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "fifo.yaml")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe")
+    for name, says in (("fifo", "no regular file"), ("binary", "no yaml")):
+        for use in (yaml_files.read, yaml_files.load_config, yaml_files.checked):
+            with pytest.raises(UsageError, match=says):
+                use(tmp_path / f"{name}.yaml")
+
+
+def test_a_fault_of_yaml_names_the_file_and_the_line(tmp_path):
+    (tmp_path / "x.yaml").write_text("a: 1\nb: c: d")
+    for use in (yaml_files.read, yaml_files.load_config, yaml_files.checked):
+        with pytest.raises(YAMLError) as error:
+            use(tmp_path / "x.yaml")
+        mark = error.value.problem_mark
+        assert (mark.name, mark.line) == (str(tmp_path / "x.yaml"), 1)
+
+
+def test_the_configuration_of_the_clone_is_far_from_the_bounds(monkeypatch):
+    monkeypatch.setattr(yaml_files, "MOST_VALUES", yaml_files.MOST_VALUES // 50)
+    monkeypatch.setattr(yaml_files, "MOST_INTERPOLATIONS", yaml_files.MOST_INTERPOLATIONS // 20)
+    for file in CONF.rglob("*.yaml"):
+        yaml_files.check(file.read_text(), file)
+
+
+def test_text_comes_back_as_it_was(tmp_path):
+    values = {"a": ["${x}", "1e3", "\\${y}", "null", "é", 1.0e-05, None, True], "b": {"c": "0x1"}}
+    (tmp_path / "x.yaml").write_text(yaml_files.text_of(values))
+    assert yaml_files.read(tmp_path / "x.yaml") == values

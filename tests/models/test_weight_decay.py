@@ -1,0 +1,75 @@
+"""Which parameters of each model have no weight decay, as in the method's public code (D-48)."""
+
+import pytest
+import torch
+from zoo import CLASSES, DECODERS, DIM, HEADS, MAX_LENGTH, NAMES, load
+
+from harness.config.build import on_meta, parameter_groups
+from harness.config.compose import compose
+
+ALL = "all"
+# parameters of a layer as configured; every model that is not named here leaves all of them to the recipe
+EXEMPT = {
+    "h3": {"shift.enter", "diagonal.enter", "diagonal.log_decay", "diagonal.frequency", "diagonal.log_step"},
+    "mamba": {"log_decay", "skip"},
+    "rwkv4": ALL,
+    "xlstm": {"block.skip", "block.norm.weight", "block.gate_proj.bias", "block.convolution.bias"},
+}
+
+
+def layer_of(name, **overrides):
+    cls, hyper = load(name)
+    pattern = min(cls.patterns)
+    return cls(DIM, HEADS, pattern=pattern, max_length=MAX_LENGTH, **{**hyper, **overrides})
+
+
+def without_decay(layer):
+    """Names of the parameters that AdamW with a weight decay of 1 does not shrink; their gradients are zero."""
+    optimizer = torch.optim.AdamW(parameter_groups(layer), lr=0.1, weight_decay=1.0)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.fill_(1.0)
+            parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    return {name for name, parameter in layer.named_parameters() if (parameter == 1).all()}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_exempt_parameters_are_those_of_the_public_code(name):
+    layer = layer_of(name)
+    exempt = without_decay(layer)
+    print(f"{name}: {', '.join(sorted(exempt)) or 'none'}")
+    expected = EXEMPT.get(name, set())
+    assert exempt == ({name for name, _ in layer.named_parameters()} if expected is ALL else expected)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_whole_decoders_leave_all_parameters_to_the_recipe(name):
+    model = on_meta(compose([f"model={name}", "task=lm/wikitext103", "budget=smoke"])).model
+    assert [id(p) for p in parameter_groups(model)] == [id(p) for p in model.parameters()]
+
+
+def test_the_table_names_models():
+    assert set(EXEMPT) <= set(CLASSES)
+
+
+def test_the_scalar_lstm_exempts_recurrent_weights_biases_and_norms():
+    layer = layer_of("xlstm", slstm_at=[0], ffn=True)
+    biases = {f"block.{gate}_proj.bias" for gate in "ifzo"}
+    other = {"block.recurrent", "block.norm.weight", "block.ffn_norm.weight", "block.convolution.bias"}
+    assert without_decay(layer) == biases | other
+
+
+def test_the_channel_mix_of_rwkv_is_exempt():
+    layer = layer_of("rwkv4", channel_mix=True)
+    assert without_decay(layer) == {name for name, _ in layer.named_parameters()}
+
+
+def test_h3_in_wider_heads_exempts_the_same():
+    assert without_decay(layer_of("h3", head_width=2)) == EXEMPT["h3"]
+
+
+@pytest.mark.parametrize(("name", "slow"), [("s4d", ("log_decay", "frequency", "log_step")), ("s5", ("eigenvalues",))])
+def test_slow_parameters_are_exempt(name, slow):
+    hyper = {"slow": slow} if name == "s5" else {}
+    assert without_decay(layer_of(name, slow_lr=0.1, **hyper)) == set(slow)

@@ -88,8 +88,9 @@ def report(table: str, records: "pd.DataFrame | None" = None) -> Page:
     paths = Paths()
     folders = {"paper": paths.paper, "records": paths.records, "tables": paths.tables}
     cells = _all_records() if records is None else records
-    made, answers, _ = table_page(table, cells, load_measurements(Path(paths.bench)), CONF, folders)
-    return Page(table, made.title, made.answer, _frame(made.tidy), markdown.render(made), tuple(answers or ()))
+    page = table_page(table, cells, load_measurements(Path(paths.bench)), CONF, folders)
+    made = page.table
+    return Page(table, made.title, made.answer, _frame(made.tidy), markdown.render(made), tuple(page.answers or ()))
 
 
 def figure(name: str, records: "pd.DataFrame | None" = None) -> Picture:

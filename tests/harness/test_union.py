@@ -258,7 +258,7 @@ def test_the_picture_holds_what_it_shows(base_ranks, with_mine):
 def test_a_check_names_a_lost_picture_and_its_table(conf, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("harness.records.collect.valid_records", lambda *_, **settings: (RECORDS, []))
     monkeypatch.setattr("harness.config.compose.folders", lambda: [CONF, conf])
-    names = ("records", "tables", "figures", "bench", "site")
+    names = ("records", "tables", "figures", "bench", "site", "outputs")
     places = {"paper": str(PAPER)} | {name: str(tmp_path / name) for name in names}
 
     def run(check):

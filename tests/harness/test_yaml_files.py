@@ -45,7 +45,7 @@ def test_a_file_beyond_the_bounds_is_refused_at_once(tmp_path, name, read):
 def test_what_is_no_file_of_text_is_not_read(tmp_path):
     os.mkfifo(tmp_path / "fifo.yaml")
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe")
-    for name, says in (("fifo", "no regular file"), ("binary", "no yaml")):
+    for name, says in (("fifo", "a FIFO, not a regular file"), ("binary", "no yaml")):
         for use in (yaml_files.read, yaml_files.load_config, yaml_files.checked):
             with pytest.raises(UsageError, match=says):
                 use(tmp_path / f"{name}.yaml")

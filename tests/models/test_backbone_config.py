@@ -1,11 +1,9 @@
 """Backbone options as one typed object: recipe keys and refusals."""
 
 import dataclasses
-from functools import partial
 
 import pytest
 import torch
-from omegaconf import OmegaConf
 from torch import nn
 from zoo import load
 
@@ -26,8 +24,8 @@ MODELS = (EncoderClassifier, DualEncoderClassifier, DecoderLM, Seq2Seq, Perceive
 
 
 def build(model=Vanilla, target=DECODER, hyper=(), task=TASK, **backbone):
-    cfg = OmegaConf.create({"backbone": {"_target_": target, **SIZES, **backbone}, "trusted_packages": []})
-    return build_model(partial(model, **dict(hyper)), cfg, task)
+    settings = {"_target_": f"{model.__module__}.{model.__name__}", "_partial_": True, **dict(hyper)}
+    return build_model(settings, {"_target_": target, **SIZES, **backbone}, [], dict(task))
 
 
 @pytest.mark.parametrize("model", MODELS)

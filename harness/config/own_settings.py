@@ -119,9 +119,9 @@ def is_own_path(paths: DictConfig, name: str) -> bool:
     """Whether a folder is that of the schema or of conf/local."""
     value = raw(paths, name)
     return value in default_forms(name) or any(
-        own == value or ("${" not in str(own) and absolute(own) == absolute(value))
+        local == value or ("${" not in str(local) and absolute(local) == absolute(value))
         for values in local_values()
-        if (own := raw_at(values, "paths", name)) is not None
+        if (local := raw_at(values, "paths", name)) is not None
     )
 
 
@@ -144,10 +144,10 @@ def check_cluster(cluster: DictConfig, typed: Mapping[str, str]) -> None:
     if values == default_cluster():
         return
     sources = [values.get("cluster") or {} for values in local_values()] + list(values_in(CONF / "cluster"))
-    own = [default_cluster(), *sources]
+    trusted = [default_cluster(), *sources]
     for name, value in values.items():
         for key, part in leaves({name: value}).items():
-            if f"cluster.{key}" not in typed and not any(leaves(source).get(key) == part for source in own):
+            if f"cluster.{key}" not in typed and not any(leaves(source).get(key) == part for source in trusted):
                 raise UsageError(f"cluster.{key}: {OWNER}, and conf/cluster of this clone, set it")
 
 
@@ -194,8 +194,8 @@ def _values_of(file: Path, modified_ns: int) -> Mapping[str, Any]:
 
 def inside(path: str, folders: Iterable[Any]) -> bool:
     """Whether a path lies in one of the folders."""
-    place = absolute(path)
-    return any(place.is_relative_to(absolute(folder)) for folder in folders if folder not in (None, MISSING))
+    target = absolute(path)
+    return any(target.is_relative_to(absolute(folder)) for folder in folders if folder not in (None, MISSING))
 
 
 def own_folders(cfg: DictConfig) -> Iterator[str]:

@@ -69,8 +69,8 @@ class Cache:
             return _computed(files, compute, self.workers, report)
         names = [str(file)[len(str(root)) :] for file in files]
         signatures = [_signatures((str(file), *beside(file))) for file in files]
-        place = hashlib.sha256(repr((str(root), str(root.absolute()))).encode()).hexdigest()[:16]
-        path = self.folder / f"{kind}-{place}.json"
+        root_digest = hashlib.sha256(repr((str(root), str(root.absolute()))).encode()).hexdigest()[:16]
+        path = self.folder / f"{kind}-{root_digest}.json"
         code = code_version()
         kept = _load(path, code)
         pairs = list(zip(names, signatures, strict=True))

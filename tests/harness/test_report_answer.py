@@ -122,12 +122,12 @@ def test_several_columns_open_with_a_count_of_those_where_a_simple_predictor_is_
     unbeaten = fitted(listops(vanilla=0.5, lavo=0.499, no_mixing=0.3), ("counts", 63.0, 64.0))
     beaten = fitted(listops(vanilla=0.5, lavo=0.499, no_mixing=0.3), ("counts", 43.0, 64.0))
     assert answer._overall([unbeaten, beaten]) == (
-        "no row reaches the strongest simple predictor in 1 of 2 columns; "
+        "no row reaches the strongest simple predictor (counts) in 1 of 2 columns; "
         "the reference is clearly ahead of the control in 2 of 2 columns (R ≥ 4)."
     )
     without = only(listops(vanilla=0.5, lavo=0.499, no_mixing=0.3))
     assert answer._overall([unbeaten, without]).startswith(
-        "no row reaches the strongest simple predictor in 1 of the 1 column that has one; the reference"
+        "no row reaches the strongest simple predictor (counts) in 1 of the 1 column that has one; the reference"
     )
     assert answer._overall([beaten, beaten]).startswith(
         "some row beats the strongest simple predictor in each of 2 columns; the reference"

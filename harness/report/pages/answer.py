@@ -5,11 +5,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from harness.report.scores.comparison import BASELINE, ENOUGH, Comparison, below_enough
-from harness.report.scores.groups import Group, ProtocolResults
+from harness.report.scores.groups import OF_EACH, Group, ProtocolResults
 from harness.report.scores.scores import Score
 from harness.report.spec.table import TableSpec
 
 SHOWN_ROWS = 4  # of a tier, in a sentence
+SHOWN_PREDICTORS = 3  # of all columns, in a sentence
 LARGEST_R = 100
 NOT_BEHIND = "the control is not clearly behind the reference"
 
@@ -238,10 +239,13 @@ def _overall(answered: Sequence[ColumnAnswer]) -> str:
     """In how many columns no row reaches the strongest simple predictor, and how many columns rank their rows."""
     measured, parts = [answer for answer in answered if answer.group.strongest is not None], []
     if measured:
-        below, columns = sum(not answer.rows_above for answer in measured), counted_columns(len(measured))
+        ahead = [answer.group.strongest.row for answer in measured if not answer.rows_above]
+        below, columns = len(ahead), counted_columns(len(measured))
+        names = [baseline_name(row) for row, _ in Counter(ahead).most_common() if row != BASELINE + OF_EACH]
+        named = f" ({listed(names, SHOWN_PREDICTORS)})" if names else ""
         where = columns if measured == answered else f"the {columns} that {'has' if len(measured) == 1 else 'have'} one"
         parts.append(
-            f"no row reaches the strongest simple predictor in {below} of {where}"
+            f"no row reaches the strongest simple predictor{named} in {below} of {where}"
             if below
             else f"some row beats the strongest simple predictor in {'each of ' if len(measured) > 1 else ''}{where}"
         )

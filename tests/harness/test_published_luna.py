@@ -9,6 +9,8 @@ from helpers import published_luna
 
 from harness.config.build import build
 from harness.config.compose import compose
+from models.attention import vanilla
+from models.ops import dropout
 
 MODEL = {
     "cls": "cls", "embedding.weight": "tokens", "positions.table": "positions",
@@ -40,11 +42,9 @@ def marked_dropout(x, p=0.5, training=True, inplace=False):
     return x * (1 + p) if training else x
 
 
-def marked_attention(attention):
-    def attend(q, k, v, attn_mask=None, dropout_p=0.0, **options):
-        return (1 + dropout_p) * attention(q, k, v, attn_mask=attn_mask, **options)
-
-    return attend
+def marked_attention(q, k, v, *, mask=None, causal=False, dropout=0.0):
+    """The same of our attention. No recipe here is causal."""
+    return (1 + dropout) * F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
 def prepared(model, task, use_p, monkeypatch):
@@ -56,7 +56,8 @@ def prepared(model, task, use_p, monkeypatch):
         if p.dim() == 1:  # what starts at zero or one counts, too
             p.data.add_(0.1 * torch.randn_like(p))
     monkeypatch.setattr(F, "dropout", marked_dropout)
-    monkeypatch.setattr(F, "scaled_dot_product_attention", marked_attention(F.scaled_dot_product_attention))
+    monkeypatch.setattr(dropout, "apply_dropout", lambda x, share, seed: marked_dropout(x, share))
+    monkeypatch.setattr(vanilla, "attention", marked_attention)
     names = published_names(len(module.layers))
     ours = {names[name]: p for name, p in module.named_parameters()}
     return built, ours, {name: p.detach().clone().requires_grad_() for name, p in ours.items()}

@@ -153,7 +153,7 @@ def test_state_is_the_sum_and_the_projected_p():
 
 def test_slots_may_be_dropped_apart_from_weights(monkeypatch):
     shares = []
-    monkeypatch.setattr(F, "dropout", lambda x, p: shares.append(p) or x)
+    monkeypatch.setattr("models.attention.luna.drop", lambda x, p: shares.append(p) or x)
     for options in ({}, {"slot_dropout": 0.25}):
         luna(dropout=0.5, **options).train()(sequence())
     assert shares == [0.5, 0.5, 0.25, 0.25]

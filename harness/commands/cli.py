@@ -183,7 +183,7 @@ def print_error(message: str, overrides: Sequence[str] = ()) -> int:
 
 
 def refuse_unknown_flags(arguments: Sequence[str]) -> None:
-    """Raises UsageError for a flag that Hydra does not know, and for a launcher without a sweep."""
+    """Raises UsageError for a flag that Hydra does not know, for its pickle, and for a launcher without a sweep."""
     from hydra._internal.utils import get_args_parser
 
     parser = get_args_parser()
@@ -193,5 +193,7 @@ def refuse_unknown_flags(arguments: Sequence[str]) -> None:
 
     parser.error = refuse  # type: ignore[method-assign]
     flags = parser.parse_args(list(arguments))
+    if flags.experimental_rerun:
+        refuse("--experimental-rerun reads a pickle, which can run code: type the settings of the run again")
     if not flags.multirun and any(argument.startswith("hydra/launcher=") for argument in arguments):
         raise UsageError(f"only sweeps have a launcher: python run.py -m {' '.join(arguments)}")

@@ -158,7 +158,7 @@ class RunDirectory:
 
 def set_aside(path: Path, *, is_folder: bool) -> None:
     """Rename, and so keep, anything else that has the path of a folder or of a regular file."""
-    right = path.is_dir() if is_folder else path.is_file() and not path.is_symlink()
+    right = (path.is_dir() if is_folder else path.is_file()) and not path.is_symlink()
     if (path.is_symlink() or path.exists()) and not right:
         number = next(n for n in range(1, 10**6) if not path.with_name(f"{path.name}.aside-{n}").exists())
         path.rename(path.with_name(f"{path.name}.aside-{number}"))

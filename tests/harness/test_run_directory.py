@@ -2,6 +2,8 @@
 
 import multiprocessing
 
+import pytest
+
 from harness.records.ownership import read_heartbeat
 from harness.records.run_directory import RunDirectory
 
@@ -57,3 +59,18 @@ def test_half_written_files_of_a_killed_attempt_are_removed(tmp_path):
     (run.checkpoints / ".last.ckpt.1.ab.tmp").write_text("half")
     run.acquire()
     assert not list(run.checkpoints.iterdir())
+
+
+@pytest.mark.parametrize("name", ["checkpoints", ".hydra"])
+def test_a_link_in_the_place_of_an_inner_folder_is_set_aside(tmp_path, name):
+    """Otherwise a run folder from elsewhere would choose where checkpoints and configurations are written."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    run = RunDirectory(tmp_path / "run")
+    run.path.mkdir()
+    (run.path / name).symlink_to(elsewhere)
+    assert run.acquire()
+    run.write_config({}, [])
+    run.last.write_bytes(b"")
+    assert not list(elsewhere.iterdir())
+    assert (run.path / f"{name}.aside-1").is_symlink() and not (run.path / name).is_symlink()

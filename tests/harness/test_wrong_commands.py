@@ -31,6 +31,7 @@ WRONG = {
     "seed": "not key=value",
     "=3": "key=value",
     "--sweep": "unrecognized arguments: --sweep",
+    "--experimental-rerun config.pickle": "--experimental-rerun reads a pickle, which can run code",
     "-m hydra/launcher=slrum": "there is no hydra/launcher 'slrum': did you mean 'slurm'",
     "hydra/launcher=slurm": "only sweeps have a launcher: python run.py -m",
     "model=lav[aei]": "no model fits lav[aei]",

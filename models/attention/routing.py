@@ -1,8 +1,8 @@
 """Routing Transformer: local heads, and heads that attend within clusters (Roy et al., 2021, arXiv 2003.05997).
 
     q = LN(W_q x E^-1/2),  k = LN(W_k x),  LN without gain and bias                  the routing heads
-    Q_c, K_c: the w tokens with the largest <mu_c, q_i>, and those with the largest <mu_c, k_j>
-    o_i = sum over the clusters c with i in Q_c of  sum_{j in K_c} softmax_j( <q_i, k_j> ) v_j,  by their number + 0.01
+    Q_c, K_c: the w tokens with the largest mu_c' q_i, and those with the largest mu_c' k_j
+    o_i = sum over the clusters c with i in Q_c of  sum_{j in K_c} softmax_j( q_i' k_j ) v_j,  by their number + 0.01
     s_c <- lambda s_c + (1 - lambda) sum of the q_i nearest to mu_c, then the k_j     in training, without gradient
     n_c <- lambda n_c + (1 - lambda) number of them,  mu_c <- s_c / n~_c,  n~_c = (n_c + e) / (n + C e) n,  n = sum n_c
     L = beta (mean (q_i - mu)^2 + mean (k_j - mu)^2),  mu the nearest, a constant     in training, for W_q and W_k
@@ -204,7 +204,7 @@ class Routing(Attention):
         return y if loss is None else AttachedLoss.apply(y, loss)
 
     def choose(self, match: Tensor, real: Tensor) -> Tensor:
-        """<mu_c, x_i> (B, h, C, N) -> tokens of each cluster (B, h, C, min(w, N)) in sequence order, padding last."""
+        """mu_c' x_i (B, h, C, N) -> tokens of each cluster (B, h, C, min(w, N)) in sequence order, padding last."""
         batch, heads, _, length = match.shape
         index = match.masked_fill(~real[:, :, None], float("-inf")).topk(min(self.window, length), dim=-1).indices
         behind = gather_rows((~real).expand(batch, heads, length)[..., None].long(), index)[..., 0] * length

@@ -71,6 +71,11 @@ def page_of(name):
     return by_column, idle
 
 
+def title(answered):
+    """The entry of a column in the page."""
+    return columns.escape(answered.name_and_data)
+
+
 def reduced(name):
     return [answered for answered in answer.answers(results_of(name)) if answered.group.budget == "reduced"]
 
@@ -119,7 +124,7 @@ def test_every_column_that_ranks_rows_stands_there_once(name):
     by_column, idle = page_of(name)
     shown = {column for column, budget in by_column if budget == "reduced"}
     without = [(line["why"], column) for line in idle for column in line["columns"].split(columns.SEPARATOR)]
-    assert shown == {answered.name.replace("[", r"\[").replace("]", r"\]") for answered in reduced(name)}
+    assert shown == {title(answered) for answered in reduced(name)}
     ran = {answered.group.column for answered in reduced(name)}
     escaped = {column.replace("[", r"\[").replace("]", r"\]") for column in ranking(results) - ran}
     assert {column for _, column in without} == escaped
@@ -134,7 +139,7 @@ def ranking(results):
 def test_rows_above_the_strongest_predictor_by_the_raw_records(name):
     by_column, _ = page_of(name)
     for answered in reduced(name):
-        group, entries = answered.group, by_column[answered.name, "reduced"]
+        group, entries = answered.group, by_column[title(answered), "reduced"]
         if group.parts:  # a mean of columns, each of which has its own line
             continue
         column, higher = answered.spec.columns[group.column], group.resolved.higher_is_better
@@ -162,7 +167,7 @@ def test_rows_above_the_strongest_predictor_by_the_raw_records(name):
 def test_the_p_of_the_control_or_why_there_is_none(name):
     by_column, _ = page_of(name)
     for answered in reduced(name):
-        tests, entry = answered.tests, by_column[answered.name, "reduced"]["p of reference and control"]
+        tests, entry = answered.tests, by_column[title(answered), "reduced"]["p of reference and control"]
         tested = [score for score in answered.group.scores if len(score.by_seed) >= MIN_SEEDS]
         if len(tested) < 2:
             assert entry == f"fewer than two rows have {MIN_SEEDS} seeds"

@@ -175,7 +175,8 @@ def own_files(folder, monkeypatch):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content, encoding="utf-8")
     monkeypatch.syspath_prepend(folder)
-    monkeypatch.setattr("harness.config.own_settings.CONF", folder / "own")  # as if they were in the clone
+    for module in ("own_settings", "hydra_guard"):
+        monkeypatch.setattr(f"harness.config.{module}.CONF", folder / "own")  # as if they were in the clone
     return folder / "own"
 
 

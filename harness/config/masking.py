@@ -84,8 +84,8 @@ def environment(name: str, *default: Any) -> Any:
 def note_environment() -> None:
     """Note the variables of this process that are named like secrets (HF_TOKEN), which messages of libraries quote."""
     for name, value in os.environ.items():
-        if len(value) >= SHORTEST and value[0] not in "/~":
-            note(value if kind_of(name) else "", name)
+        if kind_of(name) and len(value) >= SHORTEST and value[0] not in "/~":
+            note(value, name)
 
 
 def note_overrides(overrides: Iterable[str]) -> None:

@@ -30,8 +30,8 @@ What lies on disk when a run is killed
     The way of a resume: `run_cell.earlier_attempt` decides whether there is something to resume. `Attempt.choose_start`
     chooses the checkpoint (`checkpoint.find_start`) and refuses one of other code or another recipe (`conditions`).
     `Attempt.take_start` puts weights in their places (`checkpoint.restore`). `Trainer.fit` loads the checkpoint: the
-    loader its position, the callback its state (`load_state_dict`, `on_train_start`, where changed conditions are said
-    and kept). At the end `checkpoint.read_weights` loads the selected weights.
+    loader its position, the callback its state (`load_state_dict`). `on_train_start` prints and keeps the conditions
+    that changed. At the end `checkpoint.read_weights` loads the selected weights.
 """
 
 import errno

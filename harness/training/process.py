@@ -150,7 +150,7 @@ def set_threads(earlier: int | None, typed: int | None, parameters: int | None) 
 def keep_compiler_cache_private() -> None:
     """Give torch's compiler a cache below the user's own folder, before torch is imported.
 
-    By default torch makes `/tmp/torchinductor_<user>`, which another user of the machine can make first.
+    torch's default is a folder for temporary files with a predictable name, which another user can make first.
     """
     if "TORCHINDUCTOR_CACHE_DIR" in os.environ:
         return

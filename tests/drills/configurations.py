@@ -21,7 +21,7 @@ CALLS: tuple[dict[str, Any], ...] = (
     {"_target_": "torch.save", "obj": 1, "f": "CANARY"},
 )
 PACKAGES = ["setuptools", "os", "subprocess", "pathlib", "torch"]
-PLACES = ("model", "task", "backbone", "train.optimizer", "train.schedule", "trainer", "logger")
+PARTS_OF_CONFIG = ("model", "task", "backbone", "train.optimizer", "train.schedule", "trainer", "logger")
 
 
 def hostile(drills: Drills) -> tuple[str, str]:
@@ -113,22 +113,22 @@ def nested(key: str, value: Any) -> dict[str, Any]:
 
 def shared_file(attack: Attack) -> tuple[str, Ended]:
     value, name = attack.call()
-    place, trusts = attack.dice.choice(PLACES), attack.dice.random() < 0.5
-    attack.share(nested(f"{place}.x", value) | ({"trusted_packages": PACKAGES} if trusts else {}))
-    return f"{place}: {name}{', trusted' if trusts else ''}", attack.command("+x=shared")
+    part, trusts = attack.dice.choice(PARTS_OF_CONFIG), attack.dice.random() < 0.5
+    attack.share(nested(f"{part}.x", value) | ({"trusted_packages": PACKAGES} if trusts else {}))
+    return f"{part}: {name}{', trusted' if trusts else ''}", attack.command("+x=shared")
 
 
 def interpolated(attack: Attack) -> tuple[str, Ended]:
     """The call stands where nobody builds anything, and an interpolation leads to it."""
     value, name = attack.call()
-    place, text = (
-        attack.dice.choice(PLACES),
+    part, text = (
+        attack.dice.choice(PARTS_OF_CONFIG),
         attack.dice.choice(("${task.notes}", "\\${task.notes}", "${oc.select:task.notes}")),
     )
-    content = nested(f"{place}.x", text)
+    content = nested(f"{part}.x", text)
     content["task"] = content.get("task", {}) | {"notes": value}
     attack.share(content)
-    return f"{place}: {text} {name}", attack.command("+x=shared")
+    return f"{part}: {text} {name}", attack.command("+x=shared")
 
 
 def table_row(attack: Attack) -> tuple[str, Ended]:
@@ -217,10 +217,10 @@ def job_file(attack: Attack) -> tuple[str, Ended]:
     path = attack.drills.workspace / "0000.yaml"
     serialized_cell.write(path, CellRequest(compose(attack.drills.typed), attack.drills.typed))
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    place = attack.dice.choice(("model", "task", "backbone", "trainer"))
+    part = attack.dice.choice(("model", "task", "backbone", "trainer"))
     if attack.dice.random() < 0.5:
         content["config"]["trusted_packages"] = PACKAGES
-    content["config"][place]["x"] = value
+    content["config"][part]["x"] = value
     path.write_text(yaml.safe_dump(content), encoding="utf-8")
 
     def work() -> list[str]:
@@ -231,7 +231,7 @@ def job_file(attack: Attack) -> tuple[str, Ended]:
             return [f"exit {exit_.code}", ""]
         return ["exit 0", ""]
 
-    return f"{place}: {name}", attack.drills.in_child(work, limit_s=LIMIT_S)
+    return f"{part}: {name}", attack.drills.in_child(work, limit_s=LIMIT_S)
 
 
 def exported_model(attack: Attack) -> tuple[str, Ended]:
@@ -249,8 +249,8 @@ def exported_model(attack: Attack) -> tuple[str, Ended]:
     copied = drills.workspace / "exported"
     shutil.copytree(folder, copied)
     config = json.loads((copied / "config.json").read_text(encoding="utf-8"))
-    place, (value, name) = attack.dice.choice(("model", "task", "backbone")), attack.call()
-    config[place]["x"] = value
+    part, (value, name) = attack.dice.choice(("model", "task", "backbone")), attack.call()
+    config[part]["x"] = value
     if attack.dice.random() < 0.3:
         config["trusted_packages"] = PACKAGES
     (copied / "config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -264,7 +264,7 @@ def exported_model(attack: Attack) -> tuple[str, Ended]:
             return ["refused", str(error)]
         return ["loaded", ""]
 
-    return f"{place}: {name}", drills.in_child(work, limit_s=LIMIT_S)
+    return f"{part}: {name}", drills.in_child(work, limit_s=LIMIT_S)
 
 
 def bomb(attack: Attack) -> tuple[str, Ended]:

@@ -46,8 +46,8 @@ def test_hydra_composes_through_the_guarded_methods():
 def settings(**changed):
     """The settings of Hydra as conf/config.yaml has them, with changes."""
     disabled = {"version": 1, "root": {"level": "ERROR"}, "disable_existing_loggers": True}
-    own = {"run": {"dir": "."}, "output_subdir": None, "callbacks": {}, "job": {"env_set": {}, "name": "app"}}
-    return OmegaConf.create(own | {"job_logging": disabled, "hydra_logging": disabled} | changed)
+    settings = {"run": {"dir": "."}, "output_subdir": None, "callbacks": {}, "job": {"env_set": {}, "name": "app"}}
+    return OmegaConf.create(settings | {"job_logging": disabled, "hydra_logging": disabled} | changed)
 
 
 def logging_to(handler):

@@ -179,9 +179,9 @@ def test_a_failed_run_shows_no_secret(tmp_path, places, capfd, monkeypatch):
 
 
 def test_a_secret_of_the_identity_is_masked_before_the_id_is_computed(places):
-    one, two = (cell_of(compose([*CELL, *places, f"+model.api_key={key}"])) for key in ("abc", "def"))
-    assert one.id == two.id and one.config["model"]["api_key"] == MASK
-    assert cell_of(compose([*CELL, *places])).id != one.id
+    first, second = (cell_of(compose([*CELL, *places, f"+model.api_key={key}"])) for key in ("abc", "def"))
+    assert first.id == second.id and first.config["model"]["api_key"] == MASK
+    assert cell_of(compose([*CELL, *places])).id != first.id
 
 
 def test_an_identity_that_contains_a_value_of_the_environment_is_refused(places, monkeypatch):

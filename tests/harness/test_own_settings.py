@@ -130,7 +130,7 @@ def test_a_task_writes_below_the_data_folder(tmp_path):
 
 
 @pytest.mark.parametrize("changed", [
-    {"setup": ["touch /tmp/x"]}, {"sbatch": {"wrap": "touch /tmp/x"}}, {"folder": "/elsewhere"}, {"partition": "a\nb"},
+    {"setup": ["touch x"]}, {"sbatch": {"wrap": "touch x"}}, {"folder": "/elsewhere"}, {"partition": "a\nb"},
 ])  # fmt: skip
 def test_a_shared_file_gives_the_scheduler_nothing(changed, tmp_path, monkeypatch):
     cfg = compose(CELL)

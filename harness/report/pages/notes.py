@@ -12,7 +12,7 @@ BELOW = "†"  # marks a score below a baseline
 
 
 def label_with_fit(row: str, groups: Sequence[Group]) -> str:
-    """`baseline: 6gram (819,200 bytes, 0.73 s)`: its row in these columns, with what it was fitted to and how long."""
+    """`baseline: 6-gram (819,200 bytes, 0.73 s)`: its row in these columns, with what it was fitted to and how long."""
     fits = [group.fits[row] for group in groups if group.fits.get(row, {}).get("saw")]
     if not fits:
         return row

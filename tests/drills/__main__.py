@@ -7,7 +7,7 @@ A small cell runs once undisturbed. Each drill disturbs a run of the same cell a
     refused   one line that names a command, and that command ends as exact
     LOST      not done by either command
     WRONG     done with different weights or scores, or something hostile was built, written or accepted
-    STUCK     no end within a minute
+    STUCK     no end within two minutes, of which a run may wait one for a heartbeat of another host
 The last three fail the drills. The printed seed reproduces the disturbances in the same order.
 """
 

@@ -18,6 +18,7 @@ from harness.config.build import build_or_refuse
 from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.records import record
+from harness.records.ownership import DEAD_AFTER_S
 from harness.records.provenance import resident_mb
 from harness.training.run_cell import CellRequest, run_cell
 
@@ -25,7 +26,7 @@ CELL = (
     *("model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1", "train.max_steps=24"),
     *("train.eval_every=6", "checkpoint.every_steps=4"),
 )
-LIMIT_S = 60.0
+LIMIT_S = 60.0 + DEAD_AFTER_S  # a damaged heartbeat may name another host, whose run is watched for DEAD_AFTER_S
 MEMORY_BYTES = 3 * 2**30  # what a run may take beyond the memory that it began with
 GOOD, BAD = ("exact", "refused"), ("LOST", "WRONG", "STUCK")
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC

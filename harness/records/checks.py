@@ -195,8 +195,10 @@ def metrics(record: Record) -> Problems:
 
 
 def without_test(record: Record, chosen: Evaluated) -> str:
-    """Why a done record has no score of its metric on the test split; empty if it has one."""
+    """Why a done record has no score of its metric on the test split, or as a trial has one; empty if it is right."""
     point = "last" if record.selection.rule == "last" else "best"
+    if record.config.train.trial:
+        return f"metrics.{point}.test: not null, but config.train.trial" if chosen.test else ""
     if chosen.test is None:
         return f"metrics.{point}.test: missing, with status done"
     if record.metric.name not in chosen.test.model_extra:

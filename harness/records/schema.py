@@ -102,6 +102,7 @@ class TrainPart(ConfigPart):
     batch_size: Count | None = None
     batch_tokens: Count | None = None
     patience: Count | None = None
+    trial: bool | None = None
     precision: str = None  # absent, but never null
     select: SelectPart = SelectPart()
 

@@ -274,7 +274,8 @@ def _run(
             return _storage_failed(attempt, error)
         run_dir.forget_previous()
         run_dir.write_heartbeat("done", step=entries["steps"], steps=entries["steps"], force=True)
-        attempt.measure_baselines(progress)
+        if not attempt.cfg.train.trial:
+            attempt.measure_baselines(progress)
         return CellResult(str(cell), "done", 0, f"{record.summary(entries)} · {record_path}")
 
 

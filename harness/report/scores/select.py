@@ -14,6 +14,7 @@ from harness.config.cell import flatten
 from harness.config.table_rows import PAPER, Settings, cell_settings, format_settings, settings_key
 from harness.errors import UsageError
 from harness.records.collect import say_left_out
+from harness.report.scores.tuning import tuned
 from harness.report.spec.formula import evaluate
 from harness.report.spec.parts import UNITS, Column
 from harness.report.spec.table import TableSpec
@@ -26,14 +27,21 @@ UNKNOWN_SOURCE = "unknown"  # of a run that failed before it loaded its data
 PLAIN_RECIPE = "the plain recipe"  # setting of a cell whose row means a changed one
 
 
-def select(cells: "pd.DataFrame", spec: TableSpec) -> "dict[str, dict[str, pd.DataFrame]]":
+def select(
+    cells: "pd.DataFrame", spec: TableSpec, *, at_recipe: bool = False
+) -> "dict[str, dict[str, pd.DataFrame]]":
     """{protocol: {column: its cells}} out of the frame of all records. Smoke runs and other protocols are left out.
+
+    Where a search chose a learning rate, a row's cells are those at this rate; with `at_recipe` only such rows are
+    selected, with their cells at the recipe's rate (`harness.report.scores.tuning`).
 
     A column's cells have `row`, the label of their row or the name of a model that the table lacks; `setting`, what was
     set beyond the meaning of row and column, empty for the recipe; and `score`, their number in this column. Columns
     of bench measurements have no cells.
     """
-    cells = _with_table_settings(cells[cells["budget"] != "smoke"], spec)
+    tasks = {column.task for column in spec.columns.values()}
+    cells = tuned(cells[(cells["budget"] != "smoke") & cells["task"].isin(tasks)], at_recipe=at_recipe)
+    cells = _with_table_settings(cells, spec)
     selected = {}
     for protocol in spec.protocols:
         part = spec.for_protocol(protocol)

@@ -44,7 +44,7 @@ def search_of(cfg: DictConfig) -> Search | None:
     raw, where = cfg.budget.get("search"), f"budget={cfg.budget.get('name')}: search"
     if raw is None:
         return None
-    search = parse(Search, OmegaConf.to_container(raw), where)
+    search = parse(Search, OmegaConf.to_container(raw) if OmegaConf.is_config(raw) else raw, where)
     if len(set(search.rates)) < max(3, len(search.rates)) or 1 not in search.rates:
         raise UsageError(f"{where}: rates are at least three different numbers, of which 1 is the recipe's rate")
     if not all(math.isfinite(rate) and rate > 0 for rate in search.rates):

@@ -86,7 +86,7 @@ class ConfigPart(StrictModel):
 
 
 class NamedPart(ConfigPart):
-    name: str
+    name: TaskName
 
 
 class TaskPart(NamedPart):
@@ -159,6 +159,13 @@ class Evaluated(StrictModel):
 class Metrics(StrictModel):
     best: Evaluated | None
     last: Evaluated | None
+
+
+class CurvePoint(StrictModel):
+    """The metric on the validation split after some updates."""
+
+    step: Count
+    val: Score
 
 
 class Metric(StrictModel):
@@ -272,6 +279,8 @@ class Record(StrictModel):
     status: Annotated[Literal["done", "failed", "oom", "nan", "timeout", "preempted"], Column()]
     error: ErrorEntry | None
     metrics: Annotated[Metrics | None, KNOWN_WHEN_DONE]
+    # every evaluation on the validation split; absent from older records
+    curve: Annotated[TupleOf[CurvePoint], Column()] = ()
     metric: Annotated[Metric | None, KNOWN_WHEN_DONE]
     evaluations: Annotated[dict[Label, EvaluationEntry], Column()]
     selection: Selection

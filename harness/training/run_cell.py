@@ -267,7 +267,10 @@ def _run(
             return _record_failure(attempt, request, error, started)
         entries |= {"started": iso(started), "finished": iso(time.time())}
         try:
-            predictions.write(record_path, attempt.predictions)
+            if attempt.predictions:
+                predictions.write(record_path, attempt.predictions)
+            else:  # a trial has none
+                predictions.remove(record_path)
             record.write(without_secrets(entries), record_path)
             run_dir.end(request.since)
         except OSError as error:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from harness.config.compose import compose, search_path
+from harness.config.compose import compose, options, search_path
 from harness.config.search import FAILED, RATE, TRIAL, Choice, Search, decide, learning_rate, search_of
 from harness.config.table_rows import Settings
 from harness.errors import UsageError
@@ -121,6 +121,8 @@ def _scores(trials: "pd.DataFrame") -> list[float]:
 @functools.cache
 def budget_search(budget: str, task: str) -> Search | None:
     """The search that a budget states for a task; None for names without a readable configuration."""
+    if any(name not in dict(options(group)) for group, name in (("budget", budget), ("task", task))):
+        return None
     try:
         return search_of(compose([f"budget={budget}", f"task={task}"], search_path()))
     except (OmegaConfBaseException, HydraException, UsageError, FileNotFoundError):

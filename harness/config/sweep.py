@@ -210,7 +210,8 @@ def expand_table(
     runs_of_row = runs((column.task, column.get("set", {})) for column in task_columns(table).values())
     absent: dict[str, str] = {}
     cells: dict[tuple[str, ...], list[PlannedCell]] = {}  # overrides -> one cell per seed, after its trials
-    search = search_of(cfg) if validation is not None and RATE not in typed else None
+    searches = validation is not None and RATE not in typed and table.get("search", True)
+    search = search_of(cfg) if searches else None
     unchosen = 0
     for table_row, column in runnable_cells(table, typed, cfg.model.name, absent):
         protocol = column.get("protocol") or table_row.protocol

@@ -1,4 +1,4 @@
-"""The search for a learning rate before a table's cells: its rates, its choice, the order of its cells, and its page."""
+"""The search for a learning rate before a table's cells: its rates, choice and cells, and their page."""
 
 import math
 
@@ -108,6 +108,12 @@ def test_the_recipes_rate_gives_the_cells_of_the_recipe():
 )
 def test_no_search_without_one_in_the_budget_or_with_a_typed_rate(typed, budget):
     plan = planned(Trials(), *typed, budget=budget)
+    assert len(plan.cells) == 2 and not any(cell.cfg.train.trial for cell in plan.cells)
+
+
+def test_a_table_may_go_without_a_search():
+    words = ["budget=reduced"]
+    plan = sweep.expand_table(OmegaConf.merge(TABLE, {"search": False}), compose(words), words, Trials())
     assert len(plan.cells) == 2 and not any(cell.cfg.train.trial for cell in plan.cells)
 
 

@@ -64,10 +64,10 @@ def _lines(spec: TableSpec, tunings: Mapping[str, Mapping[str, Tuning]]) -> tupl
     on_edge = sum(tuning.choice.on_edge for tuning in every)
     rates = ", ".join(f"{rate:g}" for rate in sorted(search.rates))
     return (
-        f"Every row searches in every column: {rates} times the recipe's rate "
-        f"({', '.join(map(rate_text, recipes))}), each with {_seeds(search.seeds)}, and one rate more where the best is at "
-        f"an end ({' or '.join(map(str, tried))} rates tried). The best mean on the validation split is chosen; its seeds "
-        "are no seeds of the table.",
+        f"Every row searches in every column: {rates} times the recipe's rate ({', '.join(map(rate_text, recipes))}), "
+        f"each with {_seeds(search.seeds)}, and one rate more where the best is at an end "
+        f"({' or '.join(map(str, tried))} rates tried). The best mean on the validation split is chosen; its seeds are "
+        "no seeds of the table.",
         f"In {moved} of {len(every)} cases a rate other than the recipe's was chosen. {EDGE}: {on_edge} of them "
         "lie at an end of the grid, so a rate further out might be better.",
     )

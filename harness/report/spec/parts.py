@@ -49,9 +49,9 @@ class Column(StrictModel):
     no such number. `protocol`: replaces that of the rows. `unit` and `higher_is_better`: for a column without published
     numbers. `decimals`: of our numbers; by default as many as the published ones have. `cost`: the metric is no score,
     such as the size of a state. `reaches`: instead of the final score, the column shows the updates after which the
-    metric first reaches this value on the validation split. `control`, `reference`, `block` and `why` replace those of the table. `waits`:
-    why runs are missing, such as former data. `ability`: in a table of every model, columns of one ability count once;
-    by default each column is one.
+    metric first reaches this value on the validation split. `control`, `reference`, `block` and `why` replace those of
+    the table. `waits`: why runs are missing, such as former data. `ability`: in a table of every model, columns of one
+    ability count once; by default each column is one.
     """
 
     task: str | None = None

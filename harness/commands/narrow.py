@@ -7,6 +7,7 @@ from omegaconf import DictConfig
 from harness.config.overrides import typed_values
 from harness.config.sweep import Command, expand_all
 from harness.records.named import run_parts
+from harness.records.validation import reader
 
 KEYS = ("task", "protocol", "budget", "model", "seed")
 
@@ -21,7 +22,7 @@ def narrow(names: Iterable[str], cfg: DictConfig, overrides: Sequence[str]) -> l
     names = [name for name, part in parts.items() if part and part == part | {k: typed[k] for k in KEYS if k in typed}]
     if cfg.table is None:
         return names
-    cells = {planned.cell.path.as_posix() for planned in expand_all([Command(cfg, tuple(overrides))]).cells}
+    cells = {planned.cell.path.as_posix() for planned in expand_all([Command(cfg, tuple(overrides))], reader()).cells}
     return [name for name in names if name in cells]
 
 

@@ -21,6 +21,7 @@ from harness.progress import clock
 from harness.records.cache import of_command
 from harness.records.collect import valid_records
 from harness.records.estimate import MEASURED, PUBLISHED, Estimate, estimate
+from harness.records.validation import reader as validation_reader
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
 
 def run_all(commands: Sequence[Command], launcher: str = "") -> int:
     """Show the cells of all commands together, for any launcher."""
-    plan = expand_all(commands)
+    plan = expand_all(commands, validation_reader())
     rows = plan_rows(commands, plan)
     table = Table("cell", "state", "estimated time", "from", box=None, pad_edge=False)
     seconds_left = {MEASURED: 0.0, PUBLISHED: 0.0}
@@ -56,6 +57,8 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
             print(f"to do: about {clock(seconds)} {basis}")
     if unknown := sum(planned.state != "done" and planned.estimate is None for planned in rows):
         print(f"of unknown cost: {unknown}, until the first one has ended")
+    if plan.unchosen:
+        print(f"then {plan.unchosen} more, at the learning rates that the trials choose")
     for name, why in plan.absent.items():
         print(f"left out: {name} ({why})")
     for path, cfg in missing_files(planned.cfg for planned in plan.cells).items():
@@ -65,7 +68,7 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
 
 def plan_rows(commands: Sequence[Command], plan: Plan | None = None) -> list[PlanRow]:
     """The cells of all commands together. `plan`: the expanded commands, if the caller has them."""
-    plan, cfg, queue = plan or expand_all(commands), commands[0].cfg, Queue()
+    plan, cfg, queue = plan or expand_all(commands, validation_reader()), commands[0].cfg, Queue()
     tasks = {planned.cell.task for planned in plan.cells}
     records, _ = valid_records(cfg.paths.records, tasks=tasks, cache=of_command(cfg.paths.outputs))
     rows = []

@@ -225,7 +225,7 @@ def table_page(
     paths: Mapping[str, Any],
 ) -> TablePage:
     """The page of a table from the records and measurements, as `report_tables` writes it. Raises UsageError."""
-    from harness.report.pages import formulas, measured, settings
+    from harness.report.pages import formulas, measured, settings, tuning
     from harness.report.pages.answer import answers
     from harness.report.pages.pictures import pictures_of
     from harness.report.pages.table import build_table
@@ -248,7 +248,8 @@ def table_page(
     columns = answers(results)
     drawn = table_plots(spec, results, columns, Path(paths["figures"]), page) if paths.get("figures") else []
     pictures = pictures_of(selected, spec, Path(paths["records"]), page)
-    table = build_table(spec, results, pictures, [plot.picture for plot in drawn])
+    rates = tuning.sections(selected, select(cells, spec, at_recipe=True), spec)
+    table = build_table(spec, results, pictures, [plot.picture for plot in drawn], rates)
     return TablePage(table, columns, tuple(plot.plot for plot in drawn), waiting_columns(results))
 
 

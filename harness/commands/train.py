@@ -15,10 +15,11 @@ from harness.errors import UsageError
 from harness.launch import serialized_cell
 from harness.launch.local import devices_per_cell, run_parallel, run_sequential
 from harness.progress import Progress
+from harness.records.validation import reader as validation_reader
 from harness.training.checkpoints.dependency import Dependency
 from harness.training.extras.long_run import longest
 from harness.training.process import catch_stop_signals, launched_as_group, rank
-from harness.training.run_cell import CellRequest, CellResult, report_line
+from harness.training.run_cell import STOPPED, CellRequest, CellResult, report_line
 
 HERE = "here"
 
@@ -32,14 +33,31 @@ def run_all(commands: Sequence[Command], launcher: str = HERE) -> int:
 
     `launcher`: HERE, or a scheduler of `harness.launch.queue`.
     """
-    plan, cfg = expand_all(commands), commands[0].cfg
-    requests = requests_of(plan, search_path())
-    if launcher == HERE:
-        requests = [replace(request, longest_s=longest(request.overrides)) for request in requests]
-    else:
+    validation = validation_reader()
+    plan = expand_all(commands, validation)
+    if launcher != HERE:
         from harness.launch.submit import submit
 
-        return submit(plan, requests, launcher)
+        code = submit(plan, requests_of(plan, search_path()), launcher)
+        if plan.unchosen:
+            print(f"{plan.unchosen} cells wait for the trials that choose their learning rates: when these have ended, "
+                  "the same command submits them")  # fmt: skip
+        return code
+    begun: set[str] = set()
+    code = 0
+    while new := [planned for planned in plan.cells if planned.cell.id not in begun]:
+        waiting, plan = plan.unchosen, replace(plan, cells=tuple(new))
+        code = max(code, run_here(plan, commands[0].cfg))
+        begun |= {planned.cell.id for planned in new}
+        if not waiting or code >= STOPPED:
+            break
+        plan = expand_all(commands, validation)
+    return code
+
+
+def run_here(plan: Plan, cfg: DictConfig) -> int:
+    requests = requests_of(plan, search_path())
+    requests = [replace(request, longest_s=longest(request.overrides)) for request in requests]
     if cfg.n_jobs * devices_per_cell(cfg) > 1 and not launched_as_group():
         return report_results(run_workers(requests, plan.levels(), cfg), plan)
     return report_results(run_sequential(announce_each(requests), fail_fast=cfg.fail_fast), plan)
@@ -113,6 +131,8 @@ def report_results(results: Iterator[CellResult], plan: Plan) -> int:
         counts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
         left = len(plan.cells) - len(ended)
         print(", ".join([*counts, *([f"{left} not begun"] if left else [])]))
+        if plan.unchosen:
+            print(f"{plan.unchosen} cells follow at the learning rates that these trials choose")
         for name, why in plan.absent.items():
             print(f"left out: {name} ({why})")
     return max((result.code for result in ended), default=0)

@@ -21,7 +21,7 @@ from harness.config.compose import DECLARES
 from harness.config.declared import declared, map_paths
 from harness.config.masking import ADDRESS_USER, MASK, first_noted, is_secret
 from harness.config.plain import resolved
-from harness.config.schema import NEVER, WHEN_SET, Recipe, Train, names_of
+from harness.config.schema import NEVER, WHEN_SET, Recipe, Scale, Train, names_of
 from harness.errors import UsageError
 
 IDENTITY = ("model", "task", "backbone", "train", "protocol", "budget")  # and the seed
@@ -32,6 +32,7 @@ NOT_IDENTITY = {
     "model": ("budgets", DECLARES),
     "train": names_of(Train, NEVER),
     "protocol": names_of(Recipe, NEVER),
+    "budget": names_of(Scale, NEVER),
 }
 # keys that count only while they are set: a config without them is the same cell
 IDENTITY_WHEN_SET = {"train": names_of(Train, WHEN_SET), "protocol": names_of(Recipe, WHEN_SET)}
@@ -72,7 +73,9 @@ class Cell:
         return path_of(**self.names())
 
     def __str__(self) -> str:
-        return f"{self.model} · {self.task} · {self.protocol} · {self.budget} · seed {self.seed}"
+        train = self.config["train"]
+        trial = f" · trial at lr {train['optimizer']['lr']:g}" if train.get("trial") else ""
+        return f"{self.model} · {self.task} · {self.protocol} · {self.budget} · seed {self.seed}{trial}"
 
     def names(self) -> dict[str, Any]:
         """The `cell` entry of a record."""

@@ -79,6 +79,8 @@ class Scale:
     """The scale of a run: paper, reduced, smoke, or a user's own `conf/budget/<name>.yaml`."""
 
     name: str = MISSING
+    # the search for a learning rate before a table's cells (harness.config.search); null: the recipe's rate
+    search: dict[str, Any] | None = field(default=None, metadata={"identity": NEVER})
 
 
 @dataclass
@@ -114,6 +116,8 @@ class Train:
     mean_of: int | None = key(None, identity=WHEN_SET)
     # training ends after so many evaluations without improvement; null: never
     patience: int | None = key(None, least=1, identity=WHEN_SET)
+    # a trial of a search: scored on the validation split alone
+    trial: bool | None = key(None, identity=WHEN_SET)
 
 
 @dataclass

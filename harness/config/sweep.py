@@ -14,14 +14,15 @@ import contextlib
 import gc
 import itertools
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.config import yaml_files
@@ -30,6 +31,7 @@ from harness.config.compose import compose, file_of, folders, has_recipe, option
 from harness.config.overrides import key_of, to_overrides, typed_values
 from harness.config.own_settings import check_shared
 from harness.config.resolvers import default_protocol
+from harness.config.search import RATE, TRIAL, Search, decide, learning_rate, search_of
 from harness.config.table_rows import Row, cell_settings, has_cells, row, row_hours, runs
 from harness.errors import UsageError
 
@@ -45,12 +47,17 @@ class PlannedCell:
     depends_on: tuple[str, ...] = ()  # ids of the cells that must be done before
 
 
+# the score of a trial on the validation split, the higher the better, -inf if it failed; None if it has not ended
+Validation = Callable[[PlannedCell], float | None]
+
+
 @dataclass(frozen=True)
 class Plan:
     """`cells`: each cell comes after those that it depends on."""
 
     cells: tuple[PlannedCell, ...]
     absent: dict[str, str]  # row or column of the table -> reason why it has no cell
+    unchosen: int = 0  # cells whose learning rate is chosen when the trials among `cells` have ended
 
     def levels(self) -> list[int]:
         """The level of each cell: 0, or one more than the highest level among its dependencies."""
@@ -80,19 +87,24 @@ def compose_commands(swept: Sequence[Sequence[str]]) -> list[Command]:
     return [Command(compose(overrides, search_path()), tuple(overrides)) for overrides in swept]
 
 
-def expand_all(commands: Sequence[Command]) -> Plan:
-    """The cells of all commands without duplicates: tables share cells, and lists may repeat a cell."""
+def expand_all(commands: Sequence[Command], validation: Validation | None = None) -> Plan:
+    """The cells of all commands without duplicates: tables share cells, and lists may repeat a cell.
+
+    `validation` reads the scores of trials. Without it no learning rate is searched: all cells have their recipe's.
+    """
     cells: dict[str, PlannedCell] = {}
     absent: dict[str, str] = {}
+    unchosen = 0
     with rare_garbage_collection():
         for command in commands:
-            plan = expand(command.cfg, command.overrides)
+            plan = expand(command.cfg, command.overrides, validation)
             for planned in plan.cells:
                 add_with_dependencies(planned, cells)
             absent |= plan.absent
+            unchosen += plan.unchosen
     if not cells:  # checked at the end: a model may fit only some of the tables
         raise no_cell(absent)
-    return Plan(tuple(cells.values()), absent)
+    return Plan(tuple(cells.values()), absent, unchosen)
 
 
 @contextlib.contextmanager
@@ -151,8 +163,8 @@ def add_with_dependencies(planned: PlannedCell, cells: dict[str, PlannedCell], d
     return cell.id
 
 
-def expand(cfg: DictConfig, overrides: Sequence[str]) -> Plan:
-    """The cells of a command. `overrides`: as typed."""
+def expand(cfg: DictConfig, overrides: Sequence[str], validation: Validation | None = None) -> Plan:
+    """The cells of a command. `overrides`: as typed. `validation`: as in `expand_all`."""
     if cfg.table is None:
         return Plan((PlannedCell(tuple(overrides), cfg, cell_of(cfg)),), {})
     tables = [cfg.table]
@@ -164,13 +176,15 @@ def expand(cfg: DictConfig, overrides: Sequence[str]) -> Plan:
         raise UsageError(f"table={name} has no cells, nothing to run: python run.py do=report table={name} shows it")
     cells: dict[str, PlannedCell] = {}
     absent: dict[str, str] = {}
+    unchosen = 0
     for table in tables:
-        plan = expand_table(table, cfg, overrides)
+        plan = expand_table(table, cfg, overrides, validation)
         cells |= {planned.cell.id: planned for planned in plan.cells}  # tables share cells
         absent |= plan.absent
+        unchosen += plan.unchosen
     if not cells and not cfg.table.get("every"):
         raise no_cell(absent)
-    return Plan(tuple(cells.values()), absent)
+    return Plan(tuple(cells.values()), absent, unchosen)
 
 
 def no_cell(absent: Mapping[str, str]) -> UsageError:
@@ -178,7 +192,9 @@ def no_cell(absent: Mapping[str, str]) -> UsageError:
     return UsageError(f"this table has no cell that can run: {why}")
 
 
-def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -> Plan:
+def expand_table(
+    table: DictConfig, cfg: DictConfig, overrides: Sequence[str], validation: Validation | None = None
+) -> Plan:
     """A table's cells. A typed seed or task selects some; a typed model is the only row, also if the table lacks it."""
     typed = typed_values(overrides)
     if "protocol" in typed and typed["protocol"] != default_protocol(typed.get("task", ""), folders()):
@@ -193,7 +209,10 @@ def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -
         raise UsageError("table.seeds is empty")
     runs_of_row = runs((column.task, column.get("set", {})) for column in task_columns(table).values())
     absent: dict[str, str] = {}
-    cells: dict[tuple[str, ...], list[PlannedCell]] = {}  # overrides -> one cell per seed
+    cells: dict[tuple[str, ...], list[PlannedCell]] = {}  # overrides -> one cell per seed, after its trials
+    searches = validation is not None and RATE not in typed and table.get("search", True)
+    search = search_of(cfg) if searches else None
+    unchosen = 0
     for table_row, column in runnable_cells(table, typed, cfg.model.name, absent):
         protocol = column.get("protocol") or table_row.protocol
         settings = cell_settings(table_row, column.get("set", {}), cfg.budget.name)
@@ -210,11 +229,54 @@ def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -
         hours = None
         if cfg.budget.name == "paper" and table.get("gpu_hours"):
             hours = row_hours(table.gpu_hours, table_row.protocol) / runs_of_row
-        cells[words] = [
-            PlannedCell((*words, f"seed={cell.seed}"), seeded, cell, hours)
-            for seeded, cell in with_seeds(composed, seeds)
-        ]
-    return Plan(tuple(itertools.chain.from_iterable(cells.values())), absent)
+        if search is None:
+            cells[words] = planned_cells(words, composed, seeds, hours)
+            continue
+        cells[words], rate = trials(search, words, composed, validation)
+        if rate is None:
+            unchosen += len(seeds)
+        else:
+            words_at_rate = at_rate(words, composed, rate)
+            composed = composed if words_at_rate == words else compose(words_at_rate, search_path())
+            cells[words] = cells[words] + planned_cells(words_at_rate, composed, seeds, hours)
+    return Plan(tuple(itertools.chain.from_iterable(cells.values())), absent, unchosen)
+
+
+def planned_cells(
+    words: tuple[str, ...], cfg: DictConfig, seeds: Sequence[int], hours: float | None = None
+) -> list[PlannedCell]:
+    return [PlannedCell((*words, f"seed={cell.seed}"), seeded, cell, hours) for seeded, cell in with_seeds(cfg, seeds)]
+
+
+def trials(
+    search: Search, words: tuple[str, ...], cfg: DictConfig, validation: Validation
+) -> tuple[list[PlannedCell], float | None]:
+    """The trials of a row in a column, and the chosen multiple of the recipe's rate; None until they have ended."""
+    planned: dict[float, list[PlannedCell]] = {}
+    while True:
+        scores = {}
+        for rate, cells in planned.items():
+            by_seed = [validation(trial) for trial in cells]
+            if None not in by_seed:
+                scores[rate] = statistics.fmean(by_seed)
+        rates, choice = decide(search, scores)
+        if missing := [rate for rate in rates if rate not in planned]:
+            for rate in missing:
+                trial_words = (*at_rate(words, cfg, rate), f"{TRIAL}=true")
+                planned[rate] = planned_cells(trial_words, compose(trial_words, search_path()), search.seeds)
+        else:
+            cells = list(itertools.chain.from_iterable(planned[rate] for rate in rates))
+            return cells, None if choice is None else choice.rate
+
+
+def at_rate(words: tuple[str, ...], cfg: DictConfig, rate: float) -> tuple[str, ...]:
+    """The overrides of a cell at this multiple of its recipe's learning rate. Raises UsageError without such a rate."""
+    if rate == 1:
+        return words
+    recipe = OmegaConf.select(cfg, RATE)
+    if not isinstance(recipe, (int, float)):
+        raise UsageError(f"{cfg.task.name}, protocol={cfg.protocol.name}: no {RATE} to search; add budget.search=null")
+    return (*words, f"{RATE}={learning_rate(recipe, rate)}")
 
 
 def runnable_cells(

@@ -4,6 +4,7 @@ A rule is a generator of problems, `key: what is wrong`, with the name of its fu
 them to a folder of records, and further rules that need more than the record (`harness.commands.check`).
 """
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
@@ -65,9 +66,9 @@ def changed(record: Record) -> Problems:
     used = flatten(record.config.as_written) if record.changed else {}
     for key, pair in record.changed.items():
         if not isinstance(pair, list) or len(pair) != 2:
-            yield f"changed.{key}: not a pair of values"
+            yield f"changed.{shortened(key)}: not a pair of values"
         elif used.get(key) != pair[1]:
-            yield f"changed.{key}: {shortened(pair[1])}, but config has {shortened(used.get(key))}"
+            yield f"changed.{shortened(key)}: {shortened(pair[1])}, but config has {shortened(used.get(key))}"
 
 
 def status(record: Record) -> Problems:
@@ -195,13 +196,27 @@ def metrics(record: Record) -> Problems:
 
 
 def without_test(record: Record, chosen: Evaluated) -> str:
-    """Why a done record has no score of its metric on the test split; empty if it has one."""
+    """Why a done record has no score of its metric on the test split, or as a trial has one; empty if it is right."""
     point = "last" if record.selection.rule == "last" else "best"
+    if record.config.train.trial:
+        return f"metrics.{point}.test: not null, but config.train.trial" if chosen.test else ""
     if chosen.test is None:
         return f"metrics.{point}.test: missing, with status done"
     if record.metric.name not in chosen.test.model_extra:
         return f"metrics.{point}.test.{record.metric.name}: missing, but metric.name is {record.metric.name}"
     return ""
+
+
+def curve(record: Record) -> Problems:
+    """The evaluations follow each other and end with the last one of the metrics."""
+    if record.status != "done" or not record.curve or record.metrics is None or record.metric is None:
+        return
+    steps = [point.step for point in record.curve]
+    if any(later <= earlier for earlier, later in itertools.pairwise(steps)):
+        yield "curve: its steps do not rise"
+    last = record.metrics.last
+    if last and (last.step, last.val.model_extra.get(record.metric.name)) != (steps[-1], record.curve[-1].val):
+        yield "curve: its last point is not metrics.last.val"
 
 
 def baseline(record: Record) -> Problems:
@@ -253,5 +268,5 @@ def leaves(node: Any, path: str = "") -> list[tuple[str, Any]]:
 
 
 RULES: tuple[Callable[[Record], Problems], ...] = (
-    *(values, cell, changed, status, data, counts, times, speeds, memory, selection, metrics, baseline),
+    *(values, cell, changed, status, data, counts, times, speeds, memory, selection, metrics, curve, baseline),
 )

@@ -93,8 +93,11 @@ def write(record: dict[str, Any], path: str | os.PathLike[str]) -> None:
 
 
 def summary(record: Mapping[str, Any]) -> str:
-    """The score of a record that is done: `test acc 52.6 (n 2000, chance 12) · 0:28`."""
+    """The score of a record that is done: `test acc 52.6 (n 2000, chance 12) · 0:28`; of a trial on validation."""
     name, point = record["metric"]["name"], "last" if record["selection"]["rule"] == "last" else "best"
+    if record["config"]["train"].get("trial"):
+        val, rate = record["metrics"][point]["val"], record["config"]["train"]["optimizer"].get("lr")
+        return f"trial at lr {rate:g}: val {name} {val[name]:.4g} (n {val['n']}) · {clock(record['wall_s'])}"
     test = record["metrics"][point]["test"]
     chance = f", chance {record['baseline']['test']:.4g}" if record["baseline"] else ""
     leak = " [selected on test]" if record["selection"]["leak"] else ""

@@ -86,7 +86,7 @@ class ConfigPart(StrictModel):
 
 
 class NamedPart(ConfigPart):
-    name: str
+    name: TaskName
 
 
 class TaskPart(NamedPart):
@@ -102,6 +102,7 @@ class TrainPart(ConfigPart):
     batch_size: Count | None = None
     batch_tokens: Count | None = None
     patience: Count | None = None
+    trial: bool | None = None
     precision: str = None  # absent, but never null
     select: SelectPart = SelectPart()
 
@@ -158,6 +159,13 @@ class Evaluated(StrictModel):
 class Metrics(StrictModel):
     best: Evaluated | None
     last: Evaluated | None
+
+
+class CurvePoint(StrictModel):
+    """The metric on the validation split after some updates."""
+
+    step: Count
+    val: Score
 
 
 class Metric(StrictModel):
@@ -271,6 +279,8 @@ class Record(StrictModel):
     status: Annotated[Literal["done", "failed", "oom", "nan", "timeout", "preempted"], Column()]
     error: ErrorEntry | None
     metrics: Annotated[Metrics | None, KNOWN_WHEN_DONE]
+    # every evaluation on the validation split; absent from older records
+    curve: Annotated[TupleOf[CurvePoint], Column()] = ()
     metric: Annotated[Metric | None, KNOWN_WHEN_DONE]
     evaluations: Annotated[dict[Label, EvaluationEntry], Column()]
     selection: Selection

@@ -258,18 +258,18 @@ class Attempt:
         if rule is Rule.last_mean:
             chosen = {"step": state.last["step"], "val": self._pass_over("val").values()}
         tested_weights = weights_sha256(self.built.model)
+        results = {"metrics": {"best": chosen, "last": state.last}, "weights_sha256": last_weights}
+        results["curve"] = state.curve(self.built.task.metric)
+        if self.cfg.train.trial:
+            return self.entries("done") | results
         evaluations = {"test": self._test(chosen)}
         if rule is not Rule.last_mean and state.last["step"] == chosen["step"]:
             state.last["test"] = chosen["test"]
         for final in self.final_evaluations:
             evaluations[final.name] = self._final_evaluation(final, progress)
         state.wall_s += time.monotonic() - started
-        entries = self.entries("done") | {
-            "metrics": {"best": chosen, "last": state.last},
-            "evaluations": evaluations,
-            "weights_sha256": last_weights,
-            "tested_weights_sha256": tested_weights,
-        }
+        tested = {"evaluations": evaluations, "tested_weights_sha256": tested_weights}
+        entries = self.entries("done") | results | tested
         # after `entries`, because time and memory in the record are those of the model alone
         entries["baseline"], name, chance = chance_level(self.built.task, self.cfg.train.eval_batch_size)
         if isinstance(chance, Evaluation):

@@ -50,6 +50,10 @@ class TrainState:
     conditions: dict[str, str] = field(default_factory=dict)  # harness.training.conditions
     changed_at_resume: list[str] = field(default_factory=list)  # those that differed, as in a record
 
+    def curve(self, metric: str) -> list[dict[str, Any]]:
+        """The score of each evaluation on the validation split, as in a record."""
+        return [{"step": row["step"], "val": row[f"val/{metric}"]} for row in self.rows]
+
 
 class TrainingCallback(Callback):
     """`cell`: the id of the cell. `progress` is replaced when the run begins."""

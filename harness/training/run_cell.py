@@ -267,14 +267,18 @@ def _run(
             return _record_failure(attempt, request, error, started)
         entries |= {"started": iso(started), "finished": iso(time.time())}
         try:
-            predictions.write(record_path, attempt.predictions)
+            if attempt.predictions:
+                predictions.write(record_path, attempt.predictions)
+            else:  # a trial has none
+                predictions.remove(record_path)
             record.write(without_secrets(entries), record_path)
             run_dir.end(request.since)
         except OSError as error:
             return _storage_failed(attempt, error)
         run_dir.forget_previous()
         run_dir.write_heartbeat("done", step=entries["steps"], steps=entries["steps"], force=True)
-        attempt.measure_baselines(progress)
+        if not attempt.cfg.train.trial:
+            attempt.measure_baselines(progress)
         return CellResult(str(cell), "done", 0, f"{record.summary(entries)} · {record_path}")
 
 

@@ -58,17 +58,17 @@ def _rate_sentences(rates: Mapping[str, float], tasks: Mapping[str, str]) -> str
         columns.setdefault(rate, []).append(name)
         if (card := cards().get(tasks[name])) and card.rate_chosen_on:
             chosen.setdefault(card.rate_chosen_on, []).append(name)
-    rows, values = "all rows", _text(next(iter(columns)))
+    rows, values = "all rows", rate_text(next(iter(columns)))
     if len(columns) > 1:
         rows = "all rows of a column"
-        values = "; ".join(f"{_text(rate)} in {listed(names)}" for rate, names in columns.items())
+        values = "; ".join(f"{rate_text(rate)} in {listed(names)}" for rate, names in columns.items())
     start, end = f"{rows} share one learning rate ({values})", "another rate may change their order."
     if [len(names) for names in chosen.values()] == [len(rates)]:
         return f"{start}, which was chosen on {next(iter(chosen))}; {end}"
     return " ".join([f"{start}; {end}", *(f"The rate in {listed(chosen[row])} was chosen on {row}." for row in chosen)])
 
 
-def _text(rate: float) -> str:
+def rate_text(rate: float) -> str:
     """`2e-3`"""
     digits, exponent = f"{rate:e}".split("e")
     return f"{float(digits):g}e{int(exponent)}"

@@ -13,7 +13,7 @@ from harness.report.pages.blocks import sections_of
 from harness.report.pages.caveats import data_lines, is_shared, rate_lines
 from harness.report.pages.ranked_page import with_ranks
 from harness.report.pages.waiting import waiting_columns, waiting_sentences
-from harness.report.render.layout import Picture, Table, table_of, tidy_row
+from harness.report.render.layout import Picture, Section, Table, table_of, tidy_row
 from harness.report.scores.agreement import is_beside_the_paper
 from harness.report.scores.comparison import ENOUGH
 from harness.report.scores.groups import Group, ProtocolResults, ScoreLine
@@ -30,13 +30,15 @@ def build_table(
     results: Sequence[ProtocolResults],
     pictures: Sequence[Picture] = (),
     plots: Sequence[Picture] = (),
+    rates: Sequence[Section] = (),
 ) -> Table:
-    """The page of a table, from the results of each of its protocols."""
+    """The page of a table, from the results of each of its protocols. `rates`: its sections on learning rates."""
     sections, tidy = [], []
     for result in results:
         sections += sections_of(result, f" · protocol {result.spec.protocol}" if len(results) > 1 else "")
         groups = (*result.paper, *result.others, *result.other_means, *result.own)
         tidy += [row for group in groups for row in _tidy_rows(result.spec, group)]
+    sections += rates
     data, in_front = data_lines(results), is_shared(results)
     caption = (*(() if in_front else data), *rate_lines(results), *_caption(spec))
     content = {"sections": sections, "summary": _summary(spec, tidy), "caption": caption, "tidy": tidy}

@@ -59,9 +59,12 @@ def data_name_of(column: Column, cells: "pd.DataFrame") -> DataName | None:
 
 
 def rates_of(cells: "pd.DataFrame") -> tuple[float | None, ...]:
-    """The learning rates of the recipes' own configurations; None stands for a configuration without one."""
-    configs = cells["config"][cells["setting"] == ""]
-    return tuple({config.get("train", {}).get("optimizer", {}).get("lr") for config in configs})
+    """The learning rates of the recipes' own configurations; None stands for one without, and for a chosen rate."""
+    plain = cells[cells["setting"] == ""]
+    return tuple({
+        None if tuning else config.get("train", {}).get("optimizer", {}).get("lr")
+        for config, tuning in zip(plain["config"], plain["tuning"], strict=True)
+    })  # fmt: skip
 
 
 def _selection_rules(cells: "pd.DataFrame") -> list[str]:

@@ -7,13 +7,14 @@ named in `elsewhere`, or the table has `only_rows`.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.config.cell import flatten
 from harness.config.table_rows import PAPER, Settings, cell_settings, format_settings, settings_key
 from harness.errors import UsageError
 from harness.records.collect import say_left_out
+from harness.report.scores.tuning import tuned
 from harness.report.spec.formula import evaluate
 from harness.report.spec.parts import UNITS, Column
 from harness.report.spec.table import TableSpec
@@ -26,14 +27,19 @@ UNKNOWN_SOURCE = "unknown"  # of a run that failed before it loaded its data
 PLAIN_RECIPE = "the plain recipe"  # setting of a cell whose row means a changed one
 
 
-def select(cells: "pd.DataFrame", spec: TableSpec) -> "dict[str, dict[str, pd.DataFrame]]":
+def select(cells: "pd.DataFrame", spec: TableSpec, *, at_recipe: bool = False) -> "dict[str, dict[str, pd.DataFrame]]":
     """{protocol: {column: its cells}} out of the frame of all records. Smoke runs and other protocols are left out.
+
+    Where a search chose a learning rate, a row's cells are those at this rate; with `at_recipe` only such rows are
+    selected, with their cells at the recipe's rate (`harness.report.scores.tuning`).
 
     A column's cells have `row`, the label of their row or the name of a model that the table lacks; `setting`, what was
     set beyond the meaning of row and column, empty for the recipe; and `score`, their number in this column. Columns
     of bench measurements have no cells.
     """
-    cells = _with_table_settings(cells[cells["budget"] != "smoke"], spec)
+    tasks = {column.task for column in spec.columns.values()}
+    cells = tuned(cells[(cells["budget"] != "smoke") & cells["task"].isin(tasks)], at_recipe=at_recipe)
+    cells = _with_table_settings(cells, spec)
     selected = {}
     for protocol in spec.protocols:
         part = spec.for_protocol(protocol)
@@ -140,6 +146,10 @@ def _with_score(cells: "pd.DataFrame", column: Column, unit: str) -> "pd.DataFra
         pairs = zip(cells["status"], results, strict=True)
         cells["status"] = [result.get("status", status) if status == "done" else status for status, result in pairs]
         cells["score"] = [(result.get("metrics") or {}).get(column.metric) for result in results]
+    elif column.reaches is not None:
+        rows = zip(cells["status"], cells["curve"], cells["higher_is_better"], cells["steps"], strict=True)
+        reached = [_reached(column.reaches, *row) for row in rows]
+        cells["status"], cells["score"] = ([pair[place] for pair in reached] for place in (0, 1))
     elif column.metric is not None:
         cells["score"] = [tested.get(column.metric) for tested in cells["tested"]]
     elif column.formula is not None:
@@ -151,6 +161,20 @@ def _with_score(cells: "pd.DataFrame", column: Column, unit: str) -> "pd.DataFra
     else:
         cells.loc[cells["metric"] != column.metric, ["baseline", "baseline_name"]] = None
     return cells
+
+
+def _reached(
+    value: float, status: str, curve: Sequence[Mapping[str, Any]] | None, higher: bool, steps: int
+) -> tuple[str, float | None]:
+    """(status, updates after which a run first reaches a value); a run that does not has the status `not by 600`."""
+    if status != "done":
+        return status, None
+    if not curve:
+        return "no curve", None
+    for point in curve:
+        if point["val"] >= value if higher else point["val"] <= value:
+            return status, point["step"]
+    return f"not by {steps}", None
 
 
 def _by_formula(formula: str, config: Mapping[str, Any], id: str) -> float | None:

@@ -48,9 +48,10 @@ class Column(StrictModel):
     `column` and `condition`: the names in the ledger; by default the key in the yaml. `column: null`: the paper prints
     no such number. `protocol`: replaces that of the rows. `unit` and `higher_is_better`: for a column without published
     numbers. `decimals`: of our numbers; by default as many as the published ones have. `cost`: the metric is no score,
-    such as the size of a state. `control`, `reference`, `block` and `why` replace those of the table. `waits`:
-    why runs are missing, such as former data. `ability`: in a table of every model, columns of one ability count once;
-    by default each column is one.
+    such as the size of a state. `reaches`: instead of the final score, the column shows the updates after which the
+    metric first reaches this value on the validation split. `control`, `reference`, `block` and `why` replace those of
+    the table. `waits`: why runs are missing, such as former data. `ability`: in a table of every model, columns of one
+    ability count once; by default each column is one.
     """
 
     task: str | None = None
@@ -68,6 +69,7 @@ class Column(StrictModel):
     decimals: int | None = None
     higher_is_better: bool | None = None
     cost: bool = False
+    reaches: float | None = None
     ability: str = ""
     control: TupleOf[str] | None = None
     reference: TupleOf[str] | None = None
@@ -89,12 +91,14 @@ class Column(StrictModel):
             raise ValueError("a column has a task, or bench without a task")
         if self.evaluation is not None and self.metric is None:
             raise ValueError("evaluation comes with the metric of it")
+        if self.reaches is not None and (self.metric is None or self.evaluation is not None):
+            raise ValueError("reaches comes with a metric of the validation split")
         return self
 
     @property
     def ranks(self) -> bool:
         """Whether tests compare its rows; a cost, such as a number of parameters, is not tested."""
-        return self.metric is not None and not self.cost
+        return self.metric is not None and not self.cost and self.reaches is None
 
     @property
     def display(self) -> tuple[str, int, bool | None]:

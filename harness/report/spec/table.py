@@ -76,7 +76,7 @@ class TableSpec(SpecWithFootnotes):
     has a row under a protocol counts. `why`: why tests do not separate the control, where that is known. `every`:
     patterns; every model with one of them has a row, named in `rows` or not, and the rows are ranked over the columns
     (`harness.report.pages.ranking`). `without`: {model: why it has no row}. `budget`: the default budget of its cells,
-    and the one that is ranked.
+    and the one that is ranked. `search`: whether its rows search their learning rates, where the budget says so.
 
     `block`: number of neighbouring test examples that are resampled together, because they overlap. `published_noise`:
     standard error of a published number, in its unit or as a percentage. Without it, the error of an accuracy is the
@@ -103,6 +103,7 @@ class TableSpec(SpecWithFootnotes):
     every: TupleOf[Pattern] = ()
     without: dict[str, str] = Field(default_factory=dict)
     budget: str = "reduced"
+    search: bool = True
     block: int = Field(default=1, ge=1)
     published_noise: Limit | None = None
     test_sizes: dict[str, int] = Field(default_factory=dict)

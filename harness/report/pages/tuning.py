@@ -1,0 +1,77 @@
+"""The section on learning rates that searches chose: the rate of each row in each column, and what the recipe's gives."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from harness.report.pages.caveats import rate_text
+from harness.report.render.layout import Block, Section
+from harness.report.scores.tuning import Tuning, budget_search, mean_scores, tuned_columns
+from harness.report.spec.table import TableSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Selected = "Mapping[str, Mapping[str, pd.DataFrame]]"
+EDGE = "*"
+TITLE = "Learning rates"
+
+
+def sections(selected: Selected, at_recipe: Selected, spec: TableSpec) -> list[Section]:
+    """One section per protocol with chosen rates. The arguments are those that `select` returns."""
+    made = []
+    for protocol, columns in selected.items():
+        tunings = {
+            name: rows
+            for name, rows in tuned_columns(columns, spec.budget).items()
+            if spec.columns[name].metric is not None
+        }
+        if tunings:
+            suffix = f" · protocol {protocol}" if len(selected) > 1 else ""
+            made.append(Section(TITLE + suffix, (_block(spec, tunings, at_recipe[protocol]),), _lines(spec, tunings)))
+    return made
+
+
+def _block(
+    spec: TableSpec, tunings: Mapping[str, Mapping[str, Tuning]], at_recipe: "Mapping[str, pd.DataFrame]"
+) -> Block:
+    rows = [row for row in dict.fromkeys((*spec.rows, *(row for of in tunings.values() for row in of)))
+            if any(row in of for of in tunings.values())]  # fmt: skip
+    before = {name: mean_scores(_of_budget(at_recipe[name], spec.budget)) for name in tunings}
+    entries = [
+        (row, *(_text(spec, name, tunings[name].get(row), before[name].get(row)) for name in tunings)) for row in rows
+    ]
+    return Block("Chosen on validation; in brackets the score at the recipe's rate", ("row", *tunings), entries)
+
+
+def _of_budget(cells: "pd.DataFrame", budget: str) -> "pd.DataFrame":
+    return cells[cells["budget"] == budget]
+
+
+def _text(spec: TableSpec, column: str, tuning: Tuning | None, scores: list[float] | None) -> str:
+    """`1e-2* (20.7)`; a dash for a row that was not searched."""
+    if tuning is None:
+        return "–"
+    score = f" ({spec.resolve(column).unsigned(sum(scores) / len(scores))})" if scores else ""
+    return f"{rate_text(tuning.rate)}{EDGE if tuning.choice.on_edge else ''}{score}"
+
+
+def _lines(spec: TableSpec, tunings: Mapping[str, Mapping[str, Tuning]]) -> tuple[str, ...]:
+    every = [tuning for rows in tunings.values() for tuning in rows.values()]
+    tried = sorted({tuning.choice.tried for tuning in every})
+    recipes = sorted({tuning.recipe for tuning in every})
+    search = budget_search(spec.budget, spec.columns[next(iter(tunings))].task)
+    moved = sum(not tuning.is_recipe for tuning in every)
+    on_edge = sum(tuning.choice.on_edge for tuning in every)
+    rates = ", ".join(f"{rate:g}" for rate in sorted(search.rates))
+    return (
+        f"Every row searches in every column: {rates} times the recipe's rate ({', '.join(map(rate_text, recipes))}), "
+        f"each with {_seeds(search.seeds)}, and one rate more where the best is at an end "
+        f"({' or '.join(map(str, tried))} rates tried). The best mean on the validation split is chosen; its seeds are "
+        "no seeds of the table.",
+        f"In {moved} of {len(every)} cases a rate other than the recipe's was chosen. {EDGE}: {on_edge} of them "
+        "lie at an end of the grid, so a rate further out might be better.",
+    )
+
+
+def _seeds(seeds: tuple[int, ...]) -> str:
+    return f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {', '.join(map(str, seeds))}"

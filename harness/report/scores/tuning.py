@@ -1,0 +1,146 @@
+"""The learning rates that searches chose, from the records of their trials (`harness.config.search`).
+
+Cells of a row count at the chosen rate alone, as if it were the recipe's. Cells at the recipe's own rate stand beside
+them if another rate was chosen. A row without a complete search is shown at the recipe's rate.
+"""
+
+import functools
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from harness.config.compose import compose, options, search_path
+from harness.config.search import FAILED, RATE, TRIAL, Choice, Search, decide, learning_rate, search_of
+from harness.config.table_rows import Settings
+from harness.errors import UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SEARCHED = {RATE, TRIAL}  # keys of `changed` that a search sets
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The learning rate of a row in a column. `rate`: the chosen one; `recipe`: the recipe's, which most rows share."""
+
+    rate: float
+    recipe: float
+    choice: Choice
+    trials: Mapping[float, float]  # learning rate -> mean score on the validation split, the higher the better
+
+    @property
+    def is_recipe(self) -> bool:
+        return self.rate == self.recipe
+
+
+def tuned(cells: "pd.DataFrame", *, at_recipe: bool = False) -> "pd.DataFrame":
+    """The cells that count, with a column `tuning`: the Tuning of their row, None without a complete search.
+
+    `at_recipe`: instead, the cells at the recipe's rate of the rows for which another rate was chosen.
+    """
+    trial = [bool(config["train"].get("trial")) for config in cells["config"]]
+    if not any(trial):
+        return cells[:0].assign(tuning=[]) if at_recipe else cells.assign(tuning=None)
+    rows: dict[tuple[Any, ...], list[int]] = {}
+    keys = ("task", "protocol", "budget", "model", "changed", "source")
+    for number, (*names, changed, source) in enumerate(zip(*(cells[key] for key in keys), strict=True)):
+        rows.setdefault((*names, without_search(changed), source), []).append(number)
+    kept: list[int] = []
+    tunings: list[Tuning | None] = []
+    changed = list(cells["changed"])
+    for (task, _, budget, *_), numbers in rows.items():
+        trials = [number for number in numbers if trial[number]]
+        tuning = _tuning(cells.iloc[trials], budget_search(budget, task)) if trials else None
+        others = [number for number in numbers if not trial[number]]
+        if tuning is None:
+            chosen = [] if at_recipe else others
+        else:
+            rate = tuning.recipe if at_recipe else tuning.rate
+            wanted = not (at_recipe and tuning.is_recipe)
+            chosen = [number for number in others if wanted and _rate(cells["config"].iloc[number]) == rate]
+            for number in chosen:
+                changed[number] = without_search(changed[number])
+        kept += chosen
+        tunings += [tuning] * len(chosen)
+    cells = cells.assign(changed=changed)
+    return cells.iloc[kept].assign(tuning=tunings).sort_index()
+
+
+def without_search(changed: Settings) -> Settings:
+    return tuple(pair for pair in changed if pair[0] not in SEARCHED)
+
+
+def _rate(config: Mapping[str, Any]) -> float | None:
+    return config["train"].get("optimizer", {}).get("lr")
+
+
+def _tuning(trials: "pd.DataFrame", search: Search | None) -> Tuning | None:
+    """The choice among the trials of one row; None while trials are missing."""
+    if search is None:
+        return None
+    trials = trials[trials["seed"].isin(search.seeds)]
+    at_recipe = [
+        _rate(config)
+        for config, changed in zip(trials["config"], trials["changed"], strict=True)
+        if RATE not in dict(changed)
+    ]
+    if not at_recipe or at_recipe[0] is None:
+        return None
+    recipe = at_recipe[0]
+    by_rate: dict[float, dict[int, float]] = {}
+    for config, seed, score in zip(trials["config"], trials["seed"], _scores(trials), strict=True):
+        by_rate.setdefault(_rate(config), {})[seed] = score
+    complete = {rate: statistics.fmean(of.values()) for rate, of in by_rate.items() if len(of) == len(search.seeds)}
+    scores: dict[float, float] = {}
+    while True:
+        rates, choice = decide(search, scores)
+        known = {rate: complete.get(learning_rate(recipe, rate)) for rate in rates}
+        if choice is not None:
+            return Tuning(learning_rate(recipe, choice.rate), recipe, choice, {
+                learning_rate(recipe, rate): score for rate, score in known.items()
+            })  # fmt: skip
+        if None in known.values():
+            return None
+        scores = known
+
+
+def _scores(trials: "pd.DataFrame") -> list[float]:
+    """The scores of trials, the higher the better, as `harness.records.validation` reads them."""
+    columns = (trials["status"], trials["val"], trials["higher_is_better"])
+    return [
+        FAILED if status != "done" else value if higher else -value
+        for status, value, higher in zip(*columns, strict=True)
+    ]
+
+
+@functools.cache
+def budget_search(budget: str, task: str) -> Search | None:
+    """The search that a budget states for a task; None for names without a readable configuration."""
+    if any(name not in dict(options(group)) for group, name in (("budget", budget), ("task", task))):
+        return None
+    try:
+        return search_of(compose([f"budget={budget}", f"task={task}"], search_path()))
+    except (OmegaConfBaseException, HydraException, UsageError, FileNotFoundError):
+        return None
+
+
+def tuned_columns(selected: "Mapping[str, pd.DataFrame]", budget: str) -> "dict[str, dict[str, Tuning]]":
+    """{column: {row: its Tuning}} of the selected cells of one protocol at this budget."""
+    tunings = {}
+    for name, cells in selected.items():
+        of_budget = cells[(cells["budget"] == budget) & (cells["setting"] == "")]
+        rows = {row: tuning for row, tuning in zip(of_budget["row"], of_budget["tuning"], strict=True) if tuning}
+        if rows:
+            tunings[name] = rows
+    return tunings
+
+
+def mean_scores(cells: "pd.DataFrame") -> dict[str, Sequence[float]]:
+    """{row: scores of its seeds} of the selected cells of a column that ended well."""
+    done = cells[(cells["status"] == "done") & cells["score"].notna() & (cells["setting"] == "")]
+    return {row: list(part["score"]) for row, part in done.groupby("row")}

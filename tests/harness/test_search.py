@@ -1,0 +1,272 @@
+"""The search for a learning rate before a table's cells: its rates, choice and cells, and their page."""
+
+import math
+
+import pytest
+from helpers import synthetic
+from omegaconf import OmegaConf
+
+from harness.commands import train
+from harness.config import sweep
+from harness.config.compose import compose
+from harness.config.search import FAILED, Choice, Search, decide, learning_rate, search_of
+from harness.errors import UsageError
+from harness.records import checks, record
+from harness.records.collect import frame
+from harness.report.pages import caveats, tuning
+from harness.report.scores import groups, select
+from harness.report.spec.table import TableSpec
+from harness.training.run_cell import CellResult
+
+SEARCH = Search(rates=(0.33, 1, 3.3), seeds=(101,))
+TABLE = OmegaConf.create({
+    "protocol": "skyformer", "rows": {"LAVO": "lavo"}, "seeds": [1, 2],
+    "columns": {"ListOps": {"task": "lra/listops", "metric": "acc"}},
+})  # fmt: skip
+RECIPE = 1e-3  # of the reduced ListOps
+
+
+def test_the_choice_waits_for_all_rates():
+    assert decide(SEARCH, {}) == ([0.33, 1, 3.3], None)
+    assert decide(SEARCH, {0.33: 1.0, 1: 2.0}) == ([0.33, 1, 3.3], None)
+    assert decide(SEARCH, {0.33: 1.0, 1: 2.0, 3.3: 1.5}) == ([0.33, 1, 3.3], Choice(1, 3, False))
+
+
+def test_a_grid_whose_best_rate_is_at_an_end_grows_there_once():
+    scores = {0.33: 1.0, 1: 2.0, 3.3: 3.0}
+    assert decide(SEARCH, scores) == ([0.33, 1, 3.3, 10.9], None)
+    assert decide(SEARCH, scores | {10.9: 2.0}) == ([0.33, 1, 3.3, 10.9], Choice(3.3, 4, False))
+    assert decide(SEARCH, scores | {10.9: 4.0}) == ([0.33, 1, 3.3, 10.9], Choice(10.9, 4, True))
+    assert decide(SEARCH, {0.33: 3.0, 1: 2.0, 3.3: 1.0, 0.109: 0.0})[1] == Choice(0.33, 4, False)
+
+
+def test_equal_scores_take_the_rate_nearest_to_the_recipe():
+    assert decide(SEARCH, dict.fromkeys((0.33, 1, 3.3), 100.0))[1].rate == 1
+    assert decide(SEARCH, dict.fromkeys((0.33, 1, 3.3), FAILED))[1].rate == 1
+    assert learning_rate(3e-3, 1) == 3e-3 and learning_rate(3e-3, 0.33) == 9.9e-4
+
+
+@pytest.mark.parametrize(
+    "search, message",
+    [
+        ({"rates": [1, 3], "seeds": [7]}, "at least three different numbers"),
+        ({"rates": [0.5, 2, 3], "seeds": [7]}, "of which 1 is the recipe's rate"),
+        ({"rates": [1, -1, 3], "seeds": [7]}, "rates are positive numbers"),
+        ({"rates": [1, math.nan, 3], "seeds": [7]}, "not a finite number"),
+        ({"rates": [0.3, 1, 3], "seeds": []}, "seeds is empty"),
+        ({"rates": [0.3, 1, 3]}, "seeds"),
+        ({"rates": "all", "seeds": [7]}, "rates"),
+        (7, "a mapping|dict|object"),
+    ],
+)
+def test_a_search_that_cannot_be_is_refused_in_one_line(search, message):
+    with pytest.raises((UsageError, ValueError), match=message) as refusal:
+        cfg = OmegaConf.create({"budget": {"name": "reduced", "search": search}})
+        search_of(cfg)
+    assert "\n" not in str(refusal.value)
+
+
+class Trials:
+    """Scores of trials by their learning rates, and the trials that were asked for."""
+
+    def __init__(self, **by_rate):
+        self.by_rate = {float(rate.replace("_", "-")): score for rate, score in by_rate.items()}
+
+    def __call__(self, planned):
+        return self.by_rate.get(planned.cfg.train.optimizer.lr)
+
+
+def planned(validation, *typed, budget="reduced"):
+    words = [f"budget={budget}", *typed]
+    return sweep.expand_table(TABLE, compose(words), words, validation)
+
+
+def rates(plan):
+    return [(cell.cfg.train.optimizer.lr, cell.cell.seed, cell.cfg.train.trial) for cell in plan.cells]
+
+
+def test_trials_come_first_and_the_seeds_of_the_table_at_the_chosen_rate():
+    plan = planned(Trials())
+    trials = [(RECIPE * 0.33, 101, True), (RECIPE, 101, True), (3.3e-3, 101, True)]
+    assert rates(plan) == [(pytest.approx(rate), *rest) for rate, *rest in trials] and plan.unchosen == 2
+    validation = Trials(**{"3.3e_4": 1.0, "1e_3": 2.0, "3.3e_3": 3.0})
+    assert [rate for rate, *_ in rates(planned(validation))][-1] == 0.0109
+    validation = Trials(**{"3.3e_4": 1.0, "1e_3": 2.0, "3.3e_3": 3.0, "1.09e_2": 0.0})
+    plan = planned(validation)
+    assert rates(plan)[-2:] == [(3.3e-3, 1, None), (3.3e-3, 2, None)] and plan.unchosen == 0
+    assert len({cell.cell.id for cell in plan.cells}) == 6
+
+
+def test_the_recipes_rate_gives_the_cells_of_the_recipe():
+    plan = planned(Trials(**{"3.3e_4": 1.0, "1e_3": 2.0, "3.3e_3": 1.0}))
+    assert [cell.cell.id for cell in plan.cells[-2:]] == [cell.cell.id for cell in planned(None).cells]
+
+
+@pytest.mark.parametrize(
+    "typed, budget",
+    [(["train.optimizer.lr=0.01"], "reduced"), (["budget.search=null"], "reduced"), ([], "paper"), ([], "smoke")],
+)
+def test_no_search_without_one_in_the_budget_or_with_a_typed_rate(typed, budget):
+    plan = planned(Trials(), *typed, budget=budget)
+    assert len(plan.cells) == 2 and not any(cell.cfg.train.trial for cell in plan.cells)
+
+
+def test_a_table_may_go_without_a_search():
+    words = ["budget=reduced"]
+    plan = sweep.expand_table(OmegaConf.merge(TABLE, {"search": False}), compose(words), words, Trials())
+    assert len(plan.cells) == 2 and not any(cell.cfg.train.trial for cell in plan.cells)
+
+
+def test_the_search_is_no_part_of_a_cell_and_a_trial_is_another_cell():
+    cell = planned(None).cells[0].cell
+    assert "search" not in cell.config["budget"] and "trial" not in cell.config["train"]
+    trial = planned(Trials()).cells[1].cell
+    assert trial.config["train"]["trial"] is True and str(trial).endswith("seed 101 · trial at lr 0.001")
+
+
+def test_a_sweep_goes_on_with_the_chosen_rate(monkeypatch):
+    """Until nothing is left to begin; what failed is not begun twice."""
+    scores, begun = {}, []
+
+    def run(requests, **_):
+        for request in requests:
+            train_cfg = request.cfg.train
+            begun.append((train_cfg.optimizer.lr, request.cfg.seed))
+            if train_cfg.trial:
+                scores[train_cfg.optimizer.lr] = -abs(math.log(train_cfg.optimizer.lr / 3.3e-3))
+            yield CellResult("cell", "failed" if request.cfg.seed == 2 else "done", int(request.cfg.seed == 2), "")
+
+    monkeypatch.setattr(train, "run_sequential", run)
+    monkeypatch.setattr(train, "validation_reader", lambda: lambda cell: scores.get(cell.cfg.train.optimizer.lr))
+    typed = ["table=lavo/t11", "budget=reduced", "model=lavo", "task=lra/listops"]
+    monkeypatch.setattr(sweep, "default_protocol", lambda *_: "skyformer")
+    assert train.run_all([sweep.Command(compose(typed), tuple(typed))]) == 1
+    assert [rate for rate, seed in begun if seed == 101] == [3.3e-4, 1e-3, 3.3e-3, 0.0109]
+    assert [pair for pair in begun if pair[1] != 101] == [(3.3e-3, seed) for seed in (1, 2, 3, 4, 5)]
+
+
+# records and pages
+
+
+def runs(model, rate, scores, *, first=1, **changes):
+    """Records of one row at one learning rate."""
+    made = []
+    for seed, score in enumerate(scores, first):
+        entries = synthetic.record(model, "lra/listops", seed, score, budget="reduced", **changes)
+        entries["config"]["train"]["optimizer"] = {"lr": rate}
+        if rate != RECIPE:
+            entries["changed"] = {"train.optimizer.lr": [RECIPE, rate]}
+        made.append(with_id(entries))
+    return made
+
+
+def with_id(entries):
+    entries["cell"]["id"] = synthetic.identity(entries["config"])
+    return entries
+
+
+def trials(model, scores):
+    """{learning rate: validation score, None for a failed trial}"""
+    made = []
+    for rate, score in scores.items():
+        (entries,) = runs(model, rate, [score or 0.5], first=101, status="done" if score else "nan")
+        entries["config"]["train"]["trial"] = True
+        entries["changed"]["train.trial"] = [None, True]
+        for point in (entries["metrics"] or {}).values():
+            point.pop("test", None)
+        made.append(with_id(entries))
+    return made
+
+
+GRID = (3.3e-4, 1e-3, 3.3e-3, 0.0109)
+TABLE_SPEC = TableSpec(
+    name="own", title="own", ledger=None, protocol="skyformer", control=["no_mixing"], reference=["vanilla"],
+    seeds=[1, 2, 3], rows={"softmax": "vanilla", "control": "no_mixing", "LAVO": "lavo"},
+    columns={"ListOps": {"task": "lra/listops", "metric": "acc", "unit": "%", "higher_is_better": True}},
+)  # fmt: skip
+
+
+def records(vanilla=(0.5, 0.9, 0.6), lavo=(0.3, 0.4, 0.8, None)):
+    return [
+        *trials("vanilla", dict(zip(GRID, vanilla, strict=False))),
+        *trials("lavo", dict(zip(GRID, lavo, strict=False))),
+        *runs("vanilla", RECIPE, [0.90, 0.91, 0.92]),
+        *runs("lavo", RECIPE, [0.40, 0.41, 0.42]),
+        *runs("lavo", 3.3e-3, [0.80, 0.81, 0.82]),
+        *runs("no_mixing", RECIPE, [0.20, 0.21, 0.22]),
+    ]
+
+
+def scores_of(entries):
+    (result,) = groups.group_scores(select.select(frame(entries), TABLE_SPEC), TABLE_SPEC)
+    return {(score.row, score.setting): score.estimate.mean for group in result.own for score in group.scores}
+
+
+def test_a_row_counts_at_the_chosen_rate_alone():
+    assert scores_of(records()) == pytest.approx({("softmax", ""): 91, ("control", ""): 21, ("LAVO", ""): 81})
+
+
+def test_without_a_complete_search_it_counts_at_the_recipes_rate():
+    incomplete = scores_of(records(lavo=(0.3, 0.4, 0.8)))  # the grid has to grow
+    assert incomplete["LAVO", ""] == pytest.approx(41) and incomplete["softmax", ""] == pytest.approx(91)
+
+
+def test_the_page_shows_the_rates_and_what_the_recipes_rate_gives():
+    cells = frame(records())
+    selected, at_recipe = select.select(cells, TABLE_SPEC), select.select(cells, TABLE_SPEC, at_recipe=True)
+    (section,) = tuning.sections(selected, at_recipe, TABLE_SPEC)
+    (block,) = section.blocks
+    assert [[entry.text for entry in row] for row in block.rows] == [["softmax", "1e-3"], ["LAVO", "3.3e-3 (41.00)"]]
+    assert "3 or 4 rates tried" in section.lines[0] and "In 1 of 2 cases" in section.lines[1]
+    assert not caveats.rate_lines(groups.group_scores(selected, TABLE_SPEC)), "rows no longer share one rate"
+
+
+def test_a_choice_at_the_end_of_the_grid_is_marked():
+    cells = frame(records(lavo=(0.3, 0.4, 0.8, 0.9)) + runs("lavo", 0.0109, [0.95, 0.96, 0.97]))
+    selected, at_recipe = select.select(cells, TABLE_SPEC), select.select(cells, TABLE_SPEC, at_recipe=True)
+    (section,) = tuning.sections(selected, at_recipe, TABLE_SPEC)
+    assert section.blocks[0].rows[1][1].text == "1.09e-2* (41.00)" and "*: 1 of them" in section.lines[1]
+
+
+def test_a_page_without_searches_has_no_such_section():
+    cells = frame(runs("vanilla", RECIPE, [0.90, 0.91, 0.92]))
+    selected, at_recipe = select.select(cells, TABLE_SPEC), select.select(cells, TABLE_SPEC, at_recipe=True)
+    assert tuning.sections(selected, at_recipe, TABLE_SPEC) == []
+
+
+def test_a_trial_has_no_test_score():
+    (entries,) = trials("vanilla", {RECIPE: 0.5})
+    assert not list(checks.problems(record.parsed(entries)))
+    entries["metrics"]["best"]["test"] = {"acc": 50.0, "n": 25000}
+    assert any("config.train.trial" in problem for problem in checks.problems(record.parsed(entries)))
+    assert record.summary(entries).startswith("trial at lr 0.001: val acc 49")
+
+
+# updates to reach a score
+
+
+def curve(model, seeds, values):
+    made = runs(model, RECIPE, [values[-1] / 100] * seeds)
+    for entries in made:
+        entries["curve"] = [{"step": 100 * number, "val": value} for number, value in enumerate(values, 1)]
+    return made
+
+
+def test_a_column_may_show_the_updates_to_reach_a_score():
+    column = {"task": "lra/listops", "metric": "acc", "reaches": 60, "unit": "updates", "higher_is_better": False}
+    spec = TABLE_SPEC.model_validate(TABLE_SPEC.model_dump() | {"columns": {"updates": column}})
+    entries = [*curve("vanilla", 3, [20, 61, 95]), *curve("lavo", 3, [20, 21, 22]), *runs("no_mixing", RECIPE, [0.2])]
+    (result,) = groups.group_scores(select.select(frame(entries), spec), spec)
+    texts = {score.row: score.text(0) for group in result.own for score in group.scores}
+    assert texts == {"softmax": "200 (3)", "LAVO": "3 not by 50000", "control": "no curve"}
+
+
+def test_a_curve_agrees_with_the_metrics():
+    (entries,) = curve("vanilla", 1, [20.0, 61.0, 94.0])
+    last = entries["metrics"]["last"]
+    last["step"], last["val"]["acc"] = 300, 94.0
+    assert not list(checks.curve(record.parsed(entries)))
+    entries["curve"][-1]["val"] = 99.0
+    assert list(checks.curve(record.parsed(entries))) == ["curve: its last point is not metrics.last.val"]
+    entries["curve"][0]["step"] = 200
+    assert "curve: its steps do not rise" in list(checks.curve(record.parsed(entries)))

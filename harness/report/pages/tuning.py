@@ -1,4 +1,4 @@
-"""The section on learning rates that searches chose: the rate of each row in each column, and what the recipe's gives."""
+"""The section on the learning rates that searches chose, and the scores at the rates of the recipes."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING

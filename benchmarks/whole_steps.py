@@ -131,10 +131,11 @@ def document(content: dict[str, Any]) -> str:
     described = ", ".join(f"{key} {value}" for key, value in content["machine"].items())
     parts = [
         "# A whole training step beside Skyformer's code\n",
-        f"`python -m benchmarks.whole_steps --peers FOLDER{content['options']}`: one update of LAVO Table 11's recipe, "
-        f"dropout {DROPOUT},\nloss, gradients, clipping and optimizer, {LENGTH:,} tokens, batch {BATCH}, {HEADS} heads, "
-        f"width {DIM}. Milliseconds are processor\ntime, medians of rounds in which both sides take turns. A ratio above 1 means "
-        "that ours is faster; in brackets a 95 %\ninterval of the median.\n",
+        f"`python -m benchmarks.whole_steps --peers FOLDER{content['options']}`: one update of LAVO Table 11's recipe,\n"
+        f"with dropout {DROPOUT}, loss, gradients, clipping and optimizer: {LENGTH:,} tokens, batch {BATCH}, width {DIM}, "
+        f"{HEADS} heads.\n"
+        "Milliseconds are processor time, medians of rounds in which both sides take turns. A ratio above 1 means that\n"
+        "ours is faster; in brackets a 95 % interval of the median.\n",
         markdown(COLUMNS, map(row_cells, content["rows"])),
         f"{summary(content['rows'])}.\n",
         f"{escaped(f'Measured on {described}')}.\n",

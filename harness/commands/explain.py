@@ -9,7 +9,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from harness.config.compose import NAMED, compose, options, recipes
-from harness.config.resolvers import UNNAMED
+from harness.config.option_names import UNNAMED
 from harness.errors import did_you_mean, one_line
 
 

@@ -56,7 +56,8 @@ def refusal_in(error: BaseException) -> str | None:
 
 def with_key(error: BaseException, text: str) -> str:
     """The first line that says something, after the key where OmegaConf names it."""
-    key = getattr(error, "full_key", None)
+    named = re.search(r"^\s*full_key: (\S+)$", text, re.MULTILINE)
+    key = getattr(error, "full_key", None) or (named and named[1])
     lines = [line for line in text.splitlines() if line.strip()]
     return f"{f'{key}: ' if key else ''}{one_line(lines[0])[:LONGEST_REASON] if lines else reason(error)}"
 

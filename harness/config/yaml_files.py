@@ -218,10 +218,15 @@ def check_key(event: yaml.NodeEvent, line: str) -> None:
 
 def check_interpolation(text: str, where: object) -> None:
     """Raises UsageError for a text that OmegaConf would parse for seconds, or deeper than Python's stack."""
-    depth = deepest = 0
-    for letter in text if len(text) <= LONGEST_INTERPOLATED else "":
-        depth += (letter in "{[") - (letter in "}]")
-        deepest = max(deepest, depth)
-    if len(text) > LONGEST_INTERPOLATED or deepest > DEEPEST:
+    if len(text) > LONGEST_INTERPOLATED or levels(text) > DEEPEST:
         most = f"{LONGEST_INTERPOLATED:,} letters or {DEEPEST} levels of brackets"
         raise UsageError(f"{where}: more than {most} in a text with interpolations")
+
+
+def levels(text: str) -> int:
+    """The levels of brackets in a text that a grammar of OmegaConf or Hydra reads."""
+    depth = deepest = 0
+    for letter in text:
+        depth += (letter in "{[(") - (letter in "}])")
+        deepest = max(deepest, depth)
+    return deepest

@@ -47,7 +47,7 @@ OWN_FILES = ("local", "cluster")  # folders of conf/ whose files may read the en
 
 
 MOST_READ = 1_000  # files of one composition, each as often as a defaults list names it
-MOST_VALUES = 200_000  # values in them
+MOST_VALUES = 10_000  # values in them
 
 
 @dataclass

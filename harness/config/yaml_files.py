@@ -23,6 +23,7 @@ from tasks.regular_files import RefusedFileError, read_text
 
 MOST_BYTES = 2**20
 MOST_VALUES = 100_000  # values, with those that an alias repeats
+MOST_CONFIGURED = 3_000  # values of a file that OmegaConf reads: it takes a millisecond for each
 MOST_LETTERS = 5_000_000  # of text, with that which an alias repeats
 MOST_INTERPOLATIONS = 5_000  # `${` in a file, with those that an alias repeats
 LONGEST_INTERPOLATED = 5_000  # letters of a text with interpolations: OmegaConf parses one in milliseconds per letter
@@ -39,17 +40,17 @@ RESOLVER = yaml.resolver.Resolver()
 Dumper, Loader = getattr(yaml, "CSafeDumper", yaml.SafeDumper), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def read(path: str | Path, *, follow: bool = True) -> Any:
+def read(path: str | Path, *, follow: bool = True, most_values: int = MOST_VALUES) -> Any:
     """The content as plain values. `follow`: it may be a link out of its folder.
 
     Raises UsageError for a file beyond the bounds, YAMLError and OSError.
     """
-    return _content(path, lambda stream: yaml.load(stream, Loader=Loader), follow)
+    return _content(path, lambda stream: yaml.load(stream, Loader=Loader), follow, most_values)
 
 
 def load_config(path: str | Path) -> DictConfig | ListConfig:
     """The content as OmegaConf reads it, with its interpolations. Raises as `read` does."""
-    return _content(path, OmegaConf.load)
+    return _content(path, OmegaConf.load, most_values=MOST_CONFIGURED)
 
 
 def text_of(values: Any) -> str:
@@ -58,7 +59,7 @@ def text_of(values: Any) -> str:
 
 
 def checked(path: str | Path) -> None:
-    """Raises UsageError for a file beyond the bounds, YAMLError and OSError."""
+    """Raises UsageError for a file that OmegaConf is not to read, YAMLError and OSError."""
     status = Path(path).stat()
     _checked(str(path), status.st_mtime_ns, status.st_size)
 
@@ -66,12 +67,12 @@ def checked(path: str | Path) -> None:
 @functools.lru_cache(maxsize=1024)
 def _checked(path: str, changed_ns: int, size: int) -> None:
     """Read once per version of the file."""
-    check(_text(path, follow=True), path)
+    check(_text(path, follow=True), path, MOST_CONFIGURED)
 
 
-def _content(path: str | Path, load: Any, follow: bool = True) -> Any:
+def _content(path: str | Path, load: Any, follow: bool = True, most_values: int = MOST_VALUES) -> Any:
     text = _text(path, follow)
-    check(text, path)
+    check(text, path, most_values)
     with content_of(path):
         return load(_stream(text, path))
 
@@ -132,10 +133,10 @@ class Size:
             self.interpolated + sign * other.interpolated,
         )
 
-    def check(self, where: object) -> None:
+    def check(self, where: object, most_values: int) -> None:
         """Raises UsageError for more than the bounds."""
-        if self.values > MOST_VALUES or self.letters > MOST_LETTERS:
-            raise UsageError(f"{where}: more than {MOST_VALUES:,} values or {MOST_LETTERS:,} letters of yaml")
+        if self.values > most_values or self.letters > MOST_LETTERS:
+            raise UsageError(f"{where}: more than {most_values:,} values or {MOST_LETTERS:,} letters of yaml")
         if self.interpolations > MOST_INTERPOLATIONS or self.interpolated > MOST_INTERPOLATED:
             most = f"{MOST_INTERPOLATIONS:,} interpolations, or {MOST_INTERPOLATED:,} letters of texts with them"
             raise UsageError(f"{where}: more than {most}")
@@ -155,7 +156,7 @@ class Collection:
         return self.is_mapping and self.entries % 2 == 0
 
 
-def check(text: str, where: object) -> None:
+def check(text: str, where: object, most_values: int = MOST_VALUES) -> None:
     """Raises UsageError for more values, text or levels than the bounds, and for what no configuration needs.
 
     That is an anchor that contains itself, a tag, a key that is no text, or a number of many digits.
@@ -191,7 +192,7 @@ def check(text: str, where: object) -> None:
             size = size.plus(anchors.get(event.anchor, Size(1)))
         if len(collections) > DEEPEST:
             raise UsageError(f"{where}: more than {DEEPEST} levels of yaml")
-        size.check(where)
+        size.check(where, most_values)
 
 
 def size_of(scalar: yaml.ScalarEvent, line: str) -> Size:

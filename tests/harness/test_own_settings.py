@@ -211,7 +211,7 @@ def test_the_overrides_of_a_run_folder_trust_nothing(tmp_path):
     (tmp_path / ".hydra").mkdir()
     hostile = ["+hydra.callbacks.x._target_=os.getcwd", "trusted_packages=[setuptools]", "paths.records=/elsewhere"]
     (tmp_path / ".hydra" / "overrides.yaml").write_text(OmegaConf.to_yaml([*CELL, "seed=3", *hostile]))
-    assert config_of(entries, RunDirectory(tmp_path), cfg)["model"]["name"] == "latte"
+    assert config_of(entries, RunDirectory(tmp_path), cfg, {})["model"]["name"] == "latte"
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ class Select:
     """The weights that are scored on the test split. `best_test` leaks test data; records say so."""
 
     rule: Rule = Rule.best_val
-    after: float = key(0.0, least=0)  # fraction of max_steps before the first checkpoint counts
+    after: float = key(0.0, least=0, most=1)  # fraction of max_steps before the first checkpoint counts
 
 
 @dataclass
@@ -285,11 +285,13 @@ BUILT_IN: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
 def check_ranges(cfg: DictConfig) -> None:
     """Raises UsageError for a number outside its range and for a name that cannot be part of a path.
 
-    Values that are missing or do not resolve are skipped. Constructors check the rest.
+    The trainer must have the keys that the harness reads. Other values that are missing or do not resolve are skipped. Constructors check the rest.
     """
     check_names(cfg)
     for key in ("devices", "num_nodes"):
         value = value_of(cfg.trainer, key)
+        if key not in cfg.trainer:
+            raise UsageError(f"trainer.{key} has no value: add trainer=auto or trainer.{key}=... to the command")
         if isinstance(value, (bool, float)) or (isinstance(value, str) and value != "auto"):
             raise UsageError(f"trainer.{key}={value}: a whole number is expected")
         Bound(least=1).check(f"trainer.{key}", value)

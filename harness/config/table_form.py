@@ -15,13 +15,15 @@ MOST_CELLS = 10_000
 
 
 class PlannedRow(StrictModel):
-    model_config = ConfigDict(extra="ignore")
+    """The form of `harness.config.table_rows.Row`."""
 
     model: str
     protocol: str | None = None
     set: dict[str, Any] = Field(default_factory=dict)
     paper_set: dict[str, Any] = Field(default_factory=dict)
+    ours: bool = False
     columns: TupleOf[str] | None = None
+    same_as: str = ""
 
 
 class PlannedColumn(StrictModel):

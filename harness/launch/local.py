@@ -142,8 +142,9 @@ def main(path: Path, typed: Sequence[str]) -> int:
     result = run_cell(request)
     if rank() == 0:
         result_path(path).write_text(json.dumps(asdict(result)), encoding="utf-8")
-        if result.state == "refused":
-            print(f"error: {one_line(result.detail)}", file=sys.stderr)
+        if result.code:
+            state = "" if result.state == "refused" else f"{result.state}: "
+            print(f"error: {state}{one_line(result.detail)}", file=sys.stderr)
     return result.code
 
 

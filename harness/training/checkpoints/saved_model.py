@@ -97,13 +97,13 @@ def config_of(
         raise UsageError(f"{shown(file)}: a list of overrides is expected")
     typed = {key: value for key, value in typed.items() if key.partition(".")[0] in PARTS and "." in key}
     recipe = [word for word in words if key_of(word).split(".")[0] in RECIPE and key_of(word) not in typed]
-    check_shared([word for word in recipe if not word.startswith("debug=")], shown(file))
     mine = to_overrides({"paths.data": cfg.paths.data, "trusted_packages": list(cfg.trusted_packages)})
     mine += [f"{key}={value}" for key, value in typed.items()]
     try:
+        check_shared([word for word in recipe if not word.startswith("debug=")], "a recipe")
         composed = compose([*recipe, *mine], shared=recipe)
         id = cell_of(composed, entries["config"].get("dependencies", ())).id
-    except (HydraException, OmegaConfBaseException, YAMLError) as error:
+    except (HydraException, OmegaConfBaseException, UsageError, YAMLError) as error:
         raise UsageError(f"{shown(file)}: {yaml_files.reason(error)}") from error
     if id != entries["cell"]["id"]:
         raise UsageError(f"{file}: these overrides are another cell by now; its configuration was changed since")

@@ -158,6 +158,8 @@ def leads_out(text: str, paths: Mapping[str, Any], *, is_path: bool) -> bool:
     is_anywhere = text.startswith(("/", "~")) or ".." in PurePath(text).parts
     if not is_anywhere and not (is_path and os.path.exists(text)):
         return False
+    if os.path.expanduser(text).startswith("~"):  # of a user that this machine lacks
+        return True
     folders = [paths[name] for name in READ_FROM]
     if inside(text, [*folders, *([CLONE] if CLONE else ())]):
         return False

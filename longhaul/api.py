@@ -76,8 +76,8 @@ def records(root: CellName | None = None, **where: Any) -> "pd.DataFrame":
 def load(cell: CellName, *overrides: str, **settings: Any) -> "SavedModel":
     """The trained model of a cell with its tested weights, its task and its record.
 
-    `cell`: as in `compare`, or a folder that `export` wrote. Overrides may set paths (`paths.outputs=...`) and the files
-    of the task (`task.path=...`), which count outside the folders of `paths` only if they are given here. Raises
+    `cell`: as in `compare`, or a folder that `export` wrote. Overrides may set paths (`paths.outputs=...`) and the
+    files of the task (`task.path=...`), which count outside the folders of `paths` only if they are given here. Raises
     UsageError.
     """
     from harness.training.checkpoints import saved_model

@@ -70,9 +70,7 @@ def _register_once() -> None:
     guard_hydra()
 
 
-def compose(
-    overrides: Sequence[str] = (), search: Sequence[str] = (), *, shared: Collection[str] = ()
-) -> DictConfig:
+def compose(overrides: Sequence[str] = (), search: Sequence[str] = (), *, shared: Collection[str] = ()) -> DictConfig:
     """The configuration of these overrides. `search`: further config folders, as in `--config-dir`.
 
     `shared`: overrides of a shared file, such as a table, among them; what only the user sets, they do not.

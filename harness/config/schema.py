@@ -285,7 +285,8 @@ BUILT_IN: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
 def check_ranges(cfg: DictConfig) -> None:
     """Raises UsageError for a number outside its range and for a name that cannot be part of a path.
 
-    The trainer must have the keys that the harness reads. Other values that are missing or do not resolve are skipped. Constructors check the rest.
+    The trainer must have the keys that the harness reads. Other values that are missing or do not resolve are skipped.
+    Constructors check the rest.
     """
     check_names(cfg)
     for key in ("devices", "num_nodes"):

@@ -26,7 +26,13 @@ from omegaconf.errors import OmegaConfBaseException
 
 from harness.config.cell import Cell, cell_of, with_seeds
 from harness.config.compose import (
-    compose, folders, has_recipe, option_config, option_mapping, options, search_path
+    compose,
+    folders,
+    has_recipe,
+    option_config,
+    option_mapping,
+    options,
+    search_path,
 )  # fmt: skip
 from harness.config.overrides import key_of, to_overrides, typed_values
 from harness.config.own_settings import check_shared
@@ -124,7 +130,7 @@ def parse_depends_on(entry: Any) -> DependsOn:
     well_formed = weights and not isinstance(weights, str) and set(entry) == {"cell", "weights"}
     if not well_formed or not isinstance(entry["cell"], str) or not all(isinstance(prefix, str) for prefix in weights):
         raise UsageError(
-            f'depends_on: {str(entry)[:200]} is neither "<overrides>" nor {{cell: "<overrides>", weights: [prefix, ...]}}'
+            f'depends_on: {str(entry)[:99]} is neither "<overrides>" nor {{cell: "<overrides>", weights: [prefix, ...]}}'
         )
     return DependsOn(words_of(entry["cell"]), tuple(weights))
 

@@ -198,7 +198,7 @@ def check(text: str, where: object, most_values: int = MOST_VALUES) -> None:
 def size_of(scalar: yaml.ScalarEvent, line: str) -> Size:
     """Raises UsageError for an interpolation or number beyond the bounds, and for text that no file name can hold."""
     text = scalar.value
-    if "\0" in text or not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+    if "\0" in text or (not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text)):
         raise UsageError(f"{line}: text with a zero byte or half a character")
     if len(text) > LONGEST_INTEGER and scalar.implicit[0] and INTEGER.fullmatch(text):
         raise UsageError(f"{line}: a number of {len(text):,} digits")

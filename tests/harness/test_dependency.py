@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from harness.commands.train import requests_of, run_all
-from harness.config.compose import compose
 from harness.config import sweep
+from harness.config.compose import compose
 from harness.config.sweep import Command, expand_all, parse_depends_on
 from harness.errors import UsageError
 from harness.launch import serialized_cell

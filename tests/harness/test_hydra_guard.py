@@ -156,6 +156,8 @@ def test_the_environment_is_read_for_the_user_s_own_files_alone(tmp_path, monkey
 
 
 OUTSIDE = "no name of an option"
+EIGHTFOLD = {f"x/a{n}": f"defaults: [{', '.join(f'a{n + 1}@b{m}' for m in range(8))}]" for n in range(8)}
+EIGHTFOLD["x/a8"] = "q: 1"
 
 
 @pytest.mark.parametrize(
@@ -171,8 +173,7 @@ OUTSIDE = "no name of an option"
         ({"task/a/b": "- 1"}, "task=a/b", "the name of a protocol is expected"),
         ({"x/a": "defaults: [a]"}, "+x=a", "x/a: .*themselves|x/a: .*names itself"),
         ({"x/a": "defaults: [a@b]"}, "+x=a", "x/a: .*themselves|x/a: .*names itself"),
-        ({f"x/a{n}": f"defaults: [{', '.join(f'a{n + 1}@b{m}' for m in range(8))}]" for n in range(8)} | {"x/a8": "q: 1"},
-         "+x=a0", "more than 1,000 files"),
+        (EIGHTFOLD, "+x=a0", "more than 1,000 files"),
         ({"x/a": f"defaults: [{', '.join(f'b@c{n}' for n in range(20))}]", "x/b": f"a: {[1] * 2_000}"},
          "+x=a", "10,000 values"),
         ({"x/a": "hydra: null"}, "+x=a", "does not compose"),

@@ -79,7 +79,9 @@ def load_run(cell: Any, cfg: DictConfig, typed: Mapping[str, str]) -> SavedModel
         state = read_chosen(weights, entries["cell"]["id"])
     except DamagedError as error:
         raise UsageError(f"{error}: {again}") from error
-    return build_saved(config_of(entries, run_dir, cfg, typed), lambda model: model.load_state_dict(state), entries, cfg)
+    return build_saved(
+        config_of(entries, run_dir, cfg, typed), lambda model: model.load_state_dict(state), entries, cfg
+    )
 
 
 def config_of(

@@ -130,7 +130,8 @@ def parse_depends_on(entry: Any) -> DependsOn:
     well_formed = weights and not isinstance(weights, str) and set(entry) == {"cell", "weights"}
     if not well_formed or not isinstance(entry["cell"], str) or not all(isinstance(prefix, str) for prefix in weights):
         raise UsageError(
-            f'depends_on: {str(entry)[:99]} is neither "<overrides>" nor {{cell: "<overrides>", weights: [prefix, ...]}}'
+            f"depends_on: {str(entry)[:99]} is neither "
+            f'"<overrides>" nor {{cell: "<overrides>", weights: [prefix, ...]}}'
         )
     return DependsOn(words_of(entry["cell"]), tuple(weights))
 

@@ -21,6 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from harness.config import yaml_files
+from harness.config.allowed import check_targets
 from harness.config.cell import Cell, cell_of
 from harness.config.compose import arguments, compose
 from harness.config.declared import declared, map_paths
@@ -188,6 +189,8 @@ def load_exported(folder: Path, cfg: DictConfig, typed: Mapping[str, str]) -> Sa
             key: typed[f"task.{key}"] for key in declared(config["task"]).paths if f"task.{key}" in typed
         }
         config["task"] |= {"data_root": cfg.paths.data} if "data_root" in config["task"] else {}
+        for part in PARTS:
+            check_targets(config[part], part, list(cfg.trusted_packages))
         check_files(files_outside(config, cfg.paths), typed)
         with safe_open(folder / WEIGHTS, "pt"):  # a file of weights, before a model is built for it
             size = (folder / WEIGHTS).stat().st_size

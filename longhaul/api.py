@@ -76,15 +76,16 @@ def records(root: CellName | None = None, **where: Any) -> "pd.DataFrame":
 def load(cell: CellName, *overrides: str, **settings: Any) -> "SavedModel":
     """The trained model of a cell with its tested weights, its task and its record.
 
-    `cell`: as in `compare`, or a folder that `export` wrote. Overrides may set paths (`paths.outputs=...`) and, for an
-    exported folder, its task (`task.path=...`). Raises UsageError.
+    `cell`: as in `compare`, or a folder that `export` wrote. Overrides may set paths (`paths.outputs=...`) and the
+    files of the task (`task.path=...`), which count outside the folders of `paths` only if they are given here. Raises
+    UsageError.
     """
     from harness.training.checkpoints import saved_model
 
     (command,) = commands_of(overrides, settings)
     if saved_model.is_exported(Path(cell)):
         return saved_model.load_exported(Path(cell), command.cfg, typed_values(command.overrides))
-    return saved_model.load_run(cell, command.cfg)
+    return saved_model.load_run(cell, command.cfg, typed_values(command.overrides))
 
 
 def export(cell: CellName, folder: CellName | None = None, *overrides: str, **settings: Any) -> Path:
@@ -92,7 +93,8 @@ def export(cell: CellName, folder: CellName | None = None, *overrides: str, **se
     from harness.training.checkpoints import saved_model
 
     (command,) = commands_of(overrides, settings)
-    return saved_model.export(saved_model.load_run(cell, command.cfg), folder and Path(folder), command.cfg)
+    saved = saved_model.load_run(cell, command.cfg, typed_values(command.overrides))
+    return saved_model.export(saved, folder and Path(folder), command.cfg)
 
 
 def compare(a: CellName, b: CellName, *, root: CellName | None = None) -> "CellComparison":

@@ -46,7 +46,7 @@ def measure_asked(cfg: DictConfig, overrides: Sequence[str], group: str, name: s
             run_overrides = [override for override in run_overrides if key_of(override) != "bench.lengths"]
         check_shared(run_overrides, f"{name}, runs, {label}")
         combined = [*run_overrides, *kept]  # the last value of a key counts, so typed values win
-        composed = compose([*combined, f"model={plans[label][0].model}"], search_path())
+        composed = compose([*combined, f"model={plans[label][0].model}"], search_path(), shared=run_overrides)
         keep(measure(composed, combined, plans[label], spec.reference), cfg)
     return 0
 

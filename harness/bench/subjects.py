@@ -91,7 +91,7 @@ class Command:
             typed = [override for override in typed if not key_of(override).startswith("model.")]
         changed = to_overrides(settings)
         check_shared(changed, subject.label)
-        return compose([*typed, f"model={subject.model}", *changed], search_path())
+        return compose([*typed, f"model={subject.model}", *changed], search_path(), shared=changed)
 
 
 def device_type(cfg: DictConfig) -> str:

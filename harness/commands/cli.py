@@ -50,7 +50,7 @@ NARROWED = ("do", "paths", "table", "model", "task", "protocol", "budget", "seed
 READS = {
     "status": NARROWED,
     "compare": ("do", "paths", "cells"),
-    "export": ("do", "paths", "cells", "trusted_packages"),
+    "export": ("do", "paths", "cells", "trusted_packages", "model", "task", "backbone"),
     "curves": NARROWED,
     "predictions": NARROWED,
     "report": ("do", "paths", "table", "figure", "check", "format"),

@@ -9,16 +9,21 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from harness.config.compose import NAMED, compose, options, recipes
-from harness.config.resolvers import UNNAMED
-from harness.errors import did_you_mean, one_line
+from harness.config.option_names import UNNAMED
+from harness.config.yaml_files import LONGEST_REASON, reason
+from harness.errors import UsageError, did_you_mean, one_line
 
 
 def explain(error: BaseException, arguments: Sequence[str]) -> str | None:
     """One line for an error of composition; None for an error that no override causes."""
+    if refusal := refusal_in(error):  # OmegaConf and Hydra wrap what a resolver raises
+        return refusal
     text, typed = str(error), " ".join(arguments)
     if isinstance(error, YAMLError):
         mark = getattr(error, "problem_mark", None)
-        return f"{mark.name}:{mark.line + 1}: {one_line(error.problem)}" if mark else first_line(error)
+        return f"{mark.name}:{mark.line + 1}: {one_line(error.problem)}" if mark else reason(error)
+    if match := re.match(r"In '([^']+)': \w+ raised while composing config:", text):
+        return f"{match[1]}: {with_key(error.__cause__ or error, text[match.end() :])}"
     if isinstance(error, MissingConfigException) and error.options is not None:
         return unknown_option(error.missing_cfg_file, error.options)
     if isinstance(error, OverrideParseException) and text.startswith("Error parsing override"):
@@ -29,18 +34,32 @@ def explain(error: BaseException, arguments: Sequence[str]) -> str | None:
     if match := re.match(r"Could not override '([^']+)'", text):
         return unknown_key(match[1])
     if match := re.match(r"Error merging override (\S+)", text):
-        reason = first_line(error.__cause__ or error)
-        return f"{match[1]}: {reason} (python run.py --cfg job shows every key and its value)"
+        return f"{match[1]}: {reason(error.__cause__ or error)} (python run.py --cfg job shows every key and its value)"
     if match := re.match(r"Ambiguous value for argument '([^']+)'", text):
         return f"{match[1]} names several values: add -m to sweep over them, python run.py -m {typed}"
     if isinstance(error, OmegaConfBaseException):
-        key = getattr(error, "full_key", None)
-        return f"{key + ': ' if key else ''}{first_line(error)} (python run.py --cfg job shows every key)"
-    return first_line(error) if isinstance(error, HydraException) else None
+        return f"{with_key(error, str(error))} (python run.py --cfg job shows every key)"
+    return reason(error) if isinstance(error, HydraException) else None
 
 
-def first_line(error: BaseException) -> str:
-    return one_line(str(error).split("\n")[0])
+def refusal_in(error: BaseException) -> str | None:
+    """The message of the UsageError that an error was raised for; None without one."""
+    seen: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in seen:
+        if isinstance(cause, UsageError):
+            return str(cause)
+        seen.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def with_key(error: BaseException, text: str) -> str:
+    """The first line that says something, after the key where OmegaConf names it."""
+    named = re.search(r"^\s*full_key: (\S+)$", text, re.MULTILINE)
+    key = getattr(error, "full_key", None) or (named and named[1])
+    lines = [line for line in text.splitlines() if line.strip()]
+    return f"{f'{key}: ' if key else ''}{one_line(lines[0])[:LONGEST_REASON] if lines else reason(error)}"
 
 
 def unknown_option(path: str, available: Sequence[str]) -> str:

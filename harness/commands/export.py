@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from omegaconf import DictConfig
 
+from harness.config.overrides import typed_values
 from harness.errors import UsageError
 
 
@@ -13,5 +14,5 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     from harness.training.checkpoints.saved_model import export, load_run
 
     for cell in cfg.cells:
-        print(export(load_run(cell, cfg), None, cfg))
+        print(export(load_run(cell, cfg, typed_values(overrides)), None, cfg))
     return 0

@@ -17,11 +17,10 @@ from typing import Any
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from harness.config.compose import DECLARES
 from harness.config.declared import declared, map_paths
 from harness.config.masking import ADDRESS_USER, MASK, first_noted, is_secret
 from harness.config.plain import resolved
-from harness.config.schema import NEVER, WHEN_SET, Recipe, Scale, Train, names_of
+from harness.config.schema import DECLARES, NEVER, WHEN_SET, Recipe, Scale, Train, names_of
 from harness.errors import UsageError
 
 IDENTITY = ("model", "task", "backbone", "train", "protocol", "budget")  # and the seed
@@ -140,6 +139,7 @@ def identifying_config(cfg: DictConfig) -> dict[str, Any]:
         raise
     if MISSING in json.dumps(config, default=str):
         check_none_is_missing(nodes)
+    check_names(config)
     config = canonical(config)
     when_set = dict(IDENTITY_WHEN_SET)
     for group in DECLARING:  # only the last part of a user's path counts
@@ -161,6 +161,13 @@ def identifying_config(cfg: DictConfig) -> dict[str, Any]:
     if cfg.get("depends_on"):
         config["depends_on"] = resolved(cfg.depends_on)
     return config
+
+
+def check_names(config: Mapping[str, Any]) -> None:
+    """Raises UsageError for a part that the records and folders of a cell could not be named after."""
+    for part in ("model", "task", "protocol", "budget"):
+        if not isinstance(config[part], dict) or not isinstance(config[part].get("name"), str):
+            raise UsageError(f"{part}.name is no text: add {part}.name=... to the command")
 
 
 def check_none_is_missing(nodes: Mapping[str, DictConfig]) -> None:

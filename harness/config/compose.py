@@ -7,7 +7,7 @@ import contextlib
 import functools
 import pickle
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +27,18 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from harness.config import family_files, masking, resolvers, yaml_files
 from harness.config.hydra_guard import guard_hydra
+from harness.config.option_names import is_option
 from harness.config.own_settings import check_own
 from harness.config.places import CONF
 from harness.config.plain import limit_interpolations, resolved
-from harness.config.schema import BUILT_IN, Config, check_ranges
+from harness.config.schema import BUILT_IN, DECLARES, Config, check_ranges
+from harness.errors import UsageError
 
 # groups whose options have names with folders
 NAMED = (
     *("model", "task", "protocol", "budget", "table", "figure"),
     *("trainer", "resources", "cluster", "hydra/launcher", "logger", "debug"),
 )
-DECLARES = "declares"  # key of a model, task or backbone; see harness.config.declared
 # keys in the yaml of a model, task or backbone that the harness reads; the others are arguments of its class
 NOT_ARGUMENTS = ("name", "budgets", "protocol", DECLARES)
 
@@ -69,14 +70,16 @@ def _register_once() -> None:
     guard_hydra()
 
 
-def compose(overrides: Sequence[str] = (), search: Sequence[str] = ()) -> DictConfig:
+def compose(overrides: Sequence[str] = (), search: Sequence[str] = (), *, shared: Collection[str] = ()) -> DictConfig:
     """The configuration of these overrides. `search`: further config folders, as in `--config-dir`.
 
+    `shared`: overrides of a shared file, such as a table, among them; what only the user sets, they do not.
     Hydra composes each choice of options once per process. The result is a copy with the model and the typed values,
     which the caller may change. Raises UsageError for a number out of range, and Hydra's errors, which
     `harness.commands.explain` turns into one line.
     """
     search = tuple(map(str, search))
+    check_levels(overrides)
     values = [word for word in overrides if not is_choice(word, search)]
     choices = [word for word in overrides if word not in values]
     models = [word for word in choices if word.startswith("model=")]
@@ -90,10 +93,17 @@ def compose(overrides: Sequence[str] = (), search: Sequence[str] = ()) -> DictCo
     # Hydra uses this function to add typed values to the composed options
     ConfigLoaderImpl._apply_overrides_to_config(list(map(parse_value, values)), cfg)
     masking.note_overrides(overrides)
-    check_own(cfg, overrides)
+    check_own(cfg, [override for override in overrides if override not in shared])
     keep_settings(cfg, overrides)
     check_ranges(cfg)
     return cfg
+
+
+def check_levels(overrides: Iterable[str]) -> None:
+    """Raises UsageError for more levels of brackets than Hydra's parser can recurse into."""
+    for override in overrides:
+        if yaml_files.levels(override) > yaml_files.DEEPEST:
+            raise UsageError(f"{override[:60]}: more than {yaml_files.DEEPEST} levels of brackets")
 
 
 def is_choice(override: str, search: Sequence[str]) -> bool:
@@ -174,11 +184,13 @@ def read_option(group: str, name: str, search: Sequence[str]) -> DictConfig | No
 
     None if Hydra must compose them: the yaml is missing, or has a defaults list or a `@package`.
     """
-    for folder in map(Path, (CONF, *search)):
+    for folder in map(Path, (CONF, *search)) if is_option(name) else ():
         if (file := folder / group / f"{name}.yaml").is_file():
             yaml_files.checked(file)
-            read = read_source(folder, f"{group}/{name}", file.stat().st_mtime_ns)
-            return None if "defaults" in read.config or read.header["package"] else read.config
+            with yaml_files.content_of(file):
+                read = read_source(folder, f"{group}/{name}", file.stat().st_mtime_ns)
+            is_whole = isinstance(read.config, DictConfig) and "defaults" not in read.config
+            return read.config if is_whole and not read.header["package"] else None
     return None
 
 
@@ -248,6 +260,15 @@ def file_of(group: str, name: str) -> Path:
     if file is None:
         raise FileNotFoundError(f"{group}/{name}.yaml in {', '.join(folders())}")
     return file
+
+
+def option_mapping(group: str, name: str) -> DictConfig:
+    """The values in an option's yaml alone. Raises FileNotFoundError, and UsageError for a yaml that is no mapping."""
+    file = file_of(group, name)
+    values = yaml_files.load_config(file)
+    if not isinstance(values, DictConfig):
+        raise UsageError(f"{file}: a mapping is expected")
+    return values
 
 
 def describe(path: Path) -> str:

@@ -18,11 +18,11 @@ from typing import Annotated, Any
 from omegaconf import DictConfig, OmegaConf
 from pydantic import Field, Strict
 
-from harness.config.compose import DECLARES, arguments, file_of, folders, option_config
+from harness.config.compose import arguments, file_of, folders, option_config
 from harness.config.instantiate import instantiate
 from harness.config.overrides import to_overrides
 from harness.config.resolvers import family
-from harness.config.schema import NAME
+from harness.config.schema import DECLARES, NAME
 from harness.config.validation import StrictModel, TupleOf, parse
 from harness.errors import UsageError
 

@@ -17,6 +17,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
 from harness.config import yaml_files
+from harness.config.option_names import check_option
 
 BY_TASK = "tasks"
 PROVIDER = "families"  # the name of the source in Hydra's search path
@@ -102,6 +103,8 @@ def _parts_of(content: Mapping[str, Any], name: str) -> tuple[dict[str, Any], di
 
 
 def existing(path: str, folders: Iterable[str | Path]) -> Iterator[Path]:
+    """The files of an option such as `protocol/luna/lra.yaml`. Raises UsageError for a path that is not a name."""
+    check_option(path)
     return (file for folder in folders if (file := Path(folder) / path).is_file())
 
 

@@ -1,30 +1,37 @@
 """Checks between Hydra's reading of a configuration and everything that Hydra does with it.
 
 Hydra sets environment variables, opens log files and builds callbacks, launchers and sweepers from `hydra.*` before it
-calls any code of this project, and it has no hook in between. `guard_hydra` therefore replaces three methods: the
-composition that every command and `hydra.compose` call, the reader of yaml files, and the one that applies overrides.
+calls any code of this project, and it has no hook in between. `guard_hydra` therefore replaces some of its methods: the
+composition that every command and `hydra.compose` call, the search for options and their reader, and the one that
+applies overrides. Names of options do not lead out of the folders, a composition reads a limited number of files, and
+whatever Hydra raises for a file becomes one line with the file.
 `tests/harness/test_hydra_guard.py` fails if a new version of Hydra renames or bypasses them.
 """
 
 import copy
 import functools
 from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import hydra as hydra_package
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.config_repository import ConfigRepository
+from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.types import Override
-from hydra.plugins.config_source import ConfigResult
+from hydra.errors import HydraException
+from hydra.plugins.config_source import ConfigResult, ConfigSource
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from harness.config import yaml_files
 from harness.config.allowed import targets
+from harness.config.option_names import check_option
 from harness.config.own_settings import OWNER, leaves, local_values, raw_at
 from harness.config.places import CONF
-from harness.config.plain import ENVIRONMENT, from_environment
+from harness.config.plain import ENVIRONMENT, count, from_environment
 from harness.config.schema import BUILT_IN
 from harness.errors import UsageError
 
@@ -39,19 +46,66 @@ BUILT = ("hydra._internal.", "hydra_plugins.")  # packages of launchers and swee
 OWN_FILES = ("local", "cluster")  # folders of conf/ whose files may read the environment
 
 
+MOST_READ = 1_000  # files of one composition, each as often as a defaults list names it
+MOST_VALUES = 10_000  # values in them
+
+
+@dataclass
+class Reading:
+    """What one composition has read so far. `last`: the option that it read last."""
+
+    files: int = 0
+    values: int = 0
+    last: str = ""
+    values_of: dict[str, int] = field(default_factory=dict)
+
+    def add(self, option: str, result: ConfigResult | None) -> None:
+        """Raises UsageError beyond the bounds."""
+        if option not in self.values_of:
+            self.values_of[option] = 0 if result is None else count(result.config, MOST_VALUES)
+        self.last = option
+        self.files += 1
+        self.values += self.values_of[option]
+        if self.files > MOST_READ or self.values > MOST_VALUES:
+            most = f"{MOST_READ:,} files or {MOST_VALUES:,} values"
+            raise UsageError(f"{option}: the defaults lists name more than {most}, or they name themselves")
+
+
+_reading: ContextVar[Reading | None] = ContextVar("reading", default=None)
+
+
 @functools.cache
 def guard_hydra() -> None:
-    """Check every configuration after Hydra has composed it and before Hydra acts on it; bound every yaml."""
+    """Check every configuration after Hydra has composed it and before Hydra acts on it; bound what it reads."""
     compose, apply = ConfigLoaderImpl.load_configuration, ConfigLoaderImpl._apply_overrides_to_config
-    load = ConfigRepository.load_config
+    load, load_cached = ConfigRepository.load_config, CachingConfigRepository.load_config
+    find, list_options = ConfigRepository._find_object_source, ConfigRepository.get_group_options
 
     @functools.wraps(compose)
     def compose_checked(
         self: ConfigLoaderImpl, config_name: str | None, overrides: list[str], *arguments: Any, **settings: Any
     ) -> DictConfig:
-        cfg = compose(self, config_name, overrides, *arguments, **settings)
+        reading = Reading()
+        token = _reading.set(reading)
+        try:
+            cfg = compose(self, config_name, overrides, *arguments, **settings)
+        except (HydraException, OmegaConfBaseException):
+            raise  # `harness.commands.explain` knows them
+        except RecursionError as error:
+            raise UsageError(f"{reading.last}: a defaults list names itself, or has too many levels") from error
+        except yaml_files.UNREADABLE as error:
+            raise UsageError(f"{reading.last}: does not compose: {yaml_files.reason(error)}") from error
+        finally:
+            _reading.reset(token)
         check_hydra(cfg.hydra, overrides)
         return cfg
+
+    @functools.wraps(load_cached)
+    def load_counted(self: CachingConfigRepository, config_path: str) -> ConfigResult | None:
+        result = load_cached(self, config_path)
+        if (reading := _reading.get()) is not None:
+            reading.add(config_path, result)
+        return result
 
     @functools.wraps(load)
     def load_checked(self: ConfigRepository, config_path: str) -> ConfigResult | None:
@@ -60,10 +114,21 @@ def guard_hydra() -> None:
             return load(self, config_path)
         path = Path(source.path, source._normalize_file_name(config_path)).resolve()
         yaml_files.checked(path)
-        result = load(self, config_path)
-        if is_own_file(path):
-            result.config = OmegaConf.create(from_environment(OmegaConf.to_container(result.config)))
+        with yaml_files.content_of(path):
+            result = load(self, config_path)
+            if is_own_file(path):
+                result.config = OmegaConf.create(from_environment(OmegaConf.to_container(result.config)))
         return result
+
+    @functools.wraps(find)
+    def find_named(self: ConfigRepository, config_path: str, object_type: ObjectType) -> ConfigSource | None:
+        check_option(config_path)
+        return find(self, config_path, object_type)
+
+    @functools.wraps(list_options)
+    def list_named(self: ConfigRepository, group_name: str, *arguments: Any, **settings: Any) -> list[str]:
+        check_option(group_name)
+        return list_options(self, group_name, *arguments, **settings)
 
     @functools.wraps(apply)
     def apply_typed(overrides: list[Override], cfg: DictConfig) -> None:
@@ -72,6 +137,9 @@ def guard_hydra() -> None:
     ConfigLoaderImpl.load_configuration = compose_checked
     ConfigLoaderImpl._apply_overrides_to_config = staticmethod(apply_typed)
     ConfigRepository.load_config = load_checked
+    ConfigRepository._find_object_source = find_named
+    ConfigRepository.get_group_options = list_named
+    CachingConfigRepository.load_config = load_counted
 
 
 def is_own_file(path: Path) -> bool:

@@ -1,16 +1,17 @@
 """Settings that only the user makes: on the command line, in Python, or in the `conf/local` of this machine.
 
 Configurations are shared: a table, a protocol, a folder of `--config-dir`, the overrides in a run folder. None of them
-may trust packages, move the folders that are written, or change what a scheduler executes. `check_own` compares a
-composed configuration with what the user typed; `check_shared` refuses overrides of other origin before they are
-composed together with typed ones.
+may trust packages, move the folders that are written, name files of the user elsewhere, or change what a scheduler
+executes. `check_own` compares a composed configuration with what the user typed; `check_shared` refuses overrides of
+other origin before they are composed together with typed ones.
 """
 
 import functools
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -21,13 +22,15 @@ from yaml import YAMLError
 from harness.config import yaml_files
 from harness.config.places import CLONE, CONF
 from harness.config.plain import ENVIRONMENT, from_environment, resolved
-from harness.config.schema import Cluster, Paths, value_of
+from harness.config.schema import DECLARES, Cluster, Paths, value_of
 from harness.errors import UsageError
 
 # what a table's row or column, an entry of `depends_on` and a run folder may set
 SHARED = ("model", "task", "backbone", "train", "protocol", "budget", "settings", "seed", "bench")
 KEY = re.compile(r"[+~]{0,2}([A-Za-z_]\w*)(\.\w[\w-]*)*")
 OWNER = "only the command line and conf/local"
+OPENING = ("model", "task", "backbone")  # parts whose classes open files
+READ_FROM = ("data", "slices", "outputs")  # folders of `paths` with files for them
 
 
 def check_shared(overrides: Iterable[str], where: str) -> None:
@@ -42,13 +45,14 @@ def check_shared(overrides: Iterable[str], where: str) -> None:
 
 
 def check_own(cfg: DictConfig, overrides: Iterable[str]) -> None:
-    """Raises UsageError if a shared configuration trusts packages, moves folders or configures the scheduler.
+    """Raises UsageError if a shared configuration makes a setting that only the user makes.
 
     `overrides`: what the user typed.
     """
     typed = typed_leaves(overrides)
     check_trusted(cfg, typed)
     check_folders(cfg, typed)
+    check_files(files_outside(cfg, cfg.paths), (key for key in typed if is_below_group(key)))
     check_cluster(cfg.cluster, typed)
 
 
@@ -59,6 +63,7 @@ def typed_leaves(overrides: Iterable[str]) -> dict[str, str]:
         typed[key] = value
         if value.startswith("{"):
             parsed = OverridesParser.create().parse_override(f"key={value}").value()
+            parsed = parsed if isinstance(parsed, Mapping) else {}
             typed |= {f"{key}.{name}": str(entry) for name, entry in leaves(parsed).items()}
     return typed
 
@@ -102,6 +107,96 @@ def check_folders(cfg: DictConfig, typed: Mapping[str, str]) -> None:
     root = value_of(cfg.task, "data_root")
     if root is not None and "task.data_root" not in typed and not inside(root, (cfg.paths.data, cfg.paths.outputs)):
         raise UsageError(f"task.data_root={root}: {OWNER} move it out of paths.data; type paths.data=... to use it")
+
+
+def check_files(outside: Mapping[str, str], typed: Iterable[str]) -> None:
+    """Raises UsageError for a file that neither a typed key nor conf/local names. `outside`: of `files_outside`."""
+    keys = tuple(typed)
+    for key, path in outside.items():
+        is_typed = any(key == name or key.startswith((f"{name}.", f"{name}[")) for name in keys)
+        if not is_typed and not is_local(key, path):
+            raise UsageError(
+                f"{key}={path[:200]}: {OWNER} name files outside paths.data, paths.outputs and the clone; "
+                f"type {key}=... to use it"
+            )
+
+
+def is_below_group(key: str) -> bool:
+    """Whether a typed key sets a value: `task=lra/text` alone names none of the task's files."""
+    return "." in key
+
+
+def is_local(key: str, path: str) -> bool:
+    local = (raw_at(values, *key.split(".")) for values in local_values())
+    return any(value == path for value in local if isinstance(value, str))
+
+
+def files_outside(parts: Mapping[str, Any], paths: Mapping[str, Any]) -> dict[str, str]:
+    """{"task.path": path}: what model, task and backbone name outside the folders of the user and the clone.
+
+    A text counts if it is absolute or has `..`, and below a declared path key also if it exists, relative to the
+    working directory. A part that does not resolve is left out: nothing is built from it.
+    """
+    outside: dict[str, str] = {}
+    for part in OPENING:
+        try:
+            values = resolved(parts[part])
+        except OmegaConfBaseException:
+            continue
+        declares = values.get(DECLARES)
+        declared = declares.get("paths") if isinstance(declares, Mapping) else None
+        keys = declared_in_clone() | set(declared if isinstance(declared, Mapping) else ())
+        for key, value in values.items():
+            if key not in (DECLARES, "data_root"):  # `check_folders` checks the folder of the data
+                for place, text in texts(value, f"{part}.{key}"):
+                    if leads_out(text, paths, is_path=key in keys):
+                        outside[place] = text
+    return outside
+
+
+def leads_out(text: str, paths: Mapping[str, Any], *, is_path: bool) -> bool:
+    is_anywhere = text.startswith(("/", "~")) or ".." in PurePath(text).parts
+    if not is_anywhere and not (is_path and os.path.exists(text)):
+        return False
+    if os.path.expanduser(text).startswith("~"):  # of a user that this machine lacks
+        return True
+    folders = [paths[name] for name in READ_FROM]
+    if inside(text, [*folders, *([CLONE] if CLONE else ())]):
+        return False
+    # the folders of data may hold links of the user; `..` behind a link leads elsewhere than it seems
+    typed = Path(os.path.abspath(os.path.expanduser(text)))
+    linked = any(typed.is_relative_to(os.path.abspath(os.path.expanduser(folder))) for folder in folders[:2])
+    return ".." in PurePath(text).parts or not linked
+
+
+def texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
+    """The texts in nested mappings and lists with their keys."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, Mapping):
+        for name, entry in value.items():
+            yield from texts(entry, f"{key}.{name}")
+    elif isinstance(value, list):
+        for number, entry in enumerate(value):
+            yield from texts(entry, f"{key}[{number}]")
+
+
+@functools.cache
+def declared_in_clone() -> frozenset[str]:
+    """The path keys that a yaml of the clone declares: a shared yaml need not declare the keys that it sets."""
+    keys = {"path"}
+    for group in ("model", "task", "protocol", "budget"):
+        for file in sorted((CONF / group).rglob("*.yaml")):
+            if DECLARES in file.read_text(encoding="utf-8"):
+                keys |= set(declared_paths(yaml_files.read(file)))
+    return frozenset(keys)
+
+
+def declared_paths(content: Any) -> Iterator[str]:
+    """The keys below `declares.paths` at any depth of a yaml."""
+    entries = content.items() if isinstance(content, Mapping) else ()
+    for key, value in entries:
+        yield from (value.get("paths") or ()) if key == DECLARES else declared_paths(value)
 
 
 def check_paths(paths: DictConfig, typed: Mapping[str, str]) -> None:
@@ -169,7 +264,7 @@ def raw_at(values: Mapping[str, Any], *keys: str) -> Any:
 
 def absolute(path: Any) -> Path:
     """Without links and `..`, so that a folder below another one is there on the disk, too."""
-    return Path(str(path)).expanduser().resolve()
+    return Path(os.path.realpath(os.path.expanduser(str(path))))
 
 
 def local_values() -> Sequence[Mapping[str, Any]]:

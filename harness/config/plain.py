@@ -49,6 +49,7 @@ class Work:
     nodes: int = 0
     letters: int = 0
     depth: int = 0
+    refusal: str = ""
 
     def add(self, value: Any) -> None:
         """Count a value that an interpolation gives. Raises InterpolationResolutionError beyond the bounds."""
@@ -57,11 +58,23 @@ class Work:
         else:
             value = value._value() if hasattr(value, "_value") else value
             self.letters += len(value) if isinstance(value, str) else 0
+        self.check()
+
+    def check(self) -> None:
+        """Raises InterpolationResolutionError beyond the bounds."""
         if self.evaluations > self.most or self.nodes > MOST_NODES or self.letters > MOST_LETTERS:
-            raise InterpolationResolutionError(
+            self.refuse(
                 f"its interpolations repeat too much: more than {self.most:,} of them, {MOST_NODES:,} values or "
                 f"{MOST_LETTERS:,} letters"
             )
+        if self.depth > DEEPEST:
+            self.refuse(f"more than {DEEPEST} interpolations within each other")
+        if self.refusal:
+            raise InterpolationResolutionError(self.refusal)
+
+    def refuse(self, reason: str) -> None:
+        """Refuse this value and all others of the tree: a resolver may catch the error and evaluate again."""
+        self.refusal = self.refusal or reason
 
 
 _scope = threading.local()  # `work`: that of the outermost value or tree which this thread evaluates
@@ -104,8 +117,7 @@ def limit_interpolations() -> None:
             work.depth += 1
             work.evaluations += 1
             try:
-                if work.depth > DEEPEST:
-                    raise InterpolationResolutionError(f"more than {DEEPEST} interpolations within each other")
+                work.check()
                 value = resolve_tree(self, *arguments, **settings)
                 work.add(value)
                 return value

@@ -8,8 +8,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from harness.config import yaml_files
 from harness.config.family_files import BY_TASK, contents, existing, has_option
-
-UNNAMED = "???"  # Hydra's mark for a choice that the user must type
+from harness.config.option_names import UNNAMED, is_option
+from harness.errors import UsageError
 
 
 def setting(key: str, default: Any, *, _root_: DictConfig) -> Any:
@@ -44,9 +44,16 @@ def size(key: str, *, _root_: DictConfig) -> Any:
 
 
 def default_protocol(task: str, folders: Sequence[str | Path]) -> str:
-    """`protocol:` of a task's yaml, or `???` without one. `folders`: config folders; the first has priority."""
-    files = existing(f"task/{task}.yaml", folders)
-    return next((yaml_files.read(file).get("protocol") for file in files), None) or UNNAMED
+    """`protocol:` of a task's yaml, or `???` without one. `folders`: config folders; the first has priority.
+
+    Raises UsageError for a yaml that is no mapping, or whose protocol is no name.
+    """
+    file = next(existing(f"task/{task}.yaml", folders), None)
+    content = {} if file is None else yaml_files.read(file)
+    protocol = content.get("protocol") if isinstance(content, dict) else content
+    if protocol is not None and (not isinstance(protocol, str) or not is_option(protocol)):
+        raise UsageError(f"{file}: the name of a protocol is expected below `protocol:`")
+    return protocol or UNNAMED
 
 
 def for_task(group: str, folders: Sequence[str | Path], choices: DictConfig) -> str:

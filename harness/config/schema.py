@@ -28,6 +28,9 @@ Rule = Enum("Rule", ["best_val", "last", "last_mean", "best_test"])
 NAME = re.compile(r"\w[\w.+-]{0,59}(/\w[\w.+-]{0,59})*")  # of a task, with its family
 # a setting belongs to the identity of a cell unless it is marked: only while it is set, or never
 WHEN_SET, NEVER = "when set", "never"
+DECLARES = "declares"  # key of a model, task or backbone; see harness.config.declared
+LARGEST_SEED = 2**32 - 1  # of NumPy and Lightning
+MOST_CPUS = 1_000  # of a machine: threads and processes beyond it end in the operating system's errors
 # the last word of a key of a model or backbone -> its largest value
 LARGEST = {"layers": 1_000, "heads": 10_000, "dim": 1_000_000, "": 100_000_000}
 
@@ -44,7 +47,7 @@ class Bound:
         """Raises UsageError for a number outside the bound, and for nan and inf. Skips other types."""
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return
-        if not math.isfinite(value):
+        if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"{key}={value}: a finite number is expected")
         if self.least is not None and value < self.least:
             raise UsageError(f"{key}={value} is less than {self.least}")
@@ -54,9 +57,16 @@ class Bound:
             raise UsageError(f"{key}={value} is more than {self.most:,}")
 
 
-def key(default: Any, *, least: float | None = None, above: float | None = None, identity: str | None = None) -> Any:
+def key(
+    default: Any,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    identity: str | None = None,
+) -> Any:
     """A field with its bound and its part in the identity of a cell (None, WHEN_SET or NEVER), as metadata."""
-    bound = None if least is None and above is None else Bound(least, above)
+    bound = None if least is above is most is None else Bound(least, above, most)
     return field(default=default, metadata={"bound": bound, "identity": identity})
 
 
@@ -88,7 +98,7 @@ class Select:
     """The weights that are scored on the test split. `best_test` leaks test data; records say so."""
 
     rule: Rule = Rule.best_val
-    after: float = key(0.0, least=0)  # fraction of max_steps before the first checkpoint counts
+    after: float = key(0.0, least=0, most=1)  # fraction of max_steps before the first checkpoint counts
 
 
 @dataclass
@@ -133,15 +143,15 @@ class Resources:
     """The resources of a cell, here or in a job. Each device draws its own dropout masks."""
 
     nodes: int = key(1, least=1)
-    devices: int = key(1, least=1)  # per node: GPUs, or CPU processes; they share an update
+    devices: int = key(1, least=1, most=1_000)  # per node: GPUs, or CPU processes; they share an update
     accelerator: str = "auto"  # auto | cpu | gpu
     # torch threads per device; null: harness.training.process chooses
-    cpus: int | None = key(None, least=1)
+    cpus: int | None = key(None, least=1, most=MOST_CPUS)
     kernels: Kernels = Kernels.torch  # native: models.ops.native, for CPUs; requires a C++ compiler
     memory_gb: float | None = key(None, above=0)  # per node of a job; null: the cluster's default
     minutes: int = key(60, least=1)  # the job then saves its state, is requeued and resumes
     cells_per_job: int = key(1, least=1)
-    at_once: int = key(1, least=1)  # cells that run in parallel on the job's devices
+    at_once: int = key(1, least=1, most=MOST_CPUS)  # cells that run in parallel on the job's devices
 
 
 @dataclass
@@ -216,13 +226,13 @@ class Paths:
 @dataclass
 class Config:
     do: str = "train"
-    seed: int = key(1, least=0)
+    seed: int = key(1, least=0, most=LARGEST_SEED)
     rerun: Rerun = Rerun.missing
     check: bool = False  # do=report: write nothing, fail on a difference
     format: list[str] = field(default_factory=list)  # do=report: of md, tex, csv, png, html; none: all but html
     cells: list[str] = field(default_factory=list)  # do=compare: two cells, by the first digits of the id or by path
     fail_fast: bool = False  # stop a sweep at the first failed cell
-    n_jobs: int = key(1, least=1)  # cells that run in parallel on this machine, one process per cell
+    n_jobs: int = key(1, least=1, most=MOST_CPUS)  # cells that run in parallel on this machine, one process per cell
     trusted_packages: list[str] = field(default_factory=list)
 
     model: dict[str, Any] = field(default_factory=dict)
@@ -279,11 +289,14 @@ BUILT_IN: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
 def check_ranges(cfg: DictConfig) -> None:
     """Raises UsageError for a number outside its range and for a name that cannot be part of a path.
 
-    Values that are missing or do not resolve are skipped. Constructors check the rest.
+    The trainer must have the keys that the harness reads. Other values that are missing or do not resolve are skipped.
+    Constructors check the rest.
     """
     check_names(cfg)
     for key in ("devices", "num_nodes"):
         value = value_of(cfg.trainer, key)
+        if key not in cfg.trainer:
+            raise UsageError(f"trainer.{key} has no value: add trainer=auto or trainer.{key}=... to the command")
         if isinstance(value, (bool, float)) or (isinstance(value, str) and value != "auto"):
             raise UsageError(f"trainer.{key}={value}: a whole number is expected")
         Bound(least=1).check(f"trainer.{key}", value)

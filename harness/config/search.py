@@ -15,11 +15,13 @@ from dataclasses import dataclass
 
 from omegaconf import DictConfig, OmegaConf
 
+from harness.config.schema import LARGEST_SEED
 from harness.config.validation import StrictModel, TupleOf, parse
 from harness.errors import UsageError
 
 RATE = "train.optimizer.lr"  # the setting that is searched
 TRIAL = "train.trial"
+MOST = 10  # rates, and seeds
 FAILED = -math.inf  # the score of a trial that failed
 
 
@@ -49,8 +51,10 @@ def search_of(cfg: DictConfig) -> Search | None:
         raise UsageError(f"{where}: rates are at least three different numbers, of which 1 is the recipe's rate")
     if not all(math.isfinite(rate) and rate > 0 for rate in search.rates):
         raise UsageError(f"{where}: rates are positive numbers")
-    if not search.seeds:
-        raise UsageError(f"{where}: seeds is empty")
+    if not 1 <= len(search.seeds) <= MOST or len(search.rates) > MOST:
+        raise UsageError(f"{where}: between 1 and {MOST} seeds and at most {MOST} rates are expected")
+    if not all(0 <= seed <= LARGEST_SEED for seed in search.seeds):
+        raise UsageError(f"{where}: seeds lie between 0 and {LARGEST_SEED:,}")
     return search
 
 

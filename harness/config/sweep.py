@@ -25,17 +25,27 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from harness.config import yaml_files
 from harness.config.cell import Cell, cell_of, with_seeds
-from harness.config.compose import compose, file_of, folders, has_recipe, option_config, options, search_path
+from harness.config.compose import (
+    compose,
+    folders,
+    has_recipe,
+    option_config,
+    option_mapping,
+    options,
+    search_path,
+)  # fmt: skip
 from harness.config.overrides import key_of, to_overrides, typed_values
 from harness.config.own_settings import check_shared
+from harness.config.plain import resolved_or_refused
 from harness.config.resolvers import default_protocol
 from harness.config.search import RATE, TRIAL, Search, decide, learning_rate, search_of
+from harness.config.table_form import check_table
 from harness.config.table_rows import Row, cell_settings, has_cells, row, row_hours, runs
-from harness.errors import UsageError
+from harness.errors import UsageError, one_line
 
 NO_MODEL = ("custom",)  # an option that the user completes
+MOST_DEPENDENCIES = 50  # cells that a cell depends on, at any distance
 
 
 @dataclass(frozen=True)
@@ -99,7 +109,7 @@ def expand_all(commands: Sequence[Command], validation: Validation | None = None
         for command in commands:
             plan = expand(command.cfg, command.overrides, validation)
             for planned in plan.cells:
-                add_with_dependencies(planned, cells)
+                add_with_dependencies(planned, cells, {})
             absent |= plan.absent
             unchosen += plan.unchosen
     if not cells:  # checked at the end: a model may fit only some of the tables
@@ -127,37 +137,59 @@ class DependsOn:
 def parse_depends_on(entry: Any) -> DependsOn:
     """Parse an entry of `depends_on`. Raises UsageError for any other form."""
     if isinstance(entry, str):
-        return DependsOn(tuple(shlex.split(entry)))
+        return DependsOn(words_of(entry))
     weights = entry.get("weights") if hasattr(entry, "get") else None
     well_formed = weights and not isinstance(weights, str) and set(entry) == {"cell", "weights"}
     if not well_formed or not isinstance(entry["cell"], str) or not all(isinstance(prefix, str) for prefix in weights):
         raise UsageError(
-            f'depends_on: {entry} is neither "<overrides>" nor {{cell: "<overrides>", weights: [prefix, ...]}}'
+            f"depends_on: {str(entry)[:99]} is neither "
+            f'"<overrides>" nor {{cell: "<overrides>", weights: [prefix, ...]}}'
         )
-    return DependsOn(tuple(shlex.split(entry["cell"])), tuple(weights))
+    return DependsOn(words_of(entry["cell"]), tuple(weights))
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    """The overrides in an entry. Raises UsageError for a quotation that does not end."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise UsageError(f"depends_on: {text[:200]}: {one_line(error).lower()}") from error
 
 
 # typed keys that a cell passes to its dependencies
 SHARED = ("model", "budget", "seed", "trusted_packages", "paths", "trainer", "resources", "cluster", "checkpoint")
 
 
-def add_with_dependencies(planned: PlannedCell, cells: dict[str, PlannedCell], dependents: tuple[str, ...] = ()) -> str:
+def add_with_dependencies(
+    planned: PlannedCell,
+    cells: dict[str, PlannedCell],
+    added: dict[tuple[str, ...], str],
+    dependents: tuple[str, ...] = (),
+) -> str:
     """Add a cell after its dependencies and return its id, which includes their ids.
 
-    `dependents`: ids of the cells that depend on it, computed without dependencies. Raises UsageError for a cycle.
+    `added`: {overrides: id} of the dependencies so far. `dependents`: ids of the cells that depend on it, computed
+    without dependencies. Raises UsageError for a cycle, and for more than MOST_DEPENDENCIES.
     """
     if planned.cell.id in dependents:
         raise UsageError(f"depends_on: a cycle, {planned.cell} depends on itself")
     shared = [override for override in planned.overrides if key_of(override).split(".")[0] in SHARED]
+    entries, where = resolved_or_refused(planned.cfg.depends_on, "depends_on"), f"depends_on of {planned.cell}"
+    if len(entries) > MOST_DEPENDENCIES:
+        raise UsageError(f"{where}: more than {MOST_DEPENDENCIES} cells")
     ids = []
-    for entry in planned.cfg.depends_on:
+    for entry in entries:
         differing = parse_depends_on(entry).overrides
-        check_shared(differing, f"depends_on of {planned.cell}")
+        check_shared(differing, where)
         named = {key_of(override) for override in differing}  # settings of one model do not fit another
         overrides = (*(word for word in shared if key_of(word).split(".")[0] not in named), *differing)
-        cfg = compose(overrides, search_path())
-        first = PlannedCell(overrides, cfg, cell_of(cfg))
-        ids.append(add_with_dependencies(first, cells, (*dependents, planned.cell.id)))
+        if overrides not in added:
+            if len(added) + len(dependents) >= MOST_DEPENDENCIES:
+                raise UsageError(f"{where}: with those that they depend on, more than {MOST_DEPENDENCIES} cells")
+            cfg = compose(overrides, search_path(), shared=differing)
+            first = PlannedCell(overrides, cfg, cell_of(cfg))
+            added[overrides] = add_with_dependencies(first, cells, added, (*dependents, planned.cell.id))
+        ids.append(added[overrides])
     cell = cell_of(planned.cfg, ids) if ids else planned.cell
     cells.setdefault(cell.id, replace(planned, cell=cell, depends_on=tuple(ids)))
     return cell.id
@@ -167,17 +199,18 @@ def expand(cfg: DictConfig, overrides: Sequence[str], validation: Validation | N
     """The cells of a command. `overrides`: as typed. `validation`: as in `expand_all`."""
     if cfg.table is None:
         return Plan((PlannedCell(tuple(overrides), cfg, cell_of(cfg)),), {})
-    tables = [cfg.table]
-    if cfg.table.get("all"):
-        tables = [yaml_files.load_config(file_of("table", name)) for name, _ in options("table") if name != "all"]
-        tables = [table for table in tables if has_cells(table) and not table.get("every")]
-    elif not has_cells(cfg.table):
-        name = typed_values(overrides).get("table", "NAME")
+    name = typed_values(overrides).get("table", "NAME")
+    tables = {name: cfg.table}
+    if isinstance(cfg.table, DictConfig) and cfg.table.get("all"):
+        every = {name: option_mapping("table", name) for name, _ in options("table") if name != "all"}
+        tables = {name: table for name, table in every.items() if has_cells(table) and not table.get("every")}
+    elif isinstance(cfg.table, DictConfig) and not has_cells(cfg.table):
         raise UsageError(f"table={name} has no cells, nothing to run: python run.py do=report table={name} shows it")
     cells: dict[str, PlannedCell] = {}
     absent: dict[str, str] = {}
     unchosen = 0
-    for table in tables:
+    for name, table in tables.items():
+        check_table(table, f"table={name}")
         plan = expand_table(table, cfg, overrides, validation)
         cells |= {planned.cell.id: planned for planned in plan.cells}  # tables share cells
         absent |= plan.absent
@@ -222,7 +255,7 @@ def expand_table(
         words = (*names, *changed, *shared)
         if words in cells:
             continue  # columns may show several scores of one cell
-        composed = compose(words, search_path())
+        composed = compose(words, search_path(), shared=changed)
         if table.get("every") and (why := reason_it_cannot_run(composed, table_row.model, table)):
             absent[f"{cfg.model.name if 'model' in typed else table_row.model}, {column.task}"] = why
             continue
@@ -232,12 +265,12 @@ def expand_table(
         if search is None:
             cells[words] = planned_cells(words, composed, seeds, hours)
             continue
-        cells[words], rate = trials(search, words, composed, validation)
+        cells[words], rate = trials(search, words, composed, validation, changed)
         if rate is None:
             unchosen += len(seeds)
         else:
             words_at_rate = at_rate(words, composed, rate)
-            composed = composed if words_at_rate == words else compose(words_at_rate, search_path())
+            composed = composed if words_at_rate == words else compose(words_at_rate, search_path(), shared=changed)
             cells[words] = cells[words] + planned_cells(words_at_rate, composed, seeds, hours)
     return Plan(tuple(itertools.chain.from_iterable(cells.values())), absent, unchosen)
 
@@ -249,9 +282,12 @@ def planned_cells(
 
 
 def trials(
-    search: Search, words: tuple[str, ...], cfg: DictConfig, validation: Validation
+    search: Search, words: tuple[str, ...], cfg: DictConfig, validation: Validation, shared: Sequence[str]
 ) -> tuple[list[PlannedCell], float | None]:
-    """The trials of a row in a column, and the chosen multiple of the recipe's rate; None until they have ended."""
+    """The trials of a row in a column, and the chosen multiple of the recipe's rate; None until they have ended.
+
+    `shared`: the overrides among `words` that the table sets.
+    """
     planned: dict[float, list[PlannedCell]] = {}
     while True:
         scores = {}
@@ -263,7 +299,8 @@ def trials(
         if missing := [rate for rate in rates if rate not in planned]:
             for rate in missing:
                 trial_words = (*at_rate(words, cfg, rate), f"{TRIAL}=true")
-                planned[rate] = planned_cells(trial_words, compose(trial_words, search_path()), search.seeds)
+                composed = compose(trial_words, search_path(), shared=shared)
+                planned[rate] = planned_cells(trial_words, composed, search.seeds)
         else:
             cells = list(itertools.chain.from_iterable(planned[rate] for rate in rates))
             return cells, None if choice is None else choice.rate

@@ -64,7 +64,7 @@ def path_in(raw: Any, error: Mapping[str, Any]) -> tuple[str | int, ...]:
     path = []
     for step in (*parents, last):
         is_key = isinstance(raw, Mapping) and step in raw
-        is_index = isinstance(raw, list | tuple) and isinstance(step, int)
+        is_index = isinstance(raw, list | tuple) and isinstance(step, int) and step < len(raw)
         if is_key or is_index:
             raw = raw[step]
             path.append(step)

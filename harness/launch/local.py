@@ -135,13 +135,16 @@ def main(path: Path, typed: Sequence[str]) -> int:
     try:
         request = serialized_cell.read(path, typed)
     except UsageError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {one_line(error)}", file=sys.stderr)
         return 2
     if rank() == 0:
         result_path(path).unlink(missing_ok=True)
     result = run_cell(request)
     if rank() == 0:
         result_path(path).write_text(json.dumps(asdict(result)), encoding="utf-8")
+        if result.code:
+            state = "" if result.state == "refused" else f"{result.state}: "
+            print(f"error: {state}{one_line(result.detail)}", file=sys.stderr)
     return result.code
 
 

@@ -19,19 +19,20 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.config import yaml_files
-from harness.config.cell import DECLARING
+from harness.config.cell import DECLARING, cell_of
 from harness.config.declared import absolute_path, map_paths
 from harness.config.masking import note, noted
-from harness.config.own_settings import check_folders, check_trusted, split
+from harness.config.own_settings import check_files, check_folders, check_trusted, files_outside, split
 from harness.config.plain import escaped, resolved
 from harness.config.schema import Config, check_ranges
-from harness.errors import UsageError, one_line
+from harness.config.validation import StrictModel, TupleOf, parse
+from harness.errors import UsageError, shown
 from harness.training.checkpoints.dependency import Dependency
 from harness.training.run_cell import CellRequest
 
 
 class CellFile(NamedTuple):
-    """`typed`: the folders and trusted packages of the request, as its worker's command names them."""
+    """`typed`: the folders, files elsewhere and trusted packages of the request, as its worker's command names them."""
 
     path: Path
     typed: tuple[str, ...] = ()
@@ -54,30 +55,56 @@ def write(path: Path, request: CellRequest) -> CellFile:
         file.write(yaml_files.text_of(serialized))
     typed = [f"paths.{name}={folder}" for name, folder in config["paths"].items()]
     typed += [f"task.data_root={config['task']['data_root']}"] if config["task"].get("data_root") else []
+    typed += [f"{key}={file}" for key, file in files_outside(config, config["paths"]).items()]
     return CellFile(path, (*typed, f"trusted_packages=[{','.join(config['trusted_packages'])}]"))
+
+
+class SerializedDependency(StrictModel):
+    id: str
+    name: str
+    record: str
+    run_dir: str
+    weights: TupleOf[str]
+
+
+class SerializedCell(StrictModel):
+    overrides: TupleOf[str]
+    search: TupleOf[str]
+    since: float
+    depends_on: TupleOf[SerializedDependency]
+    longest_s: float | None
+    dependents: TupleOf[str]
+    config: dict[str, Any]
+    secrets: TupleOf[str] = ()
 
 
 def read(path: Path, typed: Sequence[str] = ()) -> CellRequest:
     """`typed`: as in `CellFile`. Raises UsageError for a broken file, and for other folders or trusted packages."""
     try:
-        serialized = yaml_files.read(path, follow=False)
-        for value in serialized.pop("secrets", ()):
+        content = yaml_files.read(path, follow=False, most_values=yaml_files.MOST_CONFIGURED)
+        serialized = parse(SerializedCell, content, "")
+        for value in serialized.secrets:
             note(value)
-        cfg = OmegaConf.merge(OmegaConf.structured(Config), escaped(serialized.pop("config")))
-        depends_on = [Dependency(**entry) for entry in serialized.pop("depends_on")]
-        request = CellRequest(cfg, **serialized, depends_on=depends_on)
-    except (KeyError, TypeError, AttributeError, ValueError, OmegaConfBaseException, yaml.YAMLError) as error:
-        raise UsageError(f"{path}: no serialized cell ({one_line(error)[:200]})") from error
+        cfg = OmegaConf.merge(OmegaConf.structured(Config), escaped(serialized.config))
+        cell_of(cfg)
+    except (UsageError, OSError, OmegaConfBaseException, yaml.YAMLError, *yaml_files.UNREADABLE) as error:
+        raise UsageError(f"{shown(path)}: no serialized cell ({yaml_files.reason(error)})") from error
     words = dict(split(word) for word in typed)
     for name in [key.removeprefix("paths.") for key in words if key.startswith("paths.")]:
         cfg.paths[name] = words[f"paths.{name}"]
+    outside = files_outside(cfg, cfg.paths)
     try:
         check_trusted(cfg, words)
         check_folders(cfg, words)
+        check_files(outside, [key for key, file in outside.items() if words.get(key) == file])
         check_ranges(cfg)
     except UsageError as error:
-        raise UsageError(f"{path}: {error}") from error
-    return request
+        raise UsageError(f"{shown(path)}: {error}") from error
+    return CellRequest(
+        cfg, serialized.overrides, serialized.search, serialized.since,
+        [Dependency(**entry.model_dump()) for entry in serialized.depends_on],
+        serialized.dependents, serialized.longest_s,
+    )  # fmt: skip
 
 
 def with_absolute_paths(dependency: Dependency) -> Dependency:

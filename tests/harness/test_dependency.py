@@ -1,12 +1,14 @@
 """A cell that starts from another cell's weights: identity, order, digests, and missing or wrong weights."""
 
 import shutil
+import time
 from dataclasses import replace
 
 import pytest
 import torch
 
 from harness.commands.train import requests_of, run_all
+from harness.config import sweep
 from harness.config.compose import compose
 from harness.config.sweep import Command, expand_all, parse_depends_on
 from harness.errors import UsageError
@@ -166,3 +168,37 @@ def test_a_stopped_cell_resumes_without_its_starting_weights(typed, tmp_path, mo
     assert run_cell(second).state == "done"
     resumed = records(tmp_path)[1]
     assert resumed["depends_on"][0]["weights_sha256"] == entries["tested_weights_sha256"] and resumed["resumes"] == 1
+
+
+@pytest.mark.parametrize(
+    ("entries", "says"),
+    [
+        ([f"seed={number + 2}" for number in range(51)], "more than 50 cells"),
+        (["model=lavo '"], "depends_on: model=lavo ': no closing quotation"),
+        (["model=" + "[" * 3_000], "more than 40 levels of brackets"),
+        (["task.path=/etc/passwd"], "task.path=/etc/passwd: only the command line"),
+        (["task=../../x"], "is no name of an option"),
+    ],
+)
+def test_a_shared_dependency_is_refused_in_one_line(entries, says):
+    cfg = compose(["model=latte", "task=lra/listops", "budget=smoke"])
+    cfg.depends_on = entries
+    began = time.process_time()
+    with pytest.raises(UsageError) as error:
+        expand_all([Command(cfg, ())])
+    assert says in str(error.value) and "\n" not in str(error.value) and time.process_time() - began < 5
+
+
+def test_a_chain_of_dependencies_ends(tmp_path):
+    """Each cell of this protocol depends on one with another seed."""
+    (tmp_path / "protocol").mkdir()
+    (tmp_path / "protocol" / "chain.yaml").write_text(
+        "# @package _global_\ndefaults: [own@_global_, _self_]\nprotocol: {name: chain}\n"
+        "depends_on: ['task=lra/listops protocol=chain task.data_seed=1${task.data_seed}']\n"
+    )
+    cfg = compose(["model=latte", "task=lra/listops", "budget=smoke", "protocol=chain"], [tmp_path])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweep, "search_path", lambda: [str(tmp_path)])
+        patch.setattr(sweep, "MOST_DEPENDENCIES", 5)
+        with pytest.raises(UsageError, match="with those that they depend on, more than 5 cells"):
+            expand_all([Command(cfg, ())])

@@ -2,16 +2,20 @@
 
 import inspect
 import os
+import re
+import time
 from pathlib import Path
 
 import hydra
 import pytest
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.config_repository import ConfigRepository
+from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
+from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
+from harness.commands.explain import explain
 from harness.config import hydra_guard, own_settings
 from harness.config.compose import compose, register
 from harness.config.hydra_guard import check_hydra
@@ -25,7 +29,9 @@ def test_hydra_composes_through_the_guarded_methods():
     register()
     for guarded in (ConfigLoaderImpl.load_configuration, ConfigLoaderImpl._apply_overrides_to_config):
         assert guarded.__wrapped__.__module__ == ConfigLoaderImpl.__module__
-    assert ConfigRepository.load_config.__wrapped__.__module__ == ConfigRepository.__module__
+    repository = ConfigRepository.load_config, ConfigRepository._find_object_source, ConfigRepository.get_group_options
+    for guarded in (*repository, CachingConfigRepository.load_config):
+        assert guarded.__wrapped__.__module__ == ConfigRepository.__module__
     root = Path(hydra.__file__).parent
     composing = {path.relative_to(root).as_posix() for path in root.rglob("*.py") if LOAD in path.read_text()}
     # shell completion acts on nothing, and jobs of Hydra's own launchers are not ours
@@ -147,3 +153,57 @@ def test_the_environment_is_read_for_the_user_s_own_files_alone(tmp_path, monkey
         assert repository.load_config(f"{folder}/mine").config == {"folder": "/scratch/me/x", "other": "here"}
     assert "oc.env" in OmegaConf.to_yaml(repository.load_config("model/mine").config)
     assert compose(["+task.folder=${oc.env:MY_FOLDER}"]).task.folder == "/scratch/me"
+
+
+OUTSIDE = "no name of an option"
+EIGHTFOLD = {f"x/a{n}": f"defaults: [{', '.join(f'a{n + 1}@b{m}' for m in range(8))}]" for n in range(8)}
+EIGHTFOLD["x/a8"] = "q: 1"
+
+
+@pytest.mark.parametrize(
+    ("files", "typed", "says"),
+    [
+        ({"x/a": "defaults: [../../x]"}, "+x=a", OUTSIDE),
+        ({"x/a": "defaults: [//etc/x]"}, "+x=a", OUTSIDE),
+        ({"x/a": "defaults: [{/model@model: ../../x}]"}, "+x=a", OUTSIDE),
+        ({"x/a": "defaults: [{/../../x: y}]"}, "+x=a", OUTSIDE),
+        ({"x/a": "defaults: [{/model: '${default_protocol:../../x}'}]"}, "+x=a", "is no name|resolving interpolation"),
+        ({"task/a/b": "name: a/b\nprotocol: ../.."}, "task=a/b", "the name of a protocol is expected"),
+        ({"task/a/b": "name: a/b\nprotocol: [x]"}, "task=a/b", "the name of a protocol is expected"),
+        ({"task/a/b": "- 1"}, "task=a/b", "the name of a protocol is expected"),
+        ({"x/a": "defaults: [a]"}, "+x=a", "x/a: .*themselves|x/a: .*names itself"),
+        ({"x/a": "defaults: [a@b]"}, "+x=a", "x/a: .*themselves|x/a: .*names itself"),
+        (EIGHTFOLD, "+x=a0", "more than 1,000 files"),
+        ({"x/a": f"defaults: [{', '.join(f'b@c{n}' for n in range(20))}]", "x/b": f"a: {[1] * 2_000}"},
+         "+x=a", "10,000 values"),
+        ({"x/a": "hydra: null"}, "+x=a", "does not compose"),
+    ],
+)  # fmt: skip
+def test_a_shared_file_reads_neither_elsewhere_nor_without_end(tmp_path, files, typed, says):
+    for name, text in files.items():
+        (tmp_path / f"{name}.yaml").parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"{name}.yaml").write_text(f"# @package _global_\n{text}\n" if name[0] == "x" else text)
+    began = time.process_time()
+    with pytest.raises((UsageError, HydraException)) as error:
+        compose([typed], [tmp_path])
+    line = explain(error.value, [typed])
+    line = str(error.value) if line is None else line
+    assert re.search(says, line) and "\n" not in line and time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("train: {max_steps: x}", "x/a: train.max_steps: Value 'x'"),
+        ("model: 7", "x/a: .*int"),
+        ("seed: '${..}'", "a.yaml: seed: "),
+        ("hydra: {launcher: 7}", "hydra"),
+    ],
+)
+def test_an_error_names_the_file_and_what_is_wrong(tmp_path, text, says):
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "a.yaml").write_text(f"# @package _global_\n{text}\n")
+    with pytest.raises((UsageError, HydraException)) as error:
+        compose(["+x=a"], [tmp_path])
+    line = explain(error.value, [])
+    assert re.search(says, line) and "\n" not in line and not line.endswith(":")

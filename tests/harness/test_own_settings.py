@@ -3,7 +3,7 @@
 import pytest
 from omegaconf import OmegaConf
 
-from harness.config import own_settings
+from harness.config import own_settings, yaml_files
 from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.config.own_settings import check_own, check_shared
@@ -129,6 +129,66 @@ def test_a_task_writes_below_the_data_folder(tmp_path):
     check_own(cfg, [f"task.data_root={tmp_path}"])
 
 
+@pytest.mark.parametrize(
+    ("part", "changed"),
+    [
+        ("task", {"path": "/etc/passwd"}),
+        ("task", {"path": "~/x"}),
+        ("task", {"path": "~nobody_here/x"}),
+        ("task", {"path": "${paths.data}/../../../x"}),
+        ("task", {"tokenizer_path": "/etc", "declares": {"paths": {}}}),
+        ("task", {"corpora": {"pile": "/etc/passwd"}}),
+        ("task", {"more": [{"files": ["/etc/passwd"]}]}),
+        ("task", {"my_texts": "a/../../../x"}),
+        ("backbone", {"checkpoint": "/etc"}),
+        ("model", {"initial": "/etc/passwd"}),
+    ],
+)
+def test_a_shared_file_names_no_file_elsewhere(part, changed, tmp_path, monkeypatch):
+    cfg = compose([*CELL, f"paths.data={tmp_path}/data"])
+    cfg[part] = OmegaConf.merge(OmegaConf.to_container(cfg[part]), changed)
+    typed = [f"paths.data={tmp_path}/data"]
+    with pytest.raises(UsageError, match=rf"{part}\.\w+.*=.*: only the command line and conf/local name files"):
+        check_own(cfg, [*typed, "task=lra/listops"])
+    check_own(cfg, [*typed, *(f"+{part}.{key}=x" for key in changed)])
+    if "pile" not in str(changed) and "${" not in str(changed) and "files" not in str(changed):
+        (tmp_path / "local").mkdir()
+        (tmp_path / "local" / "default.yaml").write_text(OmegaConf.to_yaml({part: changed}))
+        monkeypatch.setattr(own_settings, "CONF", tmp_path)
+        check_own(cfg, typed)
+
+
+def test_files_below_the_folders_of_the_user_may_be_named(tmp_path, monkeypatch):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "linked").symlink_to(tmp_path / "disk")
+    (tmp_path / "private").mkdir()
+    typed = [f"paths.data={tmp_path}/data", f"paths.slices={tmp_path}/slices"]
+    cfg = compose([*CELL, *typed])
+    for inside in ("${paths.data}/x", "${paths.slices}/x", "${paths.data}/linked/x", "${paths.outputs}/x", "synthetic"):
+        cfg.task.path = inside
+        check_own(cfg, typed)
+    monkeypatch.chdir(tmp_path)
+    for outside in ("private", "${paths.data}/linked/../private"):
+        cfg.task.path = outside
+        with pytest.raises(UsageError, match=r"task\.path="):
+            check_own(cfg, typed)
+
+
+@pytest.mark.parametrize("place", ["row", "column"])
+def test_a_table_names_no_file_elsewhere(place):
+    table = OmegaConf.to_container(OmegaConf.create(TABLE))
+    (table["rows"]["a"] if place == "row" else table["columns"]["c"])["set"] = {"task.path": "/etc/passwd"}
+    cfg = compose(CELL)
+    cfg.table = table
+    with pytest.raises(UsageError, match=r"task\.path=/etc/passwd: only the command line"):
+        expand_all([Command(cfg, tuple(CELL))])
+    typed = (*CELL[2:], "task.path=/mine")
+    cfg = compose([*CELL[:2], *typed])
+    cfg.table = table
+    assert expand_all([Command(cfg, typed)]).cells[0].cfg.task.path == "/mine"
+
+
 @pytest.mark.parametrize("changed", [
     {"setup": ["touch x"]}, {"sbatch": {"wrap": "touch x"}}, {"folder": "/elsewhere"}, {"partition": "a\nb"},
 ])  # fmt: skip
@@ -181,6 +241,45 @@ def test_typed_folders_hold_whatever_the_job_file_says(job, tmp_path):
         serialized_cell.read(job.path, typed)
 
 
+def test_a_job_file_names_only_the_files_of_its_submission(tmp_path):
+    cfg = compose([*CELL, f"task.path={tmp_path}/mine", f"paths.data={tmp_path}/d"])
+    file = serialized_cell.write(tmp_path / "0.yaml", CellRequest(cfg))
+    assert serialized_cell.read(*file).cfg.task.path == f"{tmp_path}/mine"
+    file.path.write_text(file.path.read_text().replace(f"{tmp_path}/mine", "/etc/passwd"))
+    with pytest.raises(UsageError, match=r"0\.yaml: task\.path=/etc/passwd"):
+        serialized_cell.read(*file)
+
+
+@pytest.mark.parametrize(("key", "value"), [
+    ("search", 7), ("overrides", [1, None]), ("depends_on", [{"id": 1}]), ("since", None), ("config", 7),
+    ("secrets", 7), ("more", 1),
+])  # fmt: skip
+def test_a_job_file_has_the_types_of_a_request(job, key, value):
+    content = yaml_files.read(job.path)
+    job.path.write_text(yaml_files.text_of(content | {key: value}))
+    with pytest.raises(UsageError, match=rf"0000\.yaml: no serialized cell \(.*{key}"):
+        serialized_cell.read(*job)
+
+
+@pytest.mark.parametrize("part", ["model", "task", "protocol", "budget"])
+def test_a_job_file_without_a_name_is_one_line(job, part):
+    content = yaml_files.read(job.path)
+    content["config"][part].pop("name")
+    job.path.write_text(yaml_files.text_of(content))
+    with pytest.raises(UsageError, match=rf"no serialized cell \({part}\.name"):
+        serialized_cell.read(*job)
+
+
+def test_a_worker_says_why_it_refused_its_cell(job, tmp_path, capsys):
+    content = yaml_files.read(job.path)
+    content["config"]["model"]["no_such_key"] = 1
+    job.path.write_text(yaml_files.text_of(content))
+    assert local.main(*job) == 2
+    assert "no_such_key" in capsys.readouterr().err.splitlines()[-1]
+    assert local.main(tmp_path / "missing.yaml", ()) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
 def test_a_worker_gets_the_words_of_its_cell(job, monkeypatch):
     started = []
     monkeypatch.setattr(local.subprocess, "Popen", lambda command, **settings: started.append(command))
@@ -211,7 +310,7 @@ def test_the_overrides_of_a_run_folder_trust_nothing(tmp_path):
     (tmp_path / ".hydra").mkdir()
     hostile = ["+hydra.callbacks.x._target_=os.getcwd", "trusted_packages=[setuptools]", "paths.records=/elsewhere"]
     (tmp_path / ".hydra" / "overrides.yaml").write_text(OmegaConf.to_yaml([*CELL, "seed=3", *hostile]))
-    assert config_of(entries, RunDirectory(tmp_path), cfg)["model"]["name"] == "latte"
+    assert config_of(entries, RunDirectory(tmp_path), cfg, {})["model"]["name"] == "latte"
 
 
 @pytest.mark.parametrize(

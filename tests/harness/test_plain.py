@@ -64,6 +64,16 @@ def test_a_single_value_is_bounded_too():
     assert time.process_time() - began < 2 and config.a2 == 1_000 * "x"
 
 
+def test_a_size_that_refers_to_itself_ends_at_once():
+    """`pick` looks for the key before it reads it, so that each level would double the work."""
+    register()
+    sizes = {"configuration": "b", "configurations": {"b": {"a": "${size:a}"}}}
+    config, began = OmegaConf.create({"protocol": sizes, "x": "${size:a}"}), time.process_time()
+    with pytest.raises(OmegaConfBaseException, match="within each other"):
+        resolved(config)
+    assert time.process_time() - began < 2
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -27,6 +27,13 @@ TOO_LARGE = {
     "a deep interpolation": "a: '" + "${oc.select:x," * 60 + "1" + "}" * 60 + "'",
     "a deep list in an interpolation": "a: '${pick:" + "[" * 500 + "]" * 500 + "}'",
     "a number of many digits": "a: " + "9" * 9_000,
+    "a hexadecimal number": "a: 0x" + "f" * 9_000,
+    "a tag": "a: !!timestamp evil",
+    "a set": "!!set {a, b}",
+    "a key that is a number": "{a: 1, 2: 3}",
+    "a key that is null": "a: {null: 1}",
+    "a key that is a list": "[1]: 2",
+    "a zero byte": 'a: "\\0"',
 }
 
 
@@ -71,3 +78,11 @@ def test_text_comes_back_as_it_was(tmp_path):
     values = {"a": ["${x}", "1e3", "\\${y}", "null", "é", 1.0e-05, None, True], "b": {"c": "0x1"}}
     (tmp_path / "x.yaml").write_text(yaml_files.text_of(values))
     assert yaml_files.read(tmp_path / "x.yaml") == values
+
+
+def test_a_configuration_has_fewer_values_than_a_file_of_data(tmp_path):
+    (tmp_path / "x.yaml").write_text(f"a: {[1] * 4_000}")
+    assert len(yaml_files.read(tmp_path / "x.yaml")["a"]) == 4_000
+    for use in (yaml_files.load_config, yaml_files.checked):
+        with pytest.raises(UsageError, match=r"x\.yaml: more than 3,000 values"):
+            use(tmp_path / "x.yaml")

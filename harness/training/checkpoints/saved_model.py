@@ -15,17 +15,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hydra.errors import HydraException
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from harness.config import yaml_files
+from harness.config.allowed import check_targets
 from harness.config.cell import Cell, cell_of
 from harness.config.compose import arguments, compose
 from harness.config.declared import declared, map_paths
 from harness.config.overrides import key_of, to_overrides
-from harness.config.own_settings import SHARED
+from harness.config.own_settings import SHARED, check_files, check_shared, files_outside
 from harness.config.plain import resolved
 from harness.config.schema import check_sizes
-from harness.errors import UsageError, one_line
+from harness.errors import UsageError, one_line, shown
 from harness.records import record
 from harness.records.collect import valid_records
 from harness.records.files import DamagedError, replace_atomic, write_atomic
@@ -59,8 +63,11 @@ class SavedModel:
     config: Mapping[str, Any] = field(repr=False)
 
 
-def load_run(cell: Any, cfg: DictConfig) -> SavedModel:
-    """From the run directory below `cfg.paths.outputs`. `cell`: as `records.named.find` takes it. Raises UsageError."""
+def load_run(cell: Any, cfg: DictConfig, typed: Mapping[str, str]) -> SavedModel:
+    """From the run directory below `cfg.paths.outputs`. `cell`: as `records.named.find` takes it. Raises UsageError.
+
+    `typed`: overrides; those of model, task and backbone apply, such as a folder of data outside `paths.data`.
+    """
     entries = find(cell, valid_records(cfg.paths.records)[0], cfg.paths.records)
     if entries["status"] != "done":
         raise UsageError(f"{entries['file']}: the cell ended as {entries['status']}, so it has no chosen weights")
@@ -73,18 +80,35 @@ def load_run(cell: Any, cfg: DictConfig) -> SavedModel:
         state = read_chosen(weights, entries["cell"]["id"])
     except DamagedError as error:
         raise UsageError(f"{error}: {again}") from error
-    return build_saved(config_of(entries, run_dir, cfg), lambda model: model.load_state_dict(state), entries, cfg)
+    return build_saved(
+        config_of(entries, run_dir, cfg, typed), lambda model: model.load_state_dict(state), entries, cfg
+    )
 
 
-def config_of(entries: Mapping[str, Any], run_dir: RunDirectory, cfg: DictConfig) -> dict[str, Any]:
-    """The resolved parts that a model is built from, composed again from the typed overrides. Raises UsageError."""
+def config_of(
+    entries: Mapping[str, Any], run_dir: RunDirectory, cfg: DictConfig, typed: Mapping[str, str]
+) -> dict[str, Any]:
+    """The resolved parts that a model is built from, composed again from the run's overrides. Raises UsageError.
+
+    They are not the user's: what only the user sets counts from `typed` and `cfg` alone.
+    """
     file = run_dir.path / HYDRA / OVERRIDES
     if not file.exists():
         raise UsageError(f"{file} is not there, so the model cannot be built: {rerun_command(entries)}")
-    recipe = [word for word in map(str, run_dir.read_hydra(OVERRIDES) or ()) if key_of(word).split(".")[0] in RECIPE]
-    typed = to_overrides({"paths.data": cfg.paths.data, "trusted_packages": list(cfg.trusted_packages)})
-    composed = compose([*recipe, *typed])
-    if cell_of(composed, entries["config"].get("dependencies", ())).id != entries["cell"]["id"]:
+    words = run_dir.read_hydra(OVERRIDES)
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise UsageError(f"{shown(file)}: a list of overrides is expected")
+    typed = {key: value for key, value in typed.items() if key.partition(".")[0] in PARTS and "." in key}
+    recipe = [word for word in words if key_of(word).split(".")[0] in RECIPE and key_of(word) not in typed]
+    mine = to_overrides({"paths.data": cfg.paths.data, "trusted_packages": list(cfg.trusted_packages)})
+    mine += [f"{key}={value}" for key, value in typed.items()]
+    try:
+        check_shared([word for word in recipe if not word.startswith("debug=")], "a recipe")
+        composed = compose([*recipe, *mine], shared=recipe)
+        id = cell_of(composed, entries["config"].get("dependencies", ())).id
+    except (HydraException, OmegaConfBaseException, UsageError, YAMLError) as error:
+        raise UsageError(f"{shown(file)}: {yaml_files.reason(error)}") from error
+    if id != entries["cell"]["id"]:
         raise UsageError(f"{file}: these overrides are another cell by now; its configuration was changed since")
     return {part: resolved(composed[part]) for part in PARTS}
 
@@ -165,6 +189,9 @@ def load_exported(folder: Path, cfg: DictConfig, typed: Mapping[str, str]) -> Sa
             key: typed[f"task.{key}"] for key in declared(config["task"]).paths if f"task.{key}" in typed
         }
         config["task"] |= {"data_root": cfg.paths.data} if "data_root" in config["task"] else {}
+        for part in PARTS:
+            check_targets(config[part], part, list(cfg.trusted_packages))
+        check_files(files_outside(config, cfg.paths), typed)
         with safe_open(folder / WEIGHTS, "pt"):  # a file of weights, before a model is built for it
             size = (folder / WEIGHTS).stat().st_size
         return build_saved(config, lambda model: load_model(model, folder / WEIGHTS), entries, cfg, size)

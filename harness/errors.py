@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from harness.config.masking import masked
 
 
+LONGEST_NAME = 200  # letters that a message compares
+
+
 class UsageError(Exception):
     """The command cannot be carried out as typed: a message of one line, exit code 2, no file changed."""
 
@@ -23,7 +26,8 @@ def shown(name: object) -> str:
 
 def did_you_mean(word: str, options: Iterable[str], listed: Iterable[str] | None = None) -> str:
     """`did you mean 'lavo'?`, or else `there is: ...` with all options, or only with those `listed`."""
-    options = sorted(options)
+    options = sorted(option[:LONGEST_NAME] for option in options)
+    word = word[:LONGEST_NAME]  # a comparison takes the product of the lengths
     matches = difflib.get_close_matches(word, options, n=3, cutoff=0.6)
     if matches:
         return "did you mean " + " or ".join(f"'{option}'" for option in matches) + "?"

@@ -102,7 +102,9 @@ def _parts_of(content: Mapping[str, Any], name: str) -> tuple[dict[str, Any], di
 
 
 def existing(path: str, folders: Iterable[str | Path]) -> Iterator[Path]:
-    return (file for folder in folders if (file := Path(folder) / path).is_file())
+    """The files with this path in each folder; `..` leads to none."""
+    inside = ".." not in Path(path).parts and not Path(path).is_absolute()
+    return (file for folder in folders if inside and (file := Path(folder) / path).is_file())
 
 
 @functools.lru_cache(maxsize=64)

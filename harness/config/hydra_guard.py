@@ -20,7 +20,7 @@ from hydra.core.override_parser.types import Override
 from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf
 
-from harness.config import yaml_files
+from harness.config import table_files, yaml_files
 from harness.config.allowed import targets
 from harness.config.own_settings import OWNER, leaves, local_values, raw_at
 from harness.config.places import CONF
@@ -58,7 +58,10 @@ def guard_hydra() -> None:
         source = self._find_object_source(config_path=config_path, object_type=ObjectType.CONFIG)
         if source is None or source.scheme() != "file":
             return load(self, config_path)
-        path = Path(source.path, source._normalize_file_name(config_path)).resolve()
+        path = Path(source.path, source._normalize_file_name(config_path))
+        if config_path.startswith(("table/", "figure/")):
+            table_files.require_inside(path, source.path)
+        path = path.resolve()
         yaml_files.checked(path)
         result = load(self, config_path)
         if is_own_file(path):

@@ -24,9 +24,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from harness.config import yaml_files
+from harness.config import table_files, yaml_files
 from harness.config.cell import Cell, cell_of, with_seeds
-from harness.config.compose import compose, file_of, folders, has_recipe, option_config, options, search_path
+from harness.config.compose import compose, folders, has_recipe, option_config, options, search_path
 from harness.config.overrides import key_of, to_overrides, typed_values
 from harness.config.own_settings import check_shared
 from harness.config.resolvers import default_protocol
@@ -155,13 +155,17 @@ def expand(cfg: DictConfig, overrides: Sequence[str]) -> Plan:
     """The cells of a command. `overrides`: as typed."""
     if cfg.table is None:
         return Plan((PlannedCell(tuple(overrides), cfg, cell_of(cfg)),), {})
-    tables = [cfg.table]
+    tables, name = [cfg.table], typed_values(overrides).get("table", "NAME")
     if cfg.table.get("all"):
-        tables = [yaml_files.load_config(file_of("table", name)) for name, _ in options("table") if name != "all"]
-        tables = [table for table in tables if has_cells(table) and not table.get("every")]
+        paths = [table_files.path_of("table", name, folders()) for name, _ in options("table") if name != "all"]
+        contents = {path: yaml_files.load_config(path) for path in paths}
+        for path, table in contents.items():
+            table_files.check(table, path)
+        tables = [table for table in contents.values() if has_cells(table) and not table.get("every")]
     elif not has_cells(cfg.table):
-        name = typed_values(overrides).get("table", "NAME")
         raise UsageError(f"table={name} has no cells, nothing to run: python run.py do=report table={name} shows it")
+    else:
+        table_files.check(cfg.table, f"conf/table/{name}.yaml")
     cells: dict[str, PlannedCell] = {}
     absent: dict[str, str] = {}
     for table in tables:
@@ -225,7 +229,7 @@ def runnable_cells(
     `model`: the composed model's name, the label of a typed model that the table lacks.
     """
     models, tasks = ({name for name, _ in options(group)} for group in ("model", "task"))
-    rows = {label: row(raw, table.protocol) for label, raw in table.rows.items()}
+    rows = {label: row(raw, table.protocol, f"rows.{label}") for label, raw in table.rows.items()}
     if "model" in typed:
         listed = {label: entry for label, entry in rows.items() if entry.model == typed["model"]}
         rows = listed or {model: row(typed["model"], table.protocol)}

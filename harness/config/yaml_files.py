@@ -6,6 +6,7 @@ by the events of the C parser before anything is built from it.
 
 import functools
 import io
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,20 @@ MOST_LETTERS = 5_000_000  # of text, with that which an alias repeats
 MOST_INTERPOLATIONS = 5_000  # `${` in a file, with those that an alias repeats
 LONGEST_INTERPOLATED = 5_000  # letters of a text with interpolations: OmegaConf parses one in milliseconds per letter
 DEEPEST = 40  # levels, also of brackets within an interpolation
+# what parsers take for a number and Python refuses to read: thousands of digits, and none
+NO_NUMBER = re.compile(r"[-+]?(?:[0-9][\w.:+-]{100,}|(?:0[bx]|\.)_+(?:[eE][-+]?\d+)?)")
+TAGS = (None, "!", "tag:yaml.org,2002:str")  # with others, such as !!int or !!timestamp, any text may stand
 # ten times as fast, if PyYAML has them
-Dumper, Loader = getattr(yaml, "CSafeDumper", yaml.SafeDumper), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+Dumper, SafeLoader = getattr(yaml, "CSafeDumper", yaml.SafeDumper), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class Loader(SafeLoader):
+    """Dates are text, as OmegaConf reads them; 2001-13-45 is none."""
+
+    yaml_implicit_resolvers = {
+        letter: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for letter, resolvers in SafeLoader.yaml_implicit_resolvers.items()
+    }
 
 
 def read(path: str | Path, *, follow: bool = True) -> Any:
@@ -100,6 +113,8 @@ def check(text: str, where: object) -> None:
     collections: list[tuple[str | None, Size]] = []  # (anchor, size before it) of each open mapping or list
     size = Size()
     for event in yaml.parse(_stream(text, where), Loader=Loader):
+        if getattr(event, "tag", None) not in TAGS:
+            raise UsageError(f"{where}: line {event.start_mark.line + 1}: the tag {event.tag[:40]} is not read")
         if isinstance(event, yaml.CollectionStartEvent):
             collections.append((event.anchor, size))
             size = size.plus(Size(1))
@@ -108,6 +123,8 @@ def check(text: str, where: object) -> None:
             if anchor is not None:
                 anchors[anchor] = size.plus(before, -1)
         elif isinstance(event, yaml.ScalarEvent):
+            if not event.style and NO_NUMBER.fullmatch(event.value):
+                raise UsageError(f"{where}: line {event.start_mark.line + 1}: {event.value[:40]} is no number")
             scalar = Size(1, len(event.value), event.value.count("${"))
             if scalar.interpolations:
                 check_interpolation(event.value, where)

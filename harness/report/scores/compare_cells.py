@@ -19,9 +19,8 @@ from typing import Any
 
 import pandas as pd
 
-from harness.config import yaml_files
 from harness.config.cell import Cell, flatten
-from harness.config.compose import file_of, options
+from harness.config.table_rows import tables
 from harness.errors import UsageError
 from harness.records import evidence
 from harness.records.collect import frame, valid_records, variant
@@ -160,9 +159,7 @@ def incomparable(a: ComparedCell, b: ComparedCell) -> str:
 
 def block_of(task: str) -> int:
     """Neighbouring test examples that count as one in the tables of a task; 1 where each example counts alone."""
-    files = [file_of("table", name) for name, _ in options("table") if name != "all"]
-    tables = [yaml_files.read(file) for file in files]
-    columns = [(table, column) for table in tables for column in table.get("columns", {}).values()]
+    columns = [(table, column) for _, table in tables() for column in table.get("columns", {}).values()]
     blocks = (column.get("block") or table.get("block", 1) for table, column in columns if column.get("task") == task)
     return max(blocks, default=1)
 

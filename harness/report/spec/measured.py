@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 from harness.config.overrides import to_overrides
 from harness.config.validation import StrictModel, TupleOf
 from harness.errors import UsageError
-from harness.report.spec.parts import SpecWithFootnotes, require_known
+from harness.report.spec.parts import Decimals, Size, SpecWithFootnotes, require_known
 
 Value = Literal["ms", "s", "memory_mb", "speedup", "memory_ratio", "time_exponent", "memory_exponent"]
 RELATIVE = ("speedup", "memory_ratio")
@@ -42,9 +42,9 @@ class Run(StrictModel):
     task: str | None = None
     protocol: str | None = None
     what: Literal["forward", "train", "decode", "generate"]
-    lengths: TupleOf[int]
+    lengths: TupleOf[Size]
     axis: str | None = None
-    values: TupleOf[int] = ()
+    values: TupleOf[Size] = ()
     set: dict[str, Any] = Field(default_factory=dict)
     minutes: float | None = None
     paper_size: bool = True
@@ -101,16 +101,16 @@ class MeasuredColumn(StrictModel):
 
     run: str
     value: Value
-    length: int | None = None
+    length: Size | None = None
     mode: str | None = None
     batch: int | None = None
     device: Literal["cpu", "cuda"] | None = None
     column: str | None = ""
     condition: str = ""
-    decimals: int = 2
+    decimals: Decimals = 2
     over: str = "T"
     formula_of: str | None = None
-    sizes: dict[str, int] = Field(default_factory=dict)
+    sizes: dict[str, Size] = Field(default_factory=dict)
 
 
 class MeasuredRows(SpecWithFootnotes):

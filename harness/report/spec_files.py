@@ -118,6 +118,15 @@ def _reading(name: str, conf: Folders, group: str) -> Iterator[dict[str, Any]]:
         raise UsageError(f"{path}: {error}") from error
 
 
+@contextlib.contextmanager
+def named_errors(group: str, name: str) -> Iterator[None]:
+    """A UsageError while the page or the picture is made names its yaml."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"conf/{group}/{name}.yaml: {error}") from error
+
+
 def _test_sizes(spec: TableSpec, conf: Folders) -> dict[str, int]:
     """Column -> examples in the test split of its task, where the task's yaml says so."""
     sizes = {}

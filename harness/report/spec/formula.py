@@ -51,6 +51,11 @@ def evaluate(formula: str, config: Mapping[str, Any]) -> float:
         raise UsageError(f"formula '{shown}': {one_line(error)}") from error
 
 
+def value_of(formula: str, sizes: Mapping[str, float]) -> float:
+    """The value of a formula in the notation of papers, `[(n/2)*n]*h` or `n^2`, or of our code. Raises UsageError."""
+    return evaluate(formula.replace("[", "(").replace("]", ")").replace("^", "**"), sizes)
+
+
 def _value(node: ast.expr, numbers: Mapping[str, float]) -> float:
     """In floats: the power of an integer may have any number of digits."""
     match node:
@@ -71,6 +76,14 @@ def _value(node: ast.expr, numbers: Mapping[str, float]) -> float:
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in FUNCTIONS:
             return float(FUNCTIONS[name](*(_value(argument, numbers) for argument in arguments)))
     raise ValueError(f"'{ast.unparse(node)}' is no arithmetic over the config's numbers")
+
+
+def require_formula(where: str, formula: str, sizes: Mapping[str, float]) -> None:
+    """Raises ValueError for a text that has no value at these sizes."""
+    try:
+        value_of(formula, sizes)
+    except UsageError as error:
+        raise ValueError(f"{where}: {error}") from error
 
 
 class CodeFormulas(StrictModel):
@@ -96,6 +109,11 @@ class FormulasSpec(SpecWithFootnotes):
     rows: dict[str, CodeFormulas]
     printed: dict[str, str] = Field(default_factory=dict)
 
+    def check_names(self) -> None:
+        for label, ours in self.rows.items():
+            for key, formula in ours:
+                require_formula(f"rows.{label}.{key}", formula, self.sizes)
+
     @property
     def all_columns(self) -> tuple[str]:
         return (self.column,)
@@ -104,6 +122,8 @@ class FormulasSpec(SpecWithFootnotes):
         """The table with the ledger's formulas. Raises ValueError where the rows of the two differ."""
         entries = [entry for entry in entries if entry["column"] == self.column]
         require_same("row", self.rows, self.ledger, entries)
+        for entry in entries:
+            require_formula(f"sizes, with {self.ledger}.csv", entry["value"], self.sizes)
         return self.model_copy(update={"printed": {entry["row"]: entry["value"] for entry in entries}})
 
 
@@ -128,6 +148,10 @@ class CountsSpec(SpecWithFootnotes):
     columns: dict[str, CountColumn]
     printed: dict[tuple[str, str], str] = Field(default_factory=dict)
 
+    def check_names(self) -> None:
+        for name, column in self.columns.items():
+            require_formula(f"columns.{name}.formula", column.formula, self.sizes | {"count": 1})
+
     def with_published(self, entries: Sequence[Mapping[str, Any]]) -> "CountsSpec":
         """The table with the ledger's numbers. Raises UsageError or ValueError where rows, columns or sizes differ from
         those of the ledger."""
@@ -137,5 +161,9 @@ class CountsSpec(SpecWithFootnotes):
         sizes = ";".join(f"{name}={value}" for name, value in self.sizes.items())
         if unequal := [entry for entry in entries if entry["condition"] != sizes]:
             raise UsageError(f"sizes: {sizes}, but {self.ledger}.csv has {unequal[0]['condition']}")
+        if texts := [entry["value"] for entry in entries if math.isnan(entry["number"])]:
+            raise UsageError(f"{self.ledger}.csv: '{texts[0]}' is no number")
+        for row in self.rows.values():
+            require_formula(f"sizes, with {self.formulas.ledger}.csv", self.formulas.printed[row], self.sizes)
         printed = {(entry["row"], entry["column"]): entry["value"] for entry in entries}
         return self.model_copy(update={"printed": printed})

@@ -25,6 +25,7 @@ from harness.report.spec.parts import Decimals, Size, SpecWithFootnotes, require
 
 Value = Literal["ms", "s", "memory_mb", "speedup", "memory_ratio", "time_exponent", "memory_exponent"]
 RELATIVE = ("speedup", "memory_ratio")
+SHOWN_MODES = 6  # in a message
 EXPONENTS = ("time_exponent", "memory_exponent")
 # value of a column -> key of a point
 KEYS = {"ms": "ms", "s": "ms", "speedup": "ms", "time_exponent": "ms"}
@@ -59,6 +60,12 @@ class Run(StrictModel):
             raise ValueError("axis comes with values and one length")
         if not self.lengths:
             raise ValueError("lengths: none")
+        for key, kind in (("bench.mode", str), ("bench.batches", int)):
+            values = self.set.get(key, [])
+            if not isinstance(values, list) or not all(type(value) is kind for value in values):
+                raise ValueError(f"set.{key}: a list of {'words' if kind is str else 'numbers'} expected")
+        if type(self.set.get("bench.batch", 1)) is not int:
+            raise ValueError("set.bench.batch: a number expected")
         return self
 
     @property
@@ -164,7 +171,7 @@ class MeasuredSpec(MeasuredRows):
                 raise ValueError(f"columns.{name}: the run {column.run} has no length {column.length}")
             series = {mode for mode in run.modes if column.mode in (None, mode[0]) and column.batch in (None, mode[1])}
             if len(series) != 1:
-                choices = ", ".join(f"mode {mode}, batch {batch}" for mode, batch in run.modes)
+                choices = ", ".join(f"mode {mode}, batch {batch}" for mode, batch in run.modes[:SHOWN_MODES])
                 raise ValueError(f"columns.{name}: mode and batch choose one series of the run ({choices})")
 
     def with_published(self, entries: Sequence[Mapping[str, Any]]) -> "MeasuredSpec":

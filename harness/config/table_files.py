@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 from omegaconf import OmegaConf
@@ -20,6 +20,7 @@ from harness.config.validation import StrictModel, TupleOf, dotted, parse, short
 from harness.errors import UsageError, did_you_mean, one_line, shown
 
 NAME = re.compile(r"\w[\w.+-]*(/\w[\w.+-]*)*")
+Name = Annotated[str, Field(pattern=f"^{NAME.pattern}$", max_length=100)]  # of a model, task, protocol or table
 ALL = "all"  # `table=all` is no table: it stands for all of them
 MOST_VALUES = 10_000  # of a file, with those that an alias repeats
 LARGEST = 10**15  # of a number
@@ -34,8 +35,8 @@ class Column(StrictModel):
     """What they read of a column."""
 
     model_config = ConfigDict(extra="allow")
-    task: str | None = None
-    protocol: str | None = None
+    task: Name | None = None
+    protocol: Name | None = None
     set: dict[str, Any] | None = None
     block: int | None = None
 
@@ -45,7 +46,7 @@ class Parts(StrictModel):
 
     model_config = ConfigDict(extra="allow")
     kind: str | None = None
-    protocol: str | None = None
+    protocol: Name | None = None
     budget: str | None = None
     rows: dict[str, Any] = Field(default_factory=dict)
     columns: dict[str, Column] = Field(default_factory=dict)
@@ -59,7 +60,7 @@ class Parts(StrictModel):
 class CellParts(Parts):
     """A table of cells has all of these."""
 
-    protocol: str
+    protocol: Name
     rows: dict[str, Any]
     columns: dict[str, Column]
     seeds: TupleOf[int]

@@ -40,8 +40,8 @@ class Row(StrictModel):
     row with the same computation.
     """
 
-    model: str
-    protocol: str
+    model: table_files.Name
+    protocol: table_files.Name
     set: dict[str, Any] = Field(default_factory=dict)
     paper_set: dict[str, Any] = Field(default_factory=dict)
     ours: bool = False

@@ -55,7 +55,7 @@ def load_table(name: str, conf: Folders, paper_root: str | os.PathLike[str]) -> 
     with _reading(name, conf, "table") as raw:
         kind = raw.get("kind", CELLS)
         if kind not in list(TABLES):
-            raise UsageError(f"kind: there is no '{kind}': {did_you_mean(str(kind), TABLES)}")
+            raise UsageError(f"kind: there is no {shortened(kind)}: {did_you_mean(str(kind), TABLES)}")
         if kind == CELLS:
             raw = raw | {"elsewhere": _others(raw.get("elsewhere", ()), conf)}
         if kind == "counts" and "formulas" in raw:
@@ -95,7 +95,7 @@ def load_figure(
     with _reading(name, conf, "figure") as raw:
         kind = raw.get("kind", BUBBLES)
         if kind not in list(FIGURES):
-            raise UsageError(f"kind: there is no '{kind}': {did_you_mean(str(kind), FIGURES)}")
+            raise UsageError(f"kind: there is no {shortened(kind)}: {did_you_mean(str(kind), FIGURES)}")
         if "table" in raw:
             raw["table"] = load_table(_name_in(raw, "table"), conf, paper_root)
         return parse(FIGURES[kind], raw, "")
@@ -124,7 +124,8 @@ def named_errors(group: str, name: str) -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        raise UsageError(f"conf/{group}/{name}.yaml: {error}") from error
+        where = f"conf/{group}/{name}.yaml"
+        raise error if where in str(error) else UsageError(f"{where}: {error}") from error
 
 
 def _test_sizes(spec: TableSpec, conf: Folders) -> dict[str, int]:

@@ -81,10 +81,12 @@ def with_value(raw: dict[str, Any], key: Key, value: Any) -> dict[str, Any] | No
     """A copy with another value; None where a key above it is neither a mapping nor a list."""
     changed = node = copy.deepcopy(raw)
     for step in key[:-1]:
+        if isinstance(node, list) != isinstance(step, int):
+            return None
         if isinstance(node, dict) and not isinstance(node.get(step), dict | list):
             node[step] = {"model": node[step]} if isinstance(node.get(step), str) else {}
         node = node[step]
-    if not isinstance(node, dict | list):
+    if isinstance(node, list) != isinstance(key[-1], int):
         return None
     node[key[-1]] = value
     return changed

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -90,7 +91,7 @@ def _setting(spec: SettingsSpec, row: str, column: str, recipes: "Recipes") -> S
     try:
         ours = recipes.ours(source, spec.rows[row])
     except UsageError as error:
-        raise UsageError(f"rows.{row}, {column}: {error}") from error
+        raise UsageError(f"conf/table/{spec.name}.yaml: rows.{row}, {column}: {error}") from error
     if source.text is not None:
         return Setting(row, column, printed, ours, Verdict.IN_WORDS, notes, source.text)
     paper = meaning(printed, source)
@@ -126,12 +127,15 @@ class Recipes:
         self.composed: dict[tuple[str, ...], DictConfig] = {}
 
     def config(self, recipe: Recipe) -> DictConfig:
-        """The configuration of a recipe. Raises UsageError or a Hydra error for unknown names."""
+        """The configuration of a recipe. Raises UsageError."""
         rest = (f"task={recipe.task}", f"protocol={recipe.protocol}", "budget=paper", *to_overrides(recipe.set))
         words = (recipe.model, *rest)
         if words not in self.composed:
             check_shared(rest, "recipes")
-            self.composed[words] = compose((f"model={recipe.model}", *rest), search_path())
+            try:
+                self.composed[words] = compose((f"model={recipe.model}", *rest), search_path())
+            except (HydraException, OmegaConfBaseException) as error:
+                raise UsageError(f"{recipe}: {one_line(str(error).splitlines()[0])}") from error
         return self.composed[words]
 
     def ours(self, source: Source, row: Recipe) -> Ours:

@@ -19,6 +19,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from harness.config.overrides import to_overrides
+from harness.config.table_files import Name
 from harness.config.validation import StrictModel, TupleOf
 from harness.errors import UsageError
 from harness.report.spec.parts import Decimals, Size, SpecWithFootnotes, require_known
@@ -40,8 +41,8 @@ class Run(StrictModel):
     difference. `needs`: required hardware, such as cuda.
     """
 
-    task: str | None = None
-    protocol: str | None = None
+    task: Name | None = None
+    protocol: Name | None = None
     what: Literal["forward", "train", "decode", "generate"]
     lengths: TupleOf[Size]
     axis: str | None = None
@@ -92,7 +93,7 @@ class MeasuredRow(StrictModel):
     `model: null`: a row of the paper whose model is not implemented here.
     """
 
-    model: str | None
+    model: Name | None
     set: dict[str, Any] = Field(default_factory=dict)
     runs: TupleOf[str] | None = None
     ours: bool = False

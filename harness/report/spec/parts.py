@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from harness.config.table_files import Name
 from harness.config.validation import StrictModel, TupleOf
 from harness.errors import did_you_mean
 
@@ -58,7 +59,7 @@ class Column(StrictModel):
     by default each column is one.
     """
 
-    task: str | None = None
+    task: Name | None = None
     metric: str | None = None
     evaluation: str | None = None
     record_field: RecordField | None = Field(default=None, alias="field")
@@ -66,7 +67,7 @@ class Column(StrictModel):
     bench: BenchPoint | None = None
     column: str | None = ""
     condition: str = ""
-    protocol: str | None = None
+    protocol: Name | None = None
     block: int | None = Field(default=None, ge=1)
     set: dict[str, Any] = Field(default_factory=dict)
     unit: str | None = None

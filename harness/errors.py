@@ -5,7 +5,6 @@ from collections.abc import Iterable
 
 from harness.config.masking import masked
 
-
 LONGEST_NAME = 200  # letters that a message compares
 
 

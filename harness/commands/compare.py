@@ -14,6 +14,7 @@ from rich.markup import escape
 
 from harness.commands import curves
 from harness.config.cell import Cell
+from harness.config.places import below, folder_below
 from harness.config.table_rows import display_value
 from harness.errors import UsageError
 from harness.records.record import read
@@ -128,11 +129,11 @@ def show_curves(comparison: CellComparison, cfg: DictConfig, screen: Console) ->
     folders = {}
     for cell, typed in zip((comparison.a, comparison.b), cfg.cells, strict=True):
         name = Cell(cell.id, dict(cell.config)).path
-        folder = Path(typed) if Path(typed).is_dir() else Path(cfg.paths.outputs) / "cells" / name
+        folder = Path(typed) if Path(typed).is_dir() else folder_below(cfg.paths.outputs, "cells", name)
         folders[name.as_posix()] = folder
     charts = curve_panels(folders, [read(cell.file) for cell in (comparison.a, comparison.b)], average=False)
     if charts:
-        path = Path(cfg.paths.outputs) / "curves" / f"{comparison.a.id[:8]}-{comparison.b.id[:8]}.png"
+        path = below(cfg.paths.outputs, "curves", f"{comparison.a.id[:8]}-{comparison.b.id[:8]}.png")
         curves_plot(f"{comparison.a.name}\n{comparison.b.name}", charts, path).write([path])
         curves.show_charts(charts, screen)
         print_line(f"\n{path}", screen)

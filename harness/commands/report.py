@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from harness.config.places import below
 from harness.errors import UsageError, did_you_mean
 from harness.report.plots.drawing import Schedule, draw_now
 
@@ -194,7 +195,7 @@ def report_tables(
     for name in names:
         page = table_page(name, cells, measurements, conf, paths)
         pages.append(page)
-        texts = {Path(paths["tables"]) / f"{name}.{suffix}": renderers[suffix](page.table) for suffix in formats}
+        texts = {below(paths["tables"], f"{name}.{suffix}"): renderers[suffix](page.table) for suffix in formats}
         drawn = [path for plot in page.plots for path in plot.update(check, draw)] if plots else []
         if check:
             files += [*(path for path, text in texts.items() if not _is_current(path, text)), *drawn]

@@ -18,7 +18,7 @@ every: [causal_self]     further rows: each model with one of these patterns (`h
 import functools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from pydantic import Field
@@ -69,7 +69,6 @@ def row(raw: Any, protocol: str, where: object = "") -> Row:
     raw = resolved(raw)
     raw = {"model": raw} if isinstance(raw, str) else raw
     return parse(Row, {"protocol": protocol} | raw if isinstance(raw, dict) else raw, where)
-
 
 
 def row_hours(gpu_hours: float | Mapping[str, float], protocol: str) -> float:
@@ -151,5 +150,5 @@ def model_settings(value: Any, where: object = "") -> tuple[str, dict[str, Any]]
     """The model of a row and its settings, without those of the backbone and of the runs."""
     if isinstance(value, Mapping):
         value = {key: entry for key, entry in value.items() if key != "runs"}
-    named = row(value, "", where)
+    named = row(value, "own", where)  # its protocol does not count
     return named.model, {key: setting for key, setting in named.set.items() if key.startswith("model.")}

@@ -9,7 +9,7 @@ import io
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -33,7 +33,7 @@ Dumper, SafeLoader = getattr(yaml, "CSafeDumper", yaml.SafeDumper), getattr(yaml
 class Loader(SafeLoader):
     """Dates are text, as OmegaConf reads them; 2001-13-45 is none."""
 
-    yaml_implicit_resolvers = {
+    yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {
         letter: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
         for letter, resolvers in SafeLoader.yaml_implicit_resolvers.items()
     }

@@ -7,7 +7,6 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from harness.config.table_rows import Row
 from harness.config.validation import members
 from harness.report.spec_files import FIGURES, TABLES
 
@@ -17,7 +16,8 @@ VALUES: dict[str, Any] = {
     "null": None, "true": True, "zero": 0, "one": 1, "negative": -1, "huge": 10**30, "large": 90_000_000,
     "fraction": 0.5, "nan": float("nan"), "infinite": float("inf"), "text": "evil", "empty text": "",
     "long text": "x" * 100_000, "parent": "../../../etc/passwd", "absolute": "/etc/passwd", "control": "a\x1b[2J\nb",
-    "formula": "1e999-1e999", "deep formula": "-" * 250 + "1", "power": "((9**16)**16)**16", "interpolation": "${oc.env:HOME}",
+    "formula": "1e999-1e999", "deep formula": "-" * 250 + "1", "power": "((9**16)**16)**16",
+    "interpolation": "${oc.env:HOME}",
     "list": ["evil", 7], "numbers": [0, -1, 90_000_000], "long list": ["a"] * 9_000, "nested": NESTED, "empty": {},
     "empty list": [], "name": {"evil": "vanilla"}, "keys": {f"a{number}": {} for number in range(3_000)},
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from harness.config.places import below
 from harness.errors import UsageError
 from harness.report.plots import bubbles, costs, lines, matrix
 from harness.report.plots.file import SUFFIXES, Plot, Sources
@@ -27,4 +28,4 @@ def figure_plot(figure: Any, sources: Sources, folder: Path) -> Plot:
     data = kind.data(figure, sources)
     if len(data["panels"]) > MOST_PANELS:
         raise UsageError(f"{len(data['panels']):,} panels are more than {MOST_PANELS}; make several figures of it")
-    return Plot(data, kind.draw, tuple(folder / f"{figure.name}.{suffix}" for suffix in SUFFIXES))
+    return Plot(data, kind.draw, tuple(below(folder, f"{figure.name}.{suffix}") for suffix in SUFFIXES))

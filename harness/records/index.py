@@ -48,8 +48,9 @@ def summaries(
 def _summary(file: Path) -> dict[str, Any]:
     empty = {"cell": {}, "status": "", "outcome": "", "finished": "", "artifacts": {}}
     try:
-        entries = record.load_json(file)
+        entries, data = record.load(file)
         parsed = record.parsed(entries)
+        parsed.keep_text(data)
     except RecordError as error:
         return {"problems": [[SCHEMA, str(error)]]} | empty
     problems = [[rule.__name__, problem] for rule in checks.RULES for problem in rule(parsed)]

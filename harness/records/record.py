@@ -9,6 +9,8 @@ one that papers print (accuracy in percent); times in ISO 8601. Numbers are fini
 that are marked with `schema.KNOWN_WHEN_DONE` are null only in an unfinished cell (`status` other than `done`).
 """
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -16,13 +18,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import from_json
+
 from harness.config.validation import parse, shortened
 from harness.errors import UsageError, one_line, shown
 from harness.progress import clock
 from harness.records import checks
 from harness.records.files import write_atomic
 from harness.records.schema import Record
-from tasks.regular_files import RefusedFileError, parse_json, read_text
+from tasks.regular_files import RefusedFileError, parse_json, read_bytes, require_few_levels
 
 SCHEMA_VERSION = 2
 MAX_BYTES = 2**22  # of a file
@@ -65,12 +69,14 @@ def read(path: str | os.PathLike[str], *, follow: bool = False) -> dict[str, Any
 
 def load_json(path: Path, *, follow: bool = False) -> Any:
     """What a file holds, of any version. Raises RecordError without the file's name."""
+    return load(path, follow=follow)[0]
+
+
+def load(path: Path, *, follow: bool = False) -> tuple[Any, bytes]:
+    """`load_json`, and the bytes of the file."""
     try:
-        text = read_text(path, MAX_BYTES, follow=follow)
-        content = parse_json(text)
-        if HALF_CHARACTER.search(text):  # json joins two halves, but takes one alone as well
-            json.dumps(content, ensure_ascii=False).encode()
-        return content
+        data = read_bytes(path, MAX_BYTES, follow=follow)
+        return _content(data), data
     except UnicodeEncodeError as error:
         raise RecordError("no record: half of a character") from error
     except RefusedFileError as error:
@@ -81,6 +87,21 @@ def load_json(path: Path, *, follow: bool = False) -> Any:
         raise RecordError(f"line {error.lineno}: no JSON: {error.msg}; remove it and run its cell") from error
     except ValueError as error:
         raise RecordError(f"no record: {one_line(error)[:80]}") from error
+
+
+def _content(data: bytes) -> Any:
+    """The content of JSON. Raises ValueError, of UnicodeDecodeError and JSONDecodeError as well."""
+    # pydantic's parser takes half of the time. It refuses NaN and halves of characters; what is refused is parsed again,
+    # for the message
+    with contextlib.suppress(ValueError):
+        content = from_json(data, allow_inf_nan=False)
+        require_few_levels(content)
+        return content
+    text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").read()
+    content = parse_json(text)
+    if HALF_CHARACTER.search(text):  # json joins two halves, but takes one alone as well
+        json.dumps(content, ensure_ascii=False).encode()
+    return content
 
 
 def write(record: dict[str, Any], path: str | os.PathLike[str]) -> None:

@@ -15,12 +15,15 @@ class UsageError(Exception):
 def one_line(text: object) -> str:
     """Third-party text, such as a library's message, on one line, without control characters and secrets."""
     words = masked(" ".join(str(text).split()))
-    return "".join(letter if letter.isprintable() else "?" for letter in words)
+    return words if words.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in words)
 
 
 def shown(name: object) -> str:
     """The name of a file, which may hold anything, for a terminal: other letters are escaped as in Python's source."""
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in str(name))
+    text = str(name)
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def did_you_mean(word: str, options: Iterable[str], listed: Iterable[str] | None = None) -> str:

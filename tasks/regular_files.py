@@ -107,25 +107,32 @@ def parse_json(text: str) -> Any:
         content = json.loads(text, parse_constant=_refuse_constant, parse_int=_integer)
     except RecursionError:
         raise ValueError(f"more than {DEEPEST} levels") from None
-    require_few_levels(content)
+    largest_number(content)
     return content
 
 
-def require_few_levels(content: Any) -> None:
-    """Raises ValueError for JSON of more than DEEPEST levels, or with an integer of more than LONGEST_INTEGER digits."""
-    level = [content]
+def largest_number(content: Any) -> float:
+    """The largest absolute value in JSON, 0 without numbers.
+
+    Raises ValueError for more than DEEPEST levels, and for an integer of more than LONGEST_INTEGER digits.
+    """
+    level, largest = [content], 0.0
     for _ in range(DEEPEST + 1):
-        parts = []
+        parts, numbers = [], []
         for part in level:
             kind = type(part)
             if kind is dict:
                 parts.append(part.values())
             elif kind is list:
                 parts.append(part)
-            elif kind is int and not -LARGEST_INTEGER < part < LARGEST_INTEGER:
-                raise ValueError(f"an integer of more than {LONGEST_INTEGER} characters")
+            elif kind is int or kind is float:
+                numbers.append(part)
+        largest = max(itertools.chain([largest], map(abs, numbers)))
+        integers = (number for number in numbers if type(number) is int)
+        if largest >= LARGEST_INTEGER and any(abs(number) >= LARGEST_INTEGER for number in integers):
+            raise ValueError(f"an integer of more than {LONGEST_INTEGER} characters")
         if not parts:
-            return
+            return largest
         level = list(itertools.chain.from_iterable(parts))
     raise ValueError(f"more than {DEEPEST} levels")
 

@@ -33,12 +33,14 @@ def problems(record: Record) -> Problems:
 
 
 def values(record: Record) -> Problems:
-    """Names and texts, except error texts, are printable lines. Numbers are in range."""
+    """Names and texts, except error texts, are printable lines. Numbers are in range.
+
+    It holds for a file that `harness.records.record.load` calls plain.
+    """
     settings = record.model_dump_json(include=SETTINGS)  # only these numbers have no bounds in the schema
-    if not LARGE.search(settings):
-        text = "" if record.is_plain else settings + record.model_dump_json(exclude={"error", *SETTINGS})
-        if text.isprintable() and "\\" not in text:
-            return
+    text = settings + record.model_dump_json(exclude={"error", *SETTINGS})
+    if text.isprintable() and "\\" not in text and not LARGE.search(settings):
+        return
     for path, value in leaves(record.model_dump(exclude={"error"})):
         if isinstance(value, str) and not value.isprintable():
             yield f"{path}: {value[:60]!r} has characters that cannot be printed"

@@ -48,12 +48,12 @@ def summaries(
 def _summary(file: Path) -> dict[str, Any]:
     empty = {"cell": {}, "status": "", "outcome": "", "finished": "", "artifacts": {}}
     try:
-        entries, data = record.load(file)
+        entries, is_plain = record.load(file)
         parsed = record.parsed(entries)
-        parsed.keep_text(data)
     except RecordError as error:
         return {"problems": [[SCHEMA, str(error)]]} | empty
-    problems = [[rule.__name__, problem] for rule in checks.RULES for problem in rule(parsed)]
+    rules = [rule for rule in checks.RULES if not is_plain or rule is not checks.values]
+    problems = [[rule.__name__, problem] for rule in rules for problem in rule(parsed)]
     parts = {key: entries[key] for key in ("cell", "status", "finished", "artifacts")}
     return {"problems": problems, "outcome": "" if problems else record.outcome(entries)} | parts
 

@@ -25,8 +25,8 @@ from harness.errors import UsageError, one_line, shown
 from harness.progress import clock
 from harness.records import checks
 from harness.records.files import write_atomic
-from harness.records.schema import Record
-from tasks.regular_files import RefusedFileError, parse_json, read_bytes, require_few_levels
+from harness.records.schema import LARGEST, Record
+from tasks.regular_files import RefusedFileError, largest_number, parse_json, read_bytes
 
 SCHEMA_VERSION = 2
 MAX_BYTES = 2**22  # of a file
@@ -72,11 +72,10 @@ def load_json(path: Path, *, follow: bool = False) -> Any:
     return load(path, follow=follow)[0]
 
 
-def load(path: Path, *, follow: bool = False) -> tuple[Any, bytes]:
-    """`load_json`, and the bytes of the file."""
+def load(path: Path, *, follow: bool = False) -> tuple[Any, bool]:
+    """`load_json`, and whether it is plain: only printable letters, none written as an escape, and no large number."""
     try:
-        data = read_bytes(path, MAX_BYTES, follow=follow)
-        return _content(data), data
+        return _content(read_bytes(path, MAX_BYTES, follow=follow))
     except UnicodeEncodeError as error:
         raise RecordError("no record: half of a character") from error
     except RefusedFileError as error:
@@ -89,19 +88,19 @@ def load(path: Path, *, follow: bool = False) -> tuple[Any, bytes]:
         raise RecordError(f"no record: {one_line(error)[:80]}") from error
 
 
-def _content(data: bytes) -> Any:
-    """The content of JSON. Raises ValueError, of UnicodeDecodeError and JSONDecodeError as well."""
-    # pydantic's parser takes half of the time. It refuses NaN and halves of characters; what is refused is parsed again,
-    # for the message
+def _content(data: bytes) -> tuple[Any, bool]:
+    """As `load`. Raises ValueError; UnicodeDecodeError and JSONDecodeError are two of them."""
+    # pydantic's parser takes half of the time. It refuses NaN and halves of characters; what it refuses is parsed
+    # again, for the message
     with contextlib.suppress(ValueError):
         content = from_json(data, allow_inf_nan=False)
-        require_few_levels(content)
-        return content
+        is_plain = largest_number(content) <= LARGEST and b"\\" not in data
+        return content, is_plain and data.decode().replace("\n", "").isprintable()
     text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").read()
     content = parse_json(text)
     if HALF_CHARACTER.search(text):  # json joins two halves, but takes one alone as well
         json.dumps(content, ensure_ascii=False).encode()
-    return content
+    return content, False
 
 
 def write(record: dict[str, Any], path: str | os.PathLike[str]) -> None:

@@ -298,14 +298,3 @@ class Record(StrictModel):
     tested_weights_sha256: Hex | None  # of the weights that the test split was scored with
     started: Time
     finished: Annotated[Time, Column()]
-
-    _is_plain: bool = PrivateAttr(default=False)
-
-    def keep_text(self, data: bytes) -> None:
-        """Note whether the file, whose content this is, has printable letters alone and none written as an escape."""
-        self._is_plain = b"\\" not in data and data.decode().replace("\n", "").isprintable()
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether all names and texts are printable by `keep_text`; False where that is not known."""
-        return self._is_plain

@@ -17,6 +17,7 @@ from harness.config.cell import Cell
 from harness.config.places import below, folder_below
 from harness.config.table_rows import display_value
 from harness.errors import UsageError
+from harness.records.cache import of_command
 from harness.records.record import read
 from harness.report.plots.curves import curve_panels, curves_plot
 from harness.report.render.terminal import console, show_columns
@@ -30,7 +31,7 @@ TYPE_TWO = "do=compare takes two cells: python run.py do=compare <a> <b>, or cel
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     if len(cfg.cells) != 2:
         raise UsageError(f"{TYPE_TWO} (typed: {len(cfg.cells)})")
-    comparison = compare_cells(*cfg.cells, cfg.paths.records)
+    comparison = compare_cells(*cfg.cells, cfg.paths.records, of_command(cfg.paths.outputs))
     screen = console()
     show_comparison(comparison, screen)
     show_curves(comparison, cfg, screen)

@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,11 @@ class Cache:
 
 
 NO_CACHE = Cache()
+
+
+def of_folder(outputs: str | os.PathLike[str]) -> Cache:
+    """The cache of Python code with these `paths.outputs`. A script cannot spawn processes that import it again."""
+    return replace(of_command(outputs), workers=1)
 
 
 def of_command(outputs: str | os.PathLike[str]) -> Cache:

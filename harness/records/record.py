@@ -10,13 +10,14 @@ that are marked with `schema.KNOWN_WHEN_DONE` are null only in an unfinished cel
 """
 
 import contextlib
+import hashlib
 import io
 import json
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import from_json
 
@@ -53,15 +54,16 @@ def parsed(record: Any) -> Record:
     return parse(Record, record, "", RecordError)
 
 
-def read(path: str | os.PathLike[str], *, follow: bool = False) -> dict[str, Any]:
+def read(path: str | os.PathLike[str], *, follow: bool = False, valid_sha256: str = "") -> dict[str, Any]:
     """The record in a file. Raises RecordError, naming file and key, if it is not valid.
 
-    `follow`: it may be a link out of its folder.
+    `follow`: it may be a link out of its folder. `valid_sha256`: of content that was checked already.
     """
     path = Path(path)
     try:
-        record = load_json(path, follow=follow)
-        validate(record)
+        record, _, sha256 = load(path, follow=follow)
+        if sha256 != valid_sha256:
+            validate(record)
     except RecordError as error:
         raise RecordError(f"{shown(path)}: {error}") from error
     return record
@@ -69,13 +71,22 @@ def read(path: str | os.PathLike[str], *, follow: bool = False) -> dict[str, Any
 
 def load_json(path: Path, *, follow: bool = False) -> Any:
     """What a file holds, of any version. Raises RecordError without the file's name."""
-    return load(path, follow=follow)[0]
+    return load(path, follow=follow).content
 
 
-def load(path: Path, *, follow: bool = False) -> tuple[Any, bool]:
-    """`load_json`, and whether it is plain: only printable letters, none written as an escape, and no large number."""
+class Loaded(NamedTuple):
+    """`is_plain`: only printable letters, none written as an escape, and no large number. `sha256`: of the file."""
+
+    content: Any
+    is_plain: bool
+    sha256: str
+
+
+def load(path: Path, *, follow: bool = False) -> Loaded:
+    """`load_json`, and what the text of the file tells."""
     try:
-        return _content(read_bytes(path, MAX_BYTES, follow=follow))
+        data = read_bytes(path, MAX_BYTES, follow=follow)
+        return Loaded(*_content(data), hashlib.sha256(data).hexdigest())
     except UnicodeEncodeError as error:
         raise RecordError("no record: half of a character") from error
     except RefusedFileError as error:
@@ -89,7 +100,7 @@ def load(path: Path, *, follow: bool = False) -> tuple[Any, bool]:
 
 
 def _content(data: bytes) -> tuple[Any, bool]:
-    """As `load`. Raises ValueError; UnicodeDecodeError and JSONDecodeError are two of them."""
+    """Content and `is_plain` of a file. Raises ValueError; UnicodeDecodeError and JSONDecodeError are two of them."""
     # pydantic's parser takes half of the time. It refuses NaN and halves of characters; what it refuses is parsed
     # again, for the message
     with contextlib.suppress(ValueError):

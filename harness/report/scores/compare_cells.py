@@ -23,6 +23,7 @@ from harness.config.cell import Cell, flatten
 from harness.config.table_rows import tables
 from harness.errors import UsageError
 from harness.records import evidence
+from harness.records.cache import NO_CACHE, Cache
 from harness.records.collect import frame, valid_records, variant
 from harness.records.named import find
 from harness.records.schema import BASELINE_PREFIX
@@ -109,14 +110,17 @@ class CellComparison:
 
 
 def compare_cells(
-    a: str | os.PathLike[str], b: str | os.PathLike[str], records_root: str | os.PathLike[str]
+    a: str | os.PathLike[str],
+    b: str | os.PathLike[str],
+    records_root: str | os.PathLike[str],
+    cache: Cache = NO_CACHE,
 ) -> CellComparison:
     """Compare two cells, each named by six or more digits of its id, its run (as do=status), its record or run folder.
 
     `records_root`: the folder of the records, in which ids and the other seeds are looked up. Raises UsageError for a
     name that fits no cell or several, for the same record twice, and for a file that is no record.
     """
-    records = valid_records(records_root)[0]
+    records = valid_records(records_root, cache=cache)[0]
     both = [find(name, records, records_root) for name in (a, b)]
     if both[0]["file"].samefile(both[1]["file"]):
         file = both[0]["file"]

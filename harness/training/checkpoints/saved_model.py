@@ -28,6 +28,7 @@ from harness.config.plain import resolved
 from harness.config.schema import check_sizes
 from harness.errors import UsageError, one_line
 from harness.records import record
+from harness.records.cache import of_folder
 from harness.records.collect import valid_records
 from harness.records.files import DamagedError, replace_atomic, write_atomic
 from harness.records.named import find
@@ -62,7 +63,7 @@ class SavedModel:
 
 def load_run(cell: Any, cfg: DictConfig) -> SavedModel:
     """From the run directory below `cfg.paths.outputs`. `cell`: as `records.named.find` takes it. Raises UsageError."""
-    entries = find(cell, valid_records(cfg.paths.records)[0], cfg.paths.records)
+    entries = find(cell, valid_records(cfg.paths.records, cache=of_folder(cfg.paths.outputs))[0], cfg.paths.records)
     if entries["status"] != "done":
         raise UsageError(f"{entries['file']}: the cell ended as {entries['status']}, so it has no chosen weights")
     run_dir = RunDirectory(cell_in(entries).folder(cfg))

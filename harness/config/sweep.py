@@ -229,7 +229,8 @@ def runnable_cells(
     `model`: the composed model's name, the label of a typed model that the table lacks.
     """
     models, tasks = ({name for name, _ in options(group)} for group in ("model", "task"))
-    rows = {label: row(raw, table.protocol, f"rows.{label}") for label, raw in table.rows.items()}
+    where = f"table {typed.get('table', '')}: rows"
+    rows = {label: row(raw, table.protocol, f"{where}.{label}") for label, raw in table.rows.items()}
     if "model" in typed:
         listed = {label: entry for label, entry in rows.items() if entry.model == typed["model"]}
         rows = listed or {model: row(typed["model"], table.protocol)}

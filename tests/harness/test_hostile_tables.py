@@ -182,6 +182,13 @@ def test_a_table_of_100_000_cells_is_refused_before_a_cell_is_composed(conf, mon
         expand(cfg, ["table=lavo/t11"])
 
 
+def test_a_plan_names_the_table_and_the_key():
+    cfg = compose(["table=lavo/t11"])
+    cfg.table.rows["LAVO"] = {"model": "lavo", "set": 7}
+    with pytest.raises(UsageError, match=r"^table lavo/t11: rows\.LAVO: set: a mapping expected, not 7$"):
+        expand(cfg, ["table=lavo/t11"])
+
+
 def test_a_hostile_table_does_not_end_the_look_up_of_a_row(conf, monkeypatch):
     row_named.cache_clear()
     monkeypatch.setattr("harness.config.table_rows.folders", lambda: [str(folder) for folder in conf.folders])

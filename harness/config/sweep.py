@@ -160,12 +160,12 @@ def expand(cfg: DictConfig, overrides: Sequence[str]) -> Plan:
         paths = [table_files.path_of("table", name, folders()) for name, _ in options("table") if name != "all"]
         contents = {path: yaml_files.load_config(path) for path in paths}
         for path, table in contents.items():
-            table_files.check(table, path)
+            table_files.check(table, path, has_cells="kind" not in table)
         tables = [table for table in contents.values() if has_cells(table) and not table.get("every")]
     elif not has_cells(cfg.table):
         raise UsageError(f"table={name} has no cells, nothing to run: python run.py do=report table={name} shows it")
     else:
-        table_files.check(cfg.table, f"conf/table/{name}.yaml")
+        table_files.check(cfg.table, f"conf/table/{name}.yaml", has_cells=True)
     cells: dict[str, PlannedCell] = {}
     absent: dict[str, str] = {}
     for table in tables:

@@ -100,8 +100,11 @@ def read(group: str, name: str, folders: Sequence[str | Path]) -> tuple[Path, di
     return path, raw
 
 
-def check(raw: Any, where: object, *, is_table: bool = True) -> None:
-    """Raises UsageError for what is no mapping, for values beyond the bounds and, in a table, for wrong parts."""
+def check(raw: Any, where: object, *, is_table: bool = True, has_cells: bool = False) -> None:
+    """Raises UsageError for what is no mapping, for values beyond the bounds and, in a table, for wrong parts.
+
+    `has_cells`: it has all parts of a table of cells.
+    """
     raw = OmegaConf.to_container(raw) if OmegaConf.is_config(raw) else raw
     if not isinstance(raw, dict):
         raise UsageError(f"{where}: a mapping expected")
@@ -111,7 +114,7 @@ def check(raw: Any, where: object, *, is_table: bool = True) -> None:
             raise UsageError(": ".join(filter(None, [str(where), dotted(path), problem])))
     if not is_table:
         return
-    parts = parse(Parts if "kind" in raw else CellParts, raw, where)
+    parts = parse(CellParts if has_cells else Parts, raw, where)
     numbers = len(parts.rows) * len(parts.columns)
     if numbers > MOST_NUMBERS or numbers * len(parts.seeds) > MOST_CELLS:
         sizes = f"{len(parts.rows):,} rows, {len(parts.columns):,} columns and {len(parts.seeds):,} seeds"

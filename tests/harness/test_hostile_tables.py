@@ -5,6 +5,7 @@ import time
 
 import pytest
 from helpers.hostile_tables import FIGURES_OF_KIND, TABLES_OF_KIND, drawn, mutations
+from omegaconf import OmegaConf
 from rich.console import Console
 
 from harness.commands.report import draw_figures, report_tables
@@ -186,6 +187,15 @@ def test_a_plan_names_the_table_and_the_key():
     cfg = compose(["table=lavo/t11"])
     cfg.table.rows["LAVO"] = {"model": "lavo", "set": 7}
     with pytest.raises(UsageError, match=r"^table lavo/t11: rows\.LAVO: set: a mapping expected, not 7$"):
+        expand(cfg, ["table=lavo/t11"])
+
+
+@pytest.mark.parametrize("key", ["rows", "columns", "seeds", "protocol"])
+def test_a_plan_needs_all_parts_of_a_table(key):
+    cfg = compose(["table=lavo/t11"])
+    OmegaConf.set_struct(cfg, False)
+    del cfg.table[key]
+    with pytest.raises(UsageError, match=rf"^conf/table/lavo/t11\.yaml: {key}: missing$"):
         expand(cfg, ["table=lavo/t11"])
 
 

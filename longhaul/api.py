@@ -63,9 +63,10 @@ def records(root: CellName | None = None, **where: Any) -> "pd.DataFrame":
     column.
     """
     from harness.errors import did_you_mean
+    from harness.records.cache import of_folder
     from harness.records.collect import frame, valid_records
 
-    cells = frame(valid_records(root or Paths().records)[0])
+    cells = frame(valid_records(root or Paths().records, cache=of_folder(Paths().outputs))[0])
     for column, value in where.items():
         if column not in cells:
             raise UsageError(f"records have no column '{column}': {did_you_mean(column, cells.columns)}")
@@ -102,9 +103,10 @@ def compare(a: CellName, b: CellName, *, root: CellName | None = None) -> "CellC
 
     A cell is six or more digits of its id, its name in `do=status`, its record or its run folder. Raises UsageError.
     """
+    from harness.records.cache import of_folder
     from harness.report.scores.compare_cells import compare_cells
 
-    return compare_cells(a, b, root or Paths().records)
+    return compare_cells(a, b, root or Paths().records, of_folder(Paths().outputs))
 
 
 def commands_of(overrides: Sequence[str], settings: dict[str, Any]) -> list[Command]:

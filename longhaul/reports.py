@@ -125,9 +125,10 @@ def measurements(root: str | Path | None = None) -> "pd.DataFrame":
 
 def _all_records() -> "pd.DataFrame":
     """The records that a report uses: at the paper's budget, a record must follow from its recipe."""
+    from harness.records.cache import of_folder
     from harness.records.collect import frame, valid_records
 
-    return frame(valid_records(Paths().records, published=True)[0])
+    return frame(valid_records(Paths().records, published=True, cache=of_folder(Paths().outputs))[0])
 
 
 def _frame(tidy: Sequence[dict[str, str]]) -> "pd.DataFrame":

@@ -7,6 +7,7 @@ imports torch.
 
 import errno
 import io
+import itertools
 import json
 import os
 import stat
@@ -16,6 +17,7 @@ READ_BYTES = 1 << 20  # at a time
 END_BYTES = 1 << 16
 DEEPEST = 64  # levels of lists and objects in JSON
 LONGEST_INTEGER = 25  # characters; a larger number is a float
+LARGEST_INTEGER = 10**LONGEST_INTEGER
 KINDS = {
     stat.S_IFIFO: "a FIFO",
     stat.S_IFDIR: "a directory",
@@ -105,12 +107,33 @@ def parse_json(text: str) -> Any:
         content = json.loads(text, parse_constant=_refuse_constant, parse_int=_integer)
     except RecursionError:
         raise ValueError(f"more than {DEEPEST} levels") from None
-    level = [content]
+    largest_number(content)
+    return content
+
+
+def largest_number(content: Any) -> float:
+    """The largest absolute value in JSON, 0 without numbers.
+
+    Raises ValueError for more than DEEPEST levels, and for an integer of more than LONGEST_INTEGER digits.
+    """
+    level, largest = [content], 0.0
     for _ in range(DEEPEST + 1):
-        level = [part for part in level if isinstance(part, (dict, list))]
-        if not level:
-            return content
-        level = [value for part in level for value in (part.values() if isinstance(part, dict) else part)]
+        parts, numbers = [], []
+        for part in level:
+            kind = type(part)
+            if kind is dict:
+                parts.append(part.values())
+            elif kind is list:
+                parts.append(part)
+            elif kind is int or kind is float:
+                numbers.append(part)
+        largest = max(itertools.chain([largest], map(abs, numbers)))
+        integers = (number for number in numbers if type(number) is int)
+        if largest >= LARGEST_INTEGER and any(abs(number) >= LARGEST_INTEGER for number in integers):
+            raise ValueError(f"an integer of more than {LONGEST_INTEGER} characters")
+        if not parts:
+            return largest
+        level = list(itertools.chain.from_iterable(parts))
     raise ValueError(f"more than {DEEPEST} levels")
 
 

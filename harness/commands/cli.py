@@ -58,6 +58,7 @@ READS = {
     "list": ("do", "task"),
 }
 IMPORT_TORCH = ("bench", "verify")
+LONGEST_MESSAGE = 2_000  # letters; a file of somebody else may have thousands of names
 # these have `run_all(commands, launcher)`: a sweep's commands share cells
 SWEEP_VERBS = ("train", "plan", "prepare", "baselines")
 
@@ -178,7 +179,9 @@ def print_error(message: str, overrides: Sequence[str] = ()) -> int:
     """One line; in a sweep it names the command, too."""
     sweep = HydraConfig.initialized() and HydraConfig.get().mode is RunMode.MULTIRUN
     command = f" [{' '.join(overrides)}]" if sweep and overrides else ""
-    print(f"error: {one_line(message)}{command}", file=sys.stderr)
+    line = one_line(message)
+    shown = line if len(line) <= LONGEST_MESSAGE else f"{line[:LONGEST_MESSAGE]} ..."
+    print(f"error: {shown}{command}", file=sys.stderr)
     return 2
 
 

@@ -14,8 +14,10 @@ from rich.markup import escape
 
 from harness.commands import curves
 from harness.config.cell import Cell
+from harness.config.places import below, folder_below
 from harness.config.table_rows import display_value
 from harness.errors import UsageError
+from harness.records.cache import of_command
 from harness.records.record import read
 from harness.report.plots.curves import curve_panels, curves_plot
 from harness.report.render.terminal import console, show_columns
@@ -29,7 +31,7 @@ TYPE_TWO = "do=compare takes two cells: python run.py do=compare <a> <b>, or cel
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     if len(cfg.cells) != 2:
         raise UsageError(f"{TYPE_TWO} (typed: {len(cfg.cells)})")
-    comparison = compare_cells(*cfg.cells, cfg.paths.records)
+    comparison = compare_cells(*cfg.cells, cfg.paths.records, of_command(cfg.paths.outputs))
     screen = console()
     show_comparison(comparison, screen)
     show_curves(comparison, cfg, screen)
@@ -128,11 +130,11 @@ def show_curves(comparison: CellComparison, cfg: DictConfig, screen: Console) ->
     folders = {}
     for cell, typed in zip((comparison.a, comparison.b), cfg.cells, strict=True):
         name = Cell(cell.id, dict(cell.config)).path
-        folder = Path(typed) if Path(typed).is_dir() else Path(cfg.paths.outputs) / "cells" / name
+        folder = Path(typed) if Path(typed).is_dir() else folder_below(cfg.paths.outputs, "cells", name)
         folders[name.as_posix()] = folder
     charts = curve_panels(folders, [read(cell.file) for cell in (comparison.a, comparison.b)], average=False)
     if charts:
-        path = Path(cfg.paths.outputs) / "curves" / f"{comparison.a.id[:8]}-{comparison.b.id[:8]}.png"
+        path = below(cfg.paths.outputs, "curves", f"{comparison.a.id[:8]}-{comparison.b.id[:8]}.png")
         curves_plot(f"{comparison.a.name}\n{comparison.b.name}", charts, path).write([path])
         curves.show_charts(charts, screen)
         print_line(f"\n{path}", screen)

@@ -5,12 +5,12 @@ Reads `metrics.csv` of the run folders below paths.outputs/cells, including thos
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from omegaconf import DictConfig
 from rich.console import Console
 
 from harness.commands.narrow import as_typed, narrow
+from harness.config.places import below, folder_below
 from harness.errors import UsageError
 from harness.records.cache import of_command
 from harness.records.collect import say_left_out, valid_records
@@ -24,7 +24,7 @@ CHART = 24  # characters
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
-    root, typed = Path(cfg.paths.outputs) / "cells", as_typed(overrides)
+    root, typed = folder_below(cfg.paths.outputs, "cells"), as_typed(overrides)
     problems: list[str] = []
     files = [path for path in files_below(root, problems) if path.name == METRICS]
     say_left_out(problems)
@@ -34,7 +34,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     if not charts:
         curves = " of ".join(filter(None, ["no curves", " ".join(typed)]))
         raise UsageError(f"{curves}: no metrics.csv below {root} has an evaluation; python run.py do=status")
-    path = Path(cfg.paths.outputs) / "curves" / f"{file_name(typed)}.png"
+    path = below(cfg.paths.outputs, "curves", f"{file_name(typed)}.png")
     curves_plot(f"Learning curves · {' '.join(typed) or 'all runs'}", charts, path).write([path])
     screen = console()
     show_charts(charts, screen)

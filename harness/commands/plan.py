@@ -8,13 +8,11 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
-from harness.config import yaml_files
 from harness.config.cell import Cell
-from harness.config.compose import file_of, options
 from harness.config.declared import missing_file_message, missing_files
 from harness.config.sweep import Command, Plan, PlannedCell, expand_all, task_columns
 from harness.config.table_rows import row as table_row
-from harness.config.table_rows import row_hours, runs
+from harness.config.table_rows import row_hours, runs, tables
 from harness.launch.cell_state import cell_state
 from harness.launch.queue import Queue
 from harness.progress import clock
@@ -89,8 +87,8 @@ def hours_of(planned: PlannedCell) -> float | None:
 @functools.cache
 def published_hours(task: str, protocol: str) -> float | None:
     """GPU-hours of one run of a task, from the first table that has the task under this protocol."""
-    for name, _ in options("table"):
-        table = OmegaConf.create({}) if name == "all" else yaml_files.load_config(file_of("table", name))
+    for _, content in tables():
+        table = OmegaConf.create(content)
         columns = task_columns(table).values() if table.get("gpu_hours") else ()
         rows = [table_row(raw, table.protocol) for raw in table.rows.values()] if columns else []
         if any(column.task == task for column in columns) and any(row.protocol == protocol for row in rows):

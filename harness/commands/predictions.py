@@ -20,6 +20,7 @@ from omegaconf import DictConfig
 
 from harness.commands.narrow import as_typed, narrow
 from harness.config.cell import NAMES, Cell
+from harness.config.places import below, folder_below
 from harness.errors import UsageError
 from harness.records import cache, evidence, predictions
 from harness.records.collect import say_left_out, valid_records
@@ -40,7 +41,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     if not with_scores:
         cells = " of ".join(filter(None, ["no done cell", " ".join(as_typed(overrides))]))
         raise UsageError(f"{cells} with predictions below {cfg.paths.records}; python run.py do=status lists runs")
-    root, damaged, rows = Path(cfg.paths.outputs) / "predictions", 0, 0
+    root, damaged, rows = folder_below(cfg.paths.outputs, "predictions"), 0, 0
     for name in with_scores:
         try:
             table = predictions_table(records[name])
@@ -49,7 +50,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
             say_left_out([str(error)])
             damaged += 1
             continue
-        write(table, records[name], root / f"{name}.parquet")
+        write(table, records[name], below(root, f"{name}.parquet"))
         rows += len(table)
     without = len(names) - len(with_scores)
     print(f"{root}: {len(with_scores) - damaged:,} files, {rows:,} rows", end="")

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from harness.config.places import below
 from harness.errors import UsageError, did_you_mean
 from harness.report.plots.drawing import Schedule, draw_now
 
@@ -194,7 +195,7 @@ def report_tables(
     for name in names:
         page = table_page(name, cells, measurements, conf, paths)
         pages.append(page)
-        texts = {Path(paths["tables"]) / f"{name}.{suffix}": renderers[suffix](page.table) for suffix in formats}
+        texts = {below(paths["tables"], f"{name}.{suffix}"): renderers[suffix](page.table) for suffix in formats}
         drawn = [path for plot in page.plots for path in plot.update(check, draw)] if plots else []
         if check:
             files += [*(path for path, text in texts.items() if not _is_current(path, text)), *drawn]
@@ -235,21 +236,22 @@ def table_page(
     from harness.report.scores.groups import group_scores
     from harness.report.scores.select import select
     from harness.report.spec.table import TableSpec
-    from harness.report.spec_files import load_table
+    from harness.report.spec_files import load_table, named_errors
 
     page = Path(paths["tables"]) / f"{name}.md"
     spec = load_table(name, conf, paths["paper"])
-    if not isinstance(spec, TableSpec):
-        printed = {"settings": settings.page, "formulas": formulas.page, "counts": formulas.counts_page}
-        is_measured = spec.kind == "measured"
-        return TablePage(measured.page(spec, measurements) if is_measured else printed[spec.kind](spec), None, ())
-    selected = select(cells, spec)
-    results = group_scores(selected, spec, measurements, {counted.FIELD: counted.count})
-    columns = answers(results)
-    drawn = table_plots(spec, results, columns, Path(paths["figures"]), page) if paths.get("figures") else []
-    pictures = pictures_of(selected, spec, Path(paths["records"]), page)
-    rates = tuning.sections(selected, select(cells, spec, at_recipe=True), spec)
-    table = build_table(spec, results, pictures, [plot.picture for plot in drawn], rates)
+    with named_errors("table", name):
+        if not isinstance(spec, TableSpec):
+            printed = {"settings": settings.page, "formulas": formulas.page, "counts": formulas.counts_page}
+            is_measured = spec.kind == "measured"
+            return TablePage(measured.page(spec, measurements) if is_measured else printed[spec.kind](spec), None, ())
+        selected = select(cells, spec)
+        results = group_scores(selected, spec, measurements, {counted.FIELD: counted.count})
+        columns = answers(results)
+        drawn = table_plots(spec, results, columns, Path(paths["figures"]), page) if paths.get("figures") else []
+        pictures = pictures_of(selected, spec, Path(paths["records"]), page)
+        rates = tuning.sections(selected, select(cells, spec, at_recipe=True), spec)
+        table = build_table(spec, results, pictures, [plot.picture for plot in drawn], rates)
     return TablePage(table, columns, tuple(plot.plot for plot in drawn), waiting_columns(results))
 
 
@@ -287,14 +289,16 @@ def draw_figures(
     """
     from harness.report.plots.figures import figure_plot
     from harness.report.plots.file import Sources
-    from harness.report.spec_files import available, load_figure
+    from harness.report.spec_files import available, load_figure, named_errors
 
     if names in ("all", ["all"]):
         names = available(conf, "figure")
     sources = Sources(cells, paths["paper"], measurements or {}, trusted)
     files = []
     for name in [names] if isinstance(names, str) else names:
-        plot = figure_plot(load_figure(name, conf, paths["paper"]), sources, Path(paths["figures"]))
+        figure = load_figure(name, conf, paths["paper"])
+        with named_errors("figure", name):
+            plot = figure_plot(figure, sources, Path(paths["figures"]))
         files += plot.update(check, draw)
     return files
 

@@ -12,6 +12,7 @@ from omegaconf import DictConfig
 
 from harness.commands.narrow import narrow
 from harness.config.cell import path_of
+from harness.config.places import folder_below
 from harness.errors import one_line, shown
 from harness.launch.cell_state import CellState, cell_state_at, last_log_lines
 from harness.launch.queue import Queue
@@ -24,7 +25,7 @@ from harness.records.run_directory import JOB
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
-    root, queue = Path(cfg.paths.outputs) / "cells", Queue()
+    root, queue = folder_below(cfg.paths.outputs, "cells"), Queue()
     problems: list[str] = []
     valid = valid_summaries(cfg.paths.records, problems, of_command(cfg.paths.outputs))
     runs: dict[str, Summary | None] = {path_of(**summary.cell).as_posix(): summary for summary in valid}

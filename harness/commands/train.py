@@ -5,11 +5,11 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from omegaconf import DictConfig
 
 from harness.config.compose import search_path
+from harness.config.places import folder_below
 from harness.config.sweep import Command, Plan, expand_all, parse_depends_on
 from harness.errors import UsageError
 from harness.launch import serialized_cell
@@ -98,7 +98,7 @@ def run_workers(requests: Sequence[CellRequest], levels: Sequence[int], cfg: Dic
 
     A level starts when all cells of the levels below it have ended.
     """
-    folder = serialized_cell.new_folder(Path(cfg.paths.outputs) / "sweeps")
+    folder = serialized_cell.new_folder(folder_below(cfg.paths.outputs, "sweeps"))
     cells = [serialized_cell.write(folder / f"{number:04d}.yaml", request) for number, request in enumerate(requests)]
     with catch_stop_signals() as stop_signal, Progress() as progress:
         progress.say(f"{len(requests)} cells, {cfg.n_jobs} at once · {folder}")

@@ -50,7 +50,7 @@ def check_targets(config: Any, where: str, trusted: Sequence[str] = ()) -> None:
     for path, name in targets(config, where):
         if not (is_allowed(name, trusted) and (name.split(".")[0] in trusted or fits_place(name, path))):
             trust = f"if you trust it, type trusted_packages=[{name.split('.')[0]}]"
-            raise UsageError(f"{path}: _target_ '{name}' may not be built: it is not {MEANT}; {trust}")
+            raise UsageError(f"{path}: _target_ '{name[:200]}' may not be built: it is not {MEANT}; {trust}")
 
 
 def fits_place(name: str, path: str) -> bool:

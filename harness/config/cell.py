@@ -19,6 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from harness.config.declared import declared, map_paths
 from harness.config.masking import ADDRESS_USER, MASK, first_noted, is_secret
+from harness.config.places import below, folder_below
 from harness.config.plain import resolved
 from harness.config.schema import DECLARES, NEVER, WHEN_SET, Recipe, Scale, Train, names_of
 from harness.errors import UsageError
@@ -81,11 +82,12 @@ class Cell:
         return {key: getattr(self, key) for key in NAMES}
 
     def record_path(self, cfg: DictConfig) -> Path:
-        return Path(cfg.paths.records) / self.path.with_name(self.path.name + ".json")
+        """The file of the record. Raises UsageError for a link in the place of a folder."""
+        return below(cfg.paths.records, self.path.with_name(self.path.name + ".json"))
 
     def folder(self, cfg: DictConfig) -> Path:
-        """The run directory."""
-        return Path(cfg.paths.outputs) / "cells" / self.path
+        """The run directory. Raises UsageError for a link in its place, or in that of a folder above it."""
+        return folder_below(cfg.paths.outputs, "cells", self.path)
 
 
 def path_of(id: str, model: str, task: str, protocol: str, budget: str, seed: int) -> PurePath:

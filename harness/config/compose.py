@@ -262,15 +262,6 @@ def file_of(group: str, name: str) -> Path:
     return file
 
 
-def option_mapping(group: str, name: str) -> DictConfig:
-    """The values in an option's yaml alone. Raises FileNotFoundError, and UsageError for a yaml that is no mapping."""
-    file = file_of(group, name)
-    values = yaml_files.load_config(file)
-    if not isinstance(values, DictConfig):
-        raise UsageError(f"{file}: a mapping is expected")
-    return values
-
-
 def describe(path: Path) -> str:
     """The first comment line of a yaml, except directives."""
     with path.open(encoding="utf-8") as lines:

@@ -58,8 +58,8 @@ def score_range(limits: Mapping[str, Limits], score: str) -> Range:
 
     There is no limit where none is declared.
     """
-    bounds = limits.get(score.partition("/")[0], (None, None))
-    return tuple(bound if limit is None else limit for limit, bound in zip(bounds, (-INFINITY, INFINITY), strict=True))
+    least, most = limits.get(score.partition("/")[0], (None, None))
+    return -INFINITY if least is None else least, INFINITY if most is None else most
 
 
 def declared_scores(task: str) -> Mapping[str, Limits]:

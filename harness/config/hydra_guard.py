@@ -26,7 +26,7 @@ from hydra.plugins.config_source import ConfigResult, ConfigSource
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from harness.config import yaml_files
+from harness.config import table_files, yaml_files
 from harness.config.allowed import targets
 from harness.config.option_names import check_option
 from harness.config.own_settings import OWNER, leaves, local_values, raw_at
@@ -112,7 +112,10 @@ def guard_hydra() -> None:
         source = self._find_object_source(config_path=config_path, object_type=ObjectType.CONFIG)
         if source is None or source.scheme() != "file":
             return load(self, config_path)
-        path = Path(source.path, source._normalize_file_name(config_path)).resolve()
+        path = Path(source.path, source._normalize_file_name(config_path))
+        if config_path.startswith(("table/", "figure/")):
+            table_files.require_inside(path, source.path)
+        path = path.resolve()
         yaml_files.checked(path)
         with yaml_files.content_of(path):
             result = load(self, config_path)

@@ -12,9 +12,9 @@ from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from harness.config.compose import NAMED, has_recipe, option_mapping, options
+from harness.config.compose import NAMED, has_recipe, options
 from harness.config.plain import resolved
-from harness.config.table_rows import has_cells, row_named
+from harness.config.table_rows import has_cells, read_table, row_named
 from harness.errors import UsageError
 
 MULTIRUN = ("-m", "--multirun")
@@ -72,7 +72,7 @@ def with_folders(value: str) -> str:
 
 def with_cells(tables: list[str]) -> list[str]:
     """The tables that have cells to run. If none has, all of them, for the error message that follows."""
-    return [name for name in tables if has_cells(option_mapping("table", name))] or tables
+    return [name for name in tables if has_cells(read_table(name))] or tables
 
 
 def budget_of_tables(arguments: Sequence[str]) -> list[str]:
@@ -81,7 +81,7 @@ def budget_of_tables(arguments: Sequence[str]) -> list[str]:
     if "table" not in typed or "budget" in typed or "do=report" in arguments:
         return list(arguments)
     names = {name for name, _ in options("table") if name != "all"} & set(typed["table"].split(","))
-    budgets = {option_mapping("table", name).get("budget") for name in names}
+    budgets = {read_table(name).get("budget") for name in names}
     return [*arguments, *(f"budget={name}" for name in budgets if name)] if len(budgets) == 1 else list(arguments)
 
 

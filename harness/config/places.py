@@ -1,8 +1,29 @@
 """Where the code, its configuration and the published numbers lie: in a clone, or in an environment (a wheel)."""
 
-from pathlib import Path
+import os
+from pathlib import Path, PurePath
+
+from harness.errors import UsageError, shown
 
 ROOT = Path(__file__).resolve().parents[2]  # the folder of the packages harness, tasks and models
 CLONE = ROOT if (ROOT / "run.py").is_file() else None
 CONF = (CLONE or ROOT / "longhaul") / "conf"
 LEDGER = CLONE / "results" / "paper" if CLONE else ROOT / "longhaul" / "paper"
+
+
+def below(root: str | os.PathLike[str], *parts: str | PurePath) -> Path:
+    """A path below a folder that the user typed and that may be a link, as clusters link outputs to scratch.
+
+    Raises UsageError for a link in the place of a folder below it: whoever shared the folder chose where it leads.
+    """
+    path = root = Path(root)
+    for part in PurePath(*parts).parent.parts:
+        path = path / part
+        if path.is_symlink():
+            raise UsageError(f"{shown(path)}: a link in the place of a folder, which is not followed; move it away")
+    return root.joinpath(*parts)
+
+
+def folder_below(root: str | os.PathLike[str], *parts: str | PurePath) -> Path:
+    """As `below`, for the path of a folder, which is no link either."""
+    return below(root, *parts, "file").parent

@@ -25,22 +25,14 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from harness.config import table_files, yaml_files
 from harness.config.cell import Cell, cell_of, with_seeds
-from harness.config.compose import (
-    compose,
-    folders,
-    has_recipe,
-    option_config,
-    option_mapping,
-    options,
-    search_path,
-)  # fmt: skip
+from harness.config.compose import compose, folders, has_recipe, option_config, options, search_path
 from harness.config.overrides import key_of, to_overrides, typed_values
 from harness.config.own_settings import check_shared
 from harness.config.plain import resolved_or_refused
 from harness.config.resolvers import default_protocol
 from harness.config.search import RATE, TRIAL, Search, decide, learning_rate, search_of
-from harness.config.table_form import check_table
 from harness.config.table_rows import Row, cell_settings, has_cells, row, row_hours, runs
 from harness.errors import UsageError, one_line
 
@@ -200,17 +192,20 @@ def expand(cfg: DictConfig, overrides: Sequence[str], validation: Validation | N
     if cfg.table is None:
         return Plan((PlannedCell(tuple(overrides), cfg, cell_of(cfg)),), {})
     name = typed_values(overrides).get("table", "NAME")
-    tables = {name: cfg.table}
+    tables = {f"conf/table/{name}.yaml": cfg.table}
     if isinstance(cfg.table, DictConfig) and cfg.table.get("all"):
-        every = {name: option_mapping("table", name) for name, _ in options("table") if name != "all"}
-        tables = {name: table for name, table in every.items() if has_cells(table) and not table.get("every")}
+        paths = [table_files.path_of("table", name, folders()) for name, _ in options("table") if name != "all"]
+        every = {path: yaml_files.load_config(path) for path in paths}
+        for path, table in every.items():
+            table_files.check(table, path)
+        tables = {path: table for path, table in every.items() if has_cells(table) and not table.get("every")}
     elif isinstance(cfg.table, DictConfig) and not has_cells(cfg.table):
         raise UsageError(f"table={name} has no cells, nothing to run: python run.py do=report table={name} shows it")
     cells: dict[str, PlannedCell] = {}
     absent: dict[str, str] = {}
     unchosen = 0
-    for name, table in tables.items():
-        check_table(table, f"table={name}")
+    for path, table in tables.items():
+        table_files.check(table, path, has_cells=True)
         plan = expand_table(table, cfg, overrides, validation)
         cells |= {planned.cell.id: planned for planned in plan.cells}  # tables share cells
         absent |= plan.absent
@@ -324,7 +319,8 @@ def runnable_cells(
     `model`: the composed model's name, the label of a typed model that the table lacks.
     """
     models, tasks = ({name for name, _ in options(group)} for group in ("model", "task"))
-    rows = {label: row(raw, table.protocol) for label, raw in table.rows.items()}
+    where = f"table {typed.get('table', '')}: rows"
+    rows = {label: row(raw, table.protocol, f"{where}.{label}") for label, raw in table.rows.items()}
     if "model" in typed:
         listed = {label: entry for label, entry in rows.items() if entry.model == typed["model"]}
         rows = listed or {model: row(typed["model"], table.protocol)}

@@ -18,33 +18,34 @@ every: [causal_self]     further rows: each model with one of these patterns (`h
 import functools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
-from harness.config import yaml_files
-from harness.config.compose import file_of, options
+from pydantic import Field
+
+from harness.config import table_files
+from harness.config.compose import folders
 from harness.config.plain import resolved
-from harness.errors import UsageError
+from harness.config.validation import StrictModel, TupleOf, parse
+from harness.errors import UsageError, did_you_mean
 
 PAPER = "paper"  # the budget of `paper_set`
 Settings = tuple[tuple[str, str], ...]  # (key, value as JSON), sorted by key
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(StrictModel):
     """`set`: {key: value} on top of the recipe, as part of the paper's row. `columns`: None means all.
 
     `paper_set`: further settings of the paper's budget alone, which replace those of row and column. `same_as`: the
     row with the same computation.
     """
 
-    model: str
-    protocol: str
-    set: Mapping[str, Any] = field(default_factory=dict)
-    paper_set: Mapping[str, Any] = field(default_factory=dict)
+    model: table_files.Name
+    protocol: table_files.Name
+    set: dict[str, Any] = Field(default_factory=dict)
+    paper_set: dict[str, Any] = Field(default_factory=dict)
     ours: bool = False
-    columns: Sequence[str] | None = None
+    columns: TupleOf[str] | None = None
     same_as: str = ""
 
 
@@ -63,14 +64,20 @@ def has_cells(table: Mapping[str, Any]) -> bool:
     return "kind" not in table
 
 
-def row(raw: Any, protocol: str) -> Row:
-    """The row of an entry in the yaml. Raises TypeError for unknown keys."""
-    return Row(**{"protocol": protocol} | ({"model": raw} if isinstance(raw, str) else dict(raw)))
+def row(raw: Any, protocol: str, where: object = "") -> Row:
+    """The row of an entry in the yaml. Raises UsageError; `where`: the file and the key of the row."""
+    raw = resolved(raw)
+    raw = {"model": raw} if isinstance(raw, str) else raw
+    return parse(Row, {"protocol": protocol} | raw if isinstance(raw, dict) else raw, where)
 
 
 def row_hours(gpu_hours: float | Mapping[str, float], protocol: str) -> float:
-    """GPU-hours of a row under this protocol. A table has a single number or one per protocol."""
-    return gpu_hours[protocol] if isinstance(gpu_hours, Mapping) else gpu_hours
+    """GPU-hours of a row under this protocol. A table has a single number or one per protocol. Raises UsageError."""
+    if not isinstance(gpu_hours, Mapping):
+        return gpu_hours
+    if protocol not in gpu_hours:
+        raise UsageError(f"gpu_hours: there is no '{protocol}': {did_you_mean(protocol, gpu_hours)}")
+    return gpu_hours[protocol]
 
 
 def settings_key(settings: Mapping[str, Any]) -> Settings:
@@ -106,7 +113,7 @@ def row_named(name: str) -> tuple[str, Mapping[str, Any]] | None:
     Raises UsageError if the rows of several tables contradict each other.
     """
     meanings = [
-        (*model_settings(value), table)
+        (*model_settings(value, f"table {table}: rows.{label}"), table)
         for table, rows in published_rows()
         for label, value in rows.items()
         if typed_name(label) == name
@@ -123,16 +130,25 @@ def row_named(name: str) -> tuple[str, Mapping[str, Any]] | None:
 
 def published_rows() -> Iterator[tuple[str, Mapping[str, Any]]]:
     """(table, its rows) for each table of cells or measurements."""
-    for table, _ in options("table"):
-        if table != "all":  # `all` has no file
-            raw = yaml_files.read(file_of("table", table))
-            if raw.get("kind", "measured") == "measured":
-                yield table, raw.get("rows") or {}
+    for table, raw in tables():
+        if raw.get("kind", "measured") == "measured":
+            yield table, raw.get("rows") or {}
 
 
-def model_settings(value: Any) -> tuple[str, dict[str, Any]]:
+def tables() -> Iterator[tuple[str, dict[str, Any]]]:
+    """(name, content) of every table. Raises UsageError."""
+    for name in table_files.names("table", folders()):
+        yield name, read_table(name)
+
+
+def read_table(name: str) -> dict[str, Any]:
+    """The content of a table as plain values. Raises UsageError."""
+    return table_files.read("table", name, folders())[1]
+
+
+def model_settings(value: Any, where: object = "") -> tuple[str, dict[str, Any]]:
     """The model of a row and its settings, without those of the backbone and of the runs."""
     if isinstance(value, Mapping):
         value = {key: entry for key, entry in value.items() if key != "runs"}
-    named = row(value, "")
+    named = row(value, "own", where)  # its protocol does not count
     return named.model, {key: setting for key, setting in named.set.items() if key.startswith("model.")}

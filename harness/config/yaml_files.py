@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -36,8 +36,19 @@ TEXT_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")  # of keys
 # what PyYAML, OmegaConf and Hydra raise for content that they cannot read
 UNREADABLE = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 RESOLVER = yaml.resolver.Resolver()
+# what parsers take for a number and is none: `0x_`
+NO_NUMBER = re.compile(r"[-+]?(?:0[bx]|\.)_+(?:[eE][-+]?\d+)?")
 # ten times as fast, if PyYAML has them
-Dumper, Loader = getattr(yaml, "CSafeDumper", yaml.SafeDumper), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+Dumper, SafeLoader = getattr(yaml, "CSafeDumper", yaml.SafeDumper), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class Loader(SafeLoader):
+    """Dates are text, as OmegaConf reads them; 2001-13-45 is none."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {
+        letter: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for letter, resolvers in SafeLoader.yaml_implicit_resolvers.items()
+    }
 
 
 def read(path: str | Path, *, follow: bool = True, most_values: int = MOST_VALUES) -> Any:
@@ -182,6 +193,8 @@ def check(text: str, where: object, most_values: int = MOST_VALUES) -> None:
             collections.append(Collection(event.anchor, size, isinstance(event, yaml.MappingStartEvent)))
             size = size.plus(Size(1))
         elif isinstance(event, yaml.ScalarEvent):
+            if not event.style and NO_NUMBER.fullmatch(event.value):
+                raise UsageError(f"{line}: {event.value[:40]} is no number")
             scalar = size_of(event, line)
             size = size.plus(scalar)
             if event.anchor is not None:

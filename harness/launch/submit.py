@@ -18,6 +18,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from harness.config.places import folder_below
 from harness.config.plain import resolved
 from harness.config.schema import Rerun
 from harness.config.sweep import Plan, PlannedCell
@@ -77,8 +78,8 @@ def submit(plan: Plan, requests: Sequence[CellRequest], scheduler: str) -> int:
 
     root = Path(cfg.cluster.folder or cfg.paths.outputs).expanduser().absolute()
     trusted = sorted({str(package) for cell in cells for package in cell.request.cfg.trusted_packages})
-    code = snapshot.take(root / "code", packages=trusted)
-    folder = serialized_cell.new_folder(root / "jobs")
+    code = snapshot.take(folder_below(root, "code"), packages=trusted)
+    folder = serialized_cell.new_folder(folder_below(root, "jobs"))
     submitted: list[dict[str, Any]] = []
     arrays: dict[int, set[str]] = defaultdict(set)  # level -> ids of its arrays
     for group in group_by_resources(cells, scheduler):

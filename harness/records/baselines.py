@@ -20,6 +20,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from harness.config.places import below
 from harness.config.validation import StrictModel, parse
 from harness.errors import one_line, shown
 from harness.records import evidence, predictions
@@ -117,7 +118,8 @@ def write(root: str | os.PathLike[str], entries: Mapping[str, Any], scores: Mapp
     `scores`: evaluation -> `predictions.stored` scores.
     """
     parse(BaselineFile, dict(entries), "", RecordError)
-    path = path_of(root, entries["task"], entries["key"])
+    folder = Path(os.path.abspath(root)).parent
+    path = below(folder, path_of(root, entries["task"], entries["key"]).relative_to(folder))
     predictions.write(path, scores)
     write_atomic(path, json.dumps(entries, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")
     return path

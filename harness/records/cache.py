@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ import pydantic
 
 from harness.config.compose import folders, search_path
 from harness.config.places import ROOT
+from harness.errors import shown
 from harness.records.files import write_atomic
 from tasks.regular_files import read_bytes
 from tasks.workers import process_pool
@@ -89,12 +90,21 @@ class Cache:
 NO_CACHE = Cache()
 
 
+def of_folder(outputs: str | os.PathLike[str]) -> Cache:
+    """The cache of Python code with these `paths.outputs`. A script cannot spawn processes that import it again."""
+    return replace(of_command(outputs), workers=1)
+
+
 def of_command(outputs: str | os.PathLike[str]) -> Cache:
     """The cache of a command with these `paths.outputs`, which may use all cores.
 
     Further processes would not know config folders that the command added, so with these there are none.
     """
-    return Cache(Path(outputs) / FOLDER, 1 if search_path() else min(MOST_WORKERS, len(os.sched_getaffinity(0))))
+    folder: Path | None = Path(outputs) / FOLDER
+    if folder.is_symlink():
+        print(f"left out: {shown(folder)}: a link in the place of a folder, so nothing is kept there", file=sys.stderr)
+        folder = None
+    return Cache(folder, 1 if search_path() else min(MOST_WORKERS, len(os.sched_getaffinity(0))))
 
 
 def _signatures(paths: Sequence[str]) -> list[list[int]] | None:

@@ -34,7 +34,10 @@ def problems(record: Record) -> Problems:
 
 
 def values(record: Record) -> Problems:
-    """Names and texts, except error texts, are printable lines. Numbers are in range."""
+    """Names and texts, except error texts, are printable lines. Numbers are in range.
+
+    It holds for a file that `harness.records.record.load` calls plain.
+    """
     settings = record.model_dump_json(include=SETTINGS)  # only these numbers have no bounds in the schema
     text = settings + record.model_dump_json(exclude={"error", *SETTINGS})
     if text.isprintable() and "\\" not in text and not LARGE.search(settings):

@@ -50,7 +50,7 @@ def load_records(
     for summary in valid:
         if tasks is None or summary.cell["task"] in tasks:
             try:
-                records.append(record.read(summary.file) | {"file": summary.file})
+                records.append(record.read(summary.file, valid_sha256=summary.sha256) | {"file": summary.file})
             except RecordError as error:  # it was replaced a moment ago
                 problems.append(str(error))
     (broken if broken is not None else []).extend(problems)

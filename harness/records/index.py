@@ -21,7 +21,7 @@ Problems = list[list[str]]  # pairs of a rule and what is wrong, in the order of
 @dataclass(frozen=True)
 class Summary:
     """A record file. `cell`, `status`, `finished` and `artifacts` are those of the record; empty if its parts are
-    not valid. `outcome`: of a valid record, as `record.outcome` gives it."""
+    not valid. `sha256`: of the content that was checked. `outcome`: of a valid record, as `record.outcome` gives it."""
 
     file: Path
     problems: Problems
@@ -30,6 +30,7 @@ class Summary:
     outcome: str
     finished: str
     artifacts: dict[str, str]
+    sha256: str
 
     @property
     def message(self) -> str:
@@ -46,14 +47,15 @@ def summaries(
 
 
 def _summary(file: Path) -> dict[str, Any]:
-    empty = {"cell": {}, "status": "", "outcome": "", "finished": "", "artifacts": {}}
+    empty = {"cell": {}, "status": "", "outcome": "", "finished": "", "artifacts": {}, "sha256": ""}
     try:
-        entries = record.load_json(file)
+        entries, is_plain, sha256 = record.load(file)
         parsed = record.parsed(entries)
     except RecordError as error:
         return {"problems": [[SCHEMA, str(error)]]} | empty
-    problems = [[rule.__name__, problem] for rule in checks.RULES for problem in rule(parsed)]
-    parts = {key: entries[key] for key in ("cell", "status", "finished", "artifacts")}
+    rules = [rule for rule in checks.RULES if not is_plain or rule is not checks.values]
+    problems = [[rule.__name__, problem] for rule in rules for problem in rule(parsed)]
+    parts = {key: entries[key] for key in ("cell", "status", "finished", "artifacts")} | {"sha256": sha256}
     return {"problems": problems, "outcome": "" if problems else record.outcome(entries)} | parts
 
 

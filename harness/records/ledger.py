@@ -6,14 +6,19 @@ dash; hyper-parameters and formulas are text); `entries` adds `number`, NaN wher
 """
 
 import csv
+import io
 import os
+import re
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
-from harness.errors import UsageError, did_you_mean
+from harness.errors import UsageError, did_you_mean, one_line, shown
+from tasks.regular_files import read_bytes
 
 COLUMNS = ("paper", "table", "row", "column", "condition", "value", "unit", "higher_is_better", "note")
+NAME = re.compile(r"\w[\w.+-]{0,99}")  # of a file in the folder
+MAX_BYTES = 2**22
 TRUTH = {"true": True, "false": False, "": None}
 
 
@@ -26,14 +31,16 @@ def tables(root: str | os.PathLike[str]) -> dict[str, int]:
 def entries(name: str, root: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """The entries of one table, as printed. Raises UsageError for a table or a column that is not there."""
     path = Path(root) / f"{name}.csv"
-    if not path.is_file():
-        names = (table.stem for table in path.parent.glob("*_table*.csv"))
-        raise UsageError(f"no published table '{name}' in {root}: {did_you_mean(name, names)}")
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file, strict=True)
-        if tuple(reader.fieldnames or ()) != COLUMNS:
-            raise UsageError(f"{path}: columns are {','.join(reader.fieldnames or ())}, not {','.join(COLUMNS)}")
-        rows = list(reader)
+    if not NAME.fullmatch(name) or not os.path.lexists(path):
+        names = (table.stem for table in Path(root).glob("*_table*.csv"))
+        raise UsageError(f"no published table '{shown(name[:60])}' in {root}: {did_you_mean(name, names)}")
+    try:
+        reader = csv.DictReader(io.StringIO(read_bytes(path, MAX_BYTES).decode(), newline=""), strict=True)
+        fields, rows = tuple(reader.fieldnames or ()), list(reader)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path}: no ledger: {getattr(error, 'strerror', None) or one_line(error)}") from error
+    if fields != COLUMNS:
+        raise UsageError(f"{path}: columns are {','.join(fields)[:200]}, not {','.join(COLUMNS)}")
     for line, entry in enumerate(rows, 2):
         if None in entry or None in entry.values():
             raise UsageError(f"{path}: row {line} does not have {len(COLUMNS)} fields")

@@ -9,20 +9,25 @@ one that papers print (accuracy in percent); times in ISO 8601. Numbers are fini
 that are marked with `schema.KNOWN_WHEN_DONE` are null only in an unfinished cell (`status` other than `done`).
 """
 
+import contextlib
+import hashlib
+import io
 import json
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from pydantic_core import from_json
 
 from harness.config.validation import parse, shortened
 from harness.errors import UsageError, one_line, shown
 from harness.progress import clock
 from harness.records import checks
 from harness.records.files import write_atomic
-from harness.records.schema import Record
-from tasks.regular_files import RefusedFileError, parse_json, read_text
+from harness.records.schema import LARGEST, Record
+from tasks.regular_files import RefusedFileError, largest_number, parse_json, read_bytes
 
 SCHEMA_VERSION = 2
 MAX_BYTES = 2**22  # of a file
@@ -49,15 +54,16 @@ def parsed(record: Any) -> Record:
     return parse(Record, record, "", RecordError)
 
 
-def read(path: str | os.PathLike[str], *, follow: bool = False) -> dict[str, Any]:
+def read(path: str | os.PathLike[str], *, follow: bool = False, valid_sha256: str = "") -> dict[str, Any]:
     """The record in a file. Raises RecordError, naming file and key, if it is not valid.
 
-    `follow`: it may be a link out of its folder.
+    `follow`: it may be a link out of its folder. `valid_sha256`: of content that was checked already.
     """
     path = Path(path)
     try:
-        record = load_json(path, follow=follow)
-        validate(record)
+        record, _, sha256 = load(path, follow=follow)
+        if sha256 != valid_sha256:
+            validate(record)
     except RecordError as error:
         raise RecordError(f"{shown(path)}: {error}") from error
     return record
@@ -65,12 +71,22 @@ def read(path: str | os.PathLike[str], *, follow: bool = False) -> dict[str, Any
 
 def load_json(path: Path, *, follow: bool = False) -> Any:
     """What a file holds, of any version. Raises RecordError without the file's name."""
+    return load(path, follow=follow).content
+
+
+class Loaded(NamedTuple):
+    """`is_plain`: only printable letters, none written as an escape, and no large number. `sha256`: of the file."""
+
+    content: Any
+    is_plain: bool
+    sha256: str
+
+
+def load(path: Path, *, follow: bool = False) -> Loaded:
+    """`load_json`, and what the text of the file tells."""
     try:
-        text = read_text(path, MAX_BYTES, follow=follow)
-        content = parse_json(text)
-        if HALF_CHARACTER.search(text):  # json joins two halves, but takes one alone as well
-            json.dumps(content, ensure_ascii=False).encode()
-        return content
+        data = read_bytes(path, MAX_BYTES, follow=follow)
+        return Loaded(*_content(data), hashlib.sha256(data).hexdigest())
     except UnicodeEncodeError as error:
         raise RecordError("no record: half of a character") from error
     except RefusedFileError as error:
@@ -81,6 +97,21 @@ def load_json(path: Path, *, follow: bool = False) -> Any:
         raise RecordError(f"line {error.lineno}: no JSON: {error.msg}; remove it and run its cell") from error
     except ValueError as error:
         raise RecordError(f"no record: {one_line(error)[:80]}") from error
+
+
+def _content(data: bytes) -> tuple[Any, bool]:
+    """Content and `is_plain` of a file. Raises ValueError; UnicodeDecodeError and JSONDecodeError are two of them."""
+    # pydantic's parser takes half of the time. It refuses NaN and halves of characters; what it refuses is parsed
+    # again, for the message
+    with contextlib.suppress(ValueError):
+        content = from_json(data, allow_inf_nan=False)
+        is_plain = largest_number(content) <= LARGEST and b"\\" not in data
+        return content, is_plain and data.decode().replace("\n", "").isprintable()
+    text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").read()
+    content = parse_json(text)
+    if HALF_CHARACTER.search(text):  # json joins two halves, but takes one alone as well
+        json.dumps(content, ensure_ascii=False).encode()
+    return content, False
 
 
 def write(record: dict[str, Any], path: str | os.PathLike[str]) -> None:

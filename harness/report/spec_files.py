@@ -5,15 +5,13 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from harness.config import family_files, yaml_files
-from harness.config.validation import parse
-from harness.errors import UsageError, did_you_mean, one_line
+from harness.config import family_files, table_files, yaml_files
+from harness.config.validation import parse, shortened
+from harness.errors import UsageError, did_you_mean
 from harness.records import ledger
 from harness.report.scores.lines import LineFigure
 from harness.report.scores.matrices import MatrixFigure
@@ -31,18 +29,21 @@ TABLES = {
     "counts": CountsSpec,  # what printed formulas give at one choice of sizes, beside what ours give
     "measured": MeasuredSpec,  # printed time and memory beside what do=bench measured
 }
-FIGURES = {"lines": LineFigure, "matrices": MatrixFigure, "measured": MeasuredFigure, "pending": PendingFigure}
+BUBBLES = "bubbles"  # kind of a figure whose yaml names none
+FIGURES = {
+    BUBBLES: FigureSpec,
+    "lines": LineFigure,
+    "matrices": MatrixFigure,
+    "measured": MeasuredFigure,
+    "pending": PendingFigure,
+}
 AnyTableSpec = TableSpec | SettingsSpec | FormulasSpec | CountsSpec | MeasuredSpec
 Folders = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-ALL = "all"  # `table=all` is no table: it stands for all of them
 
 
 def available(conf: Folders, group: str = "table") -> list[str]:
     """Names of the tables or figures."""
-    names = set()
-    for folder in (folder / group for folder in _folders(conf)):
-        names |= {path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml")}
-    return sorted(names - {ALL})
+    return table_files.names(group, _folders(conf))
 
 
 def _folders(conf: Folders) -> list[Path]:
@@ -54,11 +55,11 @@ def load_table(name: str, conf: Folders, paper_root: str | os.PathLike[str]) -> 
     with _reading(name, conf, "table") as raw:
         kind = raw.get("kind", CELLS)
         if kind not in list(TABLES):
-            raise UsageError(f"kind: there is no '{kind}': {did_you_mean(str(kind), TABLES)}")
+            raise UsageError(f"kind: there is no {shortened(kind)}: {did_you_mean(str(kind), TABLES)}")
         if kind == CELLS:
             raw = raw | {"elsewhere": _others(raw.get("elsewhere", ()), conf)}
-        if kind == "counts" and isinstance(raw.get("formulas"), str):
-            raw = raw | {"formulas": _formulas(raw["formulas"], conf, paper_root)}
+        if kind == "counts" and "formulas" in raw:
+            raw = raw | {"formulas": _formulas(_name_in(raw, "formulas"), conf, paper_root)}
         spec = parse(TABLES[kind], raw, "")
         if spec.ledger is None:
             return spec
@@ -92,28 +93,39 @@ def load_figure(
 ) -> FigureSpec | LineFigure | MatrixFigure | MeasuredFigure | PendingFigure:
     """The figure `<conf>/figure/<name>.yaml`. Raises UsageError for what does not fit its table or the ledger."""
     with _reading(name, conf, "figure") as raw:
-        if isinstance(raw.get("table"), str):
-            raw["table"] = load_table(raw["table"], conf, paper_root)
-        return parse(FIGURES.get(raw.get("kind"), FigureSpec), raw, "")
+        kind = raw.get("kind", BUBBLES)
+        if kind not in list(FIGURES):
+            raise UsageError(f"kind: there is no {shortened(kind)}: {did_you_mean(str(kind), FIGURES)}")
+        if "table" in raw:
+            raw["table"] = load_table(_name_in(raw, "table"), conf, paper_root)
+        return parse(FIGURES[kind], raw, "")
+
+
+def _name_in(raw: Mapping[str, Any], key: str) -> str:
+    """The name of a table; raises UsageError for anything else."""
+    if not isinstance(raw[key], str):
+        raise UsageError(f"{key}: the name of a table expected, not {shortened(raw[key])}")
+    return raw[key]
 
 
 @contextlib.contextmanager
 def _reading(name: str, conf: Folders, group: str) -> Iterator[dict[str, Any]]:
     """The keys of `<conf>/<group>/<name>.yaml` with its name; a UsageError inside the block names the file."""
-    path = next(family_files.existing(f"{group}/{name}.yaml", _folders(conf)), None)
-    if path is None:
-        hint = did_you_mean(name, available(conf, group))
-        raise UsageError(f"there is no {group} '{name}': {hint} (python run.py do=list)")
-    try:
-        raw = yaml_files.read(path)
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path}: no yaml: {one_line(error)}") from error
-    if not isinstance(raw, dict):
-        raise UsageError(f"{path}: a mapping expected")
+    path, raw = table_files.read(group, name, _folders(conf))
     try:
         yield raw | {"name": name}
     except (UsageError, ValueError) as error:
         raise UsageError(f"{path}: {error}") from error
+
+
+@contextlib.contextmanager
+def named_errors(group: str, name: str) -> Iterator[None]:
+    """A UsageError while the page or the picture is made names its yaml."""
+    try:
+        yield
+    except UsageError as error:
+        where = f"conf/{group}/{name}.yaml"
+        raise error if where in str(error) else UsageError(f"{where}: {error}") from error
 
 
 def _test_sizes(spec: TableSpec, conf: Folders) -> dict[str, int]:
@@ -122,6 +134,7 @@ def _test_sizes(spec: TableSpec, conf: Folders) -> dict[str, int]:
     for name, column in spec.columns.items():
         path = next(family_files.existing(f"task/{column.task}.yaml", _folders(conf)), None)
         if path is not None:
-            n = (yaml_files.read(path) or {}).get("test")
-            sizes |= {name: n} if isinstance(n, int) else {}
+            task = yaml_files.read(path)
+            n = task.get("test") if isinstance(task, dict) else None
+            sizes |= {name: n} if type(n) is int and n > 0 else {}
     return sizes

@@ -72,12 +72,13 @@ def _run_cell(request: CellRequest) -> CellResult:
     cfg = request.cfg
     try:
         cell = cell_of(cfg, [dependency.id for dependency in request.depends_on])
+        run_dir, record_path = RunDirectory(cell.folder(cfg)), cell.record_path(cfg)
     except UsageError as error:
         return CellResult(str(cfg.model.get("name", "?")), "refused", 2, str(error))
     try:
         earlier = earlier_attempt(cell, request)
     except record.RecordError as error:
-        cure = "move it away" if cell.record_path(cfg).is_dir() else "rerun=all replaces it"
+        cure = "move it away" if record_path.is_dir() else "rerun=all replaces it"
         return CellResult(str(cell), "refused", 2, f"{error}; {cure}")
     if result := earlier_result(cell, request, earlier) or missing_dependency(cell, request, earlier):
         settle(cell, request)
@@ -87,7 +88,6 @@ def _run_cell(request: CellRequest) -> CellResult:
     keep_compiler_cache_private()
     from harness.training.attempt import Attempt  # imports torch, which a finished cell does not need
 
-    run_dir = RunDirectory(cell.folder(cfg))
     attempt = Attempt(cell, cfg, run_dir, request.search, request.depends_on)
     build_error = None
     try:
@@ -96,7 +96,6 @@ def _run_cell(request: CellRequest) -> CellResult:
         if request.longest_s is not None and attempt.on_cpu and not earlier.resumable:
             refuse_by_records(cell, cfg, request.longest_s)
             attempt.callback.pace.longest_s = request.longest_s
-        record_path = cell.record_path(cfg)
         require_writable(record_path.parent, record_path, predictions.path_of(record_path))
         require_writable(run_dir.path)
     except UsageError as error:
@@ -112,7 +111,7 @@ def _run_cell(request: CellRequest) -> CellResult:
     except OSError as error:
         return CellResult(str(cell), "interrupted", 1, not_written(error))
     try:
-        remove_temporaries(cell.record_path(cfg).parent, f"{cell.path.name}.*")
+        remove_temporaries(record_path.parent, f"{cell.path.name}.*")
         earlier = earlier_attempt(cell, request)  # another process may have finished the cell meanwhile
         return earlier_result(cell, request, earlier) or _run(attempt, request, earlier, build_error)
     finally:

@@ -315,17 +315,15 @@ def test_a_mistake_in_the_yaml_is_named(tmp_path, old, new, says):
     body = (CONF / "figure" / "luna" / "f1.yaml").read_text(encoding="utf-8")
     assert body.count(old) == 1
     (tmp_path / "figure").mkdir()
-    (tmp_path / "table").symlink_to(CONF / "table")
     (tmp_path / "figure" / "bad.yaml").write_text(body.replace(old, new), encoding="utf-8")
     with pytest.raises(UsageError) as refused:
-        spec_files.load_figure("bad", tmp_path, PAPER)
+        spec_files.load_figure("bad", (tmp_path, CONF), PAPER)
     assert "bad.yaml" in str(refused.value) and says in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_a_column_that_the_ledger_lacks_is_named(tmp_path):
     body = (CONF / "figure" / "luna" / "f1.yaml").read_text(encoding="utf-8")
     (tmp_path / "figure").mkdir()
-    (tmp_path / "table").symlink_to(CONF / "table")
     (tmp_path / "figure" / "f1.yaml").write_text(body.replace("input_length=4K", "input_length=5K"), encoding="utf-8")
     with pytest.raises(UsageError, match=r"luna_table02\.csv has no steps_per_second_relative, input_length=5K"):
-        tradeoff.panels(spec_files.load_figure("f1", tmp_path, PAPER), frame([]), PAPER)
+        tradeoff.panels(spec_files.load_figure("f1", (tmp_path, CONF), PAPER), frame([]), PAPER)

@@ -1,14 +1,18 @@
 """The cache of results per record: the same results with it, without it, and with a cache that is wrong."""
 
+import json
 import os
+import random
 import time
 from pathlib import Path
 
 import pytest
 
+import longhaul
 from benchmarks.records import COMMITTED, save_copy, with_seed
-from harness.commands import check, status
+from harness.commands import check, compare, status
 from harness.config.compose import compose
+from harness.config.schema import Paths
 from harness.records import cache, index, record
 from harness.records.cache import Cache
 from harness.records.collect import load_records, valid_records
@@ -196,3 +200,52 @@ def test_commands_say_the_same_with_and_without_it(records, tmp_path, capsys):
     for _ in range(2):
         said.append((status.run(cfg, []), check.run(cfg, []), capsys.readouterr().out))
     assert said[0] == said[1] and Path(cfg.paths.outputs, cache.FOLDER).is_dir()
+
+
+def test_a_record_that_was_checked_is_not_checked_again(records, tmp_path, monkeypatch):
+    checked = []
+    monkeypatch.setattr(record, "validate", checked.append)
+    first = load_records(records, cache=Cache(tmp_path / "cache"))
+    assert len(first) == NUMBER and checked == []
+    kept = index.summaries(records, list(record_files(records, [])), Cache(tmp_path / "cache"))
+    monkeypatch.setattr("harness.records.collect.index.summaries", lambda *arguments: kept)
+    rewrite(file := kept[0].file)
+    assert load_records(records)[0]["resumes"] == 1 and len(checked) == 1, "it was replaced a moment ago"
+    assert record.read(file)["resumes"] == 1 and len(checked) == 2
+
+
+def test_python_and_compare_use_the_cache(records, tmp_path, computed, monkeypatch):
+    paths = Paths(records=str(records), outputs=str(tmp_path / "outputs"))
+    monkeypatch.setattr("longhaul.api.Paths", lambda: paths)
+    cells = longhaul.records()
+    assert len(cells) == len(computed) == NUMBER
+    assert len(longhaul.records()) == NUMBER
+    longhaul.compare(*cells["id"][:2])
+    cfg = compose([f"paths.records={records}", f"paths.outputs={paths.outputs}"])
+    cfg.cells = list(cells["id"][:2])
+    compare.run(cfg, [])
+    assert len(computed) == NUMBER
+
+
+def test_both_parsers_of_records_agree(tmp_path):
+    """What pydantic's parser takes is what json reads, for numbers of any form."""
+    draws, file = random.Random(0), tmp_path / "x.json"
+    for _ in range(300):
+        exponent = draws.choice(["", f"e{draws.randint(-330, 330)}", f"E+{draws.randint(0, 20)}"])
+        number = f"{draws.choice(['', '-'])}{draws.getrandbits(draws.randint(1, 70))}"
+        text = f"[{number}{draws.choice(['', f'.{draws.getrandbits(60)}'])}{exponent}]"
+        file.write_text(text)
+        assert repr(record.load_json(file)) == repr(json.loads(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "is_plain"),
+    [
+        ('{"a": [1, 2.5, "x é"]}', True), ('{"a": "x\\u0041"}', False), ('{"a": "x\u202e"}', False),
+        ('["\x7f"]', False),
+        ("[1e15]", True), ("[1e16]", False), ("[-9999999999999999]", False), ("[1e999]", False), ("[\t1]", False),
+    ],
+)  # fmt: skip
+def test_only_files_without_strange_letters_and_numbers_are_plain(tmp_path, text, is_plain):
+    (tmp_path / "x.json").write_text(text, encoding="utf-8")
+    assert record.load(tmp_path / "x.json").is_plain is is_plain

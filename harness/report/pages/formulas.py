@@ -10,17 +10,12 @@ from collections.abc import Mapping, Sequence
 from harness.records import ledger
 from harness.report.pages.printed import Verdict, is_same
 from harness.report.render.layout import Block, Section, Table, TableEntry, table_of, tidy_row
-from harness.report.spec.formula import CountsSpec, FormulasSpec, evaluate
+from harness.report.spec.formula import CountsSpec, FormulasSpec, value_of
 
 HOW = "Ours: formulas of our code, which tests hold against the pairs of queries and keys that it computes."
 WITHOUT_MASK = (
     "Scores that are computed and then masked count, as in the paper's formulas; those that are visible are the others."
 )
-
-
-def value_of(formula: str, sizes: Mapping[str, float]) -> float:
-    """The value of a formula in the notation of papers, `[(n/2)*n]*h` or `n^2`, or of our code. Raises UsageError."""
-    return evaluate(formula.replace("[", "(").replace("]", ")").replace("^", "**"), sizes)
 
 
 def page(spec: FormulasSpec) -> Table:

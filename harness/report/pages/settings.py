@@ -12,15 +12,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from harness.config import yaml_files
 from harness.config.cell import flatten
-from harness.config.compose import compose, file_of, search_path
+from harness.config.compose import compose, search_path
 from harness.config.overrides import to_overrides
 from harness.config.own_settings import check_shared
 from harness.config.plain import resolved
+from harness.config.table_rows import read_table
 from harness.errors import UsageError, did_you_mean, one_line
 from harness.records import ledger
 from harness.report.pages.printed import TONES, Verdict, is_number, is_same
@@ -126,12 +127,15 @@ class Recipes:
         self.composed: dict[tuple[str, ...], DictConfig] = {}
 
     def config(self, recipe: Recipe) -> DictConfig:
-        """The configuration of a recipe. Raises UsageError or a Hydra error for unknown names."""
+        """The configuration of a recipe. Raises UsageError."""
         rest = (f"task={recipe.task}", f"protocol={recipe.protocol}", "budget=paper", *to_overrides(recipe.set))
         words = (recipe.model, *rest)
         if words not in self.composed:
             check_shared(rest, "recipes")
-            self.composed[words] = compose((f"model={recipe.model}", *rest), search_path())
+            try:
+                self.composed[words] = compose((f"model={recipe.model}", *rest), search_path())
+            except (HydraException, OmegaConfBaseException) as error:
+                raise UsageError(f"{recipe}: {one_line(str(error).splitlines()[0])}") from error
         return self.composed[words]
 
     def ours(self, source: Source, row: Recipe) -> Ours:
@@ -149,7 +153,7 @@ class Recipes:
 
     def _value(self, source: Source, recipe: Recipe) -> Any:
         if source.seeds_of is not None:
-            return len(yaml_files.read(file_of("table", source.seeds_of))["seeds"])
+            return len(read_table(source.seeds_of).get("seeds") or ())
         cfg = self.config(recipe)
         try:
             if source.formula is not None:
@@ -178,7 +182,7 @@ def display(value: Any, source: Source) -> str:
     name = next((name for name, meant in source.names.items() if is_same(meant, value)), None)
     if name is not None:
         return name
-    if is_number(value):
+    if is_number(value) and math.isfinite(value):
         number = f"{int(value):,}" if value == int(value) and abs(value) >= 1 else f"{value:.6g}"
         return f"{number} {source.unit}".rstrip()
     if isinstance(value, bool):

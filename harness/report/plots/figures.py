@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from harness.config.places import below
+from harness.errors import UsageError
 from harness.report.plots import bubbles, costs, lines, matrix
 from harness.report.plots.file import SUFFIXES, Plot, Sources
 from harness.report.scores.lines import LineFigure
@@ -10,6 +12,7 @@ from harness.report.scores.matrices import MatrixFigure
 from harness.report.spec.figure import FigureSpec, MeasuredFigure, PendingFigure
 
 # each has `data(figure, sources)`, all that the picture shows as a plain mapping, and `draw(data)`
+MOST_PANELS = 60
 KINDS = {
     FigureSpec: bubbles,
     LineFigure: lines,
@@ -22,4 +25,7 @@ KINDS = {
 def figure_plot(figure: Any, sources: Sources, folder: Path) -> Plot:
     """The picture of a figure, `<folder>/<name>.{png,pdf}`. Raises UsageError."""
     kind = KINDS[type(figure)]
-    return Plot(kind.data(figure, sources), kind.draw, tuple(folder / f"{figure.name}.{suffix}" for suffix in SUFFIXES))
+    data = kind.data(figure, sources)
+    if len(data["panels"]) > MOST_PANELS:
+        raise UsageError(f"{len(data['panels']):,} panels are more than {MOST_PANELS}; make several figures of it")
+    return Plot(data, kind.draw, tuple(below(folder, f"{figure.name}.{suffix}") for suffix in SUFFIXES))

@@ -19,11 +19,11 @@ from typing import Any
 
 import pandas as pd
 
-from harness.config import yaml_files
 from harness.config.cell import Cell, flatten
-from harness.config.compose import file_of, options
+from harness.config.table_rows import tables
 from harness.errors import UsageError
 from harness.records import evidence
+from harness.records.cache import NO_CACHE, Cache
 from harness.records.collect import frame, valid_records, variant
 from harness.records.named import find
 from harness.records.schema import BASELINE_PREFIX
@@ -110,14 +110,17 @@ class CellComparison:
 
 
 def compare_cells(
-    a: str | os.PathLike[str], b: str | os.PathLike[str], records_root: str | os.PathLike[str]
+    a: str | os.PathLike[str],
+    b: str | os.PathLike[str],
+    records_root: str | os.PathLike[str],
+    cache: Cache = NO_CACHE,
 ) -> CellComparison:
     """Compare two cells, each named by six or more digits of its id, its run (as do=status), its record or run folder.
 
     `records_root`: the folder of the records, in which ids and the other seeds are looked up. Raises UsageError for a
     name that fits no cell or several, for the same record twice, and for a file that is no record.
     """
-    records = valid_records(records_root)[0]
+    records = valid_records(records_root, cache=cache)[0]
     both = [find(name, records, records_root) for name in (a, b)]
     if both[0]["file"].samefile(both[1]["file"]):
         file = both[0]["file"]
@@ -160,9 +163,7 @@ def incomparable(a: ComparedCell, b: ComparedCell) -> str:
 
 def block_of(task: str) -> int:
     """Neighbouring test examples that count as one in the tables of a task; 1 where each example counts alone."""
-    files = [file_of("table", name) for name, _ in options("table") if name != "all"]
-    tables = [yaml_files.read(file) for file in files]
-    columns = [(table, column) for table in tables for column in table.get("columns", {}).values()]
+    columns = [(table, column) for _, table in tables() for column in table.get("columns", {}).values()]
     blocks = (column.get("block") or table.get("block", 1) for table, column in columns if column.get("task") == task)
     return max(blocks, default=1)
 

@@ -42,6 +42,10 @@ class LineFigure(StrictModel):
 
     @model_validator(mode="after")
     def _names_exist(self) -> "LineFigure":
+        for key in ("columns", "rows", "reference"):
+            names = getattr(self, key) or ()
+            if len(set(names)) < len(names):
+                raise ValueError(f"{key}: a name stands there twice")
         if bool(self.points) == (self.against is not None and bool(self.columns)):
             raise ValueError("a figure of lines has points, or against and columns")
         columns = self.table.columns

@@ -5,6 +5,7 @@ what it found: one panel or a list of them, as mappings with the keys of `Matrix
 shows what the code does.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -14,6 +15,9 @@ from harness.config.validation import StrictModel, TupleOf, parse
 from harness.errors import UsageError
 from harness.report.spec.parts import require_known
 
+MOST_PANELS = 8  # of a yaml
+LARGEST_SIZE = 32  # a diagram takes memory and time by the powers of its sizes
+MOST_OF_PANEL = 1024  # product of all sizes of a panel, the largest of each list
 MOST_LEVELS = 5  # of one matrix: more colours cannot be told apart in grey
 
 
@@ -25,7 +29,7 @@ class MatrixFigure(StrictModel):
     title: str
     caption: str = ""
     across: int = Field(default=3, ge=1, le=4)
-    panels: TupleOf[dict[str, Any]]
+    panels: TupleOf[dict[str, Any]] = Field(max_length=MOST_PANELS)
 
 
 class MatrixPanel(StrictModel):
@@ -115,6 +119,8 @@ def panels(figure: MatrixFigure, trusted: Sequence[str] = ()) -> list[Panel]:
     shown: list[Panel] = []
     for number, config in enumerate(figure.panels):
         where = f"figure {figure.name}, panels[{number}]"
+        if str(config.get("_target_")).split(".")[0] not in trusted:
+            require_small(config, where)
         try:
             made = instantiate(config, where, trusted)
         except UsageError as error:
@@ -129,3 +135,21 @@ def panels(figure: MatrixFigure, trusted: Sequence[str] = ()) -> list[Panel]:
     if not shown:
         raise UsageError(f"figure {figure.name}: no panels")
     return shown
+
+
+def require_small(config: Mapping[str, Any], where: str) -> None:
+    """Raises UsageError for arguments of a diagram that would make it large."""
+    sizes = [(key, size) for key, value in config.items() if (size := _size(value)) > 1]
+    if large := [(key, size) for key, size in sizes if size > LARGEST_SIZE]:
+        raise UsageError(f"{where}: {large[0][0]}: {large[0][1]:g} is more than {LARGEST_SIZE}")
+    if (product := math.prod(size for _, size in sizes)) > MOST_OF_PANEL:
+        names = " x ".join(key for key, _ in sizes)
+        raise UsageError(f"{where}: {names} is {product:g}, more than {MOST_OF_PANEL:,}")
+
+
+def _size(value: Any) -> float:
+    """The largest number in an argument, or the length of its longest list; 0 without either."""
+    if isinstance(value, Mapping | list):
+        inner = value.values() if isinstance(value, Mapping) else value
+        return max([len(value), *map(_size, inner)])
+    return abs(value) if isinstance(value, int | float) else 0

@@ -14,10 +14,11 @@ from statistics import median_high, median_low
 from typing import Any
 
 from harness.config.overrides import recipe_settings, to_overrides, typed_values
+from harness.config.table_rows import Row
 from harness.errors import UsageError, one_line, shown
 from harness.report.scores.scores import Score
 from harness.report.spec.measured import KEYS, MeasuredRow, Run
-from harness.report.spec.parts import BenchPoint, RowSpec
+from harness.report.spec.parts import BenchPoint
 from harness.report.stats.growth import exponent
 from tasks.regular_files import read_json
 
@@ -90,7 +91,7 @@ def describe_setting(measured: Measurement) -> str:
 
 
 def bench_scores(
-    point: BenchPoint, rows: Mapping[str, RowSpec], measurements: Mapping[str, Measurement]
+    point: BenchPoint, rows: Mapping[str, Row], measurements: Mapping[str, Measurement]
 ) -> tuple[list[Score], str]:
     """The score of each measured row of a table at one point, and how it was measured.
 
@@ -114,7 +115,7 @@ def bench_scores(
     return scores, "; ".join(dict.fromkeys(settings))
 
 
-def _has_row(measured: Measurement, row: RowSpec) -> bool:
+def _has_row(measured: Measurement, row: Row) -> bool:
     """Whether the model of a row was measured with the row's `model.*` settings."""
     if row.model not in measured["models"]:
         return False

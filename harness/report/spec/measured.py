@@ -19,12 +19,14 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from harness.config.overrides import to_overrides
+from harness.config.table_files import Name
 from harness.config.validation import StrictModel, TupleOf
 from harness.errors import UsageError
-from harness.report.spec.parts import SpecWithFootnotes, require_known
+from harness.report.spec.parts import Decimals, Size, SpecWithFootnotes, require_known
 
 Value = Literal["ms", "s", "memory_mb", "speedup", "memory_ratio", "time_exponent", "memory_exponent"]
 RELATIVE = ("speedup", "memory_ratio")
+SHOWN_MODES = 6  # in a message
 EXPONENTS = ("time_exponent", "memory_exponent")
 # value of a column -> key of a point
 KEYS = {"ms": "ms", "s": "ms", "speedup": "ms", "time_exponent": "ms"}
@@ -39,12 +41,12 @@ class Run(StrictModel):
     difference. `needs`: required hardware, such as cuda.
     """
 
-    task: str | None = None
-    protocol: str | None = None
+    task: Name | None = None
+    protocol: Name | None = None
     what: Literal["forward", "train", "decode", "generate"]
-    lengths: TupleOf[int]
+    lengths: TupleOf[Size]
     axis: str | None = None
-    values: TupleOf[int] = ()
+    values: TupleOf[Size] = ()
     set: dict[str, Any] = Field(default_factory=dict)
     minutes: float | None = None
     paper_size: bool = True
@@ -59,6 +61,12 @@ class Run(StrictModel):
             raise ValueError("axis comes with values and one length")
         if not self.lengths:
             raise ValueError("lengths: none")
+        for key, kind in (("bench.mode", str), ("bench.batches", int)):
+            values = self.set.get(key, [])
+            if not isinstance(values, list) or not all(type(value) is kind for value in values):
+                raise ValueError(f"set.{key}: a list of {'words' if kind is str else 'numbers'} expected")
+        if type(self.set.get("bench.batch", 1)) is not int:
+            raise ValueError("set.bench.batch: a number expected")
         return self
 
     @property
@@ -85,7 +93,7 @@ class MeasuredRow(StrictModel):
     `model: null`: a row of the paper whose model is not implemented here.
     """
 
-    model: str | None
+    model: Name | None
     set: dict[str, Any] = Field(default_factory=dict)
     runs: TupleOf[str] | None = None
     ours: bool = False
@@ -101,16 +109,16 @@ class MeasuredColumn(StrictModel):
 
     run: str
     value: Value
-    length: int | None = None
+    length: Size | None = None
     mode: str | None = None
     batch: int | None = None
     device: Literal["cpu", "cuda"] | None = None
     column: str | None = ""
     condition: str = ""
-    decimals: int = 2
+    decimals: Decimals = 2
     over: str = "T"
     formula_of: str | None = None
-    sizes: dict[str, int] = Field(default_factory=dict)
+    sizes: dict[str, Size] = Field(default_factory=dict)
 
 
 class MeasuredRows(SpecWithFootnotes):
@@ -164,7 +172,7 @@ class MeasuredSpec(MeasuredRows):
                 raise ValueError(f"columns.{name}: the run {column.run} has no length {column.length}")
             series = {mode for mode in run.modes if column.mode in (None, mode[0]) and column.batch in (None, mode[1])}
             if len(series) != 1:
-                choices = ", ".join(f"mode {mode}, batch {batch}" for mode, batch in run.modes)
+                choices = ", ".join(f"mode {mode}, batch {batch}" for mode, batch in run.modes[:SHOWN_MODES])
                 raise ValueError(f"columns.{name}: mode and batch choose one series of the run ({choices})")
 
     def with_published(self, entries: Sequence[Mapping[str, Any]]) -> "MeasuredSpec":

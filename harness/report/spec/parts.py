@@ -1,11 +1,13 @@
 """The parts of `conf/table/<name>.yaml`: rows, columns, averages, footnotes and tolerances."""
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from harness.config.table_files import Name
 from harness.config.validation import StrictModel, TupleOf
 from harness.errors import did_you_mean
 
@@ -20,6 +22,10 @@ QUANTITIES: dict[str, tuple[str, int, bool | None]] = {
     "ms": ("ms", 1, False),
     "memory_mb": ("MiB", 1, False),
 }
+MOST_DECIMALS = 12
+MOST_FOOTNOTES = 100
+Decimals = Annotated[int, Field(ge=0, le=MOST_DECIMALS)]
+Size = Annotated[int, Field(ge=1)]
 UNITS = {"M": 1e6}  # units of published numbers that records count in ones
 
 
@@ -36,7 +42,7 @@ class BenchPoint(StrictModel):
 
     measurements: TupleOf[str]
     what: Literal["forward", "train", "decode"]
-    length: int
+    length: Size
     quantity: Literal["ms", "memory_mb"] = "ms"
 
 
@@ -54,7 +60,7 @@ class Column(StrictModel):
     ability count once; by default each column is one.
     """
 
-    task: str | None = None
+    task: Name | None = None
     metric: str | None = None
     evaluation: str | None = None
     record_field: RecordField | None = Field(default=None, alias="field")
@@ -62,11 +68,11 @@ class Column(StrictModel):
     bench: BenchPoint | None = None
     column: str | None = ""
     condition: str = ""
-    protocol: str | None = None
+    protocol: Name | None = None
     block: int | None = Field(default=None, ge=1)
     set: dict[str, Any] = Field(default_factory=dict)
     unit: str | None = None
-    decimals: int | None = None
+    decimals: Decimals | None = None
     higher_is_better: bool | None = None
     cost: bool = False
     reaches: float | None = None
@@ -134,7 +140,7 @@ class SpecWithFootnotes(StrictModel):
 
     name: str
     title: str
-    footnotes: TupleOf[Footnote] = ()
+    footnotes: TupleOf[Footnote] = Field(default=(), max_length=MOST_FOOTNOTES)
 
     def check_names(self) -> None:
         """Raises ValueError for a name that this table does not define."""
@@ -168,28 +174,19 @@ def _names(labels: Collection[str] | None, label: str | None) -> bool:
     return label is None if labels is None else label in labels
 
 
-class RowSpec(StrictModel):
-    """Like `harness.config.table_rows.Row`. `protocol`: by default that of the table."""
-
-    model: str
-    protocol: str
-    set: dict[str, Any] = Field(default_factory=dict)
-    paper_set: dict[str, Any] = Field(default_factory=dict)
-    ours: bool = False
-    columns: TupleOf[str] | None = None
-    same_as: str = ""
-
-
 def limit_in_unit(limit: float | str, paper: float) -> float:
     """A tolerance in the unit of the published number `paper`. Raises ValueError."""
     try:
-        return abs(paper) * float(limit.removesuffix("%")) / 100 if isinstance(limit, str) else float(limit)
+        number = float(limit.removesuffix("%")) if isinstance(limit, str) else float(limit)
+        if not 0 <= number < math.inf:
+            raise ValueError(f"{limit!r} is negative or infinite")
+        return abs(paper) * number / 100 if isinstance(limit, str) else number
     except ValueError as error:
         raise ValueError(f"{limit!r} is neither a number nor a percentage like 2 %") from error
 
 
 def _checked_limit(limit: Any) -> Any:
-    if isinstance(limit, str):
+    if isinstance(limit, str | int | float):
         limit_in_unit(limit, 1.0)
     return limit
 
@@ -214,7 +211,7 @@ class PublishedNumber:
 
 def require_known(where: str, names: Iterable[str], choices: Iterable[str]) -> None:
     """Raises ValueError for a name that is not among the choices."""
-    choices = list(choices)
+    choices = dict.fromkeys(choices)
     for name in names:
         if name not in choices:
             raise ValueError(f"{where}: there is no '{name}': {did_you_mean(str(name), map(str, choices))}")

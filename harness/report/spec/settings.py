@@ -6,6 +6,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from harness.config.overrides import to_overrides
+from harness.config.table_files import Name
 from harness.config.validation import StrictModel, TupleOf
 from harness.report.spec.parts import SpecWithFootnotes, require_known, require_same
 
@@ -15,9 +16,9 @@ WAYS = ("key", "formula", "seeds_of", "each", "text", "absent")
 class Recipe(StrictModel):
     """The overrides that are composed at budget=paper."""
 
-    task: str
-    protocol: str
-    model: str
+    task: Name
+    protocol: Name
+    model: Name
     set: dict[str, Any] = Field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -38,16 +39,16 @@ class Source(StrictModel):
 
     key: str | None = None
     formula: str | None = None
-    seeds_of: str | None = None
+    seeds_of: Name | None = None
     each: TupleOf["Source"] | None = None
     text: str | None = None
     absent: str | None = None
     default: Any = None
     names: dict[str, Any] = Field(default_factory=dict)
     unit: str = ""
-    task: str | None = None
-    protocol: str | None = None
-    model: str | None = None
+    task: Name | None = None
+    protocol: Name | None = None
+    model: Name | None = None
     set: dict[str, Any] | None = None
 
     @model_validator(mode="after")

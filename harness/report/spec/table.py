@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from harness.config.table_rows import PAPER, Settings, cell_settings, row_hours, runs, settings_key
+from harness.config.table_rows import PAPER, Row, Settings, cell_settings, row_hours, runs, settings_key
 from harness.config.validation import TupleOf
 from harness.errors import UsageError, did_you_mean
 from harness.records.ledger import decimals
@@ -17,7 +17,6 @@ from harness.report.spec.parts import (
     Column,
     Limit,
     PublishedNumber,
-    RowSpec,
     SpecWithFootnotes,
     Tolerance,
     limit_in_unit,
@@ -85,7 +84,7 @@ class TableSpec(SpecWithFootnotes):
 
     ledger: str | None
     protocol: str
-    rows: dict[str, RowSpec]
+    rows: dict[str, Row]
     columns: dict[str, Column]
     seeds: TupleOf[int]
     gpu_hours: float | dict[str, float] | None = None

@@ -27,10 +27,12 @@ from harness.config.compose import arguments, compose
 from harness.config.declared import declared, map_paths
 from harness.config.overrides import key_of, to_overrides
 from harness.config.own_settings import SHARED, check_files, check_shared, files_outside
+from harness.config.places import folder_below
 from harness.config.plain import resolved
 from harness.config.schema import check_sizes
 from harness.errors import UsageError, one_line, shown
 from harness.records import record
+from harness.records.cache import of_folder
 from harness.records.collect import valid_records
 from harness.records.files import DamagedError, replace_atomic, write_atomic
 from harness.records.named import find
@@ -68,10 +70,10 @@ def load_run(cell: Any, cfg: DictConfig, typed: Mapping[str, str]) -> SavedModel
 
     `typed`: overrides; those of model, task and backbone apply, such as a folder of data outside `paths.data`.
     """
-    entries = find(cell, valid_records(cfg.paths.records)[0], cfg.paths.records)
+    entries = find(cell, valid_records(cfg.paths.records, cache=of_folder(cfg.paths.outputs))[0], cfg.paths.records)
     if entries["status"] != "done":
         raise UsageError(f"{entries['file']}: the cell ended as {entries['status']}, so it has no chosen weights")
-    run_dir = RunDirectory(Path(cfg.paths.outputs) / "cells" / cell_in(entries).path)
+    run_dir = RunDirectory(cell_in(entries).folder(cfg))
     weights = chosen_weights(run_dir, entries)
     again = f"{rerun_command(entries)} trains them again"
     if not weights.exists():
@@ -155,7 +157,7 @@ def export(saved: SavedModel, folder: Path | None, cfg: DictConfig) -> Path:
         from safetensors.torch import save_model
     except ImportError as error:
         raise UsageError(NO_SAFETENSORS) from error
-    folder = folder or Path(cfg.paths.outputs) / "exports" / cell_in(saved.record).path
+    folder = folder or folder_below(cfg.paths.outputs, "exports", cell_in(saved.record).path)
     config = {part: without_folders(saved.config[part]) for part in PARTS}
     config["backbone"] |= dict.fromkeys(map_paths(saved.config["backbone"], str))  # all weights are here
     entries = {key: value for key, value in saved.record.items() if key != "file"}

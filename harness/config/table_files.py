@@ -1,0 +1,148 @@
+"""Reads `conf/table/<name>.yaml` and `conf/figure/<name>.yaml`, which others share, and checks what every reader uses.
+
+A name lies below `conf/table` or `conf/figure`: neither `..` nor a link leads elsewhere. Numbers, texts and the number
+of cells have bounds, so that no command works for minutes on a file of a few lines. `harness.report.spec_files` checks
+the other keys.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from omegaconf import OmegaConf
+from pydantic import ConfigDict, Field
+
+from harness.config import yaml_files
+from harness.config.schema import LARGEST_SEED
+from harness.config.validation import StrictModel, TupleOf, dotted, parse, shortened
+from harness.errors import UsageError, did_you_mean, one_line, shown
+
+NAME = re.compile(r"\w[\w.+-]*(/\w[\w.+-]*)*")
+Name = Annotated[str, Field(pattern=f"^{NAME.pattern}$", max_length=100)]  # of a model, task, protocol or table
+ALL = "all"  # `table=all` is no table: it stands for all of them
+MOST_VALUES = 10_000  # of a file, with those that an alias repeats
+LARGEST = 10**15  # of a number
+LONGEST_TEXT = 2_000
+LONGEST_KEY = 200
+MOST_NUMBERS = 5_000  # rows x columns
+MOST_CELLS = 20_000  # rows x columns x seeds
+PLAIN = (str, int, float, list, type(None))
+
+
+class Column(StrictModel):
+    """What they read of a column."""
+
+    model_config = ConfigDict(extra="allow")
+    task: Name | None = None
+    protocol: Name | None = None
+    set: dict[str, Any] | None = None
+    block: int | None = None
+
+
+class Parts(StrictModel):
+    """What the other commands than do=report read of a table."""
+
+    model_config = ConfigDict(extra="allow")
+    kind: str | None = None
+    protocol: Name | None = None
+    budget: str | None = None
+    rows: dict[str, Any] = Field(default_factory=dict)
+    columns: dict[str, Column] = Field(default_factory=dict)
+    seeds: TupleOf[int] = ()
+    every: TupleOf[str] = ()
+    without: dict[str, str] = Field(default_factory=dict)
+    gpu_hours: float | dict[str, float] | None = None
+    block: int | None = None
+
+
+class CellParts(Parts):
+    """A table of cells has all of these."""
+
+    protocol: Name
+    rows: dict[str, Any]
+    columns: dict[str, Column]
+    seeds: TupleOf[int]
+
+
+def names(group: str, folders: Sequence[str | Path]) -> list[str]:
+    """The tables or figures in these folders of configuration."""
+    parents = [Path(folder) / group for folder in folders]
+    files = [path.relative_to(parent) for parent in parents for path in parent.rglob("*.yaml")]
+    return sorted({path.with_suffix("").as_posix() for path in files} - {ALL})
+
+
+def path_of(group: str, name: str, folders: Sequence[str | Path]) -> Path:
+    """The yaml in the first of the folders that has it. Raises UsageError."""
+    for folder in map(Path, folders if NAME.fullmatch(name) and len(name) <= LONGEST_KEY else ()):
+        if (path := folder / group / f"{name}.yaml").is_file():
+            require_inside(path, folder)
+            return path
+    hint = did_you_mean(name, names(group, folders))
+    raise UsageError(f"there is no {group} '{shown(name[:LONGEST_KEY])}': {hint} (python run.py do=list)")
+
+
+def require_inside(path: Path, folder: str | Path) -> None:
+    """Raises UsageError if a link below the folder leads out of it; the folder itself may be a link."""
+    if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+        raise UsageError(f"{shown(path)}: a link that leads out of {shown(folder)}, which is not followed")
+
+
+def read(group: str, name: str, folders: Sequence[str | Path]) -> tuple[Path, dict[str, Any]]:
+    """The path and the content of a table or figure. Raises UsageError, in one line with the file."""
+    path = path_of(group, name, folders)
+    try:
+        raw = yaml_files.read(path)
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path}: no yaml: {one_line(error)}") from error
+    check(raw, path, is_table=group == "table")
+    return path, raw
+
+
+def check(raw: Any, where: object, *, is_table: bool = True, has_cells: bool = False) -> None:
+    """Raises UsageError for what is no mapping, for values beyond the bounds and, in a table, for wrong parts.
+
+    `has_cells`: it has all parts of a table of cells.
+    """
+    raw = OmegaConf.to_container(raw) if OmegaConf.is_config(raw) else raw
+    if not isinstance(raw, dict):
+        raise UsageError(f"{where}: a mapping expected")
+    for number, (path, node) in enumerate(_nodes(raw)):
+        problem = _problem(node) or (f"more than {MOST_VALUES:,} values" if number >= MOST_VALUES else "")
+        if problem:
+            raise UsageError(": ".join(filter(None, [str(where), dotted(path), problem])))
+    if not is_table:
+        return
+    parts = parse(CellParts if has_cells else Parts, raw, where)
+    numbers = len(parts.rows) * len(parts.columns)
+    if wrong := [seed for seed in parts.seeds if not 0 <= seed <= LARGEST_SEED]:
+        raise UsageError(f"{where}: seeds: {shortened(wrong[0])} is not between 0 and {LARGEST_SEED:,}")
+    if numbers > MOST_NUMBERS or numbers * len(parts.seeds) > MOST_CELLS:
+        sizes = f"{len(parts.rows):,} rows, {len(parts.columns):,} columns and {len(parts.seeds):,} seeds"
+        most = f"{MOST_NUMBERS:,} numbers or {MOST_CELLS:,} cells"
+        raise UsageError(f"{where}: {sizes} are more than {most}; make several tables of it")
+
+
+def _nodes(node: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """(path, node) of a tree, each mapping and list before its entries."""
+    yield path, node
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, value in items:
+        yield from _nodes(value, (*path, key))
+
+
+def _problem(node: Any) -> str:
+    """What is wrong with a node alone; empty for a good one."""
+    match node:
+        case dict():
+            wrong = [key for key in node if not (isinstance(key, str) and 0 < len(key) <= LONGEST_KEY)]
+            return f"the key {shortened(wrong[0])} is no name of at most {LONGEST_KEY} letters" if wrong else ""
+        case str() if len(node) > LONGEST_TEXT:
+            return f"{len(node):,} letters are more than {LONGEST_TEXT:,}"
+        case int() | float() if not abs(node) <= LARGEST:  # nan as well
+            return f"{shortened(node)} is no number of at most {LARGEST:,}"
+        case _ if not isinstance(node, PLAIN):
+            return f"{shortened(node)} is neither a text nor a number"
+    return ""

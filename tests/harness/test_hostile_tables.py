@@ -1,0 +1,266 @@
+"""Tables and figures that somebody else wrote: each is rendered or refused in one line, and reads nothing elsewhere."""
+
+import io
+import time
+
+import pytest
+from helpers.hostile_tables import FIGURES_OF_KIND, TABLES_OF_KIND, drawn, mutations
+from omegaconf import OmegaConf
+from rich.console import Console
+
+from harness.commands.report import draw_figures, report_tables
+from harness.config import table_files, yaml_files
+from harness.config.compose import CONF, compose
+from harness.config.places import LEDGER
+from harness.config.sweep import expand
+from harness.config.table_rows import row_named
+from harness.errors import UsageError, one_line
+from harness.records import ledger
+from harness.records.collect import frame
+from harness.report.plots.figures import MOST_PANELS
+from harness.report.spec.formula import evaluate
+from harness.report.spec_files import load_figure, load_table
+
+CASES = [("table", kind, name) for kind, name in TABLES_OF_KIND.items()]
+CASES += [("figure", kind, name) for kind, name in FIGURES_OF_KIND.items()]
+SECONDS = 5  # processor time
+QUICK = 5
+SECRET = "swordfish"
+
+
+@pytest.fixture
+def conf(tmp_path):
+    """A folder of configuration from somebody else; `put` writes a file of it."""
+
+    class Conf:
+        folders = (tmp_path / "conf", CONF)
+        paths = {name: str(tmp_path / name) for name in ("records", "tables", "figures")} | {"paper": LEDGER}
+
+        def put(self, path, content):
+            (file := tmp_path / "conf" / path).parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(content if isinstance(content, str) else yaml_files.text_of(content), encoding="utf-8")
+            return file
+
+        def report(self, group, check=False):
+            """The line of an error; empty for a page or a picture."""
+            try:
+                if group == "table":
+                    screen = Console(file=io.StringIO())
+                    report_tables("evil", frame([]), conf=self.folders, paths=self.paths, console=screen, plots=False)
+                else:
+                    draw_figures("evil", frame([]), conf=self.folders, paths=self.paths, check=check)
+            except UsageError as error:
+                return one_line(error)
+            return ""
+
+    return Conf()
+
+
+def committed(group, name):
+    return yaml_files.read(CONF / group / f"{name}.yaml")
+
+
+def outcomes(conf, group, kind, name, number, seed, *, drawn_now=True):
+    for key, value, content in drawn(list(mutations(group, kind, committed(group, name))), number, seed):
+        conf.put(f"{group}/evil.yaml", content)
+        began = time.process_time()
+        line = conf.report(group, check=not drawn_now)
+        assert time.process_time() - began < SECONDS, f"{key}: {value}"
+        assert not line or f"{group}/evil.yaml" in line, f"{key}: {value}: {line}"
+        yield line
+
+
+@pytest.mark.parametrize(("group", "kind", "name"), CASES)
+def test_any_value_at_any_key_is_rendered_or_one_line(conf, group, kind, name):
+    """Without the drawing of pictures, which takes seconds."""
+    assert any(outcomes(conf, group, kind, name, QUICK, seed=0, drawn_now=False))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("group", "kind", "name"), CASES)
+def test_many_values_at_many_keys_are_rendered_or_one_line(conf, group, kind, name):
+    lines = list(outcomes(conf, group, kind, name, 250, seed=1))
+    assert len(list(filter(None, lines))) > 30
+
+
+VISIBLE = ("rows", "Transformer - Full Attention", "visible")
+ATTENTION = "columns.attention_steps"
+CHANGES = {
+    "a setting that is a number": ("cells", ("rows", "LAVO"), {"model": "lavo", "set": 7}, "rows.LAVO.set: a mapping"),
+    "a formula of 100,000 signs": ("formulas", VISIBLE, "-" * 10**5 + "1", "rows."),
+    "a formula without a number": ("formulas", VISIBLE, "1e999-1e999", "rows.Trans"),
+    "a formula of nested signs": ("formulas", VISIBLE, "(" * 120 + ")" * 120, "rows."),
+    "a power of powers": ("counts", ("columns", "attention_steps", "formula"), "((9**16)**16)**16", ATTENTION),
+    "no scale": ("formulas", ("scale",), 0, "scale: "),
+    "a size of zero": ("formulas", ("sizes", "n"), 0, "sizes.n: "),
+    "seeds of no table": ("settings", ("columns", "iters"), {"seeds_of": "evil2"}, "there is no table 'evil2'"),
+    "seeds of a file elsewhere": ("settings", ("columns", "iters"), {"seeds_of": "../task/lra/text"}, "seeds_of"),
+    "a setting without a number": ("settings", ("columns", "iters"), {"formula": "1e999-1e999"}, "its value is nan"),
+    "a model elsewhere": ("cells", ("rows", "LAVO"), "../../secret", "rows.LAVO: string should match"),
+    "a task elsewhere": ("cells", ("columns", "Text", "task"), "../secret", "columns.Text.task"),
+    "a ledger elsewhere": ("cells", ("ledger",), "../secret", "no published table '../secret'"),
+    "formulas elsewhere": ("counts", ("formulas",), "../secret", "there is no table '../secret'"),
+    "formulas in place": ("counts", ("formulas",), {"kind": "formulas"}, "formulas: the name of a table"),
+    "other tables elsewhere": ("cells", ("elsewhere",), ["../secret"], "there is no table '../secret'"),
+    "negative decimals": ("counts", ("columns", "attention_steps", "decimals"), -1, f"{ATTENTION}.decimals"),
+    "modes that are a number": ("measured", ("runs", "recompute", "set"), {"bench.mode": 7}, "runs.recompute: set"),
+    "a date": ("cells", ("title",), {"2001-13-45": 1}, "title: "),
+}  # fmt: skip
+
+
+def changed(raw, key, value):
+    node = raw
+    for step in key[:-1]:
+        node = node[step]
+    node[key[-1]] = value
+    return raw
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_hostile_table_is_one_line_with_file_and_key(conf, name):
+    kind, key, value, says = CHANGES[name]
+    conf.put("table/evil.yaml", changed(committed("table", TABLES_OF_KIND[kind]), key, value))
+    line = conf.report("table")
+    assert "table/evil.yaml: " in line and says in line and len(line) < 1500
+
+
+INDEX, BRANCHES = "models.diagrams.lavo.position_index", "models.diagrams.longnet.branches"
+RUN = {"what": "train", "lengths": [64]}
+FIGURES = {
+    "2,000 panels": ("lines", ("columns",), ["Text"] * 2_000, "columns"),
+    "2,000 diagrams": ("matrices", ("panels",), [{"_target_": INDEX}] * 2_000, "panels"),
+    "2,000 runs": ("measured", ("runs",), {f"r{n}": RUN for n in range(2_000)}, "panels"),
+    "a diagram of any length": ("matrices", ("panels", 0, "length"), 90_000_000, "length: 9e+07 is more than"),
+    "a diagram of many sizes": (
+        "matrices", ("panels", 0), {"_target_": BRANCHES, "length": 32, "heads": 32, "ratios": [1, 2, 4]},
+        "more than 1,024",
+    ),
+    "a list of sizes": ("matrices", ("panels", 0, "window"), [[1]] * 3_000, "window: 3000 is more than"),
+    "a table elsewhere": ("lines", ("table",), "../secret", "there is no table '../secret'"),
+    "a table in place": ("lines", ("table",), {"rows": {}}, "table: the name of a table expected"),
+    "a ledger elsewhere": ("bubbles", ("paper", "ledger"), "/etc/passwd", "no published table '/etc/passwd'"),
+    "another kind": ("pending", ("kind",), ["a"], "kind: there is no ['a']"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_hostile_figure_is_one_line_with_file_and_key(conf, name):
+    kind, key, value, says = FIGURES[name]
+    conf.put("figure/evil.yaml", changed(committed("figure", FIGURES_OF_KIND[kind]), key, value))
+    began = time.process_time()
+    line = conf.report("figure")
+    assert "figure/evil.yaml: " in line and says in line and len(line) < 1500 and time.process_time() - began < SECONDS
+
+
+@pytest.mark.parametrize(
+    "scalar",
+    ["!!int x", "!!bool maybe", "!!timestamp x", "!!float x", "0x_", "._", "9" * 5_000, "!!set {a}", "2001-13-45"],
+)
+def test_a_scalar_that_yaml_cannot_read_is_one_line(conf, scalar):
+    text = (CONF / "table/lavo/t11.yaml").read_text(encoding="utf-8")
+    file = conf.put("table/evil.yaml", f"{text}\nunit: {scalar}\n")
+    if scalar == "2001-13-45":
+        assert yaml_files.read(file)["unit"] == scalar, "text, as OmegaConf reads it"
+        return
+    line = conf.report("table")
+    assert "table/evil.yaml: line " in line and len(line) < 400
+    with pytest.raises(UsageError, match=r"evil\.yaml: line "):
+        yaml_files.checked(file)  # what Hydra reads
+
+
+def test_a_table_of_100_000_cells_is_refused_before_a_cell_is_composed(conf, monkeypatch):
+    table = committed("table", "lavo/t11")
+    many = table | {
+        "rows": {f"r{n}": "lavo" for n in range(1_000)},
+        "columns": {f"c{n}": {"task": "lra/text"} for n in range(10)},
+    }
+    conf.put("table/evil.yaml", many)
+    assert "1,000 rows, 10 columns and 5 seeds are more than" in conf.report("table").replace("3 seeds", "5 seeds")
+    cfg = compose(["table=lavo/t11"])
+    cfg.table.rows, cfg.table.columns = many["rows"], many["columns"]
+    monkeypatch.setattr("harness.config.sweep.compose", None)
+    with pytest.raises(UsageError, match=r"^conf/table/lavo/t11\.yaml: 1,000 rows, 10 columns"):
+        expand(cfg, ["table=lavo/t11"])
+
+
+def test_a_plan_names_the_table_and_the_key():
+    cfg = compose(["table=lavo/t11"])
+    cfg.table.rows["LAVO"] = {"model": "lavo", "set": 7}
+    with pytest.raises(UsageError, match=r"^table lavo/t11: rows\.LAVO: set: a mapping expected, not 7$"):
+        expand(cfg, ["table=lavo/t11"])
+
+
+@pytest.mark.parametrize("key", ["rows", "columns", "seeds", "protocol"])
+def test_a_plan_needs_all_parts_of_a_table(key):
+    cfg = compose(["table=lavo/t11"])
+    OmegaConf.set_struct(cfg, False)
+    del cfg.table[key]
+    with pytest.raises(UsageError, match=rf"^conf/table/lavo/t11\.yaml: {key}: missing$"):
+        expand(cfg, ["table=lavo/t11"])
+
+
+def test_a_hostile_table_does_not_end_the_look_up_of_a_row(conf, monkeypatch):
+    row_named.cache_clear()
+    monkeypatch.setattr("harness.config.table_rows.folders", lambda: [str(folder) for folder in conf.folders])
+    for rows, says in (
+        ({"Evil": {"model": "lavo", "set": 7}}, "rows.Evil: set: a mapping"),
+        (["a"], "rows: a mapping expected"),
+    ):
+        conf.put("table/evil.yaml", committed("table", "lavo/t11") | {"rows": rows})
+        with pytest.raises(UsageError, match=f"evil.*{says}"):
+            row_named("evil")
+    row_named.cache_clear()
+
+
+@pytest.mark.parametrize("kind", ["a file", "a folder"])
+@pytest.mark.parametrize("group", ["table", "figure"])
+def test_a_link_out_of_the_folder_is_no_table(conf, tmp_path, group, kind):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "evil.yaml").write_text(f"{SECRET}: [")
+    (folder := tmp_path / "conf" / group).mkdir(parents=True)
+    link, target = ("evil.yaml", "evil.yaml") if kind == "a file" else ("sub", "")
+    (folder / link).symlink_to(tmp_path / "elsewhere" / target)
+    name = "evil" if kind == "a file" else "sub/evil"
+    load = load_table if group == "table" else load_figure
+    with pytest.raises(UsageError, match="a link that leads out of") as error:
+        load(name, conf.folders, LEDGER)
+    assert SECRET not in str(error.value)
+
+
+def test_the_folder_of_the_user_may_be_a_link(conf, tmp_path):
+    conf.put("table/mine.yaml", committed("table", "lavo/t11"))
+    (tmp_path / "moved").symlink_to(tmp_path / "conf")
+    assert load_table("mine", (tmp_path / "moved",), LEDGER).title == load_table("lavo/t11", CONF, LEDGER).title
+    assert table_files.path_of("table", "mine", [tmp_path / "moved"]).is_file()
+
+
+@pytest.mark.parametrize("name", ["../secret", "sub/../../secret", "/etc/passwd", "linked", "x" * 10_000, "\0", ".."])
+def test_only_names_of_published_tables_are_read(tmp_path, name):
+    (paper := tmp_path / "paper").mkdir()
+    columns = ",".join(ledger.COLUMNS)
+    (tmp_path / "secret.csv").write_text(f"{columns}\n{SECRET},1,r,c,,1,,true,\n")
+    (paper / "linked.csv").symlink_to(tmp_path / "secret.csv")
+    with pytest.raises(UsageError) as error:
+        ledger.entries(name, paper)
+    assert SECRET not in str(error.value) and len(str(error.value)) < 500
+
+
+@pytest.mark.parametrize("content", ["\0", 'paper\n"a', "a,b\n" * 3, "\udcff", "x" * 200_000])
+def test_a_file_that_is_no_ledger_is_one_line(tmp_path, content):
+    (tmp_path / "t.csv").write_bytes(content.encode(errors="surrogateescape"))
+    with pytest.raises(UsageError, match=r"t\.csv: ") as error:
+        ledger.entries("t", tmp_path)
+    assert len(one_line(error.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    "formula", ["1e999", "0/0", "1or 2", "-" * 299, "(" * 299, "max()", "(-8)**0.5", "ceil(1e999)"]
+)
+def test_a_formula_without_a_finite_number_is_one_line(formula):
+    with pytest.raises(UsageError, match=r"^formula ") as error:
+        evaluate(formula, {"n": 1})
+    assert len(str(error.value)) < 600
+
+
+def test_most_panels_are_more_than_any_figure_has():
+    assert max(len(committed("figure", name).get("panels", ())) for name in FIGURES_OF_KIND.values()) < MOST_PANELS

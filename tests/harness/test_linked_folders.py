@@ -1,0 +1,131 @@
+"""Links in the place of folders: the user's own folders may be links, what lies below them may not lead elsewhere."""
+
+import os
+
+import pytest
+from helpers.saved_cells import save
+
+from harness.commands import predictions, status
+from harness.commands.report import report_tables
+from harness.config.cell import cell_of
+from harness.config.compose import CONF, compose
+from harness.config.places import LEDGER, below, folder_below
+from harness.errors import UsageError
+from harness.records import baselines, cache
+from harness.records.collect import frame
+from harness.training.checkpoints.saved_model import export
+from harness.training.run_cell import CellRequest, run_cell
+
+CELL = ("model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1", "train.max_steps=4")
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    (folder := tmp_path / "elsewhere").mkdir()
+    return folder
+
+
+@pytest.mark.parametrize(
+    "name", ["outputs/cells", "outputs/cells/lra", "outputs/cells/lra/listops", "records/lra", "records/lra/listops"]
+)
+def test_a_cell_does_not_run_through_a_link(places, tmp_path, elsewhere, name):
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).symlink_to(elsewhere)
+    result = run_cell(CellRequest(compose([*CELL, *places])))
+    assert (result.state, result.code) == ("refused", 2) and os.listdir(elsewhere) == []
+    assert result.detail == (f"{tmp_path / name}: a link in the place of a folder, which is not followed; move it away")
+
+
+def test_the_run_folder_itself_is_no_link(places, tmp_path, elsewhere):
+    cfg = compose([*CELL, *places])
+    (folder := cell_of(cfg).folder(cfg)).parent.mkdir(parents=True)
+    folder.symlink_to(elsewhere)
+    assert run_cell(CellRequest(cfg)).state == "refused" and os.listdir(elsewhere) == []
+
+
+@pytest.mark.slow
+def test_folders_of_the_user_may_be_links(places, tmp_path, elsewhere):
+    """As on clusters, where outputs and records lie on another disk."""
+    for name in ("outputs", "records"):
+        (elsewhere / name).mkdir()
+        (tmp_path / name).symlink_to(elsewhere / name)
+    cfg = compose([*CELL, *places])
+    assert run_cell(CellRequest(cfg)).state == "done"
+    assert cell_of(cfg).record_path(cfg).is_file() and list((elsewhere / "outputs" / "cells").rglob("last.ckpt"))
+
+
+def test_the_cache_is_not_kept_through_a_link(places, tmp_path, elsewhere, capsys, monkeypatch):
+    monkeypatch.setattr(cache, "FEW", 1)
+    monkeypatch.setattr(cache, "RECENT_NS", -(10**18))
+    cfg = compose(["model=latte", "task=lra/text", *places])
+    save(cfg.paths.records, [1, 0])
+    (tmp_path / "outputs").mkdir()
+    (tmp_path / "outputs" / "cache").symlink_to(elsewhere)
+    assert status.run(cfg, []) == 0
+    said = capsys.readouterr().err
+    assert said.startswith(f"left out: {tmp_path / 'outputs' / 'cache'}: a link") and said.count("\n") == 1
+    assert os.listdir(elsewhere) == []
+
+
+def test_run_folders_are_not_listed_through_a_link(places, tmp_path, elsewhere):
+    cfg = compose(["model=latte", "task=lra/text", *places])
+    (tmp_path / "outputs").mkdir()
+    (tmp_path / "outputs" / "cells").symlink_to(elsewhere)
+    with pytest.raises(UsageError, match="outputs/cells: a link in the place of a folder"):
+        status.run(cfg, [])
+
+
+@pytest.mark.parametrize("name", ["exports", "exports/lra"])
+def test_nothing_is_exported_through_a_link(places, tmp_path, elsewhere, name):
+    pytest.importorskip("safetensors")
+    cfg = compose(["model=latte", "task=lra/text", *places])
+    entries = save(cfg.paths.records, [1, 0])
+    (tmp_path / "outputs" / name).parent.mkdir(parents=True)
+    (tmp_path / "outputs" / name).symlink_to(elsewhere)
+
+    class Saved:
+        record = entries
+
+    with pytest.raises(UsageError, match=f"outputs/{name}: a link in the place of a folder"):
+        export(Saved(), None, cfg)
+    assert os.listdir(elsewhere) == []
+
+
+@pytest.mark.parametrize("name", ["predictions", "predictions/lra"])
+def test_no_predictions_are_written_through_a_link(places, tmp_path, elsewhere, name):
+    cfg = compose(["model=latte", "task=lra/text", *places])
+    save(cfg.paths.records, [1, 0])
+    (tmp_path / "outputs" / name).parent.mkdir(parents=True)
+    (tmp_path / "outputs" / name).symlink_to(elsewhere)
+    with pytest.raises(UsageError, match="a link in the place of a folder"):
+        predictions.run(cfg, [])
+    assert os.listdir(elsewhere) == []
+
+
+def test_no_table_is_written_through_a_link(tmp_path, elsewhere):
+    paths = {name: str(tmp_path / name) for name in ("records", "tables", "figures")} | {"paper": LEDGER}
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "llp").symlink_to(elsewhere)
+    with pytest.raises(UsageError, match="tables/llp: a link in the place of a folder"):
+        report_tables("llp/t6", frame([]), conf=CONF, paths=paths, plots=False)
+    assert os.listdir(elsewhere) == []
+
+
+def test_no_baseline_is_written_through_a_link(tmp_path, elsewhere, monkeypatch):
+    (tmp_path / "baselines").symlink_to(elsewhere)
+    monkeypatch.setattr(baselines, "parse", lambda *arguments: None)
+    with pytest.raises(UsageError, match="baselines: a link in the place of a folder"):
+        baselines.write(tmp_path / "records", {"task": "lra/text", "key": "0123456789abcdef"}, {})
+    assert os.listdir(elsewhere) == []
+
+
+def test_a_path_below_a_link_is_refused_wherever_the_link_stands(tmp_path, elsewhere):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "b").symlink_to(elsewhere)
+    assert below(tmp_path / "a" / "b", "c", "d.json") == tmp_path / "a" / "b" / "c" / "d.json"
+    assert below(tmp_path, "a", "b") == tmp_path / "a" / "b", "a file may be replaced, whatever stands there"
+    for path in (below, folder_below):
+        with pytest.raises(UsageError, match="a/b: a link in the place of a folder"):
+            path(tmp_path, "a/b", "c")
+    with pytest.raises(UsageError, match="a/b: a link in the place of a folder"):
+        folder_below(tmp_path, "a", "b")

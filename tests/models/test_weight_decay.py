@@ -10,6 +10,7 @@ from harness.config.compose import compose
 ALL = "all"
 # parameters of a layer as configured; every model that is not named here leaves all of them to the recipe
 EXEMPT = {
+    "gated_deltanet": {"log_rate", "decay_bias"},
     "h3": {"shift.enter", "diagonal.enter", "diagonal.log_decay", "diagonal.frequency", "diagonal.log_step"},
     "mamba": {"log_decay", "skip"},
     "rwkv4": ALL,

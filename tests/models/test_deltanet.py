@@ -9,6 +9,9 @@ from twins import trainable
 
 from models.attention.deltanet import DeltaNet, unit
 from models.attention.gated_deltanet import GatedDeltaNet
+from models.attention.kda import KimiDeltaAttention
+
+MODELS = pytest.mark.parametrize("cls", [DeltaNet, GatedDeltaNet, KimiDeltaAttention])
 
 
 def build(cls, dim=8, heads=1, **hyper):
@@ -20,30 +23,31 @@ def draw(*shape, seed=0):
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("cls", [DeltaNet, GatedDeltaNet])
+@MODELS
 def test_starts_as_torch(cls):
     model = build(cls, 256, 4)
     assert (model.norm_weight == 1).all()
     for name, weight in model.named_parameters():
-        if name.endswith("proj.weight"):
+        if "proj." in name and weight.dim() == 2:
             bound = weight.shape[1] ** -0.5
             assert 0.97 * bound < weight.abs().max() <= bound, name
     assert 0.49 < model.convolution.weight.abs().max() <= 0.5
 
 
-def test_decays_start_as_published():
-    model = build(GatedDeltaNet, 4096, 2048)
+@pytest.mark.parametrize(("cls", "slowest"), [(GatedDeltaNet, 0), (KimiDeltaAttention, 1)])
+def test_decays_start_as_published(cls, slowest):
+    model = build(cls, 4096, 2048)
     rates, steps = model.log_rate.exp(), F.softplus(model.decay_bias)
-    assert rates.min() < 0.1 and 15.9 < rates.max() <= 16
+    assert slowest <= rates.min() < slowest + 0.1 and 15.9 < rates.max() <= 16
     assert steps.min() >= 0.00099 and steps.max() <= 0.101
     assert abs(steps.log().mean() - math.log(0.01)) < 0.1
 
 
-@pytest.mark.parametrize(("cls", "squares"), [(DeltaNet, 4), (GatedDeltaNet, 6)])
+@pytest.mark.parametrize(("cls", "squares"), [(DeltaNet, 4), (GatedDeltaNet, 6), (KimiDeltaAttention, 4.25)])
 def test_published_number_of_parameters(cls, squares):
-    """About 4 D^2 and 6 D^2 of the public layers of width 2,048 with 8 heads."""
+    """About 4 D^2, 6 D^2 and 4 D^2 + 4 D R of the public layers of width 2,048 with 16 heads and R = 128."""
     with torch.device("meta"):
-        model = build(cls, 2048, 8)
+        model = build(cls, 2048, 16)
     assert 1 < trainable(model) / (squares * 2048**2) < 1.01
 
 
@@ -79,7 +83,7 @@ def test_negative_eigenvalues_reflect_the_state():
     torch.testing.assert_close(kept[1], -torch.ones(8).double(), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("cls", [DeltaNet, GatedDeltaNet])
+@MODELS
 def test_padding_takes_no_time(cls):
     """A padded token between two others changes no state; only the convolution sees its position."""
     model = build(cls, conv=1).double()
@@ -89,7 +93,7 @@ def test_padding_takes_no_time(cls):
     torch.testing.assert_close(y[~mask], model(x[~mask][None])[0][0])
 
 
-@pytest.mark.parametrize("cls", [DeltaNet, GatedDeltaNet])
+@MODELS
 def test_size_of_the_state(cls):
     model = build(cls, 16, 2, expand_k=1.0, expand_v=1.5)
     state = model.init_state(3)
@@ -103,3 +107,8 @@ def test_refusals(name):
         build(DeltaNet, **{name: 0})
     with pytest.raises(ValueError, match="1 tap or more"):
         build(DeltaNet, conv=0)
+
+
+def test_rank_below_one_is_refused():
+    with pytest.raises(ValueError, match="KimiDeltaAttention requires rank >= 1, not 0"):
+        build(KimiDeltaAttention, rank=0)

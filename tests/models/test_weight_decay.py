@@ -12,6 +12,7 @@ ALL = "all"
 EXEMPT = {
     "gated_deltanet": {"log_rate", "decay_bias"},
     "h3": {"shift.enter", "diagonal.enter", "diagonal.log_decay", "diagonal.frequency", "diagonal.log_step"},
+    "kda": {"log_rate", "decay_bias"},
     "mamba": {"log_decay", "skip"},
     "rwkv4": ALL,
     "xlstm": {"block.skip", "block.norm.weight", "block.gate_proj.bias", "block.convolution.bias"},

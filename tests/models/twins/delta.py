@@ -63,8 +63,31 @@ def gated_deltanet_parameters(dim, heads, pattern, max_length, hyper):
     return deltanet_parameters(dim, heads, pattern, max_length, hyper) + more
 
 
+@per_sequence
+def kda(model, x, source, padding, causal):
+    steps = heads_of(softplus(model.decay_proj(x) + model.decay_bias), model.heads)
+    gate = heads_of(torch.sigmoid(model.gate_proj(x)), model.heads)
+    return delta_net(
+        model,
+        x,
+        padding,
+        lambda h, t: torch.exp(-model.log_rate[h].exp() * steps[h][t])[:, None],
+        lambda h, t: gate[h][t],
+    )
+
+
+def kda_parameters(dim, heads, pattern, max_length, hyper):
+    keys = round(hyper["expand_k"] * dim / heads)
+    values = round(hyper["expand_v"] * keys)
+    rank = hyper["rank"] or values
+    decay = dim * rank + rank * heads * keys + heads + heads * keys
+    gate = dim * rank + (rank + 1) * heads * values
+    return deltanet_parameters(dim, heads, pattern, max_length, hyper) + decay + gate
+
+
 SIZES = ({"expand_k": 0.5, "expand_v": 1.5}, {"conv": 1}, {"negative_eigenvalues": True})
 TWINS = {
     "deltanet": Twin(deltanet, deltanet_parameters, SIZES),
     "gated_deltanet": Twin(gated_deltanet, gated_deltanet_parameters, SIZES),
+    "kda": Twin(kda, kda_parameters, (*SIZES, {"rank": 3}, {"rank": None})),
 }

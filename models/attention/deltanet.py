@@ -96,9 +96,7 @@ class DeltaNet(Attention):
         if padding is not None:
             qkv = qkv.masked_fill(padding[..., None], 0.0)
         qkv, window = self.convolution.chunk(qkv, state["window"])
-        q, k, v = (
-            split_heads(part, part.shape[-1] // self.heads) for part in F.silu(qkv).split(self.widths, -1)
-        )
+        q, k, v = (split_heads(part, part.shape[-1] // self.heads) for part in F.silu(qkv).split(self.widths, -1))
         beta = upcast(self.beta_proj(x)).sigmoid().mT[..., None]  # (B, H, n, 1)
         if self.negative_eigenvalues:
             beta = 2 * beta

@@ -1,4 +1,4 @@
-"""RWKV-7: a token shift and a delta rule whose removal, addition and decay differ (Peng et al., 2025, arXiv 2503.14456).
+"""RWKV-7: a token shift and a delta rule that adds along another key than it removes (Peng et al., 2025, 2503.14456).
 
     x^i_t = mu_i x_t + (1 - mu_i) x_{t-1} for i in r, w, k, v, a, g
     r = W_r x^r,  k = W_k x^k,  v = W_v x^v,  log w = -e^-1/2 sigmoid(b_w + W_2 tanh(W_1 x^w)),
@@ -152,8 +152,9 @@ class RWKV7(Attention):
     def read(
         self, x: Tensor, state: State, first_v: Tensor | None, padding: Tensor | None = None
     ) -> tuple[Tensor, State, Tensor]:
-        """n tokens x (B, n, D), mask (B, n), v of the first layer, None there -> (B, n, D), the state, v of the first.
+        """n tokens x (B, n, D), mask (B, n) -> (B, n, D), the state after them, v of the first layer (B, n, D).
 
+        `first_v` is that v in later layers; the first one does not read it.
         """
         (to_r, to_w, to_k, to_v, to_a, to_g), last = self.shift(x, state["last"], padding)
         r, k, v = self.r_proj(to_r), self.k_proj(to_k), self.v_proj(to_v)

@@ -99,10 +99,10 @@ class _DeltaRule(torch.autograd.Function):
         states = initial.new_empty(*initial.shape[:2], chunks.count + 1, *initial.shape[2:])
         states[:, :, 0] = initial
         y = torch.empty_like(chunks.parts[2])
-        for index, before, after in chunks.indices():
+        for index, after in chunks.indices():
             tile = chunks.tile(index)
-            states[after] = tile.advance(states[before][:, :, 0])
-            y[index] = tile.read(states[before])
+            states[after] = tile.advance(states[index][:, :, 0])
+            y[index] = tile.read(states[index])
         ctx.save_for_backward(q, k, v, r, g, e, states)
         return chunks.join(y), states[:, :, -1].clone()
 
@@ -114,9 +114,9 @@ class _DeltaRule(torch.autograd.Function):
             chunks = _CutTokens(q, k, v, r, g, e)
             grad, dstate = chunks.cut(grad), grad_state.clone()
             gradients = [None if x is None else torch.empty_like(x) for x in chunks.parts]
-            for index, before, after in reversed(chunks.indices()):
+            for index, after in reversed(chunks.indices()):
                 tile, rows = chunks.tile(index), index[0]
-                parts, dstate[rows] = tile.backward(states[before], states[after], grad[index], dstate[rows])
+                parts, dstate[rows] = tile.backward(states[index], states[after], grad[index], dstate[rows])
                 for gradient, part in zip(gradients, parts, strict=True):
                     if gradient is not None:
                         gradient[index] = part
@@ -134,15 +134,15 @@ class _CutTokens(Chunks):
         self.parts = [None if x is None else self.cut(x) for x in parts]
         self.lower = parts[0].new_ones(self.size, self.size).tril()
 
-    def indices(self) -> list[tuple[Index, Index, Index]]:
-        """Of each tile: its chunks, and those of the states before and after them among the G + 1 at boundaries."""
+    def indices(self) -> list[tuple[Index, Index]]:
+        """The chunks of each tile, which index the states before them, too, and the index of the states after them."""
         q = self.parts[0]
         batch, heads = q.shape[:2]
         chunk = heads * self.size**2
         rows = TILE.fit(q, chunk, batch)
         chunks = TILE.fit(q, rows * chunk, self.count)
         return [
-            ((*axes, span), (*axes, span), (*axes, slice(span.start + 1, span.stop + 1)))
+            ((*axes, span), (*axes, slice(span.start + 1, span.stop + 1)))
             for _, (*axes, span) in tiles(spans(0, batch, rows), EVERY, spans(0, self.count, chunks))
         ]
 
@@ -153,16 +153,15 @@ class _CutTokens(Chunks):
 class _Tile:
     """Some chunks computed together: q, k, r, e (.., C, K), v (.., C, V), g (.., C, K or 1)."""
 
-    def __init__(
-        self, q: Tensor, k: Tensor, v: Tensor, r: Tensor, g: Tensor | None, e: Tensor | None, lower: Tensor
-    ):
+    def __init__(self, q: Tensor, k: Tensor, v: Tensor, r: Tensor, g: Tensor | None, e: Tensor | None, lower: Tensor):
         self.q, self.k, self.v, self.r, self.e, self.lower = q, k, v, r, k if e is None else e, lower
         self.both = e is not None  # whether k and e differ
         self.decay = Decay(g, k.shape[-1], lower)
         start = self.decay.from_start
         self.last = None if start is None else start[..., -1, :, None]  # e^{b_C}, (.., K or 1, 1)
         self.reading_q, self.reading_r = decayed(q, start), decayed(r, start)
-        self.writing_k, self.writing_e = (decayed(x, self.decay.to_end) for x in (k, self.e))
+        self.writing_e = decayed(self.e, self.decay.to_end)
+        self.writing_k = decayed(k, self.decay.to_end) if self.both else None
         self.inverse = unit_inverse(self.decay.products(r, self.e))
         self.between = strictly(self.decay.products(r, k)) if self.both else None  # tril(A^{rk}, -1)
         target = -(self.between @ v) if self.both else v
@@ -191,8 +190,10 @@ class _Tile:
     def backward(
         self, before: Tensor, after: Tensor, grad: Tensor, dstate: Tensor
     ) -> tuple[list[Tensor | None], Tensor]:
-        """Gradients of q, k, v, r, g and e from those of y (.., C, V) and of the last state (.., K, V); and of the
-        first state."""
+        """Gradients of q, k, v, r, g and e, and of the first state (.., K, V), from those of y and of the last state.
+
+        `before` and `after` are the states around the chunks (.., K, V).
+        """
         dm = self.decay.products(self.q, self.e).mT @ grad
         dread, dafter = self.reading_q.mT @ grad, torch.empty_like(after)
         for c in reversed(range(self.q.shape[2])):
@@ -213,9 +214,9 @@ class _Tile:
             dv = self.decay.products(self.q, self.k).mT @ grad - self.between.mT @ dtarget + self.writing_k @ dafter
             more, dk = self.decay.products_backward(grad @ self.v.mT, self.q, self.k)
             dq += more
-            for gradient, more in zip((dr, dk), self.decay.products_backward(strictly(dtarget @ -self.v.mT), self.r, self.k), strict=True):
-                gradient += more
-            dk += decayed(self.v @ dafter.mT, self.decay.to_end)
+            more_r, more_k = self.decay.products_backward(strictly(dtarget @ -self.v.mT), self.r, self.k)
+            dr += more_r
+            dk += more_k + decayed(self.v @ dafter.mT, self.decay.to_end)
         dg = None
         if self.last is not None:
             dsums = self.q * dq + self.r * dr - self.k * dk

@@ -1,4 +1,4 @@
-"""RWKV-7 beyond the contract: the published start and sizes, the first layer's values in a stack, decoding of a stack."""
+"""RWKV-7 beyond the contract: its start and sizes, the first layer's values in a stack, decoding of a stack."""
 
 from itertools import pairwise
 

@@ -45,8 +45,8 @@ class DeltaNet(Attention):
     """H ((D + taps) (2 K + V) + D (V + 1)) + V parameters; K = `expand_k` D / H, V = `expand_v` K, both rounded.
 
     `conv` is the number of taps. With `negative_eigenvalues` beta lies in (0, 2), which lets the sign of a stored value
-    change (Grazzi et al., 2024, arXiv 2411.12537). A padded token counts as zero in the convolution and leaves the
-    state unchanged. Raises ValueError for a factor of 0 or less, and for fewer than one tap.
+    change (Grazzi et al., 2024, arXiv 2411.12537). A padded token counts as zero in the convolution, leaves the
+    state unchanged and reads nothing: its row is zero. Raises ValueError for a factor of 0 or less, and for fewer than one tap.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
@@ -110,6 +110,9 @@ class DeltaNet(Attention):
                 o = o[:, :, None]
             else:
                 o, sums = delta_rule(*tokens, decay, initial_state=sums, key_padding_mask=padding)
+                if padding is not None:
+                    # q of a padded token may be zero, where the gradients of |q| and of the norm exceed float16
+                    o = o.masked_fill(padding[:, None, :, None], 0.0)
             o = F.rms_norm(o, o.shape[-1:], upcast(self.norm_weight), EPSILON)
         gate = self.gate(x)
         o = o.to(qkv.dtype) if gate is None else o.to(qkv.dtype) * gate

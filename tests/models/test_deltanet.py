@@ -91,6 +91,7 @@ def test_padding_takes_no_time(cls):
     mask = torch.tensor([[False, False, True, True, False, True, False, False, False]])
     y = model(x, key_padding_mask=mask)[0]
     torch.testing.assert_close(y[~mask], model(x[~mask][None])[0][0])
+    assert (y[mask] == 0).all()
 
 
 @MODELS

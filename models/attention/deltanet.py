@@ -45,8 +45,8 @@ class DeltaNet(Attention):
     """H ((D + taps) (2 K + V) + D (V + 1)) + V parameters; K = `expand_k` D / H, V = `expand_v` K, both rounded.
 
     `conv` is the number of taps. With `negative_eigenvalues` beta lies in (0, 2), which lets the sign of a stored value
-    change (Grazzi et al., 2024, arXiv 2411.12537). A padded token counts as zero in the convolution, leaves the
-    state unchanged and reads nothing: its row is zero. Raises ValueError for a factor of 0 or less, and for fewer than one tap.
+    change (Grazzi et al., 2024, arXiv 2411.12537). A padded token counts as zero in the convolution, leaves the state
+    unchanged and reads nothing: its row is zero. Raises ValueError for a factor of 0 or less, and for fewer than one tap.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})

@@ -46,7 +46,7 @@ class DeltaNet(Attention):
 
     `conv` is the number of taps. With `negative_eigenvalues` beta lies in (0, 2), which lets the sign of a stored value
     change (Grazzi et al., 2024, arXiv 2411.12537). A padded token counts as zero in the convolution, leaves the state
-    unchanged and reads nothing: its row is zero. Raises ValueError for a factor of 0 or less, and for fewer than one tap.
+    unchanged and reads nothing: its row is zero. Raises ValueError for a factor of 0 or less, or below 1 tap.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})

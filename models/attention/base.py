@@ -223,7 +223,9 @@ class Attention(nn.Module):
     def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         """The next n >= 1 tokens x (B, n, D) -> (B, n, D), equal to n steps; `state` may be written to.
 
-        In the cross patterns x holds n queries, the result equals that of `forward`, and the state does not change.
+        In the cross patterns x holds n queries, the result equals that of `forward`, and the state does not change. In
+        a stack, a method whose carry has a row per token finds the carry of these tokens in `state["carry"]`, and
+        leaves its own there.
         """
         if self.pattern.cross:
             return self(x, **state["inputs"])[0], state

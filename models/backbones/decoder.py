@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from models.attention.base import Attention, Pattern, State
 from models.backbones.config import TransformerConfig
 from models.backbones.embedding import TokenEmbedder
-from models.backbones.layer import layer_stack
+from models.backbones.layer import advance_layers, layer_stack
 from models.ops.cross_entropy import linear_cross_entropy
 
 LONG = 8192  # tokens; longer texts are scored in chunks
@@ -161,15 +161,10 @@ class DecoderLM(LanguageModel):
         return self.logits(x[:, -1]), state
 
     def hidden_chunk(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        x, layers = self.embed(tokens, state["seen"]), []
-        for layer, layer_state in zip(self.layers, state["layers"], strict=True):
-            x, layer_state = layer.chunk(x, layer_state)
-            layers.append(layer_state)
+        x, layers = advance_layers(self.layers, state["layers"], self.embed(tokens, state["seen"]), "chunk")
         return x, {"layers": layers, "seen": state["seen"] + tokens.shape[1]}
 
     def step(self, token: Tensor, state: State) -> tuple[Tensor, State]:
-        x, layers = self.embed(token[:, None], state["seen"])[:, 0], []
-        for layer, layer_state in zip(self.layers, state["layers"], strict=True):
-            x, layer_state = layer.step(x, layer_state)
-            layers.append(layer_state)
+        x = self.embed(token[:, None], state["seen"])[:, 0]
+        x, layers = advance_layers(self.layers, state["layers"], x, "step")
         return self.logits(x), {"layers": layers, "seen": state["seen"] + 1}

@@ -8,7 +8,7 @@
     B batch, N length, M source length, D width
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -91,6 +91,21 @@ def layer_stack(
     return layers
 
 
+def advance_layers(
+    layers: Iterable[TransformerLayer], states: Iterable[State], x: Tensor, method: str, *arguments: Any
+) -> tuple[Tensor, list[State]]:
+    """x through all layers by their `method`, `chunk` or `step`, from their states -> (x, the states after it).
+
+    A layer finds the carry of the layer before it in its state, if that layer left one in its own; it is not kept.
+    """
+    after, carry = [], {}
+    for layer, state in zip(layers, states, strict=True):
+        x, state = getattr(layer, method)(x, {**state, **carry}, *arguments)
+        carry = {"carry": state["carry"]} if "carry" in state else {}
+        after.append({name: part for name, part in state.items() if name != "carry"})
+    return x, after
+
+
 class DecoderLayer(TransformerLayer):
     """Self-attention, `cross` attention to a source, feed-forward network."""
 
@@ -127,8 +142,10 @@ class DecoderLayer(TransformerLayer):
         With K `hypotheses` per source, x_t is (B K, D) with the hypotheses of a source adjacent, like the rows of
         `state["attention"]`; `state["cross"]` keeps its B rows, each of which K queries read at once.
         """
-        x_t, attention = self.self_attend_from(self.attention.step, x_t, state["attention"])
+        carried = {"carry": state["carry"]} if "carry" in state else {}
+        x_t, attention = self.self_attend_from(self.attention.step, x_t, {**state["attention"], **carried})
+        carried = {"carry": attention.pop("carry")} if "carry" in attention else {}
         queries = self.before(self.cross_norm, x_t).unflatten(0, (-1, hypotheses))  # (B, K, D)
         y, cross = self.cross.chunk(queries, state["cross"])
         x_t = self.after(self.cross_norm, x_t, self.dropout(y.flatten(0, 1)))
-        return self.feed_forward(x_t), {"attention": attention, "cross": cross}
+        return self.feed_forward(x_t), {"attention": attention, "cross": cross, **carried}

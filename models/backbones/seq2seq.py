@@ -24,7 +24,7 @@ from models.attention.base import Attention, Pattern, State, check_choice
 from models.attention.vanilla import Vanilla
 from models.backbones.config import TransformerConfig
 from models.backbones.embedding import TokenEmbedder
-from models.backbones.layer import DecoderLayer, TransformerLayer
+from models.backbones.layer import DecoderLayer, TransformerLayer, advance_layers
 
 SLOTS: Mapping[str, Pattern] = {
     "encoder_self": Pattern.NONCAUSAL_SELF,
@@ -160,14 +160,12 @@ class Seq2Seq(nn.Module):
         """
         hypotheses = token.shape[1] if token.dim() == 2 else 1
         x = self.target.embed(token.reshape(-1, 1), state["seen"])[:, 0]
-        target_states, source_states = [], []
-        for layer, attention, context in zip(self.decoder, state["target"], state["source"], strict=True):
-            x, after = layer.step(x, {"attention": attention, "cross": context}, hypotheses)
-            target_states.append(after["attention"])
-            source_states.append(after["cross"])
+        before = zip(state["target"], state["source"], strict=True)
+        before = [{"attention": attention, "cross": context} for attention, context in before]
+        x, layers = advance_layers(self.decoder, before, x, "step", hypotheses)
         logits = self.head(self.decoder_norm(x))
         return logits.view(*token.shape, -1), {
-            "target": target_states,
-            "source": source_states,
+            "target": [layer["attention"] for layer in layers],
+            "source": [layer["cross"] for layer in layers],
             "seen": state["seen"] + 1,
         }

@@ -30,7 +30,7 @@ from models.attention.base import Attention, Pattern, State, projection
 from models.attention.vanilla import Vanilla
 from models.backbones.config import TransformerConfig, check_sizes
 from models.backbones.embedding import table_embedding
-from models.backbones.layer import DecoderLayer, TransformerLayer
+from models.backbones.layer import DecoderLayer, TransformerLayer, advance_layers
 from models.layers.dropout import Dropout
 from models.layers.positions import SinusoidalPositions
 from models.ops.dropout import drop
@@ -226,10 +226,8 @@ class TransformerTTS(nn.Module):
 
         Equal to the same step of `forward`.
         """
-        x, layers = self.read(frames.flatten(1)[:, None], state["seeds"], state["seen"])[:, 0], []
-        for layer, layer_state in zip(self.decoder, state["layers"], strict=True):
-            x, layer_state = layer.step(x, layer_state)
-            layers.append(layer_state)
+        x = self.read(frames.flatten(1)[:, None], state["seeds"], state["seen"])[:, 0]
+        x, layers = advance_layers(self.decoder, state["layers"], x, "step")
         before, stop = self.predict(x)
         return before.unflatten(1, (-1, self.mels)), stop, {**state, "layers": layers, "seen": state["seen"] + 1}
 

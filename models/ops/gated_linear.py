@@ -109,14 +109,12 @@ class _GatedLinear(torch.autograd.Function):
             for index, tile in chunks.tiles():
                 dy, state, dstate = grad[index], after[index], dafter[index]
                 dv[index] = tile.scores().mT @ dy + tile.writing @ dstate
-                tdq, tdk = tile.scores_backward(dy @ tile.v.mT)
-                dq[index] = tdq.add_(decayed(dy @ before[index].mT, tile.from_start))
-                dk[index] = tdk.add_(decayed(tile.v @ dstate.mT, tile.to_end))
+                tdq, tdk = tile.decay.products_backward(dy @ tile.v.mT, tile.q, tile.k)
+                dq[index] = tdq.add_(decayed(dy @ before[index].mT, tile.decay.from_start))
+                dk[index] = tdk.add_(decayed(tile.v @ dstate.mT, tile.decay.to_end))
                 if dg is not None:
-                    dsums, dlast = tile.q * tdq - tile.k * tdk, (state * dstate).sum(-1)[..., None, :]
-                    if not tile.per_channel:
-                        dsums, dlast = dsums.sum(-1, keepdim=True), dlast.sum(-1, keepdim=True)
-                    dg[index] = chunks.lower.mT @ dsums + dlast
+                    dsums, dlast = tile.q * tdq - tile.k * tdk, (state * dstate).sum(-1)
+                    dg[index] = tile.decay.of_sums(dsums, dlast, chunks.lower)
         joined = [None if x is None else chunks.join(x) for x in (dq, dk, dv, dg)]
         return *joined, dbefore[:, :, 0].clone()
 
@@ -124,18 +122,13 @@ class _GatedLinear(torch.autograd.Function):
 Index = tuple[slice, slice, slice]
 
 
-class _CutTokens:
-    """The tokens of one call cut into chunks, (B, H, G, C, ..)."""
+class Chunks:
+    """A cut of `length` tokens into G = `count` chunks of C = `size`, a power of two and at most `longest`."""
 
-    def __init__(self, q: Tensor, k: Tensor, v: Tensor, g: Tensor | None):
-        self.length = q.shape[2]
-        # one state per chunk is written and read: for wide K this outweighs the scores until C is about K / 2
-        wide = 1 << max(0, (q.shape[-1] // 2).bit_length() - 1)
-        self.size = min(max(CHUNK, wide), 1 << (self.length - 1).bit_length())  # C
-        self.count = -(-self.length // self.size)  # G
-        self.q, self.k, self.v = self.cut(q), self.cut(k), self.cut(v)
-        self.g = None if g is None else self.cut(g)
-        self.lower = q.new_ones(self.size, self.size).tril()
+    def __init__(self, length: int, longest: int):
+        self.length = length
+        self.size = min(longest, 1 << (length - 1).bit_length())
+        self.count = -(-length // self.size)
 
     def cut(self, x: Tensor) -> Tensor:
         """(B, H, N, F) -> (B, H, G, C, F)."""
@@ -144,6 +137,17 @@ class _CutTokens:
     def join(self, x: Tensor) -> Tensor:
         """(B, H, G, C, F) -> (B, H, N, F)."""
         return x.flatten(2, 3)[:, :, : self.length]
+
+
+class _CutTokens(Chunks):
+    """The tokens of one call cut into chunks, (B, H, G, C, ..)."""
+
+    def __init__(self, q: Tensor, k: Tensor, v: Tensor, g: Tensor | None):
+        # one state per chunk is written and read: for wide K this outweighs the scores until C is about K / 2
+        super().__init__(q.shape[2], max(CHUNK, 1 << max(0, (q.shape[-1] // 2).bit_length() - 1)))
+        self.q, self.k, self.v = self.cut(q), self.cut(k), self.cut(v)
+        self.g = None if g is None else self.cut(g)
+        self.lower = q.new_ones(self.size, self.size).tril()
 
     def empty_states(self, more: int = 0) -> Tensor:
         batch, heads, count = self.q.shape[:3]
@@ -172,44 +176,65 @@ class _CutTokens:
         return states
 
 
+class Decay:
+    """The decay of some chunks computed together: g (.., C, K or 1) or None, `lower` ones (C, C) with t >= s.
+
+    Without `with_products` it has only the decays from the start and to the end of a chunk.
+    """
+
+    def __init__(self, g: Tensor | None, keys: int, lower: Tensor, *, with_products: bool = True):
+        self.per_channel = g is not None and g.shape[-1] == keys
+        # e^{b_t} and e^{b_C - b_s}, and the same within blocks
+        self.from_start = self.to_end = self.levels = None
+        if g is not None:
+            self.from_start, self.to_end, self.levels = decays(g, with_products)
+        if with_products and not self.per_channel:
+            self.pair = lower  # e^{b_t - b_s}, (.., C, C), if all channels share it; zero for t < s
+            if g is not None:
+                self.pair = decayed_products(*torch.ones_like(g).expand(2, *g.shape), self.levels)
+
+    def products(self, q: Tensor, k: Tensor) -> Tensor:
+        """sum_c q_tc k_sc e^{b_tc - b_sc} for s <= t, else zero: (.., C, C) of q and k (.., C, K)."""
+        if self.per_channel:
+            return decayed_products(q, k, self.levels)
+        return (q @ k.mT).mul_(self.pair)
+
+    def products_backward(self, dproducts: Tensor, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients of q and k, (.., C, K) each, from that of `products`, which is overwritten; b is fixed."""
+        if self.per_channel:
+            return decayed_products_backward(dproducts, q, k, self.levels)
+        dproducts.mul_(self.pair)
+        return dproducts @ k, dproducts.mT @ q
+
+    def of_sums(self, dsums: Tensor, dlast: Tensor, lower: Tensor) -> Tensor:
+        """Gradient of g from those of all b_t (.., C, K) and of b_C (.., K)."""
+        dlast = dlast[..., None, :]
+        if not self.per_channel:
+            dsums, dlast = dsums.sum(-1, keepdim=True), dlast.sum(-1, keepdim=True)
+        return lower.mT @ dsums + dlast
+
+
 class _DecayedChunks:
-    """Some chunks computed together: q, k (.., C, K), v (.., C, V), g (.., C, K or 1) or None.
+    """Some chunks computed together: q, k (.., C, K), v (.., C, V) and their decay.
 
     Without `with_scores` it computes only what is read from and written to the states, not A.
     """
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, g: Tensor | None, lower: Tensor, *, with_scores: bool):
         self.q, self.k, self.v = q, k, v
-        self.per_channel = g is not None and g.shape[-1] == k.shape[-1]
-        # e^{b_t} and e^{b_C - b_s}, and the same within blocks
-        self.from_start = self.to_end = self.levels = None
-        if g is not None:
-            self.from_start, self.to_end, self.levels = decays(g, with_scores)
-        if with_scores and not self.per_channel:
-            self.pair = lower  # e^{b_t - b_s}, (.., C, C), if all channels share it; zero for t < s
-            if g is not None:
-                self.pair = decayed_products(*torch.ones_like(g).expand(2, *g.shape), self.levels)
+        self.decay = Decay(g, k.shape[-1], lower, with_products=with_scores)
 
     @property
     def reading(self) -> Tensor:
-        return decayed(self.q, self.from_start)
+        return decayed(self.q, self.decay.from_start)
 
     @property
     def writing(self) -> Tensor:
-        return decayed(self.k, self.to_end)
+        return decayed(self.k, self.decay.to_end)
 
     def scores(self) -> Tensor:
         """A, (.., C, C)."""
-        if self.per_channel:
-            return decayed_products(self.q, self.k, self.levels)
-        return (self.q @ self.k.mT).mul_(self.pair)
-
-    def scores_backward(self, dscores: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradients of q and k, (.., C, K) each, from the gradient of A, which is overwritten."""
-        if self.per_channel:
-            return decayed_products_backward(dscores, self.q, self.k, self.levels)
-        dscores.mul_(self.pair)
-        return dscores @ self.k, dscores.mT @ self.q
+        return self.decay.products(self.q, self.k)
 
 
 def decayed(x: Tensor, factor: Tensor | None) -> Tensor:

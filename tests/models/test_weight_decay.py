@@ -8,11 +8,17 @@ from harness.config.build import on_meta, parameter_groups
 from harness.config.compose import compose
 
 ALL = "all"
+RWKV7_MAPS = {f"{name}_map.{part}.weight" for name in ("decay", "rate", "gate") for part in ("inner", "outer")}
 # parameters of a layer as configured; every model that is not named here leaves all of them to the recipe
 EXEMPT = {
+    "gated_deltanet": {"log_rate", "decay_bias"},
     "h3": {"shift.enter", "diagonal.enter", "diagonal.log_decay", "diagonal.frequency", "diagonal.log_step"},
+    "kda": {"log_rate", "decay_bias"},
     "mamba": {"log_decay", "skip"},
     "rwkv4": ALL,
+    "rwkv7": RWKV7_MAPS
+    | {"shift.shares", "decay_map.outer.bias", "rate_map.outer.bias", "removal_weight", "rate_weight", "bonus"}
+    | {"norm_weight", "norm_bias"},
     "xlstm": {"block.skip", "block.norm.weight", "block.gate_proj.bias", "block.convolution.bias"},
 }
 

@@ -1,0 +1,250 @@
+"""The delta rule: a linear recurrence on a matrix state that removes before it adds, in time and memory linear in N.
+
+    S_t = (I - e_t r_t') diag(e^{g_t}) S_{t-1} + k_t v_t',   y_t = S_t' q_t
+
+with log decays g_t <= 0 per key channel, per head, or none. e_t = k_t, r_t = beta_t k_t and values beta_t v_t give the
+delta rule (Schlag et al., 2021, arXiv 2102.11174) and its gated forms; e_t != k_t gives RWKV-7's transition (Peng et
+al., 2025, arXiv 2503.14456). The sequence is cut into chunks of C tokens (Yang et al., 2024, arXiv 2406.06484, §3.2).
+With b_t the sum of g from the chunk's start to t, S the state before the chunk, A^{xy}_ts = sum_c x_tc y_sc e^{b_tc -
+b_sc} and L the strictly lower part of A^{re}, the rows m_t that the chunk adds along e solve a triangular system:
+
+    (I + L) m = z - (e^b r) S,    z = v if e = k, else -tril(A^{rk}, -1) v
+    y = (e^b q) S + tril(A^{qe}) m  [+ tril(A^{qk}) v],   S <- e^{b_C} S + (e^{b_C - b} e)' m  [+ (e^{b_C - b} k)' v]
+
+Terms in brackets only if e != k. Time O(N (C (C + K + V) + K V)), with log2 C exponentials per key channel; memory
+O(N (K + V + K V / C)) plus one tile.
+
+    B batch, H heads, N length, K key width, V value width, G chunks of C tokens
+"""
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from models.ops.gated_linear import CHUNK, Chunks, Decay, corners, decayed
+from models.ops.precision import autocast_disabled, upcast
+from models.ops.tiles import EVERY, TileBudget, spans, tiles
+
+TILE = TileBudget(2**17, 2**24)  # numbers of A
+
+
+def delta_rule(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    remove: Tensor,
+    log_decay: Tensor | None = None,
+    *,
+    erase: Tensor | None = None,
+    initial_state: Tensor | None = None,
+    key_padding_mask: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """q, k (B, H, N, K), v (B, H, N, V) -> y (B, H, N, V), final state (B, H, K, V).
+
+    `remove` is r and `erase` is e, (B, H, N, K); None means e = k. log_decay is (B, H, N, K or 1). A padded token, True
+    in `key_padding_mask` (B, N), leaves the state unchanged. The state is zero at first unless given; it and all sums
+    are float32 or float64.
+    """
+    dtype = v.dtype
+    with autocast_disabled(v):
+        q, k, v, r = upcast(q), upcast(k), upcast(v), upcast(remove)
+        g, e = (None if x is None else upcast(x) for x in (log_decay, erase))
+        if key_padding_mask is not None:
+            hidden = key_padding_mask[:, None, :, None]
+            k, r = k.masked_fill(hidden, 0.0), r.masked_fill(hidden, 0.0)
+            g = None if g is None else g.masked_fill(hidden, 0.0)
+        if initial_state is None:
+            initial_state = v.new_zeros(*k.shape[:2], k.shape[-1], v.shape[-1])
+        y, state = _DeltaRule.apply(q, k, v, r, g, e, upcast(initial_state))
+        return y.to(dtype), state
+
+
+def delta_rule_step(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    remove: Tensor,
+    state: Tensor,
+    log_decay: Tensor | None = None,
+    *,
+    erase: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """One token: the arguments of `delta_rule` without N, state (B, H, K, V) -> y (B, H, V), state."""
+    with autocast_disabled(v):
+        q, k, r = upcast(q), upcast(k), upcast(remove)
+        if log_decay is not None:
+            state = state * upcast(log_decay).exp()[..., None]
+        removed = r[..., None, :] @ state  # (B, H, 1, V)
+        added = upcast(v)[..., None, :]
+        if erase is None:
+            state = state + k[..., None] * (added - removed)
+        else:
+            state = state + k[..., None] * added - upcast(erase)[..., None] * removed
+        return (q[..., None, :] @ state)[..., 0, :].to(v.dtype), state
+
+
+class _DeltaRule(torch.autograd.Function):
+    """Both passes read tiles of chunks in order, backward from the last one. In a tile, products between tokens are
+    computed for all chunks at once, then the states one chunk after another, then outputs or gradients.
+
+    Backward recomputes each tile from the states before its chunks. As in models/ops/gated_linear.py, no exponent is
+    positive, and inside a chunk dL/db_t = q_t dq_t + r_t dr_t - k_t dk_t - e_t de_t.
+    """
+
+    @staticmethod
+    def forward(
+        ctx, q: Tensor, k: Tensor, v: Tensor, r: Tensor, g: Tensor | None, e: Tensor | None, initial: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        chunks = _CutTokens(q, k, v, r, g, e)
+        states = initial.new_empty(*initial.shape[:2], chunks.count + 1, *initial.shape[2:])
+        states[:, :, 0] = initial
+        y = torch.empty_like(chunks.parts[2])
+        for index, after in chunks.indices():
+            tile = chunks.tile(index)
+            states[after] = tile.advance(states[index][:, :, 0])
+            y[index] = tile.read(states[index])
+        ctx.save_for_backward(q, k, v, r, g, e, states)
+        return chunks.join(y), states[:, :, -1].clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor, grad_state: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, r, g, e, states = ctx.saved_tensors
+        with autocast_disabled(q):
+            chunks = _CutTokens(q, k, v, r, g, e)
+            grad, dstate = chunks.cut(grad), grad_state.clone()
+            gradients = [None if x is None else torch.empty_like(x) for x in chunks.parts]
+            for index, after in reversed(chunks.indices()):
+                tile, rows = chunks.tile(index), index[0]
+                parts, dstate[rows] = tile.backward(states[index], states[after], grad[index], dstate[rows])
+                for gradient, part in zip(gradients, parts, strict=True):
+                    if gradient is not None:
+                        gradient[index] = part
+            return *(None if x is None else chunks.join(x) for x in gradients), dstate
+
+
+Index = tuple[slice, slice, slice]
+
+
+class _CutTokens(Chunks):
+    """The tokens of one call cut into chunks: `parts` are q, k, v, r, g and e, (B, H, G, C, ..) or None."""
+
+    def __init__(self, *parts: Tensor | None):
+        super().__init__(parts[0].shape[2], CHUNK)
+        self.parts = [None if x is None else self.cut(x) for x in parts]
+        self.lower = parts[0].new_ones(self.size, self.size).tril()
+
+    def indices(self) -> list[tuple[Index, Index]]:
+        """The chunks of each tile, which index the states before them, too, and the index of the states after them."""
+        q = self.parts[0]
+        batch, heads = q.shape[:2]
+        chunk = heads * self.size**2
+        rows = TILE.fit(q, chunk, batch)
+        chunks = TILE.fit(q, rows * chunk, self.count)
+        return [
+            ((*axes, span), (*axes, slice(span.start + 1, span.stop + 1)))
+            for _, (*axes, span) in tiles(spans(0, batch, rows), EVERY, spans(0, self.count, chunks))
+        ]
+
+    def tile(self, index: Index) -> "_Tile":
+        return _Tile(*(None if x is None else x[index] for x in self.parts), self.lower)
+
+
+class _Tile:
+    """Some chunks computed together: q, k, r, e (.., C, K), v (.., C, V), g (.., C, K or 1)."""
+
+    def __init__(self, q: Tensor, k: Tensor, v: Tensor, r: Tensor, g: Tensor | None, e: Tensor | None, lower: Tensor):
+        self.q, self.k, self.v, self.r, self.e, self.lower = q, k, v, r, k if e is None else e, lower
+        self.both = e is not None  # whether k and e differ
+        self.decay = Decay(g, k.shape[-1], lower)
+        start = self.decay.from_start
+        self.last = None if start is None else start[..., -1, :, None]  # e^{b_C}, (.., K or 1, 1)
+        self.reading_q, self.reading_r = decayed(q, start), decayed(r, start)
+        self.writing_e = decayed(self.e, self.decay.to_end)
+        self.writing_k = decayed(k, self.decay.to_end) if self.both else None
+        self.inverse = unit_inverse(self.decay.products(r, self.e))
+        self.between = strictly(self.decay.products(r, k)) if self.both else None  # tril(A^{rk}, -1)
+        target = -(self.between @ v) if self.both else v
+        # m = z - w S
+        self.z, self.w = self.inverse @ target, self.inverse @ self.reading_r
+
+    def advance(self, state: Tensor) -> Tensor:
+        """The states after the chunks from the one before them (.., K, V)."""
+        added = self.writing_k.mT @ self.v if self.both else None
+        states = []
+        for c in range(self.q.shape[2]):
+            m = self.z[:, :, c] - self.w[:, :, c] @ state
+            state = decayed(state, None if self.last is None else self.last[:, :, c])
+            state = state + self.writing_e[:, :, c].mT @ m
+            if added is not None:
+                state = state + added[:, :, c]
+            states.append(state)
+        return torch.stack(states, 2)
+
+    def read(self, before: Tensor) -> Tensor:
+        """y from the states before the chunks (.., K, V)."""
+        m = self.z - self.w @ before
+        y = self.reading_q @ before + self.decay.products(self.q, self.e) @ m
+        return y + self.decay.products(self.q, self.k) @ self.v if self.both else y
+
+    def backward(
+        self, before: Tensor, after: Tensor, grad: Tensor, dstate: Tensor
+    ) -> tuple[list[Tensor | None], Tensor]:
+        """Gradients of q, k, v, r, g and e, and of the first state (.., K, V), from those of y and of the last state.
+
+        `before` and `after` are the states around the chunks (.., K, V).
+        """
+        dm = self.decay.products(self.q, self.e).mT @ grad
+        dread, dafter = self.reading_q.mT @ grad, torch.empty_like(after)
+        for c in reversed(range(self.q.shape[2])):
+            dafter[:, :, c] = dstate
+            dm[:, :, c] += self.writing_e[:, :, c] @ dstate
+            dstate = decayed(dstate, None if self.last is None else self.last[:, :, c])
+            dstate = dstate + dread[:, :, c] - self.w[:, :, c].mT @ dm[:, :, c]
+        m = self.z - self.w @ before
+        dtarget = self.inverse.mT @ dm
+        dq, de = self.decay.products_backward(grad @ m.mT, self.q, self.e)
+        dr, more = self.decay.products_backward(strictly(dtarget @ -m.mT), self.r, self.e)
+        de += more
+        dq += decayed(grad @ before.mT, self.decay.from_start)
+        dr -= decayed(dtarget @ before.mT, self.decay.from_start)
+        de += decayed(m @ dafter.mT, self.decay.to_end)
+        dk, dv = de, dtarget
+        if self.both:
+            dv = self.decay.products(self.q, self.k).mT @ grad - self.between.mT @ dtarget + self.writing_k @ dafter
+            more, dk = self.decay.products_backward(grad @ self.v.mT, self.q, self.k)
+            dq += more
+            more_r, more_k = self.decay.products_backward(strictly(dtarget @ -self.v.mT), self.r, self.k)
+            dr += more_r
+            dk += more_k + decayed(self.v @ dafter.mT, self.decay.to_end)
+        dg = None
+        if self.last is not None:
+            dsums = self.q * dq + self.r * dr - self.k * dk
+            if self.both:
+                dsums -= self.e * de
+            dg = self.decay.of_sums(dsums, (after * dafter).sum(-1), self.lower)
+        return [dq, dk, dv, dr, dg, de if self.both else None], dstate
+
+
+def strictly(products: Tensor) -> Tensor:
+    """Products of (.., C, C) without those of a token with itself, in place."""
+    products.diagonal(dim1=-2, dim2=-1).zero_()
+    return products
+
+
+def unit_inverse(products: Tensor) -> Tensor:
+    """(I + L)^-1 with the strictly lower part L of `products` (.., C, C), in blocks of 2, 4, .. C tokens."""
+    inverse = torch.zeros_like(products)
+    inverse.diagonal(dim1=-2, dim2=-1).fill_(1.0)
+    half, size = 1, products.shape[-1]
+    while half < size:
+        left, right = (diagonal_blocks(inverse, half, side) for side in (0, 1))
+        corners(inverse, half).copy_(-(right @ corners(products, half) @ left))
+        half *= 2
+    return inverse
+
+
+def diagonal_blocks(x: Tensor, half: int, side: int) -> Tensor:
+    """The upper left (`side` 0) or lower right (1) quarters of the M blocks on the diagonal: (.., M, half, half)."""
+    blocks = x.unflatten(-1, (-1, 2, half)).unflatten(-4, (-1, 2, half))  # (.., M, 2, half, M, 2, half)
+    return blocks.diagonal(dim1=-6, dim2=-3)[..., side, :, side, :, :].movedim(-1, -3)

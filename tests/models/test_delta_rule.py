@@ -1,0 +1,155 @@
+"""The delta rule against its recurrence: outputs, states, gradients, decays of any strength."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.ops import delta_rule as ops
+from models.ops.delta_rule import delta_rule, delta_rule_step, unit_inverse
+from models.ops.tiles import TileBudget
+
+FORMS = pytest.mark.parametrize(("decays", "both"), [(0, False), (1, False), (3, False), (3, True)])
+
+
+def recurrence(q, k, v, r, g, e, state):
+    """The definition, one token after another."""
+    rows, e = [], k if e is None else e
+    for t in range(q.shape[2]):
+        if g is not None:
+            state = state * g[:, :, t, :, None].exp()
+        removed = torch.einsum("bhk,bhkv->bhv", r[:, :, t], state)
+        state = state + k[:, :, t, :, None] * v[:, :, t, None] - e[:, :, t, :, None] * removed[:, :, None]
+        rows.append(torch.einsum("bhk,bhkv->bhv", q[:, :, t], state))
+    return torch.stack(rows, 2), state
+
+
+def tensors(length, decays, both, *, batch=2, heads=2, keys=3, values=4, seed=0, dtype=torch.float64):
+    """q, k, v, r, log decays of `decays` channels (none for 0) from weak to strong, e if `both`, and a state.
+
+    |k| = |e| = 1 and |r| < 2, so that no state grows.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(batch, heads, *shape, generator=generator, dtype=dtype)
+
+    q, v, state = normal(length, keys), normal(length, values), normal(keys, values)
+    k, e = (torch.nn.functional.normalize(normal(length, keys), dim=-1) for _ in range(2))
+    beta = 1.9 * torch.rand(batch, heads, length, 1, generator=generator, dtype=dtype)
+    g = -50 * torch.rand(batch, heads, length, decays, generator=generator, dtype=dtype) ** 8 if decays else None
+    r = beta * (e if both else k)
+    leaves = (q, k, v, r, g, e if both else None, state)
+    return [None if x is None else x.detach().requires_grad_() for x in leaves]
+
+
+def ours(q, k, v, r, g, e, state, **options):
+    return delta_rule(q, k, v, r, g, erase=e, initial_state=state, **options)
+
+
+def at(leaves, index):
+    """Tokens of every leaf but the state."""
+    return [None if x is None else x[:, :, index] for x in leaves[:-1]]
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    length=st.integers(1, 200),
+    decays=st.sampled_from([0, 1, 3]),
+    both=st.booleans(),
+    tile=st.sampled_from([1, 2**13, 2**19]),
+)
+def test_equals_the_recurrence_in_outputs_and_gradients(length, decays, both, tile):
+    leaves = tensors(length, decays, both)
+    inputs = [x for x in leaves if x is not None]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ops, "TILE", TileBudget(tile, tile))
+        pairs = ours(*leaves), recurrence(*leaves)
+        cotangents = [torch.randn(y.shape, generator=torch.Generator().manual_seed(9)).double() for y in pairs[0]]
+        gradients = [torch.autograd.grad(pair, inputs, cotangents) for pair in pairs]
+    for actual, reference in zip((*pairs[0], *gradients[0]), (*pairs[1], *gradients[1]), strict=True):
+        torch.testing.assert_close(actual, reference, atol=1e-10, rtol=1e-10)
+
+
+@FORMS
+def test_gradcheck(decays, both):
+    leaves = tensors(70, decays, both, batch=1, heads=1, values=2)
+    if decays:
+        leaves[4] = (leaves[4].detach() / 50).requires_grad_()
+
+    def with_nones(*present):
+        remaining = iter(present)
+        return ours(*(None if x is None else next(remaining) for x in leaves))
+
+    assert torch.autograd.gradcheck(with_nones, [x for x in leaves if x is not None], fast_mode=True)
+
+
+@FORMS
+def test_steps_and_parts_equal_the_whole(decays, both):
+    leaves = tensors(150, decays, both)
+    y, last = ours(*leaves)
+    state, rows = leaves[-1], []
+    for t in range(150):
+        q, k, v, r, g, e = at(leaves, t)
+        y_t, state = delta_rule_step(q, k, v, r, state, g, erase=e)
+        rows.append(y_t)
+    torch.testing.assert_close(torch.stack(rows, 2), y, atol=1e-12, rtol=1e-10)
+    torch.testing.assert_close(state, last, atol=1e-12, rtol=1e-10)
+    first, state = ours(*at(leaves, slice(0, 67)), leaves[-1])
+    second, state = ours(*at(leaves, slice(67, None)), state)
+    torch.testing.assert_close(torch.cat([first, second], 2), y, atol=1e-12, rtol=1e-10)
+    torch.testing.assert_close(state, last, atol=1e-12, rtol=1e-10)
+
+
+@FORMS
+def test_padding_leaves_the_state_alone(decays, both):
+    leaves = tensors(90, decays, both, batch=1)
+    mask = torch.rand(1, 90, generator=torch.Generator().manual_seed(3)) < 0.4
+    y, last = ours(*leaves, key_padding_mask=mask)
+    expected, expected_last = ours(*at(leaves, ~mask[0]), leaves[-1])
+    torch.testing.assert_close(y[:, :, ~mask[0]], expected)
+    torch.testing.assert_close(last, expected_last)
+
+
+@FORMS
+def test_any_decay_is_exact_in_float32(decays, both):
+    """Strong next to weak decays: differences of sums would lose the weak ones, e^-sum would overflow."""
+    q, k, v, r, g, e, state = tensors(256, decays, both, seed=4, dtype=torch.float32)
+    if decays:
+        generator = torch.Generator().manual_seed(4)
+        g = -1e-3 * torch.rand(2, 2, 256, decays, generator=generator)
+        g[torch.rand(g.shape, generator=generator) < 0.1] = -1e4
+        g[:, :, 100] = float("-inf")
+        g.requires_grad_()
+    leaves = [q, k, v, r, g, e, state]
+    y, last = ours(*leaves)
+    exact, exact_last = recurrence(*(None if x is None else x.double() for x in leaves))
+    torch.testing.assert_close(y.double(), exact, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(last.double(), exact_last, atol=1e-4, rtol=1e-4)
+    y.sum().backward()
+    assert all(torch.isfinite(x.grad).all() for x in leaves if x is not None)
+
+
+def test_16_bits_are_summed_in_float32():
+    leaves = [x.bfloat16() for x in tensors(300, 3, True)]
+    exact, _ = recurrence(*(x.double() for x in leaves))
+    with torch.autocast("cpu", torch.bfloat16):
+        y, state = ours(*leaves)
+    assert y.dtype is torch.bfloat16
+    assert state.dtype is torch.float32
+    assert (y.double() - exact).abs().max() < 0.01 * exact.abs().max()
+
+
+@pytest.mark.parametrize("size", [1, 2, 64])
+def test_inverse_of_a_unit_triangle(size):
+    products = torch.randn(3, size, size, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).tril() / 4
+    triangle = products.tril(-1) + torch.eye(size)
+    torch.testing.assert_close(unit_inverse(products) @ triangle, torch.eye(size).double().expand(3, -1, -1))
+
+
+def test_a_long_sequence_takes_linear_memory():
+    """All pairs of 131,072 tokens would take 64 GB."""
+    x = torch.randn(1, 1, 2**17, 2, requires_grad=True)
+    y, _ = delta_rule(x, 0.1 * x, x, 0.1 * x, -torch.rand(1, 1, 2**17, 1))
+    y.sum().backward()
+    assert torch.isfinite(x.grad).all()

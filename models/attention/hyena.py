@@ -48,17 +48,18 @@ class ImplicitFilters(nn.Module):
 
     def forward(self, length: int) -> Tensor:
         """Taps for distances 0 .. length - 1, (C, length), with d added to the first; in float32 at least."""
-        weight = self.out.weight
-        t = torch.arange(length, dtype=torch.float64, device=weight.device)[:, None]
+        weight = upcast(self.out.weight)
+        t = torch.arange(length, dtype=torch.float64, device=weight.device)
         bands = torch.linspace(LOWEST, self.bands - 1, self.bands, dtype=torch.float64, device=weight.device)
-        angle, share = 2 * math.pi * t / self.length * bands, t / max(1, self.length - 1)
-        decay = torch.linspace(1 / LAST, 1 / FIRST, self.channels, dtype=torch.float64, device=weight.device)
-        window = torch.exp(math.log(SMALLEST) * share * decay) + self.window_shift  # (length, C)
+        angle, share = bands[:, None] * (2 * math.pi * t / self.length), t[None] / max(1, self.length - 1)
+        decay = torch.linspace(1 / LAST, 1 / FIRST, self.channels, dtype=weight.dtype, device=weight.device)
+        window = torch.exp(math.log(SMALLEST) * decay[:, None] * share.to(weight.dtype)) + self.window_shift
         with autocast_disabled(weight):
-            z = torch.cat([share, angle.cos(), -angle.sin()], -1).to(upcast(weight).dtype)
+            z = torch.cat([share, angle.cos(), -angle.sin()]).to(weight.dtype)  # (emb_dim, length)
             for layer in self.hidden:
-                z = torch.sin(self.frequency * F.linear(z, upcast(layer.weight), upcast(layer.bias)))
-            taps = (F.linear(z, upcast(weight)) * window.to(z.dtype)).mT
+                scaled = self.frequency[:, None] * upcast(layer.weight), self.frequency * upcast(layer.bias)
+                z = torch.addmm(scaled[1][:, None], scaled[0], z).sin()
+            taps = (weight @ z) * window
             return torch.cat([taps[:, :1] + self.skip[:, None], taps[:, 1:]], -1)
 
 
@@ -107,15 +108,19 @@ class Hyena(Attention):
         names = (name for name, _ in self.filters.named_parameters() if name != "skip")
         return {f"filters.{name}": {"weight_decay": 0.0} for name in names}
 
+    def project(self, x: Tensor) -> Tensor:
+        """W x + b (B, N, (R + 1) D) of x (B, N, D), with the tokens of a channel adjacent in memory."""
+        return (self.in_proj.weight @ x.mT).mT + self.in_proj.bias
+
     def gates(self, u: Tensor) -> tuple[Tensor, ...]:
         """x_0 .. x_{R-1} and v, (B, D, N) each, from u (B, N, (R + 1) D), upcast for the products of three."""
-        return (upcast(u + self.convolution_bias).mT).chunk(self.order + 1, 1)
+        return upcast(u + self.convolution_bias).mT.chunk(self.order + 1, 1)
 
     def forward(
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
     ) -> tuple[Tensor, Any]:
         x = self.source(x, context)
-        first, *others, v = self.gates(self.convolution(self.in_proj(x), key_padding_mask=key_padding_mask))
+        first, *others, v = self.gates(self.convolution(self.project(x), key_padding_mask=key_padding_mask))
         taps = self.filters(x.shape[1]).chunk(self.order - 1)
         for gate, kernel in zip(reversed(others), taps, strict=True):
             v = gate * v
@@ -136,7 +141,7 @@ class Hyena(Attention):
         return taps.flip(-1).expand(len(inputs), -1, -1, -1)
 
     def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        u, convolution = self.convolution.chunk(self.in_proj(x), state["convolution"])
+        u, convolution = self.convolution.chunk(self.project(x), state["convolution"])
         first, *others, v = self.gates(u)
         inputs, taps, seen = state["inputs"], state["taps"], state["seen"]
         end, room = seen + x.shape[1], inputs.shape[-1]

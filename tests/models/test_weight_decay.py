@@ -11,6 +11,10 @@ ALL = "all"
 # parameters of a layer as configured; every model that is not named here leaves all of them to the recipe
 EXEMPT = {
     "h3": {"shift.enter", "diagonal.enter", "diagonal.log_decay", "diagonal.frequency", "diagonal.log_step"},
+    "hyena": {
+        *(f"filters.hidden.{i}.{kind}" for i in range(3) for kind in ("weight", "bias")),
+        *("filters.out.weight", "filters.frequency"),
+    },
     "mamba": {"log_decay", "skip"},
     "rwkv4": ALL,
     "xlstm": {"block.skip", "block.norm.weight", "block.gate_proj.bias", "block.convolution.bias"},

@@ -1,8 +1,8 @@
 """A long convolution along a sequence, by FFT.
 
 With the transforms U of the input, K of the kernel and G of the output's gradient, the transforms of the gradients of
-input and kernel are conj(K) G and conj(U) G: three real transforms. Autograd would run two complex ones of the full size
-for each input.
+input and kernel are conj(K) G and conj(U) G: three real transforms. Autograd would run a complex one of the full size
+for each of the two, and copy more.
 
 N length, K taps of the past, F taps of the future
 """

@@ -2,11 +2,11 @@
 
     y_t = sum_{s<=t} A_ts v_s,   A_ts = 1 + a + a^2 / 2 = <phi(q_t), phi(k_s)>,   a = <q_t, k_s> K^-1/2
 
-phi(x) has a one, K^-1/4 x_i, and K^-1/2 times the products x_i^2 / sqrt(2) and x_i x_j, i < j: m = 1 + K + K (K + 1) / 2
-features. The sequence is cut into chunks of C tokens. With S the sum of phi(k_s) v_s' over the tokens before a chunk,
-y_t = S' phi(q_t) plus the sum over the chunk, where A is computed from a. Features exist only for a tile of some chunks;
-S before each tile is kept, and backward recomputes the rest. Time O(N V (m + C)), memory O(N (K + V)) plus a tile and
-one S per tile.
+phi(x) has a one, K^-1/4 x_i, and K^-1/2 times the products x_i^2 / sqrt(2) and x_i x_j, i < j, together
+m = 1 + K + K (K + 1) / 2 features. The sequence is cut into chunks of C tokens. With S the sum of phi(k_s) v_s' over
+the tokens before a chunk, y_t = S' phi(q_t) plus the sum over the chunk, where A is computed from a. Features exist
+only for a tile of some chunks; S before each tile is kept, and backward recomputes the rest. Time O(N V (m + C)),
+memory O(N (K + V)) plus a tile and one S per tile.
 
     B batch, H heads, N length, K key width, V value width, m features, P pairs of example and head, G chunks per tile
 """

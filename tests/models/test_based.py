@@ -1,6 +1,7 @@
 """Based: the kinds of a stack, the states' sizes, the start."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -14,11 +15,9 @@ def build(dim=16, heads=2, **hyper):
     return Based(dim, heads, pattern="causal_self", max_length=64, **hyper)
 
 
-
-
 def test_layers_cycle_through_the_kinds():
     layers = [build() for _ in range(7)]
-    for previous, layer in zip(layers, layers[1:], strict=False):
+    for previous, layer in pairwise(layers):
         layer.set_previous(previous)
     kinds = [LinearBlock, WindowBlock, ConvBlock, ConvBlock, ConvBlock, LinearBlock, WindowBlock]
     assert [type(layer.block) for layer in layers] == kinds

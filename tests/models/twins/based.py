@@ -52,6 +52,13 @@ TWINS = {
     "based": Twin(
         based,
         based_parameters,
-        ({"feature_dim": 1}, {"feature_dim": 16}, WINDOW, WINDOW | {"window": 1}, CONV, CONV | {"conv": 1, "expand": 1}),
+        (
+            {"feature_dim": 1},
+            {"feature_dim": 16},
+            WINDOW,
+            WINDOW | {"window": 1},
+            CONV,
+            CONV | {"conv": 1, "expand": 1},
+        ),
     )
 }

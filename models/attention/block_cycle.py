@@ -14,9 +14,9 @@ from models.attention.base import Attention, State
 class BlockCycle(Attention):
     """Layer l of a stack has the kind `block_types[l mod their number]` and its parameters.
 
-    A single layer is the first one. A method names its `kinds`, defines `make_block`, and ends its constructor with `build_block`. A block has
-    `has_weights`, forward(x, key_padding_mask=, dropout=), empty_state(batch) and chunk(x, state), as `Attention` does.
-    Raises ValueError for an empty list and for an unknown kind.
+    A single layer is the first one. A method names its `kinds`, defines `make_block`, and ends its constructor with
+    `build_block`. A block has `has_weights`, forward(x, key_padding_mask=, dropout=), empty_state(batch) and
+    chunk(x, state), as an attention layer has. Raises ValueError for an empty list and for an unknown kind.
     """
 
     kinds: ClassVar[tuple[str, ...]]

@@ -6,8 +6,8 @@
 
 Linear and window layers have heads and end with W_o o. Queries and keys of the linear layer have F = 16 channels per
 head, of which m = 1 + F + F (F + 1) / 2 features follow (models/ops/taylor.py). Layers cycle through the kinds in
-`block_types`; the published stack of 27 starts with one more convolution and ends with one (D-60). The published code
-keeps F^2 products where x_i x_j and x_j x_i are one feature here.
+`block_types`; the published stack of 27 starts and ends with one more convolution (D-60). The published code keeps F^2
+products where x_i x_j and x_j x_i are one feature here.
 
 Time O(N D (D + m)), O(N D (D + w)) and O(N D W), memory O(N (D + W)). The decoding states have m (D + H), 2 w D and
 2 W numbers; `feature_dim` scales the first, `window` the second.

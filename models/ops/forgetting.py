@@ -9,7 +9,8 @@ The queries of a segment attend to the segment and to the tokens before it; the 
 gradient of c_j is minus the sum of a key's score gradients, which is the gradient of the additional channel. Time
 O(N^2 E), memory O(N E).
 
-In bfloat16 three channels hold 24 bits of the difference. float16, whose range is too small, is computed in float32.
+In bfloat16 three channels hold 24 bits of the difference. float16, whose range is too small, is computed in float32,
+and so is bfloat16 where torch's kernels do not apply, as with dropout.
 
     B batch, H heads, N length, E head width, F = E + additional channels
 """
@@ -25,7 +26,7 @@ from torch.autograd.function import once_differentiable
 from models.ops.dilated import empty_mixture, mix
 from models.ops.dropout import draw_seed
 from models.ops.precision import autocast_disabled
-from models.ops.softmax_lse import Visible, softmax_lse, softmax_lse_backward
+from models.ops.softmax_lse import Visible, is_fused, softmax_lse, softmax_lse_backward
 from models.ops.tiles import spans
 
 SEGMENT = 512  # tokens
@@ -37,9 +38,23 @@ def forgetting_attention(q: Tensor, k: Tensor, v: Tensor, sums: Tensor, *, dropo
 
     `dropout` is the dropped share of weights, whatever the mode of the calling module.
     """
-    dtype = torch.float32 if q.dtype is torch.float16 else q.dtype
+    dtype = q.dtype
+    if dtype is torch.float16 or (dtype is torch.bfloat16 and not has_exact_scores(q, dropout)):
+        dtype = torch.float32
     parts = (x.to(dtype) for x in (q, k, v))
     return _Forgetting.apply(*parts, sums, dropout, draw_seed(dropout)).to(q.dtype)
+
+
+def channels(width: int, dtype: torch.dtype) -> tuple[int, int]:
+    """The number of additional channels that hold the difference, and F."""
+    if dtype is not torch.bfloat16:
+        return 1, width + 1
+    return 3, -(-(width + 3) // ALIGNED) * ALIGNED
+
+
+def has_exact_scores(q: Tensor, dropout: float) -> bool:
+    """Whether scores of bfloat16 queries (B, H, N, E) are computed without rounding them to 16 bits."""
+    return is_fused(q.new_empty(1, 1, 1, channels(q.shape[-1], q.dtype)[1]), Visible(True, dropout=dropout))
 
 
 class _Forgetting(torch.autograd.Function):
@@ -80,11 +95,9 @@ class _Segments:
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, sums: Tensor, dropout: float, seed: int):
         self.width, self.sums, self.dropout, self.seed = q.shape[-1], sums, dropout, seed
-        self.terms = 3 if q.dtype is torch.bfloat16 else 1
-        width = self.width + self.terms
-        self.wide = -(-width // ALIGNED) * ALIGNED if self.terms > 1 else width  # F
+        self.terms, self.wide = channels(self.width, q.dtype)
         self.q, self.k, self.v = (self.widened(x) for x in (q, k, v))
-        self.q[..., self.width : width] = 1.0
+        self.q[..., self.width : self.width + self.terms] = 1.0
 
     def widened(self, x: Tensor) -> Tensor:
         """(B, H, N, E) -> (B, H, N, F), zero in the additional channels."""

@@ -67,6 +67,19 @@ def test_three_channels_keep_the_bias_in_bfloat16(short_segments):
     assert (forgetting_attention(q, k, v, sums).double() - exact).abs().max() < 0.02
 
 
+@pytest.mark.parametrize(("dropout", "dtype"), [(0.0, torch.bfloat16), (0.5, torch.float32)])
+def test_bfloat16_is_kept_only_where_scores_are_not_rounded(dropout, dtype, monkeypatch):
+    types, attend = [], op.softmax_lse
+
+    def spied(q, *arguments):
+        types.append(q.dtype)
+        return attend(q, *arguments)
+
+    monkeypatch.setattr(op, "softmax_lse", spied)
+    y = forgetting_attention(*draw(20, dtype=torch.bfloat16), dropout=dropout)
+    assert set(types) == {dtype} and y.dtype is torch.bfloat16
+
+
 def test_open_gates_are_softmax_attention_and_closed_gates_keep_the_own_value():
     q, k, v, _ = draw(600)
     expected = F.scaled_dot_product_attention(q, k, v, is_causal=True)

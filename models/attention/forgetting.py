@@ -11,7 +11,7 @@ There are no positions besides c. The Pro block has four more parts:
     output_gate   y_i = W_o ( sigmoid(W_g x_i) * o_i ), o_i after its norm
 
 Time O(N^2 D), memory O(N D): models/ops/forgetting.py. Decoding keeps N (2 D + H) numbers, and 2 D for the shift. An
-example's real tokens are read as if there was no padding between them.
+example's real tokens are read as if there were no padding between them.
 
     B batch, N length, D width, H heads, E head width
 """

@@ -20,7 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.attention.base import Attention, Pattern, State
+from models.attention.base import Pattern, State
+from models.attention.block_cycle import BlockCycle
 from models.layers.convolution import ShortConvolution
 from models.layers.rglru import RGLRU
 from models.ops.banded import banded_attention
@@ -142,10 +143,7 @@ class LocalBlock(nn.Module):
         return self.out_proj(merge_heads(y)), {**state, "seen": seen + count}
 
 
-BLOCKS = ("recurrent", "local")
-
-
-class Griffin(Attention):
+class Griffin(BlockCycle):
     """Layer l of a stack has the kind `block_types[l mod their number]`, recurrent or local, and its parameters.
 
     A single layer is the first one. `rnn_dim` is W; None means 4 D / 3, rounded up to a multiple of the heads, so that
@@ -157,6 +155,7 @@ class Griffin(Attention):
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
+    kinds: ClassVar[tuple[str, ...]] = ("recurrent", "local")
 
     def __init__(
         self,
@@ -169,41 +168,12 @@ class Griffin(Attention):
         conv: int = 4,
         **options: Any,
     ):
-        super().__init__(dim, heads, **options)
-        if not block_types or not set(block_types) <= set(BLOCKS):
-            raise ValueError(f"Griffin's block_types are some of {', '.join(BLOCKS)}, not {list(block_types)}")
-        self.block_types, self.window, self.conv = tuple(block_types), window, conv
+        super().__init__(dim, heads, block_types=block_types, **options)
+        self.window, self.conv = window, conv
         self.rnn_dim = heads * -(-4 * dim // (3 * heads)) if rnn_dim is None else rnn_dim
-        self.index = 0
-        # build one block of each kind, so that the sizes of all kinds are checked
-        self.block = {kind: self.make_block(kind) for kind in dict.fromkeys(self.block_types)}[self.kind]
-        self.has_weights = self.block.has_weights
-
-    @property
-    def kind(self) -> str:
-        return self.block_types[self.index % len(self.block_types)]
+        self.build_block()
 
     def make_block(self, kind: str) -> RecurrentBlock | LocalBlock:
         if kind == "local":
             return LocalBlock(self.dim, self.heads, self.window)
         return RecurrentBlock(self.dim, self.heads, self.rnn_dim, self.conv)
-
-    def set_previous(self, previous: "Griffin") -> None:
-        """Become the layer after `previous`."""
-        before, self.index = self.kind, previous.index + 1
-        if self.kind != before:
-            self.block = self.make_block(self.kind)
-            self.has_weights = self.block.has_weights
-
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        x = self.source(x, context)
-        return self.block(x, key_padding_mask=key_padding_mask, dropout=self.active_dropout), carry
-
-    def empty_state(self, batch: int) -> State:
-        """The state of the layer's block."""
-        return self.block.empty_state(batch)
-
-    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        return self.block.chunk(x, state)

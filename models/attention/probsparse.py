@@ -19,7 +19,7 @@ from torch import Tensor
 from models.attention.base import MultiHead, Pattern
 from models.attention.vanilla import softmax_attention
 from models.ops.heads import merge_heads, split_heads
-from models.ops.padding import ranks
+from models.ops.padding import ranks, real_first
 from models.ops.precision import autocast_disabled, upcast, upcast_linear
 from models.ops.tiles import TileBudget, spans, tiles
 
@@ -55,8 +55,7 @@ def probsparse(
         lengths = real.sum(1).clamp(min=1)
         # (B, N, U), ranks among the real keys
         sampled = drawn[0, ranks(real).clamp(min=0)] * lengths[:, None, None] // len(draws)
-        positions = key_padding_mask.long().argsort(dim=1, stable=True)  # (B, N), real tokens first
-        sample = positions.gather(1, sampled.flatten(1)).view_as(sampled)
+        sample = real_first(key_padding_mask).gather(1, sampled.flatten(1)).view_as(sampled)
         mean = upcast(v.masked_fill(key_padding_mask[:, None, :, None], 0.0)).sum(2, keepdim=True)
         mean = mean / lengths[:, None, None, None]
     budget = logarithmic(lengths, factor)  # (B or 1,), U and u

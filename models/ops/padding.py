@@ -25,6 +25,11 @@ def ranks(real: Tensor) -> Tensor:
     return real.cumsum(1) - 1
 
 
+def real_first(key_padding_mask: Tensor) -> Tensor:
+    """(B, N), True at padding -> (B, N): the positions of the real tokens in their order, then those of padding."""
+    return key_padding_mask.long().argsort(dim=1, stable=True)
+
+
 def see_something(visible: Tensor) -> Tensor:
     """`visible` (.., keys) with every row that has no visible key set to True.
 

@@ -122,6 +122,11 @@ def softmax_gradient(dp: Tensor, weights: Tensor, row: Tensor, keep: Tensor | No
     return dp, weights if keep is None else weights.mul_(keep)
 
 
+def is_fused(q: Tensor, visible: Visible) -> bool:
+    """Whether one of torch's kernels computes q (B, H, N, E). They keep scores in float32 at least, tiles do not."""
+    return _cpu_kernel_fits(q, visible) or _cuda_kernel_fits(q, visible)
+
+
 def _cpu_kernel_fits(q: Tensor, visible: Visible) -> bool:
     return q.device.type == "cpu" and not visible.dropout
 

@@ -43,6 +43,12 @@ def test_fft_convolution_reads_the_future_with_taps_of_its_own(length, past, fut
     torch.testing.assert_close(fft_convolution(u, kernel, ahead), expected, atol=1e-12, rtol=1e-12)
 
 
+@pytest.mark.parametrize(("lead", "kernel_lead"), [((1, 4), (3, 1)), ((4,), (3, 4)), ((3, 4), ())])
+def test_gradients_of_broadcast_axes_are_sums(lead, kernel_lead):
+    u, kernel, ahead = draw(*lead, 9), draw(*kernel_lead, 12, seed=1), draw(*kernel_lead, 5, seed=2)
+    assert torch.autograd.gradcheck(fft_convolution, (u, kernel, ahead))
+
+
 def test_the_end_does_not_wrap_around_to_the_start():
     u = torch.zeros(1, 64)
     u[:, -1] = 1e6

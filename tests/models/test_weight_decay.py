@@ -13,6 +13,10 @@ RWKV7_MAPS = {f"{name}_map.{part}.weight" for name in ("decay", "rate", "gate") 
 EXEMPT = {
     "gated_deltanet": {"log_rate", "decay_bias"},
     "h3": {"shift.enter", "diagonal.enter", "diagonal.log_decay", "diagonal.frequency", "diagonal.log_step"},
+    "hyena": {
+        *(f"filters.hidden.{i}.{kind}" for i in range(3) for kind in ("weight", "bias")),
+        *("filters.out.weight", "filters.frequency"),
+    },
     "kda": {"log_rate", "decay_bias"},
     "mamba": {"log_decay", "skip"},
     "rwkv4": ALL,

@@ -19,6 +19,7 @@ TINY = {
     "bases": 4,
     "rank": 8,
     "features": 8,
+    "feature_dim": 4,
     "latents": 8,
     "landmarks": 4,
     "slots": 4,

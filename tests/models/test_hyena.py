@@ -1,0 +1,90 @@
+"""Hyena: the filters' window and reach, memory, decoding with a growing cache, the start."""
+
+import math
+
+import pytest
+import torch
+from memory import LargestStorage
+
+from models.attention.base import ROOM
+from models.attention.hyena import Hyena
+
+
+def build(dim=8, *, max_length=64, **hyper):
+    torch.manual_seed(0)
+    return Hyena(dim, 1, pattern="causal_self", max_length=max_length, **hyper)
+
+
+@torch.no_grad()
+def window(shift=0.0):
+    """The window of a layer for 101 tokens whose network is 1 everywhere, for 151 distances: (C, 151)."""
+    filters = build(max_length=101, filter_width=16, shift=shift).double().filters
+    filters.hidden[-1].weight.zero_()
+    filters.hidden[-1].bias.copy_(math.pi / 2 / filters.frequency)
+    filters.out.weight.fill_(1 / 16)
+    filters.skip.zero_()
+    return filters(151)
+
+
+def test_the_window_falls_to_one_percent_at_30_to_150_percent_of_the_length():
+    taps = window()
+    torch.testing.assert_close(taps[-1, 30], torch.tensor(0.01, dtype=torch.float64))
+    torch.testing.assert_close(taps[0, 150], torch.tensor(0.01, dtype=torch.float64))
+    assert (taps[:, 0] == 1).all() and (taps.diff(dim=0)[:, 1:] < 0).all()
+    torch.testing.assert_close(window(shift=0.05), taps + 0.05)
+
+
+def test_a_longer_sequence_reads_the_same_filters():
+    model = build().double()
+    torch.testing.assert_close(model.filters(200)[:, :64], model.filters(64), atol=1e-10, rtol=0)
+    x = torch.randn(1, 200, 8, dtype=torch.float64)
+    torch.testing.assert_close(model(x)[0][:, :64], model(x[:, :64])[0], atol=1e-10, rtol=0)
+
+
+def test_memory_of_training_grows_as_the_length():
+    sizes = []
+    for length in (1024, 2048):
+        model, x = build(max_length=length, filter_width=8), torch.randn(1, length, 8, requires_grad=True)
+        with LargestStorage() as largest:
+            model(x)[0].sum().backward()
+        sizes.append(largest.numbers)
+    assert sizes[1] <= 2.05 * sizes[0] and sizes[1] < 2048 * 40
+
+
+@pytest.mark.parametrize("order", [2, 3])
+@pytest.mark.parametrize("sizes", [(1,) * 150, (ROOM - 1, 1, 1, 85), (150,)], ids=["steps", "mixed", "whole"])
+def test_a_cache_that_grows_equals_forward(order, sizes):
+    model = build(max_length=100, order=order).double().eval()
+    x, rows, state = torch.randn(2, 150, 8, dtype=torch.float64), [], model.init_state(2)
+    with torch.no_grad():
+        for part in x.split(sizes, 1):
+            y, state = model.chunk(part, state)
+            rows.append(y)
+        torch.testing.assert_close(torch.cat(rows, 1), model(x)[0], atol=1e-10, rtol=0)
+    assert state["taps"].stride(0) == 0  # shared by all examples
+
+
+def test_starts_as_published():
+    model = build(256)
+    assert (model.filters.frequency == 14).all()
+    for taps in (model.convolution.weight, model.convolution_bias):
+        assert 0.57 < taps.max() <= 3**-0.5 and -(3**-0.5) <= taps.min() < -0.57
+    assert 0.8 < model.filters.skip.std() < 1.2
+    for layer in (model.in_proj, model.out_proj, *model.filters.hidden, model.filters.out):
+        bound = layer.in_features**-0.5
+        assert 0.9 * bound < layer.weight.abs().max() <= bound
+
+
+@pytest.mark.parametrize(
+    ("hyper", "text"),
+    [
+        ({"order": 1}, "order is 2 or more, not 1"),
+        ({"emb_dim": 4}, "emb_dim is odd and at least 3"),
+        ({"emb_dim": 1}, "emb_dim is odd and at least 3"),
+        ({"conv": 0}, "requires conv >= 1, not 0"),
+        ({"filter_width": 0}, "requires filter_width >= 1, not 0"),
+    ],
+)
+def test_refusals(hyper, text):
+    with pytest.raises(ValueError, match=text):
+        build(**hyper)

@@ -1,0 +1,207 @@
+"""Causal softmax attention in which each query chooses the past blocks of keys that it sees besides its own block.
+
+    o_i = sum_{j in S(i)} softmax_j( <q_i, k_j> E^-1/2 ) v_j,
+    S(i) = the tokens j <= i of i's own block, and all tokens of its chosen blocks
+
+Pairs of a query and a chosen block are sorted by slot and block, and cut into chunks of c queries that read the same
+keys, so all products are products of matrices. A query has one block per slot; the results of its slots are merged by
+their log softmax sums. The backward pass computes the scores again from the saved outputs and sums. Time
+O(N S b E + N b E), memory O(N (E + S)) plus one tile.
+
+    B batch, H heads, K heads of keys and values, N queries, M keys, E head width, b tokens per block, S slots,
+    C blocks of keys, c queries per chunk, T chunks per tile
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from models.ops.dropout import draw_seed
+from models.ops.precision import autocast_disabled, upcast
+from models.ops.softmax_lse import Visible, softmax_lse, softmax_lse_backward
+from models.ops.tiles import TileBudget
+
+TILE = TileBudget(2**18, 2**26)  # gathered keys
+NARROW, WIDE = 16, 64  # bounds of c: small chunks waste little on blocks that few queries choose
+LARGE = 1e30  # a log sum that makes every weight zero
+
+
+def chosen_block_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    chosen: Tensor,
+    *,
+    block: int,
+    key_padding_mask: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """q (B, H, N, E), k, v (B, K, M, E), chosen (B, H, N, S) -> (B, H, N, E).
+
+    The queries are those of the last N of M tokens, and H is a multiple of K. `chosen` lists earlier blocks of `block`
+    tokens, each at most once, -1 for none; a chosen block has a visible key. `key_padding_mask` (B, M) is True at
+    hidden keys; a query that sees no key gets zeros. `dropout` is the dropped share of weights, whatever the mode of
+    the calling module.
+    """
+    first, length = (k.shape[2] - q.shape[2]) % block, q.shape[2]
+    rest = -k.shape[2] % block
+    k, v = (F.pad(x, (0, 0, 0, rest)) for x in (k, v))
+    q, chosen = F.pad(q, (0, 0, first, rest)), F.pad(chosen, (0, 0, first, rest), value=-1)
+    hidden = None
+    if key_padding_mask is not None:
+        hidden = F.pad(key_padding_mask, (0, rest), value=True).unflatten(1, (-1, block))  # (B, C, b)
+    with autocast_disabled(q):
+        y = _ChosenBlocks.apply(q, k.to(q.dtype), v.to(q.dtype), chosen, hidden, block, dropout, draw_seed(dropout))
+    return y[:, :, first : first + length]
+
+
+class _Pairs(NamedTuple):
+    """Chunks of pairs: `queries` (chunks, c) are rows of q or the row after its last, `blocks` (chunks) rows of k."""
+
+    queries: Tensor
+    blocks: Tensor
+    slots: list[int]  # chunks per slot
+
+    def tiles(self, k: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """(number, queries (T, c), blocks (T)) within one slot, so that no query occurs twice; k (rows, b, E)."""
+        size, number = TILE.fit(k, k[0].numel()), 0
+        for queries, blocks in zip(self.queries.split(self.slots), self.blocks.split(self.slots), strict=True):
+            if not len(blocks):
+                continue
+            for part, read in zip(queries.split(size), blocks.split(size), strict=True):
+                number += 1
+                yield number, part, read
+
+
+def _pairs(chosen: Tensor, heads: int, blocks: int, block: int) -> _Pairs:
+    """chosen (B, H, N, S), K heads and C blocks of keys -> the pairs by slot, head of keys and block."""
+    batch, query_heads, length, slots = chosen.shape
+    device, group = chosen.device, query_heads // heads
+    lanes = torch.arange(batch * query_heads, device=device) // group * blocks
+    rows = chosen.flatten(0, 1) + lanes[:, None, None]  # (B H, N, S), of k's blocks
+    per_slot = batch * heads * blocks
+    bins = (rows + torch.arange(slots, device=device) * per_slot).masked_fill(chosen.flatten(0, 1) < 0, -1)
+    listed = bins.flatten()
+    query = (listed >= 0).nonzero()[:, 0]
+    listed, order = listed[query].sort(stable=True)
+    query = query[order] // slots
+    counts = torch.bincount(listed, minlength=slots * per_slot)
+    width = min(max(NARROW, block // 2), WIDE)
+    chunks = (counts + width - 1) // width
+    # a pair's rank in its bin, after the chunks of the bins before it
+    first = (chunks.cumsum(0) - chunks) * width - (counts.cumsum(0) - counts)
+    position = torch.arange(len(listed), device=device) + first[listed]
+    per_bin = chunks.view(slots, per_slot).sum(1).tolist()
+    table = query.new_full((sum(per_bin) * width,), batch * query_heads * length)
+    table[position] = query
+    number = torch.arange(slots * per_slot, device=device) % per_slot
+    return _Pairs(table.view(-1, width), number.repeat_interleave(chunks), per_bin)
+
+
+class _Layout:
+    """The operands of one call as rows: tokens of queries, blocks of keys and values."""
+
+    def __init__(self, q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None, block: int, dropout: float, seed: int):
+        self.shape, self.block, self.dropout, self.seed = q.shape, block, dropout, seed
+        self.heads, self.group = k.shape[1], q.shape[1] // k.shape[1]
+        self.last = q.shape[0] * q.shape[1] * q.shape[2]  # the row after the last
+        self.blocks = k.shape[2] // block
+        self.q, self.k, self.v = q.reshape(-1, q.shape[-1]), self.cut(k), self.cut(v)
+        self.hidden = None if hidden is None else hidden.repeat_interleave(self.heads, 0).flatten(0, 1)  # (B K C, b)
+
+    def cut(self, x: Tensor) -> Tensor:
+        """(B, K, C b, E) -> (B K C, b, E)."""
+        return x.reshape(-1, self.block, x.shape[-1])
+
+    def own(self, x: Tensor) -> Tensor:
+        """Blocks (B K C, ..) -> those of the queries in each head, (B H G, ..)."""
+        x = x.unflatten(0, (self.shape[0], self.heads, 1, self.blocks))[:, :, :, -self.shape[2] // self.block :]
+        return x.expand(-1, -1, self.group, *x.shape[3:]).reshape(-1, *x.shape[4:])
+
+    def add_own(self, total: Tensor, part: Tensor) -> None:
+        """total (B K C, b, E) += part (B H G, 1, b, E), summed over the heads of a group."""
+        count = self.shape[2] // self.block
+        part = upcast(part).reshape(self.shape[0], self.heads, self.group, count, self.block, -1).sum(2)
+        total.unflatten(0, (self.shape[0], self.heads, self.blocks))[:, :, -count:] += part
+
+    def own_operands(self, *rows: Tensor) -> list[Tensor]:
+        """Rows (B H N, E) as blocks of queries, and then their keys and values: (B H G, 1, b, E)."""
+        queries = [x.view(-1, 1, self.block, x.shape[-1]) for x in rows]
+        return [*queries, *(self.own(x)[:, None] for x in (self.k, self.v))]
+
+    def own_visible(self) -> Visible:
+        hidden = None if self.hidden is None else self.own(self.hidden)
+        return Visible(True, hidden, self.dropout, self.seed)
+
+    def visible(self, number: int, blocks: Tensor) -> Visible:
+        hidden = None if self.hidden is None else self.hidden.index_select(0, blocks)
+        return Visible(False, hidden, self.dropout, self.seed + (number << 20))
+
+    def gather(self, queries: Tensor, *rows: Tensor) -> list[Tensor]:
+        """Rows (B H N, E) at `queries` (T, c): (T, 1, c, E); some row for the one after the last."""
+        index = queries.flatten().clamp(max=self.last - 1)
+        return [x.index_select(0, index).view(len(queries), 1, -1, x.shape[-1]) for x in rows]
+
+    def gather_blocks(self, blocks: Tensor) -> list[Tensor]:
+        return [x.index_select(0, blocks)[:, None] for x in (self.k, self.v)]
+
+
+class _ChosenBlocks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, chosen: Tensor, hidden: Tensor | None, *settings: Any):
+        layout = _Layout(q, k, v, hidden, *settings)
+        pairs = _pairs(chosen, layout.heads, layout.blocks, layout.block)
+        out, lse = upcast(q.new_zeros(layout.last + 1, q.shape[-1])), upcast(q.new_full((layout.last + 1,), LARGE))
+        y, total = softmax_lse(*layout.own_operands(layout.q), layout.own_visible())
+        if layout.hidden is not None:
+            blind = layout.own(layout.hidden).cumprod(1)[:, None].bool()  # no visible key so far
+            y, total = y.masked_fill(blind[..., None], 0.0), total.masked_fill(blind, -LARGE)
+        out[:-1], lse[:-1] = y.flatten(0, 2), total.flatten()
+        for number, queries, blocks in pairs.tiles(layout.k):
+            y, part = softmax_lse(
+                *layout.gather(queries, layout.q), *layout.gather_blocks(blocks), layout.visible(number, blocks)
+            )
+            rows, part = queries.flatten(), part.flatten()
+            before = lse[rows]
+            total = torch.logaddexp(before, part)
+            kept, added = ((x - total).exp()[:, None] for x in (before, part))
+            out[rows] = out[rows].mul_(kept).addcmul_(upcast(y).view(-1, y.shape[-1]), added)
+            lse[rows] = total
+        ctx.settings, ctx.pairs = settings, pairs
+        out = out[:-1].to(q.dtype).view(q.shape)
+        ctx.save_for_backward(q, k, v, hidden, out, lse)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, hidden, out, lse = ctx.saved_tensors
+        layout = _Layout(q, k, v, hidden, *ctx.settings)
+        rows = [x.reshape(-1, x.shape[-1]) for x in (grad, q)]
+        out = out.view(-1, out.shape[-1])
+        dq = upcast(q.new_zeros(layout.last + 1, q.shape[-1]))
+        dk, dv = (torch.zeros_like(x, dtype=lse.dtype) for x in (layout.k, layout.v))
+        with autocast_disabled(q):
+            operands = layout.own_operands(*rows)
+            sums = lse[:-1].view(-1, 1, layout.block)
+            part, *grads = softmax_lse_backward(
+                *operands, out.view(operands[0].shape), sums, layout.own_visible()
+            )
+            dq[:-1] = part.flatten(0, 2)
+            for total, gradient in zip((dk, dv), grads, strict=True):
+                layout.add_own(total, gradient)
+            for number, queries, blocks in ctx.pairs.tiles(layout.k):
+                g, queried, result = layout.gather(queries, *rows, out)
+                part, *grads = softmax_lse_backward(
+                    g, queried, *layout.gather_blocks(blocks), result, lse[queries][:, None],
+                    layout.visible(number, blocks),
+                )  # fmt: skip
+                index = queries.flatten()
+                dq[index] = dq[index].add_(upcast(part).view(len(index), -1))
+                for total, gradient in zip((dk, dv), grads, strict=True):
+                    total.index_add_(0, blocks, upcast(gradient)[:, 0])
+        return dq[:-1].view(q.shape).to(q.dtype), dk.view(k.shape).to(k.dtype), dv.view(v.shape).to(v.dtype), *[None] * 5

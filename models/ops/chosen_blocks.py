@@ -3,13 +3,13 @@
     o_i = sum_{j in S(i)} softmax_j( <q_i, k_j> E^-1/2 ) v_j,
     S(i) = the tokens j <= i of i's own block, and all tokens of its chosen blocks
 
-Pairs of a query and a chosen block are sorted by slot and block, and cut into chunks of c queries that read the same
-keys, so all products are products of matrices. A query has one block per slot; the results of its slots are merged by
-their log softmax sums. The backward pass computes the scores again from the saved outputs and sums. Time
-O(N S b E + N b E), memory O(N (E + S)) plus one tile.
+Pairs of a query and a chosen block are sorted by block and cut into chunks of c queries that read the same keys, so
+every product is one of matrices. A query's results from several blocks are merged by their log softmax sums. The
+backward pass computes the scores again from the saved outputs and sums. Time O(N S b E + N b E), memory O(N (E + S))
+plus one tile.
 
-    B batch, H heads, K heads of keys and values, N queries, M keys, E head width, b tokens per block, S slots,
-    C blocks of keys, c queries per chunk, T chunks per tile
+    B batch, H heads, K heads of keys and values, N queries, M keys, E head width, b tokens per block, S chosen
+    blocks per query, C blocks of keys, c queries per chunk, T chunks per tile
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from models.ops.softmax_lse import Visible, softmax_lse, softmax_lse_backward
 from models.ops.tiles import TileBudget
 
 TILE = TileBudget(2**18, 2**26)  # gathered keys
-NARROW, WIDE = 16, 64  # bounds of c: small chunks waste little on blocks that few queries choose
+NARROWEST, WIDEST = 16, 128  # bounds of c
 LARGE = 1e30  # a log sum that makes every weight zero
 
 
@@ -64,42 +64,34 @@ class _Pairs(NamedTuple):
 
     queries: Tensor
     blocks: Tensor
-    slots: list[int]  # chunks per slot
 
     def tiles(self, k: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """(number, queries (T, c), blocks (T)) within one slot, so that no query occurs twice; k (rows, b, E)."""
-        size, number = TILE.fit(k, k[0].numel()), 0
-        for queries, blocks in zip(self.queries.split(self.slots), self.blocks.split(self.slots), strict=True):
-            if not len(blocks):
-                continue
-            for part, read in zip(queries.split(size), blocks.split(size), strict=True):
-                number += 1
-                yield number, part, read
+        """(number from 1, queries (T c), blocks (T)) for k (B K C, b, E)."""
+        size = TILE.fit(k, k[0].numel())
+        parts = zip(self.queries.split(size), self.blocks.split(size), strict=True)
+        return ((number, queries.flatten(), blocks) for number, (queries, blocks) in enumerate(parts, 1) if len(blocks))
 
 
 def _pairs(chosen: Tensor, heads: int, blocks: int, block: int) -> _Pairs:
-    """chosen (B, H, N, S), K heads and C blocks of keys -> the pairs by slot, head of keys and block."""
+    """chosen (B, H, N, S), K heads and C blocks of keys -> the pairs by block."""
     batch, query_heads, length, slots = chosen.shape
     device, group = chosen.device, query_heads // heads
     lanes = torch.arange(batch * query_heads, device=device) // group * blocks
-    rows = chosen.flatten(0, 1) + lanes[:, None, None]  # (B H, N, S), of k's blocks
-    per_slot = batch * heads * blocks
-    bins = (rows + torch.arange(slots, device=device) * per_slot).masked_fill(chosen.flatten(0, 1) < 0, -1)
-    listed = bins.flatten()
-    query = (listed >= 0).nonzero()[:, 0]
-    listed, order = listed[query].sort(stable=True)
-    query = query[order] // slots
-    counts = torch.bincount(listed, minlength=slots * per_slot)
-    width = min(max(NARROW, block // 2), WIDE)
+    flat = chosen.flatten(0, 1)
+    rows = (flat + lanes[:, None, None]).masked_fill_(flat < 0, -1).flatten()  # of k's blocks
+    pair = (rows >= 0).nonzero()[:, 0]
+    rows, order = rows[pair].sort(stable=True)
+    counts = torch.bincount(rows, minlength=batch * heads * blocks)
+    # chunks of an eighth of the pairs that a block has on average: few are empty, and products are large
+    width = min(max(NARROWEST, 1 << (slots * block * group // 8).bit_length()), WIDEST)
     chunks = (counts + width - 1) // width
-    # a pair's rank in its bin, after the chunks of the bins before it
+    # a pair's rank in its block, after the chunks of the blocks before
     first = (chunks.cumsum(0) - chunks) * width - (counts.cumsum(0) - counts)
-    position = torch.arange(len(listed), device=device) + first[listed]
-    per_bin = chunks.view(slots, per_slot).sum(1).tolist()
-    table = query.new_full((sum(per_bin) * width,), batch * query_heads * length)
-    table[position] = query
-    number = torch.arange(slots * per_slot, device=device) % per_slot
-    return _Pairs(table.view(-1, width), number.repeat_interleave(chunks), per_bin)
+    position = torch.arange(len(rows), device=device) + first[rows]
+    number = torch.arange(len(chunks), device=device).repeat_interleave(chunks)
+    queries = number.new_full((len(number) * width,), batch * query_heads * length)
+    queries[position] = pair[order] // max(1, slots)
+    return _Pairs(queries.view(-1, width), number)
 
 
 class _Layout:
@@ -141,10 +133,10 @@ class _Layout:
         hidden = None if self.hidden is None else self.hidden.index_select(0, blocks)
         return Visible(False, hidden, self.dropout, self.seed + (number << 20))
 
-    def gather(self, queries: Tensor, *rows: Tensor) -> list[Tensor]:
-        """Rows (B H N, E) at `queries` (T, c): (T, 1, c, E); some row for the one after the last."""
-        index = queries.flatten().clamp(max=self.last - 1)
-        return [x.index_select(0, index).view(len(queries), 1, -1, x.shape[-1]) for x in rows]
+    def gather(self, queries: Tensor, chunks: int, *rows: Tensor) -> list[Tensor]:
+        """Rows (B H N, E) at `queries` (T c): (T, 1, c, E); some row for the one after the last."""
+        index = queries.clamp(max=self.last - 1)
+        return [x.index_select(0, index).view(chunks, 1, -1, x.shape[-1]) for x in rows]
 
     def gather_blocks(self, blocks: Tensor) -> list[Tensor]:
         return [x.index_select(0, blocks)[:, None] for x in (self.k, self.v)]
@@ -155,25 +147,29 @@ class _ChosenBlocks(torch.autograd.Function):
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, chosen: Tensor, hidden: Tensor | None, *settings: Any):
         layout = _Layout(q, k, v, hidden, *settings)
         pairs = _pairs(chosen, layout.heads, layout.blocks, layout.block)
-        out, lse = upcast(q.new_zeros(layout.last + 1, q.shape[-1])), upcast(q.new_full((layout.last + 1,), LARGE))
+        out, peak = upcast(q.new_zeros(layout.last + 1, q.shape[-1])), upcast(q.new_full((layout.last + 1,), LARGE))
         y, total = softmax_lse(*layout.own_operands(layout.q), layout.own_visible())
         if layout.hidden is not None:
             blind = layout.own(layout.hidden).cumprod(1)[:, None].bool()  # no visible key so far
             y, total = y.masked_fill(blind[..., None], 0.0), total.masked_fill(blind, -LARGE)
-        out[:-1], lse[:-1] = y.flatten(0, 2), total.flatten()
-        for number, queries, blocks in pairs.tiles(layout.k):
-            y, part = softmax_lse(
-                *layout.gather(queries, layout.q), *layout.gather_blocks(blocks), layout.visible(number, blocks)
+        out[:-1], peak[:-1] = y.flatten(0, 2), total.flatten()
+        share = torch.ones_like(peak)  # sum of the weights relative to the largest log sum
+        for number, rows, blocks in pairs.tiles(layout.k):
+            y, total = softmax_lse(
+                *layout.gather(rows, len(blocks), layout.q), *layout.gather_blocks(blocks), layout.visible(number, blocks)
             )
-            rows, part = queries.flatten(), part.flatten()
-            before = lse[rows]
-            total = torch.logaddexp(before, part)
-            kept, added = ((x - total).exp()[:, None] for x in (before, part))
-            out[rows] = out[rows].mul_(kept).addcmul_(upcast(y).view(-1, y.shape[-1]), added)
-            lse[rows] = total
+            total = total.flatten()
+            before = peak.index_select(0, rows)
+            peak.scatter_reduce_(0, rows, total, "amax")
+            after = peak.index_select(0, rows)
+            kept, added = before.sub_(after).exp_(), total.sub_(after).exp_()
+            # a query of several pairs: the same number is written each time, and then every pair is added
+            y = upcast(y).view(len(rows), -1).mul(added[:, None])
+            for sums, factor, part in ((out, kept[:, None], y), (share, kept, added)):
+                sums.index_copy_(0, rows, sums.index_select(0, rows).mul_(factor)).index_add_(0, rows, part)
         ctx.settings, ctx.pairs = settings, pairs
-        out = out[:-1].to(q.dtype).view(q.shape)
-        ctx.save_for_backward(q, k, v, hidden, out, lse)
+        out = out[:-1].div_(share[:-1, None]).to(q.dtype).view(q.shape)
+        ctx.save_for_backward(q, k, v, hidden, out, peak.add_(share.log_()))
         return out
 
     @staticmethod
@@ -188,20 +184,17 @@ class _ChosenBlocks(torch.autograd.Function):
         with autocast_disabled(q):
             operands = layout.own_operands(*rows)
             sums = lse[:-1].view(-1, 1, layout.block)
-            part, *grads = softmax_lse_backward(
-                *operands, out.view(operands[0].shape), sums, layout.own_visible()
-            )
+            part, *grads = softmax_lse_backward(*operands, out.view(operands[0].shape), sums, layout.own_visible())
             dq[:-1] = part.flatten(0, 2)
             for total, gradient in zip((dk, dv), grads, strict=True):
                 layout.add_own(total, gradient)
-            for number, queries, blocks in ctx.pairs.tiles(layout.k):
-                g, queried, result = layout.gather(queries, *rows, out)
+            for number, index, blocks in ctx.pairs.tiles(layout.k):
+                g, queried, result = layout.gather(index, len(blocks), *rows, out)
+                sums = lse.index_select(0, index).view(len(blocks), 1, -1)
                 part, *grads = softmax_lse_backward(
-                    g, queried, *layout.gather_blocks(blocks), result, lse[queries][:, None],
-                    layout.visible(number, blocks),
-                )  # fmt: skip
-                index = queries.flatten()
-                dq[index] = dq[index].add_(upcast(part).view(len(index), -1))
+                    g, queried, *layout.gather_blocks(blocks), result, sums, layout.visible(number, blocks)
+                )
+                dq.index_add_(0, index, upcast(part).view(len(index), -1))
                 for total, gradient in zip((dk, dv), grads, strict=True):
                     total.index_add_(0, blocks, upcast(gradient)[:, 0])
         return dq[:-1].view(q.shape).to(q.dtype), dk.view(k.shape).to(k.dtype), dv.view(v.shape).to(v.dtype), *[None] * 5

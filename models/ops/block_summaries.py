@@ -57,6 +57,16 @@ def highest_blocks(scores: Tensor, count: int) -> Tensor:
     return (LATEST - (best & 0xFFFFFFFF)).masked_fill_(best >> 32 == lowest, -1)
 
 
+class _Tile(NamedTuple):
+    """Some queries: all blocks before `always` are complete at each of them, none from `seen` on at any."""
+
+    number: int
+    rows: slice
+    positions: Tensor  # (n, 1)
+    always: int
+    seen: int
+
+
 class _Reach(NamedTuple):
     """Queries are tokens `first`, `first` + 1, ..; `selected` blocks are chosen."""
 
@@ -64,14 +74,42 @@ class _Reach(NamedTuple):
     first: int
     selected: int
 
-    def tiles(self, q: Tensor, blocks: int) -> Iterator[tuple[int, slice, Tensor, int]]:
-        """(number, queries, their positions, blocks that are complete at the last one) for q (B, K, H / K, N, E)."""
+    def tiles(self, q: Tensor, blocks: int) -> Iterator[_Tile]:
+        """Tiles in which a block is complete, for q (B, K, H / K, N, E) and `blocks` summaries."""
         length = q.shape[3]
         size = TILE.fit(q, max(1, blocks) * q.shape[0] * q.shape[1] * q.shape[2], length)
         for number, start in enumerate(range(0, length, size)):
             end = min(start + size, length)
-            positions = torch.arange(self.first + start, self.first + end, device=q.device)
-            yield number, slice(start, end), positions, min((self.first + end) // self.block, blocks)
+            positions = torch.arange(self.first + start, self.first + end, device=q.device)[:, None]
+            always, seen = ((self.first + last) // self.block for last in (start + 1, end))
+            if seen:
+                yield _Tile(number, slice(start, end), positions, always, min(seen, blocks))
+
+    def scores(self, q: Tensor, k: Tensor, hidden: Tensor | None, tile: _Tile) -> Tensor:
+        """<q_t, k_c>, q (B, K, H / K, N, E), k (B, K, C, E) -> (B, K, H / K, n, seen), -inf if not complete or hidden."""
+        scores = upcast(q[:, :, :, tile.rows]) @ upcast(k[:, :, None, : tile.seen]).mT
+        recent = torch.arange(tile.always, tile.seen, device=q.device)
+        scores[..., tile.always :].masked_fill_(recent >= (tile.positions + 1) // self.block, float("-inf"))
+        if hidden is not None:
+            scores.masked_fill_(hidden[:, None, None, None, : tile.seen], float("-inf"))
+        return scores
+
+    def ranked(self, shares: Tensor, hidden: Tensor | None, tile: _Tile) -> Tensor:
+        """Mean probabilities (B, K, n, seen) -> what is ranked: inf at blocks always chosen, -inf at those never."""
+        shares[..., 0] = float("inf")
+        near = max(0, tile.always - 2)
+        number, current = torch.arange(near, tile.seen, device=shares.device), tile.positions // self.block
+        shares[..., near:].masked_fill_(number == current - 1, float("inf"))
+        return self.without_own(shares, hidden, tile)
+
+    def without_own(self, scores: Tensor, hidden: Tensor | None, tile: _Tile) -> Tensor:
+        """(B, .., n, seen), changed to -inf at the query's own block, at later and hidden ones."""
+        near = max(0, tile.always - 1)
+        number = torch.arange(near, tile.seen, device=scores.device)
+        scores[..., near:].masked_fill_(number >= tile.positions // self.block, float("-inf"))
+        if hidden is not None:
+            scores.masked_fill_(hidden.view(len(hidden), *[1] * (scores.ndim - 2), -1)[..., : tile.seen], float("-inf"))
+        return scores
 
 
 def choose_blocks(
@@ -86,14 +124,10 @@ def choose_blocks(
     by_group = chosen.unflatten(1, (summaries.shape[1], -1))
     with torch.no_grad(), autocast_disabled(q):
         q = q.unflatten(1, (summaries.shape[1], -1))
-        for _, rows, positions, seen in reach.tiles(q, summaries.shape[2]):
-            scores = upcast(q[:, :, :, rows]) @ summaries[:, :, None, :seen].mT  # (B, K, H / K, n, seen)
-            block_numbers = torch.arange(seen, device=q.device)
-            scores.masked_fill_(block_numbers >= positions[:, None] // block, float("-inf"))
-            if hidden is not None:
-                scores.masked_fill_(hidden[:, None, None, None, :seen], float("-inf"))
+        for tile in reach.tiles(q, summaries.shape[2]):
+            scores = reach.without_own(reach.scores(q, summaries, hidden, tile), None, tile)
             best = highest_blocks(scores, selected)
-            by_group[:, :, :, rows, : best.shape[-1]] = best
+            by_group[:, :, :, tile.rows, : best.shape[-1]] = best
     return chosen
 
 
@@ -126,19 +160,18 @@ class _SummaryAttention(torch.autograd.Function):
         grouped = q.unflatten(1, (k.shape[1], -1))
         out, lse = torch.zeros_like(grouped), upcast(q.new_zeros(*grouped.shape[:4], 1))
         chosen = q.new_full((q.shape[0], k.shape[1], q.shape[2], reach.selected), -1, dtype=torch.int64)
-        for number, rows, positions, seen in reach.tiles(grouped, k.shape[2]):
-            if not seen:
-                continue
-            weights = _scores(grouped[:, :, :, rows], k[:, :, None, :seen], hidden, positions, reach)
+        keys = upcast(k) * q.shape[-1] ** -0.5
+        for tile in reach.tiles(grouped, k.shape[2]):
+            weights = reach.scores(grouped, keys, hidden, tile)
             largest = weights.amax(-1, keepdim=True).clamp_(min=torch.finfo(weights.dtype).min)
             total = weights.sub_(largest).exp_().sum(-1, keepdim=True)
-            lse[:, :, :, rows] = largest + total.log()
+            lse[:, :, :, tile.rows] = largest + total.log()
             weights.div_(total.clamp_(min=torch.finfo(total.dtype).tiny))
-            best = highest_blocks(_ranked(weights.mean(2), hidden, positions, reach), reach.selected)
-            chosen[:, :, rows, : best.shape[-1]] = best
-            keep = dropout_mask(weights, dropout, seed + number)
+            best = highest_blocks(reach.ranked(weights.mean(2), hidden, tile), reach.selected)
+            chosen[:, :, tile.rows, : best.shape[-1]] = best
+            keep = dropout_mask(weights, dropout, seed + tile.number)
             weights = weights if keep is None else weights.mul_(keep)
-            out[:, :, :, rows] = (weights @ upcast(v[:, :, None, :seen])).to(out.dtype)
+            out[:, :, :, tile.rows] = (weights @ upcast(v[:, :, None, : tile.seen])).to(out.dtype)
         ctx.mark_non_differentiable(chosen)
         ctx.settings = settings
         ctx.save_for_backward(q, k, v, hidden, out, lse)
@@ -152,37 +185,17 @@ class _SummaryAttention(torch.autograd.Function):
         grouped, grad = (x.unflatten(1, (k.shape[1], -1)) for x in (q, grad))
         dq, dk, dv = (torch.zeros_like(x, dtype=lse.dtype) for x in (grouped, k, v))
         with autocast_disabled(q):
-            for number, rows, positions, seen in reach.tiles(grouped, k.shape[2]):
-                if not seen:
-                    continue
-                queries, keys, g = (upcast(x) for x in (grouped[:, :, :, rows], k[:, :, None, :seen], grad[:, :, :, rows]))
-                weights = _scores(queries, keys, hidden, positions, reach).sub_(lse[:, :, :, rows]).exp_()
-                weights.masked_fill_(lse[:, :, :, rows] == float("-inf"), 0.0)
-                keep = dropout_mask(weights, dropout, seed + number)
-                row = (g * upcast(out[:, :, :, rows])).sum(-1, keepdim=True)
-                ds, dropped = softmax_gradient(g @ upcast(v[:, :, None, :seen]).mT, weights, row, keep)
-                dv[:, :, :seen] += (dropped.mT @ g).sum(2)
-                ds.mul_(q.shape[-1] ** -0.5)
-                dq[:, :, :, rows] = ds @ keys
-                dk[:, :, :seen] += (ds.mT @ queries).sum(2)
+            keys = upcast(k) * q.shape[-1] ** -0.5
+            for tile in reach.tiles(grouped, k.shape[2]):
+                rows, seen = (slice(None),) * 3 + (tile.rows,), (slice(None), slice(None), slice(0, tile.seen))
+                queries, g, result, sums = (upcast(x[rows]) for x in (grouped, grad, out, lse))
+                weights = reach.scores(grouped, keys, hidden, tile).sub_(sums).exp_()
+                weights.masked_fill_(sums == float("-inf"), 0.0)
+                keep = dropout_mask(weights, dropout, seed + tile.number)
+                row = (g * result).sum(-1, keepdim=True)
+                ds, dropped = softmax_gradient(g @ upcast(v[seen])[:, :, None].mT, weights, row, keep)
+                dv[seen] += (dropped.mT @ g).sum(2)
+                dq[rows] = ds @ keys[seen][:, :, None]
+                dk[seen] += (ds.mT @ queries).sum(2)
+            dk.mul_(q.shape[-1] ** -0.5)
         return dq.flatten(1, 2).to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), *[None] * 4
-
-
-def _scores(q: Tensor, k: Tensor, hidden: Tensor | None, positions: Tensor, reach: _Reach) -> Tensor:
-    """q (B, K, H / K, n, E), k (B, K, 1, C, E) -> (B, K, H / K, n, C), -inf at blocks not complete or hidden."""
-    scores = upcast(q) @ (upcast(k) * q.shape[-1] ** -0.5).mT
-    complete = (positions[:, None] + 1) // reach.block
-    scores.masked_fill_(torch.arange(k.shape[3], device=q.device) >= complete, float("-inf"))
-    if hidden is not None:
-        scores.masked_fill_(hidden[:, None, None, None, : k.shape[3]], float("-inf"))
-    return scores
-
-
-def _ranked(shares: Tensor, hidden: Tensor | None, positions: Tensor, reach: _Reach) -> Tensor:
-    """Mean probabilities (B, K, n, C) -> what the choice ranks: inf at blocks always seen, -inf at those never."""
-    number, current = torch.arange(shares.shape[-1], device=shares.device), positions[:, None] // reach.block
-    shares.masked_fill_((number == 0) | (number == current - 1), float("inf"))
-    shares.masked_fill_(number >= current, float("-inf"))
-    if hidden is not None:
-        shares.masked_fill_(hidden[:, None, None, : shares.shape[-1]], float("-inf"))
-    return shares

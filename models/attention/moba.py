@@ -103,7 +103,7 @@ class ChosenBlocks(MultiHead):
         q, k, v = self.rotated(x, first)
         state = self.remember(k, v, state)
         end = state["seen"]
-        k, v = state["k"][:, :, :end].to(k.dtype), state["v"][:, :, :end].to(v.dtype)
+        k, v = state["k"][:, :, :end], state["v"][:, :, :end]
         complete = first // self.block, end // self.block
         if complete[0] < complete[1]:
             tokens = slice(complete[0] * self.block, complete[1] * self.block)

@@ -65,7 +65,7 @@ class BlockMLP(nn.Module):
     def forward(self, x: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         block = len(self.positions)
         complete = x.shape[2] // block * block
-        x = x[:, :, :complete].unflatten(2, (-1, block)) + self.positions
+        x = x[:, :, :complete].unflatten(2, (-1, block)).to(self.positions.dtype) + self.positions
         if key_padding_mask is not None:
             padding = key_padding_mask[:, :complete].unflatten(1, (-1, block))
             x = x.masked_fill(padding[:, None, ..., None], 0.0)

@@ -34,7 +34,7 @@ EPSILON = 1e-6
 
 def attend_to_tokens(q: Tensor, k: Tensor, v: Tensor, tokens: Tensor) -> Tensor:
     """One query per head, q (B, H, 1, E), to the keys at `tokens` (B, K or H, L) of k, v (B, K, M, E): (B, H, 1, E)."""
-    batch, heads, _, width = q.shape
+    batch, _, _, width = q.shape
     index = tokens.reshape(batch, k.shape[1], -1, 1)
     k, v = (x.take_along_dim(index, 2).view(batch, tokens.shape[1], -1, width).to(q.dtype) for x in (k, v))
     return F.scaled_dot_product_attention(q.reshape(batch, tokens.shape[1], -1, width), k, v).view(q.shape)

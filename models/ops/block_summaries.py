@@ -86,7 +86,7 @@ class _Reach(NamedTuple):
                 yield _Tile(number, slice(start, end), positions, always, min(seen, blocks))
 
     def scores(self, q: Tensor, k: Tensor, hidden: Tensor | None, tile: _Tile) -> Tensor:
-        """<q_t, k_c>, q (B, K, H / K, N, E), k (B, K, C, E) -> (B, K, H / K, n, seen), -inf if not complete or hidden."""
+        """<q_t, k_c> of q (B, K, H / K, N, E), k (B, K, C, E): (B, K, H / K, n, seen), -inf where not to be read."""
         scores = upcast(q[:, :, :, tile.rows]) @ upcast(k[:, :, None, : tile.seen]).mT
         recent = torch.arange(tile.always, tile.seen, device=q.device)
         scores[..., tile.always :].masked_fill_(recent >= (tile.positions + 1) // self.block, float("-inf"))

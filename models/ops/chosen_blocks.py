@@ -25,7 +25,7 @@ from models.ops.precision import autocast_disabled, upcast
 from models.ops.softmax_lse import Visible, softmax_lse, softmax_lse_backward
 from models.ops.tiles import TileBudget
 
-TILE = TileBudget(2**18, 2**26)  # gathered keys
+TILE = TileBudget(2**18, 2**26)  # gathered queries or keys
 NARROWEST, WIDEST = 16, 128  # bounds of c
 LARGE = 1e30  # a log sum that makes every weight zero
 
@@ -67,7 +67,7 @@ class _Pairs(NamedTuple):
 
     def tiles(self, k: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
         """(number from 1, queries (T c), blocks (T)) for k (B K C, b, E)."""
-        size = TILE.fit(k, k[0].numel())
+        size = TILE.fit(k, max(k.shape[1], self.queries.shape[1]) * k.shape[2])
         parts = zip(self.queries.split(size), self.blocks.split(size), strict=True)
         return ((number, queries.flatten(), blocks) for number, (queries, blocks) in enumerate(parts, 1) if len(blocks))
 
@@ -155,9 +155,8 @@ class _ChosenBlocks(torch.autograd.Function):
         out[:-1], peak[:-1] = y.flatten(0, 2), total.flatten()
         share = torch.ones_like(peak)  # sum of the weights relative to the largest log sum
         for number, rows, blocks in pairs.tiles(layout.k):
-            y, total = softmax_lse(
-                *layout.gather(rows, len(blocks), layout.q), *layout.gather_blocks(blocks), layout.visible(number, blocks)
-            )
+            queries = layout.gather(rows, len(blocks), layout.q)
+            y, total = softmax_lse(*queries, *layout.gather_blocks(blocks), layout.visible(number, blocks))
             total = total.flatten()
             before = peak.index_select(0, rows)
             peak.scatter_reduce_(0, rows, total, "amax")
@@ -197,4 +196,5 @@ class _ChosenBlocks(torch.autograd.Function):
                 dq.index_add_(0, index, upcast(part).view(len(index), -1))
                 for total, gradient in zip((dk, dv), grads, strict=True):
                     total.index_add_(0, blocks, upcast(gradient)[:, 0])
-        return dq[:-1].view(q.shape).to(q.dtype), dk.view(k.shape).to(k.dtype), dv.view(v.shape).to(v.dtype), *[None] * 5
+        gradients = ((dq[:-1], q), (dk, k), (dv, v))
+        return *(total.view(x.shape).to(x.dtype) for total, x in gradients), *[None] * 5

@@ -98,7 +98,7 @@ def test_the_choice_by_products(monkeypatch, tile, hidden):
             for t in range(LENGTH):
                 past = [c for c in range(t // BLOCK) if hidden is None or not hidden[b, c]]
                 products = {c: float(q[b, h, t] @ k[b, h // (HEADS // KEY_HEADS), c]) for c in past}
-                assert chosen[b, h, t].tolist()[: len(past)] == sorted(past, key=lambda c: -products[c])[:2]  # noqa: B023
+                assert chosen[b, h, t].tolist()[: len(past)] == sorted(past, key=lambda c: -products[c])[:2]
 
 
 def test_queries_of_later_tokens():

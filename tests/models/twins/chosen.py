@@ -74,9 +74,9 @@ def nsa(model, x, source, padding, causal):
         for first in range(0, model.heads, shared):
             group, shares, far = range(first, first + shared), {}, {}
             for h in group:
-                networks = (model.compress_keys, k[h]), (model.compress_values, v[h])
                 keys, values = (
-                    torch.stack([compressed(net, y[s], ~padding[s]) for s in spans] or [0 * y[0]]) for net, y in networks
+                    torch.stack([compressed(network, rows[s], ~padding[s]) for s in spans] or [0 * rows[0]])
+                    for network, rows in ((model.compress_keys, k[h]), (model.compress_values, v[h]))
                 )
                 far[h] = attend(q[h][t], keys, values, list(range(len(spans))))
                 if spans:

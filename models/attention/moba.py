@@ -1,7 +1,7 @@
 """MoBA: mixture of block attention (Lu et al., 2025, arXiv 2502.13189).
 
-    o_i = sum_{j in I(i), j <= i} softmax_j( <q_i, k_j> E^-1/2 ) v_j                                        (2)
-    I(i) = the tokens of i's own block, and of the s - 1 past blocks with the highest <q_i, mean of k over the block>
+    o_i = sum_{j in I(i), j <= i} softmax_j( <q_i, k_j> E^-1/2 ) v_j                                          (2)
+    I(i) = the tokens of i's own block, and of the s - 1 past blocks with the highest <q_i, mean key>            (4-6)
 
 A past block is complete, so its mean contains no later token, and i's own block is always chosen. The keys are those
 after the rotation (RoPE). The authors decode with full attention; here a step reads the same blocks as training does.

@@ -23,11 +23,12 @@ from torch.autograd.function import once_differentiable
 from models.ops.dropout import draw_seed
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.softmax_lse import Visible, softmax_lse, softmax_lse_backward
-from models.ops.tiles import TileBudget
+from models.ops.tiles import TileBudget, spans
 
 TILE = TileBudget(2**18, 2**26)  # gathered queries or keys
 NARROWEST, WIDEST = 16, 128  # bounds of c
 LARGE = 1e30  # a log sum that makes every weight zero
+MOST = 2**15  # blocks or chunks per call of a kernel: a CUDA grid has at most 65,535 along this axis
 
 
 def chosen_block_attention(
@@ -66,10 +67,10 @@ class _Pairs(NamedTuple):
     blocks: Tensor
 
     def tiles(self, k: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """(number from 1, queries (T c), blocks (T)) for k (B K C, b, E)."""
-        size = TILE.fit(k, max(k.shape[1], self.queries.shape[1]) * k.shape[2])
+        """(number, queries (T c), blocks (T)) for k (B K C, b, E)."""
+        size = TILE.fit(k, max(k.shape[1], self.queries.shape[1]) * k.shape[2], MOST)
         parts = zip(self.queries.split(size), self.blocks.split(size), strict=True)
-        return ((number, queries.flatten(), blocks) for number, (queries, blocks) in enumerate(parts, 1) if len(blocks))
+        return ((number, queries.flatten(), blocks) for number, (queries, blocks) in enumerate(parts) if len(blocks))
 
 
 def _pairs(chosen: Tensor, heads: int, blocks: int, block: int) -> _Pairs:
@@ -120,18 +121,18 @@ class _Layout:
         part = upcast(part).reshape(self.shape[0], self.heads, self.group, count, self.block, -1).sum(2)
         total.unflatten(0, (self.shape[0], self.heads, self.blocks))[:, :, -count:] += part
 
-    def own_operands(self, *rows: Tensor) -> list[Tensor]:
-        """Rows (B H N, E) as blocks of queries, and then their keys and values: (B H G, 1, b, E)."""
-        queries = [x.view(-1, 1, self.block, x.shape[-1]) for x in rows]
-        return [*queries, *(self.own(x)[:, None] for x in (self.k, self.v))]
-
-    def own_visible(self) -> Visible:
+    def own_tiles(self, *rows: Tensor) -> Iterator[tuple[list[Tensor], Visible]]:
+        """Rows (B H N, E) as blocks of queries, and then their keys and values: (tile, 1, b, E), and the visibility."""
+        blocks = [x.reshape(-1, self.block, x.shape[-1]) for x in rows] + [self.own(x) for x in (self.k, self.v)]
         hidden = None if self.hidden is None else self.own(self.hidden)
-        return Visible(True, hidden, self.dropout, self.seed)
+        for number, part in enumerate(spans(0, len(blocks[0]), MOST)):
+            mask = None if hidden is None else hidden[part]
+            yield [x[part, None] for x in blocks], Visible(True, mask, self.dropout, self.seed + (number << 20))
 
     def visible(self, number: int, blocks: Tensor) -> Visible:
         hidden = None if self.hidden is None else self.hidden.index_select(0, blocks)
-        return Visible(False, hidden, self.dropout, self.seed + (number << 20))
+        before = self.last // self.block  # own blocks
+        return Visible(False, hidden, self.dropout, self.seed + (-(-before // MOST) + number << 20))
 
     def gather(self, queries: Tensor, chunks: int, *rows: Tensor) -> list[Tensor]:
         """Rows (B H N, E) at `queries` (T c): (T, 1, c, E); some row for the one after the last."""
@@ -148,7 +149,8 @@ class _ChosenBlocks(torch.autograd.Function):
         layout = _Layout(q, k, v, hidden, *settings)
         pairs = _pairs(chosen, layout.heads, layout.blocks, layout.block)
         out, peak = upcast(q.new_zeros(layout.last + 1, q.shape[-1])), upcast(q.new_full((layout.last + 1,), LARGE))
-        y, total = softmax_lse(*layout.own_operands(layout.q), layout.own_visible())
+        parts = [softmax_lse(*operands, visible) for operands, visible in layout.own_tiles(layout.q)]
+        y, total = map(torch.cat, zip(*parts, strict=True))
         if layout.hidden is not None:
             blind = layout.own(layout.hidden).cumprod(1)[:, None].bool()  # no visible key so far
             y, total = y.masked_fill(blind[..., None], 0.0), total.masked_fill(blind, -LARGE)
@@ -181,9 +183,11 @@ class _ChosenBlocks(torch.autograd.Function):
         dq = upcast(q.new_zeros(layout.last + 1, q.shape[-1]))
         dk, dv = (torch.zeros_like(x, dtype=lse.dtype) for x in (layout.k, layout.v))
         with autocast_disabled(q):
-            operands = layout.own_operands(*rows)
-            sums = lse[:-1].view(-1, 1, layout.block)
-            part, *grads = softmax_lse_backward(*operands, out.view(operands[0].shape), sums, layout.own_visible())
+            parts = [
+                softmax_lse_backward(g, queries, *keys, result, sums[..., 0], visible)
+                for (g, queries, result, sums, *keys), visible in layout.own_tiles(*rows, out, lse[:-1, None])
+            ]
+            part, *grads = map(torch.cat, zip(*parts, strict=True))
             dq[:-1] = part.flatten(0, 2)
             for total, gradient in zip((dk, dv), grads, strict=True):
                 layout.add_own(total, gradient)

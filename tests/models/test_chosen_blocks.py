@@ -68,6 +68,7 @@ def test_equals_its_definition(monkeypatch, tile, narrow, padded):
     """In tiles of one chunk and in those where a query occurs several times."""
     monkeypatch.setattr(chosen_blocks, "TILE", TileBudget(tile, tile))
     monkeypatch.setattr(chosen_blocks, "NARROWEST", narrow)
+    monkeypatch.setattr(chosen_blocks, "MOST", narrow)
     mask = padding() if padded else None
     check(tensors(), choices(mask), mask)
 
@@ -91,6 +92,7 @@ def test_a_query_that_sees_no_key_gets_zeros():
 def test_gradients_with_dropout(monkeypatch):
     """Backward draws the masks of forward again, also in tiles."""
     monkeypatch.setattr(chosen_blocks, "TILE", TileBudget(50, 50))
+    monkeypatch.setattr(chosen_blocks, "MOST", 9)
     chosen = choices()
 
     def dropped(*leaves):

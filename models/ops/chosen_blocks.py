@@ -148,7 +148,8 @@ class _ChosenBlocks(torch.autograd.Function):
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, chosen: Tensor, hidden: Tensor | None, *settings: Any):
         layout = _Layout(q, k, v, hidden, *settings)
         pairs = _pairs(chosen, layout.heads, layout.blocks, layout.block)
-        out, peak = upcast(q.new_zeros(layout.last + 1, q.shape[-1])), upcast(q.new_full((layout.last + 1,), LARGE))
+        out = upcast(q.new_zeros(layout.last + 1, q.shape[-1]))
+        peak = torch.full_like(out[:, 0], LARGE)  # largest log sum
         parts = [softmax_lse(*operands, visible) for operands, visible in layout.own_tiles(layout.q)]
         y, total = map(torch.cat, zip(*parts, strict=True))
         if layout.hidden is not None:

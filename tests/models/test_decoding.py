@@ -1,5 +1,7 @@
 """Decoding, for every model that decodes: steps, chunks of any size and `forward` give the same rows."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch.utils._pytree import tree_flatten
@@ -7,6 +9,8 @@ from twins import TWINS
 from zoo import CASES, CAUSAL_SELF, CROSS, DIM, ROW_BY_ROW, build, inputs, padding, run
 
 from models.attention.base import ROOM, Pattern
+from models.attention.moba import MoBA
+from models.attention.nsa import NSA
 from models.attention.sparse_transformer import SparseTransformer
 from models.attention.vanilla import RotaryVanilla, Vanilla
 
@@ -66,7 +70,9 @@ def check_chunks(model):
             torch.testing.assert_close(rows, whole, atol=1e-10, rtol=0)
 
 
-@pytest.mark.parametrize("kind", [Vanilla, RotaryVanilla, SparseTransformer])
+@pytest.mark.parametrize(
+    "kind", [Vanilla, RotaryVanilla, SparseTransformer, partial(MoBA, block=8), partial(NSA, block=4, window=9)]
+)
 @pytest.mark.parametrize("sizes", [(1,) * 200, (ROOM - 1, 1, 1, 135), (ROOM, 70, 65, 1), (200,)])
 def test_a_cache_that_grows_equals_forward(kind, sizes):
     """Through every enlargement of the cache, up to the last token that it may hold."""

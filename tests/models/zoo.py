@@ -29,6 +29,7 @@ TINY = {
     "segments": [4, 16],
     "ratios": [1, 2],
     "block": 4,
+    "selected": 3,
     "chunk": 4,
     "random_blocks": 1,
     "columns": 1,

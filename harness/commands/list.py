@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from omegaconf import DictConfig
 
-from harness.config.compose import options, recipes
+from harness.config.compose import option_config, options, recipes
 from harness.config.data_cards import cards, printed
+from harness.config.declared import declared
 from harness.config.overrides import key_of
 from harness.errors import UsageError
 from harness.progress import announce_torch
@@ -43,6 +44,9 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
             print(f"  {name:<{width}}  {description}".rstrip())
             if group == "task":
                 print(f"  {'':<{width}}  protocols: {', '.join(recipes(name))}")
+            if group == "model" and (state := declared(option_config(group, name)).state):
+                scale = f"; model.{state.scales_with} scales it" if state.scales_with else ""
+                print(f"  {'':<{width}}  decoding state: {state.numbers}{scale}")
     print("\npython run.py model=<model> task=<task> [protocol=<protocol>] [budget=reduced] runs one cell")
     return 0
 

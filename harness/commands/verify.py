@@ -19,6 +19,7 @@ from harness.commands.verify_checks import LENGTH, TOLERANCE, growth_of_memory, 
 from harness.config import yaml_files
 from harness.config.build import is_attention, on_meta
 from harness.config.compose import arguments, file_of, options
+from harness.config.declared import declared
 from harness.config.instantiate import instantiate, target
 from harness.errors import UsageError
 from models.attention.base import Attention, Pattern
@@ -113,6 +114,9 @@ def verify_decoding(cfg: DictConfig, layer: Attention, row: ModelRow) -> None:
             lengths = (LENGTH, 2 * LENGTH)
             sizes = [state_size(build_layer(cfg, layer.pattern, length).init_state(1)) for length in lengths]
             row.state = " / ".join(f"{size:,}" for size in sizes)
+            if state := declared(cfg.model).state:
+                fault = checks.wrong_state(state.numbers, layer, arguments(cfg.model))
+                row.faults += [fault] if fault else []
         differences = checks.decoding_differences(layer)
     except NotImplementedError:
         row.state = CANNOT_DECODE

@@ -4,7 +4,7 @@ A causal layer is checked by changes to the future, a cross layer by changes to 
 changes to padding. `step` and `chunk` are compared with `forward`. Shapes: x and context (2, LENGTH, D).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from models.attention.base import Attention
+from harness.config.formula import evaluate
+from models.attention.base import ROOM, Attention
 
 LENGTH, CUT, TOLERANCE = 96, 41, 1e-9
 
@@ -76,6 +77,42 @@ def max_difference(a: Tensor, b: Tensor) -> float:
 def state_size(state: Any) -> int:
     """Number of values that a decoding state holds."""
     return sum(leaf.numel() for leaf in tree_leaves(state) if isinstance(leaf, Tensor))
+
+
+def declared_state(formula: str, layer: Attention, settings: Mapping[str, Any], tokens: int) -> float:
+    """The numbers that a layer keeps of a sequence by its declaration (`harness.config.declared.DecodingState`).
+
+    A setting counts before an attribute of the layer of the same name, unless it is null. Raises UsageError.
+    """
+    given = {key: value for key, value in settings.items() if value is not None}
+    return evaluate(formula, whole_numbers(layer) | given | {"tokens": tokens})
+
+
+def whole_numbers(layer: Attention) -> dict[str, int]:
+    names = [*vars(layer), *(name for kind in type(layer).__mro__ for name in vars(kind) if not name.startswith("_"))]
+    values = {name: getattr(layer, name, None) for name in names if name in vars(layer) or is_property(layer, name)}
+    return {name: value for name, value in values.items() if type(value) is int}
+
+
+def is_property(layer: Attention, name: str) -> bool:
+    return isinstance(getattr(type(layer), name, None), property)
+
+
+@torch.no_grad()
+def wrong_state(formula: str, layer: Attention, settings: Mapping[str, Any]) -> str:
+    """What differs between the declared and the measured numbers of a causal layer; empty if they agree.
+
+    A cache that grows may hold room for as many tokens again, and a few more.
+    """
+    tokens, state = 4 * LENGTH, layer.init_state(1)
+    for chunk in random_tokens(layer, 1, tokens).split(LENGTH, 1):
+        state = layer.chunk(chunk, state)[1]
+    measured = state_size({key: value for key, value in state.items() if key != "carry"})
+    least, most = (declared_state(formula, layer, settings, count) for count in (tokens, 2 * tokens + ROOM))
+    grows = declared_state(formula, layer, settings, 2 * tokens) != least
+    if least == measured or (grows and least <= measured <= most):
+        return ""
+    return f"declares.state: {formula} is {least:,.0f} after {tokens} tokens, but decoding keeps {measured:,}"
 
 
 def growth_of_memory(call: Callable[[int], Tensor], length: int) -> str:

@@ -5,6 +5,7 @@
       identity_when_set: [final_lengths]           keys that are part of a cell's identity only while they are set
       identity_as_text: [dictionary]               keys whose numbers are text in the identity and in records
       scores: {ppl: [1, null], f1: [0, 100]}       the range of a score; null: no limit
+      state: {numbers: "2 * slots * dim", scales_with: slots}   of a causal model's decoding
 
 Plans and readers of records need the declarations without importing the modules of tasks. Declarations change no
 number and are not part of a cell's identity.
@@ -35,11 +36,24 @@ PATHS: dict[str, str | None] = {"path": None}
 SCORES = {"acc": PERCENT, "loss": (0.0, INFINITY)}
 
 
+class DecodingState(StrictModel):
+    """What decoding keeps of a sequence, in one layer.
+
+    `numbers`: how many numbers, a formula (`harness.config.formula`) over the settings of the model, the whole numbers
+    among its layer's attributes (`dim`, `heads`, `head_dim`, ..) and `tokens`, the number of tokens that it has read.
+    Shared tables count; room that a growing cache has not filled does not. `scales_with`: the setting that changes it.
+    """
+
+    numbers: str
+    scales_with: str | None = None
+
+
 class Declared(StrictModel):
     paths: dict[str, str | None] = Field(default_factory=dict)
     identity_when_set: TupleOf[str] = ()
     identity_as_text: TupleOf[str] = ()
     scores: dict[str, Limits] = Field(default_factory=dict)
+    state: DecodingState | None = None
 
 
 def declared(part: Mapping[str, Any], where: str = "") -> Declared:

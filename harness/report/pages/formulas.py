@@ -7,10 +7,11 @@ here; tests compare our formulas with the query-key pairs that the code computes
 
 from collections.abc import Mapping, Sequence
 
+from harness.config.formula import value_of
 from harness.records import ledger
 from harness.report.pages.printed import Verdict, is_same
 from harness.report.render.layout import Block, Section, Table, TableEntry, table_of, tidy_row
-from harness.report.spec.formula import CountsSpec, FormulasSpec, value_of
+from harness.report.spec.formula import CountsSpec, FormulasSpec
 
 HOW = "Ours: formulas of our code, which tests hold against the pairs of queries and keys that it computes."
 WITHOUT_MASK = (

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.config.cell import flatten
+from harness.config.formula import evaluate
 from harness.config.table_rows import PAPER, Settings, cell_settings, format_settings, settings_key
 from harness.errors import UsageError
 from harness.records.collect import say_left_out
 from harness.report.scores.tuning import tuned
-from harness.report.spec.formula import evaluate
 from harness.report.spec.parts import UNITS, Column
 from harness.report.spec.table import TableSpec
 

@@ -1,0 +1,77 @@
+"""Each causal model declares how many numbers its decoding keeps, as a formula that holds, and what scales them."""
+
+import functools
+
+import pytest
+import torch
+
+from harness.commands import list as list_verb
+from harness.commands.verify import build_layer
+from harness.commands.verify_checks import LENGTH, declared_state, wrong_state
+from harness.config.build import is_attention
+from harness.config.compose import arguments, compose, options
+from harness.config.declared import declared
+from harness.config.instantiate import target
+from harness.errors import UsageError
+from models.attention.base import Pattern
+
+SIZES = ["task=probe/recall", "backbone.dim=64", "backbone.heads=4"]
+CHOSEN = {"griffin": 96}  # values for settings that are null, without an attribute of that name
+TAKEN = {"heads", "segments"}  # of the recipe, and a list
+
+
+@functools.cache
+def layers():
+    """{model: (cfg, layer)} of the attentions that decode, by `causal_self`."""
+    made = {}
+    for name, _ in options("model"):
+        if name == "custom":
+            continue
+        cfg = compose([f"model={name}", "budget=reduced", *SIZES])
+        if is_attention(target(arguments(cfg.model), "model", [])):
+            torch.manual_seed(0)
+            try:
+                layer = build_layer(cfg, Pattern.CAUSAL_SELF, 8 * LENGTH)
+                layer.init_state(1)
+            except (UsageError, NotImplementedError):
+                continue
+            made[name] = cfg, layer
+    return made
+
+
+def test_all_of_them_declare_a_formula_that_holds():
+    faults = {}
+    for name, (cfg, layer) in layers().items():
+        state = declared(cfg.model).state
+        faults[name] = "no declares.state" if state is None else wrong_state(state.numbers, layer, arguments(cfg.model))
+    assert {name: fault for name, fault in faults.items() if fault} == {} and len(faults) > 45
+
+
+def test_the_named_setting_changes_it():
+    for name, (cfg, layer) in layers().items():
+        state = declared(cfg.model).state
+        if state.scales_with in (None, *TAKEN):
+            continue
+        value = arguments(cfg.model).get(state.scales_with) or vars(layer).get(state.scales_with, layer.head_dim)
+        other = CHOSEN.get(name, 2 * value)
+        changed = compose([f"model={name}", "budget=reduced", *SIZES, f"model.{state.scales_with}={other}"])
+        scaled = build_layer(changed, Pattern.CAUSAL_SELF, 8 * LENGTH)
+        numbers = [
+            declared_state(state.numbers, built, arguments(made.model), 300)
+            for built, made in ((layer, cfg), (scaled, changed))
+        ]
+        assert numbers[0] != numbers[1], (name, state.scales_with)
+        assert not wrong_state(state.numbers, scaled, arguments(changed.model)), name
+
+
+def test_a_wrong_formula_is_a_fault():
+    cfg, layer = layers()["latte"]
+    settings = arguments(cfg.model)
+    assert "but decoding keeps 544" in wrong_state("latents * head_dim", layer, settings)
+    with pytest.raises(UsageError, match="no number 'nothing'"):
+        wrong_state("nothing", layer, settings)
+
+
+def test_the_list_shows_it(capsys):
+    assert list_verb.run(compose(["model=latte"]), ["do=list"]) == 0
+    assert "decoding state: latents * (head_dim + 1); model.latents scales it" in capsys.readouterr().out

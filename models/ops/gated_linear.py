@@ -40,8 +40,8 @@ def gated_linear_attention(
 ) -> tuple[Tensor, Tensor]:
     """q and k (B, H, N, K), v (B, H, N, V), log_decay (B, H, N, K or 1) -> y (B, H, N, V), final state (B, H, K, V).
 
-    A padded token, True in `key_padding_mask` (B, N), leaves the state unchanged. The state is zero at first unless
-    given; it and all sums are float32 or float64.
+    q and k that all heads share may have one head, (B, 1, N, K). A padded token, True in `key_padding_mask` (B, N),
+    leaves the state unchanged. The state is zero at first unless given; it and all sums are float32 or float64.
     """
     dtype = v.dtype
     with autocast_disabled(v):
@@ -51,8 +51,10 @@ def gated_linear_attention(
             hidden = key_padding_mask[:, None, :, None]
             k = k.masked_fill(hidden, 0.0)
             g = None if g is None else g.masked_fill(hidden, 0.0)
+        if g is not None and g.shape[-1] > 1:  # scores decay per channel, so that each head has its own
+            q, k = (x.expand(-1, v.shape[1], -1, -1) for x in (q, k))
         if initial_state is None:
-            initial_state = v.new_zeros(*k.shape[:2], k.shape[-1], v.shape[-1])
+            initial_state = v.new_zeros(*v.shape[:2], k.shape[-1], v.shape[-1])
         y, state = _GatedLinear.apply(q, k, v, g, upcast(initial_state))
         return y.to(dtype), state
 
@@ -60,7 +62,10 @@ def gated_linear_attention(
 def gated_linear_step(
     q: Tensor, k: Tensor, v: Tensor, state: Tensor, log_decay: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """One token: q and k (B, H, K), v (B, H, V), state (B, H, K, V), log_decay (B, H, K or 1) -> y (B, H, V), state."""
+    """One token: q and k (B, H, K), v (B, H, V), state (B, H, K, V), log_decay (B, H, K or 1) -> y (B, H, V), state.
+
+    q and k may have one head, as above.
+    """
     with autocast_disabled(v):
         if log_decay is not None:
             state = state * upcast(log_decay).exp()[..., None]
@@ -110,8 +115,9 @@ class _GatedLinear(torch.autograd.Function):
                 dy, state, dstate = grad[index], after[index], dafter[index]
                 dv[index] = tile.scores().mT @ dy + tile.writing @ dstate
                 tdq, tdk = tile.scores_backward(dy @ tile.v.mT)
-                dq[index] = tdq.add_(decayed(dy @ before[index].mT, tile.from_start))
-                dk[index] = tdk.add_(decayed(tile.v @ dstate.mT, tile.to_end))
+                tdq.add_(decayed(dy @ before[index].mT, tile.from_start))
+                tdk.add_(decayed(tile.v @ dstate.mT, tile.to_end))
+                dq[index], dk[index] = tdq.sum_to_size(tile.q.shape), tdk.sum_to_size(tile.k.shape)
                 if dg is not None:
                     dsums, dlast = tile.q * tdq - tile.k * tdk, (state * dstate).sum(-1)[..., None, :]
                     if not tile.per_channel:
@@ -146,11 +152,11 @@ class _CutTokens:
         return x.flatten(2, 3)[:, :, : self.length]
 
     def empty_states(self, more: int = 0) -> Tensor:
-        batch, heads, count = self.q.shape[:3]
+        batch, heads, count = self.v.shape[:3]
         return self.q.new_empty(batch, heads, count + more, self.q.shape[-1], self.v.shape[-1])
 
     def tiles(self, *, with_scores: bool = True) -> Iterator[tuple[Index, "_DecayedChunks"]]:
-        batch, heads = self.q.shape[:2]
+        batch, heads = self.v.shape[:2]
         chunk = heads * self.size**2
         rows = TILE.fit(self.q, chunk, batch)
         chunks = TILE.fit(self.q, rows * chunk, self.count)
@@ -180,7 +186,8 @@ class _DecayedChunks:
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, g: Tensor | None, lower: Tensor, *, with_scores: bool):
         self.q, self.k, self.v = q, k, v
-        self.per_channel = g is not None and g.shape[-1] == k.shape[-1]
+        self.shared = k.shape[1] < v.shape[1]  # one q and k for all heads
+        self.per_channel = g is not None and g.shape[-1] == k.shape[-1] and not self.shared
         # e^{b_t} and e^{b_C - b_s}, and the same within blocks
         self.from_start = self.to_end = self.levels = None
         if g is not None:
@@ -202,7 +209,8 @@ class _DecayedChunks:
         """A, (.., C, C)."""
         if self.per_channel:
             return decayed_products(self.q, self.k, self.levels)
-        return (self.q @ self.k.mT).mul_(self.pair)
+        scores = self.q @ self.k.mT
+        return scores * self.pair if self.shared else scores.mul_(self.pair)
 
     def scores_backward(self, dscores: Tensor) -> tuple[Tensor, Tensor]:
         """Gradients of q and k, (.., C, K) each, from the gradient of A, which is overwritten."""

@@ -12,6 +12,7 @@ ALL = "all"
 EXEMPT = {
     "h3": {"shift.enter", "diagonal.enter", "diagonal.log_decay", "diagonal.frequency", "diagonal.log_step"},
     "mamba": {"log_decay", "skip"},
+    "mamba2": {"log_decay", "skip", "step_bias"},
     "rwkv4": ALL,
     "xlstm": {"block.skip", "block.norm.weight", "block.gate_proj.bias", "block.convolution.bias"},
 }

@@ -81,7 +81,7 @@ class _GatedLinear(torch.autograd.Function):
     including minus infinity.
 
     Backward recomputes A and derives the decay's gradient from those of q and k: inside a chunk dL/db_t = q_t dq_t -
-    k_t dk_t, and the gradient of b_C comes from the final state.
+    k_t dk_t, and the gradient of b_C comes from the final state. If the heads share q and k, it keeps y as well.
     """
 
     @staticmethod
@@ -89,37 +89,35 @@ class _GatedLinear(torch.autograd.Function):
         chunks = _CutTokens(q, k, v, g)
         written = chunks.empty_states()
         for index, tile in chunks.tiles(with_scores=False):
-            written[index] = tile.writing.mT @ tile.v
+            written[index] = tile.written()
         before = chunks.carry(written, initial)
         y = torch.empty_like(chunks.v)
         for index, tile in chunks.tiles():
-            y[index] = tile.scores() @ tile.v + tile.reading @ before[index]
-        ctx.save_for_backward(q, k, v, g, before)
-        return chunks.join(y), before[:, :, -1].clone()
+            y[index] = tile.read(before[index])
+        y = chunks.join(y)
+        ctx.save_for_backward(q, k, v, g, before, y if chunks.shared else None)
+        return y, before[:, :, -1].clone()
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor, grad_state: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, g, before = ctx.saved_tensors
+        q, k, v, g, before, y = ctx.saved_tensors
         with autocast_disabled(q):
             chunks = _CutTokens(q, k, v, g)
-            grad = chunks.cut(grad)
+            grad, y = chunks.cut(grad), None if y is None else chunks.cut(y)
             read = chunks.empty_states()
             for index, tile in chunks.tiles(with_scores=False):
-                read[index] = tile.reading.mT @ grad[index]
+                read[index] = tile.state_gradient(grad[index])
             dbefore = chunks.carry(read, grad_state, reverse=True)
             after, dafter = before[:, :, 1:], dbefore[:, :, 1:]
             dq, dk, dv = (torch.empty_like(x) for x in (chunks.q, chunks.k, chunks.v))
             dg = None if g is None else torch.empty_like(chunks.g)
             for index, tile in chunks.tiles():
-                dy, state, dstate = grad[index], after[index], dafter[index]
-                dv[index] = tile.scores().mT @ dy + tile.writing @ dstate
-                tdq, tdk = tile.scores_backward(dy @ tile.v.mT)
-                tdq.add_(decayed(dy @ before[index].mT, tile.from_start))
-                tdk.add_(decayed(tile.v @ dstate.mT, tile.to_end))
-                dq[index], dk[index] = tdq.sum_to_size(tile.q.shape), tdk.sum_to_size(tile.k.shape)
+                states = before[index], dafter[index]
+                *parts, dsums = tile.gradients(grad[index], *states, None if y is None else y[index])
+                dq[index], dk[index], dv[index] = parts
                 if dg is not None:
-                    dsums, dlast = tile.q * tdq - tile.k * tdk, (state * dstate).sum(-1)[..., None, :]
+                    dlast = (after[index] * dafter[index]).sum(-1)[..., None, :]
                     if not tile.per_channel:
                         dsums, dlast = dsums.sum(-1, keepdim=True), dlast.sum(-1, keepdim=True)
                     dg[index] = chunks.lower.mT @ dsums + dlast
@@ -142,10 +140,13 @@ class _CutTokens:
         self.q, self.k, self.v = self.cut(q), self.cut(k), self.cut(v)
         self.g = None if g is None else self.cut(g)
         self.lower = q.new_ones(self.size, self.size).tril()
+        self.shared = q.shape[1] < v.shape[1]  # one q and k for all heads
 
     def cut(self, x: Tensor) -> Tensor:
-        """(B, H, N, F) -> (B, H, G, C, F)."""
-        return F.pad(x, (0, 0, 0, self.count * self.size - self.length)).unflatten(2, (self.count, self.size))
+        """(B, H, N, F) -> (B, H, G, C, F), contiguous, so that no product of a tile copies it again."""
+        more = self.count * self.size - self.length
+        x = F.pad(x, (0, 0, 0, more)) if more else x.contiguous()
+        return x.unflatten(2, (self.count, self.size))
 
     def join(self, x: Tensor) -> Tensor:
         """(B, H, G, C, F) -> (B, H, N, F)."""
@@ -163,7 +164,7 @@ class _CutTokens:
         for _, index in tiles(spans(0, batch, rows), EVERY, spans(0, self.count, chunks)):
             g = None if self.g is None else self.g[index]
             parts = self.q[index], self.k[index], self.v[index], g
-            yield index, _DecayedChunks(*parts, self.lower, with_scores=with_scores)
+            yield index, (_SharedChunks if self.shared else _DecayedChunks)(*parts, self.lower, with_scores=with_scores)
 
     def carry(self, added: Tensor, initial: Tensor, *, reverse: bool = False) -> Tensor:
         """States at the G + 1 chunk boundaries, (B, H, G + 1, K, V), from what each chunk adds to a zero state."""
@@ -186,8 +187,7 @@ class _DecayedChunks:
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, g: Tensor | None, lower: Tensor, *, with_scores: bool):
         self.q, self.k, self.v = q, k, v
-        self.shared = k.shape[1] < v.shape[1]  # one q and k for all heads
-        self.per_channel = g is not None and g.shape[-1] == k.shape[-1] and not self.shared
+        self.per_channel = g is not None and g.shape[-1] > 1
         # e^{b_t} and e^{b_C - b_s}, and the same within blocks
         self.from_start = self.to_end = self.levels = None
         if g is not None:
@@ -197,20 +197,31 @@ class _DecayedChunks:
             if g is not None:
                 self.pair = decayed_products(*torch.ones_like(g).expand(2, *g.shape), self.levels)
 
-    @property
-    def reading(self) -> Tensor:
-        return decayed(self.q, self.from_start)
+    def written(self) -> Tensor:
+        """What the chunks add to a zero state, (.., K, V)."""
+        return decayed(self.k, self.to_end).mT @ self.v
 
-    @property
-    def writing(self) -> Tensor:
-        return decayed(self.k, self.to_end)
+    def read(self, before: Tensor) -> Tensor:
+        """y (.., C, V) from the states before the chunks, (.., K, V)."""
+        return self.scores() @ self.v + decayed(self.q, self.from_start) @ before
+
+    def state_gradient(self, dy: Tensor) -> Tensor:
+        """Gradient of the states before the chunks, (.., K, V), from that of y alone."""
+        return decayed(self.q, self.from_start).mT @ dy
+
+    def gradients(self, dy: Tensor, before: Tensor, dafter: Tensor, y: Tensor | None) -> tuple[Tensor, ...]:
+        """Gradients of q, k and v, and products whose sum over channels is that of b_t, without the part of b_C."""
+        dv = self.scores().mT @ dy + decayed(self.k, self.to_end) @ dafter
+        dq, dk = self.scores_backward(dy @ self.v.mT)
+        dq += decayed(dy @ before.mT, self.from_start)
+        dk += decayed(self.v @ dafter.mT, self.to_end)
+        return dq, dk, dv, self.q * dq - self.k * dk
 
     def scores(self) -> Tensor:
         """A, (.., C, C)."""
         if self.per_channel:
             return decayed_products(self.q, self.k, self.levels)
-        scores = self.q @ self.k.mT
-        return scores * self.pair if self.shared else scores.mul_(self.pair)
+        return (self.q @ self.k.mT).mul_(self.pair)
 
     def scores_backward(self, dscores: Tensor) -> tuple[Tensor, Tensor]:
         """Gradients of q and k, (.., C, K) each, from the gradient of A, which is overwritten."""
@@ -218,6 +229,46 @@ class _DecayedChunks:
             return decayed_products_backward(dscores, self.q, self.k, self.levels)
         dscores.mul_(self.pair)
         return dscores @ self.k, dscores.mT @ self.q
+
+
+class _SharedChunks(_DecayedChunks):
+    """Chunks whose heads share q and k, (B, 1, G, C, K): a product with q or k is one product for all heads.
+
+    The decays, one for each head, therefore multiply the values. The gradient of b_t is y_t dy_t - v_t dv_t.
+    """
+
+    def written(self) -> Tensor:
+        return self.split(self.k[:, 0].mT @ joined(decayed(self.v, self.to_end)))
+
+    def read(self, before: Tensor) -> Tensor:
+        return self.scores() @ self.v + decayed(self.split(self.q[:, 0] @ joined(before)), self.from_start)
+
+    def state_gradient(self, dy: Tensor) -> Tensor:
+        return self.split(self.q[:, 0].mT @ joined(decayed(dy, self.from_start)))
+
+    def gradients(self, dy: Tensor, before: Tensor, dafter: Tensor, y: Tensor | None) -> tuple[Tensor, ...]:
+        dafter_joined = joined(dafter)
+        dv = self.scores().mT @ dy + decayed(self.split(self.k[:, 0] @ dafter_joined), self.to_end)
+        dq, dk = self.scores_backward(dy @ self.v.mT)
+        dq += (joined(decayed(dy, self.from_start)) @ joined(before).mT)[:, None]
+        dk += (joined(decayed(self.v, self.to_end)) @ dafter_joined.mT)[:, None]
+        return dq, dk, dv, y * dy - self.v * dv
+
+    def scores(self) -> Tensor:
+        return (self.q @ self.k.mT) * self.pair
+
+    def scores_backward(self, dscores: Tensor) -> tuple[Tensor, Tensor]:
+        dscores = dscores.mul_(self.pair).sum(1, keepdim=True)
+        return dscores @ self.k, dscores.mT @ self.q
+
+    def split(self, x: Tensor) -> Tensor:
+        """The heads of x (B, G, .., H V): (B, H, G, .., V)."""
+        return x.unflatten(-1, (self.v.shape[1], -1)).movedim(-2, 1)
+
+
+def joined(x: Tensor) -> Tensor:
+    """The heads of x (B, H, G, .., V) side by side: (B, G, .., H V)."""
+    return x.movedim(1, -2).flatten(-2)
 
 
 def decayed(x: Tensor, factor: Tensor | None) -> Tensor:

@@ -143,10 +143,11 @@ def test_padding_leaves_the_state_alone(decays):
     torch.testing.assert_close(last, expected_last)
 
 
-@pytest.mark.parametrize("decays", [1, 3])
-def test_any_decay_is_exact_in_float32(decays):
+@pytest.mark.parametrize(("decays", "heads"), [(1, 2), (3, 2), (1, 1)])
+def test_any_decay_is_exact_in_float32(decays, heads):
     """Strong next to weak decays: differences of sums would lose the weak ones, e^-sum would overflow."""
-    q, k, v, _, _ = tensors(256, 0, seed=4, dtype=torch.float32)
+    _, _, v, _, _ = tensors(256, 0, seed=4, dtype=torch.float32)
+    q, k, *_ = tensors(256, 0, heads=heads, seed=4, dtype=torch.float32)
     generator = torch.Generator().manual_seed(4)
     g = -1e-3 * torch.rand(2, 2, 256, decays, generator=generator)
     g[torch.rand(g.shape, generator=generator) < 0.1] = -1e4

@@ -30,11 +30,12 @@ EPSILON = 1e-5
 
 
 class HGRN2(Attention):
-    """4 D^2 + 2 D parameters; no biases.
+    """4 D^2 + D parameters, plus L D of the rows that all layers of a stack share; no biases.
 
     `expand_ratio` is E and sets the number of heads to D / E; None means the head width of the recipe. Initial weights
-    are torch's; the learned rows start at zero, so that layer l starts with g = l / L. A padded token leaves the state
-    unchanged. Raises ValueError for an `expand_ratio` below 1 or one that does not divide the width.
+    are torch's; the rows start at zero, so that layer l starts with g = l / L. A single layer is the first of one. A
+    padded token leaves the state unchanged. Raises ValueError for an `expand_ratio` below 1 or one that does not divide
+    the width.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
@@ -48,18 +49,22 @@ class HGRN2(Attention):
             raise ValueError(f"HGRN2's width {dim} is not a multiple of heads of {self.expand_ratio} channels")
         self.q_proj, self.f_proj, self.v_proj, self.out_proj = (nn.Linear(dim, dim, bias=False) for _ in range(4))
         self.norm = nn.RMSNorm(dim, eps=EPSILON)
-        self.bound = nn.Parameter(torch.zeros(dim))  # this layer's row of P before the softmax
-        self.stack, self.index = [self], 0
+        self.stack = [self]
+        self.rows = nn.Parameter(torch.zeros(1, dim))  # P before the softmax, (L, D)
+        self.index = 0
 
     def set_previous(self, previous: "HGRN2") -> None:
-        """Become the layer after `previous`: the lower bounds of all layers depend on the rows of all."""
-        self.stack, self.index = previous.stack, len(previous.stack)
+        """Become the layer after `previous`, and add a row for it in all layers."""
+        self.stack, self.index = previous.stack, previous.index + 1
         self.stack.append(self)
+        rows = nn.Parameter(self.rows.new_zeros(len(self.stack), self.dim))
+        for layer in self.stack:
+            layer.rows = rows
 
     def lower_bound(self) -> tuple[Tensor, Tensor]:
         """log g and log(1 - g), (D,), in float32 at least. Not for the first layer, whose g is zero."""
-        rows = torch.stack([upcast(layer.bound) for layer in self.stack]).log_softmax(0)  # (L, D)
-        below, above = rows[1 : self.index + 1], torch.cat([rows[:1], rows[self.index + 1 :]])
+        shares = upcast(self.rows).log_softmax(0)
+        below, above = shares[1 : self.index + 1], torch.cat([shares[:1], shares[self.index + 1 :]])
         return below.logsumexp(0), above.logsumexp(0)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -86,7 +91,7 @@ class HGRN2(Attention):
     def empty_state(self, batch: int) -> State:
         """S (B, H, E, E)."""
         sizes = self.dim // self.expand_ratio, self.expand_ratio, self.expand_ratio
-        return {"sums": upcast(self.bound.new_zeros(batch, *sizes))}
+        return {"sums": upcast(self.rows.new_zeros(batch, *sizes))}
 
     def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         q, k, v, decay = self.project(x)

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 import torch
 from torch.utils._pytree import tree_flatten
-from twins import TWINS
+from twins import TWINS, trainable
 
 from models.attention.hgrn2 import HGRN2
 from models.backbones.decoder import DecoderLM
@@ -19,21 +19,24 @@ def build(dim=16, heads=2, **hyper):
     return HGRN2(dim, heads, pattern="causal_self", max_length=40, **hyper)
 
 
-def stack(layers=LAYERS):
+def stack(count=LAYERS):
     """Layers in a row, in float64, with drawn rows."""
-    made = [build().double() for _ in range(layers)]
-    for previous, layer in pairwise(made):
+    layers = joined([build().double() for _ in range(count)])
+    torch.nn.init.normal_(layers[0].rows)
+    return layers
+
+
+def joined(layers):
+    for previous, layer in pairwise(layers):
         layer.set_previous(previous)
-    for layer in made:
-        torch.nn.init.normal_(layer.bound)
-    return made
+    return layers
 
 
 def test_every_layer_of_a_stack_equals_its_twin_in_output_and_every_gradient():
     layers = stack()
     x = torch.randn(2, 41, 16, dtype=torch.float64, requires_grad=True)
     padding = torch.arange(41).expand(2, 41) >= 38
-    leaves = [x, *(p for layer in layers for p in layer.parameters())]
+    leaves = [x, *torch.nn.ModuleList(layers).parameters()]
     for layer in layers:
         rows = layer(x, key_padding_mask=padding)[0][:, :38], TWINS["hgrn2"].forward(layer, x, None, padding)[:, :38]
         torch.testing.assert_close(*rows, atol=1e-11, rtol=0)
@@ -44,7 +47,7 @@ def test_every_layer_of_a_stack_equals_its_twin_in_output_and_every_gradient():
 
 def test_lower_bounds_grow_from_zero():
     layers = stack(5)
-    shares = torch.softmax(torch.stack([layer.bound for layer in layers]), 0)
+    shares = torch.softmax(layers[0].rows, 0)
     for layer in layers[1:]:
         bound, rest = (x.exp() for x in layer.lower_bound())
         torch.testing.assert_close(bound, shares[1 : layer.index + 1].sum(0))
@@ -56,9 +59,8 @@ def test_lower_bounds_grow_from_zero():
 
 
 def test_layer_l_of_n_starts_with_a_bound_of_l_over_n():
-    layers = [build() for _ in range(4)]
-    for previous, layer in pairwise(layers):
-        layer.set_previous(previous)
+    layers = joined([build() for _ in range(4)])
+    assert trainable(torch.nn.ModuleList(layers)) == 4 * (4 * 16**2 + 16) + 4 * 16
     for index, layer in enumerate(layers[1:], 1):
         torch.testing.assert_close(layer.lower_bound()[0].exp(), torch.full((16,), index / 4))
 
@@ -67,7 +69,7 @@ def test_layer_l_of_n_starts_with_a_bound_of_l_over_n():
 def test_extreme_rows_stay_finite(size):
     layers = [layer.float() for layer in stack()]
     with torch.no_grad():
-        layers[1].bound.fill_(size)
+        layers[1].rows[1] = size
     x = torch.randn(1, 30, 16)
     for layer in layers[1:]:
         layer(x)[0].sum().backward()
@@ -91,8 +93,7 @@ def test_a_language_model_decodes_also_when_copied():
     first = DecoderLM(HGRN2, config).double().eval()
     model = copy.deepcopy(first)
     with torch.no_grad():
-        for layer in model.layers:
-            torch.nn.init.normal_(layer.attention.bound)
+        torch.nn.init.normal_(model.layers[0].attention.rows)
         tokens = torch.randint(11, (2, 23))
         whole = model(tokens)
         assert (whole - first(tokens)).abs().max() > 1e-4  # the copy reads its own rows
@@ -101,7 +102,6 @@ def test_a_language_model_decodes_also_when_copied():
         for t in range(9, 23):
             logits, state = model.step(tokens[:, t], state)
             torch.testing.assert_close(logits, whole[:, t], atol=1e-10, rtol=0)
-    assert all(layer.attention.stack[i] is model.layers[i].attention for layer in model.layers for i in range(LAYERS))
 
 
 @pytest.mark.parametrize(("hyper", "width"), [({}, 8), ({"expand_ratio": 2}, 2), ({"expand_ratio": 16}, 16)])

@@ -7,7 +7,7 @@ from twins.base import Twin, per_sequence
 
 @per_sequence
 def hgrn2(model, x, source, padding, causal):
-    shares = torch.softmax(torch.stack([layer.bound for layer in model.stack]), 0)
+    shares = torch.softmax(model.rows, 0)
     bound = sum(shares[1 : model.index + 1], torch.zeros_like(shares[0]))
     forget = bound + (1 - bound) * torch.sigmoid(model.f_proj(x))
     q, v = model.q_proj(x), model.v_proj(x)

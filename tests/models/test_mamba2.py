@@ -8,7 +8,6 @@ from torch.utils._pytree import tree_flatten
 from models.attention.mamba2 import Mamba2
 
 THEIRS = {
-    "in_proj.weight": "in_proj.weight",
     "conv1d.weight": "convolution.weight",
     "conv1d.bias": "convolution_bias",
     "dt_bias": "step_bias",
@@ -32,13 +31,13 @@ def test_is_attention_with_a_decaying_mask():
     """The dual form: (C B' * L) d u, with L the products of decays and one C B' for all heads."""
     model = build(conv=1, d_state=6).double()
     x = draw(2, 70, 16)
-    z, mixed, s = model.in_proj(x).split(model.sizes, -1)
+    mixed, s = model.in_proj(x).split([44, 2], -1)
     u, b, c = F.silu(mixed * model.convolution.weight[:, 0] + model.convolution_bias).split([32, 6, 6], -1)
     u, delta = u.view(2, 70, 2, 16).transpose(1, 2), F.softplus(s + model.step_bias).mT
     sums = (-model.log_decay.exp()[:, None] * delta).cumsum(-1)
     mask = (sums[..., :, None] - sums[..., None, :]).tril().exp().tril()
     o = (c @ b.mT)[:, None] * mask @ (delta[..., None] * u) + model.skip[:, None, None] * u
-    o = o.transpose(1, 2).flatten(2) * F.silu(z)
+    o = o.transpose(1, 2).flatten(2) * F.silu(model.gate_proj(x))
     expected = model.out_proj(o / (o.square().mean(-1, keepdim=True) + 1e-5).sqrt())
     torch.testing.assert_close(model(x)[0], expected, atol=1e-12, rtol=0)
 
@@ -50,12 +49,15 @@ def test_the_public_module_gives_the_same():
     theirs = module.Mamba2Mixer(transformers.Mamba2Config(**sizes), layer_idx=0).eval()
     ours = build(32, 4, d_state=24)
     parameters = dict(ours.named_parameters())
-    assert set(parameters) == set(THEIRS.values())
+    assert set(parameters) == {*THEIRS.values(), "gate_proj.weight", "in_proj.weight"}
     with torch.no_grad():
         for name, weight in theirs.named_parameters():
             weight += 0.1 * torch.randn_like(weight)
-            # our taps are newest first
-            parameters[THEIRS[name]].copy_(weight.squeeze(1).flip(-1) if name == "conv1d.weight" else weight)
+            if name == "in_proj.weight":
+                ours.gate_proj.weight.copy_(weight[:64])
+                ours.in_proj.weight.copy_(weight[64:])
+            else:  # our taps are newest first
+                parameters[THEIRS[name]].copy_(weight.squeeze(1).flip(-1) if name == "conv1d.weight" else weight)
     x = draw(2, 70, 32).float()
     torch.testing.assert_close(ours(x)[0], theirs(x), atol=2e-6, rtol=1e-5)
 

@@ -10,9 +10,9 @@ from twins.latte import convolution
 def mamba2(model, x, source, padding, causal):
     count, width = len(model.skip), model.d_state
     inner = model.out_proj.in_features
-    projected = model.in_proj(x)
-    z, steps = projected[:, :inner], projected[:, -count:]
-    mixed = convolution(model.convolution, projected[:, inner:-count], padding, True) + model.convolution_bias
+    z, projected = model.gate_proj(x), model.in_proj(x)
+    steps = projected[:, -count:]
+    mixed = convolution(model.convolution, projected[:, :-count], padding, True) + model.convolution_bias
     mixed = mixed * torch.sigmoid(mixed)
     state, rows = torch.zeros(count, inner // count, width, dtype=x.dtype), []
     for t, row in enumerate(mixed):

@@ -8,8 +8,8 @@ The key of a token is 1 - f_t, so that the gate needs no weights of its own. The
 layer to layer and is zero in the first. The paper's output gate is the query; RMSNorm is over all heads and cancels
 E^-1/2 up to its epsilon (D-55).
 
-Time O(N (C + E) D), memory O(N D), decoding state E^2 numbers per head, D E in all: `expand_ratio` scales it. No
-attention weights are formed, so dropout has no effect.
+Time O(N (C + E) D), memory O(N (D + D E / C)), decoding state E^2 numbers per head, D E in all: `expand_ratio` scales
+it. No attention weights are formed, so dropout has no effect.
 
     B batch, N length, D width, H heads, E head width, L layers, C chunk of 64 tokens
 """

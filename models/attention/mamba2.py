@@ -8,8 +8,8 @@ B and C, the keys and queries, are shared by all heads; d, A and D are numbers p
 
 Time O(N (C (S + P) + S P) H), memory O(N (I + S I / C)), decoding state S I + 3 (I + 2 S) numbers: `d_state` scales it.
 No attention weights are formed, so dropout has no effect. The published language models have no feed-forward networks
-and use two of these layers per Transformer layer: in a backbone, set `ffn: none` and double the layers. The differences
-from the published module are D-54: for example, its W_z and W_in are one matrix.
+and use two of these layers per Transformer layer: in a backbone, set `ffn: none` and double the layers. D-54 lists the
+differences from the published module, in which W_z and W_in are one matrix.
 
     B batch, N length, D width, I inner width, H heads, P = I / H head width, S state size, C chunk of 64 tokens
 """

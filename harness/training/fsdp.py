@@ -1,7 +1,7 @@
 """`trainer=fsdp`: parameters, gradients and optimizer state are sharded between the devices of a cell (FSDP2).
 
-Each attention layer is one unit, gathered when it is used; the rest of the model is another. Checkpoints and best
-weights are saved unsharded, so a run can be resumed on any number of devices.
+Each attention layer is one unit, gathered when it is used, or all layers that share parameters are; the rest of the
+model is another. Checkpoints and best weights are saved unsharded, so a run can be resumed on any number of devices.
 """
 
 from typing import Any
@@ -23,10 +23,23 @@ def shard(model: Any, mesh: Any) -> None:
     from models.attention.base import Attention
 
     devices = mesh["data_parallel"]
-    for layer in [module for module in model.modules() if isinstance(module, Attention)]:
-        fully_shard(layer, mesh=devices)
-        register_fsdp_forward_method(layer, "chunk")  # which reads long texts
+    for layers in sharing([module for module in model.modules() if isinstance(module, Attention)]):
+        fully_shard(layers, mesh=devices)
+        for layer in layers:
+            register_fsdp_forward_method(layer, "chunk")  # which reads long texts
     fully_shard(model, mesh=devices)
+
+
+def sharing(layers: list[Any]) -> list[list[Any]]:
+    """The modules `layers` in groups: those that share a parameter are in one."""
+    groups: list[tuple[list[Any], set[int]]] = []
+    for layer in layers:
+        members, parameters = [layer], {id(parameter) for parameter in layer.parameters()}
+        for group in [group for group in groups if group[1] & parameters]:
+            groups.remove(group)
+            members, parameters = group[0] + members, group[1] | parameters
+        groups.append((members, parameters))
+    return [sorted(members, key=layers.index) for members, _ in groups]
 
 
 def is_sharded(module: Any) -> bool:

@@ -21,11 +21,9 @@ from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern, State
 from models.layers.convolution import ShortConvolution
-from models.layers.initialisers import log_steps
+from models.layers.initialisers import step_biases
 from models.ops.precision import upcast, upcast_linear
 from models.ops.selective_scan import selective_scan, selective_step
-
-SHORTEST = 1e-4  # lower bound of the initial steps d
 
 
 class Mamba(Attention):
@@ -66,9 +64,8 @@ class Mamba(Attention):
         self.x_proj = nn.Linear(inner, sum(self.sizes), bias=False)
         self.dt_proj = nn.Linear(rank, inner)
         nn.init.uniform_(self.dt_proj.weight, -(rank**-0.5), rank**-0.5)
-        steps = log_steps(inner).exp().clamp(min=SHORTEST)
         with torch.no_grad():
-            self.dt_proj.bias.copy_(steps + torch.expm1(-steps).neg().log())  # softplus of this gives the steps
+            self.dt_proj.bias.copy_(step_biases(inner))
         self.log_decay = nn.Parameter(torch.arange(1.0, d_state + 1).log().repeat(inner, 1))
         self.skip = nn.Parameter(torch.ones(inner))
         self.out_proj = nn.Linear(inner, dim, bias=False)

@@ -14,6 +14,7 @@ CUT = 2.0
 CUT_STD = 0.87962566103423978  # standard deviation of N(0, 1) truncated at 2
 BERT_STD = 0.02
 SLOWEST, FASTEST = 0.001, 0.1
+SHORTEST = 1e-4  # lower bound of the steps that Mamba and Mamba-2 draw
 
 
 def truncated_normal_(weight: Tensor, std: float) -> Tensor:
@@ -25,6 +26,12 @@ def truncated_normal_(weight: Tensor, std: float) -> Tensor:
 def log_steps(*size: int) -> Tensor:
     """Logarithms of the steps of a state-space model: log-uniform in [0.001, 0.1]."""
     return torch.empty(size).uniform_(math.log(SLOWEST), math.log(FASTEST))
+
+
+def step_biases(*size: int) -> Tensor:
+    """b such that the steps softplus(b) are log-uniform in [0.001, 0.1], as in Mamba and Mamba-2."""
+    steps = log_steps(*size).exp().clamp(min=SHORTEST)
+    return steps + torch.expm1(-steps).neg().log()
 
 
 def lecun_normal_(weight: Tensor, inputs: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Norms that torch does not provide, or not for (B, N, D).
+"""Norms that torch does not provide, not for (B, N, D), or not in float32.
 
 ScaleNorm(x) = g x / sqrt(mean x^2 + eps)         one gain g (Nguyen & Salazar, 2019, arXiv 1910.05895; Mega's code)
 BatchNorm(x) = (x - m) / sqrt(v + eps) * g + b    (Ioffe & Szegedy, 2015, arXiv 1502.03167)
@@ -7,9 +7,15 @@ B batch, N length, D width; m, v mean and variance per channel over all position
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.ops.precision import upcast
+
+
+def upcast_rms_norm(norm: nn.RMSNorm, x: Tensor) -> Tensor:
+    """norm(x) in float32 or float64, whatever the types of x and of the weights."""
+    return F.rms_norm(upcast(x), norm.normalized_shape, upcast(norm.weight), norm.eps)
 
 
 class ScaleNorm(nn.Module):

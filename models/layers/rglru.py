@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from models.layers.norms import upcast_rms_norm
 from models.ops.precision import upcast
 from models.ops.rglru import coefficients, recurrence
 from models.ops.scan import diagonal_scan
@@ -104,9 +105,8 @@ class NormalisedRGLRU(nn.Module):
         return self.normalise(y)
 
     def normalise(self, y: Tensor) -> Tensor:
-        """RMSNorm in float32 at least, whatever the types of y and of the weights."""
-        norm = self.norm
-        return F.rms_norm(upcast(y), norm.normalized_shape, upcast(norm.weight), norm.eps).to(y.dtype)
+        """RMSNorm in float32 at least, returned in the type of y."""
+        return upcast_rms_norm(self.norm, y).to(y.dtype)
 
     def empty_state(self, batch: int) -> State:
         return self.past.empty_state(batch)

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops.gated_linear import CHUNK, Chunks, Decay, corners, decayed
+from models.ops.decayed_chunks import Chunks, Decay, corners, decayed
+from models.ops.gated_linear import CHUNK
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.tiles import EVERY, TileBudget, spans, tiles
 
@@ -156,7 +157,7 @@ class _Tile:
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, r: Tensor, g: Tensor | None, e: Tensor | None, lower: Tensor):
         self.q, self.k, self.v, self.r, self.e, self.lower = q, k, v, r, k if e is None else e, lower
         self.both = e is not None  # whether k and e differ
-        self.decay = Decay(g, k.shape[-1], lower)
+        self.decay = Decay(g, lower)
         start = self.decay.from_start
         self.last = None if start is None else start[..., -1, :, None]  # e^{b_C}, (.., K or 1, 1)
         self.reading_q, self.reading_r = decayed(q, start), decayed(r, start)

@@ -17,10 +17,10 @@ key channel; memory O(N (K + V + K V / C)) plus one tile of A.
 from collections.abc import Iterator
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from models.ops.decayed_chunks import Chunks, Decay, decayed
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.scan import scan
 from models.ops.tiles import EVERY, TileBudget, spans, tiles
@@ -40,8 +40,8 @@ def gated_linear_attention(
 ) -> tuple[Tensor, Tensor]:
     """q and k (B, H, N, K), v (B, H, N, V), log_decay (B, H, N, K or 1) -> y (B, H, N, V), final state (B, H, K, V).
 
-    A padded token, True in `key_padding_mask` (B, N), leaves the state unchanged. The state is zero at first unless
-    given; it and all sums are float32 or float64.
+    q and k that all heads share may have one head, (B, 1, N, K). A padded token, True in `key_padding_mask` (B, N),
+    leaves the state unchanged. The state is zero at first unless given; it and all sums are float32 or float64.
     """
     dtype = v.dtype
     with autocast_disabled(v):
@@ -51,8 +51,10 @@ def gated_linear_attention(
             hidden = key_padding_mask[:, None, :, None]
             k = k.masked_fill(hidden, 0.0)
             g = None if g is None else g.masked_fill(hidden, 0.0)
+        if g is not None and g.shape[-1] > 1:  # scores decay per channel, so that each head has its own
+            q, k = (x.expand(-1, v.shape[1], -1, -1) for x in (q, k))
         if initial_state is None:
-            initial_state = v.new_zeros(*k.shape[:2], k.shape[-1], v.shape[-1])
+            initial_state = v.new_zeros(*v.shape[:2], k.shape[-1], v.shape[-1])
         y, state = _GatedLinear.apply(q, k, v, g, upcast(initial_state))
         return y.to(dtype), state
 
@@ -60,7 +62,10 @@ def gated_linear_attention(
 def gated_linear_step(
     q: Tensor, k: Tensor, v: Tensor, state: Tensor, log_decay: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """One token: q and k (B, H, K), v (B, H, V), state (B, H, K, V), log_decay (B, H, K or 1) -> y (B, H, V), state."""
+    """One token: q and k (B, H, K), v (B, H, V), state (B, H, K, V), log_decay (B, H, K or 1) -> y (B, H, V), state.
+
+    q and k may have one head, as above.
+    """
     with autocast_disabled(v):
         if log_decay is not None:
             state = state * upcast(log_decay).exp()[..., None]
@@ -70,13 +75,10 @@ def gated_linear_step(
 
 
 class _GatedLinear(torch.autograd.Function):
-    """A is assembled from blocks of 2, 4, .. C tokens: e^{b_t - b_mid} right of a block's middle, e^{b_mid - b_s} left
-    of it, with sums of g computed by doubling. No exponent is positive, and none is a difference: under strong decay a
-    factor e^{-b_s} would overflow, and differences of b would lose digits. The result is exact for any g <= 0,
-    including minus infinity.
+    """The scores A of a chunk are `Decay.products`.
 
     Backward recomputes A and derives the decay's gradient from those of q and k: inside a chunk dL/db_t = q_t dq_t -
-    k_t dk_t, and the gradient of b_C comes from the final state.
+    k_t dk_t, and the gradient of b_C comes from the final state. If the heads share q and k, it keeps y as well.
     """
 
     @staticmethod
@@ -84,59 +86,41 @@ class _GatedLinear(torch.autograd.Function):
         chunks = _CutTokens(q, k, v, g)
         written = chunks.empty_states()
         for index, tile in chunks.tiles(with_scores=False):
-            written[index] = tile.writing.mT @ tile.v
+            written[index] = tile.written()
         before = chunks.carry(written, initial)
         y = torch.empty_like(chunks.v)
         for index, tile in chunks.tiles():
-            y[index] = tile.scores() @ tile.v + tile.reading @ before[index]
-        ctx.save_for_backward(q, k, v, g, before)
-        return chunks.join(y), before[:, :, -1].clone()
+            y[index] = tile.read(before[index])
+        y = chunks.join(y)
+        ctx.save_for_backward(q, k, v, g, before, y if chunks.shared else None)
+        return y, before[:, :, -1].clone()
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor, grad_state: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, g, before = ctx.saved_tensors
+        q, k, v, g, before, y = ctx.saved_tensors
         with autocast_disabled(q):
             chunks = _CutTokens(q, k, v, g)
-            grad = chunks.cut(grad)
+            grad, y = chunks.cut(grad), None if y is None else chunks.cut(y)
             read = chunks.empty_states()
             for index, tile in chunks.tiles(with_scores=False):
-                read[index] = tile.reading.mT @ grad[index]
+                read[index] = tile.state_gradient(grad[index])
             dbefore = chunks.carry(read, grad_state, reverse=True)
             after, dafter = before[:, :, 1:], dbefore[:, :, 1:]
             dq, dk, dv = (torch.empty_like(x) for x in (chunks.q, chunks.k, chunks.v))
             dg = None if g is None else torch.empty_like(chunks.g)
             for index, tile in chunks.tiles():
-                dy, state, dstate = grad[index], after[index], dafter[index]
-                dv[index] = tile.scores().mT @ dy + tile.writing @ dstate
-                tdq, tdk = tile.decay.products_backward(dy @ tile.v.mT, tile.q, tile.k)
-                dq[index] = tdq.add_(decayed(dy @ before[index].mT, tile.decay.from_start))
-                dk[index] = tdk.add_(decayed(tile.v @ dstate.mT, tile.decay.to_end))
+                states = before[index], dafter[index]
+                *parts, dsums = tile.gradients(grad[index], *states, None if y is None else y[index])
+                dq[index], dk[index], dv[index] = parts
                 if dg is not None:
-                    dsums, dlast = tile.q * tdq - tile.k * tdk, (state * dstate).sum(-1)
+                    dlast = (after[index] * dafter[index]).sum(-1)
                     dg[index] = tile.decay.of_sums(dsums, dlast, chunks.lower)
         joined = [None if x is None else chunks.join(x) for x in (dq, dk, dv, dg)]
         return *joined, dbefore[:, :, 0].clone()
 
 
 Index = tuple[slice, slice, slice]
-
-
-class Chunks:
-    """A cut of `length` tokens into G = `count` chunks of C = `size`, a power of two and at most `longest`."""
-
-    def __init__(self, length: int, longest: int):
-        self.length = length
-        self.size = min(longest, 1 << (length - 1).bit_length())
-        self.count = -(-length // self.size)
-
-    def cut(self, x: Tensor) -> Tensor:
-        """(B, H, N, F) -> (B, H, G, C, F)."""
-        return F.pad(x, (0, 0, 0, self.count * self.size - self.length)).unflatten(2, (self.count, self.size))
-
-    def join(self, x: Tensor) -> Tensor:
-        """(B, H, G, C, F) -> (B, H, N, F)."""
-        return x.flatten(2, 3)[:, :, : self.length]
 
 
 class _CutTokens(Chunks):
@@ -148,20 +132,21 @@ class _CutTokens(Chunks):
         self.q, self.k, self.v = self.cut(q), self.cut(k), self.cut(v)
         self.g = None if g is None else self.cut(g)
         self.lower = q.new_ones(self.size, self.size).tril()
+        self.shared = q.shape[1] < v.shape[1]  # one q and k for all heads
 
     def empty_states(self, more: int = 0) -> Tensor:
-        batch, heads, count = self.q.shape[:3]
+        batch, heads, count = self.v.shape[:3]
         return self.q.new_empty(batch, heads, count + more, self.q.shape[-1], self.v.shape[-1])
 
     def tiles(self, *, with_scores: bool = True) -> Iterator[tuple[Index, "_DecayedChunks"]]:
-        batch, heads = self.q.shape[:2]
+        batch, heads = self.v.shape[:2]
         chunk = heads * self.size**2
         rows = TILE.fit(self.q, chunk, batch)
         chunks = TILE.fit(self.q, rows * chunk, self.count)
         for _, index in tiles(spans(0, batch, rows), EVERY, spans(0, self.count, chunks)):
             g = None if self.g is None else self.g[index]
             parts = self.q[index], self.k[index], self.v[index], g
-            yield index, _DecayedChunks(*parts, self.lower, with_scores=with_scores)
+            yield index, (_SharedChunks if self.shared else _DecayedChunks)(*parts, self.lower, with_scores=with_scores)
 
     def carry(self, added: Tensor, initial: Tensor, *, reverse: bool = False) -> Tensor:
         """States at the G + 1 chunk boundaries, (B, H, G + 1, K, V), from what each chunk adds to a zero state."""
@@ -176,44 +161,6 @@ class _CutTokens(Chunks):
         return states
 
 
-class Decay:
-    """The decay of some chunks computed together: g (.., C, K or 1) or None, `lower` ones (C, C) with t >= s.
-
-    Without `with_products` it has only the decays from the start and to the end of a chunk.
-    """
-
-    def __init__(self, g: Tensor | None, keys: int, lower: Tensor, *, with_products: bool = True):
-        self.per_channel = g is not None and g.shape[-1] == keys
-        # e^{b_t} and e^{b_C - b_s}, and the same within blocks
-        self.from_start = self.to_end = self.levels = None
-        if g is not None:
-            self.from_start, self.to_end, self.levels = decays(g, with_products)
-        if with_products and not self.per_channel:
-            self.pair = lower  # e^{b_t - b_s}, (.., C, C), if all channels share it; zero for t < s
-            if g is not None:
-                self.pair = decayed_products(*torch.ones_like(g).expand(2, *g.shape), self.levels)
-
-    def products(self, q: Tensor, k: Tensor) -> Tensor:
-        """sum_c q_tc k_sc e^{b_tc - b_sc} for s <= t, else zero: (.., C, C) of q and k (.., C, K)."""
-        if self.per_channel:
-            return decayed_products(q, k, self.levels)
-        return (q @ k.mT).mul_(self.pair)
-
-    def products_backward(self, dproducts: Tensor, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradients of q and k, (.., C, K) each, from that of `products`, which is overwritten; b is fixed."""
-        if self.per_channel:
-            return decayed_products_backward(dproducts, q, k, self.levels)
-        dproducts.mul_(self.pair)
-        return dproducts @ k, dproducts.mT @ q
-
-    def of_sums(self, dsums: Tensor, dlast: Tensor, lower: Tensor) -> Tensor:
-        """Gradient of g from those of all b_t (.., C, K) and of b_C (.., K)."""
-        dlast = dlast[..., None, :]
-        if not self.per_channel:
-            dsums, dlast = dsums.sum(-1, keepdim=True), dlast.sum(-1, keepdim=True)
-        return lower.mT @ dsums + dlast
-
-
 class _DecayedChunks:
     """Some chunks computed together: q, k (.., C, K), v (.., C, V) and their decay.
 
@@ -222,75 +169,68 @@ class _DecayedChunks:
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, g: Tensor | None, lower: Tensor, *, with_scores: bool):
         self.q, self.k, self.v = q, k, v
-        self.decay = Decay(g, k.shape[-1], lower, with_products=with_scores)
+        self.decay = Decay(g, lower, with_products=with_scores)
 
-    @property
-    def reading(self) -> Tensor:
-        return decayed(self.q, self.decay.from_start)
+    def written(self) -> Tensor:
+        """What the chunks add to a zero state, (.., K, V)."""
+        return decayed(self.k, self.decay.to_end).mT @ self.v
 
-    @property
-    def writing(self) -> Tensor:
-        return decayed(self.k, self.decay.to_end)
+    def read(self, before: Tensor) -> Tensor:
+        """y (.., C, V) from the states before the chunks, (.., K, V)."""
+        return self.scores() @ self.v + decayed(self.q, self.decay.from_start) @ before
+
+    def state_gradient(self, dy: Tensor) -> Tensor:
+        """Gradient of the states before the chunks, (.., K, V), from that of y alone."""
+        return decayed(self.q, self.decay.from_start).mT @ dy
+
+    def gradients(self, dy: Tensor, before: Tensor, dafter: Tensor, y: Tensor | None) -> tuple[Tensor, ...]:
+        """Gradients of q, k and v, and products whose sum over channels is that of b_t, without the part of b_C."""
+        dv = self.scores().mT @ dy + decayed(self.k, self.decay.to_end) @ dafter
+        dq, dk = self.decay.products_backward(dy @ self.v.mT, self.q, self.k)
+        dq += decayed(dy @ before.mT, self.decay.from_start)
+        dk += decayed(self.v @ dafter.mT, self.decay.to_end)
+        return dq, dk, dv, self.q * dq - self.k * dk
 
     def scores(self) -> Tensor:
         """A, (.., C, C)."""
         return self.decay.products(self.q, self.k)
 
 
-def decayed(x: Tensor, factor: Tensor | None) -> Tensor:
-    return x if factor is None else x * factor
+class _SharedChunks(_DecayedChunks):
+    """Chunks whose heads share q and k, (B, 1, G, C, K): a product with q or k is one product for all heads.
 
-
-Level = tuple[Tensor, Tensor]
-
-
-def decays(g: Tensor, with_levels: bool = True) -> tuple[Tensor, Tensor, list[Level]]:
-    """Exponentials of sums of g (.., C, F): from the start to t, from after s to the end, (.., C, F), and levels.
-
-    Levels, computed only `with_levels`, are the same within blocks of 2, 4, .. C tokens: from the middle to t in the
-    right half, and from after s in the left half to the middle, (.., M, half, F).
+    The decays, one for each head, therefore multiply the values. The gradient of b_t is y_t dy_t - v_t dv_t.
     """
-    to_here, from_here, levels = g.clone(), torch.zeros_like(g), []  # in blocks of `half` tokens
-    half, size = 1, g.shape[-2]
-    while half < size:
-        (to_left, to_right), (from_left, _) = halves(to_here, half), halves(from_here, half)
-        if with_levels:
-            levels.append((to_right.exp(), from_left.exp()))
-        from_left += to_right[..., -1:, :]
-        to_right += to_left[..., -1:, :]
-        half *= 2
-    return to_here.exp_(), from_here.exp_(), levels
+
+    def written(self) -> Tensor:
+        return self.split(self.k[:, 0].mT @ joined(decayed(self.v, self.decay.to_end)))
+
+    def read(self, before: Tensor) -> Tensor:
+        return self.scores() @ self.v + decayed(self.split(self.q[:, 0] @ joined(before)), self.decay.from_start)
+
+    def state_gradient(self, dy: Tensor) -> Tensor:
+        return self.split(self.q[:, 0].mT @ joined(decayed(dy, self.decay.from_start)))
+
+    def gradients(self, dy: Tensor, before: Tensor, dafter: Tensor, y: Tensor | None) -> tuple[Tensor, ...]:
+        dafter_joined = joined(dafter)
+        dv = self.scores().mT @ dy + decayed(self.split(self.k[:, 0] @ dafter_joined), self.decay.to_end)
+        dq, dk = self.scores_backward(dy @ self.v.mT)
+        dq += (joined(decayed(dy, self.decay.from_start)) @ joined(before).mT)[:, None]
+        dk += (joined(decayed(self.v, self.decay.to_end)) @ dafter_joined.mT)[:, None]
+        return dq, dk, dv, y * dy - self.v * dv
+
+    def scores(self) -> Tensor:
+        return (self.q @ self.k.mT) * self.decay.pair
+
+    def scores_backward(self, dscores: Tensor) -> tuple[Tensor, Tensor]:
+        dscores = dscores.mul_(self.decay.pair).sum(1, keepdim=True)
+        return dscores @ self.k, dscores.mT @ self.q
+
+    def split(self, x: Tensor) -> Tensor:
+        """The heads of x (B, G, .., H V): (B, H, G, .., V)."""
+        return x.unflatten(-1, (self.v.shape[1], -1)).movedim(-2, 1)
 
 
-def halves(x: Tensor, half: int) -> tuple[Tensor, Tensor]:
-    """Left and right halves, (.., M, half, F), of the M blocks of x (.., C, F); views."""
-    return x.unflatten(-2, (-1, 2, half)).unbind(-3)
-
-
-def corners(x: Tensor, half: int) -> Tensor:
-    """The lower left quarters of the M blocks on the diagonal of x (.., C, C): (.., M, half, half), a view."""
-    blocks = x.unflatten(-1, (-1, 2, half)).unflatten(-4, (-1, 2, half))  # (.., M, 2, half, M, 2, half)
-    return blocks.diagonal(dim1=-6, dim2=-3)[..., 1, :, 0, :, :].movedim(-1, -3)
-
-
-def decayed_products(q: Tensor, k: Tensor, levels: list[Level]) -> Tensor:
-    """sum_f q_tf k_sf e^{b_tf - b_sf} for s <= t, else zero: (.., C, C) of q and k (.., C, F)."""
-    out = q.new_zeros(*q.shape[:-1], q.shape[-2])
-    out.diagonal(dim1=-2, dim2=-1).copy_((q * k).sum(-1))
-    for right, left in levels:
-        half = right.shape[-2]
-        right, left = halves(q, half)[1] * right, halves(k, half)[0] * left
-        corners(out, half).copy_(right * left.mT if right.shape[-1] == 1 else right @ left.mT)
-    return out
-
-
-def decayed_products_backward(dout: Tensor, q: Tensor, k: Tensor, levels: list[Level]) -> tuple[Tensor, Tensor]:
-    """Gradients of q and k from the gradient of `decayed_products`, with b fixed."""
-    diagonal = dout.diagonal(dim1=-2, dim2=-1)[..., None]
-    dq, dk = diagonal * k, diagonal * q
-    for right, left in levels:
-        half = right.shape[-2]
-        dcorner = corners(dout, half)
-        halves(dq, half)[1].addcmul_(dcorner @ (halves(k, half)[0] * left), right)
-        halves(dk, half)[0].addcmul_(dcorner.mT @ (halves(q, half)[1] * right), left)
-    return dq, dk
+def joined(x: Tensor) -> Tensor:
+    """The heads of x (B, H, G, .., V) side by side: (B, G, .., H V)."""
+    return x.movedim(1, -2).flatten(-2)

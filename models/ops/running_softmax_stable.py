@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from models.ops.gated_linear import corners, halves
+from models.ops.decayed_chunks import corners, halves
 
 LOG2_E = math.log2(math.e)
 Carry = tuple[Tensor, Tensor, Tensor]

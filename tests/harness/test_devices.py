@@ -11,8 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from harness.config.compose import compose
+from harness.training.fsdp import sharing
 from harness.training.run_cell import CellRequest, run_cell
 from tests.helpers.checkpoints import checkpoint_times
 
@@ -86,6 +88,24 @@ def test_two_devices_train_the_same_as_one(alone, trainer):
     )
     losses = [np.load(next((output / "records").rglob("*.npz")))["test/loss"] for output in (folder, alone[0])]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4), "scores of two devices are in another order"
+
+
+def test_layers_that_share_a_parameter_are_one_unit():
+    first, second, third, fourth = (torch.nn.Linear(2, 2) for _ in range(4))
+    second.weight, fourth.bias = first.weight, second.bias
+    assert sharing([first, second, third, fourth]) == [[third], [first, second, fourth]]
+    third.weight = fourth.weight
+    assert sharing([first, second, third, fourth]) == [[first, second, third, fourth]]
+
+
+@pytest.mark.slow
+def test_sharded_layers_may_share_a_parameter(tmp_path):
+    """The layers of Transformer-XL have the same biases."""
+    stack = ["model=transformer_xl", "task=lm/wikitext103", "backbone.layers=2", "train.max_steps=4"]
+    folders = [tmp_path / "sharded", tmp_path / "alone"]
+    records = [run(folders[0], TWO, "trainer=fsdp", *stack), run(folders[1], *stack)]
+    losses = [record["metrics"]["best"]["test"]["loss"] for record in records]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
 @pytest.mark.slow

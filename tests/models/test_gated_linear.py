@@ -79,6 +79,35 @@ def test_gradcheck(decays):
     assert torch.autograd.gradcheck(attention, (q, k, v, g, state), fast_mode=True)
 
 
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    length=st.integers(1, 150),
+    decays=st.sampled_from([0, 1, 3]),
+    keys=st.sampled_from([1, 3]),
+    tile=st.sampled_from([1, 2**19]),
+)
+def test_queries_and_keys_that_heads_share_are_read_as_one_head(length, decays, keys, tile):
+    _, _, v, g, state = tensors(length, decays if keys == 3 else min(decays, 1), keys=keys, heads=3)
+    q, k, *_ = tensors(length, 0, keys=keys, heads=1, seed=1)
+    mask = torch.rand(2, length, generator=torch.Generator().manual_seed(3)) < 0.2
+    leaves = [x for x in (q, k, v, g, state) if x is not None]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gated_linear, "TILE", TileBudget(tile, tile))
+        pairs = [
+            gated_linear_attention(a, b, v, g, initial_state=state, key_padding_mask=mask)
+            for a, b in ((q, k), (x.expand(-1, 3, -1, -1) for x in (q, k)))
+        ]
+        gradients = [torch.autograd.grad(y.square().sum() + last.sum(), leaves) for y, last in pairs]
+    for actual, reference in zip((*pairs[0], *gradients[0]), (*pairs[1], *gradients[1]), strict=True):
+        torch.testing.assert_close(actual, reference, atol=1e-10, rtol=1e-10)
+    decay = None if g is None else g[:, :, -1]
+    steps = [
+        gated_linear_step(a[:, :, -1], b[:, :, -1], v[:, :, -1], state, decay)
+        for a, b in ((q, k), (x.expand(-1, 3, -1, -1) for x in (q, k)))
+    ]
+    torch.testing.assert_close(*steps)
+
+
 @pytest.mark.parametrize("decays", [0, 1, 3])
 def test_steps_equal_the_whole(decays):
     q, k, v, g, state = tensors(70, decays)
@@ -114,10 +143,11 @@ def test_padding_leaves_the_state_alone(decays):
     torch.testing.assert_close(last, expected_last)
 
 
-@pytest.mark.parametrize("decays", [1, 3])
-def test_any_decay_is_exact_in_float32(decays):
+@pytest.mark.parametrize(("decays", "heads"), [(1, 2), (3, 2), (1, 1)])
+def test_any_decay_is_exact_in_float32(decays, heads):
     """Strong next to weak decays: differences of sums would lose the weak ones, e^-sum would overflow."""
-    q, k, v, _, _ = tensors(256, 0, seed=4, dtype=torch.float32)
+    _, _, v, _, _ = tensors(256, 0, seed=4, dtype=torch.float32)
+    q, k, *_ = tensors(256, 0, heads=heads, seed=4, dtype=torch.float32)
     generator = torch.Generator().manual_seed(4)
     g = -1e-3 * torch.rand(2, 2, 256, decays, generator=generator)
     g[torch.rand(g.shape, generator=generator) < 0.1] = -1e4

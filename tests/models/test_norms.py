@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from models.layers.norms import BatchNorm, ScaleNorm
+from models.layers.norms import BatchNorm, ScaleNorm, upcast_rms_norm
 
 
 def test_scalenorm():
@@ -17,6 +17,14 @@ def test_scalenorm():
 def test_scalenorm_squares_in_32_bits(dtype):
     x = torch.tensor([[1e3, 2e3, -1e3, 4e3]], dtype=dtype)
     torch.testing.assert_close(ScaleNorm(4)(x).float(), ScaleNorm(4)(x.float()), atol=0.02, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_rms_norm_is_not_computed_in_16_bits(dtype):
+    x, norm = torch.tensor([[1e3, 2e3, -1e3, 4e3]], dtype=dtype), torch.nn.RMSNorm(4, eps=0.0).to(dtype)
+    y = upcast_rms_norm(norm, x)
+    assert y.dtype is torch.promote_types(dtype, torch.float32)
+    torch.testing.assert_close(y, (x / 5.5e6**0.5).to(y.dtype) if dtype is torch.float64 else x.float() / 5.5e6**0.5)
 
 
 def test_batchnorm_is_over_all_positions_of_the_batch():

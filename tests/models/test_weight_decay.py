@@ -19,6 +19,7 @@ EXEMPT = {
     },
     "kda": {"log_rate", "decay_bias"},
     "mamba": {"log_decay", "skip"},
+    "mamba2": {"log_decay", "skip", "step_bias"},
     "rwkv4": ALL,
     "rwkv7": RWKV7_MAPS
     | {"shift.shares", "decay_map.outer.bias", "rate_map.outer.bias", "removal_weight", "rate_weight", "bonus"}

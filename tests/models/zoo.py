@@ -34,6 +34,7 @@ TINY = {
     "random_blocks": 1,
     "columns": 1,
     "factor": 2,
+    "d_state": 16,
     "noise": False,
 }
 

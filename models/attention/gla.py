@@ -1,0 +1,96 @@
+"""Gated linear attention: a matrix state whose rows decay by a gate of the token (Yang et al., 2024, arXiv 2312.06635).
+
+    q_t = W_q x_t K^-1/2,  k_t = W_k x_t,  v_t = W_v x_t,   a_t = sigmoid(W_2 W_1 x_t + b)^(1/tau)               (§4.4)
+    S_t = diag(a_t) S_{t-1} + k_t v_t',   o_t = S_t' q_t
+    y_t = W_o ( SiLU(W_g x_t) * RMSNorm(o_t) ),  the norm of each head, with one weight per channel for all heads
+
+Time O(N (C (K + V) + K V) H), memory O(N (D + K V H / C)). The decoding state has K V numbers per head, `expand_k`
+`expand_v` D^2 / H in all: `expand_k` scales it. Norm, scale and initial values follow the public code (D-53). No
+attention weights are formed, so dropout has no effect.
+
+    B batch, N length, D width, H heads, K and V widths of a key and a value, R rank of the gate, C chunk of 64 tokens
+"""
+
+from typing import Any, ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.attention.base import Attention, Pattern, State
+from models.layers.norms import upcast_rms_norm
+from models.ops.gated_linear import gated_linear_attention, gated_linear_step
+from models.ops.heads import merge_heads, split_heads
+from models.ops.precision import upcast, upcast_linear
+
+EPSILON = 1e-5
+
+
+class GatedLinearAttention(Attention):
+    """D (2 k + 3 v + R) + R k + k + v / H parameters with k = `expand_k` D and v = `expand_v` D channels in all heads.
+
+    `gate_rank` is R, `temperature` tau. Initial values are torch's. A padded token leaves the state unchanged. Raises
+    ValueError for a temperature that is not positive, a rank below 1, and a k or v that is not a positive multiple of
+    the heads.
+    """
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
+    has_weights: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        expand_k: float = 0.5,
+        expand_v: float = 1.0,
+        gate_rank: int = 16,
+        temperature: float = 16.0,
+        **options: Any,
+    ):
+        super().__init__(dim, heads, **options)
+        self.check_sizes(gate_rank=gate_rank)
+        if temperature <= 0:
+            raise ValueError(f"the temperature of GLA's gate is {temperature}, not positive")
+        widths = {name: int(dim * share) for name, share in (("expand_k", expand_k), ("expand_v", expand_v))}
+        for name, width in widths.items():
+            if width < 1 or width % heads:
+                raise ValueError(f"GLA's {name} gives {width} channels at width {dim}, not a multiple of {heads} heads")
+        k, v = widths.values()
+        self.temperature, self.key_dim, self.value_dim = temperature, k // heads, v // heads
+        self.q_proj, self.k_proj = nn.Linear(dim, k, bias=False), nn.Linear(dim, k, bias=False)
+        self.v_proj, self.gate_proj = nn.Linear(dim, v, bias=False), nn.Linear(dim, v, bias=False)
+        self.decay_in, self.decay_out = nn.Linear(dim, gate_rank, bias=False), nn.Linear(gate_rank, k)
+        self.norm = nn.RMSNorm(self.value_dim, eps=EPSILON)
+        self.out_proj = nn.Linear(v, dim, bias=False)
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """q, k and log decay (B, H, N, K) and v (B, H, N, V) from x (B, N, D), in float32 at least."""
+        q, k = (upcast(split_heads(layer(x), self.key_dim)) for layer in (self.q_proj, self.k_proj))
+        v = upcast(split_heads(self.v_proj(x), self.value_dim))
+        decay = F.logsigmoid(upcast_linear(self.decay_out, self.decay_in(x))) / self.temperature
+        return q * self.key_dim**-0.5, k, v, split_heads(decay, self.key_dim)
+
+    def write(self, x: Tensor, o: Tensor) -> Tensor:
+        """y (B, N, D) from the layer's input and o (B, H, N, V)."""
+        gate = F.silu(self.gate_proj(x))
+        return self.out_proj(gate * merge_heads(upcast_rms_norm(self.norm, o)).to(gate.dtype))
+
+    def forward(
+        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
+    ) -> tuple[Tensor, Any]:
+        x = self.source(x, context)
+        o, _ = gated_linear_attention(*self.project(x), key_padding_mask=key_padding_mask)
+        return self.write(x, o), carry
+
+    def empty_state(self, batch: int) -> State:
+        """S (B, H, K, V)."""
+        return {"sums": upcast(self.q_proj.weight.new_zeros(batch, self.heads, self.key_dim, self.value_dim))}
+
+    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        q, k, v, decay = self.project(x)
+        if x.shape[1] == 1:
+            o, sums = gated_linear_step(*(y[:, :, 0] for y in (q, k, v)), state["sums"], decay[:, :, 0])
+            o = o[:, :, None]
+        else:
+            o, sums = gated_linear_attention(q, k, v, decay, initial_state=state["sums"])
+        return self.write(x, o), {"sums": sums}

@@ -1,0 +1,118 @@
+"""HGRN2 beyond the contract: lower bounds in a stack, its state, refusals."""
+
+import copy
+from itertools import pairwise
+
+import pytest
+import torch
+from torch.utils._pytree import tree_flatten
+from twins import TWINS, trainable
+
+from models.attention.hgrn2 import HGRN2
+from models.backbones.decoder import DecoderLM
+
+LAYERS = 3
+
+
+def build(dim=16, heads=2, **hyper):
+    torch.manual_seed(0)
+    return HGRN2(dim, heads, pattern="causal_self", max_length=40, **hyper)
+
+
+def stack(count=LAYERS):
+    """Layers in a row, in float64, with drawn rows."""
+    layers = joined([build().double() for _ in range(count)])
+    torch.nn.init.normal_(layers[0].rows)
+    return layers
+
+
+def joined(layers):
+    for previous, layer in pairwise(layers):
+        layer.set_previous(previous)
+    return layers
+
+
+def test_every_layer_of_a_stack_equals_its_twin_in_output_and_every_gradient():
+    layers = stack()
+    x = torch.randn(2, 41, 16, dtype=torch.float64, requires_grad=True)
+    padding = torch.arange(41).expand(2, 41) >= 38
+    leaves = [x, *torch.nn.ModuleList(layers).parameters()]
+    for layer in layers:
+        rows = layer(x, key_padding_mask=padding)[0][:, :38], TWINS["hgrn2"].forward(layer, x, None, padding)[:, :38]
+        torch.testing.assert_close(*rows, atol=1e-11, rtol=0)
+        gradients = [torch.autograd.grad(y.square().sum(), leaves, materialize_grads=True) for y in rows]
+        for ours, theirs in zip(*gradients, strict=True):
+            torch.testing.assert_close(ours, theirs, atol=1e-9, rtol=0)
+
+
+def test_lower_bounds_grow_from_zero():
+    layers = stack(5)
+    shares = torch.softmax(layers[0].rows, 0)
+    for layer in layers[1:]:
+        bound, rest = (x.exp() for x in layer.lower_bound())
+        torch.testing.assert_close(bound, shares[1 : layer.index + 1].sum(0))
+        torch.testing.assert_close(bound + rest, torch.ones_like(bound))
+        forget = layer.project(torch.randn(1, 9, 16, dtype=torch.float64) * 100)[-1].exp()
+        assert (forget > bound.view(2, 1, 8) - 1e-12).all()
+    bounds = torch.stack([layer.lower_bound()[0] for layer in layers[1:]])
+    assert (bounds.diff(dim=0) > 0).all()
+
+
+def test_layer_l_of_n_starts_with_a_bound_of_l_over_n():
+    layers = joined([build() for _ in range(4)])
+    assert trainable(torch.nn.ModuleList(layers)) == 4 * (4 * 16**2 + 16) + 4 * 16
+    for index, layer in enumerate(layers[1:], 1):
+        torch.testing.assert_close(layer.lower_bound()[0].exp(), torch.full((16,), index / 4))
+
+
+@pytest.mark.parametrize("size", [1e3, -1e3])
+def test_extreme_rows_stay_finite(size):
+    layers = [layer.float() for layer in stack()]
+    with torch.no_grad():
+        layers[1].rows[1] = size
+    x = torch.randn(1, 30, 16)
+    for layer in layers[1:]:
+        layer(x)[0].sum().backward()
+        assert all(torch.isfinite(p.grad).all() for p in layer.parameters())
+
+
+def test_keys_keep_their_digits_next_to_a_gate_of_one():
+    """1 - f is computed without a difference: in float32 it would be zero."""
+    model = build()
+    with torch.no_grad():
+        model.f_proj.weight.copy_(30 * torch.eye(16))
+    _, k, _, decay = model.project(torch.ones(1, 1, 16))
+    torch.testing.assert_close(k, torch.full_like(k, 9.3576e-14), atol=0, rtol=1e-4)
+    torch.testing.assert_close(-decay, k, atol=0, rtol=1e-5)
+
+
+def test_a_language_model_decodes_also_when_copied():
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 11, "max_length": 40, "dim": 16, "heads": 2, "layers": LAYERS, "ffn_dim": 8}
+    config = DecoderLM.Config(**sizes, positions="none", dropout=0.0, attention_dropout=0.0)
+    first = DecoderLM(HGRN2, config).double().eval()
+    model = copy.deepcopy(first)
+    with torch.no_grad():
+        torch.nn.init.normal_(model.layers[0].attention.rows)
+        tokens = torch.randint(11, (2, 23))
+        whole = model(tokens)
+        assert (whole - first(tokens)).abs().max() > 1e-4  # the copy reads its own rows
+        logits, state = model.prefill(tokens[:, :9])
+        torch.testing.assert_close(logits, whole[:, 8], atol=1e-10, rtol=0)
+        for t in range(9, 23):
+            logits, state = model.step(tokens[:, t], state)
+            torch.testing.assert_close(logits, whole[:, t], atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize(("hyper", "width"), [({}, 8), ({"expand_ratio": 2}, 2), ({"expand_ratio": 16}, 16)])
+def test_the_expansion_scales_the_state(hyper, width):
+    leaves = tree_flatten(build(**hyper).init_state(3))[0]
+    assert sum(leaf.numel() for leaf in leaves) == 3 * 16 * width
+
+
+@pytest.mark.parametrize(
+    ("ratio", "message"), [(0, "expand_ratio >= 1, not 0"), (5, "16 is not a multiple of heads of 5")]
+)
+def test_refusals(ratio, message):
+    with pytest.raises(ValueError, match=message):
+        build(expand_ratio=ratio)

@@ -8,6 +8,7 @@ composition that every command and `hydra.compose` call, the reader of yaml file
 
 import copy
 import functools
+import pickle
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ def guard_hydra() -> None:
     """Check every configuration after Hydra has composed it and before Hydra acts on it; bound every yaml."""
     compose, apply = ConfigLoaderImpl.load_configuration, ConfigLoaderImpl._apply_overrides_to_config
     load = ConfigRepository.load_config
+    read: dict[tuple[str, str, str, int], bytes] = {}  # each version of a yaml, parsed once: compositions share most
 
     @functools.wraps(compose)
     def compose_checked(
@@ -60,7 +62,10 @@ def guard_hydra() -> None:
             return load(self, config_path)
         path = Path(source.path, source._normalize_file_name(config_path)).resolve()
         yaml_files.checked(path)
-        result = load(self, config_path)
+        key = (source.provider, source.path, config_path, path.stat().st_mtime_ns)
+        if key not in read:
+            read[key] = pickle.dumps(load(self, config_path))
+        result = pickle.loads(read[key])
         if is_own_file(path):
             result.config = OmegaConf.create(from_environment(OmegaConf.to_container(result.config)))
         return result

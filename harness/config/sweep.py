@@ -16,6 +16,7 @@ import itertools
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -25,7 +26,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.config import yaml_files
-from harness.config.cell import Cell, cell_of, with_seeds
+from harness.config.cell import Cell, SeededConfig, cell_of, with_seeds
 from harness.config.compose import compose, file_of, folders, has_recipe, option_config, options, search_path
 from harness.config.overrides import key_of, to_overrides, typed_values
 from harness.config.own_settings import check_shared
@@ -39,10 +40,14 @@ NO_MODEL = ("custom",)  # an option that the user completes
 @dataclass(frozen=True)
 class PlannedCell:
     overrides: tuple[str, ...]
-    cfg: DictConfig
+    config: DictConfig | SeededConfig
     cell: Cell
     gpu_hours: float | None = None  # cost at the scale of the table's authors, on one of their GPUs
     depends_on: tuple[str, ...] = ()  # ids of the cells that must be done before
+
+    @cached_property
+    def cfg(self) -> DictConfig:
+        return self.config.copy() if isinstance(self.config, SeededConfig) else self.config
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,12 @@ class Plan:
 
     cells: tuple[PlannedCell, ...]
     absent: dict[str, str]  # row or column of the table -> reason why it has no cell
+
+    def one_per_seeds(self) -> list[PlannedCell]:
+        """The cells without those that differ from an earlier cell only in the seed: they read the same files."""
+        configs = [planned.config for planned in self.cells]
+        keys = [config.pickled if isinstance(config, SeededConfig) else id(config) for config in configs]
+        return list(dict(zip(reversed(keys), reversed(self.cells), strict=True)).values())[::-1]
 
     def levels(self) -> list[int]:
         """The level of each cell: 0, or one more than the highest level among its dependencies."""
@@ -138,7 +149,7 @@ def add_with_dependencies(planned: PlannedCell, cells: dict[str, PlannedCell], d
         raise UsageError(f"depends_on: a cycle, {planned.cell} depends on itself")
     shared = [override for override in planned.overrides if key_of(override).split(".")[0] in SHARED]
     ids = []
-    for entry in planned.cfg.depends_on:
+    for entry in planned.cell.config.get("depends_on", ()):
         differing = parse_depends_on(entry).overrides
         check_shared(differing, f"depends_on of {planned.cell}")
         named = {key_of(override) for override in differing}  # settings of one model do not fit another

@@ -55,7 +55,7 @@ from harness.config.schema import Rule
 from harness.errors import UsageError, one_line
 from harness.progress import Progress
 from harness.records import provenance, record, source_code
-from harness.records.machine import keep_freed_memory
+from harness.records.machine import keep_freed_memory, release_freed_memory
 from harness.records.predictions import ScoreArrays
 from harness.records.run_directory import RunDirectory
 from harness.training import fsdp, process
@@ -126,6 +126,7 @@ class Attempt:
         cfg = self.cfg
         torch.utils.deterministic.fill_uninitialized_memory = False
         keep_freed_memory()
+        release_freed_memory()  # of an earlier cell
         process.choose_kernels(cfg)
         self.trainer = make_trainer(cfg, self.run_dir, self.callback)
         pl.seed_everything(cfg.seed, verbose=False)

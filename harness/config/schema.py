@@ -218,7 +218,7 @@ class Config:
     format: list[str] = field(default_factory=list)  # do=report: of md, tex, csv, png, html; none: all but html
     cells: list[str] = field(default_factory=list)  # do=compare: two cells, by the first digits of the id or by path
     fail_fast: bool = False  # stop a sweep at the first failed cell
-    n_jobs: int = key(1, least=1)  # cells that run in parallel on this machine, one process per cell
+    n_jobs: int = key(1, least=1)  # cells that run in parallel on this machine, each in a process
     trusted_packages: list[str] = field(default_factory=list)
 
     model: dict[str, Any] = field(default_factory=dict)

@@ -48,6 +48,7 @@ from omegaconf import DictConfig
 
 from harness.config.build import Built, build, build_or_refuse
 from harness.config.cell import Cell, canonical, changes
+from harness.config.compose import with_resolved_train
 from harness.config.masking import masked_texts
 from harness.config.places import ROOT
 from harness.config.plain import resolved
@@ -102,6 +103,7 @@ class Attempt:
         search_path: Sequence[str] = (),
         depends_on: Sequence[Dependency] = (),
     ):
+        cfg = with_resolved_train(cfg)
         self.cell, self.cfg, self.run_dir = cell, cfg, run_dir
         self.search_path, self.depends_on = search_path, depends_on
         # noted now: files may be edited during the run

@@ -66,6 +66,7 @@ def _register_once() -> None:
     for name, function in functions.items():
         OmegaConf.register_new_resolver(name, function, replace=True)
     limit_interpolations()
+    yaml_files.use_c_parser()
     guard_hydra()
 
 

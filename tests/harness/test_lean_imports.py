@@ -13,7 +13,7 @@ from harness.training.lean_imports import import_torchmetrics
 import_torchmetrics()
 from lightning_utilities.core.imports import RequirementCache, package_available
 from torchmetrics.utilities.imports import _SCIPY_AVAILABLE
-assert _SCIPY_AVAILABLE and package_available("scipy") and RequirementCache("matplotlib"), "others are told that they are there"
+assert _SCIPY_AVAILABLE and package_available("scipy") and RequirementCache("matplotlib"), "they are there"
 import harness.training.attempt
 print([name for name in ("matplotlib", "scipy.signal", "pandas", "sklearn") if name in sys.modules])
 """

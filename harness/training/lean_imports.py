@@ -1,4 +1,4 @@
-"""torchmetrics without the libraries of its plots and of an alias, a third of the time of a cell's imports.
+"""torchmetrics without the libraries of its plots and of an alias: 1.1 of the 4.1 CPU seconds of a cell's imports.
 
 torchmetrics imports matplotlib and `scipy.signal` wherever they are installed. Nothing here calls `Metric.plot`, which
 then says that matplotlib is missing. torchmetrics has no setting for it, so the two functions that it asks are replaced

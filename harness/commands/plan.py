@@ -13,11 +13,11 @@ from harness.config.declared import missing_file_message, missing_files
 from harness.config.sweep import Command, Plan, PlannedCell, expand_all, task_columns
 from harness.config.table_rows import row as table_row
 from harness.config.table_rows import row_hours, runs, tables
-from harness.launch.cell_state import cell_state
+from harness.launch.cell_state import cell_state_at
 from harness.launch.queue import Queue
 from harness.progress import clock
 from harness.records.cache import of_command
-from harness.records.collect import valid_records
+from harness.records.collect import RecordsByName
 from harness.records.estimate import MEASURED, PUBLISHED, Estimate, estimate
 from harness.records.validation import reader as validation_reader
 
@@ -59,7 +59,7 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
         print(f"then {plan.unchosen} more, at the learning rates that the trials choose")
     for name, why in plan.absent.items():
         print(f"left out: {name} ({why})")
-    for path, cfg in missing_files(planned.cfg for planned in plan.cells).items():
+    for path, cfg in missing_files(planned.cfg for planned in plan.one_per_seeds()).items():
         print(f"data: {missing_file_message(path, cfg)}")
     return 0
 
@@ -67,13 +67,14 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
 def plan_rows(commands: Sequence[Command], plan: Plan | None = None) -> list[PlanRow]:
     """The cells of all commands together. `plan`: the expanded commands, if the caller has them."""
     plan, cfg, queue = plan or expand_all(commands, validation_reader()), commands[0].cfg, Queue()
-    tasks = {planned.cell.task for planned in plan.cells}
-    records, _ = valid_records(cfg.paths.records, tasks=tasks, cache=of_command(cfg.paths.outputs))
+    records = RecordsByName(cfg.paths.records, of_command(cfg.paths.outputs))
     rows = []
     for planned in plan.cells:
-        state = cell_state(planned.cell, cfg, queue).name
-        remaining = None if state == "done" else estimate(planned.cell, records, hours_of(planned))
+        path = planned.cell.record_path(cfg)
+        state = cell_state_at(path, planned.cell.folder(cfg), queue, records.status(path)).name
+        remaining = None if state == "done" else estimate(planned.cell, records.like(planned.cell), hours_of(planned))
         rows.append(PlanRow(planned.cell, state, remaining))
+    records.say_left_out()
     return rows
 
 

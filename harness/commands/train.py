@@ -94,7 +94,7 @@ def announce_each(requests: Sequence[CellRequest]) -> Iterator[CellRequest]:
 
 
 def run_workers(requests: Sequence[CellRequest], levels: Sequence[int], cfg: DictConfig) -> Iterator[CellResult]:
-    """Run each cell in a process of its own, `n_jobs` at a time; a process that dies does not affect the others.
+    """Run cells in `n_jobs` worker processes, which take cell after cell; one that dies ends its current cell alone.
 
     A level starts when all cells of the levels below it have ended.
     """

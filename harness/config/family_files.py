@@ -111,4 +111,5 @@ def existing(path: str, folders: Iterable[str | Path]) -> Iterator[Path]:
 @functools.lru_cache(maxsize=64)
 def _parsed(file: Path, modified_ns: int) -> dict[str, Any]:
     """The content of a yaml, cached until the file changes."""
-    return OmegaConf.to_container(yaml_files.load_config(file))
+    content = yaml_files.read_config(file)
+    return content if isinstance(content, dict) else OmegaConf.to_container(yaml_files.load_config(file))

@@ -10,6 +10,7 @@ whatever Hydra raises for a file becomes one line with the file.
 
 import copy
 import functools
+import pickle
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -80,6 +81,7 @@ def guard_hydra() -> None:
     compose, apply = ConfigLoaderImpl.load_configuration, ConfigLoaderImpl._apply_overrides_to_config
     load, load_cached = ConfigRepository.load_config, CachingConfigRepository.load_config
     find, list_options = ConfigRepository._find_object_source, ConfigRepository.get_group_options
+    parsed: dict[tuple[str, str, str, int], bytes] = {}  # each version of a yaml, parsed once: compositions share most
 
     @functools.wraps(compose)
     def compose_checked(
@@ -117,9 +119,13 @@ def guard_hydra() -> None:
             table_files.require_inside(path, source.path)
         path = path.resolve()
         yaml_files.checked(path)
-        with yaml_files.content_of(path):
-            result = load(self, config_path)
-            if is_own_file(path):
+        key = (source.provider, source.path, config_path, path.stat().st_mtime_ns)
+        if key not in parsed:
+            with yaml_files.content_of(path):
+                parsed[key] = pickle.dumps(load(self, config_path))
+        result = pickle.loads(parsed[key])
+        if is_own_file(path):
+            with yaml_files.content_of(path):
                 result.config = OmegaConf.create(from_environment(OmegaConf.to_container(result.config)))
         return result
 

@@ -232,7 +232,7 @@ class Config:
     format: list[str] = field(default_factory=list)  # do=report: of md, tex, csv, png, html; none: all but html
     cells: list[str] = field(default_factory=list)  # do=compare: two cells, by the first digits of the id or by path
     fail_fast: bool = False  # stop a sweep at the first failed cell
-    n_jobs: int = key(1, least=1, most=MOST_CPUS)  # cells that run in parallel on this machine, one process per cell
+    n_jobs: int = key(1, least=1, most=MOST_CPUS)  # cells that run in parallel on this machine, each in a process
     trusted_packages: list[str] = field(default_factory=list)
 
     model: dict[str, Any] = field(default_factory=dict)
@@ -301,14 +301,15 @@ def check_ranges(cfg: DictConfig) -> None:
             raise UsageError(f"trainer.{key}={value}: a whole number is expected")
         Bound(least=1).check(f"trainer.{key}", value)
     check_trainer({str(key): value_of(cfg.trainer, key) for key in cfg.trainer})
-    check_backbone(cfg.backbone)
-    for part in ("model", "backbone"):
-        check_sizes(part, cfg[part])
+    # each value is resolved once: this takes longer than all the checks
+    parts = {part: {key: value_of(cfg[part], key) for key in cfg[part]} for part in ("model", "backbone")}
+    check_backbone(parts["backbone"])
+    for part, settings in parts.items():
+        check_sizes(part, settings)
     Bound(above=0).check("train.optimizer.lr", value_of(cfg.train.optimizer, "lr"))
     check_fields(cfg, Config)
-    for part in ("model", "backbone"):
-        for key in cfg[part]:
-            value = value_of(cfg[part], key)
+    for part, settings in parts.items():
+        for key, value in settings.items():
             if str(key).endswith("dropout") and isinstance(value, (int, float)) and not 0 <= value <= 1:
                 raise UsageError(f"{part}.{key}={value} is not between 0 and 1")
 

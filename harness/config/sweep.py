@@ -17,6 +17,7 @@ import shlex
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -26,11 +27,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.config import table_files, yaml_files
-from harness.config.cell import Cell, cell_of, with_seeds
+from harness.config.cell import Cell, SeededConfig, cell_of, with_seeds
 from harness.config.compose import compose, folders, has_recipe, option_config, options, search_path
 from harness.config.overrides import key_of, to_overrides, typed_values
 from harness.config.own_settings import check_shared
-from harness.config.plain import resolved_or_refused
 from harness.config.resolvers import default_protocol
 from harness.config.search import RATE, TRIAL, Search, decide, learning_rate, search_of
 from harness.config.table_rows import Row, cell_settings, has_cells, row, row_hours, runs
@@ -43,10 +43,14 @@ MOST_DEPENDENCIES = 50  # cells that a cell depends on, at any distance
 @dataclass(frozen=True)
 class PlannedCell:
     overrides: tuple[str, ...]
-    cfg: DictConfig
+    config: DictConfig | SeededConfig
     cell: Cell
     gpu_hours: float | None = None  # cost at the scale of the table's authors, on one of their GPUs
     depends_on: tuple[str, ...] = ()  # ids of the cells that must be done before
+
+    @cached_property
+    def cfg(self) -> DictConfig:
+        return self.config.copy() if isinstance(self.config, SeededConfig) else self.config
 
 
 # the score of a trial on the validation split, the higher the better, -inf if it failed; None if it has not ended
@@ -60,6 +64,12 @@ class Plan:
     cells: tuple[PlannedCell, ...]
     absent: dict[str, str]  # row or column of the table -> reason why it has no cell
     unchosen: int = 0  # cells whose learning rate is chosen when the trials among `cells` have ended
+
+    def one_per_seeds(self) -> list[PlannedCell]:
+        """The cells without those that differ from an earlier cell only in the seed: they read the same files."""
+        configs = [planned.config for planned in self.cells]
+        keys = [config.pickled if isinstance(config, SeededConfig) else id(config) for config in configs]
+        return list(dict(zip(reversed(keys), reversed(self.cells), strict=True)).values())[::-1]
 
     def levels(self) -> list[int]:
         """The level of each cell: 0, or one more than the highest level among its dependencies."""
@@ -166,7 +176,7 @@ def add_with_dependencies(
     if planned.cell.id in dependents:
         raise UsageError(f"depends_on: a cycle, {planned.cell} depends on itself")
     shared = [override for override in planned.overrides if key_of(override).split(".")[0] in SHARED]
-    entries, where = resolved_or_refused(planned.cfg.depends_on, "depends_on"), f"depends_on of {planned.cell}"
+    entries, where = planned.cell.config.get("depends_on", ()), f"depends_on of {planned.cell}"
     if len(entries) > MOST_DEPENDENCIES:
         raise UsageError(f"{where}: more than {MOST_DEPENDENCIES} cells")
     ids = []

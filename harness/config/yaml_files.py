@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import omegaconf
 import yaml
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -61,7 +62,34 @@ def read(path: str | Path, *, follow: bool = True, most_values: int = MOST_VALUE
 
 def load_config(path: str | Path) -> DictConfig | ListConfig:
     """The content as OmegaConf reads it, with its interpolations. Raises as `read` does."""
+    use_c_parser()
     return _content(path, OmegaConf.load, most_values=MOST_CONFIGURED)
+
+
+def read_config(path: str | Path) -> Any:
+    """The content as plain values, by OmegaConf's rules (1e-3 is a number), with its interpolations as text."""
+    use_c_parser()
+    return _content(path, lambda stream: yaml.load(stream, Loader=omegaconf._utils.get_yaml_loader()))
+
+
+@functools.cache
+def use_c_parser() -> None:
+    """Let OmegaConf read yaml with PyYAML's C parser, if it is there: a tenth of the time, the same values."""
+    if hasattr(yaml, "CSafeLoader"):
+        loader = _with_c_parser(omegaconf._utils.get_yaml_loader())
+        omegaconf._utils.get_yaml_loader = lambda: loader
+
+
+def _with_c_parser(loader: Any) -> Any:
+    """A loader with the values, tags and errors of another one."""
+
+    class ConfigLoader(yaml.cyaml.CParser, loader):
+        def __init__(self, stream: Any):
+            yaml.cyaml.CParser.__init__(self, stream)
+            yaml.constructor.SafeConstructor.__init__(self)
+            yaml.resolver.Resolver.__init__(self)
+
+    return ConfigLoader
 
 
 def text_of(values: Any) -> str:

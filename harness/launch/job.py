@@ -45,7 +45,7 @@ class Job:
 
 
 def run_workers(cell_files: Sequence[CellFile], max_workers: int, devices_per_cell: int) -> Iterator[CellResult]:
-    """Run one process per cell; requeue the job after a signal that asks for it."""
+    """Run cells in worker processes; requeue the job after a signal that asks for it."""
     with catch_stop_signals() as stop_signal:
         yield from run_parallel(cell_files, max_workers, stop_signal, devices_per_cell=devices_per_cell)
     if stop_signal.number is not None and will_requeue(stop_signal.number):

@@ -1,7 +1,7 @@
 """A cell request as a YAML file: a resolved configuration with absolute paths, which later edits do not change.
 
-Such a file may come from somebody else. Folders and trusted packages in it count only if the worker's command names
-them, too, or if they are those of this machine; a submission names those of its own files.
+Such a file may come from somebody else. Folders and trusted packages in it count only if whoever starts the
+cell names them, too, or if they are those of this machine; a submission names those of its own files.
 
 The file holds passwords that the configuration has, so only its owner can read it.
 """
@@ -32,7 +32,7 @@ from harness.training.run_cell import CellRequest
 
 
 class CellFile(NamedTuple):
-    """`typed`: the folders, files elsewhere and trusted packages of the request, as its worker's command names them."""
+    """`typed`: the folders, files elsewhere and trusted packages of the request, as its starting process names them."""
 
     path: Path
     typed: tuple[str, ...] = ()

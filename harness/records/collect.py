@@ -5,11 +5,11 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.config.cell import IDENTITY, NAMES, flatten, path_of
+from harness.config.cell import IDENTITY, NAMES, Cell, flatten, path_of
 from harness.config.table_rows import format_settings, settings_key
 from harness.errors import one_line, shown
 from harness.records import baselines, index, predictions, record
@@ -46,15 +46,50 @@ def load_records(
     valid = valid_summaries(root, problems, cache)
     if broken is None and problems:
         raise RecordError(problems[0])
-    records = []
-    for summary in valid:
-        if tasks is None or summary.cell["task"] in tasks:
-            try:
-                records.append(record.read(summary.file, valid_sha256=summary.sha256) | {"file": summary.file})
-            except RecordError as error:  # it was replaced a moment ago
-                problems.append(str(error))
+    records = read_valid([summary for summary in valid if tasks is None or summary.cell["task"] in tasks], problems)
     (broken if broken is not None else []).extend(problems)
     return records
+
+
+def read_valid(valid: Iterable[index.Summary], problems: list[str]) -> list[dict[str, Any]]:
+    """The records of these summaries; `problems` gets those that have been replaced by invalid ones since."""
+    records = []
+    for summary in valid:
+        try:
+            records.append(record.read(summary.file, valid_sha256=summary.sha256) | {"file": summary.file})
+        except RecordError as error:
+            problems.append(str(error))
+    return records
+
+
+class RecordsByName:
+    """The valid records below a folder. Those of a task, protocol and budget are read when they are first needed."""
+
+    NAMES = ("task", "protocol", "budget")
+
+    def __init__(self, root: str | os.PathLike[str], cache: Cache = NO_CACHE):
+        self._problems: list[str] = []
+        self._status: dict[Path, str] = {}
+        self._unread: dict[tuple[str, ...], list[index.Summary]] = {}
+        self._records: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+        for summary in valid_summaries(root, self._problems, cache):
+            self._status[summary.file] = summary.status
+            self._unread.setdefault(tuple(summary.cell[name] for name in self.NAMES), []).append(summary)
+
+    def status(self, path: Path) -> str | None:
+        """The status of the valid record in a file; None if there is none."""
+        return self._status.get(path)
+
+    def like(self, cell: Cell) -> list[dict[str, Any]]:
+        """The records of the cell's task, protocol and budget."""
+        names = tuple(getattr(cell, name) for name in self.NAMES)
+        if names not in self._records:
+            self._records[names] = read_valid(self._unread.pop(names, []), self._problems)
+        return self._records[names]
+
+    def say_left_out(self) -> None:
+        """Name each file that is no valid record on standard error."""
+        say_left_out(self._problems)
 
 
 def valid_summaries(root: str | os.PathLike[str], problems: list[str], cache: Cache = NO_CACHE) -> list[index.Summary]:

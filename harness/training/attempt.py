@@ -48,6 +48,7 @@ from omegaconf import DictConfig
 
 from harness.config.build import Built, build, build_or_refuse
 from harness.config.cell import Cell, canonical, changes
+from harness.config.compose import with_resolved_train
 from harness.config.masking import masked_texts
 from harness.config.places import ROOT
 from harness.config.plain import resolved
@@ -55,7 +56,7 @@ from harness.config.schema import Rule
 from harness.errors import UsageError, one_line
 from harness.progress import Progress
 from harness.records import provenance, record, source_code
-from harness.records.machine import keep_freed_memory
+from harness.records.machine import keep_freed_memory, release_freed_memory
 from harness.records.predictions import ScoreArrays
 from harness.records.run_directory import RunDirectory
 from harness.training import fsdp, process
@@ -102,6 +103,7 @@ class Attempt:
         search_path: Sequence[str] = (),
         depends_on: Sequence[Dependency] = (),
     ):
+        cfg = with_resolved_train(cfg)
         self.cell, self.cfg, self.run_dir = cell, cfg, run_dir
         self.search_path, self.depends_on = search_path, depends_on
         # noted now: files may be edited during the run
@@ -126,6 +128,7 @@ class Attempt:
         cfg = self.cfg
         torch.utils.deterministic.fill_uninitialized_memory = False
         keep_freed_memory()
+        release_freed_memory()  # of an earlier cell
         process.choose_kernels(cfg)
         self.trainer = make_trainer(cfg, self.run_dir, self.callback)
         pl.seed_everything(cfg.seed, verbose=False)

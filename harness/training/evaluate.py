@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from harness.records import predictions, provenance
+from harness.records.machine import release_freed_memory
 from harness.training import fsdp
 from harness.training.batches.loader import sequential_indices
 from harness.training.module import NonFiniteError, TaskModule
@@ -41,10 +42,15 @@ class PeakMemory:
 
     @contextmanager
     def of_pass(self) -> Iterator[Callable[[], float]]:
-        """Yields a function that returns the peak since the beginning of the pass."""
+        """Yields a function that returns the peak since the beginning of the pass.
+
+        Memory that earlier updates freed is no part of it, and what the pass frees is not kept for later updates.
+        """
         self.total()
+        release_freed_memory()
         provenance.reset_peak_memory(self.device)
         yield lambda: provenance.peak_memory_mb(self.device)
+        release_freed_memory()
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from harness.records.run_directory import RunDirectory
 from harness.records.source_code import code_of
 from harness.training.checkpoints.dependency import Dependency, chosen_weights
 from harness.training.extras.long_run import refuse_by_records
+from harness.training.lean_imports import import_torchmetrics
 from harness.training.process import REQUEUED, STOPPED, keep_compiler_cache_private, rank, requeue
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def _run_cell(request: CellRequest) -> CellResult:
 
     announce_torch()
     keep_compiler_cache_private()
+    import_torchmetrics()
     from harness.training.attempt import Attempt  # imports torch, which a finished cell does not need
 
     attempt = Attempt(cell, cfg, run_dir, request.search, request.depends_on)

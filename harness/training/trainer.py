@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 from lightning.fabric.plugins.environments import LightningEnvironment, SLURMEnvironment, TorchElasticEnvironment
 from omegaconf import DictConfig
 
@@ -32,6 +33,9 @@ def make_trainer(cfg: DictConfig, run_dir: RunDirectory, callback: TrainingCallb
     settings = resolved_or_refused(cfg.trainer, "trainer")
     check_trainer(settings)
     profiler = settings.pop("profiler", None)
+    # Lightning sets these for all of torch, and only if the Trainer names them: an earlier cell may have
+    torch.use_deterministic_algorithms(False)
+    torch.backends.cudnn.benchmark = False
     return instantiate(
         settings,
         "trainer",

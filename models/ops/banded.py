@@ -216,11 +216,17 @@ class _Blocks:
         if hidden is not None:
             mask = mask.masked_fill(hidden[0].transpose(0, 1), float("-inf"))  # (blocks, H or 1, b, L)
         rows, _, blocks = tile.index
-        for row in range(rows.start, rows.stop):
-            q, k, v = (x[row, :, blocks].transpose(0, 1) for x in (self.q, self.k, self.v))
-            y, total = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, attn_mask=mask, scale=1.0)
-            out[row, :, blocks] = y.transpose(0, 1)
-            sums[row, :, blocks] = total.transpose(0, 1)
+        # one call per block or per example, whichever are fewer: a call costs some 40 us (measured)
+        if blocks.stop - blocks.start < rows.stop - rows.start:
+            order, outer, inner, masks = (2, 0, 1), blocks, rows, mask[:, None]
+        else:
+            order, outer, inner, masks = (0, 2, 1), rows, blocks, mask[None]
+        masks = masks.expand(outer.stop - outer.start, -1, -1, -1, -1)
+        parts = [x.permute(*order, *range(3, x.dim()))[outer, inner] for x in (self.q, self.k, self.v, out, sums)]
+        for q, k, v, y, total, mask in zip(*parts, masks, strict=True):
+            outputs = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, attn_mask=mask, scale=1.0)
+            y.copy_(outputs[0])
+            total.copy_(outputs[1])
 
     def gather(self, tile: Tile) -> tuple[Tensor, Tensor]:
         """Keys and values of a tile, (rows, H, blocks, L, E), copied once for all products."""

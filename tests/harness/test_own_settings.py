@@ -1,5 +1,8 @@
 """Trusted packages, folders and the scheduler's settings come from the user alone, not from what is shared."""
 
+import json
+from unittest.mock import Mock
+
 import pytest
 from omegaconf import OmegaConf
 
@@ -281,10 +284,15 @@ def test_a_worker_says_why_it_refused_its_cell(job, tmp_path, capsys):
 
 
 def test_a_worker_gets_the_words_of_its_cell(job, monkeypatch):
-    started = []
-    monkeypatch.setattr(local.subprocess, "Popen", lambda command, **settings: started.append(command))
-    local.start_worker(job, None, 1)
+    started, process = [], Mock()
+    process.stdout = None
+    monkeypatch.setattr(local.subprocess, "Popen", lambda command, **settings: started.append(command) or process)
+    local.Worker(None, 1, devices=2).run(job)
     assert started[0][-len(job.typed) - 1 :] == [str(job.path), *job.typed]
+    local.Worker(None, 1).run(job)
+    assert started[1][-1] == local.FROM_INPUT
+    (line,) = (call.args[0] for call in process.stdin.write.call_args_list)
+    assert json.loads(line) == [str(job.path), *job.typed]
     assert "trusted_packages=[mine]" in job.typed
 
 

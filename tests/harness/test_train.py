@@ -8,8 +8,10 @@ import signal
 import pytest
 import torch
 
+from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.records import record
+from harness.records.run_directory import RunDirectory
 from harness.training import attempt, evaluate
 from harness.training.callback import TrainingCallback
 from harness.training.module import TaskModule
@@ -55,6 +57,17 @@ def test_a_record_is_complete(cell, tmp_path):
     assert test["seconds"] > 0 and test["peak_memory_mb"] > 0 and entries["artifacts"] == {}
     assert (entries["tested_weights_sha256"] == entries["weights_sha256"]) == (best["step"] == 12)
     assert str(tmp_path) not in json.dumps(entries), "a path of this machine is in the record"
+
+
+def test_updates_read_a_recipe_without_interpolations(tmp_path):
+    """OmegaConf would evaluate `max_steps` of this task, ${pick:..}, in each update."""
+    cfg = compose(["task=probe/recall", "budget=reduced", r"+train.optimizer.note='\${seed}'"])
+    made = attempt.Attempt(cell_of(cfg), cfg, RunDirectory(tmp_path))
+    assert "${" in cfg.train._get_node("max_steps")._value()
+    read = made.callback.train
+    assert read._get_node("max_steps")._value() == cfg.train.max_steps == 600
+    assert read.select.rule is cfg.train.select.rule and read.optimizer.note == "${seed}"
+    assert cell_of(made.cfg) == made.cell
 
 
 def test_the_second_command_trains_nothing(cell, tmp_path, monkeypatch):

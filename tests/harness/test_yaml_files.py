@@ -3,7 +3,10 @@
 import os
 import time
 
+import omegaconf
 import pytest
+import yaml
+from omegaconf import OmegaConf
 from yaml import YAMLError
 
 from harness.config import yaml_files
@@ -86,3 +89,21 @@ def test_a_configuration_has_fewer_values_than_a_file_of_data(tmp_path):
     for use in (yaml_files.load_config, yaml_files.checked):
         with pytest.raises(UsageError, match=r"x\.yaml: more than 3,000 values"):
             use(tmp_path / "x.yaml")
+
+
+def test_the_c_parser_reads_each_configuration_as_omegaconf_s_own_parser_does():
+    """Numbers such as 1e-3, times, duplicate keys: OmegaConf's rules, with PyYAML's C parser."""
+    yaml_files.use_c_parser()
+    fast = omegaconf._utils.get_yaml_loader()
+    (own,) = (base for base in fast.__bases__ if base.__name__ == "OmegaConfLoader")
+    assert issubclass(fast, yaml.cyaml.CParser)
+    texts = [path.read_text(encoding="utf-8") for path in sorted(CONF.rglob("*.yaml"))]
+    texts += [
+        "a: [1e-3, 1_000, 0x10, 2020-01-01, .inf, ~, 'x', 1:30, yes, '${b}']\nb: |\n  c\n",
+        "",
+        "- 1\n- {d: '\\${e}'}",
+    ]
+    for text in texts:
+        assert repr(yaml.load(text, Loader=fast)) == repr(yaml.load(text, Loader=own))
+    with pytest.raises(yaml.YAMLError, match="duplicate key a"):
+        OmegaConf.create("a: 1\na: 2")

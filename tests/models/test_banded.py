@@ -87,6 +87,18 @@ def test_dropout_differs_from_tile_to_tile(monkeypatch):
     assert not torch.equal(y[0, 9:23], y[0, 41:55])
 
 
+@pytest.mark.parametrize(("batch", "length", "calls"), [(6, 48, 2), (1, 320, 3), (2, 320, 4)])
+def test_torch_s_kernel_is_called_per_block_or_per_example_and_gives_the_same_bits(monkeypatch, batch, length, calls):
+    name = "_scaled_dot_product_flash_attention_for_cpu"
+    kernel, made = getattr(torch.ops.aten, name), []
+    monkeypatch.setattr(torch.ops.aten, name, lambda *args, **kwargs: made.append(1) or kernel(*args, **kwargs))
+    q, k, v = (torch.randn(batch, 2, length, 8) for _ in range(3))
+    together = banded_attention(q, k, v, left=8, right=8)
+    assert len(made) == calls
+    alone = [banded_attention(*(x[i : i + 1] for x in (q, k, v)), left=8, right=8) for i in range(batch)]
+    assert torch.equal(together, torch.cat(alone))
+
+
 def test_scale():
     q, k, v, _ = tensors(20, 4, 0)
     torch.testing.assert_close(

@@ -1,0 +1,94 @@
+"""What a plan reads and resolves: each yaml, value and record once, and only the records that it needs."""
+
+import shutil
+
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
+
+from harness.commands import plan
+from harness.config import cell, schema, sweep
+from harness.config.compose import compose, pickled
+from harness.config.declared import missing_files
+from harness.config.places import CONF, ROOT
+from harness.config.sweep import Command
+from harness.records import collect, record
+from harness.records.estimate import MEASURED
+
+RECORDS = ROOT / "results" / "records"
+
+
+def planned(*overrides):
+    return sweep.expand_all([Command(compose(overrides), overrides)])
+
+
+def test_the_configuration_of_a_seed_is_that_of_its_own_composition(monkeypatch):
+    made = planned("table=lavo/t11", "model=lavo", "task=lra/listops", "budget=smoke")
+    copies = []
+    copy = cell.SeededConfig.copy
+    monkeypatch.setattr(cell.SeededConfig, "copy", lambda self: copies.append(self) or copy(self))
+    assert made.levels() == [0] * 5 and not copies, "a plan makes none"
+    for entry in made.cells:
+        by_itself = compose(entry.overrides)
+        assert entry.cfg == by_itself and entry.cell == cell.cell_of(by_itself)
+
+
+def test_seeds_of_a_cell_read_the_same_files_unless_a_setting_follows_the_seed():
+    typed = ("table=lavo/t11", "model=lavo", "budget=smoke")
+    made = planned(*typed)
+    kept = made.one_per_seeds()
+    assert [(entry.cell.task, entry.cell.seed) for entry in kept] == [
+        (task, 1) for task in dict.fromkeys(entry.cell.task for entry in made.cells)
+    ]
+    follows = planned(*typed, "task=lra/listops", "+task.path=/none/${seed}/x")
+    missing = missing_files(entry.cfg for entry in follows.one_per_seeds())
+    assert sorted(map(str, missing)) == [f"/none/{seed}/x" for seed in range(1, 6)]
+
+
+def test_compositions_parse_each_yaml_once_and_see_an_edit(tmp_path, monkeypatch):
+    (tmp_path / "protocol").mkdir()
+    mine = tmp_path / "protocol" / "mine.yaml"
+    recipe = (CONF / "protocol" / "own.yaml").read_text().replace("name: own", "name: mine")
+    mine.write_text(recipe)
+    parsed, load = [], FileConfigSource.load_config
+    monkeypatch.setattr(
+        FileConfigSource, "load_config", lambda self, config_path: parsed.append(config_path) or load(self, config_path)
+    )
+
+    def width(seed):
+        pickled.cache_clear()
+        typed = ["task=lra/listops", "budget=paper", "protocol=mine", f"seed={seed}"]
+        return compose(typed, [str(tmp_path)]).backbone.dim
+
+    width(1)
+    parsed.clear()
+    assert width(2) == 128 and parsed == []
+    mine.write_text(recipe.replace("  dim: 128", "  dim: 32"))
+    assert width(3) == 32 and parsed, "an edited yaml is read again"
+
+
+def test_the_ranges_of_a_configuration_are_checked_on_values_resolved_once(monkeypatch):
+    cfg = compose(["model=lavo", "budget=smoke"])
+    read, value_of = [], schema.value_of
+    monkeypatch.setattr(schema, "value_of", lambda node, key: read.append((id(node), key)) or value_of(node, key))
+    schema.check_ranges(cfg)
+    of_backbone = [key for node, key in read if node == id(cfg.backbone)]
+    assert sorted(of_backbone) == sorted(cfg.backbone)
+
+
+def test_a_plan_reads_the_records_of_unfinished_cells_alone(tmp_path, monkeypatch):
+    typed = ("table=lavo/t11", "model=lavo", f"paths.records={tmp_path / 'records'}", f"paths.outputs={tmp_path}")
+    typed = (*typed, "budget=reduced")
+    made = planned(*typed)
+    for entry in made.cells:
+        committed, path = RECORDS / entry.cell.path.with_suffix(".json"), entry.cell.record_path(entry.cfg)
+        if entry.cell.task == "lra/listops" or (entry.cell.task == "lra/text" and entry.cell.seed == 1):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(committed, path)
+    seconds = record.read(path_of_text := next((tmp_path / "records").glob("lra/text/**/*.json")))["wall_s"]
+    read, of_file = [], record.read
+    monkeypatch.setattr(collect.record, "read", lambda path, **how: read.append(path) or of_file(path, **how))
+    rows = plan.plan_rows([Command(compose(typed), typed)], made)
+    of_task = {task: [row for row in rows if row.cell.task == task] for task in ("lra/listops", "lra/text")}
+    assert [row.state for row in of_task["lra/listops"]] == ["done"] * 5
+    assert [row.state for row in of_task["lra/text"]] == ["done"] + ["missing"] * 4
+    assert {(row.estimate.seconds, row.estimate.basis) for row in of_task["lra/text"][1:]} == {(seconds, MEASURED)}
+    assert read == [path_of_text], "those of finished tasks are not"

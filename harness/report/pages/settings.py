@@ -133,7 +133,7 @@ class Recipes:
         if words not in self.composed:
             check_shared(rest, "recipes")
             try:
-                self.composed[words] = compose((f"model={recipe.model}", *rest), search_path())
+                self.composed[words] = compose((f"model={recipe.model}", *rest), search_path(), shared=rest)
             except (HydraException, OmegaConfBaseException) as error:
                 raise UsageError(f"{recipe}: {one_line(str(error).splitlines()[0])}") from error
         return self.composed[words]

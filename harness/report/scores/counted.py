@@ -56,4 +56,4 @@ def _total(model: str, recipe: tuple[str, ...], search: tuple[str, ...]) -> int:
     """Counted once per process and recipe; `search`: the folders from which the recipe is composed."""
     from harness.config.build import on_meta  # torch takes seconds to import
 
-    return on_meta(compose((f"model={model}", *recipe), search)).parameters()["total"]
+    return on_meta(compose((f"model={model}", *recipe), search, shared=recipe)).parameters()["total"]

@@ -24,6 +24,7 @@ from models.ops.precision import upcast, upcast_product
 from models.ops.tiles import TileBudget, spans, tiles
 
 TILE = TileBudget(2**18, 2**26)  # scores
+LN2 = math.log(2)
 HALF = (torch.float16, torch.bfloat16)
 aten = torch.ops.aten
 
@@ -60,15 +61,15 @@ def softmax_lse(q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> tuple[Tens
     out, lse = values.new_empty(*scores.q.shape[:2], v.shape[-1]), upcast(q.new_empty(scores.q.shape[:2]))
     for tile, weights, masks in scores:
         largest = weights.amax(-1, keepdim=True).clamp_(min=torch.finfo(weights.dtype).min)
-        total = weights.sub_(largest).exp_().sum(-1, keepdim=True)
-        lse[tile] = (largest + total.log())[..., 0]
+        total = weights.sub_(largest).exp2_().sum(-1, keepdim=True)
+        lse[tile] = (largest + total.log2()).mul_(LN2)[..., 0]
         factor = 1.0
         if visible.dropout:
             kept = scores.buffer("kept", weights.shape)
             factor = masks.fill(kept, visible.dropout)
             weights.mul_(kept)
-        weights.mul_(factor / total.clamp_(min=torch.finfo(total.dtype).tiny))
-        out[tile] = weights.to(values.dtype) @ values[tile[0], : weights.shape[2]]
+        y = weights.to(values.dtype) @ values[tile[0], : weights.shape[2]]
+        out[tile] = y * (factor / total.clamp_(min=torch.finfo(total.dtype).tiny))
     return out.to(q.dtype).unflatten(0, q.shape[:2]), lse.unflatten(0, q.shape[:2])
 
 
@@ -90,23 +91,23 @@ def softmax_lse_backward(
     scores = _Tiles(q, k, visible)
     # rowsum(dO * O) equals rowsum(P * dP) even with dropped weights
     row = (upcast(grad) * upcast(out)).sum(-1, keepdim=True).flatten(0, 1)
-    lse, grad = lse.flatten(0, 1)[..., None], scores.rounded(grad)
+    lse, grad = lse.flatten(0, 1)[..., None] / LN2, scores.rounded(grad)
     values = scores.rounded(v).mT.contiguous()  # (P, F, M)
     dq, dk, dv = (torch.zeros_like(x, dtype=row.dtype) for x in (scores.q, scores.keys, values))
     for tile, weights, masks in scores:
         pairs, seen = tile[0], slice(0, weights.shape[2])
-        weights.sub_(lse[tile]).exp_()
+        weights.sub_(lse[tile]).exp2_()
         kept, g = None, grad[tile]
         if visible.dropout:
             kept = scores.buffer("kept", weights.shape)
             g = g * masks.fill(kept, visible.dropout)
         dp = scores.product("gradients", g, values[pairs, :, seen])
         ds, dropped = softmax_gradient(dp, weights, row[tile], kept)
-        dv[pairs, :, seen] += g.mT @ dropped.to(g.dtype)
+        scores.add_product(dv[pairs, :, seen], g.mT, dropped)
         ds = ds.to(scores.q.dtype)
-        dk[pairs, :, seen] += scores.q[tile].mT @ ds
+        scores.add_product(dk[pairs, :, seen], scores.q[tile].mT, ds)
         dq[tile] = ds @ scores.keys[pairs, :, seen].mT
-    gradients = (dq, q), (dk.mul_(scores.scale).mT, k), (dv.mT, v)
+    gradients = (dq.mul_(LN2), q), (dk.mul_(scores.scale).mT, k), (dv.mT, v)
     return tuple(gradient.to(x.dtype).contiguous().unflatten(0, x.shape[:2]) for gradient, x in gradients)
 
 
@@ -148,9 +149,9 @@ Index = tuple[slice, slice]  # of pairs of example and head, and of queries
 
 
 class _Tiles:
-    """Scores of some queries of some pairs of example and head, in a reused buffer.
+    """Scores of some queries of some pairs of example and head, in a reused buffer, divided by ln 2.
 
-    Factors of products keep their 16 bits on a GPU; a CPU is faster and more exact with 32.
+    `exp2` takes a third of the time of `exp` on some CPUs, where torch has no vectorised form of the latter. Factors of products keep their 16 bits on a GPU; a CPU is faster and more exact with 32.
     """
 
     def __init__(self, q: Tensor, k: Tensor, visible: Visible):
@@ -160,7 +161,7 @@ class _Tiles:
         self.hidden = None if hidden is None else hidden[_four_axes(hidden)].expand(*q.shape[:2], -1, -1)
         self.q = self.rounded(q)
         # (P, E, M): products with a contiguous last axis are the fastest
-        self.keys = self.rounded(k).mT.mul(self.scale).contiguous()
+        self.keys = self.rounded(k).mT.mul(self.scale / LN2).contiguous()
         self.memory: dict[str, Tensor] = {}
 
     def rounded(self, x: Tensor) -> Tensor:
@@ -197,6 +198,13 @@ class _Tiles:
         if not self.on_cpu:
             return upcast_product(a, b)
         return torch.bmm(a, b, out=self.buffer(name, (*a.shape[:2], b.shape[2])))
+
+    def add_product(self, total: Tensor, a: Tensor, b: Tensor) -> None:
+        """total (pairs, n, k) += a @ b of (pairs, n, m) and (pairs, m, k); on a CPU without a temporary result."""
+        if self.on_cpu:
+            total.baddbmm_(a, b)
+        else:
+            total += a @ b.to(a.dtype)
 
     def buffer(self, name: str, shape: Sequence[int]) -> Tensor:
         """An uninitialised part of a memory that later tiles reuse."""

@@ -33,10 +33,15 @@ class Masks:
         if self.words is None:
             mask.bernoulli_(1 - dropout, generator=self.generator)
             return 1 / (1 - dropout)
-        kept = max(1, min(round((1 - dropout) * LEVELS), LEVELS - 1))
+        kept = kept_levels(dropout)
         words = torch.from_numpy(self.words.random_raw(-(-mask.numel() // 4)).view(np.int16))  # four entries per draw
         torch.lt(words[: mask.numel()].view(mask.shape), kept - LEVELS // 2, out=mask)
         return LEVELS / kept
+
+
+def kept_levels(dropout: float) -> int:
+    """The number of the LEVELS values of an entry with which it is kept; neither none nor all."""
+    return max(1, min(round((1 - dropout) * LEVELS), LEVELS - 1))
 
 
 def draw_seed(dropout: float) -> int:

@@ -14,12 +14,13 @@ tile. Memory is O(M E) plus one tile in both cases. torch's own form with dropou
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from models.ops.dropout import Masks
+from models.ops import native
+from models.ops.dropout import Masks, kept_levels
 from models.ops.precision import upcast, upcast_product
 from models.ops.tiles import TileBudget, spans, tiles
 
@@ -56,6 +57,9 @@ def softmax_lse(q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> tuple[Tens
         )
     if _cuda_kernel_fits(q, visible):
         return aten._scaled_dot_product_flash_attention(q, k, v, 0.0, visible.causal, scale=visible.scale)[:2]
+    kernels = _compiled(q, k, v, visible)
+    if kernels is not None:
+        return kernels.softmax_lse_forward(q, k, v, *_arguments(q, k, visible))
     scores = _Tiles(q, k, visible)
     values = scores.rounded(v)
     out, lse = values.new_empty(*scores.q.shape[:2], v.shape[-1]), upcast(q.new_empty(scores.q.shape[:2]))
@@ -88,6 +92,9 @@ def softmax_lse_backward(
         return aten._scaled_dot_product_flash_attention_backward(
             grad, q, k, v, out, lse.contiguous(), *lengths, 0.0, visible.causal, unused, unused, scale=visible.scale
         )
+    kernels = _compiled(q, k, v, visible)
+    if kernels is not None:
+        return kernels.softmax_lse_backward(grad, q, k, v, out, lse, *_arguments(q, k, visible))
     scores = _Tiles(q, k, visible)
     # rowsum(dO * O) equals rowsum(P * dP) even with dropped weights
     row = (upcast(grad) * upcast(out)).sum(-1, keepdim=True).flatten(0, 1)
@@ -133,6 +140,29 @@ def _cuda_kernel_fits(q: Tensor, visible: Visible) -> bool:
     return q.shape[-1] % 8 == 0 and q.shape[-1] <= 256 and torch.cuda.get_device_capability(q.device) >= (8, 0)
 
 
+def _compiled(q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> Any | None:
+    """The compiled kernels, if they support these inputs: with dropout, and with 16-vectors of any length."""
+    if not 0 < visible.dropout < 1 or not q.numel() or not k.numel():
+        return None
+    return native.kernels(q, k, v)
+
+
+def _arguments(q: Tensor, k: Tensor, visible: Visible) -> tuple[Any, ...]:
+    """What both compiled kernels take after their tensors."""
+    hidden = visible.hidden
+    if hidden is not None:
+        hidden = hidden[_four_axes(hidden)]
+    scale = q.shape[-1] ** -0.5 if visible.scale is None else visible.scale
+    sizes = tile_sizes(q, q.shape[0] * q.shape[1], q.shape[2], k.shape[2])
+    return hidden, visible.causal, scale, visible.seed, kept_levels(visible.dropout), *sizes
+
+
+def tile_sizes(like: Tensor, pairs: int, queries: int, keys: int) -> tuple[int, int]:
+    """Queries and pairs of example and head in a tile."""
+    rows = TILE.fit(like, keys, queries)
+    return rows, TILE.fit(like, keys * rows, pairs)
+
+
 def _additive(hidden: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     """Numbers to add to the scores, with four axes: -inf where True."""
     if hidden is None:
@@ -172,8 +202,7 @@ class _Tiles:
     def __iter__(self) -> Iterator[tuple[Index, Tensor, Masks | None]]:
         """Pairs and queries, their scores (pairs, queries, keys) with -inf at hidden keys, and the tile's masks."""
         (count, length, _), keys = self.q.shape, self.keys.shape[-1]
-        size = TILE.fit(self.q, keys, length)
-        together = TILE.fit(self.q, keys * size, count)
+        size, together = tile_sizes(self.q, count, length, keys)
         for tile in tiles(spans(0, count, together), spans(0, length, size)):
             pairs, rows = tile.index
             seen = slice(0, rows.stop if self.visible.causal else keys)

@@ -5,6 +5,9 @@ is therefore a multiple of 2**-16. The factors divide by that share, so their me
 Other devices draw with `bernoulli_` and their own generator.
 """
 
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -42,6 +45,20 @@ class Masks:
 def kept_levels(dropout: float) -> int:
     """The number of the LEVELS values of an entry with which it is kept; neither none nor all."""
     return max(1, min(round((1 - dropout) * LEVELS), LEVELS - 1))
+
+
+class CompiledMasks(NamedTuple):
+    """The same masks for compiled kernels: `bits` of all entries, and the entry in `starts` (T) at which each begins."""
+
+    bits: Tensor
+    starts: Tensor
+    factor: float
+
+    @classmethod
+    def draw(cls, kernels: Any, dropout: float, seeds: Sequence[int], entries: Sequence[int]) -> "CompiledMasks":
+        """One mask per seed, with so many entries. `dropout` is above 0 and below 1."""
+        kept = kept_levels(dropout)
+        return cls(*kernels.dropout_masks(torch.tensor(seeds), torch.tensor(entries), kept), LEVELS / kept)
 
 
 def draw_seed(dropout: float) -> int:

@@ -73,6 +73,8 @@ inline uint32_t compare(const uint64_t* words, int16_t limit) {
 #endif
 }
 
+constexpr int64_t MARGIN = 64;  // bytes on either side of all masks, which whole vectors beyond a row may read
+
 // Room for the bits of so many entries; `kept_lanes` may read a few bytes beyond them.
 inline int64_t mask_bytes(int64_t entries) { return (entries + 31) / 32 * 4 + 8; }
 

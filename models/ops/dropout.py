@@ -62,7 +62,12 @@ class CompiledMasks(NamedTuple):
 
 
 def draw_seed(dropout: float) -> int:
-    """A seed for all masks of one call, drawn from torch's default generator; without dropout 0, and no draw."""
+    """A seed for all masks of one call, drawn from torch's default generator; without dropout 0, and no draw.
+
+    Raises ValueError for a share below 0 or above 1.
+    """
+    if not 0 <= dropout <= 1:
+        raise ValueError(f"dropout is a share from 0 to 1, not {dropout}")
     return int(torch.randint(2**31, ())) if dropout else 0
 
 

@@ -99,7 +99,7 @@ def softmax_lse_backward(
     # rowsum(dO * O) equals rowsum(P * dP) even with dropped weights
     row = (upcast(grad) * upcast(out)).sum(-1, keepdim=True).flatten(0, 1)
     lse, grad = lse.flatten(0, 1)[..., None] / LN2, scores.rounded(grad)
-    values = scores.rounded(v).mT.contiguous()  # (P, F, M)
+    values = scores.columns(scores.rounded(v))
     dq, dk, dv = (torch.zeros_like(x, dtype=row.dtype) for x in (scores.q, scores.keys, values))
     for tile, weights, masks in scores:
         pairs, seen = tile[0], slice(0, weights.shape[2])
@@ -190,14 +190,18 @@ class _Tiles:
         hidden = visible.hidden
         self.hidden = None if hidden is None else hidden[_four_axes(hidden)].expand(*q.shape[:2], -1, -1)
         self.q = self.rounded(q)
-        # (P, E, M): products with a contiguous last axis are the fastest
-        self.keys = self.rounded(k).mT.mul(self.scale / LN2).contiguous()
+        self.keys = self.columns(self.rounded(k) * (self.scale / LN2))
         self.memory: dict[str, Tensor] = {}
 
     def rounded(self, x: Tensor) -> Tensor:
         """(B, H, N, E) -> (P, N, E) in the type of a product's factor."""
         x = x.flatten(0, 1)
         return upcast(x) if self.on_cpu else x
+
+    def columns(self, x: Tensor) -> Tensor:
+        """(P, M, E) -> (P, E, M); contiguous, which makes products faster, if several tiles share the copy."""
+        rows, _ = tile_sizes(self.q, *self.q.shape[:2], x.shape[1])
+        return x.mT if rows == self.q.shape[1] else x.mT.contiguous()
 
     def __iter__(self) -> Iterator[tuple[Index, Tensor, Masks | None]]:
         """Pairs and queries, their scores (pairs, queries, keys) with -inf at hidden keys, and the tile's masks."""

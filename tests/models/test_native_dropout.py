@@ -49,7 +49,7 @@ def test_masks_are_those_of_numpys_generator(monkeypatch, seed, share):
 
 
 SHAPES = {  # (B, H, N, M, E, F)
-    "one query": (1, 1, 1, 1, 16, 16),
+    "one query": (2, 3, 1, 2, 16, 16),
     "rectangle": (2, 2, 20, 33, 16, 48),
     "many pairs": (40, 2, 7, 5, 16, 16),
     "several tiles": (1, 2, 1100, 1100, 32, 16),
@@ -149,8 +149,9 @@ def test_layers_train_alike_in_both_forms(monkeypatch, name):
         wanted = {f"longhaul::softmax_lse_{way}" for way in ("forward", "backward")}
         assert (wanted <= operators) == (switch == "1")
         outcomes.append([y, *(g for g in gradients if g is not None)])
+    largest = max(x.abs().max().item() for x in outcomes[0])  # the gradient of a key's bias is 0 but for rounding
     for a, b in zip(*outcomes, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4 * float(a.abs().max()))
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * largest)
 
 
 def test_threads_change_nothing(monkeypatch):

@@ -68,7 +68,10 @@ inline uint32_t compare(const uint64_t* words, int16_t limit) {
   return _mm256_movemask_epi8(_mm256_permute4x64_epi64(_mm256_packs_epi16(low, high), 0xD8));
 #else
   uint32_t bits = 0;
-  for (int i = 0; i < 32; ++i) bits |= static_cast<uint32_t>(static_cast<int16_t>(words[i / 4] >> 16 * (i % 4)) < limit) << i;
+  for (int i = 0; i < 32; ++i) {
+    const int16_t entry = static_cast<int16_t>(words[i / 4] >> 16 * (i % 4));
+    bits |= static_cast<uint32_t>(entry < limit) << i;
+  }
   return bits;
 #endif
 }

@@ -22,7 +22,7 @@ namespace {
 using at::Tensor;
 constexpr int64_t BLOCK = 64;             // most queries at once
 constexpr int64_t SCORES = 1 << 16;       // of a block in forward: a part of the second cache
-constexpr int64_t PANEL = 256;            // keys at once in backward
+constexpr int64_t PANEL = 256;            // keys at once
 constexpr int64_t WIDTH = PANEL + LANES;  // of a panel's row: rows do not share lines of the cache
 
 int64_t whole_vectors(int64_t count) { return (count + LANES - 1) / LANES * LANES; }
@@ -109,6 +109,13 @@ void scaled(int64_t count, const float* from, float factor, float* to) {
   for (int64_t i = 0; i < count; i += LANES) store(to + i, load(from + i) * factor);
 }
 
+// total += A B, (rows, columns) without gaps, through `part`: a sum of partial sums rounds less than one long sum.
+void add_product(int64_t rows, int64_t inner, int64_t columns, const float* a, int64_t ai, int64_t ak, const float* b,
+                 float* part, float* total) {
+  product(rows, inner, columns, a, ai, ak, b, columns, part, columns, false);
+  for (int64_t i = 0; i < rows * columns; i += LANES) store(total + i, load(total + i) + load(part + i));
+}
+
 std::tuple<Tensor, Tensor> forward(const Tensor& q_, const Tensor& k_, const Tensor& v_,
                                    const std::optional<Tensor>& hidden, bool causal, double scale, int64_t seed,
                                    int64_t kept, int64_t rows, int64_t together) {
@@ -124,7 +131,7 @@ std::tuple<Tensor, Tensor> forward(const Tensor& q_, const Tensor& k_, const Ten
   const int64_t most = std::clamp<int64_t>(SCORES / call.columns, 8, BLOCK), ld = call.columns + LANES;
   at::parallel_for(0, call.groups() * call.row_tiles, 1, [&](int64_t begin, int64_t end) {
     Tile tile(call);
-    std::vector<float> queries(most * width), scores(most * ld);
+    std::vector<float> queries(most * width), scores(most * ld), part(most * value_width);
     float inverse[BLOCK];
     for (int64_t number = begin; number < end; ++number) {
       tile.draw(number);
@@ -152,8 +159,10 @@ std::tuple<Tensor, Tensor> forward(const Tensor& q_, const Tensor& k_, const Ten
             logs[start + i] = whole > 0.0f ? highest + std::log(whole) : 0.0f;
           }
           float* to = out_rows + start * value_width;
-          product(count, seen, value_width, scores.data(), ld, 1, value_rows + pair * call.keys * value_width,
-                  value_width, to, value_width, false);
+          std::fill(to, to + count * value_width, 0.0f);
+          for (int64_t j = 0; j < seen; j += PANEL)
+            add_product(count, std::min(PANEL, seen - j), value_width, scores.data() + j, ld, 1,
+                        value_rows + (pair * call.keys + j) * value_width, part.data(), to);
           for (int64_t i = 0; i < count; ++i, to += value_width) scaled(value_width, to, inverse[i], to);
         }
     }
@@ -172,7 +181,7 @@ class BlockBackward {
         key_columns_(key_columns.const_data_ptr<float>()), value_columns_(value_columns.const_data_ptr<float>()),
         dq_(dq.mutable_data_ptr<float>()), dk_(dk.mutable_data_ptr<float>()), dv_(dv.mutable_data_ptr<float>()),
         queries_(BLOCK * call.width), dout_(BLOCK * call.value_width), weights_(BLOCK * WIDTH),
-        dscores_(BLOCK * WIDTH) {}
+        dscores_(BLOCK * WIDTH), part_(PANEL * std::max(call.width, call.value_width)) {}
 
   void run(const Tile& tile, int64_t pair, int64_t first, int64_t count) {
     const int64_t width = call_.width, value_width = call_.value_width, seen = call_.seen(first + count);
@@ -193,10 +202,10 @@ class BlockBackward {
       product(count, value_width, padded, dout_.data(), value_width, 1,
               value_columns_ + pair * value_width * call_.columns + j, call_.columns, ds, WIDTH, false);
       for (int64_t i = 0; i < count; ++i) weigh(tile, pair, first, i, j, padded);
-      product(real, count, value_width, weights, 1, WIDTH, dout_.data(), value_width, dv_ + (key + j) * value_width,
-              value_width, true);
-      product(real, count, width, ds, 1, WIDTH, queries_.data(), width, dk_ + (key + j) * width, width, true);
-      product(count, real, width, ds, WIDTH, 1, k_ + (key + j) * width, width, dq, width, j > 0);
+      add_product(real, count, value_width, weights, 1, WIDTH, dout_.data(), part_.data(),
+                  dv_ + (key + j) * value_width);
+      add_product(real, count, width, ds, 1, WIDTH, queries_.data(), part_.data(), dk_ + (key + j) * width);
+      add_product(count, real, width, ds, WIDTH, 1, k_ + (key + j) * width, part_.data(), dq);
     }
     scaled(count * width, dq, call_.scale, dq);
   }
@@ -219,7 +228,7 @@ class BlockBackward {
   const Call& call_;
   const float *grad_, *q_, *k_, *out_, *lse_, *key_columns_, *value_columns_;
   float *dq_, *dk_, *dv_;
-  std::vector<float> queries_, dout_, weights_, dscores_;
+  std::vector<float> queries_, dout_, weights_, dscores_, part_;
   float inner_[BLOCK];  // rowsum(dO * O)
 };
 
@@ -231,7 +240,7 @@ std::tuple<Tensor, Tensor, Tensor> backward(const Tensor& grad_, const Tensor& q
   const Tensor out = out_.contiguous(), lse = lse_.contiguous();
   const Call call(q, k, v, hidden, causal, scale, seed, kept, rows, together);
   const Tensor key_columns = transposed(k, call), value_columns = transposed(v, call);
-  Tensor dq = at::empty(q.sizes(), q.options()), dk = at::zeros_like(k), dv = at::zeros_like(v);
+  Tensor dq = at::zeros_like(q), dk = at::zeros_like(k), dv = at::zeros_like(v);
   // a group's tiles add to the same keys, one after another
   at::parallel_for(0, call.groups(), 1, [&](int64_t begin, int64_t end) {
     Tile tile(call);

@@ -26,6 +26,13 @@ def test_a_seed_is_one_draw_from_the_common_stream_and_none_without_dropout():
     assert draw_seed(0.1) == expected
 
 
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
+def test_a_share_outside_0_to_1_is_refused_in_one_line(share):
+    with pytest.raises(ValueError, match="dropout is a share from 0 to 1") as caught:
+        draw_seed(share)
+    assert "\n" not in str(caught.value)
+
+
 def test_masks_repeat_by_seed_and_keep_the_mean():
     x = torch.ones(4, 5000, dtype=torch.float64)
     mask = dropout_mask(x, 0.25, 7)

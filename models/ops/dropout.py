@@ -48,7 +48,7 @@ def kept_levels(dropout: float) -> int:
 
 
 class CompiledMasks(NamedTuple):
-    """The same masks for compiled kernels: `bits` of all entries, and the entry in `starts` (T) at which each begins."""
+    """The same masks for compiled kernels: `bits` of all entries, and the entry at which each begins, `starts` (T)."""
 
     bits: Tensor
     starts: Tensor
@@ -80,6 +80,16 @@ def apply_dropout(x: Tensor, dropout: float, seed: int) -> Tensor:
     """x times its mask, or x itself without dropout."""
     mask = dropout_mask(x, dropout, seed)
     return x if mask is None else x * mask
+
+
+def drop_in_place(x: Tensor, dropout: float, seed: int) -> float:
+    """Overwrites dropped entries of x with 0; returns the factor for the others, which is 1 without dropout."""
+    if not dropout:
+        return 1.0
+    mask = torch.empty_like(x)
+    factor = Masks(seed, x.device).fill(mask, dropout)
+    x.mul_(mask)
+    return factor
 
 
 def drop(x: Tensor, dropout: float) -> Tensor:

@@ -181,7 +181,8 @@ Index = tuple[slice, slice]  # of pairs of example and head, and of queries
 class _Tiles:
     """Scores of some queries of some pairs of example and head, in a reused buffer, divided by ln 2.
 
-    `exp2` takes a third of the time of `exp` on some CPUs, where torch has no vectorised form of the latter. Factors of products keep their 16 bits on a GPU; a CPU is faster and more exact with 32.
+    `exp2` takes a third of the time of `exp` on some CPUs. Factors of products keep their 16 bits on a GPU; a CPU is
+    faster and more exact with 32.
     """
 
     def __init__(self, q: Tensor, k: Tensor, visible: Visible):

@@ -161,7 +161,10 @@ def test_threads_change_nothing(monkeypatch):
     calls = {
         "softmax": (lambda: attention(q, k, v, dropout=SHARE, causal=True), (q, k, v)),
         "band": (lambda: banded_attention(q, k, v, left=63, right=0, dropout=SHARE), (q, k, v)),
-        "slots": (lambda: packed_prefix(q, k, v, k[:, :, :16], activation=ACTIVATIONS["elu"], dropout=SHARE), (q, k, v)),
+        "slots": (
+            lambda: packed_prefix(q, k, v, k[:, :, :16], activation=ACTIVATIONS["elu"], dropout=SHARE),
+            (q, k, v),
+        ),
         "read": (lambda: read(q, memory, bases, window=100, dropout=SHARE), (q, memory)),
     }
     threads = torch.get_num_threads()
@@ -187,6 +190,8 @@ def test_what_kernels_do_not_take_keeps_its_form(monkeypatch):
         for switch in "01":
             monkeypatch.setenv(native.SWITCH, switch)
             torch.manual_seed(0)
-            outcomes.append((attention(x, x, x, dropout=share), banded_attention(x, x, x, left=3, right=3, dropout=share)))
+            outcomes.append(
+                (attention(x, x, x, dropout=share), banded_attention(x, x, x, left=3, right=3, dropout=share))
+            )
         assert all(map(torch.equal, *outcomes))
         assert share < 1 or all((y == 0).all() for y in outcomes[1])

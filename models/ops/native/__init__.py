@@ -55,7 +55,7 @@ def kernels(*tensors: Tensor | None, multiple: int = 16) -> Any | None:
 
 @functools.cache
 def load() -> Any:
-    """`torch.ops.longhaul`, compiled for this processor on first use. Raises a one-line RuntimeError if it cannot be."""
+    """`torch.ops.longhaul`, compiled for this processor on first use. Raises a one-line RuntimeError if that fails."""
     from torch.utils import cpp_extension
 
     sources = [str(source) for source in sorted(FOLDER.glob("*.cpp"))]

@@ -123,7 +123,8 @@ def document(content: dict[str, Any]) -> str:
     described = ", ".join(f"{key} {value}" for key, value in content["machine"].items())
     parts = [
         "# One training step with and without dropout\n",
-        f"`python -m benchmarks.dropout --out FILE.md`: forward and backward of a layer, {HEADS} heads, {TOKENS:,} tokens\n"
+        "`python -m benchmarks.dropout --out FILE.md`: forward and backward of a layer, "
+        f"{HEADS} heads, {TOKENS:,} tokens\n"
         f"in all, dropout {DROPOUT:g} of the attention weights. Milliseconds are processor time, medians of rounds in\n"
         "which both sides take turns; in brackets a 95 % interval of the median ratio. `native` is\n"
         "`resources.kernels=native`: the compiled kernels draw the same masks as torch's forms. Noncausal models have\n"

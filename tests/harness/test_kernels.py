@@ -45,6 +45,7 @@ def test_a_cell_whose_kernels_do_not_compile_ran_with_torchs(places, tmp_path, m
         raise OSError("longhaul.so: undefined symbol")
 
     native.load.cache_clear()
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))  # holds no library
     monkeypatch.setattr("torch.utils.cpp_extension.load", fail)
     assert run_cell(CellRequest(compose([*CELL, *places, NATIVE]))).state == "done"
     assert [line for line in caplog.messages if line.startswith("resources.kernels=native: ")]

@@ -26,7 +26,8 @@ def requested(monkeypatch):
 
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_torchs_form_goes_on_after_one_line(monkeypatch, caplog, failure, dropout):
+def test_torchs_form_goes_on_after_one_line(monkeypatch, tmp_path, caplog, failure, dropout):
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))  # holds no library
     attempts = []
 
     def fail(*arguments, **options):
@@ -49,3 +50,28 @@ def test_torchs_form_goes_on_after_one_line(monkeypatch, caplog, failure, dropou
     monkeypatch.setenv(native.SWITCH, "0")
     torch.manual_seed(1)
     assert torch.equal(banded_attention(x, x, x, left=3, right=3, dropout=dropout), outcomes[0])
+
+
+def test_a_compiled_library_is_loaded_without_a_compiler(monkeypatch, tmp_path):
+    """Two clones share the library: its name is a digest of the sources, the flags, torch and the processor."""
+    name = f"longhaul_{native.digest()[:12]}"
+    (tmp_path / name).mkdir()
+    (tmp_path / name / f"{name}.so").touch()
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    calls = []
+    monkeypatch.setattr(torch.ops, "load_library", calls.append)
+    monkeypatch.setattr(torch.utils.cpp_extension, "load", lambda *arguments, **options: calls.append("compiled"))
+    native.load()
+    assert calls == [str(tmp_path / name / f"{name}.so")]
+    native.load.cache_clear()
+    (tmp_path / name / "lock").touch()  # another process compiles: torch's builder waits for it
+    native.load()
+    assert calls[1:] == ["compiled"]
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(monkeypatch, tmp_path, caplog):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "file"))
+    assert native.kernels(torch.zeros(1, 16)) is None
+    (message,) = caplog.messages
+    assert message.startswith("resources.kernels=native: ") and "\n" not in message

@@ -58,10 +58,17 @@ def load() -> Any:
     """`torch.ops.longhaul`, compiled for this processor on first use. Raises a one-line RuntimeError if that fails."""
     from torch.utils import cpp_extension
 
-    sources = [str(source) for source in sorted(FOLDER.glob("*.cpp"))]
+    sources, name = [str(source) for source in sorted(FOLDER.glob("*.cpp"))], f"longhaul_{digest()[:12]}"
     try:
+        folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or cpp_extension.get_default_build_root()) / name
+        library = folder / f"{name}.so"
+        if library.is_file() and not (folder / "lock").exists():  # ninja would compile again for another clone's path
+            torch.ops.load_library(str(library))
+            return torch.ops.longhaul
+        folder.mkdir(parents=True, exist_ok=True)
+        options = {"extra_cflags": list(FLAGS), "build_directory": str(folder), "is_python_module": False}
         with search_path():
-            cpp_extension.load(f"longhaul_{digest()[:12]}", sources, extra_cflags=list(FLAGS), is_python_module=False)
+            cpp_extension.load(name, sources, **options)
     except (RuntimeError, OSError) as error:  # no compiler, no ninja, no writable folder, or a library of another ABI
         raise RuntimeError(
             f"resources.kernels=native: the kernels of {FOLDER.name} were not compiled: {str(error).splitlines()[0]}; "

@@ -172,15 +172,22 @@ def main() -> None:
     torch.set_num_threads(1)
     register()
     native.load()  # the time of compiling is not measured
-    rows = list(measured(options.names or names(), options.lengths, options.seconds))
+    rows = []
+    for row in measured(options.names or names(), options.lengths, options.seconds):
+        rows.append(row)
+        if options.out:
+            save(options.out, row)
     print(f"{summary(rows)}.")
-    if options.out:
-        numbers = options.out.with_suffix(".json")
-        earlier = json.loads(numbers.read_text(encoding="utf-8"))["rows"] if numbers.is_file() else []
-        described = {key: value for key, value in machine().items() if key != "longhaul"}
-        content = {"machine": described, "rows": merged(earlier, rows)}
-        write_atomic(options.out, document(content))
-        write_atomic(numbers, json.dumps(content, indent=1) + "\n")
+
+
+def save(out: Path, row: dict[str, Any]) -> None:
+    """Add a row to the page and to the numbers beside it, so that an interrupted command keeps what it measured."""
+    numbers = out.with_suffix(".json")
+    earlier = json.loads(numbers.read_text(encoding="utf-8"))["rows"] if numbers.is_file() else []
+    described = {key: value for key, value in machine().items() if key != "longhaul"}
+    content = {"machine": described, "rows": merged(earlier, [row])}
+    write_atomic(out, document(content))
+    write_atomic(numbers, json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ Backward takes o and l as arguments. With the o and l of a larger softmax that c
 softmax's gradients through these queries and keys (LongNet's mixture, ring attention).
 
 torch's fused kernels are used if they return l. With dropout, and with padding on a GPU, scores are computed tile by
-tile. Memory is O(M E) plus one tile in both cases. torch's own form with dropout on a CPU keeps all weights.
+tile; with dropout there is a compiled form (`models.ops.native`). Memory is O(M E) plus one tile in all cases. torch's
+own form with dropout on a CPU keeps all weights.
 
     B batch, H heads, P = B H, N query length, M key length, E head width, F width of the values
 """

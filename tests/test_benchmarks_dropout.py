@@ -3,12 +3,15 @@
 import json
 import os
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 from benchmarks import dropout
 from models.ops import native
+
+COMMITTED = Path(__file__).resolve().parents[1] / "results" / "side_by_side"
 
 
 def row(model="lavo", tokens=2048, median=1.1, longhaul="0a1b"):
@@ -80,3 +83,14 @@ def test_wrong_arguments_are_refused(monkeypatch, capsys, arguments, message):
     with pytest.raises(SystemExit):
         dropout.main()
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", sorted(COMMITTED.glob("dropout*.json")), ids=lambda path: path.stem)
+def test_the_committed_page_follows_from_its_numbers(path):
+    content = json.loads(path.read_text(encoding="utf-8"))
+    assert path.with_suffix(".md").read_text(encoding="utf-8") == dropout.document(content)
+    assert all(row["model"] in dropout.names() for row in content["rows"])
+
+
+def test_there_is_a_committed_page():
+    assert (COMMITTED / "dropout.md").is_file()

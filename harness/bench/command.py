@@ -20,7 +20,7 @@ from harness.config.schema import Kernels
 from harness.progress import Progress
 from harness.records.files import write_atomic
 from harness.records.provenance import git, hardware, versions
-from harness.training.process import choose_kernels
+from harness.training.process import choose_kernels, kernels_in_use
 
 SCHEMA_VERSION = 2
 # measure -> (what is timed of a layer or decoder, of a recipe)
@@ -67,7 +67,7 @@ def measure(
         "timed": {name: TIMED[name][command.of_recipe] for name in cfg.bench.what},
         "kernels": used,
         "points": points,
-        "hardware": hardware(device, cfg.resources.kernels.name),
+        "hardware": hardware(device, kernels_in_use(cfg)),
         "versions": versions(),
         "git": git(ROOT),
         "when": datetime.now(UTC).isoformat(timespec="seconds"),

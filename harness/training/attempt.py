@@ -367,7 +367,7 @@ class Attempt:
             "examples_per_s": round(state.examples / state.train_s, 3) if state.train_s else 0.0,
             "tokens_per_s": round(state.tokens / state.train_s, 3) if state.train_s else 0.0,
             "peak_memory_mb": round(self.callback.peak_memory.total(), 1),
-            "hardware": provenance.hardware(device, self.kernels),
+            "hardware": provenance.hardware(device, process.kernels_in_use(self.cfg)),
             "versions": provenance.versions(),
             "git": self.git,
             **({"code_sha256": self.code} if self.code else {}),

@@ -163,3 +163,8 @@ def keep_compiler_cache_private() -> None:
 def choose_kernels(cfg: DictConfig) -> None:
     """Set `resources.kernels` for `models.ops.native`, in this process and in those that it starts."""
     os.environ["LONGHAUL_NATIVE"] = str(int(cfg.resources.kernels is Kernels.native))
+
+
+def kernels_in_use(cfg: DictConfig) -> str:
+    """`resources.kernels`, or `torch` if the native ones did not compile."""
+    return cfg.resources.kernels.name if os.environ.get("LONGHAUL_NATIVE") == "1" else Kernels.torch.name

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.attention.base import MultiHead, Pattern
-from models.ops.dropout import apply_dropout, draw_seed
+from models.ops.dropout import draw_seed, drop_in_place
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.tiles import Tile, TileBudget, spans, tiles
 
@@ -58,7 +58,9 @@ class _Kernelized(torch.autograd.Function):
         ctx.options = dropout, seed
         out = v.new_empty(*q.shape[:2], v.shape[-1])
         for number, (pairs, rows) in weight_tiles(q, k):
-            out[pairs, rows] = apply_dropout(kernel(q[pairs, rows], k[pairs]), dropout, seed + number) @ v[pairs]
+            weights = kernel(q[pairs, rows], k[pairs])
+            factor = drop_in_place(weights, dropout, seed + number)
+            out[pairs, rows] = (weights @ v[pairs]) * factor
         return out
 
     @staticmethod
@@ -69,7 +71,8 @@ class _Kernelized(torch.autograd.Function):
         with autocast_disabled(q):
             dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
             for number, (pairs, rows) in weight_tiles(q, k):
-                weights, g = apply_dropout(kernel(q[pairs, rows], k[pairs]), dropout, seed + number), grad[pairs, rows]
+                weights = kernel(q[pairs, rows], k[pairs])
+                g = grad[pairs, rows] * drop_in_place(weights, dropout, seed + number)
                 dv[pairs] += weights.mT @ g
                 dscores = weights.mul_(g @ v[pairs].mT)
                 dq[pairs, rows] = dscores @ k[pairs]

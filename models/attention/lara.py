@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from models.attention.base import MultiHead, Pattern
+from models.ops.attention import attention
 from models.ops.padding import real_tokens, segment_means
 from models.ops.precision import autocast_disabled, upcast
 
@@ -57,7 +58,7 @@ def lara(
         # for the fused kernels: the bias as an additional channel, and values as wide as keys
         q = torch.cat([q, torch.ones_like(q[..., :1])], -1)
         keys = torch.cat([centres + directions, bias], -1)
-        y = F.scaled_dot_product_attention(q, keys, F.pad(read, (0, 1)), dropout_p=dropout, scale=scale)
+        y = attention(q, keys, F.pad(read, (0, 1)), dropout=dropout, scale=scale)
         return y[..., :-1].to(dtype)
 
 

@@ -25,7 +25,7 @@ from torch.autograd.function import once_differentiable
 from models.attention.base import INPUT_GAIN, Attention, Pattern, State, check_choice, projection
 from models.ops import native
 from models.ops.banded import banded_attention
-from models.ops.dropout import apply_dropout, draw_seed
+from models.ops.dropout import CompiledMasks, apply_dropout, draw_seed
 from models.ops.heads import merge_heads, split_heads
 from models.ops.padding import real_tokens
 from models.ops.precision import autocast_disabled, upcast
@@ -108,9 +108,10 @@ class _Read(torch.autograd.Function):
     def forward(ctx, q, memory, bases, window: int, dropout: float, scale: float, seed: int) -> Tensor:
         ctx.save_for_backward(q, memory, bases)
         ctx.options = window, dropout, scale, seed
-        ctx.kernels = None if dropout else native.kernels(q, memory, bases)
+        ctx.kernels = native.kernels(q, memory, bases) if dropout < 1 else None
         if ctx.kernels is not None:
-            return ctx.kernels.lavo_read_forward(q, memory, bases, window, scale)
+            masks = compiled_masks(ctx.kernels, q, bases, window, dropout, seed)
+            return ctx.kernels.lavo_read_forward(q, memory, bases, *masks, window, scale)
         out = torch.empty_like(q)
         for rows, memories in query_tiles(q.shape[2], window):
             h = spread(memory, memories, rows, window)  # (B, H, T, R)
@@ -124,7 +125,8 @@ class _Read(torch.autograd.Function):
         q, memory, bases = ctx.saved_tensors
         window, dropout, scale, seed = ctx.options
         if ctx.kernels is not None:
-            return *ctx.kernels.lavo_read_backward(grad, q, memory, bases, window, scale), *(None,) * 4
+            masks = compiled_masks(ctx.kernels, q, bases, window, dropout, seed)
+            return *ctx.kernels.lavo_read_backward(grad, q, memory, bases, *masks, window, scale), *(None,) * 4
         with autocast_disabled(q):
             dq, dmemory, dbases = torch.empty_like(q), torch.zeros_like(upcast(memory)), torch.zeros_like(upcast(bases))
             for rows, memories in query_tiles(q.shape[2], window):
@@ -145,9 +147,27 @@ class _Read(torch.autograd.Function):
         return dq, dmemory.to(memory.dtype), dbases.to(bases.dtype), None, None, None, None
 
 
+def compiled_masks(
+    kernels: Any, q: Tensor, bases: Tensor, window: int, dropout: float, seed: int
+) -> tuple[Tensor | None, Tensor | None, int, float]:
+    """Dropout for compiled kernels: bits, the entry of each tile, queries per tile, and the factor of kept weights."""
+    (batch, heads, length), size = q.shape[:3], tile_size(window)
+    if not dropout:
+        return None, None, size, 1.0
+    rows = [rows for rows, _ in query_tiles(length, window)]
+    entries = [batch * heads * (tile.stop - tile.start) * bases.shape[1] for tile in rows]
+    masks = CompiledMasks.draw(kernels, dropout, [seed + tile.start for tile in rows], entries)
+    return masks.bits, masks.starts, size, masks.factor
+
+
+def tile_size(window: int) -> int:
+    """Queries per tile: whole windows, or a part of a window that is longer than a tile."""
+    return max(1, TILE // window) * window if window <= TILE else TILE
+
+
 def query_tiles(length: int, window: int) -> Iterator[tuple[slice, slice]]:
-    """(queries, their memories) of each tile: whole windows, or a part of a window that is longer than a tile."""
-    size = max(1, TILE // window) * window if window <= TILE else TILE
+    """(queries, their memories) of each tile."""
+    size = tile_size(window)
     for start in range(0, length, size):
         stop = min(start + size, length)
         yield slice(start, stop), slice(start // window, -(-stop // window))

@@ -27,6 +27,7 @@ from torch.autograd.function import once_differentiable
 
 from models.attention.base import INPUT_GAIN, Attention, Pattern, projection, without_biases
 from models.ops.attached_loss import AttachedLoss
+from models.ops.attention import attention
 from models.ops.banded import banded_attention
 from models.ops.heads import merge_heads, split_heads
 from models.ops.padding import real_tokens
@@ -223,8 +224,7 @@ class Routing(Attention):
         elif hidden is not None:
             mask = ~hidden.flatten(1, 2)[:, :, None]
         flat = (x.flatten(1, 2) for x in (q, k, v))
-        options = {"dropout_p": self.active_dropout, "scale": self.score_scale}
-        y = F.scaled_dot_product_attention(*flat, attn_mask=mask, **options)
+        y = attention(*flat, mask=mask, dropout=self.active_dropout, scale=self.score_scale)
         return y.unflatten(1, q.shape[1:3])
 
     def distance(self, x: Tensor, nearest: Tensor, real: Tensor) -> Tensor:

@@ -40,7 +40,7 @@ def attention(
     if mask is not None and mask.is_floating_point():  # may be learned
         scores = upcast(q @ k.mT) * scale + mask
         return drop(scores.softmax(-1), dropout).to(v.dtype) @ v
-    hidden = None if mask is None else ~mask.expand(*q.shape[:2], mask.shape[-2], -1)
+    hidden = None if mask is None else (~mask).expand(*q.shape[:2], mask.shape[-2], -1)
     return _Dropped.apply(q, k, v, Visible(causal, hidden, dropout, draw_seed(dropout), scale))
 
 

@@ -16,6 +16,7 @@ passes. The backward pass is explicit, because autograd would copy overlapping k
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +24,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.ops import native
-from models.ops.dropout import draw_seed
+from models.ops.dropout import CompiledMasks, draw_seed
 from models.ops.precision import autocast_disabled, upcast, upcast_product
 from models.ops.softmax_lse import softmax_gradient
 from models.ops.tiles import EVERY, Tile, TileBudget, spans, tiles
@@ -83,11 +84,12 @@ class _Band:
 class _Banded(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, padding: Tensor | None, band: _Band):
-        kernels = native.kernels(q, k, v) if band.left + band.right <= LONGEST and not band.dropout else None
+        kernels = native.kernels(q, k, v) if band.left + band.right <= LONGEST and band.dropout < 1 else None
         ctx.band, ctx.kernels = band, kernels
         if kernels is not None:
             bias = None if bias is None else bias.float()
-            out, sums = kernels.banded_forward(q, k, v, bias, padding, band.left, band.right, band.scale)
+            masks = _Layout(q, band, padded=padding is not None).masks(kernels)
+            out, sums = kernels.banded_forward(q, k, v, bias, padding, *masks, band.left, band.right, band.scale)
             ctx.save_for_backward(q, k, v, bias, padding, out, sums)
             return out
         with autocast_disabled(q):
@@ -112,7 +114,8 @@ class _Banded(torch.autograd.Function):
         q, k, v, bias, padding, out, sums = ctx.saved_tensors
         if ctx.kernels is not None:
             saved, band = (q, k, v, bias, padding, out, sums), ctx.band
-            *grads, dbias = ctx.kernels.banded_backward(grad, *saved, band.left, band.right, band.scale)
+            masks = _Layout(q, band, padded=padding is not None).masks(ctx.kernels)
+            *grads, dbias = ctx.kernels.banded_backward(grad, *saved, *masks, band.left, band.right, band.scale)
             return *grads, dbias if bias is not None else None, None, None
         with autocast_disabled(q):
             blocks = _Blocks(q, k, v, bias, padding, ctx.band)
@@ -140,10 +143,11 @@ class _Banded(torch.autograd.Function):
         return dq, dk[:, :, inner].to(k.dtype), dv[:, :, inner].to(v.dtype), dbias, None, None
 
 
-class _Blocks:
-    """The q, k, v of one call, cut into blocks; keys and values are overlapping views."""
+class _Layout:
+    """The blocks and tiles of one call."""
 
-    def __init__(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, padding: Tensor | None, band: _Band):
+    def __init__(self, q: Tensor, band: _Band, *, padded: bool):
+        self.like, self.options, self.padded = q, band, padded
         self.batch, self.heads, self.length, self.width = q.shape
         self.left, self.right = band.left, band.right
         reach = band.left + band.right
@@ -153,12 +157,50 @@ class _Blocks:
         if self.span > ALIGNED:
             self.span = -(-self.span // ALIGNED) * ALIGNED
         self.count = -(-self.length // self.size)  # G
+        self.fused = q.device.type == "cpu" and q.dtype in FUSED and not band.dropout and not padded
+
+    def tiles(self, *, forward: bool = False) -> Iterator[Tile]:
+        """Tiles of some examples and blocks; blocks at the ends, where keys are missing, have separate tiles."""
+        block = self.heads * self.size * self.span
+        rows = TILE.fit(self.like, block, self.batch)
+        blocks = TILE.fit(self.like, rows * block)
+        low = min(-(-self.left // self.size), self.count)
+        high = max(low, (self.length - self.right) // self.size)
+        parts: list[slice] = []
+        for first, last in ((0, low), (low, high), (high, self.count)):
+            # the fused forward stores no scores, so blocks that share one mask form one tile
+            step = last - first if forward and self.fused and first == low else blocks
+            parts += spans(first, last, max(1, step))
+        return tiles(spans(0, self.batch, rows), EVERY, parts)
+
+    def masks(self, kernels: Any) -> tuple[Tensor | None, Tensor | None, Tensor | None, int, int, float]:
+        """Dropout for compiled kernels: bits, the entry of each block's first head (B, G), entries per head (G), b, L,
+        and the factor of kept weights."""
+        band, block = self.options, self.size * self.span
+        if not band.dropout:
+            return None, None, None, self.size, self.span, 1.0
+        parts = list(self.tiles())
+        shapes = [(rows.stop - rows.start, blocks.stop - blocks.start) for rows, _, blocks in (t.index for t in parts)]
+        entries = [rows * self.heads * blocks * block for rows, blocks in shapes]
+        drawn = CompiledMasks.draw(kernels, band.dropout, [band.seed + tile.number for tile in parts], entries)
+        first, per_head = torch.empty(self.batch, self.count, dtype=torch.long), torch.empty(self.count).long()
+        for tile, (rows, blocks), start in zip(parts, shapes, drawn.starts.tolist(), strict=True):
+            row = torch.arange(rows)[:, None] * (self.heads * blocks * block)
+            first[tile.index[0], tile.index[2]] = start + row + torch.arange(blocks) * block
+            per_head[tile.index[2]] = blocks * block
+        return drawn.bits, first, per_head, self.size, self.span, drawn.factor
+
+
+class _Blocks(_Layout):
+    """The q, k, v of one call, cut into blocks; keys and values are overlapping views."""
+
+    def __init__(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, padding: Tensor | None, band: _Band):
+        super().__init__(q, band, padded=padding is not None)
+        reach = band.left + band.right
         # block g has the keys [g b, g b + L): room for the last one, in whole blocks so that `add` can write them
         self.total = (self.count - 1 + -(-self.span // self.size)) * self.size
         self.q = self.cut(q * band.scale)  # (B, H, G, b, E)
         self.k, self.v = self.windows(k), self.windows(v)  # (B, H, G, L, E)
-        self.fused = q.device.type == "cpu" and q.dtype in FUSED and not band.dropout and padding is None
-        self.padded = padding is not None
         hidden = padding if self.padded else torch.zeros(1, self.length, dtype=torch.bool, device=q.device)
         hidden = F.pad(hidden, (self.left, self.total - self.left - self.length), value=True)
         self.hidden = hidden.unfold(1, self.span, self.size)[:, None, : self.count, None]  # (B or 1, 1, G, 1, L)
@@ -186,20 +228,6 @@ class _Blocks:
         padded[:, :, self.left : end] = x
         padded[:, :, end:] = 0.0
         return padded.unfold(2, self.span, self.size)[:, :, : self.count].mT
-
-    def tiles(self, *, forward: bool = False) -> Iterator[Tile]:
-        """Tiles of some examples and blocks; blocks at the ends, where keys are missing, have separate tiles."""
-        block = self.heads * self.size * self.span
-        rows = TILE.fit(self.q, block, self.batch)
-        blocks = TILE.fit(self.q, rows * block)
-        low = min(-(-self.left // self.size), self.count)
-        high = max(low, (self.length - self.right) // self.size)
-        parts: list[slice] = []
-        for first, last in ((0, low), (low, high), (high, self.count)):
-            # the fused forward stores no scores, so blocks that share one mask form one tile
-            step = last - first if forward and self.fused and first == low else blocks
-            parts += spans(first, last, max(1, step))
-        return tiles(spans(0, self.batch, rows), EVERY, parts)
 
     def hidden_in(self, tile: Tile) -> Tensor | None:
         """True at padding and beyond the ends, (rows or 1, 1, blocks, 1, L); None if the tile has no such key."""

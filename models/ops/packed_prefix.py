@@ -22,13 +22,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.ops import native
-from models.ops.dropout import Masks, draw_seed
+from models.ops.dropout import CompiledMasks, Masks, draw_seed
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.tiles import TileBudget
 
 TILE = TileBudget(2**21, 2**27)  # numbers
 MIN_CHUNKS = 8  # per tile, so that the states kept for backward stay smaller than the inputs
 LN2 = math.log(2)
+NO_MASKS = (None, None, None, None, 1.0)  # for compiled kernels without dropout
 
 
 class Activation(NamedTuple):
@@ -61,8 +62,7 @@ def packed_prefix(
 
     `memory` holds the keys and, if it is 2E wide, then the values. `key_padding_mask` (B, N) is True at tokens that are
     excluded from sums and from the count t. `slot_mask` (B, L) is True at unused slots. `dropout` is the dropped share
-    of a and of u, whatever the mode of the calling module. Without dropout there is a compiled form
-    (`models.ops.native`).
+    of a and of u, whatever the mode of the calling module. There is a compiled form (`models.ops.native`).
     """
     seed = draw_seed(dropout)
     plan = _SlotOptions(activation, q.shape[-1] ** -0.5, dropout, seed)
@@ -132,7 +132,7 @@ class _SlotOptions:
 
     def kernels(self, q: Tensor, memory: Tensor, pack_k: Tensor, pack_q: Tensor) -> Any | None:
         """The compiled form, if it supports these inputs."""
-        if self.dropout or self.activation not in ACTIVATIONS.values() or pack_q.shape[2] % 16:
+        if self.dropout >= 1 or self.activation not in ACTIVATIONS.values() or pack_q.shape[2] % 16:
             return None
         return native.kernels(q, memory, pack_k, pack_q)
 
@@ -155,7 +155,8 @@ class _PackedPrefix(torch.autograd.Function):
         ctx.plan, ctx.kernels = plan, plan.kernels(q, memory, pack_k, pack_q)
         if ctx.kernels is not None:
             ctx.save_for_backward(*inputs)
-            return ctx.kernels.packed_prefix_forward(*inputs, plan.scale, plan.activation == SOFTPLUS)
+            masks = _PackedInputs(*inputs, plan).compiled_masks(ctx.kernels) if plan.dropout else NO_MASKS
+            return ctx.kernels.packed_prefix_forward(*inputs, *masks, plan.scale, plan.activation == SOFTPLUS)
         starts = []
         with autocast_disabled(q):
             call = _PackedInputs(q, memory, pack_k, pack_q, padding, slot_mask, plan)
@@ -171,7 +172,10 @@ class _PackedPrefix(torch.autograd.Function):
         q, memory, pack_k, pack_q, padding, slot_mask, *starts = ctx.saved_tensors
         if ctx.kernels is not None:
             scale, softplus = ctx.plan.scale, ctx.plan.activation == SOFTPLUS
-            return *ctx.kernels.packed_prefix_backward(grad, *ctx.saved_tensors, scale, softplus), None, None, None
+            call = _PackedInputs(*ctx.saved_tensors, ctx.plan) if ctx.plan.dropout else None
+            masks = NO_MASKS if call is None else call.compiled_masks(ctx.kernels)
+            gradients = ctx.kernels.packed_prefix_backward(grad, *ctx.saved_tensors, *masks, scale, softplus)
+            return *gradients, None, None, None
         with autocast_disabled(q):
             call = _PackedInputs(q, memory, pack_k, pack_q, padding, slot_mask, ctx.plan)
             dq, dmemory, dpack_k = (torch.empty_like(x) for x in (q, memory, pack_k))
@@ -280,6 +284,26 @@ class _PackedInputs:
             where.put(y, (tile.w @ tile.v).baddbmm_(tile.read, tile.s_v.mT), tile.share)
             states.append(tile.state)
         return states
+
+    def compiled_masks(self, kernels: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, float]:
+        """Dropout for compiled kernels: bits, entries of a and of u of each token's first head (B, N), entries per head
+        (N), and the factor of what is kept."""
+        (batch, heads), slots = self.q.shape[:2], self.pack_q.shape[2]
+        tiles = [tile for group in self.groups() for tile in group]
+        sizes = [(tile.rows.stop - tile.rows.start) * heads * (tile.last - tile.first) * slots for tile in tiles]
+        seeds = [self.plan.seed + tile.number for tile in tiles]
+        # both masks of a tile come from one stream, and the second begins with a whole draw of four entries
+        masks = CompiledMasks.draw(kernels, self.plan.dropout, seeds, [-(-size // 4) * 4 + size for size in sizes])
+        first, per_head = torch.empty(batch, self.length).long(), torch.empty(self.length).long()
+        second = torch.empty_like(first)
+        for tile, size, start in zip(tiles, sizes, masks.starts.tolist(), strict=True):
+            tokens, rows = torch.arange(tile.last - tile.first), torch.arange(tile.rows.stop - tile.rows.start)[:, None]
+            chunk = tokens // tile.size * len(rows) + rows  # (b, n)
+            entries = start + (chunk * heads * tile.size + tokens % tile.size) * slots
+            where = tile.rows, slice(tile.first, tile.last)
+            first[where], second[where] = entries, entries + -(-size // 4) * 4
+            per_head[where[1]] = tile.size * slots
+        return masks.bits, first, second, per_head, masks.factor
 
     def keys(self, x: Tensor, dim: int) -> Tensor:
         return x.narrow(dim, 0, self.width)

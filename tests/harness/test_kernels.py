@@ -37,6 +37,22 @@ def test_a_cell_is_the_same_cell_with_other_kernels(places, tmp_path, capsys):
     assert plain["metrics"]["last"]["val"]["loss"] == pytest.approx(native["metrics"]["last"]["val"]["loss"], rel=1e-3)
 
 
+@pytest.mark.slow
+def test_a_cell_whose_kernels_do_not_compile_ran_with_torchs(places, tmp_path, monkeypatch, caplog):
+    from models.ops import native
+
+    def fail(*arguments, **options):
+        raise OSError("longhaul.so: undefined symbol")
+
+    native.load.cache_clear()
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))  # holds no library
+    monkeypatch.setattr("torch.utils.cpp_extension.load", fail)
+    assert run_cell(CellRequest(compose([*CELL, *places, NATIVE]))).state == "done"
+    assert [line for line in caplog.messages if line.startswith("resources.kernels=native: ")]
+    (path,) = (tmp_path / "records").rglob("*.json")
+    assert "kernels" not in record.read(path)["hardware"]
+
+
 @compiled
 @pytest.mark.slow
 def test_kernels_are_called(monkeypatch):

@@ -6,7 +6,7 @@ from scipy import stats
 from torch import nn
 
 from models.layers.dropout import Dropout
-from models.ops.dropout import LEVELS, Masks, apply_dropout, draw_seed, drop, dropout_mask
+from models.ops.dropout import LEVELS, Masks, apply_dropout, draw_seed, drop, drop_in_place, dropout_mask
 
 CPU = torch.device("cpu")
 
@@ -26,6 +26,13 @@ def test_a_seed_is_one_draw_from_the_common_stream_and_none_without_dropout():
     assert draw_seed(0.1) == expected
 
 
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
+def test_a_share_outside_0_to_1_is_refused_in_one_line(share):
+    with pytest.raises(ValueError, match="dropout is a share from 0 to 1") as caught:
+        draw_seed(share)
+    assert "\n" not in str(caught.value)
+
+
 def test_masks_repeat_by_seed_and_keep_the_mean():
     x = torch.ones(4, 5000, dtype=torch.float64)
     mask = dropout_mask(x, 0.25, 7)
@@ -37,6 +44,9 @@ def test_masks_repeat_by_seed_and_keep_the_mean():
     assert torch.equal(masks.draw(x, 0.25), mask)
     assert not torch.equal(masks.draw(x, 0.25), mask)  # the next one
     assert torch.equal(apply_dropout(2 * x, 0.25, 7), 2 * mask)
+    y = 2 * x
+    torch.testing.assert_close(drop_in_place(y, 0.25, 7) * y, 2 * mask, rtol=1e-15, atol=0)
+    assert drop_in_place(y, 0.0, 7) == 1.0
     assert dropout_mask(x, 0.0, 7) is None
     assert apply_dropout(x, 0.0, 7) is x
 

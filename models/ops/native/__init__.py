@@ -2,7 +2,8 @@
 
 They are optional: `resources.kernels=native` sets LONGHAUL_NATIVE=1 before anything is built. Each function in
 `models.ops` with a compiled form requests it from `kernels`, and falls back to torch for unsupported inputs: other
-types, devices, dropout. Tests verify that both differ only by rounding, so a cell's identity does not depend on them.
+types and devices. With dropout the kernels draw the masks of the torch forms (`dropout.h`). Tests verify that both
+differ only by rounding, so a cell's identity does not depend on them.
 
 The first use compiles `*.cpp` for the local processor with PyTorch's extension builder, which requires a C++ compiler
 and ninja (`pip install -e .[native]`) and takes a minute. The result is stored in TORCH_EXTENSIONS_DIR.
@@ -11,6 +12,7 @@ and ninja (`pip install -e .[native]`) and takes a minute. The result is stored 
 import contextlib
 import functools
 import hashlib
+import logging
 import os
 import platform
 import sys
@@ -35,27 +37,39 @@ def enabled() -> bool:
 def kernels(*tensors: Tensor | None, multiple: int = 16) -> Any | None:
     """`torch.ops.longhaul` if it was requested and supports these tensors, else None.
 
-    It supports float32 on a CPU with a last dimension that is a multiple of `multiple`. Raises a one-line RuntimeError
-    if kernels were requested and cannot be compiled.
+    It supports float32 on a CPU with a last dimension that is a multiple of `multiple`. If the kernels cannot be
+    compiled or loaded, a line says so, and this process continues with the torch forms.
     """
     if not enabled() or torch.compiler.is_compiling():  # torch.compile traces only the torch forms
         return None
     for x in tensors:
         if x is not None and (x.device.type != "cpu" or x.dtype != torch.float32 or x.shape[-1] % multiple):
             return None
-    return load()
+    try:
+        return load()
+    except RuntimeError as error:
+        os.environ[SWITCH] = "0"
+        logging.getLogger(__name__).warning("%s; torch's forms are used instead", error)
+        return None
 
 
 @functools.cache
 def load() -> Any:
-    """`torch.ops.longhaul`, compiled for this processor on first use."""
+    """`torch.ops.longhaul`, compiled for this processor on first use. Raises a one-line RuntimeError if that fails."""
     from torch.utils import cpp_extension
 
-    sources = [str(source) for source in sorted(FOLDER.glob("*.cpp"))]
+    sources, name = [str(source) for source in sorted(FOLDER.glob("*.cpp"))], f"longhaul_{digest()[:12]}"
     try:
+        folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or cpp_extension.get_default_build_root()) / name
+        library = folder / f"{name}.so"
+        if library.is_file() and not (folder / "lock").exists():  # ninja would compile again for another clone's path
+            torch.ops.load_library(str(library))
+            return torch.ops.longhaul
+        folder.mkdir(parents=True, exist_ok=True)
+        options = {"extra_cflags": list(FLAGS), "build_directory": str(folder), "is_python_module": False}
         with search_path():
-            cpp_extension.load(f"longhaul_{digest()[:12]}", sources, extra_cflags=list(FLAGS), is_python_module=False)
-    except (RuntimeError, OSError) as error:  # no compiler, no ninja, or no writable folder
+            cpp_extension.load(name, sources, **options)
+    except (RuntimeError, OSError) as error:  # no compiler, no ninja, no writable folder, or a library of another ABI
         raise RuntimeError(
             f"resources.kernels=native: the kernels of {FOLDER.name} were not compiled: {str(error).splitlines()[0]}; "
             "they require a C++ compiler and ninja (pip install -e .[native]); resources.kernels=torch needs none"

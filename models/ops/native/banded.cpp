@@ -13,6 +13,7 @@
 #include <tuple>
 #include <vector>
 
+#include "dropout.h"
 #include "simd.h"
 #include "tensors.h"
 
@@ -20,6 +21,30 @@ namespace longhaul {
 namespace {
 
 using at::Tensor;
+
+// The masks that torch's form draws for its own blocks of `size` queries and `span` keys.
+struct Masks {
+  const uint8_t* bits = nullptr;
+  const int64_t *first = nullptr, *per_head = nullptr;  // (B, G) entries of a block's first head; (G) entries per head
+  int64_t blocks = 0, size = 1, span = 0, left = 0;
+  float factor = 1.0f;
+
+  Masks(const std::optional<Tensor>& bits_, const std::optional<Tensor>& first_, const std::optional<Tensor>& per_head_,
+        int64_t size_, int64_t span_, int64_t left_, double factor_)
+      : size(size_), span(span_), left(left_), factor(static_cast<float>(factor_)) {
+    if (!bits_) return;
+    bits = bits_->const_data_ptr<uint8_t>();
+    first = first_->const_data_ptr<int64_t>();
+    per_head = per_head_->const_data_ptr<int64_t>();
+    blocks = per_head_->numel();
+  }
+
+  // of the key at `key`, which may lie a little outside of the block's keys
+  int64_t entry(int64_t b, int64_t head, int64_t query, int64_t key) const {
+    const int64_t block = query / size, start = block * size;
+    return first[b * blocks + block] + head * per_head[block] + (query - start) * span + key - start + left;
+  }
+};
 
 // What all blocks of one call share.
 struct Band {
@@ -30,11 +55,13 @@ struct Band {
   int64_t stride;
   bool per_head;
   const bool* padding;  // (B, N), true at hidden keys
+  Masks masks;
 
   Band(const Tensor& q, int64_t left_, int64_t right_, double scale_, const std::optional<Tensor>& table,
-       const std::optional<Tensor>& hidden)
+       const std::optional<Tensor>& hidden, const Masks& masks_)
       : batch(q.size(0)), heads(q.size(1)), length(q.size(2)), width(q.size(3)), left(left_), right(right_),
-        scale(static_cast<float>(scale_)), padding(hidden ? hidden->const_data_ptr<bool>() : nullptr) {
+        scale(static_cast<float>(scale_)), padding(hidden ? hidden->const_data_ptr<bool>() : nullptr),
+        masks(masks_) {
     reach = left + right;
     side = reach >= 4 * 32 ? 64 : 32;
     blocks = (length + side - 1) / side;
@@ -161,8 +188,13 @@ void forward_run(const Band& band, int64_t b, int64_t h, int64_t run, const Tens
         store(row + j, weight);
         total += weight;
       }
+      if (band.masks.bits != nullptr) {
+        const int64_t entry = band.masks.entry(b, h, block * side + i, first * side);
+        for (int64_t j = 0; j < columns; j += LANES)
+          store(row + j, keep(kept_lanes(band.masks.bits, entry + j), load(row + j)));
+      }
       const float whole = sum(total);
-      inverse[i] = whole > 0.0f ? 1.0f / whole : 0.0f;
+      inverse[i] = whole > 0.0f ? band.masks.factor / whole : 0.0f;
       sums[block * side + i] = whole > 0.0f ? most + std::log(whole) : 0.0f;
     }
     float* to = out_rows.at(block * side);
@@ -198,7 +230,7 @@ void backward_run(const Band& band, int64_t b, int64_t h, int64_t run, const Ten
       const float *g = grad_rows.at(block * side + i), *y = out_rows.at(block * side + i);
       Vec total{};
       for (int64_t e = 0; e < width; e += LANES) {
-        store(dout.data() + i * width + e, load(g + e));
+        store(dout.data() + i * width + e, load(g + e) * band.masks.factor);
         total += load(g + e) * load(y + e);
       }
       inner[i] = sum(total);
@@ -213,10 +245,13 @@ void backward_run(const Band& band, int64_t b, int64_t h, int64_t run, const Ten
         const float total = sums[block * side + i];
         const float* bias = band.bias_at(h, block * side + i, panel * side);
         hide(band, b, panel, weights);
+        const bool drops = band.masks.bits != nullptr;
+        const int64_t entry = drops ? band.masks.entry(b, h, block * side + i, panel * side) : 0;
         for (int64_t j = 0; j < side; j += LANES) {
           const Vec weight = exponential(load(weights + j) + load(bias + j) - total);
-          store(weights + j, weight);
-          store(row + j, weight * (load(row + j) - inner[i]));
+          const Ints kept = drops ? kept_lanes(band.masks.bits, entry + j) : ~Ints{};
+          store(weights + j, keep(kept, weight));
+          store(row + j, weight * (keep(kept, load(row + j)) - inner[i]));
         }
         if (dbias != nullptr) {
           float* at = dbias + (panel * side - block * side - i);
@@ -237,10 +272,12 @@ void backward_run(const Band& band, int64_t b, int64_t h, int64_t run, const Ten
 
 std::tuple<Tensor, Tensor> forward(const Tensor& q_, const Tensor& k_, const Tensor& v_,
                                    const std::optional<Tensor>& bias_, const std::optional<Tensor>& padding_,
+                                   const std::optional<Tensor>& bits, const std::optional<Tensor>& first,
+                                   const std::optional<Tensor>& per_head, int64_t size, int64_t span, double factor,
                                    int64_t left, int64_t right, double scale) {
   const Tensor q = with_whole_rows(q_), k = with_whole_rows(k_), v = with_whole_rows(v_);
   const auto bias = contiguous(bias_), padding = contiguous(padding_);
-  const Band band(q, left, right, scale, bias, padding);
+  const Band band(q, left, right, scale, bias, padding, Masks(bits, first, per_head, size, span, left, factor));
   Tensor out = like_a_projection(q), sums = at::empty({band.batch, band.heads, band.length}, q.options());
   float* logs = sums.mutable_data_ptr<float>();
   at::parallel_for(0, band.batch * band.heads * band.runs(), 1, [&](int64_t from, int64_t to) {
@@ -256,10 +293,13 @@ std::tuple<Tensor, Tensor> forward(const Tensor& q_, const Tensor& k_, const Ten
 std::tuple<Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad_, const Tensor& q_, const Tensor& k_,
                                                     const Tensor& v_, const std::optional<Tensor>& bias_,
                                                     const std::optional<Tensor>& padding_, const Tensor& out,
-                                                    const Tensor& sums, int64_t left, int64_t right, double scale) {
+                                                    const Tensor& sums, const std::optional<Tensor>& bits,
+                                                    const std::optional<Tensor>& first,
+                                                    const std::optional<Tensor>& per_head, int64_t size, int64_t span,
+                                                    double factor, int64_t left, int64_t right, double scale) {
   const Tensor grad = with_whole_rows(grad_), q = with_whole_rows(q_), k = with_whole_rows(k_), v = with_whole_rows(v_);
   const auto bias = contiguous(bias_), padding = contiguous(padding_);
-  const Band band(q, left, right, scale, bias, padding);
+  const Band band(q, left, right, scale, bias, padding, Masks(bits, first, per_head, size, span, left, factor));
   Tensor dq = like_a_projection(q), dk = like_a_projection(q).zero_(), dv = like_a_projection(q).zero_();
   const int64_t runs = band.runs(), heads = band.batch * band.heads;
   Tensor parts = at::zeros({bias ? heads * runs : 0, band.stride}, q.options());
@@ -288,11 +328,13 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad_, const T
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(longhaul, m) {
-  m.def("banded_forward(Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? padding, int left, int right, float scale)"
+  m.def("banded_forward(Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? padding, Tensor? bits,"
+        " Tensor? first, Tensor? per_head, int size, int span, float factor, int left, int right, float scale)"
         " -> (Tensor, Tensor)",
         &forward);
   m.def("banded_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? padding, Tensor out,"
-        " Tensor sums, int left, int right, float scale) -> (Tensor, Tensor, Tensor, Tensor)",
+        " Tensor sums, Tensor? bits, Tensor? first, Tensor? per_head, int size, int span, float factor, int left,"
+        " int right, float scale) -> (Tensor, Tensor, Tensor, Tensor)",
         &backward);
 }
 

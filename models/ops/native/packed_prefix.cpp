@@ -17,6 +17,7 @@
 #include <tuple>
 #include <vector>
 
+#include "dropout.h"
 #include "outer_sums.h"
 
 namespace longhaul {
@@ -71,18 +72,45 @@ inline void softmax_backward(const float* u, float* du, int64_t slots) {
   for (int64_t l = 0; l < slots; l += LANES) store(du + l, load(u + l) * (load(du + l) - mean));
 }
 
+// The masks of a and u that torch's form draws for its tiles.
+struct Masks {
+  const uint8_t* bits = nullptr;
+  const int64_t *first = nullptr, *second = nullptr;  // (B, N) entries of a and of u of a token's first head
+  const int64_t* per_head = nullptr;                  // (N) entries
+  float factor = 1.0f;
+
+  Masks(const std::optional<Tensor>& bits_, const std::optional<Tensor>& first_, const std::optional<Tensor>& second_,
+        const std::optional<Tensor>& per_head_, double factor_)
+      : factor(static_cast<float>(factor_)) {
+    if (!bits_) return;
+    bits = bits_->const_data_ptr<uint8_t>();
+    first = first_->const_data_ptr<int64_t>();
+    second = second_->const_data_ptr<int64_t>();
+    per_head = per_head_->const_data_ptr<int64_t>();
+  }
+
+  // The slots of a token times the factors of one mask.
+  void apply(int64_t entry, int64_t slots, float* row) const {
+    for (int64_t l = 0; l < slots; l += LANES)
+      store(row + l, keep(kept_lanes(bits, entry + l), load(row + l) * factor));
+  }
+};
+
 // The inputs of a call, as kernels read them. Where memory is E wide, k and v are the same.
 struct Call {
   Tensor q, memory, pack_k, pack_q;
   std::optional<Tensor> padding, slot_mask;
   float scale;
   bool softplus;
+  Masks masks;
 
   Call(const Tensor& q_, const Tensor& memory_, const Tensor& pack_k_, const Tensor& pack_q_,
-       const std::optional<Tensor>& padding_, const std::optional<Tensor>& slot_mask_, double scale_, bool softplus_)
+       const std::optional<Tensor>& padding_, const std::optional<Tensor>& slot_mask_, double scale_, bool softplus_,
+       const Masks& masks_)
       : q(with_whole_rows(q_)), memory(with_whole_rows(memory_)), pack_k(with_whole_rows(pack_k_)),
         pack_q(with_whole_rows(pack_q_)), padding(mask(padding_, q.size(0), q.size(2))),
-        slot_mask(mask(slot_mask_, q.size(0), pack_q.size(2))), scale(static_cast<float>(scale_)), softplus(softplus_) {
+        slot_mask(mask(slot_mask_, q.size(0), pack_q.size(2))), scale(static_cast<float>(scale_)), softplus(softplus_),
+        masks(masks_) {
     const auto fits = [&](const Tensor& x, int64_t dims) {
       return x.sizes().slice(0, dims) == q.sizes().slice(0, dims);
     };
@@ -104,6 +132,7 @@ class Heads {
       : length(call.q.size(2)), width(call.q.size(3)), slots(call.pack_q.size(2)), chunks((length + CHUNK - 1) / CHUNK),
         unread(call.slot_mask ? call.slot_mask->const_data_ptr<bool>() + b * slots : nullptr), q(CHUNK * width), k(q),
         v(q), pack_k(q), a(CHUNK * slots), slope(a), share(length), factor(length), softplus_(call.softplus),
+        masks_(call.masks), example_(b * length), head_(h),
         hidden_(call.padding ? call.padding->const_data_ptr<bool>() + b * length : nullptr) {
     int64_t seen = 0;
     for (int64_t t = 0; t < length; ++t) {
@@ -123,6 +152,12 @@ class Heads {
     }
   }
 
+  // u of a chunk of head i after dropout.
+  void drop(int64_t i, int64_t first, int64_t count, float* u) const {
+    if (masks_.bits == nullptr) return;
+    for (int64_t t = 0; t < count; ++t) masks_.apply(entry(masks_.second, i, first + t), slots, u + t * slots);
+  }
+
   // How many tokens there are.
   int64_t take(int64_t i, int64_t chunk, bool back) {
     const int64_t first = chunk * CHUNK, count = std::min(CHUNK, length - first);
@@ -140,6 +175,9 @@ class Heads {
         store(&a[l], value);
         store(&slope[l], change);
       }
+      if (masks_.bits == nullptr) continue;
+      for (Numbers* numbers : {&a, &slope})
+        masks_.apply(entry(masks_.first, i, first + t), slots, numbers->data() + t * slots);
     }
     return count;
   }
@@ -155,16 +193,25 @@ class Heads {
   struct Head {
     Tokens q, k, v, pack_k;
   };
+  int64_t entry(const int64_t* entries, int64_t i, int64_t token) const {
+    return entries[example_ + token] + (head_ + i) * masks_.per_head[token];
+  }
+
   bool softplus_;
+  const Masks& masks_;
+  int64_t example_, head_;
   const bool* hidden_;
   std::vector<Head> heads_;
   std::vector<Numbers> columns_;  // (E, L)
 };
 
 Tensor forward(const Tensor& q, const Tensor& memory, const Tensor& pack_k, const Tensor& pack_q,
-               const std::optional<Tensor>& padding, const std::optional<Tensor>& slot_mask, double scale,
+               const std::optional<Tensor>& padding, const std::optional<Tensor>& slot_mask,
+               const std::optional<Tensor>& bits, const std::optional<Tensor>& first,
+               const std::optional<Tensor>& second, const std::optional<Tensor>& per_head, double factor, double scale,
                bool softplus) {
-  const Call call(q, memory, pack_k, pack_q, padding, slot_mask, scale, softplus);
+  const Call call(q, memory, pack_k, pack_q, padding, slot_mask, scale, softplus,
+                  Masks(bits, first, second, per_head, factor));
   Tensor out = at::empty_like(call.q);
   for_heads(call.q, [&](int64_t b, int64_t h, int64_t number) {
     Heads x(call, b, h, number);
@@ -175,6 +222,7 @@ Tensor forward(const Tensor& q, const Tensor& memory, const Tensor& pack_k, cons
         const int64_t first = chunk * CHUNK, count = x.take(i, chunk, false);
         keys[i].run<false>(count, x.k.data(), x.a.data(), x.q.data(), z.data());
         for (int64_t t = 0; t < count; ++t) softmax(&z[t * x.slots], x.slots, x.unread);
+        x.drop(i, first, count, z.data());
         values[i].run<false>(count, x.a.data(), x.v.data(), z.data(), y.data());
         Tokens(out, b, h + i).put(first, count, y.data(), &x.share[first]);
       }
@@ -182,7 +230,7 @@ Tensor forward(const Tensor& q, const Tensor& memory, const Tensor& pack_k, cons
   return out;
 }
 
-// From the left: u and dz (number, N, L), and dq.
+// From the left: u after dropout and dz (number, N, L), and dq.
 void queries_backward(Heads& x, const Tensor& grad, int64_t b, int64_t h, int64_t number, float* u, float* dz,
                       const Tensor& dq) {
   std::vector<OuterSums> keys(number, OuterSums(x.width, x.slots)), values(keys),
@@ -195,10 +243,12 @@ void queries_backward(Heads& x, const Tensor& grad, int64_t b, int64_t h, int64_
       Tokens(grad, b, h + i).take(first, count, dy.data(), &x.share[first]);
       keys[i].run<false>(count, x.k.data(), x.a.data(), x.q.data(), weights);
       values[i].run<false>(count, x.v.data(), x.a.data(), dy.data(), scores);
+      x.drop(i, first, count, scores);
       for (int64_t t = 0; t < count; ++t) {
         softmax(weights + t * slots, slots, x.unread);
         softmax_backward(weights + t * slots, scores + t * slots, slots);
       }
+      x.drop(i, first, count, weights);
       turned[i].run<false>(count, x.a.data(), x.k.data(), scores, gradient.data());
       Tokens(dq, b, h + i).put(first, count, gradient.data(), &x.factor[first]);
     }
@@ -242,10 +292,15 @@ void memory_backward(Heads& x, const Tensor& grad, int64_t b, int64_t h, int64_t
 std::tuple<Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad_, const Tensor& q, const Tensor& memory,
                                                     const Tensor& pack_k, const Tensor& pack_q,
                                                     const std::optional<Tensor>& padding,
-                                                    const std::optional<Tensor>& slot_mask, double scale,
+                                                    const std::optional<Tensor>& slot_mask,
+                                                    const std::optional<Tensor>& bits,
+                                                    const std::optional<Tensor>& first,
+                                                    const std::optional<Tensor>& second,
+                                                    const std::optional<Tensor>& per_head, double factor, double scale,
                                                     bool softplus) {
   const Tensor grad = with_whole_rows(grad_);
-  const Call call(q, memory, pack_k, pack_q, padding, slot_mask, scale, softplus);
+  const Call call(q, memory, pack_k, pack_q, padding, slot_mask, scale, softplus,
+                  Masks(bits, first, second, per_head, factor));
   Tensor dq = at::empty_like(call.q), dmemory = at::empty_like(call.memory), dpack_k = at::empty_like(call.pack_k),
          dpack_q = at::empty_like(call.pack_q);
   const Tensor dk = call.keys(dmemory), dv = call.values(dmemory);
@@ -266,10 +321,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad_, const T
 
 TORCH_LIBRARY_FRAGMENT(longhaul, m) {
   m.def("packed_prefix_forward(Tensor q, Tensor memory, Tensor pack_k, Tensor pack_q, Tensor? padding,"
-        " Tensor? slot_mask, float scale, bool softplus) -> Tensor",
+        " Tensor? slot_mask, Tensor? bits, Tensor? first, Tensor? second, Tensor? per_head, float factor, float scale,"
+        " bool softplus) -> Tensor",
         &forward);
   m.def("packed_prefix_backward(Tensor grad, Tensor q, Tensor memory, Tensor pack_k, Tensor pack_q, Tensor? padding,"
-        " Tensor? slot_mask, float scale, bool softplus) -> (Tensor, Tensor, Tensor, Tensor)",
+        " Tensor? slot_mask, Tensor? bits, Tensor? first, Tensor? second, Tensor? per_head, float factor, float scale,"
+        " bool softplus) -> (Tensor, Tensor, Tensor, Tensor)",
         &backward);
 }
 

@@ -94,8 +94,9 @@ inline void block(int64_t inner, const float* a, int64_t ai, int64_t ak, const f
 template <int COLS>
 inline void column_block(int64_t rows, int64_t inner, const float* a, int64_t ai, int64_t ak, const float* b,
                          int64_t ldb, float* c, int64_t ldc, bool add) {
+  constexpr int HIGH = LANES == 16 && COLS <= 2 ? 8 : 4;  // narrow blocks are as high as the registers permit
   int64_t i = 0;
-  for (; i + 4 <= rows; i += 4) block<4, COLS>(inner, a + i * ai, ai, ak, b, ldb, c + i * ldc, ldc, add);
+  for (; i + HIGH <= rows; i += HIGH) block<HIGH, COLS>(inner, a + i * ai, ai, ak, b, ldb, c + i * ldc, ldc, add);
   for (; i < rows; ++i) block<1, COLS>(inner, a + i * ai, ai, ak, b, ldb, c + i * ldc, ldc, add);
 }
 
@@ -105,6 +106,8 @@ inline void product(int64_t rows, int64_t inner, int64_t columns, const float* a
   int64_t j = 0;
   for (; j + WIDE * LANES <= columns; j += WIDE * LANES)
     column_block<WIDE>(rows, inner, a, ai, ak, b + j, ldb, c + j, ldc, add);
+  for (; j + 2 * LANES <= columns; j += 2 * LANES)
+    column_block<2>(rows, inner, a, ai, ak, b + j, ldb, c + j, ldc, add);
   for (; j < columns; j += LANES) column_block<1>(rows, inner, a, ai, ak, b + j, ldb, c + j, ldc, add);
 }
 

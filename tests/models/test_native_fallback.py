@@ -75,3 +75,15 @@ def test_a_cache_that_cannot_be_written_is_one_line(monkeypatch, tmp_path, caplo
     assert native.kernels(torch.zeros(1, 16)) is None
     (message,) = caplog.messages
     assert message.startswith("resources.kernels=native: ") and "\n" not in message
+
+
+def test_the_lock_of_a_killed_build_is_not_waited_for(monkeypatch, tmp_path):
+    """Torch removes its lock when a build ends; after SIGKILL the next one would wait without end."""
+    folder = tmp_path / f"longhaul_{native.digest()[:12]}"
+    folder.mkdir()
+    (folder / "lock").touch()
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    locks = []
+    monkeypatch.setattr(torch.utils.cpp_extension, "load", lambda *_, **__: locks.append((folder / "lock").exists()))
+    native.load()
+    assert locks == [False]

@@ -10,6 +10,7 @@ and ninja (`pip install -e .[native]`) and takes a minute. The result is stored 
 """
 
 import contextlib
+import fcntl
 import functools
 import hashlib
 import logging
@@ -61,13 +62,14 @@ def load() -> Any:
     sources, name = [str(source) for source in sorted(FOLDER.glob("*.cpp"))], f"longhaul_{digest()[:12]}"
     try:
         folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or cpp_extension.get_default_build_root()) / name
-        library = folder / f"{name}.so"
-        if library.is_file() and not (folder / "lock").exists():  # ninja would compile again for another clone's path
+        library, torch_lock = folder / f"{name}.so", folder / "lock"
+        if library.is_file() and not torch_lock.exists():  # ninja would compile again for another clone's path
             torch.ops.load_library(str(library))
             return torch.ops.longhaul
         folder.mkdir(parents=True, exist_ok=True)
         options = {"extra_cflags": list(FLAGS), "build_directory": str(folder), "is_python_module": False}
-        with search_path():
+        with search_path(), locked(folder / "build"):
+            torch_lock.unlink(missing_ok=True)  # of a build that was killed: torch would wait for its end forever
             cpp_extension.load(name, sources, **options)
     except (RuntimeError, OSError) as error:  # no compiler, no ninja, no writable folder, or a library of another ABI
         raise RuntimeError(
@@ -75,6 +77,14 @@ def load() -> Any:
             "they require a C++ compiler and ninja (pip install -e .[native]); resources.kernels=torch needs none"
         ) from error
     return torch.ops.longhaul
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One process at a time; the lock of a process that is killed is free."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @contextlib.contextmanager

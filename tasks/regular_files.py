@@ -76,6 +76,8 @@ def read_bytes(path: str | os.PathLike[str], limit: int, *, follow: bool = False
                     raise _too_large(path, limit)
         except BlockingIOError as error:
             raise RefusedFileError("no file that ends", path) from error
+        except OSError as error:
+            raise RefusedFileError(error.strerror or "cannot be read", path) from error
     return bytes(data)
 
 

@@ -2,7 +2,10 @@
 
 from collections.abc import Sequence
 
+from hydra.errors import HydraException
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from harness.config.compose import option_config, options, recipes
 from harness.config.data_cards import cards, printed
@@ -44,11 +47,20 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
             print(f"  {name:<{width}}  {description}".rstrip())
             if group == "task":
                 print(f"  {'':<{width}}  protocols: {', '.join(recipes(name))}")
-            if group == "model" and (state := declared(option_config(group, name)).state):
-                scale = f"; model.{state.scales_with} scales it" if state.scales_with else ""
-                print(f"  {'':<{width}}  decoding state: {state.numbers}{scale}")
+            if group == "model" and (state := decoding_state(name)):
+                print(f"  {'':<{width}}  decoding state: {state}")
     print("\npython run.py model=<model> task=<task> [protocol=<protocol>] [budget=reduced] runs one cell")
     return 0
+
+
+def decoding_state(model: str) -> str:
+    """`2 * slots * dim; model.slots scales it`; empty for a model that declares none or cannot be read."""
+    try:
+        state = declared(option_config("model", model)).state
+    except (UsageError, HydraException, OmegaConfBaseException, YAMLError, OSError):
+        return ""
+    scale = f"; model.{state.scales_with} scales it" if state and state.scales_with else ""
+    return f"{state.numbers}{scale}" if state else ""
 
 
 def print_card(task: str) -> None:

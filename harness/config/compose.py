@@ -32,7 +32,8 @@ from harness.config.own_settings import check_own
 from harness.config.places import CONF
 from harness.config.plain import escaped, limit_interpolations, resolved
 from harness.config.schema import BUILT_IN, DECLARES, Config, Train, check_ranges
-from harness.errors import UsageError
+from harness.errors import UsageError, shown
+from tasks.regular_files import read_text
 
 # groups whose options have names with folders
 NAMED = (
@@ -256,7 +257,7 @@ def options(group: str) -> Iterator[tuple[str, str]]:
     descriptions = {name: description for name, (description, _) in BUILT_IN.get(group, {}).items()}
     for folder in (Path(parent) / group for parent in reversed(folders())):
         for path in folder.rglob("*.yaml"):
-            name = path.relative_to(folder).with_suffix("").as_posix()
+            name = shown(path.relative_to(folder).with_suffix("").as_posix())
             if group not in ("protocol", "budget") or "/" not in name:
                 descriptions[name] = describe(path)
     yield from sorted(descriptions.items())
@@ -271,14 +272,16 @@ def file_of(group: str, name: str) -> Path:
 
 
 def describe(path: Path) -> str:
-    """The first comment line of a yaml, except directives."""
-    with path.open(encoding="utf-8") as lines:
-        for line in lines:
-            text = line.strip()
-            if not text.startswith("#"):
-                break
-            if not text.startswith("# @"):
-                return text.lstrip("# ").strip()
+    """The first comment line of a yaml, except directives; empty for what is no regular file of its folder."""
+    try:
+        lines = read_text(path, yaml_files.MOST_BYTES, errors="replace").splitlines()
+    except OSError:
+        return ""
+    for text in map(str.strip, lines):
+        if not text.startswith("#"):
+            break
+        if not text.startswith("# @"):
+            return shown(text.lstrip("# ").strip())
     return ""
 
 

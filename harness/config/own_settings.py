@@ -204,9 +204,10 @@ def check_paths(paths: DictConfig, typed: Mapping[str, str]) -> None:
     moved = [name for name in paths if f"paths.{name}" not in typed and not is_own_path(paths, str(name))]
     for name in moved:
         outputs = None if "outputs" in moved else absolute(paths.outputs)
-        if outputs is None or not absolute(paths[name]).is_relative_to(outputs):
+        if outputs is None or outputs not in absolute(paths[name]).parents:  # baselines lie beside the records
             raise UsageError(
-                f"paths.{name}={paths[name]}: {OWNER} move it out of paths.outputs; type paths.{name}=... to use it"
+                f"paths.{name}={paths[name]}: {OWNER} move it out of the folders below paths.outputs; "
+                f"type paths.{name}=... to use it"
             )
 
 

@@ -59,6 +59,7 @@ def check_time(text: str) -> str:
 Hex = matching("hexadecimal digits", "[0-9a-f]+")
 Name = matching("a name", r"\w[\w.+-]{0,59}")
 TaskName = matching("the name of a task", r"\w[\w.+-]{0,59}(/\w[\w.+-]{0,59}){0,2}")
+PartName = matching("a name", r"\w[\w.+-]{0,59}(/\w[\w.+-]{0,59}){0,2}")
 FileName = matching("the name of a file beside the record", r"\w[^/\0]{0,199}")
 Label = Annotated[str, Field(min_length=1, max_length=120)]
 DataSource = matching("full | slice:<name> | synthetic | unknown", "full|slice:.{1,120}|synthetic|unknown")
@@ -86,7 +87,7 @@ class ConfigPart(StrictModel):
 
 
 class NamedPart(ConfigPart):
-    name: TaskName
+    name: PartName
 
 
 class TaskPart(NamedPart):

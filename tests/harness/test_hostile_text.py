@@ -1,6 +1,9 @@
 """Foreign text is data: never markup, a heading or a terminal command, and no name leads out of its folder."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ from helpers.synthetic import record as made
 from harness.commands import status
 from harness.config.cell import Cell, cell_of
 from harness.config.compose import compose
+from harness.config.places import ROOT
 from harness.errors import UsageError, one_line
 from harness.records import record
 from harness.records.record import RecordError
@@ -52,7 +56,7 @@ def test_names_of_a_record_are_names(key, name):
     entries = made()
     entries["cell"][key] = name
     entries["config"][key] = {"name": name}
-    with pytest.raises(RecordError, match=f"cell.{key}: "):
+    with pytest.raises(RecordError, match=rf"(cell\.{key}|config\.{key}\.name): "):
         record.validate(entries)
 
 
@@ -74,3 +78,21 @@ def test_a_failed_record_holds_no_path_of_this_machine(places):
     texts = [str(Path(cfg.paths.data).absolute() / "a.txt"), str(Path.home() / "secret" / "b.py"), cell_of(cfg).id]
     clean = without_folders(" ".join(texts), cfg)
     assert clean == f"<paths.data>/a.txt ~/secret/b.py {cell_of(cfg).id}"
+
+
+def test_the_list_of_options_shows_no_control_characters_and_reads_no_file_elsewhere(tmp_path):
+    """Descriptions are the first lines of shared files: a link, FIFO or device there is not read."""
+    conf, private = tmp_path / "conf", tmp_path / "private.txt"
+    (conf / "model").mkdir(parents=True)
+    (conf / "table").mkdir()
+    private.write_text("# a private line\n")
+    (conf / "model" / "e.yaml").write_text("# clear \x1b[2J\x1b]0;title\a ‮\nname: e\n")
+    (conf / "model" / "\x1b[2Jf.yaml").write_text("name: f\n")
+    os.mkfifo(conf / "model" / "g.yaml")
+    (conf / "model" / "h.yaml").symlink_to("/dev/zero")
+    (conf / "table" / "i.yaml").symlink_to(private)
+    command = [sys.executable, ROOT / "run.py", "--config-dir", conf, "do=list"]
+    listed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert listed.returncode == 0 and "clear \\x1b[2J" in listed.stdout and "  g" in listed.stdout
+    assert all(letter.isprintable() for letter in listed.stdout.replace("\n", ""))
+    assert "private line" not in listed.stdout

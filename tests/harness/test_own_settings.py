@@ -346,3 +346,16 @@ def test_a_logger_writes_below_the_user_s_folders(settings, is_refused, tmp_path
         return
     with pytest.raises(UsageError, match=r"logger\.mine\..*: a logger writes below paths\.\*"):
         make_loggers(cfg, tmp_path / "outputs" / "run", print)
+
+
+def test_shared_records_lie_below_the_outputs_with_their_baselines(tmp_path):
+    """Baselines are written beside the folder of records."""
+    conf = tmp_path / "conf"
+    (conf / "debug").mkdir(parents=True)
+    text = "# @package _global_\npaths: {records: '${paths.outputs}%s'}\n"
+    (conf / "debug" / "beside.yaml").write_text(text % "")
+    (conf / "debug" / "below.yaml").write_text(text % "/x/records")
+    typed = [*CELL, f"paths.outputs={tmp_path / 'o'}"]
+    with pytest.raises(UsageError, match=r"paths\.records=.*move it out of the folders below paths\.outputs"):
+        compose([*typed, "debug=beside"], [str(conf)])
+    assert compose([*typed, "debug=below"], [str(conf)]).paths.records.endswith("/o/x/records")

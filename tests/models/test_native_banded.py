@@ -112,6 +112,7 @@ def test_what_kernels_do_not_take_keeps_its_form(monkeypatch):
 
 def test_a_compiler_that_is_missing_is_one_line(monkeypatch, tmp_path):
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))  # holds no library
+
     def fail(*arguments, **options):
         raise RuntimeError("Ninja is required to load C++ extensions (pip install ninja to get it)\nmore")
 

@@ -19,6 +19,8 @@ def is_option(path: str) -> bool:
 
 def check_option(path: str) -> None:
     """Raises UsageError for a path that is not a name."""
+    if not path:
+        raise UsageError("an override without a key: settings are typed key=value (python run.py --help)")
     if not is_option(path):
         raise UsageError(
             f"'{shown(path[:60])}' is no name of an option: names have letters, digits and _ . + -, with / between them"

@@ -57,7 +57,7 @@ def test_the_request_survives(tmp_path):
     )
     again = write_and_read(tmp_path, request)
     assert list(again.overrides) == list(request.overrides) and list(again.search) == ["/some/conf"]
-    assert again.since == 12.25 and list(again.depends_on) == [replace(DEPENDENCY, weights=["layers"])]
+    assert again.since == 12.25 and list(again.depends_on) == [replace(DEPENDENCY, weights=("layers",))]
     assert list(again.dependents) == ["/other/record"]
 
 

@@ -31,6 +31,7 @@ WHEN_SET, NEVER = "when set", "never"
 DECLARES = "declares"  # key of a model, task or backbone; see harness.config.declared
 LARGEST_SEED = 2**32 - 1  # of NumPy and Lightning
 MOST_CPUS = 1_000  # of a machine: threads and processes beyond it end in the operating system's errors
+LONGEST_MEASURED = 10**9  # tokens, LongNet's longest
 # the last word of a key of a model or backbone -> its largest value
 LARGEST = {"layers": 1_000, "heads": 10_000, "dim": 1_000_000, "": 100_000_000}
 
@@ -307,6 +308,8 @@ def check_ranges(cfg: DictConfig) -> None:
     for part, settings in parts.items():
         check_sizes(part, settings)
     Bound(above=0).check("train.optimizer.lr", value_of(cfg.train.optimizer, "lr"))
+    for length in cfg.bench.lengths:
+        Bound(most=LONGEST_MEASURED).check("bench.lengths", length)
     check_fields(cfg, Config)
     for part, settings in parts.items():
         for key, value in settings.items():

@@ -37,6 +37,7 @@ WRONG = {
     "model=lav[aei]": "no model fits lav[aei]",
     "cluster=mine": "there is no cluster 'mine'",
     "resources.cpus=100000000": "resources.cpus=100000000 is more than 1,000",
+    "do=bench lengths=100000000000": "bench.lengths=100000000000 is more than 1,000,000,000",
     "seed=99999999999": "seed=99999999999 is more than 4,294,967,295",
     "task=../../x": "is no name of an option",
     "resources.minutes=long": "could not be converted to Integer",

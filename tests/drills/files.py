@@ -40,7 +40,7 @@ def files(drills: Drills) -> tuple[str, str]:
         ended = drills.run(own_data)
         outcomes = {"stuck": "STUCK", "traceback": "WRONG"}
         return outcomes.get(ended.state, "exact"), f"{name}: {ended.state}: {ended.detail}"
-    outcome, detail = drills.verdict()
+    outcome, detail = drills.verdict(in_the_way=path if kind == "folder" else None)
     return outcome, f"{name}: {detail}"
 
 

@@ -181,8 +181,8 @@ class Drills:
         keys = ("status", "weights_sha256", "tested_weights_sha256", "steps", "tokens", "examples", "metrics")
         return [{key: entries[key] for key in keys}, scores]
 
-    def verdict(self, *more: str) -> tuple[str, str]:
-        """Repeat the command, then run the command that its message names."""
+    def verdict(self, *more: str, in_the_way: Path | None = None) -> tuple[str, str]:
+        """Repeat the command, then do what its message says: run the command that it names, or move a folder away."""
         ended = self.run(*more)
         if ended.state == "stuck":
             return "STUCK", ended.detail
@@ -190,6 +190,9 @@ class Drills:
         outcome = "exact"
         if ended.state not in ("done", "skipped") and named:
             outcome, ended = "refused", self.run(named[0])
+        elif in_the_way is not None and f"{in_the_way}: " in ended.detail and "move it away" in ended.detail:
+            in_the_way.rmdir()
+            outcome, ended = "refused", self.run()
         if ended.state not in ("done", "skipped"):
             return "LOST", f"{ended.state}: {ended.detail}"
         if self.numbers() != self.expected:

@@ -51,6 +51,7 @@ PART_SEEN = {
 # parameters that nothing reads
 IDLE = {
     "luna": ("slots_norm",),  # of the last layer: only a next layer would read its result
+    "hgrn2": ("rows",),  # of one layer: their softmax over layers is 1
     "longshort": ("score.bias",),  # adds the same number to every logit of a softmax: its gradient is rounding
     "probsparse": ("q_proj", "k_proj"),  # of one layer whose first position alone is read, and is not chosen
 }

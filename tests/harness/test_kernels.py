@@ -1,5 +1,7 @@
 """resources.kernels: cells with compiled kernels."""
 
+import logging
+
 import pytest
 import torch
 
@@ -44,6 +46,9 @@ def test_a_cell_whose_kernels_do_not_compile_ran_with_torchs(places, tmp_path, m
     def fail(*arguments, **options):
         raise OSError("longhaul.so: undefined symbol")
 
+    # another test may have disabled it, or raised its level
+    monkeypatch.setattr(logging.getLogger(native.__name__), "disabled", False)
+    caplog.set_level(logging.WARNING, native.__name__)
     native.load.cache_clear()
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))  # holds no library
     monkeypatch.setattr("torch.utils.cpp_extension.load", fail)

@@ -374,6 +374,6 @@ def test_models_without_a_row_are_found_by_their_patterns(monkeypatch):
 @pytest.mark.parametrize("name", UNION)
 def test_the_rows_are_every_model_with_the_pattern(name):
     read = OmegaConf.load(file_of("table", name))
-    named = {sweep.row(raw, "").model for raw in read.rows.values()} | set(read.without)
+    named = {sweep.row(raw, read.protocol).model for raw in read.rows.values()} | set(read.without)
     assert sweep.further_models(read) == []
     assert all(sweep.patterns_of(model) & set(read.every) for model in named)

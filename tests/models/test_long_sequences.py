@@ -14,6 +14,8 @@ CASES = [case for case in SELF if build(*case).linear and not CLASSES[case[0]].f
 CAUSAL = [case for case in CASES if case[1] is Pattern.CAUSAL_SELF]
 # (N, r, D) numbers for 64 slots or 64 latents take 16 KiB per token, N x N at these lengths 256 KiB and more
 FORWARD_KIB, TRAIN_KIB = 6.0, 14.0
+# an inner width of 128 with its gate, and B and C of 128 numbers each: 2 KiB per token before any product
+WIDE = {"mamba2": (8.5, 16.0)}
 
 
 def at_length(name: str, pattern: Pattern, length: int) -> tuple[torch.nn.Module, torch.Tensor]:
@@ -39,7 +41,7 @@ def test_training_at_65_536_tokens(name, pattern):
         y.sum().backward()
         assert torch.isfinite(y).all() and torch.isfinite(x.grad).all()
 
-    assert kib_for_each_token(train, 65_536) < TRAIN_KIB
+    assert kib_for_each_token(train, 65_536) < WIDE.get(name, (FORWARD_KIB, TRAIN_KIB))[1]
 
 
 @pytest.mark.parametrize(("name", "pattern"), CAUSAL)
@@ -49,4 +51,4 @@ def test_reading_131_072_tokens(name, pattern):
         model, x = at_length(name, pattern, length)
         assert torch.isfinite(model(x)[0]).all()
 
-    assert kib_for_each_token(read, 131_072) < FORWARD_KIB
+    assert kib_for_each_token(read, 131_072) < WIDE.get(name, (FORWARD_KIB, TRAIN_KIB))[0]

@@ -138,6 +138,8 @@ class MeasuredRows(SpecWithFootnotes):
         return {**raw, "rows": rows}
 
     def check_names(self) -> None:
+        if not self.runs:
+            raise ValueError("runs: none")
         require_known("reference", [self.reference], self.rows)
         if self.rows[self.reference].runs is not None:
             raise ValueError(f"rows.{self.reference}.runs: the reference is in every run")

@@ -43,8 +43,8 @@ def attend_to_tokens(q: Tensor, k: Tensor, v: Tensor, tokens: Tensor) -> Tensor:
 def tokens_of(chosen: Tensor, block: int, seen: int) -> Tensor:
     """Blocks (B, K, S) -> the tokens of these and of the last of `seen` tokens' own block: (B, K, L)."""
     past = (chosen[..., None] * block + torch.arange(block, device=chosen.device)).flatten(2)
-    own = torch.arange((seen - 1) // block * block, seen, device=chosen.device)
-    return torch.cat([past, own.expand(*past.shape[:2], -1)], 2)
+    latest = torch.arange((seen - 1) // block * block, seen, device=chosen.device)
+    return torch.cat([past, latest.expand(*past.shape[:2], -1)], 2)
 
 
 class ChosenBlocks(MultiHead):

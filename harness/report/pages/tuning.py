@@ -34,8 +34,8 @@ def sections(selected: Selected, at_recipe: Selected, spec: TableSpec) -> list[S
 def _block(
     spec: TableSpec, tunings: Mapping[str, Mapping[str, Tuning]], at_recipe: "Mapping[str, pd.DataFrame]"
 ) -> Block:
-    rows = [row for row in dict.fromkeys((*spec.rows, *(row for of in tunings.values() for row in of)))
-            if any(row in of for of in tunings.values())]  # fmt: skip
+    tuned = {row for column in tunings.values() for row in column}
+    rows = [*(row for row in spec.rows if row in tuned), *sorted(tuned - set(spec.rows))]
     before = {name: mean_scores(_of_budget(at_recipe[name], spec.budget)) for name in tunings}
     entries = [
         (row, *(_text(spec, name, tunings[name].get(row), before[name].get(row)) for name in tunings)) for row in rows

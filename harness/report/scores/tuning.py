@@ -95,18 +95,20 @@ def _tuning(trials: "pd.DataFrame", search: Search | None) -> Tuning | None:
     by_rate: dict[float, dict[int, float]] = {}
     for config, seed, score in zip(trials["config"], trials["seed"], _scores(trials), strict=True):
         by_rate.setdefault(_rate(config), {})[seed] = score
-    complete = {rate: statistics.fmean(of.values()) for rate, of in by_rate.items() if len(of) == len(search.seeds)}
+    means = {
+        rate: statistics.fmean(seeds.values()) for rate, seeds in by_rate.items() if len(seeds) == len(search.seeds)
+    }
     scores: dict[float, float] = {}
     while True:
         rates, choice = decide(search, scores)
-        known = {rate: complete.get(learning_rate(recipe, rate)) for rate in rates}
+        tried = {rate: means.get(learning_rate(recipe, rate)) for rate in rates}
         if choice is not None:
             return Tuning(learning_rate(recipe, choice.rate), recipe, choice, {
-                learning_rate(recipe, rate): score for rate, score in known.items()
+                learning_rate(recipe, rate): score for rate, score in tried.items()
             })  # fmt: skip
-        if None in known.values():
+        if None in tried.values():
             return None
-        scores = known
+        scores = tried
 
 
 def _scores(trials: "pd.DataFrame") -> list[float]:

@@ -58,6 +58,13 @@ def search_of(cfg: DictConfig) -> Search | None:
     return search
 
 
+def signed_score(status: str, score: float, higher_is_better: bool) -> float:
+    """The score of a trial, the higher the better; FAILED unless its status is `done`."""
+    if status != "done":
+        return FAILED
+    return score if higher_is_better else -score
+
+
 def learning_rate(recipe: float, rate: float) -> float:
     """The learning rate at this multiple of the recipe's, in three digits; exactly the recipe's at 1."""
     return recipe if rate == 1 else float(f"{recipe * rate:.3g}")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from harness.config.search import FAILED
+from harness.config.search import FAILED, signed_score
 from harness.config.sweep import PlannedCell
 from harness.records import record
 from harness.records.record import RecordError
@@ -14,8 +14,8 @@ def score_of_trial(entries: Mapping[str, Any]) -> float:
     if entries["status"] != "done":
         return FAILED
     point = entries["metrics"]["last" if entries["selection"]["rule"] == "last" else "best"]
-    score = point["val"][entries["metric"]["name"]]
-    return score if entries["metric"]["higher_is_better"] else -score
+    metric = entries["metric"]
+    return signed_score(entries["status"], point["val"][metric["name"]], metric["higher_is_better"])
 
 
 def reader() -> Callable[[PlannedCell], float | None]:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern, State
 from models.layers.norms import upcast_rms_norm
-from models.ops.gated_linear import gated_linear_attention, gated_linear_step
+from models.ops.gated_linear import gated_linear_attention, gated_linear_chunk
 from models.ops.heads import merge_heads, split_heads
 from models.ops.precision import upcast
 
@@ -94,10 +94,5 @@ class HGRN2(Attention):
         return {"sums": upcast(self.rows.new_zeros(batch, *sizes))}
 
     def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        q, k, v, decay = self.project(x)
-        if x.shape[1] == 1:
-            o, sums = gated_linear_step(*(y[:, :, 0] for y in (q, k, v)), state["sums"], decay[:, :, 0])
-            o = o[:, :, None]
-        else:
-            o, sums = gated_linear_attention(q, k, v, decay, initial_state=state["sums"])
+        o, sums = gated_linear_chunk(*self.project(x), state["sums"])
         return self.write(x, o), {"sums": sums}

@@ -24,7 +24,7 @@ from models.attention.base import Attention, Pattern, State
 from models.layers.convolution import ShortConvolution
 from models.layers.initialisers import step_biases
 from models.layers.norms import upcast_rms_norm
-from models.ops.gated_linear import gated_linear_attention, gated_linear_step
+from models.ops.gated_linear import gated_linear_chunk
 from models.ops.heads import merge_heads, split_heads
 from models.ops.precision import upcast
 
@@ -99,12 +99,7 @@ class Mamba2(Attention):
         delta = split_heads(F.softplus(upcast(s) + upcast(self.step_bias)), 1)  # (B, H, n, 1)
         decay = -upcast(self.log_decay).exp()[:, None, None] * delta
         q, k, v = c[:, None], b[:, None], delta * u  # queries and keys (B, 1, n, S)
-        if x.shape[1] == 1 and padding is None:
-            o, sums = gated_linear_step(*(y[:, :, 0] for y in (q, k, v)), state["sums"], decay[:, :, 0])
-            o = o[:, :, None]
-        else:
-            initial = {"initial_state": state["sums"], "key_padding_mask": padding}
-            o, sums = gated_linear_attention(q, k, v, decay, **initial)
+        o, sums = gated_linear_chunk(q, k, v, decay, state["sums"], key_padding_mask=padding)
         o = merge_heads(o + upcast(self.skip)[:, None, None] * u)  # (B, n, I)
         z = self.gate_proj(x)
         y = upcast_rms_norm(self.norm, o * F.silu(upcast(z))).to(z.dtype)

@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern, State
-from models.ops.gated_linear import gated_linear_attention, gated_linear_step
+from models.ops.gated_linear import gated_linear_attention, gated_linear_chunk
 from models.ops.heads import merge_heads, split_heads
 from models.ops.positions import apply_rope
 from models.ops.precision import autocast_disabled, upcast
@@ -131,11 +131,7 @@ class RetNet(Attention):
 
     def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         q, k, v, decay = self.project(x, state["seen"])
-        if x.shape[1] == 1:
-            o, sums = gated_linear_step(*(y[:, :, 0] for y in (q, k, v)), state["sums"], decay[:, :, 0])
-            o = o[:, :, None]
-        else:
-            o, sums = gated_linear_attention(q, k, v, decay, initial_state=state["sums"])
+        o, sums = gated_linear_chunk(q, k, v, decay, state["sums"])
         keys = {}
         if self.divide_scores:
             keys = {"k": torch.cat([state["k"], k], 2)}

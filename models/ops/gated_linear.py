@@ -74,6 +74,23 @@ def gated_linear_step(
         return y.to(v.dtype), state
 
 
+def gated_linear_chunk(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_decay: Tensor | None,
+    state: Tensor,
+    *,
+    key_padding_mask: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The next n tokens in decoding, in the shapes of `gated_linear_attention`: a single token takes one step."""
+    if q.shape[2] > 1 or key_padding_mask is not None:
+        return gated_linear_attention(q, k, v, log_decay, initial_state=state, key_padding_mask=key_padding_mask)
+    decay = None if log_decay is None else log_decay[:, :, 0]
+    y, state = gated_linear_step(q[:, :, 0], k[:, :, 0], v[:, :, 0], state, decay)
+    return y[:, :, None], state
+
+
 class _GatedLinear(torch.autograd.Function):
     """The scores A of a chunk are `Decay.products`.
 

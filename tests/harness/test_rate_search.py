@@ -209,6 +209,12 @@ def test_a_row_counts_at_the_chosen_rate_alone():
     assert scores_of(records()) == pytest.approx({("softmax", ""): 91, ("control", ""): 21, ("LAVO", ""): 81})
 
 
+def test_a_rate_that_a_user_typed_is_a_setting_of_the_row():
+    scores = scores_of([*records(), *runs("lavo", 0.05, [0.60, 0.61, 0.62])])
+    assert scores["LAVO", ""] == pytest.approx(81)
+    assert scores["LAVO", "train.optimizer.lr=0.05"] == pytest.approx(61)
+
+
 def test_without_a_complete_search_it_counts_at_the_recipes_rate():
     incomplete = scores_of(records(lavo=(0.3, 0.4, 0.8)))  # the grid has to grow
     assert incomplete["LAVO", ""] == pytest.approx(41) and incomplete["softmax", ""] == pytest.approx(91)

@@ -95,7 +95,7 @@ def test_the_c_parser_reads_each_configuration_as_omegaconf_s_own_parser_does():
     """Numbers such as 1e-3, times, duplicate keys: OmegaConf's rules, with PyYAML's C parser."""
     yaml_files.use_c_parser()
     fast = omegaconf._utils.get_yaml_loader()
-    (own,) = (base for base in fast.__bases__ if base.__name__ == "OmegaConfLoader")
+    (python_loader,) = (base for base in fast.__bases__ if base.__name__ == "OmegaConfLoader")
     assert issubclass(fast, yaml.cyaml.CParser)
     texts = [path.read_text(encoding="utf-8") for path in sorted(CONF.rglob("*.yaml"))]
     texts += [
@@ -104,6 +104,6 @@ def test_the_c_parser_reads_each_configuration_as_omegaconf_s_own_parser_does():
         "- 1\n- {d: '\\${e}'}",
     ]
     for text in texts:
-        assert repr(yaml.load(text, Loader=fast)) == repr(yaml.load(text, Loader=own))
+        assert repr(yaml.load(text, Loader=fast)) == repr(yaml.load(text, Loader=python_loader))
     with pytest.raises(yaml.YAMLError, match="duplicate key a"):
         OmegaConf.create("a: 1\na: 2")

@@ -81,9 +81,9 @@ def test_the_choice_of_the_attention(monkeypatch, tile, hidden):
     for b in range(BATCH):
         for h in range(KEY_HEADS):
             for t in range(LENGTH):
-                own = t // BLOCK
-                past = [c for c in range(own) if hidden is None or not hidden[b, c]]
-                ranked = sorted(past, key=lambda c: (c not in (0, own - 1), -float(means[b, h, t, c].detach())))
+                current = t // BLOCK
+                past = [c for c in range(current) if hidden is None or not hidden[b, c]]
+                ranked = sorted(past, key=lambda c: (c not in (0, current - 1), -float(means[b, h, t, c].detach())))
                 assert set(chosen[b, h, t].tolist()) - {-1} == set(ranked[:3])
 
 

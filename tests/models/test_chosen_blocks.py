@@ -43,8 +43,8 @@ def definition(q, k, v, chosen, mask):
     first = LENGTH - q.shape[2]
     token, block = torch.arange(LENGTH), torch.arange(LENGTH) // BLOCK
     past = (chosen[..., None] == block).any(3)  # (B, H, N, M)
-    own = (block == block[first:, None]) & (token <= token[first:, None])
-    visible = past | own
+    in_block = (block == block[first:, None]) & (token <= token[first:, None])
+    visible = past | in_block
     if mask is not None:
         visible = visible & ~mask[:, None, None]
     k, v = (x.repeat_interleave(HEADS // KEY_HEADS, 1) for x in (k, v))

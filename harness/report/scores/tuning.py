@@ -14,7 +14,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.config.compose import compose, options, search_path
-from harness.config.search import FAILED, RATE, TRIAL, Choice, Search, decide, learning_rate, search_of
+from harness.config.search import RATE, TRIAL, Choice, Search, decide, learning_rate, search_of, signed_score
 from harness.config.table_rows import Settings
 from harness.errors import UsageError
 
@@ -57,18 +57,25 @@ def tuned(cells: "pd.DataFrame", *, at_recipe: bool = False) -> "pd.DataFrame":
         trials = [number for number in numbers if trial[number]]
         tuning = _tuning(cells.iloc[trials], budget_search(budget, task)) if trials else None
         others = [number for number in numbers if not trial[number]]
-        if tuning is None:
-            chosen = [] if at_recipe else others
+        if tuning is None or (tuning.is_recipe and at_recipe):
+            chosen = []
         else:
             rate = tuning.recipe if at_recipe else tuning.rate
-            wanted = not (at_recipe and tuning.is_recipe)
-            chosen = [number for number in others if wanted and _rate(cells["config"].iloc[number]) == rate]
+            chosen = [number for number in others if _rate(cells["config"].iloc[number]) == rate]
             for number in chosen:
                 changed[number] = without_search(changed[number])
         kept += chosen
         tunings += [tuning] * len(chosen)
+        if not at_recipe:  # a rate that a user typed is a setting of the row, as without a search
+            typed = [number for number in others if tuning is None or not _is_searched(cells, number, tuning)]
+            kept += typed
+            tunings += [None] * len(typed)
     cells = cells.assign(changed=changed)
     return cells.iloc[kept].assign(tuning=tunings).sort_index()
+
+
+def _is_searched(cells: "pd.DataFrame", number: int, tuning: Tuning) -> bool:
+    return _rate(cells["config"].iloc[number]) in (tuning.rate, tuning.recipe)
 
 
 def without_search(changed: Settings) -> Settings:
@@ -114,10 +121,7 @@ def _tuning(trials: "pd.DataFrame", search: Search | None) -> Tuning | None:
 def _scores(trials: "pd.DataFrame") -> list[float]:
     """The scores of trials, the higher the better, as `harness.records.validation` reads them."""
     columns = (trials["status"], trials["val"], trials["higher_is_better"])
-    return [
-        FAILED if status != "done" else value if higher else -value
-        for status, value, higher in zip(*columns, strict=True)
-    ]
+    return [signed_score(*trial) for trial in zip(*columns, strict=True)]
 
 
 @functools.cache

@@ -35,8 +35,8 @@ def best(scores, count):
 
 def seen_by(t, blocks, size, padding):
     """Tokens of the own block of t, and of past `blocks`."""
-    own = [j for j in range(t // size * size, t + 1) if not padding[j]]
-    return [j for block in blocks for j in real_in(block, size, padding)] + own
+    current_tokens = [j for j in range(t // size * size, t + 1) if not padding[j]]
+    return [j for block in blocks for j in real_in(block, size, padding)] + current_tokens
 
 
 @per_sequence
@@ -81,9 +81,9 @@ def nsa(model, x, source, padding, causal):
                 far[h] = attend(q[h][t], keys, values, list(range(len(spans))))
                 if spans:
                     shares[h] = (keys @ q[h][t] / q[h].shape[-1] ** 0.5).softmax(0)
-            own = t // size
-            ranked = {c: sum(shares[h][i] for h in group) for i, c in enumerate(complete) if c < own}
-            ranked |= {c: torch.tensor(9.0) for c in (0, own - 1) if c in ranked}
+            current = t // size
+            ranked = {c: sum(shares[h][i] for h in group) for i, c in enumerate(complete) if c < current}
+            ranked |= {c: torch.tensor(9.0) for c in (0, current - 1) if c in ranked}
             tokens = seen_by(t, best(ranked, model.selected - 1), size, padding)
             window = [j for j in range(max(0, t + 1 - model.window), t + 1) if not padding[j]]
             for h in group:

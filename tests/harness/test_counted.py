@@ -72,8 +72,12 @@ def test_a_page_shows_what_was_counted_and_what_was_not():
         return build_table(asked, group_scores(none, asked, counts={counted.FIELD: counted.count}))
 
     text = markdown.render(page(small))
-    assert "122.91<sup>X22</sup> | 122.91 (counted) | +0.00 | reproduced |" in text and counted.COUNTED in text
+    assert "122.91<sup>X22</sup> | 122.91 (counted) | +0.00 | agrees |" in text and counted.COUNTED in text
     tidy = {(row["row"], row["column"]): row for row in page(small).tidy}
+    trained, sizes = page(small).summary.split("; ")
+    assert trained == "trained scores: 0 reproduced · 0 close · 0 off · 0 failed · 3 not run"
+    assert sizes == "counted sizes: 2 agree · 0 differ · 0 failed · 0 not run"
+    assert (tidy["lavo", "parameters"]["kind"], tidy["lavo", "N"]["kind"]) == ("counted size", "trained score")
     assert tidy["lavo", "parameters"]["status"] == "counted" and tidy["lavo", "N"]["status"] == "not run"
     broken = rows["lavo"].model_copy(update={"set": {"model.bases": -1}})
     notes = markdown.render(page(small.model_copy(update={"rows": rows | {"lavo": broken}})))

@@ -101,9 +101,9 @@ def test_two_measurements_of_one_point_stand_apart_and_count_once():
     twice = [row for row in page.tidy if (row["row"], row["column"]) == ("Luna-16", "speed, 1K")]
     assert [row["source"] for row in twice] == ["m-cpu-0", "m-cpu-1"]
     entries = count_beside([page], PAPER)
-    assert page.summary.split()[0] == "8" and entries.startswith(
-        "Published numbers with ours beside them at full size: 8 of"
-    )
+    assert page.summary == "measured costs: 96, ours beside 8"
+    start = "Published numbers with ours beside them at full size: 8 of 96 measured costs, 0 of "
+    assert entries.startswith(start)
 
 
 def test_a_measurement_without_a_column_s_points_shows_what_is_missing():

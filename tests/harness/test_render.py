@@ -85,6 +85,7 @@ def test_csv_is_tidy():
         "table": "lavo/t11",
         "row": "LAVO",
         "column": "Text",
+        "kind": "trained score",
         "budget": "paper",
         "source": "full",
         "data": "",

@@ -147,7 +147,7 @@ def test_failures_are_shown_and_enter_no_mean():
     assert by_row["LAVO"][1] == "60.00 to 62.00 (2; 1 nan)"
     assert by_row["vanilla"][1:] == ["oom", "–", "failed"]
     assert by_row["Performer"][1] == "2 failed"
-    assert build(T11, records).summary == "0 reproduced · 0 close · 1 off · 2 failed · 47 not run"
+    assert build(T11, records).summary == "trained scores: 0 reproduced · 0 close · 1 off · 2 failed · 47 not run"
 
 
 def test_a_cell_that_broke_off_before_its_task_was_built_is_shown():

@@ -40,7 +40,7 @@ def test_one_cell_is_in_every_column_that_it_measures():
     by_column = {name: rows(block(table, name)) for name in T7.columns}
     assert [by_column[name]["lavo"][1] for name in T7.columns] == ["7.200 (1)", "0.225 (1)", "0.833 (1)"]
     assert all(by_column[name]["ABC"][1] == "oom" for name in T7.columns)
-    assert table.summary == "1 reproduced · 2 close · 0 off · 3 failed · 9 not run"
+    assert table.summary == "trained scores: 1 reproduced · 2 close · 0 off · 3 failed · 9 not run"
     assert by_column["CD-L1"]["vanilla"][3] == "not run (≈ 80 GPU-hours)"  # one run has all three
 
 

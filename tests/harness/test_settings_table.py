@@ -2,6 +2,7 @@
 
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -232,7 +233,7 @@ def test_the_verb_writes_shows_and_checks(tmp_path):
     assert verb.report_tables("latte/t6", frame([]), check=True, **settings).files == files[:1]
     two = Console(file=io.StringIO(), width=100)
     verb.report_tables(["latte/t6", "llp/t8"], frame([]), console=two, **settings)
-    assert "7, ours beside 7 of them; 2 texts, ours beside 2 of them" in two.file.getvalue()
+    assert "settings: 7, ours beside 7; 2 texts, ours beside 2" in two.file.getvalue()
     assert verb.tasks_of(["latte/t6"], [], str(PAPER)) == set()
 
 
@@ -256,10 +257,17 @@ def page_of(name, *rows):
 def test_rows_that_count_as_beside_the_paper(tmp_path):
     (tmp_path / "INDEX.csv").write_text("file,paper,table,n_cells\nown_table01.csv,own,1,4\n", encoding="utf-8")
     (tmp_path / "own_table01.csv").write_text(LEDGER, encoding="utf-8")
-    number, text = {"row": "a", "column": "x", "paper_value": "5e-4"}, {"row": "a", "column": "y", "paper_value": "20K"}
+    shared = {"row": "a", "kind": "setting"}
+    number, text = shared | {"column": "x", "paper_value": "5e-4"}, shared | {"column": "y", "paper_value": "20K"}
+    score = {"row": "c", "column": "x", "kind": "trained score", "paper_value": "1.0"}
     pages = [
         page_of("one", number | {"ours_mean": "1"}, number | {"ours_mean": "2"}),  # two settings of one number
-        page_of("two", number, text | {"ours_mean": "20000"}, {"row": "b", "column": "x", "ours_mean": "3"}),
+        page_of("two", number, text | {"ours_mean": "20000"}, {"row": "b", "column": "x", "ours_mean": "3"}, score),
     ]
-    line = "Published numbers with ours beside them at full size: 1 of 3; with printed texts 2 of 4 entries."
+    counts = ({"setting": 1}, {"trained score": 1})
+    pages = [replace(page, printed=printed) for page, printed in zip(pages, counts, strict=True)]
+    line = (
+        "Published numbers with ours beside them at full size: 0 of 1 trained scores, 1 of 1 settings, 0 of 1 without a "
+        "place in a table here. With printed texts: 2 of 4 entries."
+    )
     assert count_beside(pages, tmp_path) == line

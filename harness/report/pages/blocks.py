@@ -13,12 +13,12 @@ from harness.report.pages.notes import (
 )
 from harness.report.render.layout import Block, Section, TableEntry
 from harness.report.scores.agreement import column_agreement
-from harness.report.scores.groups import BENCH, Group, ProtocolResults
+from harness.report.scores.groups import AGREES, BENCH, DIFFERS, Group, ProtocolResults
 from harness.report.scores.scores import LEAK, Score
 from harness.report.spec.table import ResolvedColumn, TableSpec
 from harness.report.stats.seeds import significant
 
-TONES = {"reproduced": "good", "close": "fair", "off": "bad", "failed": "bad"}
+TONES = {"reproduced": "good", "close": "fair", "off": "bad", "failed": "bad", AGREES: "good", DIFFERS: "fair"}
 EMPTY = TableEntry("–", tone="muted")
 MEAN_HEADER = "ours: mean ± CI (n)"
 OF_ONE = "uncorrected: of this column alone"  # what a p-value is for

@@ -12,6 +12,7 @@ from harness.records import ledger
 from harness.report.pages.printed import Verdict, is_same
 from harness.report.render.layout import Block, Section, Table, TableEntry, table_of, tidy_row
 from harness.report.spec.formula import CountsSpec, FormulasSpec
+from harness.report.spec.parts import Kind
 
 HOW = "Ours: formulas of our code, which tests hold against the pairs of queries and keys that it computes."
 WITHOUT_MASK = (
@@ -39,7 +40,7 @@ def page(spec: FormulasSpec) -> Table:
     same = f"The same: they have one value at three choices of sizes. Δ in the CSV is in {spec.unit}."
     return table_of(
         spec,
-        summary=f"none; {len(printed)} formulas, ours beside all of them",
+        summary=f"none; {len(printed)} {Kind.FORMULA.plural}, ours beside all of them",
         sections=(Section("Printed, and of our code", blocks),),
         caption=(HOW, WITHOUT_MASK, same),
         tidy=tidy,
@@ -67,7 +68,8 @@ def counts_page(spec: CountsSpec) -> Table:
     )
     return table_of(
         spec,
-        summary=f"{len(spec.printed)}, ours beside all of them",
+        summary=f"{Kind.COUNT.plural}: {len(spec.printed)}, ours beside all of them",
+        printed={Kind.COUNT: len(spec.printed)},
         sections=(Section("Printed, by the printed formulas, and of our code", tuple(block for block, _ in parts)),),
         caption=caption,
         tidy=tidy,
@@ -109,7 +111,8 @@ def _tidy_formula(
     verdict: Verdict,
     notes: Sequence[str],
 ) -> dict[str, str]:
-    numbers = {"paper_value": printed, "ours_mean": ours, "delta": delta, "verdict": verdict}
+    kind = Kind.COUNT if isinstance(spec, CountsSpec) else Kind.FORMULA
+    numbers = {"kind": kind, "paper_value": printed, "ours_mean": ours, "delta": delta, "verdict": verdict}
     return tidy_row(spec, row, column, budget="paper", source="formula", status="computed", notes=notes, **numbers)
 
 

@@ -27,6 +27,7 @@ from harness.report.scores.measurements import (
     slope,
 )
 from harness.report.spec.measured import EXPONENTS, KEYS, MeasuredColumn, MeasuredSpec
+from harness.report.spec.parts import Kind
 from harness.report.stats.seeds import significant
 
 UNITS = {"ms": "ms", "s": "s", "memory_mb": "MiB", "speedup": "× reference ↑", "memory_ratio": "× reference ↓"}
@@ -103,7 +104,8 @@ def page(spec: MeasuredSpec, measurements: Mapping[str, Mapping[str, Any]] | Non
     beside = len({(row["row"], row["column"]) for row in tidy if row["paper_value"] and row["ours_mean"]})
     return table_of(
         spec,
-        summary=f"{beside} of {len(spec.published)} with ours beside",
+        summary=f"{Kind.COST.plural}: {len(spec.published)}, ours beside {beside}",
+        printed={Kind.COST: sum(not math.isnan(ledger.number(text)) for text in spec.published.values())},
         sections=sections,
         caption=(MARK, MEMORY, f"The reference of ratios is {spec.reference}, in the same measurement."),
         tidy=tidy,
@@ -255,6 +257,7 @@ def _tidy_measurement(spec: MeasuredSpec, entry: MeasuredEntry) -> dict[str, str
         spec,
         entry.row,
         entry.column,
+        kind=Kind.COST,
         budget="bench",
         source=entry.source,
         paper_value=printed,

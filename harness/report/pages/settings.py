@@ -27,6 +27,7 @@ from harness.errors import UsageError, did_you_mean, one_line
 from harness.records import ledger
 from harness.report.pages.printed import TONES, Verdict, is_number, is_same
 from harness.report.render.layout import Block, Section, Table, TableEntry, table_of, tidy_row
+from harness.report.spec.parts import Kind
 from harness.report.spec.settings import Recipe, SettingsSpec, Source
 
 SUFFIXES = {"": 1, "K": 1e3, "M": 1e6, "B": 1e9}
@@ -70,6 +71,7 @@ def page(spec: SettingsSpec) -> Table:
     sections = (Section("Printed, and composed at budget=paper", tuple(blocks)),)
     content = {
         "summary": _count_of_settings(settings),
+        "printed": {Kind.SETTING: sum(not math.isnan(ledger.number(setting.printed)) for setting in settings)},
         "answer": list(_answer(settings)),
         "caption": _notes_on_settings(only_words),
     }
@@ -220,12 +222,12 @@ def _recipe_block(spec: SettingsSpec, row: str, settings: list[Setting]) -> Bloc
 
 
 def _count_of_settings(settings: list[Setting]) -> str:
-    """`91, ours beside 88 of them; 29 texts, ours beside 25 of them`. `20K` counts as a text, as in the ledger."""
+    """`settings: 91, ours beside 88; 29 texts, ours beside 25`. `20K` counts as a text, as in the ledger."""
     numbers = [setting for setting in settings if not math.isnan(ledger.number(setting.printed))]
     texts = [setting for setting in settings if setting not in numbers]
     beside = [sum(setting.ours is not None for setting in part) for part in (numbers, texts)]
-    start = f"{len(numbers)}, ours beside {beside[0]} of them" if numbers else "none"
-    return f"{start}; {len(texts)} texts, ours beside {beside[1]} of them"
+    start = f"{Kind.SETTING.plural}: {len(numbers)}, ours beside {beside[0]}" if numbers else "none"
+    return f"{start}; {len(texts)} texts, ours beside {beside[1]}"
 
 
 def _answer(settings: list[Setting]) -> Iterator[str]:
@@ -270,6 +272,7 @@ def _tidy_setting(spec: SettingsSpec, setting: Setting) -> dict[str, str]:
         spec,
         setting.row,
         setting.column,
+        kind=Kind.SETTING,
         budget="paper",
         source="recipe",
         paper_value=setting.printed,

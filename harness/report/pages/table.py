@@ -16,12 +16,17 @@ from harness.report.pages.waiting import waiting_columns, waiting_sentences
 from harness.report.render.layout import Picture, Section, Table, table_of, tidy_row
 from harness.report.scores.agreement import is_beside_the_paper
 from harness.report.scores.comparison import ENOUGH
-from harness.report.scores.groups import Group, ProtocolResults, ScoreLine
+from harness.report.scores.groups import AGREES, DIFFERS, Group, ProtocolResults, ScoreLine
 from harness.report.scores.scores import Score
+from harness.report.spec.parts import Kind
 from harness.report.spec.table import TableSpec
 from harness.report.stats.seeds import LEVEL
 
 SEVERAL = "in several settings"
+RUN = ("reproduced", "close", "off", "failed", SEVERAL, "not run")
+VERDICTS = {Kind.SCORE: RUN, Kind.COST: RUN, Kind.COUNT: (AGREES, DIFFERS, "failed", SEVERAL, "not run")}
+PLURAL = {AGREES: "agree", DIFFERS: "differ"}
+SELDOM = (SEVERAL,)  # not stated where no number has it
 AGREEMENT = "The order of the rows beside the paper's, corrected for all columns"
 
 
@@ -42,6 +47,7 @@ def build_table(
     data, in_front = data_lines(results), is_shared(results)
     caption = (*(() if in_front else data), *rate_lines(results), *_caption(spec))
     content = {"sections": sections, "summary": _summary(spec, tidy), "caption": caption, "tidy": tidy}
+    content["printed"] = Counter(spec.kind_of(column) for _, column in spec.published)
     content["data"] = data if in_front else ()
     if any(is_beside_the_paper(spec, group) for result in results for group in (*result.others, *result.other_means)):
         content["see_also"] = {AGREEMENT: "agreement.md"}
@@ -81,6 +87,7 @@ def _tidy_score(spec: TableSpec, group: Group, line: ScoreLine, column: str) -> 
         spec,
         line.row,
         column,
+        kind=spec.kind_of(group.column),
         budget=group.budget,
         source=group.source,
         data=str(group.data_name or ""),
@@ -129,17 +136,21 @@ def _line_name(row: str, setting: str) -> str:
 
 
 def _summary(spec: TableSpec, rows: Sequence[dict[str, str]]) -> str:
-    """How many published numbers have which verdict. Several settings of a model count as one."""
+    """How many published numbers of each kind have which verdict. Several settings of a model count as one."""
     if spec.ledger is None:
         return "none"
-    verdicts: dict[tuple[str, str], str] = {}
+    verdicts: dict[str, dict[tuple[str, str], str]] = {}
     for row in rows:
         if row["verdict"] and row["column"] in spec.verdict_columns:
-            key = row["row"], row["column"]
-            verdicts[key] = SEVERAL if key in verdicts else row["verdict"]
-    counts = Counter(verdicts.values())
-    names = ("reproduced", "close", "off", "failed", *([SEVERAL] if counts[SEVERAL] else []), "not run")
-    return " · ".join(f"{counts[name]} {name}" for name in names)
+            of_kind, key = verdicts.setdefault(row["kind"], {}), (row["row"], row["column"])
+            of_kind[key] = SEVERAL if key in of_kind else row["verdict"]
+    parts = []
+    for kind, of_kind in verdicts.items():
+        counts = Counter(of_kind.values())
+        shown = (name for name in VERDICTS[kind] if counts[name] or name not in SELDOM)
+        words = (f"{counts[name]} {PLURAL.get(name, name)}" for name in shown)
+        parts.append(f"{Kind(kind).plural}: {' · '.join(words)}")
+    return "; ".join(parts)
 
 
 def _ranks(spec: TableSpec) -> bool:

@@ -7,9 +7,9 @@ from typing import Any
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # control characters and line separators, never printed
 
-# columns of the long CSV, one row per published or measured number
+# columns of the long CSV, one row per published or measured number; `kind`: `harness.report.spec.parts.Kind`
 TIDY_COLUMNS = (
-    *("paper", "table", "row", "column", "budget", "source", "data", "paper_value", "ours_mean", "ours_ci"),
+    *("paper", "table", "row", "column", "kind", "budget", "source", "data", "paper_value", "ours_mean", "ours_ci"),
     # the ends of the interval within the scale of the metric, which mean and half width may leave
     *("ours_ci_low", "ours_ci_high", "n", "ours_min", "ours_max", "delta", "verdict", "chance", "tier"),
     # the paired difference to the reference row; its p-value, and that corrected for all pairs of the column
@@ -87,7 +87,7 @@ class Table:
     """The page of a table. `data`: what all its runs read, where that is not the published data. `answer`: its
     opening sentences. `plots`: the pictures of its columns or ranks.
 
-    `see_also`: sentence -> the page of all tables that it refers to, relative to the folder of tables.
+    `printed`: kind -> published numbers of the table. `see_also`: sentence -> the page of all tables that it refers to, relative to the folder of tables.
     """
 
     name: str
@@ -102,6 +102,7 @@ class Table:
     answer: tuple[str, ...] = ()
     plots: tuple[Picture, ...] = ()
     see_also: Mapping[str, str] = field(default_factory=dict)
+    printed: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def opening(self) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from harness.report.scores.scores import (
     score_rows,
 )
 from harness.report.scores.select import by_sources, describe_sources
-from harness.report.spec.parts import PublishedNumber
+from harness.report.spec.parts import Kind, PublishedNumber
 from harness.report.spec.table import ResolvedColumn, TableSpec
 from harness.report.stats.seeds import verdict
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 OF_ALL = " all"  # ends the label of a predictor that was fitted to all training data, also where models see less
 OF_EACH = "strongest of each part"  # label of the predictor of an average
+AGREES, DIFFERS = "agrees", "differs"  # a count beside a printed one, within the table's first tolerance or not
 BENCH = "bench"  # budget of a group that do=bench measured
 # (table of one protocol, column, rows without a run) -> their scores, and what a reader must know of them
 Count = Callable[[TableSpec, str, Sequence[str]], tuple[list[Score], tuple[str, ...]]]
@@ -46,7 +47,7 @@ class ScoreLine:
     """A row of a group: its score in one setting, None if it was not run, and the score of a guess on its data.
 
     In a comparison with the paper: the published number, ours minus it, and the `verdict`: reproduced, close, off,
-    failed or not run; empty if the paper prints no number there.
+    failed or not run; of a count, AGREES or DIFFERS instead; empty if the paper prints no number there.
     """
 
     row: str
@@ -239,6 +240,8 @@ def _score_line(spec: TableSpec, group: Group, row: str, score: Score | None) ->
     else:
         error = spec.published_error(row, group.column)
         stated = verdict(published.number, ours, spec.tolerances(published.number), error)
+        if spec.kind_of(group.column) is Kind.COUNT and ours is not None:
+            stated = AGREES if stated == "reproduced" else DIFFERS
     delta = ours.mean - published.number if ours else None
     return ScoreLine(row, score, chance, False, published, delta, stated)
 

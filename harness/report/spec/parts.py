@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -34,6 +35,23 @@ def one_or_more(raw: Any, *keys: str) -> Any:
     if not isinstance(raw, dict):
         return raw
     return raw | {key: [raw[key]] for key in keys if isinstance(raw.get(key), str)}
+
+
+class Kind(StrEnum):
+    """The kind of a published number. A count or a setting needs no training, so it is no result of a run."""
+
+    SCORE = "trained score"
+    COST = "measured cost"
+    COUNT = "counted size"  # parameters, or steps of attention
+    SETTING = "setting"
+    FORMULA = "formula"
+
+    @property
+    def plural(self) -> str:
+        return f"{self}s"
+
+
+COUNTED_FIELDS = ("parameters", "attention_parameters")  # of a record; its other fields are measured costs
 
 
 class BenchPoint(StrictModel):
@@ -100,6 +118,12 @@ class Column(StrictModel):
         if self.reaches is not None and (self.metric is None or self.evaluation is not None):
             raise ValueError("reaches comes with a metric of the validation split")
         return self
+
+    @property
+    def kind(self) -> Kind:
+        if self.formula is not None or self.cost or self.record_field in COUNTED_FIELDS:
+            return Kind.COUNT
+        return Kind.SCORE if self.metric is not None else Kind.COST
 
     @property
     def ranks(self) -> bool:

@@ -15,6 +15,7 @@ from harness.records.ledger import decimals
 from harness.report.spec.parts import (
     Average,
     Column,
+    Kind,
     Limit,
     PublishedNumber,
     SpecWithFootnotes,
@@ -254,9 +255,15 @@ class TableSpec(SpecWithFootnotes):
         return self._row_of("reference", column)
 
     def _row_of(self, key: str, column: str) -> str | None:
-        first = self.averages[column].parts[0] if column in self.averages else column
-        models = getattr(self.columns[first], key) or getattr(self, key)
+        models = getattr(self.columns[self._first_part(column)], key) or getattr(self, key)
         return next((row for model in models if (row := self.row_of_model(model)) is not None), None)
+
+    def kind_of(self, column: str) -> Kind:
+        """The kind of the numbers of a column or an average."""
+        return self.columns[self._first_part(column)].kind
+
+    def _first_part(self, column: str) -> str:
+        return self.averages[column].parts[0] if column in self.averages else column
 
     def why_not_apart(self, column: str) -> str:
         return (self.columns[column].why if column in self.columns else "") or self.why

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.report.pages import answer
+from harness.report.pages import answer, counts
 from harness.report.pages.printed import count_beside
 from harness.report.plots.file import Sources
 from harness.report.render.layout import Picture, Table
@@ -148,16 +148,11 @@ def _totals(material: Material, figures: int) -> list[str]:
     records = material.shown_records
     done = sum(entries["status"] == "done" for entries in records)
     cells = {tuple(entries["cell"][key] for key in ("model", "task")) for entries in records}
-    hours = [
-        sum(filter(None, (float(value) for value in material.cells[key].dropna())))
-        for key in ("core_hours", "gpu_hours")
-    ]
-    ran = answer.cost(*hours)
+    counted = counts.lines(material.answers, material.cells)
     return [
         f"{len(material.tables)} tables and {figures} figures.",
         f"{len(records):,} records, {done:,} of them done: {len(cells):,} pairs of a model and a task.",
-        *([f"Cost of these runs: {ran}."] if ran else []),
-        f"{_capitalized(answer.totals(material.answers))}.",
+        *(f"{_capitalized(line)}." for line in (answer.totals(material.answers), *counted)),
         count_beside(material.tables, material.paths["paper"]),
     ]
 

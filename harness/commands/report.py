@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from harness.report.pages.waiting import Waiting
     from harness.report.plots.file import Plot
     from harness.report.render.layout import Table
+    from harness.report.scores.groups import ProtocolResults
+    from harness.report.scores.tuning import Tuning
+    from harness.report.spec.table import TableSpec
     from harness.report.spec_files import Folders
 
 FORMATS = ("md", "tex", "csv")
@@ -33,13 +36,17 @@ VERDICTS = 3  # a single table with at most so many columns repeats its verdicts
 class TablePage(NamedTuple):
     """A table's page, what its columns tell, and the plots that the page shows.
 
-    A table without cells ranks nothing: its `answers` are None. `waits`: its columns that lack runs.
+    A table without cells ranks nothing: its `answers` are None. `waits`: its columns that lack runs. `results`: those of
+    each protocol. `tunings`: column -> row -> the learning rate that its search chose.
     """
 
     table: "Table"
     answers: "list[ColumnAnswer] | None"
     plots: "tuple[Plot, ...]"
     waits: "Sequence[Waiting]" = ()
+    results: "Sequence[ProtocolResults]" = ()
+    tunings: "Mapping[str, Mapping[str, Tuning]]" = {}
+    spec: "TableSpec | None" = None
 
 
 class TablesReport(NamedTuple):
@@ -94,6 +101,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
         bench |= agreement.pages(answered, Path(cfg.paths.tables))
         listed = [(page.table.name, page.answers or (), page.waits) for page in report.pages]
         bench |= columns.pages(listed, Path(cfg.paths.tables))
+        bench |= _findings(report.pages, cells, measurements, cfg.paths)
     site = _site(report.pages, records, cells, measurements, cfg) if tables == ["all"] else None
     if not cfg.check:
         _write(bench)
@@ -114,6 +122,26 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     for path in old:
         print(f"{path} differs from the records: python run.py do=report table=all 'format=[html]'", file=sys.stderr)
     return int(bool(report.files or drawn or stale or old or broken))
+
+
+def _findings(
+    pages: Sequence[TablePage], cells: "pd.DataFrame", measurements: Mapping[str, Mapping[str, Any]], paths: Any
+) -> dict[Path, str]:
+    """The pages of claims and of readers' questions: {path: Markdown}."""
+    from harness.config.compose import folders
+    from harness.report.pages import findings
+    from harness.report.pages.evidence import Evidence, TableEvidence
+    from harness.report.site import audit
+    from harness.report.spec_files import load_asked
+
+    tables = {
+        page.table.name: TableEvidence(page.table, page.answers or (), page.results, page.waits, page.tunings, page.spec)
+        for page in pages
+    }
+    asked = {group: load_asked(group, folders()) for group in findings.FILES}
+    papers = audit.load(paths.paper).papers
+    evidence = Evidence(tables, cells, measurements)
+    return findings.pages(asked, evidence, papers, Path(paths.docs), Path(paths.tables))
 
 
 def formats_of(asked: Sequence[str]) -> set[str]:
@@ -235,6 +263,7 @@ def table_page(
     from harness.report.scores import counted
     from harness.report.scores.groups import group_scores
     from harness.report.scores.select import select
+    from harness.report.scores.tuning import tuned_columns
     from harness.report.spec.table import TableSpec
     from harness.report.spec_files import load_table, named_errors
 
@@ -252,7 +281,10 @@ def table_page(
         pictures = pictures_of(selected, spec, Path(paths["records"]), page)
         rates = tuning.sections(selected, select(cells, spec, at_recipe=True), spec)
         table = build_table(spec, results, pictures, [plot.picture for plot in drawn], rates)
-    return TablePage(table, columns, tuple(plot.plot for plot in drawn), waiting_columns(results))
+    plots, tunings = tuple(plot.plot for plot in drawn), {}
+    for parts in selected.values():
+        tunings |= tuned_columns(parts, spec.budget)
+    return TablePage(table, columns, plots, waiting_columns(results), results, tunings, spec)
 
 
 def _closing_lines(report: TablesReport, paper: str, all_cells: "pd.DataFrame | None") -> list[str]:

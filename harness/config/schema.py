@@ -222,6 +222,7 @@ class Paths:
     tables: str = field(default_factory=lambda: default_path("results/tables"))
     figures: str = field(default_factory=lambda: default_path("results/figures"))
     site: str = field(default_factory=lambda: default_path("results/site"))
+    docs: str = field(default_factory=lambda: default_path("docs"))  # of the generated pages findings.md, questions.md
 
 
 @dataclass

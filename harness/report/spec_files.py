@@ -1,4 +1,5 @@
-"""Reads `conf/table/<name>.yaml` and `conf/figure/<name>.yaml` and looks up the published numbers that they name.
+"""Reads `conf/table/<name>.yaml` and `conf/figure/<name>.yaml` and looks up the published numbers that they name; reads
+the claims `conf/finding/<name>.yaml` and the questions `conf/question/<name>.yaml`.
 
 `conf` is one folder of configuration, or several in search order (`--config-dir` adds folders).
 """
@@ -16,6 +17,7 @@ from harness.records import ledger
 from harness.report.scores.lines import LineFigure
 from harness.report.scores.matrices import MatrixFigure
 from harness.report.spec.figure import FigureSpec, MeasuredFigure, PendingFigure
+from harness.report.spec.finding import FINDINGS, QUESTIONS, Asked
 from harness.report.spec.formula import CountsSpec, FormulasSpec
 from harness.report.spec.measured import MeasuredSpec
 from harness.report.spec.settings import SettingsSpec
@@ -99,6 +101,19 @@ def load_figure(
         if "table" in raw:
             raw["table"] = load_table(_name_in(raw, "table"), conf, paper_root)
         return parse(FIGURES[kind], raw, "")
+
+
+def load_asked(group: str, conf: Folders) -> list[Asked]:
+    """The claims and questions `<conf>/finding/*.yaml`, or those of a reader, `question`, in the order of their page."""
+    kinds = FINDINGS if group == "finding" else FINDINGS | QUESTIONS
+    loaded = []
+    for name in available(conf, group):
+        with _reading(name, conf, group) as raw:
+            kind = raw.pop("kind", None)
+            if kind not in list(kinds):
+                raise UsageError(f"kind: there is no {shortened(kind)}: {did_you_mean(str(kind), kinds)}")
+            loaded.append(parse(kinds[kind], raw, ""))
+    return sorted(loaded, key=lambda asked: (asked.order, asked.name))
 
 
 def _name_in(raw: Mapping[str, Any], key: str) -> str:

@@ -1,0 +1,142 @@
+"""Replies to claims of papers and to questions on the columns of one table."""
+
+from collections.abc import Callable, Sequence
+
+from harness.report.pages.answer import listed
+from harness.report.pages.evidence import Evidence, Reply, cannot_say
+from harness.report.scores import claims
+from harness.report.scores.claims import Judged, Verdict, plain_score
+from harness.report.scores.groups import Group
+from harness.report.scores.paired import UNPAIRED, Pair
+from harness.report.scores.scores import Score
+from harness.report.scores.solved import SOLVED
+from harness.report.spec.finding import Asked, Compared, Kept, Leaders, WithState
+from harness.report.stats.ordering import agreement
+from harness.report.stats.seeds import p_value
+
+SHOWN_FRONT = 8  # rows of a front, in a sentence
+
+
+def compared(asked: Compared, evidence: Evidence) -> Reply:
+    evidence.require_rows(asked, [asked.row, *asked.rivals])
+    answer = evidence.answer(asked)
+    if answer is None:
+        return evidence.no_run(asked)
+    group = answer.group
+    judged = claims.compared(group, asked.row, asked.rivals, asked.relation == "as good", asked.margin)
+    scores = [score for row in (asked.row, *asked.rivals) if (score := plain_score(group, row))]
+    facts = [*_pair_facts(judged, group), *_scale(group), *evidence.facts(asked, scores)]
+    return _reply(judged, [f"{score.row} {_number(group, score)}" for score in scores], facts)
+
+
+def kept(asked: Kept, evidence: Evidence) -> Reply:
+    evidence.require_rows(asked, [asked.row])
+    last, first = evidence.answer(asked), evidence.answer(asked, asked.first)
+    if last is None or first is None:
+        return evidence.no_run(asked, asked.column if last is None else asked.first)
+    judged = claims.kept(last.group, first.group, asked.row, asked.relation == "as good", asked.margin)
+    scores = [(part.group, plain_score(part.group, asked.row)) for part in (first, last)]
+    stated = [f"{asked.row} {_number(group, score)} at {group.column}" for group, score in scores if score]
+    own = [score for _, score in scores[-1:] if score]
+    return _reply(judged, stated, [*_pair_facts(judged, last.group), *_scale(last.group), *evidence.facts(asked, own)])
+
+
+def leaders(asked: Leaders, evidence: Evidence) -> Reply:
+    answer = evidence.answer(asked)
+    if answer is None:
+        return evidence.no_run(asked)
+    tests = answer.tests
+    facts = [f"Seeds: {answer.seeds} per row.", *evidence.facts(asked, [s for s in answer.group.scores if s.by_seed])]
+    if not tests.pairs or tests.ranks_nothing:
+        return cannot_say(answer.finding.rstrip("."), facts)
+    return Reply(f"{answer.opening(with_fit=False).removeprefix(f'{answer.name}: ')}", None, tuple(facts))
+
+
+def with_state(asked: WithState, evidence: Evidence) -> Reply:
+    """Kendall's tau between the score and the cost over the rows, and the rows that no row with less cost reaches."""
+    answer, sizes = evidence.answer(asked), evidence.group(asked, asked.cost)
+    if answer is None or sizes is None:
+        return evidence.no_run(asked, asked.column if answer is None else asked.cost)
+    group, control = answer.group, answer.tests.control
+    scores = {score.row: score for score in group.scores if score.by_seed and not score.setting and score != control}
+    costs = {
+        score.row: score.estimate.mean
+        for score in sizes.scores
+        if score.by_seed and not score.setting and score.row in scores
+    }
+    means = {row: score.estimate.mean for row, score in scores.items() if row in costs}
+    order = agreement(means, costs)
+    facts = [f"Rows: {order.rows}, without the control.", *evidence.facts(asked, [scores[row] for row in means])]
+    if order.tau is None:
+        return cannot_say(f"Kendall's τ {order.note}", facts)
+    if answer.tests.ranks_nothing:
+        return cannot_say(answer.finding.rstrip("."), facts)
+    decimals, best = group.resolved.decimals, front(means, costs, bool(group.resolved.higher_is_better))
+    named = [f"{row} ({costs[row]:,.0f}: {means[row]:.{decimals}f})" for row in best]
+    text = (
+        f"{asked.column} against {asked.cost}: Kendall's τ = {order.tau:.2f} (p = {p_value(order.p)}) over {order.rows} "
+        f"rows; on the front, from the smallest: {listed(named, SHOWN_FRONT)}."
+    )
+    return Reply(text, None, tuple(facts))
+
+
+def front(scores: dict[str, float], costs: dict[str, float], higher: bool) -> list[str]:
+    """The rows from the cheapest up that have a better score than every cheaper row."""
+    best: list[str] = []
+    sign = 1 if higher else -1
+    for row in sorted(scores, key=lambda row: (costs[row], -sign * scores[row], row)):
+        if not best or sign * scores[row] > sign * scores[best[-1]]:
+            best.append(row)
+    return best
+
+
+def _reply(judged: Judged, stated: Sequence[str], facts: Sequence[str]) -> Reply:
+    text = f"{', '.join(stated)}." if stated else ""
+    if judged.verdict is Verdict.UNKNOWN:
+        why = f"{judged.why[:1].upper()}{judged.why[1:]}."
+        return Reply(f"{why} {text}".rstrip(), judged.verdict, tuple(facts))
+    return Reply(text, judged.verdict, tuple(facts))
+
+
+def _number(group: Group, score: Score) -> str:
+    """`20.0 ± 0.6`, or the solved runs where tests compare these."""
+    runs = group.comparison.runs
+    if runs and score.key in runs.counts:
+        return f"{score.estimate.mean:.{group.resolved.decimals}f} ({runs.text(score.key)})"
+    return score.number(group.resolved.decimals)
+
+
+def _pair_facts(judged: Judged, group: Group) -> list[str]:
+    """A line for each tested pair."""
+    return [_pair_fact(pair, p, judged, group) for pair, p in zip(judged.pairs, judged.p, strict=True)]
+
+
+def _pair_fact(pair: Pair, p: float, judged: Judged, group: Group) -> str:
+    (ours, _), (theirs, _) = pair.rows
+    resolved = group.resolved
+    difference = resolved.signed(pair.difference)
+    if pair.pairing == SOLVED:
+        interval, how = "", "Fisher's exact test of the solved runs"
+    else:
+        interval = f" ± {pair.half_width:.{resolved.decimals}f}" if pair.half_width else ", equal for all seeds"
+        how = f"95 % interval, {pair.pairing if pair.pairing == UNPAIRED else f'paired by {pair.pairing}'}"
+    within = f"; margin {judged.margin:.{resolved.decimals}f}" if judged.margin is not None else ""
+    unit = f" {resolved.unit}" if resolved.unit else ""
+    return f"{ours} minus {theirs}: {difference}{interval}{unit} ({how}; n = {pair.seeds} seeds; p = {p_value(p)}{within})."
+
+
+def _scale(group: Group) -> list[str]:
+    """The score of the strongest simple predictor and the control, which show what the numbers are worth."""
+    decimals, tests = group.resolved.decimals, group.comparison
+    parts = [f"control {tests.control.row} {tests.control.number(decimals)}"] if tests.control else []
+    if group.strongest is not None:
+        parts.append(f"strongest simple predictor {group.strongest.number(decimals)}")
+    return [f"Beside: {', '.join(parts)}."] if parts else []
+
+
+REPLIES: dict[type[Asked], Callable[..., Reply]] = {
+    Compared: compared,
+    Kept: kept,
+    Leaders: leaders,
+    WithState: with_state,
+}

@@ -1,0 +1,123 @@
+"""The pages `findings.md`, what records say on each claim of the papers and on questions of ours, and `questions.md`,
+one line per question of a reader. Text and verdicts follow from records; only the claims and questions are written."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from harness.errors import UsageError
+from harness.report.pages import claims, questions
+from harness.report.pages.evidence import Evidence, Reply
+from harness.report.render.markdown import escape
+from harness.report.scores.claims import Verdict
+from harness.report.spec.finding import Asked
+
+OURS = "Questions of ours"
+GENERATED = "<!-- Made from the records by `python run.py do=report table=all`; changes are lost. -->"
+FILES = {"finding": "findings.md", "question": "questions.md"}
+HOW = """\
+A claim is written down with its rows, column and direction before it is judged (`conf/finding/`). The test is that of the
+column: paired by seed and, where kept, by test example, corrected for the pairs of the claim. Every claim is one test at
+5 %, so that of 20 false claims one may seem to hold.
+
+- **holds**, **does not hold**: a test at 5 % says so. "As good as" holds if the 95 % interval of the difference stays
+  within the margin, a tenth of the distance from reference to control where nothing else is stated.
+- **cannot say**: no run, fewer than 3 seeds, a column whose control is not clearly behind its reference, a simple
+  predictor ahead of all rows compared, or no test that separates the rows. The reason follows.
+
+All numbers are of the reduced budget unless a page says otherwise: minutes of training, not the papers' sizes."""
+Pages = dict[Path, str]
+REPLIES = claims.REPLIES | questions.REPLIES
+
+
+def pages(asked: Mapping[str, Sequence[Asked]], evidence: Evidence, papers: Mapping[str, str], docs: Path, tables: Path) -> Pages:
+    """{path: Markdown}. `asked`: group of the configuration -> its claims or questions; `papers`: folder -> name."""
+    made = {}
+    for group, render in (("finding", _findings), ("question", _questions)):
+        if asked[group]:
+            replies = [(one, reply(group, one, evidence)) for one in asked[group]]
+            made[docs / FILES[group]] = render(replies, papers, os.path.relpath(tables, docs))
+    return made
+
+
+def reply(group: str, asked: Asked, evidence: Evidence) -> Reply:
+    """Raises UsageError, with the file of the claim or question, for a table, row or column that is not there."""
+    try:
+        return REPLIES[type(asked)](asked, evidence)
+    except UsageError as error:
+        raise UsageError(f"conf/{group}/{asked.name}.yaml: {error}") from error
+
+
+def _findings(replies: Sequence[tuple[Asked, Reply]], papers: Mapping[str, str], tables: str) -> str:
+    verdicts = [answer.verdict for asked, answer in replies if asked.is_claim]
+    counts = ", ".join(f"{verdicts.count(verdict)} {WORDS[verdict]}" for verdict in Verdict)
+    text = [
+        GENERATED,
+        "# Findings",
+        "",
+        f"{len(verdicts)} claims of the papers: {counts}.",
+        "",
+        "| paper | claim or question | answer |",
+        "| --- | --- | --- |",
+        *(f"| {_name(asked, papers)} | [{escape(asked.title)}](#{_anchor(asked.title)}) | {_short(answer)} |" for asked, answer in replies),
+    ]
+    heading = ""
+    for asked, answer in replies:
+        if _name(asked, papers) != heading:
+            heading = _name(asked, papers)
+            text += ["", f"## {heading}"]
+        text += ["", *_entry(asked, answer, tables)]
+    return "\n".join([*text, "", "## How to read this", "", HOW]) + "\n"
+
+
+WORDS = {Verdict.HOLDS: "hold", Verdict.FAILS: "do not hold", Verdict.UNKNOWN: "cannot be decided by our records"}
+
+
+def _anchor(title: str) -> str:
+    """The anchor of a heading on GitHub and in the documentation's site."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+
+
+def _name(asked: Asked, papers: Mapping[str, str]) -> str:
+    return papers.get(asked.paper, asked.paper) if asked.paper else OURS
+
+
+def _short(answer: Reply) -> str:
+    """A verdict, or that the open question has an answer below."""
+    return f"**{answer.verdict}**" if answer.verdict else "answered"
+
+
+def _entry(asked: Asked, answer: Reply, tables: str) -> list[str]:
+    said = f"{escape(asked.text)} ({escape(asked.source)})" if asked.source else escape(asked.text)
+    start = f"**{answer.verdict[:1].upper()}{answer.verdict[1:]}.** " if answer.verdict else ""
+    where = f", column {escape(asked.column)}" if hasattr(asked, "column") else ""
+    return [
+        f"### {escape(asked.title)}",
+        "",
+        f"> {said}",
+        "",
+        f"{start}{escape(answer.text)}",
+        "",
+        *(f"- {escape(fact)}" for fact in answer.facts),
+        f"- Table: {_link(asked, tables)}{where}. To run it: `python run.py -m table={asked.table} budget=reduced`.",
+    ]
+
+
+def _link(asked: Asked, tables: str) -> str:
+    return f"[{escape(asked.table)}]({tables}/{asked.table}.md)"
+
+
+def _questions(replies: Sequence[tuple[Asked, Reply]], papers: Mapping[str, str], tables: str) -> str:
+    text = [GENERATED, "# Ten questions" if len(replies) == 10 else "# Questions", ""]
+    for number, (asked, answer) in enumerate(replies, 1):
+        start = "**Cannot say yet.** " if answer.verdict is Verdict.UNKNOWN else ""
+        link = f" ({_link(asked, tables)})" if getattr(asked, "table", "") else f" ([all columns]({tables}/columns.md))"
+        text += [f"{number}. **{escape(asked.text)}** {start}{_with_code(answer.text)}{link}"]
+    return "\n".join([*text, "", "Claims of the papers, one by one: [findings.md](findings.md)."]) + "\n"
+
+
+def _with_code(text: str) -> str:
+    """Markdown of a sentence that may hold commands between backticks."""
+    parts = text.split("`")
+    return "".join(f"`{part}`" if number % 2 else escape(part) for number, part in enumerate(parts))

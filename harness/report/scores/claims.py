@@ -1,0 +1,119 @@
+"""Judges a claim on two rows of a column, or on a row in two columns, by the paired tests of the report."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from harness.report.scores.comparison import Comparison
+from harness.report.scores.groups import Group
+from harness.report.scores.paired import Pair, SeedNoise, holm, tested_pairs
+from harness.report.scores.scores import Score
+from harness.report.stats.seeds import LEVEL, MIN_SEEDS
+
+SIGNIFICANT = 1 - LEVEL
+
+
+class Verdict(StrEnum):
+    HOLDS = "holds"
+    FAILS = "does not hold"
+    UNKNOWN = "cannot say"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """`why`: what keeps us from saying; empty for a verdict. `p`: corrected for the pairs of the claim."""
+
+    verdict: Verdict
+    why: str = ""
+    pairs: tuple[Pair, ...] = ()
+    p: tuple[float, ...] = ()
+    margin: float | None = None  # in the unit of the column
+
+
+def plain_score(group: Group, row: str) -> Score | None:
+    """The score of a row in the recipe's configuration; None without a finished seed."""
+    return next((score for score in group.scores if score.row == row and not score.setting and score.by_seed), None)
+
+
+def compared(group: Group, row: str, rivals: Sequence[str], as_good: bool, share: float) -> Judged:
+    """Is `row` ahead of each of `rivals`, or as good as each? `share`: of |reference - control|, the margin."""
+    names = [row, *rivals]
+    scores = {name: plain_score(group, name) for name in names}
+    if absent := [name for name in names if scores[name] is None]:
+        return Judged(Verdict.UNKNOWN, f"no run of {', '.join(absent)}")
+    if few := [name for name in names if len(scores[name].by_seed) < MIN_SEEDS]:
+        return Judged(Verdict.UNKNOWN, f"fewer than {MIN_SEEDS} seeds of {', '.join(few)}")
+    tests = group.comparison
+    pairs = [tests.pair(scores[row].key, scores[rival].key) for rival in rivals]
+    if missing := [rival for rival, pair in zip(rivals, pairs, strict=True) if pair is None]:
+        return Judged(Verdict.UNKNOWN, f"no test of {row} against {', '.join(missing)}: {tests.untested}")
+    why = _no_ranks(tests) or _below_predictor(group, list(scores.values()))
+    return _judged(pairs, group, as_good, share, why)
+
+
+def kept(group: Group, first: Group, row: str, as_good: bool, share: float) -> Judged:
+    """Is `row` in `group` as good as in `first`, or ahead of it there? Both are evaluations of the same runs."""
+    last, before = (plain_score(part, row) for part in (group, first))
+    if last is None or before is None:
+        return Judged(Verdict.UNKNOWN, f"no run of {row}")
+    if len(set(last.by_seed) & set(before.by_seed)) < MIN_SEEDS:
+        return Judged(Verdict.UNKNOWN, f"fewer than {MIN_SEEDS} seeds of {row}")
+    # the test examples differ: pairs are by seed
+    sides = [replace(score, row=part.column, examples={}) for score, part in ((last, group), (before, first))]
+    (pair,) = tested_pairs([tuple(sides)], SeedNoise())
+    why = _no_ranks(first.comparison) or _no_ranks(group.comparison) or _below_predictor(first, [before])
+    return _judged([pair], first, as_good, share, why)
+
+
+def _judged(pairs: Sequence[Pair], group: Group, as_good: bool, share: float, why: str) -> Judged:
+    tests, p = group.comparison, tuple(holm([pair.p for pair in pairs]))
+    scale = None
+    if tests.reference and tests.control:
+        scale = abs(tests.reference.estimate.mean - tests.control.estimate.mean)
+    margin = share * scale if as_good and scale is not None else None
+    content = {"pairs": tuple(pairs), "p": p, "margin": margin}
+    if why:
+        return Judged(Verdict.UNKNOWN, why, **content)
+    sign = 1 if group.resolved.higher_is_better else -1
+    shares_alone = tests.runs is not None
+    verdicts = [
+        _of_pair(sign * pair.difference, pair.half_width, corrected, margin, shares_alone)
+        for pair, corrected in zip(pairs, p, strict=True)
+    ]
+    if Verdict.FAILS in verdicts:
+        return Judged(Verdict.FAILS, **content)
+    if Verdict.UNKNOWN in verdicts:
+        beyond = "the interval of the difference reaches beyond the margin" if as_good else "no test separates the rows"
+        return Judged(Verdict.UNKNOWN, beyond, **content)
+    return Judged(Verdict.HOLDS, **content)
+
+
+def _of_pair(ahead: float, half: float, p: float, margin: float | None, shares_alone: bool) -> Verdict:
+    """`ahead`: the difference, positive if the row is better. `shares_alone`: tests compare shares of solved runs,
+    so that the interval of the difference says nothing."""
+    is_apart = p < SIGNIFICANT
+    if margin is not None and (ahead - half > -margin if not shares_alone else ahead == half == 0):
+        return Verdict.HOLDS
+    if is_apart and ahead < 0:
+        return Verdict.FAILS
+    if margin is None and is_apart and ahead > 0:
+        return Verdict.HOLDS
+    return Verdict.UNKNOWN
+
+
+def _no_ranks(tests: Comparison) -> str:
+    """Why a column ranks nothing; empty if it does."""
+    if tests.ranks_nothing:
+        return f"the column ranks nothing: the control is not clearly behind the reference ({tests.why_not})"
+    return f"the resolution of the column is unknown: {tests.missing}" if tests.resolution is None else ""
+
+
+def _below_predictor(group: Group, scores: Sequence[Score]) -> str:
+    """Whether the strongest simple predictor is ahead of all these rows."""
+    strongest, higher = group.strongest, group.resolved.higher_is_better
+    if strongest is None:
+        return ""
+    limit = strongest.estimate.mean
+    if any(score.estimate.mean > limit if higher else score.estimate.mean < limit for score in scores):
+        return ""
+    return f"the strongest simple predictor ({strongest.row.partition(': ')[2]}) is ahead of all rows compared"

@@ -1,0 +1,138 @@
+"""The schemas of `conf/finding/<name>.yaml`, a claim of a paper or a question of ours that records answer, and of
+`conf/question/<name>.yaml`, a question of a reader.
+
+`kind` names the class. Every class but Leaders and WithState of a finding states a claim: its answer is that the claim
+holds, does not hold, or that our records cannot say.
+"""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from harness.config.validation import StrictModel, TupleOf
+
+Relation = Literal["ahead", "as good"]
+
+
+class Asked(StrictModel):
+    """`text`: the claim or question, in one sentence. `paper`: the folder of the paper's tables; empty for ours.
+
+    `source`: where the paper says it. `title`: a short name, the heading. `order`: the place on the page.
+    """
+
+    name: str
+    text: str
+    title: str = ""
+    paper: str = ""
+    source: str = ""
+    order: int = 0
+    is_claim: ClassVar[bool] = False
+
+
+class OfColumn(Asked):
+    """About one column of a table of cells, at the table's budget."""
+
+    table: str
+    column: str
+
+
+class Compared(OfColumn):
+    """`row` is ahead of each of `rivals`, or as good as each.
+
+    As good: the 95 % interval of the paired difference stays within `margin`, a share of |reference - control|.
+    """
+
+    row: str
+    rivals: TupleOf[str]
+    relation: Relation = "ahead"
+    margin: float = Field(default=0.1, gt=0, lt=1)
+    is_claim: ClassVar[bool] = True
+
+
+class Kept(OfColumn):
+    """`row` is in `column` as good as in `first`, another evaluation of the same runs, or ahead of it there."""
+
+    row: str
+    first: str
+    relation: Relation = "as good"
+    margin: float = Field(default=0.1, gt=0, lt=1)
+    is_claim: ClassVar[bool] = True
+
+
+class Leaders(OfColumn):
+    """Which rows lead a column, and which of them solve it."""
+
+
+class WithState(OfColumn):
+    """How the scores of a column grow with the numbers in `cost`, a column of the same table, and the Pareto front."""
+
+    cost: str
+
+
+class OfRow(OfColumn):
+    """Where a row stands in a column."""
+
+    row: str
+
+
+class Trust(OfColumn):
+    """On which data a column was measured, what it tells, and whether its runs leak."""
+
+
+class Command(OfColumn):
+    """The command that makes the best row's number again."""
+
+
+class Affordable(OfColumn):
+    """Of the rows in the best tier of a column, the one that is fastest at a length on a device."""
+
+    measure: Literal["forward", "train", "token"] = "train"
+    length: int
+    device: Literal["cpu", "cuda"]
+
+
+class Measured(Asked):
+    """Time of a model per call at a length, and as a multiple of the reference's, in a measurement with both."""
+
+    model: str
+    reference: TupleOf[str]
+    measure: Literal["forward", "train", "token"]
+    mode: str | None = None
+    length: int
+    table: str  # its page shows such measurements
+
+
+class Deviations(Asked):
+    """The published numbers that differ most from ours at full size."""
+
+    tables: TupleOf[str] = ()  # all by default
+
+
+class PlannedCost(Asked):
+    """What the missing runs of a table cost at the paper's budget."""
+
+    table: str
+
+
+class Separating(Asked):
+    """The columns of a table by the share of their pairs that tests resolve."""
+
+    table: str
+
+
+class Order(Asked):
+    """Whether our rows stand in the order of the published ones, over all columns."""
+
+
+FINDINGS = {"compared": Compared, "kept": Kept, "leaders": Leaders, "with_state": WithState}
+QUESTIONS = {
+    "row": OfRow,
+    "trust": Trust,
+    "command": Command,
+    "affordable": Affordable,
+    "measured": Measured,
+    "deviations": Deviations,
+    "planned_cost": PlannedCost,
+    "separating": Separating,
+    "order": Order,
+}

@@ -20,12 +20,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from harness.report.pages.answer import ColumnAnswer
+    from harness.report.pages.evidence import TableEvidence
     from harness.report.pages.waiting import Waiting
     from harness.report.plots.file import Plot
     from harness.report.render.layout import Table
-    from harness.report.scores.groups import ProtocolResults
-    from harness.report.scores.tuning import Tuning
-    from harness.report.spec.table import TableSpec
     from harness.report.spec_files import Folders
 
 FORMATS = ("md", "tex", "csv")
@@ -36,17 +34,15 @@ VERDICTS = 3  # a single table with at most so many columns repeats its verdicts
 class TablePage(NamedTuple):
     """A table's page, what its columns tell, and the plots that the page shows.
 
-    A table without cells ranks nothing: its `answers` are None. `waits`: its columns that lack runs. `results`: those of
-    each protocol. `tunings`: column -> row -> the learning rate that its search chose.
+    A table without cells ranks nothing: its `answers` are None. `waits`: its columns that lack runs. `evidence`: what
+    claims are judged by.
     """
 
     table: "Table"
     answers: "list[ColumnAnswer] | None"
     plots: "tuple[Plot, ...]"
     waits: "Sequence[Waiting]" = ()
-    results: "Sequence[ProtocolResults]" = ()
-    tunings: "Mapping[str, Mapping[str, Tuning]]" = {}
-    spec: "TableSpec | None" = None
+    evidence: "TableEvidence | None" = None
 
 
 class TablesReport(NamedTuple):
@@ -117,7 +113,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
             print(f"{path} differs from the records: python run.py do=report {group}={name}", file=sys.stderr)
     stale = [*(path for path, text in bench.items() if not _is_current(path, text)), *plots]
     for path in stale:
-        print(f"{path} differs from the measurement: python run.py do=report table=all", file=sys.stderr)
+        print(f"{path} differs from the records and measurements: python run.py do=report table=all", file=sys.stderr)
     old = site() if site else []
     for path in old:
         print(f"{path} differs from the records: python run.py do=report table=all 'format=[html]'", file=sys.stderr)
@@ -134,10 +130,7 @@ def _findings(
     from harness.report.site import audit
     from harness.report.spec_files import load_asked
 
-    tables = {
-        page.table.name: TableEvidence(page.table, page.answers or (), page.results, page.waits, page.tunings, page.spec)
-        for page in pages
-    }
+    tables = {page.table.name: page.evidence or TableEvidence(page.table) for page in pages}
     asked = {group: load_asked(group, folders()) for group in findings.FILES}
     papers = audit.load(paths.paper).papers
     evidence = Evidence(tables, cells, measurements)
@@ -256,6 +249,7 @@ def table_page(
     """The page of a table from the records and measurements, as `report_tables` writes it. Raises UsageError."""
     from harness.report.pages import formulas, measured, settings, tuning
     from harness.report.pages.answer import answers
+    from harness.report.pages.evidence import TableEvidence
     from harness.report.pages.pictures import pictures_of
     from harness.report.pages.table import build_table
     from harness.report.pages.waiting import waiting_columns
@@ -281,10 +275,10 @@ def table_page(
         pictures = pictures_of(selected, spec, Path(paths["records"]), page)
         rates = tuning.sections(selected, select(cells, spec, at_recipe=True), spec)
         table = build_table(spec, results, pictures, [plot.picture for plot in drawn], rates)
-    plots, tunings = tuple(plot.plot for plot in drawn), {}
-    for parts in selected.values():
-        tunings |= tuned_columns(parts, spec.budget)
-    return TablePage(table, columns, plots, waiting_columns(results), results, tunings, spec)
+    tunings = {name: rows for parts in selected.values() for name, rows in tuned_columns(parts, spec.budget).items()}
+    waits = waiting_columns(results)
+    evidence = TableEvidence(table, columns, results, waits, tunings, spec)
+    return TablePage(table, columns, tuple(plot.plot for plot in drawn), waits, evidence)
 
 
 def _closing_lines(report: TablesReport, paper: str, all_cells: "pd.DataFrame | None") -> list[str]:

@@ -109,7 +109,7 @@ def test_report_makes_and_checks_the_pages(bench, tmp_path, capsys, monkeypatch)
     assert render(cfg, []) == 0
     path.write_text("something else")
     assert render(cfg, []) == 1
-    assert f"{path} differs from the measurement" in capsys.readouterr().err
+    assert f"{path} differs from the records and measurements" in capsys.readouterr().err
     (tmp_path / "bench" / "goals.json").write_text("{}")
     with pytest.raises(UsageError, match=r"goals\.json: not a measurement"):
         render(cfg, [])

@@ -94,6 +94,7 @@ def test_the_verb(places, capsys, few_tables):
     def cfg(check, *formats):
         folders = {key: str(path) for key, path in places.items()} | {"bench": str(places["tables"] / "no-bench")}
         folders |= {"figures": str(places["tables"] / "figures"), "outputs": str(places["tables"] / "outputs")}
+        folders["docs"] = str(places["tables"] / "docs")
         return OmegaConf.create({"check": check, "paths": folders, "format": list(formats)})
 
     assert verb.run(cfg(True), ["do=report", "table=lavo/t11", "check=true"]) == 1

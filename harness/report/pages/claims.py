@@ -1,12 +1,13 @@
 """Replies to claims of papers and to questions on the columns of one table."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from harness.report.pages.answer import listed
 from harness.report.pages.evidence import Evidence, Reply, cannot_say
-from harness.report.scores import claims
-from harness.report.scores.claims import Judged, Verdict, plain_score
+from harness.report.scores import judge
 from harness.report.scores.groups import Group
+from harness.report.scores.judge import Judged, Verdict, plain_score
 from harness.report.scores.paired import UNPAIRED, Pair
 from harness.report.scores.scores import Score
 from harness.report.scores.solved import SOLVED
@@ -23,9 +24,11 @@ def compared(asked: Compared, evidence: Evidence) -> Reply:
     if answer is None:
         return evidence.no_run(asked)
     group = answer.group
-    judged = claims.compared(group, asked.row, asked.rivals, asked.relation == "as good", asked.margin)
+    judged = judge.compared(group, asked.row, asked.rivals, asked.relation == "as good", asked.margin)
+    judged = _unless_unsearched(judged, evidence, asked, [asked.row, *asked.rivals])
     scores = [score for row in (asked.row, *asked.rivals) if (score := plain_score(group, row))]
     facts = [*_pair_facts(judged, group), *_scale(group), *evidence.facts(asked, scores)]
+    facts += evidence.in_print(asked, [asked.row, *asked.rivals])
     return _reply(judged, [f"{score.row} {_number(group, score)}" for score in scores], facts)
 
 
@@ -34,7 +37,8 @@ def kept(asked: Kept, evidence: Evidence) -> Reply:
     last, first = evidence.answer(asked), evidence.answer(asked, asked.first)
     if last is None or first is None:
         return evidence.no_run(asked, asked.column if last is None else asked.first)
-    judged = claims.kept(last.group, first.group, asked.row, asked.relation == "as good", asked.margin)
+    judged = judge.kept(last.group, first.group, asked.row, asked.relation == "as good", asked.margin)
+    judged = _unless_unsearched(judged, evidence, asked, [asked.row])
     scores = [(part.group, plain_score(part.group, asked.row)) for part in (first, last)]
     stated = [f"{asked.row} {_number(group, score)} at {group.column}" for group, score in scores if score]
     own = [score for _, score in scores[-1:] if score]
@@ -49,7 +53,8 @@ def leaders(asked: Leaders, evidence: Evidence) -> Reply:
     facts = [f"Seeds: {answer.seeds} per row.", *evidence.facts(asked, [s for s in answer.group.scores if s.by_seed])]
     if not tests.pairs or tests.ranks_nothing:
         return cannot_say(answer.finding.rstrip("."), facts)
-    return Reply(f"{answer.opening(with_fit=False).removeprefix(f'{answer.name}: ')}", None, tuple(facts))
+    text = answer.opening(with_fit=False).removeprefix(f"{answer.name}: ")
+    return Reply(evidence.at_rate(asked) + text, None, tuple(facts))
 
 
 def with_state(asked: WithState, evidence: Evidence) -> Reply:
@@ -74,7 +79,7 @@ def with_state(asked: WithState, evidence: Evidence) -> Reply:
     decimals, best = group.resolved.decimals, front(means, costs, bool(group.resolved.higher_is_better))
     named = [f"{row} ({costs[row]:,.0f}: {means[row]:.{decimals}f})" for row in best]
     text = (
-        f"{asked.column} against {asked.cost}: Kendall's τ = {order.tau:.2f} (p = {p_value(order.p)}) over {order.rows} "
+        f"{evidence.at_rate(asked)}{asked.column} against {asked.cost}: Kendall's τ = {order.tau:.2f} ({_p(order.p)}) over {order.rows} "
         f"rows; on the front, from the smallest: {listed(named, SHOWN_FRONT)}."
     )
     return Reply(text, None, tuple(facts))
@@ -96,6 +101,16 @@ def _reply(judged: Judged, stated: Sequence[str], facts: Sequence[str]) -> Reply
         why = f"{judged.why[:1].upper()}{judged.why[1:]}."
         return Reply(f"{why} {text}".rstrip(), judged.verdict, tuple(facts))
     return Reply(text, judged.verdict, tuple(facts))
+
+
+def _unless_unsearched(judged: Judged, evidence: Evidence, asked: Compared | Kept, rows: Sequence[str]) -> Judged:
+    """No verdict stands on a rate that suits one row, such as that chosen on softmax attention for all."""
+    unsearched = evidence.unsearched(asked, rows)
+    if judged.verdict is Verdict.UNKNOWN or not unsearched:
+        return judged
+    rates = "learning rate of {} was" if len(unsearched) == 1 else "learning rates of {} were"
+    why = f"the {rates.format(listed(unsearched))} not searched, and others may turn this round"
+    return replace(judged, verdict=Verdict.UNKNOWN, why=why)
 
 
 def _number(group: Group, score: Score) -> str:
@@ -122,7 +137,13 @@ def _pair_fact(pair: Pair, p: float, judged: Judged, group: Group) -> str:
         how = f"95 % interval, {pair.pairing if pair.pairing == UNPAIRED else f'paired by {pair.pairing}'}"
     within = f"; margin {judged.margin:.{resolved.decimals}f}" if judged.margin is not None else ""
     unit = f" {resolved.unit}" if resolved.unit else ""
-    return f"{ours} minus {theirs}: {difference}{interval}{unit} ({how}; n = {pair.seeds} seeds; p = {p_value(p)}{within})."
+    return f"{ours} minus {theirs}: {difference}{interval}{unit} ({how}; n = {pair.seeds} seeds; {_p(p)}{within})."
+
+
+def _p(p: float) -> str:
+    """`p = 0.03`, `p < 0.001`"""
+    text = p_value(p)
+    return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
 def _scale(group: Group) -> list[str]:

@@ -10,10 +10,10 @@ from harness.report.pages.answer import ColumnAnswer, cost, listed
 from harness.report.pages.caveats import rate_text
 from harness.report.pages.waiting import Waiting
 from harness.report.render.layout import Table
-from harness.report.scores.claims import Verdict
 from harness.report.scores.groups import Group, ProtocolResults
+from harness.report.scores.judge import Verdict
 from harness.report.scores.scores import Score
-from harness.report.scores.tuning import Tuning
+from harness.report.scores.tuning import Tuning, budget_search
 from harness.report.spec.finding import OfColumn
 from harness.report.spec.table import TableSpec
 
@@ -103,10 +103,30 @@ class Evidence:
             if row not in spec.rows and not spec.every:
                 raise UsageError(f"rows: {asked.table} has no {row}: {did_you_mean(row, spec.rows)}")
 
+    def at_rate(self, asked: OfColumn) -> str:
+        """The start of a sentence on all rows of a column, if no search chose the rate of any of them."""
+        is_searched = bool(self.table(asked.table).tunings.get(asked.column))
+        return "" if is_searched else "At the recipe's learning rate, as no search is complete: "
+
+    def unsearched(self, asked: OfColumn, rows: Sequence[str]) -> list[str]:
+        """Of these rows, those without a complete search although the table's budget states one."""
+        spec = self.spec(asked.table)
+        column = spec.columns.get(asked.column)
+        if not spec.search or column is None or budget_search(spec.budget, column.task) is None:
+            return []
+        tunings = self.table(asked.table).tunings.get(asked.column, {})
+        return [row for row in rows if row not in tunings]
+
+    def in_print(self, asked: OfColumn, rows: Sequence[str]) -> list[str]:
+        """A line with the published numbers of these rows, where the paper prints them."""
+        published = self.spec(asked.table).published
+        printed = [f"{row} {published[row, asked.column].text}" for row in rows if (row, asked.column) in published]
+        return [f"In print: {', '.join(printed)}."] if printed else []
+
     def facts(self, asked: OfColumn, scores: Sequence[Score]) -> Iterator[str]:
         """The learning rates of these rows and the cost of their cells."""
         ids = [cell for score in scores for cell in score.cells if cell in self.by_id.index]
-        rates = [self._rate(asked, score) for score in scores]
+        rates = [self.rate(asked, score) for score in scores]
         if len(scores) <= SHOWN_RATES:
             stated = [f"{score.row} {rate}" for score, rate in zip(scores, rates, strict=True) if rate]
             yield from [f"Learning rate: {listed(stated)}."] if stated else []
@@ -117,11 +137,12 @@ class Evidence:
         if spent := cost(*(float(cells[key].astype(float).sum()) for key in ("core_hours", "gpu_hours"))):
             yield f"Cost of these runs: {spent}."
 
-    def _rate(self, asked: OfColumn, score: Score) -> str:
+    def rate(self, asked: OfColumn, score: Score) -> str:
+        """`3e-3 (the recipe's)` or `1e-2 (4 rates searched)`; empty for runs without a rate."""
         tuning = self.table(asked.table).tunings.get(asked.column, {}).get(score.row)
         if tuning is not None:
-            return f"{rate_text(tuning.rate)} ({tuning.choice.tried} rates {SEARCHED}"
+            edge = "at the end of its grid, " if tuning.choice.on_edge else ""
+            return f"{rate_text(tuning.rate)} ({edge}{tuning.choice.tried} rates {SEARCHED}"
         configs = [self.by_id.at[cell, "config"] for cell in score.cells if cell in self.by_id.index]
         rates = {config["train"].get("optimizer", {}).get("lr") for config in configs} - {None}
         return f"{listed([rate_text(rate) for rate in sorted(rates)])} (the recipe's)" if rates else ""
-

@@ -10,10 +10,10 @@ from harness.errors import UsageError
 from harness.report.pages import claims, questions
 from harness.report.pages.evidence import Evidence, Reply
 from harness.report.render.markdown import escape
-from harness.report.scores.claims import Verdict
+from harness.report.scores.judge import Verdict
 from harness.report.spec.finding import Asked
 
-OURS = "Questions of ours"
+OURS = "Our own questions"
 GENERATED = "<!-- Made from the records by `python run.py do=report table=all`; changes are lost. -->"
 FILES = {"finding": "findings.md", "question": "questions.md"}
 HOW = """\
@@ -24,19 +24,22 @@ column: paired by seed and, where kept, by test example, corrected for the pairs
 - **holds**, **does not hold**: a test at 5 % says so. "As good as" holds if the 95 % interval of the difference stays
   within the margin, a tenth of the distance from reference to control where nothing else is stated.
 - **cannot say**: no run, fewer than 3 seeds, a column whose control is not clearly behind its reference, a simple
-  predictor ahead of all rows compared, or no test that separates the rows. The reason follows.
+  predictor ahead of all rows compared, no test that separates the rows, or a learning rate that was not searched for
+  each of them. The reason follows.
 
 All numbers are of the reduced budget unless a page says otherwise: minutes of training, not the papers' sizes."""
 Pages = dict[Path, str]
 REPLIES = claims.REPLIES | questions.REPLIES
 
 
-def pages(asked: Mapping[str, Sequence[Asked]], evidence: Evidence, papers: Mapping[str, str], docs: Path, tables: Path) -> Pages:
+def pages(
+    asked: Mapping[str, Sequence[Asked]], evidence: Evidence, papers: Mapping[str, str], docs: Path, tables: Path
+) -> Pages:
     """{path: Markdown}. `asked`: group of the configuration -> its claims or questions; `papers`: folder -> name."""
     made = {}
     for group, render in (("finding", _findings), ("question", _questions)):
         if asked[group]:
-            replies = [(one, reply(group, one, evidence)) for one in asked[group]]
+            replies = [(claim, reply(group, claim, evidence)) for claim in asked[group]]
             made[docs / FILES[group]] = render(replies, papers, os.path.relpath(tables, docs))
     return made
 
@@ -60,7 +63,10 @@ def _findings(replies: Sequence[tuple[Asked, Reply]], papers: Mapping[str, str],
         "",
         "| paper | claim or question | answer |",
         "| --- | --- | --- |",
-        *(f"| {_name(asked, papers)} | [{escape(asked.title)}](#{_anchor(asked.title)}) | {_short(answer)} |" for asked, answer in replies),
+        *(
+            f"| {_name(asked, papers)} | [{escape(asked.title)}](#{_anchor(asked.title)}) | {_short(answer)} |"
+            for asked, answer in replies
+        ),
     ]
     heading = ""
     for asked, answer in replies:

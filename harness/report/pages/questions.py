@@ -10,8 +10,8 @@ from harness.report.pages import agreement
 from harness.report.pages.answer import ColumnAnswer, baseline_name, listed
 from harness.report.pages.counts import share
 from harness.report.pages.evidence import Evidence, Reply, cannot_say
-from harness.report.scores.claims import plain_score
 from harness.report.scores.groups import AGREES
+from harness.report.scores.judge import plain_score
 from harness.report.scores.measurements import Measurement, describe_setting
 from harness.report.spec.finding import (
     Affordable,
@@ -25,10 +25,13 @@ from harness.report.spec.finding import (
     Separating,
     Trust,
 )
+from harness.report.spec.parts import Kind
 from harness.report.stats.seeds import significant
 
 SHOWN = 3  # names in a sentence
 BEST_TIER = 1
+DEVICES = {"cpu": "a CPU", "cuda": "a GPU"}
+MEASURES = {"forward": "a forward pass", "train": "a training step", "token": "a generated token"}
 EQUAL = ("reproduced", AGREES, "same")  # verdicts on a number that is not off
 
 
@@ -42,14 +45,17 @@ def of_row(asked: OfRow, evidence: Evidence) -> Reply:
     group, tests, decimals = answer.group, answer.tests, answer.decimals
     beside = [("reference", tests.reference), ("control", tests.control), ("simple predictor", group.strongest)]
     others = [f"{name} {baseline_name(other.row)} {other.number(decimals)}" for name, other in beside if other]
-    below = " †, below the simple predictor" if group.strongest and group.strongest.row in tests.below.get(
-        score.key, ()
-    ) else ""
+    below = (
+        " †, below the simple predictor"
+        if group.strongest and group.strongest.row in tests.below.get(score.key, ())
+        else ""
+    )
     text = (
         f"{asked.row} {score.text(decimals)} {group.resolved.unit}, tier {tests.tier(score.key)}{below}; beside it "
         f"{listed(others)}."
     )
-    return Reply(text, None, tuple(evidence.facts(asked, [score])))
+    rate = evidence.rate(asked, score)
+    return Reply(f"At the learning rate {rate}: {text}" if rate else text, None, tuple(evidence.facts(asked, [score])))
 
 
 def trust(asked: Trust, evidence: Evidence) -> Reply:
@@ -58,9 +64,11 @@ def trust(asked: Trust, evidence: Evidence) -> Reply:
     if answer is None:
         return evidence.no_run(asked)
     leaks = [score.row for score in answer.group.scores if score.leak]
-    parts = [f"data: {answer.group.data_name or answer.group.data}"]
+    parts = [f"Data: {answer.group.data_name or answer.group.data}"]
     if leaks:
-        parts.append(f"TEST LEAK: {share(len(leaks), len(answer.group.scores))} rows chose their checkpoint on the test split")
+        parts.append(
+            f"TEST LEAK: {len(leaks)} of {len(answer.group.scores)} rows chose their checkpoint on the test split"
+        )
     return Reply(f"{'; '.join([*parts, answer.sentence.rstrip('.')])}.")
 
 
@@ -94,10 +102,12 @@ def affordable(asked: Affordable, evidence: Evidence) -> Reply:
     times = {
         model: (milliseconds, measured)
         for measured in _on_device(evidence, asked.device)
-        for model, milliseconds in _times(measured, asked.measure, None, asked.length)
+        for model, milliseconds in _times(measured, asked.measure, asked.length)
     }
     if not times:
-        missing.append(f"no measurement of {asked.measure} at {asked.length:,} tokens on {DEVICES[asked.device]}")
+        missing.append(
+            f"no measurement of {MEASURES[asked.measure]} at {asked.length:,} tokens on {DEVICES[asked.device]}"
+        )
     if missing:
         return cannot_say("; ".join(missing))
     if not answer.tests.ranks:
@@ -113,16 +123,13 @@ def affordable(asked: Affordable, evidence: Evidence) -> Reply:
     )
 
 
-DEVICES = {"cpu": "a CPU", "cuda": "a GPU"}
-
-
 def measured(asked: Measured, evidence: Evidence) -> Reply:
     """At the asked length; without one the longest measured length is stated, and the reply is that we cannot say."""
     there = {
-        length: (ours, ours / theirs, name)
+        length: (*times, name)
         for name, measurement in sorted(evidence.measurements.items())
         if measurement["kind"] == "bench"
-        for length, ours, theirs in _both(measurement, asked)
+        for length, times in _both(measurement, asked)
     }
     if asked.length in there:
         return Reply(f"{_time(asked, asked.length, *there[asked.length], evidence)}.")
@@ -133,32 +140,40 @@ def measured(asked: Measured, evidence: Evidence) -> Reply:
     return cannot_say(f"{why}; the longest is: {_time(asked, longest, *there[longest], evidence)}")
 
 
-def _time(asked: Measured, length: int, ours: float, ratio: float, name: str, evidence: Evidence) -> str:
-    per = "per token" if asked.measure == "token" else f"per {asked.measure} call"
+def _time(
+    asked: Measured, length: int, ours: float, theirs: float, batch: int | None, name: str, evidence: Evidence
+) -> str:
     setting = describe_setting(evidence.measurements[name])
-    times = f"{significant(ratio)} times {listed(asked.reference[:1])}"
-    return f"at {length:,} tokens {significant(ours)} ms {per}, {times} ({setting})"
+    at_batch = f", {batch} texts at once" if batch else ""
+    return (
+        f"{MEASURES[asked.measure]} at {length:,} tokens{at_batch} takes {significant(ours)} ms, "
+        f"{significant(ours / theirs)} times that of {asked.reference[0]} ({setting})"
+    )
 
 
-def _both(measurement: Measurement, asked: Measured) -> Iterator[tuple[int, float, float]]:
-    """(length, ms of the model, ms of the first reference that the measurement has)."""
-    lengths = {point["length"] for point in measurement["points"]}
-    for length in sorted(lengths):
-        times = dict(_times(measurement, asked.measure, asked.mode, length))
-        reference = next((model for model in asked.reference if model in times), None)
-        if asked.model in times and reference is not None:
-            yield length, times[asked.model], times[reference]
+def _both(measurement: Measurement, asked: Measured) -> Iterator[tuple[int, tuple[float, float, int | None]]]:
+    """(length, (ms of the model, ms of the reference, batch)), of the smallest batch that has both."""
+    batches = {point.get("batch") for point in measurement["points"]}
+    for length in sorted({point["length"] for point in measurement["points"]}):
+        for batch in sorted(batches, key=lambda size: size or 0):
+            times = dict(_times(measurement, asked.measure, length, asked.mode, batch))
+            reference = next((model for model in asked.reference if model in times), None)
+            if asked.model in times and reference is not None:
+                yield length, (times[asked.model], times[reference], batch)
+                break
 
 
-def _times(measurement: Measurement, measure: str, mode: str | None, length: int) -> Iterator[tuple[str, float]]:
-    """(model, ms) of the models of a measurement at a length, the first row of each model; extrapolations are left out."""
+def _times(
+    measurement: Measurement, measure: str, length: int, mode: str | None = None, batch: int | None = None
+) -> Iterator[tuple[str, float]]:
+    """(model, ms) of the models of a measurement at a length, the first row of each; extrapolations are left out."""
     rows = measurement.get("rows", {})
     seen = set()
     for point in measurement["points"]:
         if (point["what"], point["length"], point["status"]) != (measure, length, "ok"):
             continue
         model = rows.get(point["model"], {"model": point["model"]})["model"]
-        if point.get("mode") == mode and model not in seen and point.get("ms"):
+        if (point.get("mode"), point.get("batch")) == (mode, batch) and model not in seen and point.get("ms"):
             seen.add(model)
             yield model, point["ms"]
 
@@ -184,7 +199,7 @@ def deviations(asked: Deviations, evidence: Evidence) -> Reply:
                 by_kind.setdefault(row["kind"], []).append((abs(relative), label))
     if not beside:
         return cannot_say("no published number has ours beside it at full size")
-    parts = []
+    parts = [] if Kind.SCORE in beside else [f"no {Kind.SCORE} of a paper has ours beside it at full size"]
     for kind, count in beside.items():
         worst = sorted(by_kind.get(kind, []), reverse=True)
         named = f", the largest {'; '.join(label for _, label in worst[:SHOWN])}" if worst else ""
@@ -203,18 +218,17 @@ def _relative(row: Mapping[str, str]) -> float | None:
 def planned_cost(asked: PlannedCost, evidence: Evidence) -> Reply:
     """GPU-hours of all rows, columns and seeds of a table, and where the estimate is from."""
     spec = evidence.spec(asked.table)
-    hours = seeds = 0.0
+    hours = 0.0
     for protocol in spec.protocols:
         part = spec.for_protocol(protocol)
         for row in part.rows:
             columns = [name for name in part.columns if part.has(row, name)]
             hours += part.hours_of(columns) * len(part.seeds)
-            seeds += len(part.seeds)
     if not hours:
         return cannot_say(f"{asked.table} states no cost")
     return Reply(
-        f"About {significant(hours, 2)} hours on one {spec.gpu}, of all {len(spec.rows)} rows with {len(spec.seeds)} "
-        f"seeds, from one estimate: `gpu_hours` of conf/table/{asked.table}.yaml. With a measured speed of your cluster: "
+        f"About {significant(hours, 2)} hours on one {spec.gpu} for all {len(spec.rows)} rows with {len(spec.seeds)} "
+        f"seeds, an estimate: `gpu_hours` of conf/table/{asked.table}.yaml. With the speeds of your own records: "
         f"`python run.py do=plan table={asked.table} budget={PAPER}`."
     )
 

@@ -104,7 +104,7 @@ def load_figure(
 
 
 def load_asked(group: str, conf: Folders) -> list[Asked]:
-    """The claims and questions `<conf>/finding/*.yaml`, or those of a reader, `question`, in the order of their page."""
+    """The claims `<conf>/finding/*.yaml`, or the questions `<conf>/question/*.yaml`, in the order of their page."""
     kinds = FINDINGS if group == "finding" else FINDINGS | QUESTIONS
     loaded = []
     for name in available(conf, group):

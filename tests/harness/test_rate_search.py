@@ -13,7 +13,7 @@ from harness.config.search import FAILED, Choice, Search, decide, learning_rate,
 from harness.errors import UsageError
 from harness.records import checks, record
 from harness.records.collect import frame
-from harness.report.pages import caveats, tuning
+from harness.report.pages import caveats, counts, tuning
 from harness.report.scores import groups, select
 from harness.report.spec.table import TableSpec
 from harness.training.run_cell import CellResult
@@ -207,6 +207,11 @@ def scores_of(entries):
 
 def test_a_row_counts_at_the_chosen_rate_alone():
     assert scores_of(records()) == pytest.approx({("softmax", ""): 91, ("control", ""): 21, ("LAVO", ""): 81})
+
+
+def test_the_rows_with_a_complete_search_are_counted():
+    counted, _ = counts.lines([], frame(records()))
+    assert counted == "rows tuned over at least 3 learning rates, by family of tasks: lra 2 of 3"
 
 
 def test_a_rate_that_a_user_typed_is_a_setting_of_the_row():

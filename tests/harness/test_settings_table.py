@@ -267,7 +267,7 @@ def test_rows_that_count_as_beside_the_paper(tmp_path):
     counts = ({"setting": 1}, {"trained score": 1})
     pages = [replace(page, printed=printed) for page, printed in zip(pages, counts, strict=True)]
     line = (
-        "Published numbers with ours beside them at full size: 0 of 1 trained scores, 1 of 1 settings, 0 of 1 without a "
-        "place in a table here. With printed texts: 2 of 4 entries."
+        "Published numbers with ours beside them at full size: 0 of 1 trained scores, 1 of 1 settings, 0 of 1 without "
+        "a place in a table here. With printed texts: 2 of 4 entries."
     )
     assert count_beside(pages, tmp_path) == line

@@ -79,8 +79,8 @@ def with_state(asked: WithState, evidence: Evidence) -> Reply:
     decimals, best = group.resolved.decimals, front(means, costs, bool(group.resolved.higher_is_better))
     named = [f"{row} ({costs[row]:,.0f}: {means[row]:.{decimals}f})" for row in best]
     text = (
-        f"{evidence.at_rate(asked)}{asked.column} against {asked.cost}: Kendall's τ = {order.tau:.2f} ({_p(order.p)}) over {order.rows} "
-        f"rows; on the front, from the smallest: {listed(named, SHOWN_FRONT)}."
+        f"{evidence.at_rate(asked)}{asked.column} against {asked.cost}: Kendall's τ = {order.tau:.2f} "
+        f"({_p(order.p)}) over {order.rows} rows; on the front, from the smallest: {listed(named, SHOWN_FRONT)}."
     )
     return Reply(text, None, tuple(facts))
 

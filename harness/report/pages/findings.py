@@ -17,9 +17,9 @@ OURS = "Our own questions"
 GENERATED = "<!-- Made from the records by `python run.py do=report table=all`; changes are lost. -->"
 FILES = {"finding": "findings.md", "question": "questions.md"}
 HOW = """\
-A claim is written down with its rows, column and direction before it is judged (`conf/finding/`). The test is that of the
-column: paired by seed and, where kept, by test example, corrected for the pairs of the claim. Every claim is one test at
-5 %, so that of 20 false claims one may seem to hold.
+A claim is written down with its rows, column and direction before it is judged (`conf/finding/`). The test is that of
+the column: paired by seed and, where kept, by test example, corrected for the pairs of the claim. Every claim is one
+test at 5 %, so that of 20 false claims one may seem to hold.
 
 - **holds**, **does not hold**: a test at 5 % says so. "As good as" holds if the 95 % interval of the difference stays
   within the margin, a tenth of the distance from reference to control where nothing else is stated.
@@ -59,7 +59,7 @@ def _findings(replies: Sequence[tuple[Asked, Reply]], papers: Mapping[str, str],
         GENERATED,
         "# Findings",
         "",
-        f"{len(verdicts)} claims of the papers: {counts}.",
+        f"Of {len(verdicts)} claims of the papers, {counts}.",
         "",
         "| paper | claim or question | answer |",
         "| --- | --- | --- |",

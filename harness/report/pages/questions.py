@@ -118,8 +118,8 @@ def affordable(asked: Affordable, evidence: Evidence) -> Reply:
         return cannot_say(f"no row of the best tier was measured at {asked.length:,} tokens")
     milliseconds, row = timed[0]
     return Reply(
-        f"{row}: in the best tier of {asked.column} ({len(best)} rows), and the fastest of the {len(timed)} measured "
-        f"ones at {asked.length:,} tokens, {significant(milliseconds)} ms."
+        f"{row}: {significant(milliseconds)} ms at {asked.length:,} tokens, the fastest of the measured rows in the "
+        f"best tier of {asked.column} ({len(timed)} of {len(best)})."
     )
 
 
@@ -132,7 +132,8 @@ def measured(asked: Measured, evidence: Evidence) -> Reply:
         for length, times in _both(measurement, asked)
     }
     if asked.length in there:
-        return Reply(f"{_time(asked, asked.length, *there[asked.length], evidence)}.")
+        text = _time(asked, asked.length, *there[asked.length], evidence)
+        return Reply(f"{text[:1].upper()}{text[1:]}.")
     why = f"no measurement of {asked.model} at {asked.length:,} tokens"
     if not there:
         return cannot_say(why)
@@ -144,7 +145,7 @@ def _time(
     asked: Measured, length: int, ours: float, theirs: float, batch: int | None, name: str, evidence: Evidence
 ) -> str:
     setting = describe_setting(evidence.measurements[name])
-    at_batch = f", {batch} texts at once" if batch else ""
+    at_batch = f", batch {batch}," if batch else ""
     return (
         f"{MEASURES[asked.measure]} at {length:,} tokens{at_batch} takes {significant(ours)} ms, "
         f"{significant(ours / theirs)} times that of {asked.reference[0]} ({setting})"

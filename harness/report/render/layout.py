@@ -87,7 +87,8 @@ class Table:
     """The page of a table. `data`: what all its runs read, where that is not the published data. `answer`: its
     opening sentences. `plots`: the pictures of its columns or ranks.
 
-    `printed`: kind -> published numbers of the table. `see_also`: sentence -> the page of all tables that it refers to, relative to the folder of tables.
+    `printed`: kind -> published numbers of the table. `see_also`: sentence -> the page of all tables that it refers
+    to, relative to the folder of tables.
     """
 
     name: str

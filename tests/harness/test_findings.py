@@ -1,0 +1,320 @@
+"""Claims and questions: their verdicts from records, what keeps us from saying, their pages, and wrong yamls."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers import pages, synthetic
+
+from harness.config.search import Choice
+from harness.errors import UsageError
+from harness.records import ledger
+from harness.records.collect import frame
+from harness.report.pages import findings, table
+from harness.report.pages.answer import answers
+from harness.report.pages.claims import front
+from harness.report.pages.counts import lines
+from harness.report.pages.evidence import Evidence, TableEvidence
+from harness.report.pages.waiting import waiting_columns
+from harness.report.scores import groups, select
+from harness.report.scores.judge import Verdict
+from harness.report.scores.scores import Score
+from harness.report.scores.tuning import Tuning
+from harness.report.spec import finding
+from harness.report.spec.table import TableSpec
+from harness.report.spec_files import available, load_asked, load_table
+
+CONF, PAPER, seeds = pages.CONF, pages.PAPER, synthetic.seeds
+NOISE = np.array([-0.004, 0.0, 0.004, 0.002, -0.002])
+TEXT = """
+title: t
+ledger: null
+protocol: skyformer
+search: {search}
+seeds: [1, 2, 3, 4, 5]
+control: no_mixing
+reference: vanilla
+rows: {{softmax: vanilla, LAVO: lavo, nothing: no_mixing, window: local}}
+columns:
+  near: {{task: lra/listops, metric: acc, unit: "%", decimals: 1, higher_is_better: true}}
+  far: {{task: lra/listops, metric: acc, evaluation: far, unit: "%", decimals: 1, higher_is_better: true}}
+  size: {{task: lra/listops, field: parameters}}
+"""
+SIZES = {"vanilla": 400, "lavo": 300, "local": 200, "no_mixing": 100}
+
+
+def evidence_of(tmp_path, scores, far=None, search="false", count=5):
+    """`scores`, `far`: model -> accuracy at the length of training and beyond, of 1."""
+    (tmp_path / "table").mkdir(exist_ok=True)
+    (tmp_path / "table" / "own.yaml").write_text(TEXT.format(search=search), encoding="utf-8")
+    spec, records = load_table("own", tmp_path, PAPER), []
+    for shift, (model, score) in enumerate(scores.items()):
+        values = (score + np.roll(NOISE, shift)).tolist()[:count]
+        runs = seeds(model, "lra/listops", values, budget="reduced", source="synthetic")
+        beyond = (far or scores)[model]
+        for run, value in zip(runs, NOISE.tolist(), strict=False):
+            run["evaluations"] = {"far": {"status": "done", "metrics": {"acc": 100 * (beyond + value)}}}
+            run["parameters"] = {"total": SIZES[model], "attention": 1}
+            run["config"]["train"]["optimizer"] = {"lr": 1e-3}
+        records += runs
+    cells = frame(records)
+    selected = select.select(cells, spec)
+    results = groups.group_scores(selected, spec)
+    made = table.build_table(spec, results)
+    own = TableEvidence(made, answers(results), results, waiting_columns(results), {}, spec)
+    return Evidence({"own": own}, cells, {})
+
+
+def with_predictor(evidence, score):
+    """The evidence with a strongest simple predictor in its columns."""
+    baseline = Score("baseline: counts", "", {1: score}, {})
+    own = evidence.tables["own"]
+    changed = [replace(answer, group=replace(answer.group, strongest=baseline)) for answer in own.answers]
+    return replace(evidence, tables={"own": replace(own, answers=changed)})
+
+
+def compared(evidence, row="LAVO", rivals=("window",), **settings):
+    asked = finding.Compared(name="c", text="t", table="own", column="near", row=row, rivals=rivals, **settings)
+    return findings.reply("finding", asked, evidence)
+
+
+def kept(evidence, **settings):
+    asked = finding.Kept(name="k", text="t", table="own", first="near", column="far", row="LAVO", **settings)
+    return findings.reply("finding", asked, evidence)
+
+
+SPREAD = {"vanilla": 0.9, "lavo": 0.7, "local": 0.5, "no_mixing": 0.2}
+
+
+def test_a_claim_holds_fails_or_stays_open_by_the_test_of_its_rows(tmp_path):
+    evidence = evidence_of(tmp_path, SPREAD)
+    reply = compared(evidence)
+    assert reply.verdict is Verdict.HOLDS and reply.text.startswith("LAVO 70.0 ± ")
+    assert reply.facts[0].startswith("LAVO minus window: +20.0 ± ") and "n = 5 seeds; p < 0.001" in reply.facts[0]
+    assert reply.facts[1].startswith("Beside: control nothing 20.0")
+    assert "LAVO 1e-3 (the recipe's)" in reply.facts[2] and reply.facts[3].startswith("Cost of these runs: ")
+    assert compared(evidence, "window", ("LAVO",)).verdict is Verdict.FAILS
+    assert compared(evidence, "LAVO", ("window", "softmax")).verdict is Verdict.FAILS
+    near = evidence_of(tmp_path, SPREAD | {"local": 0.7})
+    reply = compared(near)
+    assert reply.verdict is Verdict.UNKNOWN and reply.text.startswith("No test separates the rows. LAVO 70.0")
+
+
+def test_as_good_needs_the_interval_within_the_margin(tmp_path):
+    evidence = evidence_of(tmp_path, SPREAD | {"local": 0.71})
+    reply = compared(evidence, relation="as good")
+    assert reply.verdict is Verdict.HOLDS and "margin 7.0" in reply.facts[0]
+    narrow = compared(evidence, relation="as good", margin=0.001)
+    assert narrow.verdict is not Verdict.HOLDS
+    assert compared(evidence_of(tmp_path, SPREAD), "window", ("LAVO",), relation="as good").verdict is Verdict.FAILS
+
+
+@pytest.mark.parametrize(
+    "scores, settings, why",
+    [
+        ({"vanilla": 0.9, "lavo": 0.7, "no_mixing": 0.2}, {}, "No run of window."),
+        (SPREAD, {"count": 2}, "Fewer than 3 seeds of LAVO, window."),
+        (SPREAD | {"no_mixing": 0.95}, {}, "The column ranks nothing: the control is not clearly behind"),
+        (SPREAD, {"search": "true"}, "The learning rates of LAVO and window were not searched, and others may turn"),
+    ],
+)
+def test_what_keeps_us_from_saying_is_named(tmp_path, scores, settings, why):
+    reply = compared(evidence_of(tmp_path, scores, **settings))
+    assert reply.verdict is Verdict.UNKNOWN and reply.text.startswith(why)
+
+
+def test_a_searched_rate_is_stated_and_lets_the_test_decide(tmp_path):
+    evidence = evidence_of(tmp_path, SPREAD, search="true")
+    tuning = Tuning(3.3e-3, 1e-3, Choice(3.3, 4, True), {})
+    one_side = replace(evidence.tables["own"], tunings={"near": {"LAVO": tuning}})
+    reply = compared(replace(evidence, tables={"own": one_side}))
+    assert reply.text.startswith("The learning rate of window was not searched")
+    own = replace(one_side, tunings={"near": dict.fromkeys(("LAVO", "window"), tuning)})
+    reply = compared(replace(evidence, tables={"own": own}))
+    assert reply.verdict is Verdict.HOLDS
+    assert "LAVO 3.3e-3 (at the end of its grid, 4 rates searched)" in reply.facts[2]
+
+
+def test_a_simple_predictor_ahead_of_all_rows_leaves_a_claim_open(tmp_path):
+    evidence = evidence_of(tmp_path, SPREAD)
+    reply = compared(with_predictor(evidence, 80.0))
+    assert reply.verdict is Verdict.UNKNOWN
+    assert reply.text.startswith("The strongest simple predictor (counts) is ahead of all rows compared.")
+    assert compared(with_predictor(evidence, 60.0)).verdict is Verdict.HOLDS  # LAVO is above it
+
+
+def test_a_row_keeps_its_score_in_another_evaluation_of_the_same_runs(tmp_path):
+    same = kept(evidence_of(tmp_path, SPREAD))
+    assert same.verdict is Verdict.HOLDS and same.facts[0].startswith("far minus near: ")
+    worse = kept(evidence_of(tmp_path, SPREAD, far=SPREAD | {"lavo": 0.4}))
+    assert worse.verdict is Verdict.FAILS and "LAVO 70.0" in worse.text and "at far" in worse.text
+    better = evidence_of(tmp_path, SPREAD, far=SPREAD | {"lavo": 0.8})
+    assert kept(better, relation="ahead").verdict is Verdict.HOLDS
+
+
+def test_the_front_has_the_rows_that_no_cheaper_row_reaches():
+    costs = {"a": 1.0, "b": 2.0, "c": 3.0, "d": 3.0}
+    assert front({"a": 5.0, "b": 4.0, "c": 6.0, "d": 7.0}, costs, True) == ["a", "d"]
+    assert front({"a": 5.0, "b": 4.0, "c": 6.0, "d": 7.0}, costs, False) == ["a", "b"]
+
+
+def asked(kind, **keys):
+    cls = (finding.FINDINGS | finding.QUESTIONS)[kind]
+    table_keys = {"table": "own", "column": "near"} if issubclass(cls, finding.OfColumn) else {}
+    return cls(**{"name": "q", "text": "t", "title": "T", **table_keys, **keys})
+
+
+def ask(evidence, kind, **keys):
+    return findings.reply("question", asked(kind, **keys), evidence)
+
+
+def test_open_questions_are_answered_in_a_sentence(tmp_path):
+    evidence = evidence_of(tmp_path, SPREAD)
+    at_rate = "At the recipe's learning rate, as no search is complete: "
+    leading = ask(evidence, "leaders")
+    assert leading.verdict is None and leading.text.startswith(f"{at_rate}softmax (90.0) leads; R")
+    state = ask(evidence, "with_state", cost="size")
+    assert state.text.startswith(f"{at_rate}near against size: Kendall's τ = 1.00 (p = 0.33) over 3 rows;")
+    assert "window (200: 50.0), LAVO (300: 70.0) and softmax (400: 90.0)" in state.text
+    row = ask(evidence, "row", row="LAVO").text
+    assert row.startswith("At the learning rate 1e-3 (the recipe's): LAVO 70.0 ± ") and "tier 2; beside it" in row
+    assert "control nothing 20.0" in row
+    command = ask(evidence, "command").text
+    assert "`python run.py model=vanilla task=lra/listops protocol=skyformer budget=reduced seed=1`" in command
+    assert ask(evidence, "separating", table="own").text.startswith("Pairs that tests resolve, ")
+    assert ask(evidence, "trust").text.startswith("Data: generated expressions; near: softmax (90.0) leads; R")
+
+
+def test_a_question_without_records_says_what_is_missing(tmp_path):
+    evidence = evidence_of(tmp_path, {"vanilla": 0.9})
+    for kind, keys in {"planned_cost": {"table": "own"}, "deviations": {}, "order": {}}.items():
+        assert ask(evidence, kind, **keys).verdict is Verdict.UNKNOWN
+    reply = ask(evidence, "affordable", length=64, device="cuda")
+    assert reply.text == "No measurement of a training step at 64 tokens on a GPU."
+
+
+def measurement(device="cpu", **times):
+    """`times`: model -> ms of a generated token at 64 tokens."""
+    points = [
+        {"model": model, "what": "token", "length": 64, "status": "ok", "mode": "incremental", "batch": 1, "ms": ms}
+        for model, ms in times.items()
+    ]
+    settings = {"task": "lm/pg19", "protocol": "lavo", "set": {}, "batch": 1, "precision": "float32"}
+    hardware = {"device": device, "gpu": None, "cpu": "C", "threads": 1}
+    return {"kind": "bench", "points": points, "settings": settings, "hardware": hardware, "versions": {"torch": "2"}}
+
+
+def test_a_measured_time_is_that_of_the_asked_length_or_the_longest_with_a_warning(tmp_path):
+    evidence = replace(evidence_of(tmp_path, SPREAD), measurements={"m": measurement(latte=3.0, vanilla=6.0)})
+    keys = {"model": "latte", "reference": ("vanilla",), "measure": "token", "mode": "incremental", "table": "own"}
+    reply = ask(evidence, "measured", length=64, **keys)
+    assert reply.verdict is None
+    assert reply.text.startswith("A generated token at 64 tokens, batch 1, takes 3 ms, 0.5 times that of vanilla (the")
+    reply = ask(evidence, "measured", length=128, **keys)
+    assert reply.verdict is Verdict.UNKNOWN
+    assert reply.text.startswith("No measurement of latte at 128 tokens; the longest is: a generated token at 64")
+
+
+def test_the_fastest_row_of_the_best_tier_needs_a_measurement_on_the_device(tmp_path):
+    timed = measurement("cuda", vanilla=6.0, local=1.0)
+    for point in timed["points"]:
+        point.update(what="train", mode=None, batch=None)
+    evidence = replace(evidence_of(tmp_path, SPREAD), measurements={"m": timed})
+    reply = ask(evidence, "affordable", length=64, device="cuda")
+    assert reply.text.startswith("softmax: 6 ms at 64 tokens, the fastest of the measured rows in the best tier of near (1")
+
+
+def test_the_largest_deviations_come_first_and_kinds_apart(tmp_path):
+    evidence = evidence_of(tmp_path, SPREAD)
+    rows = [
+        {"row": row, "column": "x", "kind": "counted size", "paper_value": "100", "ours_mean": ours, "verdict": verdict}
+        for row, ours, verdict in (("a", "100", "agrees"), ("b", "110", "differs"), ("c", "70", "differs"))
+    ]
+    own = evidence.tables["own"]
+    evidence = replace(evidence, tables={"own": replace(own, table=replace(own.table, tidy=tuple(rows)))})
+    assert ask(evidence, "deviations").text == (
+        "No trained score of a paper has ours beside it at full size. Counted sizes: 2 of 3 differ, the largest own c, "
+        "x: 100 printed, -30%; own b, x: 100 printed, +10%."
+    )
+
+
+def test_the_pages_state_counts_verdicts_links_and_commands(tmp_path):
+    evidence = evidence_of(tmp_path, SPREAD)
+    claim = asked("compared", row="LAVO", rivals=("window",), paper="lavo", source="Table 1", title="One | two")
+    made = findings.pages(
+        {"finding": [claim, asked("leaders")], "question": [asked("command", text="Which?")]},
+        evidence,
+        {"lavo": "LAVO"},
+        tmp_path / "docs",
+        tmp_path / "results" / "tables",
+    )
+    text, ten = made[tmp_path / "docs" / "findings.md"], made[tmp_path / "docs" / "questions.md"]
+    assert "Of 1 claims of the papers, 1 hold, 0 do not hold, 0 cannot be decided by our records." in text
+    assert "| LAVO | [One \\| two](#one--two) | **holds** |" in text and "### One \\| two" in text
+    assert "- Table: [own](../results/tables/own.md), column near. To run it: `python run.py -m table=own " in text
+    assert "1. **Which?** Each table's page" in ten and "`python run.py model=vanilla" in ten
+    assert text.index("## LAVO") < text.index("## Our own questions")
+    again = findings.pages({"finding": [claim], "question": []}, evidence, {}, tmp_path, tmp_path)
+    assert list(again) == [tmp_path / "findings.md"]
+
+
+@pytest.mark.parametrize(
+    "keys, message",
+    [
+        ({"table": "none"}, r"^conf/finding/q\.yaml: table: there is no none: "),
+        ({"column": "nar"}, r"column: own has no nar: did you mean 'near'"),
+        ({"row": "LAV"}, r"rows: own has no LAV: did you mean 'LAVO'"),
+    ],
+)
+def test_a_name_that_is_not_there_is_refused_with_its_file(tmp_path, keys, message):
+    claim = asked("compared", **({"row": "LAVO", "rivals": ("window",)} | keys))
+    with pytest.raises(UsageError, match=message):
+        findings.reply("finding", claim, evidence_of(tmp_path, SPREAD))
+
+
+def test_a_claim_of_an_unknown_kind_is_refused(tmp_path):
+    (tmp_path / "finding").mkdir()
+    (tmp_path / "finding" / "c.yaml").write_text("kind: compard\ntext: t\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"c\.yaml: kind: there is no 'compard': did you mean 'compared'"):
+        load_asked("finding", tmp_path)
+
+
+def test_every_claim_and_question_of_the_clone_names_what_is_there():
+    """Without a record, each is answered, and none with a verdict."""
+    specs = {name: load_table(name, CONF, PAPER) for name in available(CONF)}
+    tables = {
+        name: TableEvidence(pages.build(spec, []), spec=spec)
+        for name, spec in specs.items()
+        if isinstance(spec, TableSpec) and name in {"frontier", "probes", "lavo/t11", "luna/t1"}
+    }
+    tables |= {name: replace(tables["probes"], spec=spec) for name, spec in specs.items() if name not in tables}
+    evidence = Evidence(tables, frame([]), {})
+    claims, questions = (load_asked(group, CONF) for group in findings.FILES)
+    for claim in claims:
+        assert findings.reply("finding", claim, evidence).verdict is Verdict.UNKNOWN, claim.name
+        assert claim.title and claim.text.endswith(("?", "."))
+        assert bool(claim.paper) == claim.is_claim == bool(claim.source)
+    assert {claim.paper for claim in claims} == {"lavo", "latte", "luna", "longnet", "llp", ""}
+    replies = {question.name: findings.reply("question", question, evidence) for question in questions}
+    assert len(replies) == 10
+    assert [name for name, reply in replies.items() if reply.verdict is None] == ["f_luna_cost"]
+
+
+def test_the_counts_of_all_records(tmp_path):
+    evidence = evidence_of(tmp_path, SPREAD)
+    own = evidence.tables["own"]
+    columns, tuned, spent = lines([*own.answers, *own.answers], evidence.cells)
+    assert columns == (
+        "columns below the paper's budget with reference and control apart: 2 of 2 (100 %); with R ≥ 4 as well: 2 of 2 "
+        "(100 %)"
+    )
+    assert tuned == "rows tuned over at least 3 learning rates, by family of tasks: lra 0 of 4"
+    assert spent.startswith("cost of 20 records: ")
+
+
+def test_no_published_number_is_typed_into_a_claim():
+    """Printed numbers come from the ledger."""
+    texts = [claim.text for group in findings.FILES for claim in load_asked(group, CONF)]
+    printed = {entry["value"] for name in ledger.tables(PAPER) for entry in ledger.entries(name, PAPER)}
+    decimals = {value for value in printed if "." in value}
+    assert not [text for text in texts if any(f" {value} " in f"{text} " for value in decimals)]

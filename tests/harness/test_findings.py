@@ -221,7 +221,7 @@ def test_the_fastest_row_of_the_best_tier_needs_a_measurement_on_the_device(tmp_
         point.update(what="train", mode=None, batch=None)
     evidence = replace(evidence_of(tmp_path, SPREAD), measurements={"m": timed})
     reply = ask(evidence, "affordable", length=64, device="cuda")
-    assert reply.text.startswith("softmax: 6 ms at 64 tokens, the fastest of the measured rows in the best tier of near (1")
+    assert reply.text.startswith("softmax: 6 ms at 64 tokens, the fastest of the measured rows in the best tier of")
 
 
 def test_the_largest_deviations_come_first_and_kinds_apart(tmp_path):

@@ -123,13 +123,15 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
 def _findings(
     pages: Sequence[TablePage], cells: "pd.DataFrame", measurements: Mapping[str, Mapping[str, Any]], paths: Any
 ) -> dict[Path, str]:
-    """The pages of claims and of readers' questions: {path: Markdown}."""
+    """The pages of claims and of readers' questions: {path: Markdown}; none without a table."""
     from harness.config.compose import folders
     from harness.report.pages import findings
     from harness.report.pages.evidence import Evidence, TableEvidence
     from harness.report.site import audit
     from harness.report.spec_files import load_asked
 
+    if not pages:
+        return {}
     tables = {page.table.name: page.evidence or TableEvidence(page.table) for page in pages}
     asked = {group: load_asked(group, folders()) for group in findings.FILES}
     papers = audit.load(paths.paper).papers
@@ -291,10 +293,11 @@ def _closing_lines(report: TablesReport, paper: str, all_cells: "pd.DataFrame | 
     from harness.report.pages.printed import count_beside
 
     answers = [answer for page in report.pages for answer in page.answers or ()]
-    lines = [totals(answers)] if len(report.pages) > 1 else []
-    if lines and all_cells is not None:
-        lines += counts.lines(answers, all_cells)
-        lines.append(count_beside([page.table for page in report.pages], paper))
+    lines = []
+    if len(report.pages) > 1:
+        lines = counts.lines(answers, all_cells) if answers and all_cells is not None else [totals(answers)]
+        if all_cells is not None:
+            lines.append(count_beside([page.table for page in report.pages], paper))
     lines += [*([""] if lines else []), *map(str, report.files)]
     if len(report.pages) == 1 and len(answers) <= VERDICTS:
         lines += ["", *(answer.sentence for answer in answers if answer.tests.pairs)]

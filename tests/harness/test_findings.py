@@ -250,7 +250,7 @@ def test_the_pages_state_counts_verdicts_links_and_commands(tmp_path):
     )
     text, ten = made[tmp_path / "docs" / "findings.md"], made[tmp_path / "docs" / "questions.md"]
     assert "Of 1 claims of the papers, 1 hold, 0 do not hold, 0 cannot be decided by our records." in text
-    assert "| LAVO | [One \\| two](#one--two) | **holds** |" in text and "### One \\| two" in text
+    assert "| LAVO | [One \\| two](#one--two) | holds: LAVO 70.0 ± " in text and "### One \\| two" in text
     assert "- Table: [own](../results/tables/own.md), column near. To run it: `python run.py -m table=own " in text
     assert "1. **Which?** Each table's page" in ten and "`python run.py model=vanilla" in ten
     assert text.index("## LAVO") < text.index("## Our own questions")

@@ -98,8 +98,8 @@ def front(scores: dict[str, float], costs: dict[str, float], higher: bool) -> li
 def _reply(judged: Judged, stated: Sequence[str], facts: Sequence[str]) -> Reply:
     text = f"{', '.join(stated)}." if stated else ""
     if judged.verdict is Verdict.UNKNOWN:
-        why = f"{judged.why[:1].upper()}{judged.why[1:]}."
-        return Reply(f"{why} {text}".rstrip(), judged.verdict, tuple(facts))
+        reply = cannot_say(judged.why, facts)
+        return replace(reply, text=f"{reply.text} {text}".rstrip())
     return Reply(text, judged.verdict, tuple(facts))
 
 

@@ -39,15 +39,21 @@ class TableEvidence:
 @dataclass(frozen=True)
 class Reply:
     """`text`: one sentence. `verdict`: of a claim; None for an open question that has an answer. `facts`: interval,
-    seeds, learning rates and cost, a line each."""
+    seeds, learning rates and cost, a line each. `why`: what keeps us from saying."""
 
     text: str
     verdict: Verdict | None = None
     facts: tuple[str, ...] = ()
+    why: str = ""
+
+    @property
+    def short(self) -> str:
+        """The verdict with its numbers or its reason; the text of an open question that has an answer."""
+        return f"{self.verdict}: {self.why or self.text.rstrip('.')}" if self.verdict else self.text
 
 
 def cannot_say(why: str, facts: Sequence[str] = ()) -> Reply:
-    return Reply(f"{why[:1].upper()}{why[1:]}.", Verdict.UNKNOWN, tuple(facts))
+    return Reply(f"{why[:1].upper()}{why[1:]}.", Verdict.UNKNOWN, tuple(facts), why)
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def _findings(replies: Sequence[tuple[Asked, Reply]], papers: Mapping[str, str],
         "| paper | claim or question | answer |",
         "| --- | --- | --- |",
         *(
-            f"| {_name(asked, papers)} | [{escape(asked.title)}](#{_anchor(asked.title)}) | {_short(answer)} |"
+            f"| {_name(asked, papers)} | [{escape(asked.title)}](#{_anchor(asked.title)}) | {escape(answer.short)} |"
             for asked, answer in replies
         ),
     ]
@@ -87,11 +87,6 @@ def _anchor(title: str) -> str:
 
 def _name(asked: Asked, papers: Mapping[str, str]) -> str:
     return papers.get(asked.paper, asked.paper) if asked.paper else OURS
-
-
-def _short(answer: Reply) -> str:
-    """A verdict, or that the open question has an answer below."""
-    return f"**{answer.verdict}**" if answer.verdict else "answered"
 
 
 def _entry(asked: Asked, answer: Reply, tables: str) -> list[str]:

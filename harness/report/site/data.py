@@ -148,11 +148,10 @@ def _totals(material: Material, figures: int) -> list[str]:
     records = material.shown_records
     done = sum(entries["status"] == "done" for entries in records)
     cells = {tuple(entries["cell"][key] for key in ("model", "task")) for entries in records}
-    counted = counts.lines(material.answers, material.cells)
     return [
         f"{len(material.tables)} tables and {figures} figures.",
         f"{len(records):,} records, {done:,} of them done: {len(cells):,} pairs of a model and a task.",
-        *(f"{_capitalized(line)}." for line in (answer.totals(material.answers), *counted)),
+        *(f"{_capitalized(line)}." for line in counts.lines(material.answers, material.cells)),
         count_beside(material.tables, material.paths["paper"]),
     ]
 

@@ -3,6 +3,7 @@
     import longhaul
 
     longhaul.run("model=lavo", "task=lra/listops", budget="smoke")      # python run.py model=lavo ...
+    longhaul.run(model=longhaul.attention(Mixer), task="lra/listops")    # your own nn.Module
     longhaul.plan("table=lavo/t11", budget="reduced")                   # do=plan, as a DataFrame
     longhaul.records(task="lra/listops")                                # all records, as a DataFrame
     trained = longhaul.load("a1d2790a")                                 # model with its weights, task, record
@@ -16,10 +17,12 @@ Overrides are strings as on the command line, or keywords: `seed=[1, 2]` sweeps.
 
 from harness.errors import UsageError
 from longhaul.api import compare, export, load, plan, records, run
+from longhaul.own import attention
 from longhaul.reports import figure, measurements, report
 
 __all__ = [
     "UsageError",
+    "attention",
     "compare",
     "export",
     "figure",

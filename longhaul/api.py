@@ -11,6 +11,7 @@ from harness.config.overrides import MULTIRUN, in_grammar, rewrite, typed_values
 from harness.config.schema import Paths
 from harness.config.sweep import Command, compose_commands, expand_all, split_sweep
 from harness.errors import UsageError
+from longhaul.own import OwnModule
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,11 +112,20 @@ def compare(a: CellName, b: CellName, *, root: CellName | None = None) -> "CellC
 
 def commands_of(overrides: Sequence[str], settings: dict[str, Any]) -> list[Command]:
     """The composed commands of overrides and keywords. Raises UsageError with the line that `run.py` would print."""
-    words = [*overrides, *(typed(key, value) for key, value in settings.items())]
+    words = [*overrides, *(word for key, value in settings.items() for word in words_of(key, value))]
     if (do := typed_values(words).get("do", "train")) != "train":
         raise UsageError(f"do={do}: longhaul has functions for it (help(longhaul)); leave do= out")
     with in_one_line(words):
         return compose_commands(split_sweep([word for word in rewrite(words) if word not in MULTIRUN]))
+
+
+def words_of(key: str, value: Any) -> list[str]:
+    """A keyword as words of the command line. Raises UsageError for a class of the user in a list."""
+    if isinstance(value, OwnModule):
+        return list(value.overrides)
+    if isinstance(value, (list, tuple)) and any(isinstance(entry, OwnModule) for entry in value):
+        raise UsageError(f"{key}: a class of your own runs in a command of its own, not in a list")
+    return [typed(key, value)]
 
 
 def typed(key: str, value: Any) -> str:

@@ -58,7 +58,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
         models = {cfg.model.name: cfg.model}
     else:
         yamls = {name: yaml_files.load_config(file_of("model", name)) for name, _ in options("model")}
-        models = {name: model for name, model in yamls.items() if not OmegaConf.is_missing(model, "_target_")}
+        models = {name: model for name, model in yamls.items() if not OmegaConf.missing_keys(model)}
     header = ["model", *COLUMNS.values(), "decode state", "memory", "parameters/layer", "model"]
     title = f"width {cfg.backbone.dim}, {cfg.backbone.heads} heads; model: {cfg.task.name} protocol={cfg.protocol.name}"
     table = Table(*header, box=None, title=title, pad_edge=False)

@@ -22,6 +22,7 @@ from harness.config.masking import ADDRESS_USER, MASK, first_noted, is_secret
 from harness.config.places import below, folder_below
 from harness.config.plain import resolved
 from harness.config.schema import DECLARES, NEVER, WHEN_SET, Recipe, Scale, Train, names_of
+from harness.config.source_code import source_digest
 from harness.errors import UsageError
 
 IDENTITY = ("model", "task", "backbone", "train", "protocol", "budget")  # and the seed
@@ -169,6 +170,8 @@ def identifying_config(cfg: DictConfig) -> dict[str, Any]:
         config[group] |= map_paths(config[group], lambda path: PurePath(path).name)
         numbers = [key for key in declaration.identity_as_text if config[group].get(key)]
         config[group] |= {key: str(config[group][key]) for key in numbers}
+        for key in declaration.identity_by_source:
+            config[group][key] = with_source(config[group][key])
         when_set[group] = declaration.identity_when_set
     for group, keys in NOT_IDENTITY.items():
         for key in keys:
@@ -183,6 +186,12 @@ def identifying_config(cfg: DictConfig) -> dict[str, Any]:
     if cfg.get("depends_on"):
         config["depends_on"] = resolved(cfg.depends_on)
     return config
+
+
+def with_source(part: Any) -> Any:
+    """The configuration of a class with the digest of the file that defines it, where that file can be read."""
+    digest = source_digest((str(part["_target_"]),)) if isinstance(part, dict) and "_target_" in part else None
+    return part if digest is None else part | {"source_sha256": digest}
 
 
 def check_names(config: Mapping[str, Any]) -> None:
@@ -237,11 +246,11 @@ def changes(cell: Cell, search: Sequence[str] = ()) -> dict[str, list[Any]]:
 
     The keys of a model outside `conf/model/` are left out, because there is no recipe to compare them with.
     """
-    from harness.config.compose import compose, options
+    from harness.config.compose import OWN_CLASS, compose, options
     from harness.config.overrides import to_overrides
 
     names = [f"{key}={getattr(cell, key)}" for key in ("task", "protocol", "budget")]
-    has_recipe = cell.model in {name for name, _ in options("model")} - {"custom"}
+    has_recipe = cell.model in {name for name, _ in options("model")} - set(OWN_CLASS)
     if has_recipe:
         names.append(f"model={cell.model}")
 

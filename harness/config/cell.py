@@ -6,6 +6,7 @@ change no number and do not count. Neither do import paths, so that files can mo
 `tasks` or `harness` only the name of the class or function counts.
 """
 
+import contextlib
 import hashlib
 import json
 import pickle
@@ -24,6 +25,8 @@ from harness.config.plain import resolved
 from harness.config.schema import DECLARES, NEVER, WHEN_SET, Recipe, Scale, Train, names_of
 from harness.config.source_code import source_digest
 from harness.errors import UsageError
+from tasks.checks import DataError
+from tasks.data_sources import path_identity
 
 IDENTITY = ("model", "task", "backbone", "train", "protocol", "budget")  # and the seed
 # folders, ways to compute the same numbers, and defaults of other budgets
@@ -167,6 +170,7 @@ def identifying_config(cfg: DictConfig) -> dict[str, Any]:
     when_set = dict(IDENTITY_WHEN_SET)
     for group in DECLARING:  # only the last part of a user's path counts
         declaration = declared(config[group], f"{group}.")
+        config[group] |= content_digests(config[group], declaration.identity_by_content)
         config[group] |= map_paths(config[group], lambda path: PurePath(path).name)
         numbers = [key for key in declaration.identity_as_text if config[group].get(key)]
         config[group] |= {key: str(config[group][key]) for key in numbers}
@@ -186,6 +190,16 @@ def identifying_config(cfg: DictConfig) -> dict[str, Any]:
     if cfg.get("depends_on"):
         config["depends_on"] = resolved(cfg.depends_on)
     return config
+
+
+def content_digests(part: Mapping[str, Any], keys: Iterable[str]) -> dict[str, str]:
+    """{"path_sha256": digest} of the files at path keys. A file that cannot be read has none: no cell runs with it."""
+    digests = {}
+    for key in keys:
+        if part.get(key):
+            with contextlib.suppress(DataError):
+                digests[f"{key}_sha256"] = path_identity(Path(part[key]).expanduser())[:16]
+    return digests
 
 
 def with_source(part: Any) -> Any:

@@ -66,9 +66,9 @@ def entries_by_split(
     return {split: [entry for entry, name in zip(entries, named, strict=True) if name == split] for split in SPLITS}
 
 
-def check_tokenizer(name: str, vocabulary: int | None, path: str | Path | None) -> None:
+def check_tokenizer(name: str, vocabulary: int | None, path: str | Path | None, further: Sequence[str] = ()) -> None:
     """Raises ValueError for settings of a tokenizer that do not fit."""
-    one_of(TOKENIZERS, tokenizer=name)
+    one_of((*TOKENIZERS, *further), tokenizer=name)
     if (vocabulary is None) != (name == "bytes"):
         raise ValueError(f"vocabulary={vocabulary} with tokenizer={name}: words and json take one, bytes has none")
     if (path is None) != (name != "json"):

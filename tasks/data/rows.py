@@ -173,7 +173,7 @@ def position(name: str, header: Sequence[str], where: object) -> int:
     """The number of a column. Raises DataError, which lists the columns."""
     if name not in header:
         shown = ", ".join(str(column)[:40] for column in header[:20]) or "no column"
-        raise DataError(f"{where}: no column '{name}', there is {shown}", arguments="task.<text, label, ..>=<column>")
+        raise DataError(f"{where}: no column '{name}', there is {shown}", "name the column that it has")
     return list(header).index(name)
 
 

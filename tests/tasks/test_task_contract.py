@@ -197,6 +197,13 @@ class Zeros(torch.nn.Module):
         return past.new_zeros(len(past), self.pred_len, past.shape[2])
 
 
+class ZeroTarget(torch.nn.Module):
+    """The mean of standardised training targets."""
+
+    def forward(self, tokens):
+        return tokens.new_zeros(len(tokens), 1).double()
+
+
 class Cloud(torch.nn.Module):
     def __init__(self, points):
         super().__init__()
@@ -286,7 +293,7 @@ class MeanFrame(torch.nn.Module):
 # {metric: a model that makes the guess of the chance level}
 GUESSES = {
     "acc": lambda task: OneAnswer(task) if task.name.startswith("probe/") else OneClass(task),
-    "mse": lambda task: Zeros(task.pred_len),
+    "mse": lambda task: ZeroTarget() if task.name.startswith("data/") else Zeros(task.pred_len),
     "cd_l1": lambda task: Cloud(task.training_points()),
     "mcd_forced": MeanFrame,
     "ppl": Unigram,

@@ -26,6 +26,7 @@ TASKS = [name for name in TASKS if not name.rpartition("/")[2].startswith("_")] 
 FINAL = {
     "lra/listops": ["task.final_lengths=[80,120]"],
     "lm/pg19": ["task.lengths=[40]"],
+    "data/lm": ["task.lengths=[40]"],
     "probe/recall": ["task.pairs=4"],
     "probe/selective_copy": ["task.copies=5"],
     "probe/noisy_recall": ["task.noise=0.4"],

@@ -29,6 +29,7 @@ from harness.config.table_rows import row_named
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+CONTRACT = "from models.attention.base import MultiHead, Pattern"
 RECORDS, SOME_RECORDS = ROOT / "results/records", "lra/listops/skyformer/reduced"
 HELP = ROOT / "conf/hydra/help/longhaul.yaml"
 
@@ -172,7 +173,7 @@ def own_files(folder, monkeypatch):
     (plain,) = re.findall(r"```python file=mypkg.py\n(.*?)```", own_page, flags=re.DOTALL)
     (model,) = re.findall(r"```yaml\n# conf/model/mine.yaml\n(.*?)```", text, flags=re.DOTALL)
     files = {
-        "mypkg.py": f"from models.attention.base import MultiHead, Pattern\n{plain}\n\n{source}\n\nMyAttention = Mine\n",
+        "mypkg.py": f"{CONTRACT}\n{plain}\n\n{source}\n\nMyAttention = Mine\n",
         "own/model/mine.yaml": model,
         "own/cluster/mine.yaml": (ROOT / "conf/cluster/modules.yaml").read_text(encoding="utf-8"),
     }

@@ -14,6 +14,7 @@ from tasks.data.splits import divided
 from tests.helpers.tasks import baseline_scores, no_progress
 
 WORDS = {"good": ["lovely", "superb", "moving", "bright"], "bad": ["dull", "awful", "flat", "cold"]}
+ALL_WORDS = [word for words in WORDS.values() for word in words]
 FILL = ["the", "film", "was", "and", "it", "felt", "very", "scene", "actor", "plot"]
 
 

@@ -53,6 +53,9 @@ class Classification(OwnSequences):
         self.check_source()
         return labels_in(self.path, self.label, path_identity(self.path))
 
+    def class_name(self, number: int) -> str:
+        return self.class_names[number]
+
     @property
     def classes(self) -> int:
         return len(self.class_names)

@@ -101,6 +101,13 @@ class Regression(OwnSequences):
     def sequences(self, examples: AnyExamples, max_length: int) -> "Targets":
         return Targets(examples, max_length, shift=self.shift)
 
+    def describe(self, outputs: Tensor) -> list[dict[str, Any]]:
+        """`value`, in the unit of the target. The data are loaded for it: they give mean and deviation."""
+        if not self._splits:
+            self.load()
+        values = outputs.detach().double().flatten() * self.deviation + self.mean
+        return [{"value": value} for value in values.tolist()]
+
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         return F.mse_loss(model(batch["tokens"]).float(), batch["label"].float())
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from torch import Tensor
 
 from tasks.base import DataInfo, FinalEvaluation
 from tasks.checks import DataError, Progress
@@ -23,6 +24,7 @@ from tasks.data.own_files import (
     check_tokenizer,
     chosen_source,
     entries_by_split,
+    text_of,
     tokenizer_of,
 )
 from tasks.data.rows import FORMATS
@@ -30,7 +32,7 @@ from tasks.data.splits import Chosen, check_fractions, without_copies
 from tasks.data_task import SPLITS, SYNTHETIC, Source
 from tasks.examples import AnyExamples, Examples
 from tasks.lm.tokenizers import Tokenizer
-from tasks.lra.classification import Generator, SequenceClassification
+from tasks.lra.classification import Generator, SequenceClassification, padded
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -121,6 +123,12 @@ class OwnSequences(SequenceClassification):
         how = {"split_column": self.split_column, "fractions": self.fractions, "seed": self.data_seed}
         entries = entries_by_split(self.path, self.names_of_columns, self.entry, **how, progress=progress)
         return self.packed(entries, progress)
+
+    def encode(self, inputs: Sequence[Any]) -> Tensor:
+        if self.tokenizer in self.tokenizers:
+            raise DataError(f"tokenizer={self.tokenizer}: the levels of numbers belong to the rows of a file")
+        texts = [text_of(text, f"input {number}", self.name) for number, text in enumerate(inputs)]
+        return padded([ids.astype(np.int64) + self.shift for ids in self.tokens_from.encode(texts)], self.max_length)
 
     def load(self) -> DataInfo:
         info = super().load()

@@ -53,16 +53,14 @@ def curves(*overrides: str, **settings: Any) -> Curves:
 def points_of_curves(charts: "Sequence[Panel]") -> "pd.DataFrame":
     import pandas as pd
 
-    return pd.DataFrame(
-        [
-            {"task": panel.task, "protocol": panel.protocol, "budget": panel.budget, "model": curve.model, "seed": curve.seed,
-             "run": curve.name, "metric": panel.metric, "step": step, "val": val, "train_loss": loss}
-            for panel in charts
-            for line in panel.lines
-            for curve in line.curves
-            for step, val, loss in zip(curve.steps, curve.val, curve.loss, strict=True)
-        ]
-    )  # fmt: skip
+    rows = []
+    for panel in charts:
+        names = {key: getattr(panel, key) for key in ("task", "protocol", "budget", "metric")}
+        for curve in (curve for line in panel.lines for curve in line.curves):
+            run = names | {"run": curve.name, "model": curve.model, "seed": curve.seed}
+            values = zip(curve.steps, curve.val, curve.loss, strict=True)
+            rows += [run | {"step": step, "val": val, "train_loss": loss} for step, val, loss in values]
+    return pd.DataFrame(rows)
 
 
 def predictions(*overrides: str, **settings: Any) -> "pd.DataFrame":

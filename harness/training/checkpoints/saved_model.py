@@ -70,7 +70,7 @@ class SavedModel:
         return f"SavedModel({name_of(self.record)}: {record.summary(self.record)})"
 
     def encode(self, inputs: str | Sequence[Any]) -> "Tensor":
-        """The tokens (B, N) that the model reads of a text, or of several, by the task's tokenizer. Raises UsageError."""
+        """The tokens (B, N) that the model reads of a text, or of several. Raises UsageError."""
         try:
             return self.task.encode([inputs] if isinstance(inputs, str) else list(inputs))
         except DataError as error:
@@ -99,7 +99,7 @@ class SavedModel:
         top_k: int | None = None,
         seed: int = 0,
     ) -> str:
-        """A text and its continuation by a language model: the most probable tokens, or draws at a `temperature`.
+        """A text and its continuation: the most probable tokens, or with `temperature` or `top_k` random ones.
 
         Raises UsageError for a model that does not continue texts.
         """
@@ -112,10 +112,8 @@ class SavedModel:
             raise UsageError(f"{name_of(self.record)} is no language model: predict says what it makes of a text")
         sampler = greedy
         if temperature is not None or top_k is not None:
-            draws = torch.Generator().manual_seed(seed)
-            sampler = partial(
-                sample, top_k=top_k, temperature=1.0 if temperature is None else temperature, generator=draws
-            )
+            chance = {"temperature": 1.0 if temperature is None else temperature, "top_k": top_k}
+            sampler = partial(sample, generator=torch.Generator().manual_seed(seed), **chance)
         tokens = self.encode(prompt)
         try:
             made = generate(self.model, tokens, max_new_tokens=max_new_tokens, sampler=sampler)

@@ -3,12 +3,16 @@
     import longhaul
 
     longhaul.run("model=lavo", "task=lra/listops", budget="smoke")      # python run.py model=lavo ...
+    longhaul.run(model=longhaul.attention(Mixer), task="lra/listops")    # your own nn.Module
     longhaul.plan("table=lavo/t11", budget="reduced")                   # do=plan, as a DataFrame
     longhaul.records(task="lra/listops")                                # all records, as a DataFrame
     trained = longhaul.load("a1d2790a")                                 # model with its weights, task, record
     longhaul.compare("a1d2790a", "90d0dfc8")                            # do=compare
     longhaul.report("lavo/t11")                                         # do=report, as Markdown, a DataFrame, a plot
     longhaul.figure("lavo/f2")                                          # one of the figures, as a PNG
+    longhaul.status(), longhaul.curves("task=lra/listops")              # do=status, do=curves, as data and a picture
+    longhaul.predictions(task="lra/listops"), longhaul.check()          # do=predictions, do=check, as DataFrames
+    longhaul.verify(model="lavo"), longhaul.bench(model=["lavo"])       # do=verify, do=bench, as DataFrames
     longhaul.measurements()                                             # what do=bench measured, as a DataFrame
 
 Overrides are strings as on the command line, or keywords: `seed=[1, 2]` sweeps.
@@ -16,17 +20,26 @@ Overrides are strings as on the command line, or keywords: `seed=[1, 2]` sweeps.
 
 from harness.errors import UsageError
 from longhaul.api import compare, export, load, plan, records, run
+from longhaul.own import attention
 from longhaul.reports import figure, measurements, report
+from longhaul.verbs import bench, check, curves, predictions, status, verify
 
 __all__ = [
     "UsageError",
+    "attention",
+    "bench",
+    "check",
     "compare",
+    "curves",
     "export",
     "figure",
     "load",
     "measurements",
     "plan",
+    "predictions",
     "records",
     "report",
     "run",
+    "status",
+    "verify",
 ]

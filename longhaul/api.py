@@ -11,15 +11,19 @@ from harness.config.overrides import MULTIRUN, in_grammar, rewrite, typed_values
 from harness.config.schema import Paths
 from harness.config.sweep import Command, compose_commands, expand_all, split_sweep
 from harness.errors import UsageError
+from longhaul.own import OwnModule
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from harness.report.scores.compare_cells import CellComparison
     from harness.training.checkpoints.saved_model import SavedModel
+    from longhaul.comparison import Comparison
 
-SWEPT = ("model", "task", "protocol", "budget", "seed", "table")  # keys whose list of values means a sweep
-CellName = str | os.PathLike[str]  # digits of its id, its name in do=status, its record or its run folder
+# keys whose list of values means a sweep, or for do=bench a comparison
+SWEPT = ("model", "task", "protocol", "budget", "seed", "table", "lengths", "what", "mode")
+# digits of its id, its name in do=status, its record or its run folder; functions also take a row of `records`
+CellName = Any
+Folder = str | os.PathLike[str]
 
 
 def run(*overrides: str, **settings: Any) -> "pd.DataFrame":
@@ -32,6 +36,7 @@ def run(*overrides: str, **settings: Any) -> "pd.DataFrame":
     from harness.records import record
     from harness.records.collect import frame
     from harness.training.process import STOPPED
+    from longhaul.frames import RecordFrame
 
     commands = commands_of(overrides, settings)
     status = train.run_all(commands)
@@ -40,7 +45,7 @@ def run(*overrides: str, **settings: Any) -> "pd.DataFrame":
     paths = [planned.cell.record_path(planned.cfg) for planned in expand_all(commands).cells]
     if missing := sum(not path.exists() for path in paths):
         raise UsageError(f"{missing} of {len(paths)} cells have no record: the lines above say why")
-    return frame([record.read(path) | {"file": path} for path in paths])
+    return RecordFrame(frame([record.read(path) | {"file": path} for path in paths]))
 
 
 def plan(*overrides: str, **settings: Any) -> "pd.DataFrame":
@@ -56,22 +61,20 @@ def plan(*overrides: str, **settings: Any) -> "pd.DataFrame":
     return pd.DataFrame(rows)
 
 
-def records(root: CellName | None = None, **where: Any) -> "pd.DataFrame":
+def records(root: Folder | None = None, **where: Any) -> "pd.DataFrame":
     """All records below a folder, by default `paths.records`, one per row; columns of `records.collect.frame`.
 
     `where`: values that columns must have, `task="lra/listops", budget="reduced"`. Raises UsageError for an unknown
-    column.
+    column, and for a value that no record has and that is no name of a model, task, protocol or budget.
     """
-    from harness.errors import did_you_mean
     from harness.records.cache import of_folder
     from harness.records.collect import frame, valid_records
+    from longhaul.frames import RecordFrame, selected
 
-    cells = frame(valid_records(root or Paths().records, cache=of_folder(Paths().outputs))[0])
-    for column, value in where.items():
-        if column not in cells:
-            raise UsageError(f"records have no column '{column}': {did_you_mean(column, cells.columns)}")
-        cells = cells[cells[column].isin(value) if isinstance(value, (list, tuple, set)) else cells[column] == value]
-    return cells.reset_index(drop=True)
+    folder = Path(root or Paths().records)
+    if root is not None and not folder.is_dir():
+        raise UsageError(f"{folder} is no folder of records; a value of a column is a keyword: model='lavo'")
+    return selected(RecordFrame(frame(valid_records(folder, cache=of_folder(Paths().outputs))[0])), where)
 
 
 def load(cell: CellName, *overrides: str, **settings: Any) -> "SavedModel":
@@ -82,40 +85,57 @@ def load(cell: CellName, *overrides: str, **settings: Any) -> "SavedModel":
     UsageError.
     """
     from harness.training.checkpoints import saved_model
+    from longhaul.frames import cell_name
 
+    cell = cell_name(cell)
     (command,) = commands_of(overrides, settings)
     if saved_model.is_exported(Path(cell)):
         return saved_model.load_exported(Path(cell), command.cfg, typed_values(command.overrides))
     return saved_model.load_run(cell, command.cfg, typed_values(command.overrides))
 
 
-def export(cell: CellName, folder: CellName | None = None, *overrides: str, **settings: Any) -> Path:
+def export(cell: CellName, folder: Folder | None = None, *overrides: str, **settings: Any) -> Path:
     """Write the weights of a cell as safetensors with its configuration, record and card. Returns the folder."""
     from harness.training.checkpoints import saved_model
+    from longhaul.frames import cell_name
 
     (command,) = commands_of(overrides, settings)
-    saved = saved_model.load_run(cell, command.cfg, typed_values(command.overrides))
+    saved = saved_model.load_run(cell_name(cell), command.cfg, typed_values(command.overrides))
     return saved_model.export(saved, folder and Path(folder), command.cfg)
 
 
-def compare(a: CellName, b: CellName, *, root: CellName | None = None) -> "CellComparison":
+def compare(a: CellName, b: CellName, *, root: Folder | None = None) -> "Comparison":
     """The settings in which two cells differ, and the paired differences of their scores, as in `do=compare`.
 
-    A cell is six or more digits of its id, its name in `do=status`, its record or its run folder. Raises UsageError.
+    A cell is six or more digits of its id, its name in `do=status`, its record, its run folder, or a row of `records`.
+    A notebook shows the result as tables. Raises UsageError.
     """
     from harness.records.cache import of_folder
     from harness.report.scores.compare_cells import compare_cells
+    from longhaul.comparison import Comparison
+    from longhaul.frames import cell_name
 
-    return compare_cells(a, b, root or Paths().records, of_folder(Paths().outputs))
+    compared = compare_cells(cell_name(a), cell_name(b), root or Paths().records, of_folder(Paths().outputs))
+    return Comparison(**vars(compared))
 
 
-def commands_of(overrides: Sequence[str], settings: dict[str, Any]) -> list[Command]:
+def commands_of(overrides: Sequence[str], settings: dict[str, Any], verb: str = "train") -> list[Command]:
     """The composed commands of overrides and keywords. Raises UsageError with the line that `run.py` would print."""
-    words = [*overrides, *(typed(key, value) for key, value in settings.items())]
+    words = [*overrides, *(word for key, value in settings.items() for word in words_of(key, value))]
     if (do := typed_values(words).get("do", "train")) != "train":
         raise UsageError(f"do={do}: longhaul has functions for it (help(longhaul)); leave do= out")
+    words += [f"do={verb}"] if verb != "train" else []
     with in_one_line(words):
         return compose_commands(split_sweep([word for word in rewrite(words) if word not in MULTIRUN]))
+
+
+def words_of(key: str, value: Any) -> list[str]:
+    """A keyword as words of the command line. Raises UsageError for a class of the user in a list."""
+    if isinstance(value, OwnModule):
+        return list(value.overrides)
+    if isinstance(value, (list, tuple)) and any(isinstance(entry, OwnModule) for entry in value):
+        raise UsageError(f"{key}: a class of your own runs in a command of its own, not in a list")
+    return [typed(key, value)]
 
 
 def typed(key: str, value: Any) -> str:

@@ -1,10 +1,10 @@
 """Tables and figures as data: returns what `do=report` writes to files. Nothing is written, nothing is trained."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.config.schema import Paths
 
@@ -114,13 +114,15 @@ def measurements(root: str | Path | None = None) -> "pd.DataFrame":
 
     from harness.report.scores.measurements import load_measurements
 
-    rows = []
-    for name, measured in load_measurements(Path(root or Paths().bench)).items():
-        settings = measured.get("settings") or {}
-        hardware = measured.get("hardware") or {}
-        same = {"name": name, "hardware": hardware.get("gpu") or hardware.get("cpu")} | settings
-        rows += [same | {key: point[key] for key in POINT if key in point} for point in measured.get("points", ())]
-    return pd.DataFrame(rows)
+    measured = load_measurements(Path(root or Paths().bench))
+    return pd.DataFrame([row for name, entries in measured.items() for row in points_of(name, entries)])
+
+
+def points_of(name: str, measured: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A row per point of a measurement, with its settings."""
+    hardware = measured.get("hardware") or {}
+    same = {"name": name, "hardware": hardware.get("gpu") or hardware.get("cpu")} | (measured.get("settings") or {})
+    return [same | {key: point[key] for key in POINT if key in point} for point in measured.get("points", ())]
 
 
 def _all_records() -> "pd.DataFrame":

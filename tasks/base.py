@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
-from tasks.checks import Progress
+from tasks.checks import DataError, Progress
 
 Batch = dict[str, Tensor]
 # has the signature of a model: a model, or a baseline in its place
@@ -140,6 +140,18 @@ class Task(ABC):
     @abstractmethod
     def tokens(self, batch: Batch) -> int:
         """Tokens in a batch, without padding."""
+
+    def encode(self, inputs: Sequence[Any]) -> Tensor:
+        """What a model reads of a user's inputs, such as texts: tokens (B, N). Raises DataError."""
+        raise DataError(f"{type(self).__name__} reads no inputs of a user")
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens. Raises DataError for a task without texts."""
+        raise DataError(f"{type(self).__name__} has no texts")
+
+    def describe(self, outputs: Tensor) -> list[dict[str, Any]]:
+        """A model's outputs (B, ...) in the task's words, one mapping per input. Raises DataError."""
+        raise DataError(f"{type(self).__name__} describes no outputs")
 
     def final_evaluations(self) -> Sequence[FinalEvaluation]:
         """Further passes over the loaded data, made once after the test."""

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from harness.config.compose import OWN_CLASS
+
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 
@@ -55,7 +57,7 @@ def test_the_hook_lists_pages_of_models_and_tasks():
 
 
 def test_every_model_task_protocol_and_error_has_its_place():
-    models = {path.stem for path in (ROOT / "conf/model").glob("*.yaml")} - {"custom"}
+    models = {path.stem for path in (ROOT / "conf/model").glob("*.yaml")} - set(OWN_CLASS)
     assert all(f"[`{name}`](" in PAGES["models/index.md"] for name in models)
     tasks = {
         path.relative_to(ROOT / "conf/task").with_suffix("").as_posix() for path in (ROOT / "conf/task").rglob("*.yaml")

@@ -29,6 +29,7 @@ from harness.config.table_rows import row_named
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+CONTRACT = "from models.attention.base import MultiHead, Pattern"
 RECORDS, SOME_RECORDS = ROOT / "results/records", "lra/listops/skyformer/reduced"
 HELP = ROOT / "conf/hydra/help/longhaul.yaml"
 
@@ -146,7 +147,7 @@ def run_here(tmp_path, monkeypatch, capfd):
             shutil.copytree(RECORDS / SOME_RECORDS, tmp_path / "records" / SOME_RECORDS, dirs_exist_ok=True)
         if not {"do=list", "--help"} & set(words):
             words = [*places, *words]
-        if {"model=mine", "model=custom", "cluster=mine"} & set(words):
+        if {"model=mine", "model=custom", "model=module", "cluster=mine"} & set(words):
             words = ["--config-dir", str(own_files(tmp_path, monkeypatch)), *words]
         monkeypatch.setattr(sys, "argv", ["run.py", *words])
         monkeypatch.setattr(sys, "path", [*sys.path])
@@ -162,12 +163,17 @@ def run_here(tmp_path, monkeypatch, capfd):
 
 
 def own_files(folder, monkeypatch):
-    """A folder with README.md's model `mine`, whose class is also in mypkg, and docs/slurm.md's cluster `mine`."""
+    """A folder with README.md's model `mine`, whose class is also in mypkg, and docs/slurm.md's cluster `mine`.
+
+    mypkg also has the plain module of docs/own.md.
+    """
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     (source,) = re.findall(r"```python\n# models/attention/mine.py\n(.*?)```", text, flags=re.DOTALL)
+    own_page = (ROOT / "docs/own.md").read_text(encoding="utf-8")
+    (plain,) = re.findall(r"```python file=mypkg.py\n(.*?)```", own_page, flags=re.DOTALL)
     (model,) = re.findall(r"```yaml\n# conf/model/mine.yaml\n(.*?)```", text, flags=re.DOTALL)
     files = {
-        "mypkg.py": f"from models.attention.base import MultiHead, Pattern\n\n\n{source}\n\nMyAttention = Mine\n",
+        "mypkg.py": f"{CONTRACT}\n{plain}\n\n{source}\n\nMyAttention = Mine\n",
         "own/model/mine.yaml": model,
         "own/cluster/mine.yaml": (ROOT / "conf/cluster/modules.yaml").read_text(encoding="utf-8"),
     }

@@ -16,7 +16,7 @@ from benchmarks.gpu import __main__ as command
 from benchmarks.gpu import cells, models, process, speed
 from benchmarks.gpu.page import page, verdict
 from benchmarks.gpu.part import FAILED, MEASURED, OK, SKIPPED, UNFINISHED, PartRun, row
-from harness.config.compose import options
+from harness.config.compose import OWN_CLASS, options
 from models.attention.base import Pattern
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,7 +33,7 @@ def part_run(tmp_path):
 
 def test_every_model_is_a_case():
     results = list(models.cases())
-    assert {case.model for case in results} == {name for name, _ in options("model")} - {"custom"}
+    assert {case.model for case in results} == {name for name, _ in options("model")} - set(OWN_CLASS)
     assert {case.pattern for case in results if case.model == "vanilla"} == set(Pattern)
     assert models.Case("perceiver_ar", None) in results
 

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 
@@ -183,6 +184,58 @@ def test_compare_is_paired(ran, places):
     assert acc.difference == pytest.approx(ran["score"][0] - ran["score"][2]) and acc.n == 96
 
 
+def test_a_row_of_the_records_names_a_cell(ran, places, folder):
+    comparison = longhaul.compare(ran.iloc[0], ran.iloc[[2]], root=places["paths.records"])
+    assert (comparison.a.id, comparison.b.id) == (ran["id"][0], ran["id"][2])
+    assert longhaul.load(ran.iloc[2], **places).record["cell"]["id"] == ran["id"][2]
+    for wrong in (None, 5, ran, ran[["model", "score"]].iloc[0]):
+        with pytest.raises(longhaul.UsageError, match="a row of longhaul"):
+            longhaul.load(wrong, **places)
+
+
+def test_a_comparison_is_shown_as_tables(ran, places):
+    comparison = longhaul.compare(ran["id"][0], ran["id"][2], root=places["paths.records"])
+    shown = comparison._repr_markdown_()
+    assert "| model.name | no_mixing | vanilla |" in shown and "- a: no_mixing" in shown and "| acc ↑ |" in shown
+    acc = comparison.frame.set_index("score").loc["acc"]
+    assert acc["difference"] == pytest.approx(ran["score"][0] - ran["score"][2]) and len(repr(comparison)) < 200
+
+
+def test_records_as_csv_are_one_value_per_cell(ran, places, folder):
+    cells = longhaul.records(places["paths.records"], task="lra/listops")
+    cells.to_csv(folder / "records.csv", index=False)
+    read = pd.read_csv(folder / "records.csv").set_index("id").loc[ran["id"]]
+    assert read["score"].tolist() == pytest.approx(ran["score"].tolist()) and {"config", "baselines"} <= set(cells)
+    assert not {"config", "baselines", "tested", "evaluations"} & set(read) and "config" not in cells._repr_html_()
+
+
+def test_verbs_are_functions_that_give_data(ran, places):
+    runs = longhaul.status(**places)
+    assert runs["state"].tolist() == ["done"] * 4 and len(longhaul.status(model="vanilla", **places)) == 2
+    drawn = longhaul.curves(model="vanilla", **places)
+    assert set(drawn.frame["seed"]) == {1, 2} and drawn.frame["step"].max() == 12 and drawn.png.startswith(b"\x89PNG")
+    scores = longhaul.predictions(model="vanilla", seed=2, **places)
+    tested = scores[scores["evaluation"] == "test"]
+    assert 100 * tested["acc"].mean() == pytest.approx(ran["score"][3], abs=1e-3)
+    assert longhaul.check(places["paths.records"], **{"paths.outputs": places["paths.outputs"]}).empty
+
+
+def test_check_names_file_and_rule(ran, places, tmp_path):
+    shutil.copytree(places["paths.records"], tmp_path / "records")
+    (record,) = (tmp_path / "records").rglob(f"vanilla-s2-{ran['id'][3][:8]}.json")
+    record.write_text(record.read_text().replace('"seed": 2', '"seed": 3'))
+    problems = longhaul.check(tmp_path / "records", **{"paths.outputs": tmp_path / "outputs"})
+    assert set(problems["file"]) == {record} and problems["problem"].str.len().min() > 0
+
+
+def test_verify_and_bench_measure():
+    row = longhaul.verify(model="local").iloc[0]
+    assert (row["model"], row["causal_self"], row["faults"]) == ("local", "ok", ())
+    points = longhaul.bench(model=["no_mixing"], lengths=[32, 64], what="forward", **{"bench.rounds": 1})
+    assert {"no_mixing", "vanilla"} == set(points["model"]) and set(points["length"]) == {32, 64}
+    assert points["ms"].min() > 0
+
+
 @pytest.mark.parametrize(("call", "message"), [
     (lambda: longhaul.run("model=lavoo"), "did you mean 'lavo'"),
     (lambda: longhaul.plan("modl=lavo"), "there is no key 'modl'"),
@@ -190,6 +243,13 @@ def test_compare_is_paired(ran, places):
     (lambda: longhaul.run("seed=-1"), "seed=-1 is less than 0"),
     (lambda: longhaul.run(do="plan"), "leave do= out"),
     (lambda: longhaul.records(modl=1), "did you mean 'model'"),
+    (lambda: longhaul.records(model="lavoo"), "no record has model='lavoo': did you mean 'lavo'"),
+    (lambda: longhaul.records(status="finished"), "no record has status='finished'"),
+    (lambda: longhaul.records(seed="x"), "seed='x' is a text, the column holds int"),
+    (lambda: longhaul.records("lavo"), "lavo is no folder of records"),
+    (lambda: longhaul.status(model=["lavo", "luna"]), "one value per key"),
+    (lambda: longhaul.curves("train.max_steps=3"), "do=curves does not read train"),
+    (lambda: longhaul.bench(table="luna/t2"), "python run.py do=bench table=luna/t2"),
     (lambda: longhaul.load("ffffff"), "there is no record of ffffff"),
 ])  # fmt: skip
 def test_a_mistake_is_one_line(call, message):

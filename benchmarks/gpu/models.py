@@ -41,7 +41,7 @@ class Case(NamedTuple):
 def cases(names: list[str] | None = None) -> Iterator[Case]:
     """All cases, or those of some models, in the order of their names."""
     for name in names or [name for name, _ in options("model")]:
-        if OmegaConf.is_missing(yaml_files.load_config(file_of("model", name)), "_target_"):
+        if OmegaConf.missing_keys(yaml_files.load_config(file_of("model", name))):
             continue  # a user's model, which has no class here
         constructor = target(default_arguments(name), "model")
         patterns = sorted(constructor.func.patterns) if is_attention(constructor) else [None]

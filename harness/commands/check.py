@@ -27,25 +27,34 @@ MAX_ARTIFACT_BYTES = 2**20  # a run keeps no larger file beside its record
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
-    root = Path(cfg.paths.records)
-    if not root.is_dir():
-        raise UsageError(f"{root}: there is no folder of records")
-    unread: list[str] = []
-    files = list(record_files(root, unread))
     broken: Counter[str] = Counter()
-    for problem in unread:
-        broken["folders"] += 1
-        print(f"folders: {problem}")
-    for file, problems in problems_of(root, files, cache.of_command(cfg.paths.outputs)):
-        for rule, problem in problems:
-            broken[rule] += 1
-            print(f"{shown(file)}: {rule}: {one_line(problem)}")
-    for file in orphans(root, files):
-        broken["orphans"] += 1
-        print(f"{shown(file)}: orphans: no record names it")
+    unread: list[str] = []
+    files = files_of(cfg, unread)
+    for file, rule, problem in all_problems(cfg, files, unread):
+        broken[rule] += 1
+        print(": ".join(filter(None, [file and shown(file), rule, one_line(problem)])))
     counts = ", ".join(f"{count} {rule}" for rule, count in broken.items())
     print(f"{len(files)} records, {rules()} rules: {counts or 'no problem'}")
     return int(bool(broken))
+
+
+def files_of(cfg: DictConfig, unread: list[str]) -> list[Path]:
+    """The records; folders that cannot be read are added to `unread`. Raises UsageError if there is no folder."""
+    root = Path(cfg.paths.records)
+    if not root.is_dir():
+        raise UsageError(f"{root}: there is no folder of records")
+    return list(record_files(root, unread))
+
+
+def all_problems(
+    cfg: DictConfig, files: Sequence[Path], unread: Sequence[str]
+) -> Iterator[tuple[Path | None, str, str]]:
+    """(file, rule, what is wrong) of each problem; a folder that cannot be read has no file."""
+    root = Path(cfg.paths.records)
+    yield from ((None, "folders", problem) for problem in unread)
+    for file, problems in problems_of(root, files, cache.of_command(cfg.paths.outputs)):
+        yield from ((file, rule, problem) for rule, problem in problems)
+    yield from ((file, "orphans", "no record names it") for file in orphans(root, files))
 
 
 def rules() -> int:

@@ -24,6 +24,21 @@ CHART = 24  # characters
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
+    charts = charts_of(cfg, overrides)
+    path = below(cfg.paths.outputs, "curves", f"{file_name(as_typed(overrides))}.png")
+    curves_plot(title_of(overrides), charts, path).write([path])
+    screen = console()
+    show_charts(charts, screen)
+    print_line(f"\n{path}", screen)
+    return 0
+
+
+def title_of(overrides: Sequence[str]) -> str:
+    return f"Learning curves · {' '.join(as_typed(overrides)) or 'all runs'}"
+
+
+def charts_of(cfg: DictConfig, overrides: Sequence[str]) -> list[Panel]:
+    """The curves of the runs that the overrides name. Raises UsageError if there are none."""
     root, typed = folder_below(cfg.paths.outputs, "cells"), as_typed(overrides)
     problems: list[str] = []
     files = [path for path in files_below(root, problems) if path.name == METRICS]
@@ -34,12 +49,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     if not charts:
         curves = " of ".join(filter(None, ["no curves", " ".join(typed)]))
         raise UsageError(f"{curves}: no metrics.csv below {root} has an evaluation; python run.py do=status")
-    path = below(cfg.paths.outputs, "curves", f"{file_name(typed)}.png")
-    curves_plot(f"Learning curves · {' '.join(typed) or 'all runs'}", charts, path).write([path])
-    screen = console()
-    show_charts(charts, screen)
-    print_line(f"\n{path}", screen)
-    return 0
+    return charts
 
 
 def file_name(typed: Sequence[str]) -> str:

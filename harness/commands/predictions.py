@@ -30,6 +30,30 @@ from harness.records.record import RecordError
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     """Exit status 1 if the predictions of a cell are damaged: it is named, and the others are written."""
+    records, without = records_with_predictions(cfg, overrides)
+    root, damaged, rows = folder_below(cfg.paths.outputs, "predictions"), 0, 0
+    for name, entries in records.items():
+        try:
+            table = predictions_table(entries)
+            evidence.require(entries)
+        except RecordError as error:
+            say_left_out([str(error)])
+            damaged += 1
+            continue
+        write(table, entries, below(root, f"{name}.parquet"))
+        rows += len(table)
+    print(f"{root}: {len(records) - damaged:,} files, {rows:,} rows", end="")
+    print(f"; {without:,} done cells have no predictions" if without else "")
+    print(f"pandas: pandas.concat(map(pandas.read_parquet, pathlib.Path('{root}').rglob('*.parquet')))")
+    print(f"DuckDB: select * from read_parquet('{root}/**/*.parquet', union_by_name=true)")
+    return int(damaged > 0)
+
+
+def records_with_predictions(cfg: DictConfig, overrides: Sequence[str]) -> tuple[dict[str, dict[str, Any]], int]:
+    """{name of the run: record} of the done cells that the overrides name, and how many have no predictions.
+
+    Raises UsageError if none has.
+    """
     done = [
         entries
         for entries in valid_records(cfg.paths.records, cache=cache.of_command(cfg.paths.outputs))[0]
@@ -41,23 +65,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     if not with_scores:
         cells = " of ".join(filter(None, ["no done cell", " ".join(as_typed(overrides))]))
         raise UsageError(f"{cells} with predictions below {cfg.paths.records}; python run.py do=status lists runs")
-    root, damaged, rows = folder_below(cfg.paths.outputs, "predictions"), 0, 0
-    for name in with_scores:
-        try:
-            table = predictions_table(records[name])
-            evidence.require(records[name])
-        except RecordError as error:
-            say_left_out([str(error)])
-            damaged += 1
-            continue
-        write(table, records[name], below(root, f"{name}.parquet"))
-        rows += len(table)
-    without = len(names) - len(with_scores)
-    print(f"{root}: {len(with_scores) - damaged:,} files, {rows:,} rows", end="")
-    print(f"; {without:,} done cells have no predictions" if without else "")
-    print(f"pandas: pandas.concat(map(pandas.read_parquet, pathlib.Path('{root}').rglob('*.parquet')))")
-    print(f"DuckDB: select * from read_parquet('{root}/**/*.parquet', union_by_name=true)")
-    return int(damaged > 0)
+    return {name: records[name] for name in with_scores}, len(names) - len(with_scores)
 
 
 def has_predictions(entries: Mapping[str, Any]) -> bool:

@@ -25,28 +25,13 @@ from harness.records.run_directory import JOB
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
-    root, queue = folder_below(cfg.paths.outputs, "cells"), Queue()
-    problems: list[str] = []
-    valid = valid_summaries(cfg.paths.records, problems, of_command(cfg.paths.outputs))
-    runs: dict[str, Summary | None] = {path_of(**summary.cell).as_posix(): summary for summary in valid}
-    files = [path for path in files_below(root, problems) if path.name in (HEARTBEAT, JOB)]
-    say_left_out(problems)
-    attempted = {path.parent.relative_to(root).as_posix() for path in files}
-    runs |= dict.fromkeys(attempted - runs.keys())
-    if not runs:
+    root, states = folder_below(cfg.paths.outputs, "cells"), states_of(cfg, overrides)
+    if states is None:
         print("no run yet: python run.py model=lavo task=lra/listops budget=smoke")
         return 0
-    names = sorted(narrow(runs, cfg, overrides))
-    if not names:
+    if not states:
         print(f"no run of {' '.join(overrides)} yet")
         return 0
-    records = Path(cfg.paths.records)
-    states = {
-        name: current_state(runs[name], records / f"{name}.json", root / name, queue)
-        if name in attempted
-        else CellState(runs[name].status, runs[name].outcome)
-        for name in names
-    }
     rows = [("run", "state", "")]
     rows += [(shown(name), one_line(state.name), one_line(state.detail)) for name, state in states.items()]
     width, state_width = (max(len(row[column]) for row in rows) for column in (0, 1))
@@ -59,6 +44,27 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     counts = Counter(state.name for state in states.values())
     print(", ".join(f"{count} {name}" for name, count in counts.items()))
     return 0
+
+
+def states_of(cfg: DictConfig, overrides: Sequence[str]) -> dict[str, CellState] | None:
+    """{name of the run: its state} of the runs that the overrides name; None if there is no run at all."""
+    root, queue = folder_below(cfg.paths.outputs, "cells"), Queue()
+    problems: list[str] = []
+    valid = valid_summaries(cfg.paths.records, problems, of_command(cfg.paths.outputs))
+    runs: dict[str, Summary | None] = {path_of(**summary.cell).as_posix(): summary for summary in valid}
+    files = [path for path in files_below(root, problems) if path.name in (HEARTBEAT, JOB)]
+    say_left_out(problems)
+    attempted = {path.parent.relative_to(root).as_posix() for path in files}
+    runs |= dict.fromkeys(attempted - runs.keys())
+    if not runs:
+        return None
+    records = Path(cfg.paths.records)
+    return {
+        name: current_state(runs[name], records / f"{name}.json", root / name, queue)
+        if name in attempted
+        else CellState(runs[name].status, runs[name].outcome)
+        for name in sorted(narrow(runs, cfg, overrides))
+    }
 
 
 def current_state(summary: Summary | None, record_path: Path, run_folder: Path, queue: Queue) -> CellState:

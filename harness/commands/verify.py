@@ -53,18 +53,11 @@ class ModelRow:
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
-    torch.set_num_threads(1)
-    if any(override.startswith("model=") for override in overrides):
-        models = {cfg.model.name: cfg.model}
-    else:
-        yamls = {name: yaml_files.load_config(file_of("model", name)) for name, _ in options("model")}
-        models = {name: model for name, model in yamls.items() if not OmegaConf.is_missing(model, "_target_")}
     header = ["model", *COLUMNS.values(), "decode state", "memory", "parameters/layer", "model"]
     title = f"width {cfg.backbone.dim}, {cfg.backbone.heads} heads; model: {cfg.task.name} protocol={cfg.protocol.name}"
     table = Table(*header, box=None, title=title, pad_edge=False)
     faults = []
-    for name, model in models.items():
-        row = verify_model(cfg, model)
+    for name, row in rows_of(cfg, overrides).items():
         table.add_row(name, *row.patterns, row.state, row.memory, row.layer_parameters, row.model_parameters)
         faults += [f"{name}: {fault}" for fault in row.faults]
     Console(width=None if Console().is_terminal else 140, highlight=False, markup=False).print(table)
@@ -72,6 +65,17 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     for fault in faults:
         print(f"broken: {fault}")
     return 1 if faults else 0
+
+
+def rows_of(cfg: DictConfig, overrides: Sequence[str]) -> dict[str, ModelRow]:
+    """{model: its measurements} of the typed model, or of all that are complete."""
+    torch.set_num_threads(1)
+    if any(override.startswith("model=") for override in overrides):
+        models = {cfg.model.name: cfg.model}
+    else:
+        yamls = {name: yaml_files.load_config(file_of("model", name)) for name, _ in options("model")}
+        models = {name: model for name, model in yamls.items() if not OmegaConf.missing_keys(model)}
+    return {name: verify_model(cfg, model) for name, model in models.items()}
 
 
 def verify_model(cfg: DictConfig, model: DictConfig) -> ModelRow:

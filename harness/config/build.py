@@ -106,7 +106,9 @@ def is_attention(model: partial) -> bool:
         return False
     if isinstance(model.func, type) and not issubclass(model.func, Attention):
         contract = "models.attention.base.Attention (CONTRIBUTING.md, Add a model)"
-        raise UsageError(f"model._target_: {model.func.__qualname__} is no {contract}")
+        plain = f"model=module model.module._target_={model.func.__module__}.{model.func.__qualname__}"
+        hint = f"; as a plain module: {plain}" if issubclass(model.func, nn.Module) else ""
+        raise UsageError(f"model._target_: {model.func.__qualname__} is no {contract}{hint}")
     return True
 
 

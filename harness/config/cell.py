@@ -6,6 +6,7 @@ change no number and do not count. Neither do import paths, so that files can mo
 `tasks` or `harness` only the name of the class or function counts.
 """
 
+import contextlib
 import hashlib
 import json
 import pickle
@@ -22,7 +23,10 @@ from harness.config.masking import ADDRESS_USER, MASK, first_noted, is_secret
 from harness.config.places import below, folder_below
 from harness.config.plain import resolved
 from harness.config.schema import DECLARES, NEVER, WHEN_SET, Recipe, Scale, Train, names_of
+from harness.config.source_code import source_digest
 from harness.errors import UsageError
+from tasks.checks import DataError
+from tasks.data_sources import path_identity
 
 IDENTITY = ("model", "task", "backbone", "train", "protocol", "budget")  # and the seed
 # folders, ways to compute the same numbers, and defaults of other budgets
@@ -166,9 +170,12 @@ def identifying_config(cfg: DictConfig) -> dict[str, Any]:
     when_set = dict(IDENTITY_WHEN_SET)
     for group in DECLARING:  # only the last part of a user's path counts
         declaration = declared(config[group], f"{group}.")
+        config[group] |= content_digests(config[group], declaration.identity_by_content)
         config[group] |= map_paths(config[group], lambda path: PurePath(path).name)
         numbers = [key for key in declaration.identity_as_text if config[group].get(key)]
         config[group] |= {key: str(config[group][key]) for key in numbers}
+        for key in declaration.identity_by_source:
+            config[group][key] = with_source(config[group][key])
         when_set[group] = declaration.identity_when_set
     for group, keys in NOT_IDENTITY.items():
         for key in keys:
@@ -183,6 +190,22 @@ def identifying_config(cfg: DictConfig) -> dict[str, Any]:
     if cfg.get("depends_on"):
         config["depends_on"] = resolved(cfg.depends_on)
     return config
+
+
+def content_digests(part: Mapping[str, Any], keys: Iterable[str]) -> dict[str, str]:
+    """{"path_sha256": digest} of the files at path keys. A file that cannot be read has none: no cell runs with it."""
+    digests = {}
+    for key in keys:
+        if part.get(key):
+            with contextlib.suppress(DataError):
+                digests[f"{key}_sha256"] = path_identity(Path(part[key]).expanduser())[:16]
+    return digests
+
+
+def with_source(part: Any) -> Any:
+    """The configuration of a class with the digest of the file that defines it, where that file can be read."""
+    digest = source_digest((str(part["_target_"]),)) if isinstance(part, dict) and "_target_" in part else None
+    return part if digest is None else part | {"source_sha256": digest}
 
 
 def check_names(config: Mapping[str, Any]) -> None:
@@ -237,11 +260,11 @@ def changes(cell: Cell, search: Sequence[str] = ()) -> dict[str, list[Any]]:
 
     The keys of a model outside `conf/model/` are left out, because there is no recipe to compare them with.
     """
-    from harness.config.compose import compose, options
+    from harness.config.compose import OWN_CLASS, compose, options
     from harness.config.overrides import to_overrides
 
     names = [f"{key}={getattr(cell, key)}" for key in ("task", "protocol", "budget")]
-    has_recipe = cell.model in {name for name, _ in options("model")} - {"custom"}
+    has_recipe = cell.model in {name for name, _ in options("model")} - set(OWN_CLASS)
     if has_recipe:
         names.append(f"model={cell.model}")
 

@@ -40,6 +40,7 @@ NAMED = (
     *("model", "task", "protocol", "budget", "table", "figure"),
     *("trainer", "resources", "cluster", "hydra/launcher", "logger", "debug"),
 )
+OWN_CLASS = ("custom", "module")  # models that the user completes with a class
 # keys in the yaml of a model, task or backbone that the harness reads; the others are arguments of its class
 NOT_ARGUMENTS = ("name", "budgets", "protocol", DECLARES)
 

@@ -4,6 +4,8 @@
       paths: {tokenizer_path: null, corpora: hf}   keys with a path or a mapping of paths; the value for "no path"
       identity_when_set: [final_lengths]           keys that are part of a cell's identity only while they are set
       identity_as_text: [dictionary]               keys whose numbers are text in the identity and in records
+      identity_by_content: [path]                  path keys whose files count with the digest of their content
+      identity_by_source: [module]                 keys whose class counts with the digest of its source
       scores: {ppl: [1, null], f1: [0, 100]}       the range of a score; null: no limit
       state: {numbers: "2 * slots * dim", scales_with: slots}   of a causal model's decoding
 
@@ -52,6 +54,8 @@ class Declared(StrictModel):
     paths: dict[str, str | None] = Field(default_factory=dict)
     identity_when_set: TupleOf[str] = ()
     identity_as_text: TupleOf[str] = ()
+    identity_by_content: TupleOf[str] = ()
+    identity_by_source: TupleOf[str] = ()
     scores: dict[str, Limits] = Field(default_factory=dict)
     state: DecodingState | None = None
 

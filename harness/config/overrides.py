@@ -12,7 +12,7 @@ from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from harness.config.compose import NAMED, has_recipe, options
+from harness.config.compose import NAMED, OWN_CLASS, has_recipe, options
 from harness.config.plain import resolved
 from harness.config.table_rows import has_cells, read_table, row_named
 from harness.errors import UsageError
@@ -108,7 +108,7 @@ def with_recipes(group: str, names: list[str], typed: Mapping[str, str]) -> list
 def fitting(pattern: str, group: str, names: Sequence[str]) -> list[str]:
     if pattern in names:
         return [pattern]
-    matches = [name for name in fnmatch.filter(names, pattern) if name not in ("all", "custom", "own")]
+    matches = [name for name in fnmatch.filter(names, pattern) if name not in ("all", "own", *OWN_CLASS)]
     if not matches:
         raise UsageError(f"no {group} fits {pattern}: there is {', '.join(names)}")
     return matches

@@ -28,7 +28,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from harness.config import table_files, yaml_files
 from harness.config.cell import Cell, SeededConfig, cell_of, with_seeds
-from harness.config.compose import compose, folders, has_recipe, option_config, options, search_path
+from harness.config.compose import OWN_CLASS, compose, folders, has_recipe, option_config, options, search_path
 from harness.config.overrides import key_of, to_overrides, typed_values
 from harness.config.own_settings import check_shared
 from harness.config.resolvers import default_protocol
@@ -36,7 +36,6 @@ from harness.config.search import RATE, TRIAL, Search, decide, learning_rate, se
 from harness.config.table_rows import Row, cell_settings, has_cells, row, row_hours, runs
 from harness.errors import UsageError, one_line
 
-NO_MODEL = ("custom",)  # an option that the user completes
 MOST_DEPENDENCIES = 50  # cells that a cell depends on, at any distance
 
 
@@ -362,7 +361,7 @@ def task_columns(table: DictConfig) -> dict[str, DictConfig]:
 def further_models(table: DictConfig) -> list[str]:
     """Readable models with one of the patterns that are neither in `rows` nor in `without`."""
     named = {row(raw, table.protocol).model for raw in table.rows.values()} | set(table.get("without") or ())
-    models = [name for name, _ in options("model") if name not in {*named, *NO_MODEL}]
+    models = [name for name, _ in options("model") if name not in {*named, *OWN_CLASS}]
     return [name for name in models if set(table.every) & patterns_of(name)]
 
 

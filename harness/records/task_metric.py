@@ -10,7 +10,7 @@ from typing import Any
 from harness.config.cell import class_name
 from harness.config.compose import option_config
 from harness.config.places import ROOT
-from harness.records.source_code import OWN, module_of, tree_of
+from harness.config.source_code import OWN, module_of, tree_of
 
 
 @dataclass(frozen=True)

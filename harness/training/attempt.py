@@ -46,6 +46,7 @@ import lightning.pytorch as pl
 import torch
 from omegaconf import DictConfig
 
+from harness.config import source_code
 from harness.config.build import Built, build, build_or_refuse
 from harness.config.cell import Cell, canonical, changes
 from harness.config.compose import with_resolved_train
@@ -55,7 +56,7 @@ from harness.config.plain import resolved
 from harness.config.schema import Rule
 from harness.errors import UsageError, one_line
 from harness.progress import Progress
-from harness.records import provenance, record, source_code
+from harness.records import provenance, record
 from harness.records.machine import keep_freed_memory, release_freed_memory
 from harness.records.predictions import ScoreArrays
 from harness.records.run_directory import RunDirectory

@@ -17,13 +17,13 @@ from harness.config.declared import missing_file, missing_file_message
 from harness.config.masking import masked, masked_override, masked_texts, note_environment, note_overrides
 from harness.config.places import ROOT
 from harness.config.schema import Rerun
+from harness.config.source_code import code_of
 from harness.errors import UsageError, one_line
 from harness.progress import Progress, announce_torch
 from harness.records import predictions, record
 from harness.records.files import is_storage_failure, remove_temporaries, require_writable, storage_message
 from harness.records.ownership import OwnershipLostError, read_heartbeat
 from harness.records.run_directory import RunDirectory
-from harness.records.source_code import code_of
 from harness.training.checkpoints.dependency import Dependency, chosen_weights
 from harness.training.extras.long_run import refuse_by_records
 from harness.training.lean_imports import import_torchmetrics

@@ -188,6 +188,20 @@ class LanguageModelling(CachedTask):
     def backbone_kwargs(self) -> dict[str, object]:
         return {"vocab_size": self.vocab_size, "max_length": self.length, "pattern": self.pattern}
 
+    def encode(self, inputs: Sequence[Any]) -> Tensor:
+        """One text, or several of equally many tokens."""
+        if self.dictionary is not None:
+            raise DataError("dictionary: its rows follow from the training split")
+        if wrong := [text for text in inputs if not isinstance(text, str) or not text]:
+            raise DataError(f"a text is expected, not {str(wrong[0])[:20]!r}")
+        rows = [torch.from_numpy(ids.astype(np.int64)) for ids in self.tokens_from.encode(list(inputs))]
+        if len({len(row) for row in rows}) > 1:
+            raise DataError("texts of different numbers of tokens: give one at a time")
+        return torch.stack(rows)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return self.tokens_from.text(list(tokens))
+
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Mean over the tokens that the model predicts. Raises ValueError if these are fewer than are to be scored."""
         losses = model(batch["tokens"], batch["targets"])  # (B, S), or (B, l)

@@ -1,7 +1,7 @@
 """Tasks that ask for one class of an example: cross entropy, accuracy, and the most frequent class as a baseline."""
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor, nn
@@ -29,6 +29,15 @@ class OneLabel(CachedTask):
         logits, label = model(batch["tokens"]).detach().float(), batch["label"]
         metrics.update(logits, label)
         return {"acc": 100.0 * (logits.argmax(1) == label), "loss": F.cross_entropy(logits, label, reduction="none")}
+
+    def class_name(self, number: int) -> str:
+        return str(number)
+
+    def describe(self, outputs: Tensor) -> list[dict[str, Any]]:
+        """`class` and its `probability`."""
+        best = outputs.detach().float().softmax(-1).max(-1)
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return [{"class": self.class_name(number), "probability": share} for number, share in pairs]
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         return {"majority_class": self._majority_class}

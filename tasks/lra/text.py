@@ -11,11 +11,14 @@ Our readings:
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from torch import Tensor
 
 from tasks import data_sources
 from tasks.base import Predictor
@@ -25,7 +28,7 @@ from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.examples import AnyExamples, Examples, ShardedExamples
 from tasks.lra import synthetic_text
 from tasks.lra.byte_tokens import BYTE_SHIFT, BYTE_SYMBOLS, pack_bytes
-from tasks.lra.classification import PUBLISHED_SPLITS, SequenceClassification
+from tasks.lra.classification import PUBLISHED_SPLITS, SequenceClassification, padded
 from tasks.lra.classifiers import NaiveBayes, ngrams
 from tasks.lra.fitted import Fitted, at_most, logistic, within
 from tasks.lra.ngram_counts import ngram_counts
@@ -90,6 +93,16 @@ class Text(SequenceClassification):
             return splits
         every = ShardedExamples([*splits["train"].shards, *splits["val"].shards])
         return {"train": every, "val": splits["test"], "test": splits["test"]}
+
+    def encode(self, inputs: Sequence[Any]) -> Tensor:
+        try:
+            texts = [np.frombuffer(review(text), np.uint8).astype(np.int64) + BYTE_SHIFT for text in inputs]
+        except ValueError as error:
+            raise DataError(error) from error
+        return padded(texts, self.max_length)
+
+    def class_name(self, number: int) -> str:
+        return CLASSES[number]
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         def byte_ngrams() -> NaiveBayes:

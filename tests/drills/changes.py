@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
+from harness.config import source_code
 from harness.errors import UsageError
-from harness.records import provenance, record, source_code
+from harness.records import provenance, record
 from harness.training.module import TaskModule
 from tests.drills.runs import Drills
 

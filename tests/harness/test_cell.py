@@ -186,3 +186,13 @@ def test_a_cell_follows_the_cells_that_it_depends_on():
 def test_a_class_of_one_s_own_without_a_name_has_no_recipe_to_differ_from():
     of_own_class = ["model=custom", "model._target_=mypkg.Mine", "trusted_packages=[mypkg]"]
     assert changes(cell_of(compose([*of_own_class, "task=lra/listops", "budget=smoke"]))) == {}
+
+
+def test_files_of_the_user_count_by_their_content(tmp_path):
+    def id_of(name, content):
+        (tmp_path / name).write_text(content)
+        return cell_of(compose(["task=data/lm", f"task.path={tmp_path / name}"])).id
+
+    first = id_of("a.csv", "text\nx\n")
+    assert id_of("a.csv", "text\ny\n") != first == id_of("a.csv", "text\nx\n")
+    assert cell_of(compose(["task=data/lm", f"task.path={tmp_path / 'missing.csv'}"])).id != first

@@ -199,7 +199,7 @@ def test_micro_batches_may_change_between_two_attempts(run, whole, monkeypatch, 
 def test_code_that_changed_since_is_refused(run, whole, monkeypatch):
     run.killed(monkeypatch, 4)
     with monkeypatch.context() as patched:
-        patched.setattr("harness.records.source_code.code_of", lambda cfg: "f" * 16)
+        patched.setattr("harness.config.source_code.code_of", lambda cfg: "f" * 16)
         result = run()
     assert (result.state, result.code) == ("refused", 2) and "the code of model" in result.detail
     assert "rerun=all" in result.detail

@@ -5,8 +5,9 @@ import importlib.metadata
 import pytest
 import torch
 
+from harness.config import source_code
 from harness.errors import UsageError
-from harness.records import provenance, record, source_code
+from harness.records import provenance, record
 from harness.training import attempt, conditions
 from harness.training.conditions import differences
 from tests.helpers.interrupted_run import Run

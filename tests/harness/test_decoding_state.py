@@ -9,7 +9,7 @@ from harness.commands import list as list_verb
 from harness.commands.verify import build_layer
 from harness.commands.verify_checks import LENGTH, declared_state, wrong_state
 from harness.config.build import is_attention
-from harness.config.compose import arguments, compose, options
+from harness.config.compose import OWN_CLASS, arguments, compose, options
 from harness.config.declared import declared
 from harness.config.instantiate import target
 from harness.errors import UsageError
@@ -25,7 +25,7 @@ def layers():
     """{model: (cfg, layer)} of the attentions that decode, by `causal_self`."""
     made = {}
     for name, _ in options("model"):
-        if name == "custom":
+        if name in OWN_CLASS:
             continue
         cfg = compose([f"model={name}", "budget=reduced", *SIZES])
         if is_attention(target(arguments(cfg.model), "model", [])):

@@ -14,14 +14,14 @@ import pytest
 import torch
 
 from harness.config.build import build, on_meta, parameter_groups
-from harness.config.compose import compose, options, recipes, with_model
+from harness.config.compose import OWN_CLASS, compose, options, recipes, with_model
 from harness.errors import UsageError
 from tests.helpers.tasks import no_progress
 
 LANGUAGE_MODELS = [("lavo", "lm/pg19"), ("latte", "lm/openwebtext"), ("llp", "lm/wikitext103")]
 FINETUNED = ("glue/sst2", "qa/race")  # one text, and a choice among answers: all are the same encoder
 TASKS = [name for name, _ in options("task")]
-MODELS = [name for name, _ in options("model") if name != "custom"]
+MODELS = [name for name, _ in options("model") if name not in OWN_CLASS]
 RECIPES = [(protocol, task) for task in TASKS for protocol in recipes(task)]
 # language models differ by protocol, not by corpus
 RECIPES = [recipe for recipe in RECIPES if not recipe[1].startswith("lm/") or recipe in LANGUAGE_MODELS]

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from harness.config.compose import compose
+from harness.config.source_code import code_of
 from harness.records import record
-from harness.records.source_code import code_of
 from harness.training.process import choose_kernels
 from harness.training.run_cell import CellRequest, run_cell
 from tests.helpers.kernels import compiled

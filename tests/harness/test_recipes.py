@@ -9,13 +9,13 @@ from omegaconf import OmegaConf
 
 from harness.config.build import on_meta
 from harness.config.cell import cell_of, flatten
-from harness.config.compose import arguments, compose, options, recipes, with_model
+from harness.config.compose import OWN_CLASS, arguments, compose, options, recipes, with_model
 from harness.config.places import CONF
 from harness.errors import UsageError
 from harness.training.run_cell import CellRequest, run_cell
 
 TASKS = [name for name, _ in options("task")]
-MODELS = [name for name, _ in options("model") if name != "custom"]
+MODELS = [name for name, _ in options("model") if name not in OWN_CLASS]
 # its cells start from the weights of another one, which starts from nothing (tests/models/test_pretrained.py runs both)
 FROM_NOTHING = {"latte_extended": ["model=vanilla", "protocol.configuration=pretraining"]}
 # one process per task, which composes a recipe and makes its data once

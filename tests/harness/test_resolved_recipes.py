@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.config.cell import cell_of
-from harness.config.compose import compose, options, recipes, with_model
+from harness.config.compose import OWN_CLASS, compose, options, recipes, with_model
 
 FILE = Path(__file__).with_name("resolved_recipes.json")
 LUNA = (16, 128, 256)  # slots; recorded as luna_16, ...
@@ -79,7 +79,7 @@ def test_every_recipe_is_recorded():
 
 
 if __name__ == "__main__":
-    models = [name for name, _ in options("model") if name not in ("custom", "luna")] + [f"luna_{n}" for n in LUNA]
+    models = [name for name, _ in options("model") if name not in (*OWN_CLASS, "luna")] + [f"luna_{n}" for n in LUNA]
     named = [
         f"{task}|{protocol}|{budget}"
         for task, _ in options("task")

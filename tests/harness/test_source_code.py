@@ -2,10 +2,11 @@
 
 import pytest
 
+from harness.config import source_code
 from harness.config.compose import compose
 from harness.config.places import ROOT
-from harness.records import record, source_code
-from harness.records.source_code import closure, source_digest, training_code
+from harness.config.source_code import closure, source_digest, training_code
+from harness.records import record
 from harness.training import run_cell as running
 from harness.training.run_cell import CellRequest, run_cell
 

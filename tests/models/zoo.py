@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from harness.config.compose import default_arguments
+from harness.config.compose import OWN_CLASS, default_arguments
 from harness.config.places import CONF
 from models.attention.base import Attention, Pattern
 
@@ -53,7 +53,7 @@ def load(name: str, *, tiny: bool = True) -> tuple[type[Attention], dict[str, An
 
 
 PADDING_COUNTS = ("performer_skyformer",)  # a published defect: padding takes part as zeros (D-42)
-UNMIXED = ("custom", "no_cross")  # a user's model, and the control without input: test_no_cross.py
+UNMIXED = (*OWN_CLASS, "no_cross")  # a user's classes, and the control without input: test_no_cross.py
 EVERY = sorted(path.stem for path in (CONF / "model").glob("*.yaml") if path.stem not in UNMIXED)
 NAMES = [name for name in EVERY if issubclass(load(name)[0], Attention)]
 DECODERS = [name for name in EVERY if name not in NAMES]  # models that replace the decoder

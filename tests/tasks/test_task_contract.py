@@ -26,6 +26,7 @@ TASKS = [name for name in TASKS if not name.rpartition("/")[2].startswith("_")] 
 FINAL = {
     "lra/listops": ["task.final_lengths=[80,120]"],
     "lm/pg19": ["task.lengths=[40]"],
+    "data/lm": ["task.lengths=[40]"],
     "probe/recall": ["task.pairs=4"],
     "probe/selective_copy": ["task.copies=5"],
     "probe/noisy_recall": ["task.noise=0.4"],
@@ -197,6 +198,13 @@ class Zeros(torch.nn.Module):
         return past.new_zeros(len(past), self.pred_len, past.shape[2])
 
 
+class ZeroTarget(torch.nn.Module):
+    """The mean of standardised training targets."""
+
+    def forward(self, tokens):
+        return tokens.new_zeros(len(tokens), 1).double()
+
+
 class Cloud(torch.nn.Module):
     def __init__(self, points):
         super().__init__()
@@ -286,7 +294,7 @@ class MeanFrame(torch.nn.Module):
 # {metric: a model that makes the guess of the chance level}
 GUESSES = {
     "acc": lambda task: OneAnswer(task) if task.name.startswith("probe/") else OneClass(task),
-    "mse": lambda task: Zeros(task.pred_len),
+    "mse": lambda task: ZeroTarget() if task.name.startswith("data/") else Zeros(task.pred_len),
     "cd_l1": lambda task: Cloud(task.training_points()),
     "mcd_forced": MeanFrame,
     "ppl": Unigram,

@@ -56,7 +56,7 @@ ROWS = (  # the order gives a model its look: neighbours differ in colour
     "perceiver_ar perceiver_ar_v1 perceiver_ar_v2 perceiver_ar_v3 transformer_xl compressive block_recurrent",
     "routing sparse_transformer",
     "kernelized linformer_skyformer performer_skyformer performer_relu local_bias lara rfa abc_cab lra_strided",
-    "s5 mega_chunk xlstm infinity_former custom",
+    "s5 mega_chunk xlstm infinity_former custom module",
 )
 MODELS = [name for row in ROWS for name in row.split()]
 CONTROLS = ("no_mixing", "no_cross")

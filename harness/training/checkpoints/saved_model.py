@@ -10,8 +10,9 @@ A configuration from elsewhere builds only what `harness.config.instantiate` all
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,10 +39,11 @@ from harness.records.files import DamagedError, replace_atomic, write_atomic
 from harness.records.named import find
 from harness.records.run_directory import HYDRA, OVERRIDES, RunDirectory
 from harness.training.checkpoints.dependency import chosen_weights, read_chosen
+from tasks.checks import DataError
 from tasks.regular_files import read_json, require_regular
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from tasks.base import Task
 
@@ -52,7 +54,7 @@ BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionErr
 NO_SAFETENSORS = "exported weights take safetensors: pip install -e '.[export]', or longhaul[export]"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SavedModel:
     """`model`: in evaluation mode, on the CPU. `task.prepare` and `task.load` open its data, which `load` has not done.
 
@@ -63,6 +65,61 @@ class SavedModel:
     task: "Task"
     record: Mapping[str, Any]
     config: Mapping[str, Any] = field(repr=False)
+
+    def __repr__(self) -> str:
+        return f"SavedModel({name_of(self.record)}: {record.summary(self.record)})"
+
+    def encode(self, inputs: str | Sequence[Any]) -> "Tensor":
+        """The tokens (B, N) that the model reads of a text, or of several. Raises UsageError."""
+        try:
+            return self.task.encode([inputs] if isinstance(inputs, str) else list(inputs))
+        except DataError as error:
+            raise UsageError(one_line(error)) from error
+
+    def predict(self, inputs: str | Sequence[Any]) -> list[dict[str, Any]]:
+        """What the model says of each input, in the task's words: `class` and `probability`, or `value`.
+
+        Raises UsageError for a task that has no such words.
+        """
+        import torch
+
+        tokens = self.encode(inputs)
+        try:
+            with torch.no_grad():
+                return self.task.describe(self.model(tokens))
+        except DataError as error:
+            raise UsageError(one_line(error)) from error
+
+    def generate(
+        self,
+        prompt: str,
+        max_new_tokens: int = 100,
+        *,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        seed: int = 0,
+    ) -> str:
+        """A text and its continuation: the most probable tokens, or with `temperature` or `top_k` random ones.
+
+        Raises UsageError for a model that does not continue texts.
+        """
+        import torch
+
+        from models.generation.generate import generate
+        from models.generation.sampling import greedy, sample
+
+        if not hasattr(self.model, "prefill"):
+            raise UsageError(f"{name_of(self.record)} is no language model: predict says what it makes of a text")
+        sampler = greedy
+        if temperature is not None or top_k is not None:
+            chance = {"temperature": 1.0 if temperature is None else temperature, "top_k": top_k}
+            sampler = partial(sample, generator=torch.Generator().manual_seed(seed), **chance)
+        tokens = self.encode(prompt)
+        try:
+            made = generate(self.model, tokens, max_new_tokens=max_new_tokens, sampler=sampler)
+            return self.task.decode(made[0].tolist())
+        except (ValueError, NotImplementedError) as error:
+            raise UsageError(one_line(error)) from error
 
 
 def load_run(cell: Any, cfg: DictConfig, typed: Mapping[str, str]) -> SavedModel:

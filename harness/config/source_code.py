@@ -28,7 +28,14 @@ PARTS = ("model", "backbone", "task")  # parts of a configuration that have a cl
 
 def code_of(cfg: DictConfig) -> str | None:
     """The digest of a cell's source: 16 hexadecimal digits; None if a file of it cannot be found or read."""
-    return source_digest(tuple(str(cfg[part].get("_target_")) for part in PARTS), kernels=cfg.resources.kernels.name)
+    parts = [part for name in PARTS for part in (cfg[name], *classes_in(cfg[name]))]
+    return source_digest(tuple(str(part.get("_target_")) for part in parts), kernels=cfg.resources.kernels.name)
+
+
+def classes_in(part: DictConfig) -> Iterator[DictConfig]:
+    """The arguments of a part that are classes themselves."""
+    entries = (part.get(key) for key in (part.get("declares") or {}).get("identity_by_source", ()))
+    yield from (entry for entry in entries if entry is not None)
 
 
 @functools.cache

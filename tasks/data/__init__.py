@@ -1,0 +1,1 @@
+"""A user's own data: texts with classes, texts to continue, values to predict."""

@@ -1,0 +1,97 @@
+"""Classification of a user's own texts: one class per row of a file.
+
+Classes are the different labels, as text, in sorted order. Baselines: the most frequent class, naive Bayes and logistic
+regression on n-grams, of bytes up to 5, of words and of a tokenizer's pieces up to 2.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+from tasks.base import Predictor
+from tasks.checks import DataError
+from tasks.data.own_files import text_of
+from tasks.data.rows import tables
+from tasks.data.sequences import OwnSequences
+from tasks.data_sources import path_identity
+from tasks.data_task import SYNTHETIC
+from tasks.lra import synthetic_text
+from tasks.lra.classifiers import NaiveBayes, ngrams
+from tasks.lra.fitted import Fitted, at_most, logistic, within
+from tasks.lra.ngram_counts import ngram_counts
+
+MOST_CLASSES = 1000
+BYTES, PIECES = 5, 2  # of an n-gram
+FIT_ON, TOKENS = 16_000, 4_000_000  # examples, and tokens of them, for a regression: a fit of less than a minute
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Classification(OwnSequences):
+    """`text` and `label` name columns of the files at `path`. A label is a text or a whole number."""
+
+    name = "data/classification"
+    generator = synthetic_text
+    settings = {"distance": 16, "negated": 0.5, "words": synthetic_text.MOST_WORDS}  # noqa: RUF012
+
+    text: str = "text"
+    label: str = "label"
+
+    def columns(self) -> dict[str, Sequence[str]]:
+        return {"text": [self.text], "label": [self.label]}
+
+    def entry(self, cells: tuple[Any, ...], where: str) -> tuple[bytes, int]:
+        label = label_of(cells[1], self.label, where)
+        return text_of(cells[0], self.text, where).encode(), self.class_names.index(label)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The labels, in the order of their numbers. Raises DataError."""
+        if self.source == SYNTHETIC:
+            return ("0", "1")
+        self.check_source()
+        return labels_in(self.path, self.label, path_identity(self.path))
+
+    def class_name(self, number: int) -> str:
+        return self.class_names[number]
+
+    @property
+    def classes(self) -> int:
+        return len(self.class_names)
+
+    def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
+        most, unit = (BYTES, "byte") if self.tokenizer == "bytes" else (PIECES, "token")
+
+        def naive_bayes() -> NaiveBayes:
+            return NaiveBayes(self.split("train"), self.classes, partial(ngrams, n=most, symbols=self.vocab_size), seen)
+
+        def regression() -> Fitted:
+            features = partial(ngram_counts, most=most, symbols=self.vocab_size)
+            count = within(self.split("train"), TOKENS, at_most(FIT_ON, seen))
+            return Fitted(self.split("train"), self.classes, features, logistic(), count)
+
+        fits = {"naive_bayes": naive_bayes, "logistic_regression": regression}
+        return {**super().baselines(seen), **{f"{unit}_{most}gram_{name}": make for name, make in fits.items()}}
+
+
+def label_of(value: Any, column: str, where: str) -> str:
+    """Raises DataError unless a label is a text that is not empty, a whole number or a truth value."""
+    if not isinstance(value, (str, int)) or not (name := str(value).strip()):
+        shown = "empty" if value in (None, "") else f"{str(value)[:20]!r}, no class"
+        raise DataError(f"{where}: column '{column}' is {shown}", "put a class there, or use task=data/regression")
+    return name
+
+
+@lru_cache(maxsize=16)
+def labels_in(path: Path, column: str, identity: str) -> tuple[str, ...]:
+    """The different labels of all rows, sorted; read once per content of the files. Raises DataError."""
+    names: set[str] = set()
+    rows = (row for some in tables(path).values() for table in some for row in table.rows((column,)))
+    for where, (value,) in rows:
+        names.add(label_of(value, column, where))
+        if len(names) > MOST_CLASSES:
+            raise DataError(f"{where}: column '{column}' has more than {MOST_CLASSES} different values: no classes")
+    if len(names) < 2:
+        raise DataError(f"{path}: column '{column}' has one value alone, {next(iter(names))[:20]!r}")
+    return tuple(sorted(names, key=lambda name: (len(name), name) if name.isdigit() else (0, name)))

@@ -1,0 +1,186 @@
+"""Rows of a user's files: CSV, JSON lines, Parquet, a data set that `datasets` saved to disk.
+
+`tables(path)` lists what is there by split; `Table.rows(columns)` reads the named columns, row by row. All input is
+hostile: only regular files are read, sizes have bounds, nothing is executed or fetched. Every defect is a DataError of
+one line with file, line (of a Parquet or Arrow file the row, from 1) and column.
+"""
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tasks.checks import DataError
+from tasks.data_sources import LONGEST_LINE, decoded, json_object, lines_of, one_line
+from tasks.lm.parquet import broken_parquet, parquet_file
+from tasks.regular_files import require_regular
+
+MOST_FILES = 1000
+ROWS_AT_ONCE = 256
+SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val", "test": "test"}
+ALL = "all"  # rows without a split of their own
+FORMATS = "a .csv, .tsv, .jsonl, .ndjson (each also .gz) or .parquet, a folder of them, or one of save_to_disk"
+
+
+class Row(NamedTuple):
+    where: str  # file:line
+    values: tuple[Any, ...]  # one per column
+
+
+@dataclass(frozen=True)
+class Table:
+    """`file`: a file, or the folder of one saved split."""
+
+    file: Path
+    read: Callable[[Path, Sequence[str]], Iterator[Row]]
+
+    def rows(self, columns: Sequence[str]) -> Iterator[Row]:
+        """Raises DataError, for a file without rows as well."""
+        count = 0
+        for count, row in enumerate(self.read(self.file, columns), 1):  # noqa: B007
+            yield row
+        if not count:
+            raise DataError(f"{self.file}: no rows", "put a file with rows there")
+
+
+def tables(path: Path) -> dict[str, list[Table]]:
+    """The tables at a path by split: `train`, `val`, `test`, or `all` where names tell no split. Raises DataError."""
+    try:
+        if not path.is_dir():
+            require_regular(path, follow=True)
+            return {ALL: [table_of(path)]}
+        if (path / "dataset_dict.json").exists():
+            folders = sorted(entry for entry in path.iterdir() if entry.is_dir() and entry.name in SPLIT_NAMES)
+            return by_split((SPLIT_NAMES[folder.name], Table(folder, saved_rows)) for folder in folders)
+        if (path / "state.json").exists():
+            return {ALL: [Table(path, saved_rows)]}
+        files = sorted(file for file in path.iterdir() if ending(file) in READERS)
+    except OSError as error:
+        raise DataError(f"{path}:1: {error.strerror or error}", f"set task.path to {FORMATS}") from error
+    if not files or len(files) > MOST_FILES:
+        raise DataError(f"{path}: {len(files)} files with rows, not 1 to {MOST_FILES}", f"set task.path to {FORMATS}")
+    named = [(split_named(file), table_of(file)) for file in files]
+    has_splits = any(name == "test" for name, _ in named) and any(name == "train" for name, _ in named)
+    if has_splits and (stray := [table.file.name for name, table in named if name is None]):
+        raise DataError(
+            f"{path}: {stray[0]} begins with none of {', '.join(SPLIT_NAMES)}", "rename it, or move it away"
+        )
+    return by_split((name if has_splits else ALL, table) for name, table in named)
+
+
+def by_split(named: Any) -> dict[str, list[Table]]:
+    grouped: dict[str, list[Table]] = {}
+    for name, table in named:
+        grouped.setdefault(name, []).append(table)
+    return grouped
+
+
+def table_of(file: Path) -> Table:
+    if ending(file) not in READERS:
+        raise DataError(f"{file}: of an unknown kind", f"set task.path to {FORMATS}")
+    return Table(file, READERS[ending(file)])
+
+
+def ending(file: Path) -> str:
+    name = file.name.lower().removesuffix(".gz")
+    return "" if file.name.startswith(".") else Path(name).suffix
+
+
+def split_named(file: Path) -> str | None:
+    """The split that the beginning of a file's name tells: `train-00000-of-2.parquet` trains."""
+    names = sorted(SPLIT_NAMES, key=len, reverse=True)
+    return next((SPLIT_NAMES[name] for name in names if file.name.lower().startswith(name)), None)
+
+
+def csv_rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:
+    csv.field_size_limit(LONGEST_LINE)
+    reader = csv.reader(text_lines(file), delimiter="\t" if ending(file) == ".tsv" else ",", strict=True)
+    try:
+        header = next(reader, [])
+        numbers = [position(name, header, f"{file}:1") for name in columns]
+        for cells in reader:
+            where = f"{file}:{reader.line_num}"
+            if cells and len(cells) != len(header):
+                raise DataError(f"{where}: {len(cells)} cells under {len(header)} columns", "put a whole file there")
+            if cells:
+                yield Row(where, tuple(cells[number] for number in numbers))
+    except csv.Error as error:
+        raise DataError(f"{file}:{reader.line_num}: {one_line(error)}", "put a whole file there") from error
+
+
+def text_lines(file: Path) -> Iterator[str]:
+    for number, line in lines_of(file):
+        text = decoded(line, f"{file}:{number}")
+        yield (text.removeprefix("\ufeff") if number == 1 else text) + "\n"
+
+
+def json_rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:
+    for number, line in lines_of(file):
+        if line.strip():
+            where = f"{file}:{number}"
+            entries = json_object(line, where)
+            for name in columns:
+                position(name, list(entries), where)
+            yield Row(where, tuple(entries[name] for name in columns))
+
+
+def parquet_rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:
+    import pyarrow as pa
+
+    try:
+        with parquet_file(file) as opened:
+            for name in columns:
+                position(name, opened.schema_arrow.names, file)
+            number = 0
+            for batch in opened.iter_batches(ROWS_AT_ONCE, columns=list(columns)):
+                values = [batch.column(batch.schema.names.index(name)) for name in columns]
+                for row in range(len(batch)):
+                    number += 1
+                    yield Row(f"{file}:{number}", tuple(plain(column[row], f"{file}:{number}") for column in values))
+    except (pa.ArrowException, OSError) as error:
+        raise broken_parquet(file, error) from error
+
+
+def saved_rows(folder: Path, columns: Sequence[str]) -> Iterator[Row]:
+    """Of a folder that `Dataset.save_to_disk` wrote. No code of the data set is read or run."""
+    from datasets import load_from_disk
+
+    try:
+        for file in sorted(folder.iterdir()):
+            require_regular(file, follow=False)
+        data = load_from_disk(str(folder.resolve()))
+    except Exception as error:  # the library raises many kinds of errors for broken files
+        raise DataError(f"{folder}: no saved data set ({one_line(error)[:120]})", "save it again") from error
+    for name in columns:
+        position(name, data.column_names, folder)
+    table = data.select_columns(list(columns)).with_format("arrow")
+    for start in range(0, len(table), ROWS_AT_ONCE):
+        part = table[start : start + ROWS_AT_ONCE]
+        for row in range(part.num_rows):
+            where = f"{folder}:{start + row + 1}"
+            yield Row(where, tuple(plain(part.column(name)[row], where) for name in columns))
+
+
+def plain(value: Any, where: str) -> Any:
+    try:
+        return value.as_py()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: byte {error.start} is not UTF-8", "put a whole text there") from error
+
+
+def position(name: str, header: Sequence[str], where: object) -> int:
+    """The number of a column. Raises DataError, which lists the columns."""
+    if name not in header:
+        shown = ", ".join(str(column)[:40] for column in header[:20]) or "no column"
+        raise DataError(f"{where}: no column '{name}', there is {shown}", "name the column that it has")
+    return list(header).index(name)
+
+
+READERS = {
+    ".csv": csv_rows,
+    ".tsv": csv_rows,
+    ".jsonl": json_rows,
+    ".ndjson": json_rows,
+    ".parquet": parquet_rows,
+}

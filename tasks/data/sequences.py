@@ -1,0 +1,158 @@
+"""The base of the tasks on a user's own rows: sequences of tokens with a label or a target (tasks/data/rows.py).
+
+Test examples that also occur in training are counted: where there are any, `without_copies` scores the others once
+more, and the sizes of the record's data say how many these are.
+
+    n examples
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from torch import Tensor
+
+from tasks.base import DataInfo, FinalEvaluation
+from tasks.checks import DataError, Progress
+from tasks.data.own_files import (
+    EVERY,
+    FILES,
+    Entry,
+    check_tokenizer,
+    chosen_source,
+    entries_by_split,
+    text_of,
+    tokenizer_of,
+)
+from tasks.data.rows import FORMATS
+from tasks.data.splits import Chosen, check_fractions, without_copies
+from tasks.data_task import SPLITS, SYNTHETIC, Source
+from tasks.examples import AnyExamples, Examples
+from tasks.lm.tokenizers import Tokenizer
+from tasks.lra.classification import Generator, SequenceClassification, padded
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class OwnSequences(SequenceClassification):
+    """Subclasses name the columns of a row, and read a row.
+
+    `train`, `val`, `test`: at most so many examples of each split; None: all. `source=synthetic` generates them.
+    """
+
+    published = (0, 0)
+    shift = 1
+
+    generator: ClassVar[Generator]  # of `source=synthetic`
+    settings: ClassVar[Mapping[str, Any]] = {}  # of the generator
+    tokenizers: ClassVar[Sequence[str]] = ()  # further ones, which a subclass reads
+
+    source: str = FILES
+    split_column: str | None = None
+    fractions: Sequence[float] = (0.8, 0.1, 0.1)
+    tokenizer: str = "bytes"
+    tokenizer_path: str | Path | None = None
+    vocabulary: int | None = None
+    train: int | None = None
+    val: int | None = None
+    test: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.tokenizer not in self.tokenizers:
+            check_tokenizer(self.tokenizer, self.vocabulary, self.tokenizer_path, self.tokenizers)
+        check_fractions(self.fractions)
+        self.source = chosen_source(self.source, self.path, SYNTHETIC)
+        if self.source == SYNTHETIC and None in (self.train, self.val, self.test):
+            raise ValueError("source=synthetic takes task.train, task.val and task.test")
+        for name in SPLITS:
+            setattr(self, name, EVERY if getattr(self, name) is None else getattr(self, name))
+        super().__post_init__()
+
+    def sources(self) -> dict[str, Source]:
+        return {
+            FILES: Source(self._read, self._files_identity, path=FORMATS, requires_path=True),
+            SYNTHETIC: self.generated(self.generator, max_length=self.max_length, **self.settings),
+        }
+
+    def columns(self) -> dict[str, Sequence[str]]:
+        """{setting: the columns that it names}"""
+        raise NotImplementedError
+
+    def entry(self, cells: tuple[Any, ...], where: str) -> tuple[bytes, Any]:
+        """What a model reads of a row, and its label. `cells`: of all columns. Raises DataError."""
+        raise NotImplementedError
+
+    def packed(self, entries: Mapping[str, Sequence[Entry]], progress: Progress) -> dict[str, Examples]:
+        """The examples of each split. Raises DataError."""
+        if self.tokenizer == "words":
+            self.tokens_from.prepare(lambda: (entry.content.decode() for entry in entries["train"]), progress)
+        return {name: tokenized(some, self.tokens_from) for name, some in entries.items()}
+
+    @property
+    def names_of_columns(self) -> tuple[str, ...]:
+        return tuple(name for names in self.columns().values() for name in names)
+
+    @property
+    def hint(self) -> str:
+        typed = {key: names[0] if len(names) == 1 else f"[{','.join(names)}]" for key, names in self.columns().items()}
+        return " ".join([super().hint, *(f"task.{key}={name}" for key, name in typed.items() if name != key)])
+
+    @cached_property
+    def tokens_from(self) -> Tokenizer:
+        folder, texts = self.data_root / "lm" / "tokenizers", self._text_identity() if self.path else {}
+        return tokenizer_of(self.tokenizer, self.vocabulary, self.tokenizer_path, folder, texts)
+
+    @property
+    def symbols(self) -> int:
+        return self.tokens_from.vocab_size + self.shift
+
+    def backbone_kwargs(self) -> dict[str, object]:
+        return super().backbone_kwargs()  # its errors name the command
+
+    def _text_identity(self) -> dict[str, Any]:
+        columns = {name: list(columns) for name, columns in self.columns().items()} | {"split": self.split_column}
+        return {**self.identity(), **columns, "fractions": list(self.fractions), "seed": self.data_seed}
+
+    def _files_identity(self) -> dict[str, Any]:
+        tokens = self.tokenizer if self.tokenizer in self.tokenizers else self.tokens_from.identity
+        return {**self._text_identity(), "tokenizer": tokens}
+
+    def _read(self, progress: Progress) -> dict[str, Examples]:
+        how = {"split_column": self.split_column, "fractions": self.fractions, "seed": self.data_seed}
+        entries = entries_by_split(self.path, self.names_of_columns, self.entry, **how, progress=progress)
+        return self.packed(entries, progress)
+
+    def encode(self, inputs: Sequence[Any]) -> Tensor:
+        if self.tokenizer in self.tokenizers:
+            raise DataError(f"tokenizer={self.tokenizer}: the levels of numbers belong to the rows of a file")
+        texts = [text_of(text, f"input {number}", self.name) for number, text in enumerate(inputs)]
+        return padded([ids.astype(np.int64) + self.shift for ids in self.tokens_from.encode(texts)], self.max_length)
+
+    def load(self) -> DataInfo:
+        info = super().load()
+        contents = {name: list(contents_of(self._used[name], self.max_length)) for name in ("train", "test")}
+        unseen = without_copies(contents["train"], contents["test"])
+        if not len(unseen):
+            raise DataError(f"{self.path}: all {len(contents['test'])} test examples are copies of training examples")
+        self._unseen = unseen if len(unseen) < len(contents["test"]) else None
+        sizes = {evaluation.name: len(evaluation.split) for evaluation in self.final_evaluations()}
+        return DataInfo(info.source, info.fingerprint, info.sizes | sizes)
+
+    def final_evaluations(self) -> Sequence[FinalEvaluation]:
+        if self._unseen is None:
+            return ()
+        return [FinalEvaluation("without_copies", Chosen(self.split("test"), self._unseen))]
+
+
+def tokenized(entries: Sequence[Entry], tokenizer: Tokenizer) -> Examples:
+    ids = tokenizer.encode([entry.content.decode() for entry in entries])
+    offsets = np.cumsum([0, *map(len, ids)], dtype=np.int64)
+    return Examples(np.concatenate(ids), offsets, np.array([entry.value for entry in entries]))
+
+
+def contents_of(examples: AnyExamples, most: int | None = None) -> Iterator[bytes]:
+    """The first `most` tokens of each example."""
+    for number in range(examples.count):
+        yield examples.tokens_of(number)[:most].tobytes()

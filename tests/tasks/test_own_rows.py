@@ -1,0 +1,119 @@
+"""Rows of a user's files: every format gives the same, every defect is one line with file, line and column."""
+
+import csv
+import gzip
+import json
+import os
+
+import pytest
+
+from tasks.checks import DataError
+from tasks.data import rows
+from tasks.data.rows import tables
+
+TEXTS = [("first, with a comma", "a"), ('second\nin "two" lines', "b"), ("third, ä", "a")]
+COLUMNS = ("text", "label")
+
+
+def write(folder, name, pairs=TEXTS, columns=COLUMNS):
+    file = folder / name
+    stem = name.removesuffix(".gz")
+    if stem.endswith((".csv", ".tsv")):
+        opener = gzip.open if name.endswith(".gz") else open
+        with opener(file, "wt", newline="", encoding="utf-8") as stream:
+            writer = csv.writer(stream, delimiter="\t" if stem.endswith(".tsv") else ",")
+            writer.writerows([("id", *columns), *((number, *pair) for number, pair in enumerate(pairs))])
+    elif stem.endswith((".jsonl", ".ndjson")):
+        lines = "".join(json.dumps(dict(zip(columns, pair, strict=True))) + "\n" for pair in pairs).encode()
+        file.write_bytes(gzip.compress(lines) if name.endswith(".gz") else lines)
+    else:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.table({name: [pair[i] for pair in pairs] for i, name in enumerate(columns)}), file)
+    return file
+
+
+def read(path, columns=COLUMNS):
+    return {
+        split: [row.values for table in some for row in table.rows(columns)] for split, some in tables(path).items()
+    }
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.tsv", "a.jsonl", "a.ndjson.gz", "a.parquet"])
+def test_every_format_gives_the_same_rows(tmp_path, name):
+    assert read(write(tmp_path, name)) == {"all": TEXTS}
+    assert read(tmp_path / name, ("label", "text")) == {"all": [pair[::-1] for pair in TEXTS]}
+
+
+def test_a_saved_data_set_and_its_splits(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    whole = datasets.Dataset.from_dict({"text": [text for text, _ in TEXTS], "label": [name for _, name in TEXTS]})
+    whole.save_to_disk(tmp_path / "whole")
+    datasets.DatasetDict(train=whole, validation=whole.select([1]), test=whole.select([2])).save_to_disk(
+        tmp_path / "dict"
+    )
+    assert read(tmp_path / "whole") == {"all": TEXTS}
+    assert read(tmp_path / "dict") == {"train": TEXTS, "val": [TEXTS[1]], "test": [TEXTS[2]]}
+    (tmp_path / "whole" / "state.json").write_text("{")
+    with pytest.raises(DataError, match="no saved data set") as error:
+        read(tmp_path / "whole")
+    assert "\n" not in str(error.value)
+
+
+def test_names_of_files_tell_the_split(tmp_path):
+    for name in ("train-0.csv", "train-1.csv", "dev.csv", "test.csv"):
+        write(tmp_path, name)
+    assert {split: len(some) for split, some in read(tmp_path).items()} == {"train": 6, "val": 3, "test": 3}
+    write(tmp_path, "more.csv")
+    with pytest.raises(DataError, match=r"more\.csv begins with none of"):
+        tables(tmp_path)
+
+
+def test_files_without_these_names_are_one_table(tmp_path):
+    write(tmp_path, "a.csv")
+    write(tmp_path, "b.jsonl")
+    (tmp_path / "readme.md").write_text("not read")
+    assert read(tmp_path) == {"all": TEXTS + TEXTS}
+
+
+@pytest.mark.parametrize(("name", "content", "message"), [
+    ("a.csv", b"text,label\nx,y\nz\n", r"a\.csv:3: 1 cells under 2 columns"),
+    ("a.csv", b"words,label\nx,y\n", r"a\.csv:1: no column 'text', there is words, label"),
+    ("a.csv", b"", r"a\.csv:1: no column 'text'"),
+    ("a.csv", b"text,label\n", r"a\.csv: no rows"),
+    ("a.csv", b'text,label\n"x,y\n', r"a\.csv:2: unexpected end of data"),
+    ("a.csv", b"text,label\nx\xff,y\n", r"a\.csv:2: byte 1 \(0xff\) is not UTF-8"),
+    ("a.csv.gz", b"no gzip", r"a\.csv\.gz:1: "),
+    ("a.jsonl", b'{"text": "x", "label": "y"}\n{"text": "x"}\n', r"a\.jsonl:2: no column 'label', there is text"),
+    ("a.jsonl", b'{"text"\n', r"a\.jsonl:1: no JSON"),
+    ("a.jsonl", b"[1]\n", r"a\.jsonl:1: no JSON object"),
+    ("a.parquet", b"PAR1", r"a\.parquet: "),
+    ("a.xlsx", b"x", r"a\.xlsx: of an unknown kind"),
+    ("a.pkl", b"x", r"a\.pkl: of an unknown kind"),
+])  # fmt: skip
+def test_a_broken_file_is_one_line_with_its_place(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message) as error:
+        read(tmp_path / name)
+    assert "\n" not in str(error.value)
+
+
+def test_only_regular_files_are_read(tmp_path):
+    os.mkfifo(tmp_path / "a.csv")
+    for path in (tmp_path / "a.csv", tmp_path / "missing.csv", tmp_path / "empty"):
+        with pytest.raises(DataError, match=r"(a\.csv|missing\.csv|empty):1"):
+            tables(path)
+
+
+def test_a_line_has_a_bound(tmp_path, monkeypatch):
+    from tasks import data_sources
+
+    monkeypatch.setattr(data_sources, "LONGEST_LINE", 100)
+    monkeypatch.setattr(rows, "LONGEST_LINE", 100)
+    (tmp_path / "a.csv").write_text("text,label\n" + "x" * 200 + ",y\n")
+    with pytest.raises(DataError, match=r"a\.csv:2: more than 0 MiB in a line"):
+        read(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_text('text,label\n"' + ("x" * 50 + "\n") * 4 + '",y\n')
+    with pytest.raises(DataError, match="field larger than field limit"):
+        read(tmp_path / "a.csv")

@@ -1,0 +1,118 @@
+"""A user's nn.Module as a model, from Python and on the command line."""
+
+import sys
+
+import pytest
+
+import longhaul
+from harness.commands.verify import verify_model
+from harness.config.compose import compose
+from harness.config.sweep import expand_all
+from longhaul.api import commands_of
+
+SOURCE = """
+import torch
+from torch import nn
+
+
+class Mixer(nn.Module):
+    def __init__(self, dim, scale=1.0):
+        super().__init__()
+        self.linear, self.scale = nn.Linear(dim, dim), scale
+
+    def forward(self, x):
+        return self.scale * self.linear(x.mean(1, keepdim=True).expand_as(x))
+"""
+TYPED = ["model=module", "model.module._target_=plain_package.Mixer", "model.name=mixer"]
+TRUST = "trusted_packages=[plain_package]"
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    (tmp_path / "plain_package.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path / "plain_package.py"
+    sys.modules.pop("plain_package", None)
+
+
+def cells(model, **settings):
+    return expand_all(commands_of((), {"model": model, "task": "lra/listops", "budget": "smoke"} | settings)).cells
+
+
+def test_both_ways_are_the_same_cell(package):
+    from plain_package import Mixer
+
+    ((by_class,), (typed,)) = (
+        cells(longhaul.attention(Mixer, scale=2.0)),
+        expand_all(
+            commands_of([*TYPED, TRUST, "+model.module.scale=2.0"], {"task": "lra/listops", "budget": "smoke"})
+        ).cells,
+    )
+    assert by_class.cell == typed.cell and by_class.cell.model == "mixer"
+    assert by_class.cell.config["model"]["module"]["_target_"] == "plain_package.Mixer"
+
+
+def test_another_source_or_argument_is_another_cell(package, monkeypatch):
+    from plain_package import Mixer
+
+    from harness.config import source_code
+
+    def id_now(**arguments):
+        for cached in (source_code.source_digest, source_code.tree_of, source_code.shape_of):
+            cached.cache_clear()
+        (planned,) = cells(longhaul.attention(Mixer, **arguments))
+        return planned.cell.id
+
+    first = id_now()
+    package.write_text(SOURCE + "# a remark\n")
+    assert id_now() == first
+    package.write_text(SOURCE.replace("x.mean", "2 * x.mean"))
+    assert id_now() != first and id_now(scale=2.0) != id_now()
+
+
+def test_a_run_leaves_a_record_and_the_matrix_has_a_row(package, tmp_path):
+    from plain_package import Mixer
+
+    places = {f"paths.{name}": tmp_path / name for name in ("data", "outputs", "records")}
+    model = longhaul.attention(Mixer)
+    ran = longhaul.run(model=model, task="lra/listops", budget="smoke", trainer="cpu", **places)
+    assert ran["status"].tolist() == ["done"] and ran["model"].tolist() == ["mixer"]
+    cfg = compose([*TYPED, TRUST])
+    assert verify_model(cfg, cfg.model).patterns == ["ok", "-", "-", "-"]
+
+
+def test_a_leaking_class_is_refused_before_data_are_read(package):
+    from plain_package import Mixer
+
+    leaking = longhaul.attention(Mixer, causal=True)
+    with pytest.raises(longhaul.UsageError, match="Mixer sees later tokens"):
+        longhaul.run(model=leaking, task="probe/recall", budget="smoke")
+    cfg = compose([*TYPED, TRUST, "model.causal=true"])
+    row = verify_model(cfg, cfg.model)
+    assert row.patterns == ["ok", "-", "-", "-"]
+
+
+@pytest.mark.parametrize(("model", "message"), [
+    ("not a class", "a class is expected"),
+    (dict, "no torch.nn.Module"),
+    (type("Local", (), {"__module__": "__main__", "forward": print}), "cannot be imported: put it into a file"),
+])  # fmt: skip
+def test_what_is_no_class_of_a_file_is_one_line(model, message):
+    with pytest.raises(longhaul.UsageError, match=message) as error:
+        longhaul.attention(model)
+    assert "\n" not in str(error.value)
+
+
+def test_a_list_of_own_classes_is_refused(package):
+    from plain_package import Mixer
+
+    with pytest.raises(longhaul.UsageError, match="not in a list"):
+        longhaul.plan(model=[longhaul.attention(Mixer), "vanilla"], task="lra/listops")
+
+
+def test_a_package_that_is_not_named_is_not_imported(package):
+    with pytest.raises(longhaul.UsageError, match=r"type trusted_packages=\[plain_package\]"):
+        from harness.config.build import build_or_refuse
+
+        build_or_refuse(compose(TYPED))
+    assert "plain_package" not in sys.modules

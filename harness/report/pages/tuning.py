@@ -1,11 +1,18 @@
 """The section on the learning rates that searches chose, and the scores at the rates of the recipes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from harness.report.pages.caveats import rate_text
 from harness.report.render.layout import Block, Section
-from harness.report.scores.tuning import Tuning, budget_search, mean_scores, tuned_columns
+from harness.report.scores.tuning import (
+    Tuning,
+    Unfinished,
+    budget_search,
+    mean_scores,
+    tuned_columns,
+    unfinished_columns,
+)
 from harness.report.spec.table import TableSpec
 
 if TYPE_CHECKING:
@@ -17,17 +24,16 @@ TITLE = "Learning rates"
 
 
 def sections(selected: Selected, at_recipe: Selected, spec: TableSpec) -> list[Section]:
-    """One section per protocol with chosen rates. The arguments are those that `select` returns."""
+    """One section per protocol with searches. The arguments are those that `select` returns."""
     made = []
     for protocol, columns in selected.items():
-        tunings = {
-            name: rows
-            for name, rows in tuned_columns(columns, spec.budget).items()
-            if spec.columns[name].metric is not None
-        }
-        if tunings:
+        scored = {name: cells for name, cells in columns.items() if spec.columns[name].metric is not None}
+        tunings, unfinished = (kind(scored, spec.budget) for kind in (tuned_columns, unfinished_columns))
+        blocks = (_block(spec, tunings, at_recipe[protocol]),) if tunings else ()
+        lines = (*(_lines(spec, tunings) if tunings else ()), *_unfinished_lines(unfinished))
+        if lines:
             suffix = f" · protocol {protocol}" if len(selected) > 1 else ""
-            made.append(Section(TITLE + suffix, (_block(spec, tunings, at_recipe[protocol]),), _lines(spec, tunings)))
+            made.append(Section(TITLE + suffix, blocks, lines))
     return made
 
 
@@ -71,6 +77,17 @@ def _lines(spec: TableSpec, tunings: Mapping[str, Mapping[str, Tuning]]) -> tupl
         f"In {moved} of {len(every)} cases a rate other than the recipe's was chosen. {EDGE}: {on_edge} of them "
         "lie at an end of the grid, so a rate further out might be better.",
     )
+
+
+def _unfinished_lines(columns: Mapping[str, Mapping[str, Unfinished]]) -> Iterator[str]:
+    """The rows without a chosen rate, and the rates that they lack."""
+    parts = [
+        f"{row} in {name} lacks {', '.join(map(rate_text, search.missing))}"
+        for name, rows in columns.items()
+        for row, search in rows.items()
+    ]
+    if parts:
+        yield f"Searches that are not complete, whose rows are shown at the recipe's rate: {'; '.join(parts)}."
 
 
 def _seeds(seeds: tuple[int, ...]) -> str:

@@ -16,6 +16,7 @@ from harness.records.collect import frame
 from harness.records.validation import TrialRecords
 from harness.report.pages import caveats, tuning
 from harness.report.scores import groups, select
+from harness.report.scores import tuning as tuning_scores
 from harness.report.spec.table import TableSpec
 from harness.training.run_cell import CellResult
 
@@ -235,6 +236,11 @@ def scores_of(entries):
     return {(score.row, score.setting): score.estimate.mean for group in result.own for score in group.scores}
 
 
+def sections_of(cells):
+    selected, at_recipe = select.select(cells, TABLE_SPEC), select.select(cells, TABLE_SPEC, at_recipe=True)
+    return tuning.sections(selected, at_recipe, TABLE_SPEC, groups.group_scores(selected, TABLE_SPEC))
+
+
 def test_a_row_counts_at_the_chosen_rate_alone():
     assert scores_of(records()) == pytest.approx({("softmax", ""): 91, ("control", ""): 21, ("LAVO", ""): 81})
 
@@ -252,14 +258,10 @@ def test_without_a_complete_search_it_counts_at_the_recipes_rate():
 
 def test_the_page_says_which_rates_a_search_lacks():
     cells = frame(records(lavo=(0.3, 0.4, 0.8)))
-    (section,) = tuning.sections(
-        select.select(cells, TABLE_SPEC), select.select(cells, TABLE_SPEC, at_recipe=True), TABLE_SPEC
-    )
+    (section,) = sections_of(cells)
     assert section.lines[-1].endswith("shown at the recipe's rate: LAVO in ListOps lacks 1.09e-2.")
     alone = frame([entries for entries in records(lavo=(0.3, 0.4, 0.8)) if entries["cell"]["model"] == "lavo"])
-    (section,) = tuning.sections(
-        select.select(alone, TABLE_SPEC), select.select(alone, TABLE_SPEC, at_recipe=True), TABLE_SPEC
-    )
+    (section,) = sections_of(alone)
     assert not section.blocks and len(section.lines) == 1
 
 
@@ -283,25 +285,43 @@ def test_without_seeds_at_the_chosen_rate_those_at_the_recipes_rate_are_shown_an
 
 def test_the_page_shows_the_rates_and_what_the_recipes_rate_gives():
     cells = frame(records())
-    selected, at_recipe = select.select(cells, TABLE_SPEC), select.select(cells, TABLE_SPEC, at_recipe=True)
-    (section,) = tuning.sections(selected, at_recipe, TABLE_SPEC)
+    (section,) = sections_of(cells)
     (block,) = section.blocks
-    assert [[entry.text for entry in row] for row in block.rows] == [["softmax", "1e-3"], ["LAVO", "3.3e-3 (41.00)"]]
+    assert [[entry.text for entry in row] for row in block.rows] == [["softmax", "1e-3‡"], ["LAVO", "3.3e-3 (41.00)"]]
     assert "3 or 4 rates tried" in section.lines[0] and "In 1 of 2 cases" in section.lines[1]
-    assert not caveats.rate_lines(groups.group_scores(selected, TABLE_SPEC)), "rows no longer share one rate"
+    assert not caveats.rate_lines(groups.group_scores(select.select(cells, TABLE_SPEC), TABLE_SPEC)), (
+        "rows no longer share one rate"
+    )
+
+
+def test_a_row_that_would_leave_the_best_tier_at_its_second_best_rate_is_marked():
+    """Scores 91 and 81: softmax attention may lose ten points on the validation split."""
+    (section,) = sections_of(frame(records(vanilla=(0.5, 0.9, 0.6))))
+    assert section.blocks[0].rows[0][1].text == "1e-3‡" and section.lines[-1].startswith("‡: 1 row of a best tier")
+    (section,) = sections_of(frame(records(vanilla=(0.5, 0.9, 0.85))))
+    assert section.blocks[0].rows[0][1].text == "1e-3" and section.lines[-1].startswith("No row of a best tier")
+    (section,) = sections_of(frame(records(vanilla=(None, 0.9, None))))
+    assert section.blocks[0].rows[0][1].text == "1e-3‡", "the trial at the second-best rate failed"
+
+
+def test_the_loss_at_the_second_best_rate_is_known_of_the_score_that_searches_choose_by():
+    cells = frame(records())
+    selected = select.select(cells, TABLE_SPEC)["skyformer"]["ListOps"]
+    column = TABLE_SPEC.columns["ListOps"]
+    assert tuning_scores.losses(selected, column) == pytest.approx({"softmax": 30, "LAVO": 40})
+    for changes in ({"evaluation": "factor_2"}, {"reaches": 60}, {"metric": "loss"}):
+        assert not tuning_scores.losses(selected, column.model_copy(update=changes))
 
 
 def test_a_choice_at_the_end_of_the_grid_is_marked():
     cells = frame(records(lavo=(0.3, 0.4, 0.8, 0.9)) + runs("lavo", 0.0109, [0.95, 0.96, 0.97]))
-    selected, at_recipe = select.select(cells, TABLE_SPEC), select.select(cells, TABLE_SPEC, at_recipe=True)
-    (section,) = tuning.sections(selected, at_recipe, TABLE_SPEC)
-    assert section.blocks[0].rows[1][1].text == "1.09e-2* (41.00)" and "*: 1 of them" in section.lines[1]
+    (section,) = sections_of(cells)
+    assert section.blocks[0].rows[1][1].text == "1.09e-2*‡ (41.00)" and "*: 1 of them" in section.lines[1]
 
 
 def test_a_page_without_searches_has_no_such_section():
     cells = frame(runs("vanilla", RECIPE, [0.90, 0.91, 0.92]))
-    selected, at_recipe = select.select(cells, TABLE_SPEC), select.select(cells, TABLE_SPEC, at_recipe=True)
-    assert tuning.sections(selected, at_recipe, TABLE_SPEC) == []
+    assert sections_of(cells) == []
 
 
 def test_trials_are_read_from_their_records(tmp_path):

@@ -6,6 +6,7 @@ without a cell at the chosen rate.
 """
 
 import functools
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +16,21 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.config.compose import compose, options, search_path
-from harness.config.search import RATE, TRIAL, Choice, Search, decide, learning_rate, multiple, search_of, signed_score
+from harness.config.search import (
+    FAILED,
+    RATE,
+    TRIAL,
+    Choice,
+    Search,
+    decide,
+    learning_rate,
+    multiple,
+    search_of,
+    signed_score,
+)
 from harness.config.table_rows import Settings
 from harness.errors import UsageError
+from harness.report.spec.parts import Column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,14 +40,20 @@ SEARCHED = {RATE, TRIAL}  # keys of `changed` that a search sets
 
 @dataclass(frozen=True)
 class Tuning:
-    """The learning rate of a row in a column. `rate`: the chosen one; `second`: the second-best; `recipe`: the recipe's,
-    which most rows share."""
+    """The learning rate of a row in a column. `rate`: the chosen one; `second`: the second-best one; `recipe`: the
+    recipe's, which most rows share."""
 
     rate: float
     second: float
     recipe: float
     choice: Choice
     trials: Mapping[float, float]  # learning rate -> mean score on the validation split, the higher the better
+
+    @property
+    def loss(self) -> float:
+        """How much worse the second-best rate scores on the validation split; infinite if its trial failed."""
+        second = self.trials[self.second]
+        return math.inf if second == FAILED else self.trials[self.rate] - second
 
     @property
     def is_recipe(self) -> bool:
@@ -49,8 +68,8 @@ class Unfinished:
 
 
 def tuned(cells: "pd.DataFrame", *, at_recipe: bool = False) -> "pd.DataFrame":
-    """The cells that count, with a column `tuning`: the Tuning of their row, the Unfinished search, or None without one.
-    `untuned`: the row has no cell at the chosen rate, so this one is at the recipe's.
+    """The cells that count, with a column `tuning`: the Tuning of their row, its Unfinished search, or None without
+    one. `untuned`: the row has no cell at the chosen rate, so this one is at the recipe's.
 
     `at_recipe`: instead, the cells at the recipe's rate of the rows for which another rate was chosen.
     """
@@ -125,7 +144,9 @@ def _tuning(trials: "pd.DataFrame", search: Search | None) -> Tuning | Unfinishe
     means = {
         rate: statistics.fmean(seeds.values()) for rate, seeds in by_rate.items() if len(seeds) == len(search.seeds)
     }
-    scores = {multiple(recipe, rate): score for rate, score in means.items()}
+    scores = {
+        times: score for rate, score in means.items() if learning_rate(recipe, times := multiple(recipe, rate)) == rate
+    }
     rates, choice = decide(search, scores)
     if choice is None:
         return Unfinished(tuple(learning_rate(recipe, rate) for rate in rates if rate not in scores))
@@ -168,6 +189,18 @@ def _searches(selected: "Mapping[str, pd.DataFrame]", budget: str, kind: type) -
         if rows:
             tunings[name] = rows
     return tunings
+
+
+def losses(cells: "pd.DataFrame", column: Column) -> dict[str, float]:
+    """{row: how much worse its second-best rate scores on the validation split} in the unit of a column.
+
+    Empty for a column of another score than the one that searches choose by.
+    """
+    if column.evaluation is not None or column.reaches is not None:
+        return {}
+    plain = cells[(cells["setting"] == "") & (cells["metric"] == column.metric)]
+    pairs = zip(plain["row"], plain["tuning"], strict=True)
+    return {row: tuning.loss for row, tuning in pairs if isinstance(tuning, Tuning)}
 
 
 def mean_scores(cells: "pd.DataFrame") -> dict[str, Sequence[float]]:

@@ -1,4 +1,4 @@
-"""do=migrate: the scores of examples beside records and baselines, of earlier runs, in the form in which runs keep them.
+"""do=migrate: scores of examples of earlier runs, beside records and baselines, in the form in which runs keep them.
 
     python run.py do=migrate
 

@@ -31,8 +31,8 @@ EXPONENTS = range(-126, 104)
 def rounded(values: "np.ndarray") -> "np.ndarray":
     """float32 (n,) -> float32 (n,) of multiples of a step, with the same sum; equal where that is not possible.
 
-    Each number goes to a neighbouring multiple, so that a bound of the metric holds, and the largest one takes what
-    the sum still lacks, at most half a step.
+    Each number goes to a neighbouring multiple, so that no score falls below 0. The one next to the mean takes what the
+    sum still lacks, at most half a step.
     """
     import numpy as np
 
@@ -48,7 +48,7 @@ def rounded(values: "np.ndarray") -> "np.ndarray":
     upwards = np.argsort(-lacking, kind="stable")[: round(lacking.sum())]
     multiples[upwards] += 1
     result = (multiples * step + 0.0).astype(np.float32)  # without negative zeros
-    place = int(np.abs(result).argmax())
+    place = int(np.abs(result - exact.mean()).argmin())
     result[place] += exact.sum() - result.sum(dtype=np.float64)
     return result
 
@@ -88,12 +88,13 @@ def _as_multiples(values: "np.ndarray") -> bytes:
 
     if len(values) < FEWEST or not np.isfinite(values).all() or (np.signbit(values) & (values == 0)).any():
         return b""
-    place = int(np.abs(values).argmax())
-    others = np.delete(values, place).astype(np.float64)
-    exponent = _exponent(others)
-    if exponent is None:
+    exponents = _exponents(values)
+    place = int(exponents.argmin())
+    exponent = int(np.delete(exponents, place).min())
+    if exponent not in EXPONENTS:
         return b""
-    multiples = np.insert(others / 2.0**exponent, place, 0)
+    multiples = values.astype(np.float64) / 2.0**exponent
+    multiples[place] = 0
     if np.abs(multiples).max() >= LARGEST:
         return b""
     whole = multiples.astype(np.int64)
@@ -102,16 +103,14 @@ def _as_multiples(values: "np.ndarray") -> bytes:
     return bytes([MULTIPLES]) + head + _apart(signed.view(np.uint8), 4, PLACES)
 
 
-def _exponent(values: "np.ndarray") -> int | None:
-    """The largest k such that all values are multiples of 2^k; None without one in EXPONENTS."""
+def _exponents(values: "np.ndarray") -> "np.ndarray":
+    """(n,): of each float32 the largest k such that it is a multiple of 2^k; of 0 the largest k of all."""
     import numpy as np
 
-    mantissas, exponents = np.frexp(values[values != 0])
-    if not len(mantissas):
-        return None
-    whole = np.abs(mantissas * 2.0**24).astype(np.int64)  # of a float32
-    lowest = int((np.log2(whole & -whole) + exponents).min()) - 24
-    return lowest if lowest in EXPONENTS else None
+    mantissas, exponents = np.frexp(values.astype(np.float64))
+    whole = np.abs(mantissas * 2.0**24).astype(np.int64)  # a float32 has 24 bits
+    lowest = np.log2(np.maximum(whole & -whole, 1)).astype(np.int64) + exponents - 24
+    return np.where(values == 0, lowest[values != 0].max(initial=0), lowest)
 
 
 def _unpacked(data: bytes, position: int, length: int) -> "tuple[np.ndarray, int]":

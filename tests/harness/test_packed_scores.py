@@ -49,23 +49,23 @@ def test_each_score_takes_its_form(name, kind, most):
     assert content[0] == kind and len(content) <= most
 
 
-@pytest.mark.parametrize("values", [DRAWS.gamma(0.1, 3.0, 1000), 100 * DRAWS.rand(999), DRAWS.randn(64) * 1e-6])
+@pytest.mark.parametrize("values", [DRAWS.gamma(0.1, 3.0, 1000), 100 * DRAWS.rand(999), DRAWS.randn(640) * 1e-6])
 def test_rounded_scores_keep_their_sum_their_bounds_and_nearly_their_spread(values):
     exact = values.astype(np.float32)
     kept = rounded(exact)
     assert kept.sum(dtype=np.float64) == pytest.approx(exact.sum(dtype=np.float64), rel=1e-7)
     assert np.abs(kept - exact).max() <= exact.std() / packed.STEPS
     assert kept.std() == pytest.approx(exact.std(), rel=1e-4)
-    assert kept.min() >= min(exact.min(), 0) and (rounded(kept) == kept).all()
+    assert (kept.min() >= 0) == (exact.min() >= 0) and kept.max() <= 100 and packed.pack({"s": kept})[0] == MULTIPLES
     assert len(npz.to_packed_bytes({"s": kept})) < 0.7 * len(npz.to_bytes({"s": exact}))
 
 
 @pytest.mark.parametrize(
     "values",
-    [np.full(100, 0.1), np.arange(100) * 1e4, DRAWS.rand(FEWEST - 1), [1e30] + [0.1] * 99, [np.nan] + [0.1] * 99],
+    [np.full(100, 0.1), np.arange(100) * 1e4, DRAWS.rand(FEWEST - 1), [np.nan] + [0.1] * 99],
 )
 def test_scores_that_rounding_would_spoil_are_kept(values):
-    """Constants, numbers of documents, few examples, one far from all others, and what is no number."""
+    """Constants, numbers of documents, few examples, and what is no number."""
     exact = np.asarray(values, np.float32)
     assert rounded(exact).tobytes() == exact.tobytes()
 
@@ -89,7 +89,7 @@ def test_a_packed_array_of_more_bytes_than_the_scores_take_is_not_unpacked(tmp_p
     path = tmp_path / "one.npz"
     path.write_bytes(npz.to_bytes({npz.PACKED: np.zeros(10**6, np.uint8)}))
     with pytest.raises(npz.NpzError):
-        npz.read(path, {"s": 4}, ["s"])
+        npz.read(path, {"s": 1000}, ["s"])
 
 
 def test_both_forms_of_a_file_give_the_same_scores(tmp_path):
@@ -110,7 +110,7 @@ def test_files_of_earlier_runs_are_migrated_once(places, capsys, monkeypatch):
     monkeypatch.setattr(predictions, "packed", lambda evaluations: npz.to_bytes(
         {f"{name}/{score}": values for name, scores in evaluations.items() for score, values in scores.items()}
     ))  # fmt: skip
-    file = save(cfg.paths.records, {"acc": [100.0, 0.0] * 200, "loss": losses})["file"]
+    file = save(cfg.paths.records, [1, 0] * 200, more={"baseline/x": {"loss": losses}})["file"]
     monkeypatch.undo()
     earlier, size = predictions.read(file, record.read(file)), predictions.path_of(file).stat().st_size
     assert migrate.run(cfg, []) == 0 and capsys.readouterr().out.startswith("1 files converted; scores of examples: ")
@@ -118,7 +118,7 @@ def test_files_of_earlier_runs_are_migrated_once(places, capsys, monkeypatch):
     kept = predictions.read(file, entries)
     assert predictions.path_of(file).stat().st_size < 0.7 * size
     assert (kept["test"]["acc"] == earlier["test"]["acc"]).all()
-    assert kept["test"]["loss"].sum(dtype=np.float64) == pytest.approx(losses.sum(), rel=1e-7)
+    assert kept["baseline/x"]["loss"].sum(dtype=np.float64) == pytest.approx(losses.sum(), rel=1e-7)
     whole = [path.read_bytes() for path in (file, predictions.path_of(file))]
     assert migrate.run(cfg, []) == 0 and capsys.readouterr().out.startswith("0 files converted")
     assert [path.read_bytes() for path in (file, predictions.path_of(file))] == whole

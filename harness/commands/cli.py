@@ -40,6 +40,7 @@ VERBS = {
     "curves": "harness.commands.curves",
     "predictions": "harness.commands.predictions",
     "check": "harness.commands.check",
+    "migrate": "harness.commands.migrate",
     "report": "harness.commands.report",
     "bench": "harness.commands.bench",
     "verify": "harness.commands.verify",
@@ -55,6 +56,7 @@ READS = {
     "predictions": NARROWED,
     "report": ("do", "paths", "table", "figure", "check", "format"),
     "check": ("do", "paths"),
+    "migrate": ("do", "paths"),
     "list": ("do", "task"),
 }
 IMPORT_TORCH = ("bench", "verify")

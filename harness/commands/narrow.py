@@ -7,7 +7,7 @@ from omegaconf import DictConfig
 from harness.config.overrides import typed_values
 from harness.config.sweep import Command, expand_all
 from harness.records.named import run_parts
-from harness.records.validation import reader
+from harness.records.validation import TrialRecords
 
 KEYS = ("task", "protocol", "budget", "model", "seed")
 
@@ -22,7 +22,9 @@ def narrow(names: Iterable[str], cfg: DictConfig, overrides: Sequence[str]) -> l
     names = [name for name, part in parts.items() if part and part == part | {k: typed[k] for k in KEYS if k in typed}]
     if cfg.table is None:
         return names
-    cells = {planned.cell.path.as_posix() for planned in expand_all([Command(cfg, tuple(overrides))], reader()).cells}
+    cells = {
+        planned.cell.path.as_posix() for planned in expand_all([Command(cfg, tuple(overrides))], TrialRecords()).cells
+    }
     return [name for name in names if name in cells]
 
 

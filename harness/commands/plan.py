@@ -19,7 +19,7 @@ from harness.progress import clock
 from harness.records.cache import of_command
 from harness.records.collect import RecordsByName
 from harness.records.estimate import MEASURED, PUBLISHED, Estimate, estimate
-from harness.records.validation import reader as validation_reader
+from harness.records.validation import TrialRecords
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
 
 def run_all(commands: Sequence[Command], launcher: str = "") -> int:
     """Show the cells of all commands together, for any launcher."""
-    plan = expand_all(commands, validation_reader())
+    plan = expand_all(commands, TrialRecords())
     rows = plan_rows(commands, plan)
     table = Table("cell", "state", "estimated time", "from", box=None, pad_edge=False)
     seconds_left = {MEASURED: 0.0, PUBLISHED: 0.0}
@@ -66,7 +66,7 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
 
 def plan_rows(commands: Sequence[Command], plan: Plan | None = None) -> list[PlanRow]:
     """The cells of all commands together. `plan`: the expanded commands, if the caller has them."""
-    plan, cfg, queue = plan or expand_all(commands, validation_reader()), commands[0].cfg, Queue()
+    plan, cfg, queue = plan or expand_all(commands, TrialRecords()), commands[0].cfg, Queue()
     records = RecordsByName(cfg.paths.records, of_command(cfg.paths.outputs))
     rows = []
     for planned in plan.cells:

@@ -275,7 +275,7 @@ def table_page(
         columns = answers(results)
         drawn = table_plots(spec, results, columns, Path(paths["figures"]), page) if paths.get("figures") else []
         pictures = pictures_of(selected, spec, Path(paths["records"]), page)
-        rates = tuning.sections(selected, select(cells, spec, at_recipe=True), spec)
+        rates = tuning.sections(selected, select(cells, spec, at_recipe=True), spec, results)
         table = build_table(spec, results, pictures, [plot.picture for plot in drawn], rates)
     tunings = {name: rows for parts in selected.values() for name, rows in tuned_columns(parts, spec.budget).items()}
     waits = waiting_columns(results)

@@ -15,7 +15,7 @@ from harness.errors import UsageError
 from harness.launch import serialized_cell
 from harness.launch.local import devices_per_cell, run_parallel, run_sequential
 from harness.progress import Progress
-from harness.records.validation import reader as validation_reader
+from harness.records.validation import TrialRecords
 from harness.training.checkpoints.dependency import Dependency
 from harness.training.extras.long_run import longest
 from harness.training.process import catch_stop_signals, launched_as_group, rank
@@ -33,7 +33,7 @@ def run_all(commands: Sequence[Command], launcher: str = HERE) -> int:
 
     `launcher`: HERE, or a scheduler of `harness.launch.queue`.
     """
-    validation = validation_reader()
+    validation = TrialRecords()
     plan = expand_all(commands, validation)
     if launcher != HERE:
         from harness.launch.submit import submit

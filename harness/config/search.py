@@ -6,7 +6,8 @@
 A row is first trained in each column at each rate, a multiple of the recipe's, with the seeds of the search: these
 cells are trials (`train.trial`). A trial is scored on the validation split alone. The rate with the best mean score is
 chosen, and the table's seeds are trained at it. If the best rate is at an end of the grid, the grid grows there by one
-rate, once.
+rate, once. Trials at further rates, of a grid that was in the budget before, take part in the choice: a search is
+complete once the rates of the present grid are there.
 """
 
 import math
@@ -34,11 +35,15 @@ class Search(StrictModel):
 
 @dataclass(frozen=True)
 class Choice:
-    """`rate`: the chosen multiple. `tried`: number of rates. `on_edge`: it is the lowest or highest rate tried."""
+    """`rate`: the chosen multiple. `tried`: number of rates. `on_edge`: it is the lowest or highest rate tried.
+
+    `second`: the multiple with the second-best score.
+    """
 
     rate: float
     tried: int
     on_edge: bool
+    second: float
 
 
 def search_of(cfg: DictConfig) -> Search | None:
@@ -70,28 +75,32 @@ def learning_rate(recipe: float, rate: float) -> float:
     return recipe if rate == 1 else float(f"{recipe * rate:.3g}")
 
 
+def multiple(recipe: float, rate: float) -> float:
+    """The multiple of the recipe's learning rate at which a cell was trained: the inverse of `learning_rate`."""
+    exact, short = rate / recipe, rounded(rate / recipe)
+    return short if learning_rate(recipe, short) == rate else exact
+
+
 def decide(search: Search, scores: Mapping[float, float]) -> tuple[list[float], Choice | None]:
     """The rates to try, and the choice once `scores`, {rate: mean score, the higher the better}, has all of them.
 
     Of equal scores the one nearest to the recipe's rate is chosen.
     """
-    rates = sorted(search.rates)
+    rates = sorted({*search.rates, *scores})
     if not scores.keys() >= set(rates):
         return rates, None
-    best = _best(rates, scores)
-    if best == rates[0]:
-        rates.insert(0, rounded(best * best / rates[1]))
-    elif best == rates[-1]:
-        rates.append(rounded(best * best / rates[-2]))
-    if not scores.keys() >= set(rates):
-        return rates, None
-    best = _best(rates, scores)
-    return rates, Choice(best, len(rates), best in (rates[0], rates[-1]))
+    best = _ordered(scores)[0]
+    if best in search.rates and best == rates[0]:
+        return [rounded(best * best / rates[1]), *rates], None
+    if best in search.rates and best == rates[-1]:
+        return [*rates, rounded(best * best / rates[-2])], None
+    return rates, Choice(best, len(rates), best in (rates[0], rates[-1]), _ordered(scores)[1])
 
 
 def rounded(rate: float) -> float:
     return float(f"{rate:.3g}")
 
 
-def _best(rates: list[float], scores: Mapping[float, float]) -> float:
-    return max(rates, key=lambda rate: (scores[rate], -abs(math.log(rate))))
+def _ordered(scores: Mapping[float, float]) -> list[float]:
+    """The rates, best first."""
+    return sorted(scores, key=lambda rate: (-scores[rate], abs(math.log(rate)), rate))

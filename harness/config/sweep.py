@@ -15,10 +15,10 @@ import gc
 import itertools
 import shlex
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_loader import ConfigLoader
@@ -32,7 +32,7 @@ from harness.config.compose import OWN_CLASS, compose, folders, has_recipe, opti
 from harness.config.overrides import key_of, to_overrides, typed_values
 from harness.config.own_settings import check_shared
 from harness.config.resolvers import default_protocol
-from harness.config.search import RATE, TRIAL, Search, decide, learning_rate, search_of
+from harness.config.search import RATE, TRIAL, Search, decide, learning_rate, multiple, search_of
 from harness.config.table_rows import Row, cell_settings, has_cells, row, row_hours, runs
 from harness.errors import UsageError, one_line
 
@@ -52,8 +52,14 @@ class PlannedCell:
         return self.config.copy() if isinstance(self.config, SeededConfig) else self.config
 
 
-# the score of a trial on the validation split, the higher the better, -inf if it failed; None if it has not ended
-Validation = Callable[[PlannedCell], float | None]
+class Validation(Protocol):
+    """The results of trials."""
+
+    def __call__(self, trial: PlannedCell) -> float | None:
+        """The score on the validation split, the higher the better, -inf if it failed; None if it has not ended."""
+
+    def rates(self, trial: PlannedCell) -> Collection[float]:
+        """The learning rates at which its model has trials of its seed in its task, protocol and budget."""
 
 
 @dataclass(frozen=True)
@@ -293,21 +299,25 @@ def trials(
     `shared`: the overrides among `words` that the table sets.
     """
     planned: dict[float, list[PlannedCell]] = {}
-    while True:
-        scores = {}
-        for rate, cells in planned.items():
-            by_seed = [validation(trial) for trial in cells]
-            if None not in by_seed:
-                scores[rate] = statistics.fmean(by_seed)
-        rates, choice = decide(search, scores)
-        if missing := [rate for rate in rates if rate not in planned]:
-            for rate in missing:
-                trial_words = (*at_rate(words, cfg, rate), f"{TRIAL}=true")
-                composed = compose(trial_words, search_path(), shared=shared)
-                planned[rate] = planned_cells(trial_words, composed, search.seeds)
-        else:
-            cells = list(itertools.chain.from_iterable(planned[rate] for rate in rates))
-            return cells, None if choice is None else choice.rate
+    scores: dict[float, float] = {}
+
+    def add(rate: float) -> None:
+        trial_words = (*at_rate(words, cfg, rate), f"{TRIAL}=true")
+        planned[rate] = planned_cells(trial_words, compose(trial_words, search_path(), shared=shared), search.seeds)
+        by_seed = [validation(trial) for trial in planned[rate]]
+        if None not in by_seed:
+            scores[rate] = statistics.fmean(by_seed)
+
+    for rate in search.rates:
+        add(rate)
+    tried = {multiple(OmegaConf.select(cfg, RATE), rate) for rate in validation.rates(planned[1][0])}
+    for rate in tried - planned.keys():  # of a former grid, or of another row of the model
+        add(rate)
+    rates, choice = decide(search, scores)
+    for rate in set(rates) - planned.keys():  # the one by which the grid grows
+        add(rate)
+    cells = list(itertools.chain.from_iterable(planned[rate] for rate in rates))
+    return cells, None if choice is None else choice.rate
 
 
 def at_rate(words: tuple[str, ...], cfg: DictConfig, rate: float) -> tuple[str, ...]:

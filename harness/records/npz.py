@@ -2,8 +2,8 @@
 
 numpy reads what a file claims: a header of a hundred bytes may ask for any amount of memory, and a megabyte may unpack
 to gigabytes. So the caller says which arrays there are and how long each is, and `read` takes nothing else: arrays
-(n,) of uint8 or little-endian float32, with headers as numpy writes them. Their sizes are checked before memory is
-taken.
+(n,) of uint8 or little-endian float32, with headers as numpy writes them, or one array of their packed bytes. Their
+sizes are checked before memory is taken.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from harness.records.packed import most_bytes, pack, unpack
 from tasks.regular_files import read_bytes
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ MAX_ARRAYS = 2**12
 MAX_DIRECTORY_BYTES = 2**20  # of the names of arrays
 OVERHEAD_BYTES = 500  # of an array, beyond its content and name
 SLACK = 1.01  # deflate makes noise longer
+PACKED = "packed"  # the name of the only array where all are packed
 MAGIC = b"\x93NUMPY\x01\x00"
 MAX_HEADER_BYTES = 256
 HEADER = re.compile(rb"\{'descr': '(\|u1|<f4)', 'fortran_order': False, 'shape': \(([1-9]\d{0,9}|0),\), \} *\n")
@@ -49,8 +51,15 @@ def to_bytes(arrays: Mapping[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
+def to_packed_bytes(arrays: Mapping[str, Any]) -> bytes:
+    """A compressed npz with a single array, the packed ones (`harness.records.packed`)."""
+    import numpy as np
+
+    return to_bytes({PACKED: np.frombuffer(pack(arrays), np.uint8)})
+
+
 def read(path: Path, lengths: Mapping[str, int], names: Collection[str]) -> dict[str, "np.ndarray"]:
-    """The arrays (n,) with these names. `lengths`: name -> n of every array in the file.
+    """The arrays (n,) with these names. `lengths`: name -> n of every array in the file, each apart or all packed.
 
     Raises NpzError, or OSError for a file that cannot be opened.
     """
@@ -66,15 +75,29 @@ def read(path: Path, lengths: Mapping[str, int], names: Collection[str]) -> dict
         members = _members(data, *(int.from_bytes(part, "little") for part in end.groups()))
         if members.keys() == {f"{name}.npy".encode() for name in lengths}:
             return {name: _numbers(members[f"{name}.npy".encode()], lengths[name]) for name in names}
+        if members.keys() == {f"{PACKED}.npy".encode()}:
+            packed = _numbers(members[f"{PACKED}.npy".encode()], None, most_bytes(lengths))
+            return _unpacked(packed, lengths, names)
     # zipfile takes four times as long. It says what is wrong, and reads what other versions of numpy may write
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             infos = {info.filename: info for info in archive.infolist()}
+            if list(infos) == [f"{PACKED}.npy"] and len(archive.infolist()) == 1:
+                packed = _array(archive, infos[f"{PACKED}.npy"], None, most_bytes(lengths))
+                return _unpacked(packed, lengths, names)
             if len(infos) != len(archive.infolist()) or set(infos) != {f"{name}.npy" for name in lengths}:
                 raise NpzError("other arrays than its record names")
             return {name: _array(archive, infos[f"{name}.npy"], lengths[name]) for name in names}
     except UNREADABLE as error:
         raise NpzError(" ".join(str(error).split()) or type(error).__name__) from error
+
+
+def _unpacked(packed: "np.ndarray", lengths: Mapping[str, int], names: Collection[str]) -> dict[str, "np.ndarray"]:
+    try:
+        arrays = unpack(packed.tobytes(), lengths)
+    except ValueError as error:
+        raise NpzError(str(error)) from error
+    return {name: arrays[name] for name in names}
 
 
 class _OtherForm(ValueError):
@@ -112,11 +135,11 @@ def _members(data: bytes, count: int, directory_bytes: int, directory: int) -> d
     return members
 
 
-def _numbers(member: _Member, length: int) -> "np.ndarray":
-    """The array (length,) of a file. Raises _OtherForm or zlib.error."""
+def _numbers(member: _Member, length: int | None, most: int = 0) -> "np.ndarray":
+    """The array (length,) of a file; without a length one of at most so many bytes. Raises _OtherForm or zlib.error."""
     import numpy as np
 
-    _require(member.size <= len(MAGIC) + 2 + MAX_HEADER_BYTES + 4 * length)
+    _require(member.size <= len(MAGIC) + 2 + MAX_HEADER_BYTES + (most if length is None else 4 * length))
     content = member.content
     if member.is_packed:
         unpack = zlib.decompressobj(-zlib.MAX_WBITS)
@@ -126,9 +149,9 @@ def _numbers(member: _Member, length: int) -> "np.ndarray":
     begin = len(MAGIC) + 2
     behind = begin + int.from_bytes(content[len(MAGIC) : begin], "little")
     header = HEADER.fullmatch(content, begin, behind)
-    _require(header is not None and behind - begin <= MAX_HEADER_BYTES and int(header[2]) == length)
+    _require(header is not None and behind - begin <= MAX_HEADER_BYTES and length in (None, int(header[2])))
     kind = np.dtype(header[1].decode())
-    _require(len(content) == behind + length * kind.itemsize)
+    _require(len(content) == behind + int(header[2]) * kind.itemsize)
     return np.frombuffer(bytearray(content[behind:]), kind)
 
 
@@ -137,7 +160,7 @@ def _require(holds: bool) -> None:
         raise _OtherForm
 
 
-def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, length: int) -> "np.ndarray":
+def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, length: int | None, most: int = 0) -> "np.ndarray":
     import numpy as np
 
     if info.compress_type not in METHODS:
@@ -150,9 +173,11 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, length: int) -> "np.
         header = HEADER.fullmatch(member.read(header_bytes))
         if header is None:
             raise NpzError("arrays of another type or shape than scores have")
-        if int(header[2]) != length:
-            raise NpzError(f"{int(header[2]):,} scores, not {length:,}")
         kind = np.dtype(header[1].decode())
+        if length is None and int(header[2]) * kind.itemsize <= most:
+            length = int(header[2])
+        if int(header[2]) != length:
+            raise NpzError(f"{int(header[2]):,} scores, not {most if length is None else length:,}")
         values = member.read(length * kind.itemsize)
         if len(values) != length * kind.itemsize or member.read(1):
             raise NpzError("an array with more or fewer bytes than its header says")

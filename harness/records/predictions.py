@@ -1,9 +1,11 @@
 """The predictions of a cell: the score of each test example, for paired comparison, in a file beside the record.
 
-`<record's stem>.npz` has an array (n,) for each `<evaluation>/<score>`, in the order of the split. The last part of a
-key is the score (`acc`, `mse`), the rest the evaluation (`test`, `baseline/last_value`). A score that is 0 or 1, or 0
-or 100 in percent, is stored as uint8 0 or 1; others are float32 in the metric's unit. The record has the names of each
-evaluation's scores and a digest of their content, so the file of another run is recognised.
+`<record's stem>.npz` has an array (n,) for each `<evaluation>/<score>`, in the order of the split, all packed into one
+(`harness.records.packed`). The last part of a key is the score (`acc`, `mse`), the rest the evaluation (`test`,
+`baseline/last_value`). A score that is 0 or 1, or 0 or 100 in percent, is stored as uint8 0 or 1; others are float32 in
+the metric's unit, rounded to a small share of their spread with the same sum. The record has the names of each
+evaluation's scores and a digest of their content, so the file of another run is recognised. Files of earlier runs have
+their arrays apart.
 """
 
 import hashlib
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from harness.errors import one_line, shown
 from harness.records import npz
 from harness.records.files import write_bytes_atomic
+from harness.records.packed import rounded
 from harness.records.record import RecordError
 from tasks.regular_files import RefusedFileError
 
@@ -42,7 +45,7 @@ def _compact(values: "np.ndarray") -> "np.ndarray":
     for right in (1, 100):
         if np.isin(values, (0, right)).all():
             return (values == right).astype(np.uint8)
-    return values.astype(np.float32)
+    return rounded(values.astype(np.float32))
 
 
 def described(scores: ScoreArrays) -> dict[str, Any]:
@@ -50,14 +53,16 @@ def described(scores: ScoreArrays) -> dict[str, Any]:
     return {"sha256": _digest(scores), "scores": sorted(scores)}
 
 
+def packed(evaluations: Mapping[str, ScoreArrays]) -> bytes:
+    """The content of the file for these `stored` scores of each evaluation."""
+    return npz.to_packed_bytes(
+        {f"{name}/{score}": values for name, scores in evaluations.items() for score, values in scores.items()}
+    )
+
+
 def write(record_file: Path, evaluations: Mapping[str, ScoreArrays]) -> None:
     """Replace the predictions of a record by these `stored` scores of each evaluation."""
-    arrays = {
-        f"{name}/{score}": values
-        for name, scores in sorted(evaluations.items())
-        for score, values in sorted(scores.items(), key=lambda pair: pair[0])
-    }
-    write_bytes_atomic(path_of(record_file), npz.to_bytes(arrays))
+    write_bytes_atomic(path_of(record_file), packed(evaluations))
 
 
 def remove(record_file: Path) -> None:

@@ -57,11 +57,12 @@ class Needle(Probe):
     def answer_tokens(self) -> range:
         return range(1, 1 + self.values)
 
-    def sequences(self, draws: Draws, distance: int | None = None) -> Sequences:
-        """`distance` None: any."""
-        count, rows = self.length - 1, np.arange(len(draws))
+    def sequences(self, draws: Draws, distance: int | None = None, length: int | None = None) -> Sequences:
+        """`distance` None: any. `length` None: the task's own."""
+        length = length or self.length
+        count, rows = length - 1, np.arange(len(draws))
         facts = 1 + self.values + draws.integers(self.noise_vocabulary, count)
-        value, back = 1 + draws.integers(self.values, 1), 1 + draws.integers(self.length - 2, 1)[:, 0]
+        value, back = 1 + draws.integers(self.values, 1), 1 + draws.integers(length - 2, 1)[:, 0]
         position = count - (back if distance is None else distance)
         facts[rows, position - 1], facts[rows, position] = 0, value[:, 0]
         return Sequences(facts, np.zeros_like(value), value)

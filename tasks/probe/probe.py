@@ -159,12 +159,16 @@ class Probe(Task):
         """Generators of other examples that are scored once after the test, by the name of their evaluation."""
         return {}
 
+    def examples_of(self, variant: str) -> int:
+        """The number of examples of such an evaluation."""
+        return self.test
+
     def prepare(self, progress: Progress) -> None:
         """There is nothing to prepare."""
 
     def load(self) -> DataInfo:
         made = {name: (self.sequences, getattr(self, name)) for name in SPLITS}
-        made |= {name: (make, self.test) for name, make in self.variants().items()}
+        made |= {name: (make, self.examples_of(name)) for name, make in self.variants().items()}
         if self.has_state and self.pattern is not Pattern.NONCAUSAL_SELF:
             made[STATE] = (self.sequences, 1)
         streams = enumerate(made.items())  # of random numbers, one for each split
@@ -232,12 +236,16 @@ class Probe(Task):
         """A predictor that chooses answers by the facts alone."""
 
         def predict(*sequences: Tensor) -> Tensor:
-            facts = sequences[0] if self.pattern.cross else sequences[0][:, : -self.lengths[1]]
+            facts = sequences[0] if self.pattern.cross else self.facts_in(sequences[0])
             answers = choose(facts, self.answer_tokens)
             answers = answers if answers.dim() == 2 else answers[:, None].expand(sequences[-1].shape)
             return F.one_hot(answers, self.vocab_size).float()
 
         return predict
+
+    def facts_in(self, tokens: Tensor) -> Tensor:
+        """The facts (B, F) of sequences of any length (B, N)."""
+        return tokens[:, : -self.lengths[1]]
 
     def _query_table(self, seen: int | None) -> QueryTable:
         split = self.split("train")

@@ -14,6 +14,7 @@ run has more to learn from.
 from dataclasses import dataclass
 
 import numpy as np
+from torch import Tensor
 
 from tasks.checks import at_least, one_of
 from tasks.probe.draws import Draws
@@ -73,8 +74,13 @@ class Recall(Probe):
     def answer_tokens(self) -> range:
         return range(self.half, 2 * self.half)
 
-    def sequences(self, draws: Draws) -> Sequences:
-        facts_length, length = self.lengths
+    def facts_in(self, tokens: Tensor) -> Tensor:
+        return tokens[:, : self.lengths[0]]
+
+    def sequences(self, draws: Draws, length: int | None = None) -> Sequences:
+        """Examples of `length` tokens; None: of the task's own."""
+        facts_length = self.lengths[0]
+        length = (length or self.length) - facts_length
         keys = 1 + draws.distinct(self.half - 1, self.pairs)  # (n, K)
         values = self.half + draws.integers(self.half, self.pairs)
         facts = np.stack([keys, values], 2).reshape(len(draws), facts_length)

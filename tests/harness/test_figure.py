@@ -16,7 +16,7 @@ from harness.records import evidence, ledger
 from harness.records.collect import frame, load_records
 from harness.records.record import write
 from harness.report import spec_files
-from harness.report.plots import bubbles
+from harness.report.plots.labels import Box, place_labels
 from harness.report.scores import tradeoff
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -226,7 +226,7 @@ def test_labels_cover_neither_each_other_nor_bubbles():
     discs = [(100 + 9 * (i % 4), 100 + 8 * (i // 4), 4.0 + i % 3) for i in range(12)] + [(8.0, 195.0, 5.0)]
     sizes = [(40.0, 8.0)] * len(discs)
     frame = (0.0, 0.0, 240.0, 200.0)
-    chosen = bubbles.place_labels(discs, sizes, bubbles.Box(*frame))
+    chosen = place_labels(discs, sizes, Box(*frame))
     boxes = [
         (x + to[0] - 20, y + to[1] - 4, x + to[0] + 20, y + to[1] + 4)
         for (x, y, _), to in zip(discs, chosen, strict=True)

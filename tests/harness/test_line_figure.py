@@ -9,9 +9,11 @@ from harness.commands import report as verb
 from harness.errors import UsageError
 from harness.records.collect import frame
 from harness.report import spec_files
+from harness.report.plots import style
 from harness.report.plots.figures import figure_plot
 from harness.report.plots.file import Sources
-from harness.report.scores.lines import LineFigure, panels
+from harness.report.plots.lines import draw
+from harness.report.scores.lines import LineFigure, front, panels
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF, PAPER = ROOT / "conf", ROOT / "results" / "paper"
@@ -102,6 +104,58 @@ def test_rows_of_a_model_are_one_line_through_their_sizes(conf):
     assert panel["notes"] == ["Mean of 1 to 2 seeds; bars from the lowest to the highest."]
 
 
+def test_the_front_has_the_points_with_a_better_score_than_all_before(conf):
+    few = {"settings": {"bases": 8}, "changed": {"model.bases": [32, 8]}}
+    records = [recall("lavo", 1, 0.9, 4000), recall("lavo", 1, 0.4, 1000, **few), recall("vanilla", 1, 0.9, 12288)]
+    (conf / "figure" / "state.yaml").write_text(STATE + "front: true\n", encoding="utf-8")
+    [panel] = panels(load("state", conf), frame(records))
+    assert panel["front"] == [(1000, 40.0, "LAVO, 8 bases"), (4000, 90.0, "LAVO")]
+    assert front(panel["series"], higher_is_better=False) == [(1000, 40.0, "LAVO, 8 bases")]
+    shown = draw({"title": "A figure", "panels": style.with_looks([panel])}).axes[0]
+    texts = {text.get_text(): text for text in shown.texts}
+    assert {"LAVO", "LAVO, 8 bases"} <= texts.keys() and "all pairs" not in texts
+    extents = [texts[name].get_window_extent() for name in ("LAVO", "LAVO, 8 bases")]
+    assert not extents[0].overlaps(extents[1])
+
+
+def test_a_line_has_the_name_that_its_rows_share(conf):
+    rows = TABLE.replace("  LAVO: lavo\n", "  LAVO, 16 bases: {model: lavo, set: {model.bases: 16}}\n")
+    (conf / "table" / "two.yaml").write_text(rows, encoding="utf-8")
+    many = {"settings": {"bases": 16}, "changed": {"model.bases": [32, 16]}}
+    few = {"settings": {"bases": 8}, "changed": {"model.bases": [32, 8]}}
+    [panel] = panels(
+        load("state", conf), frame([recall("lavo", 1, 0.9, 40, **many), recall("lavo", 1, 0.4, 10, **few)])
+    )
+    assert by_label(panel).keys() == {"LAVO"} and panel["series"][0]["model"] == "lavo"
+
+
+def test_a_measured_cost_may_be_the_place_of_a_row(conf):
+    """Of a measurement of the row's sizes; a row that was not measured is named."""
+    point = "  step: {bench: {what: decode, length: 16384, settings: {dim: 64, heads: 2}}}\n"
+    (conf / "table" / "two.yaml").write_text(TABLE + point, encoding="utf-8")
+    (conf / "figure" / "state.yaml").write_text(STATE.replace("state\n", "step\n"), encoding="utf-8")
+    few = {"settings": {"bases": 8}, "changed": {"model.bases": [32, 8]}}
+    records = [recall("lavo", 1, 0.9, 40), recall("lavo", 1, 0.4, 10, **few), recall("vanilla", 1, 1.0, 90)]
+    small, large = (measurement(dim, milliseconds) for dim, milliseconds in ((64, 3.0), (128, 5.0)))
+    [panel] = panels(load("state", conf), frame(records), {"a": large, "b": small})
+    assert by_label(panel) == {"LAVO": [(3.0, 40.0, 40.0, 40.0, "LAVO, 8 bases")]}
+    assert "Not run: all pairs, LAVO." in panel["notes"][1] and panel["notes"][2].startswith(
+        "step: one layer, causal_self"
+    )
+    [panel] = panels(load("state", conf), frame(records), {"a": large})
+    assert not panel["series"] and panel["notes"][-1] == "step: no measurement yet (python run.py do=bench)."
+
+
+def measurement(dim, milliseconds):
+    """Of `LAVO, 8 bases` at one length, by do=bench."""
+    settings = {"layers": None, "pattern": "causal_self", "dim": dim, "heads": 2, "batch": 1, "precision": "float32"}
+    point = {"model": "LAVO, 8 bases", "what": "decode", "length": 16384, "status": "ok", "ms": milliseconds}
+    return {
+        "name": "measured", "kind": "bench", "settings": settings, "models": {"LAVO, 8 bases": {"bases": 8}},
+        "points": [point], "hardware": {"gpu": None, "cpu": "CPU", "threads": 1}, "versions": {"torch": "2"},
+    }  # fmt: skip
+
+
 def test_failed_smoke_and_changed_runs_are_no_points(conf):
     done = needle("vanilla", 1, 100.0, 90.0)
     others = [
@@ -154,6 +208,7 @@ def test_drawn_and_checked(conf, tmp_path):
         ("points:", "columns: [recall]\nagainst: state\npoints:", "has points, or against and columns"),
         ("[all pairs]", "[pairs]", "reference: there is no 'pairs'"),
         ("x_label: x\n", "", "x_label"),
+        ("points:", "front: true\npoints:", "front: only a figure with against has one"),
         ("table: two", "table: three", "there is no table 'three'"),
     ],
 )

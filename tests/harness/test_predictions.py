@@ -44,7 +44,7 @@ def test_scores_are_stored_small_and_read_back(tmp_path):
     assert read_back["baseline/majority_class"]["acc"].tolist() == [0, 0, 0]
     (name,) = predictions.read(path, record.read(path), only="test")
     assert name == "test" and predictions.read(path, record.read(path), only="another") == {}
-    assert sorted(np.load(tmp_path / "one.npz")) == sorted(f"{name}/{s}" for name in SCORES for s in ("acc", "loss"))
+    assert list(np.load(tmp_path / "one.npz")) == ["packed"]
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,14 @@ from omegaconf import OmegaConf
 from harness.commands import train
 from harness.config import sweep
 from harness.config.compose import compose
-from harness.config.search import FAILED, Choice, Search, decide, learning_rate, search_of
+from harness.config.search import FAILED, Choice, Search, decide, learning_rate, multiple, search_of
 from harness.errors import UsageError
 from harness.records import checks, record
 from harness.records.collect import frame
+from harness.records.validation import TrialRecords
 from harness.report.pages import caveats, counts, tuning
 from harness.report.scores import groups, select
+from harness.report.scores import tuning as tuning_scores
 from harness.report.spec.table import TableSpec
 from harness.training.run_cell import CellResult
 
@@ -29,15 +31,30 @@ RECIPE = 1e-3  # of the reduced ListOps
 def test_the_choice_waits_for_all_rates():
     assert decide(SEARCH, {}) == ([0.33, 1, 3.3], None)
     assert decide(SEARCH, {0.33: 1.0, 1: 2.0}) == ([0.33, 1, 3.3], None)
-    assert decide(SEARCH, {0.33: 1.0, 1: 2.0, 3.3: 1.5}) == ([0.33, 1, 3.3], Choice(1, 3, False))
+    assert decide(SEARCH, {0.33: 1.0, 1: 2.0, 3.3: 1.5}) == ([0.33, 1, 3.3], Choice(1, 3, False, 3.3))
 
 
 def test_a_grid_whose_best_rate_is_at_an_end_grows_there_once():
     scores = {0.33: 1.0, 1: 2.0, 3.3: 3.0}
     assert decide(SEARCH, scores) == ([0.33, 1, 3.3, 10.9], None)
-    assert decide(SEARCH, scores | {10.9: 2.0}) == ([0.33, 1, 3.3, 10.9], Choice(3.3, 4, False))
-    assert decide(SEARCH, scores | {10.9: 4.0}) == ([0.33, 1, 3.3, 10.9], Choice(10.9, 4, True))
-    assert decide(SEARCH, {0.33: 3.0, 1: 2.0, 3.3: 1.0, 0.109: 0.0})[1] == Choice(0.33, 4, False)
+    assert decide(SEARCH, scores | {10.9: 2.0}) == ([0.33, 1, 3.3, 10.9], Choice(3.3, 4, False, 1))
+    assert decide(SEARCH, scores | {10.9: 4.0}) == ([0.33, 1, 3.3, 10.9], Choice(10.9, 4, True, 3.3))
+    assert decide(SEARCH, {0.33: 3.0, 1: 2.0, 3.3: 1.0, 0.109: 0.0})[1] == Choice(0.33, 4, False, 1)
+
+
+def test_rates_of_a_former_grid_take_part_in_the_choice():
+    former = {0.33: 1.0, 1: 2.0, 3.3: 3.0, 10: 4.0}
+    assert decide(SEARCH, former) == ([0.33, 1, 3.3, 10], Choice(10, 4, True, 3.3)), "it does not grow twice"
+    assert decide(SEARCH, former | {10: 2.5}) == ([0.33, 1, 3.3, 10], Choice(3.3, 4, False, 10))
+    assert decide(SEARCH, {0.1: 9.0, 1: 2.0, 3.3: 3.0}) == ([0.1, 0.33, 1, 3.3], None), "the present grid lacks 0.33"
+    assert decide(SEARCH, {0.33: 5.0, 1: 2.0, 3.3: 3.0, 10: 4.0})[0][0] == 0.109, "the other end grows"
+
+
+@pytest.mark.parametrize("recipe, rate", [(3e-3, 0.33), (3e-3, 3.3), (1e-3, 10.9), (7e-4, 1 / 3), (3e-3, 1)])
+def test_a_multiple_gives_its_rate(recipe, rate):
+    trained_at = learning_rate(recipe, rate)
+    assert learning_rate(recipe, multiple(recipe, trained_at)) == trained_at
+    assert multiple(recipe, trained_at) == pytest.approx(rate, rel=5e-3)
 
 
 def test_equal_scores_take_the_rate_nearest_to_the_recipe():
@@ -78,6 +95,9 @@ class Trials:
     def __call__(self, planned):
         return self.by_rate.get(planned.cfg.train.optimizer.lr)
 
+    def rates(self, planned):
+        return self.by_rate
+
 
 def planned(validation, *typed, budget="reduced"):
     words = [f"budget={budget}", *typed]
@@ -98,6 +118,15 @@ def test_trials_come_first_and_the_seeds_of_the_table_at_the_chosen_rate():
     plan = planned(validation)
     assert rates(plan)[-2:] == [(3.3e-3, 1, None), (3.3e-3, 2, None)] and plan.unchosen == 0
     assert len({cell.cell.id for cell in plan.cells}) == 6
+
+
+def test_a_sweep_counts_trials_of_a_former_grid():
+    validation = Trials(**{"3.3e_4": 1.0, "1e_3": 2.0, "3.3e_3": 3.0, "1e_2": 4.0})
+    plan = planned(validation)
+    assert rates(plan)[-3:] == [(0.01, 101, True), (0.01, 1, None), (0.01, 2, None)] and plan.unchosen == 0
+    elsewhere = Trials(**{"3.3e_4": 1.0, "1e_3": 2.0, "3.3e_3": 1.0})
+    elsewhere.rates = lambda planned: [0.05]  # of another row of the model: this row has no such trial
+    assert 0.05 not in [rate for rate, *_ in rates(planned(elsewhere))]
 
 
 def test_the_recipes_rate_gives_the_cells_of_the_recipe():
@@ -140,7 +169,9 @@ def test_a_sweep_goes_on_with_the_chosen_rate(monkeypatch):
             yield CellResult("cell", "failed" if request.cfg.seed == 2 else "done", int(request.cfg.seed == 2), "")
 
     monkeypatch.setattr(train, "run_sequential", run)
-    monkeypatch.setattr(train, "validation_reader", lambda: lambda cell: scores.get(cell.cfg.train.optimizer.lr))
+    validation = Trials()
+    validation.by_rate = scores
+    monkeypatch.setattr(train, "TrialRecords", lambda: validation)
     typed = ["table=lavo/t11", "budget=reduced", "model=lavo", "task=lra/listops"]
     monkeypatch.setattr(sweep, "default_protocol", lambda *_: "skyformer")
     assert train.run_all([sweep.Command(compose(typed), tuple(typed))]) == 1
@@ -205,6 +236,11 @@ def scores_of(entries):
     return {(score.row, score.setting): score.estimate.mean for group in result.own for score in group.scores}
 
 
+def sections_of(cells):
+    selected, at_recipe = select.select(cells, TABLE_SPEC), select.select(cells, TABLE_SPEC, at_recipe=True)
+    return tuning.sections(selected, at_recipe, TABLE_SPEC, groups.group_scores(selected, TABLE_SPEC))
+
+
 def test_a_row_counts_at_the_chosen_rate_alone():
     assert scores_of(records()) == pytest.approx({("softmax", ""): 91, ("control", ""): 21, ("LAVO", ""): 81})
 
@@ -225,27 +261,82 @@ def test_without_a_complete_search_it_counts_at_the_recipes_rate():
     assert incomplete["LAVO", ""] == pytest.approx(41) and incomplete["softmax", ""] == pytest.approx(91)
 
 
+def test_the_page_says_which_rates_a_search_lacks():
+    cells = frame(records(lavo=(0.3, 0.4, 0.8)))
+    (section,) = sections_of(cells)
+    assert section.lines[-1].endswith("shown at the recipe's rate: LAVO in ListOps lacks 1.09e-2.")
+    alone = frame([entries for entries in records(lavo=(0.3, 0.4, 0.8)) if entries["cell"]["model"] == "lavo"])
+    (section,) = sections_of(alone)
+    assert not section.blocks and len(section.lines) == 1
+
+
+def test_a_complete_search_stays_complete_with_further_rates():
+    more = trials("lavo", {0.02: 0.95}) + runs("lavo", 0.02, [0.93, 0.94, 0.95])
+    assert scores_of(records() + more)["LAVO", ""] == pytest.approx(94)
+
+
+def test_without_seeds_at_the_chosen_rate_those_at_the_recipes_rate_are_shown_and_marked():
+    entries = [
+        entries
+        for entries in records()
+        if entries["config"]["train"]["optimizer"]["lr"] != 3.3e-3 or entries["cell"]["seed"] == 101
+    ]
+    scores = scores_of(entries)
+    assert scores["LAVO", "at the recipe's rate"] == pytest.approx(41) and ("LAVO", "") not in scores
+    assert scores_of([*entries, *runs("lavo", 3.3e-3, [0.8])]).keys() >= {("LAVO", "")}, (
+        "one seed at the chosen rate counts"
+    )
+
+
 def test_the_page_shows_the_rates_and_what_the_recipes_rate_gives():
     cells = frame(records())
-    selected, at_recipe = select.select(cells, TABLE_SPEC), select.select(cells, TABLE_SPEC, at_recipe=True)
-    (section,) = tuning.sections(selected, at_recipe, TABLE_SPEC)
+    (section,) = sections_of(cells)
     (block,) = section.blocks
-    assert [[entry.text for entry in row] for row in block.rows] == [["softmax", "1e-3"], ["LAVO", "3.3e-3 (41.00)"]]
+    assert [[entry.text for entry in row] for row in block.rows] == [["softmax", "1e-3‡"], ["LAVO", "3.3e-3 (41.00)"]]
     assert "3 or 4 rates tried" in section.lines[0] and "In 1 of 2 cases" in section.lines[1]
-    assert not caveats.rate_lines(groups.group_scores(selected, TABLE_SPEC)), "rows no longer share one rate"
+    assert not caveats.rate_lines(groups.group_scores(select.select(cells, TABLE_SPEC), TABLE_SPEC)), (
+        "rows no longer share one rate"
+    )
+
+
+def test_a_row_that_would_leave_the_best_tier_at_its_second_best_rate_is_marked():
+    """Scores 91 and 81: softmax attention may lose ten points on the validation split."""
+    (section,) = sections_of(frame(records(vanilla=(0.5, 0.9, 0.6))))
+    assert section.blocks[0].rows[0][1].text == "1e-3‡" and section.lines[-1].startswith("‡: 1 row of a best tier")
+    (section,) = sections_of(frame(records(vanilla=(0.5, 0.9, 0.85))))
+    assert section.blocks[0].rows[0][1].text == "1e-3" and section.lines[-1].startswith("No row of a best tier")
+    (section,) = sections_of(frame(records(vanilla=(None, 0.9, None))))
+    assert section.blocks[0].rows[0][1].text == "1e-3‡", "the trial at the second-best rate failed"
+
+
+def test_the_loss_at_the_second_best_rate_is_known_of_the_score_that_searches_choose_by():
+    cells = frame(records())
+    selected = select.select(cells, TABLE_SPEC)["skyformer"]["ListOps"]
+    column = TABLE_SPEC.columns["ListOps"]
+    assert tuning_scores.losses(selected, column) == pytest.approx({"softmax": 30, "LAVO": 40})
+    for changes in ({"evaluation": "factor_2"}, {"reaches": 60}, {"metric": "loss"}):
+        assert not tuning_scores.losses(selected, column.model_copy(update=changes))
 
 
 def test_a_choice_at_the_end_of_the_grid_is_marked():
     cells = frame(records(lavo=(0.3, 0.4, 0.8, 0.9)) + runs("lavo", 0.0109, [0.95, 0.96, 0.97]))
-    selected, at_recipe = select.select(cells, TABLE_SPEC), select.select(cells, TABLE_SPEC, at_recipe=True)
-    (section,) = tuning.sections(selected, at_recipe, TABLE_SPEC)
-    assert section.blocks[0].rows[1][1].text == "1.09e-2* (41.00)" and "*: 1 of them" in section.lines[1]
+    (section,) = sections_of(cells)
+    assert section.blocks[0].rows[1][1].text == "1.09e-2*‡ (41.00)" and "*: 1 of them" in section.lines[1]
 
 
 def test_a_page_without_searches_has_no_such_section():
     cells = frame(runs("vanilla", RECIPE, [0.90, 0.91, 0.92]))
-    selected, at_recipe = select.select(cells, TABLE_SPEC), select.select(cells, TABLE_SPEC, at_recipe=True)
-    assert tuning.sections(selected, at_recipe, TABLE_SPEC) == []
+    assert sections_of(cells) == []
+
+
+def test_trials_are_read_from_their_records(tmp_path):
+    plan = planned(Trials(), f"paths.records={tmp_path}")
+    recorded = TrialRecords()
+    assert recorded(plan.cells[0]) is None and not recorded.rates(plan.cells[0])
+    for entries in [*trials("lavo", {0.05: 0.5, 0.02: None}), *runs("lavo", 0.07, [0.5], first=101)]:
+        path = plan.cells[0].cell.record_path(plan.cells[0].cfg)
+        record.write(entries, path.with_name(f"lavo-s101-{entries['cell']['id'][:8]}.json"))
+    assert recorded.rates(plan.cells[0]) == {0.05, 0.02}, "a cell of the table with this seed is no trial"
 
 
 def test_a_trial_has_no_test_score():

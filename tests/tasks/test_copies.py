@@ -36,6 +36,8 @@ GENERATED = [
     ["probe/memorization"],
     ["probe/needle"],
     ["probe/extrapolation"],
+    ["probe/long_needle"],
+    ["probe/long_recall"],
 ]
 
 

@@ -18,6 +18,8 @@ from models.attention.base import Pattern
 from tasks.probe.compression import Compression
 from tasks.probe.draws import Draws
 from tasks.probe.extrapolation import Extrapolation
+from tasks.probe.long_needle import LongNeedle
+from tasks.probe.long_recall import LongRecall
 from tasks.probe.memorization import Memorization
 from tasks.probe.needle import Needle
 from tasks.probe.noisy_recall import NoisyRecall
@@ -36,6 +38,8 @@ CASES = {
     "memorization": (Memorization, {"length": 16, "vocabulary": 21}),
     "needle": (Needle, {"length": 30, "values": 5, "noise_vocabulary": 7, "distances": (1, 9, 28)}),
     "extrapolation": (Extrapolation, {"length": 22, "pairs": 4, "vocabulary": 26, "noise_vocabulary": 8}),
+    "long needle": (LongNeedle, {"length": 30, "values": 5, "noise_vocabulary": 7, "factors": (2, 8)}),
+    "long recall": (LongRecall, {"length": 48, "pairs": 6, "vocabulary": 40, "factors": (2, 8)}),
 }
 
 
@@ -97,6 +101,8 @@ SOLVERS = {
     Compression: solve_compression,
     Memorization: solve_memorization,
     Needle: solve_needle,
+    LongNeedle: solve_needle,
+    LongRecall: solve_recall,
 }
 
 
@@ -129,6 +135,8 @@ def test_scored_positions(task):
         Compression: task.length - 1,
         Memorization: task.length // 2,
         Needle: 1,
+        LongNeedle: 1,
+        LongRecall: getattr(task, "asked", 0),
     }[type(task)]
     assert set(asked.tolist()) == {expected}
 
@@ -275,6 +283,36 @@ def test_longer_sequences_keep_the_pairs():
         assert set((facts[:, ::2] < task.half).sum(1).tolist()) == {task.pairs}
 
 
+@pytest.mark.parametrize("name", ["long needle", "long recall"])
+def test_longer_sequences_ask_for_the_same_facts_at_greater_distances(name):
+    task = made(name)
+    counts = {"factor_2": 150, "factor_8": 37}
+    for variant, count in counts.items():
+        split = task.split(variant)
+        assert len(split) == count
+        facts, queries, answers = split.sequences(range(count))
+        assert facts.shape[1] + queries.shape[1] == int(variant[-1]) * task.length
+        assert (answers != NO_ANSWER).sum() == count * (6 if name == "long recall" else 1)
+    batches = {final.name: final.batch_size for final in task.final_evaluations()}
+    assert batches["factor_2"] == (1 << 16) // (2 * task.length) and batches["decoding_state"] is None
+
+
+def test_predictors_that_count_values_see_the_facts_alone_at_every_length():
+    task = made("long recall")
+    for name in ("test", "factor_8"):
+        facts, queries, _ = task.split(name).sequences(range(20))
+        tokens = task.split(name).batch(range(20))["tokens"]
+        assert (
+            task.facts_in(tokens).tolist() == facts.tolist()
+            and tokens[:, facts.shape[1] :].tolist() == queries.tolist()
+        )
+
+
+def test_a_small_test_has_as_many_longer_examples():
+    task = LongNeedle(**{**SIZES, "test": 20}, length=30, factors=(2,))
+    assert task.examples_of("factor_2") == 20 and made("extrapolation").examples_of("factor_16") == SIZES["test"]
+
+
 def test_draws_are_those_of_philox():
     """The first words of numpy's own generator, so that another implementation can be checked against them."""
     draws = Draws(3, 7, [5, 0])
@@ -386,6 +424,7 @@ def test_trains_and_makes_its_final_evaluations(name, places):
     assert result.state == "done", result.detail
     [record] = (json.loads(path.read_text()) for path in Path(cfg.paths.records).rglob("*.json"))
     assert record["metrics"]["best"]["test"]["n"] == 96 and record["data"]["source"] == "synthetic"
-    finals = {"needle": {"distance_1", "distance_8", "distance_22"}, "extrapolation": {"factor_2", "factor_4"}}
+    finals = {"needle": {"distance_1", "distance_8", "distance_22"}}
+    finals |= dict.fromkeys(("extrapolation", "long_needle", "long_recall"), {"factor_2", "factor_4"})
     assert finals.get(name, set()) <= record["evaluations"].keys()
     assert all(entry["status"] == "done" for entry in record["evaluations"].values())

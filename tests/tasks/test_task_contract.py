@@ -32,6 +32,8 @@ FINAL = {
     "probe/noisy_recall": ["task.noise=0.4"],
     "probe/needle": ["task.distances=[2,5]"],
     "probe/extrapolation": ["task.factors=[3]"],
+    "probe/long_needle": ["task.factors=[3]"],
+    "probe/long_recall": ["task.factors=[3]"],
     "summarization/multinews": ["task.decoded=5"],
     "mt/wmt14_ende": ["task.decoded=5"],
     "tts/ljspeech": [],

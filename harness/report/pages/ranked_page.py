@@ -33,7 +33,9 @@ HOW = (
     "√((n - 1) / n).",
     "Rank without one ability: the range over all abilities that can be left out. Interquartile mean: of the middle "
     "half of the scores of all abilities and seeds; it leaves out what most rows can do and what few can do, and "
-    "ranks nothing. Worst column: the lowest score of a row.",
+    "ranks nothing. Worst column: the lowest score of a row. Rank at the second-best rates: the rank of a row that, "
+    "alone, takes the second-best learning rate of its searches in every column. Its seeds were not trained at these "
+    "rates: every score is lowered by what the trials lose on the validation split.",
     "Ranked are the columns that are not at the ceiling and whose control is clearly behind the reference, and the "
     "rows that have every seed of the table in each of them. At the ceiling, more than "
     f"{100 * CEILING_ROWS} % of the rows, the reference included, are within {CEILING_DISTANCE:g} of the reference. "
@@ -117,6 +119,7 @@ def _trust(ranks: Ranking) -> str:
     first = [row.row for row in ranks.rows if row.ranks[0] == 1]
     can = f"{len(first)} rows" if len(first) > SHOWN else listed(first, SHOWN)
     draws = f"In {_percent(LEVEL)} of the draws {can} {'can be' if len(first) > 1 else 'is'} first."
+    draws = f"{_at_second_rates(ranks)}{draws}"
     few = f"Only {_abilities(ranks)}" if len(ranks.abilities) < FEW else _abilities(ranks)
     if len(ranks.abilities) < 2:
         return f"{few}: nothing says how ranks move with the choice of tasks. {draws}"
@@ -127,6 +130,21 @@ def _trust(ranks: Ranking) -> str:
     by = f"{places} {'place' if places == 1 else 'places'}"
     move = f"{row.row} without {ability}: {row.rank} to {row.rank_without[ability]}"
     return f"{few}: leaving one out moves ranks by up to {by} ({move}). {draws}"
+
+
+def _at_second_rates(ranks: Ranking) -> str:
+    """How far a row moves most if it takes its second-best learning rates; empty without searches."""
+    rows = [row for row in ranks.rows if row.rank_fallen is not None]
+    if not rows:
+        return ""
+    row = max(rows, key=lambda row: row.rank_fallen - row.rank)
+    moved = row.rank_fallen - row.rank
+    if not moved:
+        return f"The second-best learning rates move none of {len(rows)} tuned rows. "
+    return (
+        f"The second-best learning rates move a row by up to {moved} {'place' if moved == 1 else 'places'} "
+        f"({row.row}: {row.rank} to {row.rank_fallen}). "
+    )
 
 
 def _percent(share: Fraction | float) -> str:
@@ -146,6 +164,7 @@ def _ranks_block(spec: "TableSpec", ranks: Ranking) -> Block:
     header = (
         *("rank", "model", "mean", "95 % interval", "rank in 95 % of draws", "rank without one ability"),
         *("interquartile mean", "worst column"),
+        *(("rank at the second-best rates",) if _is_tuned(ranks) else ()),
     )
     rows = [
         (
@@ -157,6 +176,7 @@ def _ranks_block(spec: "TableSpec", ranks: Ranking) -> Block:
             _span(row.rank_without.values()),
             f"{row.middle:z.3f}",
             f"{row.worst:z.3f} ({row.worst_column})",
+            *((_fallen(row),) if _is_tuned(ranks) else ()),
         )
         for row in ranks.rows
     ]
@@ -164,7 +184,15 @@ def _ranks_block(spec: "TableSpec", ranks: Ranking) -> Block:
     if lacking := "; ".join(f"{row} lacks {', '.join(columns)}" for row, columns in ranks.missing.items()):
         lines.append(f"Not ranked: {lacking}.")
     counts = f"{len(ranks.rows)} rows, {_abilities(ranks)}, {len(ranks.columns)} columns, {len(spec.seeds)} seeds"
-    return Block(f"{spec.budget} budget · {counts}", header, rows, "rlrrrrrr", lines=lines)
+    return Block(f"{spec.budget} budget · {counts}", header, rows, "rl" + "r" * (len(header) - 2), lines=lines)
+
+
+def _is_tuned(ranks: Ranking) -> bool:
+    return any(row.rank_fallen is not None for row in ranks.rows)
+
+
+def _fallen(row: RankedRow) -> str:
+    return "–" if row.rank_fallen is None else f"{row.rank_fallen}"
 
 
 def _ability_lines(ranks: Ranking) -> Iterator[str]:
@@ -188,6 +216,8 @@ def _tidy_ranks(spec: "TableSpec", ranks: Ranking, row: RankedRow) -> Iterator[d
     note = (
         f"rank {row.rank}, in 95 % of draws {_span(row.ranks)}, without one ability {_span(row.rank_without.values())}"
     )
+    if row.rank_fallen is not None:
+        note += f", at the second-best rates {row.rank_fallen}"
     note += f"; {_abilities(ranks)}, {len(ranks.columns)} columns"
     yield tidy_row(spec, row.row, RANKS, ours_mean=row.mean, ours_ci_low=low, ours_ci_high=high, notes=note, **shared)
     yield tidy_row(spec, row.row, MIDDLE, ours_mean=row.middle, **shared)

@@ -18,6 +18,8 @@ from harness.report.scores.scores import Score
 from harness.report.stats.ranks import DIGITS, RankedRow, SeedScores, rank_rows
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from harness.report.spec.table import TableSpec
 
 MIN_ROWS = 3  # control and reference, which are 0 and 1, and another one
@@ -75,7 +77,7 @@ def ranking(spec: "TableSpec", results: Sequence[ProtocolResults]) -> Ranking:
     seeds = _seed_scores(spec, [groups[name] for name in columns], rows, ability_of) if rows else None
     return Ranking(
         columns=tuple(columns),
-        rows=tuple(rank_rows(rows, seeds)) if seeds else (),
+        rows=tuple(rank_rows(rows, seeds, falls=_falls([groups[name] for name in columns], rows))) if seeds else (),
         abilities={
             ability: tuple(name for name in columns if ability_of[name] == ability)
             for ability in dict.fromkeys(ability_of.values())
@@ -157,6 +159,19 @@ def _seed_scores(
         control=[_seed_values(spec, group.comparison.control) for group in groups],
         reference=[_seed_values(spec, group.comparison.reference) for group in groups],
     )
+
+
+def _falls(groups: Sequence[Group], rows: Sequence[str]) -> dict[str, "np.ndarray"]:
+    """{row: how much lower it would score in each column at its second-best learning rate (T,), 1 is the distance from
+    control to reference}, by the validation scores of its trials; only rows that searched a rate in every column."""
+    import numpy as np
+
+    spans = [abs(g.comparison.reference.estimate.mean - g.comparison.control.estimate.mean) for g in groups]
+    return {
+        row: np.array([group.losses[row] / span for group, span in zip(groups, spans, strict=True)])
+        for row in rows
+        if all(row in group.losses for group in groups)
+    }
 
 
 def _is_plain(score: Score) -> bool:

@@ -1,44 +1,77 @@
 """The section on the learning rates that searches chose, and the scores at the rates of the recipes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from harness.report.pages.caveats import rate_text
 from harness.report.render.layout import Block, Section
-from harness.report.scores.tuning import Tuning, budget_search, mean_scores, tuned_columns
+from harness.report.scores.groups import ProtocolResults
+from harness.report.scores.tiers import unstable_rows
+from harness.report.scores.tuning import (
+    Tuning,
+    Unfinished,
+    budget_search,
+    mean_scores,
+    tuned_columns,
+    unfinished_columns,
+)
 from harness.report.spec.table import TableSpec
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Selected = "Mapping[str, Mapping[str, pd.DataFrame]]"
-EDGE = "*"
+EDGE, UNSTABLE = "*", "‡"
 TITLE = "Learning rates"
 
 
-def sections(selected: Selected, at_recipe: Selected, spec: TableSpec) -> list[Section]:
-    """One section per protocol with chosen rates. The arguments are those that `select` returns."""
+def sections(
+    selected: Selected, at_recipe: Selected, spec: TableSpec, results: Sequence[ProtocolResults]
+) -> list[Section]:
+    """One section per protocol with searches. The first arguments are those that `select` returns."""
     made = []
     for protocol, columns in selected.items():
-        tunings = {
-            name: rows
-            for name, rows in tuned_columns(columns, spec.budget).items()
-            if spec.columns[name].metric is not None
-        }
-        if tunings:
+        scored = {name: cells for name, cells in columns.items() if spec.columns[name].metric is not None}
+        tunings, unfinished = (kind(scored, spec.budget) for kind in (tuned_columns, unfinished_columns))
+        unstable = _unstable(spec, protocol, results)
+        blocks = (_block(spec, tunings, at_recipe[protocol], unstable),) if tunings else ()
+        lines = (*(_lines(spec, tunings, unstable) if tunings else ()), *_unfinished_lines(unfinished))
+        if lines:
             suffix = f" · protocol {protocol}" if len(selected) > 1 else ""
-            made.append(Section(TITLE + suffix, (_block(spec, tunings, at_recipe[protocol]),), _lines(spec, tunings)))
+            made.append(Section(TITLE + suffix, blocks, lines))
     return made
 
 
+def _unstable(spec: TableSpec, protocol: str, results: Sequence[ProtocolResults]) -> dict[str, list[str]]:
+    """{column: the rows of its best tier that would leave it at their second-best rate} at the table's budget."""
+    groups = [
+        group for result in results if result.spec.protocol == protocol for group in (*result.own, *result.others)
+    ]
+    return {
+        group.column: unstable_rows(group.scores, group.comparison.tiers, group.losses, group.resolved.higher_is_better)
+        for group in groups
+        if group.budget == spec.budget
+    }
+
+
 def _block(
-    spec: TableSpec, tunings: Mapping[str, Mapping[str, Tuning]], at_recipe: "Mapping[str, pd.DataFrame]"
+    spec: TableSpec,
+    tunings: Mapping[str, Mapping[str, Tuning]],
+    at_recipe: "Mapping[str, pd.DataFrame]",
+    unstable: Mapping[str, Sequence[str]],
 ) -> Block:
     tuned = {row for column in tunings.values() for row in column}
     rows = [*(row for row in spec.rows if row in tuned), *sorted(tuned - set(spec.rows))]
     before = {name: mean_scores(_of_budget(at_recipe[name], spec.budget)) for name in tunings}
     entries = [
-        (row, *(_text(spec, name, tunings[name].get(row), before[name].get(row)) for name in tunings)) for row in rows
+        (
+            row,
+            *(
+                _text(spec, name, tunings[name].get(row), before[name].get(row), row in unstable.get(name, ()))
+                for name in tunings
+            ),
+        )
+        for row in rows
     ]
     return Block("Chosen on validation; in brackets the score at the recipe's rate", ("row", *tunings), entries)
 
@@ -47,15 +80,18 @@ def _of_budget(cells: "pd.DataFrame", budget: str) -> "pd.DataFrame":
     return cells[cells["budget"] == budget]
 
 
-def _text(spec: TableSpec, column: str, tuning: Tuning | None, scores: list[float] | None) -> str:
-    """`1e-2* (20.7)`; a dash for a row that was not searched."""
+def _text(spec: TableSpec, column: str, tuning: Tuning | None, scores: list[float] | None, is_unstable: bool) -> str:
+    """`1e-2*‡ (20.7)`; a dash for a row that was not searched."""
     if tuning is None:
         return "–"
     score = f" ({spec.resolve(column).unsigned(sum(scores) / len(scores))})" if scores else ""
-    return f"{rate_text(tuning.rate)}{EDGE if tuning.choice.on_edge else ''}{score}"
+    marks = f"{EDGE if tuning.choice.on_edge else ''}{UNSTABLE if is_unstable else ''}"
+    return f"{rate_text(tuning.rate)}{marks}{score}"
 
 
-def _lines(spec: TableSpec, tunings: Mapping[str, Mapping[str, Tuning]]) -> tuple[str, ...]:
+def _lines(
+    spec: TableSpec, tunings: Mapping[str, Mapping[str, Tuning]], unstable: Mapping[str, Sequence[str]]
+) -> tuple[str, ...]:
     every = [tuning for rows in tunings.values() for tuning in rows.values()]
     tried = sorted({tuning.choice.tried for tuning in every})
     recipes = sorted({tuning.recipe for tuning in every})
@@ -70,7 +106,30 @@ def _lines(spec: TableSpec, tunings: Mapping[str, Mapping[str, Tuning]]) -> tupl
         "no seeds of the table.",
         f"In {moved} of {len(every)} cases a rate other than the recipe's was chosen. {EDGE}: {on_edge} of them "
         "lie at an end of the grid, so a rate further out might be better.",
+        _stability(unstable),
     )
+
+
+def _stability(unstable: Mapping[str, Sequence[str]]) -> str:
+    count = sum(map(len, unstable.values()))
+    if not count:
+        return "No row of a best tier would leave it at its second-best rate, by the validation scores of its trials."
+    return (
+        f"{UNSTABLE}: {count} {'row' if count == 1 else 'rows'} of a best tier would leave it at the second-best rate: "
+        "the interval, worse by what the trials lose on the validation split, no longer holds the best mean of the "
+        "other rows."
+    )
+
+
+def _unfinished_lines(columns: Mapping[str, Mapping[str, Unfinished]]) -> Iterator[str]:
+    """The rows without a chosen rate, and the rates that they lack."""
+    parts = [
+        f"{row} in {name} lacks {', '.join(map(rate_text, search.missing))}"
+        for name, rows in columns.items()
+        for row, search in rows.items()
+    ]
+    if parts:
+        yield f"Searches that are not complete, whose rows are shown at the recipe's rate: {'; '.join(parts)}."
 
 
 def _seeds(seeds: tuple[int, ...]) -> str:

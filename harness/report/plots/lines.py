@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.report.plots import style
+from harness.report.plots.labels import Disc, annotate
 from harness.report.scores import lines
 
 if TYPE_CHECKING:
@@ -24,11 +25,16 @@ CLOSE = 0.09  # part of the axis: a tick that is nearer to the one before has no
 NARROW = 2.0  # a range below this factor is widened, so that what is nearly the same looks so
 DECADES = 1000.0  # a range above this factor has powers of ten as ticks, below it 1, 2, 5
 LINE = 0.065  # part of the axis that a line of the legend takes
+POINT = 3.0  # radius of a marker, points
 LOG_FROM = 20  # values so many times apart ask for a logarithmic scale
 
 
 def data(figure: lines.LineFigure, sources: "Sources") -> dict[str, Any]:
-    return {"title": figure.title, "panels": style.with_looks(lines.panels(figure, sources.cells)), "share_y": True}
+    return {
+        "title": figure.title,
+        "panels": style.with_looks(lines.panels(figure, sources.cells, sources.measurements)),
+        "share_y": True,
+    }
 
 
 def draw(data: Mapping[str, Any]) -> "Figure":
@@ -60,7 +66,21 @@ def draw(data: Mapping[str, Any]) -> "Figure":
         style.draw_notes(axis, panel["notes"], letters)
     if not own_legends:
         style.shared_legend(figure, 2 * COLUMNS)
+    if any(panel.get("front") for panel in panels):
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # the layout is final before labels are placed
+        for axis, panel in zip(axes, panels, strict=True):
+            _label_front(axis, panel)
     return figure
+
+
+def _label_front(axis: "Axes", panel: style.Panel) -> None:
+    """The names of the points on the front, beside all points."""
+    named = [Disc(x, y, POINT, label) for x, y, label in panel.get("front", ())]
+    places = {(disc.x, disc.y) for disc in named}
+    points = {point for line in panel["series"] for point in zip(line["x"], line["y"], strict=True)}
+    if named:
+        annotate(axis, [*named, *(Disc(x, y, POINT, "") for x, y in sorted(points - places))])
 
 
 def draw_panel(axis: "Axes", panel: style.Panel, own_legend: bool = False) -> None:
@@ -68,6 +88,9 @@ def draw_panel(axis: "Axes", panel: style.Panel, own_legend: bool = False) -> No
         _draw_line(axis, line, panel.get("band", False))
     if any(any(line.get("hollow", ())) for line in panel["series"]):
         axis.plot([], [], "o", color=style.SOFT, markerfacecolor="white", label="hollow: extrapolated or added up")
+    if panel.get("front"):
+        x, y, _ = zip(*panel["front"], strict=True)
+        axis.step(x, y, where="post", color=style.INK, linewidth=2.5, alpha=0.35, zorder=1, label="Pareto front")
     if "chance" in panel:
         axis.axhline(panel["chance"], color=style.FAINT, linewidth=0.8, linestyle=":", label="chance")
     axis.set_title(panel["title"], loc=panel.get("side", "center"))

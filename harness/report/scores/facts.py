@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from harness.config.data_cards import DataName, data_name
 from harness.report.scores.select import UNKNOWN_SOURCE
+from harness.report.scores.tuning import Tuning
 from harness.report.spec.parts import Column
 from harness.report.spec.table import TableSpec
 
@@ -62,7 +63,7 @@ def rates_of(cells: "pd.DataFrame") -> tuple[float | None, ...]:
     """The learning rates of the recipes' own configurations; None stands for one without, and for a chosen rate."""
     plain = cells[cells["setting"] == ""]
     return tuple({
-        None if tuning else config.get("train", {}).get("optimizer", {}).get("lr")
+        None if isinstance(tuning, Tuning) else config.get("train", {}).get("optimizer", {}).get("lr")
         for config, tuning in zip(plain["config"], plain["tuning"], strict=True)
     })  # fmt: skip
 

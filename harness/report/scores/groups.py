@@ -27,6 +27,7 @@ from harness.report.scores.scores import (
     score_rows,
 )
 from harness.report.scores.select import by_sources, describe_sources
+from harness.report.scores.tuning import losses
 from harness.report.spec.parts import Kind, PublishedNumber
 from harness.report.spec.table import ResolvedColumn, TableSpec
 from harness.report.stats.seeds import verdict
@@ -71,7 +72,8 @@ class Group:
     unit, that of most cells first. `categories`: a metric in each category of the test examples, where the task
     measures them so. `lines`: rows and baselines, best first; in a comparison with the paper all its rows in their
     order, then the baselines. `data_name`: how titles name data that are not the published ones. `rates`: the learning
-    rates of its rows, None for an unknown one.
+    rates of its rows, None for an unknown one. `losses`: tuned row -> how much worse its second-best learning rate
+    scores on the validation split, in the column's unit.
     """
 
     column: str
@@ -95,6 +97,7 @@ class Group:
     lines: tuple[ScoreLine, ...] = ()
     data_name: DataName | None = None
     rates: tuple[float | None, ...] = ()
+    losses: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def chance(self) -> float | None:
@@ -321,6 +324,7 @@ def _column_group(spec: TableSpec, name: str, cells: "pd.DataFrame", budget: str
         category_winners=winners,
         data_name=data_name_of(column, cells),
         rates=rates_of(cells),
+        losses=losses(cells, column),
     )
 
 

@@ -2,16 +2,20 @@
 
 A line shows how a score changes. Either the columns of a table are its points, each at a place that the yaml gives
 (`points`: a line for each row), or the rows are, at their score in another column (`against`: a line for each model,
-through its rows, and a panel for each of `columns`). Each budget has panels of its own. A point is the mean over seeds
-of the unchanged recipe; its bar reaches from the lowest to the highest seed.
+through its rows, and a panel for each of `columns`), which may be a measured cost. Each budget has panels of its own. A
+point is the mean over seeds of the unchanged recipe; its bar reaches from the lowest to the highest seed.
+
+With `front`, a panel has the Pareto front: the points with a better score than all points at the same place or before.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
 from harness.config.validation import StrictModel, TupleOf
+from harness.report.scores.measurements import bench_scores
 from harness.report.scores.scores import chances
 from harness.report.scores.select import select
 from harness.report.spec.parts import require_known
@@ -39,6 +43,7 @@ class LineFigure(StrictModel):
     rows: TupleOf[str] | None = None
     reference: TupleOf[str] = ()
     log_x: bool = True
+    front: bool = False
 
     @model_validator(mode="after")
     def _names_exist(self) -> "LineFigure":
@@ -48,6 +53,8 @@ class LineFigure(StrictModel):
                 raise ValueError(f"{key}: a name stands there twice")
         if bool(self.points) == (self.against is not None and bool(self.columns)):
             raise ValueError("a figure of lines has points, or against and columns")
+        if self.front and self.against is None:
+            raise ValueError("front: only a figure with against has one")
         columns = self.table.columns
         require_known("points", self.points, columns)
         require_known("against", [self.against] if self.against else (), columns)
@@ -57,9 +64,16 @@ class LineFigure(StrictModel):
         return self
 
 
-def panels(figure: LineFigure, cells: "pd.DataFrame") -> list[Panel]:
-    """One panel at least; an empty one says which command fills it. `cells`: the frame of all records."""
-    filled = [panel for protocol in figure.table.protocols for panel in _panels_of_protocol(figure, protocol, cells)]
+def panels(
+    figure: LineFigure, cells: "pd.DataFrame", measurements: Mapping[str, Mapping[str, Any]] | None = None
+) -> list[Panel]:
+    """One panel at least; an empty one says which command fills it. `cells`: the frame of all records. `measurements`:
+    those of do=bench."""
+    filled = [
+        panel
+        for protocol in figure.table.protocols
+        for panel in _panels_of_protocol(figure, protocol, cells, measurements or {})
+    ]
     command = f"Not run yet: python run.py table={figure.table.name} budget=reduced"
     return filled or [_line_panel(figure, "", [], None, [command])]
 
@@ -69,7 +83,9 @@ def _line_panel(figure: LineFigure, title: str, series: list[dict], chance: floa
     return panel | {"series": series, "notes": notes} | ({} if chance is None else {"chance": chance})
 
 
-def _panels_of_protocol(figure: LineFigure, protocol: str, cells: "pd.DataFrame") -> Iterator[Panel]:
+def _panels_of_protocol(
+    figure: LineFigure, protocol: str, cells: "pd.DataFrame", measurements: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Panel]:
     columns = select(cells, figure.table)[protocol]
     part = figure.table.for_protocol(protocol)
     budgets = sorted({budget for name in (*figure.points, *figure.columns) for budget in columns[name]["budget"]})
@@ -78,8 +94,24 @@ def _panels_of_protocol(figure: LineFigure, protocol: str, cells: "pd.DataFrame"
         if figure.points:
             yield _by_columns(figure, part, budget, measured)
         else:
+            places, how = _places(figure, part, measured, measurements)
             for name in figure.columns:
-                yield _by_rows(figure, part, budget, name, measured)
+                yield _by_rows(figure, part, budget, name, measured, places, how)
+
+
+def _places(
+    figure: LineFigure,
+    part: TableSpec,
+    measured: "Mapping[str, pd.DataFrame]",
+    measurements: Mapping[str, Mapping[str, Any]],
+) -> tuple[dict[str, float], str]:
+    """{row: its place on the x axis}, and how a cost was measured; empty for a score of cells."""
+    point = part.columns[figure.against].bench
+    if point is not None:
+        scores, how = bench_scores(point, part.rows, measurements)
+        return {score.row: score.estimate.mean for score in scores if score.by_seed}, how
+    scored = measured[figure.against].groupby("row")["score"].mean()
+    return {row: float(place) for row, place in scored.items()}, ""
 
 
 def _measured(column: "pd.DataFrame", budget: str) -> "pd.DataFrame":
@@ -100,16 +132,47 @@ def _by_columns(figure: LineFigure, part: TableSpec, budget: str, columns: "Mapp
 
 
 def _by_rows(
-    figure: LineFigure, part: TableSpec, budget: str, name: str, columns: "Mapping[str, pd.DataFrame]"
+    figure: LineFigure,
+    part: TableSpec,
+    budget: str,
+    name: str,
+    columns: "Mapping[str, pd.DataFrame]",
+    places: Mapping[str, float],
+    how: str,
 ) -> Panel:
-    """A line for each model, through its rows by their places; it is called as the first row of the table."""
+    """A line for each model, through its rows by their places; it is called what their labels begin with."""
     by_model: dict[str, list[tuple[float, pd.Series, str]]] = {}
     for row in _rows_on_line(figure, part):
-        scores, places = (columns[c].loc[columns[c]["row"] == row, "score"] for c in (name, figure.against))
-        if len(scores) and len(places):
-            by_model.setdefault(part.rows[row].model, []).append((float(places.mean()), scores, row))
-    lines = {points[0][2]: sorted(points, key=lambda point: point[0]) for points in by_model.values()}
-    return _filled(figure, part, f"{name}, {budget} budget", lines, _chance(columns, [name]))
+        scores = columns[name].loc[columns[name]["row"] == row, "score"]
+        if len(scores) and row in places:
+            by_model.setdefault(part.rows[row].model, []).append((places[row], scores, row))
+    lines = {
+        _shared_name([label for label in _rows_on_line(figure, part) if part.rows[label].model == model]): sorted(
+            points, key=lambda point: point[0]
+        )
+        for model, points in by_model.items()
+    }
+    panel = _filled(figure, part, f"{name}, {budget} budget", lines, _chance(columns, [name]))
+    panel["notes"] += [f"{figure.against}: {how}."] if how else []
+    return panel | ({"front": front(panel["series"], part.higher_is_better(name))} if figure.front else {})
+
+
+def _shared_name(labels: Sequence[str]) -> str:
+    """`GLA` for `GLA, keys x 0.125` and `GLA, keys x 0.25`; the first label where they share no part before a comma."""
+    parts = zip(*(label.split(", ") for label in labels), strict=False)
+    shared = itertools.takewhile(lambda part: len(set(part)) == 1, parts)
+    return ", ".join(part[0] for part in shared) or labels[0]
+
+
+def front(series: Sequence[Mapping[str, Any]], higher_is_better: bool) -> list[tuple[float, float, str]]:
+    """(place, score, label) of the points with a better score than all points at the same place or before."""
+    points = [point for line in series for point in zip(line["x"], line["y"], line["labels"], strict=True)]
+    sign = 1 if higher_is_better else -1
+    kept: list[tuple[float, float, str]] = []
+    for point in sorted(points, key=lambda point: (point[0], -sign * point[1], point[2])):
+        if not kept or sign * point[1] > sign * kept[-1][1]:
+            kept.append(point)
+    return kept
 
 
 def _filled(
@@ -122,7 +185,7 @@ def _filled(
     """`lines`: (place, scores of the seeds, label) of the points of each line; the label tells points apart."""
     series = []
     for name, points in lines.items():
-        line = {"name": name, "model": part.rows[name].model}
+        line = {"name": name, "model": part.rows[points[0][2] or name].model}
         line["role"] = "reference" if name in figure.reference else ""
         line["x"] = [round(x, DIGITS) for x, _, _ in points]
         for key, statistic in (("y", "mean"), ("low", "min"), ("high", "max")):
@@ -132,7 +195,7 @@ def _filled(
     seeds = {len(scores) for points in lines.values() for _, scores, _ in points}
     span = " to ".join(str(count) for count in sorted({min(seeds), max(seeds)})) if seeds else "no"
     notes = [f"Mean of {span} seeds; bars from the lowest to the highest."]
-    drawn = {*lines, *(label for points in lines.values() for _, _, label in points)}
+    drawn = {label or name for name, points in lines.items() for _, _, label in points}
     if missing := [row for row in _rows_on_line(figure, part) if row not in drawn]:
         notes.append(f"Not run: {', '.join(missing)}.")
     return _line_panel(figure, title, series, chance, notes)

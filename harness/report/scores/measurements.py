@@ -95,31 +95,41 @@ def bench_scores(
 ) -> tuple[list[Score], str]:
     """The score of each measured row of a table at one point, and how it was measured.
 
-    A row takes the first measurement that has its model with its `model.*` settings. Missing measurements are named
-    after the settings of the others.
+    A row takes the first measurement that has the row or its model, with its `model.*` settings and the settings of the
+    point. Missing measurements are named after the settings of the others.
     """
-    chosen = [measurements[name] for name in point.measurements if name in measurements]
-    scores = []
+    names = point.measurements or sorted(name for name, measured in measurements.items() if measured["kind"] == "bench")
+    chosen = [measurements[name] for name in names if name in measurements]
+    scores, used = [], []
     for label, row in rows.items():
-        measured = next((measured for measured in chosen if _has_row(measured, row)), None)
-        for result in measured["points"] if measured else ():
-            if (result["model"], result["what"], result["length"]) != (row.model, point.what, point.length):
+        measured = next((measured for measured in chosen if _has_point(measured, label, row, point)), None)
+        if measured is None:
+            continue
+        used.append(measured)
+        name = label if label in measured["models"] else row.model
+        for result in measured["points"]:
+            if (result["model"], result["what"], result["length"]) != (name, point.what, point.length):
                 continue
             if result["status"] == "ok":
                 scores.append(Score(label, "", {0: result[point.quantity]}, {}, cells=(measured["name"],)))
             else:
                 scores.append(Score(label, "", {}, {result["status"].split(":")[0]: 1}))
     missing = [name for name in point.measurements if name not in measurements]
-    settings = [describe_setting(measured) for measured in chosen]
+    settings = [describe_setting(measured) for measured in (chosen if point.measurements else used)]
     settings += [f"no measurement '{name}' yet (python run.py do=bench)" for name in missing]
-    return scores, "; ".join(dict.fromkeys(settings))
+    return scores, "; ".join(dict.fromkeys(settings)) or "no measurement yet (python run.py do=bench)"
 
 
-def _has_row(measured: Measurement, row: Row) -> bool:
-    """Whether the model of a row was measured with the row's `model.*` settings."""
-    if row.model not in measured["models"]:
+def _has_point(measured: Measurement, label: str, row: Row, point: BenchPoint) -> bool:
+    """Whether a measurement has a row, or its model with the row's `model.*` settings, in the settings of a point."""
+    hyper = measured["models"].get(label, measured["models"].get(row.model))
+    if hyper is None:
         return False
-    hyper = measured["models"][row.model]
+    sizes = {key: row.set.get(f"backbone.{key}", value) for key, value in point.settings.items()}
+    if any(measured["settings"].get(key) != value for key, value in sizes.items()):
+        return False
+    if point.settings and not any((p["what"], p["length"]) == (point.what, point.length) for p in measured["points"]):
+        return False
     return all(key in hyper and hyper[key] == value for key, value in _model_settings(row.set).items())
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 NO_SOURCE = "none"  # of a column without a run
 UNKNOWN_SOURCE = "unknown"  # of a run that failed before it loaded its data
+RECIPE_RATE = "at the recipe's rate"  # setting of a cell whose row has none at the rate that its search chose
 PLAIN_RECIPE = "the plain recipe"  # setting of a cell whose row means a changed one
 
 
@@ -111,15 +112,16 @@ def _column_cells(cells: "pd.DataFrame", spec: TableSpec, name: str) -> "pd.Data
     column_settings, all_settings = set(settings_key(column.set)), [set(settings_key(peer.set)) for peer in same_task]
     meanings = spec.meanings(column.task)
     kept, rows, settings = [], [], []
-    for index, model, changed, elsewhere, gives_weights in zip(
-        cells.index, cells["model"], cells["changed"], cells["elsewhere"], cells["gives_weights"], strict=True
+    columns = ("model", "changed", "elsewhere", "gives_weights", "untuned")
+    for index, model, changed, elsewhere, gives_weights, untuned in zip(
+        cells.index, *(cells[key] for key in columns), strict=True
     ):
         owners, label = meanings.get((model, changed), []), spec.row_of_model(model)
         exact = [row for row, owner in owners if owner == name]
         pairs = set(changed)
         is_of_a_peer = any(column_settings < settings_of_peer <= pairs for settings_of_peer in all_settings)
         if exact:
-            row, setting = exact[0], ""
+            row, setting = exact[0], RECIPE_RATE if untuned else ""
         elif spec.every and (label is not None or model in spec.without or not pairs <= column_settings):
             continue  # its rows are plain
         elif spec.only_rows or elsewhere or owners or not column_settings <= pairs or is_of_a_peer:

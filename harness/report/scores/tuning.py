@@ -1,10 +1,12 @@
 """The learning rates that searches chose, from the records of their trials (`harness.config.search`).
 
 Cells of a row count at the chosen rate alone, as if it were the recipe's. Cells at the recipe's own rate stand beside
-them if another rate was chosen. A row without a complete search is shown at the recipe's rate.
+them if another rate was chosen. A row without a complete search is shown at the recipe's rate, and so is, marked, a row
+without a cell at the chosen rate.
 """
 
 import functools
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +16,21 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.config.compose import compose, options, search_path
-from harness.config.search import RATE, TRIAL, Choice, Search, decide, learning_rate, search_of, signed_score
+from harness.config.search import (
+    FAILED,
+    RATE,
+    TRIAL,
+    Choice,
+    Search,
+    decide,
+    learning_rate,
+    multiple,
+    search_of,
+    signed_score,
+)
 from harness.config.table_rows import Settings
 from harness.errors import UsageError
+from harness.report.spec.parts import Column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,51 +40,75 @@ SEARCHED = {RATE, TRIAL}  # keys of `changed` that a search sets
 
 @dataclass(frozen=True)
 class Tuning:
-    """The learning rate of a row in a column. `rate`: the chosen one; `recipe`: the recipe's, which most rows share."""
+    """The learning rate of a row in a column. `rate`: the chosen one; `second`: the second-best one; `recipe`: the
+    recipe's, which most rows share."""
 
     rate: float
+    second: float
     recipe: float
     choice: Choice
     trials: Mapping[float, float]  # learning rate -> mean score on the validation split, the higher the better
+
+    @property
+    def loss(self) -> float:
+        """How much worse the second-best rate scores on the validation split; infinite if its trial failed."""
+        second = self.trials[self.second]
+        return math.inf if second == FAILED else self.trials[self.rate] - second
 
     @property
     def is_recipe(self) -> bool:
         return self.rate == self.recipe
 
 
+@dataclass(frozen=True)
+class Unfinished:
+    """A search without a choice. `missing`: the learning rates whose trials are not there."""
+
+    missing: tuple[float, ...]
+
+
 def tuned(cells: "pd.DataFrame", *, at_recipe: bool = False) -> "pd.DataFrame":
-    """The cells that count, with a column `tuning`: the Tuning of their row, None without a complete search.
+    """The cells that count, with a column `tuning`: the Tuning of their row, its Unfinished search, or None without
+    one. `untuned`: the row has no cell at the chosen rate, so this one is at the recipe's.
 
     `at_recipe`: instead, the cells at the recipe's rate of the rows for which another rate was chosen.
     """
     trial = [bool(config["train"].get("trial")) for config in cells["config"]]
     if not any(trial):
-        return cells[:0].assign(tuning=[]) if at_recipe else cells.assign(tuning=None)
+        return (cells[:0] if at_recipe else cells).assign(tuning=None, untuned=False)
     rows: dict[tuple[Any, ...], list[int]] = {}
     keys = ("task", "protocol", "budget", "model", "changed", "source")
     for number, (*names, changed, source) in enumerate(zip(*(cells[key] for key in keys), strict=True)):
         rows.setdefault((*names, without_search(changed), source), []).append(number)
     kept: list[int] = []
-    tunings: list[Tuning | None] = []
+    tunings: list[Tuning | Unfinished | None] = []
+    untuned: set[int] = set()
     changed = list(cells["changed"])
     for (task, _, budget, *_), numbers in rows.items():
         trials = [number for number in numbers if trial[number]]
         tuning = _tuning(cells.iloc[trials], budget_search(budget, task)) if trials else None
         others = [number for number in numbers if not trial[number]]
-        if tuning is None or (tuning.is_recipe and at_recipe):
+        if not isinstance(tuning, Tuning) or (tuning.is_recipe and at_recipe):
             chosen = []
         else:
-            rate = tuning.recipe if at_recipe else tuning.rate
-            chosen = [number for number in others if _rate(cells["config"].iloc[number]) == rate]
+            at_rate = {
+                rate: [number for number in others if _rate(cells["config"].iloc[number]) == rate]
+                for rate in (tuning.rate, tuning.recipe)
+            }
+            chosen = at_rate[tuning.recipe if at_recipe else tuning.rate]
+            if not chosen and not at_recipe:
+                chosen = at_rate[tuning.recipe]
+                untuned.update(chosen)
             for number in chosen:
                 changed[number] = without_search(changed[number])
         kept += chosen
         tunings += [tuning] * len(chosen)
         if not at_recipe:  # a rate that a user typed is a setting of the row, as without a search
-            typed = [number for number in others if tuning is None or not _is_searched(cells, number, tuning)]
+            is_tuned = isinstance(tuning, Tuning)
+            typed = [number for number in others if not is_tuned or not _is_searched(cells, number, tuning)]
             kept += typed
-            tunings += [None] * len(typed)
-    cells = cells.assign(changed=changed)
+            tunings += [None if is_tuned else tuning] * len(typed)
+    cells = cells.assign(changed=changed, untuned=[number in untuned for number in range(len(cells))])
     return cells.iloc[kept].assign(tuning=tunings).sort_index()
 
 
@@ -86,8 +124,9 @@ def _rate(config: Mapping[str, Any]) -> float | None:
     return config["train"].get("optimizer", {}).get("lr")
 
 
-def _tuning(trials: "pd.DataFrame", search: Search | None) -> Tuning | None:
-    """The choice among the trials of one row; None while trials are missing."""
+def _tuning(trials: "pd.DataFrame", search: Search | None) -> Tuning | Unfinished | None:
+    """The choice among the trials of one row; None for a budget without a search, and without a trial at the recipe's
+    rate."""
     if search is None:
         return None
     trials = trials[trials["seed"].isin(search.seeds)]
@@ -105,17 +144,13 @@ def _tuning(trials: "pd.DataFrame", search: Search | None) -> Tuning | None:
     means = {
         rate: statistics.fmean(seeds.values()) for rate, seeds in by_rate.items() if len(seeds) == len(search.seeds)
     }
-    scores: dict[float, float] = {}
-    while True:
-        rates, choice = decide(search, scores)
-        tried = {rate: means.get(learning_rate(recipe, rate)) for rate in rates}
-        if choice is not None:
-            return Tuning(learning_rate(recipe, choice.rate), recipe, choice, {
-                learning_rate(recipe, rate): score for rate, score in tried.items()
-            })  # fmt: skip
-        if None in tried.values():
-            return None
-        scores = tried
+    scores = {
+        times: score for rate, score in means.items() if learning_rate(recipe, times := multiple(recipe, rate)) == rate
+    }
+    rates, choice = decide(search, scores)
+    if choice is None:
+        return Unfinished(tuple(learning_rate(recipe, rate) for rate in rates if rate not in scores))
+    return Tuning(learning_rate(recipe, choice.rate), learning_rate(recipe, choice.second), recipe, choice, means)
 
 
 def _scores(trials: "pd.DataFrame") -> list[float]:
@@ -137,13 +172,35 @@ def budget_search(budget: str, task: str) -> Search | None:
 
 def tuned_columns(selected: "Mapping[str, pd.DataFrame]", budget: str) -> "dict[str, dict[str, Tuning]]":
     """{column: {row: its Tuning}} of the selected cells of one protocol at this budget."""
+    return _searches(selected, budget, Tuning)
+
+
+def unfinished_columns(selected: "Mapping[str, pd.DataFrame]", budget: str) -> "dict[str, dict[str, Unfinished]]":
+    """The same of searches without a choice."""
+    return _searches(selected, budget, Unfinished)
+
+
+def _searches(selected: "Mapping[str, pd.DataFrame]", budget: str, kind: type) -> dict[str, dict[str, Any]]:
     tunings = {}
     for name, cells in selected.items():
         of_budget = cells[(cells["budget"] == budget) & (cells["setting"] == "")]
-        rows = {row: tuning for row, tuning in zip(of_budget["row"], of_budget["tuning"], strict=True) if tuning}
+        pairs = zip(of_budget["row"], of_budget["tuning"], strict=True)
+        rows = {row: tuning for row, tuning in pairs if isinstance(tuning, kind)}
         if rows:
             tunings[name] = rows
     return tunings
+
+
+def losses(cells: "pd.DataFrame", column: Column) -> dict[str, float]:
+    """{row: how much worse its second-best rate scores on the validation split} in the unit of a column.
+
+    Empty for a column of another score than the one that searches choose by.
+    """
+    if column.evaluation is not None or column.reaches is not None:
+        return {}
+    plain = cells[(cells["setting"] == "") & (cells["metric"] == column.metric)]
+    pairs = zip(plain["row"], plain["tuning"], strict=True)
+    return {row: tuning.loss for row, tuning in pairs if isinstance(tuning, Tuning)}
 
 
 def mean_scores(cells: "pd.DataFrame") -> dict[str, Sequence[float]]:

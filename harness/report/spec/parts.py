@@ -55,10 +55,12 @@ COUNTED_FIELDS = ("parameters", "attention_parameters")  # of a record; its othe
 
 
 class BenchPoint(StrictModel):
-    """A point of do=bench. `measurements`: names of files in `results/bench/`; a row takes the first that has its model
-    with its `model.*` settings."""
+    """A point of do=bench. `measurements`: names of files in `results/bench/`; none stands for all of them. A row takes
+    the first that has it, or its model, with its `model.*` settings, and with these `settings` of the layer, of which
+    the row may set the width and the heads."""
 
-    measurements: TupleOf[str]
+    measurements: TupleOf[str] = ()
+    settings: dict[str, str | int] = Field(default_factory=dict)
     what: Literal["forward", "train", "decode"]
     length: Size
     quantity: Literal["ms", "memory_mb"] = "ms"

@@ -75,7 +75,8 @@ class RankedRow:
     """`mean` over abilities; `interval` and `ranks`: from and to, in 95 % of the draws. Rank 1 is the best.
 
     `rank_without`: ability -> rank without it; empty where all columns are one ability. `middle`: the interquartile
-    mean over abilities and seeds. `worst`: the lowest of the row's column scores, in `worst_column`.
+    mean over abilities and seeds. `worst`: the lowest of the row's column scores, in `worst_column`. `rank_fallen`: the
+    rank of the row if it alone scores worse; None if unknown.
     """
 
     row: str
@@ -87,12 +88,16 @@ class RankedRow:
     middle: float
     worst: float
     worst_column: str
+    rank_fallen: int | None = None
 
 
-def rank_rows(rows: Sequence[str], scores: SeedScores, draws: int = DRAWS) -> list[RankedRow]:
+def rank_rows(
+    rows: Sequence[str], scores: SeedScores, draws: int = DRAWS, falls: Mapping[str, np.ndarray] | None = None
+) -> list[RankedRow]:
     """Rank rows by their mean over abilities, best first. Rows with equal means share the best of their ranks.
 
-    Raises ValueError for another number of rows.
+    `falls`: row -> how much lower its scaled score would be in each column (T,). Raises ValueError for another number
+    of rows.
     """
     if len(rows) != len(scores.scores):
         raise ValueError(f"scores are of {len(scores.scores)} rows, not {len(rows)}")
@@ -119,10 +124,24 @@ def rank_rows(rows: Sequence[str], scores: SeedScores, draws: int = DRAWS) -> li
             middle=float(middles[i]),
             worst=float(of_column[i, worst[i]]),
             worst_column=scores.columns[worst[i]],
+            rank_fallen=rank_after_fall(means, i, mean_of_columns(scores, falls[row]))
+            if row in (falls or {})
+            else None,
         )
         for i, row in enumerate(rows)
     ]
     return sorted(ranked, key=lambda row: (row.rank, row.row))
+
+
+def mean_of_columns(scores: SeedScores, values: np.ndarray) -> float:
+    """The mean over abilities of the means over their columns, of values (T,)."""
+    return float(np.mean([np.mean(values[columns]) for columns in scores.by_ability.values()]))
+
+
+def rank_after_fall(means: np.ndarray, number: int, fall: float) -> int:
+    """The rank of a row among means (R,) if its own mean is lower by `fall` and no other changes."""
+    others = np.delete(means, number)
+    return 1 + int((others > round(means[number] - fall, DIGITS)).sum())
 
 
 def ability_scores(scores: SeedScores) -> np.ndarray:

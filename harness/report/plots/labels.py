@@ -1,0 +1,120 @@
+"""Labels beside the points of a panel, where they cover no other label, no point and not the frame.
+
+Lengths are in points (1/72 inch): labels are at the same place in PNG and PDF.
+"""
+
+import math
+from collections.abc import Sequence
+from itertools import product
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+DIRECTIONS = [math.tau * turn / 24 for turn in range(24)]
+GAPS = (2.0, 6.0, 11.0, 17.0, 24.0, 32.0, 42.0)  # between a disc and its label
+SWEEPS = 4
+Circle = tuple[float, float, float]  # x, y, radius
+
+
+class Disc(NamedTuple):
+    """A point of a panel. `x`, `y`: in its units; `radius`: in points; `label`: empty for none."""
+
+    x: float
+    y: float
+    radius: float
+    label: str
+    is_bold: bool = False
+
+
+def annotate(axis: "Axes", discs: Sequence[Disc]) -> None:
+    """Each label as near to its disc as possible without covering another label, a disc or the frame.
+
+    The layout of the figure is final before this is called.
+    """
+    from matplotlib.patheffects import withStroke
+
+    points = 72 / axis.figure.dpi
+    named, others = ([disc for disc in discs if bool(disc.label) is is_named] for is_named in (True, False))
+    frame = Box(*(side * points for side in axis.get_window_extent().extents))
+    style_of_text = {"textcoords": "offset points", "ha": "center", "va": "center", "fontsize": 7}
+    style_of_text["path_effects"] = [withStroke(linewidth=1.5, foreground="white")]
+    texts = []
+    for disc in named:
+        arrow = {"arrowstyle": "-", "linewidth": 0.5, "color": "0.4", "shrinkA": 0, "shrinkB": disc.radius}
+        weight = "bold" if disc.is_bold else "normal"
+        look = {"arrowprops": arrow, "annotation_clip": False, "fontweight": weight, **style_of_text}
+        texts.append(axis.annotate(disc.label, (disc.x, disc.y), (0, 0), **look))
+    extents = [text.get_window_extent() for text in texts]
+    sizes = [(extent.width * points, extent.height * points) for extent in extents]
+    circles = [_circle(axis, disc, points) for disc in named]
+    offsets = place_labels(circles, sizes, frame, [_circle(axis, disc, points) for disc in others])
+    for text, offset in zip(texts, offsets, strict=True):
+        text.set_position(offset)
+
+
+def _circle(axis: "Axes", disc: Disc, points: float) -> Circle:
+    x, y = axis.transData.transform((disc.x, disc.y)) * points
+    return x, y, disc.radius
+
+
+class Box(NamedTuple):
+    left: float
+    bottom: float
+    right: float
+    top: float
+
+    def meets(self, other: "Box") -> bool:
+        """Whether two boxes are less than a point apart."""
+        return (
+            self.left < other.right + 1
+            and other.left < self.right + 1
+            and self.bottom < other.top + 1
+            and other.bottom < self.top + 1
+        )
+
+    def distance(self, x: float, y: float) -> float:
+        """From a point; zero inside."""
+        return math.hypot(max(self.left - x, 0, x - self.right), max(self.bottom - y, 0, y - self.top))
+
+
+def place_labels(
+    discs: Sequence[Circle], sizes: Sequence[tuple[float, float]], frame: Box, others: Sequence[Circle] = ()
+) -> list[tuple[float, float]]:
+    """Offset of each label's centre from the centre of its disc. `sizes`: width, height of the labels. `others`: discs
+    without a label.
+
+    Each label in turn takes the cheapest position around its disc, given the others; this is repeated a few times.
+    """
+    boxes: dict[int, Box] = {}
+    for _ in range(SWEEPS):
+        for i, (disc, size) in enumerate(zip(discs, sizes, strict=True)):
+            taken = [box for j, box in boxes.items() if j != i]
+            near = [*others, *(other for j, other in enumerate(discs) if j != i)]
+            candidates = [_label_box(disc, size, gap, angle) for gap, angle in product(GAPS, DIRECTIONS)]
+            boxes[i] = min(candidates, key=lambda box: _cost(box, disc, near, taken, frame))
+    centres = [((box.left + box.right) / 2, (box.bottom + box.top) / 2) for _, box in sorted(boxes.items())]
+    return [(x - disc[0], y - disc[1]) for (x, y), disc in zip(centres, discs, strict=True)]
+
+
+def _label_box(disc: Circle, size: tuple[float, float], gap: float, angle: float) -> Box:
+    """A label whose edge is `gap` away from the disc, in the direction `angle`."""
+    x, y = math.cos(angle), math.sin(angle)
+    half = min(size[0] / 2 / abs(x) if x else math.inf, size[1] / 2 / abs(y) if y else math.inf)
+    x, y = disc[0] + (disc[2] + gap + half) * x, disc[1] + (disc[2] + gap + half) * y
+    return Box(x - size[0] / 2, y - size[1] / 2, x + size[0] / 2, y + size[1] / 2)
+
+
+def _cost(box: Box, disc: Circle, near: Sequence[Circle], taken: Sequence[Box], frame: Box) -> float:
+    """Of a position: its distance in points, and penalties for what it covers, crosses or cuts off."""
+    x, y = disc[:2]
+    to_x, to_y = (box.left + box.right) / 2 - x, (box.bottom + box.top) / 2 - y
+    outside = box.left < frame[0] or box.bottom < frame[1] or box.right > frame[2] or box.top > frame[3]
+    cost = 0.3 * math.hypot(to_x, to_y) + 1000 * outside + 100 * sum(box.meets(other) for other in taken)
+    line = [(x + to_x * step / 6, y + to_y * step / 6) for step in range(7)]
+    cost += 60 * sum(box.distance(*other[:2]) < other[2] + 1 for other in (disc, *near))
+    cost += 40 * sum(any(other.distance(*point) < 1 for point in line) for other in taken)
+    for other_x, other_y, radius in near:
+        cost += max(0, 6 - box.distance(other_x, other_y) + radius)  # a label near two bubbles is ambiguous
+        cost += 20 * any(math.dist(point, (other_x, other_y)) < radius for point in line)
+    return cost

@@ -44,6 +44,7 @@ BASED = Clone("based", "https://github.com/HazyResearch/based", "32c1bd4e09c8f7f
 
 DIM, HEADS = 128, 4
 HEAD = DIM // HEADS
+CHOICE = 4096  # tokens of which published block sizes leave many out; shorter texts get smaller blocks
 
 
 class MixerPair(NamedTuple):
@@ -313,11 +314,12 @@ def near(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, window_size: tuple[in
 
 def nsa(peers: Path | None, dtype: torch.dtype, length: int) -> MixerPair:
     """16 heads that share keys and values, the fewest that its function takes."""
+    sizes = {"block": 16, "selected": 6, "window": 64} if length < CHOICE else {}
     unused = {"fla.ops.utils": ("prepare_chunk_offsets",), "fla.ops.utils.pooling": ("mean_pooling",)}
     unused |= {"flash_attn": ("flash_attn_func", "flash_attn_varlen_func")}
     names = of_clone(FLA, "ops/nsa/naive.py", peers, dtype, unused)
     names.update(mean_pooling=block_means, flash_attn_func=near)
-    model = NSA(DIM, 16, group=16, pattern="causal_self", max_length=length).to(dtype)
+    model = NSA(DIM, 16, group=16, pattern="causal_self", max_length=length, **sizes).to(dtype)
     (q,), (k, v) = heads(dtype, length, 8, count=16), heads(dtype, length, 8, 8, count=1)
     (x,) = heads(dtype, length, DIM, count=1)  # (1, 1, N, D), what the gates read
 
@@ -335,7 +337,8 @@ def nsa(peers: Path | None, dtype: torch.dtype, length: int) -> MixerPair:
 
 def moba(peers: Path | None, dtype: torch.dtype, length: int) -> MixerPair:
     naive = of_clone(MOBA, "moba_naive.py", peers, dtype)["moba_attn_varlen_naive"]
-    model = MoBA(DIM, HEADS, pattern="causal_self", max_length=length).to(dtype)
+    sizes = {"block": 64} if length < CHOICE else {}
+    model = MoBA(DIM, HEADS, pattern="causal_self", max_length=length, **sizes).to(dtype)
 
     def ours(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return model.look(q, q, k, v, model.summaries(k, v, None), None)

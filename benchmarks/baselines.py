@@ -11,7 +11,6 @@ measured only if it or one of its rows is named. `benchmarks.side_by_side` says 
 """
 
 import argparse
-import json
 import os
 import platform
 import statistics
@@ -32,15 +31,15 @@ from benchmarks.side_by_side import (
     Ratio,
     difference,
     escaped,
-    line,
     markdown,
     measure,
     middle,
+    printed,
     ratio,
     training_step,
+    write_page,
 )
 from harness.errors import one_line
-from harness.records.files import write_atomic
 from harness.records.provenance import cpu_name, git
 
 PROJECTS = (skyformer.PROJECT, hugging_face.PROJECT, torchscale.PROJECT, s5.PROJECT, recurrent.PROJECT)
@@ -153,32 +152,17 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="per row, about")
     parser.add_argument("--out", type=Path, help="a Markdown file; the numbers go beside it as JSON")
     options = parser.parse_args()
-    if options.peers is not None and not options.peers.is_dir():
-        parser.error(f"--peers is a folder; {options.peers} is none")
-    if not options.seconds > 0:
-        parser.error(f"--seconds is above 0, not {options.seconds:g}")
-    if options.out is not None:
-        check_out(parser, options.out)
+    check_arguments(parser, options)
     if unknown := set(options.names) - names:
         parser.error(f"no public layer for {', '.join(sorted(unknown))}; there is one for {', '.join(sorted(names))}")
     torch.set_num_threads(1)
-    rows: list[dict[str, Any]] = []
-    absent: list[str] = []
-    print(line(COLUMNS, [column.title for column in COLUMNS]), flush=True)
-    for row in measured(options.names, options.peers, options.seconds):
-        if isinstance(row, str):
-            absent.append(row)
-            print(f"not measured: {row}", flush=True)
-        else:
-            rows.append(row)
-            print(line(COLUMNS, row_cells(row)), flush=True)
+    rows, absent = printed(COLUMNS, row_cells, measured(options.names, options.peers, options.seconds))
     print(f"{summary(rows)}\n{LEFT_OUT}")
     if options.out:
         clones = {p.name: {"url": p.clone.url, "commit": p.clone.commit} for p in PROJECTS if p.clone}
         content = {"machine": machine(), "batch": BATCH, "tokens": LENGTH, "clones": clones}
         content |= {"rows": rows, "not_measured": absent}
-        write_atomic(options.out, document(content))
-        write_atomic(options.out.with_suffix(".json"), json.dumps(content, indent=1) + "\n")
+        write_page(options.out, document(content), content)
 
 
 def machine() -> dict[str, Any]:
@@ -192,6 +176,16 @@ def machine() -> dict[str, Any]:
             continue
     commit = git(ROOT)
     return described | {"longhaul": f"{commit['sha'] or 'of no repository'}{', changed' if commit['dirty'] else ''}"}
+
+
+def check_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Exits before the measurement if it could not be made, or its result not be written."""
+    if options.peers is not None and not options.peers.is_dir():
+        parser.error(f"--peers is a folder; {options.peers} is none")
+    if not options.seconds > 0:
+        parser.error(f"--seconds is above 0, not {options.seconds:g}")
+    if options.out is not None:
+        check_out(parser, options.out)
 
 
 def check_out(parser: argparse.ArgumentParser, out: Path) -> None:

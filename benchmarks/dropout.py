@@ -21,10 +21,20 @@ from typing import Any
 import torch
 
 from benchmarks.baselines import LEAST, check_out, machine
-from benchmarks.side_by_side import Column, Ratio, escaped, line, markdown, measure, middle, ratio, training_step
+from benchmarks.side_by_side import (
+    Column,
+    Ratio,
+    escaped,
+    line,
+    markdown,
+    measure,
+    middle,
+    ratio,
+    training_step,
+    write_page,
+)
 from harness.config.compose import arguments, compose, default_arguments, register
 from harness.config.instantiate import instantiate
-from harness.records.files import write_atomic
 from models.attention.base import Attention, Pattern
 from models.ops import native
 
@@ -186,8 +196,7 @@ def save(out: Path, row: dict[str, Any]) -> None:
     earlier = json.loads(numbers.read_text(encoding="utf-8"))["rows"] if numbers.is_file() else []
     described = {key: value for key, value in machine().items() if key != "longhaul"}
     content = {"machine": described, "rows": merged(earlier, [row])}
-    write_atomic(out, document(content))
-    write_atomic(numbers, json.dumps(content, indent=1) + "\n")
+    write_page(out, document(content), content)
 
 
 if __name__ == "__main__":

@@ -7,15 +7,18 @@ between two of the sorted ratios (order statistics).
 
 import gc
 import html
+import json
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from harness.bench.timing import processor_call, time_alternating
+from harness.records.files import write_atomic
 
 LEAST_ROUNDS, MOST_ROUNDS = 3, 25
 CONFIDENCE = 0.95
@@ -119,6 +122,32 @@ class Column(NamedTuple):
 
 def line(columns: Sequence[Column], cells: Iterable[str]) -> str:
     return " ".join(column.cell(text) for column, text in zip(columns, cells, strict=True)).rstrip()
+
+
+Row = dict[str, Any]  # the numbers of a row, as JSON has them
+
+
+def printed(
+    columns: Sequence[Column], cells: Callable[[Row], Sequence[str]], results: Iterable[Row | str]
+) -> tuple[list[Row], list[str]]:
+    """Print rows as they are measured. Returns them, and the reasons why others are not measured."""
+    rows: list[Row] = []
+    absent: list[str] = []
+    print(line(columns, [column.title for column in columns]), flush=True)
+    for result in results:
+        if isinstance(result, str):
+            absent.append(result)
+            print(f"not measured: {result}", flush=True)
+        else:
+            rows.append(result)
+            print(line(columns, cells(result)), flush=True)
+    return rows, absent
+
+
+def write_page(out: Path, page: str, content: Row) -> None:
+    """The Markdown page, and its numbers as JSON next to it."""
+    write_atomic(out, page)
+    write_atomic(out.with_suffix(".json"), json.dumps(content, indent=1) + "\n")
 
 
 def markdown(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> str:

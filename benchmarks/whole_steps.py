@@ -10,7 +10,6 @@ weights, ours drops none either.
 """
 
 import argparse
-import json
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,13 +18,23 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from benchmarks.baselines import attempt, check_out, machine, summary
+from benchmarks.baselines import attempt, check_arguments, machine, summary
 from benchmarks.peers.base import imported_from
 from benchmarks.peers.skyformer import CLONE, DIM, HEADS, OPTIONS, PROJECT, SIZES, UNUSED
-from benchmarks.side_by_side import MISSED, Column, Ratio, escaped, line, markdown, measure, middle, ratio
+from benchmarks.side_by_side import (
+    MISSED,
+    Column,
+    Ratio,
+    escaped,
+    markdown,
+    measure,
+    middle,
+    printed,
+    ratio,
+    write_page,
+)
 from harness.bench.recipe import RecipeModel
 from harness.config.compose import compose
-from harness.records.files import write_atomic
 from harness.records.machine import keep_freed_memory
 from harness.training.process import choose_kernels
 
@@ -164,29 +173,17 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.names) - set(names):
         parser.error(f"no row {', '.join(sorted(unknown))}; there are {', '.join(names)}")
-    if not options.seconds > 0:
-        parser.error(f"--seconds is above 0, not {options.seconds:g}")
-    if options.out is not None:
-        check_out(parser, options.out)
+    check_arguments(parser, options)
     torch.set_num_threads(1)
     keep_freed_memory()
     warnings.filterwarnings("ignore", category=FutureWarning)  # of the peer's autocast
-    rows: list[dict[str, Any]] = []
-    absent: list[str] = []
-    print(line(COLUMNS, [column.title for column in COLUMNS]), flush=True)
-    for row in measured(options.names, options.peers, options.kernels, options.seconds):
-        if isinstance(row, str):
-            absent.append(row)
-            print(f"not measured: {row}", flush=True)
-        else:
-            rows.append(row)
-            print(line(COLUMNS, row_cells(row)), flush=True)
+    results = measured(options.names, options.peers, options.kernels, options.seconds)
+    rows, absent = printed(COLUMNS, row_cells, results)
     print(summary(rows))
     if options.out:
         chosen = "" if options.kernels == "torch" else f" --kernels {options.kernels}"
         content = {"machine": machine(), "options": chosen, "rows": rows, "not_measured": absent}
-        write_atomic(options.out, document(content))
-        write_atomic(options.out.with_suffix(".json"), json.dumps(content, indent=1) + "\n")
+        write_page(options.out, document(content), content)
 
 
 if __name__ == "__main__":

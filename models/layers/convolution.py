@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from models.ops.short_convolution import short_convolution
+
 
 class ShortConvolution(nn.Module):
     """y_t = sum_{i<taps} w_i x_{t-i} per channel, without bias: taps D parameters, normal with variance 1 / taps.
@@ -27,9 +29,15 @@ class ShortConvolution(nn.Module):
         """x (B, N, D) -> (B, N, D). A padded token, True in `key_padding_mask` (B, N), counts as zero."""
         if key_padding_mask is not None:
             x = x.masked_fill(key_padding_mask[..., None], 0.0)
+        return self.convolve(x, self.ahead, x.shape[1])
+
+    def convolve(self, x: Tensor, shift: int, count: int) -> Tensor:
+        """y_t = sum_i w_i x_{t+shift-i} for t < count, x (B, N, D) -> (B, count, D)."""
+        if x.device.type == "cpu":
+            return short_convolution(x, self.weight, shift=shift, count=count)
         dim, taps = self.weight.shape
         y = F.conv1d(x.mT, self.weight.flip(1)[:, None], padding=taps - 1, groups=dim)  # (B, D, N + taps - 1)
-        return y[..., self.ahead : self.ahead + x.shape[1]].mT
+        return y[..., shift : shift + count].mT
 
     def empty_state(self, batch: int) -> Tensor:
         """The last taps - 1 inputs, (B, taps - 1, D)."""
@@ -42,4 +50,4 @@ class ShortConvolution(nn.Module):
         state = window[:, x.shape[1] :].to(state.dtype, copy=True)
         if x.shape[1] == 1:
             return (window * self.weight.flip(1).mT).sum(1, keepdim=True), state
-        return F.conv1d(window.mT, self.weight.flip(1)[:, None], groups=x.shape[2]).mT, state
+        return self.convolve(window, self.weight.shape[1] - 1, x.shape[1]), state

@@ -2,11 +2,14 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.layers.convolution import ShortConvolution
+from models.ops import short_convolution
 from models.ops.fft_convolution import fft_convolution
+from models.ops.tiles import TileBudget
 
 
 def direct(u, kernel):
@@ -83,6 +86,30 @@ def test_short_convolution_chunks_equal_the_whole():
         rows, state = layer.chunk(some, state)
         assert state.shape == (2, 3, 5)
         torch.testing.assert_close(rows, expected)
+
+
+@pytest.mark.parametrize("shift", [0, 1, 3])
+@pytest.mark.parametrize("numbers", [1, 40, 10**6])
+def test_short_convolution_in_tiles_has_the_gradients_of_torchs(monkeypatch, numbers, shift):
+    monkeypatch.setattr(short_convolution, "TILE", TileBudget(numbers, numbers))
+    x, weight, count = draw(3, 23, 5), draw(5, 4, seed=1), 23 - shift
+    y = short_convolution.short_convolution(x, weight, shift=shift, count=count)
+    expected = F.conv1d(x.mT, weight.flip(1)[:, None], padding=3, groups=5).mT[:, shift : shift + count]
+    torch.testing.assert_close(y, expected)
+    gradients = (torch.autograd.grad(z, (x, weight), draw(3, count, 5, seed=2).detach()) for z in (y, expected))
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_short_convolution_sums_16_bits_in_float32():
+    layer, x = ShortConvolution(5, 4), draw(2, 3000, 5).detach().bfloat16().requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        y = layer(x)
+    assert y.dtype is torch.bfloat16
+    (gradient,) = torch.autograd.grad(y, layer.weight, torch.ones_like(y))
+    wide = x.detach().double()
+    expected = torch.stack([wide[:, : 3000 - i].sum((0, 1)) for i in range(4)], 1)
+    torch.testing.assert_close(gradient.double(), expected, atol=1e-3, rtol=1e-5)
 
 
 @pytest.mark.parametrize("causal", [True, False])

@@ -15,9 +15,11 @@ Overrides are strings as on the command line, or keywords: `seed=[1, 2]` sweeps.
 """
 
 from harness.errors import UsageError
+from harness.records.provenance import version
 from longhaul.api import compare, export, load, plan, records, run
 from longhaul.reports import figure, measurements, report
 
+__version__ = version()
 __all__ = [
     "UsageError",
     "compare",

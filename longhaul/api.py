@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.commands.explain import explain
+from harness.commands.typed import check_typed
 from harness.config.overrides import MULTIRUN, in_grammar, rewrite, typed_values
 from harness.config.schema import Paths
 from harness.config.sweep import Command, compose_commands, expand_all, split_sweep
@@ -115,7 +116,9 @@ def commands_of(overrides: Sequence[str], settings: dict[str, Any]) -> list[Comm
     if (do := typed_values(words).get("do", "train")) != "train":
         raise UsageError(f"do={do}: longhaul has functions for it (help(longhaul)); leave do= out")
     with in_one_line(words):
-        return compose_commands(split_sweep([word for word in rewrite(words) if word not in MULTIRUN]))
+        rewritten = rewrite(words)
+        check_typed(rewritten)
+        return compose_commands(split_sweep([word for word in rewritten if word not in MULTIRUN]))
 
 
 def typed(key: str, value: Any) -> str:

@@ -1,22 +1,24 @@
 """do=train: run the cells of one or several commands here, or submit them to a scheduler."""
 
+import itertools
 import signal
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from omegaconf import DictConfig
 
 from harness.config.compose import search_path
 from harness.config.places import folder_below
-from harness.config.sweep import Command, Plan, expand_all, parse_depends_on
+from harness.config.sweep import Command, Plan, PlannedCell, expand_all, parse_depends_on
 from harness.errors import UsageError
 from harness.launch import serialized_cell
 from harness.launch.local import devices_per_cell, run_parallel, run_sequential
 from harness.progress import Progress
 from harness.records.validation import reader as validation_reader
 from harness.training.checkpoints.dependency import Dependency
+from harness.training.dependents import refused_dependents
 from harness.training.extras.long_run import longest
 from harness.training.process import catch_stop_signals, launched_as_group, rank
 from harness.training.run_cell import STOPPED, CellRequest, CellResult, report_line
@@ -58,9 +60,26 @@ def run_all(commands: Sequence[Command], launcher: str = HERE) -> int:
 def run_here(plan: Plan, cfg: DictConfig) -> int:
     requests = requests_of(plan, search_path())
     requests = [replace(request, longest_s=longest(request.overrides)) for request in requests]
+    refused = refused_dependents(requests)
+    if refused:
+        kept = without_refused(plan, refused)
+        requests = [request for request, cell in zip(requests, plan.cells, strict=True) if cell in kept]
+        plan = replace(plan, cells=tuple(kept))
     if cfg.n_jobs * devices_per_cell(cfg) > 1 and not launched_as_group():
-        return report_results(run_workers(requests, plan.levels(), cfg), plan)
-    return report_results(run_sequential(announce_each(requests), fail_fast=cfg.fail_fast), plan)
+        results = run_workers(requests, plan.levels(), cfg)
+    else:
+        results = run_sequential(announce_each(requests), fail_fast=cfg.fail_fast)
+    return report_results(itertools.chain(refused.values(), results), plan, len(plan.cells) + len(refused))
+
+
+def without_refused(plan: Plan, refused: Collection[str]) -> list[PlannedCell]:
+    """The cells that still run: not the refused ones, and not those that only refused cells start from."""
+    needed: dict[str, bool] = {}
+    for planned in reversed(plan.cells):  # each cell comes after those that it depends on
+        needed[planned.cell.id] = planned.cell.id not in refused and needed.get(planned.cell.id, True)
+        for id in planned.depends_on:
+            needed[id] = needed.get(id, False) or needed[planned.cell.id]
+    return [planned for planned in plan.cells if needed[planned.cell.id]]
 
 
 def requests_of(plan: Plan, search: Sequence[str]) -> list[CellRequest]:
@@ -118,18 +137,18 @@ def run_workers(requests: Sequence[CellRequest], levels: Sequence[int], cfg: Dic
             ended += len(batch)
 
 
-def report_results(results: Iterator[CellResult], plan: Plan) -> int:
-    """Print the result of each cell as it ends, then the counts of all. Returns the highest exit status."""
+def report_results(results: Iterable[CellResult], plan: Plan, number: int) -> int:
+    """Print the result of each cell as it ends, then the counts of all `number`. Returns the highest exit status."""
     ended: list[CellResult] = []
     for result in results:
         ended.append(result)
-        if result.state == "refused" and len(plan.cells) == 1:
+        if result.state == "refused" and number == 1:
             raise UsageError(result.detail)
         report_line(result, sys.stderr if result.code else sys.stdout)
-    if len(plan.cells) > 1 and rank() == 0:
+    if number > 1 and rank() == 0:
         states = [result.state for result in ended]
         counts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
-        left = len(plan.cells) - len(ended)
+        left = number - len(ended)
         print(", ".join([*counts, *([f"{left} not begun"] if left else [])]))
         if plan.unchosen:
             print(f"{plan.unchosen} cells follow at the learning rates that these trials choose")

@@ -98,6 +98,7 @@ def compose(overrides: Sequence[str] = (), search: Sequence[str] = (), *, shared
     check_own(cfg, [override for override in overrides if override not in shared])
     keep_settings(cfg, overrides)
     check_ranges(cfg)
+    check_model_name(cfg, overrides, search)
     return cfg
 
 
@@ -163,6 +164,14 @@ def keep_settings(cfg: DictConfig, overrides: Sequence[str]) -> None:
     if option in cfg.settings and cfg.model.name not in cfg.settings:
         with open_dict(cfg.settings):
             cfg.settings[cfg.model.name] = cfg.settings[option]
+
+
+def check_model_name(cfg: DictConfig, overrides: Sequence[str], search: Sequence[str]) -> None:
+    """Raises UsageError for a model under the name of another option: tables would show it in the other one's row."""
+    name, typed = cfg.model.get("name"), [word.partition("=")[2] for word in overrides if word.startswith("model=")]
+    option = typed[-1] if typed else default_model()
+    if name != option and name is not None and read_option("model", str(name), search) is not None:
+        raise UsageError(f"model.name={name}: this is the name of another model; model={name} chooses it")
 
 
 @functools.cache

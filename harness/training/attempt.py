@@ -207,6 +207,7 @@ class Attempt:
         self.data = task.load()
         self.start.require_unchanged("fingerprint", self.data.fingerprint, "the data have")
         self.callback.state.fingerprint = self.data.fingerprint
+        self._check_record()
         self.final_evaluations = task.final_evaluations()
         names = [final.name for final in self.final_evaluations]
         if len({*names, "test"}) <= len(names) or any("/" in name for name in names):
@@ -214,6 +215,18 @@ class Attempt:
                 f"task: the names of final evaluations differ from each other and from test, without a slash: "
                 f"{', '.join(names)}"
             )
+
+    def _check_record(self) -> None:
+        """Raises UsageError for what would be refused when the record is written, after hours."""
+        if not isinstance(self.data, DataInfo):
+            raise UsageError("task: load() returns a tasks.base.DataInfo (CONTRIBUTING.md, Add a task)")
+        try:
+            record.check_writable(self.entries("failed"))
+        except record.RecordError as error:
+            raise UsageError(f"{error}: no record could hold this cell (tasks.base.DataInfo says what data are)") from error
+        batch, train = self.cfg.train.batch_size, len(self.built.task.split("train"))
+        if not self.cfg.train.batch_tokens and batch > train:
+            raise UsageError(f"train.batch_size={batch} is more than the {train:,} examples of the training split")
 
     def _fit(self) -> None:
         cfg, train, trainer = self.cfg, self.cfg.train, self.trainer

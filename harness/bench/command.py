@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 
 from harness.bench.generate import GENERATE, language_model, measure_generation
 from harness.bench.measure import kernels, measure_points
-from harness.bench.subjects import Command, Measurable, Subject, check_settings, device_type, typed_subjects
+from harness.bench.subjects import Command, Measurable, Subject, check_axis, check_settings, device_type, typed_subjects
 from harness.config.overrides import recipe_settings, typed_values
 from harness.config.places import ROOT
 from harness.config.schema import Kernels
@@ -47,6 +47,8 @@ def measure(
     check_settings(cfg.bench)
     command = Command(cfg, tuple(overrides), tuple(subjects or typed_subjects(cfg)), peer or cfg.bench.peer, device)
     measurable, absent = command.all_measurable()
+    if cfg.bench.axis is not None:
+        check_axis(cfg.bench.axis, measurable)
     with Progress() as progress:
         if cfg.bench.axis is None:
             points = points_of(command, measurable, progress)

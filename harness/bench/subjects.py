@@ -16,6 +16,7 @@ from harness.config.overrides import key_of, to_overrides, typed_values
 from harness.config.own_settings import check_shared
 from harness.config.table_rows import row_named
 from harness.errors import UsageError, did_you_mean
+from harness.training.process import require_machine
 
 WHAT = (*MEASURES, GENERATE)
 SHORTEST = 16  # length of the model that is built to check whether it can be
@@ -96,8 +97,7 @@ class Command:
 
 def device_type(cfg: DictConfig) -> str:
     accelerator = cfg.trainer.get("accelerator", "auto")
-    if accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
-        raise UsageError("trainer=gpu: there is no CUDA device here; leave it out to measure on the CPU")
+    require_machine(accelerator, cfg.resources.cpus)
     return "cuda" if accelerator != "cpu" and torch.cuda.is_available() else "cpu"
 
 
@@ -129,6 +129,13 @@ def check_settings(bench: DictConfig) -> None:
         raise UsageError(f"bench.lengths: {min(bench.lengths)} leaves nothing to generate, bench.prompt={bench.prompt}")
     if (bench.axis is None) == bool(bench.axis_values) or (bench.axis is not None and len(set(bench.lengths)) != 1):
         raise UsageError("bench.axis comes with bench.axis_values and one length (lengths=4096)")
+
+
+def check_axis(axis: str, measurable: Mapping[str, Measurable]) -> None:
+    """Raises UsageError for an axis that no model has as a setting: each of its values would measure the same."""
+    settings = {f"model.{key}" for model in measurable.values() for key in model.hyperparameters}
+    if axis not in settings:
+        raise UsageError(f"bench.axis={axis}: no model of this command has it: {did_you_mean(axis, settings)}")
 
 
 def _model_keys(overrides: Sequence[str]) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def run_all(commands: Sequence[Command], launcher: str = HERE) -> int:
 def run_here(plan: Plan, cfg: DictConfig) -> int:
     requests = requests_of(plan, search_path())
     requests = [replace(request, longest_s=longest(request.overrides)) for request in requests]
-    refused = refused_dependents(requests)
+    refused = {} if launched_as_group() else refused_dependents(requests)
     if refused:
         kept = without_refused(plan, refused)
         requests = [request for request, cell in zip(requests, plan.cells, strict=True) if cell in kept]

@@ -6,7 +6,9 @@ from functools import partial
 from typing import Any
 
 import torch
+from hydra.errors import HydraException
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 
 from harness.config.compose import arguments, options, with_model
@@ -144,6 +146,8 @@ def build_or_refuse(cfg: DictConfig, build: Callable[[DictConfig], Built] | None
     except RefusedError as error:
         if error.where != "model":
             raise
+        if fits(cfg, cfg.model.name):
+            raise  # a typed value is at fault, not the model
         fitting = [name for name, _ in options("model") if name != cfg.model.name and fits(cfg, name)]
         hint = f"these would fit: {', '.join(fitting)}" if fitting else "no model would fit here"
         raise UsageError(f"{error}; {hint}") from error
@@ -159,8 +163,9 @@ def on_meta(cfg: DictConfig) -> Built:
 
 
 def fits(cfg: DictConfig, model: str) -> bool:
+    """Whether a model fits with the values of its yaml, which may be anybody's."""
     try:
         on_meta(with_model(cfg, model))
-    except UsageError:
+    except (UsageError, OmegaConfBaseException, HydraException, OSError):
         return False
     return True

@@ -18,6 +18,7 @@ every: [causal_self]     further rows: each model with one of these patterns (`h
 import functools
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -25,6 +26,7 @@ from pydantic import Field
 
 from harness.config import table_files
 from harness.config.compose import folders
+from harness.config.places import CONF
 from harness.config.plain import resolved
 from harness.config.validation import StrictModel, TupleOf, parse
 from harness.errors import UsageError, did_you_mean
@@ -136,9 +138,20 @@ def published_rows() -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def tables() -> Iterator[tuple[str, dict[str, Any]]]:
-    """(name, content) of every table. Raises UsageError."""
+    """(name, content) of every table. Raises UsageError for one of `conf/`.
+
+    One of `--config-dir` may be half written, and the command is about another: standard error names it.
+    """
+    of_project = set(table_files.names("table", [CONF]))
     for name in table_files.names("table", folders()):
-        yield name, read_table(name)
+        try:
+            content = read_table(name)
+        except UsageError as error:
+            if name in of_project:
+                raise
+            print(f"left out: {error}", file=sys.stderr)
+        else:
+            yield name, content
 
 
 def read_table(name: str) -> dict[str, Any]:

@@ -34,8 +34,6 @@ What lies on disk when a run is killed
     that changed. At the end `checkpoint.read_weights` loads the selected weights.
 """
 
-import errno
-import re
 import signal
 import time
 from collections.abc import Sequence
@@ -57,6 +55,7 @@ from harness.errors import UsageError, one_line
 from harness.progress import Progress
 from harness.records import provenance, record, source_code
 from harness.records.machine import keep_freed_memory, release_freed_memory
+from harness.records.ownership import read_heartbeat
 from harness.records.predictions import ScoreArrays
 from harness.records.run_directory import RunDirectory
 from harness.training import fsdp, process
@@ -69,15 +68,11 @@ from harness.training.checkpoints.dependency import Dependency, load_weights
 from harness.training.conditions import conditions_of, require_same_recipe
 from harness.training.evaluate import Evaluation, PeakMemory, evaluate
 from harness.training.extras.artifacts import save_artifacts
-from harness.training.module import NonFiniteError, TaskModule, validates_on_test
+from harness.training.failures import evaluation_status
+from harness.training.module import TaskModule, validates_on_test
 from harness.training.trainer import make_trainer
 from tasks.base import DataInfo, FinalEvaluation
 
-# messages of the libraries below torch, whose errors are RuntimeErrors
-OUT_OF_MEMORY = re.compile(
-    r"can't allocate memory|cannot allocate memory|not enough memory|out of memory|std::bad_alloc|ALLOC(ATION)?_FAILED",
-    re.IGNORECASE,
-)
 SEED_STRIDE = 1_000_003  # between the seeds of two devices
 
 
@@ -150,10 +145,16 @@ class Attempt:
                 for dependency in self.depends_on
                 if dependency.weights
             }
-        self.start.require_unchanged("code", self.code, "the code of model, backbone or task has")
+        if not self._is_corrected():
+            self.start.require_unchanged("code", self.code, "the code of model, backbone or task has")
         self.callback.state.code = self.code
         self.callback.conditions = conditions_of(self.trainer, self.kernels, self.training_code)
         require_same_recipe(self.start.state.get("conditions", {}), self.callback.conditions, self.start.checkpoint)
+
+    def _is_corrected(self) -> bool:
+        """Whether training had ended and its record was refused: the code may be corrected, to test the weights."""
+        beat, last = read_heartbeat(self.run_dir.path), self.start.state.get("last") or {"step": 0}
+        return bool(beat) and beat["state"] == "refused" and last["step"] >= self.cfg.train.max_steps
 
     def take_start(self, *, resumable: bool) -> None:
         """Put the files of the start in their places. The run directory is acquired.
@@ -258,6 +259,8 @@ class Attempt:
     def _evaluate(self, progress: Progress) -> dict[str, Any]:
         """Test the chosen weights once, then make the task's final evaluations and artifacts."""
         module, state, rule = self.module, self.callback.state, self.cfg.train.select.rule
+        if (earlier := self.start.state.get("code")) not in (None, self.code):  # `_is_corrected`
+            state.changed_at_resume.append(f"step {self.trainer.global_step}: code {earlier[:8]}, now {self.code[:8]}")
         last_weights = weights_sha256(self.built.model)
         started = time.monotonic()
         device = self.trainer.strategy.root_device
@@ -392,21 +395,3 @@ class Attempt:
             "weights_sha256": None,
             "tested_weights_sha256": None,
         }
-
-
-def failure_status(error: Exception) -> str:
-    """The status of the record of an attempt that ended with this error."""
-    if isinstance(error, NonFiniteError):
-        return "nan"
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or OUT_OF_MEMORY.search(str(error)):
-        return "oom"
-    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
-        return "oom"
-    return "failed"
-
-
-def evaluation_status(error: Exception) -> str:
-    """`unsupported`: the model cannot take these inputs, such as a sequence longer than its positions."""
-    if failure_status(error) == "oom":
-        return "oom"
-    return "unsupported" if isinstance(error, ValueError) else "failed"

@@ -103,6 +103,7 @@ def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:
     keep_settings(cfg, overrides)
     note_overrides(overrides)
     try:
+        check_typed(overrides)  # `main` checks them before they are composed; other callers do not
         check_own(cfg, overrides)
         check_ranges(cfg)
         check_model_name(cfg, overrides, search_path())

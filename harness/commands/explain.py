@@ -12,7 +12,7 @@ from yaml import YAMLError
 
 from harness.config.cell import flatten
 from harness.config.compose import NAMED, compose, options, recipes
-from harness.config.option_names import UNNAMED, is_option
+from harness.config.option_names import UNNAMED
 from harness.config.own_settings import KEY
 from harness.config.yaml_files import LONGEST_REASON, reason
 from harness.errors import UsageError, did_you_mean, one_line, same_name
@@ -117,9 +117,9 @@ def unreadable(arguments: Sequence[str]) -> str:
     for argument in arguments:
         try:
             OverridesParser.create().parse_override(argument)
-        except OverrideParseException:
+        except HydraException:
             key, equals, value = argument.partition("=")
-            if key in NAMED and not is_option(value):
+            if key in NAMED and value not in dict(options(key)):
                 return unknown_option(f"{key}/{value[:LONGEST_REASON]}", ())
             if not equals or argument.startswith("-"):
                 continue

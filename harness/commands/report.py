@@ -72,10 +72,10 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
         raise UsageError("format=[html] is one site of all tables and figures: leave table= and figure= out")
     if tables == ["all"] and not figures:
         figures = ["all"]
+    require_folder(cfg.paths.records, typed_values(overrides))
     for name in figures if figures != ["all"] else ():  # before thousands of records are read
         load_figure(name, folders(), cfg.paths.paper)
     tasks = tasks_of(tables, figures, cfg.paths.paper)
-    require_folder(cfg.paths.records, typed_values(overrides))
     records, broken = valid_records(cfg.paths.records, published=True, tasks=tasks, cache=of_command(cfg.paths.outputs))
     if not records and not cfg.check:
         require_uncommitted(cfg.paths)

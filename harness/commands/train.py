@@ -2,28 +2,35 @@
 
 import itertools
 import signal
+import statistics
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig
 
+from harness.config.cell import cell_of
 from harness.config.compose import search_path
 from harness.config.places import folder_below
 from harness.config.sweep import Command, Plan, PlannedCell, expand_all, parse_depends_on
 from harness.errors import UsageError
 from harness.launch import serialized_cell
 from harness.launch.local import devices_per_cell, run_parallel, run_sequential
-from harness.progress import Progress
+from harness.progress import Progress, clock
+from harness.records.estimate import estimate
 from harness.records.validation import reader as validation_reader
 from harness.training.checkpoints.dependency import Dependency
 from harness.training.dependents import refused_dependents
-from harness.training.extras.long_run import longest
+from harness.training.extras.long_run import longest, records_here
 from harness.training.process import catch_stop_signals, launched_as_group, rank
 from harness.training.run_cell import STOPPED, CellRequest, CellResult, report_line
 
 HERE = "here"
+SKIPPED_S = 0.5  # a cell that takes less was done already
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
@@ -106,10 +113,32 @@ def requests_of(plan: Plan, search: Sequence[str]) -> list[CellRequest]:
 
 
 def announce_each(requests: Sequence[CellRequest]) -> Iterator[CellRequest]:
+    """The requests, each after a line with its number and the time left by the cells that have run."""
+    durations: list[float] = []
     for number, request in enumerate(requests, 1):
         if len(requests) > 1 and rank() == 0:
-            print(f"cell {number} of {len(requests)}", file=sys.stderr, flush=True)
+            left = (len(requests) - number + 1) * statistics.fmean(durations) if durations else 0.0
+            line = f"cell {number} of {len(requests)}" + (f", about {clock(left)} left" if left else "")
+            print(line, file=sys.stderr, flush=True)
+        started = time.monotonic()
         yield request
+        if (seconds := time.monotonic() - started) > SKIPPED_S:
+            durations.append(seconds)
+
+
+def expected_s(requests: Sequence[CellRequest], at_once: int) -> float | None:
+    """The seconds of all cells, by records of this machine; None if a cell has no such record."""
+    records: dict[Path, list[dict[str, Any]]] = {}
+    seconds = 0.0
+    for request in requests:
+        cell = cell_of(request.cfg)
+        folder = cell.record_path(request.cfg).parent
+        if folder not in records:
+            records[folder] = records_here(folder)
+        if (expected := estimate(cell, records[folder])) is None:
+            return None
+        seconds += expected.seconds
+    return seconds / at_once
 
 
 def run_workers(requests: Sequence[CellRequest], levels: Sequence[int], cfg: DictConfig) -> Iterator[CellResult]:
@@ -120,16 +149,17 @@ def run_workers(requests: Sequence[CellRequest], levels: Sequence[int], cfg: Dic
     folder = serialized_cell.new_folder(folder_below(cfg.paths.outputs, "sweeps"))
     cells = [serialized_cell.write(folder / f"{number:04d}.yaml", request) for number, request in enumerate(requests)]
     with catch_stop_signals() as stop_signal, Progress() as progress:
-        progress.say(f"{len(requests)} cells, {cfg.n_jobs} at once · {folder}")
-        ended = 0  # cells of the levels below
+        at_once = min(cfg.n_jobs, len(requests))
+        progress.say(f"{len(requests)} cell{'s' if len(requests) > 1 else ''}, {at_once} at once · {folder}")
+        ended, expected = 0, expected_s(requests, at_once)  # ended: cells of the levels below
 
         def show(done: int, running: int) -> None:
-            progress.update("cells", ended + done, len(cells), f"{running} running")
+            progress.update("cells", ended + done, len(cells), f"{running} running", expected)
 
         for level in sorted(set(levels)):
             batch = [cell for cell, level_of_cell in zip(cells, levels, strict=True) if level_of_cell == level]
             for result in run_parallel(
-                batch, cfg.n_jobs, stop_signal, devices_per_cell=devices_per_cell(cfg), on_progress=show
+                batch, at_once, stop_signal, devices_per_cell=devices_per_cell(cfg), on_progress=show
             ):
                 if result.code and cfg.fail_fast and stop_signal.number is None:
                     stop_signal.number = signal.SIGTERM  # the others save their state

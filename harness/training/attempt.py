@@ -62,6 +62,7 @@ from harness.training import fsdp, process
 from harness.training.baselines import chance_level, ensure, failed_entry
 from harness.training.batches.loader import make_loader, update_division
 from harness.training.callback import TrainingCallback
+from harness.training.causality import require_causal
 from harness.training.checkpoints import checkpoint
 from harness.training.checkpoints.checkpoint import Start, weights_sha256
 from harness.training.checkpoints.dependency import Dependency, load_weights
@@ -128,6 +129,7 @@ class Attempt:
         self.trainer = make_trainer(cfg, self.run_dir, self.callback)
         pl.seed_everything(cfg.seed, verbose=False)
         self.built = built = build_or_refuse(cfg, build)
+        require_causal(built.model, cfg.model)
         self.module = TaskModule(built, cfg.train)
         self.module.configure_optimizers()  # refuses wrong arguments now; Lightning calls it again
 

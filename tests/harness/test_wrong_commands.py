@@ -120,13 +120,11 @@ WRONG = {
     "resources.cpus=999": "CPU threads of this machine",
     "model=lavo model.window=0": "LAVO requires window >= 1, not 0\n",
     "task.pattern=foo": "is none of noncausal_self, causal_self, noncausal_cross, causal_cross",
-    "resources.devices=3 n_jobs=1 train.micro_batch_size=null": "cannot be divided evenly by 3 devices",
     "do=bench model=lavo lengths=128 bench.axis=model.windoww bench.axis_values=[4,8]": "did you mean 'model.window'",
     "do=status state=failde": "did you mean 'failed'?",
     "do=status since=yesterday": "since=12h",
     "do=report figure=luna/f99": "did you mean 'luna/f",
     "do=report table=lavo/t3 paths.records=nowhere": "nowhere: there is no folder of records",
-    "-sc query=bash": "install=bash",
 }
 
 
@@ -137,7 +135,8 @@ def typed(tmp_path, places, monkeypatch):
 
     def arguments(command):
         words = command.split()
-        return [*places, *words] if command.startswith(("budget", "-")) else ["budget=smoke", *places, *words]
+        named = command.startswith(("budget", "-", "do=report"))
+        return [*places, *words] if named else ["budget=smoke", *places, *words]
 
     return arguments
 
@@ -155,6 +154,18 @@ def check(status, stdout, stderr, command, folder):
 def test_one_line_and_nothing_touched(command, typed, run_here, tmp_path, capfd):
     status = run_here(typed(command))
     check(status, *capfd.readouterr(), command, tmp_path)
+
+
+def test_a_shell_alone_asks_for_completions(run_here, capfd):
+    assert run_here(["-sc", "query=bash"]) == 2
+    assert "python run.py -sc install=bash" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--multirun"], ["-m", "-m"]])
+def test_flags_alone_answer_at_once(words, run_here, capfd):
+    assert run_here(words) == 0
+    out = capfd.readouterr().out
+    assert out.startswith("longhaul ") if words == ["--version"] else "python run.py" in out
 
 
 @pytest.mark.parametrize("command", ["model=lavoo", "--sweep", "train.clip_norm=1", "do=bench model=lavoo"])

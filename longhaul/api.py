@@ -116,9 +116,9 @@ def commands_of(overrides: Sequence[str], settings: dict[str, Any]) -> list[Comm
     if (do := typed_values(words).get("do", "train")) != "train":
         raise UsageError(f"do={do}: longhaul has functions for it (help(longhaul)); leave do= out")
     with in_one_line(words):
-        rewritten = rewrite(words)
-        check_typed(rewritten)
-        return compose_commands(split_sweep([word for word in rewritten if word not in MULTIRUN]))
+        overrides = [word for word in rewrite(words) if word not in MULTIRUN]
+        check_typed(overrides)
+        return compose_commands(split_sweep(overrides))
 
 
 def typed(key: str, value: Any) -> str:

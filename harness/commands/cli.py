@@ -20,7 +20,7 @@ from yaml import YAMLError
 from harness.commands.explain import explain
 from harness.commands.typed import check_typed
 from harness.config import yaml_files
-from harness.config.compose import check_model_name, keep_settings, search_path
+from harness.config.compose import check_part_names, keep_settings, search_path
 from harness.config.masking import note_environment, note_overrides
 from harness.config.overrides import MULTIRUN, rewrite
 from harness.config.own_settings import check_own
@@ -72,8 +72,7 @@ def main(hydra_main: Callable[[], Any], statuses: list[int]) -> int:
             print(f"longhaul {version()}")
             return 0
         sys.argv[1:] = rewrite(sys.argv[1:])
-        refuse_unknown_flags(sys.argv[1:])
-        check_typed(sys.argv[1:])
+        check_typed(settings_without_flags(sys.argv[1:]))
         hydra_main()
         return max(statuses, default=0)
     except UsageError as error:
@@ -106,7 +105,7 @@ def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:
         check_typed(overrides)  # `main` checks them before they are composed; other callers do not
         check_own(cfg, overrides)
         check_ranges(cfg)
-        check_model_name(cfg, overrides, search_path())
+        check_part_names(cfg, overrides, search_path())
         status = verb(cfg.do).run(cfg, overrides)
     except UsageError as error:
         return print_error(str(error), overrides)
@@ -175,8 +174,8 @@ def print_error(message: str, overrides: Sequence[str] = ()) -> int:
     return 2
 
 
-def refuse_unknown_flags(arguments: Sequence[str]) -> None:
-    """Raises UsageError for a flag that Hydra does not know, for its pickle, and for a launcher without a sweep."""
+def settings_without_flags(arguments: Sequence[str]) -> list[str]:
+    """The typed settings. Raises UsageError for a flag that Hydra lacks, its pickle, and a launcher without a sweep."""
     from hydra._internal.utils import get_args_parser
 
     parser = get_args_parser()
@@ -192,3 +191,4 @@ def refuse_unknown_flags(arguments: Sequence[str]) -> None:
         refuse("--experimental-rerun reads a pickle, which can run code: type the settings of the run again")
     if not flags.multirun and any(argument.startswith("hydra/launcher=") for argument in arguments):
         raise UsageError(f"only sweeps have a launcher: python run.py -m {' '.join(arguments)}")
+    return flags.overrides

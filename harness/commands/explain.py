@@ -79,7 +79,7 @@ def unknown_option(path: str, available: Sequence[str]) -> str:
     names = [option for option, _ in options(group)]
     if name.startswith(UNNAMED):
         task = name.removeprefix(UNNAMED + "/")
-        fitting = ", ".join(recipes(task)) or "none"
+        fitting = ", ".join(recipes(task)) or "own, which is for every task"
         return f"task '{task}' names no protocol: add protocol=...; protocols that have a recipe for it: {fitting}"
     for option in names:
         if group in ("protocol", "budget") and name.startswith(option + "/"):

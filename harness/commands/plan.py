@@ -8,6 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
+from harness.commands.tables import check_tables
 from harness.config.cell import Cell
 from harness.config.declared import missing_file_message, missing_files
 from harness.config.sweep import Command, Plan, PlannedCell, expand_all, task_columns
@@ -37,6 +38,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
 
 def run_all(commands: Sequence[Command], launcher: str = "") -> int:
     """Show the cells of all commands together, for any launcher."""
+    check_tables(commands)
     plan = expand_all(commands, validation_reader())
     rows = plan_rows(commands, plan)
     table = Table("cell", "state", "estimated time", "from", box=None, pad_edge=False)

@@ -28,9 +28,8 @@ OF_BENCH = ("bench", "figure")  # further keys of do=bench
 UNUSED = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.output_subdir")
 
 
-def check_typed(words: Sequence[str]) -> None:
-    """Raises UsageError for typed settings that the command would not use. `words`: after `overrides.rewrite`."""
-    overrides = [word for word in words if not word.startswith("-")]
+def check_typed(overrides: Sequence[str]) -> None:
+    """Raises UsageError for typed settings that the command would not use. They went through `overrides.rewrite`."""
     typed = typed_values(overrides)
     refuse_ignored(typed.get("do", "train"), overrides)
     refuse_twice(overrides)

@@ -90,7 +90,7 @@ def hours_of(planned: PlannedCell) -> float | None:
 @functools.cache
 def published_hours(task: str, protocol: str) -> float | None:
     """GPU-hours of one run of a task, from the first table that has the task under this protocol."""
-    for _, content in tables():
+    for _, content in tables(about_others=True):
         table = OmegaConf.create(content)
         columns = task_columns(table).values() if table.get("gpu_hours") else ()
         rows = [table_row(raw, table.protocol) for raw in table.rows.values()] if columns else []

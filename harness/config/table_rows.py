@@ -137,17 +137,18 @@ def published_rows() -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield table, raw.get("rows") or {}
 
 
-def tables() -> Iterator[tuple[str, dict[str, Any]]]:
-    """(name, content) of every table. Raises UsageError for one of `conf/`.
+def tables(*, about_others: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(name, content) of every table. Raises UsageError.
 
-    One of `--config-dir` may be half written, and the command is about another: standard error names it.
+    `about_others`: the command is about another table, so one of `--config-dir` may be half written: standard error
+    names it.
     """
     of_project = set(table_files.names("table", [CONF]))
     for name in table_files.names("table", folders()):
         try:
             content = read_table(name)
         except UsageError as error:
-            if name in of_project:
+            if not about_others or name in of_project:
                 raise
             print(f"left out: {error}", file=sys.stderr)
         else:

@@ -12,11 +12,12 @@ import torch
 from omegaconf import DictConfig
 
 from harness.bench.generate import GENERATE, language_model, measure_generation
-from harness.bench.measure import kernels, measure_points
+from harness.bench.measure import OK, kernels, measure_points
 from harness.bench.subjects import Command, Measurable, Subject, check_axis, check_settings, device_type, typed_subjects
 from harness.config.overrides import recipe_settings, typed_values
 from harness.config.places import ROOT
 from harness.config.schema import Kernels
+from harness.errors import UsageError
 from harness.progress import Progress
 from harness.records.files import write_atomic
 from harness.records.provenance import git, hardware, versions
@@ -54,6 +55,8 @@ def measure(
             points = points_of(command, measurable, progress)
         else:
             points = points_along(command, measurable, progress)
+        if not any(point["status"] == OK for point in points):
+            raise UsageError(f"nothing was measured: {points[0]['model']}: {points[0]['status']}")
         used = {label: kernels_of(command, model, label) for label, model in measurable.items()}
     described = {
         "settings": measured_settings(command),

@@ -1,5 +1,6 @@
 """The subjects of a do=bench command: models of `conf/model/` with settings, as layers, decoders or recipes."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -121,6 +122,9 @@ def check_settings(bench: DictConfig) -> None:
     for key, (values, choices) in choices_of.items():
         if unknown := [value for value in values if value not in choices]:
             raise UsageError(f"bench.{key}: there is no '{unknown[0]}': {did_you_mean(unknown[0], choices)}")
+    for key in ("what", "mode", "lengths", "batches", "axis_values"):
+        if twice := [value for value, count in Counter(bench[key]).items() if count > 1]:
+            raise UsageError(f"bench.{key}: {twice[0]} stands there twice; leave one out")
     if any(length < 1 for length in bench.lengths) or not bench.lengths:
         raise UsageError(f"bench.lengths: {list(bench.lengths)} are no lengths (lengths=1024,4096)")
     if any(batch < 1 for batch in bench.batches):

@@ -5,6 +5,7 @@ Nothing here imports torch: `--help` and `do=list` must answer at once.
 
 import errno
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from yaml import YAMLError
 from harness.commands.explain import explain
 from harness.commands.typed import check_typed
 from harness.config import yaml_files
-from harness.config.compose import check_part_names, keep_settings, search_path
+from harness.config.compose import check_part_names, check_settings, keep_settings, search_path
 from harness.config.masking import note_environment, note_overrides
 from harness.config.overrides import MULTIRUN, rewrite
 from harness.config.own_settings import check_own
@@ -61,6 +62,7 @@ def main(hydra_main: Callable[[], Any], statuses: list[int]) -> int:
     Without arguments it prints help: the default cell would train for a day.
     """
     note_environment()
+    logging.raiseExceptions = False  # `--info | head`: a handler's reader may leave
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors of composition reach us; we make one line of each
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # an ascii terminal shows ? for what it lacks
@@ -106,6 +108,7 @@ def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:
         check_own(cfg, overrides)
         check_ranges(cfg)
         check_part_names(cfg, overrides, search_path())
+        check_settings(cfg, overrides)
         status = verb(cfg.do).run(cfg, overrides)
     except UsageError as error:
         return print_error(str(error), overrides)

@@ -16,7 +16,7 @@ from harness.config.instantiate import RefusedError, call, config_class, instant
 from harness.config.model_size import bounded_size
 from harness.config.schema import Rule
 from harness.errors import UsageError, one_line
-from models.attention.base import Attention
+from models.attention.base import Attention, Pattern
 from tasks.base import Task
 from tasks.checks import DataError
 
@@ -38,7 +38,10 @@ class Built:
 def build(cfg: DictConfig) -> Built:
     """The task and the model with new weights, on the current default device. Raises UsageError."""
     trusted = list(cfg.trusted_packages)
-    task = instantiate(arguments(cfg.task), "task", trusted)
+    settings = arguments(cfg.task)
+    if (pattern := settings.get("pattern", Pattern.CAUSAL_SELF)) not in list(Pattern):
+        raise UsageError(f"task.pattern={pattern} is none of {', '.join(Pattern)}")
+    task = instantiate(settings, "task", trusted)
     backbone_kwargs = task.backbone_kwargs()
     model = build_model(arguments(cfg.model), arguments(cfg.backbone), trusted, backbone_kwargs)
     check_length(model, backbone_kwargs)

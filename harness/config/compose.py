@@ -99,6 +99,7 @@ def compose(overrides: Sequence[str] = (), search: Sequence[str] = (), *, shared
     keep_settings(cfg, overrides)
     check_ranges(cfg)
     check_part_names(cfg, overrides, search)
+    check_settings(cfg, overrides)
     return cfg
 
 
@@ -182,6 +183,17 @@ def check_part_names(cfg: DictConfig, overrides: Sequence[str], search: Sequence
         if part != "model" and not family_files.has_option(f"{part}/{name}", (CONF, *search)):
             known = [name for name, _ in options(part)]
             raise UsageError(f"{part}={option}: {part}.name is {name}, and no yaml has it: {did_you_mean(name, known)}")
+
+
+def check_settings(cfg: DictConfig, overrides: Iterable[str]) -> None:
+    """Raises UsageError for `settings.lavo.window=5` where another value wins, such as that of the budget."""
+    for override in overrides:
+        key, _, typed = override.partition("=")
+        part, _, rest = key.partition(".")
+        model, _, name = rest.partition(".")
+        value = value_of(cfg.model, name) if part == "settings" and model == cfg.model.get("name") else None
+        if value is not None and value != value_of(cfg.settings[model], name):
+            raise UsageError(f"{override} has no effect here, {name} is {value}; model.{name}={typed} sets it")
 
 
 @functools.cache

@@ -35,10 +35,6 @@ class Pattern(StrEnum):
     NONCAUSAL_CROSS = "noncausal_cross"
     CAUSAL_CROSS = "causal_cross"
 
-    @classmethod
-    def _missing_(cls, value: object) -> "Pattern":
-        raise ValueError(f"pattern={value!r} is none of {', '.join(cls)}")
-
     @property
     def causal(self) -> bool:
         return self in (Pattern.CAUSAL_SELF, Pattern.CAUSAL_CROSS)

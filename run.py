@@ -8,6 +8,9 @@ sys.path.insert(0, str(ROOT))
 
 try:
     from longhaul.__main__ import main
+except KeyboardInterrupt:  # Ctrl-C while the packages are imported
+    print("stopped", file=sys.stderr)
+    sys.exit(130)
 except ModuleNotFoundError as error:
     package = str(error.name).split(".")[0]
     if (ROOT / package).is_dir():  # a module of ours

@@ -1,11 +1,13 @@
 """Errors that a user can cause. Each is one line: what is wrong, where, and the next command."""
 
 import difflib
+import re
 from collections.abc import Iterable
 
 from harness.config.masking import masked
 
 LONGEST_NAME = 200  # letters that a message compares
+CLOSEST = 3  # options that a message suggests
 
 
 class UsageError(Exception):
@@ -30,8 +32,17 @@ def did_you_mean(word: str, options: Iterable[str], listed: Iterable[str] | None
     """`did you mean 'lavo'?`, or else `there is: ...` with all options, or only with those `listed`."""
     options = sorted(option[:LONGEST_NAME] for option in options)
     word = word[:LONGEST_NAME]  # a comparison takes the product of the lengths
-    matches = difflib.get_close_matches(word, options, n=3, cutoff=0.6)
-    if matches:
+    if matches := same_name(word, options) or difflib.get_close_matches(word, options, n=CLOSEST, cutoff=0.6):
         return "did you mean " + " or ".join(f"'{option}'" for option in matches) + "?"
     options = options if listed is None else sorted(listed)
     return f"there is: {', '.join(options)}" if options else "there is none yet"
+
+
+def same_name(word: str, options: Iterable[str]) -> list[str]:
+    """The options that differ from `word` only in capitals, or else in a folder or node before it; a few at most.
+
+    `LAVO` is `lavo`, `t11` is `lavo/t11`, `lr` is `train.optimizer.lr`.
+    """
+    options, lower = list(options), word.lower()
+    same = [option for option in options if option.lower() == lower]
+    return same or [option for option in options if re.split("[/.]", option.lower())[-1] == lower][:CLOSEST]

@@ -1,13 +1,18 @@
-"""Progress of long work: a bar on a terminal, otherwise a plain line every few seconds; lines also go to a log."""
+"""Progress of long work: a bar on a terminal, otherwise plain lines, ever less often; lines also go to a log.
+
+The time left follows from what is done: the time per unit up to the last one that ended. It does not grow between two.
+"""
 
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from harness.config.masking import masked
 
-LINE_INTERVAL_S = 10.0
+LINE_INTERVAL_S = 10.0  # before the first line; each line doubles it
+LONGEST_INTERVAL_S = 120.0
 
 
 def clock(seconds: float) -> str:
@@ -23,6 +28,37 @@ def announce_torch() -> None:
         print("importing torch ...", file=sys.stderr, flush=True)
 
 
+@dataclass
+class Pace:
+    """How far named work is. Times are those of time.monotonic()."""
+
+    started: float
+    first: int  # units that were done at the start
+    done: int
+    changed: float  # when the last unit ended
+    printed: float  # the time and the number of units of the last line
+    printed_done: int
+    interval: float = LINE_INTERVAL_S
+
+    def is_due(self, now: float) -> bool:
+        """Whether a line is due: after an interval with news, or after a long one without."""
+        waited = now - self.printed
+        return waited >= (self.interval if self.done != self.printed_done else 5 * LONGEST_INTERVAL_S)
+
+    def note(self, done: int, now: float) -> None:
+        if done != self.done:
+            self.done, self.changed = done, now
+
+    def text(self, total: int, now: float, expected_s: float | None) -> str:
+        """`12/s, 1:05 left` or `2:10 each, 17:20 left`; without an end so far, `about 26:00 expected`, or nothing."""
+        ended, seconds = self.done - self.first, self.changed - self.started
+        if ended <= 0 or seconds <= 0:
+            return "" if expected_s is None else f", about {clock(max(0.0, expected_s - (now - self.started)))} expected"
+        each = seconds / ended
+        left = clock(max(0.0, (total - self.done) * each - (now - self.changed)))
+        return f" {1 / each:.3g}/s, {left} left" if each < 1 else f" {clock(each)} each, {left} left"
+
+
 class Progress:
     """Several named bars. `update` is cheap enough to call at every step.
 
@@ -34,8 +70,7 @@ class Progress:
         self._silent = silent
         self._live: Any = None
         self._bars: dict[str, Any] = {}
-        self._started: dict[str, tuple[float, int]] = {}
-        self._printed: dict[str, float] = {}
+        self._paces: dict[str, Pace] = {}
         if sys.stderr.isatty() and not silent:
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -55,22 +90,23 @@ class Progress:
     def __call__(self, name: str, done: int, total: int, detail: str = "") -> None:
         self.update(name, done, total, detail)
 
-    def update(self, name: str, done: int, total: int, detail: str = "") -> None:
+    def update(self, name: str, done: int, total: int, detail: str = "", expected_s: float | None = None) -> None:
+        """`expected_s`: the seconds that all of it should take, by other sources, until the first unit has ended."""
         now = time.monotonic()
-        if name not in self._started:
-            self._started[name] = (now, done)
-            self._printed[name] = now
+        if name not in self._paces:
+            self._paces[name] = Pace(now, done, done, now, now, done)
             if self._live is not None:
                 self._bars[name] = self._live.add_task(name, total=total, completed=done, detail=detail)
         if self._live is not None:
             self._live.update(self._bars[name], completed=done, total=total, detail=detail)
-        if now - self._printed[name] >= LINE_INTERVAL_S:
-            self._printed[name] = now
-            start, first = self._started[name]
-            rate = (done - first) / max(now - start, 1e-9)
-            left = clock((total - done) / rate) if rate > 0 else "?"
-            line = f"{name} {done}/{total} ({100 * done / max(total, 1):.0f} %) {rate:.3g}/s, {left} left"
-            self._line(f"{line} {detail}".rstrip(), shown=self._live is not None)
+        pace = self._paces[name]
+        pace.note(done, now)
+        if pace.is_due(now):
+            share = f"({100 * done / max(total, 1):.0f} %)"
+            line = f"{name} {done}/{total} {share}{pace.text(total, now, expected_s)} {detail}".rstrip()
+            pace.printed, pace.printed_done = now, done
+            pace.interval = min(2 * pace.interval, LONGEST_INTERVAL_S)
+            self._line(line, shown=self._live is not None)
 
     def say(self, line: str) -> None:
         """Print a line that stays above the bars."""

@@ -19,11 +19,13 @@ Overrides are strings as on the command line, or keywords: `seed=[1, 2]` sweeps.
 """
 
 from harness.errors import UsageError
+from harness.records.provenance import version
 from longhaul.api import compare, export, load, plan, records, run
 from longhaul.own import attention
 from longhaul.reports import figure, measurements, report
 from longhaul.verbs import bench, check, curves, predictions, status, verify
 
+__version__ = version()
 __all__ = [
     "UsageError",
     "attention",

@@ -1,5 +1,6 @@
 """The command line. `python run.py`, `longhaul` and `python -m longhaul` are the same."""
 
+import os
 import sys
 
 import hydra
@@ -13,6 +14,11 @@ from harness.config.places import CONF
 
 def main() -> int:
     """Carry out the command of `sys.argv`. Returns its exit status."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        print("error: the working directory is gone: cd to another folder", file=sys.stderr)
+        return 2
     register()
     statuses: list[int] = []
 

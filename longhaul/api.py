@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.commands.explain import explain
+from harness.commands.typed import check_typed
 from harness.config.overrides import MULTIRUN, in_grammar, rewrite, typed_values
 from harness.config.schema import Paths
 from harness.config.sweep import Command, compose_commands, expand_all, split_sweep
@@ -126,7 +127,9 @@ def commands_of(overrides: Sequence[str], settings: dict[str, Any], verb: str = 
         raise UsageError(f"do={do}: longhaul has functions for it (help(longhaul)); leave do= out")
     words += [f"do={verb}"] if verb != "train" else []
     with in_one_line(words):
-        return compose_commands(split_sweep([word for word in rewrite(words) if word not in MULTIRUN]))
+        overrides = [word for word in rewrite(words) if word not in MULTIRUN]
+        check_typed(overrides)
+        return compose_commands(split_sweep(overrides))
 
 
 def words_of(key: str, value: Any) -> list[str]:

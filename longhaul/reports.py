@@ -85,6 +85,7 @@ def report(table: str, records: "pd.DataFrame | None" = None) -> Page:
     from harness.report.render import markdown
     from harness.report.scores.measurements import load_measurements
 
+    _require_single("table", table)
     paths = Paths()
     folders = {"paper": paths.paper, "records": paths.records, "tables": paths.tables}
     cells = _all_records() if records is None else records
@@ -98,6 +99,7 @@ def figure(name: str, records: "pd.DataFrame | None" = None) -> Picture:
     from harness.commands.report import draw_figures
     from harness.config.places import CONF
 
+    _require_single("figure", name)
     cells = _all_records() if records is None else records
     with tempfile.TemporaryDirectory() as folder:
         draw_figures(name, cells, conf=CONF, paths={"paper": Paths().paper, "figures": folder})
@@ -123,6 +125,18 @@ def points_of(name: str, measured: Mapping[str, Any]) -> list[dict[str, Any]]:
     hardware = measured.get("hardware") or {}
     same = {"name": name, "hardware": hardware.get("gpu") or hardware.get("cpu")} | (measured.get("settings") or {})
     return [same | {key: point[key] for key in POINT if key in point} for point in measured.get("points", ())]
+
+
+def _require_single(group: str, name: str) -> None:
+    """Raises UsageError for anything but the name of one table or figure."""
+    from harness.config.compose import folders
+    from harness.errors import UsageError, did_you_mean
+    from harness.report.spec_files import available
+
+    names = available(folders(), group)
+    if name not in names:
+        remedy = f"python run.py do=report {group}=all makes all of them" if name == "all" else did_you_mean(str(name), names)
+        raise UsageError(f"there is no single {group} '{name}': {remedy}")
 
 
 def _all_records() -> "pd.DataFrame":

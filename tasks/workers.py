@@ -5,18 +5,47 @@ import ctypes
 import multiprocessing
 import os
 import signal
-from concurrent.futures import ProcessPoolExecutor
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from typing import Any
 
 PARENT_DEATH = 1  # PR_SET_PDEATHSIG, sys/prctl.h
 
 
-def process_pool(workers: int) -> ProcessPoolExecutor:
+class Pool(ProcessPoolExecutor):
+    """A pool whose processes do not run the script that started them.
+
+    `multiprocessing` runs the main script again in each spawned process, so a script without
+    `if __name__ == "__main__":` would start its own work there. Functions of these processes come from packages.
+    """
+
+    def submit(self, *arguments: Any, **keywords: Any) -> Future:
+        with without_script():  # a pool starts its processes at the first tasks
+            return super().submit(*arguments, **keywords)
+
+
+@contextlib.contextmanager
+def without_script() -> Iterator[None]:
+    """Hide the file of the main script, which `multiprocessing` would run in a new process."""
+    main = sys.modules["__main__"]
+    hidden = {name: getattr(main, name) for name in ("__file__", "__spec__") if getattr(main, name, None) is not None}
+    for name in hidden:
+        setattr(main, name, None)
+    try:
+        yield
+    finally:
+        for name, value in hidden.items():
+            setattr(main, name, value)
+
+
+def process_pool(workers: int) -> Pool:
     """Spawned, not forked: the caller may have threads (torch, OpenMP), whose locks a fork would leave held.
 
     The processes wait for work on a pipe that they hold open themselves. Without `terminate_with_parent` they would
     outlive a killed caller.
     """
-    return ProcessPoolExecutor(
+    return Pool(
         workers,
         mp_context=multiprocessing.get_context("spawn"),
         initializer=terminate_with_parent,

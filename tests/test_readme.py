@@ -4,7 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
+from omegaconf import OmegaConf
 
+from harness.config.compose import describe
 from tests.helpers.clone import copy_tracked_files, run_python
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -15,6 +18,32 @@ def commands():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)
     return [line.split("#")[0].strip() for block in blocks for line in block.splitlines() if line.strip()]
+
+
+def files():
+    """{path: text}: the files that the page says to write, each a block behind its name."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return dict(re.findall(r"`([\w/]+\.(?:py|yaml))`:\n\n```\w+\n(.*?)```", text, flags=re.DOTALL))
+
+
+def test_the_class_of_the_readme_is_whole_and_its_yaml_describes_it(tmp_path):
+    code, config = files()["models/attention/mine.py"], files()["conf/model/mine.yaml"]
+    names = {}
+    exec(compile(code, "mine.py", "exec"), names)
+    layer = names["Mine"](16, 2, pattern="noncausal_self", max_length=8)
+    assert layer(torch.randn(1, 8, 16))[0].shape == (1, 8, 16)
+    (tmp_path / "mine.yaml").write_text(config)
+    assert describe(tmp_path / "mine.yaml").startswith("Mine: ")
+    assert OmegaConf.create(config) == {"name": "mine", "_target_": "models.attention.mine.Mine"}
+
+
+@pytest.mark.slow
+def test_the_model_of_the_readme_is_verified(tmp_path):
+    copy_tracked_files(tmp_path)
+    for path, text in files().items():
+        (tmp_path / path).write_text(text)
+    assert "mine" in run_python("python run.py do=verify model=mine", tmp_path)
+    assert "done: mine" in run_python("python run.py model=mine task=lra/listops budget=smoke", tmp_path)
 
 
 @pytest.mark.slow

@@ -12,11 +12,12 @@ import torch
 from omegaconf import DictConfig
 
 from harness.bench.generate import GENERATE, language_model, measure_generation
-from harness.bench.measure import kernels, measure_points
-from harness.bench.subjects import Command, Measurable, Subject, check_settings, device_type, typed_subjects
+from harness.bench.measure import OK, kernels, measure_points
+from harness.bench.subjects import Command, Measurable, Subject, check_axis, check_settings, device_type, typed_subjects
 from harness.config.overrides import recipe_settings, typed_values
 from harness.config.places import ROOT
 from harness.config.schema import Kernels
+from harness.errors import UsageError
 from harness.progress import Progress
 from harness.records.files import write_atomic
 from harness.records.provenance import git, hardware, versions
@@ -47,11 +48,15 @@ def measure(
     check_settings(cfg.bench)
     command = Command(cfg, tuple(overrides), tuple(subjects or typed_subjects(cfg)), peer or cfg.bench.peer, device)
     measurable, absent = command.all_measurable()
+    if cfg.bench.axis is not None:
+        check_axis(cfg.bench.axis, measurable)
     with Progress() as progress:
         if cfg.bench.axis is None:
             points = points_of(command, measurable, progress)
         else:
             points = points_along(command, measurable, progress)
+        if not any(point["status"] == OK for point in points):
+            raise UsageError(f"nothing was measured: {points[0]['model']}: {points[0]['status']}")
         used = {label: kernels_of(command, model, label) for label, model in measurable.items()}
     described = {
         "settings": measured_settings(command),

@@ -27,6 +27,8 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.
 OK, SKIPPED, OOM, EXTRAPOLATED = "ok", "skipped", "oom", "extrapolated"
 FITTED = 3  # longest measured points that an exponent is fitted to
 FIRST_CALLS = 8  # uncounted calls, at most, before a model is timed
+LONGEST_BLIND = 65_536  # tokens of a first point that is measured without an estimate
+PROBED = 2_048  # tokens of the call that gives it
 LONG_CALL_S = 10.0  # a first call that takes longer is not repeated
 LONG_RUN_S = 60.0  # for all samples at one length; models share it equally, at least one sample each
 SHARE_OF_MEMORY = 0.7  # share of the free memory that a call may take
@@ -65,6 +67,9 @@ def measure_points(
                 status[name] = f"{SKIPPED}: {reason}"
                 continue
             try:
+                if reason := over_limit_by_probe(cfg, make, measure, length, device, points[name]):
+                    status[name] = f"{SKIPPED}: {reason}"
+                    continue
                 timed = make(measure, length)
                 seconds[name] = first_calls(timed, device)
                 calls[name] = timed
@@ -133,6 +138,21 @@ def over_limit(cfg: DictConfig, points: Sequence[dict[str, Any]], length: int, d
     gigabytes = expected([(point["length"], point["memory_mb"] / 1024) for point in measured], length)
     limit = cfg.bench.limit_gb or (SHARE_OF_MEMORY * free_gb() if device.type == "cpu" else float("inf"))
     return f"about {gigabytes:.0f} GiB, more than {limit:.0f}" if gigabytes > limit else ""
+
+
+def over_limit_by_probe(
+    cfg: DictConfig, make: Prepare, measure: str, length: int, device: torch.device, points: Sequence[dict[str, Any]]
+) -> str:
+    """As `over_limit`, for a long length without a shorter point: a call at PROBED tokens tells what it would need."""
+    if length <= LONGEST_BLIND or any(point["status"] == OK for point in points):
+        return ""
+    timed = make(measure, PROBED)
+    seconds = min(timed_call(timed.call, device)[0] for _ in range(2))
+    by_tokens = length / PROBED  # at least: softmax attention grows faster
+    if seconds * by_tokens > cfg.bench.limit_s:
+        return f"about {seconds * by_tokens:.0f} s a call or more, bench.limit_s={cfg.bench.limit_s:g}"
+    probe = {"status": OK, "length": PROBED, "ms": 0.0, "memory_mb": memory_taken(timed, device)}
+    return over_limit(cfg, [probe], length, device)
 
 
 def free_gb() -> float:

@@ -1,5 +1,6 @@
 """The subjects of a do=bench command: models of `conf/model/` with settings, as layers, decoders or recipes."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from harness.config.overrides import key_of, to_overrides, typed_values
 from harness.config.own_settings import check_shared
 from harness.config.table_rows import row_named
 from harness.errors import UsageError, did_you_mean
+from harness.training.process import require_machine
 
 WHAT = (*MEASURES, GENERATE)
 SHORTEST = 16  # length of the model that is built to check whether it can be
@@ -96,8 +98,7 @@ class Command:
 
 def device_type(cfg: DictConfig) -> str:
     accelerator = cfg.trainer.get("accelerator", "auto")
-    if accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
-        raise UsageError("trainer=gpu: there is no CUDA device here; leave it out to measure on the CPU")
+    require_machine(accelerator, cfg.resources.cpus)
     return "cuda" if accelerator != "cpu" and torch.cuda.is_available() else "cpu"
 
 
@@ -121,6 +122,9 @@ def check_settings(bench: DictConfig) -> None:
     for key, (values, choices) in choices_of.items():
         if unknown := [value for value in values if value not in choices]:
             raise UsageError(f"bench.{key}: there is no '{unknown[0]}': {did_you_mean(unknown[0], choices)}")
+    for key in ("what", "mode", "lengths", "batches", "axis_values"):
+        if twice := [value for value, count in Counter(bench[key]).items() if count > 1]:
+            raise UsageError(f"bench.{key}: {twice[0]} stands there twice; leave one out")
     if any(length < 1 for length in bench.lengths) or not bench.lengths:
         raise UsageError(f"bench.lengths: {list(bench.lengths)} are no lengths (lengths=1024,4096)")
     if any(batch < 1 for batch in bench.batches):
@@ -129,6 +133,13 @@ def check_settings(bench: DictConfig) -> None:
         raise UsageError(f"bench.lengths: {min(bench.lengths)} leaves nothing to generate, bench.prompt={bench.prompt}")
     if (bench.axis is None) == bool(bench.axis_values) or (bench.axis is not None and len(set(bench.lengths)) != 1):
         raise UsageError("bench.axis comes with bench.axis_values and one length (lengths=4096)")
+
+
+def check_axis(axis: str, measurable: Mapping[str, Measurable]) -> None:
+    """Raises UsageError for an axis that no model has as a setting: each of its values would measure the same."""
+    settings = {f"model.{key}" for model in measurable.values() for key in model.hyperparameters}
+    if axis not in settings:
+        raise UsageError(f"bench.axis={axis}: no model of this command has it: {did_you_mean(axis, settings)}")
 
 
 def _model_keys(overrides: Sequence[str]) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 Nothing here imports torch: `--help` and `do=list` must answer at once.
 """
 
+import errno
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -17,15 +19,17 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from harness.commands.explain import explain
+from harness.commands.typed import check_typed
 from harness.config import yaml_files
-from harness.config.compose import keep_settings
+from harness.config.compose import check_part_names, check_settings, keep_settings, search_path
 from harness.config.masking import note_environment, note_overrides
-from harness.config.overrides import key_of, rewrite
+from harness.config.overrides import MULTIRUN, rewrite
 from harness.config.own_settings import check_own
 from harness.config.places import CONF
 from harness.config.schema import check_ranges
 from harness.errors import UsageError, did_you_mean, one_line
 from harness.progress import announce_torch
+from harness.records.provenance import version
 from harness.training.process import STOPPED, keep_compiler_cache_private
 
 # verb -> module with `run(cfg, overrides) -> exit status`
@@ -46,20 +50,8 @@ VERBS = {
     "verify": "harness.commands.verify",
     "list": "harness.commands.list",
 }
-NARROWED = ("do", "paths", "table", "model", "task", "protocol", "budget", "seed")
-# what a verb that runs no cell reads of what can be typed; it refuses the rest
-READS = {
-    "status": NARROWED,
-    "compare": ("do", "paths", "cells"),
-    "export": ("do", "paths", "cells", "trusted_packages", "model", "task", "backbone"),
-    "curves": NARROWED,
-    "predictions": NARROWED,
-    "report": ("do", "paths", "table", "figure", "check", "format"),
-    "check": ("do", "paths"),
-    "migrate": ("do", "paths"),
-    "list": ("do", "task"),
-}
 IMPORT_TORCH = ("bench", "verify")
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 LONGEST_MESSAGE = 2_000  # letters; a file of somebody else may have thousands of names
 # these have `run_all(commands, launcher)`: a sweep's commands share cells
 SWEEP_VERBS = ("train", "plan", "prepare", "baselines")
@@ -71,15 +63,19 @@ def main(hydra_main: Callable[[], Any], statuses: list[int]) -> int:
     Without arguments it prints help: the default cell would train for a day.
     """
     note_environment()
+    logging.raiseExceptions = False  # `--info | head`: a handler's reader may leave
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors of composition reach us; we make one line of each
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # an ascii terminal shows ? for what it lacks
     try:
-        if not sys.argv[1:] or {"--help", "-h"} & set(sys.argv[1:]):
+        if not set(sys.argv[1:]) - set(MULTIRUN) or {"--help", "-h"} & set(sys.argv[1:]):
             print(help_page())
             return 0
+        if "--version" in sys.argv[1:]:
+            print(f"longhaul {version()}")
+            return 0
         sys.argv[1:] = rewrite(sys.argv[1:])
-        refuse_unknown_flags(sys.argv[1:])
+        check_typed(settings_without_flags(sys.argv[1:]))
         hydra_main()
         return max(statuses, default=0)
     except UsageError as error:
@@ -109,9 +105,11 @@ def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:
     keep_settings(cfg, overrides)
     note_overrides(overrides)
     try:
+        check_typed(overrides)  # `main` checks them before they are composed; other callers do not
         check_own(cfg, overrides)
         check_ranges(cfg)
-        refuse_ignored(cfg.do, overrides)
+        check_part_names(cfg, overrides, search_path())
+        check_settings(cfg, overrides)
         status = verb(cfg.do).run(cfg, overrides)
     except UsageError as error:
         return print_error(str(error), overrides)
@@ -154,16 +152,6 @@ def verb(name: str) -> Any:
     return importlib.import_module(VERBS[name])
 
 
-def refuse_ignored(do: str, overrides: Sequence[str]) -> None:
-    """Raises UsageError for a typed key that the verb would not read."""
-    reads = READS.get(do)
-    ignored = [key for key in map(key_of, overrides) if reads and key.split(".")[0] not in reads]
-    if ignored:
-        raise UsageError(
-            f"do={do} does not read {ignored[0]}=: it takes {', '.join(f'{key}=' for key in reads[1:]) or 'nothing'}"
-        )
-
-
 def reader_left() -> int:
     """`| head` has seen enough: what is still printed goes nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -172,6 +160,9 @@ def reader_left() -> int:
 
 def of_file(error: OSError) -> str:
     """What is wrong with a file. Raises the error again if it is of none."""
+    if error.filename is None and error.errno in NO_ROOM:  # only the output has no name
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return f"the output cannot be written: {error.strerror.lower()}; finished cells keep their records"
     if error.filename is None:
         raise error
     return f"{error.filename}: {(error.strerror or str(error)).lower()}; paths.<name>= moves a folder"
@@ -187,8 +178,8 @@ def print_error(message: str, overrides: Sequence[str] = ()) -> int:
     return 2
 
 
-def refuse_unknown_flags(arguments: Sequence[str]) -> None:
-    """Raises UsageError for a flag that Hydra does not know, for its pickle, and for a launcher without a sweep."""
+def settings_without_flags(arguments: Sequence[str]) -> list[str]:
+    """The typed settings. Raises UsageError for a flag that Hydra lacks, its pickle, and a launcher without a sweep."""
     from hydra._internal.utils import get_args_parser
 
     parser = get_args_parser()
@@ -198,7 +189,10 @@ def refuse_unknown_flags(arguments: Sequence[str]) -> None:
 
     parser.error = refuse  # type: ignore[method-assign]
     flags = parser.parse_args(list(arguments))
+    if flags.shell_completion and "COMP_LINE" not in os.environ and not any("install=" in word for word in arguments):
+        refuse("-sc query= is for the shell; python run.py -sc install=bash makes it complete names")
     if flags.experimental_rerun:
         refuse("--experimental-rerun reads a pickle, which can run code: type the settings of the run again")
     if not flags.multirun and any(argument.startswith("hydra/launcher=") for argument in arguments):
         raise UsageError(f"only sweeps have a launcher: python run.py -m {' '.join(arguments)}")
+    return flags.overrides

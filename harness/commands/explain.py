@@ -1,17 +1,23 @@
 """Hydra's and OmegaConf's errors of composition in one line: what is wrong, where, and what would be right."""
 
+import itertools
 import re
 from collections.abc import Sequence
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from harness.config.cell import flatten
 from harness.config.compose import NAMED, compose, options, recipes
 from harness.config.option_names import UNNAMED
+from harness.config.own_settings import KEY
 from harness.config.yaml_files import LONGEST_REASON, reason
-from harness.errors import UsageError, did_you_mean, one_line
+from harness.errors import UsageError, did_you_mean, one_line, same_name
+
+MOST_SHOWN = 6  # keys of a mapping that a message shows
 
 
 def explain(error: BaseException, arguments: Sequence[str]) -> str | None:
@@ -29,12 +35,13 @@ def explain(error: BaseException, arguments: Sequence[str]) -> str | None:
     if isinstance(error, OverrideParseException) and text.startswith("Error parsing override"):
         return f"'{error.override}' is not key=value (python run.py --help)"
     if isinstance(error, OverrideParseException) or "Config group override" in text:
-        return f"cannot read {typed}: settings are typed key=value, quoted if they hold special characters"
+        return unreadable(arguments)
     # Hydra names the override of the following errors only in their text
     if match := re.match(r"Could not override '([^']+)'", text):
         return unknown_key(match[1])
     if match := re.match(r"Error merging override (\S+)", text):
-        return f"{match[1]}: {reason(error.__cause__ or error)} (python run.py --cfg job shows every key and its value)"
+        problem = several_keys(match[1]) or reason(error.__cause__ or error)
+        return f"{match[1]}: {problem} (python run.py --cfg job shows every key and its value)"
     if match := re.match(r"Ambiguous value for argument '([^']+)'", text):
         return f"{match[1]} names several values: add -m to sweep over them, python run.py -m {typed}"
     if isinstance(error, OmegaConfBaseException):
@@ -72,7 +79,7 @@ def unknown_option(path: str, available: Sequence[str]) -> str:
     names = [option for option, _ in options(group)]
     if name.startswith(UNNAMED):
         task = name.removeprefix(UNNAMED + "/")
-        fitting = ", ".join(recipes(task)) or "none"
+        fitting = ", ".join(recipes(task)) or "own, which is for every task"
         return f"task '{task}' names no protocol: add protocol=...; protocols that have a recipe for it: {fitting}"
     for option in names:
         if group in ("protocol", "budget") and name.startswith(option + "/"):
@@ -83,13 +90,38 @@ def unknown_option(path: str, available: Sequence[str]) -> str:
 
 
 def unknown_key(key: str) -> str:
-    """A key outside the schema. It is compared with the keys of its own node first, then with all keys."""
-    from harness.config.cell import flatten
-
+    """A key outside the schema: keys of the same name at other places, or else similar ones of its node, or of all."""
     leaves = set(flatten(OmegaConf.to_container(compose(), enum_to_str=True)))
     keys = {name.rpartition(".")[0] for name in leaves} - {""} | leaves | set(NAMED)
-    parent = key.rpartition(".")[0]
+    parent, _, last = key.rpartition(".")
     siblings = {name for name in keys if parent and name.rpartition(".")[0] == parent}
+    elsewhere = same_name(last, sorted(keys))  # train.lr is train.optimizer.lr
     listed = siblings or {name for name in keys if "." not in name}
-    hint = did_you_mean(key, siblings or keys, listed)
+    hint = did_you_mean(last, elsewhere) if elsewhere else did_you_mean(key, siblings or keys, listed)
     return f"there is no key '{key}': {hint} (python run.py --cfg job shows them all)"
+
+
+def several_keys(override: str) -> str:
+    """What to type where one value was typed for a mapping, `train.optimizer=sgd`; empty for any other override."""
+    key = override.partition("=")[0]
+    node = OmegaConf.select(compose(), key, throw_on_missing=False) if KEY.fullmatch(key) else None
+    if not isinstance(node, DictConfig):
+        return ""
+    values = flatten(OmegaConf.to_container(node, resolve=False, enum_to_str=True))
+    shown = ", ".join(f"{key}.{name}={value}" for name, value in itertools.islice(values.items(), MOST_SHOWN))
+    return f"it has keys of its own: {shown}"
+
+
+def unreadable(arguments: Sequence[str]) -> str:
+    """The argument that Hydra's grammar of overrides does not read, and how it is typed."""
+    for argument in arguments:
+        try:
+            OverridesParser.create().parse_override(argument)
+        except HydraException:
+            key, equals, value = argument.partition("=")
+            if key in NAMED and value not in dict(options(key)):
+                return unknown_option(f"{key}/{value[:LONGEST_REASON]}", ())
+            if not equals or argument.startswith("-"):
+                continue
+            return f"cannot read {argument[:LONGEST_REASON]}: special characters need two quotes: '{key}=\"{value}\"'"
+    return f"cannot read {' '.join(arguments)}: settings are typed key=value"

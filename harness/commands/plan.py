@@ -8,6 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
+from harness.commands.tables import check_tables
 from harness.config.cell import Cell
 from harness.config.declared import missing_file_message, missing_files
 from harness.config.sweep import Command, Plan, PlannedCell, expand_all, task_columns
@@ -37,6 +38,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
 
 def run_all(commands: Sequence[Command], launcher: str = "") -> int:
     """Show the cells of all commands together, for any launcher."""
+    check_tables(commands)
     plan = expand_all(commands, TrialRecords())
     rows = plan_rows(commands, plan)
     table = Table("cell", "state", "estimated time", "from", box=None, pad_edge=False)
@@ -88,7 +90,7 @@ def hours_of(planned: PlannedCell) -> float | None:
 @functools.cache
 def published_hours(task: str, protocol: str) -> float | None:
     """GPU-hours of one run of a task, from the first table that has the task under this protocol."""
-    for _, content in tables():
+    for _, content in tables(about_others=True):
         table = OmegaConf.create(content)
         columns = task_columns(table).values() if table.get("gpu_hours") else ()
         rows = [table_row(raw, table.protocol) for raw in table.rows.values()] if columns else []

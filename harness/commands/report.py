@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harness.config.places import below
+from harness.config.overrides import typed_values
+from harness.config.places import CLONE, below
 from harness.errors import UsageError, did_you_mean
 from harness.report.plots.drawing import Schedule, draw_now
 
@@ -64,6 +65,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     from harness.report.plots import costs, drawing
     from harness.report.plots.table import SUFFIXES
     from harness.report.scores.measurements import load_measurements
+    from harness.report.spec_files import load_figure
 
     formats = formats_of(cfg.get("format") or ())
     tables, figures = (_names_in(overrides, group) for group in ("table", "figure"))
@@ -73,8 +75,13 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
         raise UsageError("format=[html] is one site of all tables and figures: leave table= and figure= out")
     if tables == ["all"] and not figures:
         figures = ["all"]
+    require_folder(cfg.paths.records, typed_values(overrides))
+    for name in figures if figures != ["all"] else ():  # before thousands of records are read
+        load_figure(name, folders(), cfg.paths.paper)
     tasks = tasks_of(tables, figures, cfg.paths.paper)
     records, broken = valid_records(cfg.paths.records, published=True, tasks=tasks, cache=of_command(cfg.paths.outputs))
+    if not records and not cfg.check:
+        require_uncommitted(cfg.paths)
     cells = frame(records)
     measurements = load_measurements(Path(cfg.paths.bench))
     settings = {"conf": folders(), "paths": cfg.paths, "check": cfg.check}
@@ -137,6 +144,22 @@ def _findings(
     papers = audit.load(paths.paper).papers
     evidence = Evidence(tables, cells, measurements)
     return findings.pages(asked, evidence, papers, Path(paths.docs), Path(paths.tables))
+
+
+def require_folder(records: str, typed: Mapping[str, str]) -> None:
+    """Raises UsageError for a typed folder of records that is none: every table would be empty."""
+    if "paths.records" in typed and not Path(records).is_dir():
+        raise UsageError(f"{records}: there is no folder of records; paths.records= names another one")
+
+
+def require_uncommitted(paths: Any) -> None:
+    """Raises UsageError if pages without a record of ours would replace those of the clone."""
+    for name in ("tables", "figures"):
+        if CLONE is not None and Path(paths[name]).absolute() == CLONE / "results" / name:
+            raise UsageError(
+                f"{paths.records}: no record there, so {paths[name]} would lose its numbers; type paths.tables= and "
+                "paths.figures= to make the pages elsewhere"
+            )
 
 
 def formats_of(asked: Sequence[str]) -> set[str]:

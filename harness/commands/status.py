@@ -1,11 +1,17 @@
 """do=status: the state of every run below paths.outputs and paths.records: queued, running, dead, failed, done, ...
 
 `model=`, `task=`, `protocol=`, `budget=` and `seed=` narrow it to the runs with these names, `table=` to the cells of a
-table.
+table. `state=failed,dead` and `since=12h` list the runs in one of these states, and those that changed since then. The latest
+runs come last; a terminal shows a page of them, `page=2` the page before.
 """
 
+import re
+import sys
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -13,8 +19,8 @@ from omegaconf import DictConfig
 from harness.commands.narrow import narrow
 from harness.config.cell import path_of
 from harness.config.places import folder_below
-from harness.errors import one_line, shown
-from harness.launch.cell_state import CellState, cell_state_at, last_log_lines
+from harness.errors import UsageError, did_you_mean, one_line, shown
+from harness.launch.cell_state import UNFINISHED, CellState, cell_state_at, last_log_lines
 from harness.launch.queue import Queue
 from harness.records.cache import of_command
 from harness.records.collect import say_left_out, valid_summaries
@@ -22,6 +28,11 @@ from harness.records.index import Summary
 from harness.records.listing import files_below
 from harness.records.ownership import HEARTBEAT
 from harness.records.run_directory import JOB
+from harness.records.schema import STATUSES
+
+PER_PAGE = 50  # runs
+STATES = (*UNFINISHED, *STATUSES, "refused", "invalid")
+UNITS = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
@@ -32,6 +43,9 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     if not states:
         print(f"no run of {' '.join(overrides)} yet")
         return 0
+    counts = Counter(state.name for state in states.values())
+    page = cfg.status.page or (1 if sys.stdout.isatty() else None)
+    states, note = page_of(states, page)
     rows = [("run", "state", "")]
     rows += [(shown(name), one_line(state.name), one_line(state.detail)) for name, state in states.items()]
     width, state_width = (max(len(row[column]) for row in rows) for column in (0, 1))
@@ -41,13 +55,14 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
         print(f"\ndead: {shown(run_folder)}, its last log lines:")
         for line in last_log_lines(run_folder):
             print(f"  {one_line(line)[:160]}")
-    counts = Counter(state.name for state in states.values())
-    print(", ".join(f"{count} {name}" for name, count in counts.items()))
+    print(", ".join(f"{count} {name}" for name, count in counts.items()) + note)
     return 0
 
 
 def states_of(cfg: DictConfig, overrides: Sequence[str]) -> dict[str, CellState] | None:
-    """{name of the run: its state} of the runs that the overrides name; None if there is no run at all."""
+    """{name of the run: its state} of the runs that the overrides name, the latest last; None if there is no run at
+    all."""
+    earliest = check_filters(cfg.status)
     root, queue = folder_below(cfg.paths.outputs, "cells"), Queue()
     problems: list[str] = []
     valid = valid_summaries(cfg.paths.records, problems, of_command(cfg.paths.outputs))
@@ -58,13 +73,51 @@ def states_of(cfg: DictConfig, overrides: Sequence[str]) -> dict[str, CellState]
     runs |= dict.fromkeys(attempted - runs.keys())
     if not runs:
         return None
+    changed = times_of(runs, files, root)
+    names = sorted(narrow(runs, cfg, overrides), key=lambda name: (changed[name], name))
+    names = [name for name in names if changed[name] >= earliest]
     records = Path(cfg.paths.records)
-    return {
+    states = {
         name: current_state(runs[name], records / f"{name}.json", root / name, queue)
         if name in attempted
         else CellState(runs[name].status, runs[name].outcome)
-        for name in sorted(narrow(runs, cfg, overrides))
+        for name in names
     }
+    return {name: state for name, state in states.items() if not cfg.status.state or state.name in cfg.status.state}
+
+
+def check_filters(status: DictConfig) -> float:
+    """The time.time() that `since` means. Raises UsageError for a state or a duration that does not exist."""
+    if unknown := [str(name) for name in status.state if name not in STATES]:
+        raise UsageError(f"state={unknown[0]}: {did_you_mean(unknown[0], STATES)}")
+    if status.since is None:
+        return 0.0
+    duration = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)([mhdw])", str(status.since))
+    if duration is None:
+        raise UsageError(f"since={status.since}: a number with m, h, d or w is expected: since=30m, since=12h, since=7d")
+    return time.time() - float(duration[1]) * UNITS[duration[2]]
+
+
+def times_of(runs: Mapping[str, Summary | None], files: Iterable[Path], root: Path) -> dict[str, float]:
+    """When each run changed last: time.time() of the end of its record, or of its last heartbeat or job."""
+    changed = {name: datetime.fromisoformat(run.finished).timestamp() if run else 0.0 for name, run in runs.items()}
+    for path in files:
+        name = path.parent.relative_to(root).as_posix()
+        with suppress(FileNotFoundError):  # a run that ended meanwhile
+            changed[name] = max(changed[name], path.stat().st_mtime)
+    return changed
+
+
+def page_of(states: dict[str, CellState], page: int | None) -> tuple[dict[str, CellState], str]:
+    """The states of a page, the latest of which is 1, and a remark on the others. None: all of them."""
+    pages = -(-len(states) // PER_PAGE)
+    if page is None or (page == 1 and pages == 1):
+        return states, ""
+    if page > pages:
+        raise UsageError(f"page={page}: there are {pages}")
+    end = len(states) - (page - 1) * PER_PAGE
+    names = list(states)[max(0, end - PER_PAGE) : end]
+    return {name: states[name] for name in names}, f" (page {page} of {pages}, the latest is 1: page=2, state=, since=)"
 
 
 def current_state(summary: Summary | None, record_path: Path, run_folder: Path, queue: Queue) -> CellState:

@@ -1,27 +1,38 @@
 """do=train: run the cells of one or several commands here, or submit them to a scheduler."""
 
+import itertools
 import signal
+import statistics
 import sys
+import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig
 
+from harness.commands.tables import check_tables
+from harness.config.cell import cell_of
 from harness.config.compose import search_path
+from harness.config.overrides import typed_values
 from harness.config.places import folder_below
-from harness.config.sweep import Command, Plan, expand_all, parse_depends_on
+from harness.config.sweep import Command, Plan, PlannedCell, expand_all, parse_depends_on
 from harness.errors import UsageError
 from harness.launch import serialized_cell
 from harness.launch.local import devices_per_cell, run_parallel, run_sequential
-from harness.progress import Progress
+from harness.progress import Progress, clock
+from harness.records.estimate import estimate
 from harness.records.validation import TrialRecords
 from harness.training.checkpoints.dependency import Dependency
-from harness.training.extras.long_run import longest
+from harness.training.dependents import refused_dependents
+from harness.training.extras.long_run import longest, records_here
 from harness.training.process import catch_stop_signals, launched_as_group, rank
 from harness.training.run_cell import STOPPED, CellRequest, CellResult, report_line
 
 HERE = "here"
+SKIPPED_S = 0.5  # a cell that takes less was done already
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
@@ -33,6 +44,8 @@ def run_all(commands: Sequence[Command], launcher: str = HERE) -> int:
 
     `launcher`: HERE, or a scheduler of `harness.launch.queue`.
     """
+    require_choice(commands)
+    check_tables(commands)
     validation = TrialRecords()
     plan = expand_all(commands, validation)
     if launcher != HERE:
@@ -55,12 +68,39 @@ def run_all(commands: Sequence[Command], launcher: str = HERE) -> int:
     return code
 
 
+def require_choice(commands: Sequence[Command]) -> None:
+    """Raises UsageError for a run without its task and its scale, which would be the default task for days."""
+    for command in commands:
+        typed = typed_values(command.overrides)
+        if not {"task", "table", "budget"} & typed.keys() and not any(key.startswith("task.") for key in typed):
+            raise UsageError(
+                "type task= or table= (python run.py do=list shows them), and budget=smoke for a first run of seconds"
+            )
+
+
 def run_here(plan: Plan, cfg: DictConfig) -> int:
     requests = requests_of(plan, search_path())
     requests = [replace(request, longest_s=longest(request.overrides)) for request in requests]
+    refused = {} if launched_as_group() else refused_dependents(requests)
+    if refused:
+        kept = without_refused(plan, refused)
+        requests = [request for request, cell in zip(requests, plan.cells, strict=True) if cell in kept]
+        plan = replace(plan, cells=tuple(kept))
     if cfg.n_jobs * devices_per_cell(cfg) > 1 and not launched_as_group():
-        return report_results(run_workers(requests, plan.levels(), cfg), plan)
-    return report_results(run_sequential(announce_each(requests), fail_fast=cfg.fail_fast), plan)
+        results = run_workers(requests, plan.levels(), cfg)
+    else:
+        results = run_sequential(announce_each(requests), fail_fast=cfg.fail_fast)
+    return report_results(itertools.chain(refused.values(), results), plan, len(plan.cells) + len(refused))
+
+
+def without_refused(plan: Plan, refused: Collection[str]) -> list[PlannedCell]:
+    """The cells that still run: not the refused ones, and not those that only refused cells start from."""
+    needed: dict[str, bool] = {}
+    for planned in reversed(plan.cells):  # each cell comes after those that it depends on
+        needed[planned.cell.id] = planned.cell.id not in refused and needed.get(planned.cell.id, True)
+        for id in planned.depends_on:
+            needed[id] = needed.get(id, False) or needed[planned.cell.id]
+    return [planned for planned in plan.cells if needed[planned.cell.id]]
 
 
 def requests_of(plan: Plan, search: Sequence[str]) -> list[CellRequest]:
@@ -87,10 +127,32 @@ def requests_of(plan: Plan, search: Sequence[str]) -> list[CellRequest]:
 
 
 def announce_each(requests: Sequence[CellRequest]) -> Iterator[CellRequest]:
+    """The requests, each after a line with its number and the time left by the cells that have run."""
+    durations: list[float] = []
     for number, request in enumerate(requests, 1):
         if len(requests) > 1 and rank() == 0:
-            print(f"cell {number} of {len(requests)}", file=sys.stderr, flush=True)
+            left = (len(requests) - number + 1) * statistics.fmean(durations) if durations else 0.0
+            line = f"cell {number} of {len(requests)}" + (f", about {clock(left)} left" if left else "")
+            print(line, file=sys.stderr, flush=True)
+        started = time.monotonic()
         yield request
+        if (seconds := time.monotonic() - started) > SKIPPED_S:
+            durations.append(seconds)
+
+
+def expected_s(requests: Sequence[CellRequest], at_once: int) -> float | None:
+    """The seconds of all cells, by records of this machine; None if a cell has no such record."""
+    records: dict[Path, list[dict[str, Any]]] = {}
+    seconds = 0.0
+    for request in requests:
+        cell = cell_of(request.cfg)
+        folder = cell.record_path(request.cfg).parent
+        if folder not in records:
+            records[folder] = records_here(folder)
+        if (expected := estimate(cell, records[folder])) is None:
+            return None
+        seconds += expected.seconds
+    return seconds / at_once
 
 
 def run_workers(requests: Sequence[CellRequest], levels: Sequence[int], cfg: DictConfig) -> Iterator[CellResult]:
@@ -101,16 +163,17 @@ def run_workers(requests: Sequence[CellRequest], levels: Sequence[int], cfg: Dic
     folder = serialized_cell.new_folder(folder_below(cfg.paths.outputs, "sweeps"))
     cells = [serialized_cell.write(folder / f"{number:04d}.yaml", request) for number, request in enumerate(requests)]
     with catch_stop_signals() as stop_signal, Progress() as progress:
-        progress.say(f"{len(requests)} cells, {cfg.n_jobs} at once · {folder}")
-        ended = 0  # cells of the levels below
+        at_once = min(cfg.n_jobs, len(requests))
+        progress.say(f"{len(requests)} cell{'s' if len(requests) > 1 else ''}, {at_once} at once · {folder}")
+        ended, expected = 0, expected_s(requests, at_once)  # ended: cells of the levels below
 
         def show(done: int, running: int) -> None:
-            progress.update("cells", ended + done, len(cells), f"{running} running")
+            progress.update("cells", ended + done, len(cells), f"{running} running", expected)
 
         for level in sorted(set(levels)):
             batch = [cell for cell, level_of_cell in zip(cells, levels, strict=True) if level_of_cell == level]
             for result in run_parallel(
-                batch, cfg.n_jobs, stop_signal, devices_per_cell=devices_per_cell(cfg), on_progress=show
+                batch, at_once, stop_signal, devices_per_cell=devices_per_cell(cfg), on_progress=show
             ):
                 if result.code and cfg.fail_fast and stop_signal.number is None:
                     stop_signal.number = signal.SIGTERM  # the others save their state
@@ -118,18 +181,18 @@ def run_workers(requests: Sequence[CellRequest], levels: Sequence[int], cfg: Dic
             ended += len(batch)
 
 
-def report_results(results: Iterator[CellResult], plan: Plan) -> int:
-    """Print the result of each cell as it ends, then the counts of all. Returns the highest exit status."""
+def report_results(results: Iterable[CellResult], plan: Plan, number: int) -> int:
+    """Print the result of each cell as it ends, then the counts of all `number`. Returns the highest exit status."""
     ended: list[CellResult] = []
     for result in results:
         ended.append(result)
-        if result.state == "refused" and len(plan.cells) == 1:
+        if result.state == "refused" and number == 1:
             raise UsageError(result.detail)
         report_line(result, sys.stderr if result.code else sys.stdout)
-    if len(plan.cells) > 1 and rank() == 0:
+    if number > 1 and rank() == 0:
         states = [result.state for result in ended]
         counts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
-        left = len(plan.cells) - len(ended)
+        left = number - len(ended)
         print(", ".join([*counts, *([f"{left} not begun"] if left else [])]))
         if plan.unchosen:
             print(f"{plan.unchosen} cells follow at the learning rates that these trials choose")

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from harness.config.formula import evaluate
+from harness.training.causality import change_after_cut, max_difference
 from models.attention.base import ROOM, Attention
 
 LENGTH, CUT, TOLERANCE = 96, 41, 1e-9
@@ -23,9 +24,9 @@ def leaks(layer: Attention) -> dict[str, float]:
     x, replacement = random_tokens(layer, 2), random_tokens(layer, 2)
     context = random_tokens(layer, 2) if layer.pattern.cross else None
     padding = (torch.arange(LENGTH) >= CUT).expand(2, -1)
-    changed = change_after_cut(x, replacement)
+    changed = change_after_cut(x, replacement, CUT)
     if context is not None:
-        contexts = (context, change_after_cut(context, replacement))
+        contexts = (context, change_after_cut(context, replacement, CUT))
         padded = [layer(x, source, key_padding_mask=padding)[0] for source in contexts]
         queries = [layer(q, context)[0][:, :CUT] for q in (x, changed)]
         return {"other queries": max_difference(*queries), "padding": max_difference(*padded)}
@@ -64,14 +65,6 @@ def decoding_differences(layer: Attention) -> dict[str, float]:
 
 def random_tokens(layer: Attention, batch: int, length: int = LENGTH) -> Tensor:
     return torch.randn(batch, length, layer.dim, dtype=torch.double)
-
-
-def change_after_cut(x: Tensor, replacement: Tensor, cut: int = CUT) -> Tensor:
-    return torch.cat([x[:, :cut], replacement[:, cut:]], dim=1)
-
-
-def max_difference(a: Tensor, b: Tensor) -> float:
-    return float((a - b).detach().abs().max())
 
 
 def state_size(state: Any) -> int:

@@ -6,7 +6,9 @@ from functools import partial
 from typing import Any
 
 import torch
+from hydra.errors import HydraException
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 
 from harness.config.compose import arguments, options, with_model
@@ -14,7 +16,7 @@ from harness.config.instantiate import RefusedError, call, config_class, instant
 from harness.config.model_size import bounded_size
 from harness.config.schema import Rule
 from harness.errors import UsageError, one_line
-from models.attention.base import Attention
+from models.attention.base import Attention, Pattern
 from tasks.base import Task
 from tasks.checks import DataError
 
@@ -36,7 +38,10 @@ class Built:
 def build(cfg: DictConfig) -> Built:
     """The task and the model with new weights, on the current default device. Raises UsageError."""
     trusted = list(cfg.trusted_packages)
-    task = instantiate(arguments(cfg.task), "task", trusted)
+    settings = arguments(cfg.task)
+    if (pattern := settings.get("pattern", Pattern.CAUSAL_SELF)) not in list(Pattern):
+        raise UsageError(f"task.pattern={pattern} is none of {', '.join(Pattern)}")
+    task = instantiate(settings, "task", trusted)
     backbone_kwargs = task.backbone_kwargs()
     model = build_model(arguments(cfg.model), arguments(cfg.backbone), trusted, backbone_kwargs)
     check_length(model, backbone_kwargs)
@@ -146,6 +151,8 @@ def build_or_refuse(cfg: DictConfig, build: Callable[[DictConfig], Built] | None
     except RefusedError as error:
         if error.where != "model":
             raise
+        if fits(cfg, cfg.model.name):
+            raise  # a typed value is at fault, not the model
         fitting = [name for name, _ in options("model") if name != cfg.model.name and fits(cfg, name)]
         hint = f"these would fit: {', '.join(fitting)}" if fitting else "no model would fit here"
         raise UsageError(f"{error}; {hint}") from error
@@ -161,8 +168,9 @@ def on_meta(cfg: DictConfig) -> Built:
 
 
 def fits(cfg: DictConfig, model: str) -> bool:
+    """Whether a model fits with the values of its yaml, which may be anybody's."""
     try:
         on_meta(with_model(cfg, model))
-    except UsageError:
+    except (UsageError, OmegaConfBaseException, HydraException, OSError):
         return False
     return True

@@ -31,8 +31,8 @@ from harness.config.option_names import is_option
 from harness.config.own_settings import check_own
 from harness.config.places import CONF
 from harness.config.plain import escaped, limit_interpolations, resolved
-from harness.config.schema import BUILT_IN, DECLARES, Config, Train, check_ranges
-from harness.errors import UsageError, shown
+from harness.config.schema import BUILT_IN, DECLARES, Config, Train, check_ranges, value_of
+from harness.errors import UsageError, did_you_mean, shown
 from tasks.regular_files import read_text
 
 # groups whose options have names with folders
@@ -99,6 +99,8 @@ def compose(overrides: Sequence[str] = (), search: Sequence[str] = (), *, shared
     check_own(cfg, [override for override in overrides if override not in shared])
     keep_settings(cfg, overrides)
     check_ranges(cfg)
+    check_part_names(cfg, overrides, search)
+    check_settings(cfg, overrides)
     return cfg
 
 
@@ -164,6 +166,35 @@ def keep_settings(cfg: DictConfig, overrides: Sequence[str]) -> None:
     if option in cfg.settings and cfg.model.name not in cfg.settings:
         with open_dict(cfg.settings):
             cfg.settings[cfg.model.name] = cfg.settings[option]
+
+
+def check_part_names(cfg: DictConfig, overrides: Sequence[str], search: Sequence[str]) -> None:
+    """Raises UsageError for a model, task, protocol or budget without a name, or with that of another option.
+
+    A record has the names alone: they choose the row of a table, and the recipe that the cell is compared with.
+    """
+    typed = dict(word.split("=", 1) for word in overrides if "=" in word)
+    model = typed.get("model", default_model())
+    for part in ("model", "task", "protocol", "budget"):
+        name, option = value_of(cfg[part], "name"), model if part == "model" else typed.get(part, "")
+        if not isinstance(name, str):
+            raise UsageError(f"{part}={option}: its yaml has no name, name: {option or '...'}")
+        if part == "model" and name != model and read_option("model", name, search) is not None:
+            raise UsageError(f"model.name={name}: this is the name of another model; model={name} chooses it")
+        if part != "model" and not family_files.has_option(f"{part}/{name}", (CONF, *search)):
+            known = [name for name, _ in options(part)]
+            raise UsageError(f"{part}={option}: {part}.name is {name}, and no yaml has it: {did_you_mean(name, known)}")
+
+
+def check_settings(cfg: DictConfig, overrides: Iterable[str]) -> None:
+    """Raises UsageError for `settings.lavo.window=5` where another value wins, such as that of the budget."""
+    for override in overrides:
+        key, _, typed = override.partition("=")
+        part, _, rest = key.partition(".")
+        model, _, name = rest.partition(".")
+        value = value_of(cfg.model, name) if part == "settings" and model == cfg.model.get("name") else None
+        if value is not None and value != value_of(cfg.settings[model], name):
+            raise UsageError(f"{override} has no effect here, {name} is {value}; model.{name}={typed} sets it")
 
 
 @functools.cache

@@ -87,6 +87,8 @@ def call(build: partial, where: str, *args: Any, **kwargs: Any) -> Any:
     except TypeError as error:
         unknown = [key for key in kwargs if key not in parameters]
         hint = f"; '{unknown[0]}': {did_you_mean(unknown[0], parameters)}" if unknown else ""
+        if unknown and unknown[0] in build.keywords:
+            hint += f" (~{where}.{unknown[0]} leaves it out)"
         raise UsageError(f"{where} ({name}): {one_line(error)}{hint}") from error
     # a default needs no check: `rate: float = None` is a common way to write an optional argument
     default = {key: parameter.default for key, parameter in parameters.items()}

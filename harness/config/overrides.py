@@ -20,6 +20,7 @@ from harness.errors import UsageError
 MULTIRUN = ("-m", "--multirun")
 # do=bench compares the entries of these lists within a run; they are no sweep
 BENCH_LISTS = {"model": "bench.models", "lengths": "bench.lengths", "what": "bench.what", "mode": "bench.mode"}
+STATUS_KEYS = ("state", "since", "page")  # of do=status
 
 
 def rewrite(arguments: Sequence[str]) -> list[str]:
@@ -31,11 +32,12 @@ def rewrite(arguments: Sequence[str]) -> list[str]:
     `do=bench model=a,b`        -> `do=bench model=a bench.models=[a,b]`
     `do=compare a b`            -> `do=compare cells=[a,b]`
     `do=report format=md,html`  -> `do=report format=[md,html]`
+    `do=status state=dead`      -> `do=status status.state=[dead]`
     `table=probes model=a,b`    -> `-m table=probes model=a,b`: a table is a sweep already
     `-m task=a protocol=b,c`    -> `-m task=choice(a) protocol=b,c`
     """
     expanded = budget_of_tables(expand_patterns(flags_first(arguments)))
-    return choices_together(table_sweep(named_cells(formats(bench_lists(expanded)))))
+    return choices_together(table_sweep(named_cells(status_keys(formats(bench_lists(expanded))))))
 
 
 def flags_first(arguments: Sequence[str]) -> list[str]:
@@ -141,6 +143,19 @@ def formats(arguments: Sequence[str]) -> list[str]:
         return list(arguments)
     words = (argument.partition("=") for argument in arguments)
     return [f"format=[{value.strip('[]')}]" if key == "format" else f"{key}{eq}{value}" for key, eq, value in words]
+
+
+def status_keys(arguments: Sequence[str]) -> list[str]:
+    """The keys of do=status below `status`; `state=` is a list, which may be typed without brackets."""
+    if "do=status" not in arguments:
+        return list(arguments)
+    rewritten = []
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if equals and key in STATUS_KEYS:
+            argument = f"status.{key}=" + (f"[{value.strip('[]')}]" if key == "state" else value)
+        rewritten.append(argument)
+    return rewritten
 
 
 def named_cells(arguments: Sequence[str]) -> list[str]:

@@ -204,6 +204,15 @@ class Bench:
     run: str | None = None  # table= or figure=: the name of a run; null: all
 
 
+@dataclass
+class Status:
+    """do=status: which runs it lists, beside model=, task=, protocol=, budget=, seed= and table=."""
+
+    state: list[str] = field(default_factory=list)  # state=failed,dead
+    since: str | None = None  # since=30m, 12h, 7d: runs that changed within this time
+    page: int | None = key(None, least=1)  # page=1: the latest runs, some fifty per page; null: all runs
+
+
 def default_path(name: str) -> str:
     """A folder of the clone, or of the working directory if there is no clone."""
     return name if CLONE in (None, Path.cwd()) else str(CLONE / name)  # relative within the clone, for short messages
@@ -257,6 +266,7 @@ class Config:
     logger: dict[str, Any] = field(default_factory=dict)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     bench: Bench = field(default_factory=Bench)
+    status: Status = field(default_factory=Status)
     paths: Paths = field(default_factory=Paths)
 
 
@@ -312,6 +322,7 @@ def check_ranges(cfg: DictConfig) -> None:
     for length in cfg.bench.lengths:
         Bound(most=LONGEST_MEASURED).check("bench.lengths", length)
     check_fields(cfg, Config)
+    check_folders(cfg.paths)
     for part, settings in parts.items():
         for key, value in settings.items():
             if str(key).endswith("dropout") and isinstance(value, (int, float)) and not 0 <= value <= 1:
@@ -325,6 +336,14 @@ def check_fields(node: Mapping[str, Any], schema: type, prefix: str = "") -> Non
             check_fields(node[entry.name], entry.type, f"{prefix}{entry.name}.")
         elif (bound := entry.metadata.get("bound")) is not None:
             bound.check(f"{prefix}{entry.name}", value_of(node, entry.name))
+
+
+def check_folders(paths: Mapping[str, Any]) -> None:
+    """Raises UsageError for an empty folder, and for an address, which would become a folder of this name."""
+    for name in map(str, paths):
+        folder = str(value_of(paths, name))
+        if not folder.strip() or "://" in folder:
+            raise UsageError(f"paths.{name}={folder}: a folder of this machine is expected, paths.{name}=/folder")
 
 
 def check_backbone(backbone: Mapping[str, Any]) -> None:

@@ -18,6 +18,7 @@ every: [causal_self]     further rows: each model with one of these patterns (`h
 import functools
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -25,6 +26,7 @@ from pydantic import Field
 
 from harness.config import table_files
 from harness.config.compose import folders
+from harness.config.places import CONF
 from harness.config.plain import resolved
 from harness.config.validation import StrictModel, TupleOf, parse
 from harness.errors import UsageError, did_you_mean
@@ -135,10 +137,22 @@ def published_rows() -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield table, raw.get("rows") or {}
 
 
-def tables() -> Iterator[tuple[str, dict[str, Any]]]:
-    """(name, content) of every table. Raises UsageError."""
+def tables(*, about_others: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(name, content) of every table. Raises UsageError.
+
+    `about_others`: the command is about another table, so one of `--config-dir` may be half written: standard error
+    names it.
+    """
+    of_project = set(table_files.names("table", [CONF]))
     for name in table_files.names("table", folders()):
-        yield name, read_table(name)
+        try:
+            content = read_table(name)
+        except UsageError as error:
+            if not about_others or name in of_project:
+                raise
+            print(f"left out: {error}", file=sys.stderr)
+        else:
+            yield name, content
 
 
 def read_table(name: str) -> dict[str, Any]:

@@ -43,13 +43,15 @@ def command_output(*command: str, timeout_s: float = 30) -> str | None:
 
 
 def versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            versions[name] = "unknown"
-    return versions
+    return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+
+
+def version(package: str = "longhaul") -> str:
+    """The installed version of a package, or `unknown`."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def hardware(device: Any, kernels: str = "torch") -> dict[str, Any]:

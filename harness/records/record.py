@@ -16,6 +16,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -112,6 +113,16 @@ def _content(data: bytes) -> tuple[Any, bool]:
     if HALF_CHARACTER.search(text):  # json joins two halves, but takes one alone as well
         json.dumps(content, ensure_ascii=False).encode()
     return content, False
+
+
+def check_writable(entries: dict[str, Any]) -> None:
+    """Raises RecordError for what no record can hold, before a run: names, configuration, data, hardware.
+
+    `entries`: those of an attempt that has not ended, with the status of a failure.
+    """
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    error = {"type": "", "message": "", "traceback": ""}
+    validate(entries | {"error": error, "started": now, "finished": now})
 
 
 def write(record: dict[str, Any], path: str | os.PathLike[str]) -> None:

@@ -57,6 +57,8 @@ def check_time(text: str) -> str:
 
 
 Hex = matching("hexadecimal digits", "[0-9a-f]+")
+Status = Literal["done", "failed", "oom", "nan", "timeout", "preempted"]
+STATUSES = get_args(Status)
 Name = matching("a name", r"\w[\w.+-]{0,59}")
 TaskName = matching("the name of a task", r"\w[\w.+-]{0,59}(/\w[\w.+-]{0,59}){0,2}")
 PartName = matching("a name", r"\w[\w.+-]{0,59}(/\w[\w.+-]{0,59}){0,2}")
@@ -277,7 +279,7 @@ class Record(StrictModel):
     config: Annotated[CellConfig, Column()]
     changed: dict[str, JsonValue]
     depends_on: TupleOf[DependencyEntry]
-    status: Annotated[Literal["done", "failed", "oom", "nan", "timeout", "preempted"], Column()]
+    status: Annotated[Status, Column()]
     error: ErrorEntry | None
     metrics: Annotated[Metrics | None, KNOWN_WHEN_DONE]
     # every evaluation on the validation split; absent from older records

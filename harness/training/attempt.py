@@ -34,8 +34,6 @@ What lies on disk when a run is killed
     that changed. At the end `checkpoint.read_weights` loads the selected weights.
 """
 
-import errno
-import re
 import signal
 import time
 from collections.abc import Sequence
@@ -58,27 +56,25 @@ from harness.errors import UsageError, one_line
 from harness.progress import Progress
 from harness.records import provenance, record
 from harness.records.machine import keep_freed_memory, release_freed_memory
+from harness.records.ownership import read_heartbeat
 from harness.records.predictions import ScoreArrays
 from harness.records.run_directory import RunDirectory
 from harness.training import fsdp, process
 from harness.training.baselines import chance_level, ensure, failed_entry
 from harness.training.batches.loader import make_loader, update_division
 from harness.training.callback import TrainingCallback
+from harness.training.causality import require_causal
 from harness.training.checkpoints import checkpoint
 from harness.training.checkpoints.checkpoint import Start, weights_sha256
 from harness.training.checkpoints.dependency import Dependency, load_weights
 from harness.training.conditions import conditions_of, require_same_recipe
 from harness.training.evaluate import Evaluation, PeakMemory, evaluate
 from harness.training.extras.artifacts import save_artifacts
-from harness.training.module import NonFiniteError, TaskModule, validates_on_test
+from harness.training.failures import evaluation_status
+from harness.training.module import TaskModule, validates_on_test
 from harness.training.trainer import make_trainer
 from tasks.base import DataInfo, FinalEvaluation
 
-# messages of the libraries below torch, whose errors are RuntimeErrors
-OUT_OF_MEMORY = re.compile(
-    r"can't allocate memory|cannot allocate memory|not enough memory|out of memory|std::bad_alloc|ALLOC(ATION)?_FAILED",
-    re.IGNORECASE,
-)
 SEED_STRIDE = 1_000_003  # between the seeds of two devices
 
 
@@ -134,6 +130,7 @@ class Attempt:
         self.trainer = make_trainer(cfg, self.run_dir, self.callback)
         pl.seed_everything(cfg.seed, verbose=False)
         self.built = built = build_or_refuse(cfg, build)
+        require_causal(built.model, cfg.model)
         self.module = TaskModule(built, cfg.train)
         self.module.configure_optimizers()  # refuses wrong arguments now; Lightning calls it again
 
@@ -151,10 +148,16 @@ class Attempt:
                 for dependency in self.depends_on
                 if dependency.weights
             }
-        self.start.require_unchanged("code", self.code, "the code of model, backbone or task has")
+        if not self._is_corrected():
+            self.start.require_unchanged("code", self.code, "the code of model, backbone or task has")
         self.callback.state.code = self.code
         self.callback.conditions = conditions_of(self.trainer, self.kernels, self.training_code)
         require_same_recipe(self.start.state.get("conditions", {}), self.callback.conditions, self.start.checkpoint)
+
+    def _is_corrected(self) -> bool:
+        """Whether training had ended and its record was refused: the code may be corrected, to test the weights."""
+        beat, last = read_heartbeat(self.run_dir.path), self.start.state.get("last") or {"step": 0}
+        return bool(beat) and beat["state"] == "refused" and last["step"] >= self.cfg.train.max_steps
 
     def take_start(self, *, resumable: bool) -> None:
         """Put the files of the start in their places. The run directory is acquired.
@@ -208,6 +211,7 @@ class Attempt:
         self.data = task.load()
         self.start.require_unchanged("fingerprint", self.data.fingerprint, "the data have")
         self.callback.state.fingerprint = self.data.fingerprint
+        self._check_record()
         self.final_evaluations = task.final_evaluations()
         names = [final.name for final in self.final_evaluations]
         if len({*names, "test"}) <= len(names) or any("/" in name for name in names):
@@ -215,6 +219,18 @@ class Attempt:
                 f"task: the names of final evaluations differ from each other and from test, without a slash: "
                 f"{', '.join(names)}"
             )
+
+    def _check_record(self) -> None:
+        """Raises UsageError for what would be refused when the record is written, after hours."""
+        if not isinstance(self.data, DataInfo):
+            raise UsageError("task: load() returns a tasks.base.DataInfo (CONTRIBUTING.md, Add a task)")
+        try:
+            record.check_writable(self.entries("failed"))
+        except record.RecordError as error:
+            raise UsageError(f"{error}: no record could hold this cell (tasks.base.DataInfo says what data are)") from error
+        batch, train = self.cfg.train.batch_size, len(self.built.task.split("train"))
+        if not self.cfg.train.batch_tokens and batch > train:
+            raise UsageError(f"train.batch_size={batch} is more than the {train:,} examples of the training split")
 
     def _fit(self) -> None:
         cfg, train, trainer = self.cfg, self.cfg.train, self.trainer
@@ -246,6 +262,8 @@ class Attempt:
     def _evaluate(self, progress: Progress) -> dict[str, Any]:
         """Test the chosen weights once, then make the task's final evaluations and artifacts."""
         module, state, rule = self.module, self.callback.state, self.cfg.train.select.rule
+        if (earlier := self.start.state.get("code")) not in (None, self.code):  # `_is_corrected`
+            state.changed_at_resume.append(f"step {self.trainer.global_step}: code {earlier[:8]}, now {self.code[:8]}")
         last_weights = weights_sha256(self.built.model)
         started = time.monotonic()
         device = self.trainer.strategy.root_device
@@ -380,21 +398,3 @@ class Attempt:
             "weights_sha256": None,
             "tested_weights_sha256": None,
         }
-
-
-def failure_status(error: Exception) -> str:
-    """The status of the record of an attempt that ended with this error."""
-    if isinstance(error, NonFiniteError):
-        return "nan"
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or OUT_OF_MEMORY.search(str(error)):
-        return "oom"
-    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
-        return "oom"
-    return "failed"
-
-
-def evaluation_status(error: Exception) -> str:
-    """`unsupported`: the model cannot take these inputs, such as a sequence longer than its positions."""
-    if failure_status(error) == "oom":
-        return "oom"
-    return "unsupported" if isinstance(error, ValueError) else "failed"

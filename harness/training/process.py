@@ -20,6 +20,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from harness.config.schema import Kernels
+from harness.errors import UsageError
 from harness.records.machine import other_cpu_s
 from harness.records.provenance import command_output
 
@@ -145,6 +146,20 @@ def set_threads(earlier: int | None, typed: int | None, parameters: int | None) 
     if threads:
         torch.set_num_threads(threads)
     return threads
+
+
+def require_machine(accelerator: str, cpus: int | None) -> None:
+    """Raises UsageError for a GPU that is not there, and for more threads than this machine runs at once."""
+    import torch
+
+    if accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
+        raise UsageError(
+            f"{accelerator}: there is no GPU here: leave resources= and trainer= out to run on the CPU, "
+            "or send the cells to a machine that has one: python run.py -m hydra/launcher=slurm"
+        )
+    most = max(os.cpu_count() or 1, available_threads())
+    if cpus is not None and cpus > most:
+        raise UsageError(f"resources.cpus={cpus} is more than the {most} CPU threads of this machine")
 
 
 def keep_compiler_cache_private() -> None:

@@ -274,6 +274,8 @@ def _run(
                 predictions.remove(record_path)
             record.write(without_secrets(entries), record_path)
             run_dir.end(request.since)
+        except record.RecordError as error:
+            return _record_refused(attempt, error)
         except OSError as error:
             return _storage_failed(attempt, error)
         run_dir.forget_previous()
@@ -297,6 +299,14 @@ def _storage_failed(attempt: "Attempt", error: Exception) -> CellResult:
     return CellResult(str(attempt.cell), "interrupted", 1, not_written(error))
 
 
+def _record_refused(attempt: "Attempt", error: record.RecordError) -> CellResult:
+    """The result if what the task gave is no record: the trained weights stay, for a corrected task to test."""
+    steps = attempt.cfg.train.max_steps
+    attempt.run_dir.write_heartbeat("refused", step=steps, steps=steps, force=True)
+    kept = f"the trained weights are kept ({attempt.run_dir.last}); after a correction the same command tests them"
+    return CellResult(str(attempt.cell), "refused", 2, f"{error}; {kept}")
+
+
 def not_written(error: Exception) -> str:
     """A file that could not be written, in one line, and when the run can go on."""
     then = "once it takes writes again" if is_storage_failure(error) else "after that"
@@ -307,7 +317,7 @@ def _record_failure(
     attempt: "Attempt", request: CellRequest, error: Exception, started: float, status: str | None = None
 ) -> CellResult:
     """Write a record with the status of the failure, and the traceback to the run directory."""
-    from harness.training.attempt import failure_status
+    from harness.training.failures import failure_status
     from harness.training.extras.artifacts import remove_artifacts
 
     status = status or failure_status(error)

@@ -14,6 +14,7 @@ from harness.config.instantiate import instantiate
 from harness.config.plain import resolved_or_refused
 from harness.config.trainer_settings import check_trainer
 from harness.records.run_directory import RunDirectory
+from harness.training import process
 from harness.training.batches.loader import devices_of, micro_batches
 from harness.training.callback import TrainingCallback
 from harness.training.checkpoints.checkpoint import SealedCheckpoints
@@ -32,6 +33,7 @@ def make_trainer(cfg: DictConfig, run_dir: RunDirectory, callback: TrainingCallb
     world_size = devices_of(cfg)
     settings = resolved_or_refused(cfg.trainer, "trainer")
     check_trainer(settings)
+    process.require_machine(str(settings.get("accelerator")), cfg.resources.cpus)
     profiler = settings.pop("profiler", None)
     # Lightning sets these for all of torch, and only if the Trainer names them: an earlier cell may have
     torch.use_deterministic_algorithms(False)

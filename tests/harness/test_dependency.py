@@ -202,3 +202,26 @@ def test_a_chain_of_dependencies_ends(tmp_path):
         patch.setattr(sweep, "MOST_DEPENDENCIES", 5)
         with pytest.raises(UsageError, match="with those that they depend on, more than 5 cells"):
             expand_all([Command(cfg, ())])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        ([ENCODER.replace("[embedding, layers]", "[nonsense]")], "the model has no parameter below 'nonsense'"),
+        ([ENCODER, "backbone.max_length=16"], "parameters for 16 tokens"),
+        ([ENCODER, "task.source=official", "task.path=/nowhere"], "/nowhere"),
+    ],
+)
+def test_a_cell_that_cannot_run_is_refused_before_its_dependency_runs(overrides, reason, typed, tmp_path):
+    with pytest.raises(UsageError, match=reason):
+        train(*typed, *overrides)
+    assert not list(tmp_path.rglob("records/**/*.json"))
+
+
+def test_the_dependency_of_a_refused_cell_runs_for_the_others(typed, tmp_path, capsys):
+    good, bad = ENCODER, ENCODER.replace("[embedding, layers]", "[nonsense]")
+    commands = [Command(compose([*typed, entry]), (*typed, entry)) for entry in (good, bad)]
+    assert run_all(commands) == 2
+    out = capsys.readouterr()
+    assert "nonsense" in out.err and "1 refused, 2 done" in out.out
+    assert [entries["status"] for entries in records(tmp_path)] == ["done", "done"]

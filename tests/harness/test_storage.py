@@ -35,8 +35,8 @@ CELL = ("model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resou
     ],
 )
 def test_no_memory_has_a_state_of_its_own(error):
-    assert attempt.failure_status(error) == "oom"
-    assert attempt.failure_status(RuntimeError("shapes differ")) == "failed"
+    assert failure_status(error) == "oom"
+    assert failure_status(RuntimeError("shapes differ")) == "failed"
 
 
 @pytest.fixture

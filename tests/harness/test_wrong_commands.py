@@ -94,6 +94,42 @@ WRONG = {
     "task.name=lra/../x": "task.name=lra/../x: a name has letters",
     "model=custom model._target_=torch.nn.Identity": "_target_ 'torch.nn.Identity' may not be built",
     "model=custom model._target_=models.attention.lavo.Lavo": "cannot find models.attention.lavo.Lavo",
+    "model=LAVO": "did you mean 'lavo'?",
+    "table=t11": "did you mean 'lavo/t11'",
+    "train.lr=0.1": "did you mean 'train.optimizer.lr'?",
+    "lr=0.1": "did you mean 'train.optimizer.lr'?",
+    "model=lavo model.heads=4": "did you mean 'backbone.heads' or 'bench.heads'?",
+    "train.optimizer=sgd": "train.optimizer._target_=torch.optim.Adam",
+    "train.schedule=cosine": "train.schedule._target_=",
+    "train.optimizer._target_=torch.optim.SGD": "(~train.optimizer.betas leaves it out)",
+    "model=lávo": "there is no model 'lávo': did you mean 'lavo'?",
+    "model=注意力": "there is no model '注意力'",
+    "train.precision=é": "special characters need two quotes: 'train.precision=\"é\"'",
+    "model=lavo model=vanilla": "model= is typed twice",
+    "model=lavo model.name=vanilla": "the name of another model; model=vanilla chooses it",
+    "check=true": "do=train does not read check=, do=report does",
+    "figure=luna/f1": "do=train does not read figure=, do=report does",
+    "do=plan format=csv": "do=plan does not read format=, do=report does",
+    "do=predictions format=csv": "do=predictions does not read format=",
+    "+foo=bar": "+foo: nothing reads foo",
+    "++train.foo=1": "+train.foo: nothing reads train.foo",
+    "hydra.run.dir=elsewhere": "hydra.run.dir= moves nothing here",
+    "-m hydra.sweep.dir=elsewhere seed=1": "hydra.sweep.dir= moves nothing here",
+    "paths.site=": "paths.site=: a folder of this machine is expected",
+    "paths.site=s3://bucket/x": "a folder of this machine is expected",
+    "resources.cpus=999": "CPU threads of this machine",
+    "model=lavo model.window=0": "LAVO requires window >= 1, not 0\n",
+    "task.pattern=foo": "is none of noncausal_self, causal_self, noncausal_cross, causal_cross",
+    "do=bench model=lavo lengths=128 bench.axis=model.windoww bench.axis_values=[4,8]": "did you mean 'model.window'",
+    "do=bench model=lavo lengths=128,128": "bench.lengths: 128 stands there twice",
+    "do=bench model=lavo lengths=128 what=forward,forward": "bench.what: forward stands there twice",
+    "do=bench model=lavo lengths=128 what=decode bench.pattern=noncausal_self": "only causal_self decodes",
+    "task=glue/qqp task.second_length=1000": "second_length=1000 is more than max_length=",
+    "model=lavo settings.lavo.window=5": "has no effect here, window is ",
+    "do=status state=failde": "did you mean 'failed'?",
+    "do=status since=yesterday": "since=12h",
+    "do=report figure=luna/f99": "did you mean 'luna/f",
+    "do=report table=lavo/t3 paths.records=nowhere": "nowhere: there is no folder of records",
 }
 
 
@@ -104,7 +140,8 @@ def typed(tmp_path, places, monkeypatch):
 
     def arguments(command):
         words = command.split()
-        return [*places, *words] if command.startswith(("budget", "-")) else ["budget=smoke", *places, *words]
+        named = command.startswith(("budget", "-", "do=report"))
+        return [*places, *words] if named else ["budget=smoke", *places, *words]
 
     return arguments
 
@@ -122,6 +159,18 @@ def check(status, stdout, stderr, command, folder):
 def test_one_line_and_nothing_touched(command, typed, run_here, tmp_path, capfd):
     status = run_here(typed(command))
     check(status, *capfd.readouterr(), command, tmp_path)
+
+
+def test_a_shell_alone_asks_for_completions(run_here, capfd):
+    assert run_here(["-sc", "query=bash"]) == 2
+    assert "python run.py -sc install=bash" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--multirun"], ["-m", "-m"]])
+def test_flags_alone_answer_at_once(words, run_here, capfd):
+    assert run_here(words) == 0
+    out = capfd.readouterr().out
+    assert out.startswith("longhaul ") if words == ["--version"] else "python run.py" in out
 
 
 @pytest.mark.parametrize("command", ["model=lavoo", "--sweep", "train.clip_norm=1", "do=bench model=lavoo"])

@@ -13,7 +13,7 @@ import tasks.lra.image
 import tasks.lra.text
 import tasks.summarization.multinews
 from harness.commands import list as list_command
-from harness.commands.cli import refuse_ignored
+from harness.commands.typed import refuse_ignored
 from harness.config import data_cards as module
 from harness.config.compose import compose, options
 from harness.config.data_cards import PAGE, cards, page, stand_ins, value

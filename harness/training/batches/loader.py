@@ -195,8 +195,11 @@ def micro_batches(train: Any, world_size: int) -> int:
         return max(1, math.ceil(train.batch_tokens / (tokens * world_size)))
     size = micro_batch_size(train, world_size)
     if train.batch_size % (size * world_size):
+        if not train.micro_batch_size:
+            raise UsageError(f"train.batch_size={train.batch_size} cannot be divided evenly by {world_size} devices")
         raise UsageError(
-            f"train.batch_size={train.batch_size} is not a multiple of {size} examples on {world_size} devices"
+            f"train.batch_size={train.batch_size} is not a multiple of train.micro_batch_size={size} on "
+            f"{world_size} device{'s' if world_size > 1 else ''}"
         )
     return train.batch_size // (size * world_size)
 

@@ -68,9 +68,7 @@ def load_weights(model: "nn.Module", dependency: Dependency) -> str:
             f"depends_on: {path} does not hold the weights that {dependency.record} was tested with; {again}"
         )
     state = model.state_dict()
-    for prefix in dependency.weights:
-        if not below(state, [prefix]):
-            raise UsageError(f"depends_on: the model has no parameter below '{prefix}'")
+    require_prefixes(state, dependency.weights)
     names, given_names = below(state, dependency.weights), below(given, dependency.weights)
     if different := sorted(set(names) ^ set(given_names)):
         where = "this model" if different[0] in given_names else f"the weights of {dependency.name}"
@@ -86,3 +84,11 @@ def load_weights(model: "nn.Module", dependency: Dependency) -> str:
 def below(state: dict[str, Any], prefixes: Sequence[str]) -> list[str]:
     """The names that are one of the prefixes or begin with one and a dot."""
     return [name for name in state if any(f"{name}.".startswith(f"{prefix}.") for prefix in prefixes)]
+
+
+def require_prefixes(state: dict[str, Any], prefixes: Sequence[str]) -> None:
+    """Raises UsageError for a prefix without a parameter. `state`: the model's weights by name."""
+    for prefix in prefixes:
+        if not below(state, [prefix]):
+            parts = ", ".join(sorted({name.partition(".")[0] for name in state}))
+            raise UsageError(f"depends_on: the model has no parameter below '{prefix}': there is: {parts}")

@@ -5,6 +5,8 @@ The duration is estimated twice: before anything is written, from records of thi
 
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig
 
@@ -35,9 +37,13 @@ def refuse_by_records(cell: Cell, cfg: DictConfig, longest_s: float) -> None:
 
 def estimate_here(cell: Cell, cfg: DictConfig) -> Estimate | None:
     """From records of the same task, protocol and budget that a machine like this made without a GPU."""
-    folder = cell.record_path(cfg).parent
+    return estimate(cell, records_here(cell.record_path(cfg).parent))
+
+
+def records_here(folder: Path) -> list[dict[str, Any]]:
+    """The valid records of a folder that a machine like this made without a GPU."""
     records = [entries for entries in load_records(folder, broken=[]) if not entries["hardware"]["gpu"]]
-    return estimate(cell, [entries for entries in records if entries["hardware"]["cpu"] == cpu_name()])
+    return [entries for entries in records if entries["hardware"]["cpu"] == cpu_name()]
 
 
 def refuse(seconds: float, basis: str) -> None:

@@ -1,0 +1,78 @@
+"""Checks of the typed words of a command, before anything is composed: what the verb would ignore is refused."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+
+from harness.config.compose import NAMED
+from harness.config.overrides import MULTIRUN, key_of, typed_values
+from harness.config.schema import Config
+from harness.errors import UsageError, did_you_mean
+
+NARROWED = ("do", "paths", "table", "model", "task", "protocol", "budget", "seed")
+# what a verb that runs no cell reads of what can be typed; it refuses the rest
+READS = {
+    "status": (*NARROWED, "status"),
+    "compare": ("do", "paths", "cells"),
+    "export": ("do", "paths", "cells", "trusted_packages", "model", "task", "backbone"),
+    "curves": NARROWED,
+    "predictions": NARROWED,
+    "report": ("do", "paths", "table", "figure", "check", "format", "trusted_packages"),
+    "check": ("do", "paths"),
+    "migrate": ("do", "paths"),
+    "list": ("do", "task"),
+}
+# what the verbs that read a whole recipe do not read, and the verb that does
+READ_ELSEWHERE = {"check": "report", "format": "report", "cells": "compare", "figure": "report", "status": "status"}
+OF_BENCH = ("bench", "figure")  # further keys of do=bench
+# folders of Hydra that nothing is written into here
+UNUSED = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.output_subdir")
+
+
+def check_typed(overrides: Sequence[str]) -> None:
+    """Raises UsageError for typed settings that the command would not use. They went through `overrides.rewrite`."""
+    typed = typed_values(overrides)
+    refuse_ignored(typed.get("do", "train"), overrides)
+    refuse_twice(overrides)
+    for override in overrides:
+        if key_of(override) in UNUSED:
+            raise UsageError(f"{key_of(override)}= moves nothing here: paths.outputs= is the folder of the runs")
+        if override.startswith("+"):
+            refuse_added(key_of(override))
+
+
+def refuse_ignored(do: str, overrides: Sequence[str]) -> None:
+    """Raises UsageError for a typed key that the verb would not read."""
+    for key in map(key_of, overrides):
+        part = key.split(".")[0]
+        reads = READS.get(do)
+        if reads is not None and part not in reads:
+            takes = ", ".join(f"{name}=" for name in reads[1:] if name != "status") or "nothing"
+            raise UsageError(f"do={do} does not read {key}=: it takes {takes}")
+        if reads is None and part in READ_ELSEWHERE and not (do == "bench" and part in OF_BENCH):
+            verb = READ_ELSEWHERE[part]
+            raise UsageError(f"do={do} does not read {key}=, do={verb} does: python run.py do={verb} ...")
+
+
+def refuse_twice(overrides: Iterable[str]) -> None:
+    """Raises UsageError for two options of one group, `model=lavo model=vanilla`: only the last one would count."""
+    groups = Counter(key_of(word) for word in set(overrides) if key_of(word) in NAMED)
+    if twice := [group for group, count in groups.items() if count > 1]:
+        raise UsageError(f"{twice[0]}= is typed twice: leave one out, or type {twice[0]}=a,b with -m to run both")
+
+
+def refuse_added(key: str) -> None:
+    """Raises UsageError for `+key=value` where the harness has the keys of a node and would not read another."""
+    node: type = Config
+    parts = key.split("@")[0].split(".")
+    for number, part in enumerate(parts):
+        entries: Mapping[str, type] = {entry.name: entry.type for entry in fields(node)}
+        if part not in entries:
+            if not number and ("/" in part or part in (*NAMED, "hydra")):
+                return
+            path = ".".join([*parts[:number], ""])
+            hint = did_you_mean(part, entries)
+            raise UsageError(f"+{key}: nothing reads {path}{part}; {hint} (python run.py --cfg job shows all keys)")
+        if not is_dataclass(entries[part]):
+            return
+        node = entries[part]

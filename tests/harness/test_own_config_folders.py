@@ -1,0 +1,74 @@
+"""Yamls of one's own with a fault: one line with the file and the key, also where the command is about another yaml."""
+
+import pytest
+
+HEAD = "title: T\nledger: null\nprotocol: skyformer\ncontrol: no_mixing\nreference: vanilla\n"
+COLUMNS = 'columns:\n  a: {task: lra/listops, metric: acc, unit: "%", decimals: 1, higher_is_better: true}\n'
+LAVO = "_target_: models.attention.lavo.LAVO\n"
+TABLE = f"{HEAD}seeds: [1]\nrows:\n  x: lavo\n  y: no_mixing\n  z: vanilla\n{COLUMNS}"
+PACKAGE = "# @package _global_\ndefaults: [own@_global_, _self_]\n"
+
+
+@pytest.fixture
+def refusal(tmp_path, places, run_here, capfd):
+    """(files below the folder, words) -> the line that the command ends with."""
+
+    def run(files, *words):
+        for name, text in files.items():
+            path = tmp_path / "conf" / f"{name}.yaml"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        (tmp_path / "records").mkdir()
+        assert run_here(["--config-dir", str(tmp_path / "conf"), *words, *places]) == 2
+        line = capfd.readouterr().err.replace("importing torch ...\n", "")
+        assert line.startswith("error: ") and line.count("\n") == 1, line
+        assert list((tmp_path / "records").iterdir()) == []
+        return line
+
+    return run
+
+
+SMOKE = ("task=lra/listops", "budget=smoke")
+
+
+@pytest.mark.parametrize(
+    ("files", "words", "message"),
+    [
+        ({"model/latin": b"# caf\xe9\n"}, ("model=latin", *SMOKE), "model/latin.yaml: no yaml: 'utf-8' codec"),
+        ({"model/empty": ""}, ("model=empty", *SMOKE), "model=empty: its yaml has no name, name: empty"),
+        ({"model/nameless": LAVO}, ("model=nameless", *SMOKE), "model=nameless: its yaml has no name"),
+        ({"model/listed": "- a\n"}, ("model=listed", *SMOKE), "model/listed"),
+        ({"model/twin": f"name: vanilla\n{LAVO}"}, ("model=twin", *SMOKE), "the name of another model"),
+        ({"protocol/a": f"{PACKAGE}protocol: {{name: b}}\n"}, ("protocol=a", *SMOKE), "protocol=a: protocol.name is b"),
+        ({"protocol/a": f"{PACKAGE}trian: {{}}\n"}, ("protocol=a", *SMOKE), "protocol/a: trian: Key 'trian' not in"),
+        ({"task/x/y": "name: x/y\n"}, ("task=x/y", "budget=smoke"), "protocols that have a recipe for it: own"),
+        ({"table/a": TABLE.replace("[1]", "[x]")}, ("do=plan", "table=a"), "table/a.yaml: seeds[0]"),
+        ({"table/a": TABLE.replace("skyformer", "skyformr")}, ("do=plan", "table=a"), "did you mean 'skyformer'"),
+        ({"table/a": f"{TABLE}colour: red\n"}, ("do=plan", "table=a"), "table/a.yaml: colour: unknown key"),
+        ({"table/a": TABLE.replace("1,", "x,")}, ("do=plan", "table=a"), "columns.a.decimals"),
+        ({"table/a": TABLE.replace("null", "nowhere")}, ("do=plan", "table=a"), "table/a.yaml: tolerance: missing"),
+        ({"table/a": f"kind: tablee\n{TABLE}"}, ("do=plan", "table=a"), "kind: there is no 'tablee'"),
+        ({"table/a": TABLE.replace("y: no_mixing", "y: local")}, ("do=plan", "table=a"), "control: there is no 'no_mixing'"),
+        ({"figure/a": "kind: pie\n"}, ("do=report", "figure=a"), "figure/a.yaml: kind: there is no 'pie'"),
+        ({"figure/a": ""}, ("do=report", "figure=a"), "figure/a.yaml: "),
+    ],
+)
+def test_a_fault_is_one_line_with_the_file(files, words, message, refusal):
+    assert message in refusal(files, *words)
+
+
+OTHERS = {"model/other": b"# caf\xe9\n", "table/other": HEAD, "model/empty": ""}
+
+
+@pytest.mark.parametrize("words", [("do=plan", "table=a"), ("model=lavo", "model.window=x", *SMOKE)])
+def test_the_yaml_of_another_option_may_be_broken(words, tmp_path, places, run_here, capfd):
+    for name, text in {**OTHERS, "table/a": TABLE}.items():
+        path = tmp_path / "conf" / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    status = run_here(["--config-dir", str(tmp_path / "conf"), *words, *places])
+    out = capfd.readouterr()
+    if "table=a" in words:
+        assert status == 0 and "cells: 3, 3 missing" in out.out
+    else:
+        assert status == 2 and "model.window: " in out.err

@@ -1,0 +1,43 @@
+"""Lines of progress in a log: the time left follows from what has ended, and lines become rare."""
+
+import pytest
+
+from harness import progress as progress_module
+from harness.progress import Progress
+
+
+@pytest.fixture
+def lines(monkeypatch):
+    """(lines, run): `run(updates, expected_s)` makes updates of (seconds since the start, cells done) of 12 cells."""
+    said, clock = [], [0.0]
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: clock[0])
+
+    def run(updates, expected_s=None):
+        with Progress(said.append) as progress:
+            for seconds, done in updates:
+                clock[0] = seconds
+                progress.update("cells", done, 12, "2 running", expected_s)
+        return said
+
+    return run
+
+
+def test_the_time_left_is_that_of_the_cells_that_ended_and_falls_between_two(lines):
+    said = lines([(0, 0), (60, 1), (120, 2), (180, 3), (220, 3), (300, 5)])
+    assert said[0] == "cells 1/12 (8 %) 1:00 each, 11:00 left 2 running"
+    assert said[-1] == "cells 5/12 (42 %) 1:00 each, 7:00 left 2 running"
+    quiet = lines([(0, 0), (60, 1), (661, 1)])
+    assert quiet[-1].startswith("cells 1/12 (8 %) 1:00 each, 0:59 left"), "ten minutes have passed since"
+
+
+def test_before_the_first_end_the_records_tell_and_nothing_is_unknown(lines):
+    assert lines([(0, 0), (600, 0)], 720.0) == ["cells 0/12 (0 %), about 2:00 expected 2 running"]
+    said = lines([(0, 0), (600, 0)])[-1]
+    assert said == "cells 0/12 (0 %) 2 running" and "?" not in said
+
+
+def test_fast_work_has_a_rate_and_lines_become_rare(lines):
+    said = lines([(second, min(12, second)) for second in range(13)])
+    assert said == ["cells 10/12 (83 %) 1/s, 0:02 left 2 running"] or said[0].startswith("cells 10/12 (83 %) 0:01 each")
+    long = lines([(second, second) for second in range(1000)])[len(said) :]
+    assert len(long) < 15, "ten minutes in a log are a dozen lines"

@@ -288,7 +288,7 @@ def table_page(
 
     page = Path(paths["tables"]) / f"{name}.md"
     spec = load_table(name, conf, paths["paper"])
-    with named_errors("table", name):
+    with named_errors("table", name, conf):
         if not isinstance(spec, TableSpec):
             printed = {"settings": settings.page, "formulas": formulas.page, "counts": formulas.counts_page}
             is_measured = spec.kind == "measured"
@@ -354,7 +354,7 @@ def draw_figures(
     files = []
     for name in [names] if isinstance(names, str) else names:
         figure = load_figure(name, conf, paths["paper"])
-        with named_errors("figure", name):
+        with named_errors("figure", name, conf):
             plot = figure_plot(figure, sources, Path(paths["figures"]))
         files += plot.update(check, draw)
     return files

@@ -31,7 +31,15 @@ from harness.config.option_names import is_option
 from harness.config.own_settings import check_own
 from harness.config.places import CONF
 from harness.config.plain import escaped, limit_interpolations, resolved
-from harness.config.schema import BUILT_IN, DECLARES, Config, Train, check_ranges, value_of
+from harness.config.schema import (
+    BUILT_IN,
+    DECLARES,
+    Config,
+    Train,
+    check_ranges,
+    refuse_numbers_as_flags,
+    value_of,
+)
 from harness.errors import UsageError, did_you_mean, shown
 from tasks.regular_files import read_text
 
@@ -69,6 +77,7 @@ def _register_once() -> None:
     for name, function in functions.items():
         OmegaConf.register_new_resolver(name, function, replace=True)
     limit_interpolations()
+    refuse_numbers_as_flags()
     yaml_files.use_c_parser()
     guard_hydra()
 

@@ -2,24 +2,28 @@
 
 Hydra sets environment variables, opens log files and builds callbacks, launchers and sweepers from `hydra.*` before it
 calls any code of this project, and it has no hook in between. `guard_hydra` therefore replaces some of its methods: the
-composition that every command and `hydra.compose` call, the search for options and their reader, and the one that
-applies overrides. Names of options do not lead out of the folders, a composition reads a limited number of files, and
-whatever Hydra raises for a file becomes one line with the file.
+composition that every command and `hydra.compose` call, the expansion of defaults lists, the search for options and
+their reader, and the one that applies overrides. Names of options do not lead out of the folders, a composition reads a
+limited number of files, and whatever Hydra raises for a file becomes one line with the file.
 `tests/harness/test_hydra_guard.py` fails if a new version of Hydra renames or bypasses them.
 """
 
+import contextlib
 import copy
 import functools
 import pickle
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import hydra as hydra_package
+from hydra._internal import defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository
+from hydra.core.default_element import DefaultsTreeNode
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
@@ -34,7 +38,7 @@ from harness.config.own_settings import OWNER, leaves, local_values, raw_at
 from harness.config.places import CONF
 from harness.config.plain import ENVIRONMENT, count, from_environment
 from harness.config.schema import BUILT_IN
-from harness.errors import UsageError
+from harness.errors import UsageError, shown
 
 # `hydra.*`: what Hydra fills in, and texts and folders that nothing uses here
 FREE = ("runtime", "overrides", "help", "hydra_help", "sweep", "verbose", "job.config", "job.config_name", "job.id",
@@ -49,6 +53,8 @@ OWN_FILES = ("local", "cluster")  # folders of conf/ whose files may read the en
 
 MOST_READ = 1_000  # files of one composition, each as often as a defaults list names it
 MOST_VALUES = 10_000  # values in them
+DEEPEST = 50  # options that name each other in a chain of defaults lists
+SAME_NAME = r"\s*'[^']*' is validated against ConfigStore schema with the same name"
 
 
 @dataclass
@@ -57,6 +63,7 @@ class Reading:
 
     files: int = 0
     values: int = 0
+    levels: int = 0  # of defaults lists, at the moment
     last: str = ""
     values_of: dict[str, int] = field(default_factory=dict)
 
@@ -71,6 +78,17 @@ class Reading:
             most = f"{MOST_READ:,} files or {MOST_VALUES:,} values"
             raise UsageError(f"{option}: the defaults lists name more than {most}, or they name themselves")
 
+    @contextlib.contextmanager
+    def level(self) -> Iterator[None]:
+        """Raises UsageError for too long a chain: Hydra recurses into each option that a defaults list names."""
+        if self.levels >= DEEPEST:
+            raise UsageError(f"{self.last}: a chain of more than {DEEPEST} defaults lists, or they name themselves")
+        self.levels += 1
+        try:
+            yield
+        finally:
+            self.levels -= 1
+
 
 _reading: ContextVar[Reading | None] = ContextVar("reading", default=None)
 
@@ -81,6 +99,7 @@ def guard_hydra() -> None:
     compose, apply = ConfigLoaderImpl.load_configuration, ConfigLoaderImpl._apply_overrides_to_config
     load, load_cached = ConfigRepository.load_config, CachingConfigRepository.load_config
     find, list_options = ConfigRepository._find_object_source, ConfigRepository.get_group_options
+    expand = defaults_list._create_defaults_tree_impl
     parsed: dict[tuple[str, str, str, int], bytes] = {}  # each version of a yaml, parsed once: compositions share most
 
     @functools.wraps(compose)
@@ -90,17 +109,23 @@ def guard_hydra() -> None:
         reading = Reading()
         token = _reading.set(reading)
         try:
-            cfg = compose(self, config_name, overrides, *arguments, **settings)
+            with warnings.catch_warnings():  # an option of the user may have the name of one in the schema
+                warnings.filterwarnings("ignore", SAME_NAME)
+                cfg = compose(self, config_name, overrides, *arguments, **settings)
         except (HydraException, OmegaConfBaseException):
             raise  # `harness.commands.explain` knows them
-        except RecursionError as error:
-            raise UsageError(f"{reading.last}: a defaults list names itself, or has too many levels") from error
         except yaml_files.UNREADABLE as error:
             raise UsageError(f"{reading.last}: does not compose: {yaml_files.reason(error)}") from error
         finally:
             _reading.reset(token)
         check_hydra(cfg.hydra, overrides)
         return cfg
+
+    @functools.wraps(expand)
+    def expand_bounded(*arguments: Any, **settings: Any) -> DefaultsTreeNode:
+        reading = _reading.get()
+        with reading.level() if reading is not None else contextlib.nullcontext():
+            return expand(*arguments, **settings)
 
     @functools.wraps(load_cached)
     def load_counted(self: CachingConfigRepository, config_path: str) -> ConfigResult | None:
@@ -122,7 +147,9 @@ def guard_hydra() -> None:
         key = (source.provider, source.path, config_path, path.stat().st_mtime_ns)
         if key not in parsed:
             with yaml_files.content_of(path):
-                parsed[key] = pickle.dumps(load(self, config_path))
+                loaded = load(self, config_path)
+            check_name(config_path, loaded.config, path)
+            parsed[key] = pickle.dumps(loaded)
         result = pickle.loads(parsed[key])
         if is_own_file(path):
             with yaml_files.content_of(path):
@@ -143,12 +170,20 @@ def guard_hydra() -> None:
     def apply_typed(overrides: list[Override], cfg: DictConfig) -> None:
         apply(list(map(with_environment, overrides)), cfg)
 
+    defaults_list._create_defaults_tree_impl = expand_bounded
     ConfigLoaderImpl.load_configuration = compose_checked
     ConfigLoaderImpl._apply_overrides_to_config = staticmethod(apply_typed)
     ConfigRepository.load_config = load_checked
     ConfigRepository._find_object_source = find_named
     ConfigRepository.get_group_options = list_named
     CachingConfigRepository.load_config = load_counted
+
+
+def check_name(option: str, config: Any, path: Path) -> None:
+    """Raises UsageError for the yaml of a task with the name of another one: records would be filed under that name."""
+    name = config.get("name") if option.startswith("task/") and isinstance(config, DictConfig) else None
+    if isinstance(name, str) and name != (expected := option.removeprefix("task/")):
+        raise UsageError(f"{path}: name: {shown(name[:60])}, but the file is that of task={expected}: write this name")
 
 
 def is_own_file(path: Path) -> bool:

@@ -4,12 +4,14 @@ The default protocol needs no rewriting: `conf/config.yaml` reads it from the ta
 """
 
 import fnmatch
+import functools
 import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from harness.config.compose import NAMED, OWN_CLASS, has_recipe, options
@@ -166,15 +168,22 @@ def named_cells(arguments: Sequence[str]) -> list[str]:
     if not {"do=compare", "do=export"} & set(arguments):
         return list(arguments)
     cells, rest = [], []
-    for argument in arguments:
+    for before, argument in zip(["", *arguments], arguments, strict=False):
         key, equals, value = argument.partition("=")
         if key == "cells":
             cells += [name.strip() for name in value.strip("[]").split(",")]
-        elif equals or argument.startswith("-"):
+        elif equals or argument.startswith("-") or before in flags_with_value():
             rest.append(argument)
         else:
             cells.append(argument)
     return [*rest, *to_overrides({"cells": cells})] if cells else rest
+
+
+@functools.cache
+def flags_with_value() -> frozenset[str]:
+    """Hydra's flags whose value is the next argument, such as `--config-dir`."""
+    actions = get_args_parser()._actions
+    return frozenset(flag for action in actions if action.nargs is None for flag in action.option_strings)
 
 
 def table_sweep(arguments: Sequence[str]) -> list[str]:

@@ -6,6 +6,7 @@ A new setting is a field here and the code that uses it. The field's metadata (`
 identity of a cell. A setting that is WHEN_SET does not change the ids of earlier cells.
 """
 
+import functools
 import math
 import re
 from collections.abc import Mapping
@@ -14,8 +15,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from omegaconf import MISSING, DictConfig
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import MISSING, BooleanNode, DictConfig
+from omegaconf.errors import OmegaConfBaseException, ValidationError
 
 from harness.config.places import CLONE, LEDGER
 from harness.config.trainer_settings import check_trainer
@@ -327,6 +328,20 @@ def check_ranges(cfg: DictConfig) -> None:
         for key, value in settings.items():
             if str(key).endswith("dropout") and isinstance(value, (int, float)) and not 0 <= value <= 1:
                 raise UsageError(f"{part}.{key}={value} is not between 0 and 1")
+
+
+@functools.cache
+def refuse_numbers_as_flags() -> None:
+    """Let OmegaConf refuse 5 as true or false, as it refuses 5.0 and other texts; 0 and 1 remain."""
+    convert = BooleanNode._validate_and_convert_impl
+
+    @functools.wraps(convert)
+    def convert_flag(self: BooleanNode, value: Any) -> bool:
+        if isinstance(value, int) and value not in (0, 1):
+            raise ValidationError("Value '$VALUE' is neither true nor false")
+        return convert(self, value)
+
+    BooleanNode._validate_and_convert_impl = convert_flag
 
 
 def check_fields(node: Mapping[str, Any], schema: type, prefix: str = "") -> None:

@@ -207,7 +207,6 @@ def expand(cfg: DictConfig, overrides: Sequence[str], validation: Validation | N
     if cfg.table is None:
         return Plan((PlannedCell(tuple(overrides), cfg, cell_of(cfg)),), {})
     name = typed_values(overrides).get("table", "NAME")
-    tables = {f"conf/table/{name}.yaml": cfg.table}
     if isinstance(cfg.table, DictConfig) and cfg.table.get("all"):
         paths = [table_files.path_of("table", name, folders()) for name, _ in options("table") if name != "all"]
         every = {path: yaml_files.load_config(path) for path in paths}
@@ -216,6 +215,8 @@ def expand(cfg: DictConfig, overrides: Sequence[str], validation: Validation | N
         tables = {path: table for path, table in every.items() if has_cells(table) and not table.get("every")}
     elif isinstance(cfg.table, DictConfig) and not has_cells(cfg.table):
         raise UsageError(f"table={name} has no cells, nothing to run: python run.py do=report table={name} shows it")
+    else:
+        tables = {table_files.shown_path("table", name, folders()): cfg.table}
     cells: dict[str, PlannedCell] = {}
     absent: dict[str, str] = {}
     unchosen = 0

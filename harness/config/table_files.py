@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from pydantic import ConfigDict, Field
 
 from harness.config import yaml_files
+from harness.config.places import CONF
 from harness.config.schema import LARGEST_SEED
 from harness.config.validation import StrictModel, TupleOf, dotted, parse, shortened
 from harness.errors import UsageError, did_you_mean, one_line, shown
@@ -40,6 +41,8 @@ class Column(StrictModel):
     protocol: Name | None = None
     set: dict[str, Any] | None = None
     block: int | None = None
+    # the report reads it, after hours of runs
+    reaches: float | None = None
 
 
 class Parts(StrictModel):
@@ -82,6 +85,13 @@ def path_of(group: str, name: str, folders: Sequence[str | Path]) -> Path:
             return path
     hint = did_you_mean(name, names(group, folders))
     raise UsageError(f"there is no {group} '{shown(name[:LONGEST_KEY])}': {hint} (python run.py do=list)")
+
+
+def shown_path(group: str, name: str, folders: Sequence[str | Path]) -> str:
+    """The yaml of a table or figure as messages name it: `conf/...` for one of the clone."""
+    paths = [Path(folder) / group / f"{name}.yaml" for folder in folders]
+    path = next(filter(Path.is_file, paths), paths[0])
+    return str(path.relative_to(CONF.parent) if path.is_relative_to(CONF) else path)
 
 
 def require_inside(path: Path, folder: str | Path) -> None:

@@ -134,12 +134,12 @@ def _reading(name: str, conf: Folders, group: str) -> Iterator[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def named_errors(group: str, name: str) -> Iterator[None]:
+def named_errors(group: str, name: str, conf: Folders) -> Iterator[None]:
     """A UsageError while the page or the picture is made names its yaml."""
     try:
         yield
     except UsageError as error:
-        where = f"conf/{group}/{name}.yaml"
+        where = table_files.shown_path(group, name, _folders(conf))
         raise error if where in str(error) else UsageError(f"{where}: {error}") from error
 
 

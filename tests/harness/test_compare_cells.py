@@ -183,6 +183,11 @@ def test_two_words_are_cells_and_digits_stay_text(typed):
     assert list(compose(rewrite(typed)).cells) == ["1e123456", "runs/a-12345678"]
 
 
+def test_the_value_of_a_flag_is_no_cell():
+    typed = rewrite(["--config-dir", "mine", "do=compare", "/a", "/b", "-cd", "more"])
+    assert typed == ["--config-dir", "mine", "do=compare", "-cd", "more", "cells=[/a,/b]"]
+
+
 def dispatch(typed):
     typed = rewrite(typed)
     return cli.dispatch(compose(typed), typed)

@@ -19,7 +19,7 @@ from harness.errors import UsageError, one_line
 from harness.records import ledger
 from harness.records.collect import frame
 from harness.report.plots.figures import MOST_PANELS
-from harness.report.spec_files import load_figure, load_table
+from harness.report.spec_files import load_figure, load_table, named_errors
 
 CASES = [("table", kind, name) for kind, name in TABLES_OF_KIND.items()]
 CASES += [("figure", kind, name) for kind, name in FIGURES_OF_KIND.items()]
@@ -181,6 +181,18 @@ def test_a_table_of_100_000_cells_is_refused_before_a_cell_is_composed(conf, mon
     monkeypatch.setattr("harness.config.sweep.compose", None)
     with pytest.raises(UsageError, match=r"^conf/table/lavo/t11\.yaml: 1,000 rows, 10 columns"):
         expand(cfg, ["table=lavo/t11"])
+
+
+def test_messages_name_the_file_of_another_folder(conf, monkeypatch):
+    wrong = {"columns": {"c": {"task": "lra/text", "metric": "acc", "reaches": True}}}
+    file = conf.put("table/evil.yaml", committed("table", "lavo/t11") | wrong)
+    monkeypatch.setattr("harness.config.sweep.folders", lambda: [str(CONF), str(conf.folders[0])])
+    with pytest.raises(UsageError, match=rf"^{file}: columns\.c\.reaches: .*number, not True$"):
+        expand(compose(["table=evil"], [conf.folders[0]]), ["table=evil"])
+    with pytest.raises(UsageError, match=rf"^{file}: x$"), named_errors("table", "evil", conf.folders):
+        raise UsageError("x")
+    with pytest.raises(UsageError, match=r"^conf/table/lavo/t11\.yaml: x$"), named_errors("table", "lavo/t11", CONF):
+        raise UsageError("x")
 
 
 def test_a_plan_names_the_table_and_the_key():

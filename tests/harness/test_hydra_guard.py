@@ -4,10 +4,12 @@ import inspect
 import os
 import re
 import time
+import warnings
 from pathlib import Path
 
 import hydra
 import pytest
+from hydra._internal import defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository
 from hydra._internal.hydra import Hydra
@@ -29,6 +31,9 @@ def test_hydra_composes_through_the_guarded_methods():
     register()
     for guarded in (ConfigLoaderImpl.load_configuration, ConfigLoaderImpl._apply_overrides_to_config):
         assert guarded.__wrapped__.__module__ == ConfigLoaderImpl.__module__
+    expand = defaults_list._create_defaults_tree_impl
+    assert expand.__wrapped__.__module__ == defaults_list.__name__
+    assert inspect.getsource(defaults_list).count(" = _create_defaults_tree_impl(") == 4
     repository = ConfigRepository.load_config, ConfigRepository._find_object_source, ConfigRepository.get_group_options
     for guarded in (*repository, CachingConfigRepository.load_config):
         assert guarded.__wrapped__.__module__ == ConfigRepository.__module__
@@ -171,12 +176,15 @@ EIGHTFOLD["x/a8"] = "q: 1"
         ({"task/a/b": "name: a/b\nprotocol: ../.."}, "task=a/b", "the name of a protocol is expected"),
         ({"task/a/b": "name: a/b\nprotocol: [x]"}, "task=a/b", "the name of a protocol is expected"),
         ({"task/a/b": "- 1"}, "task=a/b", "the name of a protocol is expected"),
-        ({"x/a": "defaults: [a]"}, "+x=a", "x/a: .*themselves|x/a: .*names itself"),
-        ({"x/a": "defaults: [a@b]"}, "+x=a", "x/a: .*themselves|x/a: .*names itself"),
+        ({"x/a": "defaults: [a]"}, "+x=a", "x/a: .*they name themselves"),
+        ({"x/a": "defaults: [a@b]"}, "+x=a", "x/a: .*they name themselves"),
         (EIGHTFOLD, "+x=a0", "more than 1,000 files"),
         ({"x/a": f"defaults: [{', '.join(f'b@c{n}' for n in range(20))}]", "x/b": f"a: {[1] * 2_000}"},
          "+x=a", "10,000 values"),
         ({"x/a": "hydra: null"}, "+x=a", "does not compose"),
+        ({f"x/a{n}": f"defaults: [a{n + 1}]" for n in range(60)}, "+x=a0", "x/a4.: a chain of more than 50"),
+        ({"task/a/b": "name: a/c\nprotocol: own"}, "task=a/b", "task/a/b.yaml: name: a/c, but .* task=a/b"),
+        ({"x/a": "train: {trial: 5}"}, "+x=a", "x/a: train.trial: Value '5' is neither true nor false"),
     ],
 )  # fmt: skip
 def test_a_shared_file_reads_neither_elsewhere_nor_without_end(tmp_path, files, typed, says):
@@ -189,6 +197,15 @@ def test_a_shared_file_reads_neither_elsewhere_nor_without_end(tmp_path, files, 
     line = explain(error.value, [typed])
     line = str(error.value) if line is None else line
     assert re.search(says, line) and "\n" not in line and time.process_time() - began < 5
+
+
+def test_an_option_of_the_schema_may_have_a_yaml(tmp_path):
+    (tmp_path / "cluster").mkdir()
+    (tmp_path / "cluster" / "default.yaml").write_text("signal_s: 7")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UsageError, match=r"^cluster\.signal_s: only the command line"):
+            compose(["cluster=default"], [tmp_path])
 
 
 @pytest.mark.parametrize(

@@ -211,9 +211,8 @@ def test_a_mistake_in_the_yaml_is_named(load_changed, old, new, says):
 
 def test_a_key_that_the_recipe_lacks_is_named(load_changed):
     table = load_changed("{absent: no rate}", "{key: train.optimizer.lrate}")
-    with pytest.raises(
-        UsageError, match=r"own.yaml: rows.A \| <b>, rate: .* no key 'train.optimizer.lrate': did you mean"
-    ) as e:
+    says = r"own.yaml: rows.A \| <b>, rate: .* no key 'train.optimizer.lrate': did you mean"
+    with pytest.raises(UsageError, match=says) as e, spec_files.named_errors("table", "own", CONF):
         page(table)
     assert "\n" not in str(e.value)
     table = load_changed("{absent: no rate}", "{formula: train.batch_size * train.nothing}")

@@ -93,7 +93,7 @@ def _setting(spec: SettingsSpec, row: str, column: str, recipes: "Recipes") -> S
     try:
         ours = recipes.ours(source, spec.rows[row])
     except UsageError as error:
-        raise UsageError(f"conf/table/{spec.name}.yaml: rows.{row}, {column}: {error}") from error
+        raise UsageError(f"rows.{row}, {column}: {error}") from error
     if source.text is not None:
         return Setting(row, column, printed, ours, Verdict.IN_WORDS, notes, source.text)
     paper = meaning(printed, source)

@@ -2,12 +2,8 @@
 
 import csv
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,9 +12,9 @@ import torch
 from harness.config.compose import compose
 from harness.training.fsdp import sharing
 from harness.training.run_cell import CellRequest, run_cell
+from tests.helpers import forked
 from tests.helpers.checkpoints import checkpoint_times
 
-ROOT = Path(__file__).resolve().parents[2]
 CELL = [
     "model=vanilla", "task=lra/listops", "budget=smoke", "resources.accelerator=cpu", "backbone.dropout=0.0",
     "backbone.attention_dropout=0.0", "train.max_steps=40", "train.eval_every=20",
@@ -33,10 +29,7 @@ def arguments(folder, *overrides):
 
 
 def start(folder, *overrides):
-    return subprocess.Popen(
-        [sys.executable, str(ROOT / "run.py"), *arguments(folder, *overrides)],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    return forked.start(*arguments(folder, *overrides))
 
 
 def run(folder, *overrides):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.config.cell import cell_of
-from harness.config.compose import OWN_CLASS, compose, options, recipes, with_model
+from harness.config.compose import OWN_CLASS, compose, option_config, options, recipes, with_model
 
 FILE = Path(__file__).with_name("resolved_recipes.json")
 LUNA = (16, 128, 256)  # slots; recorded as luna_16, ...
@@ -33,11 +33,11 @@ def digest(config):
     return hashlib.sha256(text.encode()).hexdigest()[:6]
 
 
-def with_recorded_model(cfg, model):
-    if not model.startswith("luna_"):
-        return with_model(cfg, model)
-    cfg = with_model(cfg, "luna")
-    cfg.model.slots = int(model.removeprefix("luna_"))
+def put(cfg, model):
+    """`with_model` without the copy, which takes a third of the time of a digest."""
+    cfg.model = option_config("model", "luna" if model.startswith("luna_") else model)
+    if model.startswith("luna_"):
+        cfg.model.slots = int(model.removeprefix("luna_"))
     return cfg
 
 
@@ -45,7 +45,7 @@ def digests(recipe, models):
     """{model: digest} for "task|protocol|budget"."""
     task, protocol, budget = recipe.split("|")
     cfg = compose([f"task={task}", f"protocol={protocol}", f"budget={budget}"])
-    return {model: digest(cell_of(with_recorded_model(cfg, model)).config) for model in models}
+    return {model: digest(cell_of(put(cfg, model)).config) for model in models}
 
 
 RECORDED = json.loads(FILE.read_text()) if FILE.exists() else {"models": [], "recipes": {}}

@@ -5,19 +5,16 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from harness.config.compose import compose
 from harness.training.callback import TrainingCallback
 from harness.training.run_cell import CellRequest, run_cell
+from tests.helpers import forked
 from tests.helpers.checkpoints import checkpoint_times
 
-ROOT = Path(__file__).resolve().parents[2]
 CELL = ["model=lavo", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
 # entries that must be equal; times and the number of resumes may differ
 SAME = ("metrics", "weights_sha256", "steps", "tokens", "examples", "baseline", "data", "cell", "config")
@@ -104,10 +101,7 @@ def check_stopped_run(tmp_path, monkeypatch, whole, at, *settings):
 
 def start(folder, *overrides):
     places = [f"paths.{name}={folder / name}" for name in ("outputs", "records")]
-    command = [sys.executable, str(ROOT / "run.py"), *CELL, *places, f"paths.data={folder.parent / 'data'}", *overrides]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
+    return forked.start(*CELL, *places, f"paths.data={folder.parent / 'data'}", *overrides)
 
 
 LONG = ["train.max_steps=600", "train.eval_every=70", "checkpoint.every_steps=11"]
@@ -126,7 +120,7 @@ def wait_for_checkpoint(process, folder, seconds=90):
 @pytest.mark.slow
 def test_kill_9_at_random_steps(tmp_path):
     process = start(tmp_path / "whole", *LONG)
-    assert process.wait(timeout=300) == 0, process.stdout.read()
+    assert process.wait(timeout=300) == 0, process.output()
     dice = random.Random(os.urandom(8))
     kills = 0
     for _ in range(4):
@@ -138,7 +132,7 @@ def test_kill_9_at_random_steps(tmp_path):
             kills += 1
         process.communicate()
     process = start(tmp_path / "parts", *LONG)
-    assert process.wait(timeout=300) == 0, process.stdout.read()
+    assert process.wait(timeout=300) == 0, process.output()
     first, second = the_record(tmp_path / "whole"), the_record(tmp_path / "parts")
     assert kills >= 1 and second["resumes"] >= 1
     assert {key: first[key] for key in SAME} == {key: second[key] for key in SAME}

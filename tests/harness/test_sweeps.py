@@ -4,10 +4,7 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import hydra
 import pytest
@@ -20,10 +17,10 @@ from harness.config.compose import compose, options, pickled
 from harness.errors import UsageError
 from harness.launch import local
 from harness.training.run_cell import CellResult
+from tests.helpers import forked
 from tests.helpers.checkpoints import checkpoint_times
 from tests.helpers.places import below
 
-ROOT = Path(__file__).resolve().parents[2]
 LRA = "lra/image,lra/listops,lra/pathfinder,lra/pathx,lra/retrieval,lra/text"
 LATTE = ",".join(name for name, _ in options("model") if name.startswith("latte"))
 
@@ -200,11 +197,8 @@ BEHIND = "hydra/launcher=background"
 def data(tmp_path_factory):
     """One data set for all cells of this module."""
     folder = tmp_path_factory.mktemp("data")
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "run.py"), "do=prepare", *CELL, f"paths.data={folder}"],
-        capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    command = forked.start("do=prepare", *CELL, f"paths.data={folder}")
+    assert command.wait(timeout=120) == 0, command.output()
     return folder
 
 
@@ -217,11 +211,7 @@ class Sweep:
 
     def start(self, *overrides):
         typed = [*overrides, f"paths.data={self.data}"]
-        return subprocess.Popen(
-            [sys.executable, str(ROOT / "run.py"), *typed, *below(self.folder, typed)],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.folder, start_new_session=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
+        return forked.start(*typed, *below(self.folder, typed), folder=self.folder)
 
     def run(self, *overrides):
         """(exit status, output)"""

@@ -79,7 +79,7 @@ class GatedLinearAttention(Attention):
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
     ) -> tuple[Tensor, Any]:
         x = self.source(x, context)
-        o, _ = gated_linear_attention(*self.project(x), key_padding_mask=key_padding_mask)
+        o, _ = gated_linear_attention(*self.project(x), final_state=False, key_padding_mask=key_padding_mask)
         return self.write(x, o), carry
 
     def empty_state(self, batch: int) -> State:

@@ -117,7 +117,7 @@ class RetNet(Attention):
         q, k, v, decay = self.project(x, 0)
         if key_padding_mask is not None:
             k = k.masked_fill(key_padding_mask[:, None, :, None], 0.0)
-        o, _ = gated_linear_attention(q, k, v, decay)
+        o, _ = gated_linear_attention(q, k, v, decay, final_state=False)
         if self.divide_scores:
             o = o / divisors(q, k, 0)
         return self.write(x, o), carry

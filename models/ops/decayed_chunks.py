@@ -17,11 +17,12 @@ Level = tuple[Tensor, Tensor]
 
 
 class Chunks:
-    """A cut of `length` tokens into G = `count` chunks of C = `size`, a power of two and at most `longest`."""
+    """A cut of `length` tokens into G = `count` chunks of C = `size`, at most `longest` and a power of two, unless a
+    single chunk may have `any_size`."""
 
-    def __init__(self, length: int, longest: int):
+    def __init__(self, length: int, longest: int, *, any_size: bool = False):
         self.length = length
-        self.size = min(longest, 1 << (length - 1).bit_length())
+        self.size = min(longest, length if any_size else 1 << (length - 1).bit_length())
         self.count = -(-length // self.size)
 
     def cut(self, x: Tensor) -> Tensor:
@@ -65,12 +66,13 @@ class Decay:
         dproducts.mul_(self.pair)
         return dproducts @ k, dproducts.mT @ q
 
-    def of_sums(self, dsums: Tensor, dlast: Tensor, lower: Tensor) -> Tensor:
-        """Gradient of g from those of all b_t (.., C, K) and of b_C (.., K)."""
-        dlast = dlast[..., None, :]
+    def of_sums(self, dsums: Tensor, dlast: Tensor | None, lower: Tensor) -> Tensor:
+        """Gradient of g from those of all b_t (.., C, K) and of b_C (.., K), which is zero if None."""
+        dlast = None if dlast is None else dlast[..., None, :]
         if not self.per_channel:
-            dsums, dlast = dsums.sum(-1, keepdim=True), dlast.sum(-1, keepdim=True)
-        return lower.mT @ dsums + dlast
+            dsums, dlast = (x if x is None else x.sum(-1, keepdim=True) for x in (dsums, dlast))
+        dg = lower.mT @ dsums
+        return dg if dlast is None else dg + dlast
 
 
 def decayed(x: Tensor, factor: Tensor | None) -> Tensor:

@@ -36,12 +36,14 @@ def gated_linear_attention(
     log_decay: Tensor | None = None,
     *,
     initial_state: Tensor | None = None,
+    final_state: bool = True,
     key_padding_mask: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor | None]:
     """q and k (B, H, N, K), v (B, H, N, V), log_decay (B, H, N, K or 1) -> y (B, H, N, V), final state (B, H, K, V).
 
     q and k that all heads share may have one head, (B, 1, N, K). A padded token, True in `key_padding_mask` (B, N),
-    leaves the state unchanged. The state is zero at first unless given; it and all sums are float32 or float64.
+    leaves the state unchanged. The state is zero at first unless given; it and all sums are float32 or float64. It may
+    be None without `final_state`: a sequence of one chunk then needs no states.
     """
     dtype = v.dtype
     with autocast_disabled(v):
@@ -53,6 +55,8 @@ def gated_linear_attention(
             g = None if g is None else g.masked_fill(hidden, 0.0)
         if g is not None and g.shape[-1] > 1:  # scores decay per channel, so that each head has its own
             q, k = (x.expand(-1, v.shape[1], -1, -1) for x in (q, k))
+        if initial_state is None and not final_state and _CutTokens.size_of(q) >= v.shape[2]:
+            return _OneChunk.apply(q, k, v, g).to(dtype), None
         if initial_state is None:
             initial_state = v.new_zeros(*v.shape[:2], k.shape[-1], v.shape[-1])
         y, state = _GatedLinear.apply(q, k, v, g, upcast(initial_state))
@@ -79,11 +83,16 @@ def gated_linear_chunk(
     k: Tensor,
     v: Tensor,
     log_decay: Tensor | None,
-    state: Tensor,
+    state: Tensor | None,
     *,
     key_padding_mask: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """The next n tokens in decoding, in the shapes of `gated_linear_attention`: a single token takes one step."""
+) -> tuple[Tensor, Tensor | None]:
+    """The next n tokens in decoding, in the shapes of `gated_linear_attention`: a single token takes one step.
+
+    Without a state, the tokens are a whole sequence, and its final state is not returned.
+    """
+    if state is None:
+        return gated_linear_attention(q, k, v, log_decay, final_state=False, key_padding_mask=key_padding_mask)
     if q.shape[2] > 1 or key_padding_mask is not None:
         return gated_linear_attention(q, k, v, log_decay, initial_state=state, key_padding_mask=key_padding_mask)
     decay = None if log_decay is None else log_decay[:, :, 0]
@@ -137,6 +146,39 @@ class _GatedLinear(torch.autograd.Function):
         return *joined, dbefore[:, :, 0].clone()
 
 
+class _OneChunk(torch.autograd.Function):
+    """y of `_GatedLinear` for a sequence of one chunk without a state before it, whose final state is not read.
+
+    Its products are among those of `_GatedLinear`; the products with states, which it leaves out, would be zero.
+    """
+
+    @staticmethod
+    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, g: Tensor | None) -> Tensor:
+        chunks = _CutTokens(q, k, v, g)
+        y = torch.empty_like(chunks.v)
+        for index, tile in chunks.tiles():
+            y[index] = tile.read(None)
+        y = chunks.join(y)
+        ctx.save_for_backward(q, k, v, g, y if chunks.shared else None)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        *parts, y = ctx.saved_tensors
+        with autocast_disabled(grad):
+            chunks = _CutTokens(*parts)
+            grad, y = chunks.cut(grad), None if y is None else chunks.cut(y)
+            gradients = [None if x is None else torch.empty_like(x) for x in (chunks.q, chunks.k, chunks.v, chunks.g)]
+            for index, tile in chunks.tiles():
+                *tile_gradients, dsums = tile.gradients(grad[index], None, None, None if y is None else y[index])
+                if chunks.g is not None:
+                    tile_gradients.append(tile.decay.of_sums(dsums, None, chunks.lower))
+                for gradient, tile_gradient in zip(gradients, tile_gradients, strict=False):
+                    gradient[index] = tile_gradient
+        return tuple(None if x is None else chunks.join(x) for x in gradients)
+
+
 Index = tuple[slice, slice, slice]
 
 
@@ -144,12 +186,17 @@ class _CutTokens(Chunks):
     """The tokens of one call cut into chunks, (B, H, G, C, ..)."""
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, g: Tensor | None):
-        # one state per chunk is written and read: for wide K this outweighs the scores until C is about K / 2
-        super().__init__(q.shape[2], max(CHUNK, 1 << max(0, (q.shape[-1] // 2).bit_length() - 1)))
+        super().__init__(q.shape[2], self.size_of(q), any_size=g is None)
         self.q, self.k, self.v = self.cut(q), self.cut(k), self.cut(v)
         self.g = None if g is None else self.cut(g)
         self.lower = q.new_ones(self.size, self.size).tril()
         self.shared = q.shape[1] < v.shape[1]  # one q and k for all heads
+
+    @staticmethod
+    def size_of(q: Tensor) -> int:
+        """Most tokens of a chunk: one state per chunk is written and read, which outweighs the scores for wide K until
+        C is about K / 2."""
+        return max(CHUNK, 1 << max(0, (q.shape[-1] // 2).bit_length() - 1))
 
     def empty_states(self, more: int = 0) -> Tensor:
         batch, heads, count = self.v.shape[:3]
@@ -192,20 +239,28 @@ class _DecayedChunks:
         """What the chunks add to a zero state, (.., K, V)."""
         return decayed(self.k, self.decay.to_end).mT @ self.v
 
-    def read(self, before: Tensor) -> Tensor:
-        """y (.., C, V) from the states before the chunks, (.., K, V)."""
-        return self.scores() @ self.v + decayed(self.q, self.decay.from_start) @ before
+    def read(self, before: Tensor | None) -> Tensor:
+        """y (.., C, V) from the states before the chunks, (.., K, V); None means zero."""
+        y = self.scores() @ self.v
+        return y if before is None else y + decayed(self.q, self.decay.from_start) @ before
 
     def state_gradient(self, dy: Tensor) -> Tensor:
         """Gradient of the states before the chunks, (.., K, V), from that of y alone."""
         return decayed(self.q, self.decay.from_start).mT @ dy
 
-    def gradients(self, dy: Tensor, before: Tensor, dafter: Tensor, y: Tensor | None) -> tuple[Tensor, ...]:
-        """Gradients of q, k and v, and products whose sum over channels is that of b_t, without the part of b_C."""
-        dv = self.scores().mT @ dy + decayed(self.k, self.decay.to_end) @ dafter
+    def gradients(
+        self, dy: Tensor, before: Tensor | None, dafter: Tensor | None, y: Tensor | None
+    ) -> tuple[Tensor, ...]:
+        """Gradients of q, k and v, and products whose sum over channels is that of b_t, without the part of b_C.
+
+        `before` and `dafter`, the states before the chunks and the gradients of those after, are zero if None.
+        """
+        dv = self.scores().mT @ dy
         dq, dk = self.decay.products_backward(dy @ self.v.mT, self.q, self.k)
-        dq += decayed(dy @ before.mT, self.decay.from_start)
-        dk += decayed(self.v @ dafter.mT, self.decay.to_end)
+        if before is not None:
+            dv += decayed(self.k, self.decay.to_end) @ dafter
+            dq += decayed(dy @ before.mT, self.decay.from_start)
+            dk += decayed(self.v @ dafter.mT, self.decay.to_end)
         return dq, dk, dv, self.q * dq - self.k * dk
 
     def scores(self) -> Tensor:
@@ -222,18 +277,23 @@ class _SharedChunks(_DecayedChunks):
     def written(self) -> Tensor:
         return self.split(self.k[:, 0].mT @ joined(decayed(self.v, self.decay.to_end)))
 
-    def read(self, before: Tensor) -> Tensor:
-        return self.scores() @ self.v + decayed(self.split(self.q[:, 0] @ joined(before)), self.decay.from_start)
+    def read(self, before: Tensor | None) -> Tensor:
+        y = self.scores() @ self.v
+        return y if before is None else y + decayed(self.split(self.q[:, 0] @ joined(before)), self.decay.from_start)
 
     def state_gradient(self, dy: Tensor) -> Tensor:
         return self.split(self.q[:, 0].mT @ joined(decayed(dy, self.decay.from_start)))
 
-    def gradients(self, dy: Tensor, before: Tensor, dafter: Tensor, y: Tensor | None) -> tuple[Tensor, ...]:
-        dafter_joined = joined(dafter)
-        dv = self.scores().mT @ dy + decayed(self.split(self.k[:, 0] @ dafter_joined), self.decay.to_end)
+    def gradients(
+        self, dy: Tensor, before: Tensor | None, dafter: Tensor | None, y: Tensor | None
+    ) -> tuple[Tensor, ...]:
+        dv = self.scores().mT @ dy
         dq, dk = self.scores_backward(dy @ self.v.mT)
-        dq += (joined(decayed(dy, self.decay.from_start)) @ joined(before).mT)[:, None]
-        dk += (joined(decayed(self.v, self.decay.to_end)) @ dafter_joined.mT)[:, None]
+        if before is not None:
+            dafter_joined = joined(dafter)
+            dv += decayed(self.split(self.k[:, 0] @ dafter_joined), self.decay.to_end)
+            dq += (joined(decayed(dy, self.decay.from_start)) @ joined(before).mT)[:, None]
+            dk += (joined(decayed(self.v, self.decay.to_end)) @ dafter_joined.mT)[:, None]
         return dq, dk, dv, y * dy - self.v * dv
 
     def scores(self) -> Tensor:

@@ -41,7 +41,9 @@ def kernel_attention(
     if not causal:
         return read_sums(phi_q, kernel_sums(phi_k, v, key_padding_mask), eps=eps, floor=floor).to(v.dtype)
     with autocast_disabled(v):
-        y, _ = gated_linear_attention(upcast(phi_q), upcast(phi_k), with_ones(v), key_padding_mask=key_padding_mask)
+        y, _ = gated_linear_attention(
+            upcast(phi_q), upcast(phi_k), with_ones(v), final_state=False, key_padding_mask=key_padding_mask
+        )
         return normalise(y, eps, floor).to(v.dtype)
 
 
@@ -79,12 +81,14 @@ def segmented_kernel_attention(
     """
     size = max(64, SEGMENT.fit(v, v.shape[0] * v.shape[1] * features))
     run = checkpointed if max(q.shape[2], k.shape[2]) > MOST_KEPT * size else operator.call
-    sums, rows = empty_sums(*v.shape[:2], features, v.shape[-1], v), []
+    several = max(q.shape[2], k.shape[2]) > size
+    sums = None if causal and not several else empty_sums(*v.shape[:2], features, v.shape[-1], v)
+    rows = []
 
-    def both(q: Tensor, k: Tensor, v: Tensor, gate: Tensor | None, hidden: Tensor | None, sums: Tensor) -> Any:
+    def both(q: Tensor, k: Tensor, v: Tensor, gate: Tensor | None, hidden: Tensor | None, sums: Tensor | None) -> Any:
         phi_k, log_decay = gated(phi(k), gate)
         y, sums = gated_linear_attention(
-            phi(q), phi_k, with_ones(v), log_decay, initial_state=sums, key_padding_mask=hidden
+            phi(q), phi_k, with_ones(v), log_decay, initial_state=sums, final_state=several, key_padding_mask=hidden
         )
         return normalise(y, 0.0, floor).to(v.dtype), sums
 

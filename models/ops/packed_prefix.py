@@ -327,7 +327,9 @@ class _PackedInputs:
         size = min(self.length, max(32, min(math.isqrt(self.room * slots), 64)))
         numbers = heads * (size * (3 * self.width + 4 * slots + 2 * size) + self.room * slots)
         chunks = TILE.fit(self.q, numbers)
-        rows = min(batch, max(1, chunks // MIN_CHUNKS))
+        # of one example; with dropout more examples per tile would change the masks, which follow the tile's number
+        fewest = MIN_CHUNKS if self.plan.dropout else min(MIN_CHUNKS, -(-self.length // size))
+        rows = min(batch, max(1, chunks // fewest))
         step = max(1, chunks // rows) * size
         end = self.length // size * size
         edges = [(first, min(first + step, end), size) for first in range(0, end, step)]

@@ -150,6 +150,9 @@ def test_a_row_keeps_its_score_in_another_evaluation_of_the_same_runs(tmp_path):
     assert worse.verdict is Verdict.FAILS and "LAVO 70.0" in worse.text and "at far" in worse.text
     better = evidence_of(tmp_path, SPREAD, far=SPREAD | {"lavo": 0.8})
     assert kept(better, relation="ahead").verdict is Verdict.HOLDS
+    # the reference breaks down there: the row is judged all the same
+    alone = evidence_of(tmp_path, SPREAD, far={"vanilla": 0.2, "lavo": 0.7, "local": 0.2, "no_mixing": 0.2})
+    assert not alone.answer(asked("leaders", column="far")).tests.ranks and kept(alone).verdict is Verdict.HOLDS
 
 
 def test_the_front_has_the_rows_that_no_cheaper_row_reaches():

@@ -41,8 +41,10 @@ def kept(asked: Kept, evidence: Evidence) -> Reply:
     judged = _unless_unsearched(judged, evidence, asked, [asked.row])
     scores = [(part.group, plain_score(part.group, asked.row)) for part in (first, last)]
     stated = [f"{asked.row} {_number(group, score)} at {group.column}" for group, score in scores if score]
-    own = [score for _, score in scores[-1:] if score]
-    return _reply(judged, stated, [*_pair_facts(judged, last.group), *_scale(last.group), *evidence.facts(asked, own)])
+    tested = [score for _, score in scores[-1:] if score]
+    return _reply(
+        judged, stated, [*_pair_facts(judged, last.group), *_scale(last.group), *evidence.facts(asked, tested)]
+    )
 
 
 def leaders(asked: Leaders, evidence: Evidence) -> Reply:

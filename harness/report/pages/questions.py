@@ -125,20 +125,20 @@ def affordable(asked: Affordable, evidence: Evidence) -> Reply:
 
 def measured(asked: Measured, evidence: Evidence) -> Reply:
     """At the asked length; without one the longest measured length is stated, and the reply is that we cannot say."""
-    there = {
+    times_at = {
         length: (*times, name)
         for name, measurement in sorted(evidence.measurements.items())
         if measurement["kind"] == "bench"
         for length, times in _both(measurement, asked)
     }
-    if asked.length in there:
-        text = _time(asked, asked.length, *there[asked.length], evidence)
+    if asked.length in times_at:
+        text = _time(asked, asked.length, *times_at[asked.length], evidence)
         return Reply(f"{text[:1].upper()}{text[1:]}.")
     why = f"no measurement of {asked.model} at {asked.length:,} tokens"
-    if not there:
+    if not times_at:
         return cannot_say(why)
-    longest = max(there)
-    return cannot_say(f"{why}; the longest is: {_time(asked, longest, *there[longest], evidence)}")
+    longest = max(times_at)
+    return cannot_say(f"{why}; the longest is: {_time(asked, longest, *times_at[longest], evidence)}")
 
 
 def _time(

@@ -47,7 +47,7 @@ def build_table(
     data, in_front = data_lines(results), is_shared(results)
     caption = (*(() if in_front else data), *rate_lines(results), *_caption(spec))
     content = {"sections": sections, "summary": _summary(spec, tidy), "caption": caption, "tidy": tidy}
-    content["printed"] = Counter(spec.kind_of(column) for _, column in spec.published)
+    content["printed"] = dict(Counter(spec.kind_of(column) for _, column in spec.published))
     content["data"] = data if in_front else ()
     if any(is_beside_the_paper(spec, group) for result in results for group in (*result.others, *result.other_means)):
         content["see_also"] = {AGREEMENT: "agreement.md"}

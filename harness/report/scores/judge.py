@@ -52,7 +52,10 @@ def compared(group: Group, row: str, rivals: Sequence[str], as_good: bool, share
 
 
 def kept(group: Group, first: Group, row: str, as_good: bool, share: float) -> Judged:
-    """Is `row` in `group` as good as in `first`, or ahead of it there? Both are evaluations of the same runs."""
+    """Is `row` in `group` as good as in `first`, or ahead of it there? Both have the same seeds, often the same runs.
+
+    The control has to be behind in `first` alone: the reference may break down in `group`, where the row does not.
+    """
     last, before = (plain_score(part, row) for part in (group, first))
     if last is None or before is None:
         return Judged(Verdict.UNKNOWN, f"no run of {row}")
@@ -61,7 +64,7 @@ def kept(group: Group, first: Group, row: str, as_good: bool, share: float) -> J
     # the test examples differ: pairs are by seed
     sides = [replace(score, row=part.column, examples={}) for score, part in ((last, group), (before, first))]
     (pair,) = tested_pairs([tuple(sides)], SeedNoise())
-    why = _no_ranks(first.comparison) or _no_ranks(group.comparison) or _below_predictor(first, [before])
+    why = _no_ranks(first.comparison) or _below_predictor(first, [before])
     return _judged([pair], first, as_good, share, why)
 
 

@@ -50,7 +50,8 @@ class Compared(OfColumn):
 
 
 class Kept(OfColumn):
-    """`row` is in `column` as good as in `first`, another evaluation of the same runs, or ahead of it there."""
+    """`row` is in `column` as good as in `first`, or ahead of it there: another evaluation of the same runs, or runs
+    with the same seeds."""
 
     row: str
     first: str

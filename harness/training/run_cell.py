@@ -25,7 +25,7 @@ from harness.records.ownership import OwnershipLostError, read_heartbeat
 from harness.records.run_directory import RunDirectory
 from harness.records.source_code import code_of
 from harness.training.checkpoints.dependency import Dependency, chosen_weights
-from harness.training.extras.long_run import refuse_by_records
+from harness.training.extras.long_run import refuse_by_published, refuse_by_records
 from harness.training.lean_imports import import_torchmetrics
 from harness.training.process import REQUEUED, STOPPED, keep_compiler_cache_private, rank, requeue
 
@@ -97,6 +97,7 @@ def _run_cell(request: CellRequest) -> CellResult:
         attempt.choose_start(resumable=earlier.resumable)
         if request.longest_s is not None and attempt.on_cpu and not earlier.resumable:
             refuse_by_records(cell, cfg, request.longest_s)
+            refuse_by_published(cell, request.overrides, request.longest_s)
             attempt.callback.pace.longest_s = request.longest_s
         require_writable(record_path.parent, record_path, predictions.path_of(record_path))
         require_writable(run_dir.path)

@@ -50,7 +50,7 @@ WRONG = {
         "parameters for 32 tokens, the task has up to 64; these would fit: "
     ),
     "backbone.max_length=32": "no model would fit",
-    "model=lavo model.bases=64": "these would fit",
+    "model=lavo model.bases=64": "LAVO requires bases <= head width: 64 bases, head width 16\n",
     "model=custom": "model._target_ has no value",
     "model=custom model._target_=os.system": "trusted_packages=[os]",
     "model=lavo +model.colour=red": "colour",

@@ -65,6 +65,7 @@ def with_key(error: BaseException, text: str) -> str:
     """The first line that says something, after the key where OmegaConf names it."""
     named = re.search(r"^\s*full_key: (\S+)$", text, re.MULTILINE)
     key = getattr(error, "full_key", None) or (named and named[1])
+    text = re.sub(r"^\s*\w+ raised while resolving interpolation: ", "", text)
     lines = [line for line in text.splitlines() if line.strip()]
     return f"{f'{key}: ' if key else ''}{one_line(lines[0])[:LONGEST_REASON] if lines else reason(error)}"
 

@@ -29,7 +29,11 @@ def explain(error: BaseException, arguments: Sequence[str]) -> str | None:
         mark = getattr(error, "problem_mark", None)
         return f"{mark.name}:{mark.line + 1}: {one_line(error.problem)}" if mark else reason(error)
     if match := re.match(r"In '([^']+)': \w+ raised while composing config:", text):
-        return f"{match[1]}: {with_key(error.__cause__ or error, text[match.end() :])}"
+        group, problem = match[1].partition("/")[0], with_key(error.__cause__ or error, text[match.end() :])
+        head = "; its first line lacks # @package _global_" if problem.startswith(f"{group}.{group}:") else ""
+        return f"{match[1]}: {problem}{head}"
+    if "does not support sweep type" in text:
+        return f"cannot sweep {typed}: type the values, key=1e-4,1e-3"
     if isinstance(error, MissingConfigException) and error.options is not None:
         return unknown_option(error.missing_cfg_file, error.options)
     if isinstance(error, OverrideParseException) and text.startswith("Error parsing override"):

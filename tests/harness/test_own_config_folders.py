@@ -41,6 +41,7 @@ SMOKE = ("task=lra/listops", "budget=smoke")
         ({"model/twin": f"name: vanilla\n{LAVO}"}, ("model=twin", *SMOKE), "the name of another model"),
         ({"protocol/a": f"{PACKAGE}protocol: {{name: b}}\n"}, ("protocol=a", *SMOKE), "protocol=a: protocol.name is b"),
         ({"protocol/a": f"{PACKAGE}trian: {{}}\n"}, ("protocol=a", *SMOKE), "protocol/a: trian: Key 'trian' not in"),
+        ({"budget/a": "budget: {name: a}\n"}, ("task=lra/listops", "budget=a"), "lacks # @package _global_"),
         ({"task/x/y": "name: x/y\n"}, ("task=x/y", "budget=smoke"), "protocols that have a recipe for it: own"),
         ({"table/a": TABLE.replace("[1]", "[x]")}, ("do=plan", "table=a"), "table/a.yaml: seeds[0]"),
         ({"table/a": TABLE.replace("skyformer", "skyformr")}, ("do=plan", "table=a"), "did you mean 'skyformer'"),

@@ -6,7 +6,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 from harness.config.compose import NAMED
-from harness.config.overrides import MULTIRUN, key_of, typed_values
+from harness.config.overrides import key_of, typed_values
 from harness.config.schema import Config
 from harness.errors import UsageError, did_you_mean
 

@@ -318,8 +318,8 @@ def _record_failure(
     attempt: "Attempt", request: CellRequest, error: Exception, started: float, status: str | None = None
 ) -> CellResult:
     """Write a record with the status of the failure, and the traceback to the run directory."""
-    from harness.training.failures import failure_status
     from harness.training.extras.artifacts import remove_artifacts
+    from harness.training.failures import failure_status
 
     status = status or failure_status(error)
     text = without_folders("".join(traceback.format_exception(error)), attempt.cfg)

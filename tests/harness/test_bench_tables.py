@@ -283,7 +283,9 @@ def test_a_long_first_length_is_judged_by_a_short_call(places):
 
     slow = {"slow": partial(call, seconds=0.01)}
     points = bench_measure.measure_points(cfg, "forward", [2**24], slow, CPU, Progress(silent=True))
-    assert points[0]["status"].startswith("skipped: about ") and "a call or more, bench.limit_s=5" in points[0]["status"]
+    assert (
+        points[0]["status"].startswith("skipped: about ") and "a call or more, bench.limit_s=5" in points[0]["status"]
+    )
     wide = {"wide": partial(call, seconds=0.0)}
     points = bench_measure.measure_points(cfg, "forward", [2**24], wide, CPU, Progress(silent=True))
     assert points[0]["status"] == "skipped: about 16 GiB, more than 4"

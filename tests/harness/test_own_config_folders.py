@@ -49,7 +49,11 @@ SMOKE = ("task=lra/listops", "budget=smoke")
         ({"table/a": TABLE.replace("1,", "x,")}, ("do=plan", "table=a"), "columns.a.decimals"),
         ({"table/a": TABLE.replace("null", "nowhere")}, ("do=plan", "table=a"), "table/a.yaml: tolerance: missing"),
         ({"table/a": f"kind: tablee\n{TABLE}"}, ("do=plan", "table=a"), "kind: there is no 'tablee'"),
-        ({"table/a": TABLE.replace("y: no_mixing", "y: local")}, ("do=plan", "table=a"), "control: there is no 'no_mixing'"),
+        (
+            {"table/a": TABLE.replace("y: no_mixing", "y: local")},
+            ("do=plan", "table=a"),
+            "control: there is no 'no_mixing'",
+        ),
         ({"figure/a": "kind: pie\n"}, ("do=report", "figure=a"), "figure/a.yaml: kind: there is no 'pie'"),
         ({"figure/a": ""}, ("do=report", "figure=a"), "figure/a.yaml: "),
     ],

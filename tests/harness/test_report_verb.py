@@ -109,7 +109,9 @@ def test_the_verb(places, capsys, few_tables):
 
 def test_without_a_record_no_committed_page_is_replaced(tmp_path):
     committed = {"records": str(tmp_path), "tables": str(ROOT / "results/tables"), "figures": str(tmp_path / "figures")}
-    with pytest.raises(UsageError, match=r"no record there, so .*results/tables would lose its numbers; type paths\.tables="):
+    with pytest.raises(
+        UsageError, match=r"no record there, so .*results/tables would lose its numbers; type paths\.tables="
+    ):
         verb.require_uncommitted(committed)
     verb.require_uncommitted(committed | {"tables": str(tmp_path / "tables")})
 

@@ -106,4 +106,6 @@ def test_states_times_and_pages(many, run_here, capfd):
     assert many(run_here, capfd) == list(range(1, 61)), "the latest run comes last"
     assert many(run_here, capfd, "state=interrupted") == list(range(1, 61, 2))
     assert many(run_here, capfd, "state=interrupted,dead", "since=9.5m") == list(range(51, 61))
-    assert many(run_here, capfd, "page=1") == list(range(11, 61)) and many(run_here, capfd, "page=2") == list(range(1, 11))
+    assert many(run_here, capfd, "page=1") == list(range(11, 61)) and many(run_here, capfd, "page=2") == list(
+        range(1, 11)
+    )

@@ -119,7 +119,7 @@ WRONG = {
     "paths.site=s3://bucket/x": "a folder of this machine is expected",
     "resources.cpus=999": "CPU threads of this machine",
     "model=lavo model.window=0": "LAVO requires window >= 1, not 0\n",
-    "task=probe/recall task.pattern=noncausal_cross": "error: backbone._target_: nothing is given for 'noncausal_cross', only for",
+    "task=probe/recall task.pattern=noncausal_cross": "error: backbone._target_: nothing is given for ",
     "-m train.optimizer.lr=interval(1e-4,1e-2)": "type the values, key=1e-4,1e-3",
     "task=lm/pg19 task.document_bytes=10": "document_bytes=10 is less than ",
     "task.pattern=foo": "is none of noncausal_self, causal_self, noncausal_cross, causal_cross",

@@ -53,7 +53,9 @@ class Pace:
         """`12/s, 1:05 left` or `2:10 each, 17:20 left`; without an end so far, `about 26:00 expected`, or nothing."""
         ended, seconds = self.done - self.first, self.changed - self.started
         if ended <= 0 or seconds <= 0:
-            return "" if expected_s is None else f", about {clock(max(0.0, expected_s - (now - self.started)))} expected"
+            return (
+                "" if expected_s is None else f", about {clock(max(0.0, expected_s - (now - self.started)))} expected"
+            )
         each = seconds / ended
         left = clock(max(0.0, (total - self.done) * each - (now - self.changed)))
         return f" {1 / each:.3g}/s, {left} left" if each < 1 else f" {clock(each)} each, {left} left"

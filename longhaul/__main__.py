@@ -19,7 +19,6 @@ def main() -> int:
     except FileNotFoundError:
         print("error: the working directory is gone: cd to another folder", file=sys.stderr)
         return 2
-    register()
     statuses: list[int] = []
 
     @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
@@ -27,7 +26,12 @@ def main() -> int:
         overrides = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
         statuses.append(cli.dispatch(cfg, overrides))
 
-    return cli.main(command, statuses)
+    try:
+        register()
+        return cli.main(command, statuses)
+    except KeyboardInterrupt:  # before or after what `cli.main` reports
+        print("stopped", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

@@ -135,7 +135,11 @@ def _require_single(group: str, name: str) -> None:
 
     names = available(folders(), group)
     if name not in names:
-        remedy = f"python run.py do=report {group}=all makes all of them" if name == "all" else did_you_mean(str(name), names)
+        remedy = (
+            f"python run.py do=report {group}=all makes all of them"
+            if name == "all"
+            else did_you_mean(str(name), names)
+        )
         raise UsageError(f"there is no single {group} '{name}': {remedy}")
 
 

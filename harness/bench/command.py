@@ -55,8 +55,6 @@ def measure(
             points = points_of(command, measurable, progress)
         else:
             points = points_along(command, measurable, progress)
-        if not any(point["status"] == OK for point in points):
-            raise UsageError(f"nothing was measured: {points[0]['model']}: {points[0]['status']}")
         used = {label: kernels_of(command, model, label) for label, model in measurable.items()}
     described = {
         "settings": measured_settings(command),
@@ -77,6 +75,13 @@ def measure(
         "git": git(ROOT),
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def require_points(measured: Mapping[str, Any]) -> None:
+    """Raises UsageError for a measurement without a number, whose page and picture would be empty."""
+    first = measured["points"][0]
+    if not any(point["status"] == OK for point in measured["points"]):
+        raise UsageError(f"nothing was measured: {first['model']} at {first['length']:,}: {first['status']}")
 
 
 def keep(measured: dict[str, Any], cfg: DictConfig) -> None:

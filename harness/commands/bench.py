@@ -16,11 +16,13 @@ from collections.abc import Sequence
 from omegaconf import DictConfig
 
 from harness.bench.asked import asked_for, measure_asked
-from harness.bench.command import keep, measure
+from harness.bench.command import keep, measure, require_points
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     if asked := asked_for(overrides):
         return measure_asked(cfg, overrides, *asked)
-    keep(measure(cfg, overrides), cfg)
+    measured = measure(cfg, overrides)
+    require_points(measured)
+    keep(measured, cfg)
     return 0

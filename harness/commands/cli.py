@@ -75,7 +75,7 @@ def main(hydra_main: Callable[[], Any], statuses: list[int]) -> int:
             print(f"longhaul {version()}")
             return 0
         sys.argv[1:] = rewrite(sys.argv[1:])
-        check_typed(settings_without_flags(sys.argv[1:]))
+        check_typed(*settings_and_folders(sys.argv[1:]))
         hydra_main()
         return max(statuses, default=0)
     except UsageError as error:
@@ -105,7 +105,7 @@ def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:
     keep_settings(cfg, overrides)
     note_overrides(overrides)
     try:
-        check_typed(overrides)  # `main` checks them before they are composed; other callers do not
+        check_typed(overrides, search_path())  # `main` checks them before they are composed; other callers do not
         check_own(cfg, overrides)
         check_ranges(cfg)
         check_part_names(cfg, overrides, search_path())
@@ -178,8 +178,11 @@ def print_error(message: str, overrides: Sequence[str] = ()) -> int:
     return 2
 
 
-def settings_without_flags(arguments: Sequence[str]) -> list[str]:
-    """The typed settings. Raises UsageError for a flag that Hydra lacks, its pickle, and a launcher without a sweep."""
+def settings_and_folders(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The typed settings and the folders of `--config-dir`.
+
+    Raises UsageError for a flag that Hydra lacks, its pickle, and a launcher without a sweep.
+    """
     from hydra._internal.utils import get_args_parser
 
     parser = get_args_parser()
@@ -195,4 +198,4 @@ def settings_without_flags(arguments: Sequence[str]) -> list[str]:
         refuse("--experimental-rerun reads a pickle, which can run code: type the settings of the run again")
     if not flags.multirun and any(argument.startswith("hydra/launcher=") for argument in arguments):
         raise UsageError(f"only sweeps have a launcher: python run.py -m {' '.join(arguments)}")
-    return flags.overrides
+    return flags.overrides, [flags.config_dir] if flags.config_dir else []

@@ -29,7 +29,11 @@ def explain(error: BaseException, arguments: Sequence[str]) -> str | None:
         mark = getattr(error, "problem_mark", None)
         return f"{mark.name}:{mark.line + 1}: {one_line(error.problem)}" if mark else reason(error)
     if match := re.match(r"In '([^']+)': \w+ raised while composing config:", text):
-        return f"{match[1]}: {with_key(error.__cause__ or error, text[match.end() :])}"
+        group, problem = match[1].partition("/")[0], with_key(error.__cause__ or error, text[match.end() :])
+        head = "; its first line lacks # @package _global_" if problem.startswith(f"{group}.{group}:") else ""
+        return f"{match[1]}: {problem}{head}"
+    if "does not support sweep type" in text:
+        return f"cannot sweep {typed}: type the values, key=1e-4,1e-3"
     if isinstance(error, MissingConfigException) and error.options is not None:
         return unknown_option(error.missing_cfg_file, error.options)
     if isinstance(error, OverrideParseException) and text.startswith("Error parsing override"):
@@ -65,6 +69,7 @@ def with_key(error: BaseException, text: str) -> str:
     """The first line that says something, after the key where OmegaConf names it."""
     named = re.search(r"^\s*full_key: (\S+)$", text, re.MULTILINE)
     key = getattr(error, "full_key", None) or (named and named[1])
+    text = re.sub(r"^\s*\w+ raised while resolving interpolation: ", "", text)
     lines = [line for line in text.splitlines() if line.strip()]
     return f"{f'{key}: ' if key else ''}{one_line(lines[0])[:LONGEST_REASON] if lines else reason(error)}"
 
@@ -109,7 +114,7 @@ def several_keys(override: str) -> str:
         return ""
     values = flatten(OmegaConf.to_container(node, resolve=False, enum_to_str=True))
     shown = ", ".join(f"{key}.{name}={value}" for name, value in itertools.islice(values.items(), MOST_SHOWN))
-    return f"it has keys of its own: {shown}"
+    return f"several settings, type one of them: {shown}"
 
 
 def unreadable(arguments: Sequence[str]) -> str:

@@ -1,19 +1,17 @@
 """do=plan: the cells of a command, their states and their estimated time. Nothing is run."""
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
 from harness.commands.tables import check_tables
 from harness.config.cell import Cell
 from harness.config.declared import missing_file_message, missing_files
-from harness.config.sweep import Command, Plan, PlannedCell, expand_all, task_columns
-from harness.config.table_rows import row as table_row
-from harness.config.table_rows import row_hours, runs, tables
+from harness.config.published_hours import published_hours
+from harness.config.sweep import Command, Plan, PlannedCell, expand_all
 from harness.launch.cell_state import cell_state_at
 from harness.launch.queue import Queue
 from harness.progress import clock
@@ -85,15 +83,3 @@ def hours_of(planned: PlannedCell) -> float | None:
     if planned.gpu_hours is not None or planned.cell.budget != "paper":
         return planned.gpu_hours
     return published_hours(planned.cell.task, planned.cell.protocol)
-
-
-@functools.cache
-def published_hours(task: str, protocol: str) -> float | None:
-    """GPU-hours of one run of a task, from the first table that has the task under this protocol."""
-    for _, content in tables(about_others=True):
-        table = OmegaConf.create(content)
-        columns = task_columns(table).values() if table.get("gpu_hours") else ()
-        rows = [table_row(raw, table.protocol) for raw in table.rows.values()] if columns else []
-        if any(column.task == task for column in columns) and any(row.protocol == protocol for row in rows):
-            return row_hours(table.gpu_hours, protocol) / runs((c.task, c.get("set", {})) for c in columns)
-    return None

@@ -155,9 +155,9 @@ def require_folder(records: str, typed: Mapping[str, str]) -> None:
 def require_uncommitted(paths: Any) -> None:
     """Raises UsageError if pages without a record of ours would replace those of the clone."""
     for name in ("tables", "figures"):
-        if CLONE is not None and Path(paths[name]).absolute() == CLONE / "results" / name:
+        if CLONE is not None and Path(paths.get(name) or "").absolute() == CLONE / "results" / name:
             raise UsageError(
-                f"{paths.records}: no record there, so {paths[name]} would lose its numbers; type paths.tables= and "
+                f"{paths['records']}: no record there, so {paths[name]} would lose its numbers; type paths.tables= and "
                 "paths.figures= to make the pages elsewhere"
             )
 

@@ -1,8 +1,8 @@
 """do=status: the state of every run below paths.outputs and paths.records: queued, running, dead, failed, done, ...
 
 `model=`, `task=`, `protocol=`, `budget=` and `seed=` narrow it to the runs with these names, `table=` to the cells of a
-table. `state=failed,dead` and `since=12h` list the runs in one of these states, and those that changed since then. The latest
-runs come last; a terminal shows a page of them, `page=2` the page before.
+table. `state=failed,dead` and `since=12h` list the runs in one of these states, and those that changed since then. The
+latest runs come last; a terminal shows a page of them, `page=2` the page before.
 """
 
 import re
@@ -94,7 +94,9 @@ def check_filters(status: DictConfig) -> float:
         return 0.0
     duration = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)([mhdw])", str(status.since))
     if duration is None:
-        raise UsageError(f"since={status.since}: a number with m, h, d or w is expected: since=30m, since=12h, since=7d")
+        raise UsageError(
+            f"since={status.since}: a number with m, h, d or w is expected: since=30m, since=12h, since=7d"
+        )
     return time.time() - float(duration[1]) * UNITS[duration[2]]
 
 

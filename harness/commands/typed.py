@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 
 from harness.config.compose import NAMED
-from harness.config.overrides import MULTIRUN, key_of, typed_values
+from harness.config.overrides import key_of, typed_values
 from harness.config.schema import Config
 from harness.errors import UsageError, did_you_mean
 
@@ -29,8 +30,11 @@ OF_BENCH = ("bench", "figure")  # further keys of do=bench
 UNUSED = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.output_subdir")
 
 
-def check_typed(overrides: Sequence[str]) -> None:
-    """Raises UsageError for typed settings that the command would not use. They went through `overrides.rewrite`."""
+def check_typed(overrides: Sequence[str], search: Sequence[str] = ()) -> None:
+    """Raises UsageError for typed settings that the command would not use. They went through `overrides.rewrite`.
+
+    `search`: further config folders, which may have groups of their own.
+    """
     typed = typed_values(overrides)
     refuse_ignored(typed.get("do", "train"), overrides)
     refuse_twice(overrides)
@@ -38,7 +42,7 @@ def check_typed(overrides: Sequence[str]) -> None:
         if key_of(override) in UNUSED:
             raise UsageError(f"{key_of(override)}= moves nothing here: paths.outputs= is the folder of the runs")
         if override.startswith("+"):
-            refuse_added(key_of(override))
+            refuse_added(key_of(override), search)
 
 
 def refuse_ignored(do: str, overrides: Sequence[str]) -> None:
@@ -61,14 +65,14 @@ def refuse_twice(overrides: Iterable[str]) -> None:
         raise UsageError(f"{twice[0]}= is typed twice: leave one out, or type {twice[0]}=a,b with -m to run both")
 
 
-def refuse_added(key: str) -> None:
+def refuse_added(key: str, search: Sequence[str]) -> None:
     """Raises UsageError for `+key=value` where the harness has the keys of a node and would not read another."""
     node: type = Config
     parts = key.split("@")[0].split(".")
     for number, part in enumerate(parts):
         entries: Mapping[str, type] = {entry.name: entry.type for entry in fields(node)}
         if part not in entries:
-            if not number and ("/" in part or part in (*NAMED, "hydra")):
+            if not number and ("/" in part or part in (*NAMED, "hydra") or is_group(part, search)):
                 return
             path = ".".join([*parts[:number], ""])
             hint = did_you_mean(part, entries)
@@ -76,3 +80,7 @@ def refuse_added(key: str) -> None:
         if not is_dataclass(entries[part]):
             return
         node = entries[part]
+
+
+def is_group(name: str, search: Sequence[str]) -> bool:
+    return any(Path(folder, name).is_dir() for folder in search)

@@ -227,7 +227,7 @@ class Attempt:
         try:
             record.check_writable(self.entries("failed"))
         except record.RecordError as error:
-            raise UsageError(f"{error}: no record could hold this cell (tasks.base.DataInfo says what data are)") from error
+            raise UsageError(f"{error}: no record could hold this (tasks.base.DataInfo says what may)") from error
         batch, train = self.cfg.train.batch_size, len(self.built.task.split("train"))
         if not self.cfg.train.batch_tokens and batch > train:
             raise UsageError(f"train.batch_size={batch} is more than the {train:,} examples of the training split")

@@ -25,7 +25,7 @@ from harness.records.files import is_storage_failure, remove_temporaries, requir
 from harness.records.ownership import OwnershipLostError, read_heartbeat
 from harness.records.run_directory import RunDirectory
 from harness.training.checkpoints.dependency import Dependency, chosen_weights
-from harness.training.extras.long_run import refuse_by_records
+from harness.training.extras.long_run import refuse_by_published, refuse_by_records
 from harness.training.lean_imports import import_torchmetrics
 from harness.training.process import REQUEUED, STOPPED, keep_compiler_cache_private, rank, requeue
 
@@ -97,6 +97,7 @@ def _run_cell(request: CellRequest) -> CellResult:
         attempt.choose_start(resumable=earlier.resumable)
         if request.longest_s is not None and attempt.on_cpu and not earlier.resumable:
             refuse_by_records(cell, cfg, request.longest_s)
+            refuse_by_published(cell, request.overrides, request.longest_s)
             attempt.callback.pace.longest_s = request.longest_s
         require_writable(record_path.parent, record_path, predictions.path_of(record_path))
         require_writable(run_dir.path)
@@ -317,8 +318,8 @@ def _record_failure(
     attempt: "Attempt", request: CellRequest, error: Exception, started: float, status: str | None = None
 ) -> CellResult:
     """Write a record with the status of the failure, and the traceback to the run directory."""
-    from harness.training.failures import failure_status
     from harness.training.extras.artifacts import remove_artifacts
+    from harness.training.failures import failure_status
 
     status = status or failure_status(error)
     text = without_folders("".join(traceback.format_exception(error)), attempt.cfg)

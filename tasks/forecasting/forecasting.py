@@ -103,7 +103,8 @@ class Forecasting(DataTask):
         mean, deviation = standard(series.values[: borders["train"].stop])
         if not deviation.all():
             flat = series.columns[int((deviation == 0).argmax())]
-            raise DataError(f"{self._file()}: {flat} never changes in the training rows", "get another file")
+            cure = "get another file" if self.rows is None else f"set task.rows to more than {self.rows}"
+            raise DataError(f"{self._file() or 'generated series'}: {flat} never changes in the training rows", cure)
         scaled, time = (series.values - mean) / deviation, time_features(series.times, self.time)
         column = slice(None) if self.features == "M" else [series.columns.index(self.published.target)]
         lengths = {"seq_len": self.seq_len, "label_len": self.label_len, "pred_len": self.pred_len}

@@ -61,6 +61,9 @@ def check(documents: int, document_bytes: int, names: int, distance: int) -> Non
     if not 1 <= names <= len(NAMES):
         raise ValueError(f"names={names} is not between 1 and {len(NAMES)}")
     most = document_bytes - 2 * LONGEST * (names + 2)
+    if most < 0:
+        least = document_bytes - most
+        raise ValueError(f"document_bytes={document_bytes} is less than {least}, which a story of names={names} takes")
     if not 0 <= distance <= most:
         settings = f"document_bytes={document_bytes}, names={names}"
         raise ValueError(f"distance={distance} is not between 0 and {most}: {settings}")

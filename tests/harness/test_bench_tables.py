@@ -3,6 +3,7 @@
 import json
 import platform
 import resource
+import time
 from functools import partial
 
 import pytest
@@ -270,3 +271,22 @@ def test_every_measured_entry_loads_and_sets_existing_keys():
     keys = {key for spec in specs for run in spec.runs.values() for key in run.set if key.startswith("bench.")}
     bench_keys = {f"bench.{key}" for key in compose().bench}
     assert keys <= bench_keys and specs[-1].runs["causal"].axis == "model.latents"
+
+
+def test_a_long_first_length_is_judged_by_a_short_call(places):
+    """A single length of millions of tokens was begun without an estimate, and ended by hand."""
+    cfg, lengths = compose([*places, "bench.rounds=1", "bench.limit_s=5", "bench.limit_gb=4"]), []
+
+    def call(work, length, seconds):
+        lengths.append(length)
+        return bench_measure.Timed(lambda: time.sleep(seconds), memory_mb=length / 1024)
+
+    slow = {"slow": partial(call, seconds=0.01)}
+    points = bench_measure.measure_points(cfg, "forward", [2**24], slow, CPU, Progress(silent=True))
+    assert (
+        points[0]["status"].startswith("skipped: about ") and "a call or more, bench.limit_s=5" in points[0]["status"]
+    )
+    wide = {"wide": partial(call, seconds=0.0)}
+    points = bench_measure.measure_points(cfg, "forward", [2**24], wide, CPU, Progress(silent=True))
+    assert points[0]["status"] == "skipped: about 16 GiB, more than 4"
+    assert set(lengths) == {bench_measure.PROBED}, "the long call is never made"

@@ -83,3 +83,12 @@ def test_records_of_this_machine_refuse_it_before_it_begins(cell, tmp_path, monk
     assert not cell_of(other_seed).folder(other_seed).exists()
     monkeypatch.setattr(long_run, "cpu_name", lambda: "another CPU")
     assert long_run.estimate_here(cell_of(other_seed), other_seed) is None
+
+
+def test_a_whole_recipe_that_took_hours_on_a_gpu_is_refused_before_its_data_are_made(places, tmp_path):
+    typed = ["model=lavo", "task=lra/listops", "trainer=cpu", *places]
+    result = run_cell(CellRequest(compose(typed), typed, longest_s=long_run.LONGEST_S))
+    assert result.state == "refused" and "published tables state this for a GPU" in result.detail
+    assert not (tmp_path / "data").exists()
+    shorter = cell_of(compose([*typed, "train.max_steps=9"]))
+    long_run.refuse_by_published(shorter, [*typed, "train.max_steps=9"], long_run.LONGEST_S)

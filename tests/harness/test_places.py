@@ -40,7 +40,8 @@ def test_a_place_that_cannot_be_written_stops_a_cell_before_its_first_update(pla
 def test_a_report_that_cannot_be_written_is_one_line(places, tmp_path, key, words, run_here, capfd):
     file = tmp_path / "a file"
     file.touch()
-    status = run_here(["do=report", words, *places, f"paths.{key}='{file}'"])
+    (tmp_path / "records").mkdir()
+    status = run_here(["do=report", words, *places, f"paths.figures={tmp_path}/figures", f"paths.{key}='{file}'"])
     printed = capfd.readouterr().err
     assert status == 2 and printed.count("\n") == 1 and printed.startswith(f"error: {file}")
 

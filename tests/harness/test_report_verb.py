@@ -16,6 +16,7 @@ from harness.records.collect import frame, load_records
 from harness.records.record import write
 from harness.report import spec_files
 
+ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "golden_report"
 CONF, PAPER, T11, RENDER, plain = (pages.CONF, pages.PAPER, pages.T11, pages.RENDER, pages.plain)
 made, seeds, example = synthetic.record, synthetic.seeds, synthetic.example
@@ -126,6 +127,21 @@ def test_the_pages_of_claims_and_questions_are_made_and_checked(places, capsys, 
     made[0].write_text("edited", encoding="utf-8")
     assert verb.run(cfg, ["do=report"]) == 1
     assert f"{made[0]} differs from the records" in capsys.readouterr().err
+
+
+def test_without_a_record_no_committed_page_is_replaced(tmp_path):
+    committed = {"records": str(tmp_path), "tables": str(ROOT / "results/tables"), "figures": str(tmp_path / "figures")}
+    with pytest.raises(
+        UsageError, match=r"no record there, so .*results/tables would lose its numbers; type paths\.tables="
+    ):
+        verb.require_uncommitted(committed)
+    verb.require_uncommitted(committed | {"tables": str(tmp_path / "tables")})
+
+
+def test_a_typed_folder_of_records_must_be_there(tmp_path):
+    with pytest.raises(UsageError, match=r"nowhere: there is no folder of records; paths\.records="):
+        verb.require_folder(str(tmp_path / "nowhere"), {"paths.records": "nowhere"})
+    verb.require_folder(str(tmp_path), {"paths.records": str(tmp_path)})
 
 
 def test_a_table_that_is_not_there_is_named(places):

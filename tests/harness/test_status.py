@@ -1,6 +1,10 @@
 """do=status: the state of every run, from its record or its heartbeat."""
 
 import json
+import os
+import time
+
+import pytest
 
 from harness.commands import cli, status
 from harness.config.cell import cell_of
@@ -74,3 +78,34 @@ def test_names_narrow_it_and_what_it_does_not_read_is_refused(places, capsys):
         typed = [f"do={verb}", f"{key}={value}"]
         assert cli.dispatch(compose(typed), typed) == 2
         assert f"error: do={verb} does not read {key}=: it takes " in capsys.readouterr().err
+
+
+@pytest.fixture
+def many(places, tmp_path, monkeypatch):
+    """Sixty runs that stopped a minute apart, the last one now. Returns the lines that words of do=status print."""
+    cfg = compose(["model=local", "budget=smoke", "trainer=cpu", *places])
+    now = time.time()
+    for seed in range(1, 61):
+        cfg.seed = seed
+        folder = RunDirectory(cell_of(cfg).folder(cfg))
+        folder.acquire()
+        folder.write_heartbeat("interrupted" if seed % 2 else "running", step=3, steps=12, force=True)
+        folder.release()
+        for path in folder.path.iterdir():
+            os.utime(path, (now - 60 * (60 - seed), now - 60 * (60 - seed)))
+
+    def seeds(run_here, capfd, *words):
+        assert run_here(["do=status", *words, *places]) == 0
+        lines = [line for line in capfd.readouterr().out.splitlines() if line.startswith("lra/")]
+        return [int(line.split("-s")[1].split("-")[0]) for line in lines]
+
+    return seeds
+
+
+def test_states_times_and_pages(many, run_here, capfd):
+    assert many(run_here, capfd) == list(range(1, 61)), "the latest run comes last"
+    assert many(run_here, capfd, "state=interrupted") == list(range(1, 61, 2))
+    assert many(run_here, capfd, "state=interrupted,dead", "since=9.5m") == list(range(51, 61))
+    assert many(run_here, capfd, "page=1") == list(range(11, 61)) and many(run_here, capfd, "page=2") == list(
+        range(1, 11)
+    )

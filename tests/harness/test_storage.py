@@ -16,6 +16,7 @@ from harness.records import predictions, record
 from harness.records.run_directory import RunDirectory
 from harness.training import attempt, run_cell
 from harness.training.callback import TrainingCallback
+from harness.training.failures import failure_status
 from harness.training.run_cell import CellRequest
 
 CELL = ("model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1", "train.max_steps=8")

@@ -76,8 +76,8 @@ def test_a_mistyped_name_beside_a_pattern_is_not_lost():
 @pytest.mark.parametrize("name", ["slurm", "background"])
 def test_one_command_has_no_launcher(name):
     with pytest.raises(UsageError, match="-m model=lavo"):
-        cli.settings_without_flags(["model=lavo", f"hydra/launcher={name}"])
-    cli.settings_without_flags(["-m", "model=lavo", f"hydra/launcher={name}"])
+        cli.settings_and_folders(["model=lavo", f"hydra/launcher={name}"])
+    cli.settings_and_folders(["-m", "model=lavo", f"hydra/launcher={name}"])
 
 
 @pytest.mark.parametrize("name", ["here", "slurm", "background"])

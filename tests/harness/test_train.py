@@ -267,7 +267,8 @@ def test_a_checkpoint_that_is_cut_short_is_named_and_not_used(cell, tmp_path, ca
 
 def test_a_refused_cell_touches_nothing(cell, tmp_path):
     result = cell("model=lavo", "model.bases=64")
-    assert (result.state, result.code) == ("refused", 2) and "these would fit" in result.detail
+    assert (result.state, result.code) == ("refused", 2) and "these would fit" not in result.detail
+    assert result.detail.endswith("LAVO requires bases <= head width: 64 bases, head width 16")
     assert not (tmp_path / "outputs").exists() and not (tmp_path / "data").exists()
 
 

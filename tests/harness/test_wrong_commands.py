@@ -50,7 +50,7 @@ WRONG = {
         "parameters for 32 tokens, the task has up to 64; these would fit: "
     ),
     "backbone.max_length=32": "no model would fit",
-    "model=lavo model.bases=64": "these would fit",
+    "model=lavo model.bases=64": "LAVO requires bases <= head width: 64 bases, head width 16\n",
     "model=custom": "model._target_ has no value",
     "model=custom model._target_=os.system": "trusted_packages=[os]",
     "model=lavo +model.colour=red": "colour",
@@ -119,6 +119,9 @@ WRONG = {
     "paths.site=s3://bucket/x": "a folder of this machine is expected",
     "resources.cpus=999": "CPU threads of this machine",
     "model=lavo model.window=0": "LAVO requires window >= 1, not 0\n",
+    "task=probe/recall task.pattern=noncausal_cross": "error: backbone._target_: nothing is given for ",
+    "-m train.optimizer.lr=interval(1e-4,1e-2)": "type the values, key=1e-4,1e-3",
+    "task=lm/pg19 task.document_bytes=10": "document_bytes=10 is less than ",
     "task.pattern=foo": "is none of noncausal_self, causal_self, noncausal_cross, causal_cross",
     "do=bench model=lavo lengths=128 bench.axis=model.windoww bench.axis_values=[4,8]": "did you mean 'model.window'",
     "do=bench model=lavo lengths=128,128": "bench.lengths: 128 stands there twice",

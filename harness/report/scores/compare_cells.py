@@ -163,7 +163,9 @@ def incomparable(a: ComparedCell, b: ComparedCell) -> str:
 
 def block_of(task: str) -> int:
     """Neighbouring test examples that count as one in the tables of a task; 1 where each example counts alone."""
-    columns = [(table, column) for _, table in tables(about_others=True) for column in table.get("columns", {}).values()]
+    columns = [
+        (table, column) for _, table in tables(about_others=True) for column in table.get("columns", {}).values()
+    ]
     blocks = (column.get("block") or table.get("block", 1) for table, column in columns if column.get("task") == task)
     return max(blocks, default=1)
 

@@ -1,6 +1,7 @@
 """Guards against accidental day-long runs: without a GPU, a long run is refused unless its budget was typed.
 
-The duration is estimated twice: before anything is written, from records of this machine; then from the first updates.
+The duration is estimated twice: before anything is written, from records of this machine or else from published
+GPU-hours; then from the first updates.
 """
 
 import time
@@ -11,7 +12,9 @@ from typing import Any
 from omegaconf import DictConfig
 
 from harness.config.cell import Cell
-from harness.config.overrides import typed_values
+from harness.config.overrides import recipe_settings, typed_values
+from harness.config.published_hours import published_hours
+from harness.config.table_rows import PAPER
 from harness.errors import UsageError
 from harness.progress import clock
 from harness.records.collect import load_records
@@ -33,6 +36,18 @@ def refuse_by_records(cell: Cell, cfg: DictConfig, longest_s: float) -> None:
     estimated = estimate_here(cell, cfg)
     if estimated is not None and estimated.seconds > longest_s:
         refuse(estimated.seconds, f"by {estimated.source}")
+
+
+def refuse_by_published(cell: Cell, overrides: Iterable[str], longest_s: float) -> None:
+    """Raises UsageError for a paper's whole recipe that took longer on the GPU of its authors; a CPU takes longer yet.
+
+    `overrides`: as typed. A changed recipe is not judged.
+    """
+    if cell.budget != PAPER or recipe_settings(typed_values(overrides)):
+        return
+    hours = published_hours(cell.task, cell.protocol) or 0.0
+    if 3600 * hours > longest_s:
+        refuse(3600 * hours, "or longer: published tables state this for a GPU")
 
 
 def estimate_here(cell: Cell, cfg: DictConfig) -> Estimate | None:

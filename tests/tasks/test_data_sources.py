@@ -246,7 +246,7 @@ def test_a_line_without_an_end(monkeypatch):
 
 
 def test_identity_sees_changes(tmp_path, monkeypatch):
-    monkeypatch.setattr(data_sources, "MIB", 100)
+    monkeypatch.setattr(file_digests, "MIB", 100)
     file, seen = tmp_path / "a", set()
     for whole in (10**6, 500):
         monkeypatch.setattr(file_digests, "HASHED_WHOLE", whole)

@@ -1,4 +1,4 @@
-"""The Hydra sweeper and launcher of the harness. Hydra loads plugins only from the package `hydra_plugins`.
+"""The Hydra sweepers and launcher of the harness. Hydra loads plugins only from the package `hydra_plugins`.
 
 `conf/hydra/launcher/*.yaml` name a launcher by what runs the cells. Hydra imports this module at every start, so it
 imports nothing heavy.
@@ -21,6 +21,22 @@ class Sweeper(BasicSweeper):
 
         commands = split_sweep([*self._parse_config(), *arguments], self.hydra_context.config_loader)
         return self.launcher.launch(commands, initial_job_idx=0)
+
+
+class OptunaSweeper(Sweeper):
+    """`trials` of a search whose draws follow from `seed`: harness/commands/tune.py."""
+
+    def __init__(self, trials: int, seed: int):
+        super().__init__(max_batch_size=None)
+        self.trials, self.seed = trials, seed
+
+    def sweep(self, arguments: list[str]) -> Any:
+        from harness.commands.tune import search
+
+        HydraConfig.instance().set_config(self.config)
+        if status := search(arguments, self.trials, self.seed, self.launcher.launcher):
+            raise SystemExit(status)
+        return []
 
 
 class CellLauncher(Launcher):

@@ -145,9 +145,12 @@ class Task(ABC):
         """What a model reads of a user's inputs, such as texts: tokens (B, N). Raises DataError."""
         raise DataError(f"{type(self).__name__} reads no inputs of a user")
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens. Raises DataError for a task without texts."""
-        raise DataError(f"{type(self).__name__} has no texts")
+    def continued(self, model: nn.Module, prompt: str, tokens: int, draws: Mapping[str, Any] | None, seed: int) -> str:
+        """A text and its continuation by so many tokens: the most probable ones, or random ones by `sample(**draws)`.
+
+        Raises DataError for a task without such texts, ValueError for settings that cannot be.
+        """
+        raise DataError(f"{type(self).__name__} continues no texts")
 
     def describe(self, outputs: Tensor) -> list[dict[str, Any]]:
         """A model's outputs (B, ...) in the task's words, one mapping per input. Raises DataError."""

@@ -16,7 +16,7 @@ import os
 import tarfile
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -29,8 +29,6 @@ RELEASE = "https://storage.googleapis.com/long-range-arena/lra_release.gz (7.7 G
 MIB = 1 << 20
 LONGEST_LINE = 64 * MIB
 LARGEST_MEMBER = 64 * MIB
-HASHED_WHOLE = 64 * MIB
-SAMPLE = 1 << 12  # bytes at each end of a file
 UNPACKED = 50  # times the size of a gzipped text, which takes a fifth to a third of its size
 UNPACKED_OF_ANY = 16 * MIB
 TIMEOUT_S = 60
@@ -119,54 +117,6 @@ class Download:
                     progress(f"fetching {self.name}", min(have, self.size), self.size)
         if have < self.size:
             raise OSError(f"it broke off after {have:,} of {self.size:,} bytes")
-
-
-def identity(file: Path) -> str:
-    """sha256 of a file, hexadecimal; for a large file that of its size, first and last MiB, which takes no time.
-
-    Raises DataError.
-    """
-    try:
-        with open_regular(file, follow=True) as stream:
-            size = os.fstat(stream.fileno()).st_size
-            if size <= HASHED_WHOLE:
-                return hashlib.file_digest(stream, "sha256").hexdigest()
-            digest = hashlib.sha256(str(size).encode() + stream.read(MIB))
-            stream.seek(-MIB, os.SEEK_END)
-            digest.update(stream.read())
-            return digest.hexdigest()
-    except OSError as error:
-        raise DataError(f"{file}:1: {error.strerror}", "set task.path to its folder") from error
-
-
-def identities(files: Mapping[str, Path]) -> dict[str, str]:
-    """`identity` of each file. Raises DataError."""
-    return {name: identity(file) for name, file in files.items()}
-
-
-def path_identity(path: Path) -> str:
-    """sha256, hexadecimal, of a file, or of the files in a folder and their places there. Raises DataError.
-
-    Of large files, and of those in a large folder, size, beginning and end stand for the content, so as not to wait.
-    """
-    if not path.is_dir():
-        return identity(path)
-    try:
-        files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
-        sizes = {str(file.relative_to(path)): file.stat().st_size for file in files}
-        small = sum(sizes.values()) <= HASHED_WHOLE
-        contents = [identity(file) if small else _ends(file) for file in files]
-    except OSError as error:
-        raise DataError(f"{error.filename}:1: {error.strerror}") from error
-    return hashlib.sha256(json.dumps([sizes, contents], sort_keys=True).encode()).hexdigest()
-
-
-def _ends(file: Path) -> str:
-    with open_regular(file, follow=True) as stream:
-        digest = hashlib.sha256(stream.read(SAMPLE))
-        stream.seek(max(0, file.stat().st_size - SAMPLE))
-        digest.update(stream.read(SAMPLE))
-    return digest.hexdigest()
 
 
 def archive(file: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, IO[bytes]]]:

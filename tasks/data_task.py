@@ -21,8 +21,8 @@ from tasks import cache
 from tasks.base import Split, Task
 from tasks.cache import CacheError
 from tasks.checks import DataError, Progress, at_least, one_of
-from tasks.data_sources import path_identity
 from tasks.examples import AnyExamples, Examples, Shards
+from tasks.file_digests import path_identity
 
 SPLITS = ("train", "val", "test")
 SLICE = "slice"  # a part of published data

@@ -51,5 +51,6 @@ def test_a_language_model_continues_a_text(places, tmp_path):
     assert text.startswith("the cat") and len(text.encode()) >= 19 and text == trained.generate("the cat", 12)
     drawn = [trained.generate("the cat", 12, temperature=1.0, seed=seed) for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
-    with pytest.raises(longhaul.UsageError):
-        trained.predict("the cat")
+    for call in (lambda: trained.predict("the cat"), lambda: trained.generate("the", 2, temperature=0.0)):
+        with pytest.raises(longhaul.UsageError):
+            call()

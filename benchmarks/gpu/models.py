@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from benchmarks.gpu.part import FAILED, OK, Item, PartRun, Row, row, rows_in_time
 from harness.config import yaml_files
 from harness.config.build import is_attention
-from harness.config.compose import default_arguments, file_of, options
+from harness.config.compose import OWN_CLASS, default_arguments, file_of, options
 from harness.config.instantiate import instantiate, target
 from models.attention.base import Pattern
 
@@ -41,7 +41,7 @@ class Case(NamedTuple):
 def cases(names: list[str] | None = None) -> Iterator[Case]:
     """All cases, or those of some models, in the order of their names."""
     for name in names or [name for name, _ in options("model")]:
-        if OmegaConf.missing_keys(yaml_files.load_config(file_of("model", name))):
+        if name in OWN_CLASS or OmegaConf.is_missing(yaml_files.load_config(file_of("model", name)), "_target_"):
             continue  # a user's model, which has no class here
         constructor = target(default_arguments(name), "model")
         patterns = sorted(constructor.func.patterns) if is_attention(constructor) else [None]

@@ -26,7 +26,7 @@ from harness.config.schema import DECLARES, NEVER, WHEN_SET, Recipe, Scale, Trai
 from harness.config.source_code import source_digest
 from harness.errors import UsageError
 from tasks.checks import DataError
-from tasks.data_sources import path_identity
+from tasks.file_digests import path_identity
 
 IDENTITY = ("model", "task", "backbone", "train", "protocol", "budget")  # and the seed
 # folders, ways to compute the same numbers, and defaults of other budgets

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tasks import data_sources
+from tasks import data_sources, file_digests
 from tasks.checks import DataError, Progress
 from tasks.completion.cloud_files import read_cloud
 from tasks.completion.synthetic_shapes import GeneratedShapes
@@ -106,7 +106,7 @@ class Files:
             digest.update(f"{file.parent.name}/{file.name} {size}\n".encode())
         for shape in np.linspace(0, len(self.complete) - 1, min(SAMPLED, len(self.complete)), dtype=int).tolist():
             for file in self.files(shape):
-                digest.update(data_sources.identity(file).encode())
+                digest.update(file_digests.identity(file).encode())
         return digest.hexdigest()
 
     def files(self, shape: int) -> list[Path]:

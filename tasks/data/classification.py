@@ -15,8 +15,8 @@ from tasks.checks import DataError
 from tasks.data.own_files import text_of
 from tasks.data.rows import tables
 from tasks.data.sequences import OwnSequences
-from tasks.data_sources import path_identity
 from tasks.data_task import SYNTHETIC
+from tasks.file_digests import path_identity
 from tasks.lra import synthetic_text
 from tasks.lra.classifiers import NaiveBayes, ngrams
 from tasks.lra.fitted import Fitted, at_most, logistic, within

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from tasks.base import FinalEvaluation, Predictor
 from tasks.checks import DataError, Progress
-from tasks.data_sources import identities
 from tasks.data_task import SLICE, SYNTHETIC, Source
+from tasks.file_digests import identities
 from tasks.finetuning import tables
 from tasks.finetuning.cooccurrence import Cooccurrence
 from tasks.finetuning.labelled_texts import LabelledText, LabelledTexts, different_pieces

@@ -28,9 +28,9 @@ import torch
 from models.attention.base import Pattern
 from tasks.base import Batch, DataInfo, Split
 from tasks.checks import DataError, Progress, at_least
-from tasks.data_sources import path_identity
 from tasks.data_task import SPLITS, CachedSet, Source
 from tasks.examples import AnyExamples, Examples, fingerprint
+from tasks.file_digests import path_identity
 from tasks.finetuning import sections
 from tasks.lm.tokenizers import dtype
 from tasks.lra.one_label import OneLabel

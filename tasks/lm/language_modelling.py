@@ -27,6 +27,8 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from models.attention.base import Attention, Pattern
+from models.generation.generate import generate
+from models.generation.sampling import greedy, sample
 from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor
 from tasks.checks import DataError, Progress, at_least, one_of
 from tasks.data_task import SPLITS, CachedSet, CachedTask
@@ -199,8 +201,12 @@ class LanguageModelling(CachedTask):
             raise DataError("texts of different numbers of tokens: give one at a time")
         return torch.stack(rows)
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        return self.tokens_from.text(list(tokens))
+    def continued(self, model: nn.Module, prompt: str, tokens: int, draws: Mapping[str, Any] | None, seed: int) -> str:
+        sampler = greedy
+        if draws is not None:
+            sampler = partial(sample, generator=torch.Generator().manual_seed(seed), **draws)
+        text = generate(model, self.encode([prompt]), max_new_tokens=tokens, sampler=sampler)
+        return self.tokens_from.text(text[0].tolist())
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Mean over the tokens that the model predicts. Raises ValueError if these are fewer than are to be scored."""

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tasks.checks import DataError
-from tasks.data_sources import one_line, path_identity
+from tasks.data_sources import one_line
+from tasks.file_digests import path_identity
 from tasks.lm import openwebtext
 from tasks.lm.documents import Document, Piece, TextFile
 from tasks.lm.text_sources import TEXTS, HubFiles

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks import data_sources
+from tasks import data_sources, file_digests
 from tasks.base import Predictor
 from tasks.checks import DataError, Progress
 from tasks.data_sources import Download
@@ -156,7 +156,7 @@ class Image(SequenceClassification):
 
     def _slice_identity(self) -> dict[str, Any]:
         return {
-            name: [data_sources.identity(file) for file in (labels, *sprites)]
+            name: [file_digests.identity(file) for file in (labels, *sprites)]
             for name, (labels, sprites) in self._slice_files().items()
         }
 

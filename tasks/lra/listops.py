@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks import data_sources
+from tasks import data_sources, file_digests
 from tasks.base import DataInfo, FinalEvaluation, Predictor
 from tasks.checks import DataError, Progress
 from tasks.data_sources import RELEASE
@@ -146,7 +146,7 @@ class ListOps(SequenceClassification):
         return {"all": plain if plain.exists() else plain.with_suffix(".tsv.gz")}
 
     def _identity(self) -> dict[str, Any]:
-        return data_sources.identities(self._files())
+        return file_digests.identities(self._files())
 
     def _official(self, progress: Progress) -> dict[str, Examples]:
         return {name: read_tsv(file, progress, header=True) for name, file in self._files().items()}

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from tasks import data_sources
+from tasks import data_sources, file_digests
 from tasks.checks import DataError, Progress
 from tasks.examples import Examples
 from tasks.regular_files import open_regular
@@ -41,7 +41,7 @@ def identity(folder: Path) -> str:
     """
     digest = hashlib.sha256()
     for file in metadata_files(folder):
-        digest.update(f"{file.name} {data_sources.identity(file)} ".encode())
+        digest.update(f"{file.name} {file_digests.identity(file)} ".encode())
     return digest.hexdigest()
 
 

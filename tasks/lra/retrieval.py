@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks import data_sources
+from tasks import data_sources, file_digests
 from tasks.base import Predictor
 from tasks.checks import DataError, Progress
 from tasks.data_sources import RELEASE
@@ -119,7 +119,7 @@ class Retrieval(SequenceClassification):
 
     def _identity(self) -> dict[str, Any]:
         files = {"archive": self.path} if self.path.is_file() else self._files()
-        return data_sources.identities(files)
+        return file_digests.identities(files)
 
     def _read(self, progress: Progress) -> dict[str, Examples]:
         if not self.path.is_file():

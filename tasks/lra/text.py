@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from tasks import data_sources
+from tasks import data_sources, file_digests
 from tasks.base import Predictor
 from tasks.checks import DataError, Progress, one_of
 from tasks.data_sources import Download
@@ -131,7 +131,7 @@ class Text(SequenceClassification):
         return {name: data_sources.only_file(self.path, f"imdb_{name}*.jsonl*") for name in PUBLISHED_SPLITS}
 
     def _slice_identity(self) -> dict[str, Any]:
-        return data_sources.identities(self._slice_files())
+        return file_digests.identities(self._slice_files())
 
     def _slice(self, progress: Progress) -> dict[str, Examples]:
         return {name: self._pack(json_rows(file)) for name, file in self._slice_files().items()}

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from tasks.checks import DataError, Progress, one_of
-from tasks.data_sources import path_identity
 from tasks.data_task import SYNTHETIC
+from tasks.file_digests import path_identity
 from tasks.lm import tokenizers
 from tasks.lm.documents import Piece
 from tasks.lm.text_sources import text_splits

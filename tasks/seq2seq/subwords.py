@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tasks import data_sources
+from tasks import data_sources, file_digests
 from tasks.checks import DataError, Progress, at_least
 from tasks.data_sources import one_line
 from tasks.lm.tokenizers import Pieces, Trained, digest
@@ -114,7 +114,7 @@ def make(path: Path | None, vocabulary: int | None, folder: Path, follows_from: 
     """
     if path is not None:
         pieces, _ = read_codes(path)
-        identity = digest({"subwords": data_sources.identity(path)})
+        identity = digest({"subwords": file_digests.identity(path)})
         return Codes(path, len(pieces), identity)
     at_least(2, vocabulary=vocabulary)
     settings = {"format": FORMAT, "pieces": vocabulary, "letters": LETTERS, "least": LEAST_COUNT}

@@ -21,7 +21,8 @@ MINE = ["task=lra/mine", "budget=smoke"]
 @pytest.mark.parametrize("task", [name for name, _ in options("task")])
 def test_every_task_names_a_protocol_with_a_recipe_for_it(task):
     named = default_protocol(task, [CONF])
-    assert named in recipes(task)
+    # `own` serves every task: that of a task without a published recipe
+    assert named in recipes(task) or (named == "own" and not recipes(task))
     assert compose([f"task={task}", "budget=smoke"]).protocol.name == named
 
 

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from tasks import data_sources
+from tasks import data_sources, file_digests
 from tasks.checks import DataError
 from tasks.data_sources import Download
 from tests.helpers.tasks import no_progress, one_line, tar
@@ -246,17 +246,17 @@ def test_a_line_without_an_end(monkeypatch):
 
 
 def test_identity_sees_changes(tmp_path, monkeypatch):
-    monkeypatch.setattr(data_sources, "MIB", 100)
+    monkeypatch.setattr(file_digests, "MIB", 100)
     file, seen = tmp_path / "a", set()
     for whole in (10**6, 500):
-        monkeypatch.setattr(data_sources, "HASHED_WHOLE", whole)
+        monkeypatch.setattr(file_digests, "HASHED_WHOLE", whole)
         for data in (b"x" * 1000, b"y" + b"x" * 999, b"x" * 999 + b"y", b"x" * 1001):
             file.write_bytes(data)
-            seen.add((whole, data_sources.identity(file)))
-            assert data_sources.identity(file) in {name for _, name in seen}
+            seen.add((whole, file_digests.identity(file)))
+            assert file_digests.identity(file) in {name for _, name in seen}
     assert len(seen) == 8
     with pytest.raises(DataError, match=":1: No such file"):
-        data_sources.identity(tmp_path / "b")
+        file_digests.identity(tmp_path / "b")
 
 
 def test_the_one_file_of_a_pattern(tmp_path):

@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from tasks import cache, data_sources
+from tasks import cache, data_sources, file_digests
 from tasks.cache import CacheError
 from tasks.checks import DataError
 from tasks.completion.cloud_files import read_cloud
@@ -32,7 +32,7 @@ IN_PLACE_OF_A_FILE = {
 }
 
 READERS = {
-    "the identity of a file": data_sources.identity,
+    "the identity of a file": file_digests.identity,
     "the lines of a text": lambda file: list(data_sources.lines_of(file)),
     "the lines of a gzipped text": lambda file: list(data_sources.lines_of(file)),
     "an archive": lambda file: list(data_sources.archive(file, bool)),
@@ -63,7 +63,7 @@ def test_a_link_to_data_on_another_disk_is_followed(tmp_path):
     (disk / "text").write_bytes(b"a\nb\n")
     (link := tmp_path / "text").symlink_to(disk / "text")
     assert [line for _, line in data_sources.lines_of(link)] == [b"a", b"b"]
-    assert data_sources.identity(link) == hashlib.sha256(b"a\nb\n").hexdigest()
+    assert file_digests.identity(link) == hashlib.sha256(b"a\nb\n").hexdigest()
 
 
 @pytest.mark.parametrize("kind", IN_PLACE_OF_A_FILE)

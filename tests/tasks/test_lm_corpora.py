@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks import data_sources
+from tasks import file_digests
 from tasks.checks import DataError
 from tasks.data_sources import Download
 from tasks.data_task import SPLITS
@@ -317,14 +317,14 @@ def test_slimpajama_is_named_after_its_sample(tmp_path):
 def test_an_identity_follows_the_content(tmp_path, monkeypatch):
     path = folder(tmp_path / "texts", TEXTS)
     for most in (1 << 20, 10):
-        monkeypatch.setattr(data_sources, "HASHED_WHOLE", most)
-        before = data_sources.path_identity(path)
-        assert data_sources.path_identity(folder(tmp_path / f"copy{most}", TEXTS)) == before
+        monkeypatch.setattr(file_digests, "HASHED_WHOLE", most)
+        before = file_digests.path_identity(path)
+        assert file_digests.path_identity(folder(tmp_path / f"copy{most}", TEXTS)) == before
         folder(path, {"train/2.txt": TEXTS["train/2.txt"][:-1] + "!"})
-        assert data_sources.path_identity(path) != before
+        assert file_digests.path_identity(path) != before
         folder(path, TEXTS)
         (path / "test" / "2.txt").rename(path / "test" / "3.txt")
-        assert data_sources.path_identity(path) != before
+        assert file_digests.path_identity(path) != before
         (path / "test" / "3.txt").rename(path / "test" / "2.txt")
 
 

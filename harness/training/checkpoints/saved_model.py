@@ -12,7 +12,6 @@ A configuration from elsewhere builds only what `harness.config.instantiate` all
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,21 +102,11 @@ class SavedModel:
 
         Raises UsageError for a model that does not continue texts.
         """
-        import torch
-
-        from models.generation.generate import generate
-        from models.generation.sampling import greedy, sample
-
-        if not hasattr(self.model, "prefill"):
-            raise UsageError(f"{name_of(self.record)} is no language model: predict says what it makes of a text")
-        sampler = greedy
+        draws = None
         if temperature is not None or top_k is not None:
-            chance = {"temperature": 1.0 if temperature is None else temperature, "top_k": top_k}
-            sampler = partial(sample, generator=torch.Generator().manual_seed(seed), **chance)
-        tokens = self.encode(prompt)
+            draws = {"temperature": 1.0 if temperature is None else temperature, "top_k": top_k}
         try:
-            made = generate(self.model, tokens, max_new_tokens=max_new_tokens, sampler=sampler)
-            return self.task.decode(made[0].tolist())
+            return self.task.continued(self.model, prompt, max_new_tokens, draws, seed)
         except (ValueError, NotImplementedError) as error:
             raise UsageError(one_line(error)) from error
 

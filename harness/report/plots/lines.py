@@ -26,6 +26,7 @@ CLOSE = 0.09  # part of the axis: a tick that is nearer to the one before has no
 NARROW = 2.0  # a range below this factor is widened, so that what is nearly the same looks so
 DECADES = 1000.0  # a range above this factor has powers of ten as ticks, below it 1, 2, 5
 LINE = 0.065  # part of the axis that a line of the legend takes
+APART = 0.04  # part of the scores of a front between two points with a name
 POINT = 3.0  # radius of a marker, points
 LOG_FROM = 20  # values so many times apart ask for a logarithmic scale
 
@@ -79,12 +80,25 @@ def draw(data: Mapping[str, Any]) -> "Figure":
 
 
 def _label_front(axis: "Axes", panel: style.Panel) -> None:
-    """The names of the points on the front, beside all points."""
-    named = [Disc(x, y, POINT, label) for x, y, label in panel.get("front", ())]
-    places = {(disc.x, disc.y) for disc in named}
+    """The names of points on the front, beside all points."""
     points = {point for line in panel["series"] for point in zip(line["x"], line["y"], strict=True)}
+    named = [Disc(x, y, POINT, label) for x, y, label in named_points(panel.get("front", ()), panel.get("chance"))]
+    places = {(disc.x, disc.y) for disc in named}
     if named:
         annotate(axis, [*named, *(Disc(x, y, POINT, "") for x, y in sorted(points - places))])
+
+
+def named_points(front: Sequence[tuple[float, float, str]], chance: float | None) -> list[tuple[float, float, str]]:
+    """The points of a front that are clearly apart from chance and from the named one before, so that names have room."""
+    if not front:
+        return []
+    scores = [y for _, y, _ in front]
+    named, last = [], chance
+    for point in front:
+        if last is None or abs(point[1] - last) >= APART * (max(scores) - min(scores)):
+            named.append(point)
+            last = point[1]
+    return named
 
 
 def draw_panel(axis: "Axes", panel: style.Panel, own_legend: bool = False) -> None:

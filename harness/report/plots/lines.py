@@ -89,7 +89,7 @@ def _label_front(axis: "Axes", panel: style.Panel) -> None:
 
 
 def named_points(front: Sequence[tuple[float, float, str]], chance: float | None) -> list[tuple[float, float, str]]:
-    """The points of a front that are clearly apart from chance and from the named one before, so that names have room."""
+    """The points of a front that are clearly apart from chance and from the named one before: names need room."""
     if not front:
         return []
     scores = [y for _, y, _ in front]

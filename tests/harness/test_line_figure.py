@@ -12,7 +12,7 @@ from harness.report import spec_files
 from harness.report.plots import style
 from harness.report.plots.figures import figure_plot
 from harness.report.plots.file import Sources
-from harness.report.plots.lines import draw
+from harness.report.plots.lines import draw, named_points
 from harness.report.scores.lines import LineFigure, front, panels
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,6 +116,13 @@ def test_the_front_has_the_points_with_a_better_score_than_all_before(conf):
     assert {"LAVO", "LAVO, 8 bases"} <= texts.keys() and "all pairs" not in texts
     extents = [texts[name].get_window_extent() for name in ("LAVO", "LAVO, 8 bases")]
     assert not extents[0].overlaps(extents[1])
+
+
+def test_points_of_a_front_that_are_close_to_chance_or_to_each_other_have_one_name():
+    points = [(1, 12.6, "a"), (2, 40.0, "b"), (3, 41.0, "c"), (4, 60.0, "d"), (5, 100.0, "e")]
+    assert [label for _, _, label in named_points(points, 12.5)] == ["b", "d", "e"]
+    assert [label for _, _, label in named_points(points, None)] == ["a", "b", "d", "e"]
+    assert named_points([(1, 3.0, "alone")], None) == [(1, 3.0, "alone")] and named_points([], 1.0) == []
 
 
 def test_a_line_has_the_name_that_its_rows_share(conf):

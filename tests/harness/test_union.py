@@ -128,6 +128,14 @@ def test_the_page_says_how_far_a_rank_moves_at_the_second_best_rates(base):
     assert len(table.build_table(*base).sections[0].blocks[0].header) == len(block.header) - 1
 
 
+def test_a_column_may_stay_out_of_the_ranks(conf):
+    text = TABLE.replace("Text: {task", "Text: {unranked: all solve it, task")
+    (conf / "table" / "unranked.yaml").write_text(text, encoding="utf-8")
+    spec = spec_files.load_table("unranked", conf, PAPER)
+    left_out = ranking.ranking(spec, groups.group_scores(select.select(frame(RECORDS), spec), spec))
+    assert left_out.columns == ("ListOps", "Image") and left_out.left_out["Text"] == "all solve it"
+
+
 def test_what_is_left_out_is_named(base, base_ranks):
     page, left_out = table.build_table(*base), base_ranks.left_out
     assert left_out["Retrieval"] == "no run" and left_out["Pathfinder"].startswith(

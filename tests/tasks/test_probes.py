@@ -425,6 +425,6 @@ def test_trains_and_makes_its_final_evaluations(name, places):
     [record] = (json.loads(path.read_text()) for path in Path(cfg.paths.records).rglob("*.json"))
     assert record["metrics"]["best"]["test"]["n"] == 96 and record["data"]["source"] == "synthetic"
     finals = {"needle": {"distance_1", "distance_8", "distance_22"}}
-    finals |= dict.fromkeys(("extrapolation", "long_needle", "long_recall"), {"factor_2", "factor_4"})
+    finals |= {longer: {"factor_2", "factor_4"} for longer in ("extrapolation", "long_needle", "long_recall")}
     assert finals.get(name, set()) <= record["evaluations"].keys()
     assert all(entry["status"] == "done" for entry in record["evaluations"].values())

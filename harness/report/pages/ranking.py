@@ -107,7 +107,9 @@ def _groups_by_column(spec: "TableSpec", results: Sequence[ProtocolResults]) -> 
 
 
 def _why_not(spec: "TableSpec", group: Group | None) -> str:
-    """Why a column cannot rank; empty if it can."""
+    """Why a column does not rank; empty if it does."""
+    if reason := spec.columns[group.column].unranked if group else "":
+        return reason
     if group is None or not any(score.by_seed for score in group.scores):
         return "no run"
     tests = group.comparison

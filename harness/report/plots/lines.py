@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 COLUMNS = 2
 WIDTH, HEIGHT, EMPTY = 3.75, 3.3, 1.2  # of a panel, inches
+WITH_NAMES, NAMES_BESIDE = 4.2, 3  # height of a panel whose points have names, and columns of its legend
 INSIDE = 4  # series whose legend has room among the lines of a panel
 LETTERS = 58  # of a line of notes
 BESIDE = 2.6  # inches of a legend that has not
@@ -25,6 +26,7 @@ CLOSE = 0.09  # part of the axis: a tick that is nearer to the one before has no
 NARROW = 2.0  # a range below this factor is widened, so that what is nearly the same looks so
 DECADES = 1000.0  # a range above this factor has powers of ten as ticks, below it 1, 2, 5
 LINE = 0.065  # part of the axis that a line of the legend takes
+APART = 0.04  # part of the scores of a front between two points with a name
 POINT = 3.0  # radius of a marker, points
 LOG_FROM = 20  # values so many times apart ask for a logarithmic scale
 
@@ -38,18 +40,21 @@ def data(figure: lines.LineFigure, sources: "Sources") -> dict[str, Any]:
 
 
 def draw(data: Mapping[str, Any]) -> "Figure":
-    """Two panels in a row. All have one legend below them, or with `own_legends` each its own."""
+    """Two panels in a row; panels with a front, whose points have names, are as wide as the figure. All have one legend
+    below them, or with `own_legends` each its own."""
     panels = data["panels"]
-    columns = min(COLUMNS, len(panels))
+    has_front = any(panel.get("front") for panel in panels)
+    columns = 1 if has_front else min(COLUMNS, len(panels))
+    height, in_legend = (WITH_NAMES, NAMES_BESIDE) if has_front else (HEIGHT, 2 * COLUMNS)
     names = {line["name"] for panel in panels for line in panel["series"]}
     own_legends = data.get("own_legends", False)
     crowded = own_legends and any(len(panel["series"]) > INSIDE for panel in panels)
     letters = LETTERS * COLUMNS // columns
     note_lines = max(len(style.wrapped("\n".join(panel["notes"]), letters).splitlines()) for panel in panels)
-    rows = [HEIGHT if any(panel["series"] for panel in row) else EMPTY for row in style.in_rows(panels, columns)]
-    tall = 0.7 + sum(rows) + 0.11 * note_lines * rows.count(HEIGHT)
+    rows = [height if any(panel["series"] for panel in row) else EMPTY for row in style.in_rows(panels, columns)]
+    tall = 0.7 + sum(rows) + 0.11 * note_lines * rows.count(height)
     if not own_legends:
-        tall += style.legend_height(len(names) + 1, 2 * COLUMNS)
+        tall += style.legend_height(len(names) + 1 + has_front, in_legend)
     wide = COLUMNS * WIDTH + crowded * columns * BESIDE
     shared = {"sharey": data.get("share_y", False)}
     figure, axes = style.figure_of(data["title"], (wide, tall), rows, columns, len(panels), **shared)
@@ -65,8 +70,8 @@ def draw(data: Mapping[str, Any]) -> "Figure":
             axis.legend(loc="upper left", frameon=not crowded, **anchor)
         style.draw_notes(axis, panel["notes"], letters)
     if not own_legends:
-        style.shared_legend(figure, 2 * COLUMNS)
-    if any(panel.get("front") for panel in panels):
+        style.shared_legend(figure, in_legend)
+    if has_front:
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # the layout is final before labels are placed
         for axis, panel in zip(axes, panels, strict=True):
@@ -75,17 +80,30 @@ def draw(data: Mapping[str, Any]) -> "Figure":
 
 
 def _label_front(axis: "Axes", panel: style.Panel) -> None:
-    """The names of the points on the front, beside all points."""
-    named = [Disc(x, y, POINT, label) for x, y, label in panel.get("front", ())]
-    places = {(disc.x, disc.y) for disc in named}
+    """The names of points on the front, beside all points."""
     points = {point for line in panel["series"] for point in zip(line["x"], line["y"], strict=True)}
+    named = [Disc(x, y, POINT, label) for x, y, label in named_points(panel.get("front", ()), panel.get("chance"))]
+    places = {(disc.x, disc.y) for disc in named}
     if named:
         annotate(axis, [*named, *(Disc(x, y, POINT, "") for x, y in sorted(points - places))])
 
 
+def named_points(front: Sequence[tuple[float, float, str]], chance: float | None) -> list[tuple[float, float, str]]:
+    """The points of a front that are clearly apart from chance and from the named one before: names need room."""
+    if not front:
+        return []
+    scores = [y for _, y, _ in front]
+    named, last = [], chance
+    for point in front:
+        if last is None or abs(point[1] - last) >= APART * (max(scores) - min(scores)):
+            named.append(point)
+            last = point[1]
+    return named
+
+
 def draw_panel(axis: "Axes", panel: style.Panel, own_legend: bool = False) -> None:
     for line in panel["series"]:
-        _draw_line(axis, line, panel.get("band", False))
+        _draw_line(axis, line, panel.get("band", False), is_pale=bool(panel.get("front")))
     if any(any(line.get("hollow", ())) for line in panel["series"]):
         axis.plot([], [], "o", color=style.SOFT, markerfacecolor="white", label="hollow: extrapolated or added up")
     if panel.get("front"):
@@ -107,8 +125,10 @@ def draw_panel(axis: "Axes", panel: style.Panel, own_legend: bool = False) -> No
         axis.yaxis.set_major_formatter(lambda value, _: f"{value:,.4g}")
 
 
-def _draw_line(axis: "Axes", line: Mapping[str, Any], band: bool) -> None:
+def _draw_line(axis: "Axes", line: Mapping[str, Any], band: bool, is_pale: bool = False) -> None:
+    """`is_pale`: small and translucent, but for the reference."""
     look, x, y = line["look"], line["x"], line["y"]
+    paleness = {"alpha": 0.45, "linewidth": 0.7, "markersize": 3.5} if is_pale and line["role"] != "reference" else {}
     colour = look["colour"]
     for thin_x, thin_y in line.get("thin", ()):
         axis.plot(thin_x, thin_y, look["dash"], color=colour, linewidth=0.6, alpha=0.4)
@@ -117,11 +137,11 @@ def _draw_line(axis: "Axes", line: Mapping[str, Any], band: bool) -> None:
     elif "low" in line:
         ends = list(zip(line["low"], y, line["high"], strict=True))
         bars = [[mean - low for low, mean, _ in ends], [high - mean for _, mean, high in ends]]
-        axis.errorbar(x, y, yerr=bars, fmt="none", ecolor=colour, elinewidth=0.7)
+        axis.errorbar(x, y, yerr=bars, fmt="none", ecolor=colour, elinewidth=0.7, alpha=paleness.get("alpha"))
     marked = line.get("marked", True) or len(x) == 1
     marker = {"marker": look["marker"]} if marked else {}
     label = f"{line['name']} (n^{line['exponent']})" if line.get("exponent") else line["name"]
-    axis.plot(x, y, look["dash"], color=colour, label=label, **marker)
+    axis.plot(x, y, look["dash"], color=colour, label=label, **marker, **paleness)
     hollow = [(a, b) for a, b, is_hollow in zip(x, y, line.get("hollow", ()), strict=False) if is_hollow]
     if hollow:
         axis.plot(*zip(*hollow, strict=True), **style.marker_style(look, hollow=True))

@@ -77,7 +77,8 @@ class Column(StrictModel):
     such as the size of a state. `reaches`: instead of the final score, the column shows the updates after which the
     metric first reaches this value on the validation split. `control`, `reference`, `block` and `why` replace those of
     the table. `waits`: why runs are missing, such as former data. `ability`: in a table of every model, columns of one
-    ability count once; by default each column is one.
+    ability count once; by default each column is one. `unranked`: why the column stays out of these ranks, such as a
+    task that nearly all solve.
     """
 
     task: Name | None = None
@@ -97,6 +98,7 @@ class Column(StrictModel):
     cost: bool = False
     reaches: float | None = None
     ability: str = ""
+    unranked: str = ""
     control: TupleOf[str] | None = None
     reference: TupleOf[str] | None = None
     why: str = ""

@@ -176,7 +176,7 @@ class RWKV7(Attention):
                 o, sums = delta_rule_step(*tokens, sums, decay[:, :, 0], erase=erase[:, :, 0])
                 o = o[:, :, None]
             else:
-                options = {"initial_state": state["sums"], "key_padding_mask": padding}
+                options = {"initial_state": state["sums"], "key_padding_mask": padding, "kernel_dtype": first_v.dtype}
                 o, sums = delta_rule(*tokens, decay, erase=erase, **options)
             o = merge_heads(F.layer_norm(o, o.shape[-1:], eps=EPSILON * self.head_dim))
             o = o * upcast(self.norm_weight) + upcast(self.norm_bias)

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from models.ops import fla_kernels
 from models.ops.decayed_chunks import Chunks, Decay, decayed
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.scan import scan
@@ -43,7 +44,7 @@ def gated_linear_attention(
     q and k that all heads share may have one head, (B, 1, N, K). A padded token, True in `key_padding_mask` (B, N),
     leaves the state unchanged. The state is zero at first unless given; it and all sums are float32 or float64.
     """
-    dtype = v.dtype
+    dtype, kernels = v.dtype, fla_kernels.chosen(v)
     with autocast_disabled(v):
         q, k, v = upcast(q), upcast(k), upcast(v)
         g = None if log_decay is None else upcast(log_decay)
@@ -55,7 +56,8 @@ def gated_linear_attention(
             q, k = (x.expand(-1, v.shape[1], -1, -1) for x in (q, k))
         if initial_state is None:
             initial_state = v.new_zeros(*v.shape[:2], k.shape[-1], v.shape[-1])
-        y, state = _GatedLinear.apply(q, k, v, g, upcast(initial_state))
+        compute = _GatedLinear.apply if kernels is None else kernels.gated_linear
+        y, state = compute(q, k, v, g, upcast(initial_state))
         return y.to(dtype), state
 
 

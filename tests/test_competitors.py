@@ -1,7 +1,6 @@
 """How `benchmarks.competitors` compares, measures and writes; its peers are clones that tests do not have."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -50,12 +49,18 @@ def test_rows_are_continued_on_the_same_machine_alone(tmp_path):
     assert competitors.earlier(out, MACHINE | {"processor": "other"}) == {}
 
 
-def test_a_missing_peer_and_wrong_input_are_one_line():
-    command = [sys.executable, "-m", "benchmarks.competitors", "--rows"]
-    done = subprocess.run([*command, "gla"], capture_output=True, text=True)
-    assert done.returncode == 0 and "not measured: flash-linear-attention: give --peers" in done.stdout
-    done = subprocess.run([*command, "gla,nobody"], capture_output=True, text=True)
-    assert done.returncode == 2 and "no row nobody" in done.stderr and "Traceback" not in done.stderr
+def test_a_missing_peer_and_wrong_input_are_one_line(monkeypatch, capsys):
+    threads = torch.get_num_threads()
+    monkeypatch.setattr(sys, "argv", ["competitors", "--rows", "gla"])
+    try:
+        competitors.main()
+    finally:
+        torch.set_num_threads(threads)
+    assert "not measured: flash-linear-attention: give --peers" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", ["competitors", "--rows", "gla,nobody"])
+    with pytest.raises(SystemExit):
+        competitors.main()
+    assert "no row nobody; there are gla, " in capsys.readouterr().err
 
 
 def test_a_file_computes_in_float64_where_it_says_float32(tmp_path):

@@ -1,11 +1,11 @@
 """Gated linear attention: a linear recurrence on a matrix state, in time and memory linear in the length.
 
-    S_t = diag(e^{g_t}) S_{t-1} + k_t v_t',   y_t = S_t' q_t             (Yang et al., 2024, arXiv 2312.06635, eq. 3, 5)
+    S_t = diag(e^{g_t}) S_{t-1} + k_t v_t',   y_t = S_t' q_t                (Yang et al., 2024, arXiv 2312.06635, eq. 3)
 
 with log decays g_t <= 0 per key channel, per head, or none (linear attention, Katharopoulos et al., 2020). The sequence
 is cut into chunks of C tokens. With b_t the sum of g from the chunk's start to t and S the state before the chunk,
 
-    y_t = S' (e^{b_t} q_t) + sum_{s <= t} A_ts v_s,   A_ts = sum_c q_tc k_sc e^{b_tc - b_sc},
+    y_t = S' (e^{b_t} q_t) + sum_{s <= t} A_ts v_s,   A_ts = sum_c q_tc k_sc e^{b_tc - b_sc},   (eq. 4)
     S <- e^{b_C} S + sum_s (e^{b_C - b_s} k_s) v_s'
 
 C is the larger of 64 and K / 2 rounded down to a power of two. Time O(N (C (K + V) + K V)) with log2 C exponentials per

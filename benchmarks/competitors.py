@@ -83,7 +83,7 @@ LAYERS = {
     "based_conv": Layer(
         "based", {"block_types": ["conv"]}, "(conv - 1) * expand * dim", note="the convolution, a whole layer"
     ),
-    "hyena": Layer("hyena", note="the whole layer; a decoded token reads all earlier ones"),
+    "hyena": Layer("hyena", note="the whole layer, N log N by design; a decoded token reads all earlier ones"),
     "forgetting": Layer(
         "forgetting", growth=(4096, 16384), note="softmax attention: its time is quadratic by design"
     ),

@@ -13,11 +13,13 @@ import pytest
 import torch
 
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import cells, models, process, speed
+from benchmarks.gpu import cells, kernels, models, process, speed
 from benchmarks.gpu.page import page, verdict
 from benchmarks.gpu.part import FAILED, MEASURED, OK, SKIPPED, UNFINISHED, PartRun, row
 from harness.config.compose import OWN_CLASS, options
 from models.attention.base import Pattern
+from models.ops import fla_kernels
+from models.ops.gated_linear import gated_linear_attention
 
 ROOT = Path(__file__).resolve().parents[1]
 CPU = torch.device("cpu")
@@ -147,6 +149,31 @@ def test_latte_and_the_band_are_what_their_peers_are():
     bench = speed.Bench(CPU, speed.TINY)
     assert speed.agrees(bench, "latte", "latte") and not speed.agrees(bench, "latte", "luna")
     assert "not compared" in bench.notes[0]
+
+
+@pytest.mark.parametrize(("error", "state"), [(1.0, OK), (3.0, FAILED)])
+def test_a_layer_with_other_kernels_is_compared(monkeypatch, error, state):
+    """On the CPU, where the kernels are a stand-in."""
+
+    def chunk_gla(q, k, v, g, *, scale, initial_state, output_final_state):
+        with kernels.kernels(False):
+            y, final = gated_linear_attention(*(x.transpose(1, 2) for x in (q, k, v, g)), initial_state=initial_state)
+        y = torch.cat([error * y[..., :1], y[..., 1:]], -1)
+        return y.transpose(1, 2), final
+
+    monkeypatch.setattr(fla_kernels, "DEVICE", "cpu")
+    monkeypatch.setattr(fla_kernels, "function", {"chunk_gla": chunk_gla}.get)
+    results = kernels.compare_kernels("gla", CPU, 64, rounds=1)
+    assert results["state"] == state and results["ratio"] > 0 and max(results["deviation"].values()) > 0
+    assert os.environ.get(fla_kernels.SWITCH, "0") == "0"
+
+
+def test_kernels_are_skipped_without_a_gpu_or_the_library(part_run, monkeypatch):
+    (results,) = kernels.kernel_rows(part_run)
+    assert results["state"] == SKIPPED and "for GPUs" in results["text"]
+    monkeypatch.setattr(kernels, "find_spec", lambda name: None)
+    (results,) = kernels.kernel_rows(dataclasses.replace(part_run, device=torch.device("cuda")))
+    assert results["state"] == SKIPPED and "pip install flash-linear-attention" in results["text"]
 
 
 @pytest.mark.slow

@@ -1,11 +1,12 @@
 """Does Longhaul work on this machine's GPU, and how fast? `make gpu`, or
 
-    python -m benchmarks.gpu [models repeat devices compile speed cell] [--minutes 10] [--out results/gpu]
+    python -m benchmarks.gpu [models repeat devices compile kernels speed cell] [--minutes 10] [--out results/gpu]
 
 models    every model of conf/model beside the CPU: outputs and gradients in float32 and bfloat16
 repeat    one small cell twice: equal in every bit
 devices   DDP on all devices beside one device
 compile   layers under torch.compile: equal, and how much faster
+kernels   layers with flash-linear-attention's kernels: equal, and how much faster
 speed     the core algorithms beside softmax attention, flex attention and flash-linear-attention (G1 to G8)
 cell      LAVO on ListOps at the paper's size, until the time is over: throughput and memory
 
@@ -31,7 +32,7 @@ from benchmarks.gpu.part import FAILED, Row, row
 from benchmarks.gpu.process import in_separate_process
 from harness.errors import UsageError, one_line
 
-SHARES = {"models": 3.0, "repeat": 2.0, "devices": 2.0, "compile": 1.5, "speed": 3.0, "cell": 3.5}
+SHARES = {"models": 3.0, "repeat": 2.0, "devices": 2.0, "compile": 1.5, "kernels": 1.5, "speed": 3.0, "cell": 3.5}
 SHORTEST = 0.2  # minutes in all
 SCHEMA = 1
 Rows = list[Row]

@@ -12,6 +12,7 @@ TITLES = {
     "repeat": "The same command twice",
     "devices": "Several devices",
     "compile": "Under torch.compile",
+    "kernels": "With flash-linear-attention's kernels",
     "speed": "The core algorithms, goals G1 to G8",
     "cell": "One cell of a paper",
 }
@@ -22,6 +23,8 @@ TEXTS = {
     "repeat": "Weights and scores of two runs, bit by bit.",
     "devices": "DDP, one process on each device, beside one device: the same examples in every update.",
     "compile": "One causal layer, float32, forward and backward: the time as it is over the time compiled.",
+    "kernels": "One causal layer, bfloat16 (autocast), forward and backward: the time in torch over the time with\n"
+    "`resources.kernels=fla`.",
     "speed": "One sequence, bfloat16, forward or with backward. The goals are for an NVIDIA H200: a line that misses\n"
     "one is a measurement, and no fault of this machine.",
     "cell": "LAVO on ListOps at the paper's size, until the time was over.",
@@ -133,4 +136,4 @@ def cell(rows: Sequence[Row]) -> Iterator[str]:
 
 
 TABLES = {"models": models, "speed": speed, "cell": cell}
-TABLES |= dict.fromkeys(("repeat", "devices", "compile"), other_rows)
+TABLES |= dict.fromkeys(("repeat", "devices", "compile", "kernels"), other_rows)

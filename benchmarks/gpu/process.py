@@ -21,6 +21,7 @@ FUNCTIONS = {
     "repeat": ("benchmarks.gpu.cells", "repeated"),
     "devices": ("benchmarks.gpu.cells", "several_devices"),
     "compile": ("benchmarks.gpu.compiled", "compiled_rows"),
+    "kernels": ("benchmarks.gpu.kernels", "kernel_rows"),
     "speed": ("benchmarks.gpu.speed", "speed_rows"),
     "cell": ("benchmarks.gpu.cells", "paper_cell"),
 }

@@ -23,7 +23,7 @@ from harness.config.trainer_settings import check_trainer
 from harness.errors import UsageError
 
 Rerun = Enum("Rerun", ["missing", "failed", "all"])
-Kernels = Enum("Kernels", ["torch", "native"])
+Kernels = Enum("Kernels", ["torch", "native", "fla"])
 Rule = Enum("Rule", ["best_val", "last", "last_mean", "best_test"])
 
 NAME = re.compile(r"\w[\w.+-]{0,59}(/\w[\w.+-]{0,59})*")  # of a task, with its family
@@ -149,7 +149,8 @@ class Resources:
     accelerator: str = "auto"  # auto | cpu | gpu
     # torch threads per device; null: harness.training.process chooses
     cpus: int | None = key(None, least=1, most=MOST_CPUS)
-    kernels: Kernels = Kernels.torch  # native: models.ops.native, for CPUs; requires a C++ compiler
+    # native: models.ops.native, for CPUs; requires a C++ compiler. fla: models.ops.fla_kernels, for GPUs
+    kernels: Kernels = Kernels.torch
     memory_gb: float | None = key(None, above=0)  # per node of a job; null: the cluster's default
     minutes: int = key(60, least=1)  # the job then saves its state, is requeued and resumes
     cells_per_job: int = key(1, least=1)

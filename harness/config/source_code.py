@@ -12,6 +12,7 @@ import functools
 import hashlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from harness.config.places import ROOT
 
 OWN = ("models", "tasks")
 NATIVE = "models/ops/native"  # what `resources.kernels=native` compiles
+FLA = "flash-linear-attention"  # the package whose kernels `resources.kernels=fla` runs
 TRAINING = "harness/training"
 BUILDING = ("harness/config/build.py", "harness/config/instantiate.py")
 PARTS = ("model", "backbone", "task")  # parts of a configuration that have a class
@@ -56,8 +58,10 @@ def source_digest(targets: tuple[str, ...], root: Path = ROOT, *, kernels: str =
     try:
         for target in targets:
             files |= closure(target, root)
-        sources = kernel_sources(root) if kernels == "native" else []
-        return digest_of(files, [(file.name, file.read_text(encoding="utf-8")) for file in sources])
+        texts = [(file.name, file.read_text(encoding="utf-8")) for file in kernel_sources(root, kernels)]
+        if kernels == "fla":
+            texts.append((FLA, version(FLA)))
+        return digest_of(files, texts)
     except (OSError, SyntaxError, ValueError, ImportError):
         return None
 
@@ -68,7 +72,9 @@ def digest_of(files: Mapping[str, Path], texts: Iterable[tuple[str, str]] = ()) 
     return hashlib.sha256(repr(shapes).encode()).hexdigest()[:16]
 
 
-def kernel_sources(root: Path) -> list[Path]:
+def kernel_sources(root: Path, kernels: str) -> list[Path]:
+    if kernels != "native":
+        return []
     return sorted(file for file in (root / NATIVE).iterdir() if file.suffix in (".cpp", ".h"))
 
 

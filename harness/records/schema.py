@@ -202,7 +202,7 @@ class Hardware(StrictModel):
     memory_gb: Amount
     gpu: str | None
     threads: Count
-    kernels: str | None = None  # `native`; null: torch's
+    kernels: str | None = None  # `native` or `fla`; null: torch's
     capability: str | None = None  # the CPU's instructions that were used; null in older records
 
 

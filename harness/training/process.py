@@ -14,6 +14,7 @@ import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ REQUEUED = ("timeout", "preempted")  # states of a run whose job is queued again
 # environment variables with the rank: torchrun's, srun's, and Lightning's for processes on the same machine
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "LOCAL_RANK")
 ONE_THREAD_BELOW = 1_000_000  # parameters
+SWITCHES = {Kernels.native: "LONGHAUL_NATIVE", Kernels.fla: "LONGHAUL_FLA"}  # environment variables
 LOAD_SAMPLE_S = 0.2  # duration of a measurement of the machine's load
 
 
@@ -176,10 +178,29 @@ def keep_compiler_cache_private() -> None:
 
 
 def choose_kernels(cfg: DictConfig) -> None:
-    """Set `resources.kernels` for `models.ops.native`, in this process and in those that it starts."""
-    os.environ["LONGHAUL_NATIVE"] = str(int(cfg.resources.kernels is Kernels.native))
+    """Set `resources.kernels` for `models.ops`, in this process and in those that it starts.
+
+    Raises UsageError for `fla` on a machine without a GPU or without its package.
+    """
+    chosen = cfg.resources.kernels
+    if chosen is Kernels.fla and (reason := missing_for_fla()):
+        raise UsageError(f"resources.kernels=fla: {reason}")
+    for kernels, switch in SWITCHES.items():
+        os.environ[switch] = str(int(chosen is kernels))
+
+
+def missing_for_fla() -> str:
+    """What `resources.kernels=fla` needs and this machine lacks; empty if nothing."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return "torch sees no CUDA device here; resources.kernels=torch needs none"
+    if find_spec("fla") is None:
+        return "there is no package fla: pip install flash-linear-attention, or use resources.kernels=torch"
+    return ""
 
 
 def kernels_in_use(cfg: DictConfig) -> str:
     """`resources.kernels`, or `torch` if the native ones did not compile."""
-    return cfg.resources.kernels.name if os.environ.get("LONGHAUL_NATIVE") == "1" else Kernels.torch.name
+    chosen = cfg.resources.kernels
+    return chosen.name if os.environ.get(SWITCHES.get(chosen, "")) == "1" else Kernels.torch.name

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern, State
 from models.layers.convolution import ShortConvolution
-from models.ops.delta_rule import delta_rule, delta_rule_step
+from models.ops.delta_rule import beta_delta_rule, delta_rule_step
 from models.ops.heads import merge_heads, split_heads
 from models.ops.precision import autocast_disabled, upcast
 
@@ -102,14 +102,13 @@ class DeltaNet(Attention):
             beta = 2 * beta
         with autocast_disabled(x):
             q, k = unit(q) * self.key_dim**-0.5, unit(k)
-            tokens = q, k, beta * upcast(v), beta * k
             decay, sums = self.log_decay(x), state["sums"]
             if x.shape[1] == 1 and padding is None:
                 decay = None if decay is None else decay[:, :, 0]
-                o, sums = delta_rule_step(*(part[:, :, 0] for part in tokens), sums, decay)
+                o, sums = delta_rule_step(*(part[:, :, 0] for part in (q, k, beta * v, beta * k)), sums, decay)
                 o = o[:, :, None]
             else:
-                o, sums = delta_rule(*tokens, decay, initial_state=sums, key_padding_mask=padding)
+                o, sums = beta_delta_rule(q, k, v, beta, decay, sums, key_padding_mask=padding)
                 if padding is not None:
                     # q of a padded token may be zero, where the gradients of |q| and of the norm exceed float16
                     o = o.masked_fill(padding[:, None, :, None], 0.0)

@@ -1,6 +1,6 @@
 """Gated DeltaNet: DeltaNet with one decay per head and token, and a gate on its output (Yang et al., 2024, 2412.06464).
 
-    S_t = alpha_t (I - beta_t k_t k_t') S_{t-1} + beta_t k_t v_t',   alpha_t = exp(-a softplus(W_alpha x_t + b))
+    S_t = alpha_t (I - beta_t k_t k_t') S_{t-1} + beta_t k_t v_t',   alpha_t = exp(-a softplus(W_alpha x_t + b))  (10)
     y_t = W_o ( RMSNorm(S_t' q_t) * SiLU(W_g x_t) )
 
 q, k, v, beta and the norm are those of models/attention/deltanet.py, and so are time, memory and decoding state. a > 0

@@ -1,12 +1,12 @@
 """Gated linear attention: a matrix state whose rows decay by a gate of the token (Yang et al., 2024, arXiv 2312.06635).
 
     q_t = W_q x_t K^-1/2,  k_t = W_k x_t,  v_t = W_v x_t,   a_t = sigmoid(W_2 W_1 x_t + b)^(1/tau)               (§4.4)
-    S_t = diag(a_t) S_{t-1} + k_t v_t',   o_t = S_t' q_t
+    S_t = diag(a_t) S_{t-1} + k_t v_t',   o_t = S_t' q_t                                                         (3)
     y_t = W_o ( SiLU(W_g x_t) * RMSNorm(o_t) ),  the norm of each head, with one weight per channel for all heads
 
 Time O(N (C (K + V) + K V) H), memory O(N (D + K V H / C)). The decoding state has K V numbers per head, `expand_k`
-`expand_v` D^2 / H in all: `expand_k` scales it. Norm, scale and initial values follow the public code (D-53). No
-attention weights are formed, so dropout has no effect.
+`expand_v` D^2 / H in all: `expand_k` scales it. Norm, scale and initial values follow the public code; the paper writes
+a layer norm (D-53). No attention weights are formed, so dropout has no effect.
 
     B batch, N length, D width, H heads, K and V widths of a key and a value, R rank of the gate, C chunk of 64 tokens
 """

@@ -1,6 +1,7 @@
 """Kimi Delta Attention: Gated DeltaNet with a decay for each key channel (Kimi Team, 2025, arXiv 2510.26692).
 
-    S_t = (I - beta_t k_t k_t') diag(alpha_t) S_{t-1} + beta_t k_t v_t',   alpha_t = exp(-a softplus(W_2 W_1 x_t + b))
+    S_t = (I - beta_t k_t k_t') diag(alpha_t) S_{t-1} + beta_t k_t v_t'                                     (1)
+    alpha_t = exp(-a softplus(W_2 W_1 x_t + b))
     y_t = W_o ( RMSNorm(S_t' q_t) * sigmoid(W_4 W_3 x_t + c) )
 
 q, k, v, beta and the norm are those of models/attention/deltanet.py, and so are memory and decoding state. Time is

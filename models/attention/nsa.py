@@ -3,7 +3,7 @@
     o_t = g^cmp_t o^cmp_t + g^slc_t o^slc_t + g^win_t o^win_t,   g_t = sigmoid(W_g x_t), three per head       (5)
     o^cmp_t: softmax attention to one key and one value per block of b tokens that is complete at t           (7)
     o^slc_t: softmax attention to all tokens j <= t of s blocks: t's own, the first, the one before t's own, and those
-             with the highest probabilities in o^cmp_t, on average over the heads that share keys       (8, 10, 11, 12)
+             with the highest probabilities in o^cmp_t, summed over the heads that share keys           (8, 10, 11, 12)
     o^win_t: softmax attention to the last w tokens
 
 A block's key and value are the means over its tokens, as in flash-linear-attention, or `compression: mlp`, an MLP of

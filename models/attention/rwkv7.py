@@ -1,13 +1,14 @@
 """RWKV-7: a token shift and a delta rule that adds along another key than it removes (Peng et al., 2025, 2503.14456).
 
-    x^i_t = mu_i x_t + (1 - mu_i) x_{t-1} for i in r, w, k, v, a, g
-    r = W_r x^r,  k = W_k x^k,  v = W_v x^v,  log w = -e^-1/2 sigmoid(b_w + W_2 tanh(W_1 x^w)),
-    a = sigmoid(b_a + A_2 A_1 x^a),  g = G_2 sigmoid(G_1 x^g)
-    z = (k * c_k) / |k * c_k| per head,  k~ = k * (1 + (a - 1) * c_a)
-    v~ = v in the first layer, else v + (v of the first layer - v) * sigmoid(b_v + V_2 V_1 x^v)
-    S_t = (diag(w_t) - (a_t * z_t) z_t') S_{t-1} + k~_t v~_t',   o_t = S_t' r_t
-    y_t = W_o ( g_t * (GroupNorm(o_t) + <r_t, c_r * k~_t> v~_t) ),  a group and a product per head
+    x^i_t = mu_i x_t + (1 - mu_i) x_{t-1} for i in r, w, k, v, a, g                                          (3)
+    r = W_r x^r,  k = W_k x^k,  v = W_v x^v,  log w = -e^-1/2 sigmoid(b_w + W_2 tanh(W_1 x^w)),           (5, 9, 11-13)
+    a = sigmoid(b_a + A_2 A_1 x^a),  g = G_2 sigmoid(G_1 x^g)                                                (4, 14)
+    z = (k * c_k) / |k * c_k| per head,  k~ = k * (1 + (a - 1) * c_a)                                        (6, 7, 15)
+    v~ = v in the first layer, else v + (v of the first layer - v) * sigmoid(b_v + V_2 V_1 x^v)              (8, 10)
+    S_t = (diag(w_t) - (a_t * z_t) z_t') S_{t-1} + k~_t v~_t',   o_t = S_t' r_t                              (17)
+    y_t = W_o ( g_t * (GroupNorm(o_t) + <r_t, c_r * k~_t> v~_t) ),  a group and a product per head           (20-22)
 
+mu is one minus the paper's, S is transposed. In (10) the paper's gate is one minus ours, which is that of the code.
 The chunked form in models/ops/delta_rule.py removes behind the decay: its r is z / w, at most e^0.61 times z. Time
 O(N (D^2 + D (C + E))) with log2 C exponentials per channel, memory O(N D (1 + E / C)), decoding state D (E + 1)
 numbers. No attention weights are formed, so dropout has no effect. RWKV-7's channel mix is not part of the layer: the
@@ -176,7 +177,7 @@ class RWKV7(Attention):
                 o, sums = delta_rule_step(*tokens, sums, decay[:, :, 0], erase=erase[:, :, 0])
                 o = o[:, :, None]
             else:
-                options = {"initial_state": state["sums"], "key_padding_mask": padding}
+                options = {"initial_state": state["sums"], "key_padding_mask": padding, "kernel_dtype": first_v.dtype}
                 o, sums = delta_rule(*tokens, decay, erase=erase, **options)
             o = merge_heads(F.layer_norm(o, o.shape[-1:], eps=EPSILON * self.head_dim))
             o = o * upcast(self.norm_weight) + upcast(self.norm_bias)

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from models.ops import fla_kernels
 from models.ops.decayed_chunks import Chunks, Decay, corners, decayed
 from models.ops.gated_linear import CHUNK
 from models.ops.precision import autocast_disabled, upcast
@@ -39,14 +40,16 @@ def delta_rule(
     erase: Tensor | None = None,
     initial_state: Tensor | None = None,
     key_padding_mask: Tensor | None = None,
+    kernel_dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
     """q, k (B, H, N, K), v (B, H, N, V) -> y (B, H, N, V), final state (B, H, K, V).
 
     `remove` is r and `erase` is e, (B, H, N, K); None means e = k. log_decay is (B, H, N, K or 1). A padded token, True
     in `key_padding_mask` (B, N), leaves the state unchanged. The state is zero at first unless given; it and all sums
-    are float32 or float64.
+    are float32 or float64. `kernel_dtype` is the type of q, k and v in a kernel of models/ops/fla_kernels.py; None
+    means that of v.
     """
-    dtype = v.dtype
+    dtype, kernels = v.dtype, fla_kernels.chosen(v, key_width=k.shape[-1], dtype=kernel_dtype)
     with autocast_disabled(v):
         q, k, v, r = upcast(q), upcast(k), upcast(v), upcast(remove)
         g, e = (None if x is None else upcast(x) for x in (log_decay, erase))
@@ -56,8 +59,39 @@ def delta_rule(
             g = None if g is None else g.masked_fill(hidden, 0.0)
         if initial_state is None:
             initial_state = v.new_zeros(*k.shape[:2], k.shape[-1], v.shape[-1])
-        y, state = _DeltaRule.apply(q, k, v, r, g, e, upcast(initial_state))
+        state = upcast(initial_state)
+        if kernels is None:
+            y, state = _DeltaRule.apply(q, k, v, r, g, e, state)
+        else:
+            y, state = kernels.delta_rule(q, k, v, r, g, k if e is None else e, state)
         return y.to(dtype), state
+
+
+def beta_delta_rule(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    beta: Tensor,
+    log_decay: Tensor | None,
+    state: Tensor,
+    *,
+    key_padding_mask: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`delta_rule` of keys k, values beta v and removals beta k with rates beta (B, H, N, 1), from a given state.
+
+    y is float32 or float64, as beta is.
+    """
+    kernels = fla_kernels.chosen(v, key_width=k.shape[-1])
+    if kernels is None:
+        options = {"initial_state": state, "key_padding_mask": key_padding_mask}
+        return delta_rule(q, k, beta * v, beta * k, log_decay, **options)
+    if key_padding_mask is not None:
+        hidden = key_padding_mask[:, None, :, None]
+        beta = beta.masked_fill(hidden, 0.0)
+        log_decay = None if log_decay is None else log_decay.masked_fill(hidden, 0.0)
+    with autocast_disabled(v):
+        y, state = kernels.beta_delta_rule(q, k, v, beta, log_decay, upcast(state))
+        return upcast(y), state
 
 
 def delta_rule_step(

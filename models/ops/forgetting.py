@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from models.ops import fla_kernels
 from models.ops.dilated import empty_mixture, mix
 from models.ops.dropout import draw_seed
 from models.ops.precision import autocast_disabled
@@ -38,6 +39,9 @@ def forgetting_attention(q: Tensor, k: Tensor, v: Tensor, sums: Tensor, *, dropo
 
     `dropout` is the dropped share of weights, whatever the mode of the calling module.
     """
+    kernels = fla_kernels.chosen(q)
+    if kernels is not None and not dropout:
+        return kernels.forgetting(q, k, v, sums).to(q.dtype)
     dtype = q.dtype
     if dtype is torch.float16 or (dtype is torch.bfloat16 and not has_exact_scores(q, dropout)):
         dtype = torch.float32

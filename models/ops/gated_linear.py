@@ -1,11 +1,11 @@
 """Gated linear attention: a linear recurrence on a matrix state, in time and memory linear in the length.
 
-    S_t = diag(e^{g_t}) S_{t-1} + k_t v_t',   y_t = S_t' q_t             (Yang et al., 2024, arXiv 2312.06635, eq. 3, 5)
+    S_t = diag(e^{g_t}) S_{t-1} + k_t v_t',   y_t = S_t' q_t                (Yang et al., 2024, arXiv 2312.06635, eq. 3)
 
 with log decays g_t <= 0 per key channel, per head, or none (linear attention, Katharopoulos et al., 2020). The sequence
 is cut into chunks of C tokens. With b_t the sum of g from the chunk's start to t and S the state before the chunk,
 
-    y_t = S' (e^{b_t} q_t) + sum_{s <= t} A_ts v_s,   A_ts = sum_c q_tc k_sc e^{b_tc - b_sc},
+    y_t = S' (e^{b_t} q_t) + sum_{s <= t} A_ts v_s,   A_ts = sum_c q_tc k_sc e^{b_tc - b_sc},   (eq. 4)
     S <- e^{b_C} S + sum_s (e^{b_C - b_s} k_s) v_s'
 
 C is the larger of 64 and K / 2 rounded down to a power of two. Time O(N (C (K + V) + K V)) with log2 C exponentials per
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from models.ops import fla_kernels
 from models.ops.decayed_chunks import Chunks, Decay, decayed
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.scan import scan
@@ -45,7 +46,7 @@ def gated_linear_attention(
     leaves the state unchanged. The state is zero at first unless given; it and all sums are float32 or float64. It may
     be None without `final_state`: a sequence of one chunk then needs no states.
     """
-    dtype = v.dtype
+    dtype, kernels = v.dtype, fla_kernels.chosen(v)
     with autocast_disabled(v):
         q, k, v = upcast(q), upcast(k), upcast(v)
         g = None if log_decay is None else upcast(log_decay)
@@ -59,7 +60,8 @@ def gated_linear_attention(
             return _OneChunk.apply(q, k, v, g).to(dtype), None
         if initial_state is None:
             initial_state = v.new_zeros(*v.shape[:2], k.shape[-1], v.shape[-1])
-        y, state = _GatedLinear.apply(q, k, v, g, upcast(initial_state))
+        compute = _GatedLinear.apply if kernels is None else kernels.gated_linear
+        y, state = compute(q, k, v, g, upcast(initial_state))
         return y.to(dtype), state
 
 

@@ -1,19 +1,24 @@
 """resources.kernels: cells with compiled kernels."""
 
 import logging
+import os
 
 import pytest
 import torch
 
 from harness.config.compose import compose
+from harness.config import source_code
 from harness.config.source_code import code_of
+from harness.errors import UsageError
 from harness.records import record
-from harness.training.process import choose_kernels
+from harness.training import process
+from harness.training.process import choose_kernels, kernels_in_use
 from harness.training.run_cell import CellRequest, run_cell
+from models.ops import fla_kernels
 from tests.helpers.kernels import compiled
 
 CELL = ["model=lavo", "task=lra/listops", "budget=smoke", "trainer=cpu"]
-NATIVE = "resources.kernels=native"
+NATIVE, FLA = "resources.kernels=native", "resources.kernels=fla"
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +61,36 @@ def test_a_cell_whose_kernels_do_not_compile_ran_with_torchs(places, tmp_path, m
     assert [line for line in caplog.messages if line.startswith("resources.kernels=native: ")]
     (path,) = (tmp_path / "records").rglob("*.json")
     assert "kernels" not in record.read(path)["hardware"]
+
+
+def test_kernels_of_a_gpu_are_refused_without_one_or_without_the_library(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UsageError, match=r"^resources\.kernels=fla: torch sees no CUDA device here"):
+        choose_kernels(compose([FLA]))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(process, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"no package fla: pip install flash-linear-attention"):
+        choose_kernels(compose([FLA]))
+
+
+def test_one_choice_of_kernels_at_a_time(monkeypatch):
+    monkeypatch.setattr(process, "missing_for_fla", lambda: "")
+    for override, name in ((NATIVE, "native"), (FLA, "fla"), ("resources.kernels=torch", "torch")):
+        cfg = compose([override])
+        choose_kernels(cfg)
+        assert kernels_in_use(cfg) == name
+        switches = {"native": os.environ["LONGHAUL_NATIVE"], "fla": os.environ[fla_kernels.SWITCH]}
+        assert {kernels for kernels, switch in switches.items() if switch == "1"} == {name} - {"torch"}
+
+
+def test_the_code_of_a_cell_covers_the_version_of_the_library(monkeypatch):
+    digests = []
+    for number in ("0.4.0", "0.4.1"):
+        monkeypatch.setattr(source_code, "version", lambda name, number=number: number)
+        source_code.source_digest.cache_clear()
+        digests.append(code_of(compose([*CELL, FLA])))
+    source_code.source_digest.cache_clear()
+    assert None not in digests and len({*digests, code_of(compose(CELL))}) == 3
 
 
 @compiled

@@ -13,7 +13,7 @@ import os
 import stat
 from typing import IO, Any
 
-READ_BYTES = 1 << 20  # at a time
+BLOCK_BYTES = 1 << 14  # at a time, of what is longer than its size says
 END_BYTES = 1 << 16
 DEEPEST = 64  # levels of lists and objects in JSON
 LONGEST_INTEGER = 25  # characters; a larger number is a float
@@ -40,15 +40,7 @@ class RefusedFileError(OSError):
 
 def open_regular(path: str | os.PathLike[str], limit: int | None = None, *, follow: bool = False) -> IO[bytes]:
     """A stream of a regular file of at most `limit` bytes. Raises OSError, RefusedFileError for any other file."""
-    target = _target(path, follow=follow)
-    _require(os.lstat(target), path, limit)  # opening a device may act on it
-    descriptor = os.open(target, FLAGS)
-    try:
-        _require(os.fstat(descriptor), path, limit)
-        return os.fdopen(descriptor, "rb")
-    except BaseException:
-        os.close(descriptor)
-        raise
+    return os.fdopen(_opened(path, limit, follow)[0], "rb")
 
 
 def require_regular(path: str | os.PathLike[str], limit: int | None = None, *, follow: bool = False) -> None:
@@ -67,18 +59,22 @@ def is_regular(path: str | os.PathLike[str]) -> bool:
 
 def read_bytes(path: str | os.PathLike[str], limit: int, *, follow: bool = False) -> bytes:
     """The content of a regular file. Raises as `open_regular`; also for a file of the kernel that has no end."""
-    data = bytearray()
-    with open_regular(path, limit, follow=follow) as stream:
-        try:
-            while block := os.read(stream.fileno(), READ_BYTES):
-                data += block
-                if len(data) > limit:
-                    raise _too_large(path, limit)
-        except BlockingIOError as error:
-            raise RefusedFileError("no file that ends", path) from error
-        except OSError as error:
-            raise RefusedFileError(error.strerror or "cannot be read", path) from error
-    return bytes(data)
+    descriptor, size = _opened(path, limit, follow)
+    blocks: list[bytes] = []
+    left = limit
+    try:
+        while block := os.read(descriptor, max(size + 1, BLOCK_BYTES) if not blocks else BLOCK_BYTES):
+            blocks.append(block)
+            left -= len(block)
+            if left < 0:
+                raise _too_large(path, limit)
+    except BlockingIOError as error:
+        raise RefusedFileError("no file that ends", path) from error
+    except OSError as error:
+        raise RefusedFileError(error.strerror or "cannot be read", path) from error
+    finally:
+        os.close(descriptor)
+    return b"".join(blocks)
 
 
 def read_text(path: str | os.PathLike[str], limit: int, *, errors: str = "strict", follow: bool = False) -> str:
@@ -149,14 +145,29 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-def _target(path: str | os.PathLike[str], *, follow: bool) -> str:
-    """The path itself, or the file that a link leads to."""
-    path = os.path.abspath(os.fspath(path))
-    if "\0" in path:
+def _opened(path: str | os.PathLike[str], limit: int | None, follow: bool) -> tuple[int, int]:
+    """(descriptor, size in bytes) of a regular file of at most `limit` bytes."""
+    target = os.path.abspath(os.fspath(path))
+    if "\0" in target:
         raise RefusedFileError("a name that no file has", path)
-    if not os.path.islink(path):
-        return path
-    target, folder = os.path.realpath(path), os.path.realpath(os.path.dirname(path))
+    status = os.lstat(target)
+    if stat.S_ISLNK(status.st_mode):
+        target = _target(target, path, follow=follow)
+        status = os.lstat(target)
+    _require(status, path, limit)  # opening a device may act on it
+    descriptor = os.open(target, FLAGS)
+    try:
+        status = os.fstat(descriptor)
+        _require(status, path, limit)
+        return descriptor, status.st_size
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _target(link: str, path: str | os.PathLike[str], *, follow: bool) -> str:
+    """The file that a link leads to."""
+    target, folder = os.path.realpath(link), os.path.realpath(os.path.dirname(link))
     if not follow and os.path.commonpath((target, folder)) != folder:
         raise RefusedFileError("a link that leads out of its folder", path)
     return target

@@ -13,7 +13,9 @@ Plans and readers of records need the declarations without importing the modules
 number and are not part of a cell's identity.
 """
 
+import contextlib
 import functools
+import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +23,7 @@ from typing import Annotated, Any
 from omegaconf import DictConfig, OmegaConf
 from pydantic import Field, Strict
 
-from harness.config.compose import arguments, file_of, folders, option_config
+from harness.config.compose import arguments, folders, option_config
 from harness.config.instantiate import instantiate
 from harness.config.overrides import to_overrides
 from harness.config.resolvers import family
@@ -82,12 +84,11 @@ def score_range(limits: Mapping[str, Limits], score: str) -> Range:
 
 def declared_scores(task: str) -> Mapping[str, Limits]:
     """The limits of a task's scores; empty for a task without a yaml. Raises UsageError for a broken declaration."""
-    if not NAME.fullmatch(task):
-        return {}
-    try:
-        return _scores_in(task, tuple(folders()), file_of("task", task).stat().st_mtime_ns)
-    except FileNotFoundError:
-        return {}
+    searched = tuple(folders()) if NAME.fullmatch(task) else ()
+    for folder in searched:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return _scores_in(task, searched, os.stat(f"{folder}/task/{task}.yaml").st_mtime_ns)
+    return {}
 
 
 @functools.lru_cache(maxsize=256)

@@ -12,7 +12,6 @@ same, only later.
 import contextlib
 import gc
 import hashlib
-import itertools
 import json
 import os
 import stat
@@ -125,17 +124,29 @@ def _signatures(paths: Sequence[str]) -> list[list[int]] | None:
 
 
 def _computed(files: Sequence[Path], compute: Compute, workers: int, report: Callable[[int], object]) -> list[Any]:
-    results: list[Any] = []
     chunks = [files[start : start + CHUNK] for start in range(0, len(files), CHUNK)]
+    parts: dict[int, list[Any]] = {}
+    finished = 0
+
+    def keep(number: int, part: list[Any]) -> None:
+        nonlocal finished
+        parts[number] = part
+        finished += len(part)
+        report(finished)
+
     if workers > 1 and len(files) >= MANY:
-        with process_pool(workers) as pool, contextlib.suppress(BrokenProcessPool):  # this process computes the rest
-            for part in pool.map(_compute_all, itertools.repeat(compute), chunks):
-                results += part
-                report(len(results))
-    while len(results) < len(files):
-        results += _compute_all(compute, files[len(results) : len(results) + CHUNK])
-        report(len(results))
-    return results
+        with process_pool(workers - 1) as pool, contextlib.suppress(BrokenProcessPool):
+            futures = [pool.submit(_compute_all, compute, chunk) for chunk in chunks]
+            for number in reversed(range(len(chunks))):  # this process computes as well, from the end
+                if futures[number].cancel():
+                    keep(number, _compute_all(compute, chunks[number]))
+            for number, future in enumerate(futures):
+                if number not in parts:
+                    keep(number, future.result())
+    for number, chunk in enumerate(chunks):  # all of them, or those of processes that were killed
+        if number not in parts:
+            keep(number, _compute_all(compute, chunk))
+    return [result for number in range(len(chunks)) for result in parts[number]]
 
 
 def _compute_all(compute: Compute, files: Sequence[Path]) -> list[Any]:

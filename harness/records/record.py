@@ -33,6 +33,7 @@ from tasks.regular_files import RefusedFileError, largest_number, parse_json, re
 SCHEMA_VERSION = 2
 MAX_BYTES = 2**22  # of a file
 HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
+PRINTABLE = bytes(range(0x20, 0x7F)) + b"\n"
 
 
 class RecordError(UsageError):
@@ -107,7 +108,7 @@ def _content(data: bytes) -> tuple[Any, bool]:
     with contextlib.suppress(ValueError):
         content = from_json(data, allow_inf_nan=False)
         is_plain = largest_number(content) <= LARGEST and b"\\" not in data
-        return content, is_plain and data.decode().replace("\n", "").isprintable()
+        return content, is_plain and is_printable(data)
     text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").read()
     content = parse_json(text)
     if HALF_CHARACTER.search(text):  # json joins two halves, but takes one alone as well
@@ -123,6 +124,11 @@ def check_writable(entries: dict[str, Any]) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     error = {"type": "", "message": "", "traceback": ""}
     validate(entries | {"error": error, "started": now, "finished": now})
+
+
+def is_printable(data: bytes) -> bool:
+    """Whether a text in UTF-8 has only printable letters and line breaks."""
+    return not data.translate(None, PRINTABLE) or data.decode().replace("\n", "").isprintable()
 
 
 def write(record: dict[str, Any], path: str | os.PathLike[str]) -> None:

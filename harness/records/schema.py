@@ -40,8 +40,10 @@ def columns(model: type[StrictModel], path: tuple[str, ...] = ()) -> Iterator[tu
 def matching(description: str, pattern: str) -> Any:
     """The type of a string that matches a pattern; messages name it by the description."""
 
+    match = re.compile(pattern).fullmatch
+
     def check(text: str) -> str:
-        if not re.fullmatch(pattern, text):
+        if not match(text):
             raise ValueError(f"{shortened(text)} is not {description}")
         return text
 

@@ -6,7 +6,8 @@ import pytest
 
 from harness.config.cell import cell_of
 from harness.config.compose import compose
-from harness.records import record, source_code
+from harness.config import source_code
+from harness.records import record
 from harness.training.attempt import Attempt
 from harness.training.callback import TrainingCallback
 from harness.training.run_cell import CellRequest, run_cell

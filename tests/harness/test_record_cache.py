@@ -1,8 +1,10 @@
 """The cache of results per record: the same results with it, without it, and with a cache that is wrong."""
 
 import json
+import multiprocessing
 import os
 import random
+import signal
 import time
 from pathlib import Path
 
@@ -182,6 +184,19 @@ def test_processes_give_the_same_results_in_the_same_order(records, tmp_path, mo
         records, files
     )
     assert reports[-1] == NUMBER and reports == sorted(reports)
+
+
+def dies_elsewhere(file):
+    if multiprocessing.parent_process() is not None:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return str(file)
+
+
+def test_files_of_killed_processes_are_read_here(monkeypatch):
+    monkeypatch.setattr(cache, "MANY", 1)
+    monkeypatch.setattr(cache, "CHUNK", 1)
+    files = [Path(str(number)) for number in range(9)]
+    assert Cache(workers=2).results("x", Path(), files, dies_elsewhere) == list(map(str, files))
 
 
 def test_committed_records_are_read_alike_with_and_without_the_cache(tmp_path, monkeypatch):

@@ -1,10 +1,12 @@
 """The example in CONTRIBUTING.md runs exactly as printed, in a copy of the tracked files."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from tests.helpers import forked
 from tests.helpers.clone import copy_tracked_files, run_python
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -14,6 +16,16 @@ def blocks():
     """(name, content) of the fenced blocks with a file name, in order; there are several `commands` blocks."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     return re.findall(r"```\w+ file=(\S+)\n(.*?)```", text, flags=re.DOTALL)
+
+
+def run(command, folder):
+    """The output of `python ...`. What run.py does with a new interpreter is tests/test_readme.py's."""
+    if not command.startswith("python run.py "):
+        return run_python(command, folder)
+    typed = forked.start(*shlex.split(command)[2:], clone=folder)
+    output, _ = typed.communicate(timeout=300)
+    assert typed.returncode == 0, f"{command}\n{output}"
+    return output
 
 
 @pytest.mark.slow
@@ -28,7 +40,7 @@ def test_the_examples_of_the_guide_run(tmp_path):
         for command in content.strip().splitlines():
             if "budget=reduced" not in command:  # takes minutes; the smoke budget takes the same path
                 one_seed = " seed=1" * command.startswith("python run.py table=")
-                printed[command] = run_python(command + one_seed, tmp_path)
+                printed[command] = run(command + one_seed, tmp_path)
     listed, verified, tested, trained, first_report, own_task, sweep, own_recipe, table, report = printed.values()
     assert "gated_mean" in listed and "gated_mean" in verified and "broken" not in verified
     assert "passed" in tested and "failed" not in tested

@@ -14,6 +14,7 @@ from tasks.base import FinalEvaluation
 from tasks.lra.listops import ListOps
 from tests.helpers.baselines import measured_beside
 
+pytestmark = pytest.mark.usefixtures("measured_anew")
 CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
 
 

@@ -348,6 +348,7 @@ def test_a_logger_writes_below_the_user_s_folders(settings, is_refused, tmp_path
         make_loggers(cfg, tmp_path / "outputs" / "run", print)
 
 
+@pytest.mark.usefixtures("measured_anew")
 def test_shared_records_lie_below_the_outputs_with_their_baselines(tmp_path):
     """Baselines are written beside the folder of records."""
     conf = tmp_path / "conf"

@@ -13,6 +13,7 @@ from harness.config.compose import OWN_CLASS, arguments, compose, options, recip
 from harness.config.places import CONF
 from harness.errors import UsageError
 from harness.training.run_cell import CellRequest, run_cell
+from tests.helpers.cells import shorten
 
 TASKS = [name for name, _ in options("task")]
 MODELS = [name for name, _ in options("model") if name not in OWN_CLASS]
@@ -64,6 +65,7 @@ def test_trains(protocol, task, places, tmp_path_factory):
     data = f"paths.data={tmp_path_factory.getbasetemp() / 'smoke'}"
     overrides = [f"task={task}", f"protocol={protocol}", "budget=smoke", "trainer.accelerator=cpu", *places, data]
     cfg = compose([*overrides, *FROM_NOTHING.get(protocol, ())])
+    shorten(cfg)
     result = run_cell(CellRequest(cfg))
     assert result.state == "done", result.detail
     assert ("[selected on test]" in result.detail) == (cfg.train.select.rule.name == "best_test")

@@ -11,6 +11,7 @@ from harness.config.compose import compose, file_of, options, with_model
 from harness.config.sweep import expand
 from harness.config.table_rows import has_cells
 from harness.training.run_cell import CellRequest, run_cell
+from tests.helpers.cells import shorten
 
 READ = {name: OmegaConf.load(file_of("table", name)) for name, _ in options("table") if name != "all"}
 TABLES = [name for name, read in READ.items() if has_cells(read) and not read.get("every")]  # of the papers and probes
@@ -74,13 +75,6 @@ def folder(tmp_path_factory):
     """One folder for all pytest-xdist workers: data are made once, and shared cells run once."""
     base = tmp_path_factory.getbasetemp()
     return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cells"
-
-
-def shorten(cfg):
-    """Two evaluations, although a column may set its own number of updates, and a short text to test on."""
-    cfg.train.max_steps = min(cfg.train.max_steps, 2 * cfg.train.eval_every)
-    if "test_bytes" in cfg.task:
-        cfg.task.test_bytes = min(cfg.task.test_bytes, 800)
 
 
 @pytest.mark.slow

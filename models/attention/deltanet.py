@@ -88,7 +88,10 @@ class DeltaNet(Attention):
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
     ) -> tuple[Tensor, Any]:
         x = self.source(x, context)
-        return self.read(x, self.empty_state(len(x)), key_padding_mask)[0], carry
+        state = self.empty_state(len(x))
+        if x.shape[1] > 1:
+            state |= {"sums": None}  # zero, and the state after the tokens is not read
+        return self.read(x, state, key_padding_mask)[0], carry
 
     def read(self, x: Tensor, state: State, padding: Tensor | None = None) -> tuple[Tensor, State]:
         """n tokens x (B, n, D), mask (B, n) -> (B, n, D) and the state after them."""
@@ -109,7 +112,8 @@ class DeltaNet(Attention):
                 o, sums = delta_rule_step(*(part[:, :, 0] for part in tokens), sums, decay)
                 o = o[:, :, None]
             else:
-                o, sums = delta_rule(*tokens, decay, initial_state=sums, key_padding_mask=padding)
+                options = {"final_state": sums is not None, "key_padding_mask": padding}
+                o, sums = delta_rule(*tokens, decay, initial_state=sums, **options)
                 if padding is not None:
                     # q of a padded token may be zero, where the gradients of |q| and of the norm exceed float16
                     o = o.masked_fill(padding[:, None, :, None], 0.0)

@@ -131,9 +131,7 @@ class _OneChunk(torch.autograd.Function):
     """y of `_DeltaRule` for a sequence of one chunk without a state before it, whose final state is not read."""
 
     @staticmethod
-    def forward(
-        ctx, q: Tensor, k: Tensor, v: Tensor, r: Tensor, g: Tensor | None, e: Tensor | None
-    ) -> Tensor:
+    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, r: Tensor, g: Tensor | None, e: Tensor | None) -> Tensor:
         chunks = _CutTokens(q, k, v, r, g, e)
         y = torch.empty_like(chunks.parts[2])
         for index, _ in chunks.indices():

@@ -88,7 +88,10 @@ class DeltaNet(Attention):
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
     ) -> tuple[Tensor, Any]:
         x = self.source(x, context)
-        return self.read(x, self.empty_state(len(x)), key_padding_mask)[0], carry
+        state = self.empty_state(len(x))
+        if x.shape[1] > 1:
+            state |= {"sums": None}  # zero, and the state after the tokens is not read
+        return self.read(x, state, key_padding_mask)[0], carry
 
     def read(self, x: Tensor, state: State, padding: Tensor | None = None) -> tuple[Tensor, State]:
         """n tokens x (B, n, D), mask (B, n) -> (B, n, D) and the state after them."""

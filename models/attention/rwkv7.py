@@ -147,7 +147,10 @@ class RWKV7(Attention):
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
     ) -> tuple[Tensor, Any]:
         x = self.source(x, context)
-        y, _, first_v = self.read(x, self.empty_state(len(x)), carry, key_padding_mask)
+        state = self.empty_state(len(x))
+        if x.shape[1] > 1:
+            state |= {"sums": None}  # zero, and the state after the tokens is not read
+        y, _, first_v = self.read(x, state, carry, key_padding_mask)
         return y, first_v
 
     def read(
@@ -177,7 +180,9 @@ class RWKV7(Attention):
                 o, sums = delta_rule_step(*tokens, sums, decay[:, :, 0], erase=erase[:, :, 0])
                 o = o[:, :, None]
             else:
-                options = {"initial_state": state["sums"], "key_padding_mask": padding, "kernel_dtype": first_v.dtype}
+                sums = state["sums"]
+                options = {"initial_state": sums, "final_state": sums is not None, "key_padding_mask": padding}
+                options |= {"kernel_dtype": first_v.dtype}
                 o, sums = delta_rule(*tokens, decay, erase=erase, **options)
             o = merge_heads(F.layer_norm(o, o.shape[-1:], eps=EPSILON * self.head_dim))
             o = o * upcast(self.norm_weight) + upcast(self.norm_bias)

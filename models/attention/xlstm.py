@@ -114,6 +114,11 @@ class MLSTM(nn.Module):
         memory = matrix.empty_state(self.skip, batch, self.heads, self.head_dim)
         return {"convolution": self.convolution.empty_state(batch), "memory": memory}
 
+    @staticmethod
+    def unread(state: State) -> State:
+        """An empty state for tokens after which no state is read."""
+        return state | {"memory": (None, state["memory"][1])}
+
     def read(self, x: Tensor, state: State, residual: Tensor, padding: Tensor | None) -> tuple[Tensor, State]:
         """x (B, n, D), mask (B, n) True at padding -> (B, n, D), the state after it. The residual is not used."""
         u, gate = self.up_proj(x).chunk(2, -1)
@@ -175,6 +180,11 @@ class SLSTM(nn.Module):
         """The last inputs of the convolution, (taps - 1) D numbers, and h, c, n and m, 4 D."""
         cells = scalar.empty_state(self.recurrent, batch, self.heads, self.head_dim)
         return {"convolution": self.convolution.empty_state(batch), "cells": cells}
+
+    @staticmethod
+    def unread(state: State) -> State:
+        """An empty state for tokens after which no state is read."""
+        return state
 
     def read(self, x: Tensor, state: State, residual: Tensor, padding: Tensor | None) -> tuple[Tensor, State]:
         """x and the residual (B, n, D), mask (B, n) True at padding -> (B, n, D), the state after it."""
@@ -280,7 +290,7 @@ class XLSTM(Attention):
         x, state = self.source(x, context), self.empty_state(len(x))
         size = x.shape[1] if torch.is_grad_enabled() else max(1, SLICE // len(x))
         if x.shape[1] <= size:
-            return self.read(x, state, residual, key_padding_mask)[0], carry
+            return self.read(x, self.block.unread(state), residual, key_padding_mask)[0], carry
         rows = []  # without gradients only the state is kept between slices of tokens
         for start in range(0, x.shape[1], size):
             part = slice(start, start + size)

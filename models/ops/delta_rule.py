@@ -39,15 +39,16 @@ def delta_rule(
     *,
     erase: Tensor | None = None,
     initial_state: Tensor | None = None,
+    final_state: bool = True,
     key_padding_mask: Tensor | None = None,
     kernel_dtype: torch.dtype | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor | None]:
     """q, k (B, H, N, K), v (B, H, N, V) -> y (B, H, N, V), final state (B, H, K, V).
 
     `remove` is r and `erase` is e, (B, H, N, K); None means e = k. log_decay is (B, H, N, K or 1). A padded token, True
     in `key_padding_mask` (B, N), leaves the state unchanged. The state is zero at first unless given; it and all sums
-    are float32 or float64. `kernel_dtype` is the type of q, k and v in a kernel of models/ops/fla_kernels.py; None
-    means that of v.
+    are float32 or float64. It may be None without `final_state`: a sequence of one chunk then needs no states.
+    `kernel_dtype` is the type of q, k and v in a kernel of models/ops/fla_kernels.py; None means that of v.
     """
     dtype, kernels = v.dtype, fla_kernels.chosen(v, key_width=k.shape[-1], dtype=kernel_dtype)
     with autocast_disabled(v):
@@ -57,9 +58,9 @@ def delta_rule(
             hidden = key_padding_mask[:, None, :, None]
             k, r = k.masked_fill(hidden, 0.0), r.masked_fill(hidden, 0.0)
             g = None if g is None else g.masked_fill(hidden, 0.0)
-        if initial_state is None:
-            initial_state = v.new_zeros(*k.shape[:2], k.shape[-1], v.shape[-1])
-        state = upcast(initial_state)
+        if initial_state is None and not final_state and kernels is None and v.shape[2] <= CHUNK:
+            return _OneChunk.apply(q, k, v, r, g, e).to(dtype), None
+        state = _empty_state(k, v) if initial_state is None else upcast(initial_state)
         if kernels is None:
             y, state = _DeltaRule.apply(q, k, v, r, g, e, state)
         else:
@@ -73,25 +74,31 @@ def beta_delta_rule(
     v: Tensor,
     beta: Tensor,
     log_decay: Tensor | None,
-    state: Tensor,
+    state: Tensor | None,
     *,
     key_padding_mask: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """`delta_rule` of keys k, values beta v and removals beta k with rates beta (B, H, N, 1), from a given state.
+) -> tuple[Tensor, Tensor | None]:
+    """`delta_rule` of keys k, values beta v and removals beta k with rates beta (B, H, N, 1).
 
-    y is float32 or float64, as beta is.
+    `state` None: zero, and the final state is not read. y is float32 or float64, as beta is.
     """
     kernels = fla_kernels.chosen(v, key_width=k.shape[-1])
     if kernels is None:
-        options = {"initial_state": state, "key_padding_mask": key_padding_mask}
+        options = {"initial_state": state, "final_state": state is not None, "key_padding_mask": key_padding_mask}
         return delta_rule(q, k, beta * v, beta * k, log_decay, **options)
     if key_padding_mask is not None:
         hidden = key_padding_mask[:, None, :, None]
         beta = beta.masked_fill(hidden, 0.0)
         log_decay = None if log_decay is None else log_decay.masked_fill(hidden, 0.0)
     with autocast_disabled(v):
-        y, state = kernels.beta_delta_rule(q, k, v, beta, log_decay, upcast(state))
+        before = _empty_state(k, v) if state is None else upcast(state)
+        y, state = kernels.beta_delta_rule(q, k, v, beta, log_decay, before)
         return upcast(y), state
+
+
+def _empty_state(k: Tensor, v: Tensor) -> Tensor:
+    """Zeros (B, H, K, V) in float32 or float64."""
+    return upcast(v.new_zeros(*k.shape[:2], k.shape[-1], v.shape[-1]))
 
 
 def delta_rule_step(
@@ -158,6 +165,32 @@ class _DeltaRule(torch.autograd.Function):
             return *(None if x is None else chunks.join(x) for x in gradients), dstate
 
 
+class _OneChunk(torch.autograd.Function):
+    """y of `_DeltaRule` for a sequence of one chunk without a state before it, whose final state is not read."""
+
+    @staticmethod
+    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, r: Tensor, g: Tensor | None, e: Tensor | None) -> Tensor:
+        chunks = _CutTokens(q, k, v, r, g, e)
+        y = torch.empty_like(chunks.parts[2])
+        for index, _ in chunks.indices():
+            y[index] = chunks.tile(index, with_states=False).read(None)
+        ctx.save_for_backward(q, k, v, r, g, e)
+        return chunks.join(y)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        with autocast_disabled(grad):
+            chunks = _CutTokens(*ctx.saved_tensors)
+            grad, gradients = chunks.cut(grad), [None if x is None else torch.empty_like(x) for x in chunks.parts]
+            for index, _ in chunks.indices():
+                parts, _ = chunks.tile(index, with_states=False).backward(None, None, grad[index], None)
+                for gradient, part in zip(gradients, parts, strict=True):
+                    if gradient is not None:
+                        gradient[index] = part
+            return tuple(None if x is None else chunks.join(x) for x in gradients)
+
+
 Index = tuple[slice, slice, slice]
 
 
@@ -181,27 +214,42 @@ class _CutTokens(Chunks):
             for _, (*axes, span) in tiles(spans(0, batch, rows), EVERY, spans(0, self.count, chunks))
         ]
 
-    def tile(self, index: Index) -> "_Tile":
-        return _Tile(*(None if x is None else x[index] for x in self.parts), self.lower)
+    def tile(self, index: Index, *, with_states: bool = True) -> "_Tile":
+        return _Tile(*(None if x is None else x[index] for x in self.parts), self.lower, with_states=with_states)
 
 
 class _Tile:
-    """Some chunks computed together: q, k, r, e (.., C, K), v (.., C, V), g (.., C, K or 1)."""
+    """Some chunks computed together: q, k, r, e (.., C, K), v (.., C, V), g (.., C, K or 1).
 
-    def __init__(self, q: Tensor, k: Tensor, v: Tensor, r: Tensor, g: Tensor | None, e: Tensor | None, lower: Tensor):
+    Without `with_states` it computes only products between tokens, for chunks whose states are zero (None below).
+    """
+
+    def __init__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        r: Tensor,
+        g: Tensor | None,
+        e: Tensor | None,
+        lower: Tensor,
+        *,
+        with_states: bool = True,
+    ):
         self.q, self.k, self.v, self.r, self.e, self.lower = q, k, v, r, k if e is None else e, lower
         self.both = e is not None  # whether k and e differ
         self.decay = Decay(g, lower)
-        start = self.decay.from_start
-        self.last = None if start is None else start[..., -1, :, None]  # e^{b_C}, (.., K or 1, 1)
-        self.reading_q, self.reading_r = decayed(q, start), decayed(r, start)
-        self.writing_e = decayed(self.e, self.decay.to_end)
-        self.writing_k = decayed(k, self.decay.to_end) if self.both else None
         self.inverse = unit_inverse(self.decay.products(r, self.e))
         self.between = strictly(self.decay.products(r, k)) if self.both else None  # tril(A^{rk}, -1)
         target = -(self.between @ v) if self.both else v
-        # m = z - w S
-        self.z, self.w = self.inverse @ target, self.inverse @ self.reading_r
+        self.z = self.inverse @ target
+        if with_states:
+            start = self.decay.from_start
+            self.last = None if start is None else start[..., -1, :, None]  # e^{b_C}, (.., K or 1, 1)
+            self.reading_q = decayed(q, start)
+            self.writing_e = decayed(self.e, self.decay.to_end)
+            self.writing_k = decayed(k, self.decay.to_end) if self.both else None
+            self.w = self.inverse @ decayed(r, start)  # m = z - w S
 
     def advance(self, state: Tensor) -> Tensor:
         """The states after the chunks from the one before them (.., K, V)."""
@@ -216,48 +264,58 @@ class _Tile:
             states.append(state)
         return torch.stack(states, 2)
 
-    def read(self, before: Tensor) -> Tensor:
+    def read(self, before: Tensor | None) -> Tensor:
         """y from the states before the chunks (.., K, V)."""
-        m = self.z - self.w @ before
-        y = self.reading_q @ before + self.decay.products(self.q, self.e) @ m
+        y = self.decay.products(self.q, self.e) @ self.added(before)
+        if before is not None:
+            y = self.reading_q @ before + y
         return y + self.decay.products(self.q, self.k) @ self.v if self.both else y
 
+    def added(self, before: Tensor | None) -> Tensor:
+        """m from the states before the chunks (.., K, V)."""
+        return self.z if before is None else self.z - self.w @ before
+
     def backward(
-        self, before: Tensor, after: Tensor, grad: Tensor, dstate: Tensor
-    ) -> tuple[list[Tensor | None], Tensor]:
+        self, before: Tensor | None, after: Tensor | None, grad: Tensor, dstate: Tensor | None
+    ) -> tuple[list[Tensor | None], Tensor | None]:
         """Gradients of q, k, v, r, g and e, and of the first state (.., K, V), from those of y and of the last state.
 
         `before` and `after` are the states around the chunks (.., K, V).
         """
         dm = self.decay.products(self.q, self.e).mT @ grad
-        dread, dafter = self.reading_q.mT @ grad, torch.empty_like(after)
-        for c in reversed(range(self.q.shape[2])):
-            dafter[:, :, c] = dstate
-            dm[:, :, c] += self.writing_e[:, :, c] @ dstate
-            dstate = decayed(dstate, None if self.last is None else self.last[:, :, c])
-            dstate = dstate + dread[:, :, c] - self.w[:, :, c].mT @ dm[:, :, c]
-        m = self.z - self.w @ before
+        if before is not None:
+            dread, dafter = self.reading_q.mT @ grad, torch.empty_like(after)
+            for c in reversed(range(self.q.shape[2])):
+                dafter[:, :, c] = dstate
+                dm[:, :, c] += self.writing_e[:, :, c] @ dstate
+                dstate = decayed(dstate, None if self.last is None else self.last[:, :, c])
+                dstate = dstate + dread[:, :, c] - self.w[:, :, c].mT @ dm[:, :, c]
+        m = self.added(before)
         dtarget = self.inverse.mT @ dm
         dq, de = self.decay.products_backward(grad @ m.mT, self.q, self.e)
         dr, more = self.decay.products_backward(strictly(dtarget @ -m.mT), self.r, self.e)
         de += more
-        dq += decayed(grad @ before.mT, self.decay.from_start)
-        dr -= decayed(dtarget @ before.mT, self.decay.from_start)
-        de += decayed(m @ dafter.mT, self.decay.to_end)
+        if before is not None:
+            dq += decayed(grad @ before.mT, self.decay.from_start)
+            dr -= decayed(dtarget @ before.mT, self.decay.from_start)
+            de += decayed(m @ dafter.mT, self.decay.to_end)
         dk, dv = de, dtarget
         if self.both:
-            dv = self.decay.products(self.q, self.k).mT @ grad - self.between.mT @ dtarget + self.writing_k @ dafter
+            dv = self.decay.products(self.q, self.k).mT @ grad - self.between.mT @ dtarget
             more, dk = self.decay.products_backward(grad @ self.v.mT, self.q, self.k)
             dq += more
             more_r, more_k = self.decay.products_backward(strictly(dtarget @ -self.v.mT), self.r, self.k)
             dr += more_r
-            dk += more_k + decayed(self.v @ dafter.mT, self.decay.to_end)
+            if before is not None:
+                dv = dv + self.writing_k @ dafter
+                more_k = more_k + decayed(self.v @ dafter.mT, self.decay.to_end)
+            dk += more_k
         dg = None
-        if self.last is not None:
+        if self.decay.from_start is not None:
             dsums = self.q * dq + self.r * dr - self.k * dk
             if self.both:
                 dsums -= self.e * de
-            dg = self.decay.of_sums(dsums, (after * dafter).sum(-1), self.lower)
+            dg = self.decay.of_sums(dsums, None if after is None else (after * dafter).sum(-1), self.lower)
         return [dq, dk, dv, dr, dg, de if self.both else None], dstate
 
 

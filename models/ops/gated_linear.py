@@ -56,7 +56,7 @@ def gated_linear_attention(
             g = None if g is None else g.masked_fill(hidden, 0.0)
         if g is not None and g.shape[-1] > 1:  # scores decay per channel, so that each head has its own
             q, k = (x.expand(-1, v.shape[1], -1, -1) for x in (q, k))
-        if initial_state is None and not final_state and _CutTokens.size_of(q) >= v.shape[2]:
+        if initial_state is None and not final_state and kernels is None and _CutTokens.size_of(q) >= v.shape[2]:
             return _OneChunk.apply(q, k, v, g).to(dtype), None
         if initial_state is None:
             initial_state = v.new_zeros(*v.shape[:2], k.shape[-1], v.shape[-1])

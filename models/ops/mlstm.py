@@ -17,13 +17,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.ops.gated_linear import gated_linear_attention, gated_linear_step
+from models.ops.gated_linear import gated_linear_chunk
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.running_softmax import HIDDEN
 from models.ops.scan import diagonal_scan
 
 EPSILON = 1e-6
-State = tuple[Tensor, Tensor]  # C and n concatenated (B, H, E, E + 1) and divided by e^m, and m (B, H)
+# C and n concatenated (B, H, E, E + 1) and divided by e^m, and m (B, H). None: zero, and not returned
+State = tuple[Tensor | None, Tensor]
 
 
 def empty_state(like: Tensor, batch: int, heads: int, head_dim: int) -> State:
@@ -57,11 +58,7 @@ def mlstm(
         decay = (log_forget + torch.cat([first[..., None], fixed[..., :-1]], -1) - fixed)[..., None]
         k = k * ((enter - fixed).exp() * k.shape[-1] ** -0.5)[..., None]
         v = F.pad(v, (0, 1), value=1.0)
-        if v.shape[2] == 1 and key_padding_mask is None:
-            y, memory = gated_linear_step(q[:, :, 0], k[:, :, 0], v[:, :, 0], memory, decay[:, :, 0])
-            y = y[:, :, None]
-        else:
-            y, memory = gated_linear_attention(q, k, v, decay, initial_state=memory, key_padding_mask=key_padding_mask)
+        y, memory = gated_linear_chunk(q, k, v, decay, memory, key_padding_mask=key_padding_mask)
         summed = torch.maximum(y[..., -1].abs(), (-fixed).exp())
         h = y[..., :-1] / (summed + EPSILON * (m - fixed).exp())[..., None]
     return h, (memory, fixed[..., -1].clone())

@@ -4,8 +4,8 @@
 
 h has S numbers per channel, more than all other tensors together, so it is computed tile by tile. Only the state before
 each tile is kept, and the explicit backward pass recomputes h; a short input keeps a_t and h. A tile has at most 2 N I
-numbers, so memory is O(N I) at any length. No exponent is positive, so any d A <= 0 is safe. With g_t = C_t dy_t + e^{d_{t+1} A} g_{t+1} and
-a_t = e^{d_t A},
+numbers, so memory is O(N I) at any length. No exponent is positive, so any d A <= 0 is safe. With g_t = C_t dy_t +
+e^{d_{t+1} A} g_{t+1} and a_t = e^{d_t A},
 
     dC_t = sum_i dy_t h_t,  dB_t = sum_i g_t d_t x_t,  d(d_t x_t) = <g_t, B_t>,  d(d_t A) = g_t h_{t-1} a_t
 

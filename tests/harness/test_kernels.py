@@ -6,8 +6,8 @@ import os
 import pytest
 import torch
 
-from harness.config.compose import compose
 from harness.config import source_code
+from harness.config.compose import compose
 from harness.config.source_code import code_of
 from harness.errors import UsageError
 from harness.records import record

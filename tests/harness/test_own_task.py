@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
+from harness.config import source_code
 from harness.config.cell import cell_of
 from harness.config.compose import compose
-from harness.config import source_code
 from harness.records import record
 from harness.training.attempt import Attempt
 from harness.training.callback import TrainingCallback

@@ -72,6 +72,21 @@ def test_equals_the_recurrence_in_outputs_and_gradients(length, decays, both, ti
 
 
 @FORMS
+@pytest.mark.parametrize("length", [1, 48, 64])
+def test_a_sequence_of_one_chunk_needs_no_states(length, decays, both, monkeypatch):
+    *leaves, _ = tensors(length, decays, both)
+    mask = torch.rand(2, length, generator=torch.Generator().manual_seed(3)) < 0.2
+    inputs = [x for x in leaves if x is not None]
+    y, _ = ours(*leaves, None, key_padding_mask=mask)
+    reference = y, *torch.autograd.grad(y.square().sum(), inputs)
+    monkeypatch.setattr(ops._Tile, "advance", None)
+    y, state = ours(*leaves, None, final_state=False, key_padding_mask=mask)
+    assert state is None
+    for actual, expected in zip((y, *torch.autograd.grad(y.square().sum(), inputs)), reference, strict=True):
+        torch.testing.assert_close(actual, expected, atol=1e-12, rtol=1e-12)
+
+
+@FORMS
 def test_gradcheck(decays, both):
     leaves = tensors(70, decays, both, batch=1, heads=1, values=2)
     if decays:

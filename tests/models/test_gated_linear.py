@@ -67,6 +67,30 @@ def test_wide_keys_have_longer_chunks(decays):
         torch.testing.assert_close(actual, reference, atol=1e-7, rtol=1e-9)
 
 
+@pytest.mark.parametrize("shared", [False, True], ids=["own q and k", "shared q and k"])
+@pytest.mark.parametrize("decays", [0, 1, 3])
+@pytest.mark.parametrize("length", [1, 5, 48, 64])
+def test_a_sequence_of_one_chunk_needs_no_states(length, decays, shared, monkeypatch):
+    *_, v, g, _ = tensors(length, decays)
+    q, k, *_ = tensors(length, 0, heads=1 if shared else 2, seed=1)
+    mask = torch.rand(2, length, generator=torch.Generator().manual_seed(3)) < 0.2
+    leaves = [x for x in (q, k, v, g) if x is not None]
+    y, _ = gated_linear_attention(q, k, v, g, key_padding_mask=mask)
+    reference = y, *torch.autograd.grad(y.square().sum(), leaves)
+    monkeypatch.setattr(gated_linear._CutTokens, "carry", None)
+    y, state = gated_linear_attention(q, k, v, g, final_state=False, key_padding_mask=mask)
+    assert state is None
+    for actual, expected in zip((y, *torch.autograd.grad(y.square().sum(), leaves)), reference, strict=True):
+        torch.testing.assert_close(actual, expected, atol=1e-12, rtol=1e-12)
+
+
+def test_several_chunks_have_states_without_a_final_one():
+    q, k, v, g, _ = tensors(65, 1)
+    torch.testing.assert_close(
+        gated_linear_attention(q, k, v, g, final_state=False)[0], gated_linear_attention(q, k, v, g)[0]
+    )
+
+
 @pytest.mark.parametrize("decays", [0, 1, 3])
 def test_gradcheck(decays):
     q, k, v, g, state = tensors(70, decays, batch=1, heads=1, keys=3, values=2)

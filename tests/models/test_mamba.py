@@ -92,10 +92,12 @@ def test_the_public_module_gives_the_same():
     torch.testing.assert_close(ours(x)[0], theirs(x), atol=2e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize("kept", [0, ops.KEPT], ids=["recomputed", "kept"])
 @pytest.mark.parametrize("tile", [1, 2**19])
 @pytest.mark.parametrize("length", [1, 5, 101])
-def test_gradients_of_the_scan_and_of_both_states(tile, length, monkeypatch):
+def test_gradients_of_the_scan_and_of_both_states(tile, length, kept, monkeypatch):
     monkeypatch.setattr(ops, "TILE", TileBudget(tile, tile))
+    monkeypatch.setattr(ops, "KEPT", kept)
     leaves = [
         draw(2, length, 3),
         draw(2, length, 3).exp(),
@@ -105,6 +107,20 @@ def test_gradients_of_the_scan_and_of_both_states(tile, length, monkeypatch):
     ]
     leaves = [leaf.requires_grad_() for leaf in (*leaves, draw(2, 3, 2, seed=2))]
     assert torch.autograd.gradcheck(selective_scan, leaves, fast_mode=True)
+
+
+@pytest.mark.parametrize(("kept", "computed"), [(2 * 70 * 3 * 4, 1), (2 * 70 * 3 * 4 - 1, 2)])
+def test_states_of_short_inputs_are_computed_once(kept, computed, monkeypatch):
+    """The states of two examples of 70 tokens have 2 x 70 x 3 x 4 numbers: two tiles of 64 and 6 tokens."""
+    calls, states = [], ops._states
+    monkeypatch.setattr(ops, "TILE", TileBudget(1, 1))
+    monkeypatch.setattr(ops, "KEPT", kept)
+    monkeypatch.setattr(ops, "_states", lambda *inputs: calls.append(inputs[-1]) or states(*inputs))
+    x, b, c = draw(2, 70, 3), draw(2, 70, 4), draw(2, 70, 4, seed=1)
+    y, _ = selective_scan(x.requires_grad_(), draw(2, 70, 3).exp(), -draw(3, 4).exp(), b, c)
+    tiles = len(calls)
+    y.sum().backward()
+    assert len(calls) == computed * tiles > 1
 
 
 @pytest.mark.parametrize("length", [31, 64, 333])

@@ -124,6 +124,18 @@ def test_float32_is_close():
         assert (ours - theirs).abs().max() <= 1e-6 * theirs.abs().max()
 
 
+def test_examples_of_one_chunk_share_tiles(monkeypatch):
+    """A tile that fits eight chunks holds eight examples of one chunk, but with dropout one, as masks follow tiles."""
+    numbers = 2 * (32 * (3 * 4 + 4 * 5 + 2 * 32) + 4 * 5)
+    monkeypatch.setattr(layer, "TILE", TileBudget(8 * numbers, 8 * numbers))
+    tiles, compute = [], layer._TileSums
+    monkeypatch.setattr(layer, "_TileSums", lambda *inputs: tiles.append(inputs[1]) or compute(*inputs))
+    for dropout, count in ((0.0, 2), (0.1, 16)):
+        tiles.clear()
+        packed_prefix(*tensors(32, batch=16), activation=SOFTPLUS, dropout=dropout)
+        assert len(tiles) == count
+
+
 def test_keeps_no_more_than_its_inputs():
     leaves = tensors(4096, batch=4, heads=4, width=16, slots=32, dtype=torch.float32)
     kept = []

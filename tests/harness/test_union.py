@@ -116,7 +116,7 @@ def test_complete_rows_are_ranked_over_the_columns_that_are_apart(base_ranks):
 
 def test_the_page_says_how_far_a_rank_moves_at_the_second_best_rates(base):
     spec, measured = base
-    losses = {"softmax": 0.0, "LAVO": 60.0}  # in points; from control to reference there are 40, 21 and 51
+    losses = {"softmax": 0.0, "LAVO": 60.0}  # points; from control to reference there are 40, 21 and 51
     tuned = [replace(result, own=tuple(replace(group, losses=losses) for group in result.own)) for result in measured]
     page = table.build_table(spec, tuned)
     assert "The second-best learning rates move a row by up to 1 place (LAVO: 2 to 3)." in page.answer[1]
@@ -132,8 +132,8 @@ def test_a_column_may_stay_out_of_the_ranks(conf):
     text = TABLE.replace("Text: {task", "Text: {unranked: all solve it, task")
     (conf / "table" / "unranked.yaml").write_text(text, encoding="utf-8")
     spec = spec_files.load_table("unranked", conf, PAPER)
-    left_out = ranking.ranking(spec, groups.group_scores(select.select(frame(RECORDS), spec), spec))
-    assert left_out.columns == ("ListOps", "Image") and left_out.left_out["Text"] == "all solve it"
+    ranks = ranking.ranking(spec, groups.group_scores(select.select(frame(RECORDS), spec), spec))
+    assert ranks.columns == ("ListOps", "Image") and ranks.left_out["Text"] == "all solve it"
 
 
 def test_what_is_left_out_is_named(base, base_ranks):

@@ -122,9 +122,7 @@ def test_the_page_says_how_far_a_rank_moves_at_the_second_best_rates(base):
     assert "The second-best learning rates move a row by up to 1 place (LAVO: 2 to 3)." in page.answer[1]
     (block,) = page.sections[0].blocks
     assert [row[-1].text for row in (block.header, *block.rows)] == ["rank at the second-best rates", "1", "3", "–"]
-    assert "at the second-best rates 3" in next(
-        line["notes"] for line in page.tidy if line["row"] == "LAVO" and "rank 2" in line["notes"]
-    )
+    assert any("rank 2" in line["notes"] and "at the second-best rates 3" in line["notes"] for line in page.tidy)
     assert len(table.build_table(*base).sections[0].blocks[0].header) == len(block.header) - 1
 
 

@@ -125,6 +125,15 @@ def test_points_of_a_front_that_are_close_to_chance_or_to_each_other_have_one_na
     assert named_points([(1, 3.0, "alone")], None) == [(1, 3.0, "alone")] and named_points([], 1.0) == []
 
 
+def test_many_rows_that_are_not_run_are_counted(conf):
+    rows = "".join(
+        f"  LAVO, {bases} bases: {{model: lavo, set: {{model.bases: {bases}}}}}\n" for bases in range(10, 31)
+    )
+    (conf / "table" / "two.yaml").write_text(TABLE.replace("columns:\n", rows + "columns:\n"), encoding="utf-8")
+    [panel] = panels(load("state", conf), frame([recall("vanilla", 1, 1.0, 12288)]))
+    assert panel["notes"][1] == "Not run: 23 of 24 rows."
+
+
 def test_a_line_has_the_name_that_its_rows_share(conf):
     rows = TABLE.replace("  LAVO: lavo\n", "  LAVO, 16 bases: {model: lavo, set: {model.bases: 16}}\n")
     (conf / "table" / "two.yaml").write_text(rows, encoding="utf-8")

@@ -24,6 +24,7 @@ from harness.report.spec.table import TableSpec
 if TYPE_CHECKING:
     import pandas as pd
 
+NAMED = 20  # rows that are not run: more of them are counted
 DIGITS = 4  # behind the point: what all machines agree on
 Panel = dict[str, Any]  # of series, as `harness.report.plots.style` says
 
@@ -197,7 +198,8 @@ def _filled(
     notes = [f"Mean of {span} seeds; bars from the lowest to the highest."]
     drawn = {label or name for name, points in lines.items() for _, _, label in points}
     if missing := [row for row in _rows_on_line(figure, part) if row not in drawn]:
-        notes.append(f"Not run: {', '.join(missing)}.")
+        many = f"{len(missing)} of {len(_rows_on_line(figure, part))} rows"
+        notes.append(f"Not run: {', '.join(missing) if len(missing) <= NAMED else many}.")
     return _line_panel(figure, title, series, chance, notes)
 
 

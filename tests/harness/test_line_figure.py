@@ -116,6 +116,9 @@ def test_the_front_has_the_points_with_a_better_score_than_all_before(conf):
     assert {"LAVO", "LAVO, 8 bases"} <= texts.keys() and "all pairs" not in texts
     extents = [texts[name].get_window_extent() for name in ("LAVO", "LAVO, 8 bases")]
     assert not extents[0].overlaps(extents[1])
+    empty = panel | {"series": [], "front": []}
+    shown = draw({"title": "A figure", "panels": style.with_looks([panel, empty]), "share_y": True}).axes[0]
+    assert len(shown.get_yticks()), "an empty panel beside it takes its ticks"
 
 
 def test_points_of_a_front_that_are_close_to_chance_or_to_each_other_have_one_name():

@@ -56,7 +56,8 @@ def draw(data: Mapping[str, Any]) -> "Figure":
     if not own_legends:
         tall += style.legend_height(len(names) + 1 + has_front, in_legend)
     wide = COLUMNS * WIDTH + crowded * columns * BESIDE
-    shared = {"sharey": data.get("share_y", False)}
+    is_filled = all(panel["series"] for panel in panels)  # an empty panel has no ticks to share
+    shared = {"sharey": data.get("share_y", False) and is_filled}
     figure, axes = style.figure_of(data["title"], (wide, tall), rows, columns, len(panels), **shared)
     for number, (axis, panel) in enumerate(zip(axes, panels, strict=True)):
         if not panel["series"]:

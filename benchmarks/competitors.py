@@ -89,7 +89,8 @@ LAYERS = {
     ),
     "nsa": Layer(
         "nsa", timed=1024,
-        note="theirs is a loop over tokens, so 1,024 are timed, with blocks of 16; ours reads N / 64 means per token",
+        note="16 heads share keys and values, the fewest that theirs takes; it is a loop over tokens, so 1,024 are "
+        "timed, with blocks of 16; ours reads N / 64 means per token",
     ),
     "moba": Layer("moba", note="ours reads N / 512 means per token"),
 }  # fmt: skip

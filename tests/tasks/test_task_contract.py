@@ -381,9 +381,7 @@ def test_final_evaluations_are_passes_of_their_own(case, tmp_path):
     info = reloaded(task)
     final = task.final_evaluations()
     assert len({evaluation.name for evaluation in final}) == len(final) > 0
-    same_text = name.startswith(
-        ("lm/", "data/lm", "summarization/", "mt/", "tts/")
-    )  # in other windows, fewer of it, or spoken
+    same_text = name.startswith(("lm/", "data/lm", "summarization/", "mt/", "tts/"))  # in other windows, or fewer of it
     assert (info.fingerprint == case.info.fingerprint) == same_text
     assert {evaluation.name for evaluation in final} <= info.sizes.keys()
     for evaluation in final:

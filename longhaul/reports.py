@@ -135,12 +135,9 @@ def _require_single(group: str, name: str) -> None:
 
     names = available(folders(), group)
     if name not in names:
-        remedy = (
-            f"python run.py do=report {group}=all makes all of them"
-            if name == "all"
-            else did_you_mean(str(name), names)
-        )
-        raise UsageError(f"there is no single {group} '{name}': {remedy}")
+        if name == "all":
+            raise UsageError(f"'all' is no single {group}: python run.py do=report {group}=all makes all of them")
+        raise UsageError(f"there is no {group} '{name}': {did_you_mean(str(name), names)}")
 
 
 def _all_records() -> "pd.DataFrame":

@@ -140,7 +140,7 @@ def check(root: str | os.PathLike[str] | None = None, *overrides: str, **setting
 
 def one_command(verb: str, overrides: Sequence[str], settings: dict[str, Any]) -> Command:
     """The composed command of a verb. Raises UsageError for a sweep, and for a key that the verb does not read."""
-    from harness.commands.cli import refuse_ignored
+    from harness.commands.typed import refuse_ignored
 
     commands = commands_of(overrides, settings, verb)
     if len(commands) > 1:

@@ -45,7 +45,8 @@ def test_the_examples_of_the_guide_run(tmp_path):
     assert "gated_mean" in listed and "gated_mean" in verified and "broken" not in verified
     assert "passed" in tested and "failed" not in tested
     assert "done: gated_mean" in trained and first_report
-    assert "done: gated_mean · mine/marker · own · smoke" in own_task and "4 done" in sweep
+    assert "done: gated_mean · mine/marker · own · smoke" in own_task and "not measured" not in own_task
+    assert "4 done" in sweep
     assert "gated_mean · mine/marker · mine · evening · seed 1 · test acc" in own_recipe
     assert "3 done" in table
     assert "gated mean" in report and "evening budget, synthetic data" in report

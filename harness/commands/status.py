@@ -105,7 +105,7 @@ def times_of(runs: Mapping[str, Summary | None], files: Iterable[Path], root: Pa
     changed = {name: datetime.fromisoformat(run.finished).timestamp() if run else 0.0 for name, run in runs.items()}
     for path in files:
         name = path.parent.relative_to(root).as_posix()
-        with suppress(FileNotFoundError):  # a run that ended meanwhile
+        with suppress(OSError):  # a run that ended meanwhile, or a link to itself
             changed[name] = max(changed[name], path.stat().st_mtime)
     return changed
 

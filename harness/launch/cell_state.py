@@ -16,12 +16,12 @@ from harness.records.run_directory import RunDirectory
 from harness.training.process import REQUEUED
 from tasks.regular_files import last_lines
 
-OWN_CLASS = ("queued", "running", *REQUEUED, "interrupted", "dead")  # states of an attempt without a record
+UNFINISHED = ("queued", "running", *REQUEUED, "interrupted", "dead")  # states of an attempt without a record
 
 
 @dataclass(frozen=True)
 class CellState:
-    name: str  # missing, a state of OWN_CLASS, a record's status, or invalid: the file is no valid record
+    name: str  # missing, a state of UNFINISHED, a record's status, or invalid: the file is no valid record
     detail: str = ""
     since: float = inf  # time.time() of the attempt's last sign of life; a later record overrides the state
     active: bool = False  # the cell runs, or a job that will run it is queued
@@ -40,7 +40,7 @@ def cell_state_at(record_path: Path, run_folder: Path, queue: Queue, status: str
     attempt = attempt_state(run_folder, queue)
     if status is None and not os.path.exists(record_path):
         return attempt or CellState("missing")
-    if attempt is not None and attempt.name in OWN_CLASS:
+    if attempt is not None and attempt.name in UNFINISHED:
         begun = RunDirectory(run_folder).last_attempt() if attempt.name not in ("queued", "running") else None
         newer = attempt.since > record_path.stat().st_mtime if begun is None else not begun.ended
         if newer:

@@ -154,8 +154,6 @@ class LabelledTexts(token_ids.PretrainingTokens, OneLabel):
     def __post_init__(self) -> None:
         at_least(8, max_length=self.max_length)
         at_least(1, second_length=self.second_length, examples=self.examples)
-        if (self.second_length or 0) > self.max_length:
-            raise ValueError(f"second_length={self.second_length} is more than max_length={self.max_length}")
         token_ids.check(self.tokenizer, self.tokenizer_path, self.vocabulary, self.vocabulary_text)
         super().__post_init__()
         if self.pattern.cross:

@@ -282,7 +282,10 @@ def made_up(monkeypatch):
 
 def test_the_verb(places, capsys, few_tables):
     def cfg(check):
-        folders = {key: str(path) for key, path in places.items()} | {"outputs": str(places["figures"] / "outputs")}
+        folders = {key: str(path) for key, path in places.items()} | {
+            "outputs": str(places["figures"] / "outputs"),
+            "docs": str(places["figures"] / "docs"),
+        }
         return OmegaConf.create({"check": check, "paths": folders})
 
     assert verb.run(cfg(True), ["do=report", "figure=luna/f1", "check=true"]) == 1

@@ -125,7 +125,7 @@ def test_what_keeps_us_from_saying_is_named(tmp_path, scores, settings, why):
 
 def test_a_searched_rate_is_stated_and_lets_the_test_decide(tmp_path):
     evidence = evidence_of(tmp_path, SPREAD, search="true")
-    tuning = Tuning(3.3e-3, 1e-3, Choice(3.3, 4, True), {})
+    tuning = Tuning(3.3e-3, 1e-3, 1e-3, Choice(3.3, 4, True, 1.0), {3.3e-3: 0.7, 1e-3: 0.6})
     one_side = replace(evidence.tables["own"], tunings={"near": {"LAVO": tuning}})
     reply = compared(replace(evidence, tables={"own": one_side}))
     assert reply.text.startswith("The learning rate of window was not searched")

@@ -127,7 +127,6 @@ WRONG = {
     "do=bench model=lavo lengths=128,128": "bench.lengths: 128 stands there twice",
     "do=bench model=lavo lengths=128 what=forward,forward": "bench.what: forward stands there twice",
     "do=bench model=lavo lengths=128 what=decode bench.pattern=noncausal_self": "only causal_self decodes",
-    "task=glue/qqp task.second_length=1000": "second_length=1000 is more than max_length=",
     "model=lavo settings.lavo.window=5": "has no effect here, window is ",
     "do=status state=failde": "did you mean 'failed'?",
     "do=status since=yesterday": "since=12h",
@@ -140,6 +139,7 @@ WRONG = {
 def typed(tmp_path, places, monkeypatch):
     """command -> the arguments of run.py, which is started in a folder without a file."""
     monkeypatch.chdir(tmp_path)
+    places.append(f"paths.paper={ROOT / 'results/paper'}")
 
     def arguments(command):
         words = command.split()

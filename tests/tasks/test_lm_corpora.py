@@ -182,6 +182,9 @@ def test_books_are_fetched_once_and_kept(bucket, tmp_path):
     one_line(error, bucket.url, "404", tmp_path, "what is there is kept")
     kept = {file.name for file in (tmp_path / "train").iterdir()}
     assert "7.txt" not in kept and len(kept) < 60
+    for name in sorted(kept)[20:]:  # how many came before the error depends on the machine
+        (tmp_path / "train" / name).unlink()
+    kept = set(sorted(kept)[:20])
     bucket.mode, bucket.asked, calls = "busy", [], []
     books.fetch_books(NAMES, tmp_path, lambda *call: calls.append(call), bucket=bucket.url)
     assert len(set(bucket.asked)) == 60 - len(kept) and len(bucket.asked) == 3 * (60 - len(kept))

@@ -83,7 +83,8 @@ def run(words: Sequence[str], folder: str, environment: Mapping[str, str], outpu
         os.dup2(file.fileno(), 2)
     sys.argv = [*words]
     # neither the folders of the tests nor their modules
-    sys.path[:] = [os.path.dirname(words[0]), *(path for path in sys.path if not path.startswith(str(ROOT)))]
+    kept = [path for path in sys.path if Path(path) != ROOT and not Path(path).is_relative_to(ROOT / "tests")]
+    sys.path[:] = [os.path.dirname(words[0]), *kept]
     for name in [name for name in sys.modules if name.split(".")[0] == "tests"]:
         del sys.modules[name]
     try:

@@ -31,8 +31,6 @@ def page(tables: Iterable[Entry]) -> str:
         "<!-- Made from the records by `python run.py do=report table=all`; changes are lost. -->",
         "# All columns: control, resolution, strongest baseline",
         "",
-        INTRODUCTION,
-        "",
         f"| {' | '.join(HEADER)} |",
         f"| --- | --- | --- |{' ---: |' * 3} --- | ---: |",
     ]
@@ -41,7 +39,7 @@ def page(tables: Iterable[Entry]) -> str:
     if waiting := [line for name, _, waits in tables for line in waiting_lines(name, waits)]:
         lines += ["", "## Columns without a run", "", f"| {' | '.join(WAITING_HEADER)} |", "| --- | --- | --- | --- |"]
         lines += [f"| {' | '.join(line)} |" for line in waiting]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", "## How to read this", "", INTRODUCTION]) + "\n"
 
 
 def pages(tables: Iterable[Entry], folder: Path) -> dict[Path, str]:

@@ -151,7 +151,7 @@ class ColumnAnswer:
 
     @property
     def short(self) -> str:
-        """Who leads, the reference if it does not, and the strongest simple predictor if no row reaches it."""
+        """Who leads, and the reference if it does not; or why the column has no test or ranks nothing."""
         tests = self.tests
         if not tests.pairs or tests.ranks_nothing:
             why = NOT_BEHIND if tests.pairs else tests.untested
@@ -162,10 +162,7 @@ class ColumnAnswer:
         else:
             start = f"no test separates {self._score(self._best)} from another row"
         behind = tests.reference if tests.reference not in best else None
-        parts = [start, f"reference {self._score(behind)}" if behind else ""]
-        if self.group.strongest is not None and not self.rows_above:
-            parts.append(self.baseline())
-        return f"{self.name}: {'; '.join(filter(None, parts))}."
+        return f"{self.name}: {start}{f'; reference {self._score(behind)}' if behind else ''}."
 
     @property
     def _best(self) -> Score:

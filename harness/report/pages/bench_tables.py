@@ -141,7 +141,7 @@ def reasons(measured: dict[str, Any]) -> list[str]:
 def curves_page(measured: dict[str, Any]) -> str:
     """The page of a do=bench measurement."""
     lines = ["<!-- Made by `python run.py do=report` from what do=bench measured; changes are lost. -->"]
-    lines += [f"# Time and memory: {escape(listed(measured['models'], SHOWN_MODELS))}", ""]
+    lines += [f"# Time and memory: {escape(listed(list(measured['models']), SHOWN_MODELS))}", ""]
     lines += [f"{escape(describe_setting(measured))}.", ""]
     for timed, series in measures(measured):
         header, rows = grid(measured, series)

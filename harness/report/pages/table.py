@@ -53,9 +53,9 @@ def build_table(
     content["data"] = data if in_front else ()
     if any(is_beside_the_paper(spec, group) for result in results for group in (*result.others, *result.other_means)):
         content["see_also"] = {AGREEMENT: "agreement.md"}
-    waits = () if spec.every else waiting_sentences(waiting_columns(results))
-    opening = (*sentences(results), *waits)
-    content |= {"answer": opening, "headline": headline(results)}
+    waits = [] if spec.every else waiting_columns(results)
+    content["answer"] = (*sentences(results), *waiting_sentences(waits))
+    content["headline"] = headline(results, waits)
     table = table_of(spec, pictures=list(pictures), plots=list(plots), **content)
     return with_ranks(table, spec, results) if spec.every else table
 

@@ -105,6 +105,15 @@ def test_several_columns_open_with_counts_a_leak_and_the_leaders(leak):
     assert "Text: LAVO (60.00) leads; reference vanilla 50.00." in page.lead
 
 
+def test_columns_that_all_rank_nothing_are_named_with_the_reason():
+    scores = {"vanilla": 0.5, "lavo": 0.5, "no_mixing": 0.6}
+    page = pages.build(pages.T11, [*runs(**scores), *runs("lra/text", **scores)])
+    assert page.lead == (
+        "Reduced budget, synthetic data: none of 2 columns ranks rows, because the control is not clearly behind the "
+        "reference.",
+    )
+
+
 def test_a_page_without_runs_counts_the_columns_that_wait():
     page = pages.build(pages.T11, [])
     assert page.lead == ("No run yet at the reduced budget (5 columns).",)

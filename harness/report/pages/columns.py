@@ -36,10 +36,11 @@ def page(tables: Iterable[Entry]) -> str:
     ]
     tables = list(tables)
     lines += [f"| {' | '.join(line_of(name, answer))} |" for name, answers, _ in tables for answer in answers]
+    lines += ["", INTRODUCTION]
     if waiting := [line for name, _, waits in tables for line in waiting_lines(name, waits)]:
         lines += ["", "## Columns without a run", "", f"| {' | '.join(WAITING_HEADER)} |", "| --- | --- | --- | --- |"]
         lines += [f"| {' | '.join(line)} |" for line in waiting]
-    return "\n".join([*lines, "", "## How to read this", "", INTRODUCTION]) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def pages(tables: Iterable[Entry], folder: Path) -> dict[Path, str]:

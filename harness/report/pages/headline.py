@@ -5,7 +5,16 @@
 
 from collections.abc import Sequence
 
-from harness.report.pages.answer import ColumnAnswer, answers, by, capitalized, counted_columns, listed, parts_of_means
+from harness.report.pages.answer import (
+    NOT_BEHIND,
+    ColumnAnswer,
+    answers,
+    by,
+    capitalized,
+    counted_columns,
+    listed,
+    parts_of_means,
+)
 from harness.report.pages.caveats import data_lines, is_shared
 from harness.report.pages.waiting import Waiting
 from harness.report.scores.groups import ProtocolResults
@@ -54,7 +63,10 @@ def _setting(budget: str, columns: Sequence[ColumnAnswer]) -> str:
 
 def _overall(budget: str, columns: Sequence[ColumnAnswer]) -> str:
     """`Reduced budget, synthetic data: 2 of 3 columns rank rows; no row reaches the simple predictors in 2.`"""
-    parts = [f"{sum(answer.has_enough for answer in columns)} of {counted_columns(len(columns))} rank rows"]
+    if all(answer.tests.ranks_nothing for answer in columns):
+        parts = [f"none of {counted_columns(len(columns))} ranks rows, because {NOT_BEHIND}"]
+    else:
+        parts = [f"{sum(answer.has_enough for answer in columns)} of {counted_columns(len(columns))} rank rows"]
     if below := sum(answer.group.strongest is not None and not answer.rows_above for answer in columns):
         parts.append(f"no row reaches the simple predictors in {below}")
     return f"{_setting(budget, columns)}: {'; '.join(parts)}."

@@ -69,7 +69,7 @@ def test_every_format_names_the_data_in_place_of_the_published_ones():
     assert f"### Text, accuracy % ↑ · {REVIEWS} · reduced budget, synthetic data" in RENDER["md"](page)
     written = [row for row in csv.DictReader(io.StringIO(RENDER["csv"](page))) if row["budget"] == "reduced"]
     assert {row["data"] for row in written} == {REVIEWS}
-    assert site._table(page, {"tables": "tables"})["opening"][0] == LINE
+    assert site._table(page, {"tables": "tables"})["lead"][0] == LINE
 
 
 @pytest.mark.parametrize("changes", [{}, {"budget": "reduced"}, {"budget": "reduced", "source": "slice:unlisted"}])

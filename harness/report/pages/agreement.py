@@ -139,15 +139,18 @@ def _least_p(line: Line) -> float:
 
 def page(lines: Sequence[Line]) -> str:
     """Markdown."""
+    first, *others = sentences(lines)
     text = [
         "<!-- Made from the records by `python run.py do=report table=all`; changes are lost. -->",
         "# Agreement with the papers, column by column",
         "",
-        *(f"- {escape(sentence)}" for sentence in sentences(lines)),
+        f"- {escape(first)}",
         "",
         f"| {' | '.join(HEADER)} |",
         f"| --- | --- |{' ---: |' * 6} --- | --- |",
         *(f"| {' | '.join(line.entries)} |" for line in lines),
+        "",
+        *(f"- {escape(sentence)}" for sentence in others),
         "",
         "## How to read this",
         "",

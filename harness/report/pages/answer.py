@@ -10,6 +10,7 @@ from harness.report.scores.scores import Score
 from harness.report.spec.table import TableSpec
 
 SHOWN_ROWS = 4  # of a tier, in a sentence
+SHOWN_LEADERS = 2  # in the short sentence on a column
 SHOWN_PREDICTORS = 3  # of all columns, in a sentence
 LARGEST_R = 100
 NOT_BEHIND = "the control is not clearly behind the reference"
@@ -149,6 +150,21 @@ class ColumnAnswer:
         return f"{self.name}: {'; '.join(filter(None, [self.baseline(with_fit), self.finding]))}"
 
     @property
+    def short(self) -> str:
+        """Who leads, and the reference if it does not; or why the column has no test or ranks nothing."""
+        tests = self.tests
+        if not tests.pairs or tests.ranks_nothing:
+            why = NOT_BEHIND if tests.pairs else tests.untested
+            return f"{self.name}: {'ranks nothing' if tests.pairs else 'no test'}, because {why}."
+        best = [score for score in self.group.scores if tests.tiers.get(score.key) == 1]
+        if tests.resolved:
+            start = f"{self._rows(best, SHOWN_LEADERS)} {'leads' if len(best) == 1 else 'lead'}"
+        else:
+            start = f"no test separates {self._score(self._best)} from another row"
+        behind = tests.reference if tests.reference not in best else None
+        return f"{self.name}: {start}{f'; reference {self._score(behind)}' if behind else ''}."
+
+    @property
     def _best(self) -> Score:
         return next(score for score in self.group.scores if score.key == self.tests.best)
 
@@ -156,11 +172,11 @@ class ColumnAnswer:
     def decimals(self) -> int:
         return self.group.resolved.decimals
 
-    def _rows(self, scores: Sequence[Score]) -> str:
+    def _rows(self, scores: Sequence[Score], most: int = SHOWN_ROWS) -> str:
         """`vanilla and LAVO (50.00 to 49.90)`"""
         means = [f"{score.estimate.mean:.{self.decimals}f}" for score in scores]
         span = means[0] if len(means) == 1 else f"{means[0]} to {means[-1]}"
-        return f"{listed([score.label for score in scores], SHOWN_ROWS)} ({span})"
+        return f"{listed([score.label for score in scores], most)} ({span})"
 
     def _score(self, score: Score) -> str:
         return f"{score.row} {score.estimate.mean:.{self.decimals}f}"
@@ -186,9 +202,9 @@ def sentences(results: Sequence[ProtocolResults]) -> tuple[str, ...]:
     A column that is alone at its budget has one sentence.
     """
     lines = []
-    for budget, columns in _by(answers(results), lambda answer: answer.group.budget):
+    for budget, columns in by(answers(results), lambda answer: answer.group.budget):
         hours = [result.hours[budget] for result in results if budget in result.hours]
-        start, end = f"{_capitalized(budget)} budget", _cost_sentence(hours)
+        start, end = f"{capitalized(budget)} budget", _cost_sentence(hours)
         if len(columns) == 1:
             lines.append(f"{start}, {columns[0].opening()}{end}")
         else:
@@ -198,15 +214,15 @@ def sentences(results: Sequence[ProtocolResults]) -> tuple[str, ...]:
 
 def _column_sentences(columns: Sequence[ColumnAnswer]) -> list[str]:
     """Columns that rank nothing, those that rank rows, and those without a test; alike ones together."""
-    hidden, lines = _parts_of_means(columns), []
+    hidden, lines = parts_of_means(columns), []
     nothing = [answer for answer in columns if answer.tests.ranks_nothing]
-    for why, answered in _by(nothing, lambda answer: answer.spec.why_not_apart(answer.group.column)):
+    for why, answered in by(nothing, lambda answer: answer.spec.why_not_apart(answer.group.column)):
         several = _rank_nothing(answered, hidden) + (f" Why: {why}." if why else "")
         lines.append(answered[0].sentence if len(answered) == 1 else several)
     shown = [answer for answer in columns if answer not in nothing and answer.name not in hidden]
     lines += [answer.sentence for answer in shown if answer.tests.pairs]
     untested = [answer for answer in columns if not answer.tests.pairs]
-    for why, answered in _by(untested, lambda answer: answer.tests.untested):
+    for why, answered in by(untested, lambda answer: answer.tests.untested):
         lines.append(f"{_column_names(answered)}: no test, because {why}.")
     return lines
 
@@ -266,7 +282,7 @@ def _counts(answered: Sequence[ColumnAnswer]) -> tuple[int, int, int]:
     return sum(answer.has_enough for answer in answered), resolved, sum(answer.tests.possible for answer in answered)
 
 
-def _parts_of_means(answered: Sequence[ColumnAnswer]) -> set[str]:
+def parts_of_means(answered: Sequence[ColumnAnswer]) -> set[str]:
     """Columns that no paper prints and whose mean has its own sentence."""
     means = {answer.group.column for answer in answered}
     return {
@@ -279,7 +295,7 @@ def _parts_of_means(answered: Sequence[ColumnAnswer]) -> set[str]:
     }
 
 
-def _by(items: Iterable[ColumnAnswer], key: Callable[[ColumnAnswer], str]) -> list[tuple[str, list[ColumnAnswer]]]:
+def by(items: Iterable[ColumnAnswer], key: Callable[[ColumnAnswer], str]) -> list[tuple[str, list[ColumnAnswer]]]:
     """Items grouped by key, in the order of the first item of each key."""
     by_key: dict[str, list[ColumnAnswer]] = {}
     for item in items:
@@ -292,7 +308,7 @@ def baseline_name(row: str) -> str:
     return row.removeprefix(BASELINE)
 
 
-def _capitalized(text: str) -> str:
+def capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 

@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from harness.records.files import write_atomic
+from harness.report.pages.answer import listed
 from harness.report.render.markdown import escape
 from harness.report.scores import measurements
 from harness.report.scores.measurements import describe_setting, size_of
 from harness.report.stats.growth import crossover
 from harness.report.stats.seeds import significant
 
+SHOWN_MODELS = 3  # in the title of a page
 TITLES = {"forward": "Forward", "train": "Forward and backward", "decode": "One token, decoded"}
 TITLES |= {"token": "One token of a text", "generate": "A whole text"}
 Series = list[dict[str, Any]]
@@ -139,7 +141,7 @@ def reasons(measured: dict[str, Any]) -> list[str]:
 def curves_page(measured: dict[str, Any]) -> str:
     """The page of a do=bench measurement."""
     lines = ["<!-- Made by `python run.py do=report` from what do=bench measured; changes are lost. -->"]
-    lines += [f"# Time and memory: {escape(', '.join(measured['models']))}", ""]
+    lines += [f"# Time and memory: {escape(listed(list(measured['models']), SHOWN_MODELS))}", ""]
     lines += [f"{escape(describe_setting(measured))}.", ""]
     for timed, series in measures(measured):
         header, rows = grid(measured, series)

@@ -31,13 +31,12 @@ def page(tables: Iterable[Entry]) -> str:
         "<!-- Made from the records by `python run.py do=report table=all`; changes are lost. -->",
         "# All columns: control, resolution, strongest baseline",
         "",
-        INTRODUCTION,
-        "",
         f"| {' | '.join(HEADER)} |",
         f"| --- | --- | --- |{' ---: |' * 3} --- | ---: |",
     ]
     tables = list(tables)
     lines += [f"| {' | '.join(line_of(name, answer))} |" for name, answers, _ in tables for answer in answers]
+    lines += ["", INTRODUCTION]
     if waiting := [line for name, _, waits in tables for line in waiting_lines(name, waits)]:
         lines += ["", "## Columns without a run", "", f"| {' | '.join(WAITING_HEADER)} |", "| --- | --- | --- | --- |"]
         lines += [f"| {' | '.join(line)} |" for line in waiting]

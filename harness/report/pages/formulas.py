@@ -120,9 +120,9 @@ def _listed(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{name} = {value:,}" for name, value in sizes.items())
 
 
-def _opening(tidy: Sequence[Mapping[str, str]]) -> tuple[str]:
+def _opening(tidy: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
     rows = dict.fromkeys(row["row"] for row in tidy)
     unequal = dict.fromkeys(row["row"] for row in tidy if row["verdict"] != Verdict.SAME)
-    names = f": {', '.join(unequal)}" if unequal else ""
     same = len(rows) - len(unequal)
-    return (f"{same} of {len(rows)} rows are what our code computes; {len(unequal)} differ{names}.",)
+    counts = f"{same} of {len(rows)} rows are what our code computes; {len(unequal)} differ."
+    return (counts, *([f"Different: {', '.join(unequal)}."] if unequal else ()))

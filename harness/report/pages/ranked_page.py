@@ -49,17 +49,32 @@ def with_ranks(table: Table, spec: "TableSpec", results: Sequence[ProtocolResult
     ranks = ranking(spec, results)
     lines = sentences(ranks)
     if ranks.rows:
-        section = Section("Ranks", (_ranks_block(spec, ranks),))
+        sections = (Section("Ranks", (_ranks_block(spec, ranks),)), *table.sections)
+        first = _first_lines(ranks)
     else:
         command = f"python run.py -m table={spec.name} budget={spec.budget}"
-        section = Section("Ranks", (), (*lines, f"To run what is missing: {command}"))
+        sections = (*table.sections, Section("Ranks", (), (f"To run what is missing: {command}",)))
+        first = [_no_ranks()]
     return replace(
         table,
         answer=(*lines, *table.answer),
-        sections=(section, *table.sections),
+        headline=(*first, *table.headline),
+        sections=sections,
         caption=(*table.caption, *HOW),
         tidy=(*table.tidy, *(line for row in ranks.rows for line in _tidy_ranks(spec, ranks, row))),
     )
+
+
+def _first_lines(ranks: Ranking) -> list[str]:
+    """Who is ahead, on which data, and how far that can be trusted, in few words."""
+    names = [f"{row.row} ({_mean(row)})" for row in ranks.rows[:SHOWN]]
+    data = listed(list(dict.fromkeys(ranks.data.values())))
+    ahead = f"Ahead by the mean of {_abilities(ranks)} ({data} data): {', '.join(names)}, of {len(ranks.rows)} rows."
+    if len(ranks.abilities) < 2:
+        return [ahead, f"{_can_be_first(ranks)} (bootstrap)."]
+    places, *_ = _largest_move(ranks)
+    moves = f"moves ranks by up to {_places(places)}" if places else "moves no rank"
+    return [ahead, f"{_can_be_first(ranks)} (bootstrap); leaving one ability out {moves}."]
 
 
 def sentences(ranks: Ranking) -> list[str]:
@@ -116,20 +131,33 @@ def _abilities(ranks: Ranking) -> str:
 
 def _trust(ranks: Ranking) -> str:
     """Which rank moves most if an ability is left out, and who else can be first."""
-    first = [row.row for row in ranks.rows if row.ranks[0] == 1]
-    can = f"{len(first)} rows" if len(first) > SHOWN else listed(first, SHOWN)
-    draws = f"In {_percent(LEVEL)} of the draws {can} {'can be' if len(first) > 1 else 'is'} first."
+    draws = f"In {_percent(LEVEL)} of the draws {_can_be_first(ranks)}."
     draws = f"{_at_second_rates(ranks)}{draws}"
     few = f"Only {_abilities(ranks)}" if len(ranks.abilities) < FEW else _abilities(ranks)
     if len(ranks.abilities) < 2:
         return f"{few}: nothing says how ranks move with the choice of tasks. {draws}"
-    moves = [(abs(rank - row.rank), row, ability) for row in ranks.rows for ability, rank in row.rank_without.items()]
-    places, row, ability = max(moves, key=lambda move: move[0])
+    places, row, ability = _largest_move(ranks)
     if not places:
         return f"{few}: leaving one out moves no rank. {draws}"
-    by = f"{places} {'place' if places == 1 else 'places'}"
     move = f"{row.row} without {ability}: {row.rank} to {row.rank_without[ability]}"
-    return f"{few}: leaving one out moves ranks by up to {by} ({move}). {draws}"
+    return f"{few}: leaving one out moves ranks by up to {_places(places)} ({move}). {draws}"
+
+
+def _can_be_first(ranks: Ranking) -> str:
+    """`softmax attention and LAVO can be first`"""
+    first = [row.row for row in ranks.rows if row.ranks[0] == 1]
+    names = f"{len(first)} rows" if len(first) > SHOWN else listed(first, SHOWN)
+    return f"{names} {'can be' if len(first) > 1 else 'is'} first"
+
+
+def _largest_move(ranks: Ranking) -> tuple[int, RankedRow, str]:
+    """(places, row, ability that is left out); of several such moves the first."""
+    moves = [(abs(rank - row.rank), row, ability) for row in ranks.rows for ability, rank in row.rank_without.items()]
+    return max(moves, key=lambda move: move[0])
+
+
+def _places(number: int) -> str:
+    return f"{number} {'place' if number == 1 else 'places'}"
 
 
 def _at_second_rates(ranks: Ranking) -> str:
@@ -142,7 +170,7 @@ def _at_second_rates(ranks: Ranking) -> str:
     if not moved:
         return f"The second-best learning rates move none of {len(rows)} tuned rows. "
     return (
-        f"The second-best learning rates move a row by up to {moved} {'place' if moved == 1 else 'places'} "
+        f"The second-best learning rates move a row by up to {_places(moved)} "
         f"({row.row}: {row.rank} to {row.rank_fallen}). "
     )
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from harness.report.pages.answer import sentences
 from harness.report.pages.blocks import sections_of
 from harness.report.pages.caveats import data_lines, is_shared, rate_lines
+from harness.report.pages.headline import headline
 from harness.report.pages.ranked_page import with_ranks
 from harness.report.pages.waiting import waiting_columns, waiting_sentences
 from harness.report.render.layout import Picture, Section, Table, table_of, tidy_row
@@ -45,15 +46,17 @@ def build_table(
         tidy += [row for group in groups for row in _tidy_rows(result.spec, group)]
     sections += rates
     data, in_front = data_lines(results), is_shared(results)
-    caption = (*(() if in_front else data), *rate_lines(results), *_caption(spec))
+    has_grid = any(section.blocks for section in sections)
+    caption = (*(() if in_front else data), *rate_lines(results), *(_caption(spec) if has_grid else ()))
     content = {"sections": sections, "summary": _summary(spec, tidy), "caption": caption, "tidy": tidy}
     content["printed"] = dict(Counter(spec.kind_of(column) for _, column in spec.published))
     content["data"] = data if in_front else ()
     if any(is_beside_the_paper(spec, group) for result in results for group in (*result.others, *result.other_means)):
         content["see_also"] = {AGREEMENT: "agreement.md"}
-    waits = () if spec.every else waiting_sentences(waiting_columns(results))
-    opening = (*sentences(results), *waits)
-    table = table_of(spec, answer=opening, pictures=list(pictures), plots=list(plots), **content)
+    waits = [] if spec.every else waiting_columns(results)
+    content["answer"] = (*sentences(results), *waiting_sentences(waits))
+    content["headline"] = headline(results, waits)
+    table = table_of(spec, pictures=list(pictures), plots=list(plots), **content)
     return with_ranks(table, spec, results) if spec.every else table
 
 

@@ -54,8 +54,8 @@ def render(table: Table) -> str:
         f"% Made from the records by: {table.command}; changes are lost.",
         r"% Requires \usepackage{booktabs}.",
     ]
-    if table.opening:
-        lines += ["", r"\begin{flushleft}", *(rf"{escape(line)}\par" for line in table.opening), r"\end{flushleft}"]
+    if table.lead:
+        lines += ["", r"\begin{flushleft}", *(rf"{escape(line)}\par" for line in table.lead), r"\end{flushleft}"]
     for section in table.sections:
         for block in section.blocks:
             for part in _parts(block):
@@ -63,7 +63,7 @@ def render(table: Table) -> str:
     notes = [f"{name}: {text}." for name, text in table.footnotes]
     facts = [f"{section.title}: {line}" for section in table.sections for line in section.lines]
     lines += ["", r"\begin{flushleft}", r"\footnotesize"]
-    lines_below = [f"Published numbers: {table.summary}.", *facts, *table.caption, *notes]
+    lines_below = [*table.details, f"Published numbers: {table.summary}.", *facts, *table.caption, *notes]
     lines += [rf"{escape(line)}\par" for line in lines_below]
     return "\n".join([*lines, r"\end{flushleft}"]) + "\n"
 

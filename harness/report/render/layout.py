@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+WORDS, LINES = 60, 4  # above the first grid of a page, with its title and headings
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # control characters and line separators, never printed
 
 # columns of the long CSV, one row per published or measured number; `kind`: `harness.report.spec.parts.Kind`
@@ -85,7 +86,8 @@ class Picture:
 @dataclass(frozen=True)
 class Table:
     """The page of a table. `data`: what all its runs read, where that is not the published data. `answer`: its
-    opening sentences. `plots`: the pictures of its columns or ranks.
+    sentences on all columns. `headline`: the shorter ones that the page opens with, the most important first; without
+    any, the page opens with its answer. `plots`: the pictures of its columns or ranks.
 
     `printed`: kind -> published numbers of the table. `see_also`: sentence -> the page of all tables that it refers
     to, relative to the folder of tables.
@@ -101,14 +103,32 @@ class Table:
     pictures: tuple[Picture, ...] = ()
     data: tuple[str, ...] = ()
     answer: tuple[str, ...] = ()
+    headline: tuple[str, ...] = ()
     plots: tuple[Picture, ...] = ()
     see_also: Mapping[str, str] = field(default_factory=dict)
     printed: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def opening(self) -> tuple[str, ...]:
-        """The lines below the title."""
+        """All that was measured, in sentences."""
         return (*self.data, *self.answer)
+
+    @property
+    def lead(self) -> tuple[str, ...]:
+        """The lines between title and first grid: the first one, and of the others those that fit."""
+        block = next((block for section in self.sections for block in section.blocks), None)
+        headings = [self.title, *(section.title for section in self.sections[:1]), *([block.title] if block else [])]
+        left, lines = WORDS - sum(map(_word_count, headings)), []
+        for line in self.headline or self.opening:
+            if not lines or (len(lines) < LINES and _word_count(line) <= left):
+                lines.append(line)
+                left -= _word_count(line)
+        return tuple(lines)
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """The lines of the opening that are not in `lead`."""
+        return tuple(line for line in self.opening if line not in self.lead)
 
     @property
     def command(self) -> str:
@@ -130,6 +150,11 @@ def tidy_row(spec: Any, row: str, column: str, **values: Any) -> dict[str, str]:
     """
     names = {"paper": spec.paper, "table": spec.name, "row": row, "column": column}
     return dict.fromkeys(TIDY_COLUMNS, "") | names | {key: _tidy_text(value) for key, value in values.items()}
+
+
+def _word_count(line: str) -> int:
+    """With the mark of a heading or of a list in front."""
+    return 1 + len(line.split())
 
 
 def _tidy_text(value: Any) -> str:

@@ -13,11 +13,8 @@ def render(table: Table) -> str:
         f"<!-- Made from the records by `{table.command}`; changes are lost. -->",
         f"# {escape(table.title)}",
         "",
-        *(f"- {escape(line)}" for line in table.opening),
-        *([""] if table.opening else []),
-        f"Published numbers: {escape(table.summary)}.",
-        *(f"{escape(text)}: [{page}]({'../' * table.name.count('/')}{page})." for text, page in table.see_also.items()),
-        "",
+        *(f"- {escape(line)}" for line in table.lead),
+        *([""] if table.lead else []),
     ]
     for section in table.sections:
         lines += [f"## {escape(section.title)}", ""]
@@ -25,6 +22,7 @@ def render(table: Table) -> str:
             lines += [*_block(block), ""]
         if not section.blocks:
             lines += [*(f"- {escape(line)}" for line in section.lines), ""]
+    lines += _details(table)
     for plot in table.plots:
         lines += [f"## {escape(plot.heading)}", "", escape(plot.caption), ""]
         lines += [f"![{escape(plot.caption)}]({quote(plot.link)})", ""]
@@ -34,6 +32,15 @@ def render(table: Table) -> str:
     lines += [f"- {escape(line)}" for line in table.caption]
     lines += [f"- {_superscript((name,))} {escape(text)}" for name, text in table.footnotes]
     return "\n".join(lines) + "\n"
+
+
+def _details(table: Table) -> Iterator[str]:
+    """What was measured, column by column, and how much of it stands beside published numbers."""
+    yield from ("## In detail", "", *(f"- {escape(line)}" for line in table.details))
+    yield f"- Published numbers: {escape(table.summary)}."
+    folders = "../" * table.name.count("/")
+    yield from (f"- {escape(text)}: [{page}]({folders}{page})." for text, page in table.see_also.items())
+    yield ""
 
 
 def _block(block: Block) -> list[str]:

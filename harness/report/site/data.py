@@ -97,7 +97,8 @@ def _table(table: Table, paths: Mapping[str, Any]) -> dict[str, Any]:
     shown = replace(table, tidy=(), plots=(), pictures=())
     return asdict(shown, dict_factory=_without_empty) | {
         "command": table.command,
-        "opening": table.opening,
+        "lead": table.lead,
+        "details": table.details,
         "plots": [_picture(plot, page, paths) for plot in table.plots],
         "pictures": [_picture(picture, page, paths) for picture in table.pictures],
     }

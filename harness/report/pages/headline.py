@@ -1,0 +1,72 @@
+"""The first lines of a page: on which data, how far the columns can be trusted, and who leads.
+
+`Table.lead` shows those that fit; `answer.sentences` says all of it below the tables.
+"""
+
+from collections.abc import Sequence
+
+from harness.report.pages.answer import (
+    NOT_BEHIND,
+    ColumnAnswer,
+    answers,
+    by,
+    capitalized,
+    counted_columns,
+    listed,
+    parts_of_means,
+)
+from harness.report.pages.caveats import data_lines, is_shared
+from harness.report.pages.waiting import Waiting
+from harness.report.scores.groups import ProtocolResults
+
+SHOWN = 3  # names of columns in a sentence
+
+
+def headline(results: Sequence[ProtocolResults], waits: Sequence[Waiting]) -> tuple[str, ...]:
+    """The most important line first. Of several budgets, the one with the most columns that rank rows is described.
+
+    Empty if no column ranks rows by their scores.
+    """
+    if not (columns := answers(results)):
+        budgets = dict.fromkeys(column.budget for column in waits)
+        return tuple(f"No run yet at the {budget} budget ({_count(waits, budget)})." for budget in budgets)
+    by_budget = by(columns, lambda answer: answer.group.budget)
+    budget, columns = max(by_budget, key=lambda part: sum(answer.has_enough for answer in part[1]))
+    data = data_lines(results) if is_shared(results) else []
+    if len(columns) == 1:
+        (column,) = columns
+        baseline = column.baseline()
+        return (
+            *data,
+            f"{_setting(budget, columns)}, {column.short}",
+            *([capitalized(f"{baseline}.")] if baseline else []),
+        )
+    hidden = parts_of_means(columns)
+    ranking = [answer for answer in columns if answer.has_enough and answer.name not in hidden]
+    return (*data, _overall(budget, columns), *(answer.short for answer in ranking))
+
+
+def _count(waits: Sequence[Waiting], budget: str) -> str:
+    return counted_columns(sum(column.budget == budget for column in waits))
+
+
+def _setting(budget: str, columns: Sequence[ColumnAnswer]) -> str:
+    """`Reduced budget, slice and synthetic data, test leak in Text`"""
+    groups = [part for answer in columns for part in answer.group.parts.values() or [answer.group]]
+    sources = dict.fromkeys(group.source.partition(":")[0] for group in groups)
+    setting = f"{capitalized(budget)} budget, {listed(list(sources))} data"
+    leaks = dict.fromkeys(answer.name for answer in columns if any(score.leak for score in answer.group.scores))
+    if not leaks:
+        return setting
+    return f"{setting}, test leak" + (f" in {listed(list(leaks), SHOWN)}" if len(columns) > 1 else "")
+
+
+def _overall(budget: str, columns: Sequence[ColumnAnswer]) -> str:
+    """`Reduced budget, synthetic data: 2 of 3 columns rank rows; no row reaches the simple predictors in 2.`"""
+    if all(answer.tests.ranks_nothing for answer in columns):
+        parts = [f"none of {counted_columns(len(columns))} ranks rows, because {NOT_BEHIND}"]
+    else:
+        parts = [f"{sum(answer.has_enough for answer in columns)} of {counted_columns(len(columns))} rank rows"]
+    if below := sum(answer.group.strongest is not None and not answer.rows_above for answer in columns):
+        parts.append(f"no row reaches the simple predictors in {below}")
+    return f"{_setting(budget, columns)}: {'; '.join(parts)}."

@@ -1,0 +1,120 @@
+"""A page opens with its finding: few words before its first grid, and the other findings below its grids."""
+
+import pytest
+from helpers import pages, synthetic
+
+from harness.report.render import latex, markdown
+from harness.report.render.layout import LINES, WORDS, Block, Section, Table
+
+COMMITTED = sorted((pages.ROOT / "results" / "tables").rglob("*.md"))
+WITHOUT_GRID = 150  # words of a page that has no numbers yet
+LONG = tuple(f"finding {number} says {'many words ' * 6}on a column" for number in range(6))
+GRID = 150  # words of a page that has no numbers yet
+LONG = tuple(f"finding {number} is that {'many words ' * 6}stand here" for number in range(6))
+GRID = Section("Measured", (Block("grid", ("model", "score"), (("LAVO", "1"),)),))
+
+
+def visible(text):
+    """The lines of a page that a reader sees."""
+    return [line for line in text.splitlines() if line.strip() and not line.startswith("<!--")]
+
+
+def before_the_grid(text):
+    lines = visible(text)
+    return lines[: next((number for number, line in enumerate(lines) if line.startswith("|")), len(lines))]
+
+
+def word_count(lines):
+    return sum(len(line.split()) for line in lines)
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: str(path.relative_to(pages.ROOT / "results" / "tables")))
+def test_a_committed_page_shows_numbers_after_few_words(path):
+    text = path.read_text(encoding="utf-8")
+    first = before_the_grid(text)
+    if first == visible(text):
+        assert word_count(first) <= WITHOUT_GRID
+    else:
+        assert word_count(first) <= WORDS
+        assert sum(not line.startswith("#") for line in first) <= LINES
+
+
+def table(**content):
+    summary = "trained scores: 1 off"
+    return Table("a/b", "Title of four words", summary, (GRID,), ("how to read",), (), **content)
+
+
+def test_the_opening_is_cut_to_the_lines_that_fit_and_the_rest_stands_below():
+    page = table(answer=LONG)
+    text = markdown.render(page)
+    below = text[text.index("## In detail") :]
+    assert page.lead == LONG[:2] and page.details == LONG[2:]
+    assert word_count(before_the_grid(text)) <= WORDS and text.index("| LAVO | 1 |") < text.index(below)
+    assert all(text.count(line) == 1 and (line in below) == (line in page.details) for line in LONG)
+    assert "- Published numbers: trained scores: 1 off." in below
+
+
+def test_a_short_opening_has_at_most_four_lines():
+    lines = tuple(f"line {number}" for number in range(LINES + 2))
+    assert table(answer=lines).lead == lines[:LINES]
+    assert table(answer=lines[:2]).lead == lines[:2] and not table(answer=lines[:2]).details
+
+
+def test_a_first_line_without_room_is_shown_and_a_shorter_later_one_fills_the_room():
+    endless = "word " * WORDS
+    assert table(answer=(endless, "short")).lead == (endless,)
+    assert table(answer=("short", endless, "last")).lead == ("short", "last")
+
+
+def test_a_headline_stands_in_front_and_all_sentences_stand_below():
+    page = table(headline=("LAVO leads.",), answer=LONG)
+    assert page.lead == ("LAVO leads.",) and page.details == LONG
+    made = latex.render(page)
+    assert made.index("LAVO leads.") < made.index("Measured") < made.index("finding 0")
+
+
+def runs(task="lra/listops", leak=False, **scores):
+    """Three seeds of each model at the reduced budget."""
+    noise, options = (-0.004, 0.0, 0.004), {"budget": "reduced", "source": "synthetic", "leak": leak}
+    order = {model: noise[shift % 3 :] + noise[: shift % 3] for shift, model in enumerate(scores)}
+    return [
+        entries
+        for model, score in scores.items()
+        for entries in synthetic.seeds(model, task, [score + change for change in order[model]], **options)
+    ]
+
+
+def test_one_column_opens_with_its_data_its_leader_and_its_reference():
+    page = pages.build(pages.T11, runs(vanilla=0.5, lavo=0.6, no_mixing=0.3))
+    (data, first) = page.lead
+    assert data == "Data at the reduced budget: generated expressions."
+    assert first == "Reduced budget, synthetic data, ListOps: LAVO (60.00) leads; reference vanilla 50.00."
+
+
+def test_a_column_that_ranks_nothing_says_so_first():
+    page = pages.build(pages.T11, runs(vanilla=0.5, lavo=0.5, no_mixing=0.6))
+    assert page.lead[-1].endswith("ranks nothing, because the control is not clearly behind the reference.")
+
+
+@pytest.mark.parametrize("leak", [False, True])
+def test_several_columns_open_with_counts_a_leak_and_the_leaders(leak):
+    scores = {"vanilla": 0.5, "lavo": 0.6, "no_mixing": 0.3}
+    page = pages.build(pages.T11, [*runs(**scores), *runs("lra/text", leak=leak, **scores)])
+    setting = "Reduced budget, synthetic data" + (", test leak in Text" if leak else "")
+    assert page.lead[0] == f"{setting}: 2 of 2 columns rank rows."
+    assert "Text: LAVO (60.00) leads; reference vanilla 50.00." in page.lead
+
+
+def test_columns_that_all_rank_nothing_are_named_with_the_reason():
+    scores = {"vanilla": 0.5, "lavo": 0.5, "no_mixing": 0.6}
+    page = pages.build(pages.T11, [*runs(**scores), *runs("lra/text", **scores)])
+    assert page.lead == (
+        "Reduced budget, synthetic data: none of 2 columns ranks rows, because the control is not clearly behind the "
+        "reference.",
+    )
+
+
+def test_a_page_without_runs_counts_the_columns_that_wait():
+    page = pages.build(pages.T11, [])
+    assert page.lead == ("No run yet at the reduced budget (5 columns).",)
+    assert any(line.startswith("No run yet at the reduced budget: Text") for line in page.details)

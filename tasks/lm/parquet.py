@@ -101,11 +101,12 @@ def parquet_rows(file: Path, *, joined: int | None = None) -> list[ParquetRows]:
     return pieces
 
 
-def parquet_file(file: Path) -> Any:
+def parquet_file(file: Path, **options: Any) -> Any:
+    """`options`: of `pyarrow.parquet.ParquetFile`."""
     import pyarrow.parquet as pq
 
     require_regular(file, follow=True)
-    return pq.ParquetFile(file, memory_map=True, pre_buffer=False, page_checksum_verification=True)
+    return pq.ParquetFile(file, memory_map=True, pre_buffer=False, page_checksum_verification=True, **options)
 
 
 def is_text(kind: Any) -> bool:

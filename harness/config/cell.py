@@ -175,7 +175,8 @@ def identifying_config(cfg: DictConfig) -> dict[str, Any]:
         numbers = [key for key in declaration.identity_as_text if config[group].get(key)]
         config[group] |= {key: str(config[group][key]) for key in numbers}
         for key in declaration.identity_by_source:
-            config[group][key] = with_source(config[group][key])
+            if key in config[group]:
+                config[group][key] = with_source(config[group][key])
         when_set[group] = declaration.identity_when_set
     for group, keys in NOT_IDENTITY.items():
         for key in keys:

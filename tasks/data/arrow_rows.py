@@ -15,8 +15,10 @@ from tasks.data_sources import LONGEST_LINE, MIB, one_line
 from tasks.lm.parquet import broken_parquet, parquet_file
 from tasks.regular_files import open_regular, read_json, require_regular
 
+MOST_ROWS = 20_000_000  # of a table: each takes memory, however small the file is
 ROWS_AT_ONCE = 256
 LONGEST_LIST = 1 << 20  # numbers
+TOO_MANY = "put them into several files"
 STATE = "state.json"
 MOST_STATE = 4 * MIB
 
@@ -27,6 +29,8 @@ Choose = Callable[[Sequence[str]], Sequence[int]]  # names of all columns -> num
 def parquet_cells(file: Path, choose: Choose) -> Iterator[Cells]:
     """Raises DataError."""
     with _broken(file), parquet_file(file) as opened:
+        if opened.metadata.num_rows > MOST_ROWS:
+            raise DataError(f"{file}: {opened.metadata.num_rows:,} rows, more than {MOST_ROWS:,}", TOO_MANY)
         fields = [opened.schema_arrow.field(number) for number in choose(opened.schema_arrow.names)]
         names = [field.name for field in fields]
         texts = [field.name for field in fields if _is_text(field.type)]  # a text that is repeated is kept once

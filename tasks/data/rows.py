@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tasks.checks import DataError
-from tasks.data.arrow_rows import parquet_cells, saved_cells
+from tasks.data.arrow_rows import MOST_ROWS, TOO_MANY, parquet_cells, saved_cells
 from tasks.data_sources import LONGEST_LINE, decoded, json_object, lines_of, not_utf8, one_line
 from tasks.regular_files import require_regular
 
 MOST_FILES = 1000
-MOST_ROWS = 20_000_000  # of a table: each takes memory, however small the file is
 SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val", "test": "test"}
 ALL = "all"  # rows without a split of their own
 FORMATS = "a .csv, .tsv, .jsonl, .ndjson (each also .gz) or .parquet, a folder of them, or one of save_to_disk"
@@ -40,7 +39,7 @@ class Table:
         count = 0
         for count, row in enumerate(self.read(self.file, columns), 1):
             if count > MOST_ROWS:
-                raise DataError(f"{row.where}: more than {MOST_ROWS:,} rows", "put them into several files")
+                raise DataError(f"{row.where}: more than {MOST_ROWS:,} rows", TOO_MANY)
             yield row
         if not count:
             raise DataError(f"{self.file}: no rows", "put a file with rows there")

@@ -64,7 +64,7 @@ def _findings(replies: Sequence[tuple[Asked, Reply]], papers: Mapping[str, str],
         "| paper | claim or question | answer |",
         "| --- | --- | --- |",
         *(
-            f"| {_name(asked, papers)} | [{escape(asked.title)}](#{_anchor(asked.title)}) | {escape(answer.short)} |"
+            f"| {escape(_name(asked, papers))} | [{escape(asked.title)}](#{_anchor(asked.title)}) | {escape(answer.short)} |"
             for asked, answer in replies
         ),
     ]
@@ -72,7 +72,7 @@ def _findings(replies: Sequence[tuple[Asked, Reply]], papers: Mapping[str, str],
     for asked, answer in replies:
         if _name(asked, papers) != heading:
             heading = _name(asked, papers)
-            text += ["", f"## {heading}"]
+            text += ["", f"## {escape(heading)}"]
         text += ["", *_entry(asked, answer, tables)]
     return "\n".join([*text, "", "## How to read this", "", HOW]) + "\n"
 

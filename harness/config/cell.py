@@ -197,7 +197,7 @@ def content_digests(part: Mapping[str, Any], keys: Iterable[str]) -> dict[str, s
     """{"path_sha256": digest} of the files at path keys. A file that cannot be read has none: no cell runs with it."""
     digests = {}
     for key in keys:
-        if part.get(key):
+        if isinstance(part.get(key), str):
             with contextlib.suppress(DataError):
                 digests[f"{key}_sha256"] = path_identity(Path(part[key]).expanduser())[:16]
     return digests

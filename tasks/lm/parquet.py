@@ -116,4 +116,5 @@ def is_text(kind: Any) -> bool:
 
 
 def broken_parquet(file: Path, error: Exception) -> DataError:
-    return DataError(f"{file}: {one_line(error)[:160]}", "put the whole file there")
+    reason = one_line(error)[:160] or "more than fits in memory"
+    return DataError(f"{file}: {reason}", "put the whole file there")

@@ -97,7 +97,7 @@ def _check(column: Any, where: str) -> None:
     import pyarrow.compute as pc
 
     kind = column.type
-    if not (_is_plain(kind) or _is_list(kind) and _is_number(kind.value_type)):
+    if not (_is_plain(kind) or (_is_list(kind) and _is_number(kind.value_type))):
         raise DataError(f"{where} holds {one_line(kind)[:40]}, no texts, numbers or lists of numbers")
     try:
         column.validate(full=True)

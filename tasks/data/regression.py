@@ -72,7 +72,9 @@ class Regression(OwnSequences):
         is_list = len(self.inputs) == 1 and isinstance(cells[0], list)
         numbers = cells[0] if is_list else cells[:-1]
         if not 0 < len(numbers) <= LONGEST_LIST:
-            raise DataError(f"{where}: column '{self.inputs[0]}' has {len(numbers):,} numbers, not 1 to {LONGEST_LIST:,}")
+            raise DataError(
+                f"{where}: column '{self.inputs[0]}' has {len(numbers):,} numbers, not 1 to {LONGEST_LIST:,}"
+            )
         names = self.inputs * len(numbers) if is_list else self.inputs
         values = [number_of(value, name, where) for value, name in zip(numbers, names, strict=True)]
         return np.array(values).tobytes(), target

@@ -1,4 +1,4 @@
-"""Rows of a user's files: CSV, JSON lines, Parquet, a data set that `datasets` saved to disk (tasks/data/arrow_rows.py).
+"""Rows of a user's files: CSV, JSON lines, Parquet, a data set that `datasets` saved (tasks/data/arrow_rows.py).
 
 `tables(path)` lists what is there by split; `Table.rows(columns)` reads the named columns, row by row. All input is
 hostile: only regular files are read, sizes have bounds, nothing is executed or fetched. Every defect is a DataError of

@@ -230,8 +230,9 @@ def test_offsets_that_lead_out_of_a_saved_data_set_are_refused(tmp_path):
 
 @pytest.mark.parametrize("text", [r"\ud800", r"\udc00\ud800", r"x\uDFFF"])
 def test_half_a_character_in_json_is_one_line(tmp_path, text):
-    (tmp_path / "a.jsonl").write_text('{"text": "\\ud83d\\ude00", "label": "a"}\n{"text": "%s", "label": "a"}\n' % text)
+    whole = '{"text": "\\ud83d\\ude00", "label": "a"}\n'
+    (tmp_path / "a.jsonl").write_text(whole + f'{{"text": "{text}", "label": "a"}}\n')
     with pytest.raises(DataError, match=r"a\.jsonl:2: no JSON"):
         read(tmp_path / "a.jsonl")
-    (tmp_path / "a.jsonl").write_text('{"text": "\\ud83d\\ude00", "label": "a"}\n')
+    (tmp_path / "a.jsonl").write_text(whole)
     assert read(tmp_path / "a.jsonl") == {"all": [("\U0001f600", "a")]}

@@ -64,7 +64,7 @@ def _findings(replies: Sequence[tuple[Asked, Reply]], papers: Mapping[str, str],
         "| paper | claim or question | answer |",
         "| --- | --- | --- |",
         *(
-            f"| {escape(_name(asked, papers))} | [{escape(asked.title)}](#{_anchor(asked.title)}) | {escape(answer.short)} |"
+            f"| {_name(asked, papers)} | [{escape(asked.title)}](#{_anchor(asked.title)}) | {escape(answer.short)} |"
             for asked, answer in replies
         ),
     ]
@@ -72,7 +72,7 @@ def _findings(replies: Sequence[tuple[Asked, Reply]], papers: Mapping[str, str],
     for asked, answer in replies:
         if _name(asked, papers) != heading:
             heading = _name(asked, papers)
-            text += ["", f"## {escape(heading)}"]
+            text += ["", f"## {heading}"]
         text += ["", *_entry(asked, answer, tables)]
     return "\n".join([*text, "", "## How to read this", "", HOW]) + "\n"
 
@@ -86,7 +86,7 @@ def _anchor(title: str) -> str:
 
 
 def _name(asked: Asked, papers: Mapping[str, str]) -> str:
-    return papers.get(asked.paper, asked.paper) if asked.paper else OURS
+    return escape(papers.get(asked.paper, asked.paper)) if asked.paper else OURS
 
 
 def _entry(asked: Asked, answer: Reply, tables: str) -> list[str]:

@@ -13,6 +13,7 @@ import json
 import logging
 import lzma
 import os
+import re
 import tarfile
 import urllib.request
 import zlib
@@ -32,6 +33,7 @@ LARGEST_MEMBER = 64 * MIB
 UNPACKED = 50  # times the size of a gzipped text, which takes a fifth to a third of its size
 UNPACKED_OF_ANY = 16 * MIB
 TIMEOUT_S = 60
+SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # in JSON
 BROKEN = (
     OSError,
     EOFError,
@@ -226,10 +228,12 @@ def not_utf8(where: object, error: UnicodeDecodeError, *, at: int = 0) -> DataEr
 
 
 def json_object(line: bytes, where: str) -> dict[str, Any]:
-    """The object in a line of JSON. Raises DataError."""
+    """The object in a line of JSON, whose texts have a UTF-8 form. Raises DataError."""
     text = decoded(line, where)
     try:
         value = json.loads(text)
+        if SURROGATE.search(line):  # half a character, unless two of them follow each other
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: no JSON ({one_line(error)[:80]})", "put the whole file there") from error
     if not isinstance(value, dict):

@@ -40,7 +40,10 @@ class RefusedFileError(OSError):
 
 def open_regular(path: str | os.PathLike[str], limit: int | None = None, *, follow: bool = False) -> IO[bytes]:
     """A stream of a regular file of at most `limit` bytes. Raises OSError, RefusedFileError for any other file."""
-    return os.fdopen(_opened(path, limit, follow)[0], "rb")
+    descriptor, size = _opened(path, limit, follow)
+    if not size:
+        _require_empty(descriptor, path)
+    return os.fdopen(descriptor, "rb")
 
 
 def require_regular(path: str | os.PathLike[str], limit: int | None = None, *, follow: bool = False) -> None:
@@ -179,6 +182,19 @@ def _require(status: os.stat_result, path: str | os.PathLike[str], limit: int | 
         raise RefusedFileError(f"{kind}, not a regular file", path)
     if limit is not None and status.st_size > limit:
         raise _too_large(path, limit)
+
+
+def _require_empty(descriptor: int, path: str | os.PathLike[str]) -> None:
+    """The kernel's files, as in /proc, say that they are empty and regular. They hold secrets, wait, or never end."""
+    try:
+        if os.read(descriptor, 1) and not os.fstat(descriptor).st_size:  # else it was written to just now
+            raise RefusedFileError("a file of the kernel, not a regular file", path)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    except OSError as error:
+        os.close(descriptor)
+        if isinstance(error, RefusedFileError):
+            raise
+        raise RefusedFileError(error.strerror or "cannot be read", path) from error
 
 
 def _too_large(path: str | os.PathLike[str], limit: int) -> RefusedFileError:

@@ -6,6 +6,7 @@ import pytest
 
 import longhaul
 from harness.commands.verify import verify_model
+from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.config.sweep import expand_all
 from longhaul.api import commands_of
@@ -116,3 +117,26 @@ def test_a_package_that_is_not_named_is_not_imported(package):
 
         build_or_refuse(compose(TYPED))
     assert "plain_package" not in sys.modules
+
+
+@pytest.mark.parametrize("words", [
+    ["model.module=plain_package.Mixer"],
+    ["model.module=5"],
+    [*TYPED[1:2], "model.declares.identity_by_source=[name]"],
+    [*TYPED[1:2], "model.declares.identity_by_source=[missing]"],
+])  # fmt: skip
+def test_a_text_in_the_place_of_a_class_is_one_line(package, words):
+    from harness.config.build import build_or_refuse
+    from harness.config.source_code import code_of
+
+    cfg = compose(["model=module", "model.name=mixer", *words])
+    assert cell_of(cfg).id
+    code_of(cfg)
+    with pytest.raises(longhaul.UsageError, match=r"model\.module: "):
+        build_or_refuse(cfg)
+    assert "plain_package" not in sys.modules
+
+
+@pytest.mark.parametrize("path", ["[a]", "{a: b}"])
+def test_what_is_no_path_has_no_digest(path):
+    assert cell_of(compose(["model=no_mixing", "task=data/classification", f"task.path={path}"])).id

@@ -12,8 +12,10 @@ import contextlib
 import hashlib
 import importlib
 import math
+import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -26,7 +28,7 @@ from harness.config.overrides import key_of, to_overrides
 from harness.config.places import folder_below
 from harness.config.search import FAILED, TRIAL
 from harness.config.sweep import Command, compose_commands, expand_all
-from harness.errors import UsageError
+from harness.errors import UsageError, one_line, shown
 from harness.records import record
 from harness.records.record import RecordError
 from harness.records.validation import score_of_trial
@@ -36,7 +38,9 @@ from tasks.regular_files import require_regular
 WORST = -1e300  # the score of a trial that failed; the journal holds no infinity
 DIGITS = 4  # of a number that is drawn from an interval
 NOT_SEARCHED = ("seed", "table", "figure", "do", "n_jobs", "paths", "trusted_packages")
-OVERRIDES, CELL, METRIC = "overrides", "cell", "metric"  # attributes of a trial in the journal
+MOST_BYTES = 1 << 26  # of a journal
+LOCK = ".lock"  # Optuna's, beside it
+CELL, METRIC = "cell", "metric"  # attributes of a trial in the journal
 INSTALL = "hydra/sweeper=optuna takes Optuna: pip install -e '.[search]', or longhaul[search]"
 
 
@@ -50,18 +54,21 @@ def search(arguments: Sequence[str], trials: int, seed: int, launcher: str = "he
         raise UsageError("hydra/sweeper=optuna runs here (n_jobs=2 runs two trials at a time), for one trial or more")
     fixed, space = split(optuna, arguments)
     cfg = check_command(fixed)
-    study = study_of(optuna, cfg, arguments, seed)
+    file = journal_of(cfg, arguments, seed)
+    with reading(file):
+        study = study_of(optuna, file, space, seed)
+    print(f"search: {len(finished(study))} trials so far · {shown(file)}")
     while (left := trials - len(finished(study))) > 0:
-        asked = [study.ask(space) for _ in range(min(left, cfg.n_jobs))]
+        with reading(file):
+            asked = [study.ask(space) for _ in range(min(left, cfg.n_jobs))]
+            check_trials(asked, space)
         chosen = [[*fixed, *words_of(trial.params)] for trial in asked]
-        for trial, words in zip(asked, chosen, strict=True):
-            trial.set_user_attr(OVERRIDES, words)
         commands = compose_commands([[*words, f"{TRIAL}=true"] for words in chosen])
         if (status := train.run_all(commands)) >= STOPPED:
             return status  # the trials stay open; the same command goes on with them
         for trial, command in zip(asked, commands, strict=True):
             tell(study, trial, command)
-    return show(study)
+    return show(study, fixed)
 
 
 def imported() -> Any:
@@ -119,34 +126,79 @@ def check_command(fixed: Sequence[str]) -> DictConfig:
     return command.cfg
 
 
-def study_of(optuna: Any, cfg: DictConfig, arguments: Sequence[str], seed: int) -> Any:
-    """The study of what was typed, new or as far as it is. Trials that a kill left open are asked again."""
+def journal_of(cfg: DictConfig, arguments: Sequence[str], seed: int) -> Path:
+    """The file of the study of what was typed. Raises UsageError for a link or another kind of file there."""
     typed = sorted(word for word in arguments if key_of(word).split(".")[0] not in ("n_jobs", "paths"))
     with contextlib.suppress(UsageError):  # a key that is searched may have no other value
         typed.append(cell_of(cfg).id)  # with the content of the user's files
     name = hashlib.sha256("\n".join([*typed, str(seed)]).encode()).hexdigest()[:12]
     file = folder_below(cfg.paths.outputs, "searches") / f"{name}.journal"
     file.parent.mkdir(parents=True, exist_ok=True)
-    if file.exists():
-        require_regular(file)
+    for path in (file, Path(f"{file}{LOCK}")):
+        if os.path.lexists(path):
+            with reading(path):
+                require_regular(path, MOST_BYTES)
+    return file
+
+
+@contextlib.contextmanager
+def reading(file: Path) -> Iterator[None]:
+    """Turns what Optuna raises for a journal that it did not write into a UsageError."""
+    try:
+        yield
+    except Exception as error:  # of many kinds: Optuna reads a journal as it wrote it
+        reason = getattr(error, "strerror", None) or one_line(error)[:120] or type(error).__name__
+        raise UsageError(f"{shown(file)}: no journal of this search ({reason}); move it away") from error
+
+
+def study_of(optuna: Any, file: Path, space: Mapping[str, Any], seed: int) -> Any:
+    """The study in a journal, new or as far as it is. Trials that a kill left open are asked again.
+
+    Raises ValueError for trials of another search, or what Optuna raises.
+    """
     journal = optuna.storages.journal
     storage = optuna.storages.JournalStorage(
         journal.JournalFileBackend(str(file), lock_obj=journal.JournalFileOpenLock(str(file)))
     )
-    study = optuna.create_study(study_name=name, storage=storage, direction="maximize", load_if_exists=True)
+    study = optuna.create_study(study_name=file.stem, storage=storage, direction="maximize", load_if_exists=True)
+    if len(study.directions) > 1:
+        raise ValueError("it has several objectives")
+    check_trials(study.trials, space)
     open_trials = [trial for trial in study.trials if trial.state.name == "RUNNING"]
     for trial in open_trials:
         study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
         study.enqueue_trial(trial.params)
     # draws follow from the seed and the number of trials, so that a study goes on and does not repeat itself
     study.sampler = optuna.samplers.TPESampler(seed=seed + len(study.trials))
-    print(f"search: {len(finished(study))} trials so far · {file}")
     return study
+
+
+def check_trials(trials: Iterable[Any], space: Mapping[str, Any]) -> None:
+    """Raises ValueError for a trial that is not of this search: its journal may come from somebody else."""
+    for trial in trials:
+        is_drawn = all(is_in(value, trial.distributions[key], space.get(key)) for key, value in trial.params.items())
+        is_scored = not is_complete(trial) or (
+            trial.params.keys() == space.keys()
+            and math.isfinite(trial.value)
+            and all(isinstance(trial.user_attrs.get(name), str) for name in (CELL, METRIC))
+        )
+        if not is_drawn or not is_scored:
+            raise ValueError(f"trial {trial.number} is not one of it")
+
+
+def is_in(value: Any, distribution: Any, searched: Any) -> bool:
+    """Whether a value is one of those that are searched. Optuna itself takes any number of a journal."""
+    low, high = getattr(searched, "low", None), getattr(searched, "high", None)
+    return distribution == searched and (low is None or low <= value <= high)
+
+
+def is_complete(trial: Any) -> bool:
+    return hasattr(trial, "state") and trial.state.name == "COMPLETE"
 
 
 def finished(study: Any) -> list[Any]:
     """The trials that have a score or failed; one that a kill left open has neither."""
-    return [trial for trial in study.trials if trial.state.name == "COMPLETE"]
+    return [trial for trial in study.trials if is_complete(trial)]
 
 
 def words_of(params: Mapping[str, Any]) -> list[str]:
@@ -173,7 +225,7 @@ def tell(study: Any, trial: Any, command: Command) -> None:
     study.tell(trial, score if math.isfinite(score) else WORST)
 
 
-def show(study: Any) -> int:
+def show(study: Any, fixed: Sequence[str]) -> int:
     """Print the best trial and its command. Exit status 1 if no trial has a score."""
     scored = [trial for trial in finished(study) if trial.value > WORST]
     if not scored:
@@ -183,7 +235,7 @@ def show(study: Any) -> int:
     chosen = ", ".join(f"{key}={value:.{DIGITS}g}" if isinstance(value, float) else f"{key}={value}"
                        for key, value in best.params.items())  # fmt: skip
     print(f"search: {len(finished(study))} trials, {len(finished(study)) - len(scored)} without a score")
-    score = f"val {best.user_attrs[METRIC]} {abs(best.value):.6g}"
-    print(f"best: {score} · {chosen} · cell {best.user_attrs[CELL][:8]}")
-    print(f"python run.py {shlex.join(best.user_attrs[OVERRIDES])}")
+    score = f"val {one_line(best.user_attrs[METRIC])[:80]} {abs(best.value):.6g}"
+    print(f"best: {score} · {chosen} · cell {one_line(best.user_attrs[CELL])[:8]}")
+    print(f"python run.py {shlex.join([*fixed, *words_of(best.params)])}")
     return 0

@@ -175,7 +175,8 @@ def identifying_config(cfg: DictConfig) -> dict[str, Any]:
         numbers = [key for key in declaration.identity_as_text if config[group].get(key)]
         config[group] |= {key: str(config[group][key]) for key in numbers}
         for key in declaration.identity_by_source:
-            config[group][key] = with_source(config[group][key])
+            if key in config[group]:
+                config[group][key] = with_source(config[group][key])
         when_set[group] = declaration.identity_when_set
     for group, keys in NOT_IDENTITY.items():
         for key in keys:
@@ -196,7 +197,7 @@ def content_digests(part: Mapping[str, Any], keys: Iterable[str]) -> dict[str, s
     """{"path_sha256": digest} of the files at path keys. A file that cannot be read has none: no cell runs with it."""
     digests = {}
     for key in keys:
-        if part.get(key):
+        if isinstance(part.get(key), str):
             with contextlib.suppress(DataError):
                 digests[f"{key}_sha256"] = path_identity(Path(part[key]).expanduser())[:16]
     return digests

@@ -37,7 +37,7 @@ def code_of(cfg: DictConfig) -> str | None:
 def classes_in(part: DictConfig) -> Iterator[DictConfig]:
     """The arguments of a part that are classes themselves."""
     entries = (part.get(key) for key in (part.get("declares") or {}).get("identity_by_source", ()))
-    yield from (entry for entry in entries if entry is not None)
+    yield from (entry for entry in entries if isinstance(entry, DictConfig))
 
 
 @functools.cache

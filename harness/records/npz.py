@@ -35,7 +35,7 @@ END = re.compile(rb"PK\x05\x06\0\0\0\0(..)\1(....)(....)\0\0", re.DOTALL)  # of 
 END_BYTES = 22
 CENTRAL, LOCAL = struct.Struct("<4s6H3L5H2L"), struct.Struct("<4s5H3L2H")  # headers of a file in an archive
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-UNREADABLE = (EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError)
+UNREADABLE = (EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, ValueError)
 
 
 class NpzError(ValueError):

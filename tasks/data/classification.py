@@ -23,6 +23,7 @@ from tasks.lra.fitted import Fitted, at_most, logistic, within
 from tasks.lra.ngram_counts import ngram_counts
 
 MOST_CLASSES = 1000
+LONGEST_LABEL = 200  # letters
 BYTES, PIECES = 5, 2  # of an n-gram
 FIT_ON, TOKENS = 16_000, 4_000_000  # examples, and tokens of them, for a regression: a fit of less than a minute
 
@@ -80,6 +81,8 @@ def label_of(value: Any, column: str, where: str) -> str:
     if not isinstance(value, (str, int)) or not (name := str(value).strip()):
         shown = "empty" if value in (None, "") else f"{str(value)[:20]!r}, no class"
         raise DataError(f"{where}: column '{column}' is {shown}", "put a class there, or use task=data/regression")
+    if len(name) > LONGEST_LABEL:
+        raise DataError(f"{where}: column '{column}' has {len(name):,} letters, a class at most {LONGEST_LABEL}")
     return name
 
 

@@ -14,6 +14,7 @@ from tasks.lm.tokenizers import Tokenizer
 FILES, AUTO = "files", "auto"  # `auto`: the files at `path`, generated data without one; for budget=smoke
 TOKENIZERS = ("bytes", "words", "json")
 MOST_TEXT = 4 << 30  # bytes of all texts together
+ROW = 200  # bytes that a row takes beside its text
 EVERY = 100_000_000  # examples: all
 SHOWN = 1000  # rows between two lines of progress
 
@@ -57,7 +58,7 @@ def entries_by_split(
                 content, value = make(cells[: len(columns)], where)
                 splits.append(split_in(cells[-1], split_column, where) if split_column else split)
                 entries.append(Entry(where, content, value))
-                size += len(content)
+                size += len(content) + ROW
                 if size > MOST_TEXT:
                     raise DataError(f"{where}: more than {MOST_TEXT >> 30} GiB of inputs so far", "take fewer rows")
                 if not len(entries) % SHOWN:

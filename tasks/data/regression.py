@@ -24,6 +24,7 @@ from torchmetrics import MetricCollection
 from tasks.base import Batch, DataInfo, Predictor
 from tasks.checks import DataError, Progress
 from tasks.data import synthetic_numbers
+from tasks.data.arrow_rows import LONGEST_LIST
 from tasks.data.own_files import Entry, text_of
 from tasks.data.sequences import OwnSequences
 from tasks.data.synthetic_numbers import LEVELS
@@ -38,7 +39,7 @@ NUMBERS = "levels"
 PENALTIES = (1e-2, 1e0, 1e2, 1e4)
 FIT_ON, TOKENS = 16_000, 4_000_000  # examples, and tokens of them: a fit of less than a minute
 NGRAM = 3
-LONGEST = 1 << 20  # numbers in a list
+LARGEST = 1e100  # of a number: its square is one, too
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -70,8 +71,10 @@ class Regression(OwnSequences):
             return text_of(cells[0], self.inputs[0], where).encode(), target
         is_list = len(self.inputs) == 1 and isinstance(cells[0], list)
         numbers = cells[0] if is_list else cells[:-1]
-        if not 0 < len(numbers) <= LONGEST:
-            raise DataError(f"{where}: column '{self.inputs[0]}' has {len(numbers):,} numbers, not 1 to {LONGEST:,}")
+        if not 0 < len(numbers) <= LONGEST_LIST:
+            raise DataError(
+                f"{where}: column '{self.inputs[0]}' has {len(numbers):,} numbers, not 1 to {LONGEST_LIST:,}"
+            )
         names = self.inputs * len(numbers) if is_list else self.inputs
         values = [number_of(value, name, where) for value, name in zip(numbers, names, strict=True)]
         return np.array(values).tobytes(), target
@@ -179,12 +182,12 @@ def levels(entries: Sequence[Entry], edges: Sequence[np.ndarray]) -> Examples:
 
 
 def number_of(value: Any, column: str, where: str) -> float:
-    """Raises DataError unless a cell is a finite number."""
+    """Raises DataError unless a cell is a finite number, of at most LARGEST."""
     try:
         number = float(value) if isinstance(value, (str, int, float)) else math.nan
     except (ValueError, OverflowError):
         number = math.nan
-    if not math.isfinite(number):
-        shown = "empty" if value in (None, "") else f"{str(value)[:20]!r}, no finite number"
+    if not abs(number) <= LARGEST:
+        shown = "empty" if value in (None, "") else f"{str(value)[:20]!r}, no finite number up to {LARGEST:g}"
         raise DataError(f"{where}: column '{column}' is {shown}", "remove the row; task.tokenizer=bytes reads texts")
     return number

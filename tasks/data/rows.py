@@ -1,4 +1,4 @@
-"""Rows of a user's files: CSV, JSON lines, Parquet, a data set that `datasets` saved to disk.
+"""Rows of a user's files: CSV, JSON lines, Parquet, a data set that `datasets` saved (tasks/data/arrow_rows.py).
 
 `tables(path)` lists what is there by split; `Table.rows(columns)` reads the named columns, row by row. All input is
 hostile: only regular files are read, sizes have bounds, nothing is executed or fetched. Every defect is a DataError of
@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tasks.checks import DataError
-from tasks.data_sources import LONGEST_LINE, decoded, json_object, lines_of, one_line
-from tasks.lm.parquet import broken_parquet, parquet_file
+from tasks.data.arrow_rows import MOST_ROWS, TOO_MANY, parquet_cells, saved_cells
+from tasks.data_sources import LONGEST_LINE, decoded, json_object, lines_of, not_utf8, one_line
 from tasks.regular_files import require_regular
 
 MOST_FILES = 1000
-ROWS_AT_ONCE = 256
 SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val", "test": "test"}
 ALL = "all"  # rows without a split of their own
 FORMATS = "a .csv, .tsv, .jsonl, .ndjson (each also .gz) or .parquet, a folder of them, or one of save_to_disk"
@@ -38,7 +37,9 @@ class Table:
     def rows(self, columns: Sequence[str]) -> Iterator[Row]:
         """Raises DataError, for a file without rows as well."""
         count = 0
-        for count, row in enumerate(self.read(self.file, columns), 1):  # noqa: B007
+        for count, row in enumerate(self.read(self.file, columns), 1):
+            if count > MOST_ROWS:
+                raise DataError(f"{row.where}: more than {MOST_ROWS:,} rows", TOO_MANY)
             yield row
         if not count:
             raise DataError(f"{self.file}: no rows", "put a file with rows there")
@@ -126,47 +127,20 @@ def json_rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:
 
 
 def parquet_rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:
-    import pyarrow as pa
-
-    try:
-        with parquet_file(file) as opened:
-            for name in columns:
-                position(name, opened.schema_arrow.names, file)
-            number = 0
-            for batch in opened.iter_batches(ROWS_AT_ONCE, columns=list(columns)):
-                values = [batch.column(batch.schema.names.index(name)) for name in columns]
-                for row in range(len(batch)):
-                    number += 1
-                    yield Row(f"{file}:{number}", tuple(plain(column[row], f"{file}:{number}") for column in values))
-    except (pa.ArrowException, OSError) as error:
-        raise broken_parquet(file, error) from error
+    return numbered(file, parquet_cells(file, lambda names: [position(name, names, file) for name in columns]))
 
 
 def saved_rows(folder: Path, columns: Sequence[str]) -> Iterator[Row]:
-    """Of a folder that `Dataset.save_to_disk` wrote. No code of the data set is read or run."""
-    from datasets import load_from_disk
+    return numbered(folder, saved_cells(folder, lambda names: [position(name, names, folder) for name in columns]))
 
+
+def numbered(path: Path, rows: Iterator[tuple[Any, ...]]) -> Iterator[Row]:
+    number = 0
     try:
-        for file in sorted(folder.iterdir()):
-            require_regular(file, follow=False)
-        data = load_from_disk(str(folder.resolve()))
-    except Exception as error:  # the library raises many kinds of errors for broken files
-        raise DataError(f"{folder}: no saved data set ({one_line(error)[:120]})", "save it again") from error
-    for name in columns:
-        position(name, data.column_names, folder)
-    table = data.select_columns(list(columns)).with_format("arrow")
-    for start in range(0, len(table), ROWS_AT_ONCE):
-        part = table[start : start + ROWS_AT_ONCE]
-        for row in range(part.num_rows):
-            where = f"{folder}:{start + row + 1}"
-            yield Row(where, tuple(plain(part.column(name)[row], where) for name in columns))
-
-
-def plain(value: Any, where: str) -> Any:
-    try:
-        return value.as_py()
+        for number, cells in enumerate(rows, 1):
+            yield Row(f"{path}:{number}", cells)
     except UnicodeDecodeError as error:
-        raise DataError(f"{where}: byte {error.start} is not UTF-8", "put a whole text there") from error
+        raise not_utf8(f"{path}:{number + 1}", error) from error
 
 
 def position(name: str, header: Sequence[str], where: object) -> int:

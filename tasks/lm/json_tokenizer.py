@@ -5,12 +5,17 @@ is the first of `ENDS` that the vocabulary has. No part of a text is read as a s
 (tasks/lm/tokenizers.py): where a piece spans a line break, ids can differ from those of the whole at a passage's end.
 """
 
+import contextlib
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from tasks.checks import DataError, Progress, at_least
 from tasks.data_sources import LARGEST_MEMBER, one_line
@@ -18,6 +23,7 @@ from tasks.lm.tokenizers import Pieces, digest
 from tasks.regular_files import read_bytes
 
 NAME = "tokenizer.json"
+MOST_GROWTH = 100  # times; published tokenizers replace a letter by a letter
 ENDS = ("<eos>", "</s>", "<|end_of_text|>", "<|endoftext|>")
 
 
@@ -57,10 +63,11 @@ class JsonPieces(Pieces):
         from tokenizers import Tokenizer
 
         data = self._bytes()
-        try:
-            tokenizer = Tokenizer.from_str(data.decode())
-        except Exception as error:  # the library has no error types of its own
-            raise DataError(f"{self.file}: no tokenizer ({one_line(error)[:120]})") from error
+        with self._refused("no tokenizer"):
+            text = data.decode()
+            tokenizer = Tokenizer.from_str(text)
+        if growth(json.loads(text).get("normalizer")) > MOST_GROWTH:
+            raise DataError(f"{self.file}: its normalizer makes a text more than {MOST_GROWTH} times as long")
         highest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
         if highest >= self.vocab_size:
             raise DataError(f"{self.file}: ids up to {highest}; task.vocabulary={self.vocab_size} is not more")
@@ -69,8 +76,22 @@ class JsonPieces(Pieces):
         tokenizer.encode_special_tokens = True  # as text
         return tokenizer
 
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        with self._refused("it reads no text"):
+            return super().encode(texts)
+
     def text(self, ids: Sequence[int]) -> str:
         return self.opened.decode([i for i in ids if i != self.end_id], skip_special_tokens=False)
+
+    @contextlib.contextmanager
+    def _refused(self, problem: str) -> Iterator[None]:
+        """Turns what the library raises into a DataError. A panic of its Rust code is a BaseException."""
+        try:
+            yield
+        except (DataError, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # the library has no error types of its own
+            raise DataError(f"{self.file}: {problem} ({one_line(error)[:120]})") from error
 
     def _bytes(self) -> bytes:
         try:
@@ -78,6 +99,16 @@ class JsonPieces(Pieces):
         except OSError as error:
             cure = "put the tokenizer of the checkpoint there, or set task.tokenizer_path to its folder"
             raise DataError(f"{self.file}: {error.strerror}", cure) from error
+
+
+def growth(normalizer: Any) -> int:
+    """How many times as long a text becomes at most by the replacements of a normalizer, which follow each other."""
+    if isinstance(normalizer, Mapping):
+        written = [normalizer.get(key) for key in ("content", "prepend")]
+        return math.prod(max(1, len(text)) for text in written if isinstance(text, str)) * growth(
+            normalizer.get("normalizers")
+        )
+    return math.prod(map(growth, normalizer)) if isinstance(normalizer, list) else 1
 
 
 def make(*, path: Path | None, vocabulary: int | None) -> JsonPieces:

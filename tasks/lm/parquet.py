@@ -101,11 +101,12 @@ def parquet_rows(file: Path, *, joined: int | None = None) -> list[ParquetRows]:
     return pieces
 
 
-def parquet_file(file: Path) -> Any:
+def parquet_file(file: Path, **options: Any) -> Any:
+    """`options`: of `pyarrow.parquet.ParquetFile`."""
     import pyarrow.parquet as pq
 
     require_regular(file, follow=True)
-    return pq.ParquetFile(file, memory_map=True, pre_buffer=False, page_checksum_verification=True)
+    return pq.ParquetFile(file, memory_map=True, pre_buffer=False, page_checksum_verification=True, **options)
 
 
 def is_text(kind: Any) -> bool:
@@ -115,4 +116,5 @@ def is_text(kind: Any) -> bool:
 
 
 def broken_parquet(file: Path, error: Exception) -> DataError:
-    return DataError(f"{file}: {one_line(error)[:160]}", "put the whole file there")
+    reason = one_line(error)[:160] or "more than fits in memory"
+    return DataError(f"{file}: {reason}", "put the whole file there")

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers import pages, synthetic
+from pydantic import ValidationError
 
 from harness.config.search import Choice
 from harness.errors import UsageError
@@ -14,7 +15,7 @@ from harness.report.pages import findings, table
 from harness.report.pages.answer import answers
 from harness.report.pages.claims import front
 from harness.report.pages.counts import lines
-from harness.report.pages.evidence import Evidence, TableEvidence
+from harness.report.pages.evidence import Evidence, TableEvidence, cannot_say
 from harness.report.pages.waiting import waiting_columns
 from harness.report.scores import groups, select
 from harness.report.scores.judge import Verdict
@@ -273,6 +274,23 @@ def test_a_name_that_is_not_there_is_refused_with_its_file(tmp_path, keys, messa
     claim = asked("compared", **({"row": "LAVO", "rivals": ("window",)} | keys))
     with pytest.raises(UsageError, match=message):
         findings.reply("finding", claim, evidence_of(tmp_path, SPREAD))
+
+
+HOSTILE = "<b>x</b>](y)\n# z\n| a | b |"
+
+
+@pytest.mark.parametrize("key", ["title", "text", "paper", "source", "column"])
+def test_the_text_of_a_claim_is_no_markup(tmp_path, monkeypatch, key):
+    monkeypatch.setattr(findings, "reply", lambda *_: cannot_say("no run"))
+    claim = asked("compared", **({"row": "LAVO", "rivals": ("window",), "title": "T", "paper": "p"} | {key: HOSTILE}))
+    (text,) = findings.pages({"finding": [claim], "question": []}, None, {}, tmp_path, tmp_path).values()
+    assert "<b>" not in text and "\n# z" not in text and "\n| a |" not in text and "&lt;b&gt;" in text
+
+
+@pytest.mark.parametrize("name", [HOSTILE, "../x", "/x", "a\n"])
+def test_a_claim_names_a_table_by_a_name(name):
+    with pytest.raises(ValidationError, match="table"):
+        asked("measured", model="lavo", reference=["vanilla"], measure="train", length=8, table=name)
 
 
 def test_a_claim_of_an_unknown_kind_is_refused(tmp_path):

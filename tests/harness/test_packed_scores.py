@@ -125,3 +125,11 @@ def test_files_of_earlier_runs_are_migrated_once(places, capsys, monkeypatch):
     predictions.path_of(file).write_bytes(b"none")
     assert migrate.run(cfg, []) == 1 and "left as it is: " in capsys.readouterr().out
     assert json.loads(Path(file).read_text()) == json.loads(whole[0])
+
+
+def test_a_directory_that_begins_before_its_archive_is_refused(tmp_path):
+    data = bytearray(npz.to_packed_bytes({"a": np.zeros(9, np.uint8)}))
+    data[-10:-6] = (500_000).to_bytes(4, "little")  # bytes of the directory
+    (tmp_path / "x.npz").write_bytes(data)
+    with pytest.raises(npz.NpzError):
+        npz.read(tmp_path / "x.npz", {"a": 9}, ["a"])

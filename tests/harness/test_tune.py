@@ -1,6 +1,8 @@
 """hydra/sweeper=optuna: what is searched, the study that goes on, the best command."""
 
 import importlib
+import os
+import re
 import shlex
 
 import pytest
@@ -129,3 +131,70 @@ def test_what_cannot_be_searched_is_one_line(optuna, places, words, trials, mess
     with pytest.raises(UsageError, match=message) as error:
         tune.search([*CELL, *places, *words], trials, 1)
     assert "\n" not in str(error.value)
+
+
+def journal_in(folder):
+    (file,) = folder.glob("searches/*.journal")
+    return file
+
+
+FOREIGN = {
+    "no JSON": lambda text: "\x1b[2J\n" * 2,
+    "another form": lambda text: '{"op_code": 4}\n',
+    "no UTF-8": lambda text: "\udcff\n" * 2,
+    "a list": lambda text: text + "[1]\n",
+    "deep": lambda text: text + "[" * 100_000 + "\n\n",
+    "another search": lambda text: text.replace("0.01", "0.02"),
+    "a value outside": lambda text: re.sub(r'"param_value_internal":[^,]+', '"param_value_internal":1e300', text),
+    "no metric": lambda text: text.replace('"metric":"acc"', '"metric":[1]'),
+    "no score": lambda text: re.sub(r'"values":\[[^]]+]', '"values":[NaN]', text),
+    "a study of two": lambda text: text.replace('"directions":[2]', '"directions":[2,2]'),
+    "an enqueued value": lambda text: text + ENQUEUED.replace("RATE", "1e300"),
+    "an enqueued text": lambda text: text + ENQUEUED.replace("RATE", '"1,trusted_packages=[x]"'),
+}
+ENQUEUED = (
+    '{"op_code":4,"worker_id":"x","study_id":0,"datetime_start":null,"state":4,"value":null,"values":null,'
+    '"distributions":{},"params":{},"user_attrs":{},"intermediate_values":{},'
+    '"system_attrs":{"fixed_params":{"train.optimizer.lr":RATE}}}\n'
+)
+
+
+@pytest.mark.parametrize("change", FOREIGN.values(), ids=FOREIGN)
+def test_a_journal_of_somebody_else_is_one_line(trained, places, tmp_path, change):
+    typed = [*CELL, *places, RATE]
+    assert tune.search(typed, 1, 1) == 0
+    file = journal_in(tmp_path / "outputs")
+    file.write_bytes(change(file.read_text()).encode(errors="surrogateescape"))
+    with pytest.raises(UsageError, match="no journal of this search") as error:
+        tune.search(typed, 2, 1)
+    assert "\n" not in str(error.value) and str(error.value).isprintable() and len(trained) == 1
+
+
+def test_a_journal_changes_no_word_of_the_command(trained, places, tmp_path, capsys):
+    typed = [*CELL, *places, RATE]
+    assert tune.search(typed, 1, 1) == 0
+    file = journal_in(tmp_path / "outputs")
+    command = capsys.readouterr().out.splitlines()[-1]
+    (line,) = (line for line in file.read_text().splitlines() if '"metric":"acc"' in line)
+    evil = ['"metric":"\\u001b[2J"', '"overrides":["trusted_packages=[x]"]']
+    lines = "\n".join(line.replace('"metric":"acc"', attribute) for attribute in evil)
+    file.write_text(file.read_text().replace(line, lines))
+    assert tune.search(typed, 1, 1) == 0
+    text = capsys.readouterr().out
+    assert text.splitlines()[-1] == command and "\x1b" not in text
+
+
+@pytest.mark.parametrize("ending", ["", tune.LOCK])
+@pytest.mark.parametrize("kind", ["fifo", "folder", "link", "device"])
+def test_only_a_file_is_a_journal_or_its_lock(trained, places, tmp_path, kind, ending):
+    typed = [*CELL, *places, RATE]
+    assert tune.search(typed, 1, 1) == 0
+    file = journal_in(tmp_path / "outputs")
+    file.unlink()
+    path = file.with_name(file.name + ending)
+    makers = {"fifo": os.mkfifo, "folder": os.mkdir}
+    links = {"link": tmp_path / "elsewhere", "device": "/dev/zero"}
+    makers[kind](path) if kind in makers else path.symlink_to(links[kind])
+    with pytest.raises(UsageError, match="move it away"):
+        tune.search(typed, 1, 1)
+    assert not (tmp_path / "elsewhere").exists()

@@ -1,5 +1,6 @@
 """A published tokenizer.json: ids, end token, special tokens as text, and wrong files in one line."""
 
+import json
 import pickle
 
 import numpy as np
@@ -72,3 +73,20 @@ def test_more_ids_than_rows(folder):
 def test_settings_that_are_missing(folder, settings):
     with pytest.raises(ValueError):
         json_tokenizer.make(**{"path": folder, "vocabulary": 3, **settings})
+
+
+REPLACE = {"type": "Replace", "pattern": {"String": "a"}, "content": "aaa"}
+
+
+@pytest.mark.parametrize(("key", "value", "message"), [
+    ("model", {"type": "WordLevel", "vocab": {"<eos>": 0}, "unk_token": "?"}, r"it reads no text \(.*Missing"),
+    ("normalizer", {"type": "Precompiled", "precompiled_charsmap": "AAAA"}, r"no tokenizer \(Precompiled"),
+    ("normalizer", {"type": "Sequence", "normalizers": [REPLACE] * 5}, "more than 100 times as long"),
+    ("normalizer", {"type": "Prepend", "prepend": "a" * 101}, "more than 100 times as long"),
+])  # fmt: skip
+def test_a_file_that_would_stop_the_process_is_one_line(folder, key, value, message):
+    file = folder / "tokenizer.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
+    with pytest.raises(DataError, match=message) as error:
+        made(folder).encode(["a bc unknown"])
+    assert "\n" not in str(error.value)

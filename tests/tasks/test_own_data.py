@@ -143,6 +143,7 @@ def test_other_tokenizers(tmp_path, settings):
     ([("x", "a"), (" ", "b")], r"a\.csv:3: column 'text' is empty"),
     ([(f"x{i}", f"class {i}") for i in range(1100)], r"a\.csv:1002: column 'label' has more than 1000"),
     ([("x", "a"), ("y", "b")], "no rows for"),
+    ([("x", "a"), ("y", "b" * 201)], r"a\.csv:3: column 'label' has 201 letters, a class at most 200"),
 ])  # fmt: skip
 def test_rows_that_cannot_be_are_one_line_with_the_command(tmp_path, rows, message):
     with pytest.raises(DataError, match=message) as error:
@@ -202,6 +203,7 @@ def test_regression_on_texts(tmp_path):
     ([(1, 2), ("x", 3)], r"a\.csv:3: column 'inputs' is 'x', no finite number"),
     ([(1, 2), (2, "inf")], r"a\.csv:3: column 'target' is 'inf', no finite number"),
     ([(1, 2), (2, "")], r"a\.csv:3: column 'target' is empty"),
+    ([(1, 2), (2, "1e200")], r"a\.csv:3: column 'target' is '1e200', no finite number up to 1e\+100"),
     ([(number, 7) for number in range(40)], "column 'target' never changes"),
 ])  # fmt: skip
 def test_numbers_that_are_none_are_one_line(tmp_path, rows, message):

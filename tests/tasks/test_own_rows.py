@@ -1,14 +1,18 @@
 """Rows of a user's files: every format gives the same, every defect is one line with file, line and column."""
 
 import csv
+import datetime
 import gzip
+import itertools
 import json
 import os
+import struct
+import sys
 
 import pytest
 
 from tasks.checks import DataError
-from tasks.data import rows
+from tasks.data import arrow_rows, rows
 from tasks.data.rows import tables
 
 TEXTS = [("first, with a comma", "a"), ('second\nin "two" lines', "b"), ("third, ä", "a")]
@@ -117,3 +121,118 @@ def test_a_line_has_a_bound(tmp_path, monkeypatch):
     (tmp_path / "a.csv").write_text('text,label\n"' + ("x" * 50 + "\n") * 4 + '",y\n')
     with pytest.raises(DataError, match="field larger than field limit"):
         read(tmp_path / "a.csv")
+
+
+def parquet_of(folder, **columns):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table(columns), folder / "a.parquet")
+    return folder / "a.parquet"
+
+
+@pytest.mark.parametrize("values", [[{"a": 1}], [["x"]], [[[1]]], [b"x"], [datetime.date(1, 1, 1)], [[{"a": 1}]]])
+def test_columns_hold_texts_numbers_or_lists_of_numbers(tmp_path, values):
+    file = parquet_of(tmp_path, text=["x"], label=values)
+    with pytest.raises(DataError, match=r"a\.parquet: column 'label' holds .*, no texts, numbers") as error:
+        read(file)
+    assert "\n" not in str(error.value)
+    assert read(file, ("text",)) == {"all": [("x",)]}
+
+
+def test_cells_of_a_binary_file_have_bounds(tmp_path, monkeypatch):
+    monkeypatch.setattr(arrow_rows, "LONGEST_LINE", 10)
+    monkeypatch.setattr(arrow_rows, "LONGEST_LIST", 3)
+    file = parquet_of(tmp_path, text=["x", "x" * 11], label=[[1, 2], [1, 2, 3]])
+    assert read(file, ("label",)) == {"all": [([1, 2],), ([1, 2, 3],)]}
+    with pytest.raises(DataError, match="more than 0 MiB in a cell"):
+        read(file)
+    with pytest.raises(DataError, match="column 'label': more than 3 numbers in a cell"):
+        read(parquet_of(tmp_path, text=["x"], label=[[1, 2, 3, 4]]))
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.csv"])
+def test_a_table_has_a_bound(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(rows, "MOST_ROWS", 2)
+    monkeypatch.setattr(arrow_rows, "MOST_ROWS", 2)
+    with pytest.raises(DataError, match="more than 2"):
+        read(write(tmp_path, name))
+
+
+def test_a_text_that_is_repeated_is_kept_once(tmp_path):
+    file = parquet_of(tmp_path, text=["x" * (1 << 20)] * 200, label=["a", "b"] * 100)
+    import pyarrow as pa
+
+    before, most = pa.total_allocated_bytes(), 0
+    (table,) = tables(file)["all"]
+    for _ in table.rows(COLUMNS):
+        most = max(most, pa.total_allocated_bytes() - before)
+    assert most < 50 << 20
+
+
+def test_a_broken_text_of_a_parquet_file_has_its_row(tmp_path):
+    import pyarrow as pa
+
+    data = pa.array([b"x", b"y", b"\xff"])
+    file = parquet_of(tmp_path, text=pa.StringArray.from_buffers(3, *data.buffers()[1:]), label=["a", "b", "a"])
+    with pytest.raises(DataError, match=r"a\.parquet:3: byte 0 \(0xff\) is not UTF-8"):
+        read(file)
+
+
+def saved(folder, batches=1):
+    """As `save_to_disk` of `datasets` writes it."""
+    import pyarrow as pa
+
+    folder.mkdir()
+    table = pa.table({"text": [text for text, _ in TEXTS], "label": [name for _, name in TEXTS]})
+    with pa.OSFile(str(folder / "data-0.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
+        for _ in range(batches):
+            stream.write_table(table)
+    (folder / "state.json").write_text('{"_data_files": [{"filename": "data-0.arrow"}]}')
+    return folder
+
+
+def test_a_saved_data_set_takes_no_other_library(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    assert read(saved(tmp_path / "s", batches=2)) == {"all": TEXTS * 2}
+
+
+@pytest.mark.parametrize("name", ["../s.arrow", "/dev/zero", "sub/s.arrow", "..", "", 7, None, "fifo", "link"])
+def test_a_saved_data_set_reads_files_of_its_folder_alone(tmp_path, name):
+    folder = saved(tmp_path / "s")
+    (tmp_path / "s.arrow").write_bytes((folder / "data-0.arrow").read_bytes())
+    os.mkfifo(folder / "fifo")
+    (folder / "link").symlink_to(tmp_path / "s.arrow")
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}]}))
+    with pytest.raises(DataError, match="no saved data set") as error:
+        read(folder)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("state", ["[1]", "[" * 100_000, "{}", '{"_data_files": 7}', '{"_data_files": [1]}', "{", "7"])
+def test_a_forged_state_of_a_saved_data_set_is_one_line(tmp_path, state):
+    folder = saved(tmp_path / "s")
+    (folder / "state.json").write_text(state)
+    with pytest.raises(DataError, match=r"state\.json: no saved data set"):
+        read(folder)
+
+
+def test_offsets_that_lead_out_of_a_saved_data_set_are_refused(tmp_path):
+    folder = saved(tmp_path / "s")
+    content = (folder / "data-0.arrow").read_bytes()
+    ends = list(itertools.accumulate((len(text.encode()) for text, _ in TEXTS), initial=0))
+    offsets = struct.pack("<4i", *ends)
+    assert content.count(offsets) == 1
+    (folder / "data-0.arrow").write_bytes(content.replace(offsets, struct.pack("<4i", 0, 10**9, 2 * 10**9, 2 * 10**9)))
+    with pytest.raises(DataError, match=r"data-0\.arrow: "):
+        read(folder)
+
+
+@pytest.mark.parametrize("text", [r"\ud800", r"\udc00\ud800", r"x\uDFFF"])
+def test_half_a_character_in_json_is_one_line(tmp_path, text):
+    whole = '{"text": "\\ud83d\\ude00", "label": "a"}\n'
+    (tmp_path / "a.jsonl").write_text(whole + f'{{"text": "{text}", "label": "a"}}\n')
+    with pytest.raises(DataError, match=r"a\.jsonl:2: no JSON"):
+        read(tmp_path / "a.jsonl")
+    (tmp_path / "a.jsonl").write_text(whole)
+    assert read(tmp_path / "a.jsonl") == {"all": [("\U0001f600", "a")]}

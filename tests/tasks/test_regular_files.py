@@ -110,3 +110,13 @@ def test_json_is_bounded(text, problem):
 def test_json_below_the_bounds_is_what_it_was():
     content = {"a": [1, -2.5, None, "x", 2**63, {"b": []}], "deep": json.loads("[" * 62 + "]" * 62)}
     assert parse_json(json.dumps(content)) == content
+
+
+def test_a_file_of_the_kernel_is_no_data(tmp_path):
+    """It names no end: what it holds, such as the environment of a process, is not for a link in a folder of data."""
+    (tmp_path / "a.csv").symlink_to("/proc/self/environ")
+    with pytest.raises(RefusedFileError, match="a file of the kernel"):
+        open_regular(tmp_path / "a.csv", follow=True)
+    (tmp_path / "b.csv").touch()
+    with open_regular(tmp_path / "b.csv", follow=True) as stream:
+        assert stream.read() == b""

@@ -86,7 +86,7 @@ def _anchor(title: str) -> str:
 
 
 def _name(asked: Asked, papers: Mapping[str, str]) -> str:
-    return papers.get(asked.paper, asked.paper) if asked.paper else OURS
+    return escape(papers.get(asked.paper, asked.paper)) if asked.paper else OURS
 
 
 def _entry(asked: Asked, answer: Reply, tables: str) -> list[str]:

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from harness.config.table_files import Name
 from harness.config.validation import StrictModel, TupleOf
 
 Relation = Literal["ahead", "as good"]
@@ -32,7 +33,7 @@ class Asked(StrictModel):
 class OfColumn(Asked):
     """About one column of a table of cells, at the table's budget."""
 
-    table: str
+    table: Name
     column: str
 
 
@@ -100,25 +101,25 @@ class Measured(Asked):
     measure: Literal["forward", "train", "token"]
     mode: str | None = None
     length: int
-    table: str  # its page shows such measurements
+    table: Name  # its page shows such measurements
 
 
 class Deviations(Asked):
     """The published numbers that differ most from ours at full size."""
 
-    tables: TupleOf[str] = ()  # all by default
+    tables: TupleOf[Name] = ()  # all by default
 
 
 class PlannedCost(Asked):
     """What the missing runs of a table cost at the paper's budget."""
 
-    table: str
+    table: Name
 
 
 class Separating(Asked):
     """The columns of a table by the share of their pairs that tests resolve."""
 
-    table: str
+    table: Name
 
 
 class Order(Asked):

@@ -1,8 +1,8 @@
 """Digests of the source that a cell's numbers come from: that of its model, backbone and task, and of the training.
 
 The first covers the modules that define these classes, all modules of `models` and `tasks` that those import in turn,
-the sources that `resources.kernels` compiles, and `resources.compile`. For a class of another package it covers only the
-file of the class.
+the sources that `resources.kernels` compiles, and `resources.compile`. For a class of another package it covers only
+the file of the class.
 The second covers loss, loaders, schedules, optimizers and evaluation: all modules of `harness.training`, those that
 build objects, and what these import of `models` and `tasks`. Comments, docstrings and the layout of the text have no
 effect.

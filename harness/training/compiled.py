@@ -1,9 +1,9 @@
 """`resources.compile=true`: torch.compile (inductor) for the passes of training.
 
-Only the loss and its gradients are compiled. Validation, test and decoding have batches of other sizes and few passes, so
-they run uncompiled, with the same weights. A compiled cell is the same cell; its record says `compile: true`, and the digest
-of its code differs, because results differ in their last bits. With dropout they differ by more: compiled passes draw
-other masks. Part of a model that torch.compile cannot trace (a graph break) runs uncompiled.
+Only the loss and its gradients are compiled. Validation, test and decoding have batches of other sizes and few passes,
+so they run uncompiled, with the same weights. A compiled cell is the same cell; its record says `compile: true`, and
+the digest of its code differs, because results differ in their last bits. With dropout they differ by more: compiled
+passes draw other masks. A part of a model that torch.compile cannot trace (a graph break) runs uncompiled.
 
 Importing this module does not import torch.
 """
@@ -18,13 +18,13 @@ from harness.config.schema import Kernels
 from harness.errors import UsageError, one_line
 
 SWITCH = "resources.compile"
-LONGEST_REASON = 200  # characters of a message of torch's
+LONGEST_REASON = 300  # characters of a message of torch's
 # graphs per function of the model, for batches of different sizes; torch's default of 8 is for one size
 GRAPHS = 16
 
 
 def require_compiler(cfg: DictConfig, device: str, devices: int) -> None:
-    """Raises UsageError if `resources.compile=true` cannot work with these devices or kernels, or without a compiler."""
+    """Raises UsageError if `resources.compile=true` cannot work: no compiler, or other kernels or devices."""
     if not cfg.resources.compile:
         return
     if devices > 1:
@@ -101,9 +101,7 @@ def compiling(cfg: DictConfig, model: Any) -> Iterator[None]:
         with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True, recompile_limit=GRAPHS):
             yield
     except FailOnRecompileLimitHit as error:
-        raise refusal(
-            f"{name} takes more than {GRAPHS} graphs, because sizes or settings change between batches"
-        ) from error
+        raise refusal(f"{name} needs more than {GRAPHS} graphs for batches of different sizes") from error
     except (TorchDynamoException, CppCompileError) as error:
-        reason = one_line(str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__)
-        raise refusal(f"{name} does not compile: {reason[:LONGEST_REASON]}") from error
+        reason = one_line(error)[:LONGEST_REASON]
+        raise refusal(f"{name} does not compile: {reason or type(error).__name__}") from error

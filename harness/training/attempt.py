@@ -239,7 +239,7 @@ class Attempt:
         if trainer.global_rank:  # all devices have the same weights, but each has its own dropout masks
             torch.manual_seed(cfg.seed + SEED_STRIDE * trainer.global_rank)
         resumed = str(self.start.checkpoint) if self.start.checkpoint else None
-        with compiling(cfg, self.built.model):
+        with compiling(cfg, self.built.model, lambda: self.callback.stop_signal.number is not None):
             trainer.fit(self.module, loader, ckpt_path=resumed, weights_only=True)
         if trainer.global_step < train.max_steps and not self.callback.out_of_patience:
             if self.callback.stop_signal.number is not None:

@@ -9,7 +9,7 @@ Importing this module does not import torch.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from omegaconf import DictConfig
@@ -84,10 +84,11 @@ def graphs() -> int:
 
 
 @contextlib.contextmanager
-def compiling(cfg: DictConfig, model: Any) -> Iterator[None]:
+def compiling(cfg: DictConfig, model: Any, stopped: Callable[[], bool]) -> Iterator[None]:
     """Context of a fit. A failure of the compiler becomes a UsageError, as do batches of too many sizes.
 
-    torch would train uncompiled after so many sizes, and the record would not say so.
+    torch would train uncompiled after so many sizes, and the record would not say so. A failure after a signal ends the
+    fit, for the caller to report the signal.
     """
     if not cfg.resources.compile:
         yield
@@ -103,5 +104,8 @@ def compiling(cfg: DictConfig, model: Any) -> Iterator[None]:
     except FailOnRecompileLimitHit as error:
         raise refusal(f"{name} needs more than {GRAPHS} graphs for batches of different sizes") from error
     except (TorchDynamoException, CppCompileError) as error:
-        reason = one_line(error)[:LONGEST_REASON]
+        if stopped():  # a signal to the process group ends a C++ compiler, too
+            return
+        lines = str(error).splitlines()
+        reason = one_line(next((line for line in lines if "error:" in line), error))[:LONGEST_REASON]
         raise refusal(f"{name} does not compile: {reason or type(error).__name__}") from error

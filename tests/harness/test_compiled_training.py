@@ -91,7 +91,7 @@ def test_batches_of_too_many_sizes_are_refused_and_not_trained_uncompiled(traced
     loss = CompiledLoss(SumTask(), model)
     with (
         pytest.raises(UsageError, match=r"^resources\.compile=true: Summing with latte needs more than 2 graphs"),
-        compiling(cfg, model),
+        compiling(cfg, model, lambda: False),
     ):
         for rows in range(2, 9):
             assert loss(torch.ones(rows, 3)) == 3 * rows
@@ -106,10 +106,13 @@ def test_a_failure_of_the_compiler_is_one_line(monkeypatch):
     loss = CompiledLoss(SumTask(), model)
     with (
         pytest.raises(UsageError, match=r"^resources\.compile=true: Linear with latte does not") as raised,
-        compiling(cfg, model),
+        compiling(cfg, model, lambda: False),
     ):
         loss(torch.ones(2, 2))
     assert "no such instruction" in str(raised.value) and "\n" not in str(raised.value)
+    torch._dynamo.reset()
+    with compiling(cfg, model, lambda: True):  # a signal, which ended the compiler, too
+        loss(torch.ones(2, 2))
     torch._dynamo.reset()
 
 
@@ -140,6 +143,6 @@ def test_a_compiled_cell_is_the_same_cell_and_its_record_says_so(places, tmp_pat
     entries = record.read(path)
     assert entries["hardware"]["compile"] is True
     assert "already done by other code" in run().detail, "the same cell"
-    assert run("rerun=all").state == "done" and len(traced) == 1 and "compiled" not in capsys.readouterr().err
+    assert run("rerun=all").state == "done" and len(traced) == 1 and "threads, compiled" not in capsys.readouterr().err
     plain = record.read(path)
     assert plain["cell"] == entries["cell"] and "compile" not in plain["hardware"]

@@ -30,7 +30,7 @@ def test_traced_equals_untraced(name, pattern):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++"))), reason="no C++ compiler")
-@pytest.mark.parametrize("name", ["vanilla", "lavo", "latte", "cosformer"])
+@pytest.mark.parametrize("name", ["vanilla", "lavo", "latte", "cosformer", "gla"])
 def test_compiled_equals_uncompiled(name):
     """With inductor: output and every gradient, as `make gpu` compares them on a GPU."""
     comparison = compiled.compare_compiled(name, torch.device("cpu"), 64, rounds=1)

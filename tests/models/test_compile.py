@@ -40,7 +40,7 @@ def test_compiled_equals_uncompiled(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["causal_self", "noncausal_self"])
 def test_windows_of_lavo_share_a_graph_for_several_lengths(pattern):
-    """One graph of the first length, and two for all other lengths above the window: whole windows or not."""
+    """Fewer graphs than lengths: the first length has its own, and whole windows or blocks have others."""
     layer = LAVO(32, 2, pattern=pattern, max_length=256, bases=8, window=8)
     torch._dynamo.reset()
     counters.clear()
@@ -53,7 +53,7 @@ def test_windows_of_lavo_share_a_graph_for_several_lengths(pattern):
             y = model(leaf, key_padding_mask=padding)[0].masked_fill(padding[..., None], 0.0)
             y.sin().sum().backward()
         torch.testing.assert_close(*(leaf.grad for leaf in leaves))
-    assert counters["stats"]["unique_graphs"] <= 3
+    assert counters["stats"]["unique_graphs"] <= 4  # for six lengths
 
 
 @pytest.mark.parametrize(("left", "right", "length"), [(7, 0, 40), (3, 3, 41), (200, 0, 50), (150, 9, 300), (0, 5, 3)])

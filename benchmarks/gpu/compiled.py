@@ -1,6 +1,6 @@
 """Layers under torch.compile (inductor) beside the same layers uncompiled: equal, and how much faster.
 
-Longhaul does not call torch.compile; this part shows whether a recipe would gain by it.
+This part shows whether a recipe would gain by `resources.compile=true`.
 """
 
 from collections.abc import Iterator

@@ -43,6 +43,8 @@ def measure(
     """
     device = torch.device(device_type(cfg))
     choose_kernels(cfg)
+    if cfg.resources.compile:
+        raise UsageError("resources.compile=true compiles training passes of cells; do=bench measures without it")
     if cfg.resources.cpus:
         torch.set_num_threads(cfg.resources.cpus)
     check_settings(cfg.bench)

@@ -151,6 +151,7 @@ class Resources:
     cpus: int | None = key(None, least=1, most=MOST_CPUS)
     # native: models.ops.native, for CPUs; requires a C++ compiler. fla: models.ops.fla_kernels, for GPUs
     kernels: Kernels = Kernels.torch
+    compile: bool = False  # torch.compile for training: harness.training.compiled
     memory_gb: float | None = key(None, above=0)  # per node of a job; null: the cluster's default
     minutes: int = key(60, least=1)  # the job then saves its state, is requeued and resumes
     cells_per_job: int = key(1, least=1)

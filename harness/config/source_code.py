@@ -1,7 +1,8 @@
 """Digests of the source that a cell's numbers come from: that of its model, backbone and task, and of the training.
 
 The first covers the modules that define these classes, all modules of `models` and `tasks` that those import in turn,
-and the sources that `resources.kernels` compiles. For a class of another package it covers only the file of the class.
+the sources that `resources.kernels` compiles, and `resources.compile`. For a class of another package it covers only
+the file of the class.
 The second covers loss, loaders, schedules, optimizers and evaluation: all modules of `harness.training`, those that
 build objects, and what these import of `models` and `tasks`. Comments, docstrings and the layout of the text have no
 effect.
@@ -23,6 +24,7 @@ from harness.config.places import ROOT
 OWN = ("models", "tasks")
 NATIVE = "models/ops/native"  # what `resources.kernels=native` compiles
 FLA = "flash-linear-attention"  # the package whose kernels `resources.kernels=fla` runs
+COMPILER = "torch.compile"  # it makes other kernels of the same source
 TRAINING = "harness/training"
 BUILDING = ("harness/config/build.py", "harness/config/instantiate.py")
 PARTS = ("model", "backbone", "task")  # parts of a configuration that have a class
@@ -31,7 +33,8 @@ PARTS = ("model", "backbone", "task")  # parts of a configuration that have a cl
 def code_of(cfg: DictConfig) -> str | None:
     """The digest of a cell's source: 16 hexadecimal digits; None if a file of it cannot be found or read."""
     parts = [part for name in PARTS for part in (cfg[name], *classes_in(cfg[name]))]
-    return source_digest(tuple(str(part.get("_target_")) for part in parts), kernels=cfg.resources.kernels.name)
+    targets = tuple(str(part.get("_target_")) for part in parts)
+    return source_digest(targets, kernels=cfg.resources.kernels.name, compiled=cfg.resources.compile)
 
 
 def classes_in(part: DictConfig) -> Iterator[DictConfig]:
@@ -53,7 +56,9 @@ def training_code(root: Path = ROOT) -> str | None:
 
 
 @functools.cache
-def source_digest(targets: tuple[str, ...], root: Path = ROOT, *, kernels: str = "torch") -> str | None:
+def source_digest(
+    targets: tuple[str, ...], root: Path = ROOT, *, kernels: str = "torch", compiled: bool = False
+) -> str | None:
     files: dict[str, Path] = {}
     try:
         for target in targets:
@@ -61,6 +66,8 @@ def source_digest(targets: tuple[str, ...], root: Path = ROOT, *, kernels: str =
         texts = [(file.name, file.read_text(encoding="utf-8")) for file in kernel_sources(root, kernels)]
         if kernels == "fla":
             texts.append((FLA, version(FLA)))
+        if compiled:
+            texts.append((COMPILER, version("torch")))
         return digest_of(files, texts)
     except (OSError, SyntaxError, ValueError, ImportError):
         return None

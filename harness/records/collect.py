@@ -251,4 +251,5 @@ def _hours(entries: dict[str, Any], units: int) -> float | None:
 
 def _processor(hardware: dict[str, Any]) -> str:
     kernels = f", kernels={hardware['kernels']}" if hardware.get("kernels") else ""
-    return f"{hardware['cpu']} ({hardware['threads']} of {hardware['cores']} cores{kernels})"
+    compiled = ", compiled" if hardware.get("compile") else ""
+    return f"{hardware['cpu']} ({hardware['threads']} of {hardware['cores']} cores{kernels}{compiled})"

@@ -54,8 +54,8 @@ def version(package: str = "longhaul") -> str:
         return "unknown"
 
 
-def hardware(device: Any, kernels: str = "torch") -> dict[str, Any]:
-    """`kernels`: those of `resources.kernels`."""
+def hardware(device: Any, kernels: str = "torch", *, compiled: bool = False) -> dict[str, Any]:
+    """`kernels`: those of `resources.kernels`; `compiled`: `resources.compile`."""
     import torch
 
     cuda = device.type == "cuda"
@@ -68,6 +68,7 @@ def hardware(device: Any, kernels: str = "torch") -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "capability": cpu_capability(),
         **({} if kernels == "torch" else {"kernels": kernels}),
+        **({"compile": True} if compiled else {}),
     }
 
 

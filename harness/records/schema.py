@@ -205,6 +205,7 @@ class Hardware(StrictModel):
     gpu: str | None
     threads: Count
     kernels: str | None = None  # `native` or `fla`; null: torch's
+    compile: bool = False  # whether torch.compile compiled the training passes
     capability: str | None = None  # the CPU's instructions that were used; null in older records
 
 

@@ -67,6 +67,7 @@ from harness.training.causality import require_causal
 from harness.training.checkpoints import checkpoint
 from harness.training.checkpoints.checkpoint import Start, weights_sha256
 from harness.training.checkpoints.dependency import Dependency, load_weights
+from harness.training.compiled import compiling, require_compiler
 from harness.training.conditions import conditions_of, require_same_recipe
 from harness.training.evaluate import Evaluation, PeakMemory, evaluate
 from harness.training.extras.artifacts import save_artifacts
@@ -128,10 +129,11 @@ class Attempt:
         release_freed_memory()  # of an earlier cell
         process.choose_kernels(cfg)
         self.trainer = make_trainer(cfg, self.run_dir, self.callback)
+        require_compiler(cfg, self.trainer.strategy.root_device.type, self.trainer.world_size)
         pl.seed_everything(cfg.seed, verbose=False)
         self.built = built = build_or_refuse(cfg, build)
         require_causal(built.model, cfg.model)
-        self.module = TaskModule(built, cfg.train)
+        self.module = TaskModule(built, cfg.train, compiled=cfg.resources.compile)
         self.module.configure_optimizers()  # refuses wrong arguments now; Lightning calls it again
 
     def choose_start(self, *, resumable: bool) -> None:
@@ -148,11 +150,11 @@ class Attempt:
                 for dependency in self.depends_on
                 if dependency.weights
             }
+        self.callback.conditions = conditions_of(self.trainer, self.cfg.resources, self.training_code)
+        require_same_recipe(self.start.state.get("conditions", {}), self.callback.conditions, self.start.checkpoint)
         if not self._is_corrected():
             self.start.require_unchanged("code", self.code, "the code of model, backbone or task has")
         self.callback.state.code = self.code
-        self.callback.conditions = conditions_of(self.trainer, self.kernels, self.training_code)
-        require_same_recipe(self.start.state.get("conditions", {}), self.callback.conditions, self.start.checkpoint)
 
     def _is_corrected(self) -> bool:
         """Whether training had ended and its record was refused: the code may be corrected, to test the weights."""
@@ -181,13 +183,9 @@ class Attempt:
             parts.append(f"{threads} of {process.available_threads()} CPU threads")
             if self.cfg.resources.cpus not in (None, threads):
                 parts.append(f"as the checkpoint, not resources.cpus={self.cfg.resources.cpus}")
-        if self.kernels != "torch":
-            parts.append(f"kernels={self.kernels}")
-        return ", ".join(parts)
-
-    @property
-    def kernels(self) -> str:
-        return self.cfg.resources.kernels.name
+        if (kernels := self.cfg.resources.kernels.name) != "torch":
+            parts.append(f"kernels={kernels}")
+        return ", ".join(parts + ["compiled"] * self.cfg.resources.compile)
 
     @property
     def on_cpu(self) -> bool:
@@ -241,7 +239,8 @@ class Attempt:
         if trainer.global_rank:  # all devices have the same weights, but each has its own dropout masks
             torch.manual_seed(cfg.seed + SEED_STRIDE * trainer.global_rank)
         resumed = str(self.start.checkpoint) if self.start.checkpoint else None
-        trainer.fit(self.module, loader, ckpt_path=resumed, weights_only=True)
+        with compiling(cfg, self.built.model, lambda: self.callback.stop_signal.number is not None):
+            trainer.fit(self.module, loader, ckpt_path=resumed, weights_only=True)
         if trainer.global_step < train.max_steps and not self.callback.out_of_patience:
             if self.callback.stop_signal.number is not None:
                 raise self._interrupted(self.callback.stop_signal.number)
@@ -386,7 +385,7 @@ class Attempt:
             "examples_per_s": round(state.examples / state.train_s, 3) if state.train_s else 0.0,
             "tokens_per_s": round(state.tokens / state.train_s, 3) if state.train_s else 0.0,
             "peak_memory_mb": round(self.callback.peak_memory.total(), 1),
-            "hardware": provenance.hardware(device, process.kernels_in_use(self.cfg)),
+            "hardware": provenance.hardware(device, process.kernels_in_use(cfg), compiled=cfg.resources.compile),
             "versions": provenance.versions(),
             "git": self.git,
             **({"code_sha256": self.code} if self.code else {}),

@@ -1,8 +1,8 @@
 """The conditions of a run beside its configuration and data: code of the training, libraries, processor, devices.
 
 The last bits of a result depend on them. A checkpoint stores them, and a resume compares them with its own. Settings of
-the Trainer that belong to the recipe (`RECIPE`) must be equal: a run of two recipes would be of neither. Any other
-difference is reported in one line and kept in the record (`changed_at_resume`).
+the Trainer that belong to the recipe (`RECIPE`) must be equal: a run of two recipes would be of neither. So must
+`resources.compile`. Any other difference is reported in one line and kept in the record (`changed_at_resume`).
 """
 
 import importlib.metadata
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import lightning.pytorch as pl
 import torch
+from omegaconf import DictConfig
 
 from harness.errors import UsageError, one_line
 from harness.records import provenance
@@ -18,11 +19,14 @@ from harness.records import provenance
 LIBRARIES = ("torch", "numpy", "lightning")
 # attributes of the Trainer that change what is computed; the recipe sets them through `train`
 RECIPE = ("gradient_clip_val", "gradient_clip_algorithm", "precision", "limit_train_batches", "overfit_batches")
+COMPILE = "resources.compile"  # with dropout it draws other masks
 LONGEST = 120  # characters of a value in a message
 
 
-def conditions_of(trainer: pl.Trainer, kernels: str, training_code: str | None) -> dict[str, str]:
-    """{condition: value}, all as text. `training_code`: the digest of `source_code.training_code`."""
+def conditions_of(trainer: pl.Trainer, resources: DictConfig, training_code: str | None) -> dict[str, str]:
+    """{condition: value}, all as text. `resources`: those of the cell; `training_code`: the digest of
+    `source_code.training_code`.
+    """
     device = trainer.strategy.root_device
     conditions = {
         "training code": str(training_code),
@@ -32,7 +36,8 @@ def conditions_of(trainer: pl.Trainer, kernels: str, training_code: str | None) 
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "devices": str(trainer.world_size),
         "strategy": type(trainer.strategy).__name__,
-        "kernels": kernels,
+        "kernels": resources.kernels.name,
+        COMPILE: str(resources.compile).lower(),
     }
     return conditions | {f"trainer.{name}": str(getattr(trainer, name)) for name in RECIPE}
 
@@ -47,8 +52,8 @@ def difference(name: str, then: Mapping[str, str], now: Mapping[str, str]) -> st
 
 
 def require_same_recipe(then: Mapping[str, str], now: Mapping[str, str], checkpoint: Path | None) -> None:
-    """Raises UsageError for a setting of the Trainer that would change the recipe of a run that has begun."""
-    recipe = [f"trainer.{name}" for name in RECIPE]
+    """Raises UsageError for a setting that would change the recipe of a run that has begun, or compile a part of it."""
+    recipe = [*(f"trainer.{name}" for name in RECIPE), COMPILE]
     changed = differences({name: then[name] for name in recipe if name in then}, now)
     if changed:
         raise UsageError(f"{checkpoint}: was trained with {'; '.join(changed)}; rerun=all trains from the start")

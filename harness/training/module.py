@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from harness.config.build import Built, parameter_groups
 from harness.training import fsdp
+from harness.training.compiled import CompiledLoss
 from tasks.base import Batch, Task
 
 
@@ -16,12 +17,16 @@ class NonFiniteError(FloatingPointError):
 
 
 class TaskModule(pl.LightningModule):
-    """`built` is what the configuration builds, and `train` its part of this name."""
+    """`built` is what the configuration builds, and `train` its part of this name.
 
-    def __init__(self, built: Built, train: Any):
+    `compiled`: `resources.compile`. Only training passes are compiled.
+    """
+
+    def __init__(self, built: Built, train: Any, *, compiled: bool = False):
         super().__init__()
         self.model, self.task, self.train_config = built.model, built.task, train
         self._optimizer, self._schedule = built.optimizer, built.schedule
+        self._compiled_loss = CompiledLoss(built.task, built.model) if compiled else None
         self.loader: Any = None  # of the training data, set before the fit
         self._sharded = False
         # kept on the device and read rarely: reading makes the CPU wait for the GPU
@@ -40,7 +45,8 @@ class TaskModule(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": self._schedule(optimizer), "interval": "step"}}
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        loss = self.task.loss(self.model, batch)
+        compiled = self._compiled_loss
+        loss = self.task.loss(self.model, batch) if compiled is None else compiled(batch)
         if self.loader.loss_scale != 1.0:
             loss = loss * self.loader.loss_scale
         self.finite &= torch.isfinite(loss.detach())

@@ -93,14 +93,17 @@ def read(
     """
     if scale is None:
         scale = q.shape[-1] ** -0.5
-    seed = draw_seed(dropout)
     per_memory = q.shape[2] if window is None else window
     with autocast_disabled(q):
         memory, bases = memory.to(q.dtype), bases.to(q.dtype)
         if q.shape[2] == 1 and not dropout:  # a single decoded token: no tiles, as few operations as possible
             p = ((q @ bases.mT) * memory * scale).softmax(-1, dtype=upcast(memory).dtype)
             return (p.to(q.dtype) * memory) @ bases
-        return _Read.apply(q, memory, bases, per_memory, dropout, scale, seed)
+        if torch.compiler.is_compiling():  # one graph for all lengths: no tiles
+            h = spread(memory, slice(None), slice(0, q.shape[2]), per_memory)
+            p = ((q @ bases.mT) * h * scale).softmax(-1, dtype=upcast(h).dtype)
+            return (F.dropout(p, dropout).to(q.dtype) * h) @ bases
+        return _Read.apply(q, memory, bases, per_memory, dropout, scale, draw_seed(dropout))
 
 
 class _Read(torch.autograd.Function):

@@ -63,13 +63,46 @@ def banded_attention(
         # the band contains all earlier keys
         with autocast_disabled(q):
             return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
-    near_left, near_right = min(left, n - 1), min(right, n - 1)  # no query in this sequence reaches further
+    # no query in this sequence reaches further; comparisons, so that torch.compile keeps the reach a constant
+    near_left, near_right = left if left < n else n - 1, right if right < n else n - 1
     if bias is not None:
         bias = bias[:, left - near_left : left + near_right + 1]
     if scale is None:
         scale = q.shape[-1] ** -0.5
+    if torch.compiler.is_compiling():
+        return _traceable(q * scale, k, v, bias, key_padding_mask, near_left, near_right, dropout)
     seed = draw_seed(dropout)
     return _Banded.apply(q, k, v, bias, key_padding_mask, _Band(near_left, near_right, scale, dropout, seed))
+
+
+def _traceable(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, padding: Tensor | None, left: int, right: int, dropout: float
+) -> Tensor:
+    """The same of scaled queries for torch.compile: one graph for all lengths above the reach, and no tiles.
+
+    The weights, (B, H, G, b, L), are stored for the backward pass. Dropout has torch's masks.
+    """
+    length, reach = q.shape[2], left + right
+    size = 32  # b
+    while 4 * size < reach and size < length:  # a quarter of the reach, as in `_Layout`
+        size *= 2
+    count, span = -(-length // size), size + reach  # G, L
+    rows, end = count * size - length, (count - 1) * size + span - left - length
+    with autocast_disabled(q):
+        q = F.pad(q, (0, 0, 0, rows)).unflatten(2, (count, size))
+        keys, values = (F.pad(x, (0, 0, left, end)).unfold(2, span, size) for x in (k, v))  # (B, H, G, E, L)
+        column = torch.arange(span, device=q.device) - torch.arange(size, device=q.device)[:, None]  # (b, L)
+        hidden = q.new_zeros(1, length, dtype=torch.bool) if padding is None else padding
+        hidden = F.pad(hidden, (left, end), value=True).unfold(1, span, size)[:, None, :, None]  # (B or 1, 1, G, 1, L)
+        hidden = hidden | (column < 0) | (column > reach)
+        # `upcast_product` has no gradient; float16 would overflow
+        scores = upcast(q) @ upcast(keys) if q.dtype is torch.float16 else upcast(q @ keys)
+        if bias is not None:
+            scores = scores + upcast(bias)[:, column.clamp(0, reach)][:, None]
+        # finite, so that a row without visible keys does not divide 0 by 0; the second fill sets it to zero
+        weights = scores.masked_fill(hidden, torch.finfo(scores.dtype).min).softmax(-1).masked_fill(hidden, 0.0)
+        out = F.dropout(weights, dropout).to(v.dtype) @ values.mT
+        return out.flatten(2, 3)[:, :, :length]
 
 
 @dataclass(frozen=True)

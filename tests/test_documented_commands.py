@@ -169,10 +169,10 @@ def own_files(folder, monkeypatch):
     mypkg also has the plain module of docs/own.md.
     """
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (source,) = re.findall(r"```python\n# models/attention/mine.py\n(.*?)```", text, flags=re.DOTALL)
+    (source,) = re.findall(r"`models/attention/mine.py`:\n\n```python\n(.*?)```", text, flags=re.DOTALL)
     own_page = (ROOT / "docs/own.md").read_text(encoding="utf-8")
     (plain,) = re.findall(r"```python file=mypkg.py\n(.*?)```", own_page, flags=re.DOTALL)
-    (model,) = re.findall(r"```yaml\n# conf/model/mine.yaml\n(.*?)```", text, flags=re.DOTALL)
+    (model,) = re.findall(r"`conf/model/mine.yaml`:\n\n```yaml\n(.*?)```", text, flags=re.DOTALL)
     files = {
         "mypkg.py": f"{CONTRACT}\n{plain}\n\n{source}\n\nMyAttention = Mine\n",
         "own/model/mine.yaml": model,

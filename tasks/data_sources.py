@@ -234,6 +234,9 @@ def json_object(line: bytes, where: str) -> dict[str, Any]:
         value = json.loads(text)
         if SURROGATE.search(line):  # half a character, unless two of them follow each other
             json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = f"half a character (\\u{ord(error.object[error.start]):x})"
+        raise DataError(f"{where}: {half}, so its text is not UTF-8", "put the right file there") from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: no JSON ({one_line(error)[:80]})", "put the whole file there") from error
     if not isinstance(value, dict):

@@ -115,10 +115,6 @@ def _fields(line: bytes, where: str) -> tuple[str, str]:
     texts = [row.get(key) for key in KEYS]
     if wrong := [key for key, text in zip(KEYS, texts, strict=True) if not isinstance(text, str)]:
         raise DataError(f"{where}: no text {wrong[0]!r} in this line", "put the right file there")
-    try:
-        "".join(texts).encode()
-    except UnicodeEncodeError as error:  # half of a surrogate pair, as JSON may spell it
-        raise DataError(f"{where}: half a character (\\u{ord(error.object[error.start]):x})") from error
     return texts[0], texts[1]
 
 

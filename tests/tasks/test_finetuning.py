@@ -232,7 +232,7 @@ def test_wrong_files_are_one_line(tmp_path):
         ({**race_lines()[0], "options": [["a"], ["b"]]}, [":2: 1 options, not 4"]),
         ({**race_lines()[0], "article": 3}, [":2: article is int, not a text"]),
         ('{"id": "a", "article": "\\ud800", "questions": ["a"], "options": [["a","b","c","d"]], "answers": ["A"]}\n',
-         [":2: half a character in article"]),
+         [":2: half a character (\\ud800)"]),
     ],
 )  # fmt: skip
 def test_wrong_json_is_one_line(tmp_path, line, parts):

@@ -232,7 +232,7 @@ def test_offsets_that_lead_out_of_a_saved_data_set_are_refused(tmp_path):
 def test_half_a_character_in_json_is_one_line(tmp_path, text):
     whole = '{"text": "\\ud83d\\ude00", "label": "a"}\n'
     (tmp_path / "a.jsonl").write_text(whole + f'{{"text": "{text}", "label": "a"}}\n')
-    with pytest.raises(DataError, match=r"a\.jsonl:2: no JSON"):
+    with pytest.raises(DataError, match=r"a\.jsonl:2: half a character"):
         read(tmp_path / "a.jsonl")
     (tmp_path / "a.jsonl").write_text(whole)
     assert read(tmp_path / "a.jsonl") == {"all": [("\U0001f600", "a")]}

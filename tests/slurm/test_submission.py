@@ -60,7 +60,7 @@ def test_24_cells_with_every_accident(harness: Harness, cluster: Cluster, tmp_pa
     cluster.wait_until(lambda: harness.states()[3] == "dead", 30, "the run of the lost node to be dead")
     assert "its last log lines:" in harness.run("do=status")
 
-    cluster.wait_until(lambda: harness.beat(1).get("state") == "timeout", 120, "seed 1 to run out of time")
+    cluster.wait_until(lambda: harness.beat(1).get("state") == "timeout", 300, "seed 1 to run out of time")
     assert harness.states()[1] == "timeout"
     ended = {4: "failed", 5: "interrupted"}  # what they do as long as nothing is released
     cluster.wait_until(lambda: ended.items() <= harness.states().items(), 240, "seeds 4 and 5 to fail")
@@ -79,7 +79,7 @@ def test_24_cells_with_every_accident(harness: Harness, cluster: Cluster, tmp_pa
 
     said = harness.submit(*sweep)
     assert "submitted: 3 cells, 20 done, 1 failed" in said
-    harness.wait_for(range(1, 25), 120)
+    harness.wait_for(range(1, 25), 300)
     assert "submitted: 1 cells, 23 done" in harness.submit(*sweep, "rerun=failed")
     cluster.wait_until(lambda: harness.statuses()[4] == "done", 60, "the failed cell to run again")
     assert harness.counts() == {"done": 25}
@@ -137,7 +137,7 @@ def test_two_nodes_train_what_one_process_trains(harness: Harness, cluster: Clus
     cluster.run("scancel", "--signal=USR2", harness.job(1))
     cluster.wait_until(lambda: harness.beat(1).get("state") == "preempted", 30, "the run to stop")
     release.touch()
-    harness.wait_for([1], 120)
+    harness.wait_for([1], 300)
     shared = harness.record(1)
     assert shared["status"] == "done", shared["error"]
     assert shared["update"] == {"examples": 16, "micro_batch_size": 8, "devices": 2}

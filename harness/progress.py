@@ -56,9 +56,10 @@ class Pace:
             return (
                 "" if expected_s is None else f", about {clock(max(0.0, expected_s - (now - self.started)))} expected"
             )
-        each = seconds / ended
-        left = clock(max(0.0, (total - self.done) * each - (now - self.changed)))
-        return f" {1 / each:.3g}/s, {left} left" if each < 1 else f" {clock(each)} each, {left} left"
+        seconds_each = seconds / ended
+        left = clock(max(0.0, (total - self.done) * seconds_each - (now - self.changed)))
+        pace = f"{1 / seconds_each:.3g}/s" if seconds_each < 1 else f"{clock(seconds_each)} each"
+        return f" {pace}, {left} left"
 
 
 class Progress:

@@ -60,11 +60,11 @@ def selected(cells: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
 
 def check_values(column: str, values: Iterable[Any], present: pd.Series) -> None:
     is_text = all(isinstance(value, str) for value in present.dropna())
-    known = set(present.dropna()) if is_text else set()
-    known |= {name for name, _ in options(column)} if column in NAMED else set()
+    names = set(present.dropna()) if is_text else set()
+    names |= {name for name, _ in options(column)} if column in NAMED else set()
     for value in values:
-        if isinstance(value, str) and known and value not in known:
-            raise UsageError(f"no record has {column}='{value}': {did_you_mean(value, known)}")
+        if isinstance(value, str) and names and value not in names:
+            raise UsageError(f"no record has {column}='{value}': {did_you_mean(value, names)}")
         if isinstance(value, str) and not is_text:
             kind = type(present.dropna().iloc[0]).__name__
             raise UsageError(f"{column}='{value}' is a text, the column holds {kind}")

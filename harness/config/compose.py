@@ -191,8 +191,8 @@ def check_part_names(cfg: DictConfig, overrides: Sequence[str], search: Sequence
         if part == "model" and name != model and read_option("model", name, search) is not None:
             raise UsageError(f"model.name={name}: this is the name of another model; model={name} chooses it")
         if part != "model" and not family_files.has_option(f"{part}/{name}", (CONF, *search)):
-            known = [name for name, _ in options(part)]
-            raise UsageError(f"{part}={option}: {part}.name is {name}, and no yaml has it: {did_you_mean(name, known)}")
+            hint = did_you_mean(name, [available for available, _ in options(part)])
+            raise UsageError(f"{part}={option}: {part}.name is {name}, and no yaml has it: {hint}")
 
 
 def check_settings(cfg: DictConfig, overrides: Iterable[str]) -> None:

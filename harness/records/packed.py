@@ -24,7 +24,7 @@ FEWEST = 64  # examples: fewer are kept as they are
 BITS, FLOATS, MULTIPLES = range(3)
 PLACES = 3  # bytes of a multiple
 LARGEST = 2 ** (8 * PLACES - 1)  # multiples are below it, and a float32 has them exactly
-HEAD = struct.Struct("<bIf")  # exponent of the step, place and value of the number that is no multiple
+HEAD = struct.Struct("<bIf")  # exponent of the step, index and value of the one number that may be no multiple
 EXPONENTS = range(-126, 104)
 
 
@@ -48,8 +48,8 @@ def rounded(values: "np.ndarray") -> "np.ndarray":
     upwards = np.argsort(-lacking, kind="stable")[: round(lacking.sum())]
     multiples[upwards] += 1
     result = (multiples * step + 0.0).astype(np.float32)  # without negative zeros
-    place = int(np.abs(result - exact.mean()).argmin())
-    result[place] += exact.sum() - result.sum(dtype=np.float64)
+    nearest = int(np.abs(result - exact.mean()).argmin())
+    result[nearest] += exact.sum() - result.sum(dtype=np.float64)
     return result
 
 
@@ -89,17 +89,17 @@ def _as_multiples(values: "np.ndarray") -> bytes:
     if len(values) < FEWEST or not np.isfinite(values).all() or (np.signbit(values) & (values == 0)).any():
         return b""
     exponents = _exponents(values)
-    place = int(exponents.argmin())
-    exponent = int(np.delete(exponents, place).min())
+    odd_index = int(exponents.argmin())
+    exponent = int(np.delete(exponents, odd_index).min())
     if exponent not in EXPONENTS:
         return b""
     multiples = values.astype(np.float64) / 2.0**exponent
-    multiples[place] = 0
+    multiples[odd_index] = 0
     if np.abs(multiples).max() >= LARGEST:
         return b""
     whole = multiples.astype(np.int64)
     signed = np.where(whole < 0, -2 * whole - 1, 2 * whole).astype("<u4")  # the sign is the lowest bit
-    head = HEAD.pack(exponent, place, values[place])
+    head = HEAD.pack(exponent, odd_index, values[odd_index])
     return bytes([MULTIPLES]) + head + _apart(signed.view(np.uint8), 4, PLACES)
 
 
@@ -126,13 +126,13 @@ def _unpacked(data: bytes, position: int, length: int) -> "tuple[np.ndarray, int
         return _together(parts.take(4 * length), 4, length).view("<f4").astype(np.float32), parts.position
     if kind != MULTIPLES:
         raise ValueError(f"scores of an unknown kind, {kind}")
-    exponent, place, value = HEAD.unpack(parts.take(HEAD.size))
-    if place >= length or exponent not in EXPONENTS:
-        raise ValueError("a place or a step outside the scores")
+    exponent, odd_index, value = HEAD.unpack(parts.take(HEAD.size))
+    if odd_index >= length or exponent not in EXPONENTS:
+        raise ValueError("an index or a step outside the scores")
     signed = _together(parts.take(PLACES * length), PLACES, length).view("<u4").astype(np.int64)
     whole = np.where(signed & 1, -(signed + 1) // 2, signed // 2)
     values = (whole * 2.0**exponent).astype(np.float32)
-    values[place] = value
+    values[odd_index] = value
     return values, parts.position
 
 

@@ -127,7 +127,7 @@ def draw_panel(axis: "Axes", panel: style.Panel, own_legend: bool = False) -> No
 
 
 def _draw_line(axis: "Axes", line: Mapping[str, Any], band: bool, is_pale: bool = False) -> None:
-    """`is_pale`: small and translucent, but for the reference."""
+    """`is_pale`: with thin, translucent strokes, except for the reference."""
     look, x, y = line["look"], line["x"], line["y"]
     paleness = {"alpha": 0.45, "linewidth": 0.7, "markersize": 3.5} if is_pale and line["role"] != "reference" else {}
     colour = look["colour"]

@@ -53,11 +53,12 @@ class LanguageModelling(CachedTask):
     """Base of the tasks of `tasks/lm`. Subclasses give the name and `sources()`, whose `read` gives pieces by split.
 
     `length` is that of a window, in training and in the test; `stride` is how many of its tokens an evaluation scores
-    (None: all). After the test, the test split is scored again in windows of each of `lengths`, one at a time:
-    `length_2x` for twice `length`. `tokenizer` and `tokenizer_path`: tasks/lm/tokenizers.py; `vocabulary` is the size
-    of a `bpe`, of `words` (tasks/lm/words.py), and of the model that a `json` belongs to (tasks/lm/json_tokenizer.py).
-    `train_bytes`, `val_bytes` and `test_bytes` limit the text of a split to that number of first bytes. With
-    `beginnings` those of `val_bytes` and `test_bytes` are the first bytes of so many documents, as many of each.
+    (None: all). After the test, the test split is scored again in windows of each of `lengths`: `length_2x` for twice
+    `length`; `length_0.25x` for a quarter, which shows what a longer context is worth. `tokenizer` and
+    `tokenizer_path`: tasks/lm/tokenizers.py; `vocabulary` is the size of a `bpe`, of `words` (tasks/lm/words.py), and
+    of the model that a `json` belongs to (tasks/lm/json_tokenizer.py). `train_bytes`, `val_bytes` and `test_bytes`
+    limit the text of a split to that number of first bytes. With `beginnings` those of `val_bytes` and `test_bytes`
+    are the first bytes of so many documents, as many of each.
 
     Raises ValueError.
     """
@@ -277,7 +278,9 @@ class LanguageModelling(CachedTask):
         return batch["tokens"].numel()
 
     def final_evaluations(self) -> Sequence[FinalEvaluation]:
-        return [FinalEvaluation(name, split, batch_size=1) for name, split in self._longer.items()]
+        """One window at a time; shorter windows than in training, as many as hold a training window's tokens."""
+        sizes = {name: max(1, self.length // split.length) for name, split in self._longer.items()}
+        return [FinalEvaluation(name, split, batch_size=sizes[name]) for name, split in self._longer.items()]
 
     def artifacts(self, model: nn.Module) -> dict[str, object]:
         """For a model with latent states: a picture of the states to which the first test tokens contribute."""

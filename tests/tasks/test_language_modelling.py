@@ -126,6 +126,11 @@ def test_windows_change_nothing_for_a_model_that_sees_one_token(tmp_path, settin
         assert evaluated(task, split, model) == pytest.approx(plain, rel=1e-6)
 
 
+def test_shorter_windows_are_scored_together(tmp_path):
+    finals = corpus(tmp_path, lengths=[4, 32]).final_evaluations()
+    assert [(final.name, final.batch_size) for final in finals] == [("length_0.25x", 4), ("length_2x", 1)]
+
+
 def test_a_window_is_all_a_model_sees(tmp_path):
     """Softmax attention: with stride 1 each token is predicted from the `length` before it, as one by one."""
     task, model = corpus(tmp_path, stride=1), decoder()

@@ -1,6 +1,7 @@
 """The corpora: slices, stories, parquet files and archives give documents; what is wrong or missing is one line."""
 
 import base64
+import gzip
 import hashlib
 import itertools
 import threading
@@ -15,17 +16,18 @@ from tasks import file_digests
 from tasks.checks import DataError
 from tasks.data_sources import Download
 from tasks.data_task import SPLITS
-from tasks.lm import bookcorpus, books, openwebtext, pg19, synthetic_text, wikitext103
+from tasks.lm import bookcorpus, books, openwebtext, pg19, shakespeare, synthetic_text, wikitext103
 from tasks.lm.bookcorpus import BookCorpus
 from tasks.lm.openwebtext import OpenWebText
 from tasks.lm.pg19 import PG19
+from tasks.lm.shakespeare import Shakespeare
 from tasks.lm.slimpajama import SlimPajama
 from tasks.lm.wikitext103 import WikiText103
 from tests.helpers.tasks import never, no_progress, one_line, tar
 from tests.helpers.texts import folder, parquet, text_of, texts_of
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
-CORPORA = [PG19, WikiText103, OpenWebText, BookCorpus, SlimPajama]
+CORPORA = [PG19, WikiText103, OpenWebText, BookCorpus, SlimPajama, Shakespeare]
 TEXTS = {
     f"{name}/{number}.txt": f"{name} {number} " * 9 for name in ("train", "validation", "test") for number in (1, 2)
 }
@@ -59,7 +61,7 @@ def test_stories_stand_for_every_corpus(tmp_path, kind):
         task(kind, tmp_path, source="synthetic", distance=5000)
 
 
-@pytest.mark.parametrize("kind", [PG19, OpenWebText, BookCorpus, SlimPajama])
+@pytest.mark.parametrize("kind", [PG19, OpenWebText, BookCorpus, SlimPajama, Shakespeare])
 def test_any_texts_are_a_slice(tmp_path, kind):
     _, info, splits = prepared(kind, tmp_path, source="slice", path=folder(tmp_path / "few", TEXTS))
     assert info.source == "slice:few"
@@ -100,6 +102,31 @@ def test_the_real_slices(tmp_path):
     assert splits["val"].labels[:, 0].sum() + splits["train"].labels[:, 0].sum() == 217_646 - 3_760
 
 
+def test_shakespeare_is_cut_between_speeches_and_checked(tmp_path, monkeypatch):
+    speeches = [f"SPEAKER {number}:\nMy lord, {'no' * number}.\n" for number in range(20)]
+    text = "\n".join(speeches).encode()
+    file, zipped = tmp_path / "input.txt", tmp_path / "input.txt.gz"
+    file.write_bytes(text)
+    zipped.write_bytes(gzip.compress(text))
+    with pytest.raises(DataError) as error:
+        task(Shakespeare, tmp_path, path=file).prepare(no_progress)
+    one_line(error, f"{file}: {len(text)} bytes, not the published text", "do=prepare task=lm/shakespeare")
+    monkeypatch.setattr(shakespeare, "TEXT", Download(file.as_uri(), len(text), hashlib.sha256(text).hexdigest()))
+    _, info, splits = prepared(Shakespeare, tmp_path, path=file)
+    assert info.source == "full" and [split.count for split in splits.values()] == [1, 1, 1]
+    parts = [documents(split)[0] for split in splits.values()]
+    assert "".join(parts).encode() == text and all(part.startswith("SPEAKER ") for part in parts)
+    assert 0.8 * len(text) <= len(parts[0]) < 0.9 * len(text) <= len(parts[0] + parts[1]) < len(text)
+    assert prepared(Shakespeare, tmp_path / "zipped", path=zipped)[1] == info
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="no shared data here")
+def test_shakespeare_is_whole(tmp_path):
+    _, info, splits = prepared(Shakespeare, tmp_path, path=SHARED / "lm_text" / "tinyshakespeare.txt.gz")
+    assert info.source == "full" and sum(len(documents(split)[0]) for split in splits.values()) == 1_115_394
+    assert documents(splits["train"])[0].startswith("First Citizen:\nBefore we proceed any further")
+
+
 def published(monkeypatch, counts, words):
     for name, values in (("BOOKS", counts), ("WORDS", words)):
         monkeypatch.setattr(pg19, name, dict(zip(("train", "val", "test"), values, strict=True)))
@@ -129,7 +156,7 @@ def test_pg19_must_have_all_books_and_words(tmp_path, monkeypatch):
         assert info.source == "full" and documents(splits["val"])[1] == TEXTS["validation/2.txt"]
 
 
-@pytest.mark.parametrize("kind", CORPORA)
+@pytest.mark.parametrize("kind", CORPORA[:-1])  # the hub has no Shakespeare
 def test_the_hub_without_a_network_is_one_line(tmp_path, kind, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(DataError) as error:

@@ -59,7 +59,7 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
         print(f"then {plan.unchosen} more, at the learning rates that the trials choose")
     for name, why in plan.absent.items():
         print(f"left out: {name} ({why})")
-    for path, cfg in missing_files(planned.cfg for planned in plan.one_per_seeds()).items():
+    for path, cfg in missing_files(planned.cfg for planned in plan.one_per_variants()).items():
         print(f"data: {missing_file_message(path, cfg)}")
     return 0
 

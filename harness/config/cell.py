@@ -10,9 +10,10 @@ import contextlib
 import hashlib
 import json
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from types import SimpleNamespace
 from typing import Any
 
 from omegaconf import MISSING, DictConfig, OmegaConf
@@ -21,7 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from harness.config.declared import declared, map_paths
 from harness.config.masking import ADDRESS_USER, MASK, first_noted, is_secret
 from harness.config.places import below, folder_below
-from harness.config.plain import resolved
+from harness.config.plain import missing_is_an_error, resolved
 from harness.config.schema import DECLARES, NEVER, WHEN_SET, Recipe, Scale, Train, names_of
 from harness.config.source_code import source_digest
 from harness.errors import UsageError
@@ -85,7 +86,7 @@ class Cell:
         """The `cell` entry of a record."""
         return {key: getattr(self, key) for key in NAMES}
 
-    def record_path(self, cfg: DictConfig) -> Path:
+    def record_path(self, cfg: "DictConfig | VariedConfig") -> Path:
         """The file of the record. Raises UsageError for a link in the place of a folder."""
         return below(cfg.paths.records, self.path.with_name(self.path.name + ".json"))
 
@@ -112,54 +113,96 @@ def cell_of(cfg: DictConfig, dependencies: Sequence[str] = ()) -> Cell:
 
 
 @dataclass(frozen=True)
-class SeededConfig:
-    """A composed configuration with another seed. A copy takes milliseconds, and a plan has thousands of them.
+class VariedConfig:
+    """A composed configuration with other values at some keys. A copy takes milliseconds, and a plan has thousands.
 
-    `pickled`: the composed configuration, which its seeds share.
+    `pickled`: the composed configuration, which its variants share. `changes`: (key, value), such as another seed.
+    `paths`: its folders, as attributes.
     """
 
     pickled: bytes
-    seed: int
+    changes: tuple[tuple[str, Any], ...]
+    paths: SimpleNamespace
 
     def copy(self) -> DictConfig:
-        cfg = pickle.loads(self.pickled)
-        cfg.seed = self.seed
-        return cfg
+        return with_changes(self.pickled, dict(self.changes))
 
 
-def with_seeds(cfg: DictConfig, seeds: Iterable[int]) -> Iterator[tuple[DictConfig | SeededConfig, Cell]]:
-    """The configuration and its cell for each seed.
+def with_changes(pickled: bytes, changes: Mapping[str, Any]) -> DictConfig:
+    cfg = pickle.loads(pickled)
+    for key, value in changes.items():
+        OmegaConf.update(cfg, key, value)
+    return cfg
 
-    Values are resolved once, without a seed. That fails if a value depends on the seed; each seed is then resolved, and
-    has a configuration of its own in place of a `SeededConfig`.
+
+class Variants:
+    """A composed configuration with other values at some keys, {key: value}: its configurations and cells.
+
+    The other values are resolved once, with nothing at `keys`. That fails if one of them depends on such a key; each
+    variant is then resolved, and has a configuration of its own in place of a `VariedConfig`.
     """
-    pickled = pickle.dumps(cfg)
-    seed_of_cfg, cfg.seed = cfg.seed, MISSING
+
+    def __init__(self, cfg: DictConfig, keys: Collection[str] = ("seed",)):
+        self._pickled, self._seed = pickle.dumps(cfg), cfg.seed
+        try:
+            self._config = identifying_config(cfg, keys)
+            with without_values(cfg, keys):
+                self._paths = SimpleNamespace(**resolved(cfg.paths))
+        except (OmegaConfBaseException, UsageError):
+            self._config = None
+
+    def cell(self, changes: Mapping[str, Any]) -> tuple[DictConfig | VariedConfig, Cell]:
+        """`changes`: at some of the keys, and no mappings. Raises UsageError for a missing value."""
+        if self._config is None:
+            cfg = with_changes(self._pickled, changes)
+            return cfg, cell_of(cfg)
+        config = self._config | {"seed": self._seed}
+        for key, value in changes.items():
+            config = with_value(config, key.split("."), value)
+        return VariedConfig(self._pickled, tuple(changes.items()), self._paths), Cell(identity(config), config)
+
+
+def with_value(config: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
+    """A copy of nested mappings with another value; what does not change is shared."""
+    first, *rest = keys
+    return {**config, first: with_value(config[first], rest, value) if rest else value}
+
+
+@contextlib.contextmanager
+def without_values(cfg: DictConfig, keys: Iterable[str]) -> Iterator[None]:
+    """Inside the context there is nothing at these keys. Raises UsageError for a key in a part that does not exist."""
+    nodes = []
+    for key in keys:
+        node = cfg
+        for part in key.split("."):
+            node = node._get_node(part) if OmegaConf.is_dict(node) and not node._is_interpolation() else None
+        if node is None:
+            raise UsageError(f"{key}: there is no such key")
+        nodes.append(node)
+    values = [node._value() for node in nodes]
     try:
-        config = identifying_config(cfg)
-    except (OmegaConfBaseException, UsageError):
-        config = None
+        for node in nodes:
+            node._set_value(MISSING)
+        with missing_is_an_error():
+            yield
     finally:
-        cfg.seed = seed_of_cfg
-    for seed in seeds:
-        seeded = SeededConfig(pickled, seed)
-        if config is None:
-            cfg_of_seed = seeded.copy()
-            yield cfg_of_seed, cell_of(cfg_of_seed)
-        else:
-            yield seeded, with_seed(config, seed)
+        for node, value in zip(nodes, values, strict=True):
+            node._set_value(value)
 
 
-def with_seed(config: dict[str, Any], seed: int) -> Cell:
-    config = config | {"seed": seed}
-    return Cell(identity(config), config)
+def identifying_config(cfg: DictConfig, alone: Collection[str] = ()) -> dict[str, Any]:
+    """The canonical configuration that identifies a cell, without its seed.
 
-
-def identifying_config(cfg: DictConfig) -> dict[str, Any]:
-    """The canonical configuration that identifies a cell, without its seed. Raises UsageError for missing values."""
+    `alone`: keys on which no other value may depend. Raises UsageError for missing values, and for `alone` an error of
+    OmegaConf or UsageError.
+    """
     nodes = {key: cfg[key] for key in IDENTITY}
+    values = {key: resolved(OmegaConf.select(cfg, key)) for key in alone if key != "seed"}
     try:
-        config = {key: resolved(node) for key, node in nodes.items()}
+        with without_values(cfg, alone):
+            config = {key: resolved(node) for key, node in nodes.items()}
+        for key, value in values.items():
+            config = with_value(config, key.split("."), value)
     except OmegaConfBaseException:
         check_none_is_missing(nodes)
         raise

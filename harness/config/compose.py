@@ -28,7 +28,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from harness.config import family_files, masking, resolvers, yaml_files
 from harness.config.hydra_guard import guard_hydra
 from harness.config.option_names import is_option
-from harness.config.own_settings import check_own
+from harness.config.own_settings import check_own, resolved_parts
 from harness.config.places import CONF
 from harness.config.plain import escaped, limit_interpolations, resolved
 from harness.config.schema import (
@@ -105,9 +105,10 @@ def compose(overrides: Sequence[str] = (), search: Sequence[str] = (), *, shared
     # Hydra uses this function to add typed values to the composed options
     ConfigLoaderImpl._apply_overrides_to_config(list(map(parse_value, values)), cfg)
     masking.note_overrides(overrides)
-    check_own(cfg, [override for override in overrides if override not in shared])
     keep_settings(cfg, overrides)
-    check_ranges(cfg)
+    parts = resolved_parts(cfg)
+    check_own(cfg, [override for override in overrides if override not in shared], parts)
+    check_ranges(cfg, parts)
     check_part_names(cfg, overrides, search)
     check_settings(cfg, overrides)
     return cfg

@@ -44,15 +44,15 @@ def check_shared(overrides: Iterable[str], where: str) -> None:
             raise UsageError(f"{where}: {key[:60]}: {ENVIRONMENT} is not read here, {OWNER} read the environment")
 
 
-def check_own(cfg: DictConfig, overrides: Iterable[str]) -> None:
+def check_own(cfg: DictConfig, overrides: Iterable[str], parts: Mapping[str, Any] | None = None) -> None:
     """Raises UsageError if a shared configuration makes a setting that only the user makes.
 
-    `overrides`: what the user typed.
+    `overrides`: what the user typed. `parts`: as `resolved_parts` gives them, for a caller that has them.
     """
     typed = typed_leaves(overrides)
     check_trusted(cfg, typed)
     check_folders(cfg, typed)
-    check_files(files_outside(cfg, cfg.paths), (key for key in typed if is_below_group(key)))
+    check_files(files_outside(parts or cfg, cfg.paths), (key for key in typed if is_below_group(key)))
     check_cluster(cfg.cluster, typed)
 
 
@@ -129,6 +129,17 @@ def is_below_group(key: str) -> bool:
 def is_local(key: str, path: str) -> bool:
     local = (raw_at(values, *key.split(".")) for values in local_values())
     return any(value == path for value in local if isinstance(value, str))
+
+
+def resolved_parts(cfg: DictConfig) -> dict[str, Any]:
+    """Model, task and backbone as plain values; one that does not resolve stays a configuration."""
+    parts: dict[str, Any] = {}
+    for part in OPENING:
+        try:
+            parts[part] = resolved(cfg[part])
+        except OmegaConfBaseException:
+            parts[part] = cfg[part]
+    return parts
 
 
 def files_outside(parts: Mapping[str, Any], paths: Mapping[str, Any]) -> dict[str, str]:

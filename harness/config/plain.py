@@ -23,6 +23,7 @@ from typing import Any
 
 import omegaconf.base
 from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf._impl import select_value
 from omegaconf.base import Container
 from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 
@@ -30,7 +31,8 @@ from harness.config.masking import note
 from harness.errors import UsageError, one_line
 
 # pick, setting, size, default_protocol, for_task: harness.config.resolvers; the others are in Hydra's own yamls
-RESOLVERS = ("pick", "setting", "size", "default_protocol", "for_task", "oc.select", "hydra", "now", "python_version")
+SELECT = "oc.select"
+RESOLVERS = ("pick", "setting", "size", "default_protocol", "for_task", SELECT, "hydra", "now", "python_version")
 DEEPEST = 40  # interpolations within interpolations
 MOST_IN_VALUE = 500  # interpolations that one value needs
 MOST_IN_TREE = 3_000  # interpolations of a whole configuration
@@ -77,7 +79,8 @@ class Work:
         self.refusal = self.refusal or reason
 
 
-_scope = threading.local()  # `work`: that of the outermost value or tree which this thread evaluates
+# `work`: that of the outermost value or tree which this thread evaluates; `strict`: as in `missing_is_an_error`
+_scope = threading.local()
 
 
 @contextmanager
@@ -88,6 +91,16 @@ def _work(most: int) -> Iterator[Work]:
         yield work
     finally:
         _scope.work = outer
+
+
+@contextmanager
+def missing_is_an_error() -> Iterator[None]:
+    """Inside the context a value that depends on a missing one does not resolve, although `oc.select` has a default."""
+    _scope.strict = True
+    try:
+        yield
+    finally:
+        _scope.strict = False
 
 
 def count(node: Any, most: int) -> int:
@@ -144,6 +157,8 @@ def limit_interpolations() -> None:
             raise InterpolationResolutionError(
                 f"there is no resolver '{inter_type}': a configuration has {', '.join(RESOLVERS[:6])}"
             )
+        if inter_type == SELECT and getattr(_scope, "strict", False):
+            select_value(cfg=self, key=str(inter_args[0]), absolute_key=True, default=None, throw_on_missing=True)
         return evaluate(self, inter_type=inter_type, inter_args=inter_args, **settings)
 
     # a plan reads the same texts thousands of times, and parsing takes longer than all else

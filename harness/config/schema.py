@@ -305,11 +305,11 @@ BUILT_IN: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
 }
 
 
-def check_ranges(cfg: DictConfig) -> None:
+def check_ranges(cfg: DictConfig, resolved_parts: Mapping[str, Any] | None = None) -> None:
     """Raises UsageError for a number outside its range and for a name that cannot be part of a path.
 
     The trainer must have the keys that the harness reads. Other values that are missing or do not resolve are skipped.
-    Constructors check the rest.
+    Constructors check the rest. `resolved_parts`: model and backbone as plain values, for a caller that has them.
     """
     check_names(cfg)
     for key in ("devices", "num_nodes"):
@@ -321,7 +321,8 @@ def check_ranges(cfg: DictConfig) -> None:
         Bound(least=1).check(f"trainer.{key}", value)
     check_trainer({str(key): value_of(cfg.trainer, key) for key in cfg.trainer})
     # each value is resolved once: this takes longer than all the checks
-    parts = {part: {key: value_of(cfg[part], key) for key in cfg[part]} for part in ("model", "backbone")}
+    source = resolved_parts or cfg
+    parts = {part: {key: value_of(source[part], key) for key in source[part]} for part in ("model", "backbone")}
     check_backbone(parts["backbone"])
     for part, settings in parts.items():
         check_sizes(part, settings)

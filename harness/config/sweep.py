@@ -24,14 +24,15 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from harness.config import table_files, yaml_files
-from harness.config.cell import Cell, SeededConfig, cell_of, with_seeds
-from harness.config.compose import OWN_CLASS, compose, folders, has_recipe, option_config, options, search_path
+from harness.config.cell import Cell, Variants, VariedConfig, cell_of
+from harness.config.compose import compose, folders, has_recipe, options, search_path
+from harness.config.further_models import further_models, reason_it_cannot_run
 from harness.config.overrides import key_of, to_overrides, typed_values
 from harness.config.own_settings import check_shared
 from harness.config.resolvers import default_protocol
+from harness.config.schema import Bound
 from harness.config.search import RATE, TRIAL, Search, decide, learning_rate, multiple, search_of
 from harness.config.table_rows import Row, cell_settings, has_cells, row, row_hours, runs
 from harness.errors import UsageError, one_line
@@ -42,14 +43,14 @@ MOST_DEPENDENCIES = 50  # cells that a cell depends on, at any distance
 @dataclass(frozen=True)
 class PlannedCell:
     overrides: tuple[str, ...]
-    config: DictConfig | SeededConfig
+    config: DictConfig | VariedConfig
     cell: Cell
     gpu_hours: float | None = None  # cost at the scale of the table's authors, on one of their GPUs
     depends_on: tuple[str, ...] = ()  # ids of the cells that must be done before
 
     @cached_property
     def cfg(self) -> DictConfig:
-        return self.config.copy() if isinstance(self.config, SeededConfig) else self.config
+        return self.config.copy() if isinstance(self.config, VariedConfig) else self.config
 
 
 class Validation(Protocol):
@@ -70,10 +71,10 @@ class Plan:
     absent: dict[str, str]  # row or column of the table -> reason why it has no cell
     unchosen: int = 0  # cells whose learning rate is chosen when the trials among `cells` have ended
 
-    def one_per_seeds(self) -> list[PlannedCell]:
-        """The cells without those that differ from an earlier cell only in the seed: they read the same files."""
+    def one_per_variants(self) -> list[PlannedCell]:
+        """The cells without further variants of one configuration, such as other seeds: they read the same files."""
         configs = [planned.config for planned in self.cells]
-        keys = [config.pickled if isinstance(config, SeededConfig) else id(config) for config in configs]
+        keys = [config.pickled if isinstance(config, VariedConfig) else id(config) for config in configs]
         return list(dict(zip(reversed(keys), reversed(self.cells), strict=True)).values())[::-1]
 
     def levels(self) -> list[int]:
@@ -274,37 +275,39 @@ def expand_table(
         if cfg.budget.name == "paper" and table.get("gpu_hours"):
             hours = row_hours(table.gpu_hours, table_row.protocol) / runs_of_row
         if search is None:
-            cells[words] = planned_cells(words, composed, seeds, hours)
+            cells[words] = planned_cells(words, Variants(composed), {}, seeds, hours)
             continue
-        cells[words], rate = trials(search, words, composed, validation, changed)
+        variants = Variants(composed, ("seed", RATE, TRIAL))
+        cells[words], rate = trials(search, words, composed, variants, validation)
         if rate is None:
             unchosen += len(seeds)
         else:
-            words_at_rate = at_rate(words, composed, rate)
-            composed = composed if words_at_rate == words else compose(words_at_rate, search_path(), shared=changed)
-            cells[words] = cells[words] + planned_cells(words_at_rate, composed, seeds, hours)
+            change = at_rate(composed, rate)
+            cells[words] += planned_cells((*words, *to_overrides(change)), variants, change, seeds, hours)
     return Plan(tuple(itertools.chain.from_iterable(cells.values())), absent, unchosen)
 
 
 def planned_cells(
-    words: tuple[str, ...], cfg: DictConfig, seeds: Sequence[int], hours: float | None = None
+    words: tuple[str, ...], variants: Variants, change: Mapping[str, Any], seeds: Sequence[int], hours: float | None
 ) -> list[PlannedCell]:
-    return [PlannedCell((*words, f"seed={cell.seed}"), seeded, cell, hours) for seeded, cell in with_seeds(cfg, seeds)]
+    """One cell per seed. `change`: the values, {key: value}, that `words` set beyond those of the variants."""
+    cells = [(seed, *variants.cell({**change, "seed": seed})) for seed in seeds]
+    return [PlannedCell((*words, f"seed={seed}"), config, cell, hours) for seed, config, cell in cells]
 
 
 def trials(
-    search: Search, words: tuple[str, ...], cfg: DictConfig, validation: Validation, shared: Sequence[str]
+    search: Search, words: tuple[str, ...], cfg: DictConfig, variants: Variants, validation: Validation
 ) -> tuple[list[PlannedCell], float | None]:
     """The trials of a row in a column, and the chosen multiple of the recipe's rate; None until they have ended.
 
-    `shared`: the overrides among `words` that the table sets.
+    `variants`: of `cfg`, with other seeds and rates.
     """
     planned: dict[float, list[PlannedCell]] = {}
     scores: dict[float, float] = {}
 
     def add(rate: float) -> None:
-        trial_words = (*at_rate(words, cfg, rate), f"{TRIAL}=true")
-        planned[rate] = planned_cells(trial_words, compose(trial_words, search_path(), shared=shared), search.seeds)
+        change = {**at_rate(cfg, rate), TRIAL: True}
+        planned[rate] = planned_cells((*words, *to_overrides(change)), variants, change, search.seeds, None)
         by_seed = [validation(trial) for trial in planned[rate]]
         if None not in by_seed:
             scores[rate] = statistics.fmean(by_seed)
@@ -321,14 +324,16 @@ def trials(
     return cells, None if choice is None else choice.rate
 
 
-def at_rate(words: tuple[str, ...], cfg: DictConfig, rate: float) -> tuple[str, ...]:
-    """The overrides of a cell at this multiple of its recipe's learning rate. Raises UsageError without such a rate."""
+def at_rate(cfg: DictConfig, rate: float) -> dict[str, float]:
+    """{RATE: value} at this multiple of the recipe's learning rate; empty at 1. Raises UsageError without one."""
     if rate == 1:
-        return words
+        return {}
     recipe = OmegaConf.select(cfg, RATE)
     if not isinstance(recipe, (int, float)):
         raise UsageError(f"{cfg.task.name}, protocol={cfg.protocol.name}: no {RATE} to search; add budget.search=null")
-    return (*words, f"{RATE}={learning_rate(recipe, rate)}")
+    value = learning_rate(recipe, rate)
+    Bound(above=0).check(RATE, value)
+    return {RATE: value}
 
 
 def runnable_cells(
@@ -367,34 +372,3 @@ def runnable_cells(
 def task_columns(table: DictConfig) -> dict[str, DictConfig]:
     """The columns with scores of cells; other columns show measurements of do=bench."""
     return {name: column for name, column in table.columns.items() if "task" in column}
-
-
-def further_models(table: DictConfig) -> list[str]:
-    """Readable models with one of the patterns that are neither in `rows` nor in `without`."""
-    named = {row(raw, table.protocol).model for raw in table.rows.values()} | set(table.get("without") or ())
-    models = [name for name, _ in options("model") if name not in {*named, *OWN_CLASS}]
-    return [name for name in models if set(table.every) & patterns_of(name)]
-
-
-def patterns_of(model: str) -> set[str]:
-    """The patterns that a model of `conf/model/` declares; none if the model cannot be read."""
-    from harness.config.instantiate import target
-
-    try:
-        built = target({"_target_": option_config("model", model)["_target_"]}, "model")
-    except (OmegaConfBaseException, UsageError, KeyError):
-        return set()
-    return {str(pattern) for pattern in getattr(built.func, "patterns", ())}
-
-
-def reason_it_cannot_run(cfg: DictConfig, model: str, table: DictConfig) -> str:
-    """The reason why a cell of a model outside the table's rows cannot run; empty if it can."""
-    if model in {row(raw, table.protocol).model for raw in table.rows.values()}:
-        return ""
-    from harness.config.build import on_meta
-
-    try:
-        on_meta(cfg)
-    except UsageError as error:
-        return str(error)
-    return ""

@@ -141,11 +141,21 @@ def write(record: dict[str, Any], path: str | os.PathLike[str]) -> None:
 
 
 def summary(record: Mapping[str, Any]) -> str:
-    """The score of a record that is done: `test acc 52.6 (n 2000, chance 12) · 0:28`; of a trial on validation."""
+    """`score_text`; of a trial with its learning rate: `trial at lr 0.003: val acc 49.1 (n 500) · 0:28`."""
+    train = record["config"]["train"]
+    trial = f"trial at lr {train['optimizer'].get('lr'):g}: " if train.get("trial") else ""
+    return trial + score_text(record)
+
+
+def score_text(record: Mapping[str, Any]) -> str:
+    """The score of a record that is done: `test acc 52.6 (n 2000, chance 12) · 0:28`; of a trial on validation.
+
+    For lines that name the cell, whose name has the learning rate of a trial.
+    """
     name, point = record["metric"]["name"], "last" if record["selection"]["rule"] == "last" else "best"
     if record["config"]["train"].get("trial"):
-        val, rate = record["metrics"][point]["val"], record["config"]["train"]["optimizer"].get("lr")
-        return f"trial at lr {rate:g}: val {name} {val[name]:.4g} (n {val['n']}) · {clock(record['wall_s'])}"
+        val = record["metrics"][point]["val"]
+        return f"val {name} {val[name]:.4g} (n {val['n']}) · {clock(record['wall_s'])}"
     test = record["metrics"][point]["test"]
     chance = f", chance {record['baseline']['test']:.4g}" if record["baseline"] else ""
     leak = " [selected on test]" if record["selection"]["leak"] else ""

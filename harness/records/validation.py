@@ -30,14 +30,14 @@ class TrialRecords:
         """The score of a trial; None without a valid record."""
         if trial.cell.id not in self._scores:
             try:
-                self._scores[trial.cell.id] = score_of_trial(record.read(trial.cell.record_path(trial.cfg)))
+                self._scores[trial.cell.id] = score_of_trial(record.read(trial.cell.record_path(trial.config)))
             except (RecordError, OSError):
                 return None
         return self._scores[trial.cell.id]
 
     def rates(self, trial: PlannedCell) -> Collection[float]:
         """The learning rates of the valid records of trials of its model and seed, in any settings."""
-        files = trial.cell.record_path(trial.cfg).parent.glob(f"{trial.cell.model}-s{trial.cell.seed}-*.json")
+        files = trial.cell.record_path(trial.config).parent.glob(f"{trial.cell.model}-s{trial.cell.seed}-*.json")
         return {rate for file in files if (rate := self._rate(file)) is not None}
 
     def _rate(self, file: Path) -> float | None:

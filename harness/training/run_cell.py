@@ -187,7 +187,7 @@ def earlier_result(cell: Cell, request: CellRequest, earlier: EarlierAttempt) ->
     status = earlier.record["status"]
     if status == "done":
         done = f"already done{other_code(earlier.record, request.cfg)}"
-        return CellResult(str(cell), "skipped", 0, f"{done}: {record.summary(earlier.record)} · {path}")
+        return CellResult(str(cell), "skipped", 0, f"{done}: {record.score_text(earlier.record)} · {path}")
     if request.cfg.rerun is Rerun.failed and not earlier.of_this_request:
         return None
     failure = f"{status} earlier ({one_line(earlier.record['error']['message'])[:120]})"
@@ -283,7 +283,7 @@ def _run(
         run_dir.write_heartbeat("done", step=entries["steps"], steps=entries["steps"], force=True)
         if not attempt.cfg.train.trial:
             attempt.measure_baselines(progress)
-        return CellResult(str(cell), "done", 0, f"{record.summary(entries)} · {record_path}")
+        return CellResult(str(cell), "done", 0, f"{record.score_text(entries)} · {record_path}")
 
 
 def explained(error: Exception, cfg: DictConfig) -> str:

@@ -5,7 +5,7 @@ import json
 import pytest
 from omegaconf import OmegaConf
 
-from harness.config.cell import canonical, cell_of, changes, flatten, identity, with_seeds
+from harness.config.cell import Variants, canonical, cell_of, changes, flatten, identity
 from harness.config.compose import compose, options
 from harness.config.places import CONF
 from harness.config.resolvers import default_protocol
@@ -101,8 +101,9 @@ def test_a_derived_value_is_no_change_of_its_own():
 def test_another_seed_is_another_cell_as_if_it_were_composed():
     for follows in ([], ["+backbone.note=${seed}"]):
         cfg = compose(["model=lavo", "budget=smoke", *follows])
-        ((seeded, cell),) = with_seeds(cfg, [7])
-        assert seeded.seed == 7 and cell == cell_of(compose(["model=lavo", "budget=smoke", *follows, "seed=7"]))
+        config, cell = Variants(cfg).cell({"seed": 7})
+        assert (config if follows else config.copy()).seed == 7
+        assert cell == cell_of(compose(["model=lavo", "budget=smoke", *follows, "seed=7"]))
     assert cfg.seed == 1, "the given one is left as it is"
 
 

@@ -23,8 +23,8 @@ def planned(*overrides):
 def test_the_configuration_of_a_seed_is_that_of_its_own_composition(monkeypatch):
     made = planned("table=lavo/t11", "model=lavo", "task=lra/listops", "budget=smoke")
     copies = []
-    copy = cell.SeededConfig.copy
-    monkeypatch.setattr(cell.SeededConfig, "copy", lambda self: copies.append(self) or copy(self))
+    copy = cell.VariedConfig.copy
+    monkeypatch.setattr(cell.VariedConfig, "copy", lambda self: copies.append(self) or copy(self))
     assert made.levels() == [0] * 5 and not copies, "a plan makes none"
     for entry in made.cells:
         by_itself = compose(entry.overrides)
@@ -34,12 +34,12 @@ def test_the_configuration_of_a_seed_is_that_of_its_own_composition(monkeypatch)
 def test_seeds_of_a_cell_read_the_same_files_unless_a_setting_follows_the_seed():
     typed = ("table=lavo/t11", "model=lavo", "budget=smoke")
     made = planned(*typed)
-    kept = made.one_per_seeds()
+    kept = made.one_per_variants()
     assert [(entry.cell.task, entry.cell.seed) for entry in kept] == [
         (task, 1) for task in dict.fromkeys(entry.cell.task for entry in made.cells)
     ]
     follows = planned(*typed, "task=lra/listops", "+task.path=/none/${seed}/x")
-    missing = missing_files(entry.cfg for entry in follows.one_per_seeds())
+    missing = missing_files(entry.cfg for entry in follows.one_per_variants())
     assert sorted(map(str, missing)) == [f"/none/{seed}/x" for seed in range(1, 6)]
 
 

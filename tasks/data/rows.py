@@ -127,7 +127,9 @@ class RowLines:
     def __next__(self) -> str:
         number, line = next(self._lines)
         if number - self.first >= MOST_LINES:
-            raise DataError(f"{self._file}:{self.first}: a row of more than {MOST_LINES:,} lines", "close its quotation")
+            raise DataError(
+                f"{self._file}:{self.first}: more than {MOST_LINES:,} lines in a row", "close its quotation"
+            )
         text = decoded(line, f"{self._file}:{number}")
         return (text.removeprefix("\ufeff") if number == 1 else text) + "\n"
 

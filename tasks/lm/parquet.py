@@ -118,7 +118,7 @@ def require_unpackable(file: Path, metadata: Any, names: Collection[str]) -> Non
     size = sum(column.total_uncompressed_size for column in chosen)
     most = most_unpacked(file.stat().st_size)
     if size > most or min((column.total_uncompressed_size for column in chosen), default=0) < 0:
-        raise DataError(f"{file}: it unpacks to {size // MIB:,} MiB, and at most {most // MIB} MiB of text are so small")
+        raise DataError(f"{file}: it unpacks to {size // MIB:,} MiB, a text of its size to {most // MIB} MiB at most")
 
 
 def is_text(kind: Any) -> bool:

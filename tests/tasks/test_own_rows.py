@@ -137,7 +137,7 @@ def test_what_unpacks_without_end_is_refused_within_seconds(tmp_path):
 def test_a_quotation_without_end_is_refused_within_seconds(tmp_path, monkeypatch):
     (tmp_path / "a.csv").write_bytes(b'text,label\nx,y\n"' + b"x\n" * (1 << 20))
     started = time.process_time()
-    with pytest.raises(DataError, match=r"a\.csv:3: a row of more than 500,000 lines") as error:
+    with pytest.raises(DataError, match=r"a\.csv:3: more than 500,000 lines in a row") as error:
         read(tmp_path / "a.csv")
     assert "\n" not in str(error.value) and time.process_time() - started < 5
     monkeypatch.setattr(rows, "MOST_LINES", 4)
@@ -154,7 +154,7 @@ def test_a_parquet_file_that_unpacks_without_end_is_refused_before_it_is_read(tm
     pq.write_table(table, tmp_path / "a.parquet", compression=compression, use_dictionary=False)
     assert (tmp_path / "a.parquet").stat().st_size < 1 << 20
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda *_, **__: pytest.fail("it is read"))
-    with pytest.raises(DataError, match="it unpacks to 80 MiB, and at most .* MiB of text are so small") as error:
+    with pytest.raises(DataError, match="it unpacks to 80 MiB, a text of its size to") as error:
         read(tmp_path / "a.parquet")
     assert "\n" not in str(error.value)
     with pytest.raises(DataError, match="it unpacks to 80 MiB"):

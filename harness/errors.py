@@ -8,6 +8,7 @@ from harness.config.masking import masked
 
 LONGEST_NAME = 200  # letters that a message compares
 CLOSEST = 3  # options that a message suggests
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # control characters and line separators, never printed
 
 
 class UsageError(Exception):
@@ -26,6 +27,17 @@ def shown(name: object) -> str:
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+
+
+def in_markdown(text: str) -> str:
+    """Third-party text for Markdown, with everything escaped that Markdown would interpret.
+
+    `|` would end an entry, `<` start a tag, `*` or `_` emphasis, `$` a formula, `#` a heading, `-` a list; a control
+    character would end a line.
+    """
+    text = CONTROL.sub(" ", text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = re.sub(r"([\\|*_`\[\]$]|~(?=\S))", r"\\\1", text)
+    return re.sub(r"^(#+|[-+=]+)(?=\s)", r"\\\1", text)
 
 
 def did_you_mean(word: str, options: Iterable[str], listed: Iterable[str] | None = None) -> str:

@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import stat
+from collections.abc import Iterable
 from typing import IO, Any
 
 BLOCK_BYTES = 1 << 14  # at a time, of what is longer than its size says
@@ -117,24 +118,27 @@ def largest_number(content: Any) -> float:
 
     Raises ValueError for more than DEEPEST levels, and for an integer of more than LONGEST_INTEGER digits.
     """
-    level, largest = [content], 0.0
+    level: Iterable[Any] = [content]
+    largest = 0.0
     for _ in range(DEEPEST + 1):
         parts, numbers = [], []
         for part in level:
             kind = type(part)
-            if kind is dict:
+            if kind is str:  # most values are
+                continue
+            if kind is int or kind is float:
+                numbers.append(part)
+            elif kind is dict:
                 parts.append(part.values())
             elif kind is list:
                 parts.append(part)
-            elif kind is int or kind is float:
-                numbers.append(part)
-        largest = max(itertools.chain([largest], map(abs, numbers)))
+        largest = max(largest, max(numbers, default=0), -min(numbers, default=0))
         integers = (number for number in numbers if type(number) is int)
         if largest >= LARGEST_INTEGER and any(abs(number) >= LARGEST_INTEGER for number in integers):
             raise ValueError(f"an integer of more than {LONGEST_INTEGER} characters")
         if not parts:
             return largest
-        level = list(itertools.chain.from_iterable(parts))
+        level = itertools.chain.from_iterable(parts)
     raise ValueError(f"more than {DEEPEST} levels")
 
 

@@ -1,5 +1,6 @@
 """`import longhaul` equals the commands; a wheel works without the clone."""
 
+import itertools
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ import longhaul
 from harness.commands import plan as plan_command
 from harness.config.compose import compose
 from harness.config.sweep import Command
+from harness.records import record
 from harness.training.checkpoints import saved_model
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -162,6 +164,62 @@ def test_a_configuration_that_is_none_is_one_line(exported, places, tmp_path, te
     with pytest.raises(longhaul.UsageError) as error:
         loaded_within_seconds(tmp_path / "shared", places)
     assert "\n" not in str(error.value) and len(str(error.value)) < 500
+
+
+IN_PLACE_OF_A_FILE = {
+    "a FIFO": os.mkfifo,
+    "a folder": os.mkdir,
+    "a link to a device": lambda path: path.symlink_to("/dev/zero"),
+    "a link to itself": lambda path: path.symlink_to(path.name),
+    "a file of the kernel": lambda path: path.symlink_to("/proc/kmsg"),
+    "a file of terabytes": lambda path: path.touch() or os.truncate(path, 10**13),
+}
+
+
+@pytest.mark.parametrize(("name", "kind"), [
+    *((saved_model.WEIGHTS, kind) for kind in IN_PLACE_OF_A_FILE),
+    *((name, "a file of the kernel") for name in (saved_model.CONFIG, saved_model.RECORD)),
+])  # fmt: skip
+def test_what_is_no_file_of_an_exported_model_is_one_line(exported, places, tmp_path, name, kind):
+    shutil.copytree(exported, tmp_path / "shared")
+    (tmp_path / "shared" / name).unlink()
+    IN_PLACE_OF_A_FILE[kind](tmp_path / "shared" / name)
+    with pytest.raises(longhaul.UsageError) as error:
+        loaded_within_seconds(tmp_path / "shared", places)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 500
+
+
+def test_each_mutated_record_of_an_exported_model_is_one_line_or_loaded(exported, places, tmp_path):
+    """Of each field of the schema in turn; nothing is built for a record that is not valid."""
+    shutil.copytree(exported, tmp_path / "shared")
+    file = tmp_path / "shared" / saved_model.RECORD
+    whole, refused = json.loads(file.read_text()), 0
+    for field, value in itertools.product(whole, ([1], "x", {"a": [{}]}, None, 1e308, "x" * 5000)):
+        file.write_text(json.dumps(whole | {field: value}))
+        try:
+            record.read(file, follow=True)
+        except record.RecordError:  # then it is not loaded either
+            with pytest.raises(longhaul.UsageError, match="no exported model") as error:
+                longhaul.load(tmp_path / "shared", **places)
+            assert "\n" not in str(error.value) and len(str(error.value)) < 500
+            refused += 1
+    assert refused > 100
+
+
+PAYLOADS = ("<script>alert(1)</script>", "[x](javascript:alert(1))", "a | b `c` *d*")
+
+
+def test_the_card_of_an_exported_model_holds_text_alone(exported, places):
+    entries = longhaul.load(exported, **places).record
+    for text in PAYLOADS:
+        hostile = entries | {
+            "data": entries["data"] | {"source": f"slice:{text}", "fingerprint": text},
+            "git": entries["git"] | {"sha": text},
+            "changed": {f"model.{text}": [text, text]},
+        }
+        hostile["metrics"] = {"best": {"test": {text: 1.0, "n": 1, "acc": 1.0}, "step": 1}, "last": None}
+        page = saved_model.card(hostile)
+        assert "<script>" not in page and "](javascript" not in page and " | b " not in page
 
 
 def test_weights_of_another_run_are_refused(ran, places):

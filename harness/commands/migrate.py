@@ -16,7 +16,8 @@ from typing import Any
 from omegaconf import DictConfig
 
 from harness.config.declared import declared_scores
-from harness.errors import shown
+from harness.config.places import folder_below
+from harness.errors import UsageError, one_line, shown
 from harness.records import baselines, evidence, predictions, record
 from harness.records.files import write_atomic
 from harness.records.listing import record_files
@@ -35,7 +36,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
             size = _size(path)
             converted += _convert(path, entries, task_of(entries))
         except (RecordError, OSError) as error:
-            problems.append(str(error))
+            problems.append(one_line(error))
             continue
         before, after = before + size, after + _size(path)
     for problem in problems:
@@ -51,7 +52,12 @@ def _files(records: Path, problems: list[str]) -> Iterator[tuple[Path, Reader, C
     """(file, what reads it, what gives its task) of all records and baselines."""
     for path in record_files(records, problems):
         yield path, record.read, lambda entries: entries["cell"]["task"]
-    for path in record_files(records.absolute().parent / baselines.FOLDER, problems):
+    try:
+        folder = folder_below(records.absolute().parent, baselines.FOLDER)
+    except UsageError as error:
+        problems.append(str(error))
+        return
+    for path in record_files(folder, problems):
         yield path, baselines.read, lambda entries: entries["task"]
 
 
@@ -62,7 +68,10 @@ def _size(path: Path) -> int:
 def _convert(path: Path, entries: dict[str, Any], task: str) -> bool:
     """Whether the files of a record changed. Raises RecordError for scores that are not those of the record."""
     kept = predictions.read(path, entries)
-    rounded = {name: predictions.stored(scores) for name, scores in kept.items()}
+    try:
+        rounded = {name: predictions.stored(scores) for name, scores in kept.items()}
+    except ValueError as error:
+        raise RecordError(f"{shown(path)}: {error}") from error
     for problem in evidence.unexplained(entries["evaluations"], rounded, declared_scores(task)):
         raise RecordError(f"{shown(path)}: rounded, its scores would not explain its metrics: {problem}")
     data = predictions.packed(rounded)

@@ -7,6 +7,7 @@ change no number and do not count. Neither do import paths, so that files can mo
 """
 
 import contextlib
+import functools
 import hashlib
 import json
 import pickle
@@ -304,31 +305,44 @@ def changes(cell: Cell, search: Sequence[str] = ()) -> dict[str, list[Any]]:
 
     The keys of a model outside `conf/model/` are left out, because there is no recipe to compare them with.
     """
-    from harness.config.compose import OWN_CLASS, compose, options
+    from harness.config.compose import OWN_CLASS, folders
+    from harness.config.family_files import existing
+    from harness.config.option_names import is_option
     from harness.config.overrides import to_overrides
 
     names = [f"{key}={getattr(cell, key)}" for key in ("task", "protocol", "budget")]
-    has_recipe = cell.model in {name for name, _ in options("model")} - set(OWN_CLASS)
+    is_named = cell.model not in OWN_CLASS and is_option(cell.model)
+    has_recipe = is_named and any(existing(f"model/{cell.model}.yaml", folders()))
     if has_recipe:
         names.append(f"model={cell.model}")
-
-    def composed(*more: str) -> dict[str, Any]:
-        return flatten(cell_of(compose([*names, *more], search)).config)
-
-    recipe, used = composed(), flatten(cell.config)
+    places = (tuple(search), tuple(folders()))
+    recipe, used = composed_settings(tuple(names), *places), flatten(cell.config)
     chosen = {key: used[key] for key in AXES if used.get(key) not in (None, recipe.get(key))}
     if chosen:  # values that follow from these keys are not further changes
         default = {key: recipe.get(key) for key in chosen}
-        recipe = composed(*to_overrides(chosen)) | default
+        recipe = composed_settings((*names, *to_overrides(chosen)), *places) | default
     differing = {key for key in recipe.keys() | used.keys() if recipe.get(key) != used.get(key)}
     if not has_recipe:
         differing = {key for key in differing if not key.startswith("model.")}
     return {key: [recipe.get(key), used.get(key)] for key in sorted(differing - set(NOT_A_CHANGE))}
 
 
+@functools.lru_cache(maxsize=2048)
+def composed_settings(
+    overrides: tuple[str, ...], search: tuple[str, ...], folders: tuple[str, ...]
+) -> Mapping[str, Any]:
+    """The flattened configuration of a cell: thousands of records share it. `folders`: all that have options."""
+    from harness.config.compose import compose
+
+    return flatten(identifying_config(compose(overrides, search)))
+
+
 def flatten(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"train.optimizer.lr": 1e-3, ...}"""
     flat: dict[str, Any] = {}
     for key, value in node.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+        if isinstance(value, dict):
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
     return flat

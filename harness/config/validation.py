@@ -20,6 +20,15 @@ class StrictModel(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+DESCRIPTIONS: dict[str, str] = {}  # of patterns, for messages
+
+
+def described(description: str, pattern: str) -> str:
+    """The pattern of a `Field`; messages name it by the description."""
+    DESCRIPTIONS[pattern] = description
+    return pattern
+
+
 Item = TypeVar("Item")
 Model = TypeVar("Model", bound=StrictModel)
 # a list in yaml or JSON, a tuple in Python, with strictly checked items
@@ -51,6 +60,8 @@ def explain(cls: type[StrictModel], raw: Any, invalid: ValidationError) -> str:
             problem = f"a mapping expected, not {shortened(error['input'])}"
         case "finite_number":
             problem = f"{error['input']} is not a finite number"
+        case "string_pattern_mismatch" if error["ctx"]["pattern"] in DESCRIPTIONS:
+            problem = f"{shortened(error['input'])} is not {DESCRIPTIONS[error['ctx']['pattern']]}"
         case "value_error":  # raised by a validator of the class
             problem = str(error["ctx"]["error"])
         case _:

@@ -19,6 +19,7 @@ Problems = Iterator[str]
 ROUNDING = 1e-6  # sacreBLEU rounds a perfect score to 100.00000000000004
 LARGE = re.compile(r"\d{16}|\d[eE]\+?\d\d")  # the beginning of a number that may be too large, in JSON
 SETTINGS = {"config", "changed"}
+REQUIRED = tuple(key for key, field in Record.model_fields.items() if KNOWN_WHEN_DONE in field.metadata)
 SPAN_S = 2.0  # times of a record are rounded
 ROUNDED = 5e-4  # half of the last digit of a rate
 UPDATE_S = 1e-5  # no update of a model is faster
@@ -80,8 +81,7 @@ def status(record: Record) -> Problems:
         yield f"error: {'not null' if done else 'null'}, with status {record.status}"
     if not done:
         return
-    required = [key for key, field in Record.model_fields.items() if KNOWN_WHEN_DONE in field.metadata]
-    yield from (f"{key}: null, with status done" for key in required if getattr(record, key) is None)
+    yield from (f"{key}: null, with status done" for key in REQUIRED if getattr(record, key) is None)
     if record.data.source == "unknown":
         yield "data.source: unknown, with status done"
     for key in ("weights_sha256", "tested_weights_sha256"):

@@ -72,7 +72,8 @@ def explanation(metric: str, arrays: Mapping[str, "np.ndarray"], is_percent: boo
     import numpy as np
 
     def mean(score: str) -> float:
-        return float(arrays[score].mean(dtype=np.float64)) if arrays[score].size else math.nan
+        size = arrays[score].size
+        return float(np.add.reduce(arrays[score], dtype=np.float64)) / size if size else math.nan
 
     if metric in arrays and arrays[metric].dtype == np.uint8:
         return [factor * mean(metric) for factor in ((100,) if is_percent else (1, 100))], ROUNDED_COUNT

@@ -129,9 +129,10 @@ def _unpacked(data: bytes, position: int, length: int) -> "tuple[np.ndarray, int
     exponent, odd_index, value = HEAD.unpack(parts.take(HEAD.size))
     if odd_index >= length or exponent not in EXPONENTS:
         raise ValueError("an index or a step outside the scores")
-    signed = _together(parts.take(PLACES * length), PLACES, length).view("<u4").astype(np.int64)
-    whole = np.where(signed & 1, -(signed + 1) // 2, signed // 2)
-    values = (whole * 2.0**exponent).astype(np.float32)
+    low, middle, high = np.frombuffer(parts.take(PLACES * length), np.uint8).reshape(PLACES, length).astype(np.int32)
+    signed = low | middle << 8 | high << 16
+    whole = (signed >> 1) ^ -(signed & 1)  # float32 has it exactly, and its product with a power of two
+    values = whole.astype(np.float32) * np.float32(2.0**exponent)
     values[odd_index] = value
     return values, parts.position
 

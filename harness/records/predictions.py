@@ -99,7 +99,7 @@ def _digest(scores: ScoreArrays) -> str:
     """sha256, hexadecimal, of names, types and little-endian content: the same for any version of numpy."""
     sha256 = hashlib.sha256()
     for name in sorted(scores):
-        values = scores[name].astype(scores[name].dtype.newbyteorder("<"))
+        values = scores[name].astype(scores[name].dtype.newbyteorder("<"), copy=False)
         sha256.update(f"{name} {values.dtype.str} {values.shape}\n".encode())
         sha256.update(values.tobytes())
     return sha256.hexdigest()

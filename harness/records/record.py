@@ -63,7 +63,7 @@ def read(path: str | os.PathLike[str], *, follow: bool = False, valid_sha256: st
     """
     path = Path(path)
     try:
-        record, _, sha256 = load(path, follow=follow)
+        record, _, sha256 = load(path, follow=follow, valid_sha256=valid_sha256)
         if sha256 != valid_sha256:
             validate(record)
     except RecordError as error:
@@ -84,11 +84,15 @@ class Loaded(NamedTuple):
     sha256: str
 
 
-def load(path: Path, *, follow: bool = False) -> Loaded:
-    """`load_json`, and what the text of the file tells."""
+def load(path: Path, *, follow: bool = False, valid_sha256: str = "") -> Loaded:
+    """`load_json`, and what the text of the file tells.
+
+    `valid_sha256`: of content that was checked already; its text is not looked at again.
+    """
     try:
         data = read_bytes(path, MAX_BYTES, follow=follow)
-        return Loaded(*_content(data), hashlib.sha256(data).hexdigest())
+        sha256 = hashlib.sha256(data).hexdigest()
+        return Loaded(*_content(data, was_checked=sha256 == valid_sha256), sha256)
     except UnicodeEncodeError as error:
         raise RecordError("no record: half of a character") from error
     except RefusedFileError as error:
@@ -101,12 +105,14 @@ def load(path: Path, *, follow: bool = False) -> Loaded:
         raise RecordError(f"no record: {one_line(error)[:80]}") from error
 
 
-def _content(data: bytes) -> tuple[Any, bool]:
+def _content(data: bytes, *, was_checked: bool) -> tuple[Any, bool]:
     """Content and `is_plain` of a file. Raises ValueError; UnicodeDecodeError and JSONDecodeError are two of them."""
     # pydantic's parser takes half of the time. It refuses NaN and halves of characters; what it refuses is parsed
     # again, for the message
     with contextlib.suppress(ValueError):
         content = from_json(data, allow_inf_nan=False)
+        if was_checked:
+            return content, False
         is_plain = largest_number(content) <= LARGEST and b"\\" not in data
         return content, is_plain and is_printable(data)
     text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").read()

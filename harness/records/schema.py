@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue, PrivateAttr, model_validator
 
-from harness.config.validation import StrictModel, TupleOf, shortened
+from harness.config.validation import StrictModel, TupleOf, described, shortened
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ def check_time(text: str) -> str:
     return text
 
 
-Hex = matching("hexadecimal digits", "[0-9a-f]+")
+# pydantic's own pattern: a record has many digests
+Hex = Annotated[str, Field(pattern=described("hexadecimal digits", "^[0-9a-f]+$"))]
 Status = Literal["done", "failed", "oom", "nan", "timeout", "preempted"]
 STATUSES = get_args(Status)
 Name = matching("a name", r"\w[\w.+-]{0,59}")

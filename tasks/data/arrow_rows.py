@@ -12,7 +12,7 @@ from typing import Any
 
 from tasks.checks import DataError
 from tasks.data_sources import LONGEST_LINE, MIB, one_line
-from tasks.lm.parquet import broken_parquet, parquet_file
+from tasks.lm.parquet import broken_parquet, parquet_file, require_unpackable
 from tasks.regular_files import open_regular, read_json, require_regular
 
 MOST_ROWS = 20_000_000  # of a table: each takes memory, however small the file is
@@ -33,6 +33,7 @@ def parquet_cells(file: Path, choose: Choose) -> Iterator[Cells]:
             raise DataError(f"{file}: {opened.metadata.num_rows:,} rows, more than {MOST_ROWS:,}", TOO_MANY)
         fields = [opened.schema_arrow.field(number) for number in choose(opened.schema_arrow.names)]
         names = [field.name for field in fields]
+        require_unpackable(file, opened.metadata, names)
         texts = [field.name for field in fields if _is_text(field.type)]  # a text that is repeated is kept once
     with _broken(file), parquet_file(file, read_dictionary=texts) as opened:
         for batch in opened.iter_batches(ROWS_AT_ONCE, columns=names):

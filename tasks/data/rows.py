@@ -17,6 +17,7 @@ from tasks.data_sources import LONGEST_LINE, decoded, json_object, lines_of, not
 from tasks.regular_files import require_regular
 
 MOST_FILES = 1000
+MOST_LINES = 500_000  # of a row; what has more is a quotation mark without its second one
 SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val", "test": "test"}
 ALL = "all"  # rows without a split of their own
 FORMATS = "a .csv, .tsv, .jsonl, .ndjson (each also .gz) or .parquet, a folder of them, or one of save_to_disk"
@@ -96,12 +97,15 @@ def split_named(file: Path) -> str | None:
 
 def csv_rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:
     csv.field_size_limit(LONGEST_LINE)
-    reader = csv.reader(text_lines(file), delimiter="\t" if ending(file) == ".tsv" else ",", strict=True)
+    lines = RowLines(file)
+    reader = csv.reader(lines, delimiter="\t" if ending(file) == ".tsv" else ",", strict=True)
     try:
         header = next(reader, [])
         numbers = [position(name, header, f"{file}:1") for name in columns]
+        lines.first = reader.line_num + 1
         for cells in reader:
             where = f"{file}:{reader.line_num}"
+            lines.first = reader.line_num + 1
             if cells and len(cells) != len(header):
                 raise DataError(f"{where}: {len(cells)} cells under {len(header)} columns", "put a whole file there")
             if cells:
@@ -110,10 +114,24 @@ def csv_rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:
         raise DataError(f"{file}:{reader.line_num}: {one_line(error)}", "put a whole file there") from error
 
 
-def text_lines(file: Path) -> Iterator[str]:
-    for number, line in lines_of(file):
-        text = decoded(line, f"{file}:{number}")
-        yield (text.removeprefix("\ufeff") if number == 1 else text) + "\n"
+class RowLines:
+    """The lines of a CSV file. `first`: the number of the line that the current row begins with."""
+
+    def __init__(self, file: Path) -> None:
+        self.first = 1
+        self._file, self._lines = file, lines_of(file)
+
+    def __iter__(self) -> "RowLines":
+        return self
+
+    def __next__(self) -> str:
+        number, line = next(self._lines)
+        if number - self.first >= MOST_LINES:
+            raise DataError(
+                f"{self._file}:{self.first}: more than {MOST_LINES:,} lines in a row", "close its quotation"
+            )
+        text = decoded(line, f"{self._file}:{number}")
+        return (text.removeprefix("\ufeff") if number == 1 else text) + "\n"
 
 
 def json_rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:

@@ -1,13 +1,13 @@
 """Documents in parquet files: rows of the column `text`, read a few at a time."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tasks.checks import DataError
-from tasks.data_sources import not_utf8, one_line
+from tasks.data_sources import MIB, most_unpacked, not_utf8, one_line
 from tasks.lm.documents import SHARD, Document
 from tasks.regular_files import require_regular
 
@@ -84,6 +84,7 @@ def parquet_rows(file: Path, *, joined: int | None = None) -> list[ParquetRows]:
             schema, metadata = opened_file.schema_arrow, opened_file.metadata
             if "text" not in schema.names or not is_text(schema.field("text").type):
                 raise DataError(f"{file}: no column text with strings", "put the right file there")
+            require_unpackable(file, metadata, ("text",))
             for number in range(metadata.num_row_groups):
                 group = metadata.row_group(number)
                 columns = [group.column(i) for i in range(group.num_columns)]
@@ -107,6 +108,17 @@ def parquet_file(file: Path, **options: Any) -> Any:
 
     require_regular(file, follow=True)
     return pq.ParquetFile(file, memory_map=True, pre_buffer=False, page_checksum_verification=True, **options)
+
+
+def require_unpackable(file: Path, metadata: Any, names: Collection[str]) -> None:
+    """Raises DataError if these columns unpack to more than texts do: a file of a megabyte may hold gigabytes."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    columns = [group.column(i) for group in groups for i in range(group.num_columns)]
+    chosen = [column for column in columns if column.path_in_schema.split(".")[0] in names]
+    size = sum(column.total_uncompressed_size for column in chosen)
+    most = most_unpacked(file.stat().st_size)
+    if size > most or min((column.total_uncompressed_size for column in chosen), default=0) < 0:
+        raise DataError(f"{file}: it unpacks to {size // MIB:,} MiB, a text of its size to {most // MIB} MiB at most")
 
 
 def is_text(kind: Any) -> bool:

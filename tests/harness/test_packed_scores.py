@@ -1,6 +1,7 @@
 """Scores of examples in few bytes: what is kept of them, damage, and the files of earlier runs."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -125,6 +126,32 @@ def test_files_of_earlier_runs_are_migrated_once(places, capsys, monkeypatch):
     predictions.path_of(file).write_bytes(b"none")
     assert migrate.run(cfg, []) == 1 and "left as it is: " in capsys.readouterr().out
     assert json.loads(Path(file).read_text()) == json.loads(whole[0])
+
+
+def test_hostile_records_are_left_as_they_are_and_nothing_is_written_elsewhere(places, capsys, tmp_path):
+    cfg = compose(["do=migrate", *places])
+    records = Path(cfg.paths.records)
+    good = save(records, [1, 0] * 40, seed=1)["file"]
+    slash = save(records, [1, 0], seed=2)
+    kept = {"test": {"a/b": np.zeros(2, np.uint8)}}
+    predictions.write(slash["file"], kept)
+    slash["evaluations"]["test"] |= {"predictions": predictions.described(kept["test"]), "metrics": {}}
+    slash["metrics"]["best"]["test"] = {"n": 2, "acc": 50.0}
+    slash["evaluations"]["test"]["metrics"] = {"acc": 50.0}
+    Path(slash["file"]).write_text(json.dumps({key: slash[key] for key in slash if key != "file"}))
+    (target := tmp_path / "elsewhere.json").write_text(Path(good).read_text())
+    Path(good).with_name("linked.json").symlink_to(target)
+    os.mkfifo(Path(good).with_name("fifo.json"))
+    (records.parent / "baselines").symlink_to(tmp_path, target_is_directory=True)
+    before = {path: path.read_bytes() for path in (Path(slash["file"]), target)}
+    assert migrate.run(cfg, []) == 1
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4 and all(line.startswith("left as it is: ") for line in lines), lines
+    assert any("a score is called a/b" in line for line in lines)
+    assert any("baselines: a link in the place of a folder" in line for line in lines)
+    assert last.startswith("0 files converted")
+    assert {path: path.read_bytes() for path in before} == before
+    assert Path(good).with_name("linked.json").is_symlink()
 
 
 def test_a_directory_that_begins_before_its_archive_is_refused(tmp_path):

@@ -8,12 +8,14 @@ import json
 import os
 import struct
 import sys
+import time
 
 import pytest
 
 from tasks.checks import DataError
 from tasks.data import arrow_rows, rows
 from tasks.data.rows import tables
+from tasks.lm import parquet
 
 TEXTS = [("first, with a comma", "a"), ('second\nin "two" lines', "b"), ("third, ä", "a")]
 COLUMNS = ("text", "label")
@@ -121,6 +123,42 @@ def test_a_line_has_a_bound(tmp_path, monkeypatch):
     (tmp_path / "a.csv").write_text('text,label\n"' + ("x" * 50 + "\n") * 4 + '",y\n')
     with pytest.raises(DataError, match="field larger than field limit"):
         read(tmp_path / "a.csv")
+
+
+def test_what_unpacks_without_end_is_refused_within_seconds(tmp_path):
+    """Two letters a row, so that as many rows as possible lie in a small file."""
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"text,label\n" + b"a,b\n" * (16 << 20)))
+    started = time.process_time()
+    with pytest.raises(DataError, match=r"a\.csv\.gz:\d+: it unpacks to more than \d MiB") as error:
+        read(tmp_path / "a.csv.gz")
+    assert "\n" not in str(error.value) and time.process_time() - started < 5
+
+
+def test_a_quotation_without_end_is_refused_within_seconds(tmp_path, monkeypatch):
+    (tmp_path / "a.csv").write_bytes(b'text,label\nx,y\n"' + b"x\n" * (1 << 20))
+    started = time.process_time()
+    with pytest.raises(DataError, match=r"a\.csv:3: more than 500,000 lines in a row") as error:
+        read(tmp_path / "a.csv")
+    assert "\n" not in str(error.value) and time.process_time() - started < 5
+    monkeypatch.setattr(rows, "MOST_LINES", 4)
+    (tmp_path / "a.csv").write_text('text,label\n"1\n2\n3\n4",y\n"1\n2\n3\n4",y\n')
+    assert read(tmp_path / "a.csv") == {"all": [("1\n2\n3\n4", "y")] * 2}
+
+
+@pytest.mark.parametrize("compression", ["zstd", "gzip"])
+def test_a_parquet_file_that_unpacks_without_end_is_refused_before_it_is_read(tmp_path, monkeypatch, compression):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.table({"text": ["x" * (80 << 20)], "label": ["a"]})
+    pq.write_table(table, tmp_path / "a.parquet", compression=compression, use_dictionary=False)
+    assert (tmp_path / "a.parquet").stat().st_size < 1 << 20
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda *_, **__: pytest.fail("it is read"))
+    with pytest.raises(DataError, match="it unpacks to 80 MiB, a text of its size to") as error:
+        read(tmp_path / "a.parquet")
+    assert "\n" not in str(error.value)
+    with pytest.raises(DataError, match="it unpacks to 80 MiB"):
+        parquet.parquet_rows(tmp_path / "a.parquet")
 
 
 def parquet_of(folder, **columns):

@@ -8,7 +8,8 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from harness.report.render.layout import CONTROL, Block, Table, TableEntry
+from harness.errors import CONTROL
+from harness.report.render.layout import Block, Table, TableEntry
 
 SPECIAL = {
     "\\": r"\textbackslash{}",

@@ -1,12 +1,10 @@
 """The content of a page in plain text without markup: sections, blocks and entries. All renderers read it."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 WORDS, LINES = 60, 4  # above the first grid of a page, with its title and headings
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # control characters and line separators, never printed
 
 # columns of the long CSV, one row per published or measured number; `kind`: `harness.report.spec.parts.Kind`
 TIDY_COLUMNS = (

@@ -1,11 +1,11 @@
 """A table in GitHub's Markdown."""
 
-import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from urllib.parse import quote
 
-from harness.report.render.layout import CONTROL, Block, Picture, Section, Table, TableEntry
+from harness.errors import in_markdown as escape
+from harness.report.render.layout import Block, Picture, Section, Table, TableEntry
 
 
 def render(table: Table) -> str:
@@ -86,14 +86,3 @@ def _entry(entry: TableEntry) -> str:
 
 def _superscript(notes: tuple[str, ...]) -> str:
     return f"<sup>{escape(', '.join(notes))}</sup>" if notes else ""
-
-
-def escape(text: str) -> str:
-    """The text with everything escaped that Markdown would interpret.
-
-    `|` would end an entry, `<` start a tag, `*` or `_` emphasis, `$` a formula, `#` a heading, `-` a list; a control
-    character would end a line.
-    """
-    text = CONTROL.sub(" ", text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    text = re.sub(r"([\\|*_`\[\]$]|~(?=\S))", r"\\\1", text)
-    return re.sub(r"^(#+|[-+=]+)(?=\s)", r"\\\1", text)

@@ -30,7 +30,7 @@ from harness.config.own_settings import SHARED, check_files, check_shared, files
 from harness.config.places import folder_below
 from harness.config.plain import resolved
 from harness.config.schema import check_sizes
-from harness.errors import UsageError, one_line, shown
+from harness.errors import UsageError, in_markdown, one_line, shown
 from harness.records import record
 from harness.records.cache import of_folder
 from harness.records.collect import valid_records
@@ -257,11 +257,12 @@ def without_folders(part: Mapping[str, Any]) -> dict[str, Any]:
 
 def card(entries: Mapping[str, Any]) -> str:
     """A page about the exported model."""
-    cell, data, git, result = entries["cell"], entries["data"], entries["git"], record.summary(entries)
+    cell, data, git, result = entries["cell"], entries["data"], entries["git"], in_markdown(record.summary(entries))
     point = entries["metrics"]["best"] or entries["metrics"]["last"]
-    scores = "\n".join(f"| {name} | {value} |" for name, value in point["test"].items())
+    scores = "\n".join(f"| {in_markdown(name)} | {value} |" for name, value in point["test"].items())
     changed = [
-        f"`{key}` is {used}, {of_recipe} in the recipe." for key, (of_recipe, used) in entries["changed"].items()
+        in_markdown(f"{key} is {used}, {of_recipe} in the recipe.")
+        for key, (of_recipe, used) in entries["changed"].items()
     ]
     prepare = f"python run.py do=list task={cell['task']}"
     return f"""# {cell["model"]} on {cell["task"]}
@@ -273,8 +274,10 @@ One run of the recipe `{cell["protocol"]}` at the budget `{cell["budget"]}`, see
 | --- | ---: |
 {scores}
 
-Data: {data["source"]}, fingerprint `{data["fingerprint"][:16]}`; `{prepare}` names their licence.
-Code: commit {git["sha"]}{" with changes" if git["dirty"] else ""}, digest of the source {entries.get("code_sha256")}.
+Data: {in_markdown(data["source"])}, fingerprint {in_markdown(data["fingerprint"][:16])}.
+`{prepare}` names their licence.
+Code: commit {in_markdown(str(git["sha"]))}{" with changes" if git["dirty"] else ""}.
+Digest of the source: {entries.get("code_sha256")}.
 
 ```python
 import longhaul

@@ -1,0 +1,138 @@
+"""Whole reports of valid records whose free texts are hostile: markup, formulas, commands and paths stay text."""
+
+import copy
+import csv
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from helpers import latex_syntax, pages
+from helpers.synthetic import example
+from omegaconf import OmegaConf
+
+from harness.commands import report
+from harness.config.cell import identity
+from harness.records import evidence, record
+from harness.records.collect import frame, load_records
+
+TEXTS = (
+    "<script>alert(1)</script>",
+    "\"><img src=x onerror='alert(1)'>",
+    "[x](javascript:alert(1)) ![y](file:///etc/passwd)",
+    "\\input{/etc/passwd} \\href{javascript:x}{y} $x_1$ & % #",
+    "=cmd|' /C calc'!A0",
+    "[red]x[/red] [link=file:///etc/passwd]y[/link]",
+    "# a heading | `code` **bold** ~~gone~~",
+    "{{ 7*7 }} ${oc.env:HOME} </textarea></title>",
+)
+BEGINS_FORMULA = ("=", "+", "-", "@")
+NUMBER = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?")
+
+
+def hostile(entries, text):
+    """The record with this text wherever the schema takes any text."""
+    entries = copy.deepcopy(entries)
+    entries["hardware"] |= {"cpu": text, "device": text, "capability": text, "kernels": text}
+    if entries["hardware"]["gpu"]:
+        entries["hardware"]["gpu"] = text
+    entries["git"]["sha"] = text
+    entries["versions"] |= {"torch": text, text: text}
+    entries["data"] |= {"fingerprint": text, "sizes": entries["data"]["sizes"] | {text: 1}}
+    if entries["data"]["source"].startswith("slice"):
+        entries["data"]["source"] = f"slice:{text}"
+    if entries["baseline"]:
+        entries["baseline"]["name"] = text
+    entries["config"] |= {"trainer": {text: text}, text: text}
+    entries["config"]["train"] |= {"precision": text, text: text}
+    entries["changed"] = {f"train.{text}": [text, text]}
+    entries["artifacts"] = {f"x.{text.replace('/', ' ')}.png": "0" * 64}
+    entries["evaluations"] = {
+        f"{prefix}{text}": {
+            "status": "failed", "message": text, "metrics": None, "n": None, "seconds": 1.0, "peak_memory_mb": None,
+            "predictions": None,
+        }
+        for prefix in ("", "baseline/", "test/")
+    }  # fmt: skip
+    if entries["error"]:
+        entries["error"] = {"type": text, "message": f"{text}\n{text}\x1b[2J", "traceback": text}
+    entries["cell"]["id"] = identity({key: value for key, value in entries["config"].items() if key != "trainer"})
+    return entries
+
+
+class Page(HTMLParser):
+    """Problems of an HTML page: elements and attributes that only a text of a record could have brought."""
+
+    def __init__(self, content):
+        super().__init__()
+        self.problems, self.scripts = [], 0
+        self.feed(content)
+
+    def handle_starttag(self, tag, attributes):
+        for name, value in attributes:
+            if name.startswith("on") or (value or "").strip().lower().startswith(("javascript:", "file:")):
+                self.problems.append(f"{tag} {name}={value}")
+            if (tag, name, value) == ("img", "src", "x"):
+                self.problems.append("an image of a record")
+
+    def handle_data(self, data):
+        self.scripts += self.lasttag == "script" and data.strip() == "alert(1)"
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    monkeypatch.setitem(evidence.RULES, "recipe", lambda file, entries: ())  # these records follow no recipe
+    count = 0
+    for text in TEXTS:
+        for entries in example():
+            count += 1
+            record.write(hostile(entries, text), tmp_path / "records" / f"{count}.json")
+    folders = {key: str(tmp_path / key) for key in ("records", "tables", "figures", "bench", "outputs", "docs", "site")}
+    return folders | {"paper": str(pages.PAPER)}
+
+
+def check_page(path):
+    content = path.read_text(encoding="utf-8")
+    if path.suffix == ".tex":
+        assert latex_syntax.problems(content) == [], path
+    elif path.suffix == ".csv":
+        for row in csv.DictReader(content.splitlines()):
+            wrong = [v for v in row.values() if v and v.startswith(BEGINS_FORMULA) and not NUMBER.fullmatch(v)]
+            assert not wrong, (path, wrong)
+    elif path.suffix == ".html":
+        page = Page(content)
+        assert not page.problems and not page.scripts, (path, page.problems)
+    else:
+        assert not re.search(r"<(script|img|/textarea|/title)", content), path
+        assert not re.search(r"(?<!\\)\]\((javascript|file):", content), path
+        assert "\x1b" not in content and "\n# a heading" not in content, path
+
+
+def test_a_table_of_hostile_records_is_text(places, capsys):
+    cells = frame(load_records(places["records"]))
+    assert len(cells) == len(TEXTS) * len(example())
+    made = report.report_tables("lavo/t11", cells, conf=pages.CONF, paths=places, plots=False).files
+    assert {path.suffix for path in made} == {".md", ".tex", ".csv"}
+    for path in made:
+        check_page(path)
+    said = capsys.readouterr()
+    assert "\x1b[2J" not in said.out + said.err
+    calm = report.report_tables(
+        "lavo/t11", frame(example()), conf=pages.CONF, paths=places | {"tables": places["docs"]}, plots=False
+    ).files
+    headings = [[line for line in path.read_text().splitlines() if line.startswith("#")] for path in (made[0], calm[0])]
+    assert headings[0][0] == headings[1][0] and all(len(lines) > 3 for lines in headings)
+
+
+@pytest.mark.slow
+def test_the_whole_report_and_the_site_of_hostile_records_are_text(places, few_tables, capsys):
+    cfg = OmegaConf.create({"check": False, "paths": places, "format": ["md", "tex", "csv", "html"]})
+    assert report.run(cfg, ["do=report"]) == 0
+    said = capsys.readouterr()
+    assert "Traceback" not in said.err and "\x1b[2J" not in said.out + said.err
+    folders = [places[name] for name in ("tables", "docs", "site")]
+    made = [path for folder in folders for path in sorted(Path(folder).rglob("*")) if path.is_file()]
+    assert {path.suffix for path in made} >= {".md", ".tex", ".csv", ".html"}
+    for path in made:
+        if path.suffix in (".md", ".tex", ".csv", ".html"):
+            check_page(path)

@@ -6,8 +6,8 @@ from xdist.scheduler import LoadGroupScheduling
 class FileScheduling(LoadGroupScheduling):
     """Fast tests of a file run in one process, slow ones one by one; tests of an xdist_group stay together.
 
-    A process makes fixtures and compositions of a file once, and a file is one message. pytest-xdist counts the tests of
-    all units that a process has ever had after each test: thousands of units take a tenth of the suite's time.
+    A process makes the fixtures of a file once, and a file is one message. After each test, pytest-xdist counts the
+    tests of all units that a process has ever had, which takes long for thousands of units.
     """
 
     def _split_scope(self, nodeid: str) -> str:

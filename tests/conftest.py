@@ -45,6 +45,14 @@ def pytest_collection_modifyitems(items):
     return result
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Whole files for `make test`; see tests/helpers/scheduling.py."""
+    from tests.helpers.scheduling import FileScheduling
+
+    return FileScheduling(config, log) if config.option.dist == "loadgroup" else None
+
+
 @pytest.fixture(autouse=True, scope="session")
 def one_thread():
     import torch

@@ -48,6 +48,7 @@ def tokens(length=17, batch=3, seed=0):
 def test_every_combination_builds_and_trains(norm, positions, pooling, head_dim):
     for activation, flag in itertools.product(ACTIVATIONS, (False, True)):
         model = encoder(
+            layers=1,
             norm=norm,
             positions=positions,
             pooling=pooling,

@@ -48,6 +48,7 @@ def padded(source):
 def test_every_combination_builds_and_trains(norm, kind, ffn, positions):
     for flag in (False, True):
         model = seq2seq(
+            layers=1,
             norm=norm,
             norm_kind=kind,
             ffn=ffn,

@@ -1,15 +1,19 @@
 """The frame of `longhaul.records`, and what names a cell in Python."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from harness.config.compose import options
 from harness.config.table_rows import format_settings
 from harness.errors import UsageError, did_you_mean
+from harness.records.collect import COLUMNS
 
+NUMERIC = ("seed", "score")
+MOST_LISTED, FEW = 100, 3  # names that a message lists; of more, these
 NAMED = ("model", "task", "protocol", "budget")  # columns whose values are options of these groups, too
 
 
@@ -47,6 +51,25 @@ def cell_name(cell: Any) -> str | os.PathLike[str]:
     raise UsageError(f"a cell is an id, a path or a row of longhaul.records(), not {shown}")
 
 
+def record_frame(cells: Any) -> pd.DataFrame:
+    """A frame of `records()` or `run()`, also several joined by `pandas.concat`, with a new index.
+
+    Raises UsageError for anything else, for a column that it lacks or that holds another kind, and for a cell twice.
+    """
+    needed = "a frame of longhaul.records() or longhaul.run() is expected"
+    if not isinstance(cells, pd.DataFrame):
+        raise UsageError(f"records: {needed}, not a {type(cells).__name__}")
+    if missing := [name for name in COLUMNS if name not in cells]:
+        few = ", ".join(missing[:FEW]) + (", ..." if len(missing) > FEW else "")
+        raise UsageError(f"records lacks the columns {few}: {needed}, with all its columns")
+    for name in NUMERIC:
+        if not pd.api.types.is_numeric_dtype(cells[name]) and cells[name].notna().any():
+            raise UsageError(f"records: the column {name} holds no numbers: {needed}")
+    if (twice := cells["id"].duplicated()).any():
+        raise UsageError(f"records has the cell {cells['id'][twice].iloc[0]} twice: .drop_duplicates('id') keeps one")
+    return cells.reset_index(drop=True)
+
+
 def selected(cells: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
     """The rows with these values. Raises UsageError for an unknown column, and for a value that no record can have."""
     for column, value in where.items():
@@ -58,13 +81,27 @@ def selected(cells: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
     return cells.reset_index(drop=True)
 
 
-def check_values(column: str, values: Iterable[Any], present: pd.Series) -> None:
-    is_text = all(isinstance(value, str) for value in present.dropna())
-    names = set(present.dropna()) if is_text else set()
+def check_values(column: str, values: Sequence[Any], present: pd.Series) -> None:
+    """Raises UsageError for a value that the column cannot hold, and for a name that neither records nor conf/ have."""
+    if not values:
+        raise UsageError(f"{column}=[]: no value; leave {column} out, or name one or more")
+    kinds = {type(value) for value in present.dropna().tolist()}
+    names = set(present.dropna()) if kinds <= {str} else set()
     names |= {name for name, _ in options(column)} if column in NAMED else set()
     for value in values:
-        if isinstance(value, str) and names and value not in names:
-            raise UsageError(f"no record has {column}='{value}': {did_you_mean(value, names)}")
-        if isinstance(value, str) and not is_text:
-            kind = type(present.dropna().iloc[0]).__name__
-            raise UsageError(f"{column}='{value}' is a text, the column holds {kind}")
+        if kinds and not holds(kinds, value, has_missing=bool(present.isna().any())):
+            shown = " or ".join(sorted(kind.__name__ for kind in kinds))
+            raise UsageError(f"{column}={value!r}: the column holds {shown}")
+        if names and value is not None and value not in names:
+            few = sorted(names)[:FEW]
+            listed = None if len(names) <= MOST_LISTED else [*few, f"and {len(names) - FEW:,} more"]
+            raise UsageError(f"no record has {column}={value!r}: {did_you_mean(str(value), names, listed)}")
+
+
+def holds(kinds: set[type], value: Any, *, has_missing: bool) -> bool:
+    """Whether a column with values of these types may hold the value; None stands for a missing one."""
+    if value is None:
+        return has_missing
+    if isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
+        return float in kinds or (int in kinds and value == int(value))
+    return type(value) in kinds and not isinstance(value, Mapping)

@@ -1,5 +1,6 @@
 """Tables and figures as data: returns what `do=report` writes to files. Nothing is written, nothing is trained."""
 
+import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config.schema import Paths
+from longhaul.words import path_of, usage_errors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,9 +31,11 @@ class Picture:
     def _repr_png_(self) -> bytes:
         return self.png
 
-    def save(self, path: str | Path) -> Path:
-        Path(path).write_bytes(self.png)
-        return Path(path)
+    @usage_errors
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        file = path_of(path, "")
+        file.write_bytes(self.png)
+        return file
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,7 @@ class Page:
             return Picture(path.read_bytes())
 
 
+@usage_errors
 def report(table: str, records: "pd.DataFrame | None" = None) -> Page:
     """One table from records, as `do=report table=...` makes it. Raises UsageError.
 
@@ -84,28 +89,32 @@ def report(table: str, records: "pd.DataFrame | None" = None) -> Page:
     from harness.config.places import CONF
     from harness.report.render import markdown
     from harness.report.scores.measurements import load_measurements
+    from longhaul.frames import record_frame
 
     _require_single("table", table)
     paths = Paths()
     folders = {"paper": paths.paper, "records": paths.records, "tables": paths.tables}
-    cells = _all_records() if records is None else records
+    cells = _all_records() if records is None else record_frame(records)
     page = table_page(table, cells, load_measurements(Path(paths.bench)), CONF, folders)
     made = page.table
     return Page(table, made.title, made.answer, _frame(made.tidy), markdown.render(made), tuple(page.answers or ()))
 
 
+@usage_errors
 def figure(name: str, records: "pd.DataFrame | None" = None) -> Picture:
     """One figure, as `do=report figure=...` draws it; `records` as in `report`. Raises UsageError."""
     from harness.commands.report import draw_figures
     from harness.config.places import CONF
+    from longhaul.frames import record_frame
 
     _require_single("figure", name)
-    cells = _all_records() if records is None else records
+    cells = _all_records() if records is None else record_frame(records)
     with tempfile.TemporaryDirectory() as folder:
         draw_figures(name, cells, conf=CONF, paths={"paper": Paths().paper, "figures": folder})
         return Picture((Path(folder) / f"{name}.png").read_bytes())
 
 
+@usage_errors
 def measurements(root: str | Path | None = None) -> "pd.DataFrame":
     """The measurements of `do=bench`, one row per point: name and settings, model, what, length, ms, MB.
 
@@ -116,7 +125,7 @@ def measurements(root: str | Path | None = None) -> "pd.DataFrame":
 
     from harness.report.scores.measurements import load_measurements
 
-    measured = load_measurements(Path(root or Paths().bench))
+    measured = load_measurements(path_of(root, Paths().bench))
     return pd.DataFrame([row for name, entries in measured.items() for row in points_of(name, entries)])
 
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.config.sweep import Command
 from harness.errors import UsageError
-from longhaul.api import commands_of
 from longhaul.reports import Picture, points_of
+from longhaul.words import path_of, single_command, usage_errors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,24 +24,26 @@ class Curves(Picture):
     frame: "pd.DataFrame" = field(repr=False)
 
 
+@usage_errors
 def status(*overrides: str, **settings: Any) -> "pd.DataFrame":
     """The runs and their states, as `do=status`: one row per run. `model=`, `task=`, ... narrow it."""
     import pandas as pd
 
     from harness.commands.status import states_of
 
-    command = one_command("status", overrides, settings)
+    command = single_command("status", overrides, settings, verb="status")
     states = states_of(command.cfg, command.overrides) or {}
     rows = [{"run": name, "state": state.name, "detail": state.detail} for name, state in states.items()]
     return pd.DataFrame(rows, columns=["run", "state", "detail"])
 
 
+@usage_errors
 def curves(*overrides: str, **settings: Any) -> Curves:
     """The learning curves of runs, as `do=curves`: a picture and its numbers. Raises UsageError if there are none."""
     from harness.commands.curves import charts_of, title_of
     from harness.report.plots.curves import curves_plot
 
-    command = one_command("curves", overrides, settings)
+    command = single_command("curves", overrides, settings, verb="curves")
     charts = charts_of(command.cfg, command.overrides)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "curves.png"
@@ -63,6 +64,7 @@ def points_of_curves(charts: "Sequence[Panel]") -> "pd.DataFrame":
     return pd.DataFrame(rows)
 
 
+@usage_errors
 def predictions(*overrides: str, **settings: Any) -> "pd.DataFrame":
     """The scores of each test example, as `do=predictions`: a row per cell, evaluation and example.
 
@@ -73,7 +75,7 @@ def predictions(*overrides: str, **settings: Any) -> "pd.DataFrame":
     from harness.commands.predictions import predictions_table, records_with_predictions
     from harness.records import evidence
 
-    command = one_command("predictions", overrides, settings)
+    command = single_command("predictions", overrides, settings, verb="predictions")
     tables = []
     for entries in records_with_predictions(command.cfg, command.overrides)[0].values():
         tables.append(predictions_table(entries))
@@ -81,6 +83,7 @@ def predictions(*overrides: str, **settings: Any) -> "pd.DataFrame":
     return pd.concat(tables, ignore_index=True)
 
 
+@usage_errors
 def bench(*overrides: str, **settings: Any) -> "pd.DataFrame":
     """Time and memory, measured as `do=bench` does: one row per point, as in `measurements`. Nothing is written.
 
@@ -91,13 +94,14 @@ def bench(*overrides: str, **settings: Any) -> "pd.DataFrame":
     from harness.bench.asked import asked_for
     from harness.bench.command import measure
 
-    command = one_command("bench", overrides, settings)
+    command = single_command("bench", overrides, settings, verb="bench")
     if asked := asked_for(command.overrides):
         raise UsageError(f"{'='.join(asked)} writes measurements: python run.py do=bench {'='.join(asked)}")
     measured = measure(command.cfg, command.overrides)
     return pd.DataFrame(points_of(measured["name"], measured))
 
 
+@usage_errors
 def verify(*overrides: str, **settings: Any) -> "pd.DataFrame":
     """What models can do, measured as `do=verify` does: one row per model. `faults`: what is broken, a tuple.
 
@@ -107,7 +111,7 @@ def verify(*overrides: str, **settings: Any) -> "pd.DataFrame":
 
     from harness.commands.verify import COLUMNS, rows_of
 
-    command = one_command("verify", overrides, settings)
+    command = single_command("verify", overrides, settings, verb="verify")
     rows = [
         {
             "model": name,
@@ -122,6 +126,7 @@ def verify(*overrides: str, **settings: Any) -> "pd.DataFrame":
     return pd.DataFrame(rows)
 
 
+@usage_errors
 def check(root: str | os.PathLike[str] | None = None, *overrides: str, **settings: Any) -> "pd.DataFrame":
     """Every broken rule of the records below a folder, by default `paths.records`, as `do=check`: one row per problem.
 
@@ -131,19 +136,8 @@ def check(root: str | os.PathLike[str] | None = None, *overrides: str, **setting
 
     from harness.commands.check import all_problems, files_of
 
-    where = {} if root is None else {"paths.records": root}
-    command = one_command("check", overrides, settings | where)
+    where = {} if root is None else {"paths.records": path_of(root, "")}
+    command = single_command("check", overrides, settings | where, verb="check")
     unread: list[str] = []
     files = files_of(command.cfg, unread)
     return pd.DataFrame(all_problems(command.cfg, files, unread), columns=["file", "rule", "problem"])
-
-
-def one_command(verb: str, overrides: Sequence[str], settings: dict[str, Any]) -> Command:
-    """The composed command of a verb. Raises UsageError for a sweep, and for a key that the verb does not read."""
-    from harness.commands.typed import refuse_ignored
-
-    commands = commands_of(overrides, settings, verb)
-    if len(commands) > 1:
-        raise UsageError(f"longhaul.{verb} takes one value per key: call it once for each")
-    refuse_ignored(verb, commands[0].overrides)
-    return commands[0]

@@ -16,6 +16,7 @@ from omegaconf import DictConfig
 from harness.commands.tables import check_tables
 from harness.config.cell import cell_of
 from harness.config.compose import search_path
+from harness.config.declared import missing_file, missing_file_message, missing_files
 from harness.config.overrides import typed_values
 from harness.config.places import folder_below
 from harness.config.sweep import Command, Plan, PlannedCell, expand_all, parse_depends_on
@@ -29,9 +30,10 @@ from harness.training.checkpoints.dependency import Dependency
 from harness.training.dependents import refused_dependents
 from harness.training.extras.long_run import longest, records_here
 from harness.training.process import catch_stop_signals, launched_as_group, rank
-from harness.training.run_cell import STOPPED, CellRequest, CellResult, report_line
+from harness.training.run_cell import STOPPED, CellRequest, CellResult, is_done, report_line
 
 HERE = "here"
+REFUSED = 2  # exit status
 SKIPPED_S = 0.5  # a cell that takes less was done already
 
 
@@ -79,6 +81,7 @@ def require_choice(commands: Sequence[Command]) -> None:
 
 
 def run_here(plan: Plan, cfg: DictConfig) -> int:
+    whole, plan = plan, without_missing_data(plan)
     requests = requests_of(plan, search_path())
     requests = [replace(request, longest_s=longest(request.overrides)) for request in requests]
     refused = {} if launched_as_group() else refused_dependents(requests)
@@ -90,7 +93,30 @@ def run_here(plan: Plan, cfg: DictConfig) -> int:
         results = run_workers(requests, plan.levels(), cfg)
     else:
         results = run_sequential(announce_each(requests), fail_fast=cfg.fail_fast)
-    return report_results(itertools.chain(refused.values(), results), plan, len(plan.cells) + len(refused))
+    code = report_results(itertools.chain(refused.values(), results), plan, len(plan.cells) + len(refused))
+    return code if plan.absent == whole.absent else max(code, REFUSED)
+
+
+def without_missing_data(plan: Plan) -> Plan:
+    """The plan without the cells that are to run and whose files are not there; `absent` names each file once.
+
+    If no other cell is left, the plan itself: its first cell says what is missing.
+    """
+    without: dict[str, Path] = {}
+    missing = missing_files(planned.cfg for planned in plan.one_per_seeds())
+    for planned in plan.cells if missing else ():
+        path = missing_file(planned.cfg)
+        if path and not is_done(str(planned.cell.record_path(planned.cfg))):
+            without[planned.cell.id] = path
+    kept = without_refused(plan, without)
+    if not kept:
+        return plan
+    absent = {}
+    for path, cfg in missing.items():
+        lacking = [planned.cell for planned in plan.cells if without.get(planned.cell.id) == path]
+        tasks = ", ".join(sorted({cell.task for cell in lacking}))
+        absent |= {f"{len(lacking)} cells of {tasks}": missing_file_message(path, cfg)} if lacking else {}
+    return replace(plan, cells=tuple(kept), absent=plan.absent | absent)
 
 
 def without_refused(plan: Plan, refused: Collection[str]) -> list[PlannedCell]:

@@ -1,11 +1,12 @@
 """Checks of the typed words of a command, before anything is composed: what the verb would ignore is refused."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 
-from harness.config.compose import NAMED
+from harness.config.compose import NAMED, options
 from harness.config.overrides import key_of, typed_values
 from harness.config.schema import Config
 from harness.errors import UsageError, did_you_mean
@@ -25,9 +26,12 @@ READS = {
 }
 # what the verbs that read a whole recipe do not read, and the verb that does
 READ_ELSEWHERE = {"check": "report", "format": "report", "cells": "compare", "figure": "report", "status": "status"}
+OF_CELL = ("model", "task", "backbone")  # do=export takes keys below them
+LONGEST_SHOWN = 100  # letters of a word
 OF_BENCH = ("bench", "figure")  # further keys of do=bench
 # folders of Hydra that nothing is written into here
 UNUSED = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.output_subdir")
+NO_NAME = re.compile(r"null|true|false|[-+]?\d[\d_]*(\.\d*)?(e[-+]?\d+)?", re.IGNORECASE)  # what Hydra reads as no text
 
 
 def check_typed(overrides: Sequence[str], search: Sequence[str] = ()) -> None:
@@ -38,6 +42,7 @@ def check_typed(overrides: Sequence[str], search: Sequence[str] = ()) -> None:
     typed = typed_values(overrides)
     refuse_ignored(typed.get("do", "train"), overrides)
     refuse_twice(overrides)
+    refuse_no_names(overrides)
     for override in overrides:
         if key_of(override) in UNUSED:
             raise UsageError(f"{key_of(override)}= moves nothing here: paths.outputs= is the folder of the runs")
@@ -53,9 +58,22 @@ def refuse_ignored(do: str, overrides: Sequence[str]) -> None:
         if reads is not None and part not in reads:
             takes = ", ".join(f"{name}=" for name in reads[1:] if name != "status") or "nothing"
             raise UsageError(f"do={do} does not read {key}=: it takes {takes}")
+        if do == "export" and key in OF_CELL:
+            raise UsageError(
+                f"do=export does not read {key}=: the cell has its {key}; {key}.path=... sets one of its paths"
+            )
         if reads is None and part in READ_ELSEWHERE and not (do == "bench" and part in OF_BENCH):
             verb = READ_ELSEWHERE[part]
             raise UsageError(f"do={do} does not read {key}=, do={verb} does: python run.py do={verb} ...")
+
+
+def refuse_no_names(overrides: Iterable[str]) -> None:
+    """Raises UsageError for `model=null`, `budget=5` and several settings in one word, `"model=lavo task=x"`."""
+    for key, value in typed_values(overrides).items():
+        if re.search(r"\s[+~\w./]+=", value) and key in NAMED:
+            raise UsageError(f"'{key}={value[:LONGEST_SHOWN]}' is one word: type each setting as a word of its own")
+        if NO_NAME.fullmatch(value) and key in NAMED:
+            raise UsageError(f"there is no {key} '{value}': {did_you_mean(value, [name for name, _ in options(key)])}")
 
 
 def refuse_twice(overrides: Iterable[str]) -> None:

@@ -1,0 +1,150 @@
+"""The arguments of the functions as words of the command line, `seed=[1, 2]` as `seed=1,2`."""
+
+import contextlib
+import functools
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from harness.commands.explain import explain
+from harness.commands.typed import check_typed, refuse_ignored
+from harness.config.compose import NAMED
+from harness.config.overrides import MULTIRUN, in_grammar, key_of, rewrite, typed_values
+from harness.config.sweep import Command, compose_commands, split_sweep
+from harness.errors import UsageError, one_line, shown
+from harness.records.record import RecordError
+from longhaul.own import OwnModule
+
+# keys whose list of values means a sweep, or for do=bench a comparison
+SWEPT = ("model", "task", "protocol", "budget", "seed", "table", "lengths", "what", "mode")
+LONGEST_SHOWN = 200  # letters of a path
+PATTERN = re.compile(r"[\w/.*?-]+")  # `latte*`: all options of this kind
+OF_SWEEPS = ("hydra/launcher", "hydra/sweeper")
+
+
+def commands_of(overrides: Sequence[str], settings: Mapping[str, Any], verb: str = "train") -> list[Command]:
+    """The composed commands of overrides and keywords. Raises UsageError with the line that `run.py` would print."""
+    words = [*map(checked, overrides), *(word for key, value in settings.items() for word in words_of(key, value))]
+    if (do := typed_values(words).get("do", "train")) != "train":
+        raise UsageError(f"do={do}: longhaul has functions for it (help(longhaul)); leave do= out")
+    if other := [word for word in words if key_of(word) in OF_SWEEPS]:
+        raise UsageError(f"{other[0]}: functions run here; python run.py -m {other[0]} runs elsewhere or searches")
+    words += [f"do={verb}"] if verb != "train" else []
+    with in_one_line(words):
+        overrides = [word for word in rewrite(words) if word not in MULTIRUN]
+        check_typed(overrides)
+        return compose_commands(split_sweep(overrides))
+
+
+def checked(override: Any) -> str:
+    """Raises UsageError for an argument that is no word of the command line, and for a flag of it."""
+    if not isinstance(override, str):
+        kind = type(override).__name__
+        raise UsageError(f"settings are texts, 'model=lavo', or keywords, model='lavo'; a {kind} is neither")
+    if not override.strip():
+        raise UsageError("a setting is empty: type key=value, or leave it out")
+    if override.startswith("-") and override not in MULTIRUN:
+        raise UsageError(f"{override}: flags are typed after python run.py; functions take key=value")
+    return override
+
+
+def words_of(key: str, value: Any) -> list[str]:
+    """A keyword as words of the command line. Raises UsageError for a value that cannot be typed."""
+    if isinstance(value, OwnModule):
+        return list(value.overrides)
+    if isinstance(value, (list, tuple)) and any(isinstance(entry, OwnModule) for entry in value):
+        raise UsageError(f"{key}: a class of your own runs in a command of its own, not in a list")
+    value = plain(key, value)
+    if isinstance(value, Mapping) and key not in NAMED and "_target_" not in value:
+        return [word for name, entry in value.items() for word in words_of(f"{key}.{name}", entry)]
+    if value is None and key in NAMED:
+        raise UsageError(f"{key}=None: give a name, or leave {key} out")
+    if key in SWEPT and isinstance(value, list):
+        if not value:
+            raise UsageError(f"{key}=[]: no value; leave {key} out, or name one or more")
+        return [f"{key}={','.join(map(in_grammar, value))}"]
+    if key in NAMED and isinstance(value, str) and PATTERN.fullmatch(value):
+        return [f"{key}={value}"]
+    return [f"{key}={in_grammar(value)}"]
+
+
+def plain(key: str, value: Any) -> Any:
+    """Text, number, true or false, None, list or mapping. Raises UsageError for any other value."""
+    if OmegaConf.is_config(value):
+        value = OmegaConf.to_container(value)
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):  # a number of NumPy or torch
+        value = value.item()
+    if isinstance(value, Mapping):
+        return {str(name): plain(f"{key}.{name}", entry) for name, entry in value.items()}
+    if isinstance(value, (list, tuple, range)):
+        return [plain(key, entry) for entry in value]
+    if isinstance(value, os.PathLike):
+        return str(value)
+    if isinstance(value, (str, bool, int, float, type(None))):
+        return value
+    shown = value.__name__ if isinstance(value, type) else type(value).__name__
+    if key == "model":
+        raise UsageError(f"model={shown}: a name is expected, or longhaul.attention(MyModule) for a class of yours")
+    raise UsageError(f"{key}: {shown} is no value that can be typed: text, number, true or false, list or mapping")
+
+
+def single_command(
+    name: str, overrides: Sequence[str], settings: Mapping[str, Any], *, verb: str = "train", reads: str | None = None
+) -> Command:
+    """The composed command of a function. Raises UsageError for a sweep, and for a key that it does not read.
+
+    `reads`: the verb whose keys it reads, if not `verb`.
+    """
+    commands = commands_of(overrides, settings, verb)
+    if len(commands) > 1:
+        raise UsageError(f"longhaul.{name} takes one value per key: call it once for each")
+    refuse_ignored(reads or verb, commands[0].overrides)
+    return commands[0]
+
+
+def path_of(root: Any, default: str) -> Path:
+    """The file or folder that an argument names, `default` for None. Raises UsageError for what is no path."""
+    if root is None:
+        return Path(default)
+    if not isinstance(root, (str, os.PathLike)):
+        raise UsageError(f"a file or folder is a path, not a {type(root).__name__}")
+    return Path(root)
+
+
+def usage_errors(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, with errors of the user's files and settings as UsageError of one line."""
+
+    @functools.wraps(function)
+    def checked_function(*arguments: Any, **settings: Any) -> Any:
+        try:
+            return function(*arguments, **settings)
+        except (HydraException, OmegaConfBaseException) as error:
+            raise UsageError(explain(error, list(filter(is_text, arguments))) or one_line(error)) from error
+        except RecordError as error:
+            raise UsageError(one_line(error)) from error
+        except OSError as error:
+            if error.filename is None:
+                raise
+            file = shown(error.filename)[:LONGEST_SHOWN]
+            raise UsageError(f"{file}: {(error.strerror or one_line(error)).lower()}") from error
+
+    return checked_function
+
+
+def is_text(argument: Any) -> bool:
+    return isinstance(argument, str)
+
+
+@contextlib.contextmanager
+def in_one_line(words: Sequence[str]) -> Iterator[None]:
+    """Turn Hydra's composition errors into a UsageError of one line."""
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        raise UsageError(explain(error, words) or one_line(error)) from error

@@ -7,13 +7,13 @@ BIN := $(VENV)/bin
 LINKS := $${UV_FIND_LINKS:-$${PIP_FIND_LINKS:-}}
 INSTALL = UV_FIND_LINKS="$(LINKS)" UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install -q --python $(BIN)/python
 
-.PHONY: help setup demo test oldest lint check docs gpu lock clean
+.PHONY: help setup demo test oldest lint check site docs gpu lock clean
 
 help:
 	@echo "make demo    LAVO, softmax attention and no mixing on ListOps (three minutes on two cores): a verdict and a picture"
 	@echo "make test    the fast tests; make test MARK=slow or MARK=slurm for the others"
 	@echo "make lint    ruff            make check   do the committed tables follow from the records?"
-	@echo "make docs    the documentation as a site, below outputs/docs"
+	@echo "make site    documentation and results as one site, below outputs/site; it opens from a file"
 	@echo "make gpu     does Longhaul work on this GPU, and how fast? Ten minutes at most; MINUTES=5 for less"
 	@echo "make lock    constraints.txt and requirements.lock from this environment"
 	@echo "make oldest  some tests with the oldest allowed libraries"
@@ -59,7 +59,8 @@ check: setup
 
 # in an environment of its own: pages are made from the source, and nothing of the project is imported
 LIST_DOCS := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")
-docs: setup
+docs: site
+site: setup
 	$(BIN)/uv venv -q --clear --python $(BIN)/python $(VENV)/docs
 	$(BIN)/python -c '$(LIST_DOCS)' | \
 	  UV_FIND_LINKS="$(LINKS)" $(BIN)/uv pip install -q --python $(VENV)/docs/bin/python -c constraints.txt -r -

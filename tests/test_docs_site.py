@@ -38,7 +38,12 @@ def test_the_navigation_names_pages_that_there_are():
     names = navigated()
     assert len(names) == len(set(names)) >= 25
     for name in names:
-        assert name == "index.md" or name in PAGES or (ROOT / "docs" / name).is_file() or (ROOT / name).is_file(), name
+        assert (
+            name in ("index.md", "overview.md")
+            or name in PAGES
+            or (ROOT / "docs" / name).is_file()
+            or (ROOT / name).is_file()
+        ), name
     assert all((ROOT / name).is_file() for name in CONFIG["hooks"])
 
 
@@ -52,13 +57,71 @@ def test_every_page_is_in_the_navigation():
 
 def test_the_hook_lists_pages_of_models_and_tasks():
     config = type("Config", (), {"nav": yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]})()
+    config.site_name, config.extra, config.repo_url = "Longhaul", {}, ""
     names = navigated(generated.on_config(config).nav)
-    assert {"models/lavo.md", "tasks/lra.md"} <= set(names) and len(names) == len(set(names))
+    assert {"models/lavo.md", "tasks/lra.md", "results/tables/lavo/t11.md"} <= set(names)
+    assert len(names) == len(set(names)) and re.fullmatch(r"Longhaul \d+\.\d+\.\d+", config.site_name)
+
+
+def test_every_table_is_in_the_list_and_in_the_navigation():
+    committed = {path.relative_to(ROOT).as_posix() for path in (ROOT / "results/tables").rglob("*.md")}
+    assert {target.removeprefix("./") for target in links.targets(PAGES["tables.md"], "docs/tables.md")} == committed
+    assert set(navigated(generated.nav_of_tables())) == committed - {links.START}
+
+
+def test_the_leaderboard_leads_to_the_page_of_each_model_and_task():
+    text, places = (ROOT / links.START).read_text(encoding="utf-8"), generated.places()
+    targets = [target for target in links.targets(text, links.START) if target.startswith("conf/")]
+    assert len(targets) > 40 and {target.split("/")[1] for target in targets} == {"model", "task"}
+    for target in targets:
+        page, _, anchor = places[target].partition("#")
+        assert re.search(rf"{{ #{anchor} }}", PAGES[page]) or anchor in map(
+            generated.anchor, re.findall(r"^## (.+)$", PAGES[page], re.MULTILINE)
+        ), target
+
+
+def test_a_model_is_found_by_its_name():
+    """The search reads titles first: that of softmax attention is its name, whose id is vanilla."""
+    page = PAGES["models/vanilla.md"]
+    assert "\n# Softmax attention\n" in page and "## softmax attention { #vanilla }" in page
+    assert "boost: 2" in page and "`model=vanilla`" in page and "Code: [`models/attention/vanilla.py`]" in page
+    assert "[softmax attention](vanilla.md#vanilla) | `vanilla`" in PAGES["models/index.md"]
+
+
+def test_a_docstring_is_prose_and_formulas():
+    made = list(generated.prose("Name: <a> of\nb.\n\nWith\n    y = x_i * 2\n"))
+    assert made == ["Name: &lt;a&gt; of b.", "", "With", "", "```text\n    y = x_i * 2\n```", ""]
+
+
+def clicks(start, most):
+    """{path of the repository: the fewest clicks from a page}, of the pages as they are read on GitHub."""
+    seen, waiting = {start: 0}, [start]
+    while waiting:
+        path = waiting.pop(0)
+        if seen[path] == most or not path.endswith(".md") or not (ROOT / path).is_file():
+            continue
+        for target in links.targets((ROOT / path).read_text(encoding="utf-8"), path):
+            if target not in seen:
+                seen[target] = seen[path] + 1
+                waiting.append(target)
+    return seen
+
+
+def test_each_of_the_ten_questions_is_two_clicks_from_the_first_page():
+    """One click to the list, whose line holds the answer, and one to the table behind it."""
+    reached = clicks(links.START, 2)
+    assert reached["docs/questions.md"] == reached["docs/findings.md"] == 1
+    text = (ROOT / "docs/questions.md").read_text(encoding="utf-8")
+    answers = re.findall(r"^\d+\. \*\*.+?\*\* .*$", text, re.MULTILINE)
+    assert len(answers) == len(list((ROOT / "conf/question").glob("*.yaml"))) == 10
+    for answer in answers:
+        tables = [target for target in links.targets(answer, "docs/questions.md") if target.startswith("results/")]
+        assert tables and all(reached[table] <= 2 for table in tables), answer
 
 
 def test_every_model_task_protocol_and_error_has_its_place():
     models = {path.stem for path in (ROOT / "conf/model").glob("*.yaml")} - set(OWN_CLASS)
-    assert all(f"[`{name}`](" in PAGES["models/index.md"] for name in models)
+    assert all(f"| `{name}` |" in PAGES["models/index.md"] for name in models)
     tasks = {
         path.relative_to(ROOT / "conf/task").with_suffix("").as_posix() for path in (ROOT / "conf/task").rglob("*.yaml")
     }
@@ -101,7 +164,12 @@ def test_links_are_rewritten_but_not_in_code():
     assert seen == ["../README.md", "g%20h.png"]
     assert made == text.replace("[a](../README.md", "[a](there", 1).replace("g%20h.png", "there")
     assert links.targets(text, "docs/page.md") == ["README.md", "docs/g h.png"]
-    places = {"README.md": "index.md", "docs/gpus.md": "gpus.md", "notebooks/a.ipynb": "notebooks/a.md"}
+    places = {
+        "results/tables/leaderboard.md": "index.md",
+        "README.md": "overview.md",
+        "docs/gpus.md": "gpus.md",
+        "notebooks/a.ipynb": "notebooks/a.md",
+    }
     places["results/paper/audit.yaml"] = "faq.md"
     assert {path: links.place_of(path) for path in places} == places
 

@@ -1,4 +1,4 @@
-"""Pages that mkdocs generates: models, tasks, protocols, published errors, the Python reference.
+"""Pages that mkdocs generates: models, tasks, tables, protocols, published errors, the Python reference.
 
 They follow from `conf/`, from docstrings and from `results/paper/audit.yaml`; none is written by hand. No module of the
 project is imported: yaml is read, modules are parsed, and mkdocstrings parses what `:::` names.
@@ -6,6 +6,8 @@ project is imported: yaml is read, modules are parsed, and mkdocstrings parses w
 
 import ast
 import re
+import subprocess
+import tomllib
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -14,24 +16,40 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-MODELS, TASKS = "models/index.md", "tasks/index.md"
+PARTS = ROOT / "outputs/site_parts"  # written by `do=report format=[html]`
+MODELS, TASKS, TABLES = "models/index.md", "tasks/index.md", "tables.md"
 SIGNS = re.compile(r"([\\`*_\[\]|])")
 
 
 def on_config(config: Any) -> Any:
-    """Put the pages of models and task families below their list in the navigation."""
+    """Put the pages of models, task families and tables below their list in the navigation; version and repository."""
+    below = {name: [page for page in pages() if is_below(page, name.partition("/")[0]) and page != name]
+             for name in (MODELS, TASKS)} | {TABLES: nav_of_tables()}  # fmt: skip
     for section in config.nav:
         for entries in section.values():
             for entry in entries if isinstance(entries, list) else ():
                 for title, page in entry.items():
-                    if page in (MODELS, TASKS):
-                        folder = page.partition("/")[0]
-                        entry[title] = [page, *(name for name in pages() if is_below(name, folder) and name != page)]
+                    if page in below:
+                        entry[title] = [page, *below[page]]
+    config.site_name = f"{config.site_name} {tomllib.loads(text_of('pyproject.toml'))['project']['version']}"
+    config.extra["places"] = places()
+    remote = subprocess.run(["git", "remote", "get-url", "origin"], cwd=ROOT, capture_output=True, text=True).stdout
+    if not config.repo_url and remote.startswith("https://"):
+        config.repo_url = remote.strip().removesuffix(".git")
     return config
 
 
 def is_below(name: str, folder: str) -> bool:
     return name.startswith(f"{folder}/")
+
+
+def places() -> dict[str, str]:
+    """{yaml of a model or a task: its place in the site}"""
+    at = {f"conf/model/{name}.yaml": f"models/{short}.md#{name}" for short, names in modules() for name in names}
+    for file in (ROOT / "conf/task").rglob("*.yaml"):
+        family, name = file.parent.name, f"{file.parent.name}/{file.stem}"
+        at[f"conf/task/{name}.yaml"] = f"tasks/{family}.md#{anchor(name)}"
+    return at
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -44,43 +62,122 @@ def on_files(files: Any, config: Any) -> Any:
 
 def pages() -> dict[str, str]:
     """{path below docs/: Markdown}. Links are written as if the pages were in docs/."""
-    return models() | tasks() | {"protocols.md": protocols(), "faq.md": errors(), "reference.md": reference()}
+    return (
+        models()
+        | tasks()
+        | {TABLES: tables(), "protocols.md": protocols(), "faq.md": errors(), "reference.md": reference()}
+    )
+
+
+def modules() -> list[tuple[str, list[str]]]:
+    """[(module, the models that it defines)]"""
+    by_module: dict[str, list[str]] = {}
+    for file in sorted((ROOT / "conf/model").glob("*.yaml")):
+        raw = read(file)
+        if raw["_target_"] != "???":
+            by_module.setdefault(module_of(raw), []).append(file.stem)
+    return [(module.rpartition(".")[2], names) for module, names in sorted(by_module.items())]
+
+
+def names_of_models() -> dict[str, str]:
+    """{model: its name for people}, from the rows of the tables of all models."""
+    names = {}
+    for file in (ROOT / "conf/table/frontier.yaml", *sorted((ROOT / "conf/table/union").glob("*.yaml"))):
+        for name, row in read(file)["rows"].items():
+            names.setdefault(row if isinstance(row, str) else row["model"], name)
+    return names
 
 
 def models() -> dict[str, str]:
     """One page per module that `conf/model/` names, and a list of all models."""
-    by_module: dict[str, list[tuple[str, str, dict[str, Any]]]] = {}
-    for file in sorted((ROOT / "conf/model").glob("*.yaml")):
-        raw = read(file)
-        if raw["_target_"] != "???":
-            by_module.setdefault(module_of(raw), []).append((*named(file), raw))
-    made, rows = {}, {}
-    for module, members in sorted(by_module.items()):
-        short = module.rpartition(".")[2]
-        made[f"models/{short}.md"] = model_page(module, members)
-        rows |= {name: f"| [`{name}`]({short}.md) | {escaped(line)} |" for name, line, _ in members}
+    made, rows, names = {}, {}, names_of_models()
+    for short, members in modules():
+        made[f"models/{short}.md"] = model_page(members, names)
+        for name in members:
+            line = escaped(named(ROOT / f"conf/model/{name}.yaml")[1])
+            rows[name] = f"| [{escaped(names.get(name, name))}]({short}.md#{name}) | `{name}` | {line} |"
     head = [
         "# Models",
         "",
         "One line of `python run.py do=list` for each; `python run.py do=verify` measures what each can do. A class of",
         "your own is one more: [add a model](../../CONTRIBUTING.md#add-a-model).",
         "",
-        "| model | |",
-        "| --- | --- |",
+        "| model | `model=` | |",
+        "| --- | --- | --- |",
     ]
     return {MODELS: "\n".join([*head, *(rows[name] for name in sorted(rows))]) + "\n"} | made
 
 
-def model_page(module: str, members: list[tuple[str, str, dict[str, Any]]]) -> str:
-    """`members`: the name, description and yaml of each model."""
+def model_page(members: list[str], names: dict[str, str]) -> str:
+    """Paper and equations of a module, then name, scores and configuration of each of its models, then its code."""
+    raws = {name: read(ROOT / f"conf/model/{name}.yaml") for name in members}
+    module = module_of(raws[members[0]])
     path = f"{module.replace('.', '/')}.py"
-    lines = [f"# {module.rpartition('.')[2]}", "", fenced(docstring(ROOT / path), "text"), ""]
-    lines += ["| model | |", "| --- | --- |", *(f"| `{name}` | {escaped(line)} |" for name, line, _ in members), ""]
-    for target in dict.fromkeys(raw["_target_"] for _, _, raw in members):
-        lines += [f"::: {target}", ""]
-    lines += ["## Configuration", ""]
-    for name, _, _ in members:
+    text = docstring(ROOT / path)
+    lines = [
+        "---",
+        "search:",
+        "  boost: 2",
+        "---",
+        f"# {escaped(re.split('[:(,;]', text, maxsplit=1)[0].strip(' .'))}",
+        "",
+    ]
+    lines += [*prose(text), f"Code: [`{path}`](../../{path}).", ""]
+    for name in members:
+        lines += [f"## {escaped(names.get(name, name))} {{ #{name} }}", ""]
+        lines += [f"`model={name}`: {escaped(named(ROOT / f'conf/model/{name}.yaml')[1])}", ""]
+        if (part := PARTS / f"models/{name}.md").is_file():
+            lines += [part.read_text(encoding="utf-8"), ""]
         lines += [f"`conf/model/{name}.yaml`", "", fenced(text_of(f"conf/model/{name}.yaml"), "yaml"), ""]
+    for target in dict.fromkeys(raw["_target_"] for raw in raws.values()):
+        lines += [f"::: {target}", ""]
+    return "\n".join(lines)
+
+
+def prose(text: str) -> Iterator[str]:
+    """A docstring as Markdown: paragraphs as text, indented blocks, which are formulas, as they are."""
+    for block in re.split(r"\n\s*\n", text):
+        lines = block.splitlines()
+        first = next((number for number, line in enumerate(lines) if line.startswith("  ")), len(lines))
+        if first:
+            yield from (escaped(" ".join(lines[:first])), "")
+        if lines[first:]:
+            yield from (fenced("\n".join(lines[first:]), "text"), "")
+
+
+def table_files() -> list[Path]:
+    return sorted((ROOT / "results/tables").rglob("*.md"), key=lambda file: (file.parent.name, *number_of(file.stem)))
+
+
+def number_of(stem: str) -> tuple[str, int, str]:
+    """So that t2 stands before t10."""
+    kind, digits, rest = re.match(r"(\D*)(\d*)(.*)", stem).groups()
+    return kind, int(digits or 0), rest
+
+
+def title_of(file: Path) -> str:
+    """The first heading of a page, without escapes."""
+    heading = next(line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("# "))
+    return re.sub(r"\\(.)", r"\1", heading.removeprefix("# "))
+
+
+def nav_of_tables() -> list[Any]:
+    """All pages of results, by folder."""
+    entries: list[Any] = []
+    for folder, group in groupby(table_files(), key=lambda file: file.parent):
+        pages = [{title_of(file): file.relative_to(ROOT).as_posix()} for file in group if file.stem != "leaderboard"]
+        entries += pages if folder.name == "tables" else [{folder.name.capitalize(): pages}]
+    parts = [{title_of(PARTS / name): name} for name in ("charts.md", "records.md") if (PARTS / name).is_file()]
+    return [*entries, *parts]
+
+
+def tables() -> str:
+    """The list of all pages of results."""
+    lines = ["# Tables", "", "Every page of results, with the published numbers where a paper has them.", ""]
+    for folder, group in groupby(table_files(), key=lambda file: file.parent):
+        lines += ["## All tasks" if folder.name == "tables" else f"## {folder.name.capitalize()}", ""]
+        lines += [f"- [{escaped(title_of(file))}](../{file.relative_to(ROOT).as_posix()})" for file in group]
+        lines.append("")
     return "\n".join(lines)
 
 

@@ -1,21 +1,25 @@
 """Adds pages outside docs/ to the site and rewrites the links between all pages.
 
 Links are written for the repository: `../results/tables/lavo/t6.md`. Every linked file becomes part of the site, at its
-path in the repository: Markdown and notebooks as pages, all others as files. README.md is the first page. The search
-leaves out pages of `results/`.
+path in the repository: Markdown and notebooks as pages, all others as files. The leaderboard is the first page. A page
+of which the report wrote a form with cards below `outputs/site_parts` is shown in that form.
 """
 
 import json
 import posixpath
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
 ROOT = Path(__file__).resolve().parents[2]
-INDEX, NOTEBOOK = "README.md", ".ipynb"
-PLACES = {INDEX: "index.md", "results/paper/audit.yaml": "faq.md"}  # the page generated from the audit
+PARTS = ROOT / "outputs/site_parts"  # written by `do=report format=[html]`
+START, NOTEBOOK, RESULTS = "results/tables/leaderboard.md", ".ipynb", "results/"
+# a page generated from the audit stands for it
+PLACES = {START: "index.md", "README.md": "overview.md", "results/paper/audit.yaml": "faq.md"}
+NUMBERS = re.compile(r"<table>")
 # code is left as it is; a link has no space and no scheme, and may have an anchor
 LINK = re.compile(
     r"^(?:```.*?^```|~~~.*?^~~~)|``[^\n]+?``|`[^`\n]+`|(\]\()([^)\s#:]+)(#[^)\s]*)?(?=\))", re.DOTALL | re.MULTILINE
@@ -25,7 +29,7 @@ TITLED = re.compile(r"^```(\w+) file=(\S+)$", re.MULTILINE)
 
 
 def place_of(path: str) -> str:
-    """The path in the site of a file of the repository: `gpus.md` for `docs/gpus.md`, `index.md` for README.md."""
+    """The path in the site of a file of the repository: `gpus.md` for `docs/gpus.md`."""
     if path in PLACES:
         return PLACES[path]
     return re.sub(f"{re.escape(NOTEBOOK)}$", ".md", path.removeprefix("docs/"))
@@ -36,20 +40,23 @@ def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
     repository = {"docs/" + file.src_uri: file for file in files}  # path in the repository -> page or file of the site
-    waiting = [INDEX, *at_root(config.nav), *(path for path in repository if path.endswith(".md"))]
+    waiting = [START, "README.md", *at_root(config.nav), *(path for path in repository if path.endswith(".md"))]
+    for part in sorted(PARTS.glob("assets/**/*.js")):
+        files.append(File.generated(config, part.relative_to(PARTS).as_posix(), abs_src_path=str(part)))
+    waiting += [path for path in ("records.md", "charts.md") if source_of(path).is_file()]
     seen: set[str] = set()
     while waiting:
         path = waiting.pop()
-        if path in seen or (path not in repository and not (ROOT / path).is_file()):
+        if path in seen or (path not in repository and not source_of(path).is_file()):
             continue  # mkdocs reports a broken link
-        if files.get_file_from_path(place_of(path)) and path not in repository:
+        if path in config.extra["places"] or (files.get_file_from_path(place_of(path)) and path not in repository):
             continue  # a page is generated from it
         seen.add(path)
         if path not in repository:
             if path.endswith(NOTEBOOK):
                 file = File.generated(config, place_of(path), content=notebook(ROOT / path))
             else:
-                file = File.generated(config, place_of(path), abs_src_path=str(ROOT / path))
+                file = File.generated(config, place_of(path), abs_src_path=str(source_of(path)))
             repository[path] = file
             files.append(file)
         if path.endswith((".md", NOTEBOOK)):
@@ -61,16 +68,32 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
     """Rewrite the links for the site; a fence that names a file gets that name as its title."""
     origin = config.extra["origins"][page.file.src_uri]
-    if origin.startswith("results/"):
-        page.meta["search"] = {"exclude": True}
     here = posixpath.dirname(page.file.src_uri)
 
     def rewritten(target: str) -> str:
-        there = place_of(resolved(target, origin))
-        return quote(posixpath.relpath(there, here or "."))
+        path = resolved(target, origin)
+        there, *anchor = config.extra["places"].get(path, place_of(path)).split("#")
+        return "#".join([quote(posixpath.relpath(there, here or ".")), *anchor])
 
     markdown = relinked(markdown, rewritten)
     return TITLED.sub(r'```\1 title="\2"', markdown.replace("```sh file=commands", "```sh"))
+
+
+def on_page_content(html: str, *, page: Any, config: Any, files: Any) -> str:
+    """The search reads the words of a page of results, not each of its numbers."""
+    is_result = config.extra["origins"][page.file.src_uri].startswith(RESULTS)
+    return NUMBERS.sub("<table data-search-exclude>", html) if is_result else html
+
+
+def on_post_build(*, config: Any) -> None:
+    """The records, which the cards and the list of records link."""
+    if PARTS.is_dir():
+        shutil.copytree(ROOT / "results/records", Path(config.site_dir) / "results/records", dirs_exist_ok=True)
+
+
+def source_of(path: str) -> Path:
+    """The file that holds a path of the repository: its form with cards, if there is one."""
+    return PARTS / path if (PARTS / path).is_file() else ROOT / path
 
 
 def on_post_page(output: str, *, page: Any, config: Any) -> str:

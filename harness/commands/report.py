@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from harness.report.pages.answer import ColumnAnswer
-    from harness.report.pages.evidence import TableEvidence
+    from harness.report.pages.evidence import Evidence, TableEvidence
     from harness.report.pages.waiting import Waiting
     from harness.report.plots.file import Plot
     from harness.report.render.layout import Table
@@ -104,7 +104,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
         bench |= agreement.pages(answered, Path(cfg.paths.tables))
         listed = [(page.table.name, page.answers or (), page.waits) for page in report.pages]
         bench |= columns.pages(listed, Path(cfg.paths.tables))
-        bench |= _findings(report.pages, cells, measurements, cfg.paths)
+        bench |= _findings(evidence_of(report.pages, cells, measurements), cfg.paths)
     site = _site(report.pages, records, cells, measurements, cfg) if tables == ["all"] else None
     if not cfg.check:
         _write(bench)
@@ -127,23 +127,29 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     return int(bool(report.files or drawn or stale or old or broken))
 
 
-def _findings(
-    pages: Sequence[TablePage], cells: "pd.DataFrame", measurements: Mapping[str, Mapping[str, Any]], paths: Any
-) -> dict[Path, str]:
-    """The pages of claims and of readers' questions: {path: Markdown}; none without a table."""
-    from harness.config.compose import folders
-    from harness.report.pages import findings
+def evidence_of(
+    pages: Sequence[TablePage], cells: "pd.DataFrame", measurements: Mapping[str, Mapping[str, Any]]
+) -> "Evidence":
     from harness.report.pages.evidence import Evidence, TableEvidence
+
+    tables = {page.table.name: page.evidence or TableEvidence(page.table) for page in pages}
+    return Evidence(tables, cells, measurements)
+
+
+def _findings(evidence: "Evidence", paths: Any) -> dict[Path, str]:
+    """The pages of claims, of readers' questions and of the leaderboard, and README.md: {path: Markdown}."""
+    from harness.config.compose import folders
+    from harness.report.pages import findings, leaderboard
     from harness.report.site import audit
     from harness.report.spec_files import load_asked
 
-    if not pages:
+    if not evidence.tables:
         return {}
-    tables = {page.table.name: page.evidence or TableEvidence(page.table) for page in pages}
     asked = {group: load_asked(group, folders()) for group in findings.FILES}
-    papers = audit.load(paths.paper).papers
-    evidence = Evidence(tables, cells, measurements)
-    return findings.pages(asked, evidence, papers, Path(paths.docs), Path(paths.tables))
+    papers, docs, tables = audit.load(paths.paper).papers, Path(paths.docs), Path(paths.tables)
+    first = findings.first_findings(findings.replies_to("finding", asked, evidence), "../../docs")
+    boards = leaderboard.pages(first, leaderboard.boards(evidence), tables, docs.parent / "README.md")
+    return findings.pages(asked, evidence, papers, docs, tables) | boards
 
 
 def require_folder(records: str, typed: Mapping[str, str]) -> None:

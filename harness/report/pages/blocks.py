@@ -11,7 +11,7 @@ from harness.report.pages.notes import (
     predictor_notes,
     shared_notes,
 )
-from harness.report.render.layout import Block, Section, TableEntry
+from harness.report.render.layout import Block, Card, Section, TableEntry
 from harness.report.scores.agreement import column_agreement
 from harness.report.scores.groups import AGREES, BENCH, DIFFERS, Group, ProtocolResults
 from harness.report.scores.scores import LEAK, Score
@@ -42,7 +42,7 @@ def _paper_section(result: ProtocolResults, suffix: str) -> Section:
         if group.scores and group.resolved.is_printed:
             blocks.append(_comparison_block(spec, group))
         if group.categories:
-            blocks.append(_category_block(group))
+            blocks.append(_category_block(spec, group))
     blocks += [block for group in result.paper if group.parts for block in _parts_block(spec, group)]
     if absent := [group.resolved for group in result.paper if not group.scores]:
         blocks.append(_overview_block(spec, absent))
@@ -55,7 +55,7 @@ def _others_section(result: ProtocolResults, suffix: str) -> Section:
         if group.resolved.is_printed:
             blocks.append(_ranking_block(spec, group))
         if group.categories:
-            blocks.append(_category_block(group))
+            blocks.append(_category_block(spec, group))
     blocks += [_mean_block(spec, mean) for mean in result.other_means if mean.scores]
     blocks += [block for mean in result.other_means for block in _parts_block(spec, mean)]
     return Section(OTHERS + suffix, tuple(blocks), result.other_facts if blocks else (_no_run(spec),))
@@ -92,7 +92,7 @@ def _comparison_block(spec: TableSpec, group: Group) -> Block:
             ours = [EMPTY, EMPTY, _muted(_not_run(spec, column.name))]
         else:
             verdict = TableEntry(line.verdict or "–", tone=TONES.get(line.verdict, "muted"))
-            ours = [_score_entry(line.score, group), column.signed(line.delta), verdict]
+            ours = [_score_entry(spec, line.score, group), column.signed(line.delta), verdict]
         rows.append((_row_entry(spec, line.row, line.score.setting if line.score else ""), paper, *ours))
     header, lines = ("model", "paper", MEAN_HEADER, "Δ", "verdict"), (*predictor_notes([group]), *group.data_notes)
     title = f"{column.heading}{_chance_text(spec, group)}"
@@ -112,7 +112,11 @@ def _ranking_block(spec: TableSpec, group: Group) -> Block:
             continue
         parameters = f"{score.parameters:,}" if score.parameters else "–"
         speed = significant(score.examples_per_s) if score.examples_per_s else "–"
-        entries = (_row_entry(spec, score.row, score.setting), _score_entry(score, group), _tier(spec, group, score))
+        entries = (
+            _row_entry(spec, score.row, score.setting),
+            _score_entry(spec, score, group),
+            _tier(spec, group, score),
+        )
         rows.append((*entries, above_chance, parameters, speed, group.source))
     header = ("model", MEAN_HEADER, "tier", f"Δ to {_guess(spec)}", "parameters", "examples/s", "data")
     title = f"{column.heading}{group.on_data} · {group.where}{_chance_text(spec, group)}"
@@ -123,7 +127,8 @@ def _ranking_block(spec: TableSpec, group: Group) -> Block:
 def _mean_block(spec: TableSpec, group: Group) -> Block:
     """Averages of our rows, best first, and their ordering against the paper's."""
     rows = [
-        (_row_entry(spec, score.row), _score_entry(score, group), _tier(spec, group, score)) for score in group.scores
+        (_row_entry(spec, score.row), _score_entry(spec, score, group), _tier(spec, group, score))
+        for score in group.scores
     ]
     title = f"{group.resolved.heading}{group.on_data} · {group.where}"
     lines = (*_ordering(spec, group), *notes_of_tests([group]))
@@ -143,7 +148,9 @@ def _parts_block(spec: TableSpec, mean: Group) -> list[Block]:
     body = []
     for row in [*rows, *sorted(measured - set(rows))]:
         settings = {score.setting for group in parts for score in group.scores if score.row == row}
-        body += [(_row_entry(spec, row, name), *_side_by_side(parts, row, name)) for name in sorted(settings or {""})]
+        body += [
+            (_row_entry(spec, row, name), *_side_by_side(spec, parts, row, name)) for name in sorted(settings or {""})
+        ]
     body += _baseline_rows(parts)
     lines = [*shared_notes({group.resolved.short_name: group.data_notes for group in parts}), *notes_of_marks(parts)]
     if not mean.scores and not mean.comparable:
@@ -153,7 +160,7 @@ def _parts_block(spec: TableSpec, mean: Group) -> list[Block]:
     return [Block(f"Parts of {mean.resolved.heading}{mean.on_data} · {mean.where}", header, body, lines=lines)]
 
 
-def _category_block(group: Group) -> Block:
+def _category_block(spec: TableSpec, group: Group) -> Block:
     """One line per category and one column per scored row, because there may be many categories."""
     scores = [line.score for line in group.lines if line.score and not line.is_baseline]
     shown = [score for score in scores if score.by_seed]
@@ -161,7 +168,9 @@ def _category_block(group: Group) -> Block:
     for category, tested in group.categories.items():
         by_row, winner = {score.key: score for score in tested}, group.category_winners[category]
         scores = [by_row[score.key] for score in shown]
-        body.append([category, *(_plain_entry(score, decimals, winner) for score in scores)])
+        cards = [card_of(score, group, spec, category) for score in scores]
+        numbers = (_plain_entry(score, decimals, winner, card) for score, card in zip(scores, cards, strict=True))
+        body.append([category, *numbers])
     title = f"{group.resolved.heading} · by category{group.on_data} · {group.where}"
     return Block(title, ("category", *(score.label for score in shown)), body)
 
@@ -198,7 +207,7 @@ def _own_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
     order = {row: number for number, row in enumerate(spec.rows)}
     keys = sorted({score.key for group in groups for score in group.scores})
     keys.sort(key=lambda key: order.get(key[0], len(order)))
-    body = [(_row_entry(spec, *key), *_side_by_side(groups, *key, fixed_alone=True)) for key in keys]
+    body = [(_row_entry(spec, *key), *_side_by_side(spec, groups, *key, fixed_alone=True)) for key in keys]
     body += _baseline_rows(groups, only_named=True)
     header = [TableEntry(group.in_grid(group.resolved.heading), group.resolved.notes) for group in groups]
     lines = shared_notes({group.column: group.data_notes for group in groups if spec.columns[group.column].metric})
@@ -215,20 +224,24 @@ def _own_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
     return Block(where, ["model", *header], body, lines=lines)
 
 
-def _side_by_side(groups: Sequence[Group], row: str, setting: str, fixed_alone: bool = False) -> list[TableEntry]:
+def _side_by_side(
+    spec: TableSpec, groups: Sequence[Group], row: str, setting: str, fixed_alone: bool = False
+) -> list[TableEntry]:
     """The scores of one row in several columns. `fixed_alone`: show a number that all seeds share without a count."""
     by_column = [{score.key: score for score in group.scores}.get((row, setting)) for group in groups]
     return [
-        _score_entry(score, group, with_tier=True, alone=fixed_alone and score.is_fixed and not score.failures)
+        _score_entry(spec, score, group, with_tier=True, alone=fixed_alone and score.is_fixed and not score.failures)
         if score
         else EMPTY
         for score, group in zip(by_column, groups, strict=True)
     ]
 
 
-def _score_entry(score: Score, group: Group, with_tier: bool = False, alone: bool = False) -> TableEntry:
+def _score_entry(
+    spec: TableSpec, score: Score, group: Group, with_tier: bool = False, alone: bool = False
+) -> TableEntry:
     """The score with its marks. `with_tier`: add its tier, for a grid without tier column; `alone`: the mean alone."""
-    entry = _plain_entry(score, group.resolved.decimals, group.winner)
+    entry = _plain_entry(score, group.resolved.decimals, group.winner, card_of(score, group, spec))
     tier = "?" if score.key in group.comparison.low_power else group.comparison.tiers.get(score.key)
     text = f"{score.estimate.mean:,.{group.resolved.decimals}f}" if alone else entry.text
     if group.comparison.runs and score.by_seed:
@@ -240,9 +253,19 @@ def _score_entry(score: Score, group: Group, with_tier: bool = False, alone: boo
     return replace(entry, text=f"{text} · {tier}" if with_tier and tier else text)
 
 
-def _plain_entry(score: Score, decimals: int, winner: Score | None) -> TableEntry:
+def card_of(score: Score, group: Group, spec: TableSpec, category: str = "") -> Card:
+    """The number of each seed, by the metric that the column shows."""
+    column = spec.columns.get(group.column)
+    metric = "" if column is None else column.metric or column.record_field or ""
+    metric = "/".join(filter(None, (metric, category)))
+    measure = f"{metric} of {column.evaluation}" if column is not None and column.evaluation else metric
+    by_seed = {seed: f"{value:,.{group.resolved.decimals}f}" for seed, value in score.by_seed.items()}
+    return Card(group.resolved.heading, measure, by_seed, score.cells)
+
+
+def _plain_entry(score: Score, decimals: int, winner: Score | None, card: Card) -> TableEntry:
     tone = "" if score.by_seed else "bad"
-    return TableEntry(score.text(decimals), bold=score is winner, tone=tone, cells=score.cells)
+    return TableEntry(score.text(decimals), bold=score is winner, tone=tone, card=card)
 
 
 def _row_entry(spec: TableSpec, row: str, setting: str = "") -> TableEntry:

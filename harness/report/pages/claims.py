@@ -99,10 +99,11 @@ def front(scores: dict[str, float], costs: dict[str, float], higher: bool) -> li
 
 def _reply(judged: Judged, stated: Sequence[str], facts: Sequence[str]) -> Reply:
     text = f"{', '.join(stated)}." if stated else ""
+    difference = facts[0] if judged.pairs else ""
     if judged.verdict is Verdict.UNKNOWN:
         reply = cannot_say(judged.why, facts)
-        return replace(reply, text=f"{reply.text} {text}".rstrip())
-    return Reply(text, judged.verdict, tuple(facts))
+        return replace(reply, text=f"{reply.text} {text}".rstrip(), difference=difference)
+    return Reply(text, judged.verdict, tuple(facts), difference=difference)
 
 
 def _unless_unsearched(judged: Judged, evidence: Evidence, asked: Compared | Kept, rows: Sequence[str]) -> Judged:

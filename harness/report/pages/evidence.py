@@ -39,12 +39,13 @@ class TableEvidence:
 @dataclass(frozen=True)
 class Reply:
     """`text`: one sentence. `verdict`: of a claim; None for an open question that has an answer. `facts`: interval,
-    seeds, learning rates and cost, a line each. `why`: what keeps us from saying."""
+    seeds, learning rates and cost, a line each. `why`: what keeps us from saying. `difference`: with its interval."""
 
     text: str
     verdict: Verdict | None = None
     facts: tuple[str, ...] = ()
     why: str = ""
+    difference: str = ""
 
     @property
     def short(self) -> str:

@@ -29,6 +29,8 @@ test at 5 %, so that of 20 false claims one may seem to hold.
 
 All numbers are of the reduced budget unless a page says otherwise: minutes of training, not the papers' sizes."""
 Pages = dict[Path, str]
+FIRST = 3  # findings on the first page
+DECIDED = (Verdict.HOLDS, Verdict.FAILS)
 REPLIES = claims.REPLIES | questions.REPLIES
 
 
@@ -39,9 +41,33 @@ def pages(
     made = {}
     for group, render in (("finding", _findings), ("question", _questions)):
         if asked[group]:
-            replies = [(claim, reply(group, claim, evidence)) for claim in asked[group]]
-            made[docs / FILES[group]] = render(replies, papers, os.path.relpath(tables, docs))
+            made[docs / FILES[group]] = render(
+                replies_to(group, asked, evidence), papers, os.path.relpath(tables, docs)
+            )
     return made
+
+
+def replies_to(group: str, asked: Mapping[str, Sequence[Asked]], evidence: Evidence) -> list[tuple[Asked, Reply]]:
+    return [(claim, reply(group, claim, evidence)) for claim in asked[group]]
+
+
+def first_findings(replies: Sequence[tuple[Asked, Reply]], docs: str) -> list[str]:
+    """A row of Markdown for each of at most FIRST findings, of different papers or columns: decided claims, then
+    answered questions, then what the records cannot decide. `docs`: folder of findings.md, relative to the page."""
+    place = [
+        lambda reply: reply.verdict in DECIDED,
+        lambda reply: reply.verdict is None,
+        lambda reply: reply.difference,
+    ]
+    ordered = [pair for is_in in place for pair in replies if is_in(pair[1])]
+    shown: dict[tuple[str, str], str] = {}
+    for asked, answer in ordered:
+        key = (asked.paper, "" if asked.paper else getattr(asked, "column", asked.name))
+        link = f"[{escape(asked.title)}]({docs}/{FILES['finding']}#{_anchor(asked.title)})"
+        text = f"{asked.text} {answer.short.rstrip('.')}." if asked.is_claim else answer.text
+        parts = [text, *([answer.difference] if answer.difference and answer.verdict in DECIDED else [])]
+        shown.setdefault(key, f"| {escape(' '.join(parts))} | {link} |")
+    return list(shown.values())[:FIRST]
 
 
 def reply(group: str, asked: Asked, evidence: Evidence) -> Reply:

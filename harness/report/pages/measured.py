@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.records import ledger
 from harness.report.pages.answer import listed
-from harness.report.render.layout import Block, Section, Table, TableEntry, table_of, tidy_row
+from harness.report.render.layout import Block, Card, Section, Table, TableEntry, table_of, tidy_row
 from harness.report.scores.measurements import (
     Number,
     describe_setting,
@@ -182,7 +182,7 @@ def _cells(spec: MeasuredSpec, entry: MeasuredEntry) -> Iterator[TableEntry]:
         yield TableEntry("–" if entry.theirs is None else f"{entry.theirs:z.2f}")
     ours = _text(entry.number, spec.columns[entry.column].decimals)
     tone = ("good" if entry.is_near else "fair") if is_exponent and entry.delta is not None else ours.tone
-    yield replace(ours, tone=tone, cells=(entry.source,))
+    yield replace(ours, tone=tone, card=Card(entry.column, cells=(entry.source,)))
 
 
 def _paper_entry(spec: MeasuredSpec, row: str, key: str) -> TableEntry:

@@ -18,17 +18,31 @@ TIDY_COLUMNS = (
 
 
 @dataclass(frozen=True)
+class Card:
+    """What is behind a number. `name`: its column; `measure`: the metric of the records that it shows.
+
+    `by_seed`: seed -> the number of this seed, as text. `cells`: ids of the records, or the name of a measurement.
+    """
+
+    name: str
+    measure: str = ""
+    by_seed: Mapping[int, str] = field(default_factory=dict)
+    cells: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class TableEntry:
     """`notes`: ids of footnotes. `tone`: good, fair, bad or muted, for renderers with colour.
 
-    `cells`: ids of the records behind a number, or the name of its measurement, for renderers with links.
+    `link`: a file relative to the page. `card`: what is behind a number, for renderers that show it.
     """
 
     text: str
     notes: tuple[str, ...] = ()
     bold: bool = False
     tone: str = ""
-    cells: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    link: str = ""
+    card: Card | None = field(default=None, compare=False, repr=False)
 
 
 Entry = TableEntry | str

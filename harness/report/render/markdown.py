@@ -1,14 +1,17 @@
 """A table in GitHub's Markdown."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from urllib.parse import quote
 
 from harness.errors import in_markdown as escape
 from harness.report.render.layout import Block, Picture, Section, Table, TableEntry
 
+Number = Callable[[TableEntry], str]  # an entry as Markdown
 
-def render(table: Table) -> str:
+
+def render(table: Table, number: Number | None = None) -> str:
+    """`number`: renders an entry of a grid, `plain_entry` by default."""
     lines = [
         f"<!-- Made from the records by `{table.command}`; changes are lost. -->",
         f"# {escape(table.title)}",
@@ -19,7 +22,7 @@ def render(table: Table) -> str:
     for section in table.sections:
         lines += [f"## {escape(section.title)}", ""]
         for block in section.blocks:
-            lines += [*_block(block), ""]
+            lines += [*block_lines(block, number or plain_entry), ""]
         if not section.blocks:
             lines += [*(f"- {escape(line)}" for line in section.lines), ""]
     lines += _details(table)
@@ -43,12 +46,13 @@ def _details(table: Table) -> Iterator[str]:
     yield ""
 
 
-def _block(block: Block) -> list[str]:
+def block_lines(block: Block, number: Number, level: int = 3) -> list[str]:
+    """`level`: of its heading."""
     rule = ["---" if side == "l" else "---:" for side in block.align]
-    rows = [_row([_entry(entry) for entry in row]) for row in block.rows]
+    rows = [_row([number(entry) for entry in row]) for row in block.rows]
     below = [line for text in block.lines for line in ("", escape(text))]
-    title = f"### {escape(block.title)}{_superscript(block.notes)}"
-    return [title, "", _row([_entry(entry) for entry in block.header]), _row(rule), *rows, *below]
+    title = f"{'#' * level} {escape(block.title)}{_superscript(block.notes)}"
+    return [title, "", _row([plain_entry(entry) for entry in block.header]), _row(rule), *rows, *below]
 
 
 def _provenance(sections: Sequence[Section]) -> Iterator[str]:
@@ -79,8 +83,8 @@ def _row(texts: list[str]) -> str:
     return f"| {' | '.join(texts)} |"
 
 
-def _entry(entry: TableEntry) -> str:
-    text = escape(entry.text)
+def plain_entry(entry: TableEntry) -> str:
+    text = f"[{escape(entry.text)}]({quote(entry.link)})" if entry.link else escape(entry.text)
     return (f"**{text}**" if entry.bold else text) + _superscript(entry.notes)
 
 

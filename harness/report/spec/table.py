@@ -78,6 +78,8 @@ class TableSpec(SpecWithFootnotes):
     (`harness.report.pages.ranking`). `without`: {model: why it has no row}. `budget`: the default budget of its cells,
     and the one that is ranked. `search`: whether its rows search their learning rates, where the budget says so.
 
+    `leaderboard`: the heading of its rows on the leaderboard; empty for a table that is not there.
+
     `block`: number of neighbouring test examples that are resampled together, because they overlap. `published_noise`:
     standard error of a published number, in its unit or as a percentage. Without it, the error of an accuracy is the
     binomial one for `test_sizes`, the sizes of the full test splits.
@@ -104,6 +106,7 @@ class TableSpec(SpecWithFootnotes):
     without: dict[str, str] = Field(default_factory=dict)
     budget: str = "reduced"
     search: bool = True
+    leaderboard: str = ""
     block: int = Field(default=1, ge=1)
     published_noise: Limit | None = None
     test_sizes: dict[str, int] = Field(default_factory=dict)

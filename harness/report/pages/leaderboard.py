@@ -1,0 +1,245 @@
+"""`leaderboard.md`, the first page of the site: what was found, then every model of each pattern in one table.
+
+A table whose yaml has `leaderboard` stands there. Of the columns of one ability, the first one that ranks its rows is
+shown. The same rows, cut to a few, are the table of README.md.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.config.places import CONF
+from harness.report.pages.answer import ColumnAnswer
+from harness.report.pages.blocks import EMPTY, card_of
+from harness.report.pages.evidence import SEARCHED, Evidence, TableEvidence
+from harness.report.pages.notes import BELOW
+from harness.report.pages.ranking import Ranking, ranking
+from harness.report.render.layout import Block, TableEntry
+from harness.report.render.markdown import Number, block_lines, escape, plain_entry
+from harness.report.scores.groups import Group
+from harness.report.scores.scores import Score
+from harness.report.spec.finding import OfColumn
+from harness.report.spec.table import TableSpec
+
+FILE, TITLE = "leaderboard.md", "Which attention works on long sequences?"
+GENERATED = "<!-- Made from the records by `python run.py do=report table=all`; changes are lost. -->"
+BEGIN, END = "<!-- leaderboard: begin -->", "<!-- leaderboard: end -->"
+PREDICTOR, MEAN, RATE, PARAMETERS = "strongest simple predictor", "mean", "learning rate", "parameters"
+README_ROWS = 6
+NEXT = (
+    "[All findings](../../docs/findings.md) · [ten questions](../../docs/questions.md) · [reading](#how-to-read-this)"
+)
+HOW = """\
+A score is the mean over seeds at the reduced budget, minutes of training; its tier follows (1 is the best, no test
+separates rows of a tier, ? is not separated with these seeds). † is below the strongest simple predictor, whose row is
+the last. Mean: over the abilities, 0 is the control and 1 the reference; only rows with every seed in every column have
+one, and stand first. The learning rate is the one that a search chose on validation, for every column shown; *recipe*
+marks rows whose search is not complete. – was not run. Intervals and all columns are on the page of each table.
+[Statistics](../../docs/statistics.md) has the rules."""
+
+
+@dataclass(frozen=True)
+class Board:
+    """`entries`: row -> header -> entry, best row first. `scores`, `costs`: headers. `rows`: reference and control."""
+
+    spec: TableSpec
+    entries: Mapping[str, Mapping[str, TableEntry]]
+    scores: Mapping[str, TableEntry]
+    costs: tuple[str, ...]
+    reference: str
+    control: str
+    lines: tuple[str, ...]
+
+    @property
+    def block(self) -> Block:
+        names = [MEAN, *self.scores, *self.costs, PARAMETERS, RATE]
+        header = ["model", "id", *(self.scores.get(name, name) for name in names)]
+        rows = [
+            (entries["model"], entries["id"], *(entries.get(name, EMPTY) for name in names))
+            for entries in self.entries.values()
+        ]
+        return Block(self.spec.leaderboard, header, rows, "ll" + "r" * len(names), lines=self.lines)
+
+
+def boards(evidence: Evidence) -> list[Board]:
+    tables = [table for table in evidence.tables.values() if table.spec is not None and table.spec.leaderboard]
+    return [board(evidence, table) for table in tables if table.answers]
+
+
+def board(evidence: Evidence, table: TableEvidence) -> Board:
+    spec, ranked = table.spec, ranking(table.spec, table.results)
+    answers = {answer.group.column: answer for answer in reversed(_at_budget(table))}
+    shown = _one_per_ability(spec, answers)
+    costs = _costs(table)
+    by_row: dict[str, dict[str, Score]] = {}
+    for name, group in {**{name: answers[name].group for name in shown}, **costs}.items():
+        for score in group.scores:
+            if score.by_seed and not score.setting:
+                by_row.setdefault(score.row, {})[name] = score
+    rows = {}
+    for row in _order(by_row, shown, ranked):
+        scores = by_row[row]
+        rows[row] = _names(spec, row) | {
+            name: _score(spec, answers[name].group, scores[name]) for name in shown if name in scores
+        }
+        rows[row] |= {name: _cost(spec, group, scores[name]) for name, group in costs.items() if name in scores}
+        rows[row] |= _mean(ranked, row) | _settings(evidence, table, [(n, scores[n]) for n in shown if n in scores])
+    strongest = {name: answers[name].group.strongest for name in shown}
+    rows[PREDICTOR] = {"model": TableEntry(PREDICTOR), "id": EMPTY} | {
+        name: TableEntry(score.number(answers[name].decimals)) for name, score in strongest.items() if score
+    }
+    tests = answers[shown[0]].tests
+    named = (tests.reference.row if tests.reference else "", tests.control.row if tests.control else "")
+    header = {name: _header(spec, answers[name]) for name in shown}
+    return Board(spec, rows, header, tuple(costs), *named, tuple(_lines(spec, answers, shown)))
+
+
+def _at_budget(table: TableEvidence) -> list[ColumnAnswer]:
+    answers = [answer for answer in table.answers if answer.group.budget == table.spec.budget]
+    return sorted(answers, key=lambda answer: len(answer.group.scores), reverse=True)
+
+
+def _one_per_ability(spec: TableSpec, answers: Mapping[str, ColumnAnswer]) -> list[str]:
+    """The first column of each ability that ranks rows, or else its first one."""
+    by_ability: dict[str, list[str]] = {}
+    for name, column in spec.columns.items():
+        if name in answers:
+            by_ability.setdefault(column.ability or name, []).append(name)
+    return [next((n for n in names if answers[n].tests.ranks), names[0]) for names in by_ability.values()]
+
+
+def _costs(table: TableEvidence) -> dict[str, Group]:
+    """The columns of costs, measured or not, in the order of the table."""
+    groups = [group for result in table.results for group in (*result.own, *result.others)]
+    return {
+        name: next(
+            group
+            for group in groups
+            if group.column == name and (column.bench is not None or group.budget == table.spec.budget)
+        )
+        for name, column in table.spec.columns.items()
+        if (column.cost or column.bench) and any(group.column == name for group in groups)
+    }
+
+
+def _order(by_row: Mapping[str, Mapping[str, Score]], shown: Sequence[str], ranked: Ranking) -> list[str]:
+    """Ranked rows, then those with the most scores and the best mean of them."""
+    place = {row.row: row.rank for row in ranked.rows}
+
+    def key(row: str) -> tuple[float, int, float, str]:
+        known = [score for (name, _), score in ranked.scores.items() if name == row]
+        mean = sum(known) / len(known) if known else 0.0
+        return place.get(row, float("inf")), -sum(name in by_row[row] for name in shown), -mean, row
+
+    return sorted(by_row, key=key)
+
+
+def _names(spec: TableSpec, row: str) -> dict[str, TableEntry]:
+    model = spec.rows[row].model if row in spec.rows else row
+    is_ours = (CONF / "model" / f"{model}.yaml").is_file()
+    link = f"../../conf/model/{model}.yaml" if is_ours else ""
+    return {"model": TableEntry(row, link=link), "id": TableEntry(model)}
+
+
+def _header(spec: TableSpec, answer: ColumnAnswer) -> TableEntry:
+    task = spec.columns[answer.group.column].task
+    is_ours = (CONF / "task" / f"{task}.yaml").is_file()
+    return TableEntry(answer.group.resolved.heading, link=f"../../conf/task/{task}.yaml" if is_ours else "")
+
+
+def _score(spec: TableSpec, group: Group, score: Score) -> TableEntry:
+    tests = group.comparison
+    tier = "?" if score.key in tests.low_power else tests.tiers.get(score.key)
+    mark = f" {BELOW}" if tests.below.get(score.key) else ""
+    leak = " [test leak]" if score.leak else ""
+    text = f"{score.estimate.mean:,.{group.resolved.decimals}f}{f' · {tier}' if tier else ''}{mark}{leak}"
+    return TableEntry(text, bold=score is group.winner, card=card_of(score, group, spec))
+
+
+def _cost(spec: TableSpec, group: Group, score: Score) -> TableEntry:
+    text = f"{score.estimate.mean:,.{group.resolved.decimals}f}"
+    return TableEntry(text, card=card_of(score, group, spec))
+
+
+def _mean(ranked: Ranking, row: str) -> dict[str, TableEntry]:
+    mean = next((ranked_row.mean for ranked_row in ranked.rows if ranked_row.row == row), None)
+    return {} if mean is None else {MEAN: TableEntry(f"{mean:z.2f}")}
+
+
+def _settings(evidence: Evidence, table: TableEvidence, scores: Sequence[tuple[str, Score]]) -> dict[str, TableEntry]:
+    """Parameters and learning rates of the runs behind these scores, each the range over the columns."""
+    counts = sorted({score.parameters for _, score in scores if score.parameters})
+    texts = [evidence.rate(OfColumn(name="", text="", table=table.spec.name, column=n), score) for n, score in scores]
+    rates = sorted({text.partition(" (")[0] for text in texts if text}, key=_as_number)
+    recipe = any(text and not text.endswith(SEARCHED) for text in texts) and table.spec.search
+    shown = {
+        PARAMETERS: _range([f"{count:,}" for count in counts]),
+        RATE: _range(rates) + (" recipe" if recipe else ""),
+    }
+    return {name: TableEntry(text) for name, text in shown.items() if text}
+
+
+def _as_number(text: str) -> tuple[float, str]:
+    try:
+        return float(text), text
+    except ValueError:
+        return float("inf"), text
+
+
+def _range(texts: Sequence[str]) -> str:
+    return " to ".join(dict.fromkeys((*texts[:1], *texts[-1:])))
+
+
+def _lines(spec: TableSpec, answers: Mapping[str, ColumnAnswer], shown: Sequence[str]) -> Iterator[str]:
+    """What the columns leave out."""
+    ranking_columns = [name for name, column in spec.columns.items() if column.ranks]
+    if nothing := [name for name in shown if not answers[name].tests.ranks]:
+        yield f"Ranks nothing, the control is not clearly behind the reference: {', '.join(nothing)}."
+    if hidden := [name for name in ranking_columns if name in answers and name not in shown]:
+        yield f"Columns of an ability that is shown: {', '.join(hidden)}."
+    if absent := [name for name in ranking_columns if name not in answers]:
+        yield f"No run yet: {', '.join(absent)}."
+    run = {score.row for answer in answers.values() for score in answer.group.scores}
+    if missing := [row for row in spec.rows if row not in run]:
+        yield f"Models without a run: {', '.join(missing)}."
+
+
+def page(found: Sequence[str], made: Sequence[Board], number: Number = plain_entry) -> str:
+    """Markdown. `found`: the findings that it opens with, as Markdown with links."""
+    lines = [GENERATED, f"# {TITLE}", ""]
+    if found:
+        lines += ["| What was found | |", "| --- | --- |", *found, ""]
+    lines += [f"{NEXT}.", ""]
+    for part in made:
+        lines += [*block_lines(part.block, number, level=2)]
+        lines += ["", f"All columns, with intervals: [{escape(part.spec.title)}]({part.spec.name}.md).", ""]
+    return "\n".join([*lines, "## How to read this", "", HOW]) + "\n"
+
+
+def readme_rows(part: Board) -> list[str]:
+    """At most six rows of Markdown: the reference, the best others, the control; one score, the mean, and costs."""
+    fixed = [row for row in (part.reference, part.control) if row in part.entries]
+    others = [row for row in part.entries if row not in {*fixed, PREDICTOR}]
+    best = others[: README_ROWS - len(fixed)]
+    rows = [*fixed[:1], *best, *fixed[1:]]
+    names = [MEAN, *[*part.scores][:1], *part.costs]
+    first = part.scores[names[1]].text if len(names) > 1 and part.scores else ""
+    lines = [f"| model | {' | '.join(first if name in part.scores else name for name in names)} |"]
+    lines.append(f"| --- |{' ---: |' * len(names)}")
+    for row in rows:
+        texts = [escape(part.entries[row].get(name, EMPTY).text) for name in names]
+        lines.append(f"| {' | '.join([escape(row), *texts])} |")
+    return lines
+
+
+def pages(found: Sequence[str], made: Sequence[Board], tables: Path, readme: Path) -> dict[Path, str]:
+    """{path: Markdown} of the leaderboard and of README.md, whose table between the marks is replaced."""
+    if not made:
+        return {}
+    texts = {tables / FILE: page(found, made)}
+    text = readme.read_text(encoding="utf-8") if readme.is_file() else ""
+    if BEGIN in text and END in text:
+        before, _, rest = text.partition(BEGIN)
+        lines = "\n".join([BEGIN, *readme_rows(made[0]), END])
+        texts[readme] = before + lines + rest.partition(END)[2]
+    return texts

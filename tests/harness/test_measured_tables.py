@@ -242,7 +242,7 @@ def test_figures_show_measurements_or_what_they_lack(tmp_path):
     shown = panels({"m-cpu-0": made})
     assert [panel["y"] for panel in shown] == ["time, ms", "memory, MiB"]
     line = shown[0]["series"][-1]
-    assert line["x"] == [8, 16, 32] and line["hollow"] == [False, False, True] and line["exponent"] == "1.00"
+    assert line["x"] == [8, 16, 32] and line["hollow"] == [False, False, True] and line["exponent"].startswith("1.0")
     plot = figure_plot(figure, Sources(None, PAPER, {"m-cpu-0": made}), tmp_path)
     plot.write(plot.paths)
     assert plot.stale() == [] and len(plot.paths) == 2

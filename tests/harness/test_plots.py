@@ -8,10 +8,12 @@ import matplotlib
 import pytest
 from matplotlib.figure import Figure
 
+from harness.config.model_names import labelled, model_names
 from harness.config.places import CONF
 from harness.report import site
 from harness.report.plots import style
-from harness.report.plots.file import is_current, save
+from harness.report.plots.file import Plot, is_current, save
+from harness.report.scores import messages
 
 SHOWS = "ab" * 32
 
@@ -55,15 +57,57 @@ def test_a_kill_while_it_is_written_leaves_the_old_one(tmp_path, page, monkeypat
 def test_every_model_has_its_own_look():
     names = [path.relative_to(CONF / "model").with_suffix("").as_posix() for path in (CONF / "model").rglob("*.yaml")]
     assert set(style.MODELS) <= set(names), "a name that is no model"
-    looks = {(look["colour"], look["marker"]) for look in map(style.look, style.MODELS)}
-    assert len(looks) == len(style.MODELS) and len(set(style.MODELS)) == len(style.MODELS)
+    assert set(names) == {*style.MODELS, *style.GREYS}, "a model without a colour of its own"
+    colours = [style.look(name)["colour"] for name in (*style.MODELS, "vanilla", "vanilla_math", "no_mixing")]
+    assert len({*colours, style.MUTED, style.BASELINE["colour"]}) == len(colours) + 2
     assert style.look("mine") == style.look("mine") != style.look("yours"), "the name alone gives a model its look"
 
 
-def test_roles_look_the_same_for_every_model():
-    assert style.look("lavo", "reference") == style.look("vanilla", "reference") == style.ROLES["reference"]
-    assert style.look("no_mixing") == style.look("no_cross") == style.ROLES["control"]
-    assert style.look("lavo", "own") == style.look("lavo")
+def test_a_model_has_one_look_whatever_its_role():
+    assert style.look("lavo", "reference") == style.look("lavo", "own") == style.look("lavo")
+    assert style.look("no_mixing") == style.look("no_cross", "control")
+    assert style.look("lavo", "baseline") == style.look("5-gram", "baseline") == style.BASELINE
+
+
+def test_a_picture_without_numbers_is_no_file(tmp_path):
+    def plot(series):
+        return Plot({"title": "A figure", "panels": [{"series": series}]}, lambda data: Figure(), (path,))
+
+    path, drawn = tmp_path / "a.png", []
+    path.write_bytes(b"former")
+    assert plot([]).update(True, lambda *made: drawn.append(made)) == [path] and path.exists()
+    assert plot([]).update(False, lambda *made: drawn.append(made)) == [] == drawn and not path.exists()
+    assert plot([{"x": [1]}]).update(False, lambda *made: drawn.append(made)) == [path] and drawn
+
+
+def test_every_model_has_one_name_for_people():
+    ids = [path.stem for path in (CONF / "model").glob("*.yaml") if path.stem not in ("custom", "module")]
+    names = model_names(ids)
+    assert names["vanilla"] == "softmax attention" and names["lavo"] == "LAVO" and names["local"] == "window"
+    assert len(set(names.values())) == len(ids) and not [name for name, shown in names.items() if shown == name]
+    assert labelled("luna (model.slots=16)", "luna") == "Luna (slots=16)" and labelled("luna_16", "luna") == "Luna-16"
+    assert labelled("w 2K", "longnet") == "w 2K" and labelled("mine", "mine") == "mine"
+
+
+def test_the_title_is_what_the_numbers_say():
+    def line(name, x, y, role="", model="lavo"):
+        return {"name": name, "model": model, "role": role, "x": x, "y": y, "labels": [name] * len(x)}
+
+    percent = messages.Numbers(1, "%", True, "numbers")
+    softmax, small = line("softmax attention", [900], [100.0], "reference", "vanilla"), line("LAVO", [90], [70.0])
+    front = [(90, 70.0, "LAVO"), (900, 100.0, "softmax attention")]
+    said = messages.of_front("recall", [softmax, small], front, percent, 10.0)
+    assert said == "recall: LAVO reaches 70.0 % with 90 numbers; softmax attention 100.0 % with 900 numbers"
+    said = messages.of_front("recall", [softmax, small], [(90, 20.0, "LAVO"), front[1]], percent, 10.0)
+    assert said.startswith("recall: no cheaper model solves it. Best is LAVO, 20.0 % with 90 numbers")
+    far = [line("softmax attention", [1, 4], [99.0, 60.0], "reference", "vanilla"), line("Latte", [1, 4], [99.0, 80.0])]
+    said = messages.of_curves(far, percent, {4: "4 N"})
+    assert said == "Latte has the highest mean at 4 N: 80.0 %; softmax attention 60.0 %"
+    costs = [
+        line("softmax attention", [8, 16], [4.0, 16.0], "reference", "vanilla"),
+        line("Latte", [8, 16], [2.0, 4.0]),
+    ]
+    assert messages.of_costs(costs, "ms", "tokens").startswith("Latte is 4 times faster than softmax attention at 16")
 
 
 def test_rows_of_one_model_share_its_marker_and_differ_in_shade_and_dash():
@@ -78,6 +122,6 @@ def test_rows_of_one_model_share_its_marker_and_differ_in_shade_and_dash():
 
 def test_the_marks_of_the_site_are_those_of_the_pictures():
     script = (Path(site.__file__).parent / "static" / "charts.js").read_text(encoding="utf-8")
-    used = {*style.MARKERS, *(look["marker"] for look in style.ROLES.values() if look["marker"] != "|")}
+    used = {*style.MARKERS, *(look["marker"] for look in style.GREYS.values())}
     symbols, dashes = (re.search(rf"{name} = {{(.*?)}};", script)[1] for name in ("SYMBOLS", "DASHES"))
     assert used == set(re.findall(r'"(.)":', symbols)) and set(style.DASHES) == set(re.findall(r'"(\S+?)":', dashes))

@@ -28,14 +28,14 @@ def answers(entries):
 
 def test_a_panel_shows_seeds_means_and_intervals_of_three_seeds():
     (axis,) = scores.draw(scores.data("title", answers(records()))).axes
-    assert [label.get_text() for label in axis.get_yticklabels()] == ["vanilla", "LAVO", "no mixing"]
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["softmax attention", "LAVO", "no mixing"]
     assert len(axis.containers) == 2  # LAVO's two seeds have no bar
-    assert axis.get_title().startswith("ListOps · reduced budget\nR = ")
+    assert axis.get_title().startswith("ListOps · R = ")
     dots = sorted(line.get_xdata()[0] for line in axis.lines if line.get_marker() == ".")
     assert dots == [30.0, 40.0, 50.0]
     means = {line.get_xdata()[0]: line for line in axis.lines if line.get_marker() not in (".", "|", "None", "_")}
     assert means[43.0].get_markerfacecolor() == "white" and means[43.0].get_color() == style.look("lavo")["colour"]
-    reference = style.ROLES["reference"]
+    reference = style.look("vanilla")
     assert (means[51.0].get_markerfacecolor(), means[51.0].get_marker()) == (reference["colour"], reference["marker"])
 
 

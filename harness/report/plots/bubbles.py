@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.report.plots import style
 from harness.report.plots.labels import Disc, annotate
-from harness.report.scores import tradeoff
+from harness.report.scores import messages, tradeoff
 from harness.report.spec.figure import FigureSpec
 
 if TYPE_CHECKING:
@@ -25,10 +25,15 @@ EDGE = {"markeredgecolor": "0.2", "markeredgewidth": 0.6}
 
 
 def data(figure: FigureSpec, sources: "Sources") -> dict[str, Any]:
-    panels = tradeoff.panels(figure, sources.cells, sources.paper)
+    every = tradeoff.panels(figure, sources.cells, sources.paper)
+    panels = [panel for panel in every if panel["series"]] or every
     for panel in panels:  # labels tell the rows of one model apart
         panel["series"] = [line | {"look": style.look(line["model"], line["role"])} for line in panel["series"]]
-    return {"title": figure.title, "panels": panels}
+        panel["message"] = messages.of_bubbles(panel["title"].splitlines()[0], panel["series"])
+    if len(panels) < len(every):
+        panels[-1]["notes"].append("No bubble of ours yet, for lack of runs.")
+    said = [panel for panel in panels if not panel.get("published")] or panels
+    return style.titles(figure.title, said) | {"panels": panels}
 
 
 def draw(data: Mapping[str, Any]) -> "Figure":
@@ -36,7 +41,9 @@ def draw(data: Mapping[str, Any]) -> "Figure":
     panels = data["panels"]
     columns = min(COLUMNS, len(panels))
     rows = [4.0 if any(panel["series"] for panel in row) else 1.8 for row in style.in_rows(panels, columns)]
-    figure, axes = style.figure_of(data["title"], (7.5, 0.8 + sum(rows)), rows, columns, len(panels))
+    figure, axes = style.figure_of(
+        data["title"], (7.5, 0.8 + sum(rows)), rows, columns, len(panels), data.get("subtitle", "")
+    )
     most = max((line["size"][0] for panel in panels for line in panel["series"]), default=1.0)
     for axis, panel in zip(axes, panels, strict=True):
         if panel["series"]:

@@ -3,17 +3,20 @@ measurement.
 
 A panel for time and one for memory, of each run on each machine, both axes logarithmic. A point that was not measured
 but extrapolated or added up is hollow. A run without a measurement is a panel that says the command that makes it.
-`kind: pending` is a figure that nothing here can draw yet: its one panel says what it needs.
+`kind: pending` is a figure that nothing here can draw yet: its one panel says what it needs, and no picture is made.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.config.model_names import labelled
 from harness.report.pages import bench_tables
 from harness.report.plots import style
 from harness.report.plots.file import SUFFIXES, Plot
 from harness.report.plots.lines import draw
+from harness.report.scores import messages
 from harness.report.scores.measurements import (
     describe_setting,
     has_series,
@@ -24,11 +27,14 @@ from harness.report.scores.measurements import (
     slope,
 )
 from harness.report.spec.figure import MeasuredFigure, PendingFigure
+from harness.report.stats.growth import exponent
 
 if TYPE_CHECKING:
     from harness.report.plots.file import Sources
 
 DIGITS = 4  # all machines agree on these
+STRAIGHT = 0.5  # an exponent is stated where those between neighbouring points differ by no more
+FLAT = 0.2  # a smaller exponent is that of a flat line
 VALUES = {"ms": "time, ms", "memory_mb": "memory, MiB"}
 
 
@@ -38,7 +44,19 @@ def data(figure: MeasuredFigure | PendingFigure, sources: "Sources") -> dict[str
         panels = [_cost_panel("", "", "", [], notes)]
     else:
         panels = [panel for run in figure.runs for panel in _run_panels(figure, run, sources.measurements)]
-    return {"title": figure.title, "panels": style.with_looks(panels), "own_legends": True}
+        if filled := [panel for panel in panels if panel["series"]]:
+            missing = [panel["title"] for panel in panels if not panel["series"]]
+            filled[-1]["notes"] += [f"Not measured yet: {', '.join(missing)}."] if missing else []
+            panels = filled
+    return _drawn(figure.title, panels)
+
+
+def _drawn(topic: str, panels: list[dict[str, Any]]) -> dict[str, Any]:
+    if panels[0]["y"].startswith("time"):
+        x = panels[0]["x"]
+        size = "tokens" if "token" in x else x
+        panels[0]["message"] = messages.of_costs(panels[0]["series"], "ms", size)
+    return style.titles(topic, panels) | {"panels": style.with_looks(panels)}
 
 
 def _cost_panel(title: str, x: str, y: str, lines: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> dict[str, Any]:
@@ -64,7 +82,7 @@ def _run_panels(
             title = ", ".join(filter(None, [name, mode, f"batch {batch}" if batch else ""]))
             for key, label in VALUES.items():
                 lines = _lines_of_run(figure, name, measured, (mode, batch), key)
-                yield _cost_panel(title, figure.x_label, label, list(lines), notes)
+                yield _cost_panel(title, figure.x_label, label, list(lines), list(notes)) | {"band": key == "ms"}
 
 
 def _fullest(
@@ -89,28 +107,39 @@ def _lines_of_run(
         if (label := label_of(row, name, measured)) is None:
             continue
         points = series(measured, label, figure.runs[run].what, *chosen)
-        fitted = slope(points, key)
-        exponent = "" if fitted.value is None else f"{fitted.value:z.2f}{fitted.mark}"
-        if line := _cost_line(name, str(row.model), name == figure.reference, points, key, exponent):
+        if line := _cost_line(name, str(row.model), name == figure.reference, points, key):
             yield line
 
 
 def _cost_line(
-    name: str, model: str, is_reference: bool, points: Sequence[Mapping[str, Any]], key: str, exponent: str
+    name: str, model: str, is_reference: bool, points: Sequence[Mapping[str, Any]], key: str
 ) -> dict[str, Any] | None:
     """None where nothing was measured above 0, which a logarithm has no place for."""
     shown = [point for point in points if point.get(key, 0) > 0]
     if not shown:
         return None
-    return {
+    line = {
         "name": name,
         "model": model,
         "role": "reference" if is_reference else "",
         "x": [size_of(point) for point in shown],
         "y": [_rounded(point[key]) for point in shown],
         "hollow": [point["status"] != "ok" for point in shown],
-        "exponent": exponent,
+        "exponent": _exponent(points, key),
     }
+    if key == "ms" and all("ms_quartiles" in point for point in shown):
+        line["low"], line["high"] = ([_rounded(point["ms_quartiles"][side]) for point in shown] for side in (0, 1))
+    return line
+
+
+def _exponent(points: Sequence[Mapping[str, Any]], key: str) -> str:
+    """Of a cost that grows by a power of the length over all points; empty for a line that is flat or bends."""
+    kept = [point for point in points if point.get(key, 0) > 0]
+    slopes = [exponent([size_of(a), size_of(b)], [a[key], b[key]]) for a, b in itertools.pairwise(kept)]
+    fitted = slope(points, key)
+    if len(slopes) < 2 or max(slopes) - min(slopes) > STRAIGHT or fitted.value is None or fitted.value < FLAT:
+        return ""
+    return f"{fitted.value:z.1f}{fitted.mark}"
 
 
 def _rounded(value: float) -> float:
@@ -120,28 +149,27 @@ def _rounded(value: float) -> float:
 def measurement_data(measured: Mapping[str, Any]) -> dict[str, Any]:
     """Time and memory of each thing that one do=bench timed, quartiles as bands. What is extrapolated is left out."""
     models = {label: row["model"] for label, row in measured.get("rows", {}).items()}
-    settings = measured["settings"]
-    panels = []
+    models = {label: models.get(label, label.partition(" (")[0]) for label in measured["models"]}
+    settings, panels = measured["settings"], []
     for timed, by_label in bench_tables.measures(dict(measured)):
         kind, _, mode = timed.partition("-")
-        time = "ms per token" if kind in ("decode", "token") else "ms"
+        time = "time of a token, ms" if kind in ("decode", "token") else "time, ms"
         memory = "state, MiB" if kind == "decode" else "memory, MiB" if mode else "peak memory, MiB"
         for key, label in (("ms", time), ("memory_mb", memory)):
             lines = []
-            for name, points in by_label.items():
+            for label_of_row, points in by_label.items():
                 points = [point for point in points if point["status"] == "ok" and point.get(key, 0) > 0]
-                exponent = bench_tables.slope_text(points, key)
-                line = _cost_line(name, models.get(name, name), name == settings.get("peer"), points, key, exponent)
-                if line and key == "ms":
-                    quartiles = [point.get("ms_quartiles", 2 * [point["ms"]]) for point in points]
-                    line["low"], line["high"] = ([_rounded(pair[side]) for pair in quartiles] for side in (0, 1))
-                if line:
+                model = models.get(label_of_row, label_of_row)
+                name = labelled(label_of_row, model)
+                if line := _cost_line(name, model, label_of_row == settings.get("peer"), points, key):
                     lines.append(line)
+            if not lines:
+                continue
             x = settings.get("axis") or "length, tokens"
-            notes = [] if lines else ["nothing measured above 0"]
             title = bench_tables.title_of(timed)
-            panels.append(_cost_panel(title, x, label, lines, notes) | {"band": key == "ms", "name": f"{timed}-{key}"})
-    return {"title": describe_setting(dict(measured)), "panels": style.with_looks(panels), "own_legends": True}
+            panels.append(_cost_panel(title, x, label, lines, []) | {"band": key == "ms", "name": f"{timed}-{key}"})
+    setting = describe_setting(dict(measured))
+    return _drawn(setting, panels or [_cost_panel("", "", "", [], [f"Nothing was measured: {setting}."])])
 
 
 def plots(measurements: Mapping[str, Mapping[str, Any]], figures: Path) -> list[Plot]:

@@ -67,8 +67,22 @@ class Plot:
             for path in paths:
                 save(figure, path, self.digest, dpi=self.dpi)
 
+    @property
+    def shows_nothing(self) -> bool:
+        """Whether no panel has a series: no picture is made."""
+        panels = self.data.get("panels")
+        return bool(panels) and all(panel.get("series") == [] for panel in panels)
+
     def update(self, check: bool, schedule: "Schedule") -> list[Path]:
-        """Draw the files that are stale, by `schedule`, and return all. With `check`, the stale files alone."""
+        """Draw the files that are stale, by `schedule`, and return all. With `check`, the stale files alone.
+
+        The files of a picture that shows nothing are removed; with `check`, they are stale.
+        """
+        if self.shows_nothing:
+            former = [path for path in self.paths if path.is_file()]
+            for path in () if check else former:
+                path.unlink()
+            return former if check else []
         stale = self.stale()
         if check:
             return stale

@@ -5,7 +5,6 @@ Lengths are in points (1/72 inch): labels are at the same place in PNG and PDF.
 
 import math
 from collections.abc import Sequence
-from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -14,17 +13,24 @@ if TYPE_CHECKING:
 DIRECTIONS = [math.tau * turn / 24 for turn in range(24)]
 GAPS = (2.0, 6.0, 11.0, 17.0, 24.0, 32.0, 42.0)  # between a disc and its label
 SWEEPS = 4
+PER_POINT = 0.3  # cost of a label's distance
+FREE = 18  # a position that costs more covers something or is ambiguous
 Circle = tuple[float, float, float]  # x, y, radius
 
 
 class Disc(NamedTuple):
-    """A point of a panel. `x`, `y`: in its units; `radius`: in points; `label`: empty for none."""
+    """A point of a panel. `x`, `y`: in its units; `radius`: in points; `label`: empty for none.
+
+    `is_optional`: without a label where it would cover something.
+    """
 
     x: float
     y: float
     radius: float
     label: str
     is_bold: bool = False
+    is_optional: bool = False
+    colour: str = "0.15"
 
 
 def annotate(axis: "Axes", discs: Sequence[Disc]) -> None:
@@ -36,6 +42,7 @@ def annotate(axis: "Axes", discs: Sequence[Disc]) -> None:
 
     points = 72 / axis.figure.dpi
     named, others = ([disc for disc in discs if bool(disc.label) is is_named] for is_named in (True, False))
+    named.sort(key=lambda disc: disc.is_optional)
     frame = Box(*(side * points for side in axis.get_window_extent().extents))
     style_of_text = {"textcoords": "offset points", "ha": "center", "va": "center", "fontsize": 7}
     style_of_text["path_effects"] = [withStroke(linewidth=1.5, foreground="white")]
@@ -43,14 +50,24 @@ def annotate(axis: "Axes", discs: Sequence[Disc]) -> None:
     for disc in named:
         arrow = {"arrowstyle": "-", "linewidth": 0.5, "color": "0.4", "shrinkA": 0, "shrinkB": disc.radius}
         weight = "bold" if disc.is_bold else "normal"
-        look = {"arrowprops": arrow, "annotation_clip": False, "fontweight": weight, **style_of_text}
+        look = {
+            "arrowprops": arrow,
+            "annotation_clip": False,
+            "fontweight": weight,
+            "color": disc.colour,
+            **style_of_text,
+        }
         texts.append(axis.annotate(disc.label, (disc.x, disc.y), (0, 0), **look))
     extents = [text.get_window_extent() for text in texts]
     sizes = [(extent.width * points, extent.height * points) for extent in extents]
     circles = [_circle(axis, disc, points) for disc in named]
-    offsets = place_labels(circles, sizes, frame, [_circle(axis, disc, points) for disc in others])
+    needed = sum(not disc.is_optional for disc in named)
+    offsets = place_labels(circles, sizes, frame, [_circle(axis, disc, points) for disc in others], needed)
     for text, offset in zip(texts, offsets, strict=True):
-        text.set_position(offset)
+        if offset is None:
+            text.remove()
+        else:
+            text.set_position(offset)
 
 
 def _circle(axis: "Axes", disc: Disc, points: float) -> Circle:
@@ -79,22 +96,42 @@ class Box(NamedTuple):
 
 
 def place_labels(
-    discs: Sequence[Circle], sizes: Sequence[tuple[float, float]], frame: Box, others: Sequence[Circle] = ()
-) -> list[tuple[float, float]]:
+    discs: Sequence[Circle],
+    sizes: Sequence[tuple[float, float]],
+    frame: Box,
+    others: Sequence[Circle] = (),
+    needed: int | None = None,
+) -> list[tuple[float, float] | None]:
     """Offset of each label's centre from the centre of its disc. `sizes`: width, height of the labels. `others`: discs
-    without a label.
+    without a label. `needed`: how many labels, the first ones, have a place in any case; another is None where it would
+    cover something.
 
     Each label in turn takes the cheapest position around its disc, given the others; this is repeated a few times.
     """
     boxes: dict[int, Box] = {}
+    needed = len(discs) if needed is None else needed
+
+    def place(i: int) -> float:
+        taken = [box for j, box in boxes.items() if j != i]
+        near = [*others, *(other for j, other in enumerate(discs) if j != i)]
+        least = math.inf
+        for gap in GAPS:
+            if least <= PER_POINT * (discs[i][2] + gap):
+                break  # no position further away is cheaper
+            for angle in DIRECTIONS:
+                box = _label_box(discs[i], sizes[i], gap, angle)
+                if (cost := _cost(box, discs[i], near, taken, frame)) < least:
+                    least, boxes[i] = cost, box
+        return least
+
     for _ in range(SWEEPS):
-        for i, (disc, size) in enumerate(zip(discs, sizes, strict=True)):
-            taken = [box for j, box in boxes.items() if j != i]
-            near = [*others, *(other for j, other in enumerate(discs) if j != i)]
-            candidates = [_label_box(disc, size, gap, angle) for gap, angle in product(GAPS, DIRECTIONS)]
-            boxes[i] = min(candidates, key=lambda box: _cost(box, disc, near, taken, frame))
-    centres = [((box.left + box.right) / 2, (box.bottom + box.top) / 2) for _, box in sorted(boxes.items())]
-    return [(x - disc[0], y - disc[1]) for (x, y), disc in zip(centres, discs, strict=True)]
+        for i in range(needed):
+            place(i)
+    for i in range(needed, len(discs)):
+        if place(i) > FREE:
+            del boxes[i]
+    centres = {i: ((box.left + box.right) / 2, (box.bottom + box.top) / 2) for i, box in boxes.items()}
+    return [(centres[i][0] - x, centres[i][1] - y) if i in centres else None for i, (x, y, _) in enumerate(discs)]
 
 
 def _label_box(disc: Circle, size: tuple[float, float], gap: float, angle: float) -> Box:
@@ -110,7 +147,7 @@ def _cost(box: Box, disc: Circle, near: Sequence[Circle], taken: Sequence[Box], 
     x, y = disc[:2]
     to_x, to_y = (box.left + box.right) / 2 - x, (box.bottom + box.top) / 2 - y
     outside = box.left < frame[0] or box.bottom < frame[1] or box.right > frame[2] or box.top > frame[3]
-    cost = 0.3 * math.hypot(to_x, to_y) + 1000 * outside + 100 * sum(box.meets(other) for other in taken)
+    cost = PER_POINT * math.hypot(to_x, to_y) + 1000 * outside + 100 * sum(box.meets(other) for other in taken)
     line = [(x + to_x * step / 6, y + to_y * step / 6) for step in range(7)]
     cost += 60 * sum(box.distance(*other[:2]) < other[2] + 1 for other in (disc, *near))
     cost += 40 * sum(any(other.distance(*point) < 1 for point in line) for other in taken)

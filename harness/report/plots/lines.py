@@ -18,144 +18,187 @@ if TYPE_CHECKING:
 
 COLUMNS = 2
 WIDTH, HEIGHT, EMPTY = 3.75, 3.3, 1.2  # of a panel, inches
-WITH_NAMES, NAMES_BESIDE = 4.2, 3  # height of a panel whose points have names, and columns of its legend
-INSIDE = 4  # series whose legend has room among the lines of a panel
+WITH_NAMES = 4.2  # height of a panel whose points have names
 LETTERS = 58  # of a line of notes
-BESIDE = 2.6  # inches of a legend that has not
+LEGEND_LETTERS = 21  # of a name in a column of the legend, of an inch
 CLOSE = 0.09  # part of the axis: a tick that is nearer to the one before has no room for its label
 NARROW = 2.0  # a range below this factor is widened, so that what is nearly the same looks so
+FLAT = 12.0  # a range below this factor has more ticks
 DECADES = 1000.0  # a range above this factor has powers of ten as ticks, below it 1, 2, 5
-LINE = 0.065  # part of the axis that a line of the legend takes
-APART = 0.04  # part of the scores of a front between two points with a name
 POINT = 3.0  # radius of a marker, points
 LOG_FROM = 20  # values so many times apart ask for a logarithmic scale
+ALIKE = 0.015  # of the range of the scores: curves that are nowhere further apart are drawn as one
+EXPONENT_APART, FOR_EXPONENTS = 0.035, 0.1  # of the y axis, of the x axis
+FEW = 4  # curves that are drawn one by one
+SHOWN = 6  # names of a curve that stands for several
+AT_THE_END = {"textcoords": "offset points", "va": "center", "fontsize": 6, "annotation_clip": False}
 
 
 def data(figure: lines.LineFigure, sources: "Sources") -> dict[str, Any]:
-    return {
-        "title": figure.title,
-        "panels": style.with_looks(lines.panels(figure, sources.cells, sources.measurements)),
-        "share_y": True,
-    }
+    panels = lines.panels(figure, sources.cells, sources.measurements)
+    if figure.points:
+        panels = [panel | {"series": _together(panel["series"])} for panel in panels]
+    share = len({panel["y"] for panel in panels}) == 1
+    return style.titles(figure.title, panels) | {"panels": style.with_looks(panels), "share_y": share}
+
+
+def _together(series: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Curves that lie on each other become one, which looks like the first of them, a reference if there is one."""
+    scores = [y for line in series for y in line["y"]]
+    groups: list[list[Mapping[str, Any]]] = []
+    for line in sorted(series, key=lambda line: line["role"] != "reference") if len(series) > FEW else ():
+        near = (max(scores) - min(scores)) * ALIKE
+        for group in groups:
+            ends = zip(group[0]["y"], line["y"], strict=False)
+            if group[0]["x"] == line["x"] and all(abs(a - b) <= near for a, b in ends):
+                group.append(line)
+                break
+        else:
+            groups.append([line])
+    if not groups:
+        return list(series)
+    return [group[0] | {"name": _names([line["name"] for line in group])} for group in groups]
+
+
+def _names(names: Sequence[str]) -> str:
+    more = len(names) - SHOWN
+    return ", ".join(names) if more <= 1 else f"{', '.join(names[:SHOWN])} and {more} more"
 
 
 def draw(data: Mapping[str, Any]) -> "Figure":
-    """Two panels in a row; panels with a front, whose points have names, are as wide as the figure. All have one legend
-    below them, or with `own_legends` each its own."""
+    """Two panels in a row, with one legend for all below them. Points of a panel with a front have their names."""
     panels = data["panels"]
     has_front = any(panel.get("front") for panel in panels)
-    columns = 1 if has_front else min(COLUMNS, len(panels))
-    height, in_legend = (WITH_NAMES, NAMES_BESIDE) if has_front else (HEIGHT, 2 * COLUMNS)
-    names = {line["name"] for panel in panels for line in panel["series"]}
-    own_legends = data.get("own_legends", False)
-    crowded = own_legends and any(len(panel["series"]) > INSIDE for panel in panels)
+    columns = min(COLUMNS, len(panels))
+    height = WITH_NAMES if has_front else HEIGHT
     letters = LETTERS * COLUMNS // columns
     note_lines = max(len(style.wrapped("\n".join(panel["notes"]), letters).splitlines()) for panel in panels)
     rows = [height if any(panel["series"] for panel in row) else EMPTY for row in style.in_rows(panels, columns)]
-    tall = 0.7 + sum(rows) + 0.11 * note_lines * rows.count(height)
-    if not own_legends:
-        tall += style.legend_height(len(names) + 1 + has_front, in_legend)
-    wide = COLUMNS * WIDTH + crowded * columns * BESIDE
+    wide = COLUMNS * WIDTH
+    names = {} if has_front else {line["name"]: 0 for panel in panels for line in panel["series"]}
+    in_legend = max(1, int(wide * LEGEND_LETTERS) // (max(map(len, names), default=20) + 8))
+    tall = 0.7 + sum(rows) + 0.11 * note_lines * rows.count(height) + style.legend_height(len(names) + 2, in_legend)
     is_filled = all(panel["series"] for panel in panels)  # an empty panel has no ticks to share
-    shared = {"sharey": data.get("share_y", False) and is_filled}
+    shared = {"sharey": data.get("share_y", False) and is_filled, "subtitle": data.get("subtitle", "")}
     figure, axes = style.figure_of(data["title"], (wide, tall), rows, columns, len(panels), **shared)
     for number, (axis, panel) in enumerate(zip(axes, panels, strict=True)):
         if not panel["series"]:
             style.empty(axis, panel, letters)
             continue
-        draw_panel(axis, panel, own_legends)
+        draw_panel(axis, panel)
         if number % columns and data.get("share_y"):
             axis.set_ylabel("")
-        if own_legends:
-            anchor = {"bbox_to_anchor": (1.01, 1)} if crowded else {}
-            axis.legend(loc="upper left", frameon=not crowded, **anchor)
         style.draw_notes(axis, panel["notes"], letters)
-    if not own_legends:
-        style.shared_legend(figure, in_legend)
+    style.shared_legend(figure, in_legend)
     if has_front:
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # the layout is final before labels are placed
         for axis, panel in zip(axes, panels, strict=True):
-            _label_front(axis, panel)
+            annotate(axis, discs(panel))
     return figure
 
 
-def _label_front(axis: "Axes", panel: style.Panel) -> None:
-    """The names of points on the front, beside all points."""
-    points = {point for line in panel["series"] for point in zip(line["x"], line["y"], strict=True)}
-    named = [Disc(x, y, POINT, label) for x, y, label in named_points(panel.get("front", ()), panel.get("chance"))]
-    places = {(disc.x, disc.y) for disc in named}
-    if named:
-        annotate(axis, [*named, *(Disc(x, y, POINT, "") for x, y in sorted(points - places))])
+def discs(panel: style.Panel) -> list[Disc]:
+    """The points of a panel with a front: those on it and the references have their names, others where there is room.
 
-
-def named_points(front: Sequence[tuple[float, float, str]], chance: float | None) -> list[tuple[float, float, str]]:
-    """The points of a front that are clearly apart from chance and from the named one before: names need room."""
-    if not front:
-        return []
-    scores = [y for _, y, _ in front]
-    named, last = [], chance
-    for point in front:
-        if last is None or abs(point[1] - last) >= APART * (max(scores) - min(scores)):
-            named.append(point)
-            last = point[1]
-    return named
-
-
-def draw_panel(axis: "Axes", panel: style.Panel, own_legend: bool = False) -> None:
+    A model with several sizes has its name once beyond the front, at its best one.
+    """
+    on_front = {label for x, _, label in panel["front"] if x}
+    made = []
     for line in panel["series"]:
-        _draw_line(axis, line, panel.get("band", False), is_pale=bool(panel.get("front")))
+        points = list(zip(line["x"], line["y"], line["labels"], strict=True))
+        best = max(points, key=lambda point: (point[1], -point[0]))
+        for point in points:
+            x, y, label = point
+            named = label in on_front or (point == best and not on_front & {*line["labels"]})
+            needed = label in on_front or line["role"] == "reference"
+            text = (label if label in on_front else line["name"]) if named else ""
+            if x:
+                colour = line["look"]["colour"] if line["shown"] else style.FAINT
+                made.append(Disc(x, y, POINT, text, label in on_front, not needed, colour))
+    return made
+
+
+def draw_panel(axis: "Axes", panel: style.Panel) -> None:
+    for line in panel["series"]:
+        if "front" in panel:
+            _draw_points(axis, line)
+        else:
+            _draw_line(axis, line, panel.get("band", False))
     if any(any(line.get("hollow", ())) for line in panel["series"]):
         axis.plot([], [], "o", color=style.SOFT, markerfacecolor="white", label="hollow: extrapolated or added up")
     if panel.get("front"):
-        x, y, _ = zip(*panel["front"], strict=True)
-        axis.step(x, y, where="post", color=style.INK, linewidth=2.5, alpha=0.35, zorder=1, label="Pareto front")
+        x, y = zip(*((x, y) for x, y, _ in panel["front"] if x), strict=True)
+        axis.step(x, y, where="post", color=style.INK, linewidth=2.5, alpha=0.25, zorder=1, label="Pareto front")
     if "chance" in panel:
-        axis.axhline(panel["chance"], color=style.FAINT, linewidth=0.8, linestyle=":", label="chance")
+        axis.axhline(panel["chance"], color=style.FAINT, linewidth=0.8, linestyle=(0, (1, 3)), label="chance")
     axis.set_title(panel["title"], loc=panel.get("side", "center"))
     axis.set(xlabel=panel["x"], ylabel=panel["y"])
     if panel["log_x"] and panel["log_y"]:
         shown = [(line, key) for line in panel["series"] for key in ("low", "y", "high") if key in line]
-        points = [point for line, key in shown for point in zip(line["x"], line[key], strict=True)]
-        inside = own_legend and len(panel["series"]) <= INSIDE
-        cost_axes(axis, points, legend=len(axis.get_legend_handles_labels()[0]) if inside else 0)
+        cost_axes(axis, [point for line, key in shown for point in zip(line["x"], line[key], strict=True)])
+        _draw_exponents(axis, panel["series"])
     elif panel["log_x"]:
-        _powers_of_two(axis, {x for line in panel["series"] for x in line["x"]})
+        axis.set_xscale("log", base=2)
+        axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
     elif panel["log_y"]:
         axis.set_yscale("log")
         axis.yaxis.set_major_formatter(lambda value, _: f"{value:,.4g}")
+    if "front" in panel:
+        axis.margins(x=0.12)
+    if "limits" in panel:
+        low, high = panel["limits"]
+        axis.set_ylim(low - 0.03 * (high - low), high + 0.05 * (high - low))
 
 
-def _draw_line(axis: "Axes", line: Mapping[str, Any], band: bool, is_pale: bool = False) -> None:
-    """`is_pale`: with thin, translucent strokes, except for the reference."""
+def _draw_points(axis: "Axes", line: Mapping[str, Any]) -> None:
+    """The sizes of a model, in its colour if it is `shown`; what keeps nothing is a level, for a logarithm lacks 0."""
+    look = line["look"] | ({} if line["shown"] else {"colour": style.MUTED})
+    colour, is_reference = look["colour"], line["role"] == "reference"
+    places = list(zip(line["x"], line["y"], line["low"], line["high"], strict=True))
+    for _, y, _, _ in (place for place in places if not place[0]):
+        axis.axhline(y, color=colour, linewidth=0.8, linestyle="--", label=f"{line['name']} (keeps nothing)", zorder=1)
+    points = [place for place in places if place[0]]
+    if points:
+        x, y, low, high = map(list, zip(*points, strict=True))
+        bars = [[a - b for a, b in zip(y, low, strict=True)], [b - a for a, b in zip(y, high, strict=True)]]
+        axis.errorbar(x, y, yerr=bars, fmt="none", ecolor=colour, elinewidth=0.7, alpha=0.5)
+        wide = {"linewidth": 1.4 if is_reference else 0.7, "alpha": 1.0 if line["shown"] else 0.8}
+        order = {"zorder": 3 if line["shown"] else 2, "markersize": 5 if line["shown"] else 3.5}
+        axis.plot(x, y, look["dash"], color=colour, marker=look["marker"], **wide, **order)
+
+
+def _draw_line(axis: "Axes", line: Mapping[str, Any], band: bool) -> None:
     look, x, y = line["look"], line["x"], line["y"]
-    paleness = {"alpha": 0.45, "linewidth": 0.7, "markersize": 3.5} if is_pale and line["role"] != "reference" else {}
     colour = look["colour"]
     for thin_x, thin_y in line.get("thin", ()):
         axis.plot(thin_x, thin_y, look["dash"], color=colour, linewidth=0.6, alpha=0.4)
-    if band:
+    if band and "low" in line:
         axis.fill_between(x, line["low"], line["high"], color=colour, alpha=0.18, linewidth=0)
     elif "low" in line:
         ends = list(zip(line["low"], y, line["high"], strict=True))
         bars = [[mean - low for low, mean, _ in ends], [high - mean for _, mean, high in ends]]
-        axis.errorbar(x, y, yerr=bars, fmt="none", ecolor=colour, elinewidth=0.7, alpha=paleness.get("alpha"))
+        axis.errorbar(x, y, yerr=bars, fmt="none", ecolor=colour, elinewidth=0.7)
     marked = line.get("marked", True) or len(x) == 1
     marker = {"marker": look["marker"]} if marked else {}
-    label = f"{line['name']} (n^{line['exponent']})" if line.get("exponent") else line["name"]
-    axis.plot(x, y, look["dash"], color=colour, label=label, **marker, **paleness)
+    axis.plot(x, y, look["dash"], color=colour, label=line["name"], **marker)
     hollow = [(a, b) for a, b, is_hollow in zip(x, y, line.get("hollow", ()), strict=False) if is_hollow]
     if hollow:
         axis.plot(*zip(*hollow, strict=True), **style.marker_style(look, hollow=True))
 
 
-def _powers_of_two(axis: "Axes", places: set[float]) -> None:
-    if 0 in places:  # a control keeps nothing, which has no logarithm
-        least, most = min(places - {0}, default=1), max(*places, 1)
-        axis.set_xscale("symlog", base=2, linthresh=least)
-        axis.set_xlim(-least / 4, 1.4 * most)
-    else:
-        axis.set_xscale("log", base=2)
-    axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+def _draw_exponents(axis: "Axes", series: Sequence[Mapping[str, Any]]) -> None:
+    """How the cost grows, at the end of each straight line, from the lowest upwards and never closer than a letter."""
+    if not any(line.get("exponent") for line in series):
+        return
+    low, high = map(math.log, axis.get_ylim())
+    left, right = axis.get_xlim()
+    axis.set_xlim(left, right * (right / left) ** FOR_EXPONENTS)
+    least, below = EXPONENT_APART * (high - low), -math.inf
+    for line in sorted((line for line in series if line.get("exponent")), key=lambda line: line["y"][-1]):
+        below = max(math.log(line["y"][-1]), below + least)
+        place = (line["x"][-1], math.exp(below))
+        axis.annotate(f"n^{line['exponent']}", place, (6, 0), color=line["look"]["colour"], **AT_THE_END)
 
 
 def spread(values: list[float]) -> bool:
@@ -164,12 +207,9 @@ def spread(values: list[float]) -> bool:
     return bool(finite) and min(finite) > 0 and max(finite) > LOG_FROM * min(finite)
 
 
-def cost_axes(axis: "Axes", points: Sequence[tuple[float, float]], legend: int = 0) -> None:
-    """Give `axis` its scales, ranges and ticks for these (size, cost).
-
-    `legend`: lines of a legend, for which the upper part is kept free.
-    """
-    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+def cost_axes(axis: "Axes", points: Sequence[tuple[float, float]]) -> None:
+    """Give `axis` its scales, ranges and ticks for these (size, cost)."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
     axis.set(xscale="log", yscale="log")
     sizes, costs = [size for size, _ in points], [cost for _, cost in points]
@@ -177,11 +217,9 @@ def cost_axes(axis: "Axes", points: Sequence[tuple[float, float]], legend: int =
     if high < NARROW * low:
         low, high = low / NARROW, high * NARROW
     low, high = low / 1.1, high * 1.1
-    high = low * (high / low) ** (1 / max(0.3, 1 - LINE * legend))
     axis.set_ylim(low, high)
-    axis.yaxis.set_major_locator(
-        MaxNLocator(5) if high < 5 * low else LogLocator(subs=(1, 2, 5) if high < DECADES * low else (1,))
-    )
+    subs = (1, 1.5, 2, 3, 5, 7) if high < FLAT * low else (1, 2, 5) if high < DECADES * low else (1,)
+    axis.yaxis.set_major_locator(LogLocator(subs=subs))
     axis.xaxis.set_major_locator(FixedLocator(_apart(sorted(set(sizes)))))
     for part in (axis.xaxis, axis.yaxis):
         part.set_minor_locator(NullLocator())

@@ -1,10 +1,11 @@
 """A panel for each column of a table: every row's seeds as dots, its mean with its interval, its tier as a shade."""
 
-import textwrap
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.report.pages.answer import ColumnAnswer
+from harness.config.model_names import labelled
+from harness.report.pages.answer import ColumnAnswer, listed
 from harness.report.plots import style
 from harness.report.scores.comparison import BASELINE
 from harness.report.scores.scores import Score, rank
@@ -15,25 +16,39 @@ if TYPE_CHECKING:
 
 CAPTION = (
     "Best row first. Small dots are seeds, bars are 95 % intervals of three or more seeds. Shades and the numbers "
-    "on the right are tiers, ? is not separated (low power); a hollow mean has no test."
+    "on the right are tiers; ? marks a row that too few seeds separate from the best one, and a hollow marker a row "
+    "that was not tested."
 )
-MEANING = {"": "mean, 95 % interval, seeds", "reference": "reference", "control": "control", "baseline": "baseline"}
+MEANING = {"": "mean, 95 % interval, seeds", "baseline": "simple predictor (dotted line)"}
+BOLD = "bold: reference and control"
 SHADE = "#DCE9F5"  # of every other tier
 ACROSS = 3  # panels in a row
 PANEL, MARGIN = 4.2, 0.4  # inches wide
 PER_ROW = 0.19  # inches
-LONGEST_NAME = 30
+LONGEST_NAME = 40
 DIGITS = 4  # behind the point: what all machines agree on
 TIER = {"ha": "right", "va": "center", "fontsize": 6.5, "color": "0.4"}
 
 
-def columns_with_rows(answers: Sequence[ColumnAnswer]) -> list[ColumnAnswer]:
-    """The columns that have two rows to compare."""
-    return [answer for answer in answers if answer.tests.rows > 1]
+def shown_columns(answers: Sequence[ColumnAnswer]) -> list[ColumnAnswer]:
+    """The columns that have two rows to compare: those that rank them, or all if none does; one of several with the
+    same rows in the same order at the same resolution, such as R-1 and R-L."""
+    columns = [answer for answer in answers if answer.tests.rows > 1]
+    shown = {}
+    for answer in [answer for answer in columns if answer.has_enough] or columns:
+        order = tuple(score.key for score in answer.group.scores if score.by_seed)
+        shown.setdefault((order, answer.resolution, answer.group.where), answer)
+    return list(shown.values())
 
 
 def data(title: str, answers: Sequence[ColumnAnswer]) -> dict[str, Any]:
-    return {"title": title, "panels": [_panel_data(answer) for answer in columns_with_rows(answers)]}
+    columns = shown_columns(answers)
+    if not columns:
+        return {"title": title, "subtitle": "", "panels": []}
+    left_out = sum(answer.tests.rows > 1 for answer in answers) - len(columns)
+    alike = f" · not drawn: {left_out} columns that rank nothing or repeat another one" if left_out else ""
+    subtitle = f"{title} · {listed(list(dict.fromkeys(answer.group.where for answer in columns)))}{alike}"
+    return {"title": columns[0].short, "subtitle": subtitle, "panels": [_panel_data(answer) for answer in columns]}
 
 
 def _panel_data(answer: ColumnAnswer) -> dict[str, Any]:
@@ -43,8 +58,10 @@ def _panel_data(answer: ColumnAnswer) -> dict[str, Any]:
     resolved = f"{answer.pairs} pairs resolved" if tests.pairs else "no test"
     better = {True: "→", False: "←", None: ""}[spec.higher_is_better(group.column)]
     measured = [score for score in group.scores if score.by_seed]
+    limits = measured[0].limits
     return {
-        "title": f"{answer.name} · {group.budget} budget\n{resolution} · {resolved}",
+        "title": f"{answer.name} · {resolution} · {resolved}",
+        "limits": [end if math.isfinite(end) else None for end in limits],
         "x": f"{spec.unit_of(group.column)} {better}".strip(),
         "rows": [
             _drawn_row(answer, score)
@@ -60,7 +77,7 @@ def _drawn_row(answer: ColumnAnswer, score: Score) -> dict[str, Any]:
         role = "control" if score == answer.tests.control else "reference"
     model = rows[score.row].model if score.row in rows else score.row
     return {
-        "name": f"{name} ({score.setting})" if score.setting else name,
+        "name": labelled(f"{name} ({score.setting})" if score.setting else name, model),
         "role": role,
         "look": style.look(model, role),
         "seeds": [round(value, DIGITS) for _, value in sorted(score.by_seed.items())],
@@ -76,10 +93,10 @@ def draw(data: Mapping[str, Any]) -> "Figure":
     across = min(ACROSS, len(panels))
     heights = [0.85 + PER_ROW * max(len(panel["rows"]) for panel in row) for row in style.in_rows(panels, across)]
     size = (MARGIN + PANEL * across, sum(heights) + 0.4 + 0.45)
-    figure, axes = style.figure_of(data["title"], size, heights, across, len(panels))
+    figure, axes = style.figure_of(data["title"], size, heights, across, len(panels), data["subtitle"])
     for axis, panel in zip(axes, panels, strict=True):
         _draw_scores(axis, panel)
-    _draw_role_legend(figure, {row["role"] for panel in panels for row in panel["rows"]})
+    _draw_role_legend(figure, {row["role"] for panel in panels for row in panel["rows"]}, size[0])
     return figure
 
 
@@ -102,7 +119,7 @@ def _draw_scores(axis: "Axes", panel: Mapping[str, Any]) -> None:
         axis.plot(mean, height, **style.marker_style(look, hollow=hollow, zorder=4, markersize=5))
         if not hollow:
             axis.annotate(f"{row['tier']}", (1, height), (-3, 0), ("axes fraction", "data"), "offset points", **TIER)
-    axis.set_yticks(range(len(rows)), [textwrap.shorten(row["name"], LONGEST_NAME) for row in rows])
+    axis.set_yticks(range(len(rows)), [style.shortened(row["name"], LONGEST_NAME) for row in rows])
     for label, row in zip(axis.get_yticklabels(), rows, strict=True):
         label.set_color(row["look"]["colour"] if row["role"] == "baseline" else style.INK)
         label.set_fontweight("bold" if row["role"] in ("reference", "control") else "normal")
@@ -110,16 +127,23 @@ def _draw_scores(axis: "Axes", panel: Mapping[str, Any]) -> None:
     axis.tick_params(axis="y", length=0)
     axis.grid(False, axis="y")
     axis.margins(x=0.08)
+    ends, limits = axis.get_xlim(), panel["limits"]
+    room = 0.04 * (ends[1] - ends[0])
+    low, high = (None if end is None else end + sign * room for end, sign in zip(limits, (-1, 1), strict=True))
+    axis.set_xlim(ends[0] if low is None else max(low, ends[0]), ends[1] if high is None else min(high, ends[1]))
     axis.set_xlabel(panel["x"], fontsize=7)
     axis.set_title(panel["title"], fontsize=7.5)
 
 
-def _draw_role_legend(figure: "Figure", roles: set[str]) -> None:
+def _draw_role_legend(figure: "Figure", roles: set[str], wide: float) -> None:
     from matplotlib.lines import Line2D
 
-    shown = [role for role in MEANING if role in roles]
-    looks = [style.ROLES.get(role, {"colour": style.INK, "marker": "o"}) for role in shown]
+    shown = [role for role in MEANING if role in {"", *roles}]
+    looks = [style.BASELINE if role == "baseline" else {"colour": style.INK, "marker": "o"} for role in shown]
     handles = [Line2D([], [], **style.marker_style(look, markersize=5)) for look in looks]
+    names = [MEANING[role] for role in shown]
+    if roles & {"reference", "control"}:
+        handles, names = [*handles, Line2D([], [], linestyle="")], [*names, BOLD]
     figure.legend(
-        handles, [MEANING[role] for role in shown], loc="outside lower center", ncols=len(shown), frameon=False
+        handles, names, loc="outside lower center", ncols=len(names) if wide > PANEL + MARGIN else 1, frameon=False
     )

@@ -39,50 +39,63 @@ RC = {
     "errorbar.capsize": 2,
     "text.parse_math": False,  # a name is text, whatever signs it has
 }
-# Okabe and Ito's, and two of Tol's: colour-blind readers can distinguish these
-COLOURS = (
-    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"),
-    *("#56B4E9", "#7F6A00", "#882255", "#332288"),
-)
+# Okabe and Ito's, two of Tol's, and then the ones that are furthest in OKLab from all before: each model has its own
+PALETTE = """
+#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #7F6A00 #882255 #332288
+#87D269 #874BB4 #0F4B00 #D2A5FF #692D00 #00780F #8787F0 #FF9687 #969600
+#A52D00 #00D2C3 #965A78 #004B78 #007869 #2D96B4 #4B4BA5 #5A2D69 #78B487
+#FF87C3 #C38769 #7878B4 #D25A69 #2D96F0 #A5694B #B45AB4 #005A4B #B4B400
+#E1B487 #A596C3 #5A4B00 #87000F #69874B #E1A5C3 #B43C5A #872D87 #695A87
+#693C4B #B4A569 #5A69D2 #C38700 #874B00 #F0784B #A5B4F0 #00B4B4 #69B44B
+#4B692D #B478E1 #00D2FF #B4C378 #F07887 #00C387 #5A961E #5A2D96 #874B4B
+#003C96 #87C3D2 #3C6987 #A57896 #E187E1 #4B8787 #A53C87 #96875A #FF964B
+#8769D2 #78A5FF #691E3C #005AB4
+"""
+COLOURS = PALETTE.split()
 MARKERS = "os^Dvp*hP<>d"
 DASHES = ("-", "--", "-.", ":")
 # rows of one model: how far its colour is from itself to white (above 0) or to black
-SHADES = (0.0, -0.45, 0.4, -0.7, 0.6)
-ROWS = (  # the order gives a model its look: neighbours differ in colour
-    "vanilla lavo latte luna longnet llp performer abc local",
+SHADES = (0.0, -0.35, 0.35, -0.6, 0.55)
+ROWS = (  # the order gives a model its look
+    "mamba lavo latte luna longnet llp performer abc local",
     "s4d bigbird nystrom reformer skyformer probsparse longformer linformer cosformer",
-    "mamba rwkv4 linear_transformer retnet h3 sinkhorn longshort synthesizer mega",
-    "vanilla_math latte_swa latte_rglru vanilla_rope latte_rglru_swa latte_conv latte_conv_swa rglru_swa griffin",
+    "gla rwkv4 linear_transformer retnet h3 sinkhorn longshort synthesizer mega",
+    "deltanet latte_swa latte_rglru vanilla_rope latte_rglru_swa latte_conv latte_conv_swa rglru_swa griffin",
     "perceiver_ar perceiver_ar_v1 perceiver_ar_v2 perceiver_ar_v3 transformer_xl compressive block_recurrent",
-    "routing sparse_transformer",
+    "routing sparse_transformer mamba2 gated_deltanet based hyena hgrn2 rwkv7 kda forgetting nsa moba",
     "kernelized linformer_skyformer performer_skyformer performer_relu local_bias lara rfa abc_cab lra_strided",
     "s5 mega_chunk xlstm infinity_former custom module",
 )
 MODELS = [name for row in ROWS for name in row.split()]
-CONTROLS = ("no_mixing", "no_cross")
-ROLES: Mapping[str, Look] = {
-    "reference": {"colour": "#595959", "marker": "X", "dash": "--"},
-    "control": {"colour": "#8C8C8C", "marker": "x", "dash": ":"},
-    "baseline": {"colour": "#8C8C8C", "marker": "|", "dash": ":"},
+GREYS: Mapping[str, Look] = {  # what all others are compared with
+    "vanilla": {"colour": "#222222", "marker": "X", "dash": "-"},
+    "vanilla_math": {"colour": "#6A6A6A", "marker": "X", "dash": "--"},
+    "no_mixing": {"colour": "#969696", "marker": "x", "dash": ":"},
+    "no_cross": {"colour": "#969696", "marker": "x", "dash": ":"},
 }
-LETTERS = 13.3  # of a title in an inch
+BASELINE: Look = {"colour": "#7F7F7F", "marker": "|", "dash": ":"}
+MUTED = "#B5B5B5"  # of rows that are shown without their colour
+LETTERS, SMALL_LETTERS = 12.0, 17.0  # of a title and a subtitle in an inch
+TITLE_LINE, SUBTITLE_LINE = 0.18, 0.14  # inches
 INK, SOFT, FAINT = "0.15", "0.35", "0.6"
 
 
 def look(model: str, role: str = "", variant: int = 0) -> Look:
-    """What a model looks like. A role that has a look of its own goes before the model's.
+    """What a model looks like in every picture; a simple predictor (`role`: baseline) is grey.
 
     `variant`: a number for each row of one model in a picture; they differ in shade and dash.
     """
-    role = "control" if model in CONTROLS and not role else role
-    if role in ROLES:
-        return dict(ROLES[role])
+    if role == "baseline":
+        return dict(BASELINE)
+    if model in GREYS:
+        shown = GREYS[model]
+        dash = DASHES[(DASHES.index(shown["dash"]) + variant) % len(DASHES)]
+        return shown | {"colour": _shaded(shown["colour"], SHADES[variant % len(SHADES)]), "dash": dash}
     # a model that is not listed has the look that its name gives, whatever other models there are
     number = MODELS.index(model) if model in MODELS else zlib.crc32(model.encode())
-    shift, colour = divmod(number % (len(COLOURS) * len(MARKERS)), len(COLOURS))
     return {
-        "colour": _shaded(COLOURS[colour], SHADES[variant % len(SHADES)]),
-        "marker": MARKERS[(colour + shift) % len(MARKERS)],
+        "colour": _shaded(COLOURS[number % len(COLOURS)], SHADES[variant % len(SHADES)]),
+        "marker": MARKERS[(number + number // len(MARKERS)) % len(MARKERS)],
         "dash": DASHES[variant % len(DASHES)],
     }
 
@@ -115,17 +128,45 @@ def marker_style(shown: Look, *, hollow: bool = False, **changes: Any) -> dict[s
     return style | ({"markerfacecolor": "white"} if hollow else {}) | changes
 
 
-def figure_of(title: str, size: tuple[float, float], heights: Sequence[float], columns: int, count: int, **shared: Any):
-    """A figure with a title, and its `count` axes in rows of these relative heights. `size`: inches."""
+def figure_of(
+    title: str,
+    size: tuple[float, float],
+    heights: Sequence[float],
+    columns: int,
+    count: int,
+    subtitle: str = "",
+    **shared: Any,
+):
+    """A figure with a title, which says what is seen, and a subtitle, which says how it was measured, and its `count`
+    axes in rows of these relative heights. `size`: inches, without further lines of the two."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=size, layout="constrained")
+    title, subtitle = wrapped(title, int(LETTERS * size[0])), wrapped(subtitle, int(SMALL_LETTERS * size[0]))
+    below = len(subtitle.splitlines())
+    above = TITLE_LINE * len(title.splitlines())
+    tall = size[1] + above - TITLE_LINE + SUBTITLE_LINE * below
+    figure = Figure(figsize=(size[0], tall), layout="constrained")
     figure.get_layout_engine().set(h_pad=0.06, w_pad=0.06)
     grid = figure.subplots(len(heights), columns, squeeze=False, height_ratios=heights, **shared)
     for axis in grid.flat[count:]:
         axis.axis("off")
-    figure.suptitle(wrapped(title, int(LETTERS * size[0])))
+    figure.suptitle(title + "\n" * below, fontweight="bold" if below else "normal")
+    figure.text(0.5, 1 - (0.1 + above) / tall, subtitle, ha="center", va="top", fontsize=7.5, color=SOFT)
     return figure, list(grid.flat[:count])
+
+
+def titles(topic: str, panels: Sequence[Panel]) -> dict[str, str]:
+    """`title`: what the first panel shows, if its numbers say something; `subtitle`: the topic, and the notes that all
+    panels share, which are taken from the panels."""
+    shared = [note for note in panels[0]["notes"] if all(note in panel["notes"] for panel in panels)]
+    filled = all(panel["series"] for panel in panels)
+    if filled:
+        for panel in panels:
+            panel["notes"] = [note for note in panel["notes"] if note not in shared]
+    message = next((panel["message"] for panel in panels if panel.get("message")), "")
+    lines = [topic] if message else []
+    lines += [" ".join(shared)] if shared and filled else []
+    return {"title": message or topic, "subtitle": "\n".join(lines)}
 
 
 def in_rows(items: Sequence[Any], columns: int) -> list[Sequence[Any]]:

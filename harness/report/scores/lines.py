@@ -6,17 +6,21 @@ through its rows, and a panel for each of `columns`), which may be a measured co
 point is the mean over seeds of the unchanged recipe; its bar reaches from the lowest to the highest seed.
 
 With `front`, a panel has the Pareto front: the points with a better score than all points at the same place or before.
+A table with several sizes of its models has a panel only where one of them was run at two sizes.
 """
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
 from harness.config.validation import StrictModel, TupleOf
+from harness.report.scores import messages
 from harness.report.scores.measurements import bench_scores
-from harness.report.scores.scores import chances
+from harness.report.scores.messages import Numbers
+from harness.report.scores.scores import chances, limits_of
 from harness.report.scores.select import select
 from harness.report.spec.parts import require_known
 from harness.report.spec.table import TableSpec
@@ -24,7 +28,7 @@ from harness.report.spec.table import TableSpec
 if TYPE_CHECKING:
     import pandas as pd
 
-NAMED = 20  # rows that are not run: more of them are counted
+NAMED = 6  # rows that are not run: more of them are counted
 DIGITS = 4  # behind the point: what all machines agree on
 Panel = dict[str, Any]  # of series, as `harness.report.plots.style` says
 
@@ -70,13 +74,18 @@ def panels(
 ) -> list[Panel]:
     """One panel at least; an empty one says which command fills it. `cells`: the frame of all records. `measurements`:
     those of do=bench."""
-    filled = [
+    every = [
         panel
         for protocol in figure.table.protocols
         for panel in _panels_of_protocol(figure, protocol, cells, measurements or {})
     ]
-    command = f"Not run yet: python run.py table={figure.table.name} budget=reduced"
-    return filled or [_line_panel(figure, "", [], None, [command])]
+    filled = [panel for panel in every if panel["series"]]
+    if not filled:
+        notes = [f"Not run yet: python run.py table={figure.table.name} budget=reduced"]
+        return [_line_panel(figure, "", [], None, notes + [note for panel in every[:1] for note in panel["notes"][1:]])]
+    if waiting := [panel["title"] for panel in every if not panel["series"]]:
+        filled[-1]["notes"].append(f"Without a picture, for lack of runs: {'; '.join(waiting)}.")
+    return filled
 
 
 def _line_panel(figure: LineFigure, title: str, series: list[dict], chance: float | None, notes: list[str]) -> Panel:
@@ -129,7 +138,10 @@ def _by_columns(figure: LineFigure, part: TableSpec, budget: str, columns: "Mapp
         scores = [(x, columns[name].loc[columns[name]["row"] == row, "score"], "") for name, x in places]
         if points := [point for point in scores if len(point[1])]:
             lines[row] = points
-    return _filled(figure, part, f"{budget} budget", lines, _chance(columns, figure.points))
+    panel = _filled(figure, part, f"{budget} budget", lines, _chance(columns, figure.points))
+    name = next(iter(figure.points))
+    said = messages.of_curves(panel["series"], _numbers(part, name), {place: name for name, place in places})
+    return panel | {"message": said, **_limits(part, name)}
 
 
 def _by_rows(
@@ -153,9 +165,35 @@ def _by_rows(
         )
         for model, points in by_model.items()
     }
-    panel = _filled(figure, part, f"{name}, {budget} budget", lines, _chance(columns, [name]))
+    several = len({row.model for row in part.rows.values()}) < len(part.rows)
+    if figure.front and several and all(len(points) < 2 for points in lines.values()):
+        lines = {}  # one size of each is in the picture of another table
+    chance, numbers = _chance(columns, [name]), _numbers(part, name, figure.against)
+    panel = _filled(figure, part, f"{name}, {budget} budget", lines, chance) | _limits(part, name)
     panel["notes"] += [f"{figure.against}: {how}."] if how else []
-    return panel | ({"front": front(panel["series"], part.higher_is_better(name))} if figure.front else {})
+    if len({part.unit_of(column) for column in figure.columns}) > 1:
+        panel["y"] = part.unit_of(name)
+    if not figure.front:
+        return panel
+    best = front(panel["series"], part.higher_is_better(name))
+    goal = messages.threshold(panel["series"], chance, numbers)
+    panel |= {"front": best, "message": messages.of_front(name, panel["series"], best, numbers, chance)}
+    for line in panel["series"]:
+        solves = [goal is None or (y >= goal if numbers.higher else y <= goal) for y in line["y"]]
+        line["shown"] = line["role"] == "reference" or any(solves) or any(p[2] in line["labels"] for p in best if p[0])
+    return panel
+
+
+def _numbers(part: TableSpec, name: str, against: str | None = None) -> Numbers:
+    resolved = part.resolve(name)
+    unit = part.unit_of(against) if against else ""
+    return Numbers(resolved.decimals, resolved.unit, bool(resolved.higher_is_better), unit)
+
+
+def _limits(part: TableSpec, name: str) -> dict[str, list[float]]:
+    """The scale of a score that has two ends, such as an accuracy."""
+    ends = limits_of(part.columns[name])
+    return {"limits": [*ends]} if all(map(math.isfinite, ends)) else {}
 
 
 def _shared_name(labels: Sequence[str]) -> str:
@@ -199,7 +237,7 @@ def _filled(
     drawn = {label or name for name, points in lines.items() for _, _, label in points}
     if missing := [row for row in _rows_on_line(figure, part) if row not in drawn]:
         many = f"{len(missing)} of {len(_rows_on_line(figure, part))} rows"
-        notes.append(f"Not run: {', '.join(missing) if len(missing) <= NAMED else many}.")
+        notes.append(f"Not run yet: {', '.join(missing) if len(missing) <= NAMED else many}.")
     return _line_panel(figure, title, series, chance, notes)
 
 

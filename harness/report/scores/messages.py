@@ -1,0 +1,126 @@
+"""What a picture of lines shows, in one sentence that is made from its numbers."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+Line = Mapping[str, Any]  # a series, as `harness.report.plots.style` says
+CONTROLS = ("no_mixing", "no_cross")
+HALF = 0.5  # of the way from chance to the reference: from here on a row counts as one that solves the task
+ALIKE = 0.01  # relative: scores that a picture does not tell apart
+
+
+class Numbers(NamedTuple):
+    """How the scores of a panel are written and which of two is better; the same for the places on its x axis."""
+
+    decimals: int
+    unit: str
+    higher: bool
+    place_unit: str = ""
+
+    def score(self, value: float) -> str:
+        return f"{value:,.{self.decimals}f}{' %' if self.unit == '%' else ''}"
+
+    def place(self, value: float) -> str:
+        shown = f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
+        return f"{shown} {self.place_unit}".strip()
+
+    def best(self, values: Sequence[float]) -> float:
+        return max(values) if self.higher else min(values)
+
+
+def of_curves(series: Sequence[Line], numbers: Numbers, places: Mapping[float, str]) -> str:
+    """Which row is best at the last place, and where the references are. `places`: the names of the places."""
+    last = max((x for line in series for x in line["x"]), default=None)
+    ends = {line["name"]: line["y"][-1] for line in series if line["x"][-1] == last and line["model"] not in CONTROLS}
+    if not ends:
+        return ""
+    best = numbers.best([*ends.values()])
+    top = [name for name, score in ends.items() if numbers.score(score) == numbers.score(best)]
+    references = [line["name"] for line in series if line["role"] == "reference" and line["name"] in ends]
+    others = [f"{name} {numbers.score(ends[name])}" for name in references if name not in top]
+    at = f"at {places.get(last, last)}"
+    if len(top) == 1:
+        start = f"{top[0]} has the {'highest' if numbers.higher else 'lowest'} mean {at}: {numbers.score(best)}"
+    else:
+        among = [name for name in references if name in top]
+        start = f"{len(top)} of {len(ends)} models reach {numbers.score(best)} {at}"
+        start += f", {' and '.join(among)} among them" if among else ""
+    return "; ".join([start, *others])
+
+
+def of_front(
+    name: str, series: Sequence[Line], front: Sequence[tuple[float, float, str]], numbers: Numbers, chance: float | None
+) -> str:
+    """The cheapest row that solves the task beside the reference; or that none cheaper than the reference does.
+
+    `front`: (place, score, label), cheapest first.
+    """
+    reference = next((line for line in series if line["role"] == "reference"), None)
+    if not front or reference is None:
+        return ""
+    goal = threshold(series, chance, numbers)
+    best = numbers.best(reference["y"])
+    (place,) = [x for x, y in zip(reference["x"], reference["y"], strict=True) if y == best][:1]
+    there = f"{reference['name']} {numbers.score(best)} with {numbers.place(place)}"
+    cheaper = [point for point in front if 0 < point[0] < place]
+    solving = [(x, y, label) for x, y, label in cheaper if (y >= goal) == numbers.higher or y == goal]
+    if solving:
+        x, y, label = solving[0]
+        return f"{name}: {label} reaches {numbers.score(y)} with {numbers.place(x)}; {there}"
+    if not cheaper:
+        return f"{name}: no model is cheaper and better than {there}"
+    x, y, label = cheaper[-1]
+    return f"{name}: no cheaper model solves it. Best is {label}, {numbers.score(y)} with {numbers.place(x)}; {there}"
+
+
+def threshold(series: Sequence[Line], chance: float | None, numbers: Numbers) -> float | None:
+    """The score half way from chance, or from the worst row, to the best score of the reference; None without one."""
+    reference = next((line for line in series if line["role"] == "reference"), None)
+    if reference is None:
+        return None
+    scores = [y for line in series for y in line["y"]]
+    floor = chance if chance is not None else (min(scores) if numbers.higher else max(scores))
+    return floor + HALF * (numbers.best(reference["y"]) - floor)
+
+
+def of_costs(series: Sequence[Line], unit: str, size: str) -> str:
+    """The fastest row at the largest size, beside the reference; empty if the reference was not measured there."""
+    reference = next((line for line in series if line["role"] == "reference"), None)
+    if reference is None or len(series) < 2:
+        return ""
+    last = max(x for line in series for x in line["x"])
+    ends = {
+        line["name"]: (line["y"][-1], bool(line.get("hollow") and line["hollow"][-1]))
+        for line in series
+        if line["x"][-1] == last
+    }
+    if reference["name"] not in ends or len(ends) < 2:
+        return ""
+    name = min(ends, key=lambda name: ends[name][0])
+    cost, theirs = ends[name][0], ends[reference["name"]][0]
+    if name == reference["name"]:
+        name = min((other for other in ends if other != reference["name"]), key=lambda name: ends[name][0])
+        cost = ends[name][0]
+    mark = "about " if ends[name][1] or ends[reference["name"]][1] else ""
+    ratio = theirs / cost
+    times = f"{mark}{significant(max(ratio, 1 / ratio))} times {'faster' if ratio > 1 else 'slower'} than"
+    if abs(ratio - 1) < ALIKE:
+        times = "as fast as"
+    amounts = f"{significant(cost)} {unit} against {significant(theirs)}"
+    return f"{name} is {times} {reference['name']} at {last:,} {size} ({amounts})"
+
+
+def of_bubbles(title: str, series: Sequence[Line]) -> str:
+    """The row with the highest accuracy, and its speed relative to the reference."""
+    if len(series) < 2:
+        return ""
+    best = max(series, key=lambda line: line["y"][0])
+    (accuracy,), (speed,) = best["y"], best["x"]
+    if best["role"] == "reference":
+        return f"{title}: no row is more accurate than {best['name']}, {accuracy:.1f}"
+    return f"{title}: {best['name']} has the highest accuracy, {accuracy:.1f}, at {speed:.2g}× the speed"
+
+
+def significant(value: float) -> str:
+    """Two digits, or all before the point."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"

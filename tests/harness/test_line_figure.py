@@ -86,7 +86,10 @@ def test_columns_are_points_in_the_order_of_their_places(conf):
         "LAVO": [(1, 99.0, 99.0, 99.0, ""), (62, 20.0, 20.0, 20.0, "")],
     }
     assert [line["role"] for line in panel["series"]] == ["reference", ""] and panel["title"] == "reduced budget"
-    assert panel["notes"] == ["Mean of 1 to 2 seeds; bars from the lowest to the highest.", "Not run yet: LAVO, 8 bases."]
+    assert panel["notes"] == [
+        "Mean of 1 to 2 seeds; bars from the lowest to the highest.",
+        "Not run yet: LAVO, 8 bases.",
+    ]
 
 
 def test_rows_of_a_model_are_one_line_through_their_sizes(conf):

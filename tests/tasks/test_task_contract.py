@@ -2,7 +2,6 @@
 
 import hashlib
 import itertools
-import shutil
 from pathlib import Path
 from typing import NamedTuple
 
@@ -157,7 +156,9 @@ def test_a_killed_preparation_is_begun_again(case, tmp_path, monkeypatch):
 
 def test_broken_files_are_one_line_and_repaired(case, tmp_path):
     root = tmp_path / "data"
-    shutil.copytree(case.root, root)
+    few = {name: 24 for name in ("train", "val", "test") if isinstance(case.settings.get(name), int)}
+    case = case._replace(settings=case.settings | few)  # every broken file is made again
+    case = case._replace(info=reloaded(case.fresh(root)))
     for file in sorted(path for path in root.rglob("*") if path.suffix in (".arrow", ".json")):
         good = file.read_bytes()
         garbled = bytearray(good)

@@ -41,10 +41,10 @@ KINDS: dict[str, Callable[[Drills], tuple[str, str]]] = {
 
 
 def rounds(drills: Drills, only: Sequence[str], minutes: float) -> Iterator[tuple[str, str, str]]:
-    """(kind, outcome, detail) of drills of all kinds in turn, until the time is up."""
+    """(kind, outcome, detail) of drills of all kinds in turn, at least one of each, until the time is up."""
     end = time.monotonic() + 60 * minutes
-    for kind in itertools.cycle(only):
-        if time.monotonic() >= end:
+    for number, kind in enumerate(itertools.cycle(only)):
+        if number >= len(only) and time.monotonic() >= end:
             return
         if kind != "contradictions":
             drills.fresh()

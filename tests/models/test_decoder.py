@@ -44,6 +44,7 @@ def tokens(length=17, batch=3, seed=0):
 def test_every_combination_builds_and_trains(norm, kind, ffn, positions):
     for flag in (False, True):
         model = decoder(
+            layers=1,
             norm=norm,
             norm_kind=kind,
             ffn=ffn,
@@ -87,13 +88,13 @@ def test_no_token_sees_the_next(name):
 def test_generation_equals_full_forward_passes(name, options):
     model, text = stirred(name, **options), tokens(5)
     with torch.no_grad():
-        state = model.init_state(3)
+        state, expected = model.init_state(3), model(text)
         for t, token in enumerate(text.unbind(1)):
             logits, state = model.step(token, state)
-            torch.testing.assert_close(logits, model(text)[:, t], atol=1e-9, rtol=0)
-    continued = generate(model, text, max_new_tokens=20)
-    for _ in range(20):
-        text = torch.cat([text, model(text)[:, -1].argmax(-1, keepdim=True)], 1)
+            torch.testing.assert_close(logits, expected[:, t], atol=1e-9, rtol=0)
+        continued = generate(model, text, max_new_tokens=20)
+        for _ in range(20):
+            text = torch.cat([text, model(text)[:, -1].argmax(-1, keepdim=True)], 1)
     assert torch.equal(continued, text)
     assert len(continued.unique()) > 2, "the test sees no difference between tokens"
 

@@ -14,10 +14,10 @@ from typing import Any
 from omegaconf import DictConfig
 
 from harness.commands.tables import check_tables
+from harness.commands.typed import require_choice
 from harness.config.cell import cell_of
 from harness.config.compose import search_path
 from harness.config.declared import missing_file, missing_file_message, missing_files
-from harness.config.overrides import typed_values
 from harness.config.places import folder_below
 from harness.config.sweep import Command, Plan, PlannedCell, expand_all, parse_depends_on
 from harness.errors import UsageError
@@ -68,16 +68,6 @@ def run_all(commands: Sequence[Command], launcher: str = HERE) -> int:
             break
         plan = expand_all(commands, validation)
     return code
-
-
-def require_choice(commands: Sequence[Command]) -> None:
-    """Raises UsageError for a run without its task and its scale, which would be the default task for days."""
-    for command in commands:
-        typed = typed_values(command.overrides)
-        if not {"task", "table", "budget"} & typed.keys() and not any(key.startswith("task.") for key in typed):
-            raise UsageError(
-                "type task= or table= (python run.py do=list shows them), and budget=smoke for a first run of seconds"
-            )
 
 
 def run_here(plan: Plan, cfg: DictConfig) -> int:

@@ -128,6 +128,8 @@ def bench_lists(arguments: Sequence[str]) -> list[str]:
         if not equals or key not in BENCH_LISTS:
             rewritten.append(argument)
             continue
+        if not value.strip("[] "):
+            raise UsageError(f"{key}= has no value: model=a,b lengths=1024,4096 what=forward,train")
         rewritten.append(f"{BENCH_LISTS[key]}=[{value.strip('[]')}]")
         if key == "model" and not is_row(first := argument.split(",")[0].removeprefix("model=")):
             rewritten.append(f"model={first}")
@@ -155,6 +157,8 @@ def status_keys(arguments: Sequence[str]) -> list[str]:
     for argument in arguments:
         key, equals, value = argument.partition("=")
         if equals and key in STATUS_KEYS:
+            if not value.strip("[] "):
+                raise UsageError(f"{key}= has no value: state=failed,dead, since=12h, page=2")
             argument = f"status.{key}=" + (f"[{value.strip('[]')}]" if key == "state" else value)
         rewritten.append(argument)
     return rewritten

@@ -105,7 +105,11 @@ def without_missing_data(plan: Plan) -> Plan:
     for path, cfg in missing.items():
         lacking = [planned.cell for planned in plan.cells if without.get(planned.cell.id) == path]
         tasks = ", ".join(sorted({cell.task for cell in lacking}))
-        absent |= {f"{len(lacking)} cells of {tasks}": missing_file_message(path, cfg)} if lacking else {}
+        absent |= (
+            {f"{len(lacking)} cell{'s' if len(lacking) > 1 else ''} of {tasks}": missing_file_message(path, cfg)}
+            if lacking
+            else {}
+        )
     return replace(plan, cells=tuple(kept), absent=plan.absent | absent)
 
 

@@ -202,6 +202,10 @@ def check_part_names(cfg: DictConfig, overrides: Sequence[str], search: Sequence
 
 def check_settings(cfg: DictConfig, overrides: Iterable[str]) -> None:
     """Raises UsageError for `settings.lavo.window=5` where another value wins, such as that of the budget."""
+    if cfg.protocol.configuration is not None and not cfg.protocol.configurations:
+        raise UsageError(
+            f"protocol.configuration={cfg.protocol.configuration}: protocol={cfg.protocol.name} has no sizes"
+        )
     for override in overrides:
         key, _, typed = override.partition("=")
         part, _, rest = key.partition(".")

@@ -96,10 +96,11 @@ class Command:
 def split_sweep(arguments: Sequence[str], config_loader: ConfigLoader | None = None) -> list[list[str]]:
     """`model=a,b seed=1` -> [[model=a, seed=1], [model=b, seed=1]]. Raises Hydra's parsing errors."""
     overrides = OverridesParser.create(config_loader).parse_overrides(list(arguments))
-    (commands,) = BasicSweeper.split_arguments(overrides, max_batch_size=None) or ([],)
-    if not commands:
-        raise UsageError(f"no value to run in {' '.join(word for word in arguments if '(' in word)}")
-    return commands
+    try:
+        (commands,) = BasicSweeper.split_arguments(overrides, max_batch_size=None)
+        return [commands[0], *commands[1:]]
+    except (IndexError, ValueError) as error:  # an empty range, or steps of 0
+        raise UsageError(f"no value to run in {' '.join(word for word in arguments if '(' in word)}") from error
 
 
 def compose_commands(swept: Sequence[Sequence[str]]) -> list[Command]:

@@ -20,9 +20,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra.core.config_loader import ConfigLoader
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from harness.config import table_files, yaml_files
@@ -91,16 +88,6 @@ class Command:
 
     cfg: DictConfig
     overrides: tuple[str, ...] = ()
-
-
-def split_sweep(arguments: Sequence[str], config_loader: ConfigLoader | None = None) -> list[list[str]]:
-    """`model=a,b seed=1` -> [[model=a, seed=1], [model=b, seed=1]]. Raises Hydra's parsing errors."""
-    overrides = OverridesParser.create(config_loader).parse_overrides(list(arguments))
-    try:
-        (commands,) = BasicSweeper.split_arguments(overrides, max_batch_size=None)
-        return [commands[0], *commands[1:]]
-    except (IndexError, ValueError) as error:  # an empty range, or steps of 0
-        raise UsageError(f"no value to run in {' '.join(word for word in arguments if '(' in word)}") from error
 
 
 def compose_commands(swept: Sequence[Sequence[str]]) -> list[Command]:

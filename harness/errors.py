@@ -42,7 +42,7 @@ def in_markdown(text: str) -> str:
 
 def did_you_mean(word: str, options: Iterable[str], listed: Iterable[str] | None = None) -> str:
     """`did you mean 'lavo'?`, or else `there is: ...` with all options, or only with those `listed`."""
-    options = sorted(option[:LONGEST_NAME] for option in options)
+    options = sorted({option[:LONGEST_NAME] for option in options})
     word = str(word)[:LONGEST_NAME]  # a comparison takes the product of the lengths
     if matches := same_name(word, options) or difflib.get_close_matches(word, options, n=CLOSEST, cutoff=0.6):
         return "did you mean " + " or ".join(f"'{option}'" for option in matches) + "?"

@@ -17,7 +17,7 @@ class Sweeper(BasicSweeper):
     """Hydra's BasicSweeper, except that all commands go to the launcher at once and no file is written."""
 
     def sweep(self, arguments: list[str]) -> Any:
-        from harness.config.sweep import split_sweep
+        from harness.config.overrides import split_sweep
 
         commands = split_sweep([*self._parse_config(), *arguments], self.hydra_context.config_loader)
         return self.launcher.launch(commands, initial_job_idx=0)

@@ -15,8 +15,8 @@ from omegaconf.errors import OmegaConfBaseException
 from harness.commands.explain import explain
 from harness.commands.typed import check_typed, refuse_ignored
 from harness.config.compose import NAMED
-from harness.config.overrides import MULTIRUN, in_grammar, key_of, rewrite, typed_values
-from harness.config.sweep import Command, compose_commands, split_sweep
+from harness.config.overrides import MULTIRUN, in_grammar, key_of, rewrite, split_sweep, typed_values
+from harness.config.sweep import Command, compose_commands
 from harness.errors import UsageError, one_line, shown
 from harness.records.record import RecordError
 from longhaul.own import OwnModule

@@ -22,9 +22,9 @@ from omegaconf import OmegaConf
 
 from harness.config.cell import flatten
 from harness.config.compose import NAMED, options
-from harness.config.overrides import rewrite
+from harness.config.overrides import rewrite, split_sweep
 from harness.config.schema import Config
-from harness.config.sweep import compose_commands, expand_all, split_sweep
+from harness.config.sweep import compose_commands, expand_all
 from harness.config.table_rows import row_named
 
 ROOT = Path(__file__).resolve().parents[1]

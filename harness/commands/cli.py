@@ -196,6 +196,7 @@ def settings_and_folders(arguments: Sequence[str]) -> tuple[list[str], list[str]
         refuse("-sc query= is for the shell; python run.py -sc install=bash makes it complete names")
     if flags.experimental_rerun:
         refuse("--experimental-rerun reads a pickle, which can run code: type the settings of the run again")
-    if not flags.multirun and any(argument.startswith("hydra/launcher=") for argument in arguments):
-        raise UsageError(f"only sweeps have a launcher: python run.py -m {' '.join(arguments)}")
+    for kind in ("launcher", "sweeper"):
+        if not flags.multirun and any(argument.startswith(f"hydra/{kind}=") for argument in arguments):
+            raise UsageError(f"only sweeps have a {kind}: python run.py -m {' '.join(arguments)}")
     return flags.overrides, [flags.config_dir] if flags.config_dir else []

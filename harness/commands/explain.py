@@ -13,10 +13,25 @@ from yaml import YAMLError
 from harness.config.cell import flatten
 from harness.config.compose import NAMED, compose, options, recipes
 from harness.config.option_names import UNNAMED
+from harness.config.overrides import key_of
 from harness.config.own_settings import KEY
 from harness.config.yaml_files import LONGEST_REASON, reason
 from harness.errors import UsageError, did_you_mean, one_line, same_name
 
+# what other projects call a setting -> what to type here
+SYNONYMS = {
+    **dict.fromkeys(("epochs", "max_epochs", "num_epochs", "n_epochs"), "a run has train.max_steps=... updates"),
+    **dict.fromkeys(("steps", "iterations", "max_iters"), "a run has train.max_steps=... updates"),
+    **dict.fromkeys(("learning_rate", "base_lr"), "train.optimizer.lr=... is the learning rate"),
+    **dict.fromkeys(
+        ("hidden_size", "hidden_dim", "d_model", "embed_dim", "n_embd", "width"), "backbone.dim=... is the width"
+    ),
+    **dict.fromkeys(("n_layers", "num_layers", "n_layer", "depth"), "backbone.layers=... is the number of layers"),
+    **dict.fromkeys(("n_heads", "num_heads", "n_head", "nhead"), "backbone.heads=... is the number of heads"),
+    **dict.fromkeys(("gpus", "gpu", "num_gpus", "n_gpus"), "resources=gpu1 takes one GPU, resources.devices=4 four"),
+    **dict.fromkeys(("output_dir", "save_dir", "log_dir"), "paths.outputs=... is the folder of the runs"),
+    **dict.fromkeys(("data_dir", "data_path"), "paths.data=... is the folder of the data"),
+}
 MOST_SHOWN = 6  # keys of a mapping that a message shows
 
 
@@ -44,10 +59,17 @@ def explain(error: BaseException, arguments: Sequence[str]) -> str | None:
     if match := re.match(r"Could not override '([^']+)'", text):
         return unknown_key(match[1])
     if match := re.match(r"Error merging override (\S+)", text):
+        key, _, value = match[1].partition("=")
         problem = several_keys(match[1]) or reason(error.__cause__ or error)
+        if "is not a ListConfig" in text:
+            problem = f"a list is expected, {key}=[{value}]"
         return f"{match[1]}: {problem} (python run.py --cfg job shows every key and its value)"
     if match := re.match(r"Ambiguous value for argument '([^']+)'", text):
-        return f"{match[1]} names several values: add -m to sweep over them, python run.py -m {typed}"
+        if key_of(match[1]) not in NAMED and (unknown := unknown_part(key_of(match[1]))):
+            return unknown
+        is_group = key_of(match[1]) in NAMED
+        as_list = "" if is_group else f"; a list is typed in brackets, {match[1].replace('=', '=[', 1)}]"
+        return f"{match[1]} names several values: add -m to sweep over them, python run.py -m {typed}{as_list}"
     if isinstance(error, OmegaConfBaseException):
         return f"{with_key(error, str(error))} (python run.py --cfg job shows every key)"
     return reason(error) if isinstance(error, HydraException) else None
@@ -94,8 +116,19 @@ def unknown_option(path: str, available: Sequence[str]) -> str:
     return f"there is no {group} '{name}': {did_you_mean(name, names)} (python run.py do=list)"
 
 
+def unknown_part(key: str) -> str:
+    """The message for a key that the default cell lacks; empty for a key that it has."""
+    part, _, rest = key.partition(".")
+    known = part in ("model", "task", "backbone", "hydra") or OmegaConf.select(compose(), part) is not None
+    return "" if known or (rest and part in ("settings", "trainer", "logger")) else unknown_key(key)
+
+
 def unknown_key(key: str) -> str:
     """A key outside the schema: keys of the same name at other places, or else similar ones of its node, or of all."""
+    if key.startswith("hydra.sweeper."):
+        return f"there is no key '{key}': hydra.sweeper.trials= and .seed= belong to -m hydra/sweeper=optuna"
+    if same := SYNONYMS.get(key.rpartition(".")[2].lower()):
+        return f"there is no key '{key}': {same}"
     leaves = set(flatten(OmegaConf.to_container(compose(), enum_to_str=True)))
     keys = {name.rpartition(".")[0] for name in leaves} - {""} | leaves | set(NAMED)
     parent, _, last = key.rpartition(".")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from omegaconf import DictConfig
 
+from harness.commands.typed import require_choice
 from harness.config.compose import arguments
 from harness.config.sweep import Command, expand_all
 from harness.errors import UsageError, one_line
@@ -17,6 +18,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
 
 def run_all(commands: Sequence[Command], launcher: str = "") -> int:
     """Prepare each task of these commands once, on this machine, because compute nodes may lack internet."""
+    require_choice(commands)
     plan = expand_all(commands)
     tasks = {json.dumps(planned.cell.config["task"], sort_keys=True): planned.cfg for planned in plan.cells}
     for cfg in tasks.values():

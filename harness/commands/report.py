@@ -75,7 +75,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
         raise UsageError("format=[html] is one site of all tables and figures: leave table= and figure= out")
     if tables == ["all"] and not figures:
         figures = ["all"]
-    require_folder(cfg.paths.records, typed_values(overrides))
+    require_folders(cfg.paths, typed_values(overrides))
     for name in figures if figures != ["all"] else ():  # before thousands of records are read
         load_figure(name, folders(), cfg.paths.paper)
     tasks = tasks_of(tables, figures, cfg.paths.paper)
@@ -152,10 +152,11 @@ def _findings(evidence: "Evidence", paths: Any) -> dict[Path, str]:
     return findings.pages(asked, evidence, papers, docs, tables) | boards
 
 
-def require_folder(records: str, typed: Mapping[str, str]) -> None:
-    """Raises UsageError for a typed folder of records that is none: every table would be empty."""
-    if "paths.records" in typed and not Path(records).is_dir():
-        raise UsageError(f"{records}: there is no folder of records; paths.records= names another one")
+def require_folders(paths: Any, typed: Mapping[str, str]) -> None:
+    """Raises UsageError for a typed folder of records or published numbers that is none: tables would be empty."""
+    for name, content in {"paper": "published numbers", "records": "records"}.items():
+        if f"paths.{name}" in typed and not Path(paths[name]).is_dir():
+            raise UsageError(f"{paths[name]}: there is no folder of {content}; paths.{name}= names another one")
 
 
 def require_uncommitted(paths: Any) -> None:

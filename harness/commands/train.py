@@ -14,10 +14,10 @@ from typing import Any
 from omegaconf import DictConfig
 
 from harness.commands.tables import check_tables
+from harness.commands.typed import require_choice
 from harness.config.cell import cell_of
 from harness.config.compose import search_path
 from harness.config.declared import missing_file, missing_file_message, missing_files
-from harness.config.overrides import typed_values
 from harness.config.places import folder_below
 from harness.config.sweep import Command, Plan, PlannedCell, expand_all, parse_depends_on
 from harness.errors import UsageError
@@ -71,16 +71,6 @@ def run_all(commands: Sequence[Command], launcher: str = HERE) -> int:
     return code
 
 
-def require_choice(commands: Sequence[Command]) -> None:
-    """Raises UsageError for a run without its task and its scale, which would be the default task for days."""
-    for command in commands:
-        typed = typed_values(command.overrides)
-        if not {"task", "table", "budget"} & typed.keys() and not any(key.startswith("task.") for key in typed):
-            raise UsageError(
-                "type task= or table= (python run.py do=list shows them), and budget=smoke for a first run of seconds"
-            )
-
-
 def run_here(plan: Plan, cfg: DictConfig) -> int:
     whole, plan = plan, without_missing_data(plan)
     requests = requests_of(plan, search_path())
@@ -116,7 +106,11 @@ def without_missing_data(plan: Plan) -> Plan:
     for path, cfg in missing.items():
         lacking = [planned.cell for planned in plan.cells if without.get(planned.cell.id) == path]
         tasks = ", ".join(sorted({cell.task for cell in lacking}))
-        absent |= {f"{len(lacking)} cells of {tasks}": missing_file_message(path, cfg)} if lacking else {}
+        absent |= (
+            {f"{len(lacking)} cell{'s' if len(lacking) > 1 else ''} of {tasks}": missing_file_message(path, cfg)}
+            if lacking
+            else {}
+        )
     return replace(plan, cells=tuple(kept), absent=plan.absent | absent)
 
 

@@ -26,6 +26,7 @@ from harness.commands import train
 from harness.config.cell import cell_of
 from harness.config.overrides import key_of, to_overrides
 from harness.config.places import folder_below
+from harness.config.schema import LARGEST_SEED
 from harness.config.search import FAILED, TRIAL
 from harness.config.sweep import Command, compose_commands, expand_all
 from harness.errors import UsageError, one_line, shown
@@ -50,6 +51,8 @@ def search(arguments: Sequence[str], trials: int, seed: int, launcher: str = "he
     Raises UsageError for what cannot be searched.
     """
     optuna = imported()
+    if not 0 <= seed <= LARGEST_SEED:
+        raise UsageError(f"hydra.sweeper.seed={seed} is not between 0 and {LARGEST_SEED:,}")
     if launcher != "here" or trials < 1:
         raise UsageError("hydra/sweeper=optuna runs here (n_jobs=2 runs two trials at a time), for one trial or more")
     fixed, space = split(optuna, arguments)

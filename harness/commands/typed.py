@@ -5,11 +5,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.config.compose import NAMED, options
 from harness.config.overrides import key_of, typed_values
 from harness.config.schema import Config
 from harness.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from harness.config.sweep import Command
 
 NARROWED = ("do", "paths", "table", "model", "task", "protocol", "budget", "seed")
 # what a verb that runs no cell reads of what can be typed; it refuses the rest
@@ -27,10 +31,12 @@ READS = {
 # what the verbs that read a whole recipe do not read, and the verb that does
 READ_ELSEWHERE = {"check": "report", "format": "report", "cells": "compare", "figure": "report", "status": "status"}
 OF_CELL = ("model", "task", "backbone")  # do=export takes keys below them
+ONE_OF = ("model", "task", "protocol", "budget", "table", "figure")  # groups with one option
 LONGEST_SHOWN = 100  # letters of a word
 OF_BENCH = ("bench", "figure")  # further keys of do=bench
 # folders of Hydra that nothing is written into here
-UNUSED = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.output_subdir")
+UNUSED = ("hydra.run.dir", "hydra.job.chdir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.output_subdir")
+CHOSEN = ("hydra.launcher", "hydra.sweeper")
 NO_NAME = re.compile(r"null|true|false|[-+]?\d[\d_]*(\.\d*)?(e[-+]?\d+)?", re.IGNORECASE)  # what Hydra reads as no text
 
 
@@ -43,9 +49,14 @@ def check_typed(overrides: Sequence[str], search: Sequence[str] = ()) -> None:
     refuse_ignored(typed.get("do", "train"), overrides)
     refuse_twice(overrides)
     refuse_no_names(overrides)
+    launcher, launchers = typed.get("hydra/launcher"), [name for name, _ in options("hydra/launcher")]
+    if launcher is not None and launcher not in launchers and not is_group("hydra/launcher", search):
+        raise UsageError(f"there is no hydra/launcher '{launcher}': {did_you_mean(launcher, launchers)}")
     for override in overrides:
         if key_of(override) in UNUSED:
             raise UsageError(f"{key_of(override)}= moves nothing here: paths.outputs= is the folder of the runs")
+        if key_of(override) in CHOSEN:
+            raise UsageError(f"{override}: type {override.replace('.', '/', 1)}, which chooses one")
         if override.startswith("+"):
             refuse_added(key_of(override), search)
 
@@ -69,10 +80,15 @@ def refuse_ignored(do: str, overrides: Sequence[str]) -> None:
 
 def refuse_no_names(overrides: Iterable[str]) -> None:
     """Raises UsageError for `model=null`, `budget=5` and several settings in one word, `"model=lavo task=x"`."""
+    for override in overrides:
+        if override.startswith("~") and key_of(override) in ONE_OF:
+            raise UsageError(f"{override}: every command has one; {key_of(override)}=... chooses another")
     for key, value in typed_values(overrides).items():
         if re.search(r"\s[+~\w./]+=", value) and key in NAMED:
             raise UsageError(f"'{key}={value[:LONGEST_SHOWN]}' is one word: type each setting as a word of its own")
-        if NO_NAME.fullmatch(value) and key in NAMED:
+        if value.startswith("[") and key in ONE_OF:
+            raise UsageError(f"{key}={value[:LONGEST_SHOWN]}: a name is expected; {key}=a,b with -m runs both")
+        if (not value.strip() or NO_NAME.fullmatch(value)) and key in NAMED:
             raise UsageError(f"there is no {key} '{value}': {did_you_mean(value, [name for name, _ in options(key)])}")
 
 
@@ -98,6 +114,16 @@ def refuse_added(key: str, search: Sequence[str]) -> None:
         if not is_dataclass(entries[part]):
             return
         node = entries[part]
+
+
+def require_choice(commands: "Iterable[Command]") -> None:
+    """Raises UsageError for a run without its task and its scale, which would be the default task for days."""
+    for command in commands:
+        typed = typed_values(command.overrides)
+        if not {"task", "table", "budget"} & typed.keys() and not any(key.startswith("task.") for key in typed):
+            raise UsageError(
+                "type task= or table= (python run.py do=list shows them), and budget=smoke for a first run of seconds"
+            )
 
 
 def is_group(name: str, search: Sequence[str]) -> bool:

@@ -132,7 +132,13 @@ def check_training(train: DictConfig) -> None:
         raise UsageError(f"train.{clips[0]} and train.{clips[1]} are both set: set one of them to null")
     if train.batch_examples and not train.batch_tokens:
         raise UsageError("train.batch_examples limits updates of train.batch_tokens: set that too, or batch_size alone")
-    if (train.select.rule is Rule.last_mean) != (train.mean_of is not None) or (train.mean_of or 2) < 2:
+    if train.micro_batch_tokens and not train.batch_tokens:
+        raise UsageError(
+            "train.micro_batch_tokens is a part of train.batch_tokens: set that too, or micro_batch_size alone"
+        )
+    if (train.select.rule is Rule.last_mean) != (train.mean_of is not None) or (
+        train.mean_of is not None and train.mean_of < 2
+    ):
         both = "train.select.rule=last_mean and train.mean_of, two evaluations or more, come together"
         raise UsageError(f"train.mean_of={train.mean_of} with select.rule={train.select.rule.name}: {both}")
 

@@ -191,6 +191,10 @@ def check_part_names(cfg: DictConfig, overrides: Sequence[str], search: Sequence
             raise UsageError(f"{part}={option}: its yaml has no name, name: {option or '...'}")
         if part == "model" and name != model and read_option("model", name, search) is not None:
             raise UsageError(f"model.name={name}: this is the name of another model; model={name} chooses it")
+        if part == "budget" and option and name != option:
+            raise UsageError(
+                f"budget={option}: its yaml has the name {name}; records would pass for those of budget={name}"
+            )
         if part != "model" and not family_files.has_option(f"{part}/{name}", (CONF, *search)):
             hint = did_you_mean(name, [available for available, _ in options(part)])
             raise UsageError(f"{part}={option}: {part}.name is {name}, and no yaml has it: {hint}")
@@ -198,6 +202,10 @@ def check_part_names(cfg: DictConfig, overrides: Sequence[str], search: Sequence
 
 def check_settings(cfg: DictConfig, overrides: Iterable[str]) -> None:
     """Raises UsageError for `settings.lavo.window=5` where another value wins, such as that of the budget."""
+    if cfg.protocol.configuration is not None and not cfg.protocol.configurations:
+        raise UsageError(
+            f"protocol.configuration={cfg.protocol.configuration}: protocol={cfg.protocol.name} has no sizes"
+        )
     for override in overrides:
         key, _, typed = override.partition("=")
         part, _, rest = key.partition(".")

@@ -87,6 +87,9 @@ def call(build: partial, where: str, *args: Any, **kwargs: Any) -> Any:
     except TypeError as error:
         unknown = [key for key in kwargs if key not in parameters]
         hint = f"; '{unknown[0]}': {did_you_mean(unknown[0], parameters)}" if unknown else ""
+        if unknown and where == "backbone" and unknown[0] not in build.keywords:
+            message = f"it takes no {unknown[0]}, which the task gives; backbone._target_ or task.pattern does not fit"
+            raise UsageError(f"{where} ({name}): {message}") from error
         if unknown and unknown[0] in build.keywords:
             hint += f" (~{where}.{unknown[0]} leaves it out)"
         raise UsageError(f"{where} ({name}): {one_line(error)}{hint}") from error

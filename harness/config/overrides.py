@@ -11,7 +11,9 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.utils import get_args_parser
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from harness.config.compose import NAMED, OWN_CLASS, has_recipe, options
@@ -128,6 +130,8 @@ def bench_lists(arguments: Sequence[str]) -> list[str]:
         if not equals or key not in BENCH_LISTS:
             rewritten.append(argument)
             continue
+        if not value.strip("[] "):
+            raise UsageError(f"{key}= has no value: model=a,b lengths=1024,4096 what=forward,train")
         rewritten.append(f"{BENCH_LISTS[key]}=[{value.strip('[]')}]")
         if key == "model" and not is_row(first := argument.split(",")[0].removeprefix("model=")):
             rewritten.append(f"model={first}")
@@ -155,6 +159,8 @@ def status_keys(arguments: Sequence[str]) -> list[str]:
     for argument in arguments:
         key, equals, value = argument.partition("=")
         if equals and key in STATUS_KEYS:
+            if not value.strip("[] "):
+                raise UsageError(f"{key}= has no value: state=failed,dead, since=12h, page=2")
             argument = f"status.{key}=" + (f"[{value.strip('[]')}]" if key == "state" else value)
         rewritten.append(argument)
     return rewritten
@@ -206,6 +212,16 @@ def choices_together(arguments: Sequence[str]) -> list[str]:
         return list(arguments)
     (single,) = set(pair) - set(swept)
     return [f"{single}=choice({typed[single]})" if word.startswith(f"{single}=") else word for word in arguments]
+
+
+def split_sweep(arguments: Sequence[str], config_loader: ConfigLoader | None = None) -> list[list[str]]:
+    """`model=a,b seed=1` -> [[model=a, seed=1], [model=b, seed=1]]. Raises Hydra's parsing errors."""
+    overrides = OverridesParser.create(config_loader).parse_overrides(list(arguments))
+    try:
+        (commands,) = BasicSweeper.split_arguments(overrides, max_batch_size=None)
+        return [commands[0], *commands[1:]]
+    except (IndexError, ValueError) as error:  # an empty range, or steps of 0
+        raise UsageError(f"no value to run in {' '.join(word for word in arguments if '(' in word)}") from error
 
 
 def typed_values(overrides: Iterable[str]) -> dict[str, str]:

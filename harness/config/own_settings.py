@@ -36,7 +36,9 @@ READ_FROM = ("data", "slices", "outputs")  # folders of `paths` with files for t
 def check_shared(overrides: Iterable[str], where: str) -> None:
     """Raises UsageError for overrides of a shared file that set more than a recipe. `where` names their source."""
     for override in overrides:
-        key = override.partition("=")[0]
+        key, equals, _ = override.partition("=")
+        if not equals:
+            raise UsageError(f"{where}: '{override[:60]}' is not key=value")
         match = KEY.fullmatch(key)
         if match is None or match[1] not in SHARED:
             raise UsageError(f"{where}: {key[:60]} is not set here, {OWNER} set it; here stand {', '.join(SHARED)}")

@@ -1,5 +1,6 @@
 """Resolvers for the yamls below `conf/`, which `harness.config.compose` registers."""
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ from harness.config import yaml_files
 from harness.config.family_files import BY_TASK, contents, existing, has_option
 from harness.config.option_names import UNNAMED, is_option
 from harness.errors import UsageError
+
+DEEPEST = 20  # tasks that name each other in a chain of defaults lists
+PARENT = re.compile(r"/task/([^@]+)@_here_")  # the task whose values a task's yaml starts from
 
 
 def setting(key: str, default: Any, *, _root_: DictConfig) -> Any:
@@ -31,6 +35,8 @@ def entry(node: DictConfig, key: str) -> Any:
 def budget_values(root: DictConfig) -> Iterator[DictConfig | None]:
     """The model's `budgets:` for this budget and the task, its family, or any task: the most specific first."""
     budgets, budget = entry(root.model, "budgets") or {}, OmegaConf.select(root, "budget.name")
+    if not isinstance(budgets, DictConfig | dict):
+        raise UsageError(f"model.budgets={budgets}: a mapping is expected, budgets: {{smoke: {{key: value}}}}")
     if budgets and budget is not None:
         budget, task = getattr(budget, "name", budget), OmegaConf.select(root, "task.name", default="")
         yield from (entry(budgets, key) for key in (f"{budget}/{task}", f"{budget}/{family(task)}", budget))
@@ -48,16 +54,21 @@ def size(key: str, *, _root_: DictConfig) -> Any:
     return pick(key, pick(_root_.protocol.configuration, _root_.protocol.configurations))
 
 
-def default_protocol(task: str, folders: Sequence[str | Path]) -> str:
-    """`protocol:` of a task's yaml, or `???` without one. `folders`: config folders; the first has priority.
+def default_protocol(task: str, folders: Sequence[str | Path], deepest: int = DEEPEST) -> str:
+    """`protocol:` of a task's yaml or of the tasks in its defaults list, or `???` without one.
 
-    Raises UsageError for a yaml that is no mapping, or whose protocol is no name.
+    `folders`: config folders; the first has priority. Raises UsageError for a yaml that is no mapping, or whose
+    protocol is no name.
     """
     file = next(existing(f"task/{task}.yaml", folders), None)
     content = {} if file is None else yaml_files.read(file)
     protocol = content.get("protocol") if isinstance(content, dict) else content
     if protocol is not None and (not isinstance(protocol, str) or not is_option(protocol)):
         raise UsageError(f"{file}: the name of a protocol is expected below `protocol:`")
+    defaults = content.get("defaults") if isinstance(content, dict) and not protocol and deepest else ()
+    for word in reversed(defaults if isinstance(defaults, list) else ()):
+        if parent := PARENT.fullmatch(word) if isinstance(word, str) else None:
+            protocol = protocol or default_protocol(parent[1], folders, deepest - 1).replace(UNNAMED, "")
     return protocol or UNNAMED
 
 

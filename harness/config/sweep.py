@@ -20,9 +20,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra.core.config_loader import ConfigLoader
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from harness.config import table_files, yaml_files
@@ -92,13 +89,6 @@ class Command:
 
     cfg: DictConfig
     overrides: tuple[str, ...] = ()
-
-
-def split_sweep(arguments: Sequence[str], config_loader: ConfigLoader | None = None) -> list[list[str]]:
-    """`model=a,b seed=1` -> [[model=a, seed=1], [model=b, seed=1]]. Raises Hydra's parsing errors."""
-    overrides = OverridesParser.create(config_loader).parse_overrides(list(arguments))
-    (commands,) = BasicSweeper.split_arguments(overrides, max_batch_size=None)
-    return commands
 
 
 def compose_commands(swept: Sequence[Sequence[str]]) -> list[Command]:

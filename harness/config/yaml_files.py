@@ -121,6 +121,10 @@ def content_of(path: str | Path) -> Iterator[None]:
     """Raises UsageError, with the file, for the errors of libraries that read its content."""
     try:
         yield
+    except yaml.YAMLError as error:  # such as a key that stands there twice, which the parser does not see
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise UsageError(f"{path}{line}: {one_line(getattr(error, 'problem', None) or error)}") from error
     except OmegaConfBaseException as error:
         key = f"{error.full_key}: " if error.full_key else ""
         raise UsageError(f"{path}: {key}{reason(error)}") from error

@@ -23,6 +23,7 @@ from tasks.lra.fitted import Fitted, at_most, logistic, within
 from tasks.lra.ngram_counts import ngram_counts
 
 MOST_CLASSES = 1000
+FEW_CLASSES = 20  # so many may be classes in any number of rows
 LONGEST_LABEL = 200  # letters
 BYTES, PIECES = 5, 2  # of an n-gram
 FIT_ON, TOKENS = 16_000, 4_000_000  # examples, and tokens of them, for a regression: a fit of less than a minute
@@ -91,10 +92,17 @@ def labels_in(path: Path, column: str, identity: str) -> tuple[str, ...]:
     """The different labels of all rows, sorted; read once per content of the files. Raises DataError."""
     names: set[str] = set()
     rows = (row for some in tables(path).values() for table in some for row in table.rows((column,)))
+    count = 0
     for where, (value,) in rows:
+        count += 1
         names.add(label_of(value, column, where))
         if len(names) > MOST_CLASSES:
             raise DataError(f"{where}: column '{column}' has more than {MOST_CLASSES} different values: no classes")
+    if len(names) > max(FEW_CLASSES, count // 2):
+        cure = "name the column with the class, or use task=data/regression for numbers"
+        raise DataError(
+            f"{path}: column '{column}' has {len(names)} different values in {count} rows: no classes", cure
+        )
     if len(names) < 2:
         raise DataError(f"{path}: column '{column}' has one value alone, {next(iter(names))[:20]!r}")
     return tuple(sorted(names, key=lambda name: (len(name), name) if name.isdigit() else (0, name)))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tasks.checks import DataError, Progress, one_of
+from tasks.checks import DataError, Progress, at_least, one_of
 from tasks.data.rows import tables
 from tasks.data.splits import divided, split_in
 from tasks.data_task import SPLITS
@@ -36,6 +36,8 @@ def text_of(value: Any, column: str, where: str) -> str:
         raise DataError(f"{where}: column '{column}' is {type(value).__name__}, not a text")
     if not value.strip():
         raise DataError(f"{where}: column '{column}' is empty", "remove the row, or put a text there")
+    if "\0" in value:
+        raise DataError(f"{where}: column '{column}' has a zero byte, so the file is no text", "put a text there")
     return value
 
 
@@ -72,6 +74,7 @@ def check_tokenizer(name: str, vocabulary: int | None, path: str | Path | None, 
     one_of((*TOKENIZERS, *further), tokenizer=name)
     if (vocabulary is None) != (name == "bytes"):
         raise ValueError(f"vocabulary={vocabulary} with tokenizer={name}: words and json take one, bytes has none")
+    at_least(words.LEAST, vocabulary=vocabulary)
     if (path is None) != (name != "json"):
         raise ValueError(f"tokenizer_path={path} with tokenizer={name}: json takes one, a folder with tokenizer.json")
 

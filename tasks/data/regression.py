@@ -60,6 +60,10 @@ class Regression(OwnSequences):
         self.inputs = [self.inputs] if isinstance(self.inputs, str) else list(self.inputs)
         if not self.inputs or (self.tokenizer != NUMBERS and len(self.inputs) > 1):
             raise ValueError(f"inputs={self.inputs}: tokenizer={NUMBERS} reads several columns, others read one")
+        if self.target in self.inputs:
+            raise ValueError(
+                f"target={self.target} is one of the inputs {self.inputs}: nothing would be left to predict"
+            )
         super().__post_init__()
 
     def columns(self) -> dict[str, Sequence[str]]:

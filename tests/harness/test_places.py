@@ -88,6 +88,22 @@ def test_a_missing_file_is_named_with_its_substitute(places, tmp_path, capsys):
     assert run_cell(CellRequest(compose([*stand_in, *typed.split(), *places]))).state == "done"
 
 
+def test_a_sweep_runs_what_it_can_where_files_are_missing(places, tmp_path):
+    from harness.commands.train import without_missing_data
+    from harness.config.compose import compose
+    from harness.config.sweep import Command, expand_all
+
+    missing = ["task=lm/pg19", "budget=reduced", f"paths.slices={tmp_path / 'slices'}", "trainer=cpu", *places]
+    commands = [Command(compose(["model=no_mixing", f"seed={seed}", *missing])) for seed in (1, 2)]
+    listops = Command(compose(["model=no_mixing", "task=lra/listops", "budget=smoke", "trainer=cpu", *places]))
+    plan = without_missing_data(expand_all([*commands, listops]))
+    assert [planned.cell.task for planned in plan.cells] == ["lra/listops"]
+    ((cells, why),) = plan.absent.items()
+    assert cells == "2 cells of lm/pg19" and why.startswith(f"{tmp_path}/slices/pg19/pg19_slice.tar.gz: missing")
+    alone = expand_all(commands)
+    assert without_missing_data(alone) is alone  # the first cell says what is missing
+
+
 def test_nothing_stands_in_for_the_tokenizer_of_a_checkpoint(places):
     from harness.config.compose import compose
     from harness.config.declared import stand_in

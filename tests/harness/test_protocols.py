@@ -125,3 +125,16 @@ def test_a_table_narrowed_to_a_task_takes_no_protocol():
 )
 def test_a_task_and_its_protocol_are_composed_together(typed, meant):
     assert rewrite(typed) == meant
+
+
+def test_a_task_has_the_protocol_of_the_task_that_it_starts_from(tmp_path):
+    from harness.config.places import CONF
+    from harness.config.resolvers import default_protocol
+
+    folder = tmp_path / "task" / "mine"
+    folder.mkdir(parents=True)
+    for name, parent in {"reviews": "data/classification", "more": "mine/reviews", "loop": "mine/loop"}.items():
+        (folder / f"{name}.yaml").write_text(f"defaults: [/task/{parent}@_here_, _self_]\nname: mine/{name}\n")
+    folders = [tmp_path, CONF]
+    protocols = {name: default_protocol(f"mine/{name}", folders) for name in ("reviews", "more", "loop")}
+    assert protocols == {"reviews": "own", "more": "own", "loop": "???"}

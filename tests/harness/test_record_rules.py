@@ -4,6 +4,7 @@ import copy
 import json
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -52,6 +53,16 @@ def test_a_contradiction_is_found_even_if_the_id_fits(real, name):
     CONTRADICTIONS[name](entries, random.Random(1))
     with pytest.raises(RecordError):
         record.validate(fitted(entries))
+
+
+@pytest.mark.parametrize(("budget", "source", "wrong"), [
+    ("paper", "full", False), ("mine", "full", False), ("paper", "slice:x", True), ("smoke", "full", True)
+])  # fmt: skip
+def test_generated_data_of_the_published_sizes_are_full(budget, source, wrong):
+    config = SimpleNamespace(task=SimpleNamespace(source="generated"))
+    data = SimpleNamespace(source=source, sizes={})
+    parts = SimpleNamespace(config=config, data=data, cell=SimpleNamespace(budget=budget), metrics=None, finals={})
+    assert any("config.task.source is" in problem for problem in checks.data(parts)) == wrong
 
 
 def test_every_rule_is_broken_by_one_of_them(real):

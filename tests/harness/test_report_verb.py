@@ -140,8 +140,8 @@ def test_without_a_record_no_committed_page_is_replaced(tmp_path):
 
 def test_a_typed_folder_of_records_must_be_there(tmp_path):
     with pytest.raises(UsageError, match=r"nowhere: there is no folder of records; paths\.records="):
-        verb.require_folder(str(tmp_path / "nowhere"), {"paths.records": "nowhere"})
-    verb.require_folder(str(tmp_path), {"paths.records": str(tmp_path)})
+        verb.require_folders({"records": str(tmp_path / "nowhere")}, {"paths.records": "nowhere"})
+    verb.require_folders({"records": str(tmp_path)}, {"paths.records": str(tmp_path)})
 
 
 def test_a_table_that_is_not_there_is_named(places):

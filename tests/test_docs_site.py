@@ -84,7 +84,7 @@ def test_a_model_is_found_by_its_name():
     """The search reads titles first: that of softmax attention is its name, whose id is vanilla."""
     page = PAGES["models/vanilla.md"]
     assert "\n# Softmax attention\n" in page and "## softmax attention { #vanilla }" in page
-    assert "boost: 2" in page and "`model=vanilla`" in page and "Code: [`models/attention/vanilla.py`]" in page
+    assert "boost: 4" in page and "`model=vanilla`" in page and "Code: [`models/attention/vanilla.py`]" in page
     assert "[softmax attention](vanilla.md#vanilla) | `vanilla`" in PAGES["models/index.md"]
 
 

@@ -9,6 +9,7 @@ import re
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = ROOT / "outputs/site_parts"  # written by `do=report format=[html]`
 MODELS, TASKS, TABLES = "models/index.md", "tasks/index.md", "tables.md"
 SIGNS = re.compile(r"([\\`*_\[\]|])")
 
@@ -60,6 +60,7 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
+@cache
 def pages() -> dict[str, str]:
     """{path below docs/: Markdown}. Links are written as if the pages were in docs/."""
     return (
@@ -109,25 +110,18 @@ def models() -> dict[str, str]:
 
 
 def model_page(members: list[str], names: dict[str, str]) -> str:
-    """Paper and equations of a module, then name, scores and configuration of each of its models, then its code."""
+    """Paper and equations of a module, then name and configuration of each of its models, then its classes."""
     raws = {name: read(ROOT / f"conf/model/{name}.yaml") for name in members}
     module = module_of(raws[members[0]])
     path = f"{module.replace('.', '/')}.py"
     text = docstring(ROOT / path)
-    lines = [
-        "---",
-        "search:",
-        "  boost: 2",
-        "---",
-        f"# {escaped(re.split('[:(,;]', text, maxsplit=1)[0].strip(' .'))}",
-        "",
-    ]
+    title = re.split("[:(,;]", text, maxsplit=1)[0].strip(" .")
+    is_name = title.lower() in {names.get(name, name).lower() for name in members}  # what readers search for
+    lines = [*(["---", "search:", "  boost: 4", "---"] if is_name else []), f"# {escaped(title)}", ""]
     lines += [*prose(text), f"Code: [`{path}`](../../{path}).", ""]
     for name in members:
         lines += [f"## {escaped(names.get(name, name))} {{ #{name} }}", ""]
         lines += [f"`model={name}`: {escaped(named(ROOT / f'conf/model/{name}.yaml')[1])}", ""]
-        if (part := PARTS / f"models/{name}.md").is_file():
-            lines += [part.read_text(encoding="utf-8"), ""]
         lines += [f"`conf/model/{name}.yaml`", "", fenced(text_of(f"conf/model/{name}.yaml"), "yaml"), ""]
     for target in dict.fromkeys(raw["_target_"] for raw in raws.values()):
         lines += [f"::: {target}", ""]
@@ -167,8 +161,7 @@ def nav_of_tables() -> list[Any]:
     for folder, group in groupby(table_files(), key=lambda file: file.parent):
         pages = [{title_of(file): file.relative_to(ROOT).as_posix()} for file in group if file.stem != "leaderboard"]
         entries += pages if folder.name == "tables" else [{folder.name.capitalize(): pages}]
-    parts = [{title_of(PARTS / name): name} for name in ("charts.md", "records.md") if (PARTS / name).is_file()]
-    return [*entries, *parts]
+    return entries
 
 
 def tables() -> str:
@@ -304,6 +297,7 @@ def serves(folder: Path, family: str, name: str) -> bool:
     return bool({name, "any"} & set(read(file).get("tasks", ["any"])))
 
 
+@cache
 def read(file: Path) -> dict[str, Any]:
     return yaml.safe_load(file.read_text(encoding="utf-8")) or {}
 

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -223,3 +224,15 @@ def test_a_strict_build_is_clean(tmp_path):
             assert "//" in target or target.startswith("mailto:") or (page.parent / target).exists(), (
                 f"{page}: {target}"
             )
+    if shutil.which("chromium"):  # the page from a file, without a network: the filter counts, no script fails
+        flags = (
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--enable-logging=stderr",
+            "--virtual-time-budget=5000",
+        )
+        words = ["chromium", *flags, "--dump-dom", (tmp_path / "site/index.html").as_uri()]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+        assert re.search(r"(\d+) of \1 rows", done.stdout) and "Sort by model" in done.stdout
+        assert not [line for line in done.stderr.splitlines() if "CONSOLE" in line and "rror" in line], done.stderr

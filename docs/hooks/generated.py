@@ -143,6 +143,11 @@ def table_files() -> list[Path]:
     return sorted((ROOT / "results/tables").rglob("*.md"), key=lambda file: (file.parent.name, *number_of(file.stem)))
 
 
+def paper_of(folder: Path) -> str:
+    """The name of a paper, or that of another folder of tables."""
+    return read(ROOT / "results/paper/audit.yaml")["papers"].get(folder.name, folder.name.capitalize())
+
+
 def number_of(stem: str) -> tuple[str, int, str]:
     """So that t2 stands before t10."""
     kind, digits, rest = re.match(r"(\D*)(\d*)(.*)", stem).groups()
@@ -160,7 +165,7 @@ def nav_of_tables() -> list[Any]:
     entries: list[Any] = []
     for folder, group in groupby(table_files(), key=lambda file: file.parent):
         pages = [{title_of(file): file.relative_to(ROOT).as_posix()} for file in group if file.stem != "leaderboard"]
-        entries += pages if folder.name == "tables" else [{folder.name.capitalize(): pages}]
+        entries += pages if folder.name == "tables" else [{paper_of(folder): pages}]
     return entries
 
 
@@ -168,7 +173,7 @@ def tables() -> str:
     """The list of all pages of results."""
     lines = ["# Tables", "", "Every page of results, with the published numbers where a paper has them.", ""]
     for folder, group in groupby(table_files(), key=lambda file: file.parent):
-        lines += ["## All tasks" if folder.name == "tables" else f"## {folder.name.capitalize()}", ""]
+        lines += ["## All tasks" if folder.name == "tables" else f"## {paper_of(folder)}", ""]
         lines += [f"- [{escaped(title_of(file))}](../{file.relative_to(ROOT).as_posix()})" for file in group]
         lines.append("")
     return "\n".join(lines)

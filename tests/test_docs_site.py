@@ -1,5 +1,6 @@
 """The documentation site: navigation, generated pages, links, and a strict build."""
 
+import csv
 import importlib.util
 import os
 import re
@@ -87,6 +88,14 @@ def test_a_model_is_found_by_its_name():
     assert "\n# Softmax attention\n" in page and "## softmax attention { #vanilla }" in page
     assert "boost: 4" in page and "`model=vanilla`" in page and "Code: [`models/attention/vanilla.py`]" in page
     assert "[softmax attention](vanilla.md#vanilla) | `vanilla`" in PAGES["models/index.md"]
+
+
+def test_the_page_of_a_model_has_its_scores_in_every_table():
+    page = PAGES["models/latte.md"]
+    (row,) = re.findall(r"^\| \[frontier\]\(../../results/tables/frontier.md\) \| recall \|.*$", page, re.MULTILINE)
+    table = csv.DictReader((ROOT / "results/tables/frontier.csv").read_text(encoding="utf-8").splitlines())
+    (ours,) = [entry for entry in table if (entry["row"], entry["column"]) == ("Latte", "recall")]
+    assert f"| {float(ours['ours_mean']):.5g}" in row and f"| {ours['n']} |" in row and "synthetic" in row
 
 
 def test_a_docstring_is_prose_and_formulas():

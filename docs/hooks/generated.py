@@ -5,6 +5,7 @@ project is imported: yaml is read, modules are parsed, and mkdocstrings parses w
 """
 
 import ast
+import csv
 import re
 import subprocess
 import tomllib
@@ -122,10 +123,36 @@ def model_page(members: list[str], names: dict[str, str]) -> str:
     for name in members:
         lines += [f"## {escaped(names.get(name, name))} {{ #{name} }}", ""]
         lines += [f"`model={name}`: {escaped(named(ROOT / f'conf/model/{name}.yaml')[1])}", ""]
+        if scores := scores_of_models().get(name):
+            lines += [
+                "| table | column | score | seeds | tier | budget, data |",
+                "| --- | --- | ---: | ---: | ---: | --- |",
+            ]
+            lines += [*scores, ""]
         lines += [f"`conf/model/{name}.yaml`", "", fenced(text_of(f"conf/model/{name}.yaml"), "yaml"), ""]
     for target in dict.fromkeys(raw["_target_"] for raw in raws.values()):
         lines += [f"::: {target}", ""]
     return "\n".join(lines)
+
+
+@cache
+def scores_of_models() -> dict[str, list[str]]:
+    """{model: a row of Markdown for each of its scores}, from the committed CSV of all tables."""
+    by_model: dict[str, list[str]] = {}
+    for file in sorted((ROOT / "results/tables").rglob("*.csv")):
+        name = file.relative_to(ROOT / "results/tables").with_suffix("").as_posix()
+        labels = read(ROOT / f"conf/table/{name}.yaml").get("rows")
+        for row in csv.DictReader(file.read_text(encoding="utf-8").splitlines()):
+            if not isinstance(labels, dict) or row["kind"] != "trained score" or not row["ours_mean"] or not row["n"]:
+                continue
+            label = labels.get(row["row"], row["row"])
+            model = label["model"] if isinstance(label, dict) else label
+            spread = f" ± {float(row['ours_ci']):.4g}" if float(row["ours_ci"] or 0) else ""
+            cells = (f"{float(row['ours_mean']):.5g}{spread}", row["n"], row["tier"] or "–")
+            where = escaped(f"{row['budget']}, {row['data'] or row['source']}")
+            place = f"[{escaped(name)}](../../results/tables/{name}.md) | {escaped(row['column'])}"
+            by_model.setdefault(model, []).append(f"| {place} | {' | '.join(cells)} | {where} |")
+    return by_model
 
 
 def prose(text: str) -> Iterator[str]:

@@ -243,5 +243,5 @@ def test_a_strict_build_is_clean(tmp_path):
         )
         words = ["chromium", *flags, "--dump-dom", (tmp_path / "site/index.html").as_uri()]
         done = subprocess.run(words, capture_output=True, text=True, timeout=300)
-        assert re.search(r"(\d+) of \1 rows", done.stdout) and "Sort by model" in done.stdout
+        assert re.search(r"<output>(\d+) of \1 rows</output>", done.stdout) and "Sort by model" in done.stdout
         assert not [line for line in done.stderr.splitlines() if "CONSOLE" in line and "rror" in line], done.stderr

@@ -1,8 +1,10 @@
 """The documentation site: navigation, generated pages, links, and a strict build."""
 
+import csv
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -84,8 +86,16 @@ def test_a_model_is_found_by_its_name():
     """The search reads titles first: that of softmax attention is its name, whose id is vanilla."""
     page = PAGES["models/vanilla.md"]
     assert "\n# Softmax attention\n" in page and "## softmax attention { #vanilla }" in page
-    assert "boost: 2" in page and "`model=vanilla`" in page and "Code: [`models/attention/vanilla.py`]" in page
+    assert "boost: 4" in page and "`model=vanilla`" in page and "Code: [`models/attention/vanilla.py`]" in page
     assert "[softmax attention](vanilla.md#vanilla) | `vanilla`" in PAGES["models/index.md"]
+
+
+def test_the_page_of_a_model_has_its_scores_in_every_table():
+    page = PAGES["models/latte.md"]
+    (row,) = re.findall(r"^\| \[frontier\]\(../../results/tables/frontier.md\) \| recall \|.*$", page, re.MULTILINE)
+    table = csv.DictReader((ROOT / "results/tables/frontier.csv").read_text(encoding="utf-8").splitlines())
+    (ours,) = [entry for entry in table if (entry["row"], entry["column"]) == ("Latte", "recall")]
+    assert f"| {float(ours['ours_mean']):.5g}" in row and f"| {ours['n']} |" in row and "synthetic" in row
 
 
 def test_a_docstring_is_prose_and_formulas():
@@ -223,3 +233,15 @@ def test_a_strict_build_is_clean(tmp_path):
             assert "//" in target or target.startswith("mailto:") or (page.parent / target).exists(), (
                 f"{page}: {target}"
             )
+    if shutil.which("chromium"):  # the page from a file, without a network: the filter counts, no script fails
+        flags = (
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--enable-logging=stderr",
+            "--virtual-time-budget=5000",
+        )
+        words = ["chromium", *flags, "--dump-dom", (tmp_path / "site/index.html").as_uri()]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+        assert re.search(r"<output>(\d+) of \1 rows</output>", done.stdout) and "Sort by model" in done.stdout
+        assert not [line for line in done.stderr.splitlines() if "CONSOLE" in line and "rror" in line], done.stderr

@@ -5,10 +5,12 @@ project is imported: yaml is read, modules are parsed, and mkdocstrings parses w
 """
 
 import ast
+import csv
 import re
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,6 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = ROOT / "outputs/site_parts"  # written by `do=report format=[html]`
 MODELS, TASKS, TABLES = "models/index.md", "tasks/index.md", "tables.md"
 SIGNS = re.compile(r"([\\`*_\[\]|])")
 
@@ -60,6 +61,7 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
+@cache
 def pages() -> dict[str, str]:
     """{path below docs/: Markdown}. Links are written as if the pages were in docs/."""
     return (
@@ -109,29 +111,48 @@ def models() -> dict[str, str]:
 
 
 def model_page(members: list[str], names: dict[str, str]) -> str:
-    """Paper and equations of a module, then name, scores and configuration of each of its models, then its code."""
+    """Paper and equations of a module, then name and configuration of each of its models, then its classes."""
     raws = {name: read(ROOT / f"conf/model/{name}.yaml") for name in members}
     module = module_of(raws[members[0]])
     path = f"{module.replace('.', '/')}.py"
     text = docstring(ROOT / path)
-    lines = [
-        "---",
-        "search:",
-        "  boost: 2",
-        "---",
-        f"# {escaped(re.split('[:(,;]', text, maxsplit=1)[0].strip(' .'))}",
-        "",
-    ]
+    title = re.split("[:(,;]", text, maxsplit=1)[0].strip(" .")
+    is_name = title.lower() in {names.get(name, name).lower() for name in members}  # what readers search for
+    lines = [*(["---", "search:", "  boost: 4", "---"] if is_name else []), f"# {escaped(title)}", ""]
     lines += [*prose(text), f"Code: [`{path}`](../../{path}).", ""]
     for name in members:
         lines += [f"## {escaped(names.get(name, name))} {{ #{name} }}", ""]
         lines += [f"`model={name}`: {escaped(named(ROOT / f'conf/model/{name}.yaml')[1])}", ""]
-        if (part := PARTS / f"models/{name}.md").is_file():
-            lines += [part.read_text(encoding="utf-8"), ""]
+        if scores := scores_of_models().get(name):
+            lines += [
+                "| table | column | score | seeds | tier | budget, data |",
+                "| --- | --- | ---: | ---: | ---: | --- |",
+            ]
+            lines += [*scores, ""]
         lines += [f"`conf/model/{name}.yaml`", "", fenced(text_of(f"conf/model/{name}.yaml"), "yaml"), ""]
     for target in dict.fromkeys(raw["_target_"] for raw in raws.values()):
         lines += [f"::: {target}", ""]
     return "\n".join(lines)
+
+
+@cache
+def scores_of_models() -> dict[str, list[str]]:
+    """{model: a row of Markdown for each of its scores}, from the committed CSV of all tables."""
+    by_model: dict[str, list[str]] = {}
+    for file in sorted((ROOT / "results/tables").rglob("*.csv")):
+        name = file.relative_to(ROOT / "results/tables").with_suffix("").as_posix()
+        labels = read(ROOT / f"conf/table/{name}.yaml").get("rows")
+        for row in csv.DictReader(file.read_text(encoding="utf-8").splitlines()):
+            if not isinstance(labels, dict) or row["kind"] != "trained score" or not row["ours_mean"] or not row["n"]:
+                continue
+            label = labels.get(row["row"], row["row"])
+            model = label["model"] if isinstance(label, dict) else label
+            spread = f" ± {float(row['ours_ci']):.4g}" if float(row["ours_ci"] or 0) else ""
+            cells = (f"{float(row['ours_mean']):.5g}{spread}", row["n"], row["tier"] or "–")
+            where = escaped(f"{row['budget']}, {row['data'] or row['source']}")
+            place = f"[{escaped(name)}](../../results/tables/{name}.md) | {escaped(row['column'])}"
+            by_model.setdefault(model, []).append(f"| {place} | {' | '.join(cells)} | {where} |")
+    return by_model
 
 
 def prose(text: str) -> Iterator[str]:
@@ -147,6 +168,11 @@ def prose(text: str) -> Iterator[str]:
 
 def table_files() -> list[Path]:
     return sorted((ROOT / "results/tables").rglob("*.md"), key=lambda file: (file.parent.name, *number_of(file.stem)))
+
+
+def paper_of(folder: Path) -> str:
+    """The name of a paper, or that of another folder of tables."""
+    return read(ROOT / "results/paper/audit.yaml")["papers"].get(folder.name, folder.name.capitalize())
 
 
 def number_of(stem: str) -> tuple[str, int, str]:
@@ -166,16 +192,15 @@ def nav_of_tables() -> list[Any]:
     entries: list[Any] = []
     for folder, group in groupby(table_files(), key=lambda file: file.parent):
         pages = [{title_of(file): file.relative_to(ROOT).as_posix()} for file in group if file.stem != "leaderboard"]
-        entries += pages if folder.name == "tables" else [{folder.name.capitalize(): pages}]
-    parts = [{title_of(PARTS / name): name} for name in ("charts.md", "records.md") if (PARTS / name).is_file()]
-    return [*entries, *parts]
+        entries += pages if folder.name == "tables" else [{paper_of(folder): pages}]
+    return entries
 
 
 def tables() -> str:
     """The list of all pages of results."""
     lines = ["# Tables", "", "Every page of results, with the published numbers where a paper has them.", ""]
     for folder, group in groupby(table_files(), key=lambda file: file.parent):
-        lines += ["## All tasks" if folder.name == "tables" else f"## {folder.name.capitalize()}", ""]
+        lines += ["## All tasks" if folder.name == "tables" else f"## {paper_of(folder)}", ""]
         lines += [f"- [{escaped(title_of(file))}](../{file.relative_to(ROOT).as_posix()})" for file in group]
         lines.append("")
     return "\n".join(lines)
@@ -304,6 +329,7 @@ def serves(folder: Path, family: str, name: str) -> bool:
     return bool({name, "any"} & set(read(file).get("tasks", ["any"])))
 
 
+@cache
 def read(file: Path) -> dict[str, Any]:
     return yaml.safe_load(file.read_text(encoding="utf-8")) or {}
 

@@ -1,21 +1,18 @@
 """Adds pages outside docs/ to the site and rewrites the links between all pages.
 
 Links are written for the repository: `../results/tables/lavo/t6.md`. Every linked file becomes part of the site, at its
-path in the repository: Markdown and notebooks as pages, all others as files. The leaderboard is the first page. A page
-of which the report wrote a form with cards below `outputs/site_parts` is shown in that form.
+path in the repository: Markdown and notebooks as pages, all others as files. The leaderboard is the first page.
 """
 
 import json
 import posixpath
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = ROOT / "outputs/site_parts"  # written by `do=report format=[html]`
 START, NOTEBOOK, RESULTS = "results/tables/leaderboard.md", ".ipynb", "results/"
 # a page generated from the audit stands for it
 PLACES = {START: "index.md", "README.md": "overview.md", "results/paper/audit.yaml": "faq.md"}
@@ -41,13 +38,10 @@ def on_files(files: Any, config: Any) -> Any:
 
     repository = {"docs/" + file.src_uri: file for file in files}  # path in the repository -> page or file of the site
     waiting = [START, "README.md", *at_root(config.nav), *(path for path in repository if path.endswith(".md"))]
-    for part in sorted(PARTS.glob("assets/**/*.js")):
-        files.append(File.generated(config, part.relative_to(PARTS).as_posix(), abs_src_path=str(part)))
-    waiting += [path for path in ("records.md", "charts.md") if source_of(path).is_file()]
     seen: set[str] = set()
     while waiting:
         path = waiting.pop()
-        if path in seen or (path not in repository and not source_of(path).is_file()):
+        if path in seen or (path not in repository and not (ROOT / path).is_file()):
             continue  # mkdocs reports a broken link
         if path in config.extra["places"] or (files.get_file_from_path(place_of(path)) and path not in repository):
             continue  # a page is generated from it
@@ -56,7 +50,7 @@ def on_files(files: Any, config: Any) -> Any:
             if path.endswith(NOTEBOOK):
                 file = File.generated(config, place_of(path), content=notebook(ROOT / path))
             else:
-                file = File.generated(config, place_of(path), abs_src_path=str(source_of(path)))
+                file = File.generated(config, place_of(path), abs_src_path=str(ROOT / path))
             repository[path] = file
             files.append(file)
         if path.endswith((".md", NOTEBOOK)):
@@ -68,6 +62,8 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
     """Rewrite the links for the site; a fence that names a file gets that name as its title."""
     origin = config.extra["origins"][page.file.src_uri]
+    if origin == START:
+        page.meta["hide"] = ["navigation", "toc"]  # its tables are wide
     here = posixpath.dirname(page.file.src_uri)
 
     def rewritten(target: str) -> str:
@@ -83,17 +79,6 @@ def on_page_content(html: str, *, page: Any, config: Any, files: Any) -> str:
     """The search reads the words of a page of results, not each of its numbers."""
     is_result = config.extra["origins"][page.file.src_uri].startswith(RESULTS)
     return NUMBERS.sub("<table data-search-exclude>", html) if is_result else html
-
-
-def on_post_build(*, config: Any) -> None:
-    """The records, which the cards and the list of records link."""
-    if PARTS.is_dir():
-        shutil.copytree(ROOT / "results/records", Path(config.site_dir) / "results/records", dirs_exist_ok=True)
-
-
-def source_of(path: str) -> Path:
-    """The file that holds a path of the repository: its form with cards, if there is one."""
-    return PARTS / path if (PARTS / path).is_file() else ROOT / path
 
 
 def on_post_page(output: str, *, page: Any, config: Any) -> str:

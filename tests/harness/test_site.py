@@ -26,7 +26,7 @@ from harness.report.pages import answer, table
 from harness.report.pages.pictures import pictures_of
 from harness.report.plots import style
 from harness.report.render import latex, markdown, tidy_csv
-from harness.report.render.layout import Block, Picture, Section, Table, TableEntry
+from harness.report.render.layout import Block, Card, Picture, Section, Table, TableEntry
 from harness.report.scores import groups, select
 from harness.report.site import audit, charts, make, matrix, pages, runs
 from harness.report.site.data import Material, document
@@ -153,6 +153,16 @@ def test_every_number_links_its_records(site):
     }
     assert frozenset({("lavo", "lra/text")}) in by_row
     assert sorted(len(cells) for cells in numbers)[-1] == 3  # three seeds
+    shown = [
+        (attributes["data-cells"].split(), json.loads(attributes["data-card"]))
+        for tag, attributes in page.tags
+        if "number" in attributes.get("class", "")
+    ]
+    for cells, card in shown:  # the number itself, by its own metric, for each seed that ended
+        assert card["cells"] == cells and card["name"]
+        done = {str(entries_of[cell]["cell"]["seed"]) for cell in cells if entries_of[cell]["status"] == "done"}
+        assert set(card["by_seed"]) == done
+    assert {card["measure"] for _, card in shown} >= {"acc"}
     scripts = (folder / "static/runs.js").read_text(encoding="utf-8")
     assert scripts.startswith("const RUNS = {") and all(cell in scripts for cells in numbers for cell in cells)
     assert "0.9911" not in scripts and "smoke" not in scripts
@@ -182,7 +192,7 @@ def test_the_same_records_give_the_same_bytes_and_a_check_sees_others(site, tmp_
 
 def hostile_table(text):
     """A table whose every text is `text`."""
-    entry = TableEntry(text, (text,), cells=("0123456789abcdef",))
+    entry = TableEntry(text, (text,), card=Card(text, text, {1: text}, ("0123456789abcdef",)))
     block = Block(text, (TableEntry(text), entry), ((TableEntry(text), entry),), "lr", (text,), (text,))
     tidy = dict.fromkeys(tidy_csv.TIDY_COLUMNS, text)
     picture = Picture(text, text, None, {})

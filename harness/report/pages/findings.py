@@ -29,7 +29,7 @@ test at 5 %, so that of 20 false claims one may seem to hold.
 
 All numbers are of the reduced budget unless a page says otherwise: minutes of training, not the papers' sizes."""
 Pages = dict[Path, str]
-FIRST = 3  # findings on the first page
+FIRST, SHORT = 3, 40  # findings on the first page, and words of each
 DECIDED = (Verdict.HOLDS, Verdict.FAILS)
 REPLIES = claims.REPLIES | questions.REPLIES
 
@@ -64,7 +64,8 @@ def first_findings(replies: Sequence[tuple[Asked, Reply]], docs: str) -> list[st
     for asked, answer in ordered:
         key = (asked.paper, "" if asked.paper else getattr(asked, "column", asked.name))
         link = f"[{escape(asked.title)}]({docs}/{FILES['finding']}#{_anchor(asked.title)})"
-        text = f"{asked.text} {answer.short.rstrip('.')}." if asked.is_claim else answer.text
+        verdict = f"{answer.verdict[:1].upper()}{answer.verdict[1:]}: {asked.text} " if asked.is_claim else ""
+        text = f"{verdict}{_first_clauses((answer.why or answer.text).rstrip('.'))}."
         parts = [text, *([answer.difference] if answer.difference and answer.verdict in DECIDED else [])]
         shown.setdefault(key, f"| {escape(' '.join(parts))} | {link} |")
     return list(shown.values())[:FIRST]
@@ -76,6 +77,16 @@ def reply(group: str, asked: Asked, evidence: Evidence) -> Reply:
         return REPLIES[type(asked)](asked, evidence)
     except UsageError as error:
         raise UsageError(f"conf/{group}/{asked.name}.yaml: {error}") from error
+
+
+def _first_clauses(text: str) -> str:
+    """The clauses of a sentence that fit into SHORT words, at least one; the others are on the linked page."""
+    shown, *rest = text.split("; ")
+    for clause in rest:
+        if len(f"{shown} {clause}".split()) > SHORT:
+            break
+        shown = f"{shown}; {clause}"
+    return shown
 
 
 def _findings(replies: Sequence[tuple[Asked, Reply]], papers: Mapping[str, str], tables: str) -> str:

@@ -208,7 +208,7 @@ def page(found: Sequence[str], made: Sequence[Board], number: Number = plain_ent
     """Markdown. `found`: the findings that it opens with, as Markdown with links."""
     lines = [GENERATED, f"# {TITLE}", ""]
     if found:
-        lines += ["| What was found | |", "| --- | --- |", *found, ""]
+        lines += ["| What was found | More |", "| --- | --- |", *found, ""]
     lines += [f"{NEXT}.", ""]
     for part in made:
         lines += [*block_lines(part.block, number, level=2)]

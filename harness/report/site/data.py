@@ -105,8 +105,8 @@ def _table(table: Table, paths: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_empty(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The mapping without `bold`, `tone` and `cells` where they are empty, as in most entries."""
-    return {key: value for key, value in items if value or key not in ("bold", "tone", "cells")}
+    """The mapping without what is empty in most entries."""
+    return {key: value for key, value in items if value or key not in ("bold", "tone", "link", "card", "cells")}
 
 
 def _picture(picture: Picture, page: Path, paths: Mapping[str, Any]) -> dict[str, Any]:

@@ -107,8 +107,19 @@ function span(values, text) {
   return low === high ? low : `${low} to ${high}`;
 }
 
-function fill(card, ids) {
+// The number that was pointed at: its column, its metric and its seeds, then the runs behind it.
+function fill(card, number) {
+  const ids = number.dataset.cells.split(" ");
+  const shown = JSON.parse(number.dataset.card);
   const groups = new Map();
+  element("h2", `${shown.name}: ${number.textContent}`, card);
+  if (shown.measure) element("p", `metric: ${shown.measure}`, card, { class: "line" });
+  const seeds = ids.map((id) => RUNS[id]?.seed).filter((seed) => seed !== undefined);
+  if (new Set(seeds).size < seeds.length) { // a mean over columns: no record holds it
+    const list = element("dl", null, card);
+    for (const [seed, value] of Object.entries(shown.by_seed)) pair(list, `mean of seed ${seed}`, value);
+    shown.by_seed = {};
+  }
   for (const id of ids) {
     if (id in MEASUREMENTS) measurement(card, id, MEASUREMENTS[id]);
     const run = RUNS[id];
@@ -116,7 +127,7 @@ function fill(card, ids) {
     const key = JSON.stringify([run.command, run.hardware, run.data, run.commit]);
     groups.set(key, [...(groups.get(key) ?? []), [id, run]]);
   }
-  for (const group of groups.values()) rowOf(card, group);
+  for (const group of groups.values()) rowOf(card, group, shown.by_seed);
 }
 
 function measurement(card, name, measured) {
@@ -127,7 +138,7 @@ function measurement(card, name, measured) {
   element("a", "JSON", pair(list, "file", " "), { href: address(measured.file) });
 }
 
-function rowOf(card, group) {
+function rowOf(card, group, bySeed) {
   const [, run] = group[0];
   const seeds = group.map(([, member]) => member.seed);
   element("h2", `${run.model} · ${run.task}`, card);
@@ -139,7 +150,8 @@ function rowOf(card, group) {
     const line = element("div", null, links);
     const label = `record of seed ${member.seed}`;
     element("a", `${member.seed}`, line, { href: `records/${address(member.file)}`, "aria-label": label });
-    line.append(`: ${member.status === "done" ? member.result : `${member.status}, ${member.result}`}`);
+    const result = bySeed[member.seed] ?? member.result;
+    line.append(`: ${member.status === "done" ? result : `${member.status}, ${member.result}`}`);
   });
   pair(list, "data", run.data);
   pair(list, "hardware", run.hardware);
@@ -196,7 +208,7 @@ function cards() {
     owner = number;
     card.replaceChildren();
     element("button", "Close", card, { type: "button", class: "close" }).addEventListener("click", () => hide(true));
-    fill(card, number.dataset.cells.split(" "));
+    fill(card, number);
     number.setAttribute("aria-expanded", "true");
     card.hidden = false;
     card.scrollTop = 0;

@@ -1,0 +1,104 @@
+"""The leaderboard: its columns, order and marks from records, missing runs, and the table of README."""
+
+from helpers import pages as golden
+from helpers.synthetic import seeds
+
+from harness.records.collect import frame
+from harness.report.pages import findings, leaderboard, table
+from harness.report.pages.answer import answers
+from harness.report.pages.evidence import Evidence, Reply, TableEvidence
+from harness.report.scores import groups, select
+from harness.report.scores.judge import Verdict
+from harness.report.spec.finding import Compared, Leaders
+from harness.report.spec_files import load_table
+
+TEXT = """
+title: all of them
+ledger: null
+leaderboard: Causal
+protocol: skyformer
+seeds: [1, 2, 3]
+control: no_mixing
+reference: vanilla
+rows: {softmax: vanilla, nothing: no_mixing, LAVO: lavo, window: local, never: luna}
+columns:
+  near: {task: lra/listops, ability: reach, metric: acc, unit: "%", decimals: 1, higher_is_better: true}
+  far: {task: lra/listops, ability: reach, metric: acc, evaluation: far, unit: "%", decimals: 1, higher_is_better: true}
+  text: {task: lra/text, metric: acc, unit: "%", decimals: 1, higher_is_better: true}
+  later: {task: lra/image, metric: acc, unit: "%", decimals: 1, higher_is_better: true}
+  size: {task: lra/listops, metric: numbers, evaluation: decoding_state, cost: true, unit: numbers,
+    decimals: 0, higher_is_better: false}
+"""
+OF = {"budget": "reduced", "source": "synthetic"}
+
+
+def evidence_of(tmp_path):
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "own.yaml").write_text(TEXT, encoding="utf-8")
+    spec, records = load_table("own", tmp_path, golden.PAPER), []
+    scores = {"vanilla": [0.9, 0.91, 0.92], "no_mixing": [0.2, 0.21, 0.19], "lavo": [0.7, 0.71, 0.69]}
+    for model, values in (scores | {"local": [0.5, 0.51, 0.49]}).items():
+        runs = seeds(model, "lra/listops", values, **OF)
+        for run in runs:
+            state = {"status": "done", "metrics": {"numbers": 12288.0}}
+            run["evaluations"] = {"far": {"status": "done", "metrics": {"acc": 50.0}}, "decoding_state": state}
+            run["parameters"] = {"total": 1234, "attention": 1}
+            run["config"]["train"]["optimizer"] = {"lr": 1e-3}
+        records += runs
+    for model, values in scores.items():
+        records += seeds(model, "lra/text", values, **OF)
+    cells = frame(records)
+    results = groups.group_scores(select.select(cells, spec), spec)
+    made = table.build_table(spec, results)
+    return Evidence({"own": TableEvidence(made, answers(results), results, (), {}, spec)}, cells, {})
+
+
+def test_every_entry_follows_from_the_records_and_what_is_missing_is_a_dash(tmp_path):
+    (board,) = leaderboard.boards(evidence_of(tmp_path))
+    assert list(board.scores) == ["near", "text"] and board.costs == ("size",)  # one column per ability
+    assert (board.reference, board.control) == ("softmax", "nothing")
+    lines = leaderboard.page(["| found | [why](../../docs/findings.md#why) |"], [board]).splitlines()
+    rows = {line.split(" | ")[1]: line.strip("| ").split(" | ") for line in lines if line.startswith("| [")}
+    assert next(iter(rows)) == "vanilla" and set(rows) == {"vanilla", "no\\_mixing", "lavo", "local"}
+    assert rows["lavo"][0] == "[LAVO](../../conf/model/lavo.yaml)" and rows["lavo"][3].startswith("70.0 · ")
+    assert rows["lavo"][-3:] == ["12,288", "1,234 to 72,514", "1e-3 recipe"]
+    assert rows["local"][2] == rows["local"][4] == "–", "no mean and no score without a run"
+    text = "\n".join(lines)
+    assert "[near, % ↑](../../conf/task/lra/listops.yaml)" in text and "| found | [why](" in text
+    assert "Columns of an ability that is shown: far." in text and "No run yet: later." in text
+    assert "Models without a run: never." in text and leaderboard.PREDICTOR in text
+
+
+def test_a_number_keeps_its_seeds_and_its_metric(tmp_path):
+    (board,) = leaderboard.boards(evidence_of(tmp_path))
+    card = board.entries["LAVO"]["near"].card
+    assert (card.measure, card.by_seed) == ("acc", {1: "70.0", 2: "71.0", 3: "69.0"}) and len(card.cells) == 3
+    assert board.entries["LAVO"]["size"].card.measure == "numbers of decoding_state"
+
+
+def test_the_table_of_the_readme_is_replaced_between_its_marks(tmp_path):
+    made = leaderboard.boards(evidence_of(tmp_path))
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{leaderboard.BEGIN}\nold\n{leaderboard.END}\nafter\n", encoding="utf-8")
+    text = leaderboard.pages([], made, tmp_path, readme)[readme]
+    rows = [line.split(" | ")[0].strip("| ") for line in text.splitlines() if line.startswith("| ")]
+    assert rows == ["model", "---", "softmax", "LAVO", "window", "nothing"] and "old" not in text
+    assert text.startswith("before\n") and text.endswith("\nafter\n") and "12,288" in text
+    assert leaderboard.pages([], [], tmp_path, readme) == {}
+    readme.write_text("without marks", encoding="utf-8")
+    assert list(leaderboard.pages([], made, tmp_path, readme)) == [tmp_path / leaderboard.FILE]
+
+
+def test_the_first_findings_are_decided_claims_then_answers():
+    def claim(name, paper):
+        of = {"table": "own", "column": "near", "row": "a", "rivals": ["b"]}
+        return Compared(name=name, title=f"T {name}", text=f"{name} leads.", paper=paper, **of)
+
+    holds = Reply("a 1.", Verdict.HOLDS, ("a minus b: +1 ± 0.1.",), difference="a minus b: +1 ± 0.1.")
+    unknown = Reply("no run.", Verdict.UNKNOWN, (), "no run")
+    question = Leaders(name="q", title="Who <b>", text="who", table="own", column="near")
+    claims = [(claim("x", "p"), unknown), (claim("y", "p"), holds), (claim("z", "p"), holds)]
+    rows = findings.first_findings([*claims, (question, Reply("c leads."))], "docs")
+    assert len(rows) == 2
+    assert rows[0] == "| Holds: y leads. a 1. a minus b: +1 ± 0.1. | [T y](docs/findings.md#t-y) |"
+    assert rows[1] == "| c leads. | [Who &lt;b&gt;](docs/findings.md#who-b) |"

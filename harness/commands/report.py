@@ -153,9 +153,7 @@ def _findings(evidence: "Evidence", paths: Any) -> dict[Path, str]:
     return findings.pages(asked, evidence, papers, docs, tables) | boards
 
 
-def _not_run(
-    pages: Sequence[TablePage], cells: "pd.DataFrame", measurements: Mapping[str, Mapping[str, Any]], cfg: Any
-) -> dict[Path, str]:
+def _not_run(pages: Sequence[TablePage], cells: "pd.DataFrame", measurements: Any, cfg: Any) -> dict[Path, str]:
     """The page of tables and figures without numbers: {path: Markdown}."""
     from harness.config.compose import folders
     from harness.report.pages import not_run
@@ -165,9 +163,8 @@ def _not_run(
 
     waiting = [page.evidence.spec for page in pages if page.waits and not page.answers and page.evidence]
     figures = [load_figure(name, folders(), cfg.paths.paper) for name in available(folders(), "figure")]
-    return not_run.pages(
-        waiting, without_numbers(figures, Sources(cells, cfg.paths.paper, measurements)), Path(cfg.paths.tables)
-    )
+    empty = without_numbers(figures, Sources(cells, cfg.paths.paper, measurements))
+    return not_run.pages(waiting, empty, Path(cfg.paths.tables))
 
 
 def require_folder(records: str, typed: Mapping[str, str]) -> None:

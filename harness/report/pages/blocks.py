@@ -25,7 +25,7 @@ MEAN_HEADER = "ours: mean ± CI (n)"
 OF_ONE = "uncorrected: of this column alone"  # what a p-value is for
 OWN = "Measured by us"
 PAPER = "Paper budget"
-OTHERS = "Ours only: reduced budget, changed recipe or other data"
+OTHERS = "Ours only"  # a reduced budget, a changed recipe or other data
 
 
 def sections_of(result: ProtocolResults, suffix: str) -> list[Section]:

@@ -212,7 +212,8 @@ def _caption(spec: TableSpec) -> tuple[str, ...]:
     of_paper = " (% of the paper's number)" if "%" in near + far else ""
     parts = ("The paper prints the mean alone; the numbers of its parts are ours.",) if spec.unpublished else ()
     return (
-        f"{protocols}Only the unchanged recipe on the full data is compared with the paper.",
+        f"{protocols}Only the unchanged recipe on the full data is compared with the paper. Ours only: runs of a "
+        "reduced budget, a changed recipe or other data.",
         *reading,
         f"Δ is ours minus the paper's, in {spec.unit or 'the unit of its column'}. Reproduced: |Δ| ≤ {near}, or "
         f"|Δ| ≤ {far} if our interval and the paper's noise explain it; close: |Δ| ≤ {far}; off: more{of_paper}.",

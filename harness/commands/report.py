@@ -35,7 +35,7 @@ VERDICTS = 3  # a single table with at most so many columns repeats its verdicts
 class TablePage(NamedTuple):
     """A table's page, what its columns tell, and the plots that the page shows.
 
-    A table without cells ranks nothing: its `answers` are None. `waits`: its columns that lack runs. `evidence`: what
+    The `answers` of a table without cells are None. `waits`: its columns that lack runs. `evidence`: what
     claims are judged by.
     """
 
@@ -105,6 +105,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
         listed = [(page.table.name, page.answers or (), page.waits) for page in report.pages]
         bench |= columns.pages(listed, Path(cfg.paths.tables))
         bench |= _findings(evidence_of(report.pages, cells, measurements), cfg.paths)
+        bench |= _not_run(report.pages, cells, measurements, cfg)
     site = _site(report.pages, records, cells, measurements, cfg) if tables == ["all"] else None
     if not cfg.check:
         _write(bench)
@@ -150,6 +151,20 @@ def _findings(evidence: "Evidence", paths: Any) -> dict[Path, str]:
     first = findings.first_findings(findings.replies_to("finding", asked, evidence), "../../docs")
     boards = leaderboard.pages(first, leaderboard.boards(evidence), tables, docs.parent / "README.md")
     return findings.pages(asked, evidence, papers, docs, tables) | boards
+
+
+def _not_run(pages: Sequence[TablePage], cells: "pd.DataFrame", measurements: Any, cfg: Any) -> dict[Path, str]:
+    """The page of tables and figures without numbers: {path: Markdown}."""
+    from harness.config.compose import folders
+    from harness.report.pages import not_run
+    from harness.report.plots.figures import without_numbers
+    from harness.report.plots.file import Sources
+    from harness.report.spec_files import available, load_figure
+
+    waiting = [page.evidence.spec for page in pages if page.waits and not page.answers and page.evidence]
+    figures = [load_figure(name, folders(), cfg.paths.paper) for name in available(folders(), "figure")]
+    empty = without_numbers(figures, Sources(cells, cfg.paths.paper, measurements))
+    return not_run.pages(waiting, empty, Path(cfg.paths.tables))
 
 
 def require_folders(paths: Any, typed: Mapping[str, str]) -> None:

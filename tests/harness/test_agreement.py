@@ -93,9 +93,14 @@ def test_a_column_whose_control_is_not_apart_is_said_to_rank_nothing(tmp_path):
     (column,) = answered(SAME | {"no_mixing": 0.3})
     ((path, text),) = agreement.pages([("lavo/t11", [column])], tmp_path).items()
     assert path == tmp_path / "agreement.md"
-    assert "In 1 of these columns the control is not clearly behind the reference: our rows rank nothing there." in text
+    assert (
+        "In 1 of these columns the control is not clearly behind the reference: our scores cannot rank rows there."
+        in text
+    )
     (row,) = [entry for entry in text.splitlines() if entry.startswith("| [lavo/t11]")]
-    assert "1.00 | 1.00 to 1.00 | 0.083 | 0.083 | 1 of 6 | not told apart | not clearly behind: ranks nothing |" in row
+    assert (
+        "1.00 | 1.00 to 1.00 | 0.083 | 0.083 | 1 of 6 | not told apart | not clearly behind: cannot rank rows |" in row
+    )
 
 
 def test_only_published_columns_at_a_smaller_budget_are_compared(tmp_path):

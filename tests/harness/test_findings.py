@@ -115,7 +115,7 @@ def test_as_good_needs_the_interval_within_the_margin(tmp_path):
     [
         ({"vanilla": 0.9, "lavo": 0.7, "no_mixing": 0.2}, {}, "No run of window."),
         (SPREAD, {"count": 2}, "Fewer than 3 seeds of LAVO, window."),
-        (SPREAD | {"no_mixing": 0.95}, {}, "The column ranks nothing: the control is not clearly behind"),
+        (SPREAD | {"no_mixing": 0.95}, {}, "The column cannot rank rows: the control is not clearly behind"),
         (SPREAD, {"search": "true"}, "The learning rates of LAVO and window were not searched, and others may turn"),
     ],
 )

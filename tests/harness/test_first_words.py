@@ -93,7 +93,7 @@ def test_one_column_opens_with_its_data_its_leader_and_its_reference():
 
 def test_a_column_that_ranks_nothing_says_so_first():
     page = pages.build(pages.T11, runs(vanilla=0.5, lavo=0.5, no_mixing=0.6))
-    assert page.lead[-1].endswith("ranks nothing, because the control is not clearly behind the reference.")
+    assert page.lead[-1].endswith("cannot rank rows, because the control is not clearly behind the reference.")
 
 
 @pytest.mark.parametrize("leak", [False, True])

@@ -139,8 +139,8 @@ def test_a_column_whose_control_is_not_behind_says_so_first():
     records = listops(vanilla=0.5, lavo=0.51, no_mixing=0.499)
     first = build(T11, records).answer[0]
     assert re.fullmatch(
-        r"Reduced budget, ListOps: the column ranks nothing, because the control is not clearly behind the reference "
-        r"\(R = 0\.\d, below 4\)\. Cost: 0\.9 core-hours\.",
+        r"Reduced budget, ListOps: the column cannot rank rows, because the control is not clearly behind the "
+        r"reference \(R = 0\.\d, below 4\)\. Cost: 0\.9 core-hours\.",
         first,
     )
     spec = T11.model_copy(update={"why": "the data are too easy"})
@@ -297,7 +297,7 @@ def test_a_measurement_that_is_the_same_for_all_seeds_stays_a_plain_number(tmp_p
     (block,) = build(costs, records).sections[0].blocks
     (row,) = [[cell.text for cell in row] for row in block.rows if row[0].text == "Latte"]
     assert row[1] == "72,514" and row[5] == "822 to 832 (2)"
-    assert not build(costs, records).answer  # a cost ranks nothing
+    assert not build(costs, records).answer  # a cost ranks no rows
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Verdicts on the committed records that an earlier rule had wrong: columns that rank nothing, and tiers too wide.
+"""Verdicts on the committed records that an earlier rule had wrong: columns that cannot rank rows, and tiers too wide.
 
 Earlier, R was a distance over the median half-width of all pairs, and a tier held what no test separated.
 """
@@ -51,7 +51,7 @@ def test_columns_whose_control_no_test_separates_rank_nothing(name):
     for column, column_answer in shown.items():
         assert column_answer.tests.control is not None and column_answer.tests.reference is not None, column
         assert not column_answer.tests.ranks, f"{name} {column}: R = {column_answer.resolution}"
-        assert "ranks nothing" in column_answer.sentence or "no test" in column_answer.sentence
+        assert "cannot rank rows" in column_answer.sentence or "no test" in column_answer.sentence
 
 
 @pytest.mark.slow

@@ -7,8 +7,10 @@ from helpers.pages import CONF, PAPER, T11, build
 
 from harness.records.collect import frame
 from harness.report import spec_files
-from harness.report.pages import columns, notes
+from harness.report.pages import columns, not_run, notes
 from harness.report.pages.waiting import Waiting, waiting_columns, waiting_sentences
+from harness.report.plots import figures
+from harness.report.plots.file import Sources
 from harness.report.scores import groups, select
 from harness.report.scores.groups import Group
 from harness.report.scores.scores import Score
@@ -24,6 +26,20 @@ def spec_with(**waits):
 
 def waits_of(spec, records):
     return waiting_columns(groups.group_scores(select.select(frame(records), spec), spec))
+
+
+def test_tables_and_figures_without_numbers_are_on_one_page_with_cost_and_command(tmp_path):
+    pending = spec_files.load_figure("latte/f7", CONF, PAPER)
+    empty = figures.without_numbers([pending, spec_files.load_figure("latte/f1", CONF, PAPER)], Sources(None, PAPER))
+    (text,) = not_run.pages([T11], empty, tmp_path).values()
+    hours = sum(T11.hours_of([name for name in T11.columns if T11.has(row, name)]) for row in T11.rows)
+    assert f"](lavo/t11.md) | {hours:,.0f} ({T11.gpu}) | `python run.py table=lavo/t11 budget=reduced` |" in text
+    assert "57 GPU-hours" in text and "| `python run.py table=latte/t1 model=latte_rglru_swa trainer=gpu` |" in text
+    assert not_run.pages([], [], tmp_path) == {}
+    assert build(T11, []).see_also == {"All that was not run, with its cost and command": "not_run.md"}
+    titles = [section.title for section in build(T11, LISTOPS).in_reading_order]
+    assert titles[0].startswith("Ours only") and titles[1] == "Paper budget", "ours before the paper's numbers alone"
+    assert "not_run.md" not in build(T11, LISTOPS).see_also.values()
 
 
 LISTOPS = [

@@ -33,7 +33,7 @@ orders.
   or by the binomial noise of the test set. That is an upper bound, because the published numbers are of one seed. A
   dash: the noise is not known.
 - **order**: *agrees* or *disagrees* if the corrected p is below 0.05, else *not told apart* from a random order.
-- **control**: where the control is not clearly behind the reference, our scores rank nothing, whatever τ is.
+- **control**: where the control is not clearly behind the reference, our scores rank no rows, whatever τ is.
 
 Measured times and counted parameters are not on this page."""
 NONE = "–"
@@ -59,11 +59,11 @@ class Line:
 
     @property
     def control(self) -> str:
-        """`behind`, `not clearly behind: ranks nothing`, or why that is not known."""
+        """`behind`, `not clearly behind: cannot rank rows`, or why that is not known."""
         tests = self.answer.tests
         if tests.resolution is None:
             return f"unknown: {tests.missing}"
-        return "behind" if tests.ranks else "not clearly behind: ranks nothing"
+        return "behind" if tests.ranks else "not clearly behind: cannot rank rows"
 
     @property
     def name(self) -> str:
@@ -98,7 +98,7 @@ def lines_of(tables: Iterable[tuple[str, Sequence[ColumnAnswer]]]) -> list[Line]
 
 
 def sentences(lines: Sequence[Line]) -> list[str]:
-    """How often the order agrees, where it disagrees, what ranks nothing, and what the papers themselves tell apart."""
+    """How often the order agrees, where it disagrees, what the papers themselves tell apart."""
     tested = [line for line in lines if line.corrected is not None]
     agree, disagree = ([line for line in tested if line.verdict == verdict] for verdict in (AGREES, DISAGREES))
     unclear = len(tested) - len(agree) - len(disagree)
@@ -118,8 +118,8 @@ def sentences(lines: Sequence[Line]) -> list[str]:
         decided = [line for line in nothing if line in agree + disagree]
         also = f" That holds for {len(decided)} of those that agree or disagree{_names(decided)}." if decided else ""
         sentences.append(
-            f"In {len(nothing)} of these columns the control is not clearly behind the reference: our rows rank "
-            f"nothing there.{also}"
+            f"In {len(nothing)} of these columns the control is not clearly behind the reference: our scores cannot "
+            f"rank rows there.{also}"
         )
     if untested := [line for line in lines if line.corrected is None]:
         sentences.append(f"{_columns(untested)} cannot be tested: fewer than {MIN_ROWS} shared rows, or all tied.")

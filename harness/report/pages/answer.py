@@ -129,13 +129,13 @@ class ColumnAnswer:
 
     @property
     def finding(self) -> str:
-        """Who leads and how far the reference is from the control; or why the column ranks nothing or has no test."""
+        """Who leads and how far the reference is from the control; or why no row is ranked or tested."""
         tests, why = self.tests, self.spec.why_not_apart(self.group.column)
         if not tests.pairs:
             return f"no test, because {tests.untested}."
         if tests.ranks_nothing:
             reason = f" Why: {why}." if why else ""
-            return f"the column ranks nothing, because {NOT_BEHIND} ({tests.why_not}).{reason}"
+            return f"the column cannot rank rows, because {NOT_BEHIND} ({tests.why_not}).{reason}"
         if tests.resolution is None:
             return f"{self.leaders}; R is unknown, because {tests.missing}."
         ends = f"reference {self._score(tests.reference)}, control {self._score(tests.control)}"
@@ -151,11 +151,11 @@ class ColumnAnswer:
 
     @property
     def short(self) -> str:
-        """Who leads, and the reference if it does not; or why the column has no test or ranks nothing."""
+        """Who leads, and the reference if it does not; or why the column has no test or cannot rank rows."""
         tests = self.tests
         if not tests.pairs or tests.ranks_nothing:
             why = NOT_BEHIND if tests.pairs else tests.untested
-            return f"{self.name}: {'ranks nothing' if tests.pairs else 'no test'}, because {why}."
+            return f"{self.name}: {'cannot rank rows' if tests.pairs else 'no test'}, because {why}."
         best = [score for score in self.group.scores if tests.tiers.get(score.key) == 1]
         if tests.resolved:
             start = f"{self._rows(best, SHOWN_LEADERS)} {'leads' if len(best) == 1 else 'lead'}"
@@ -197,7 +197,7 @@ def answers(results: Sequence[ProtocolResults]) -> list[ColumnAnswer]:
 
 
 def sentences(results: Sequence[ProtocolResults]) -> tuple[str, ...]:
-    """For each budget: what beats the strongest simple predictors, which columns rank nothing, and who leads in others.
+    """For each budget: what beats the strongest simple predictors, which columns rank no rows, and who leads in others.
 
     A column that is alone at its budget has one sentence.
     """
@@ -213,7 +213,7 @@ def sentences(results: Sequence[ProtocolResults]) -> tuple[str, ...]:
 
 
 def _column_sentences(columns: Sequence[ColumnAnswer]) -> list[str]:
-    """Columns that rank nothing, those that rank rows, and those without a test; alike ones together."""
+    """Columns that cannot rank rows, those that rank rows, and those without a test; alike ones together."""
     hidden, lines = parts_of_means(columns), []
     nothing = [answer for answer in columns if answer.tests.ranks_nothing]
     for why, answered in by(nothing, lambda answer: answer.spec.why_not_apart(answer.group.column)):
@@ -248,7 +248,7 @@ def _rank_nothing(answered: Sequence[ColumnAnswer], hidden: Collection[str]) -> 
         ends = dict.fromkeys(below_enough(value) for value in (min(low), max(low)))
         reasons.append(f"R = {' to '.join(ends)}, below {ENOUGH:g}")
     reasons += dict.fromkeys(answer.tests.why_not for answer in answered if not answer.tests.is_low)
-    return f"{names}: these columns rank nothing, because {NOT_BEHIND} ({'; '.join(reasons)})."
+    return f"{names}: these columns cannot rank rows, because {NOT_BEHIND} ({'; '.join(reasons)})."
 
 
 def _overall(answered: Sequence[ColumnAnswer]) -> str:

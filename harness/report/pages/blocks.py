@@ -15,6 +15,7 @@ from harness.report.render.layout import Block, Card, Section, TableEntry
 from harness.report.scores.agreement import column_agreement
 from harness.report.scores.groups import AGREES, BENCH, DIFFERS, Group, ProtocolResults
 from harness.report.scores.scores import LEAK, Score
+from harness.report.spec.parts import Kind
 from harness.report.spec.table import ResolvedColumn, TableSpec
 from harness.report.stats.seeds import significant
 
@@ -23,7 +24,8 @@ EMPTY = TableEntry("–", tone="muted")
 MEAN_HEADER = "ours: mean ± CI (n)"
 OF_ONE = "uncorrected: of this column alone"  # what a p-value is for
 OWN = "Measured by us"
-OTHERS = "Ours only: reduced budget, changed recipe or other data"
+PAPER = "Paper budget"
+OTHERS = "Ours only"  # a reduced budget, a changed recipe or other data
 
 
 def sections_of(result: ProtocolResults, suffix: str) -> list[Section]:
@@ -37,28 +39,39 @@ def sections_of(result: ProtocolResults, suffix: str) -> list[Section]:
 
 
 def _paper_section(result: ProtocolResults, suffix: str) -> Section:
-    spec, blocks = result.spec, []
+    spec, blocks, counts = result.spec, [], []
     for group in result.paper:
         if group.scores and group.resolved.is_printed:
-            blocks.append(_comparison_block(spec, group))
+            (counts if _is_count(spec, group) else blocks).append(_comparison_block(spec, group))
         if group.categories:
             blocks.append(_category_block(spec, group))
     blocks += [block for group in result.paper if group.parts for block in _parts_block(spec, group)]
     if absent := [group.resolved for group in result.paper if not group.scores]:
         blocks.append(_overview_block(spec, absent))
-    return Section(f"Paper budget{suffix}", tuple(blocks), result.paper_facts)
+    compared = any(group.scores and spec.kind_of(group.column) is Kind.SCORE for group in result.paper)
+    return Section(f"{PAPER}{suffix}", (*blocks, *counts), result.paper_facts, is_background=not compared)
 
 
 def _others_section(result: ProtocolResults, suffix: str) -> Section:
-    spec, blocks = result.spec, []
+    spec, blocks, counts = result.spec, [], []
+    sized: set[str] = set()
     for group in result.others:
         if group.resolved.is_printed:
-            blocks.append(_ranking_block(spec, group))
+            rows = {line.score.row for line in group.lines if not line.is_baseline}
+            block = _ranking_block(spec, group, with_parameters=not rows <= sized)
+            (counts if _is_count(spec, group) else blocks).append(block)
+            sized |= rows
         if group.categories:
             blocks.append(_category_block(spec, group))
     blocks += [_mean_block(spec, mean) for mean in result.other_means if mean.scores]
     blocks += [block for mean in result.other_means for block in _parts_block(spec, mean)]
+    blocks += counts
     return Section(OTHERS + suffix, tuple(blocks), result.other_facts if blocks else (_no_run(spec),))
+
+
+def _is_count(spec: TableSpec, group: Group) -> bool:
+    """Whether the column counts something, such as parameters: it stands behind all scores."""
+    return spec.kind_of(group.column) is Kind.COUNT
 
 
 def _own_section(result: ProtocolResults, suffix: str) -> Section:
@@ -99,8 +112,11 @@ def _comparison_block(spec: TableSpec, group: Group) -> Block:
     return Block(title, header, rows, "lrrrl", notes=column.notes, lines=lines)
 
 
-def _ranking_block(spec: TableSpec, group: Group) -> Block:
-    """Our rows at one budget and data source with the baselines, best first, and their ordering."""
+def _ranking_block(spec: TableSpec, group: Group, with_parameters: bool) -> Block:
+    """Our rows at one budget and data source with the baselines, best first, and their ordering.
+
+    `with_parameters`: some row has not shown them in a block before.
+    """
     column, rows = group.resolved, []
     for line in group.lines:
         score, ours = line.score, line.score.estimate
@@ -121,7 +137,12 @@ def _ranking_block(spec: TableSpec, group: Group) -> Block:
     header = ("model", MEAN_HEADER, "tier", f"Δ to {_guess(spec)}", "parameters", "examples/s", "data")
     title = f"{column.heading}{group.on_data} · {group.where}{_chance_text(spec, group)}"
     lines = (*predictor_notes([group]), *_ordering(spec, group), *notes_of_tests([group]), *group.data_notes)
-    return Block(title, header, rows, "lrrrrrl", lines=lines, tiers=_tier_starts(group))
+    align = "lrrrrrl"
+    if not with_parameters:
+        place = header.index("parameters")
+        rows = [(*row[:place], *row[place + 1 :]) for row in rows]
+        header, align = (*header[:place], *header[place + 1 :]), "lrrrrl"
+    return Block(title, header, rows, align, lines=lines, tiers=_tier_starts(group))
 
 
 def _mean_block(spec: TableSpec, group: Group) -> Block:

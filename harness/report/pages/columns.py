@@ -15,7 +15,8 @@ from harness.report.stats.seeds import p_value
 HEADER = ("table", "column", "budget", "rows", "p of reference and control", "R", "strongest baseline", "rows above it")
 INTRODUCTION = """\
 Every column that ranks rows, at every budget. p: of the paired difference between reference and control, corrected for
-all tests of the column. R: that difference over the half-width of its interval; a column with R below 4 ranks nothing.
+all tests of the column. R: that difference over the half-width of its interval; a column with R below 4
+cannot rank rows.
 The strongest baseline is the simple predictor with the best score on the validation split; its score here is that on
 the test split. The last column counts the rows with a better mean. "None chosen": the simple predictors are scored on
 the test split alone, so no validation score says which one is the strongest."""

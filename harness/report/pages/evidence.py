@@ -92,7 +92,7 @@ class Evidence:
         return next(matches, None)
 
     def group(self, asked: OfColumn, column: str) -> Group | None:
-        """The scores of a column that ranks nothing, such as the size of a state, at the table's budget."""
+        """The scores of a column that cannot rank rows, such as the size of a state, at the table's budget."""
         budget = self.spec(asked.table).budget
         groups = (group for result in self.table(asked.table).results for group in (*result.others, *result.own))
         return next((group for group in groups if (group.column, group.budget) == (column, budget)), None)

@@ -118,7 +118,7 @@ def notes_of_marks(groups: Sequence[Group]) -> list[str]:
     """Explains the marks in a grid of several columns."""
     notes = notes_of_tests(groups)
     if any(group.comparison.tiers for group in groups):
-        notes.append(f"Behind a score: · and its tier in the column; ? is {LOW_POWER}.")
+        notes.append(f"The number after · is the tier of the score in its column; ? is {LOW_POWER}.")
     return [*notes, *predictor_notes(groups)]
 
 

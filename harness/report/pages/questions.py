@@ -235,7 +235,7 @@ def planned_cost(asked: PlannedCost, evidence: Evidence) -> Reply:
 
 
 def separating(asked: Separating, evidence: Evidence) -> Reply:
-    """The columns that rank, by the share of resolved pairs, and those that rank nothing."""
+    """The columns that rank, by the share of resolved pairs, and those that cannot rank rows."""
     spec = evidence.spec(asked.table)
     answers = [answer for answer in evidence.table(asked.table).answers if answer.group.budget == spec.budget]
     ranking = sorted((a for a in answers if a.tests.ranks), key=_resolved_share, reverse=True)
@@ -243,7 +243,7 @@ def separating(asked: Separating, evidence: Evidence) -> Reply:
         return cannot_say(f"no column of {asked.table} ranks its rows")
     named = [f"{answer.name} {share(answer.tests.resolved, answer.tests.possible)}" for answer in ranking]
     nothing = [answer.name for answer in answers if not answer.tests.ranks]
-    rest = f"; these rank nothing: {listed(nothing)}" if nothing else ""
+    rest = f"; these cannot rank rows: {listed(nothing)}" if nothing else ""
     return Reply(f"Pairs that tests resolve, of those with the best row or the reference: {listed(named)}{rest}.")
 
 

@@ -33,7 +33,7 @@ HOW = (
     "√((n - 1) / n).",
     "Rank without one ability: the range over all abilities that can be left out. Interquartile mean: of the middle "
     "half of the scores of all abilities and seeds; it leaves out what most rows can do and what few can do, and "
-    "ranks nothing. Worst column: the lowest score of a row. Rank at the second-best rates: the rank of a row that, "
+    "cannot rank rows. Worst column: the lowest score of a row. Rank at the second-best rates: the rank of a row that, "
     "alone, takes the second-best learning rate of its searches in every column. Its seeds were not trained at these "
     "rates: every score is lowered by what the trials lose on the validation split.",
     "Ranked are the columns that are not at the ceiling and whose control is clearly behind the reference, and the "

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from harness.report.pages.answer import sentences
-from harness.report.pages.blocks import sections_of
+from harness.report.pages.blocks import PAPER, sections_of
 from harness.report.pages.caveats import data_lines, is_shared, rate_lines
 from harness.report.pages.headline import headline
 from harness.report.pages.ranked_page import with_ranks
@@ -28,6 +28,7 @@ RUN = ("reproduced", "close", "off", "failed", SEVERAL, "not run")
 VERDICTS = {Kind.SCORE: RUN, Kind.COST: RUN, Kind.COUNT: (AGREES, DIFFERS, "failed", SEVERAL, "not run")}
 PLURAL = {AGREES: "agree", DIFFERS: "differ"}
 SELDOM = (SEVERAL,)  # not stated where no number has it
+NOT_RUN = "All that was not run, with its cost and command"
 AGREEMENT = "The order of the rows beside the paper's, corrected for all columns"
 
 
@@ -54,6 +55,8 @@ def build_table(
     if any(is_beside_the_paper(spec, group) for result in results for group in (*result.others, *result.other_means)):
         content["see_also"] = {AGREEMENT: "agreement.md"}
     waits = [] if spec.every else waiting_columns(results)
+    if waits and not any(section.blocks for section in sections if not section.title.startswith(PAPER)):
+        content["see_also"] = content.get("see_also", {}) | {NOT_RUN: "not_run.md"}
     content["answer"] = (*sentences(results), *waiting_sentences(waits))
     content["headline"] = headline(results, waits)
     table = table_of(spec, pictures=list(pictures), plots=list(plots), **content)
@@ -192,7 +195,7 @@ def _caption(spec: TableSpec) -> tuple[str, ...]:
     resolution = (
         "R, the resolution of a column, is the distance between its reference and its control over the half width of "
         f"the 95 % interval of this difference, paired. Below {ENOUGH:g}, or if no test separates the two, the column "
-        "ranks nothing."
+        "cannot rank rows."
     )
     repeated = [f"{row} is the computation of {spec.same_as(row)}" for row in spec.rows if spec.same_as(row)]
     marks = (
@@ -209,7 +212,8 @@ def _caption(spec: TableSpec) -> tuple[str, ...]:
     of_paper = " (% of the paper's number)" if "%" in near + far else ""
     parts = ("The paper prints the mean alone; the numbers of its parts are ours.",) if spec.unpublished else ()
     return (
-        f"{protocols}Only the unchanged recipe on the full data is compared with the paper.",
+        f"{protocols}Only the unchanged recipe on the full data is compared with the paper. Ours only: runs of a "
+        "reduced budget, a changed recipe or other data.",
         *reading,
         f"Δ is ours minus the paper's, in {spec.unit or 'the unit of its column'}. Reproduced: |Δ| ≤ {near}, or "
         f"|Δ| ≤ {far} if our interval and the paper's noise explain it; close: |Δ| ≤ {far}; off: more{of_paper}.",

@@ -1,5 +1,6 @@
 """The figures of `conf/figure`: of each kind, which module draws it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,3 +30,11 @@ def figure_plot(figure: Any, sources: Sources, folder: Path) -> Plot:
     if len(data["panels"]) > MOST_PANELS:
         raise UsageError(f"{len(data['panels']):,} panels are more than {MOST_PANELS}; make several figures of it")
     return Plot(data, kind.draw, tuple(below(folder, f"{figure.name}.{suffix}") for suffix in SUFFIXES))
+
+
+def without_numbers(figures: Sequence[Any], sources: Sources) -> list[tuple[Any, dict[str, Any]]]:
+    """The figures that no run or measurement fills, each with what its panel says."""
+    plots = [
+        (figure, figure_plot(figure, sources, Path())) for figure in figures if not isinstance(figure, MatrixFigure)
+    ]
+    return [(figure, dict(plot.data)) for figure, plot in plots if plot.shows_nothing]

@@ -77,9 +77,12 @@ class Block:
 
 @dataclass(frozen=True)
 class Section:
+    """`is_background`: the paper's numbers alone, which are read after ours."""
+
     title: str
     blocks: tuple[Block, ...]
     lines: tuple[str, ...] = ()
+    is_background: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,10 +129,19 @@ class Table:
         return (*self.data, *self.answer)
 
     @property
+    def in_reading_order(self) -> list[Section]:
+        """Our numbers first, then the paper's, then what was not run."""
+        return sorted(self.sections, key=lambda section: (not section.blocks, section.is_background))
+
+    @property
     def lead(self) -> tuple[str, ...]:
         """The lines between title and first grid: the first one, and of the others those that fit."""
-        block = next((block for section in self.sections for block in section.blocks), None)
-        headings = [self.title, *(section.title for section in self.sections[:1]), *([block.title] if block else [])]
+        block = next((block for section in self.in_reading_order for block in section.blocks), None)
+        headings = [
+            self.title,
+            *(section.title for section in self.in_reading_order[:1]),
+            *([block.title] if block else []),
+        ]
         left, lines = WORDS - sum(map(_word_count, headings)), []
         for line in self.headline or self.opening:
             if not lines or (len(lines) < LINES and _word_count(line) <= left):

@@ -19,7 +19,7 @@ def render(table: Table, number: Number | None = None) -> str:
         *(f"- {escape(line)}" for line in table.lead),
         *([""] if table.lead else []),
     ]
-    for section in table.sections:
+    for section in table.in_reading_order:
         lines += [f"## {escape(section.title)}", ""]
         for block in section.blocks:
             lines += [*block_lines(block, number or plain_entry), ""]

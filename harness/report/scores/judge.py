@@ -105,9 +105,9 @@ def _of_pair(ahead: float, half: float, p: float, margin: float | None, shares_a
 
 
 def _no_ranks(tests: Comparison) -> str:
-    """Why a column ranks nothing; empty if it does."""
+    """Why a column cannot rank rows; empty if it does."""
     if tests.ranks_nothing:
-        return f"the column ranks nothing: the control is not clearly behind the reference ({tests.why_not})"
+        return f"the column cannot rank rows: the control is not clearly behind the reference ({tests.why_not})"
     return f"the resolution of the column is unknown: {tests.missing}" if tests.resolution is None else ""
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import exp, fsum, isnan, log
 from typing import TYPE_CHECKING, Any
 
+from harness.config.model_names import model_names
 from harness.errors import UsageError
 from harness.records import ledger
 from harness.report.scores.lines import DIGITS, Panel
@@ -31,7 +32,8 @@ NOT_IN_PAPER = "*"  # behind the name of a model that the table lacks
 
 def _bubble_panel(figure: FigureSpec, title: str, series: Sequence[dict[str, Any]], notes: Sequence[str]) -> Panel:
     """A bubble is a series of one point, its `size` the memory. Speed and memory of the reference are 1."""
-    panel = {"title": title, "x": f"speed relative to {figure.reference}", "log_x": False, "log_y": False}
+    reference = model_names([figure.reference])[figure.reference]
+    panel = {"title": title, "x": f"speed relative to {reference}", "log_x": False, "log_y": False}
     return panel | {"y": f"{figure.accuracy}, {figure.table.unit}", "series": list(series), "notes": list(notes)}
 
 

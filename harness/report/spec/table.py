@@ -52,7 +52,7 @@ class ResolvedColumn:
     @property
     def heading(self) -> str:
         """`Text, accuracy % ↑`"""
-        unit = f", {self.unit}" if self.unit else ""
+        unit = f", {self.unit}" if self.unit and self.unit != self.name else ""
         return f"{self.name}{unit} {self.arrow}".rstrip()
 
     def unsigned(self, value: float) -> str:

@@ -202,3 +202,12 @@ def test_listops_is_as_published(protocol):
         for key in ("min_length", "max_length", "max_depth", "max_args", "train", "val", "test")
     }
     assert list(data.values()) == [500, 2000, 10, 10, 96_000, 2_000, 2_000]
+
+
+def test_shakespeare_gives_sinusoids_to_models_that_have_no_order():
+    """A model without an entry, such as a user's own, has them, too."""
+    cfg = compose(["task=lm/shakespeare", "budget=reduced"])
+    ordered = {name for name, settings in cfg.settings.items() if settings.get("positions") == "none"}
+    assert {"vanilla_rope", "gated_deltanet", "mamba2", "lavo", "latte", "transformer_xl"} <= ordered <= set(MODELS)
+    for model in ("vanilla", "no_mixing", "vanilla_rope", "gated_deltanet"):
+        assert with_model(cfg, model).backbone.positions == ("none" if model in ordered else "sinusoidal")

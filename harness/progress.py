@@ -5,7 +5,8 @@ The time left follows from what is done: the time per unit up to the last one th
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from harness.config.masking import masked
 
 LINE_INTERVAL_S = 10.0  # before the first line; each line doubles it
 LONGEST_INTERVAL_S = 120.0
+LATE_S = 2.0  # without a bar
 
 
 def clock(seconds: float) -> str:
@@ -26,6 +28,25 @@ def announce_torch() -> None:
     """Print a line before importing torch, which takes seconds, unless it is imported already."""
     if "torch" not in sys.modules:
         print("importing torch ...", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def late_bar(name: str) -> Iterator[Callable[[int, int], None]]:
+    """A function of (done, total) that shows a bar on a terminal once the work has taken a while; nothing elsewhere."""
+    began, bar = time.monotonic(), None
+
+    def update(done: int, total: int) -> None:
+        nonlocal bar
+        if bar is None and sys.stderr.isatty() and time.monotonic() - began > LATE_S:
+            bar = Progress()
+        if bar is not None:
+            bar.update(name, done, total)
+
+    try:
+        yield update
+    finally:
+        if bar is not None:
+            bar.close()
 
 
 @dataclass

@@ -14,7 +14,7 @@ from harness.config.published_hours import published_hours
 from harness.config.sweep import Command, Plan, PlannedCell, expand_all
 from harness.launch.cell_state import cell_state_at
 from harness.launch.queue import Queue
-from harness.progress import clock
+from harness.progress import clock, late_bar
 from harness.records.cache import of_command
 from harness.records.collect import RecordsByName
 from harness.records.estimate import MEASURED, PUBLISHED, Estimate, estimate
@@ -37,7 +37,8 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
 def run_all(commands: Sequence[Command], launcher: str = "") -> int:
     """Show the cells of all commands together, for any launcher."""
     check_tables(commands)
-    plan = expand_all(commands, TrialRecords())
+    with late_bar("planned") as report:
+        plan = expand_all(commands, TrialRecords(), report)
     rows = plan_rows(commands, plan)
     table = Table("cell", "state", "estimated time", "from", box=None, pad_edge=False)
     seconds_left = {MEASURED: 0.0, PUBLISHED: 0.0}

@@ -23,7 +23,7 @@ from harness.config.sweep import Command, Plan, PlannedCell, expand_all, parse_d
 from harness.errors import UsageError
 from harness.launch import serialized_cell
 from harness.launch.local import devices_per_cell, run_parallel, run_sequential
-from harness.progress import Progress, clock
+from harness.progress import Progress, clock, late_bar
 from harness.records.estimate import estimate
 from harness.records.validation import TrialRecords
 from harness.training.checkpoints.dependency import Dependency
@@ -49,7 +49,8 @@ def run_all(commands: Sequence[Command], launcher: str = HERE) -> int:
     require_choice(commands)
     check_tables(commands)
     validation = TrialRecords()
-    plan = expand_all(commands, validation)
+    with late_bar("planned") as report:
+        plan = expand_all(commands, validation, report)
     if launcher != HERE:
         from harness.launch.submit import submit
 

@@ -15,7 +15,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from omegaconf import MISSING, BooleanNode, DictConfig
+from omegaconf import MISSING, BooleanNode, DictConfig, ValueNode
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
 from harness.config.places import CLONE, LEDGER
@@ -320,8 +320,7 @@ def check_ranges(cfg: DictConfig, resolved_parts: Mapping[str, Any] | None = Non
             raise UsageError(f"trainer.{key}={value}: a whole number is expected")
         Bound(least=1).check(f"trainer.{key}", value)
     check_trainer({str(key): value_of(cfg.trainer, key) for key in cfg.trainer})
-    # each value is resolved once: this takes longer than all the checks
-    source = resolved_parts or cfg
+    source = resolved_parts or cfg  # each value is resolved once: this takes longer than all the checks
     parts = {part: {key: value_of(source[part], key) for key in source[part]} for part in ("model", "backbone")}
     check_backbone(parts["backbone"])
     for part, settings in parts.items():
@@ -371,8 +370,7 @@ def check_folders(paths: Mapping[str, Any]) -> None:
 def check_backbone(backbone: Mapping[str, Any]) -> None:
     """Raises UsageError for a negative number, and for a width, `layers` or `heads` below 1."""
     for key in map(str, backbone):
-        # ffn_dim=0: no feed-forward network
-        is_counted = key in ("layers", "heads") or (key.endswith("dim") and key != "ffn_dim")
+        is_counted = key in ("layers", "heads") or (key.endswith("dim") and key != "ffn_dim")  # 0: no such network
         Bound(least=int(is_counted)).check(f"backbone.{key}", value_of(backbone, key))
 
 
@@ -393,6 +391,9 @@ def check_names(cfg: DictConfig) -> None:
 
 def value_of(node: Any, key: str) -> Any:
     """The value of a key; None if it is missing or does not resolve."""
+    value = node._content.get(key) if isinstance(node, DictConfig) and isinstance(node._content, dict) else None
+    if isinstance(value, ValueNode) and not isinstance(value._value(), str):
+        return value._value()  # nothing to evaluate: a fiftieth of the time
     try:
         return node[key]
     except (OmegaConfBaseException, ValueError, KeyError, TypeError):

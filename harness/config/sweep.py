@@ -15,7 +15,7 @@ import gc
 import itertools
 import shlex
 import statistics
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -38,6 +38,7 @@ from harness.config.table_rows import Row, cell_settings, has_cells, row, row_ho
 from harness.errors import UsageError, one_line
 
 MOST_DEPENDENCIES = 50  # cells that a cell depends on, at any distance
+Report = Callable[[int, int], object]  # of parts that are planned, and of all parts
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def compose_commands(swept: Sequence[Sequence[str]]) -> list[Command]:
     return [Command(compose(overrides, search_path()), tuple(overrides)) for overrides in swept]
 
 
-def expand_all(commands: Sequence[Command], validation: Validation | None = None) -> Plan:
+def expand_all(commands: Sequence[Command], validation: Validation | None = None, report: Report | None = None) -> Plan:
     """The cells of all commands without duplicates: tables share cells, and lists may repeat a cell.
 
     `validation` reads the scores of trials. Without it no learning rate is searched: all cells have their recipe's.
@@ -114,8 +115,8 @@ def expand_all(commands: Sequence[Command], validation: Validation | None = None
     absent: dict[str, str] = {}
     unchosen = 0
     with rare_garbage_collection():
-        for command in commands:
-            plan = expand(command.cfg, command.overrides, validation)
+        for command, report_inside in reporting(commands, report):
+            plan = expand(command.cfg, command.overrides, validation, report_inside)
             for planned in plan.cells:
                 add_with_dependencies(planned, cells, {})
             absent |= plan.absent
@@ -123,6 +124,15 @@ def expand_all(commands: Sequence[Command], validation: Validation | None = None
     if not cells:  # checked at the end: a model may fit only some of the tables
         raise no_cell(absent)
     return Plan(tuple(cells.values()), absent, unchosen)
+
+
+def reporting(parts: Iterable[Any], report: Report | None) -> Iterator[tuple[Any, Report | None]]:
+    """Each part, and the report for what is inside it: of several parts, the number that is planned is reported."""
+    parts = list(parts)
+    for number, part in enumerate(parts):
+        if report is not None and len(parts) > 1:
+            report(number, len(parts))
+        yield part, report if len(parts) == 1 else None
 
 
 @contextlib.contextmanager
@@ -203,7 +213,9 @@ def add_with_dependencies(
     return cell.id
 
 
-def expand(cfg: DictConfig, overrides: Sequence[str], validation: Validation | None = None) -> Plan:
+def expand(
+    cfg: DictConfig, overrides: Sequence[str], validation: Validation | None = None, report: Report | None = None
+) -> Plan:
     """The cells of a command. `overrides`: as typed. `validation`: as in `expand_all`."""
     if cfg.table is None:
         return Plan((PlannedCell(tuple(overrides), cfg, cell_of(cfg)),), {})
@@ -221,9 +233,9 @@ def expand(cfg: DictConfig, overrides: Sequence[str], validation: Validation | N
     cells: dict[str, PlannedCell] = {}
     absent: dict[str, str] = {}
     unchosen = 0
-    for path, table in tables.items():
+    for (path, table), report_inside in reporting(tables.items(), report):
         table_files.check(table, path, has_cells=True)
-        plan = expand_table(table, cfg, overrides, validation)
+        plan = expand_table(table, cfg, overrides, validation, report_inside)
         cells |= {planned.cell.id: planned for planned in plan.cells}  # tables share cells
         absent |= plan.absent
         unchosen += plan.unchosen
@@ -238,7 +250,11 @@ def no_cell(absent: Mapping[str, str]) -> UsageError:
 
 
 def expand_table(
-    table: DictConfig, cfg: DictConfig, overrides: Sequence[str], validation: Validation | None = None
+    table: DictConfig,
+    cfg: DictConfig,
+    overrides: Sequence[str],
+    validation: Validation | None = None,
+    report: Report | None = None,
 ) -> Plan:
     """A table's cells. A typed seed or task selects some; a typed model is the only row, also if the table lacks it."""
     typed = typed_values(overrides)
@@ -258,7 +274,7 @@ def expand_table(
     searches = validation is not None and RATE not in typed and table.get("search", True)
     search = search_of(cfg) if searches else None
     unchosen = 0
-    for table_row, column in runnable_cells(table, typed, cfg.model.name, absent):
+    for (table_row, column), _ in reporting(runnable_cells(table, typed, cfg.model.name, absent), report):
         protocol = column.get("protocol") or table_row.protocol
         settings = cell_settings(table_row, column.get("set", {}), cfg.budget.name)
         names = [f"model={table_row.model}", f"task={column.task}", f"protocol={protocol}"]

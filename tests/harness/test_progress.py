@@ -1,9 +1,11 @@
 """Lines of progress in a log: the time left follows from what has ended, and lines become rare."""
 
+import io
+
 import pytest
 
 from harness import progress as progress_module
-from harness.progress import Progress
+from harness.progress import Progress, late_bar
 
 
 @pytest.fixture
@@ -41,3 +43,19 @@ def test_fast_work_has_a_rate_and_lines_become_rare(lines):
     assert said == ["cells 10/12 (83 %) 1/s, 0:02 left 2 running"] or said[0].startswith("cells 10/12 (83 %) 0:01 each")
     long = lines([(second, second) for second in range(1000)])[len(said) :]
     assert len(long) < 15, "ten minutes in a log are a dozen lines"
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_late_bar_shows_on_a_terminal_alone_and_only_for_long_work(monkeypatch):
+    shown = []
+    monkeypatch.setattr(Progress, "update", lambda self, *done: shown.append(done))
+    for is_terminal, late_s in ((False, -1.0), (True, 1000.0), (True, -1.0)):
+        monkeypatch.setattr(progress_module.sys, "stderr", Terminal() if is_terminal else io.StringIO())
+        monkeypatch.setattr(progress_module, "LATE_S", late_s)
+        with late_bar("planned") as report:
+            report(1, 3)
+    assert shown == [("planned", 1, 3)]

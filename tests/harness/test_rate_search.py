@@ -7,9 +7,8 @@ from helpers import synthetic
 from omegaconf import OmegaConf
 
 from harness.commands import train
-from harness.config import cell as config_cell
 from harness.config import sweep
-from harness.config.cell import Cell, cell_of
+from harness.config.cell import Cell
 from harness.config.compose import compose
 from harness.config.search import FAILED, Choice, Search, decide, learning_rate, multiple, search_of
 from harness.errors import UsageError
@@ -358,31 +357,6 @@ def test_the_line_of_a_trial_names_its_rate_once(capsys):
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith(f"skipped: {cell} · already done") and line.count("trial at lr 0.001") == 1
     assert " val acc 49" in line
-
-
-@pytest.mark.parametrize("follows", [[], ["+backbone.note=${train.optimizer.lr}"], ["+task.note=${train.trial}"],
-                                     ["+model.note='${oc.select:train.optimizer.lr,7}'"]])  # fmt: skip
-def test_a_trial_is_the_cell_of_its_own_composition(follows):
-    validation = Trials(**{"3.3e_4": 1.0, "1e_3": 2.0, "3.3e_3": 3.0, "1.09e_2": 0.0})
-    cells = planned(validation, *follows).cells
-    assert len(cells) == 6
-    for planned_cell in cells:
-        by_itself = compose(planned_cell.overrides)
-        assert planned_cell.cfg == by_itself and planned_cell.cell == cell_of(by_itself)
-
-
-def test_the_rates_of_a_row_are_composed_and_resolved_once(monkeypatch):
-    cfg = compose(["budget=reduced"])
-    composed, resolved, compose_once, identify = [], [], sweep.compose, config_cell.identifying_config
-    monkeypatch.setattr(sweep, "compose", lambda *words, **more: composed.append(words) or compose_once(*words, **more))
-    monkeypatch.setattr(config_cell, "identifying_config", lambda *part: resolved.append(part) or identify(*part))
-    plan = sweep.expand_table(TABLE, cfg, ["budget=reduced"], Trials(**{"3.3e_4": 1.0, "1e_3": 2.0, "3.3e_3": 1.0}))
-    assert len(plan.cells) == 5 and len(composed) == len(resolved) == 1
-
-
-def test_a_rate_beyond_all_numbers_is_refused():
-    with pytest.raises(UsageError, match=r"train.optimizer.lr=inf: a finite number is expected"):
-        sweep.at_rate(compose(["train.optimizer.lr=1e308"]), 3.3)
 
 
 # updates to reach a score

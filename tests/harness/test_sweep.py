@@ -205,3 +205,19 @@ def test_a_table_that_cannot_be_planned_is_one_line(changed, says):
 def test_a_table_that_is_no_mapping_is_one_line():
     with pytest.raises(UsageError, match="a mapping expected"):
         plan_of(7)
+
+
+def test_planning_reports_how_far_it_is():
+    """Of one table the pairs of row and column, of several tables or commands their number."""
+
+    def reports(*swept):
+        seen = []
+        sweep.expand_all(
+            [sweep.Command(compose(words), words) for words in swept], None, lambda *part: seen.append(part)
+        )
+        return seen
+
+    listops = ("table=lavo/t11", "task=lra/listops", "budget=smoke")
+    rows = reports(listops)
+    assert len(rows) > 5 and rows == [(number, len(rows)) for number in range(len(rows))]
+    assert reports((*listops, "model=lavo"), (*listops, "model=luna")) == [(0, 2), (1, 2)]

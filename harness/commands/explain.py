@@ -61,7 +61,7 @@ def explain(error: BaseException, arguments: Sequence[str]) -> str | None:
     if match := re.match(r"Error merging override (\S+)", text):
         key, _, value = match[1].partition("=")
         problem = several_keys(match[1]) or reason(error.__cause__ or error)
-        if "is not a ListConfig" in text:
+        if "is not a ListConfig" in f"{text} {problem}":
             problem = f"a list is expected, {key}=[{value}]"
         return f"{match[1]}: {problem} (python run.py --cfg job shows every key and its value)"
     if match := re.match(r"Ambiguous value for argument '([^']+)'", text):

@@ -94,7 +94,7 @@ def without_missing_data(plan: Plan) -> Plan:
     If no other cell is left, the plan itself: its first cell says what is missing.
     """
     without: dict[str, Path] = {}
-    missing = missing_files(planned.cfg for planned in plan.one_per_seeds())
+    missing = missing_files(planned.cfg for planned in plan.one_per_variants())
     for planned in plan.cells if missing else ():
         path = missing_file(planned.cfg)
         if path and not is_done(str(planned.cell.record_path(planned.cfg))):

@@ -142,7 +142,6 @@ WRONG = {
     "protocol.configuration=xl": "protocol=skyformer has no sizes",
     "-m hydra.launcher=slurm": "type hydra/launcher=slurm, which chooses one",
     "do=bench model=lavo what=": "what= has no value",
-    "do=prepare": "type task= or table=",
     "hydra.job.chdir=true": "hydra.job.chdir= moves nothing here",
     "epochs=3": "a run has train.max_steps=... updates",
     "trainer.max_epochs=3": "a run has train.max_steps=... updates",

@@ -65,7 +65,7 @@ class Page:
         from harness.report.plots import scores
         from harness.report.plots.file import Plot
 
-        shown = scores.columns_with_rows(self.columns)
+        shown = [answer for answer in self.columns if answer.tests.rows > 1]
         columns_shown = {answer.group.column for answer in shown}
         if missing := [name for name in columns if name not in columns_shown]:
             raise UsageError(f"{self.name} has no scores in '{missing[0]}': {did_you_mean(missing[0], columns_shown)}")

@@ -304,7 +304,7 @@ def test_verify_and_bench_measure():
     (lambda: longhaul.records(modl=1), "did you mean 'model'"),
     (lambda: longhaul.records(model="lavoo"), "no record has model='lavoo': did you mean 'lavo'"),
     (lambda: longhaul.records(status="finished"), "no record has status='finished'"),
-    (lambda: longhaul.records(seed="x"), "seed='x' is a text, the column holds int"),
+    (lambda: longhaul.records(seed="x"), "seed='x': the column holds int"),
     (lambda: longhaul.records("lavo"), "lavo is no folder of records"),
     (lambda: longhaul.status(model=["lavo", "luna"]), "one value per key"),
     (lambda: longhaul.curves("train.max_steps=3"), "do=curves does not read train"),

@@ -37,7 +37,7 @@ def check_shared(overrides: Iterable[str], where: str) -> None:
     """Raises UsageError for overrides of a shared file that set more than a recipe. `where` names their source."""
     for override in overrides:
         key, equals, _ = override.partition("=")
-        if not equals:
+        if not equals and not key.startswith("~"):
             raise UsageError(f"{where}: '{override[:60]}' is not key=value")
         match = KEY.fullmatch(key)
         if match is None or match[1] not in SHARED:

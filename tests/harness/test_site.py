@@ -17,8 +17,6 @@ from helpers import pages as golden
 from helpers import synthetic as made
 
 from harness.commands import report as verb
-from harness.config.cell import cell_of
-from harness.config.compose import compose
 from harness.errors import UsageError
 from harness.records.collect import frame, load_records
 from harness.records.record import read, write
@@ -320,23 +318,6 @@ def test_curves_of_run_folders_are_kept_short(tmp_path):
     (folder / "metrics.csv").write_text("\n".join(["step,train/loss,val/acc", *lines]) + "\n")
     (curve,) = runs.validation_curves(material.records, tmp_path / "outputs").values()
     assert len(curve["points"]) == 60 and curve["points"][0] == (0, 0.0) and curve["points"][-1] == (199, 19.9)
-
-
-def test_the_printed_command_runs_the_same_cell():
-    """Two committed records: one by the recipe, one with changed settings."""
-    root = ROOT / "results/records"
-    records = [read(path) for path in sorted((root / "lra/listops/skyformer/reduced").glob("*-s1-*.json"))]
-    plain = next(entries for entries in records if not entries["changed"])
-    cfg = compose([*runs.command(plain).split(), f"seed={plain['cell']['seed']}"])
-    assert cell_of(cfg).id == plain["cell"]["id"]
-
-
-def test_commands_quote_what_a_shell_would_read():
-    entries = made.record("lavo", "lra/text", changed={"model.segments": [None, [16, 32]], "model.x": [1, "a b"]})
-    assert runs.command(entries) == (
-        "model=lavo task=lra/text protocol=skyformer budget=paper '++model.segments=[16,32]' "
-        """'model.x='"'"'a b'"'"''"""
-    )
 
 
 def test_a_title_names_few_models():

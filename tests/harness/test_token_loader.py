@@ -129,7 +129,7 @@ def test_what_cannot_be_cut_by_tokens_is_refused(sizes, reason):
 @pytest.mark.parametrize("micro", ["null", "300"])
 def test_a_cell_stopped_in_training_is_resumed_exactly(tmp_path, monkeypatch, micro):
     whole = functools.partial(undisturbed, tmp_path / "whole")
-    check_stopped_run(tmp_path, monkeypatch, whole, 6, "train.batch_tokens=640", f"train.micro_batch_tokens={micro}")
+    check_stopped_run(tmp_path, monkeypatch, whole, (6,), "train.batch_tokens=640", f"train.micro_batch_tokens={micro}")
 
 
 def test_micro_batches_of_unequal_size_train_the_same_weights(places):

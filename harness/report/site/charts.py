@@ -21,7 +21,7 @@ def measurement_charts(name: str, measured: Mapping[str, Any]) -> Iterator[dict[
     for panel in data["panels"]:
         if panel["series"]:
             names = _model_names([line["name"] for line in panel["series"]])
-            more = {"title": f"{panel['title']}, {panel['y']}: {names}", "note": data["title"]}
+            more = {"title": f"{panel['title']}, {panel['y'].removeprefix('time, ')}: {names}", "note": data["title"]}
             yield panel | more | {"name": f"bench-{name}-{panel['name']}", "picture": f"figures/bench/{name}.png"}
 
 

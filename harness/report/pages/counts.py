@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from harness.config.table_rows import settings_key
 from harness.report.pages.answer import ColumnAnswer, cost
 from harness.report.scores.comparison import ENOUGH
-from harness.report.scores.tuning import tuned
+from harness.report.scores.tuning import Tuning, tuned
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,7 +62,8 @@ def _tuned_rows(cells: "pd.DataFrame") -> Iterator[str]:
     kept = tuned(cells[~cells["budget"].isin(UNRANKED)])
     counts: dict[str, list[int]] = {}
     for (task, *_), part in kept.groupby(ROW, sort=True):
-        searched = any(tuning and tuning.choice.tried >= ENOUGH_RATES for tuning in part["tuning"])
+        tunings = [tuning for tuning in part["tuning"] if isinstance(tuning, Tuning)]
+        searched = any(tuning.choice.tried >= ENOUGH_RATES for tuning in tunings)
         of_family = counts.setdefault(task.split("/")[0], [0, 0])
         of_family[0] += searched
         of_family[1] += 1

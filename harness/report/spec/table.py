@@ -131,6 +131,8 @@ class TableSpec(SpecWithFootnotes):
     def check_names(self) -> None:
         for name, average in self.averages.items():
             require_known(f"averages.{name}", average.parts, self.columns)
+            if not average.parts:
+                raise ValueError(f"averages.{name} has no columns")
         for label, row in self.rows.items():
             require_known(f"rows.{label}.columns", row.columns or (), self.columns)
             require_known(f"rows.{label}.same_as", [row.same_as] if row.same_as else [], set(self.rows) - {label})

@@ -150,8 +150,8 @@ def scores_of_models() -> dict[str, list[str]]:
             spread = f" ± {float(row['ours_ci']):.4g}" if float(row["ours_ci"] or 0) else ""
             cells = (f"{float(row['ours_mean']):.5g}{spread}", row["n"], row["tier"] or "–")
             where = escaped(f"{row['budget']}, {row['data'] or row['source']}")
-            place = f"[{escaped(name)}](../../results/tables/{name}.md) | {escaped(row['column'])}"
-            by_model.setdefault(model, []).append(f"| {place} | {' | '.join(cells)} | {where} |")
+            column = f"[{escaped(name)}](../../results/tables/{name}.md) | {escaped(row['column'])}"
+            by_model.setdefault(model, []).append(f"| {column} | {' | '.join(cells)} | {where} |")
     return by_model
 
 

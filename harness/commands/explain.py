@@ -119,8 +119,8 @@ def unknown_option(path: str, available: Sequence[str]) -> str:
 def unknown_part(key: str) -> str:
     """The message for a key that the default cell lacks; empty for a key that it has."""
     part, _, rest = key.partition(".")
-    known = part in ("model", "task", "backbone", "hydra") or OmegaConf.select(compose(), part) is not None
-    return "" if known or (rest and part in ("settings", "trainer", "logger")) else unknown_key(key)
+    is_known = part in ("model", "task", "backbone", "hydra") or OmegaConf.select(compose(), part) is not None
+    return "" if is_known or (rest and part in ("settings", "trainer", "logger")) else unknown_key(key)
 
 
 def unknown_key(key: str) -> str:

@@ -8,8 +8,6 @@ from harness.report.render.layout import LINES, WORDS, Block, Section, Table
 
 COMMITTED = sorted((pages.ROOT / "results" / "tables").rglob("*.md"))
 WITHOUT_GRID = 150  # words of a page that has no numbers yet
-LONG = tuple(f"finding {number} says {'many words ' * 6}on a column" for number in range(6))
-GRID = 150  # words of a page that has no numbers yet
 LONG = tuple(f"finding {number} is that {'many words ' * 6}stand here" for number in range(6))
 GRID = Section("Measured", (Block("grid", ("model", "score"), (("LAVO", "1"),)),))
 

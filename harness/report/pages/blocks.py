@@ -139,9 +139,9 @@ def _ranking_block(spec: TableSpec, group: Group, with_parameters: bool) -> Bloc
     lines = (*predictor_notes([group]), *_ordering(spec, group), *notes_of_tests([group]), *group.data_notes)
     align = "lrrrrrl"
     if not with_parameters:
-        place = header.index("parameters")
-        rows = [(*row[:place], *row[place + 1 :]) for row in rows]
-        header, align = (*header[:place], *header[place + 1 :]), "lrrrrl"
+        index = header.index("parameters")
+        rows = [(*row[:index], *row[index + 1 :]) for row in rows]
+        header, align = (*header[:index], *header[index + 1 :]), "lrrrrl"
     return Block(title, header, rows, align, lines=lines, tiers=_tier_starts(group))
 
 

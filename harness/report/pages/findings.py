@@ -54,12 +54,12 @@ def replies_to(group: str, asked: Mapping[str, Sequence[Asked]], evidence: Evide
 def first_findings(replies: Sequence[tuple[Asked, Reply]], docs: str) -> list[str]:
     """A row of Markdown for each of at most FIRST findings, of different papers or columns: decided claims, then
     answered questions, then what the records cannot decide. `docs`: folder of findings.md, relative to the page."""
-    place = [
+    groups = [
         lambda reply: reply.verdict in DECIDED,
         lambda reply: reply.verdict is None,
         lambda reply: reply.difference,
     ]
-    ordered = [pair for is_in in place for pair in replies if is_in(pair[1])]
+    ordered = [pair for is_in in groups for pair in replies if is_in(pair[1])]
     shown: dict[tuple[str, str], str] = {}
     for asked, answer in ordered:
         key = (asked.paper, "" if asked.paper else getattr(asked, "column", asked.name))

@@ -124,12 +124,12 @@ def _costs(table: TableEvidence) -> dict[str, Group]:
 
 def _order(by_row: Mapping[str, Mapping[str, Score]], shown: Sequence[str], ranked: Ranking) -> list[str]:
     """Ranked rows, then those with the most scores and the best mean of them."""
-    place = {row.row: row.rank for row in ranked.rows}
+    ranks = {row.row: row.rank for row in ranked.rows}
 
     def key(row: str) -> tuple[float, int, float, str]:
-        known = [score for (name, _), score in ranked.scores.items() if name == row]
-        mean = sum(known) / len(known) if known else 0.0
-        return place.get(row, float("inf")), -sum(name in by_row[row] for name in shown), -mean, row
+        scores = [score for (name, _), score in ranked.scores.items() if name == row]
+        mean = sum(scores) / len(scores) if scores else 0.0
+        return ranks.get(row, float("inf")), -sum(name in by_row[row] for name in shown), -mean, row
 
     return sorted(by_row, key=key)
 

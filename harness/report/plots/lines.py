@@ -197,8 +197,8 @@ def _draw_exponents(axis: "Axes", series: Sequence[Mapping[str, Any]]) -> None:
     least, below = EXPONENT_APART * (high - low), -math.inf
     for line in sorted((line for line in series if line.get("exponent")), key=lambda line: line["y"][-1]):
         below = max(math.log(line["y"][-1]), below + least)
-        place = (line["x"][-1], math.exp(below))
-        axis.annotate(f"n^{line['exponent']}", place, (6, 0), color=line["look"]["colour"], **AT_THE_END)
+        end = (line["x"][-1], math.exp(below))
+        axis.annotate(f"n^{line['exponent']}", end, (6, 0), color=line["look"]["colour"], **AT_THE_END)
 
 
 def spread(values: list[float]) -> bool:

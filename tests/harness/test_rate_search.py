@@ -248,8 +248,9 @@ def test_a_row_counts_at_the_chosen_rate_alone():
 
 
 def test_the_rows_with_a_complete_search_are_counted():
-    counted, _ = counts.lines([], frame(records()))
-    assert counted == "rows tuned over at least 3 learning rates, by family of tasks: lra 2 of 3"
+    for lavo, share in (((0.3, 0.4, 0.8, None), "2 of 3"), ((0.3, 0.4, 0.8), "1 of 3")):  # the second grid has to grow
+        counted, _ = counts.lines([], frame(records(lavo=lavo)))
+        assert counted == f"rows tuned over at least 3 learning rates, by family of tasks: lra {share}"
 
 
 def test_a_rate_that_a_user_typed_is_a_setting_of_the_row():

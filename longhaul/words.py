@@ -43,7 +43,7 @@ def commands_of(overrides: Sequence[str], settings: Mapping[str, Any], verb: str
 
 
 def checked(override: Any) -> str:
-    """Raises UsageError for an argument that is no word of the command line, and for a flag of it."""
+    """An override as text. Raises UsageError for a value of another type, an empty text or a command-line flag."""
     if not isinstance(override, str):
         kind = type(override).__name__
         raise UsageError(f"settings are texts, 'model=lavo', or keywords, model='lavo'; a {kind} is neither")

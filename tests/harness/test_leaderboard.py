@@ -91,8 +91,8 @@ def test_the_table_of_the_readme_is_replaced_between_its_marks(tmp_path):
 
 def test_the_first_findings_are_decided_claims_then_answers():
     def claim(name, paper):
-        of = {"table": "own", "column": "near", "row": "a", "rivals": ["b"]}
-        return Compared(name=name, title=f"T {name}", text=f"{name} leads.", paper=paper, **of)
+        subject = {"table": "own", "column": "near", "row": "a", "rivals": ["b"]}
+        return Compared(name=name, title=f"T {name}", text=f"{name} leads.", paper=paper, **subject)
 
     holds = Reply("a 1.", Verdict.HOLDS, ("a minus b: +1 ± 0.1.",), difference="a minus b: +1 ± 0.1.")
     unknown = Reply("no run.", Verdict.UNKNOWN, (), "no run")

@@ -60,9 +60,9 @@ def of_front(
         return ""
     goal = threshold(series, chance, numbers)
     best = numbers.best(reference["y"])
-    (place,) = [x for x, y in zip(reference["x"], reference["y"], strict=True) if y == best][:1]
-    there = f"{reference['name']} {numbers.score(best)} with {numbers.place(place)}"
-    cheaper = [point for point in front if 0 < point[0] < place]
+    cost = next(x for x, y in zip(reference["x"], reference["y"], strict=True) if y == best)
+    there = f"{reference['name']} {numbers.score(best)} with {numbers.place(cost)}"
+    cheaper = [point for point in front if 0 < point[0] < cost]
     solving = [(x, y, label) for x, y, label in cheaper if (y >= goal) == numbers.higher or y == goal]
     if solving:
         x, y, label = solving[0]

@@ -1,6 +1,7 @@
 """The provenance of a result: commit, package versions, hardware and memory."""
 
 import contextlib
+import functools
 import importlib.metadata
 import json
 import os
@@ -46,8 +47,9 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
 
 
+@functools.cache
 def version(package: str = "longhaul") -> str:
-    """The installed version of a package, or `unknown`."""
+    """The installed version of a package, or `unknown`. Metadata take milliseconds to read, and a cell asks twice."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -18,6 +18,7 @@ Time O(n w D + n N D + n N (N + D) D / S), memory O(n D + n N D / S), decoding s
     B batch, n length, D width, H heads, E head width, N bases, S segment, G segments, T of a tile, w window, M samples
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -109,6 +110,13 @@ class Signal:
         return Maps(*(matrix.to(like) for matrix in (self.first, self.keep, self.write)))
 
 
+@functools.lru_cache(maxsize=8)
+def signal_of(*arguments: Any) -> Signal:
+    """Layers of the same settings share a `Signal`, which takes tens of milliseconds."""
+    with torch.inference_mode(False):  # training also reads it
+        return Signal(*arguments)
+
+
 class Maps(NamedTuple):
     first: Tensor
     keep: Tensor
@@ -169,7 +177,7 @@ class InfinityFormer(MultiHead):
         rope_frequencies(self.head_dim)  # refuses an odd width now, not at the first batch
         self.window, self.segment, self.bases = window, segment, bases
         self.kl_mean, self.kl_std, self.kl_weight, self.detach_memory = kl_mean, kl_std, kl_weight, detach_memory
-        self.signal = Signal(bases, segment, widths, tau, samples, ridge, padded_fit)
+        self.signal = signal_of(bases, segment, tuple(widths), tau, samples, ridge, padded_fit)
         gain = 2**-0.5
         self.ltm_k, self.ltm_v = projection(dim, dim, gain), projection(dim, dim, gain)
         self.ltm_out = projection(dim, dim, 1.0)

@@ -19,8 +19,20 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from harness.config.compose import register  # noqa: E402
 
 register()
+os.fsync = lambda descriptor: None  # no test cuts the power; a call waits for 4 ms, and a small cell makes 20
 
-FIRST = ("test_drills.py", "test_readme.py", "test_contributing.py", "test_notebooks.py")  # these take minutes
+FIRST = (  # some of their tests take a minute
+    *(
+        "test_drills.py",
+        "test_compile.py",
+        "test_notebooks.py",
+        "test_readme.py",
+        "test_tables.py",
+        "test_lm_losses.py",
+    ),
+    *("test_gpu_command.py", "test_cell_ids.py", "test_hostile_tables.py", "test_documented_commands.py"),
+    "test_python_door.py",
+)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -38,7 +50,7 @@ def pytest_collection():
 def pytest_collection_modifyitems(items):
     """The longest tests start first, so that no worker idles while a late one finishes."""
     result = yield
-    items.sort(key=lambda item: item.path.name not in FIRST)
+    items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))
     for item in items:  # pytest-xdist 3.8 adds the name of a group to `_nodeid`, which pytest 9.2 does not read
         if (with_group := vars(item).get("_nodeid", item.nodeid)) != item.nodeid:
             item._id = type(item._id).parse(with_group)

@@ -29,6 +29,7 @@ def run(command, folder):
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("forked")
 def test_the_examples_of_the_guide_run(tmp_path):
     copy_tracked_files(tmp_path)
     printed = {}

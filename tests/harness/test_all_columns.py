@@ -3,23 +3,20 @@
 Means, the strongest predictor and the rows above it are computed here from the JSON of records and predictors.
 """
 
-import functools
 import re
 
 import pytest
-from helpers.pages import CONF, PAPER, ROOT
+from helpers.committed import RECORDS, records, results_of
+from helpers.pages import CONF, PAPER
 
 from harness.records import baselines
-from harness.records.collect import frame, valid_records
 from harness.report import spec_files
 from harness.report.pages import answer, columns, waiting
-from harness.report.scores import groups, select
 from harness.report.scores.comparison import ENOUGH
 from harness.report.scores.groups import OF_ALL
 from harness.report.spec.table import TableSpec
 from harness.report.stats.seeds import MIN_SEEDS
 
-RECORDS = ROOT / "results" / "records"
 TABLES = [
     name for name in spec_files.available([CONF]) if isinstance(spec_files.load_table(name, CONF, PAPER), TableSpec)
 ]
@@ -38,25 +35,7 @@ FORMER = {
     "union/causal": ("PG-19 bytes",),
     "union/noncausal": ("Image", "Retrieval", "QQP", "RACE", "CSQA"),
 }
-pytestmark = pytest.mark.slow
-
-
-@functools.cache
-def records():
-    read, broken = valid_records(RECORDS)
-    assert not broken
-    return {record["cell"]["id"]: record for record in read}
-
-
-@functools.cache
-def cells():
-    return frame(list(records().values()))
-
-
-@functools.cache
-def results_of(name):
-    spec = spec_files.load_table(name, CONF, PAPER)
-    return groups.group_scores(select.select(cells(), spec), spec)
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("committed")]
 
 
 def page_of(name):

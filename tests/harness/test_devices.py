@@ -20,7 +20,7 @@ CELL = [
     "backbone.attention_dropout=0.0", "train.max_steps=40", "train.eval_every=20",
 ]  # fmt: skip
 TWO = "resources.devices=2"
-pytestmark = pytest.mark.xdist_group("devices")  # the run on one device is made once
+pytestmark = pytest.mark.xdist_group("forked")  # one process that forks, and the run on one device is made once
 
 
 def arguments(folder, *overrides):

@@ -73,7 +73,7 @@ def test_equal_scores_take_the_rate_nearest_to_the_recipe():
         ({"rates": [1, -1, 3], "seeds": [7]}, "rates are positive numbers"),
         ({"rates": [1, math.nan, 3], "seeds": [7]}, "not a finite number"),
         ({"rates": [0.3, 1, 3], "seeds": []}, "between 1 and 10 seeds"),
-        ({"rates": [0.3, 1, 3], "seeds": list(range(60000))}, "between 1 and 10 seeds"),
+        ({"rates": [0.3, 1, 3], "seeds": list(range(600))}, "between 1 and 10 seeds"),
         ({"rates": list(range(1, 100)), "seeds": [7]}, "at most 10 rates"),
         ({"rates": [0.3, 1, 3], "seeds": [-1]}, "seeds lie between"),
         ({"rates": [0.3, 1, 3]}, "seeds"),

@@ -18,6 +18,7 @@ from harness.training.run_cell import CellRequest
 from tests.helpers.places import below
 from tests.helpers.tasks import no_progress
 
+pytestmark = pytest.mark.xdist_group("relative_paths")  # the job runs once
 SMOKE = ("model=vanilla", "budget=smoke", "trainer=cpu", "resources.cpus=1")
 BOOKS = ("task=lm/pg19", "task.source=slice", "task.path=books")
 # key -> the command of a cell that reads its file

@@ -15,6 +15,7 @@ from harness.training.run_cell import CellRequest, run_cell
 from tests.helpers import forked
 from tests.helpers.checkpoints import checkpoint_times
 
+pytestmark = pytest.mark.xdist_group("forked")
 CELL = ["model=lavo", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
 # entries that must be equal; times and the number of resumes may differ
 SAME = ("metrics", "weights_sha256", "steps", "tokens", "examples", "baseline", "data", "cell", "config")

@@ -14,7 +14,7 @@ import pytest
 from tests.helpers.clone import copy_tracked_files
 from tests.helpers.interrupted_run import CELL, Run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("resume_elsewhere")]  # the fixture takes seconds
 ROOT = Path(__file__).resolve().parents[2]
 OTHER_TORCH = """
 import importlib.metadata

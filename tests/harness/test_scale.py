@@ -15,7 +15,7 @@ from harness.commands import check
 from harness.records import cache, collect, index, recipe
 from harness.records.listing import record_files
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("scale")]  # the fixture takes seconds
 NUMBER = 500
 # bounds; the parts of a record's reading cost about 6, 19 and 22 together
 STATUS, CHECK, TABLE = 10, 29, 34

@@ -186,6 +186,7 @@ def test_a_signal_ends_a_sweep(monkeypatch, capsys):
 
 
 SAME = ("metrics", "weights_sha256", "steps", "tokens", "examples", "baseline", "data", "cell", "config")
+pytestmark = pytest.mark.xdist_group("forked")  # one process that forks, and data are made once
 CELL = ["model=local", "task=lra/listops", "budget=smoke", "resources=cpu1"]
 # enough for a signal to arrive in between
 LONG = ["train.max_steps=300", "train.eval_every=100", "checkpoint.every_steps=20"]

@@ -8,28 +8,24 @@ import math
 
 import numpy as np
 import pytest
-from helpers.pages import CONF, PAPER, ROOT
+from helpers.committed import results_of
+from helpers.pages import CONF, PAPER
 
-from harness.records.collect import frame, valid_records
 from harness.report import spec_files
 from harness.report.pages import answer
-from harness.report.scores import groups, select
 from harness.report.scores.comparison import compare_group, compare_scores
 from harness.report.scores.scores import Score, rank
 from harness.report.scores.tiers import LARGEST_SHARE
+
+pytestmark = pytest.mark.xdist_group("committed")
 
 
 @functools.cache
 def answers_of(name):
     """{column: answer} at the reduced budget, from the committed records."""
-    spec = spec_files.load_table(name, CONF, PAPER)
-    tasks = {column.task for column in spec.columns.values() if column.task}
-    records, broken = valid_records(ROOT / "results" / "records", tasks=tasks)
-    assert not broken
-    results = groups.group_scores(select.select(frame(records), spec), spec)
     return {
         column_answer.group.column: column_answer
-        for column_answer in answer.answers(results)
+        for column_answer in answer.answers(results_of(name))
         if column_answer.group.budget == "reduced"
     }
 

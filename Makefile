@@ -13,7 +13,8 @@ help:
 	@echo "make demo    LAVO, softmax attention and no mixing on ListOps (three minutes on two cores): a verdict and a picture"
 	@echo "make test    the fast tests; make test MARK=slow or MARK=slurm for the others"
 	@echo "make lint    ruff            make check   do the committed tables follow from the records?"
-	@echo "make site    documentation and results as one site, below outputs/site; it opens from a file"
+	@echo "make site    documentation and results as one site, below outputs/site; it opens from a file;"
+	@echo "             REPORT='paths.records=mine' for records of another folder"
 	@echo "make gpu     does Longhaul work on this GPU, and how fast? Ten minutes at most; MINUTES=5 for less"
 	@echo "make lock    constraints.txt and requirements.lock from this environment"
 	@echo "make oldest  some tests with the oldest allowed libraries"
@@ -57,13 +58,15 @@ lint: setup
 check: setup
 	$(BIN)/python run.py do=report table=all check=true
 
-# in an environment of its own: pages are made from the source, and nothing of the project is imported
+# in an environment of its own, without the project: pages are made from the source and from what do=report writes
+REPORT ?=
 LIST_DOCS := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")
 docs: site
 site: setup
 	$(BIN)/uv venv -q --clear --python $(BIN)/python $(VENV)/docs
 	$(BIN)/python -c '$(LIST_DOCS)' | \
 	  UV_FIND_LINKS="$(LINKS)" $(BIN)/uv pip install -q --python $(VENV)/docs/bin/python -c constraints.txt -r -
+	$(BIN)/python run.py do=report table=all 'format=[html]' $(REPORT) > /dev/null
 	NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/python -m mkdocs build --strict --clean
 
 MINUTES ?= 10

@@ -2,11 +2,13 @@
 
 import csv
 import importlib.util
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import types
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -26,8 +28,10 @@ def hook(name):
     return module
 
 
-generated, links = hook("generated"), hook("links")
+sys.path.insert(0, str(ROOT / "docs" / "hooks"))  # a hook imports the others
+generated, cards, links = hook("generated"), hook("cards"), hook("links")
 PAGES = generated.pages()
+MADE = (cards.PAGE, cards.MATRIX)  # from what do=report wrote
 
 
 def navigated(nav=CONFIG["nav"]):
@@ -41,7 +45,7 @@ def test_the_navigation_names_pages_that_there_are():
     assert len(names) == len(set(names)) >= 25
     for name in names:
         assert (
-            name in ("index.md", "overview.md")
+            name in ("index.md", "overview.md", *MADE)
             or name in PAGES
             or (ROOT / "docs" / name).is_file()
             or (ROOT / name).is_file()
@@ -182,6 +186,41 @@ def test_links_are_rewritten_but_not_in_code():
     }
     places["results/paper/audit.yaml"] = "faq.md"
     assert {path: links.place_of(path) for path in places} == places
+
+
+def run_of(**changes):
+    run = {"model": "latte", "task": "lra/text", "protocol": "p", "budget": "reduced", "seed": 1, "status": "done"}
+    return run | changes
+
+
+def test_the_matrix_counts_runs():
+    runs = [run_of(), run_of(seed=2), run_of(seed=3, status="oom"), run_of(budget="paper"), run_of(model="<b>|")]
+    text = cards.matrix(runs)
+    assert "| [Latte](../conf/model/latte.yaml) | 2 (1) 1 × |" in text and "| &lt;b&gt;\\| | 1 |" in text
+
+
+def test_records_are_a_script_in_ascii_that_no_text_can_close():
+    shown = {"runs": {"b": run_of(seed=2), "a": run_of(result="</script>ü")}, "measurements": {}}
+    text = cards.script(shown)
+    data = json.loads(text.removeprefix("window.RECORDS = ").removesuffix(";\n"))
+    assert text.isascii() and [row[0] for row in data["rows"]] == ["a", "b"] and data["fields"][1] == "model"
+
+
+def test_a_page_of_results_is_that_with_cards(tmp_path, monkeypatch):
+    monkeypatch.setattr(cards, "PAGES", tmp_path)
+    assert cards.numbered("results/tables/lavo/t11.md") is None
+    (tmp_path / "lavo").mkdir()
+    (tmp_path / "lavo/t11.md").write_text("# T")
+    (tmp_path / "lavo/t11.json").write_text(json.dumps([{"name": "</script><b>"}]))
+    assert cards.numbered("results/tables/lavo/t11.md") == tmp_path / "lavo/t11.md"
+    monkeypatch.setattr(cards, "content", lambda: cards.EMPTY | {"tables": str(ROOT / "mine/tables")})
+    assert cards.origin("results/tables/lavo/t11.md") == "mine/tables/lavo/t11.md"
+    assert cards.committed("mine/tables/lavo/t9.md") == "results/tables/lavo/t9.md"
+    page = types.SimpleNamespace(file=types.SimpleNamespace(src_uri="results/tables/lavo/t11.md"))
+    config = types.SimpleNamespace(extra={"paths": {"results/tables/lavo/t11.md": "results/tables/lavo/t11.md"}})
+    made = cards.on_post_page("<body></body>", page=page, config=config)
+    held = re.search(r'id="cards">(.*?)</script>', made, re.DOTALL)[1]
+    assert json.loads(held) == [{"name": "</script><b>"}] and made.endswith("</script></body>")
 
 
 def test_a_notebook_is_a_page():

@@ -1,4 +1,4 @@
-"""Pages that mkdocs generates: models, tasks, tables, protocols, published errors, the Python reference.
+"""Pages that mkdocs generates: models, tasks, tables, figures, protocols, published errors, the Python reference.
 
 They follow from `conf/`, from docstrings and from `results/paper/audit.yaml`; none is written by hand. No module of the
 project is imported: yaml is read, modules are parsed, and mkdocstrings parses what `:::` names.
@@ -67,7 +67,8 @@ def pages() -> dict[str, str]:
     return (
         models()
         | tasks()
-        | {TABLES: tables(), "protocols.md": protocols(), "faq.md": errors(), "reference.md": reference()}
+        | {TABLES: tables(), "figures.md": figures(), "protocols.md": protocols()}
+        | {"faq.md": errors(), "reference.md": reference()}
     )
 
 
@@ -203,6 +204,22 @@ def tables() -> str:
         lines += ["## All tasks" if folder.name == "tables" else f"## {paper_of(folder)}", ""]
         lines += [f"- [{escaped(title_of(file))}](../{file.relative_to(ROOT).as_posix()})" for file in group]
         lines.append("")
+    return "\n".join(lines)
+
+
+def figures() -> str:
+    """Every picture of `results/figures` with its title: the papers' figures, then those of tables and measurements."""
+    lines = ["# Figures", "", "Drawn from records, measurements and code. Each table shows its own on its page.", ""]
+    for folder, group in groupby(sorted((ROOT / "conf/figure").rglob("*.yaml")), key=lambda file: file.parent):
+        lines += [f"## {paper_of(folder)}", ""]
+        for file in sorted(group, key=lambda file: number_of(file.stem)):
+            raw, picture = read(file), f"results/figures/{folder.name}/{file.stem}.png"
+            text = raw.get("caption") or raw.get("needs") or ""
+            title = escaped(raw["title"]) if "title" in raw else f"{folder.name}/{file.stem}"
+            lines += [f"### {title}", "", *([f"{escaped(text)}", ""] if text else [])]
+            if (ROOT / picture).is_file():
+                lines += [f"![{title}](../{picture})", ""]
+            lines += [f"`python run.py do=report figure={folder.name}/{file.stem}`", ""]
     return "\n".join(lines)
 
 

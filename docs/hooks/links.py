@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
+import cards
+
 ROOT = Path(__file__).resolve().parents[2]
 START, NOTEBOOK, RESULTS = "results/tables/leaderboard.md", ".ipynb", "results/"
 # a page generated from the audit stands for it
@@ -50,19 +52,19 @@ def on_files(files: Any, config: Any) -> Any:
             if path.endswith(NOTEBOOK):
                 file = File.generated(config, place_of(path), content=notebook(ROOT / path))
             else:
-                file = File.generated(config, place_of(path), abs_src_path=str(ROOT / path))
+                file = File.generated(config, place_of(path), abs_src_path=str(cards.numbered(path) or ROOT / path))
             repository[path] = file
             files.append(file)
         if path.endswith((".md", NOTEBOOK)):
-            waiting += targets(repository[path].content_string, path)
-    config.extra["origins"] = {file.src_uri: path for path, file in repository.items()}
+            waiting += targets(repository[path].content_string + downloads(path), path)
+    config.extra["paths"] = {file.src_uri: path for path, file in repository.items()}
     return files
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
     """Rewrite the links for the site; a fence that names a file gets that name as its title."""
-    origin = config.extra["origins"][page.file.src_uri]
-    if origin == START:
+    origin = config.extra["paths"][page.file.src_uri]
+    if origin == START or page.file.src_uri == cards.MATRIX:
         page.meta["hide"] = ["navigation", "toc"]  # its tables are wide
     here = posixpath.dirname(page.file.src_uri)
 
@@ -71,13 +73,13 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
         there, *anchor = config.extra["places"].get(path, place_of(path)).split("#")
         return "#".join([quote(posixpath.relpath(there, here or ".")), *anchor])
 
-    markdown = relinked(markdown, rewritten)
+    markdown = relinked(markdown + downloads(origin), rewritten)
     return TITLED.sub(r'```\1 title="\2"', markdown.replace("```sh file=commands", "```sh"))
 
 
 def on_page_content(html: str, *, page: Any, config: Any, files: Any) -> str:
     """The search reads the words of a page of results, not each of its numbers."""
-    is_result = config.extra["origins"][page.file.src_uri].startswith(RESULTS)
+    is_result = config.extra["paths"][page.file.src_uri].startswith(RESULTS)
     return NUMBERS.sub("<table data-search-exclude>", html) if is_result else html
 
 
@@ -101,7 +103,16 @@ def targets(markdown: str, origin: str) -> list[str]:
 
 
 def resolved(target: str, origin: str) -> str:
-    return posixpath.normpath(posixpath.join(posixpath.dirname(origin), unquote(target)))
+    folder = posixpath.dirname(cards.origin(origin))
+    return cards.committed(posixpath.normpath(posixpath.join(folder, unquote(target))))
+
+
+def downloads(path: str) -> str:
+    """Links to the other formats of a table, at its end."""
+    names = {".csv": "CSV", ".tex": "LaTeX"} if path.startswith(cards.TABLES) else {}
+    files = {name: (ROOT / path).with_suffix(suffix) for suffix, name in names.items()}
+    links = " · ".join(f"[{name}]({file.name})" for name, file in files.items() if file.is_file())
+    return f"\nDownload: {links}\n" if links else ""
 
 
 def at_root(nav: Any) -> list[str]:

@@ -1,13 +1,12 @@
 """do=report: rebuilds tables and figures from the records. Tables become Markdown, LaTeX, CSV and terminal output, and
-`format=[html]` makes one site of all tables and figures.
+`format=[html]` the pages with cards that `make site` shows.
 
 The same records give the same bytes, so `check=true` finds committed tables that are out of date. Each figure file (PNG
 or PDF) carries a digest of its content.
 """
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,10 +24,11 @@ if TYPE_CHECKING:
     from harness.report.pages.waiting import Waiting
     from harness.report.plots.file import Plot
     from harness.report.render.layout import Table
+    from harness.report.site.cards import Page
     from harness.report.spec_files import Folders
 
 FORMATS = ("md", "tex", "csv")
-PICTURES, SITE = "png", "html"  # further formats; the site shows the pictures, so html includes png
+PICTURES, SITE = "png", "html"  # further formats; pages of the site show pictures, so html includes png
 VERDICTS = 3  # a single table with at most so many columns repeats its verdicts at its end, where they are on screen
 
 
@@ -65,6 +65,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     from harness.report.plots import costs, drawing
     from harness.report.plots.table import SUFFIXES
     from harness.report.scores.measurements import load_measurements
+    from harness.report.site import cards
     from harness.report.spec_files import load_figure
 
     formats = formats_of(cfg.get("format") or ())
@@ -72,7 +73,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     if not tables and not figures:
         tables = ["all"]
     if SITE in formats and (tables != ["all"] or figures not in ([], ["all"])):
-        raise UsageError("format=[html] is one site of all tables and figures: leave table= and figure= out")
+        raise UsageError("format=[html] makes the pages of all tables: leave table= and figure= out")
     if tables == ["all"] and not figures:
         figures = ["all"]
     require_folders(cfg.paths, typed_values(overrides))
@@ -104,12 +105,15 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
         bench |= agreement.pages(answered, Path(cfg.paths.tables))
         listed = [(page.table.name, page.answers or (), page.waits) for page in report.pages]
         bench |= columns.pages(listed, Path(cfg.paths.tables))
-        bench |= _findings(evidence_of(report.pages, cells, measurements), cfg.paths)
         bench |= _not_run(report.pages, cells, measurements, cfg)
-    site = _site(report.pages, records, cells, measurements, cfg) if tables == ["all"] else None
+    site: dict[str, cards.Page] = {}
+    if tables == ["all"] and formats & {"md", SITE}:
+        findings, board = _findings(evidence_of(report.pages, cells, measurements), cfg.paths)
+        bench |= findings if "md" in formats else {}
+        site = {page.table.name: cards.page_of(page.table) for page in report.pages} | board
     if not cfg.check:
         _write(bench)
-        made = site() if site and SITE in formats else []
+        made = cards.write(site, records, measurements, cfg.paths) if SITE in formats else []
         print("\n".join(map(str, [*drawn, *bench, *plots, *made])))
         return 0
     for group, paths in (("table", report.files), ("figure", drawn)):
@@ -122,10 +126,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     stale = [*(path for path, text in bench.items() if not _is_current(path, text)), *plots]
     for path in stale:
         print(f"{path} differs from the records and measurements: python run.py do=report table=all", file=sys.stderr)
-    old = site() if site else []
-    for path in old:
-        print(f"{path} differs from the records: python run.py do=report table=all 'format=[html]'", file=sys.stderr)
-    return int(bool(report.files or drawn or stale or old or broken))
+    return int(bool(report.files or drawn or stale or broken))
 
 
 def evidence_of(
@@ -137,20 +138,23 @@ def evidence_of(
     return Evidence(tables, cells, measurements)
 
 
-def _findings(evidence: "Evidence", paths: Any) -> dict[Path, str]:
-    """The pages of claims, of readers' questions and of the leaderboard, and README.md: {path: Markdown}."""
+def _findings(evidence: "Evidence", paths: Any) -> "tuple[dict[Path, str], dict[str, Page]]":
+    """The pages of claims, of readers' questions and of the leaderboard, and README.md, as {path: Markdown}; then the
+    leaderboard with any rendering of its numbers."""
     from harness.config.compose import folders
     from harness.report.pages import findings, leaderboard
-    from harness.report.site import audit
+    from harness.report.spec import audit
     from harness.report.spec_files import load_asked
 
     if not evidence.tables:
-        return {}
+        return {}, {}
     asked = {group: load_asked(group, folders()) for group in findings.FILES}
     papers, docs, tables = audit.load(paths.paper).papers, Path(paths.docs), Path(paths.tables)
     first = findings.first_findings(findings.replies_to("finding", asked, evidence), "../../docs")
-    boards = leaderboard.pages(first, leaderboard.boards(evidence), tables, docs.parent / "README.md")
-    return findings.pages(asked, evidence, papers, docs, tables) | boards
+    boards = leaderboard.boards(evidence)
+    pages = leaderboard.pages(first, boards, tables, docs.parent / "README.md")
+    board = {Path(leaderboard.FILE).stem: lambda number: leaderboard.page(first, boards, number)} if boards else {}
+    return findings.pages(asked, evidence, papers, docs, tables) | pages, board
 
 
 def _not_run(pages: Sequence[TablePage], cells: "pd.DataFrame", measurements: Any, cfg: Any) -> dict[Path, str]:
@@ -185,34 +189,11 @@ def require_uncommitted(paths: Any) -> None:
 
 
 def formats_of(asked: Sequence[str]) -> set[str]:
-    """The requested formats; by default all but the site. Raises UsageError for an unknown format."""
+    """The requested formats; by default all but html. Raises UsageError for an unknown format."""
     formats = (*FORMATS, PICTURES, SITE)
     if unknown := [str(name) for name in asked if name not in formats]:
         raise UsageError(f"format: there is no '{unknown[0]}': {did_you_mean(unknown[0], formats)}")
     return set(asked or (*FORMATS, PICTURES)) | ({PICTURES} if SITE in asked else set())
-
-
-def _site(
-    pages: Sequence[TablePage],
-    records: Sequence[Mapping[str, Any]],
-    cells: "pd.DataFrame",
-    measurements: Mapping[str, Mapping[str, Any]],
-    cfg: Any,
-) -> Callable[[], list[Path]] | None:
-    """A function that writes the site and returns its files; with `check`, one that returns its outdated data files.
-
-    None if there is no site to check: `format=[html]` is not given and no site exists.
-    """
-    from harness.config.compose import folders
-    from harness.report.site import make
-    from harness.report.site.data import Material
-
-    if cfg.check and SITE not in (cfg.get("format") or ()) and not make.exists(cfg.paths):
-        return None
-    answers = [answer for page in pages for answer in page.answers or ()]
-    tables = [page.table for page in pages]
-    material = Material(tables, answers, records, cells, measurements, folders(), cfg.paths)
-    return partial(make.stale if cfg.check else make.make, material)
 
 
 def tasks_of(tables: Sequence[str], figures: Sequence[str], paper: str) -> set[str] | None:
@@ -281,7 +262,7 @@ def report_tables(
         return report
     if smoke := int((cells["budget"] == "smoke").sum()):
         console.print(f"\n{smoke} runs of budget=smoke are in no table: they only show that a cell runs (do=status)")
-    lines = _closing_lines(report, paths["paper"], cells if names == every else None)
+    lines = _closing_lines(report, paths["paper"], names == every)
     console.print("\n" + "\n".join(lines), markup=False, soft_wrap=True)
     return report
 
@@ -328,20 +309,19 @@ def table_page(
     return TablePage(table, columns, tuple(plot.plot for plot in drawn), waits, evidence)
 
 
-def _closing_lines(report: TablesReport, paper: str, all_cells: "pd.DataFrame | None") -> list[str]:
+def _closing_lines(report: TablesReport, paper: str, is_every: bool) -> list[str]:
     """What several tables tell together, the files, and the verdicts of a table whose top has left the screen.
 
-    `all_cells`: the frame of all records if all tables were made, else None.
+    `is_every`: all tables were made.
     """
-    from harness.report.pages import counts
     from harness.report.pages.answer import totals
     from harness.report.pages.printed import count_beside
 
     answers = [answer for page in report.pages for answer in page.answers or ()]
     lines = []
     if len(report.pages) > 1:
-        lines = counts.lines(answers, all_cells) if answers and all_cells is not None else [totals(answers)]
-        if all_cells is not None:
+        lines = [totals(answers)]
+        if is_every:
             lines.append(count_beside([page.table for page in report.pages], paper))
     lines += [*([""] if lines else []), *map(str, report.files)]
     if len(report.pages) == 1 and len(answers) <= VERDICTS:

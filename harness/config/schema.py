@@ -233,7 +233,7 @@ class Paths:
     bench: str = field(default_factory=lambda: default_path("results/bench"))
     tables: str = field(default_factory=lambda: default_path("results/tables"))
     figures: str = field(default_factory=lambda: default_path("results/figures"))
-    site: str = field(default_factory=lambda: default_path("results/site"))
+    site: str = field(default_factory=lambda: default_path("outputs/pages"))  # do=report format=[html]
     docs: str = field(default_factory=lambda: default_path("docs"))  # of the generated pages findings.md, questions.md
 
 

@@ -1,9 +1,12 @@
 """Mistakes in `audit.yaml`, the audit of the published numbers beside the ledger."""
 
+import re
+
 import pytest
+from helpers.pages import PAPER, ROOT
 
 from harness.errors import UsageError
-from harness.report.site import audit
+from harness.report.spec import audit
 
 
 @pytest.mark.parametrize(
@@ -21,3 +24,13 @@ def test_a_wrong_audit_is_one_line(tmp_path, text, says):
     with pytest.raises(UsageError, match=says) as error:
         audit.load(tmp_path)
     assert "\n" not in str(error.value)
+
+
+def test_the_audit_is_complete():
+    register = audit.load(PAPER)
+    ids = [entry.id for entry in register.entries]
+    assert ids[:62] == [f"X{number}" for number in range(1, 63)]
+    assert list(register.papers) == ["lavo", "latte", "luna", "longnet", "llp"]
+    pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "results/tables").rglob("*.md"))
+    cited = set(re.findall(r"<sup>(X\d+)</sup>", pages))
+    assert len(cited) > 30 and cited <= set(ids), "each footnote is a published error"

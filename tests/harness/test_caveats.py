@@ -13,7 +13,6 @@ from harness.records.collect import frame
 from harness.report import spec_files
 from harness.report.pages import answer, caveats, columns
 from harness.report.scores import groups, select
-from harness.report.site import data as site
 
 REDUCED = {"budget": "reduced", "source": "synthetic"}
 REVIEWS = "generated reviews (in place of IMDb reviews)"
@@ -69,7 +68,7 @@ def test_every_format_names_the_data_in_place_of_the_published_ones():
     assert f"### Text, accuracy % ↑ · {REVIEWS} · reduced budget, synthetic data" in RENDER["md"](page)
     written = [row for row in csv.DictReader(io.StringIO(RENDER["csv"](page))) if row["budget"] == "reduced"]
     assert {row["data"] for row in written} == {REVIEWS}
-    assert site._table(page, {"tables": "tables"})["lead"][0] == LINE
+    assert page.lead[0] == LINE
 
 
 @pytest.mark.parametrize("changes", [{}, {"budget": "reduced"}, {"budget": "reduced", "source": "slice:unlisted"}])

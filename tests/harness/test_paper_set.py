@@ -9,7 +9,6 @@ from harness.config.places import CONF, ROOT
 from harness.records.collect import frame
 from harness.report import spec_files
 from harness.report.scores import counted, select
-from harness.report.site import matrix
 
 PAPER = ROOT / "results" / "paper"
 TABLE = {
@@ -59,15 +58,6 @@ def test_the_record_of_each_budget_is_its_row_s(tmp_path):
     cells = select.select(frame(records()), spec(tmp_path))["luna"]["parameters"]
     rows = zip(cells["budget"], cells["row"], cells["setting"], strict=True)
     assert sorted(rows) == [("paper", "wide", ""), ("reduced", "wide", "")]
-
-
-def test_the_matrix_wants_other_settings_at_each_budget(tmp_path):
-    both = records()
-    (row,) = matrix.matrix([spec(tmp_path)], [], both)["rows"]
-    assert [row["places"]["lra/listops"]["budgets"][budget]["done"] for budget in ("paper", "reduced")] == [1, 1]
-    both[0]["cell"]["budget"], both[1]["cell"]["budget"] = "reduced", "paper"
-    (row,) = matrix.matrix([spec_files.load_table("own", tmp_path, PAPER)], [], both)["rows"]
-    assert [row["places"]["lra/listops"]["budgets"][budget]["done"] for budget in ("paper", "reduced")] == [0, 0]
 
 
 def test_counts_are_of_the_papers_budget():

@@ -1,8 +1,6 @@
 """Pictures are written whole, a damaged picture is out of date, and a model looks the same in all pictures."""
 
 import os
-import re
-from pathlib import Path
 
 import matplotlib
 import pytest
@@ -10,7 +8,6 @@ from matplotlib.figure import Figure
 
 from harness.config.model_names import labelled, model_names
 from harness.config.places import CONF
-from harness.report import site
 from harness.report.plots import style
 from harness.report.plots.file import Plot, is_current, save
 from harness.report.scores import messages
@@ -118,10 +115,3 @@ def test_rows_of_one_model_share_its_marker_and_differ_in_shade_and_dash():
     assert len({look["colour"] for look in looks}) == len({look["dash"] for look in looks}) == 3
     assert {look["marker"] for look in looks} == {style.look("luna")["marker"]}
     assert [line["look"] for line in second["series"]] == looks[1:], "the same row, the same look in every panel"
-
-
-def test_the_marks_of_the_site_are_those_of_the_pictures():
-    script = (Path(site.__file__).parent / "static" / "charts.js").read_text(encoding="utf-8")
-    used = {*style.MARKERS, *(look["marker"] for look in style.GREYS.values())}
-    symbols, dashes = (re.search(rf"{name} = {{(.*?)}};", script)[1] for name in ("SYMBOLS", "DASHES"))
-    assert used == set(re.findall(r'"(.)":', symbols)) and set(style.DASHES) == set(re.findall(r'"(\S+?)":', dashes))

@@ -14,8 +14,6 @@ from harness.report.stats.ranks import (
     interquartile_mean,
     rank_rows,
     ranks_without_one,
-    share_intervals,
-    shares_reaching,
 )
 
 SCORES = np.array([[[0.0, 1.0], [5.0, 9.0]], [[2.0, 2.0], [3.0, 0.0]], [[2.5, 1.0], [1.5, 7.0]]])  # (R 3, T 2, S 2)
@@ -182,40 +180,6 @@ def test_ranks_without_one_ability_by_hand():
     assert ranks_without_one(of_ability[:, :1]).shape == (3, 0)  # nothing is left
     (row,) = rank_rows(["a"], of_seeds([[[1.0], [2.0]]], ["one", "one"]))
     assert row.rank_without == {}
-
-
-def test_the_profile_is_a_share_of_runs_in_which_abilities_count_alike():
-    scores = of_seeds([[[0.5, 1.0], [0.1, 0.1], [0.0, 0.8]]], ["recall", "recall", "copy"])
-    shares = shares_reaching(scores, np.array([0.0, 0.1, 0.5, 0.6, 1.0]))
-    # recall: (1 + 1) / 2, (1 + 1) / 2, (1 + 0) / 2, (0.5 + 0) / 2, (0.5 + 0) / 2; copy: 1, 0.5, 0.5, 0.5, 0
-    assert shares.tolist() == [[1.0, 0.75, 0.5, 0.375, 0.125]]
-
-
-def test_the_band_of_a_profile_is_that_of_all_draws():
-    """One ability of two columns: a draw has the first twice, both, or the second twice, as 1 : 2 : 1. With ten
-    columns, one of which fails, at most three of a draw fail in 95 % of them."""
-    low, high = share_intervals(of_seeds([[[0.0], [1.0]], [[0.4], [0.6]]], ["one", "one"]), np.array([0.0, 0.5, 1.1]))
-    assert low.tolist() == [[1, 0, 0], [1, 0, 0]] and high.tolist() == [[1, 1, 0], [1, 1, 0]]
-    ten = of_seeds([[[float(number > 0)] for number in range(10)]], ["one"] * 10)
-    low, high = share_intervals(ten, np.array([0.5]))  # binomial, 10 draws with p = 0.1: 0.987 have at most 3 of them
-    assert (low.item(), high.item()) == (pytest.approx(0.7), 1.0)
-
-
-def test_the_band_of_a_profile_has_the_draws_of_the_ranks():
-    """Of a row of zeros and ones, the share that reaches 0.5 is the mean, in each draw."""
-    scores = of_seeds(np.random.RandomState(5).randint(2, size=(4, 6, 3)), ["a", "a", "b", "c", "c", "c"])
-    intervals = np.hstack(share_intervals(scores, np.array([0.5])))
-    ranked = {row.row: row.interval for row in rank_rows("abcd", scores)}
-    assert intervals == pytest.approx(np.array([ranked[name] for name in "abcd"]))
-
-
-def test_the_scale_of_a_profile_is_drawn_as_well():
-    """The seeds of the reference differ, and so does the share of its runs that reach its mean."""
-    reference = [[90.0, 110.0]]
-    scores = of_seeds([[[100.0, 100.0]]], control=[[0.0, 0.0]], reference=reference)
-    assert shares_reaching(scores, np.array([1.0])).tolist() == [[1.0]]
-    low, high = share_intervals(scores, np.array([1.0]))
-    assert (low.item(), high.item()) == (0.0, 1.0)  # against 110 alone the row does not reach 1
 
 
 def test_the_same_scores_have_the_same_ranks():

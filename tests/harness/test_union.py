@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from helpers.pages import CONF, PAPER
 from helpers.synthetic import seeds
-from matplotlib.colors import to_hex
 from omegaconf import OmegaConf
 from rich.console import Console
 
@@ -19,12 +18,10 @@ from harness.errors import UsageError
 from harness.records.collect import frame
 from harness.report import spec_files
 from harness.report.pages import ranking, table
-from harness.report.plots import heat, profile, style
+from harness.report.plots import heat
 from harness.report.plots.file import Plot
 from harness.report.render import markdown, tidy_csv
 from harness.report.scores import groups, select
-from harness.report.site import make
-from harness.report.site.data import Material
 
 UNION = ["union/causal", "union/cross", "union/noncausal"]
 TABLE = """
@@ -258,12 +255,11 @@ def test_the_page_and_its_pictures_are_the_same_bytes_twice(conf, tmp_path):
         quiet = Console(file=io.StringIO(), width=100)
         made.append(verb.report_tables(["own"], cells, conf=conf, paths=places, console=quiet).files)
     assert verb.report_tables(["own"], cells, conf=conf, paths=places, check=True).files == []
-    assert [path.name for path in made[0]] == ["own.md", "own.tex", "own.csv", "own-ranks.png", "own-profile.png"]
+    assert [path.name for path in made[0]] == ["own.md", "own.tex", "own.csv", "own-ranks.png"]
     assert [path.read_bytes() for path in made[0]] == [path.read_bytes() for path in made[1]]
     text = made[0][0].read_text(encoding="utf-8")
     assert [line.split("](")[1] for line in text.splitlines() if line.startswith("![")] == [
         "own-ranks.png)",
-        "own-profile.png)",
     ]
     assert "<b>" not in text and "&lt;b&gt;\\$x\\_1\\$\\|=1" in text
 
@@ -279,7 +275,7 @@ def test_the_picture_holds_what_it_shows(base_ranks, with_mine):
 def test_a_check_names_a_lost_picture_and_its_table(conf, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("harness.records.collect.valid_records", lambda *_, **settings: (RECORDS, []))
     monkeypatch.setattr("harness.config.compose.folders", lambda: [CONF, conf])
-    names = ("records", "tables", "figures", "bench", "site", "outputs")
+    names = ("records", "tables", "figures", "bench", "outputs")
     places = {"paper": str(PAPER)} | {name: str(tmp_path / name) for name in names}
 
     def run(check):
@@ -287,56 +283,10 @@ def test_a_check_names_a_lost_picture_and_its_table(conf, tmp_path, capsys, monk
         return status, capsys.readouterr().err.splitlines()
 
     assert run(False) == (0, []) and run(True) == (0, [])
-    pictures = [tmp_path / f"figures/own-{name}.png" for name in ("ranks", "profile")]
-    for path in pictures:
-        path.write_bytes(b"")
+    picture = tmp_path / "figures/own-ranks.png"
+    picture.write_bytes(b"")
     differ = "differs from the records: python run.py do=report table=own"
-    assert run(True) == (1, [f"{path} {differ}" for path in pictures])
-
-
-def test_a_profile_by_hand(base, with_mine):
-    """LAVO's scores: 1.2, 1.175, 1.15 of Text; 20 / 21, 1, 1 of ListOps; 40 / 51, 41 / 51, 39 / 51 of Image."""
-    spec, scores = base
-    drawn = profile.data(spec, ranking.ranking(spec, scores))
-    share = {
-        row["name"]: dict(zip(drawn["x"], zip(row["low"], row["y"], row["high"], strict=True), strict=True))
-        for row in drawn["rows"]
-    }
-    assert list(share) == ["softmax", "LAVO", "control"]  # by rank
-    reached = {x: share["LAVO"][x][1] for x in (0.76, 0.78, 0.79, 0.81, 0.95, 0.96, 1.0, 1.01, 1.16, 1.2)}
-    ninths = {0.76: 9, 0.78: 8, 0.79: 7, 0.81: 6, 0.95: 6, 0.96: 5, 1.0: 5, 1.01: 3, 1.16: 2, 1.2: 1}
-    assert reached == pytest.approx({x: number / 9 for x, number in ninths.items()}, abs=1e-4)
-    assert share["control"][0.5] == (0, 0, 0) and share["softmax"][0.5] == (1, 1, 1)
-    assert all(low <= y <= high for of_row in share.values() for low, y, high in of_row.values())
-    assert share["LAVO"][0.9][0] == 0 and share["LAVO"][0.9][2] == 1  # a draw may hold Image alone, or not at all
-    assert [row["role"] for row in drawn["rows"]] == ["reference", "", "control"]
-    mine = {row["name"]: row["look"] for row in profile.data(spec, with_mine)["rows"]}
-    assert mine["mine"] == style.look("mine") and mine["softmax"] == style.look("vanilla", "reference")
-
-
-def test_each_row_has_a_panel_with_its_curve_and_band(base, base_ranks):
-    drawn = profile.data(base[0], base_ranks)
-    figure = profile.draw(drawn)
-    assert [axis.get_title() for axis in figure.axes] == ["softmax (1.00)", "LAVO (0.98)", "control (0.00)"]
-    colour = style.look("lavo")["colour"]
-    axis = figure.axes[1]
-    (curve,) = [line for line in axis.lines if line.get_color() == colour]
-    assert curve.get_ydata().tolist() == drawn["rows"][1]["y"] and curve.get_drawstyle() == "steps-pre"
-    assert len(axis.lines) == 3 and len(axis.collections) == 1  # two other rows; the band
-    assert to_hex(axis.collections[0].get_facecolor()[0]) == colour.lower()
-
-
-def test_the_site_shows_both_pictures(conf, tmp_path):
-    names = ("records", "tables", "figures", "bench", "outputs", "site")
-    places, cells = {"paper": PAPER} | {name: tmp_path / name for name in names}, frame(RECORDS)
-    page = verb.table_page("own", cells, {}, conf, places)
-    for plot in page.plots:
-        plot.write(plot.paths)
-    make.make(Material([page.table], page.answers, [], cells, {}, conf, places))
-    shown = (tmp_path / "site/own.html").read_text(encoding="utf-8")
-    for heading, file in (("Heat map", "own-ranks.png"), ("Performance profiles", "own-profile.png")):
-        assert f"<h3>{heading}</h3>" in shown and f'src="figures/{file}" alt="{heading} of all of them; ' in shown
-        assert (tmp_path / "site/figures" / file).read_bytes() == (tmp_path / "figures" / file).read_bytes()
+    assert run(True) == (1, [f"{picture} {differ}"])
 
 
 def test_a_folder_of_tables_stands_for_all_of_them_at_their_budget():

@@ -143,6 +143,8 @@ def curves_page(measured: dict[str, Any]) -> str:
     lines = ["<!-- Made by `python run.py do=report` from what do=bench measured; changes are lost. -->"]
     lines += [f"# Time and memory: {escape(listed(list(measured['models']), SHOWN_MODELS))}", ""]
     lines += [f"{escape(describe_setting(measured))}.", ""]
+    if any(point["status"] == "ok" for point in measured["points"]):  # else there is no picture
+        lines += [f"![Time and memory](../../figures/bench/{measured['name']}.png)", ""]
     for timed, series in measures(measured):
         header, rows = grid(measured, series)
         lines += [

@@ -8,7 +8,6 @@ from harness.config.table_rows import PAPER, cell_settings
 from harness.records import ledger
 from harness.report.pages import agreement
 from harness.report.pages.answer import ColumnAnswer, baseline_name, listed
-from harness.report.pages.counts import share
 from harness.report.pages.evidence import Evidence, Reply, cannot_say
 from harness.report.scores.groups import AGREES
 from harness.report.scores.judge import plain_score
@@ -245,6 +244,11 @@ def separating(asked: Separating, evidence: Evidence) -> Reply:
     nothing = [answer.name for answer in answers if not answer.tests.ranks]
     rest = f"; these cannot rank rows: {listed(nothing)}" if nothing else ""
     return Reply(f"Pairs that tests resolve, of those with the best row or the reference: {listed(named)}{rest}.")
+
+
+def share(part: int, whole: int) -> str:
+    """`63 of 118 (53 %)`"""
+    return f"{part:,} of {whole:,} ({100 * part / max(whole, 1):.0f} %)"
 
 
 def _resolved_share(answer: ColumnAnswer) -> float:

@@ -1,5 +1,4 @@
-"""The pictures of a table's page: the scores of its columns, or, for a table that ranks its rows, the heat map and the
-performance profiles."""
+"""The picture of a table's page: the scores of its columns, or, for a table that ranks its rows, the heat map."""
 
 import os
 from collections.abc import Sequence
@@ -8,13 +7,13 @@ from typing import NamedTuple
 
 from harness.report.pages.answer import ColumnAnswer
 from harness.report.pages.ranking import ranking
-from harness.report.plots import heat, profile, scores
+from harness.report.plots import heat, scores
 from harness.report.plots.file import Plot
 from harness.report.render.layout import Picture
 from harness.report.scores.groups import ProtocolResults
 from harness.report.spec.table import TableSpec
 
-SCORES, RANKS, PROFILE = SUFFIXES = ("-scores", "-ranks", "-profile")  # of the files, behind the name of the table
+SCORES, RANKS = SUFFIXES = ("-scores", "-ranks")  # of the files, behind the name of the table
 
 
 class TablePlot(NamedTuple):
@@ -41,8 +40,7 @@ def table_plots(
         if not ranks.rows:
             return []
         heat_map = Plot(heat.data(spec.title, ranks), heat.draw, path(RANKS), dpi=180)
-        profiles = Plot(profile.data(spec, ranks), profile.draw, path(PROFILE), dpi=180)
-        return [shown(heat_map, "Heat map", heat.CAPTION), shown(profiles, "Performance profiles", profile.CAPTION)]
+        return [shown(heat_map, "Heat map", heat.CAPTION)]
     columns = scores.data(spec.title, answers)
     if not columns["panels"]:
         return []

@@ -33,7 +33,7 @@ def render(table: Table, number: Number | None = None) -> str:
     lines += _provenance(table.sections)
     lines += ["## How to read this", ""]
     lines += [f"- {escape(line)}" for line in table.caption]
-    lines += [f"- {_superscript((name,))} {escape(text)}" for name, text in table.footnotes]
+    lines += [f"- {superscript((name,))} {escape(text)}" for name, text in table.footnotes]
     return "\n".join(lines) + "\n"
 
 
@@ -51,7 +51,7 @@ def block_lines(block: Block, number: Number, level: int = 3) -> list[str]:
     rule = ["---" if side == "l" else "---:" for side in block.align]
     rows = [_row([number(entry) for entry in row]) for row in block.rows]
     below = [line for text in block.lines for line in ("", escape(text))]
-    title = f"{'#' * level} {escape(block.title)}{_superscript(block.notes)}"
+    title = f"{'#' * level} {escape(block.title)}{superscript(block.notes)}"
     return [title, "", _row([plain_entry(entry) for entry in block.header]), _row(rule), *rows, *below]
 
 
@@ -85,8 +85,8 @@ def _row(texts: list[str]) -> str:
 
 def plain_entry(entry: TableEntry) -> str:
     text = f"[{escape(entry.text)}]({quote(entry.link)})" if entry.link else escape(entry.text)
-    return (f"**{text}**" if entry.bold else text) + _superscript(entry.notes)
+    return (f"**{text}**" if entry.bold else text) + superscript(entry.notes)
 
 
-def _superscript(notes: tuple[str, ...]) -> str:
+def superscript(notes: tuple[str, ...]) -> str:
     return f"<sup>{escape(', '.join(notes))}</sup>" if notes else ""

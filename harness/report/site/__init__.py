@@ -1,1 +1,1 @@
-"""The report as a static site that opens without a server: its data, its pages and the files they link."""
+"""What `make site` needs from the records: pages with cards."""

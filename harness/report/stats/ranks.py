@@ -197,31 +197,3 @@ def ranks_without_one(of_ability: np.ndarray) -> np.ndarray:
 def ranks(means: np.ndarray) -> np.ndarray:
     """1 + the number of rows with a higher mean, in each column of (R, draws)."""
     return 1 + (means[None] > means[:, None]).sum(1)
-
-
-def shares_reaching(scores: SeedScores, thresholds: np.ndarray) -> np.ndarray:
-    """The performance profile (R, K): the share of runs whose scaled score is at least each of K thresholds.
-
-    The runs of a column count alike, so do the columns of an ability and the abilities (Agarwal et al., 2021, eq. 2,
-    where tasks have equal weights).
-    """
-    reach = (scores.scaled.round(DIGITS)[..., None] >= thresholds).mean(2)  # (R, T, K)
-    of_ability = np.stack([reach[:, columns].mean(1) for columns in scores.by_ability.values()], axis=1)
-    return of_ability.mean(1).round(DIGITS)
-
-
-def share_intervals(scores: SeedScores, thresholds: np.ndarray, draws: int = DRAWS) -> tuple[np.ndarray, np.ndarray]:
-    """From and to (R, K) of each share of `shares_reaching`, in 95 % of the draws that also give the ranks.
-
-    `thresholds`: (K,), ascending.
-    """
-    count, size = len(scores.scores), len(thresholds) + 1
-    reach = np.zeros((count, draws, len(thresholds)))
-    for numbers, drawn in _drawn_scores(scores, draws):
-        reached = np.searchsorted(thresholds, drawn.round(DIGITS), side="right")  # how many thresholds a run reaches
-        bins = np.arange(count * len(numbers)).reshape(count, len(numbers), 1, 1) * size + reached
-        runs = np.bincount(bins.ravel(), minlength=count * len(numbers) * size).reshape(count, len(numbers), size)
-        reach[:, numbers] += runs[..., ::-1].cumsum(-1)[..., -2::-1] / (drawn.shape[2] * drawn.shape[3])
-    edges = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
-    low, high = np.quantile((reach / len(scores.by_ability)).round(DIGITS), edges, axis=1)
-    return low, high

@@ -20,6 +20,7 @@ from zoo import (
     ROW_BY_ROW,
     SELF,
     build,
+    by_first,
     inputs,
     load,
     padding,
@@ -54,15 +55,14 @@ def test_width_must_be_a_multiple_of_heads(name):
         build(name, pattern, dim=15)
 
 
-@pytest.mark.parametrize(("name", "pattern"), CASES)
+@by_first(("name", "pattern"), CASES)
 def test_context_is_for_cross_patterns_alone(name, pattern):
     x, _ = inputs(pattern, 5)
     with pytest.raises(ValueError, match="context"):
         build(name, pattern)(x, None if pattern.cross else x)
 
 
-@pytest.mark.parametrize(("name", "pattern"), CASES)
-@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@by_first(("name", "pattern"), CASES, padded=[False, True])
 def test_equals_its_twin_in_output_and_every_gradient(name, pattern, padded):
     for length in (1, 3, 35):  # 35: several windows, and more than a block of the banded attention
         # a twin mixes sequence by sequence, and the padded batch has two of this length
@@ -95,7 +95,7 @@ def check_twin(model, twin, pattern, length, padded, batch=2):
 VARIANTS = [(*case, variant) for case in CASES if case[0] in TWINS for variant in TWINS[case[0]].variants_of(case[1])]
 
 
-@pytest.mark.parametrize(("name", "pattern", "variant"), VARIANTS)
+@by_first(("name", "pattern", "variant"), VARIANTS)
 def test_variants_equal_their_twin(name, pattern, variant):
     model = build(name, pattern, **variant).double()
     check_twin(model, TWINS[name].forward, pattern, 13, padded=True)
@@ -103,7 +103,7 @@ def test_variants_equal_their_twin(name, pattern, variant):
     assert trainable(model) == TWINS[name].parameters(DIM, HEADS, pattern, MAX_LENGTH, hyper)
 
 
-@pytest.mark.parametrize(("name", "pattern"), CASES)
+@by_first(("name", "pattern"), CASES)
 def test_odd_and_short_lengths(name, pattern):
     model = build(name, pattern)
     for length in LENGTHS:
@@ -112,7 +112,7 @@ def test_odd_and_short_lengths(name, pattern):
         assert torch.isfinite(run(model, x, context)).all()
 
 
-@pytest.mark.parametrize(("name", "pattern"), CASES)
+@by_first(("name", "pattern"), CASES)
 def test_carry_comes_back(name, pattern):
     x, context = inputs(pattern, 5)
     carry = build(name, pattern)(x, context, carry=None)[1]
@@ -120,7 +120,7 @@ def test_carry_comes_back(name, pattern):
     assert y.shape == x.shape
 
 
-@pytest.mark.parametrize(("name", "pattern"), CASES)
+@by_first(("name", "pattern"), CASES)
 def test_examples_do_not_see_each_other(name, pattern):
     model = build(name, pattern)
     x, context = inputs(pattern, 13, batch=3)
@@ -129,7 +129,7 @@ def test_examples_do_not_see_each_other(name, pattern):
     torch.testing.assert_close(together, torch.cat(alone), atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("name", "pattern"), CASES)
+@by_first(("name", "pattern"), CASES)
 def test_padding_is_as_if_it_were_not_there(name, pattern):
     model = build(name, pattern).double()
     real = 13
@@ -147,7 +147,7 @@ def test_padding_is_as_if_it_were_not_there(name, pattern):
         torch.testing.assert_close(reference[:, rows], short[:, rows], atol=1e-10, rtol=0)
 
 
-@pytest.mark.parametrize(("name", "pattern"), CASES)
+@by_first(("name", "pattern"), CASES)
 def test_padding_inside_a_sequence_is_not_seen(name, pattern):
     """LRA's images hide black pixels anywhere in the sequence; in Pathfinder they are the majority."""
     model = build(name, pattern).double()
@@ -162,7 +162,7 @@ def test_padding_inside_a_sequence_is_not_seen(name, pattern):
     torch.testing.assert_close(reference[rows], content[rows], atol=1e-10, rtol=0)
 
 
-@pytest.mark.parametrize(("name", "pattern"), CASES)
+@by_first(("name", "pattern"), CASES)
 def test_a_sequence_of_nothing_but_padding_is_finite(name, pattern):
     model = build(name, pattern)
     x, context = inputs(pattern, 7, context=7)
@@ -175,8 +175,7 @@ def test_a_sequence_of_nothing_but_padding_is_finite(name, pattern):
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
 
 
-@pytest.mark.parametrize(("name", "pattern"), CROSS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@by_first(("name", "pattern"), CROSS, dtype=[torch.float64, torch.float32, torch.bfloat16])
 def test_a_context_of_nothing_but_padding_is_not_read(name, pattern, dtype):
     """The content of such a context changes neither output nor decoding, and it gets no gradient."""
     model = build(name, pattern).to(torch.float64 if dtype is torch.float64 else torch.float32)
@@ -202,7 +201,7 @@ def test_a_context_of_nothing_but_padding_is_not_read(name, pattern, dtype):
         torch.testing.assert_close(y, rows[0], atol=exact, rtol=0)
 
 
-@pytest.mark.parametrize(("name", "pattern"), CASES)
+@by_first(("name", "pattern"), CASES)
 def test_gradient_is_that_of_every_row(name, pattern):
     """Includes padded queries, which the twins exclude: finite differences check their gradients."""
     # LongNet omits a part of its gradient by default (D-14), as memories do
@@ -227,7 +226,7 @@ def test_gradient_is_that_of_every_row(name, pattern):
     torch.testing.assert_close(slope, difference, atol=1e-6, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("name", "pattern"), CAUSAL_SELF)
+@by_first(("name", "pattern"), CAUSAL_SELF)
 def test_prefix_invariance(name, pattern):
     """Neither the content nor the number of later tokens changes earlier rows."""
     model = build(name, pattern).double()
@@ -240,7 +239,7 @@ def test_prefix_invariance(name, pattern):
         torch.testing.assert_close(run(model, x[:, :length]), whole[:, :length], atol=1e-10, rtol=0)
 
 
-@pytest.mark.parametrize(("name", "pattern"), CAUSAL_SELF)
+@by_first(("name", "pattern"), CAUSAL_SELF)
 def test_no_gradient_from_the_future(name, pattern):
     model = build(name, pattern).double()
     x, _ = inputs(pattern, 23, dtype=torch.float64)
@@ -253,7 +252,7 @@ def test_no_gradient_from_the_future(name, pattern):
         assert (gradient[:, i] != 0).any()
 
 
-@pytest.mark.parametrize(("name", "pattern"), ROW_BY_ROW)
+@by_first(("name", "pattern"), ROW_BY_ROW)
 def test_cross_queries_do_not_see_each_other(name, pattern):
     """A decoder may read one query at a time, which makes a cross pattern causal."""
     model = build(name, pattern).double()
@@ -263,7 +262,7 @@ def test_cross_queries_do_not_see_each_other(name, pattern):
         torch.testing.assert_close(run(model, x[:, i : i + 1], context), whole[:, i : i + 1], atol=1e-10, rtol=0)
 
 
-@pytest.mark.parametrize(("name", "pattern"), CASES)
+@by_first(("name", "pattern"), CASES)
 def test_bfloat16_is_close(name, pattern):
     model = build(name, pattern)
     x, context = inputs(pattern, 31)
@@ -276,7 +275,7 @@ def test_bfloat16_is_close(name, pattern):
     assert torch.isfinite(x.grad).all()
 
 
-@pytest.mark.parametrize(("name", "pattern"), CASES)
+@by_first(("name", "pattern"), CASES)
 def test_extreme_inputs_stay_finite(name, pattern):
     model = build(name, pattern)
     x, context = inputs(pattern, 31)
@@ -288,7 +287,7 @@ def test_extreme_inputs_stay_finite(name, pattern):
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
 
 
-@pytest.mark.parametrize(("name", "pattern"), CASES)
+@by_first(("name", "pattern"), CASES)
 def test_no_attribute_hides_a_method_of_torch(name, pattern):
     """A module with an attribute `half` has no `half()`."""
     for layer in build(name, pattern).modules():
@@ -296,20 +295,20 @@ def test_no_attribute_hides_a_method_of_torch(name, pattern):
         assert not [key for key in attributes if callable(getattr(nn.Module, key, None))]
 
 
-@pytest.mark.parametrize(("name", "pattern"), CASES)
+@by_first(("name", "pattern"), CASES)
 def test_initialisation_follows_the_seed(name, pattern):
     weights, same_seed, other_seed = (build(name, pattern, seed=seed, perturb=False).state_dict() for seed in (0, 0, 1))
     assert all(torch.equal(weights[key], same_seed[key]) for key in weights)
     assert any(not torch.equal(weights[key], other_seed[key]) for key in weights)
 
 
-@pytest.mark.parametrize(("name", "pattern"), CASES)
+@by_first(("name", "pattern"), CASES)
 def test_parameter_count_is_the_formula(name, pattern):
     _, hyper = load(name)
     assert trainable(build(name, pattern)) == TWINS[name].parameters(DIM, HEADS, pattern, MAX_LENGTH, hyper)
 
 
-@pytest.mark.parametrize(("name", "pattern"), CASES)
+@by_first(("name", "pattern"), CASES)
 def test_dropout_acts_in_training_only(name, pattern):
     model, without = build(name, pattern, dropout=0.5), build(name, pattern, dropout=0.0)
     x, context = inputs(pattern, 13)
@@ -326,8 +325,7 @@ def test_dropout_acts_in_training_only(name, pattern):
 LINEAR = [case for case in SELF if build(*case).linear]
 
 
-@pytest.mark.parametrize(("name", "pattern"), LINEAR)
-@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@by_first(("name", "pattern"), LINEAR, padded=[False, True])
 def test_memory_grows_as_the_length(name, pattern, padded):
     lengths, sizes = (512, 1024, 2048), []
     # width 32 with 8 slots, so (n, slots, width) exceeds what a linear method must store

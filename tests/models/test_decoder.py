@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from zoo import CAUSAL_SELF, CLASSES, load
+from zoo import CAUSAL_SELF, CLASSES, by_first, load
 
 from models.attention.base import Pattern
 from models.backbones.config import FFNS, NORM_PLACEMENTS, NORMS, POSITIONS
@@ -38,9 +38,7 @@ def tokens(length=17, batch=3, seed=0):
     return torch.randint(11, (batch, length), generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize(
-    ("norm", "kind", "ffn", "positions"), list(itertools.product(NORM_PLACEMENTS, NORMS, FFNS, POSITIONS))
-)
+@by_first(("norm", "kind", "ffn", "positions"), list(itertools.product(NORM_PLACEMENTS, NORMS, FFNS, POSITIONS)))
 def test_every_combination_builds_and_trains(norm, kind, ffn, positions):
     for flag in (False, True):
         model = decoder(
@@ -83,8 +81,11 @@ def test_no_token_sees_the_next(name):
     torch.testing.assert_close(model(text[:, :12]), model(text)[:, :12], atol=1e-10, rtol=0)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("options", [{}, {"norm": "post", "positions": "sinusoidal", "embedding_scale": True}])
+@by_first(
+    ("name",),
+    [(name,) for name in NAMES],
+    options=[{}, {"norm": "post", "positions": "sinusoidal", "embedding_scale": True}],
+)
 def test_generation_equals_full_forward_passes(name, options):
     model, text = stirred(name, **options), tokens(5)
     with torch.no_grad():
@@ -99,8 +100,11 @@ def test_generation_equals_full_forward_passes(name, options):
     assert len(continued.unique()) > 2, "the test sees no difference between tokens"
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("options", [{}, {"norm": "post", "positions": "sinusoidal", "embedding_scale": True}])
+@by_first(
+    ("name",),
+    [(name,) for name in NAMES],
+    options=[{}, {"norm": "post", "positions": "sinusoidal", "embedding_scale": True}],
+)
 def test_chunks_equal_forward(name, options):
     """Chunks of any size, with steps between them; a prompt is one chunk."""
     model, text = stirred(name, **options), tokens(23)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._pytree import tree_flatten
 from twins import TWINS
-from zoo import CASES, CAUSAL_SELF, CROSS, DIM, ROW_BY_ROW, build, inputs, padding, run
+from zoo import CASES, CAUSAL_SELF, CROSS, DIM, ROW_BY_ROW, build, by_first, inputs, padding, run
 
 from models.attention.base import ROOM, Pattern
 from models.attention.moba import MoBA
@@ -18,7 +18,7 @@ VARIANTS = [(*case, variant) for case in CAUSAL_SELF for variant in TWINS[case[0
 DECODING = [(*case, {}) for case in CAUSAL_SELF + ROW_BY_ROW] + VARIANTS
 
 
-@pytest.mark.parametrize(("name", "pattern"), CAUSAL_SELF)
+@by_first(("name", "pattern"), CAUSAL_SELF)
 def test_decoding_equals_forward(name, pattern):
     check_decoding(build(name, pattern).double())
 
@@ -56,7 +56,7 @@ def in_chunks(model, x, state, sizes):
 SPLITS = [(43,), (1, 42), (3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 4), (16, 1, 1, 8, 17)]
 
 
-@pytest.mark.parametrize(("name", "pattern"), CAUSAL_SELF)
+@by_first(("name", "pattern"), CAUSAL_SELF)
 def test_chunks_of_any_size_equal_forward(name, pattern):
     check_chunks(build(name, pattern).double())
 
@@ -86,7 +86,7 @@ def test_a_cache_that_grows_equals_forward(kind, sizes):
             model.step(x[:, 0], state)
 
 
-@pytest.mark.parametrize(("name", "pattern"), CAUSAL_SELF)
+@by_first(("name", "pattern"), CAUSAL_SELF)
 def test_a_state_is_a_copy_of_what_it_keeps(name, pattern):
     """A state shares no memory with the input or with another state of the layer."""
     model = build(name, pattern)
@@ -101,8 +101,7 @@ def test_a_state_is_a_copy_of_what_it_keeps(name, pattern):
     torch.testing.assert_close(torch.cat([rows, rest], 1), expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("name", "pattern"), CAUSAL_SELF + CROSS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@by_first(("name", "pattern"), CAUSAL_SELF + CROSS, dtype=[torch.float32, torch.bfloat16])
 def test_chunks_keep_their_types(name, pattern, dtype):
     model = build(name, pattern).to(dtype)
     x, context = inputs(pattern, 9, dtype=dtype)
@@ -114,7 +113,7 @@ def test_chunks_keep_their_types(name, pattern, dtype):
     assert [leaf.dtype for leaf in tree_flatten(state)[0] if hasattr(leaf, "dtype")] == types
 
 
-@pytest.mark.parametrize(("name", "pattern", "variant"), DECODING)
+@by_first(("name", "pattern", "variant"), DECODING)
 def test_decoding_under_autocast_is_close_to_float32(name, pattern, variant):
     """A state has the parameters' type; queries, keys and values have 16 bits."""
     model = build(name, pattern, **variant)
@@ -129,8 +128,7 @@ def test_decoding_under_autocast_is_close_to_float32(name, pattern, variant):
             assert (rows.float() - exact).abs().max() <= 0.03 * exact.abs().max()
 
 
-@pytest.mark.parametrize(("name", "pattern"), CROSS)
-@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@by_first(("name", "pattern"), CROSS, padded=[False, True])
 def test_chunks_of_queries_equal_forward(name, pattern, padded):
     model = build(name, pattern).double()
     x, context = inputs(pattern, 9, dtype=torch.float64)
@@ -145,7 +143,7 @@ def test_chunks_of_queries_equal_forward(name, pattern, padded):
             torch.testing.assert_close(state["carry"], handed, atol=1e-10, rtol=0)
 
 
-@pytest.mark.parametrize(("name", "pattern"), ROW_BY_ROW)
+@by_first(("name", "pattern"), ROW_BY_ROW)
 def test_queries_of_a_causal_cross_pattern_may_come_in_any_chunks(name, pattern):
     model = build(name, pattern).double()
     x, context = inputs(pattern, 9, dtype=torch.float64)
@@ -154,7 +152,7 @@ def test_queries_of_a_causal_cross_pattern_may_come_in_any_chunks(name, pattern)
         torch.testing.assert_close(rows, run(model, x, context), atol=1e-10, rtol=0)
 
 
-@pytest.mark.parametrize(("name", "pattern"), CASES)
+@by_first(("name", "pattern"), CASES)
 def test_what_does_not_decode_is_refused(name, pattern):
     model = build(name, pattern)
     _, context = inputs(Pattern.CAUSAL_CROSS, 5)
@@ -163,7 +161,7 @@ def test_what_does_not_decode_is_refused(name, pattern):
         model.init_state(2, context=None if pattern.cross else context)
 
 
-@pytest.mark.parametrize(("name", "pattern", "variant"), VARIANTS)
+@by_first(("name", "pattern", "variant"), VARIANTS)
 def test_variants_decode(name, pattern, variant):
     model = build(name, pattern, **variant).double()
     check_decoding(model)

@@ -6,7 +6,7 @@ import pytest
 import torch
 import zoo
 from twins import TWINS
-from zoo import CASES, CLASSES, load
+from zoo import CASES, CLASSES, by_first, load
 
 from models.attention.base import Pattern
 from models.attention.luna import Luna
@@ -68,7 +68,7 @@ def test_every_combination_builds_and_trains(norm, positions, pooling, head_dim)
         assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
 
 
-@pytest.mark.parametrize(("name", "pooling"), UNPADDED)
+@by_first(("name", "pooling"), UNPADDED)
 def test_trimming_a_batch_changes_nothing(name, pooling):
     model = encoder(name, pooling=pooling).double()
     short = tokens(9)
@@ -77,7 +77,7 @@ def test_trimming_a_batch_changes_nothing(name, pooling):
     torch.testing.assert_close(model(short), model(long), atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize(("name", "pooling"), UNPADDED)
+@by_first(("name", "pooling"), UNPADDED)
 def test_a_sequence_does_not_see_its_neighbours_padding(name, pooling):
     model = encoder(name, pooling=pooling).double()
     batch = tokens(24)
@@ -201,7 +201,7 @@ def test_unknown_options_name_the_known(option):
         encoder(**{option: "elsewhere"})
 
 
-@pytest.mark.parametrize(("name", "pooling"), POOLED)
+@by_first(("name", "pooling"), POOLED)
 def test_longest_length(name, pooling):
     model = encoder(name, pooling=pooling)
     assert model(tokens(24)).shape == (3, 3)

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from zoo import CLASSES, PADDING_COUNTS, load
+from zoo import CLASSES, PADDING_COUNTS, by_first, load
 
 from models.attention.base import Pattern
 from models.attention.vanilla import Vanilla
@@ -42,9 +42,7 @@ def padded(source):
     return source
 
 
-@pytest.mark.parametrize(
-    ("norm", "kind", "ffn", "positions"), list(itertools.product(NORM_PLACEMENTS, NORMS, FFNS, POSITIONS))
-)
+@by_first(("norm", "kind", "ffn", "positions"), list(itertools.product(NORM_PLACEMENTS, NORMS, FFNS, POSITIONS)))
 def test_every_combination_builds_and_trains(norm, kind, ffn, positions):
     for flag in (False, True):
         model = seq2seq(
@@ -65,7 +63,7 @@ def test_every_combination_builds_and_trains(norm, kind, ffn, positions):
         assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
 
 
-@pytest.mark.parametrize(("name", "slots"), FILLED)
+@by_first(("name", "slots"), FILLED)
 def test_decoding_equals_forward(name, slots):
     model = seq2seq(name, slots=slots, stir=0.3, norm="pre", final_norm=True, embedding_std=1.0)
     source, target = padded(tokens(17)), tokens(12)
@@ -78,7 +76,7 @@ def test_decoding_equals_forward(name, slots):
     torch.testing.assert_close(torch.stack(rows, 1), expected, atol=1e-9, rtol=0)
 
 
-@pytest.mark.parametrize(("name", "slots"), FILLED)
+@by_first(("name", "slots"), FILLED)
 def test_padding_and_later_tokens_change_nothing(name, slots):
     model = seq2seq(name, slots=slots, stir=0.1)
     source, target, other = padded(tokens(17)), tokens(12), tokens(12, seed=1)
@@ -91,7 +89,7 @@ def test_padding_and_later_tokens_change_nothing(name, slots):
     torch.testing.assert_close(model(source, changed)[:, :7], expected[:, :7], atol=1e-10, rtol=0)
 
 
-@pytest.mark.parametrize(("name", "slots"), [case for case in FILLED if "cross" in case[1]])
+@by_first(("name", "slots"), [case for case in FILLED if "cross" in case[1]])
 def test_decoding_projects_the_source_once(name, slots):
     """Only `init_state` reads the encoder's states, whatever the number of tokens."""
     model = seq2seq(name, slots=slots)

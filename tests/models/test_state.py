@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pytest
 import torch
 from test_decoding import DECODING
-from zoo import CROSS, DECODERS, DIM, build, inputs, load, padding, run
+from zoo import CROSS, DECODERS, DIM, build, by_first, inputs, load, padding, run
 
 from models.attention.base import Pattern
 from models.generation.state import take_rows
@@ -14,7 +14,7 @@ ROWS = torch.tensor([1, 1, 0])
 BEFORE, AFTER = 19, 24  # across the windows, blocks and chunks of the tiny sizes
 
 
-@pytest.mark.parametrize(("name", "pattern", "variant"), [case for case in DECODING if not case[1].cross])
+@by_first(("name", "pattern", "variant"), [case for case in DECODING if not case[1].cross])
 def test_rows_of_the_past_go_on(name, pattern, variant):
     model = build(name, pattern, **variant).double()
     past, _ = inputs(pattern, BEFORE, dtype=torch.float64)
@@ -35,8 +35,7 @@ def test_rows_of_the_past_go_on(name, pattern, variant):
         torch.testing.assert_close(model.chunk(future, chunked)[0], expected, atol=1e-10, rtol=0)
 
 
-@pytest.mark.parametrize(("name", "pattern"), CROSS)
-@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@by_first(("name", "pattern"), CROSS, padded=[False, True])
 def test_rows_of_a_context_are_read(name, pattern, padded):
     model = build(name, pattern).double()
     queries, _ = inputs(pattern, 9, batch=3, dtype=torch.float64)

@@ -3,8 +3,11 @@
 import copy
 import functools
 import importlib
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -103,3 +106,35 @@ def padding(batch: int, length: int, real: int) -> torch.Tensor:
 
 def run(model: nn.Module, *args: Any, **kwargs: Any) -> torch.Tensor:
     return model(*args, **kwargs)[0]
+
+
+def by_first(names: Sequence[str], cases: Iterable[Sequence[Any]], **more: Iterable[Any]) -> Callable:
+    """`pytest.mark.parametrize`, but cases of one first value, such as a model's name, are one test and all run.
+
+    A test takes pytest and its processes 5 ms, as long as many a case. `more`: further arguments and their values, each
+    with each case. The notes of an error name its case. The test takes no fixtures and skips nothing.
+    """
+    tests: dict[Any, list[dict[str, Any]]] = {}
+    for values in cases:
+        for further in itertools.product(*more.values()):
+            arguments = dict(zip((*names, *more), (*values, *further), strict=True))
+            tests.setdefault(values[0], []).append(arguments)
+
+    def decorate(function: Callable) -> Callable:
+        @pytest.mark.parametrize("first", tests, ids=str)
+        @functools.wraps(function)
+        def test(first: Any) -> None:
+            errors = []
+            for arguments in tests[first]:
+                try:
+                    function(**arguments)
+                except Exception as error:
+                    error.add_note(f"with {arguments}")
+                    errors.append(error)
+            if errors:
+                raise errors[0] if len(errors) == 1 else ExceptionGroup(f"{len(errors)} cases", errors)
+
+        del test.__wrapped__  # whose arguments pytest would take for fixtures
+        return test
+
+    return decorate

@@ -7,6 +7,7 @@
     longhaul.plan("table=lavo/t11", budget="reduced")                   # do=plan, as a DataFrame
     longhaul.records(task="lra/listops")                                # all records, as a DataFrame
     trained = longhaul.load("a1d2790a")                                 # model with its weights, task, record
+    longhaul.load("demo/lavo").predict("[MAX 2 [MIN 4 7 ] 9 ]")         # trained weights that come with the project
     longhaul.compare("a1d2790a", "90d0dfc8")                            # do=compare
     longhaul.report("lavo/t11")                                         # do=report, as Markdown, a DataFrame, a plot
     longhaul.figure("lavo/f2")                                          # one of the figures, as a PNG

@@ -79,17 +79,19 @@ def records(root: Folder | None = None, **where: Any) -> "pd.DataFrame":
 def load(cell: CellName, *overrides: str, **settings: Any) -> "SavedModel":
     """The trained model of a cell with its tested weights, its task and its record.
 
-    `cell`: as in `compare`, or a folder that `export` wrote. Overrides may set paths (`paths.outputs=...`) and the
-    files of the task (`task.path=...`), which count outside the folders of `paths` only if they are given here. Raises
-    UsageError.
+    `cell`: as in `compare`, a folder that `export` wrote, or the name of weights to try, `demo/lavo`. Overrides may
+    set paths (`paths.outputs=...`) and the files of the task (`task.path=...`), which count outside the folders of
+    `paths` only if they are given here. Raises UsageError.
     """
     from harness.training.checkpoints import saved_model
     from longhaul.frames import cell_name
+    from longhaul.weights import to_try
 
     cell = cell_name(cell)
     command = single_command("load", overrides, settings, reads="export")
-    if saved_model.is_exported(Path(cell)):
-        return saved_model.load_exported(Path(cell), command.cfg, typed_values(command.overrides))
+    folder = to_try(cell) or Path(cell)
+    if saved_model.is_exported(folder):
+        return saved_model.load_exported(folder, command.cfg, typed_values(command.overrides))
     return saved_model.load_run(cell, command.cfg, typed_values(command.overrides))
 
 

@@ -123,9 +123,13 @@ def measurements(root: str | Path | None = None) -> "pd.DataFrame":
     """
     import pandas as pd
 
+    from harness.errors import UsageError
     from harness.report.scores.measurements import load_measurements
 
-    measured = load_measurements(path_of(root, Paths().bench))
+    folder = path_of(root, Paths().bench)
+    if root is not None and not folder.is_dir():
+        raise UsageError(f"{folder} is no folder of measurements; longhaul.measurements() has all, model= is a column")
+    measured = load_measurements(folder)
     return pd.DataFrame([row for name, entries in measured.items() for row in points_of(name, entries)])
 
 

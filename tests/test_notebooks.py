@@ -11,13 +11,13 @@ DRAWS = ("plt.subplots(", "plt.plot(", "plt.loglog(", ".plot(", ".plot.barh(", "
 LINES = 80  # lines of code in total; longer code belongs in a module
 
 
-def test_there_is_one_for_each_paper_and_one_for_a_model_of_ones_own():
+def test_there_is_one_for_each_paper_for_a_model_of_ones_own_and_for_weights():
     papers = {
         path.name
         for path in (ROOT / "conf" / "table").iterdir()
         if (ROOT / f"results/paper/{path.name}_table01.csv").is_file()
     }
-    assert {path.stem for path in NOTEBOOKS} == papers | {"longnet", "bring_your_own"}
+    assert {path.stem for path in NOTEBOOKS} == papers | {"longnet", "bring_your_own", "weights_to_try"}
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

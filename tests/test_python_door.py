@@ -349,3 +349,7 @@ def test_a_wheel_runs_without_the_clone(tmp_path):
     where = [python, "-c", "import harness, longhaul; print(harness.__file__, longhaul.__file__)"]
     paths = subprocess.run(where, cwd=places, capture_output=True, text=True, check=True).stdout.split()
     assert all(path.startswith(str(site_packages)) for path in paths)
+    assert printed("--version") == f"longhaul {longhaul.__version__}\n"
+    program = "import longhaul; print(longhaul.load('demo/lavo').predict('[MAX 2 [MIN 4 7 ] 9 ]')[0]['class'])"
+    said = subprocess.run([python, "-c", program], cwd=places, capture_output=True, text=True, check=True).stdout
+    assert said == "9\n"

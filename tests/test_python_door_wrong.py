@@ -103,6 +103,7 @@ def test_records_may_be_selected_by_a_seed_that_none_has(root):
 def test_a_folder_is_a_path(folder):
     assert "is a path, not a" in message(lambda: longhaul.records(folder))
     assert "is a path, not a" in message(lambda: longhaul.measurements(folder))
+    assert "lavo is no folder of measurements" in message(lambda: longhaul.measurements("lavo"))
 
 
 def test_frames_that_are_no_records_are_named(cells):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from omegaconf import DictConfig
 
+from harness.commands.typed import require_choice
 from harness.config.compose import arguments
 from harness.config.schema import Rerun
 from harness.config.sweep import Command, expand_all
@@ -23,6 +24,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
 
 def run_all(commands: Sequence[Command], launcher: str = "") -> int:
     """Measure the predictors of these commands' cells, once for all cells that share data and updates."""
+    require_choice(commands)
     cells = {}
     for planned in expand_all(commands).cells:
         config = planned.cell.config

@@ -27,13 +27,20 @@ READS = {
     "check": ("do", "paths"),
     "migrate": ("do", "paths"),
     "list": ("do", "task"),
+    "verify": ("do", "paths", "model", "task", "protocol", "budget", "backbone", "settings", "trusted_packages"),
 }
 # what the verbs that read a whole recipe do not read, and the verb that does
 READ_ELSEWHERE = {"check": "report", "format": "report", "cells": "compare", "figure": "report", "status": "status"}
+READ_ELSEWHERE |= {"bench": "bench"}
 OF_CELL = ("model", "task", "backbone")  # do=export takes keys below them
 ONE_OF = ("model", "task", "protocol", "budget", "table", "figure")  # groups with one option
 LONGEST_SHOWN = 100  # letters of a word
 OF_BENCH = ("bench", "figure")  # further keys of do=bench
+NOT_OF_BENCH = ("seed", "rerun", "n_jobs", "fail_fast", "checkpoint", "logger", "debug")
+OF_RECIPE = ("backbone", "train", "protocol", "budget", "settings")  # do=bench reads them for the model of a recipe
+OF_LAYER = tuple(f"bench.{key}" for key in ("pattern", "dim", "heads", "layers", "decoder"))  # a recipe sets these
+OF_MEASURE = {"bench.chunk": "forward"}  # key of do=bench: the measure that reads it
+OF_MEASURE |= {f"bench.{key}": "generate" for key in ("mode", "batches", "prompt", "top_k")}
 # folders of Hydra that nothing is written into here
 UNUSED = ("hydra.run.dir", "hydra.job.chdir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.output_subdir")
 CHOSEN = ("hydra.launcher", "hydra.sweeper")
@@ -46,7 +53,9 @@ def check_typed(overrides: Sequence[str], search: Sequence[str] = ()) -> None:
     `search`: further config folders, which may have groups of their own.
     """
     typed = typed_values(overrides)
-    refuse_ignored(typed.get("do", "train"), overrides)
+    refuse_ignored(do := typed.get("do", "train"), overrides)
+    if do == "bench":
+        refuse_ignored_by_bench(typed)
     refuse_twice(overrides)
     refuse_no_names(overrides)
     launcher, launchers = typed.get("hydra/launcher"), [name for name, _ in options("hydra/launcher")]
@@ -76,6 +85,28 @@ def refuse_ignored(do: str, overrides: Sequence[str]) -> None:
         if reads is None and part in READ_ELSEWHERE and not (do == "bench" and part in OF_BENCH):
             verb = READ_ELSEWHERE[part]
             raise UsageError(f"do={do} does not read {key}=, do={verb} does: python run.py do={verb} ...")
+
+
+def refuse_ignored_by_bench(typed: Mapping[str, str]) -> None:
+    """Raises UsageError for a typed key that do=bench would not read. A table or figure says what is read."""
+    has_runs = any(typed.get(group, "null") != "null" for group in ("table", "figure"))
+    measures = re.findall(r"\w+", typed.get("bench.what", "forward"))
+    for key in typed:
+        part = key.split(".")[0]
+        if part in NOT_OF_BENCH:
+            raise UsageError(f"do=bench does not read {key}=: it runs no cell")
+        if has_runs:
+            continue
+        if key == "bench.run":
+            raise UsageError("bench.run= is a run of a table or figure: add table=... or figure=...")
+        if part in OF_RECIPE and "task" not in typed:
+            raise UsageError(f"do=bench reads {key}= for the model of a recipe: add task=..., or leave it out")
+        if key.startswith(OF_LAYER) and "task" in typed:
+            raise UsageError(f"{key}=: the recipe sets it; leave {key} out, or task= for one layer")
+        if key.startswith("bench.decoder") and "bench.layers" not in typed:
+            raise UsageError("bench.decoder is the decoder around layers: add bench.layers=2")
+        if (measure := OF_MEASURE.get(key, measures[0] if measures else "")) not in measures:
+            raise UsageError(f"only what={measure} reads {key}=: add {measure} to what=, or leave {key} out")
 
 
 def refuse_no_names(overrides: Iterable[str]) -> None:

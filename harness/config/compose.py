@@ -40,6 +40,7 @@ from harness.config.schema import (
     refuse_numbers_as_flags,
     value_of,
 )
+from harness.config.source_code import PARTS, check_class
 from harness.errors import UsageError, did_you_mean, shown
 from tasks.regular_files import read_text
 
@@ -185,6 +186,9 @@ def check_part_names(cfg: DictConfig, overrides: Sequence[str], search: Sequence
     """
     typed = dict(word.split("=", 1) for word in overrides if "=" in word)
     model = typed.get("model", default_model())
+    for key, target in typed.items():
+        if key.endswith("._target_") and key.split(".")[0] in PARTS:
+            check_class(key, target)
     for part in ("model", "task", "protocol", "budget"):
         name, option = value_of(cfg[part], "name"), model if part == "model" else typed.get(part, "")
         if not isinstance(name, str):

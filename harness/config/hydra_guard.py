@@ -206,6 +206,8 @@ def check_hydra(hydra: DictConfig, overrides: Iterable[str] = ()) -> None:
     """
     settings = OmegaConf.to_container(hydra, resolve=False)
     check_built(settings)
+    if not isinstance(verbose := settings.get("verbose", False), (bool, list)):
+        raise UsageError(f"hydra.verbose={verbose}: true, false or a list of loggers is expected")
     typed = [override.lstrip("+~").partition("=")[0] for override in overrides]
     values = allowed_values(tuple(group for group in LOGGING if f"hydra/{group}" in typed))
     local = [leaves(raw_at(content, "hydra") or {}) for content in local_values()]

@@ -20,6 +20,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from harness.config.places import ROOT
+from harness.errors import UsageError, did_you_mean
 
 OWN = ("models", "tasks")
 NATIVE = "models/ops/native"  # what `resources.kernels=native` compiles
@@ -90,6 +91,26 @@ def closure(target: str, root: Path) -> dict[str, Path]:
     if target.split(".")[0] not in OWN or (module := module_of(target, root)) is None:
         return foreign(target)
     return with_imports(dict([module]), root)
+
+
+def check_class(key: str, target: str, root: Path = ROOT) -> None:
+    """Raises UsageError for a name without a package, and for a class of this project that no file defines.
+
+    A cell's identity has only the name of such a class, so that files can move: the cell would be that of the class.
+    """
+    package, dot, _ = target.partition(".")
+    if not dot:
+        raise UsageError(f"{key}={target}: a class is named with its module: {key}=mypkg.{target}")
+    if package not in OWN:
+        return
+    module, name = target.rsplit(".", 1)
+    module_read, file = module_of(target, root) or ("", None)
+    classes = (
+        {node.name for node in tree_of(file).body if isinstance(node, ast.ClassDef)} if file is not None else set()
+    )
+    if module_read != module or name not in classes:
+        hint = did_you_mean(name, classes) if module_read == module else "there is no such module"
+        raise UsageError(f"{key}={target}: {hint}")
 
 
 def with_imports(new: dict[str, Path], root: Path) -> dict[str, Path]:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from tasks import data_sources, file_digests
 from tasks.base import DataInfo, FinalEvaluation, Predictor
@@ -31,7 +32,7 @@ from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedSet, Source
 from tasks.examples import Examples, content_hash, fingerprint
 from tasks.lra import listops_generator as generator
 from tasks.lra.byte_tokens import pack_bytes
-from tasks.lra.classification import SequenceClassification, SequenceSplit, split_off
+from tasks.lra.classification import SequenceClassification, SequenceSplit, padded, split_off
 from tasks.lra.classifiers import Lookup
 from tasks.lra.fitted import Fitted, at_most, boosted
 from tasks.lra.listops_counts import depth_counts
@@ -127,6 +128,22 @@ class ListOps(SequenceClassification):
 
     def final_evaluations(self) -> Sequence[FinalEvaluation]:
         return [FinalEvaluation(name, split) for name, split in self._longer.items()]
+
+    def encode(self, inputs: Sequence[Any]) -> Tensor:
+        """Expressions such as `[MAX 2 [MIN 4 7 ] 9 ]`, with a space between symbols."""
+        rows = []
+        for text in inputs:
+            try:
+                tokens = generator.parse(str(text))
+                generator.evaluate(tokens)
+            except ValueError as error:
+                raise DataError(f"{str(text)[:20]!r}: {error}", "type an expression: [MAX 2 [MIN 4 7 ] 9 ]") from None
+            rows.append(np.array([*tokens, *([] if self.eos is None else [self.eos])]))
+            if len(rows[-1]) > self.max_length:
+                raise DataError(
+                    f"an expression of {len(rows[-1])} tokens, but the model reads {self.max_length} at most"
+                )
+        return padded(rows, self.max_length)
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         """Most frequent values: of the root's operator, and of its value on its digit arguments; boosted counts."""

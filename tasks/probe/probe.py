@@ -33,7 +33,7 @@ from torchmetrics import Metric, MetricCollection
 
 from models.attention.base import Pattern
 from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor, Split, Task
-from tasks.checks import Progress, at_least
+from tasks.checks import DataError, Progress, at_least
 from tasks.data_task import SPLITS, SYNTHETIC
 from tasks.probe.draws import Draws
 from tasks.probe.predictors import COUNTING, MOST, PIECE, Choice, QueryTable
@@ -219,6 +219,32 @@ class Probe(Task):
         if logits.shape[1] < queries:
             raise ValueError(f"the model has outputs for {logits.shape[1]} tokens, but {queries} are queries")
         return logits[:, -queries:]
+
+    def encode(self, inputs: Sequence[Any]) -> Tensor:
+        """Numbers of tokens, in a text (`3 40 5 41 3`) or a list, equally many in each input."""
+        if self.pattern.cross:
+            raise DataError(f"pattern={self.pattern} reads facts and queries apart: call the model with both")
+        rows = []
+        for entry in inputs:
+            words = entry.split() if isinstance(entry, str) else entry
+            try:
+                row = [int(word) for word in words]
+            except (TypeError, ValueError):
+                raise DataError(f"{str(entry)[:20]!r}: numbers of tokens are expected, such as '3 40 5 41 3'") from None
+            if not row or not 0 <= min(row) <= max(row) < self.vocab_size:
+                raise DataError(f"{str(entry)[:20]!r}: tokens are numbered 0 to {self.vocab_size - 1}")
+            if len(row) > sum(self.lengths):
+                raise DataError(f"{len(row)} tokens, but the model reads {sum(self.lengths)} at most")
+            rows.append(row)
+        if len({len(row) for row in rows}) != 1:
+            raise DataError("inputs of different numbers of tokens: give one at a time")
+        return torch.tensor(rows)
+
+    def describe(self, outputs: Tensor) -> list[dict[str, Any]]:
+        """`token`: the most probable answer to the last token, and its `probability`."""
+        best = outputs[:, -1].detach().float().softmax(-1).max(-1)
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return [{"token": token, "probability": share} for token, share in pairs]
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         predictors = {"majority_answer": lambda: self._answer_always(self.majority_answer)}

@@ -99,6 +99,8 @@ def test_nothing_in_a_committed_configuration_is_masked():
         ("{'api_key': 'abc123', 'layers': 2}", "{'api_key': '***', 'layers': 2}"),
         ('"password": "abc"', '"password": "***"'),
         ("unexpected token: abc", "unexpected token: abc"),
+        ("no task 'secret': did you mean", "no task 'secret': did you mean"),
+        ("no key 'api_key': there is: abc", "no key 'api_key': there is: abc"),
         ("tokens=512 token_dim=3 pad_token=<p> token=12", "tokens=512 token_dim=3 pad_token=<p> token=12"),
         ("train.lr=0.1 · http://host/a", "train.lr=0.1 · http://host/a"),
     ],

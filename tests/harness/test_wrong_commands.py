@@ -93,7 +93,7 @@ WRONG = {
     "budget.name=/abs": "budget.name=/abs: a name has letters",
     "task.name=lra/../x": "task.name=lra/../x: a name has letters",
     "model=custom model._target_=torch.nn.Identity": "_target_ 'torch.nn.Identity' may not be built",
-    "model=custom model._target_=models.attention.lavo.Lavo": "cannot find models.attention.lavo.Lavo",
+    "model=custom model._target_=models.attention.lavo.Lavo": "models.attention.lavo.Lavo: did you mean 'LAVO'?",
     "model=LAVO": "did you mean 'lavo'?",
     "table=t11": "did you mean 'lavo/t11'",
     "train.lr=0.1": "did you mean 'train.optimizer.lr'?",
@@ -166,6 +166,19 @@ WRONG = {
     "task=data/classification task.tokenizer=words task.vocabulary=1": "vocabulary=1 is less than 3",
     "task=data/classification task.fractions=[0.8,0.1]": "not three positive shares",
     "do=status state=": "state= has no value: state=failed,dead",
+    "model=lavo model._target_=LAVO": "a class is named with its module: model._target_=mypkg.LAVO",
+    "model=lavo model._target_=models.attention.nowhere.LAVO": "there is no such module",
+    "hydra.verbose=maybe": "hydra.verbose=maybe: true, false or a list of loggers is expected",
+    "do=bench model=lavo lengths=64 bench.run=recompute": "bench.run= is a run of a table or figure",
+    "do=bench model=lavo lengths=64 bench.decoder.positions=none": "add bench.layers=2",
+    "do=bench model=lavo lengths=64 bench.top_k=3": "only what=generate reads bench.top_k=",
+    "do=bench model=lavo lengths=64 train.max_steps=3": "reads train.max_steps= for the model of a recipe",
+    "do=bench model=lavo lengths=64 seed=3": "do=bench does not read seed=: it runs no cell",
+    "do=bench task=lra/text model=lavo lengths=64 bench.dim=32": "the recipe sets it; leave bench.dim out",
+    "do=plan bench.rounds=3": "do=plan does not read bench.rounds=, do=bench does",
+    "do=verify model=lavo train.max_steps=3": "do=verify does not read train.max_steps=",
+    "do=baselines": "type task= or table=",
+    "task=secret": "there is no task 'secret': there is: completion/pcn",
     "do=report table=demo paths.paper=nowhere": "nowhere: there is no folder of published numbers",
 }
 
@@ -178,7 +191,7 @@ def typed(tmp_path, places, monkeypatch):
 
     def arguments(command):
         words = command.split()
-        named = command.startswith(("budget", "-", "do=report"))
+        named = command.startswith(("budget", "-", "do=report", "do=b"))
         return [*places, *words] if named else ["budget=smoke", *places, *words]
 
     return arguments

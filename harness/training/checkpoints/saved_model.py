@@ -10,7 +10,7 @@ A configuration from elsewhere builds only what `harness.config.instantiate` all
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,8 +70,11 @@ class SavedModel:
 
     def encode(self, inputs: str | Sequence[Any]) -> "Tensor":
         """The tokens (B, N) that the model reads of a text, or of several. Raises UsageError."""
+        listed = [inputs] if isinstance(inputs, str) else list(inputs) if isinstance(inputs, Iterable) else []
+        if not listed:
+            raise UsageError("an input, or a list of one or more, is expected")
         try:
-            return self.task.encode([inputs] if isinstance(inputs, str) else list(inputs))
+            return self.task.encode(listed)
         except DataError as error:
             raise UsageError(one_line(error)) from error
 

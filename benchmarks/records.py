@@ -66,8 +66,8 @@ def save_copy(root: Path, source: Path, entries: dict[str, Any]) -> Path:
     return target
 
 
-def populate(root: Path, number: int) -> None:
-    for source, entries in itertools.islice(copies(), number):
+def populate(root: Path, number: int, committed: Path = COMMITTED) -> None:
+    for source, entries in itertools.islice(copies(committed), number):
         save_copy(root, source, entries)
 
 

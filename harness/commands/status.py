@@ -83,7 +83,8 @@ def states_of(cfg: DictConfig, overrides: Sequence[str]) -> dict[str, CellState]
         else CellState(runs[name].status, runs[name].outcome)
         for name in names
     }
-    return {name: state for name, state in states.items() if not cfg.status.state or state.name in cfg.status.state}
+    wanted = set(cfg.status.state)  # a look-up in `cfg` takes as long as a run's state
+    return {name: state for name, state in states.items() if not wanted or state.name in wanted}
 
 
 def check_filters(status: DictConfig) -> float:

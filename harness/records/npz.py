@@ -94,10 +94,9 @@ def read(path: Path, lengths: Mapping[str, int], names: Collection[str]) -> dict
 
 def _unpacked(packed: "np.ndarray", lengths: Mapping[str, int], names: Collection[str]) -> dict[str, "np.ndarray"]:
     try:
-        arrays = unpack(packed.tobytes(), lengths)
+        return unpack(packed.tobytes(), lengths, names)
     except ValueError as error:
         raise NpzError(str(error)) from error
-    return {name: arrays[name] for name in names}
 
 
 class _OtherForm(ValueError):

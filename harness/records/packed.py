@@ -13,7 +13,7 @@ is the noise that tests compare with, and the sum does not change.
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -58,12 +58,18 @@ def pack(arrays: "Mapping[str, np.ndarray]") -> bytes:
     return b"".join(_packed(values) for _, values in sorted(arrays.items()))
 
 
-def unpack(data: bytes, lengths: Mapping[str, int]) -> "dict[str, np.ndarray]":
-    """`lengths`: name -> n of every array. Raises ValueError for bytes that are not exactly these arrays."""
-    position, arrays = 0, {}
+def unpack(data: bytes, lengths: Mapping[str, int], names: Collection[str]) -> "dict[str, np.ndarray]":
+    """The arrays with these names. `lengths`: name -> n of every array. Raises ValueError for bytes that are not
+    exactly these arrays."""
+    parts, arrays = _Parts(data), {}
     for name, length in sorted(lengths.items()):
-        arrays[name], position = _unpacked(data, position, length)
-    if position != len(data):
+        (kind,) = parts.take(1)
+        if kind not in SIZES:
+            raise ValueError(f"scores of an unknown kind, {kind}")
+        content = parts.take(SIZES[kind](length))
+        if name in names:
+            arrays[name] = UNPACK[kind](content, length)
+    if parts.position != len(data):
         raise ValueError("more bytes than the scores take")
     return arrays
 
@@ -113,33 +119,40 @@ def _exponents(values: "np.ndarray") -> "np.ndarray":
     return np.where(values == 0, lowest[values != 0].max(initial=0), lowest)
 
 
-def _unpacked(data: bytes, position: int, length: int) -> "tuple[np.ndarray, int]":
-    """The array that begins at a position, and the position behind it."""
+def _bits(content: bytes, length: int) -> "np.ndarray":
     import numpy as np
 
-    parts = _Parts(data, position)
-    (kind,) = parts.take(1)
-    if kind == BITS:
-        bits = np.frombuffer(parts.take(-(-length // 8)), np.uint8)
-        return np.unpackbits(bits, count=length), parts.position
-    if kind == FLOATS:
-        return _together(parts.take(4 * length), 4, length).view("<f4").astype(np.float32), parts.position
-    if kind != MULTIPLES:
-        raise ValueError(f"scores of an unknown kind, {kind}")
-    exponent, odd_index, value = HEAD.unpack(parts.take(HEAD.size))
+    return np.unpackbits(np.frombuffer(content, np.uint8), count=length)
+
+
+def _floats(content: bytes, length: int) -> "np.ndarray":
+    import numpy as np
+
+    return _together(content, 4, length).view("<f4").astype(np.float32)
+
+
+def _multiples(content: bytes, length: int) -> "np.ndarray":
+    import numpy as np
+
+    exponent, odd_index, value = HEAD.unpack_from(content)
     if odd_index >= length or exponent not in EXPONENTS:
         raise ValueError("an index or a step outside the scores")
-    low, middle, high = np.frombuffer(parts.take(PLACES * length), np.uint8).reshape(PLACES, length).astype(np.int32)
+    low, middle, high = np.frombuffer(content, np.uint8, offset=HEAD.size).reshape(PLACES, length).astype(np.int32)
     signed = low | middle << 8 | high << 16
     whole = (signed >> 1) ^ -(signed & 1)  # float32 has it exactly, and its product with a power of two
     values = whole.astype(np.float32) * np.float32(2.0**exponent)
     values[odd_index] = value
-    return values, parts.position
+    return values
+
+
+# kind -> the bytes of n examples, and the array (n,) in them
+SIZES = {BITS: lambda n: -(-n // 8), FLOATS: lambda n: 4 * n, MULTIPLES: lambda n: HEAD.size + PLACES * n}
+UNPACK = {BITS: _bits, FLOATS: _floats, MULTIPLES: _multiples}
 
 
 class _Parts:
-    def __init__(self, data: bytes, position: int) -> None:
-        self.data, self.position = data, position
+    def __init__(self, data: bytes) -> None:
+        self.data, self.position = data, 0
 
     def take(self, count: int) -> bytes:
         start, self.position = self.position, self.position + count

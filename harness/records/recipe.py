@@ -20,13 +20,12 @@ def unstated_changes(entries: Mapping[str, Any]) -> dict[str, list[Any]]:
     that this clone lacks cannot be checked, which is a problem for the budget `paper` alone.
     """
     config = {key: value for key, value in entries["config"].items() if key not in ("trainer", "seed", "dependencies")}
-    used = flatten(config)
-    if unusual := {key: [None, used[key]] for key in AXES if key in used and not is_name(used[key])}:
-        return unusual  # the recipe is composed with these
-    changed = changes_of(json.dumps(config, sort_keys=True))
+    unusual, changed = changes_of(json.dumps(config, sort_keys=True))
+    if unusual:
+        return unusual
     if isinstance(changed, str):
         return {"protocol": [changed, entries["cell"]["protocol"]]} if entries["cell"]["budget"] == "paper" else {}
-    return {key: pair for key, pair in changed.items() if key in used and key not in entries["changed"]}
+    return {key: pair for key, pair in changed.items() if key not in entries["changed"]}
 
 
 def is_name(value: Any) -> bool:
@@ -34,9 +33,14 @@ def is_name(value: Any) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def changes_of(config: str) -> dict[str, list[Any]] | str:
-    """The changes of a configuration in JSON, or why they are unknown. Cells of different seeds share them."""
+def changes_of(config: str) -> tuple[dict[str, list[Any]], dict[str, list[Any]] | str]:
+    """Of a configuration in JSON: the values of AXES that are no names, so that no recipe can be composed with them;
+    else its changes, or why they are unknown. Cells of different seeds share them."""
+    cell = Cell("", json.loads(config) | {"seed": 1})
+    used = flatten(cell.config)
+    if unusual := {key: [None, used[key]] for key in AXES if key in used and not is_name(used[key])}:
+        return unusual, {}
     try:
-        return changes(Cell("", json.loads(config) | {"seed": 1}))
+        return {}, {key: pair for key, pair in changes(cell).items() if key in used}
     except (UsageError, HydraException, OmegaConfBaseException) as error:
-        return f"no recipe ({one_line(error)[:80]})"
+        return {}, f"no recipe ({one_line(error)[:80]})"

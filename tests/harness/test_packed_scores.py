@@ -30,7 +30,7 @@ LENGTHS = {name: len(values) for name, values in ARRAYS.items()}
 
 
 def test_packed_scores_are_read_back_to_the_bit():
-    arrays = unpack(pack(ARRAYS), LENGTHS)
+    arrays = unpack(pack(ARRAYS), LENGTHS, LENGTHS)
     for name, values in ARRAYS.items():
         assert arrays[name].dtype == values.dtype and arrays[name].tobytes() == values.tobytes(), name
     assert len(pack(ARRAYS)) <= packed.most_bytes(LENGTHS)
@@ -83,7 +83,7 @@ def test_scores_that_rounding_would_spoil_are_kept(values):
 )
 def test_other_bytes_are_refused(damage, message):
     with pytest.raises(ValueError, match=message):
-        unpack(damage(pack({"s": ARRAYS["test/loss"]})), {"s": 500})
+        unpack(damage(pack({"s": ARRAYS["test/loss"]})), {"s": 500}, ["s"])
 
 
 def test_a_packed_array_of_more_bytes_than_the_scores_take_is_not_unpacked(tmp_path):

@@ -167,7 +167,9 @@ def _mean_squares(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if n == 1:
         return by_seed, np.zeros_like(by_seed), np.zeros_like(by_seed)
     by_example = seeds * np.cov(example_means).reshape(rows, rows)
-    rest = x - seed_means[:, :, None] - example_means[:, None, :] + mean[:, None, None]
+    rest = x - seed_means[:, :, None]
+    rest -= example_means[:, None, :]  # in place: memory for each of the terms takes most of the time
+    rest += mean[:, None, None]
     rest = rest.reshape(rows, seeds * n)
     return by_seed, by_example, rest @ rest.T / ((seeds - 1) * (n - 1))
 

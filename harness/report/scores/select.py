@@ -69,12 +69,14 @@ def _with_table_settings(cells: "pd.DataFrame", spec: TableSpec) -> "pd.DataFram
             if settings:
                 rows.setdefault(row.model, []).append(set(settings_key(settings)))
     meanings = {column.task: spec.meanings(column.task) for column in spec.columns.values() if column.task}
+    keys = {key for by_name in (columns, rows) for sets in by_name.values() for settings in sets for key, _ in settings}
     changed = []
     for config, task, model, already in zip(
         cells["config"], cells["task"], cells["model"], cells["changed"], strict=True
     ):
         if task in meanings and (task in columns or model in rows):
-            used = {(key, json.dumps(value, sort_keys=True)) for key, value in flatten(config).items()}
+            flat = flatten(config)
+            used = {(key, json.dumps(flat[key], sort_keys=True)) for key in keys & flat.keys()}
             already = _union(already, *(settings for settings in columns.get(task, ()) if settings <= used))
             if (model, already) not in meanings[task]:
                 candidates = (_union(already, settings) for settings in rows.get(model, ()) if settings <= used)

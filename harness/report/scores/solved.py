@@ -13,6 +13,7 @@ a threshold half way between control and reference. What is compared are shares 
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -106,14 +107,6 @@ def compare_solved(pairs: Sequence[Pair], runs: SolvedRuns) -> list[Pair]:
     return tested
 
 
-@functools.cache
-def fisher(first: tuple[int, int], second: tuple[int, int]) -> float:
-    """The two-sided p-value of two (solved, runs)."""
-    from scipy.stats import fisher_exact
-
-    return float(fisher_exact([[solved, runs - solved] for solved, runs in (first, second)]).pvalue)
-
-
 def smallest_p_test(runs: SolvedRuns) -> Callable[[float], float]:
     """A function from Fisher's p-value of a pair of rows to its p-value corrected for all pairs."""
     rows = [by_seed for by_seed in runs.flags.values() if len(by_seed) >= MIN_SEEDS]
@@ -139,7 +132,24 @@ def smallest_p_test(runs: SolvedRuns) -> Callable[[float], float]:
     return corrected_p
 
 
+def fisher(first: tuple[int, int], second: tuple[int, int]) -> float:
+    """The two-sided p-value of two (solved, runs)."""
+    return float(fisher_table(first[1], second[1])[first[0], second[0]])
+
+
 @functools.cache
 def fisher_table(first: int, second: int) -> np.ndarray:
-    """Fisher's p-values (first + 1, second + 1) of every count of solved runs of two rows."""
-    return np.array([[fisher((a, first), (b, second)) for b in range(second + 1)] for a in range(first + 1)])
+    """Fisher's p-values (first + 1, second + 1) of every count of solved runs of two rows.
+
+    The weights of the tables with as many solved runs are integers, so that equal ones are equal.
+    """
+    ways = [[math.comb(runs, solved) for solved in range(runs + 1)] for runs in (first, second)]
+    p = np.empty((first + 1, second + 1))
+    for solved in range(first + second + 1):
+        tables = [(a, solved - a) for a in range(max(0, solved - second), min(solved, first) + 1)]
+        weights = {table: ways[0][table[0]] * ways[1][table[1]] for table in tables}
+        ordered = sorted(weights.values())
+        sums = dict(zip(ordered, itertools.accumulate(ordered), strict=True))  # of equal weights the last sum
+        for table, weight in weights.items():
+            p[table] = sums[weight] / sums[ordered[-1]]
+    return p

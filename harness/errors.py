@@ -40,6 +40,11 @@ def in_markdown(text: str) -> str:
     return re.sub(r"^(#+|[-+=]+)(?=\s)", r"\\\1", text)
 
 
+def agreeing(count: int, one: str, many: str) -> str:
+    """The form of a word that agrees with a count: `1 row holds`, `2 rows hold`."""
+    return one if count == 1 else many
+
+
 def did_you_mean(word: str, options: Iterable[str], listed: Iterable[str] | None = None) -> str:
     """`did you mean 'lavo'?`, or else `there is: ...` with all options, or only with those `listed`."""
     options = sorted({option[:LONGEST_NAME] for option in options})

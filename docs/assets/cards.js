@@ -181,7 +181,7 @@ function listOfRecords(box, data) {
   box.replaceChildren();
   const form = element("form", null, box, { class: "filters" });
   const input = element("input", null, element("label", "Words ", form), { type: "search", autocomplete: "off", placeholder: "lavo listops reduced" });
-  const [before, after] = ["Previous", "Next"].map((name) => element("button", name, form, { type: "button", class: "md-button" }));
+  const [before, after] = ["Previous", "Next"].map((name) => element("button", name, form, { type: "button" }));
   const output = element("output", null, form);
   const scroll = element("div", null, box, { class: "md-typeset__scrollwrap" });
   const table = element("table", null, element("div", null, scroll, { class: "md-typeset__table" }));

@@ -81,3 +81,8 @@ document.addEventListener("DOMContentLoaded", () => {
   for (const { table } of boards) sortable(table);
   filterable(boards);
 });
+
+// The theme puts wide tables into boxes that scroll; a keyboard has to reach them.
+addEventListener("load", () => {
+  for (const box of document.querySelectorAll(".md-typeset__scrollwrap")) box.tabIndex = 0;
+});

@@ -262,7 +262,7 @@ def report_tables(
         return report
     if smoke := int((cells["budget"] == "smoke").sum()):
         console.print(f"\n{smoke} runs of budget=smoke are in no table: they only show that a cell runs (do=status)")
-    lines = _closing_lines(report, paths["paper"], names == every)
+    lines = _closing_lines(report, paths["paper"], cells if names == every else None)
     console.print("\n" + "\n".join(lines), markup=False, soft_wrap=True)
     return report
 
@@ -309,19 +309,20 @@ def table_page(
     return TablePage(table, columns, tuple(plot.plot for plot in drawn), waits, evidence)
 
 
-def _closing_lines(report: TablesReport, paper: str, is_every: bool) -> list[str]:
+def _closing_lines(report: TablesReport, paper: str, all_cells: "pd.DataFrame | None") -> list[str]:
     """What several tables tell together, the files, and the verdicts of a table whose top has left the screen.
 
-    `is_every`: all tables were made.
+    `all_cells`: the frame of all records if all tables were made, else None.
     """
+    from harness.report.pages import counts
     from harness.report.pages.answer import totals
     from harness.report.pages.printed import count_beside
 
     answers = [answer for page in report.pages for answer in page.answers or ()]
     lines = []
     if len(report.pages) > 1:
-        lines = [totals(answers)]
-        if is_every:
+        lines = counts.lines(answers, all_cells) if answers and all_cells is not None else [totals(answers)]
+        if all_cells is not None:
             lines.append(count_beside([page.table for page in report.pages], paper))
     lines += [*([""] if lines else []), *map(str, report.files)]
     if len(report.pages) == 1 and len(answers) <= VERDICTS:

@@ -14,6 +14,11 @@ def model_names(models: Iterable[str]) -> dict[str, str]:
     return {model: _name(described.get(model, ""), model) for model in models}
 
 
+def row_name(row: str) -> str:
+    """The name of a row for people: a row that is called by the id of a model has the name of this model."""
+    return model_names([row])[row]
+
+
 @functools.cache
 def _descriptions(_: tuple[str, ...]) -> dict[str, str]:
     return dict(options("model"))

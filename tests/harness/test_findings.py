@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from harness.report.pages.counts import lines
 from helpers import pages, synthetic
 from pydantic import ValidationError
 
@@ -14,7 +15,6 @@ from harness.records.collect import frame
 from harness.report.pages import findings, table
 from harness.report.pages.answer import answers
 from harness.report.pages.claims import front
-from harness.report.pages.counts import lines
 from harness.report.pages.evidence import Evidence, TableEvidence, cannot_say
 from harness.report.pages.waiting import waiting_columns
 from harness.report.scores import groups, select
@@ -253,7 +253,7 @@ def test_the_pages_state_counts_verdicts_links_and_commands(tmp_path):
         tmp_path / "results" / "tables",
     )
     text, ten = made[tmp_path / "docs" / "findings.md"], made[tmp_path / "docs" / "questions.md"]
-    assert "Of 1 claims of the papers, 1 hold, 0 do not hold, 0 cannot be decided by our records." in text
+    assert "Of 1 claim of the papers, 1 holds, 0 do not hold, 0 cannot be decided by our records." in text
     assert "| LAVO | [One \\| two](#one--two) | holds: LAVO 70.0 ± " in text and "### One \\| two" in text
     assert "- Table: [own](../results/tables/own.md), column near. To run it: `python run.py -m table=own " in text
     assert "1. **Which?** Each table's page" in ten and "`python run.py model=vanilla" in ten

@@ -86,7 +86,7 @@ def test_one_column_opens_with_its_data_its_leader_and_its_reference():
     page = pages.build(pages.T11, runs(vanilla=0.5, lavo=0.6, no_mixing=0.3))
     (data, first) = page.lead
     assert data == "Data at the reduced budget: generated expressions."
-    assert first == "Reduced budget, synthetic data, ListOps: LAVO (60.00) leads; reference vanilla 50.00."
+    assert first == "Reduced budget, synthetic data, ListOps: LAVO (60.00) leads; reference softmax attention 50.00."
 
 
 def test_a_column_that_ranks_nothing_says_so_first():
@@ -100,7 +100,7 @@ def test_several_columns_open_with_counts_a_leak_and_the_leaders(leak):
     page = pages.build(pages.T11, [*runs(**scores), *runs("lra/text", leak=leak, **scores)])
     setting = "Reduced budget, synthetic data" + (", test leak in Text" if leak else "")
     assert page.lead[0] == f"{setting}: 2 of 2 columns rank rows."
-    assert "Text: LAVO (60.00) leads; reference vanilla 50.00." in page.lead
+    assert "Text: LAVO (60.00) leads; reference softmax attention 50.00." in page.lead
 
 
 def test_columns_that_all_rank_nothing_are_named_with_the_reason():

@@ -3,6 +3,7 @@
 import pytest
 from helpers import pages, synthetic
 
+from harness.config.model_names import row_name
 from harness.errors import UsageError
 from harness.report import spec_files
 from harness.report.render import latex, markdown
@@ -34,9 +35,11 @@ def bold(block):
 
 def test_rows_have_the_papers_order_and_its_printed_numbers():
     by_row = rows(block(seeds("lavo", "lra/text", [0.67, 0.68]), "Text"))
-    assert list(by_row) == [f"{row} (not in the paper)" if T11.is_ours(row) else row for row in T11.rows]
+    assert list(by_row) == [
+        f"{row_name(row)} (not in the paper)" if T11.is_ours(row) else row_name(row) for row in T11.rows
+    ]
     assert by_row["LAVO"] == ["65.28", "67.00 to 68.00 (2)", "+2.22", "close"]
-    assert by_row["vanilla"] == ["61.95", "–", "–", "not run (≈ 3 GPU-hours)"]
+    assert by_row["softmax attention"] == ["61.95", "–", "–", "not run (≈ 3 GPU-hours)"]
 
 
 def test_a_seed_alone_has_no_interval():
@@ -145,7 +148,7 @@ def test_failures_are_shown_and_enter_no_mean():
     ]
     by_row = rows(block(records, "Text"))
     assert by_row["LAVO"][1] == "60.00 to 62.00 (2; 1 nan)"
-    assert by_row["vanilla"][1:] == ["oom", "–", "failed"]
+    assert by_row["softmax attention"][1:] == ["oom", "–", "failed"]
     assert by_row["Performer"][1] == "2 failed"
     assert build(T11, records).summary == "trained scores: 0 reproduced · 0 close · 1 off · 2 failed · 47 not run"
 
@@ -168,7 +171,7 @@ def everywhere(model, scores):
 def test_an_average_needs_every_part():
     records = everywhere("lavo", [0.50, 0.52])
     assert rows(block(records, "AVG"))["LAVO"] == ["59.74", "50.00 to 52.00 (2)", "-8.74", "off"]
-    assert rows(block(records, "AVG"))["vanilla"][2:] == ["–", "not run (parts missing)"]
+    assert rows(block(records, "AVG"))["softmax attention"][2:] == ["–", "not run (parts missing)"]
     missing = [record for record in records if record["cell"]["task"] != "lra/image"]
     assert not [part for part in build(T11, missing).sections[0].blocks if part.title.startswith("AVG")]
     assert "no row has a score in every column" in plain(build(T11, missing))
@@ -222,7 +225,7 @@ def test_seeds_of_different_code_are_not_averaged():
 
 
 def test_no_difference_has_no_minus():
-    assert rows(block([made("vanilla", "lra/text", 1, 0.61949)], "Text"))["vanilla"][2] == "+0.00"
+    assert rows(block([made("vanilla", "lra/text", 1, 0.61949)], "Text"))["softmax attention"][2] == "+0.00"
 
 
 def test_the_title_shows_the_direction():
@@ -286,11 +289,11 @@ def test_a_test_leak_is_stamped():
 
 
 def test_reduced_runs_are_ranked_and_their_ordering_compared():
-    # the paper has LAVO 40.57 > BigBird 39.25 > vanilla 38.37 > Linformer 37.45
+    # the paper has LAVO 40.57 > BigBird 39.25 > softmax attention 38.37 > Linformer 37.45
     scores = {"linformer_skyformer": [0.2, 0.21], "bigbird": [0.4, 0.41], "vanilla": [0.3, 0.31], "lavo": [0.35, 0.36]}
     records = [record for model, values in scores.items() for record in seeds(model, "lra/listops", values, **REDUCED)]
     listops = block(records + seeds("mixer_x", "lra/listops", [0.9, 0.9], **REDUCED), "ListOps", 1)
-    assert list(rows(listops)) == ["mixer_x (not in the paper)", "BigBird", "LAVO", "vanilla", "Linformer"]
+    assert list(rows(listops)) == ["mixer_x (not in the paper)", "BigBird", "LAVO", "softmax attention", "Linformer"]
     assert "Kendall τ = 0.67 over 4 shared rows (p = 0.33, uncorrected" in listops.lines[0]
     # 2,000 examples: a standard error of 1.09 points each, so that 3.0 points differ: 40.57 and 37.45 alone
     assert "tell at most 1 of these 6 pairs apart at 5 %" in listops.lines[0]
@@ -330,7 +333,7 @@ def test_footnotes_stand_at_their_cells():
     assert noted == {"Text": ("X11",), "Pathfinder": ("X4",), "Image": ("X4",)}
     page = build(T11, [])
     assert "<sup>X12</sup>" in markdown.render(page) and r"\textsuperscript{X12}" in latex.render(page)
-    assert "vanilla [X12]" in plain(page)
+    assert "softmax attention [X12]" in plain(page)
     assert {row["notes"] for row in page.tidy if row["row"] == "vanilla"} == {"X11; X12", "X12", "X4; X12"}
     for name, text in page.footnotes:
         assert text in plain(page, width=200) and f"[{name}]" in plain(page)
@@ -344,7 +347,7 @@ def test_the_caption_states_protocol_seeds_and_hardware():
         "best_val from step 10,000 on",
         "Seeds: 2 per row; the table plans 5",
         "GPU® A&B",
-        "1 of 2 runs were made with uncommitted changes",
+        "Made with uncommitted changes in the code: 1 of 2 runs",
         "95 % t interval",
     ):
         assert part in text, part

@@ -64,8 +64,8 @@ def test_resolution_is_the_distance_of_the_control_in_half_widths():
 def test_a_page_opens_with_the_best_rows_the_control_and_the_cost():
     line, *waiting = build(T11, listops(vanilla=0.5, lavo=0.499, no_mixing=0.3, linformer_skyformer=0.4)).answer
     assert re.fullmatch(
-        r"Reduced budget, ListOps: vanilla and LAVO \(50\.00 to 49\.90\) lead, and no test separates them; "
-        r"R = \d\d\.\d \(reference vanilla 50\.00, control no mixing 30\.00\)\. Cost: 1\.2 core-hours\.",
+        r"Reduced budget, ListOps: softmax attention and LAVO \(50\.00 to 49\.90\) lead, and no test separates them; "
+        r"R = \d\d\.\d \(reference softmax attention 50\.00, control no mixing 30\.00\)\. Cost: 1\.2 core-hours\.",
         line,
     )
     assert waiting == [
@@ -75,7 +75,7 @@ def test_a_page_opens_with_the_best_rows_the_control_and_the_cost():
     ]
     for suffix in ("md", "tex", "txt"):
         text = " ".join(RENDER[suffix](build(T11, listops(vanilla=0.5, lavo=0.499, no_mixing=0.3))).split())
-        assert text.index("vanilla and LAVO (") < text.index("Paper budget")
+        assert text.index("softmax attention and LAVO (") < text.index("Paper budget")
 
 
 def test_a_long_tier_is_shortened():
@@ -109,9 +109,11 @@ def test_a_column_opens_with_the_simple_predictor_that_validation_chose():
     unbeaten = fitted(records, dictionary, trees, ("5-gram all", 99.0, 99.0))
     assert unbeaten.opening().startswith(
         "ListOps: no row reaches the boosted counts baseline (63.00, fitted to 64,000 examples of the training data); "
-        "vanilla and LAVO (50.00 to 49.90) lead"
+        "softmax attention and LAVO (50.00 to 49.90) lead"
     )
-    assert unbeaten.sentence.startswith("ListOps: no row reaches the boosted counts baseline (63.00); vanilla")
+    assert unbeaten.sentence.startswith(
+        "ListOps: no row reaches the boosted counts baseline (63.00); softmax attention"
+    )
     beaten = fitted(records, ("5-gram", 40.0, 40.0), ("5-gram all", 49.95, 49.0))
     assert beaten.rows_above == 2
     assert "2 of 3 rows beat the 5-gram baseline (40.00); 1 of 3 rows beats the 5-gram all base" in beaten.sentence
@@ -218,7 +220,7 @@ def test_a_metric_that_is_a_cost_ranks_nothing():
     block = next(
         b for b in table.build_table(spec, results_of(records, spec)).sections[1].blocks if "ListOps" in b.title
     )
-    assert {row[0].text for row in block.rows} >= {"vanilla", "LAVO"}, "its numbers stand in the table"
+    assert {row[0].text for row in block.rows} >= {"softmax attention", "LAVO"}, "its numbers stand in the table"
 
 
 def test_tiers_stand_in_the_table_and_the_csv():
@@ -238,9 +240,11 @@ def test_a_row_far_from_the_best_that_no_test_separates_is_not_in_its_tier():
     records += seeds("linformer_skyformer", "lra/listops", (0.439, 0.38, 0.409), **REDUCED)
     (only_answer,) = answer.answers(results_of(records))
     assert only_answer.tests.low_power == (("LAVO", ""), ("Linformer", "")) and only_answer.tests.runs is None
-    assert "vanilla (50.00) leads; too few seeds to separate LAVO and Linformer (41.00" in only_answer.sentence
+    assert (
+        "softmax attention (50.00) leads; too few seeds to separate LAVO and Linformer (41.00" in only_answer.sentence
+    )
     tiers = {row[0].text: row[2].text for row in ranking(records).rows}
-    assert tiers["vanilla"] == "1" and tiers["LAVO"] == "not separated (low power)"
+    assert tiers["softmax attention"] == "1" and tiers["LAVO"] == "not separated (low power)"
     assert tiers["no mixing (not in the paper)"] == "2"
 
 
@@ -248,7 +252,8 @@ def test_baselines_are_rows_in_their_place_and_mark_who_is_below():
     block = ranking(listops({"root_operator": 44.0, "majority_class": 17.0}, vanilla=0.5, lavo=0.438, no_mixing=0.3))
     names = [row[0].text for row in block.rows]
     assert names == [
-        "vanilla", "baseline: root operator", "LAVO", "no mixing (not in the paper)", "baseline: majority class"
+        "softmax attention", "baseline: root operator", "LAVO", "no mixing (not in the paper)",
+        "baseline: majority class",
     ]  # fmt: skip
     scores = {row[0].text: row[1] for row in block.rows}
     assert scores["baseline: root operator"].text == "44.00" and scores["baseline: root operator"].tone == "muted"

@@ -38,16 +38,16 @@ def line(block, row):
 def test_one_cell_is_in_every_column_that_it_measures():
     table = build(T7, [completion("lavo", cd_l1=7.2), completion("abc", status="oom")])
     by_column = {name: rows(block(table, name)) for name in T7.columns}
-    assert [by_column[name]["lavo"][1] for name in T7.columns] == ["7.200 (1)", "0.225 (1)", "0.833 (1)"]
+    assert [by_column[name]["LAVO"][1] for name in T7.columns] == ["7.200 (1)", "0.225 (1)", "0.833 (1)"]
     assert all(by_column[name]["ABC"][1] == "oom" for name in T7.columns)
     assert table.summary == "trained scores: 1 reproduced · 2 close · 0 off · 3 failed · 9 not run"
-    assert by_column["CD-L1"]["vanilla"][3] == "not run (≈ 80 GPU-hours)"  # one run has all three
+    assert by_column["CD-L1"]["softmax attention"][3] == "not run (≈ 80 GPU-hours)"  # one run has all three
 
 
 def test_a_tested_metric_that_is_missing_is_no_score():
     record = completion("lavo")
     del record["metrics"]["best"]["test"]["f1"]
-    assert rows(block(build(T7, [record]), "F-Score@1%"))["lavo"][1] == "no test score"
+    assert rows(block(build(T7, [record]), "F-Score@1%"))["LAVO"][1] == "no test score"
 
 
 def test_the_baseline_is_known_for_one_metric_alone():
@@ -68,7 +68,7 @@ def test_a_tolerance_may_be_a_share_of_the_papers_number():
     assert T7.tolerances(7.2) == pytest.approx({"reproduced": 0.144, "close": 0.36})
     words = {}
     for value in (7.2 * 1.0199, 7.2 * 1.0201, 7.2 * 1.051):
-        words[value] = rows(block(build(T7, [completion("lavo", cd_l1=value)]), "CD-L1"))["lavo"][-1]
+        words[value] = rows(block(build(T7, [completion("lavo", cd_l1=value)]), "CD-L1"))["LAVO"][-1]
     assert list(words.values()) == ["reproduced", "close", "off"]
     assert "|Δ| ≤ 2 %, or |Δ| ≤ 5 %" in plain(build(T7, []), width=250)
 
@@ -100,11 +100,11 @@ def test_the_ordering_is_over_rows_of_the_paper():
 
 def test_a_mean_stands_beside_the_paper_and_its_parts_below():
     table = build(T8, everywhere("lavo", (1, 3), mse=1.1) + everywhere("vanilla", mse=1.2))
-    assert rows(block(table, "ETT MSE"))["lavo"] == ["1.123", "1.110 to 1.130 (2)", "-0.003", "reproduced"]
-    assert rows(block(table, "Weather MAE"))["lavo"] == ["0.492", "0.555 to 0.565 (2)", "+0.068", "off"]
+    assert rows(block(table, "ETT MSE"))["LAVO"] == ["1.123", "1.110 to 1.130 (2)", "-0.003", "reproduced"]
+    assert rows(block(table, "Weather MAE"))["LAVO"] == ["0.492", "0.555 to 0.565 (2)", "+0.068", "off"]
     parts = block(table, "Parts of ETT MSE")
     names = ["ETTh1 S", "ETTh1 M", "ETTh2 S", "ETTh2 M", "ETTm1 S", "ETTm1 M"]
-    assert line(parts, "lavo") == dict.fromkeys(names, "1.110 to 1.130 (2)")
+    assert line(parts, "LAVO") == dict.fromkeys(names, "1.110 to 1.130 (2)")
     assert line(parts, "ABC") == dict.fromkeys(names, "–")
     assert line(parts, "baseline: last value") == dict.fromkeys(names, "0.800")
     assert not [row for row in rows(block(table, "Parts of ETT MAE")) if "baseline" in row]
@@ -119,11 +119,11 @@ def test_a_mean_with_a_missing_part_is_not_shown():
     ]
     table = build(T8, missing)
     assert not [part for part in table.sections[0].blocks if part.title.startswith("ETT ")]
-    assert line(block(table, "Parts of ETT MSE"), "lavo")["ETTm1 M"] == "–"
+    assert line(block(table, "Parts of ETT MSE"), "LAVO")["ETTm1 M"] == "–"
     assert "Not averaged, because no row has a score in every column: ETT MSE, ETT MAE." in plain(table, width=200)
     assert "Not run at the paper budget: ETTm1 M;" in plain(table, width=200)
     broken = [*missing, forecast("lavo", "ETTm1", "M", status="nan")]
-    assert line(block(build(T8, broken), "Parts of ETT MSE"), "lavo")["ETTm1 M"] == "nan"
+    assert line(block(build(T8, broken), "Parts of ETT MSE"), "LAVO")["ETTm1 M"] == "nan"
     assert not [part for part in build(T8, broken).sections[0].blocks if part.title.startswith("ETT ")]
 
 
@@ -132,7 +132,7 @@ def test_a_column_s_setting_may_be_the_recipe_s_default():
     for stated in (True, False):
         records = [forecast("lavo", "ETTh1", "S", mse=0.2, stated=stated), forecast("lavo", "ETTh1", "M", mse=0.6)]
         records[1]["changed"] = {} if stated else {"task.features": ["S", "M"]}
-        shown = line(block(build(T8, records), "Parts of ETT MSE"), "lavo")
+        shown = line(block(build(T8, records), "Parts of ETT MSE"), "LAVO")
         assert (shown["ETTh1 S"], shown["ETTh1 M"]) == ("0.200 (1)", "0.600 (1)")
 
 
@@ -144,7 +144,7 @@ def test_a_changed_recipe_is_a_line_of_its_own_apart():
     ]
     table = build(T8, records)
     assert "0.700" not in str(table.sections[0])
-    shown = line(block(table, "Parts of ETT MSE", 1), "lavo (train.optimizer.lr=0.001)")
+    shown = line(block(table, "Parts of ETT MSE", 1), "LAVO (train.optimizer.lr=0.001)")
     assert (shown["ETTh1 S"], shown["ETTh1 M"]) == ("0.700 (1)", "0.800 (1)")
 
 
@@ -159,11 +159,11 @@ def test_reduced_means_say_their_data_and_are_compared_by_their_ordering():
     assert mean.title.endswith(
         "reduced budget, slice:a (ETTh1 S, ETTh1 M, ETTh2 S, ETTh2 M); synthetic (ETTm1 S, ETTm1 M)"
     )
-    assert list(rows(mean)) == [CONTROL, "lavo", "vanilla", "ABC"]  # cosFormer has not all parts
+    assert list(rows(mean)) == [CONTROL, "LAVO", "softmax attention", "ABC"]  # cosFormer has not all parts
     assert "τ = 1.00 over 3 shared rows (p = 0.33, uncorrected" in mean.lines[0]
     assert not [part for part in table.sections[1].blocks if part.title.startswith("Weather")]
     parts = block(table, "Parts of ETT MSE", 1)
-    assert list(rows(parts)) == ["vanilla", "ABC", "cosFormer", "lavo", CONTROL, "baseline: last value"]
+    assert list(rows(parts)) == ["softmax attention", "ABC", "cosFormer", "LAVO", CONTROL, "baseline: last value"]
     assert line(parts, "cosFormer")["ETTh2 S"] == "–"
     keys = [(r["row"], r["column"], r["budget"], r["source"], r["notes"]) for r in table.tidy]
     assert len(set(keys)) == len(keys)
@@ -175,7 +175,7 @@ def test_data_are_never_mixed_where_a_column_has_both():
     records = everywhere("lavo", mse=0.4, **REDUCED)
     records += everywhere("lavo", mse=0.9, budget="reduced", source="synthetic", sets=["Weather"])
     weather = [part for part in build(T8, records).sections[1].blocks if part.title.startswith("Weather MSE")]
-    assert [(part.title.split(", ")[-1], rows(part)["lavo"]) for part in weather] == [
+    assert [(part.title.split(", ")[-1], rows(part)["LAVO"]) for part in weather] == [
         ("slice:a data", ["0.410 to 0.420 (2)", "–"]),
         ("synthetic data", ["0.910 to 0.920 (2)", "–"]),
     ]

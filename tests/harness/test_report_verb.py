@@ -118,7 +118,7 @@ def test_the_pages_of_claims_and_questions_are_made_and_checked(places, capsys, 
         "check": False, "format": ["md"], "paths": {key: str(path) for key, path in places.items()} | folders,
     })  # fmt: skip
     assert verb.run(cfg, ["do=report"]) == 0
-    assert "pairs resolved: " in capsys.readouterr().out
+    assert "rows tuned over at least 3 learning rates" in capsys.readouterr().out
     made = [places["tables"] / "docs" / name for name in ("findings.md", "questions.md")]
     assert "ahead of softmax attention on ListOps" in made[0].read_text(encoding="utf-8")
     assert "[lavo/t11](../lavo/t11.md)" in made[1].read_text(encoding="utf-8")

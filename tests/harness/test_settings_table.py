@@ -176,7 +176,7 @@ def test_a_difference_without_a_footnote_is_marked(load_changed):
         ("B", "runs"): "same",
     }
     answer = page(load_changed()).answer
-    assert "1 of 2 printed settings are those of our recipes; 0 differ and a footnote says why; 1 differ" in answer[0]
+    assert "our recipes have: 1 of 2. Different, with a reason in a footnote: 0; different without one: 1" in answer[0]
     assert "Unexplained, A | <b>: runs 4, ours 3." in answer
     explained = load_changed("footnotes: []", 'footnotes: [{id: a, text: t, rows: ["A | <b>"], columns: [runs]}]')
     assert [setting.verdict for setting in compared_settings(explained)] == ["not here", "differs", "same"]
@@ -226,7 +226,7 @@ def test_the_verb_writes_shows_and_checks(tmp_path):
     files = [tmp_path / "tables" / f"latte/t6.{suffix}" for suffix in ("md", "tex", "csv")]
     screen = Console(file=io.StringIO(), width=100)
     assert verb.report_tables("latte/t6", frame([]), console=screen, **settings).files == files
-    assert "9 of 9 printed settings" in screen.file.getvalue() and "Gemma2" in screen.file.getvalue()
+    assert "our recipes have: 9 of 9." in screen.file.getvalue() and "Gemma2" in screen.file.getvalue()
     assert verb.report_tables("latte/t6", frame([]), check=True, **settings).files == []
     files[0].write_text("edited", encoding="utf-8")
     assert verb.report_tables("latte/t6", frame([]), check=True, **settings).files == files[:1]

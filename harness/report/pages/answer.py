@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from harness.errors import agreeing
 from harness.report.scores.comparison import BASELINE, ENOUGH, Comparison, below_enough
 from harness.report.scores.groups import OF_EACH, Group, ProtocolResults
 from harness.report.scores.scores import Score
@@ -98,7 +99,7 @@ class ColumnAnswer:
         above = self._rows_above(baseline)
         if not above:
             return f"no row reaches {name}"
-        return f"{above} of {self.tests.rows} rows {'beats' if above == 1 else 'beat'} {name}"
+        return f"{above} of {self.tests.rows} rows {agreeing(above, 'beats', 'beat')} {name}"
 
     def _rows_above(self, baseline: Score) -> int:
         """Of the rows that are tested: a row that repeats another row's computation does not count again."""
@@ -124,7 +125,8 @@ class ColumnAnswer:
             counts = [tests.runs.counts[score.key] for score in self.group.scores if score.key in tests.runs.counts]
             every = sum(solved == runs for solved, runs in counts)
             threshold = f"{tests.runs.threshold:.{self.decimals}f}"
-            parts.append(f"{every} of {len(counts)} rows solve the task with every seed (scores from {threshold} on)")
+            solve = f"rows {agreeing(every, 'solves', 'solve')} the task with every seed"
+            parts.append(f"{every} of {len(counts)} {solve} (scores from {threshold} on)")
         return "; ".join(parts)
 
     @property
@@ -179,7 +181,7 @@ class ColumnAnswer:
         return f"{listed([score.label for score in scores], most)} ({span})"
 
     def _score(self, score: Score) -> str:
-        return f"{score.row} {score.estimate.mean:.{self.decimals}f}"
+        return f"{score.name} {score.estimate.mean:.{self.decimals}f}"
 
 
 def answers(results: Sequence[ProtocolResults]) -> list[ColumnAnswer]:
@@ -273,7 +275,7 @@ def _overall(answered: Sequence[ColumnAnswer]) -> str:
 
 
 def counted_columns(number: int) -> str:
-    return f"{number} column{'' if number == 1 else 's'}"
+    return f"{number} {agreeing(number, 'column', 'columns')}"
 
 
 def _counts(answered: Sequence[ColumnAnswer]) -> tuple[int, int, int]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.config.model_names import labelled
 from harness.records.files import write_atomic
 from harness.report.pages.answer import listed
 from harness.report.render.markdown import escape
@@ -58,6 +59,16 @@ def measures(measured: dict[str, Any]) -> Iterator[tuple[str, dict[str, Series]]
         yield timed, {name: [p for p in points if p["model"] == name] for name in measured["models"]}
 
 
+def names_of(measured: Mapping[str, Any]) -> dict[str, str]:
+    """{label of a model in a measurement: its name for people}"""
+    rows = measured.get("rows", {})
+    return {label: labelled(label, model_of(label, rows)) for label in measured["models"]}
+
+
+def model_of(label: str, rows: Mapping[str, Any]) -> str:
+    return rows[label]["model"] if label in rows else label.partition(" (")[0]
+
+
 def measure_of(point: Mapping[str, Any]) -> str:
     parts = (point["what"], point.get("mode"), point.get("batch"))
     return "-".join(str(part) for part in parts if part is not None)
@@ -75,10 +86,11 @@ def grid(measured: dict[str, Any], series: dict[str, Series]) -> tuple[list[str]
     lengths = [size_of(point) for point in next(iter(series.values()))]
     base = {size_of(point): point["ms"] for point in series.get(peer, []) if "ms" in point}
     header = ["model", *(f"{n:,}" for n in lengths), "time ~ n^", "memory ~ n^", "MiB at the longest"]
-    header.append(f"beats {peer} from")
+    names = names_of(measured)
+    header.append(f"beats {names.get(peer, peer)} from")
     rows = []
     for name, points in series.items():
-        cells = [name]
+        cells = [names[name]]
         for point in points:
             if "ms" not in point:
                 cells.append(point["status"].split(":")[0])
@@ -141,7 +153,7 @@ def reasons(measured: dict[str, Any]) -> list[str]:
 def curves_page(measured: dict[str, Any]) -> str:
     """The page of a do=bench measurement."""
     lines = ["<!-- Made by `python run.py do=report` from what do=bench measured; changes are lost. -->"]
-    lines += [f"# Time and memory: {escape(listed(list(measured['models']), SHOWN_MODELS))}", ""]
+    lines += [f"# Time and memory: {escape(listed(list(names_of(measured).values()), SHOWN_MODELS))}", ""]
     lines += [f"{escape(describe_setting(measured))}.", ""]
     if any(point["status"] == "ok" for point in measured["points"]):  # else there is no picture
         lines += [f"![Time and memory](../../figures/bench/{measured['name']}.png)", ""]

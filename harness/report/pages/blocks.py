@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from harness.config.model_names import row_name
+from harness.errors import agreeing
 from harness.report.pages.notes import (
     BELOW,
     label_with_fit,
@@ -207,12 +209,13 @@ def _overview_block(spec: TableSpec, columns: Sequence[ResolvedColumn]) -> Block
             TableEntry(number.text if number else "–", spec.footnotes_of(row=row, column=column.name))
             for column, number in zip(printed, numbers, strict=True)
         )
-        body.append((TableEntry(row, spec.footnotes_of(row=row)), *entries))
+        body.append((TableEntry(row_name(row), spec.footnotes_of(row=row)), *entries))
     lines = []
     if tasks := [column for column in columns if column.name in spec.columns]:
         hours = sum(spec.hours_of([c.name for c in tasks if spec.has(row, c.name)]) for row in spec.rows)
         not_run = f"Not run at the paper budget: {', '.join(dict.fromkeys(column.short_name for column in tasks))}"
-        lines.append(f"{not_run}; all {len(spec.rows)} rows ≈ {_hours(hours)} GPU-hours per seed ({spec.gpu}).")
+        rows = agreeing(len(spec.rows), "1 row", f"all {len(spec.rows)} rows")
+        lines.append(f"{not_run}; {rows} ≈ {_hours(hours)} GPU-hours per seed ({spec.gpu}).")
     if means := [column.name for column in columns if column.name in spec.averages]:
         lines.append(_no_average(means))
     units = " and ".join(dict.fromkeys(column.unit for column in columns))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from harness.config.model_names import row_name
 from harness.report.pages.answer import listed
 from harness.report.pages.evidence import Evidence, Reply, cannot_say
 from harness.report.scores import judge
@@ -29,7 +30,7 @@ def compared(asked: Compared, evidence: Evidence) -> Reply:
     scores = [score for row in (asked.row, *asked.rivals) if (score := plain_score(group, row))]
     facts = [*_pair_facts(judged, group), *_scale(group), *evidence.facts(asked, scores)]
     facts += evidence.in_print(asked, [asked.row, *asked.rivals])
-    return _reply(judged, [f"{score.row} {_number(group, score)}" for score in scores], facts)
+    return _reply(judged, [f"{score.name} {_number(group, score)}" for score in scores], facts)
 
 
 def kept(asked: Kept, evidence: Evidence) -> Reply:
@@ -130,7 +131,7 @@ def _pair_facts(judged: Judged, group: Group) -> list[str]:
 
 
 def _pair_fact(pair: Pair, p: float, judged: Judged, group: Group) -> str:
-    (ours, _), (theirs, _) = pair.rows
+    ours, theirs = (row_name(row) for row, _ in pair.rows)
     resolved = group.resolved
     difference = resolved.signed(pair.difference)
     if pair.pairing == SOLVED:
@@ -152,7 +153,7 @@ def _p(p: float) -> str:
 def _scale(group: Group) -> list[str]:
     """The score of the strongest simple predictor and the control, which show what the numbers are worth."""
     decimals, tests = group.resolved.decimals, group.comparison
-    parts = [f"control {tests.control.row} {tests.control.number(decimals)}"] if tests.control else []
+    parts = [f"control {tests.control.name} {tests.control.number(decimals)}"] if tests.control else []
     if group.strongest is not None:
         parts.append(f"strongest simple predictor {group.strongest.number(decimals)}")
     return [f"Beside: {', '.join(parts)}."] if parts else []

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from harness.config.model_names import row_name
 from harness.errors import UsageError, did_you_mean
 from harness.report.pages.answer import ColumnAnswer, cost, listed
 from harness.report.pages.caveats import rate_text
@@ -127,7 +128,8 @@ class Evidence:
     def in_print(self, asked: OfColumn, rows: Sequence[str]) -> list[str]:
         """A line with the published numbers of these rows, where the paper prints them."""
         published = self.spec(asked.table).published
-        printed = [f"{row} {published[row, asked.column].text}" for row in rows if (row, asked.column) in published]
+        shown = {row_name(row): published[row, asked.column].text for row in rows if (row, asked.column) in published}
+        printed = [f"{name} {text}" for name, text in shown.items()]
         return [f"In print: {', '.join(printed)}."] if printed else []
 
     def facts(self, asked: OfColumn, scores: Sequence[Score]) -> Iterator[str]:
@@ -135,7 +137,7 @@ class Evidence:
         ids = [cell for score in scores for cell in score.cells if cell in self.by_id.index]
         rates = [self.rate(asked, score) for score in scores]
         if len(scores) <= SHOWN_RATES:
-            stated = [f"{score.row} {rate}" for score, rate in zip(scores, rates, strict=True) if rate]
+            stated = [f"{score.name} {rate}" for score, rate in zip(scores, rates, strict=True) if rate]
             yield from [f"Learning rate: {listed(stated)}."] if stated else []
         else:
             searched = sum(rate.endswith(SEARCHED) for rate in rates)

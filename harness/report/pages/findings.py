@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness.errors import UsageError
+from harness.errors import UsageError, agreeing
 from harness.report.pages import claims, questions
 from harness.report.pages.evidence import Evidence, Reply
 from harness.report.render.markdown import escape
@@ -91,12 +91,12 @@ def _first_clauses(text: str) -> str:
 
 def _findings(replies: Sequence[tuple[Asked, Reply]], papers: Mapping[str, str], tables: str) -> str:
     verdicts = [answer.verdict for asked, answer in replies if asked.is_claim]
-    counts = ", ".join(f"{verdicts.count(verdict)} {WORDS[verdict]}" for verdict in Verdict)
+    counts = ", ".join(f"{(count := verdicts.count(v))} {agreeing(count, *WORDS[v])}" for v in Verdict)
     text = [
         GENERATED,
         "# Findings",
         "",
-        f"Of {len(verdicts)} claims of the papers, {counts}.",
+        f"Of {len(verdicts)} {agreeing(len(verdicts), 'claim', 'claims')} of the papers, {counts}.",
         "",
         "| paper | claim or question | answer |",
         "| --- | --- | --- |",
@@ -114,7 +114,12 @@ def _findings(replies: Sequence[tuple[Asked, Reply]], papers: Mapping[str, str],
     return "\n".join([*text, "", "## How to read this", "", HOW]) + "\n"
 
 
-WORDS = {Verdict.HOLDS: "hold", Verdict.FAILS: "do not hold", Verdict.UNKNOWN: "cannot be decided by our records"}
+UNDECIDED = "cannot be decided by our records"
+WORDS = {  # of one claim, of several
+    Verdict.HOLDS: ("holds", "hold"),
+    Verdict.FAILS: ("does not hold", "do not hold"),
+    Verdict.UNKNOWN: (UNDECIDED, UNDECIDED),
+}
 
 
 def _anchor(title: str) -> str:

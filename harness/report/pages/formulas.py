@@ -8,6 +8,7 @@ here; tests compare our formulas with the query-key pairs that the code computes
 from collections.abc import Mapping, Sequence
 
 from harness.config.formula import value_of
+from harness.errors import agreeing
 from harness.records import ledger
 from harness.report.pages.printed import Verdict, is_same
 from harness.report.render.layout import Block, Section, Table, TableEntry, table_of, tidy_row
@@ -124,5 +125,6 @@ def _opening(tidy: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
     rows = dict.fromkeys(row["row"] for row in tidy)
     unequal = dict.fromkeys(row["row"] for row in tidy if row["verdict"] != Verdict.SAME)
     same = len(rows) - len(unequal)
-    counts = f"{same} of {len(rows)} rows are what our code computes; {len(unequal)} differ."
+    counts = f"{same} of {len(rows)} rows {agreeing(same, 'is', 'are')} what our code computes; {len(unequal)} "
+    counts += f"{agreeing(len(unequal), 'differs', 'differ')}."
     return (counts, *([f"Different: {', '.join(unequal)}."] if unequal else ()))

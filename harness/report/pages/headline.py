@@ -5,6 +5,7 @@
 
 from collections.abc import Sequence
 
+from harness.errors import agreeing
 from harness.report.pages.answer import (
     NOT_BEHIND,
     ColumnAnswer,
@@ -66,7 +67,8 @@ def _overall(budget: str, columns: Sequence[ColumnAnswer]) -> str:
     if all(answer.tests.ranks_nothing for answer in columns):
         parts = [f"none of {counted_columns(len(columns))} ranks rows, because {NOT_BEHIND}"]
     else:
-        parts = [f"{sum(answer.has_enough for answer in columns)} of {counted_columns(len(columns))} rank rows"]
+        ranking = sum(answer.has_enough for answer in columns)
+        parts = [f"{ranking} of {counted_columns(len(columns))} {agreeing(ranking, 'ranks', 'rank')} rows"]
     if below := sum(answer.group.strongest is not None and not answer.rows_above for answer in columns):
         parts.append(f"no row reaches the simple predictors in {below}")
     return f"{_setting(budget, columns)}: {'; '.join(parts)}."

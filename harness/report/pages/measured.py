@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from harness.config.model_names import row_name
 from harness.records import ledger
 from harness.report.pages.answer import listed
 from harness.report.render.layout import Block, Card, Section, Table, TableEntry, table_of, tidy_row
@@ -107,7 +108,7 @@ def page(spec: MeasuredSpec, measurements: Mapping[str, Mapping[str, Any]] | Non
         summary=f"{Kind.COST.plural}: {len(spec.published)}, ours beside {beside}",
         printed={Kind.COST: sum(not math.isnan(ledger.number(text)) for text in spec.published.values())},
         sections=sections,
-        caption=(MARK, MEMORY, f"The reference of ratios is {spec.reference}, in the same measurement."),
+        caption=(MARK, MEMORY, f"The reference of ratios is {row_name(spec.reference)}, in the same measurement."),
         tidy=tidy,
         answer=sentences,
     )
@@ -136,12 +137,13 @@ def _part(spec: MeasuredSpec, run: str, measured: Mapping[str, Any], columns: Ma
         header.append(f"{'time' if KEYS[first.value] == 'ms' else 'memory'} ~ n^")
     body = []
     for name in rows:
-        label = f"{name} (not in the paper)" if spec.rows[name].ours and spec.ledger else name
+        shown = row_name(name)
+        label = f"{shown} (not in the paper)" if spec.rows[name].ours and spec.ledger else shown
         cells = [cell for entry in entries[name] for cell in _cells(spec, entry)]
         cells += [_text(slopes[name], 2)] if slopes else []
         body.append((TableEntry(label, spec.footnotes_of(row=name)), *cells))
     lines = [f"{describe_setting(dict(measured))}.", *_statuses(points.values())]
-    if missing := [name for name in labels if name not in points]:
+    if missing := [row_name(name) for name in labels if name not in points]:
         lines.append(f"Not in this measurement: {', '.join(missing)}.")
     lines += [f"{label}: {why}" for label, why in sorted(measured.get("absent", {}).items())]
     title = ", ".join(filter(None, [UNITS[first.value], mode, f"batch {batch}" if batch else ""]))
@@ -193,7 +195,7 @@ def _paper_block(spec: MeasuredSpec, columns: Sequence[str]) -> Block:
     """The paper's numbers alone, for columns that were not measured."""
     header = ["model", *(TableEntry(key, spec.footnotes_of(column=key)) for key in columns)]
     body = [
-        (TableEntry(name, spec.footnotes_of(row=name)), *(_paper_entry(spec, name, key) for key in columns))
+        (TableEntry(row_name(name), spec.footnotes_of(row=name)), *(_paper_entry(spec, name, key) for key in columns))
         for name, row in spec.rows.items()
         if not row.ours
     ]

@@ -5,9 +5,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 from harness.config.overrides import to_overrides
 from harness.config.table_rows import PAPER, cell_settings
+from harness.errors import agreeing
 from harness.records import ledger
 from harness.report.pages import agreement
 from harness.report.pages.answer import ColumnAnswer, baseline_name, listed
+from harness.report.pages.counts import share
 from harness.report.pages.evidence import Evidence, Reply, cannot_say
 from harness.report.scores.groups import AGREES
 from harness.report.scores.judge import plain_score
@@ -43,7 +45,7 @@ def of_row(asked: OfRow, evidence: Evidence) -> Reply:
         return evidence.no_run(asked)
     group, tests, decimals = answer.group, answer.tests, answer.decimals
     beside = [("reference", tests.reference), ("control", tests.control), ("simple predictor", group.strongest)]
-    others = [f"{name} {baseline_name(other.row)} {other.number(decimals)}" for name, other in beside if other]
+    others = [f"{name} {baseline_name(other.name)} {other.number(decimals)}" for name, other in beside if other]
     below = (
         " †, below the simple predictor"
         if group.strongest and group.strongest.row in tests.below.get(score.key, ())
@@ -85,7 +87,7 @@ def command(asked: Command, evidence: Evidence) -> Reply:
     recipe = (f"model={row.model}", f"task={column.task}", f"protocol={column.protocol or row.protocol}")
     seed = min(best.by_seed)
     words = " ".join((*recipe, f"budget={answer.group.budget}", f"seed={seed}", *settings))
-    number = f"{best.row} {best.by_seed[seed]:.{answer.decimals}f} {answer.group.resolved.unit}"
+    number = f"{best.name} {best.by_seed[seed]:.{answer.decimals}f} {answer.group.resolved.unit}"
     return Reply(
         f"Each table's page ends with its command, and each number of the site shows its own. For example {number} in "
         f"{asked.column}, seed {seed}: `python run.py {words}`."
@@ -203,7 +205,7 @@ def deviations(asked: Deviations, evidence: Evidence) -> Reply:
     for kind, count in beside.items():
         worst = sorted(by_kind.get(kind, []), reverse=True)
         named = f", the largest {'; '.join(label for _, label in worst[:SHOWN])}" if worst else ""
-        parts.append(f"{kind}s: {len(worst)} of {count} differ{named}")
+        parts.append(f"{kind}s: {len(worst)} of {count} {agreeing(len(worst), 'differs', 'differ')}{named}")
     return Reply(f"{'. '.join(f'{part[:1].upper()}{part[1:]}' for part in parts)}.")
 
 
@@ -244,11 +246,6 @@ def separating(asked: Separating, evidence: Evidence) -> Reply:
     nothing = [answer.name for answer in answers if not answer.tests.ranks]
     rest = f"; these cannot rank rows: {listed(nothing)}" if nothing else ""
     return Reply(f"Pairs that tests resolve, of those with the best row or the reference: {listed(named)}{rest}.")
-
-
-def share(part: int, whole: int) -> str:
-    """`63 of 118 (53 %)`"""
-    return f"{part:,} of {whole:,} ({100 * part / max(whole, 1):.0f} %)"
 
 
 def _resolved_share(answer: ColumnAnswer) -> float:

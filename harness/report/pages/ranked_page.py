@@ -5,6 +5,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from harness.errors import agreeing
 from harness.report.pages.answer import NOT_BEHIND, listed
 from harness.report.pages.ranking import (
     CEILING_DISTANCE,
@@ -125,8 +126,7 @@ def _mean(row: RankedRow) -> str:
 
 
 def _abilities(ranks: Ranking) -> str:
-    count = len(ranks.abilities)
-    return f"{count} abilities" if count > 1 else "1 ability"
+    return f"{len(ranks.abilities)} {agreeing(len(ranks.abilities), 'ability', 'abilities')}"
 
 
 def _trust(ranks: Ranking) -> str:
@@ -157,7 +157,7 @@ def _largest_move(ranks: Ranking) -> tuple[int, RankedRow, str]:
 
 
 def _places(number: int) -> str:
-    return f"{number} {'place' if number == 1 else 'places'}"
+    return f"{number} {agreeing(number, 'place', 'places')}"
 
 
 def _at_second_rates(ranks: Ranking) -> str:

@@ -236,11 +236,11 @@ def _answer(settings: list[Setting]) -> Iterator[str]:
     same, explained, unexplained = (len(by_verdict[verdict]) for verdict in TONES)
     if compared := same + explained + unexplained:
         yield (
-            f"{same} of {compared} printed settings are those of our recipes; {explained} differ and a footnote "
-            f"says why; {unexplained} differ unexplained."
+            f"Printed settings that our recipes have: {same} of {compared}. Different, with a reason in a footnote: "
+            f"{explained}; different without one: {unexplained}."
         )
     if in_words := len(by_verdict[Verdict.IN_WORDS]):
-        yield f"{in_words} designs are printed in words; a class of ours builds each of them."
+        yield f"Designs that are printed in words and built by a class of ours: {in_words}."
     if absent := len(by_verdict[Verdict.ABSENT]):
         yield f"Without a counterpart here: {absent}, for reasons that stand below."
     for verdict, title in ((Verdict.UNEXPLAINED, "Unexplained"), (Verdict.EXPLAINED, "Different")):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from harness.config.model_names import row_name
 from harness.report.pages.caveats import rate_text
 from harness.report.render.layout import Block, Section
 from harness.report.scores.groups import ProtocolResults
@@ -65,7 +66,7 @@ def _block(
     before = {name: mean_scores(_of_budget(at_recipe[name], spec.budget)) for name in tunings}
     entries = [
         (
-            row,
+            row_name(row),
             *(
                 _text(spec, name, tunings[name].get(row), before[name].get(row), row in unstable.get(name, ()))
                 for name in tunings
@@ -104,8 +105,8 @@ def _lines(
         f"each with {_seeds(search.seeds)}, and one rate more where the best is at an end "
         f"({' or '.join(map(str, tried))} rates tried). The best mean on the validation split is chosen; its seeds are "
         "no seeds of the table.",
-        f"In {moved} of {len(every)} cases a rate other than the recipe's was chosen. {EDGE}: {on_edge} of them "
-        "lie at an end of the grid, so a rate further out might be better.",
+        f"In {moved} of {len(every)} cases a rate other than the recipe's was chosen. {EDGE}: at an end of the grid "
+        f"({on_edge} of them), so that a rate further out might be better.",
         _stability(unstable),
     )
 
@@ -124,7 +125,7 @@ def _stability(unstable: Mapping[str, Sequence[str]]) -> str:
 def _unfinished_lines(columns: Mapping[str, Mapping[str, Unfinished]]) -> Iterator[str]:
     """The rows without a chosen rate, and the rates that they lack."""
     parts = [
-        f"{row} in {name} lacks {', '.join(map(rate_text, search.missing))}"
+        f"{row_name(row)} in {name} lacks {', '.join(map(rate_text, search.missing))}"
         for name, rows in columns.items()
         for row, search in rows.items()
     ]

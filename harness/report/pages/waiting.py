@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from harness.config.model_names import row_name
 from harness.report.scores.groups import ProtocolResults
 
 
@@ -55,8 +56,8 @@ def waiting_sentences(waits: Sequence[Waiting]) -> list[str]:
         lines.append(f"No run yet at the {_where(budget, protocol)}: {', '.join(names)}.{reason}")
     for column in waits:
         if column.rows:
-            where = _where(column.budget, column.protocol)
-            lines.append(f"{column.column}: no run yet at the {where} of {', '.join(column.rows)}.{column.reason}")
+            where, rows = _where(column.budget, column.protocol), ", ".join(map(row_name, column.rows))
+            lines.append(f"{column.column}: no run yet at the {where} of {rows}.{column.reason}")
     return lines
 
 

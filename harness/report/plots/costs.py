@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.config.model_names import labelled
 from harness.report.pages import bench_tables
 from harness.report.plots import style
 from harness.report.plots.file import SUFFIXES, Plot
@@ -148,8 +147,7 @@ def _rounded(value: float) -> float:
 
 def measurement_data(measured: Mapping[str, Any]) -> dict[str, Any]:
     """Time and memory of each thing that one do=bench timed, quartiles as bands. What is extrapolated is left out."""
-    models = {label: row["model"] for label, row in measured.get("rows", {}).items()}
-    models = {label: models.get(label, label.partition(" (")[0]) for label in measured["models"]}
+    names, rows = bench_tables.names_of(measured), measured.get("rows", {})
     settings, panels = measured["settings"], []
     for timed, by_label in bench_tables.measures(dict(measured)):
         kind, _, mode = timed.partition("-")
@@ -159,9 +157,8 @@ def measurement_data(measured: Mapping[str, Any]) -> dict[str, Any]:
             lines = []
             for label_of_row, points in by_label.items():
                 points = [point for point in points if point["status"] == "ok" and point.get(key, 0) > 0]
-                model = models.get(label_of_row, label_of_row)
-                name = labelled(label_of_row, model)
-                if line := _cost_line(name, model, label_of_row == settings.get("peer"), points, key):
+                model = bench_tables.model_of(label_of_row, rows)
+                if line := _cost_line(names[label_of_row], model, label_of_row == settings.get("peer"), points, key):
                     lines.append(line)
             if not lines:
                 continue

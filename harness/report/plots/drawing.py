@@ -1,12 +1,13 @@
 """Pictures drawn by further processes, one per core.
 
-A picture is drawn from data alone, so it has the same bytes in whichever process. The command draws a few pictures
-itself: a process takes a second until it can draw.
+A picture is drawn from data alone, so it has the same bytes in whichever process. They draw while the command makes
+tables. The command draws a few pictures itself: a process takes a second until it can draw.
 """
 
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
@@ -33,29 +34,41 @@ def draw_now(draw: Callable[[], None], files: Sequence[Path]) -> None:
 
 @contextlib.contextmanager
 def drawing_processes(workers: int | None = None) -> Iterator[Schedule]:
-    """Yields a function that takes pictures, which are drawn when the block ends.
+    """Yields a function that takes pictures, which are all drawn when the block ends.
 
-    `workers`: processes, by default one per core. Raises what the first picture that failed raises in its process, and
-    UsageError if a process dies.
+    `workers`: processes, by default one per core; they begin as soon as there are more than FEW pictures. Raises what
+    the first picture that failed raises in its process, and UsageError if a process dies.
     """
     workers = workers or len(os.sched_getaffinity(0))
     if workers < 2:
         yield draw_now
         return
-    waiting: list[tuple[Callable[[], None], Sequence[Path]]] = []
-    yield lambda draw, files: waiting.append((draw, files))
-    if len(waiting) <= FEW:
-        for draw, files in waiting:
+    pictures: list[tuple[Callable[[], None], Sequence[Path]]] = []
+    futures: list[Future[None]] = []
+    with contextlib.ExitStack() as stack:
+        pool = None
+
+        def schedule(draw: Callable[[], None], files: Sequence[Path]) -> None:
+            nonlocal pool
+            pictures.append((draw, files))
+            if len(pictures) > FEW:
+                if pool is None:
+                    pool = process_pool(workers)
+                    stack.callback(pool.shutdown, cancel_futures=True)
+                with _named_death(files):
+                    futures.extend(pool.submit(draw_now, *picture) for picture in pictures[len(futures) :])
+
+        yield schedule
+        for draw, files in pictures if pool is None else ():
             draw_now(draw, files)
-        return
-    pool = process_pool(workers)
-    try:
-        futures = [pool.submit(draw_now, draw, files) for draw, files in waiting]
-        for future, (_, files) in zip(futures, waiting, strict=True):
-            try:
+        for future, (_, files) in zip(futures, pictures, strict=False):
+            with _named_death(files):
                 future.result()
-            except BrokenProcessPool as error:
-                message = f"{files[0]}: a process that draws died (memory?): type the command again"
-                raise UsageError(message) from error
-    finally:
-        pool.shutdown(cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _named_death(files: Sequence[Path]) -> Iterator[None]:
+    try:
+        yield
+    except BrokenProcessPool as error:
+        raise UsageError(f"{files[0]}: a process that draws died (memory?): type the command again") from error

@@ -46,7 +46,7 @@ def data(title: str, answers: Sequence[ColumnAnswer]) -> dict[str, Any]:
     if not columns:
         return {"title": title, "subtitle": "", "panels": []}
     left_out = sum(answer.tests.rows > 1 for answer in answers) - len(columns)
-    alike = f" · not drawn: {left_out} columns that cannot rank rows or repeat another one" if left_out else ""
+    alike = f" · columns not drawn, which rank no rows or repeat another: {left_out}" if left_out else ""
     subtitle = f"{title} · {listed(list(dict.fromkeys(answer.group.where for answer in columns)))}{alike}"
     return {"title": columns[0].short, "subtitle": subtitle, "panels": [_panel_data(answer) for answer in columns]}
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from harness.config.model_names import row_name
 from harness.report.scores import paired
 from harness.report.scores.paired import BY_SEED, UNPAIRED, Key, Pair
 from harness.report.scores.scores import Score
@@ -84,8 +85,8 @@ class Comparison:
         if not count or self.runs:
             return ""
         return (
-            f"{count} of {len(self.pairs)} pairs differ by the same number for all seeds: no noise is measured, they "
-            "have no interval, and their p-value is that of a permutation of the seeds."
+            f"In {count} of {len(self.pairs)} pairs all seeds differ by the same number: no noise is measured, there "
+            "is no interval, and the p-value is that of a permutation of the seeds."
         )
 
     @property
@@ -199,7 +200,7 @@ def _resolution(
     keys = {scores[row].key for row in named.values()}
     pair = next((pair for pair in pairs if set(pair.rows) == keys), None)
     if pair is None:
-        few = [f"the {role} ({row})" for role, row in named.items() if len(scores[row].by_seed) < MIN_SEEDS]
+        few = [f"the {role} ({row_name(row)})" for role, row in named.items() if len(scores[row].by_seed) < MIN_SEEDS]
         return None, f"{' and '.join(few) or 'control and reference'}: fewer than {MIN_SEEDS} seeds"
     if pair.half_width == 0 and pair.difference:
         return None, "no seed of the control or the reference differs from its others: there is no interval"

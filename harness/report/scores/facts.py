@@ -46,7 +46,7 @@ def run_facts(spec: TableSpec, columns: "Iterable[pd.DataFrame]") -> tuple[str, 
         f"Hardware: {', '.join(sorted(set(cells['hardware'])))}.",
     ]
     if dirty := int(cells["dirty"].astype(bool).sum()):
-        facts.append(f"{dirty} of {len(cells)} runs were made with uncommitted changes in the code.")
+        facts.append(f"Made with uncommitted changes in the code: {dirty} of {len(cells)} runs.")
     return tuple(facts)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from harness.config.model_names import row_name
 from harness.report.scores.comparison import Comparison
 from harness.report.scores.groups import Group
 from harness.report.scores.paired import Pair, SeedNoise, holm, tested_pairs
@@ -58,9 +59,9 @@ def kept(group: Group, first: Group, row: str, as_good: bool, share: float) -> J
     """
     last, before = (plain_score(part, row) for part in (group, first))
     if last is None or before is None:
-        return Judged(Verdict.UNKNOWN, f"no run of {row}")
+        return Judged(Verdict.UNKNOWN, f"no run of {row_name(row)}")
     if len(set(last.by_seed) & set(before.by_seed)) < MIN_SEEDS:
-        return Judged(Verdict.UNKNOWN, f"fewer than {MIN_SEEDS} seeds of {row}")
+        return Judged(Verdict.UNKNOWN, f"fewer than {MIN_SEEDS} seeds of {row_name(row)}")
     # the test examples differ: pairs are by seed
     sides = [replace(score, row=part.column, examples={}) for score, part in ((last, group), (before, first))]
     (pair,) = tested_pairs([tuple(sides)], SeedNoise())

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from harness.config.declared import Range, declared_scores, score_range
+from harness.config.model_names import row_name
 from harness.errors import UsageError
 from harness.records.collect import differences
 from harness.report.stats.seeds import Estimate, estimate
@@ -56,8 +57,12 @@ class Score:
         return self.row, self.setting
 
     @property
+    def name(self) -> str:
+        return row_name(self.row)
+
+    @property
     def label(self) -> str:
-        return f"{self.row} ({self.setting})" if self.setting else self.row
+        return f"{self.name} ({self.setting})" if self.setting else self.name
 
     @property
     def estimate(self) -> Estimate | None:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from harness.config.model_names import row_name
 from harness.config.table_rows import PAPER, Row, Settings, cell_settings, row_hours, runs, settings_key
 from harness.config.validation import TupleOf
 from harness.errors import UsageError, did_you_mean
@@ -303,7 +304,8 @@ class TableSpec(SpecWithFootnotes):
         return self.rows[row].same_as if row in self.rows else ""
 
     def row_name(self, row: str) -> str:
-        return f"{row} (not in the paper)" if self.is_ours(row) and not self.every else row
+        name = row_name(row)
+        return f"{name} (not in the paper)" if self.is_ours(row) and not self.every else name
 
     def short_name(self, column: str) -> str:
         parts = next((average.parts for average in self.averages.values() if column in average.parts), ())

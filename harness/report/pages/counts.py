@@ -1,0 +1,95 @@
+"""What all records together say of themselves: columns that can rank, tuned rows, resolved pairs and cost."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from harness.config.table_rows import settings_key
+from harness.report.pages.answer import ColumnAnswer, cost
+from harness.report.scores.comparison import ENOUGH
+from harness.report.scores.tuning import Tuning, tuned
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ENOUGH_RATES = 3  # learning rates that make a search
+UNRANKED = ("paper", "smoke")  # budgets whose rows keep the recipe's rate
+ROW = ["task", "protocol", "budget", "model", "changed", "source"]  # cells of one row, apart from their seeds
+
+
+def lines(answers: Sequence[ColumnAnswer], cells: "pd.DataFrame") -> list[str]:
+    """The lines of the block. `answers`: the columns of all tables; `cells`: the frame of all records.
+
+    A column that several tables show counts once.
+    """
+    return [
+        *_columns(list(distinct(answers))),
+        *_tuned_rows(cells),
+        *_resolved_pairs(answers),
+        *_cost(cells),
+    ]
+
+
+def distinct(answers: Iterable[ColumnAnswer]) -> Iterator[ColumnAnswer]:
+    """The columns at smaller budgets than the paper's, each once: equal task, recipe, metric, settings and data."""
+    seen: set[tuple[Any, ...]] = set()
+    for answer in answers:
+        key = (answer.group.budget, answer.group.data, _measured(answer))
+        if answer.group.budget not in UNRANKED and key not in seen:
+            seen.add(key)
+            yield answer
+
+
+def _measured(answer: ColumnAnswer) -> tuple[Any, ...]:
+    """What a column measures; an average is that of its table."""
+    column = answer.spec.columns.get(answer.group.column)
+    if column is None:
+        return answer.spec.name, answer.group.column
+    protocol = column.protocol or answer.spec.protocol
+    return column.task, protocol, column.metric, column.evaluation, settings_key(column.set)
+
+
+def _columns(answers: Sequence[ColumnAnswer]) -> Iterator[str]:
+    if answers:
+        apart, enough = sum(answer.tests.is_apart for answer in answers), sum(answer.has_enough for answer in answers)
+        yield (
+            f"columns below the paper's budget with reference and control apart: {share(apart, len(answers))}; with "
+            f"R ≥ {ENOUGH:g} as well: {share(enough, len(answers))}"
+        )
+
+
+def _tuned_rows(cells: "pd.DataFrame") -> Iterator[str]:
+    """Of each family of tasks: the rows whose rate a search chose among enough rates."""
+    kept = tuned(cells[~cells["budget"].isin(UNRANKED)])
+    counts: dict[str, list[int]] = {}
+    for (task, *_), part in kept.groupby(ROW, sort=True):
+        tunings = [tuning for tuning in part["tuning"] if isinstance(tuning, Tuning)]
+        searched = any(tuning.choice.tried >= ENOUGH_RATES for tuning in tunings)
+        of_family = counts.setdefault(task.split("/")[0], [0, 0])
+        of_family[0] += searched
+        of_family[1] += 1
+    if counts:
+        families = (f"{family} {searched:,} of {rows:,}" for family, (searched, rows) in counts.items())
+        yield f"rows tuned over at least {ENOUGH_RATES} learning rates, by family of tasks: {', '.join(families)}"
+
+
+def _resolved_pairs(answers: Sequence[ColumnAnswer]) -> Iterator[str]:
+    """Of each table with a row for every model."""
+    pairs: dict[str, list[int]] = {}
+    for answer in answers:
+        if answer.spec.every and answer.group.budget == answer.spec.budget:
+            of_table = pairs.setdefault(answer.spec.name, [0, 0])
+            of_table[0] += answer.tests.resolved
+            of_table[1] += answer.tests.possible
+    if pairs:
+        yield f"pairs resolved: {', '.join(f'{table} {share(*counts)}' for table, counts in pairs.items())}"
+
+
+def _cost(cells: "pd.DataFrame") -> Iterator[str]:
+    """Each cell once, with the trials of searches."""
+    if hours := cost(*(float(cells[key].astype(float).sum()) for key in ("core_hours", "gpu_hours"))):
+        yield f"cost of {len(cells):,} records: {hours}"
+
+
+def share(part: int, whole: int) -> str:
+    """`63 of 118 (53 %)`"""
+    return f"{part:,} of {whole:,} ({100 * part / max(whole, 1):.0f} %)"

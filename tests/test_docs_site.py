@@ -255,6 +255,9 @@ class Reader(HTMLParser):
 
 @pytest.mark.slow
 def test_a_strict_build_is_clean(tmp_path):
+    """With cards, so that `make site` is tested as a whole."""
+    report = [sys.executable, "run.py", "do=report", "table=all", "format=[html]"]
+    subprocess.run(report, cwd=ROOT, capture_output=True, text=True, check=True)
     words = [mkdocs(), "-m", "mkdocs", "build", "--strict", "--clean", "-d", tmp_path / "site"]
     done = subprocess.run(
         words, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}
@@ -272,15 +275,34 @@ def test_a_strict_build_is_clean(tmp_path):
             assert "//" in target or target.startswith("mailto:") or (page.parent / target).exists(), (
                 f"{page}: {target}"
             )
-    if shutil.which("chromium"):  # the page from a file, without a network: the filter counts, no script fails
-        flags = (
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--enable-logging=stderr",
-            "--virtual-time-budget=5000",
-        )
-        words = ["chromium", *flags, "--dump-dom", (tmp_path / "site/index.html").as_uri()]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=300)
-        assert re.search(r"<output>(\d+) of \1 rows</output>", done.stdout) and "Sort by model" in done.stdout
-        assert not [line for line in done.stderr.splitlines() if "CONSOLE" in line and "rror" in line], done.stderr
+    if shutil.which("chromium"):
+        check_in_browser(tmp_path / "site")
+
+
+def in_browser(page, script=""):
+    """The page as a file without a network, after a script that acts as a reader; no script of it fails."""
+    copy = page.with_name(f"read-{page.name}")
+    added = f"<script>addEventListener('load', () => {{ {script} }})</script></body>"
+    copy.write_text(page.read_text(encoding="utf-8").replace("</body>", added), encoding="utf-8")
+    flags = ("--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--virtual-time-budget=9000")
+    words = ["chromium", *flags, "--dump-dom", copy.as_uri()]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert not [line for line in done.stderr.splitlines() if "CONSOLE" in line and "rror" in line], done.stderr
+    return done.stdout
+
+
+def check_in_browser(site):
+    board, typed = site / "index.html", "dispatchEvent(new Event('input', {bubbles: true}))"
+    all_rows = re.search(r"<output>(\d+) of \1 rows</output>", in_browser(board))[1]
+    latte = f"const i = document.querySelector('.filters input'); i.value = 'latte'; i.{typed}"
+    assert 0 < int(re.search(rf"<output>(\d+) of {all_rows} rows", in_browser(board, latte))[1]) < int(all_rows)
+    assert 'aria-sort="' in in_browser(board, "document.querySelector('button.sort').click()")
+    card = in_browser(board, "document.querySelector('button.number').click()").partition('id="card"')[2]
+    assert "metric: acc" in card and "python run.py -m model=" in card and 'aria-label="record of seed 1"' in card
+    lavo = f"const i = document.querySelector('#all-records input'); i.value = 'lavo'; i.{typed}"
+    listed = in_browser(site / "records.html", f"setTimeout(() => {{ {lavo} }}, 3000)")  # the list is there by then
+    shown, every = re.search(r"<output>(\d+) of (\d+) records, page 1 of", listed).groups()
+    assert 0 < int(shown) < int(every)
+    search = "const i = document.querySelector('.md-search__input'); i.focus(); i.value = 'softmax';"
+    found = in_browser(board, f"{search} i.dispatchEvent(new Event('keyup', {{bubbles: true}}))")
+    assert "models/vanilla.html" in found.partition("md-search-result__list")[2]

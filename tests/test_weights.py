@@ -81,3 +81,16 @@ def test_wrong_inputs_are_one_line(name, inputs, message):
 def test_an_unknown_name_is_suggested():
     with pytest.raises(longhaul.UsageError, match="no weights demo/lvao to try: did you mean 'demo/lavo'"):
         longhaul.load("demo/lvao")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_new_tokens": -1}, {"max_new_tokens": 3.5}, {"top_k": 0}, {"seed": "x"}, {"seed": 2**70},
+        {"temperature": "hot"}, {"temperature": 0.0}, {"temperature": float("nan")},
+    ],
+)  # fmt: skip
+def test_wrong_ways_to_continue_a_text_are_one_line(settings):
+    ((name, value),) = settings.items()
+    with pytest.raises(longhaul.UsageError, match=f"^{name}={value}|^{name}='{value}'".replace("+", ".")):
+        longhaul.load("demo/shakespeare/lavo").generate("a", **settings)

@@ -18,6 +18,7 @@ from harness.config.own_settings import check_shared
 from harness.config.table_rows import row_named
 from harness.errors import UsageError, did_you_mean
 from harness.training.process import require_machine
+from models.attention.base import Pattern
 
 WHAT = (*MEASURES, GENERATE)
 SHORTEST = 16  # length of the model that is built to check whether it can be
@@ -118,7 +119,9 @@ def typed_subjects(cfg: DictConfig) -> list[Subject]:
 
 def check_settings(bench: DictConfig) -> None:
     """Raises UsageError for a measure, mode or precision that does not exist, and for impossible lengths."""
-    choices_of = {"what": (bench.what, WHAT), "precision": ([bench.precision], DTYPES), "mode": (bench.mode, MODES)}
+    patterns = [str(pattern) for pattern in Pattern]
+    choices_of = {"what": (bench.what, WHAT), "mode": (bench.mode, MODES)}
+    choices_of |= {"precision": ([bench.precision], DTYPES), "pattern": ([bench.pattern], patterns)}
     for key, (values, choices) in choices_of.items():
         if unknown := [value for value in values if value not in choices]:
             raise UsageError(f"bench.{key}: there is no '{unknown[0]}': {did_you_mean(unknown[0], choices)}")

@@ -147,7 +147,7 @@ def several_keys(override: str) -> str:
         return ""
     values = flatten(OmegaConf.to_container(node, resolve=False, enum_to_str=True))
     shown = ", ".join(f"{key}.{name}={value}" for name, value in itertools.islice(values.items(), MOST_SHOWN))
-    return f"several settings, type one of them: {shown}"
+    return f"several settings, type {f'one of them: {shown}' if shown else f'{key}={{name: value}}'}"
 
 
 def unreadable(arguments: Sequence[str]) -> str:

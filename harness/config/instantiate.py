@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra._internal.utils import _locate
+from omegaconf import MISSING
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
 from harness.config.allowed import check_targets
@@ -43,9 +44,9 @@ def instantiate(config: Any, where: str, trusted: Sequence[str] = (), *args: Any
 def target(config: Any, where: str, trusted: Sequence[str] = ()) -> partial:
     """The callable that `config` names, with its configured arguments bound."""
     config = resolved(config)
-    check_targets(config, where, trusted)
-    if "_target_" not in config:
+    if config.get("_target_", MISSING) == MISSING:
         raise UsageError(f"{where}._target_ has no value: add {where}._target_=package.module.Class to the command")
+    check_targets(config, where, trusted)
     return bound(config, where)
 
 

@@ -12,6 +12,7 @@ A configuration from elsewhere builds only what `harness.config.instantiate` all
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from harness.config.overrides import key_of, to_overrides
 from harness.config.own_settings import SHARED, check_files, check_shared, files_outside
 from harness.config.places import folder_below
 from harness.config.plain import resolved
-from harness.config.schema import check_sizes
+from harness.config.schema import LARGEST_SEED, check_sizes
 from harness.errors import UsageError, in_markdown, one_line, shown
 from harness.records import record
 from harness.records.cache import of_folder
@@ -103,8 +104,16 @@ class SavedModel:
     ) -> str:
         """A text and its continuation: the most probable tokens, or with `temperature` or `top_k` random ones.
 
-        Raises UsageError for a model that does not continue texts.
+        Raises UsageError for a model that does not continue texts, and for values that cannot be.
         """
+        for name, number, least in (("max_new_tokens", max_new_tokens, 1), ("top_k", top_k, 1), ("seed", seed, 0)):
+            is_whole = isinstance(number, Integral) and not isinstance(number, bool) and least <= number <= LARGEST_SEED
+            if not is_whole and not (name == "top_k" and number is None):
+                raise UsageError(f"{name}={number!r}: a whole number is expected, {least} or more")
+        if temperature is not None and not (isinstance(temperature, Real) and 0 < temperature < float("inf")):
+            raise UsageError(
+                f"temperature={temperature!r}: a positive number is expected; without it, the most probable"
+            )
         draws = None
         if temperature is not None or top_k is not None:
             draws = {"temperature": 1.0 if temperature is None else temperature, "top_k": top_k}

@@ -8,7 +8,8 @@ from harness.config.masking import masked
 
 LONGEST_NAME = 200  # letters that a message compares
 CLOSEST = 3  # options that a message suggests
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # control characters and line separators, never printed
+# control characters, line separators, and what turns the direction of a text round: never printed
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 class UsageError(Exception):

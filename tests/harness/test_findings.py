@@ -8,6 +8,7 @@ from harness.report.pages.counts import lines
 from helpers import pages, synthetic
 from pydantic import ValidationError
 
+from harness.config import yaml_files
 from harness.config.search import Choice
 from harness.errors import UsageError
 from harness.records import ledger
@@ -266,8 +267,8 @@ def test_the_pages_state_counts_verdicts_links_and_commands(tmp_path):
     "keys, message",
     [
         ({"table": "none"}, r"^conf/finding/q\.yaml: table: there is no none: "),
-        ({"column": "nar"}, r"column: own has no nar: did you mean 'near'"),
-        ({"row": "LAV"}, r"rows: own has no LAV: did you mean 'LAVO'"),
+        ({"column": "nar"}, r"column: own has no 'nar': did you mean 'near'"),
+        ({"row": "LAV"}, r"rows: own has no 'LAV': did you mean 'LAVO'"),
     ],
 )
 def test_a_name_that_is_not_there_is_refused_with_its_file(tmp_path, keys, message):
@@ -276,7 +277,7 @@ def test_a_name_that_is_not_there_is_refused_with_its_file(tmp_path, keys, messa
         findings.reply("finding", claim, evidence_of(tmp_path, SPREAD))
 
 
-HOSTILE = "<b>x</b>](y)\n# z\n| a | b |"
+HOSTILE = "<b>x</b>](y)\n# z\n| a | b | \u202e \x1b[2J"
 
 
 @pytest.mark.parametrize("key", ["title", "text", "paper", "source", "column"])
@@ -285,6 +286,53 @@ def test_the_text_of_a_claim_is_no_markup(tmp_path, monkeypatch, key):
     claim = asked("compared", **({"row": "LAVO", "rivals": ("window",), "title": "T", "paper": "p"} | {key: HOSTILE}))
     (text,) = findings.pages({"finding": [claim], "question": []}, None, {}, tmp_path, tmp_path).values()
     assert "<b>" not in text and "\n# z" not in text and "\n| a |" not in text and "&lt;b&gt;" in text
+    assert text.replace("\n", "").isprintable()
+
+
+OF_COLUMN = {"table": "own", "column": "near", "text": "t", "title": "T"}
+OF_KIND = {
+    "compared": OF_COLUMN | {"row": "LAVO", "rivals": ["window"]},
+    "kept": OF_COLUMN | {"row": "LAVO", "first": "far"},
+    "leaders": OF_COLUMN,
+    "with_state": OF_COLUMN | {"cost": "size"},
+    "row": OF_COLUMN | {"row": "LAVO"},
+    "trust": OF_COLUMN,
+    "command": OF_COLUMN,
+    "affordable": OF_COLUMN | {"length": 1024, "device": "cpu"},
+    "measured": {
+        "text": "t",
+        "model": "lavo",
+        "reference": ["vanilla"],
+        "measure": "train",
+        "length": 9,
+        "table": "own",
+    },
+    "deviations": {"text": "t", "tables": []},
+    "planned_cost": {"text": "t", "table": "own"},
+    "separating": {"text": "t", "table": "own"},
+    "order": {"text": "t"},
+}
+VALUES = (None, 10**24, [], ["x", "x"], {"_target_": "os.system"}, "x" * 1999, "${oc.env:STOLEN}")
+
+
+@pytest.mark.parametrize("kind", OF_KIND)
+def test_a_hostile_claim_is_shown_as_text_or_refused_in_a_short_line(tmp_path, monkeypatch, kind):
+    monkeypatch.setenv("STOLEN", "swordfish")
+    group = "finding" if kind in finding.FINDINGS else "question"
+    evidence, refused = evidence_of(tmp_path, SPREAD), 0
+    (tmp_path / group).mkdir()
+    for key in OF_KIND[kind]:
+        for value in VALUES:
+            content = {"kind": kind} | OF_KIND[kind] | {key: value}
+            (tmp_path / group / "evil.yaml").write_text(yaml_files.text_of(content), encoding="utf-8")
+            try:
+                claims = {group: load_asked(group, (tmp_path,))}
+                made = findings.pages({"finding": [], "question": []} | claims, evidence, {}, tmp_path, tmp_path)
+                assert all("swordfish" not in text for text in made.values())
+            except UsageError as error:
+                refused += 1
+                assert "evil.yaml" in str(error) and "swordfish" not in str(error) and len(str(error)) < 500
+    assert refused > len(OF_KIND[kind])
 
 
 @pytest.mark.parametrize("name", [HOSTILE, "../x", "/x", "a\n"])

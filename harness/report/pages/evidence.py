@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from harness.config.model_names import row_name
+from harness.config.validation import shortened
 from harness.errors import UsageError, did_you_mean
 from harness.report.pages.answer import ColumnAnswer, cost, listed
 from harness.report.pages.caveats import rate_text
@@ -87,7 +88,7 @@ class Evidence:
         """The answered column at the table's budget; None without a run. Raises UsageError for an unknown column."""
         spec, name = self.spec(asked.table), column or asked.column
         if name not in spec.all_columns:
-            raise UsageError(f"column: {asked.table} has no {name}: {did_you_mean(name, spec.all_columns)}")
+            raise UsageError(f"column: {asked.table} has no {shortened(name)}: {did_you_mean(name, spec.all_columns)}")
         answers = self.table(asked.table).answers
         matches = (answer for answer in answers if answer.group.column == name and answer.group.budget == spec.budget)
         return next(matches, None)
@@ -109,7 +110,7 @@ class Evidence:
         spec = self.spec(asked.table)
         for row in rows:
             if row not in spec.rows and not spec.every:
-                raise UsageError(f"rows: {asked.table} has no {row}: {did_you_mean(row, spec.rows)}")
+                raise UsageError(f"rows: {asked.table} has no {shortened(row)}: {did_you_mean(row, spec.rows)}")
 
     def at_rate(self, asked: OfColumn) -> str:
         """The start of a sentence on all rows of a column, if no search chose the rate of any of them."""

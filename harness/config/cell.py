@@ -11,8 +11,8 @@ import functools
 import hashlib
 import json
 import pickle
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from types import SimpleNamespace
 from typing import Any
@@ -117,20 +117,23 @@ def cell_of(cfg: DictConfig, dependencies: Sequence[str] = ()) -> Cell:
 class VariedConfig:
     """A composed configuration with other values at some keys. A copy takes milliseconds, and a plan has thousands.
 
-    `pickled`: the composed configuration, which its variants share. `changes`: (key, value), such as another seed.
-    `paths`: its folders, as attributes.
+    `pickled`: the composed configuration, which its variants share. `set_model`: puts another model into it.
+    `changes`: (key, value), such as another seed. `paths`: its folders, as attributes.
     """
 
     pickled: bytes
+    set_model: Callable[[DictConfig], None] | None
     changes: tuple[tuple[str, Any], ...]
     paths: SimpleNamespace
 
     def copy(self) -> DictConfig:
-        return with_changes(self.pickled, dict(self.changes))
+        cfg = pickle.loads(self.pickled)
+        if self.set_model is not None:
+            self.set_model(cfg)
+        return with_changes(cfg, dict(self.changes))
 
 
-def with_changes(pickled: bytes, changes: Mapping[str, Any]) -> DictConfig:
-    cfg = pickle.loads(pickled)
+def with_changes(cfg: DictConfig, changes: Mapping[str, Any]) -> DictConfig:
     for key, value in changes.items():
         OmegaConf.update(cfg, key, value)
     return cfg
@@ -144,23 +147,30 @@ class Variants:
     """
 
     def __init__(self, cfg: DictConfig, keys: Collection[str] = ("seed",)):
-        self._pickled, self._seed = pickle.dumps(cfg), cfg.seed
+        self._base, self._seed = VariedConfig(pickle.dumps(cfg), None, (), SimpleNamespace()), cfg.seed
         try:
             self._config = identifying_config(cfg, keys)
             with without_values(cfg, keys):
-                self._paths = SimpleNamespace(**resolved(cfg.paths))
+                self._base = replace(self._base, paths=SimpleNamespace(**resolved(cfg.paths)))
         except (OmegaConfBaseException, UsageError):
             self._config = None
+
+    @classmethod
+    def resolved(cls, base: VariedConfig, config: dict[str, Any], seed: int) -> "Variants":
+        """The variants of a configuration whose canonical form, `config`, is there already."""
+        variants = cls.__new__(cls)
+        variants._base, variants._config, variants._seed = base, config, seed
+        return variants
 
     def cell(self, changes: Mapping[str, Any]) -> tuple[DictConfig | VariedConfig, Cell]:
         """`changes`: at some of the keys, and no mappings. Raises UsageError for a missing value."""
         if self._config is None:
-            cfg = with_changes(self._pickled, changes)
+            cfg = with_changes(self._base.copy(), changes)
             return cfg, cell_of(cfg)
         config = self._config | {"seed": self._seed}
         for key, value in changes.items():
             config = with_value(config, key.split("."), value)
-        return VariedConfig(self._pickled, tuple(changes.items()), self._paths), Cell(identity(config), config)
+        return replace(self._base, changes=tuple(changes.items())), Cell(identity(config), config)
 
 
 def with_value(config: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
@@ -192,13 +202,19 @@ def without_values(cfg: DictConfig, keys: Iterable[str]) -> Iterator[None]:
 
 
 def identifying_config(cfg: DictConfig, alone: Collection[str] = ()) -> dict[str, Any]:
-    """The canonical configuration that identifies a cell, without its seed.
+    """The canonical configuration that identifies a cell, without its seed. `alone`, errors: of `resolved_alone`."""
+    config = identifying_parts(resolved_alone(cfg, alone, IDENTITY))
+    return config | ({"depends_on": resolved(cfg.depends_on)} if cfg.get("depends_on") else {})
+
+
+def resolved_alone(cfg: DictConfig, alone: Collection[str], parts: Sequence[str]) -> dict[str, Any]:
+    """Parts of a configuration as plain values.
 
     `alone`: keys on which no other value may depend. Raises UsageError for missing values, and for `alone` an error of
     OmegaConf or UsageError.
     """
-    nodes = {key: cfg[key] for key in IDENTITY}
-    values = {key: resolved(OmegaConf.select(cfg, key)) for key in alone if key != "seed"}
+    nodes = {key: cfg[key] for key in parts}
+    values = {key: resolved(OmegaConf.select(cfg, key)) for key in alone if key.split(".")[0] in parts}
     try:
         with without_values(cfg, alone):
             config = {key: resolved(node) for key, node in nodes.items()}
@@ -209,31 +225,30 @@ def identifying_config(cfg: DictConfig, alone: Collection[str] = ()) -> dict[str
         raise
     if MISSING in json.dumps(config, default=str):
         check_none_is_missing(nodes)
+    return config
+
+
+def identifying_parts(config: dict[str, Any]) -> dict[str, Any]:
+    """The canonical form of resolved parts. Raises UsageError."""
     check_names(config)
     config = canonical(config)
-    when_set = dict(IDENTITY_WHEN_SET)
-    for group in DECLARING:  # only the last part of a user's path counts
-        declaration = declared(config[group], f"{group}.")
-        config[group] |= content_digests(config[group], declaration.identity_by_content)
-        config[group] |= map_paths(config[group], lambda path: PurePath(path).name)
-        numbers = [key for key in declaration.identity_as_text if config[group].get(key)]
-        config[group] |= {key: str(config[group][key]) for key in numbers}
-        for key in declaration.identity_by_source:
-            if key in config[group]:
-                config[group][key] = with_source(config[group][key])
-        when_set[group] = declaration.identity_when_set
-    for group, keys in NOT_IDENTITY.items():
-        for key in keys:
-            config[group].pop(key, None)
-    for group, keys in when_set.items():
-        for key in keys:
-            if config[group].get(key) in (None, [], {}):
-                config[group].pop(key, None)
+    for group, part in config.items():
+        absent_when_empty = IDENTITY_WHEN_SET.get(group, ())
+        if group in DECLARING:  # only the last part of a user's path counts
+            declaration = declared(part, f"{group}.")
+            part |= content_digests(part, declaration.identity_by_content)
+            part |= map_paths(part, lambda path: PurePath(path).name)
+            part |= {key: str(part[key]) for key in declaration.identity_as_text if part.get(key)}
+            part |= {key: with_source(part[key]) for key in declaration.identity_by_source if key in part}
+            absent_when_empty = declaration.identity_when_set
+        for key in NOT_IDENTITY[group]:
+            part.pop(key, None)
+        for key in absent_when_empty:
+            if part.get(key) in (None, [], {}):
+                part.pop(key, None)
     if secret := first_noted(config):
         reads = "the value of an environment variable, which no record may show"
         raise UsageError(f"{secret} contains {reads}: type the value itself, or leave it out")
-    if cfg.get("depends_on"):
-        config["depends_on"] = resolved(cfg.depends_on)
     return config
 
 
@@ -256,7 +271,7 @@ def with_source(part: Any) -> Any:
 def check_names(config: Mapping[str, Any]) -> None:
     """Raises UsageError for a part that the records and folders of a cell could not be named after."""
     for part in ("model", "task", "protocol", "budget"):
-        if not isinstance(config[part], dict) or not isinstance(config[part].get("name"), str):
+        if part in config and (not isinstance(config[part], dict) or not isinstance(config[part].get("name"), str)):
             raise UsageError(f"{part}.name is no text: add {part}.name=... to the command")
 
 

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import pickle
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from harness.config import family_files, masking, resolvers, yaml_files
 from harness.config.hydra_guard import guard_hydra
 from harness.config.option_names import is_option
-from harness.config.own_settings import check_own, resolved_parts
+from harness.config.own_settings import check_own, check_own_files, resolved_parts
 from harness.config.places import CONF
 from harness.config.plain import escaped, limit_interpolations, resolved
 from harness.config.schema import (
@@ -36,6 +36,8 @@ from harness.config.schema import (
     DECLARES,
     Config,
     Train,
+    check_names,
+    check_numbers,
     check_ranges,
     refuse_numbers_as_flags,
     value_of,
@@ -95,16 +97,11 @@ def compose(overrides: Sequence[str] = (), search: Sequence[str] = (), *, shared
     check_levels(overrides)
     values = [word for word in overrides if not is_choice(word, search)]
     choices = [word for word in overrides if word not in values]
-    models = [word for word in choices if word.startswith("model=")]
-    rest = tuple(word for word in choices if word not in models)
-    model = read_option("model", models[0].removeprefix("model="), search) if len(models) == 1 else None
-    if model is not None and has_model_of_yaml(rest, search):
-        cfg = pickle.loads(pickled(rest, search))
+    model, rest = model_of(choices, search)
+    cfg = pickle.loads(pickled(rest, search))
+    if model is not None:
         cfg.model = model
-    else:
-        cfg = pickle.loads(pickled(tuple(choices), search))
-    # Hydra uses this function to add typed values to the composed options
-    ConfigLoaderImpl._apply_overrides_to_config(list(map(parse_value, values)), cfg)
+    apply_values(cfg, values)
     masking.note_overrides(overrides)
     keep_settings(cfg, overrides)
     parts = resolved_parts(cfg)
@@ -113,6 +110,34 @@ def compose(overrides: Sequence[str] = (), search: Sequence[str] = (), *, shared
     check_part_names(cfg, overrides, search)
     check_settings(cfg, overrides)
     return cfg
+
+
+def model_of(choices: Sequence[str], search: tuple[str, ...]) -> tuple[DictConfig | None, tuple[str, ...]]:
+    """The yaml of the typed model, and the other choices, if what they compose differs from it in its model alone.
+
+    Otherwise None and all choices: Hydra must compose them.
+    """
+    models = [word for word in choices if word.startswith("model=")]
+    rest = tuple(word for word in choices if word not in models)
+    model = read_option("model", models[0].removeprefix("model="), search) if len(models) == 1 else None
+    return (model, rest) if model is not None and has_model_of_yaml(rest, search) else (None, tuple(choices))
+
+
+def apply_values(cfg: DictConfig, values: Iterable[str]) -> None:
+    """Set typed values by the function with which Hydra adds them to the composed options."""
+    ConfigLoaderImpl._apply_overrides_to_config(list(map(parse_value, values)), cfg)
+
+
+def check_parts(
+    cfg: DictConfig, overrides: Sequence[str], search: Sequence[str], shared: Collection[str], parts: Mapping[str, Any]
+) -> None:
+    """Raises UsageError, as `compose` does, for some `parts`, which are plain values, of a configuration."""
+    masking.note_overrides(overrides)
+    check_own_files(cfg.paths, [override for override in overrides if override not in shared], parts)
+    check_names(cfg)
+    check_numbers(parts)
+    check_part_names(cfg, overrides, search)
+    check_settings(cfg, overrides)
 
 
 def check_levels(overrides: Iterable[str]) -> None:

@@ -54,8 +54,14 @@ def check_own(cfg: DictConfig, overrides: Iterable[str], parts: Mapping[str, Any
     typed = typed_leaves(overrides)
     check_trusted(cfg, typed)
     check_folders(cfg, typed)
-    check_files(files_outside(parts or cfg, cfg.paths), (key for key in typed if is_below_group(key)))
+    check_own_files(cfg.paths, overrides, parts or {part: cfg[part] for part in OPENING})
     check_cluster(cfg.cluster, typed)
+
+
+def check_own_files(paths: Mapping[str, Any], overrides: Iterable[str], parts: Mapping[str, Any]) -> None:
+    """`check_own` of the files that `parts` name: model, task and backbone, or some of them."""
+    typed = (key for key in typed_leaves(overrides) if is_below_group(key))
+    check_files(files_outside(parts, paths), typed)
 
 
 def typed_leaves(overrides: Iterable[str]) -> dict[str, str]:
@@ -151,7 +157,7 @@ def files_outside(parts: Mapping[str, Any], paths: Mapping[str, Any]) -> dict[st
     working directory. A part that does not resolve is left out: nothing is built from it.
     """
     outside: dict[str, str] = {}
-    for part in OPENING:
+    for part in filter(parts.__contains__, OPENING):
         try:
             values = resolved(parts[part])
         except OmegaConfBaseException:

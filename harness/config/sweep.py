@@ -29,6 +29,7 @@ from harness.config.further_models import further_models, reason_it_cannot_run
 from harness.config.overrides import key_of, to_overrides, typed_values
 from harness.config.own_settings import check_shared
 from harness.config.resolvers import default_protocol
+from harness.config.rows import Rows
 from harness.config.schema import Bound
 from harness.config.search import RATE, TRIAL, Search, decide, learning_rate, multiple, search_of
 from harness.config.table_rows import Row, cell_settings, has_cells, row, row_hours, runs
@@ -70,7 +71,7 @@ class Plan:
     unchosen: int = 0  # cells whose learning rate is chosen when the trials among `cells` have ended
 
     def one_per_variants(self) -> list[PlannedCell]:
-        """The cells without further variants of one configuration, such as other seeds: they read the same files."""
+        """The cells without those that differ in seed, rate or model alone: these read the same files."""
         configs = [planned.config for planned in self.cells]
         keys = [config.pickled if isinstance(config, VariedConfig) else id(config) for config in configs]
         return list(dict(zip(reversed(keys), reversed(self.cells), strict=True)).values())[::-1]
@@ -222,10 +223,10 @@ def expand(
         tables = {table_files.shown_path("table", name, folders()): cfg.table}
     cells: dict[str, PlannedCell] = {}
     absent: dict[str, str] = {}
-    unchosen = 0
+    unchosen, rows = 0, Rows(search_path())
     for (path, table), report_inside in reporting(tables.items(), report):
         table_files.check(table, path, has_cells=True)
-        plan = expand_table(table, cfg, overrides, validation, report_inside)
+        plan = expand_table(table, cfg, overrides, validation, report_inside, rows)
         cells |= {planned.cell.id: planned for planned in plan.cells}  # tables share cells
         absent |= plan.absent
         unchosen += plan.unchosen
@@ -245,8 +246,12 @@ def expand_table(
     overrides: Sequence[str],
     validation: Validation | None = None,
     report: Report | None = None,
+    rows: Rows | None = None,
 ) -> Plan:
-    """A table's cells. A typed seed or task selects some; a typed model is the only row, also if the table lacks it."""
+    """A table's cells. A typed seed or task selects some; a typed model is the only row, also if the table lacks it.
+
+    `rows`: those of other tables may have parts in common.
+    """
     typed = typed_values(overrides)
     if "protocol" in typed and typed["protocol"] != default_protocol(typed.get("task", ""), folders()):
         raise UsageError(
@@ -263,6 +268,7 @@ def expand_table(
     cells: dict[tuple[str, ...], list[PlannedCell]] = {}  # overrides -> one cell per seed, after its trials
     searches = validation is not None and RATE not in typed and table.get("search", True)
     search = search_of(cfg) if searches else None
+    rows = rows or Rows(search_path())
     unchosen = 0
     for (table_row, column), _ in reporting(runnable_cells(table, typed, cfg.model.name, absent), report):
         protocol = column.get("protocol") or table_row.protocol
@@ -273,7 +279,7 @@ def expand_table(
         words = (*names, *changed, *shared)
         if words in cells:
             continue  # columns may show several scores of one cell
-        composed = compose(words, search_path(), shared=changed)
+        composed, variants = rows.row(words, ("seed",) if search is None else ("seed", RATE, TRIAL), shared=changed)
         if table.get("every") and (why := reason_it_cannot_run(composed, table_row.model, table)):
             absent[f"{cfg.model.name if 'model' in typed else table_row.model}, {column.task}"] = why
             continue
@@ -281,9 +287,8 @@ def expand_table(
         if cfg.budget.name == "paper" and table.get("gpu_hours"):
             hours = row_hours(table.gpu_hours, table_row.protocol) / runs_of_row
         if search is None:
-            cells[words] = planned_cells(words, Variants(composed), {}, seeds, hours)
+            cells[words] = planned_cells(words, variants, {}, seeds, hours)
             continue
-        variants = Variants(composed, ("seed", RATE, TRIAL))
         cells[words], rate = trials(search, words, composed, variants, validation)
         if rate is None:
             unchosen += len(seeds)

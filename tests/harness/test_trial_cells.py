@@ -3,8 +3,7 @@
 import pytest
 from omegaconf import OmegaConf
 
-from harness.config import cell as config_cell
-from harness.config import sweep
+from harness.config import rows, sweep
 from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.errors import UsageError
@@ -45,11 +44,11 @@ def test_a_trial_is_the_cell_of_its_own_composition(follows):
 
 
 def test_the_rates_of_a_row_are_composed_and_resolved_once(monkeypatch):
-    composed, resolved, compose_once, identify = [], [], sweep.compose, config_cell.identifying_config
-    monkeypatch.setattr(sweep, "compose", lambda *words, **more: composed.append(words) or compose_once(*words, **more))
-    monkeypatch.setattr(config_cell, "identifying_config", lambda *part: resolved.append(part) or identify(*part))
+    composed, resolved, compose_once, resolve = [], [], rows.compose, rows.resolved_alone
+    monkeypatch.setattr(rows, "compose", lambda *words, **more: composed.append(words) or compose_once(*words, **more))
+    monkeypatch.setattr(rows, "resolved_alone", lambda *part: resolved.extend(part[2]) or resolve(*part))
     plan = expanded(Trials(**{"3.3e_4": 1.0, "1e_3": 2.0, "3.3e_3": 1.0}))
-    assert len(plan.cells) == 5 and len(composed) == len(resolved) == 1
+    assert len(plan.cells) == 5 and len(composed) == 1 and resolved.count("model") == 1
 
 
 def test_a_rate_beyond_all_numbers_is_refused():

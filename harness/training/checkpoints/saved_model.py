@@ -30,7 +30,7 @@ from harness.config.overrides import key_of, to_overrides
 from harness.config.own_settings import SHARED, check_files, check_shared, files_outside
 from harness.config.places import folder_below
 from harness.config.plain import resolved
-from harness.config.schema import LARGEST_SEED, check_sizes
+from harness.config.schema import LARGEST_SEED, check_numbers
 from harness.errors import UsageError, in_markdown, one_line, shown
 from harness.records import record
 from harness.records.cache import of_folder
@@ -191,8 +191,7 @@ def build_saved(
     from harness.training.checkpoints.checkpoint import weights_sha256
 
     trusted = list(cfg.trusted_packages)
-    for part in ("model", "backbone"):
-        check_sizes(part, config[part])
+    check_numbers({part: config[part] for part in ("model", "backbone")})
     task = instantiate(arguments(config["task"]), "task", trusted)
     settings = arguments(config["model"]), arguments(config["backbone"]), trusted, task.backbone_kwargs()
     with torch.device("meta"):

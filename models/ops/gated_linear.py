@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.ops import fla_kernels
-from models.ops.decayed_chunks import Chunks, Decay, decayed
+from models.ops.decayed_chunks import Chunks, Decay, decayed, exponential
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.scan import scan
 from models.ops.tiles import EVERY, TileBudget, spans, tiles
@@ -219,7 +219,7 @@ class _CutTokens(Chunks):
         if self.g is None:
             decay = added.new_ones(1).expand(*added.shape[:3], 1, 1)
         else:
-            decay = self.g.sum(3).exp()[..., None]  # (B, H, G, K or 1, 1)
+            decay = exponential(self.g.sum(3))[..., None]  # (B, H, G, K or 1, 1)
         states = self.empty_states(1)
         states[:, :, -1 if reverse else 0] = initial
         inner = states[:, :, :-1] if reverse else states[:, :, 1:]

@@ -8,29 +8,22 @@ attention with log decays log f_t + m_{t-1} - m_t <= 0, keys k_t e^{i~_t - m_t},
 n. The divisor becomes max(|n' q|, e^{-m_t}) + 1e-6, as in the published code. No m is a difference of long sums. Except
 for the 1e-6, the result does not depend on m, which therefore has a gradient only there.
 
-Strong forgetting makes the decays of distant tokens denormal numbers, with which an Intel Xeon's products take about
-twenty times as long. In a sequence of several chunks, decays below the square root of the smallest normal number (1e-19
-in float32, 1e-154 in float64) are therefore zero. The memory decays only where i~_t = m_t, that is, where a key enters
-with the factor 1, so what is left out is far below the rounding of what enters.
+The memory decays only where i~_t = m_t, that is, where a key enters with the factor 1, so the smallest decays, which
+models/ops/decayed_chunks.py leaves out, are far below the rounding of what enters.
 
 Time and memory are those of models/ops/gated_linear.py. The state has E (E + 1) + 1 numbers per head.
 
     B batch, H heads, N length, E head width
 """
 
-from collections.abc import Iterator
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from models.ops import fla_kernels
-from models.ops.gated_linear import _CutTokens, gated_linear_chunk
+from models.ops.gated_linear import gated_linear_chunk
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.running_softmax import HIDDEN
-from models.ops.scan import diagonal_scan, scan
+from models.ops.scan import diagonal_scan
 
 EPSILON = 1e-6
 # C and n concatenated (B, H, E, E + 1) and divided by e^m, and m (B, H). None: zero, and not returned
@@ -68,15 +61,7 @@ def mlstm(
         decay = (log_forget + torch.cat([first[..., None], fixed[..., :-1]], -1) - fixed)[..., None]
         k = k * ((enter - fixed).exp() * k.shape[-1] ** -0.5)[..., None]
         v = F.pad(v, (0, 1), value=1.0)
-        if q.shape[2] > _CutTokens.size_of(q) and fla_kernels.chosen(v) is None:
-            if key_padding_mask is not None:
-                k, decay = (x.masked_fill(hidden[..., None], 0.0) for x in (k, decay))
-            kept = memory is not None
-            memory = memory if kept else v.new_zeros(*k.shape[:2], k.shape[-1], v.shape[-1])
-            y, memory = _Memory.apply(q, k, v, decay, memory)
-            memory = memory if kept else None
-        else:
-            y, memory = gated_linear_chunk(q, k, v, decay, memory, key_padding_mask=key_padding_mask)
+        y, memory = gated_linear_chunk(q, k, v, decay, memory, key_padding_mask=key_padding_mask)
         summed = torch.maximum(y[..., -1].abs(), (-fixed).exp())
         h = y[..., :-1] / (summed + EPSILON * (m - fixed).exp())[..., None]
     return h, (memory, fixed[..., -1].clone())
@@ -95,64 +80,3 @@ def decayed_maximum(x: Tensor, log_decay: Tensor, first: Tensor) -> Tensor:
         before = torch.cat([first[..., None], m[..., :-1]], -1)
         kept = log_decay + before > x
     return diagonal_scan(kept.to(x.dtype), torch.where(kept, log_decay, x), first, dim=-1)
-
-
-class _Memory(torch.autograd.Function):
-    """`_GatedLinear` of models/ops/gated_linear.py with one decay per head, without the smallest decays."""
-
-    @staticmethod
-    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, g: Tensor, initial: Tensor) -> tuple[Tensor, Tensor]:
-        chunks = _NormalDecays(q, k, v, g)
-        written = chunks.empty_states()
-        for index, tile in chunks.tiles(with_scores=False):
-            written[index] = tile.written()
-        before = chunks.carry(written, initial)
-        y = torch.empty_like(chunks.v)
-        for index, tile in chunks.tiles():
-            y[index] = tile.read(before[index])
-        ctx.save_for_backward(q, k, v, g, before)
-        return chunks.join(y), before[:, :, -1].clone()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor, grad_state: Tensor) -> tuple[Tensor, ...]:
-        q, k, v, g, before = ctx.saved_tensors
-        with autocast_disabled(q):
-            chunks = _NormalDecays(q, k, v, g)
-            grad, read = chunks.cut(grad), chunks.empty_states()
-            for index, tile in chunks.tiles(with_scores=False):
-                read[index] = tile.state_gradient(grad[index])
-            dbefore = chunks.carry(read, grad_state, reverse=True)
-            after, dafter = before[:, :, 1:], dbefore[:, :, 1:]
-            dq, dk, dv, dg = (torch.empty_like(x) for x in (chunks.q, chunks.k, chunks.v, chunks.g))
-            for index, tile in chunks.tiles():
-                *parts, dsums = tile.gradients(grad[index], before[index], dafter[index], None)
-                dq[index], dk[index], dv[index] = parts
-                dlast = (after[index] * dafter[index]).sum(-1)
-                dg[index] = tile.decay.of_sums(dsums, dlast, chunks.lower)
-        return *(chunks.join(x) for x in (dq, dk, dv, dg)), dbefore[:, :, 0].clone()
-
-
-class _NormalDecays(_CutTokens):
-    """Tokens cut into chunks, whose decays are zero where they or products of two could be denormal numbers."""
-
-    def tiles(self, *, with_scores: bool = True) -> Iterator[tuple[Any, Any]]:
-        for index, tile in super().tiles(with_scores=with_scores):
-            factors = (tile.decay.from_start, tile.decay.to_end, tile.decay.pair if with_scores else None)
-            for factor in factors:
-                if factor is not None:
-                    without_smallest(factor)
-            yield index, tile
-
-    def carry(self, added: Tensor, initial: Tensor, *, reverse: bool = False) -> Tensor:
-        decay = without_smallest(self.g.sum(3).exp())[..., None]  # (B, H, G, 1, 1)
-        states = self.empty_states(1)
-        states[:, :, -1 if reverse else 0] = initial
-        inner = states[:, :, :-1] if reverse else states[:, :, 1:]
-        scan(*(x.flatten(0, 1) for x in (decay, added, initial, inner)), reverse=reverse)
-        return states
-
-
-def without_smallest(decay: Tensor) -> Tensor:
-    """The same tensor, with zeros below the square root of the smallest normal number of its type."""
-    return decay.masked_fill_(decay < torch.finfo(decay.dtype).tiny ** 0.5, 0.0)

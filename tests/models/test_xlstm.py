@@ -13,6 +13,7 @@ from models.attention import xlstm
 from models.attention.base import Pattern
 from models.attention.xlstm import SLSTM, XLSTM
 from models.backbones.decoder import DecoderLM
+from models.ops import gated_linear
 from models.ops import mlstm as matrix
 from models.ops import slstm as scalar
 from models.ops.mlstm import decayed_maximum
@@ -181,29 +182,9 @@ def read_memory(forget, dtype, length=150):
 @pytest.mark.parametrize("forget", [4.0, 0.0, -6.0, -700.0])
 def test_a_memory_read_in_several_chunks_is_that_of_one_chunk(forget, monkeypatch):
     several = read_memory(forget, torch.float64)
-    monkeypatch.setattr(matrix._CutTokens, "size_of", staticmethod(lambda q: 256))
+    monkeypatch.setattr(gated_linear._CutTokens, "size_of", staticmethod(lambda q: 256))
     for chunks, chunk in zip(several, read_memory(forget, torch.float64), strict=True):
         torch.testing.assert_close(chunks, chunk, atol=1e-12, rtol=1e-12)
-
-
-def test_strong_forgetting_makes_no_denormal_decays(monkeypatch):
-    """Products with denormal numbers take about twenty times as long on some processors."""
-    factors, scan = [], matrix.scan
-    tiles = matrix._NormalDecays.tiles
-
-    def seen(chunks, **options):
-        for index, tile in tiles(chunks, **options):
-            factors.extend([tile.decay.from_start, tile.decay.to_end, getattr(tile.decay, "pair", None)])
-            yield index, tile
-
-    monkeypatch.setattr(matrix._NormalDecays, "tiles", seen)
-    monkeypatch.setattr(
-        matrix, "scan", lambda decay, *rest, **options: [factors.append(decay), scan(decay, *rest, **options)]
-    )
-    read_memory(-1.0, torch.float32)
-    sizes = torch.cat([factor.flatten() for factor in factors if factor is not None])
-    smallest = torch.finfo(torch.float32).tiny ** 0.5
-    assert (sizes == 0).any() and (sizes > 0).any() and not ((sizes > 0) & (sizes < smallest)).any()
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e6])

@@ -37,8 +37,8 @@ from harness.config.schema import (
     Config,
     Train,
     check_names,
-    check_numbers,
     check_ranges,
+    check_sizes,
     refuse_numbers_as_flags,
     value_of,
 )
@@ -135,7 +135,8 @@ def check_parts(
     masking.note_overrides(overrides)
     check_own_files(cfg.paths, [override for override in overrides if override not in shared], parts)
     check_names(cfg)
-    check_numbers(parts)
+    for part in ("model", "backbone"):
+        check_sizes(part, parts.get(part, {}))
     check_part_names(cfg, overrides, search)
     check_settings(cfg, overrides)
 

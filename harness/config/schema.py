@@ -321,26 +321,13 @@ def check_ranges(cfg: DictConfig, resolved_parts: Mapping[str, Any] | None = Non
         Bound(least=1).check(f"trainer.{key}", value)
     check_trainer({str(key): value_of(cfg.trainer, key) for key in cfg.trainer})
     source = resolved_parts or cfg  # each value is resolved once: this takes longer than all the checks
-    check_numbers({part: {key: value_of(source[part], key) for key in source[part]} for part in ("model", "backbone")})
+    for part in ("model", "backbone"):
+        check_sizes(part, {key: value_of(source[part], key) for key in source[part]})
     Bound(above=0).check("train.optimizer.lr", value_of(cfg.train.optimizer, "lr"))
     for length in cfg.bench.lengths:
         Bound(most=LONGEST_MEASURED).check("bench.lengths", length)
     check_fields(cfg, Config)
     check_folders(cfg.paths)
-
-
-def check_numbers(parts: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raises UsageError for a number of model or backbone outside its range. `parts`: plain values, with either.
-
-    The bounds of sizes that no machine can build are in `LARGEST`, by the last word of the key.
-    """
-    check_backbone(parts.get("backbone", {}))
-    for part in filter(parts.__contains__, ("model", "backbone")):
-        for key, value in parts[part].items():
-            word = next((word for word in LARGEST if str(key).endswith(word)), "")
-            Bound(most=LARGEST[word]).check(f"{part}.{key}", value)
-            if str(key).endswith("dropout") and isinstance(value, (int, float)) and not 0 <= value <= 1:
-                raise UsageError(f"{part}.{key}={value} is not between 0 and 1")
 
 
 @functools.cache
@@ -379,6 +366,17 @@ def check_backbone(backbone: Mapping[str, Any]) -> None:
     for key in map(str, backbone):
         is_counted = key in ("layers", "heads") or (key.endswith("dim") and key != "ffn_dim")  # 0: no such network
         Bound(least=int(is_counted)).check(f"backbone.{key}", value_of(backbone, key))
+
+
+def check_sizes(part: str, settings: Mapping[str, Any]) -> None:
+    """Raises UsageError for a number of `part`, model or backbone, outside its range. `settings`: its plain values."""
+    if part == "backbone":
+        check_backbone(settings)
+    for key, value in settings.items():
+        word = next((word for word in LARGEST if str(key).endswith(word)), "")
+        Bound(most=LARGEST[word]).check(f"{part}.{key}", value)
+        if str(key).endswith("dropout") and isinstance(value, (int, float)) and not 0 <= value <= 1:
+            raise UsageError(f"{part}.{key}={value} is not between 0 and 1")
 
 
 def check_names(cfg: DictConfig) -> None:

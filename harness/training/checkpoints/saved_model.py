@@ -191,7 +191,8 @@ def build_saved(
     from harness.training.checkpoints.checkpoint import weights_sha256
 
     trusted = list(cfg.trusted_packages)
-    check_numbers({part: config[part] for part in ("model", "backbone")})
+    for part in ("model", "backbone"):
+        check_sizes(part, config[part])
     task = instantiate(arguments(config["task"]), "task", trusted)
     settings = arguments(config["model"]), arguments(config["backbone"]), trusted, task.backbone_kwargs()
     with torch.device("meta"):

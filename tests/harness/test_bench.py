@@ -56,7 +56,7 @@ def test_a_measurement_is_a_file_a_page_and_a_picture(bench, tmp_path, capsys):
     decoded = {p["model"]: p["memory_mb"] for p in points if p["what"] == "decode" and p["length"] == 128}
     assert decoded["vanilla"] == pytest.approx(2 * 129 * 16 * 4 / 2**20), "keys and values of 129 tokens, float32"
     text = (tmp_path / "tables" / "bench" / f"{measured['name']}.md").read_text()
-    assert "Forward and backward" in text and "| vanilla\\_rope |" in text and "time ~ n^" in text
+    assert "Forward and backward" in text and "| softmax with RoPE |" in text and "time ~ n^" in text
     for suffix in ("png", "pdf"):
         assert (tmp_path / "figures" / "bench" / f"{measured['name']}.{suffix}").stat().st_size > 1000
     drawn = load_measurements(tmp_path / "bench")

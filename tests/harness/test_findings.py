@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from harness.report.pages.counts import lines
 from helpers import pages, synthetic
 from pydantic import ValidationError
 
@@ -16,6 +15,7 @@ from harness.records.collect import frame
 from harness.report.pages import findings, table
 from harness.report.pages.answer import answers
 from harness.report.pages.claims import front
+from harness.report.pages.counts import lines
 from harness.report.pages.evidence import Evidence, TableEvidence, cannot_say
 from harness.report.pages.waiting import waiting_columns
 from harness.report.scores import groups, select

@@ -127,7 +127,7 @@ def test_a_page_shows_solved_runs_and_no_interval_beyond_the_scale():
     (block,) = [block for block in page.sections[1].blocks if block.title.startswith("ListOps")]
     texts = {line[0].text: (line[1].text, line[2].text) for line in block.rows}
     low, high = (f"{100 * end:.0f}" for end in share_interval(1, 3))
-    assert texts["mamba (not in the paper)"][0] == f"35.00 (1/3 solved, {low} to {high} %)"
+    assert texts["Mamba (not in the paper)"][0] == f"35.00 (1/3 solved, {low} to {high} %)"
     assert any(
         "A run is solved from 53" in line and "half way between control and reference" in line for line in block.lines
     )

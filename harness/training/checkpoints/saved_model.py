@@ -30,7 +30,7 @@ from harness.config.overrides import key_of, to_overrides
 from harness.config.own_settings import SHARED, check_files, check_shared, files_outside
 from harness.config.places import folder_below
 from harness.config.plain import resolved
-from harness.config.schema import LARGEST_SEED, check_numbers
+from harness.config.schema import LARGEST_SEED, check_sizes
 from harness.errors import UsageError, in_markdown, one_line, shown
 from harness.records import record
 from harness.records.cache import of_folder

@@ -94,7 +94,7 @@ def step(name: str, length: int, dropout: float, form: str) -> Step:
 
 def measured_row(name: str, length: int, seconds: float) -> dict[str, Any]:
     """A row as JSON has it; times are in seconds."""
-    row: dict[str, Any] = {"model": name, "tokens": length, "longhaul": machine()["longhaul"]}
+    row: dict[str, Any] = {"model": name, "tokens": length, "longhaul": machine()["longhaul"], "load": os.getloadavg()[0]}
     steps = {(form, share): step(name, length, share, form) for form in FORMS for share in (0.0, DROPOUT)}
     for form in FORMS:
         rounds = measure(steps[form, 0.0], steps[form, DROPOUT], seconds / 3, least=LEAST)
@@ -143,10 +143,18 @@ def document(content: dict[str, Any]) -> str:
         f"times in both. The goal is a ratio of {GOAL:g} or below.\n",
         markdown(COLUMNS, map(row_cells, rows)),
         f"{summary(rows)}.\n",
-        f"{escaped(f'Measured on {described}, longhaul {commits}')}.\n",
+        f"{escaped(f'Measured on {described}, longhaul {commits}')}. {conditions(rows)}\n",
         f"{LEFT_OUT}\n",
     ]
     return "\n".join(parts)
+
+
+def conditions(rows: Sequence[dict[str, Any]]) -> str:
+    """How often both sides were measured, and how busy the machine was, if the rows have it."""
+    rounds = [row[form]["rounds"] for row in rows for form in FORMS]
+    loads = [row["load"] for row in rows if "load" in row]
+    load = f"; load average {min(loads):.1f} to {max(loads):.1f}" if loads else ""
+    return f"{min(rounds)} to {max(rounds)} rounds per row{load}." if rounds else ""
 
 
 def merged(earlier: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -94,7 +94,12 @@ def step(name: str, length: int, dropout: float, form: str) -> Step:
 
 def measured_row(name: str, length: int, seconds: float) -> dict[str, Any]:
     """A row as JSON has it; times are in seconds."""
-    row: dict[str, Any] = {"model": name, "tokens": length, "longhaul": machine()["longhaul"], "load": os.getloadavg()[0]}
+    row: dict[str, Any] = {
+        "model": name,
+        "tokens": length,
+        "longhaul": machine()["longhaul"],
+        "load": os.getloadavg()[0],
+    }
     steps = {(form, share): step(name, length, share, form) for form in FORMS for share in (0.0, DROPOUT)}
     for form in FORMS:
         rounds = measure(steps[form, 0.0], steps[form, DROPOUT], seconds / 3, least=LEAST)

@@ -285,7 +285,7 @@ def table_page(
     from harness.report.scores import counted
     from harness.report.scores.groups import group_scores
     from harness.report.scores.select import select
-    from harness.report.scores.tuning import tuned_columns
+    from harness.report.scores.tuning import outdone_rows, tuned_columns
     from harness.report.spec.table import TableSpec
     from harness.report.spec_files import load_table, named_errors
 
@@ -301,11 +301,12 @@ def table_page(
         columns = answers(results)
         drawn = table_plots(spec, results, columns, Path(paths["figures"]), page) if paths.get("figures") else []
         pictures = pictures_of(selected, spec, Path(paths["records"]), page)
-        rates = tuning.sections(selected, select(cells, spec, at_recipe=True), spec, results)
+        at_recipe = select(cells, spec, at_recipe=True)
+        rates = tuning.sections(selected, at_recipe, spec, results)
         table = build_table(spec, results, pictures, [plot.picture for plot in drawn], rates)
     tunings = {name: rows for parts in selected.values() for name, rows in tuned_columns(parts, spec.budget).items()}
     waits = waiting_columns(results)
-    evidence = TableEvidence(table, columns, results, waits, tunings, spec)
+    evidence = TableEvidence(table, columns, results, waits, tunings, spec, outdone_rows(selected, at_recipe, spec))
     return TablePage(table, columns, tuple(plot.plot for plot in drawn), waits, evidence)
 
 

@@ -135,6 +135,11 @@ def test_a_searched_rate_is_stated_and_lets_the_test_decide(tmp_path):
     reply = compared(replace(evidence, tables={"own": of_table}))
     assert reply.verdict is Verdict.HOLDS
     assert "LAVO 3.3e-3 (at the end of its grid, 4 rates searched)" in reply.facts[2]
+    reply = compared(replace(evidence, tables={"own": replace(of_table, outdone={"near": ["LAVO"]})}))
+    assert reply.verdict is Verdict.UNKNOWN
+    assert reply.text.startswith(
+        "Every seed of LAVO at the recipe's learning rate is ahead of all at its searched rate"
+    )
 
 
 def test_a_simple_predictor_ahead_of_all_rows_leaves_a_claim_open(tmp_path):

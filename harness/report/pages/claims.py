@@ -110,7 +110,12 @@ def _reply(judged: Judged, stated: Sequence[str], facts: Sequence[str]) -> Reply
 def _unless_unsearched(judged: Judged, evidence: Evidence, asked: Compared | Kept, rows: Sequence[str]) -> Judged:
     """No verdict stands on a rate that suits one row, such as that chosen on softmax attention for all."""
     unsearched = evidence.unsearched(asked, rows)
-    if judged.verdict is Verdict.UNKNOWN or not unsearched:
+    if judged.verdict is Verdict.UNKNOWN:
+        return judged
+    if outdone := evidence.outdone(asked, rows):
+        why = f"every seed of {listed(outdone)} at the recipe's learning rate is ahead of all at its searched rate"
+        return replace(judged, verdict=Verdict.UNKNOWN, why=why)
+    if not unsearched:
         return judged
     rates = "learning rate of {} was" if len(unsearched) == 1 else "learning rates of {} were"
     why = f"the {rates.format(listed(unsearched))} not searched, and others may turn this round"

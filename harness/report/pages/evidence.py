@@ -28,7 +28,8 @@ SHOWN_RATES = 6  # rows whose rates stand in a line
 
 @dataclass(frozen=True)
 class TableEvidence:
-    """`tunings`: column -> row -> the rate that its search chose. A table without cells has a page alone."""
+    """`tunings`: column -> row -> the rate that its search chose; `outdone`: column -> rows that are better at the
+    recipe's rate. A table without cells has a page alone."""
 
     table: Table
     answers: Sequence[ColumnAnswer] = ()
@@ -36,6 +37,7 @@ class TableEvidence:
     waits: Sequence[Waiting] = ()
     tunings: Mapping[str, Mapping[str, Tuning]] = field(default_factory=dict)
     spec: TableSpec | None = None
+    outdone: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,10 @@ class Evidence:
             return []
         tunings = self.table(asked.table).tunings.get(asked.column, {})
         return [row for row in rows if row not in tunings]
+
+    def outdone(self, asked: OfColumn, rows: Sequence[str]) -> list[str]:
+        """Of these rows, those that are better at the recipe's rate than at the one that their search chose."""
+        return [row for row in rows if row in self.table(asked.table).outdone.get(asked.column, ())]
 
     def in_print(self, asked: OfColumn, rows: Sequence[str]) -> list[str]:
         """A line with the published numbers of these rows, where the paper prints them."""

@@ -13,6 +13,7 @@ from harness.report.scores.tuning import (
     Unfinished,
     budget_search,
     mean_scores,
+    outdone_rows,
     tuned_columns,
     unfinished_columns,
 )
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Selected = "Mapping[str, Mapping[str, pd.DataFrame]]"
-EDGE, UNSTABLE = "*", "‡"
+EDGE, UNSTABLE, OUTDONE = "*", "‡", "§"
 TITLE = "Learning rates"
 
 
@@ -30,13 +31,18 @@ def sections(
     selected: Selected, at_recipe: Selected, spec: TableSpec, results: Sequence[ProtocolResults]
 ) -> list[Section]:
     """One section per protocol with searches. The first arguments are those that `select` returns."""
-    made = []
+    made, outdone = [], outdone_rows(selected, at_recipe, spec)
     for protocol, columns in selected.items():
         scored = {name: cells for name, cells in columns.items() if spec.columns[name].metric is not None}
         tunings, unfinished = (kind(scored, spec.budget) for kind in (tuned_columns, unfinished_columns))
         unstable = _unstable(spec, protocol, results)
-        blocks = (_block(spec, tunings, at_recipe[protocol], unstable),) if tunings else ()
-        lines = (*(_lines(spec, tunings, unstable) if tunings else ()), *_unfinished_lines(unfinished))
+        marks = [(UNSTABLE, unstable), (OUTDONE, outdone)]
+        blocks = (_block(spec, tunings, at_recipe[protocol], marks),) if tunings else ()
+        lines = (
+            *(_lines(spec, tunings, unstable) if tunings else ()),
+            *_outdone_lines({name: outdone.get(name, ()) for name in tunings}),
+            *_unfinished_lines(unfinished),
+        )
         if lines:
             suffix = f" · protocol {protocol}" if len(selected) > 1 else ""
             made.append(Section(TITLE + suffix, blocks, lines))
@@ -59,8 +65,9 @@ def _block(
     spec: TableSpec,
     tunings: Mapping[str, Mapping[str, Tuning]],
     at_recipe: "Mapping[str, pd.DataFrame]",
-    unstable: Mapping[str, Sequence[str]],
+    marks: Sequence[tuple[str, Mapping[str, Sequence[str]]]],
 ) -> Block:
+    """`marks`: a mark and its rows by column."""
     tuned = {row for column in tunings.values() for row in column}
     rows = [*(row for row in spec.rows if row in tuned), *sorted(tuned - set(spec.rows))]
     before = {name: mean_scores(_of_budget(at_recipe[name], spec.budget)) for name in tunings}
@@ -68,7 +75,13 @@ def _block(
         (
             row_name(row),
             *(
-                _text(spec, name, tunings[name].get(row), before[name].get(row), row in unstable.get(name, ()))
+                _text(
+                    spec,
+                    name,
+                    tunings[name].get(row),
+                    before[name].get(row),
+                    "".join(mark for mark, rows in marks if row in rows.get(name, ())),
+                )
                 for name in tunings
             ),
         )
@@ -81,13 +94,12 @@ def _of_budget(cells: "pd.DataFrame", budget: str) -> "pd.DataFrame":
     return cells[cells["budget"] == budget]
 
 
-def _text(spec: TableSpec, column: str, tuning: Tuning | None, scores: list[float] | None, is_unstable: bool) -> str:
+def _text(spec: TableSpec, column: str, tuning: Tuning | None, scores: list[float] | None, marks: str) -> str:
     """`1e-2*‡ (20.7)`; a dash for a row that was not searched."""
     if tuning is None:
         return "–"
     score = f" ({spec.resolve(column).unsigned(sum(scores) / len(scores))})" if scores else ""
-    marks = f"{EDGE if tuning.choice.on_edge else ''}{UNSTABLE if is_unstable else ''}"
-    return f"{rate_text(tuning.rate)}{marks}{score}"
+    return f"{rate_text(tuning.rate)}{EDGE if tuning.choice.on_edge else ''}{marks}{score}"
 
 
 def _lines(
@@ -120,6 +132,15 @@ def _stability(unstable: Mapping[str, Sequence[str]]) -> str:
         "the interval, worse by what the trials lose on the validation split, no longer holds the best mean of the "
         "other rows."
     )
+
+
+def _outdone_lines(outdone: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """The rows whose search did not choose well, as the seeds of the table show."""
+    if rows := [f"{row_name(row)} in {name}" for name, rows in outdone.items() for row in rows]:
+        yield (
+            f"{OUTDONE}: every seed at the recipe's rate is ahead of every seed at the chosen one, so that another "
+            f"seed of the search might choose another rate: {', '.join(rows)}."
+        )
 
 
 def _unfinished_lines(columns: Mapping[str, Mapping[str, Unfinished]]) -> Iterator[str]:

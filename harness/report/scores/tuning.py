@@ -31,9 +31,14 @@ from harness.config.search import (
 from harness.config.table_rows import Settings
 from harness.errors import UsageError
 from harness.report.spec.parts import Column
+from harness.report.stats.seeds import MIN_SEEDS
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from harness.report.spec.table import TableSpec
+
+    Selected = Mapping[str, Mapping[str, pd.DataFrame]]  # protocol -> column -> its cells
 
 SEARCHED = {RATE, TRIAL}  # keys of `changed` that a search sets
 
@@ -207,3 +212,29 @@ def mean_scores(cells: "pd.DataFrame") -> dict[str, Sequence[float]]:
     """{row: scores of its seeds} of the selected cells of a column that ended well."""
     done = cells[(cells["status"] == "done") & cells["score"].notna() & (cells["setting"] == "")]
     return {row: list(part["score"]) for row, part in done.groupby("row")}
+
+
+def outdone_rows(selected: "Selected", at_recipe: "Selected", spec: "TableSpec") -> dict[str, list[str]]:
+    """{column: the rows whose worst seed at the recipe's rate is ahead of their best seed at the chosen rate}.
+
+    Their search, of one or a few seeds, did not choose well. Only rows with `MIN_SEEDS` at both rates count.
+    """
+    rows: dict[str, list[str]] = {}
+    for protocol, columns in selected.items():
+        for name, cells in columns.items():
+            if spec.columns[name].metric is None:
+                continue
+            sign = 1 if spec.resolve(name).higher_is_better else -1
+            chosen, before = (
+                {
+                    row: [sign * score for score in scores]
+                    for row, scores in mean_scores(part[part["budget"] == spec.budget]).items()
+                }
+                for part in (cells, at_recipe[protocol][name])
+            )
+            rows[name] = [
+                row
+                for row, scores in before.items()
+                if min(len(scores), len(chosen.get(row, ()))) >= MIN_SEEDS and min(scores) > max(chosen[row])
+            ]
+    return rows

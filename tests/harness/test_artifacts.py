@@ -208,7 +208,7 @@ def test_a_row_shows_its_lowest_seed_at_the_papers_budget_first(tmp_path):
         kept(tmp_path, made("mixer_x", "lra/listops", 1)),
     ]
     assert shown(tmp_path, T11, records) == [
-        ("lra/text", "vanilla · seed 2 · reduced budget, synthetic data"),
+        ("lra/text", "softmax attention · seed 2 · reduced budget, synthetic data"),
         ("lra/text", "LAVO · seed 2 · paper budget, full data"),
         ("lra/listops", "mixer_x (not in the paper) · seed 1 · paper budget, full data"),
     ]

@@ -83,7 +83,7 @@ def test_a_pre_training_is_no_row_unless_the_table_names_it():
 
     listops = T11.model_copy(update={"columns": {"ListOps": T11.columns["ListOps"]}, "averages": {}})
     assert rows(listops, started + first) == ["LAVO"]
-    assert rows(listops, first) == ["vanilla (train.max_steps=100)"], "nothing started from it"
+    assert rows(listops, first) == ["softmax attention (train.max_steps=100)"], "nothing started from it"
     vanilla = T11.rows["vanilla"].model_copy(update={"set": {"train.max_steps": 100}})
     named = listops.model_copy(update={"rows": T11.rows | {"vanilla": vanilla}})
-    assert rows(named, started + first) == ["LAVO", "vanilla"]
+    assert rows(named, started + first) == ["LAVO", "softmax attention"]

@@ -79,9 +79,9 @@ def _link(name: str) -> str:
 
 
 def p_of_control(answer: ColumnAnswer) -> str:
-    """Corrected, if the pair is a hypothesis of the column; without a test the reason."""
+    """Of reference and control alone, as they are tested first; without a test the reason."""
     tests = answer.tests
     pair = tests.pair(tests.reference.key, tests.control.key) if tests.reference and tests.control else None
     if pair is None:
         return escape(tests.untested or tests.missing or "no test")
-    return p_value(pair.shown_p)
+    return p_value(pair.p)

@@ -50,11 +50,6 @@ class Pair:
     p_all: float = 1.0
 
     @property
-    def shown_p(self) -> float:
-        """Corrected, or that of the pair alone if it is no hypothesis of the column."""
-        return self.p if self.p_holm is None else self.p_holm
-
-    @property
     def is_hypothesis(self) -> bool:
         return self.p_holm is not None
 

@@ -304,5 +304,5 @@ def check_in_browser(site):
     shown, every = re.search(r"<output>(\d+) of (\d+) records, page 1 of", listed).groups()
     assert 0 < int(shown) < int(every)
     search = "const i = document.querySelector('.md-search__input'); i.focus(); i.value = 'softmax';"
-    found = in_browser(board, f"{search} i.dispatchEvent(new Event('keyup', {{bubbles: true}}))")
-    assert "models/vanilla.html" in found.partition("md-search-result__list")[2]
+    results = in_browser(board, f"{search} i.dispatchEvent(new Event('keyup', {{bubbles: true}}))")
+    assert "models/vanilla.html" in results.partition("md-search-result__list")[2]

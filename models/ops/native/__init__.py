@@ -54,6 +54,12 @@ def kernels(*tensors: Tensor | None, multiple: int = 16) -> Any | None:
         return None
 
 
+def first_error(message: str) -> str:
+    """The compiler's first error in the output of a build, or the first line."""
+    lines = message.splitlines()
+    return next((line for line in lines if "error:" in line), lines[0])
+
+
 @functools.cache
 def load() -> Any:
     """`torch.ops.longhaul`, compiled for this processor on first use. Raises a one-line RuntimeError if that fails."""
@@ -73,7 +79,7 @@ def load() -> Any:
             cpp_extension.load(name, sources, **options)
     except (RuntimeError, OSError) as error:  # no compiler, no ninja, no writable folder, or a library of another ABI
         raise RuntimeError(
-            f"resources.kernels=native: the kernels of {FOLDER.name} were not compiled: {str(error).splitlines()[0]}; "
+            f"resources.kernels=native: the kernels of {FOLDER.name} were not compiled: {first_error(str(error))}; "
             "they require a C++ compiler and ninja (pip install -e .[native]); resources.kernels=torch needs none"
         ) from error
     return torch.ops.longhaul

@@ -27,8 +27,14 @@ std::tuple<Tensor, Tensor> masks(const Tensor& seeds_, const Tensor& entries_, i
   }
   Tensor bits = at::empty({bytes + MARGIN}, seeds.options().dtype(at::kByte));
   uint8_t* data = bits.mutable_data_ptr<uint8_t>();
-  at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) draw_mask(seed[i], sizes[i], kept, data + start[i] / 8);
+  at::parallel_for(0, (count + GENERATORS - 1) / GENERATORS, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin * GENERATORS; i < std::min(end * GENERATORS, count); i += GENERATORS) {
+      const int64_t number = std::min(GENERATORS, count - i);
+      uint8_t* to[GENERATORS];
+      uint64_t from[GENERATORS];
+      for (int64_t j = 0; j < number; ++j) to[j] = data + start[i + j] / 8, from[j] = seed[i + j];
+      draw_masks(number, from, sizes + i, kept, to);
+    }
   });
   return {bits, starts};
 }

@@ -8,6 +8,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
+#include <array>
 #include <cmath>
 #include <optional>
 #include <tuple>
@@ -63,23 +64,19 @@ struct Call {
   }
 };
 
-// Some queries of some pairs, and their mask.
+// Some queries of some pairs, and their mask. The masks of the tiles that follow are drawn with it.
 class Tile {
  public:
   explicit Tile(const Call& call) : call_(call) {}
 
-  void draw(int64_t number) {
-    first_pair = number / call_.row_tiles * call_.together;
-    last_pair = std::min(first_pair + call_.together, call_.pairs);
-    first = number % call_.row_tiles * call_.rows;
-    last = std::min(first + call_.rows, call_.queries);
-    seen_ = call_.seen(last);
-    const int64_t entries = (last_pair - first_pair) * (last - first) * seen_;
-    bits_.resize(mask_bytes(entries));
-    draw_mask(call_.seed + number, entries, call_.kept, bits_.data());
+  // `end`: masks are drawn for the tiles before it alone
+  void move(int64_t number, int64_t end) {
+    if (number < drawn_begin_ || number >= drawn_end_) draw(number, std::min(number + GENERATORS, end));
+    place(number);
+    current_ = bits_[number % GENERATORS].data();
   }
 
-  const uint8_t* bits() const { return bits_.data(); }
+  const uint8_t* bits() const { return current_; }
   int64_t entry(int64_t pair, int64_t query) const {
     return ((pair - first_pair) * (last - first) + query - first) * seen_;
   }
@@ -87,9 +84,35 @@ class Tile {
   int64_t first_pair, last_pair, first, last;
 
  private:
+  void place(int64_t number) {
+    first_pair = number / call_.row_tiles * call_.together;
+    last_pair = std::min(first_pair + call_.together, call_.pairs);
+    first = number % call_.row_tiles * call_.rows;
+    last = std::min(first + call_.rows, call_.queries);
+    seen_ = call_.seen(last);
+  }
+
+  void draw(int64_t begin, int64_t end) {
+    uint64_t seeds[GENERATORS];
+    int64_t entries[GENERATORS];
+    uint8_t* bits[GENERATORS];
+    for (int64_t number = begin; number < end; ++number) {
+      const int64_t i = number - begin;
+      place(number);
+      seeds[i] = call_.seed + number;
+      entries[i] = (last_pair - first_pair) * (last - first) * seen_;
+      std::vector<uint8_t>& mask = bits_[number % GENERATORS];
+      mask.resize(mask_bytes(entries[i]));
+      bits[i] = mask.data();
+    }
+    draw_masks(end - begin, seeds, entries, call_.kept, bits);
+    drawn_begin_ = begin, drawn_end_ = end;
+  }
+
   const Call& call_;
-  int64_t seen_ = 0;
-  std::vector<uint8_t> bits_;
+  int64_t seen_ = 0, drawn_begin_ = 0, drawn_end_ = 0;
+  const uint8_t* current_ = nullptr;
+  std::array<std::vector<uint8_t>, GENERATORS> bits_;
 };
 
 // (P, M, E) -> (P, E, columns)
@@ -134,7 +157,7 @@ std::tuple<Tensor, Tensor> forward(const Tensor& q_, const Tensor& k_, const Ten
     std::vector<float> queries(most * width), scores(most * ld), part(most * value_width);
     float inverse[BLOCK];
     for (int64_t number = begin; number < end; ++number) {
-      tile.draw(number);
+      tile.move(number, end);
       for (int64_t pair = tile.first_pair; pair < tile.last_pair; ++pair)
         for (int64_t first = tile.first; first < tile.last; first += most) {
           const int64_t count = std::min(most, tile.last - first), seen = call.seen(first + count);
@@ -246,7 +269,7 @@ std::tuple<Tensor, Tensor, Tensor> backward(const Tensor& grad_, const Tensor& q
     Tile tile(call);
     BlockBackward block(call, grad, q, k, out, lse, key_columns, value_columns, dq, dk, dv);
     for (int64_t number = begin * call.row_tiles; number < end * call.row_tiles; ++number) {
-      tile.draw(number);
+      tile.move(number, end * call.row_tiles);
       for (int64_t pair = tile.first_pair; pair < tile.last_pair; ++pair)
         for (int64_t first = tile.first; first < tile.last; first += BLOCK)
           block.run(tile, pair, first, std::min(BLOCK, tile.last - first));

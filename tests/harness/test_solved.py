@@ -10,9 +10,11 @@ from scipy import stats
 from harness.records.collect import frame
 from harness.report.pages import answer
 from harness.report.scores import groups, select
+from harness.report.scores.comparison import compare_scores
+from harness.report.scores.fisher import fisher
 from harness.report.scores.paired import compare_rows
 from harness.report.scores.scores import Score
-from harness.report.scores.solved import SOLVED, compare_solved, fisher, share_interval, smallest_p_test, solved_runs
+from harness.report.scores.solved import SOLVED, compare_solved, share_interval, smallest_p_test, solved_runs
 from harness.report.scores.tiers import find_tiers
 
 REDUCED = {"budget": "reduced", "source": "synthetic"}
@@ -93,7 +95,7 @@ def test_rows_with_more_seeds_are_judged_by_them():
     reference, control = row("reference", [100.0] * 5), row("control", [6.0] * 5)
     scores = [reference, *solved, row("mixed", [100.0, 5.0, 5.0]), *failed, control]
     runs = solved_runs(scores, control, reference, True)
-    pairs = {pair.rows: pair for pair in compare_solved(compare_rows(scores, reference.key), runs)}
+    pairs = {pair.rows: pair for pair in compare_solved(compare_rows(scores, reference.key), runs, None, reference.key)}
     assert pairs[reference.key, control.key].is_resolved
     assert not pairs[reference.key, failed[0].key].is_resolved
 
@@ -107,7 +109,7 @@ def test_three_seeds_of_such_a_column_separate_nothing_and_five_with_many_solved
     for count, is_resolved in ((3, False), (7, True)):
         scores = column(count)
         runs = solved_runs(scores, scores[-1], scores[0], True)
-        pairs = compare_solved(compare_rows(scores, scores[0].key), runs)
+        pairs = compare_solved(compare_rows(scores, scores[0].key), runs, None, scores[0].key)
         by_rows = {pair.rows: pair for pair in pairs}
         apart = by_rows[scores[0].key, scores[-1].key]
         assert apart.is_resolved == is_resolved and apart.pairing == SOLVED
@@ -118,6 +120,27 @@ def test_three_seeds_of_such_a_column_separate_nothing_and_five_with_many_solved
         tiers = find_tiers(scores, pairs, scores[0], scores[0], 95.0, runs)
         assert (scores[-1].key in tiers.low_power) != is_resolved
         assert tiers.numbers[scores[1].key] == 1
+
+
+def test_failing_rows_do_not_hide_one_another_from_the_reference():
+    def column(reference_solves):
+        reference = row("reference", [100.0] * reference_solves + [5.0] * (5 - reference_solves))
+        solved, failed = [row(f"r{i}", [100.0] * 5) for i in range(8)], [row(f"s{i}", [5.0] * 5) for i in range(15)]
+        mixed, control = row("mixed", [100.0] * 3 + [5.0] * 2), row("control", [4.0] * 5)
+        return [reference, *solved, mixed, *failed, control], control, reference
+
+    scores, control, reference = column(5)
+    tests = compare_scores(scores, True, control, reference)
+    assert tests.best == reference.key  # named in advance, and no row solves more
+    assert {tests.tiers[score.key] for score in scores[:9]} == {1} and tests.tier(scores[10].key) == "2"
+    pair = tests.pair(reference.key, scores[10].key)
+    assert pair.p < pair.p_holm < 0.05 < pair.p_all
+    assert scores[9].key in tests.low_power
+
+    scores, control, reference = column(4)
+    tests = compare_scores(scores, True, control, reference)
+    assert tests.best == scores[1].key
+    assert all(pair.p_holm in (None, pair.p_all) for pair in tests.pairs)
 
 
 def test_a_page_shows_solved_runs_and_no_interval_beyond_the_scale():

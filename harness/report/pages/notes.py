@@ -110,7 +110,7 @@ def _solved_notes(groups: Sequence[Group]) -> list[str]:
     thresholds = "; ".join(f"{listed(texts)}, half way between {between}" for between, texts in starts.items())
     return [
         f"The seeds of some row solve the task or fail. A run is solved {thresholds}. Behind a mean: solved runs of "
-        "all runs, with Wilson's 95 % interval; tests compare these shares (permutation test over rows)."
+        "all runs, with Wilson's 95 % interval; tests compare these shares."
     ]
 
 

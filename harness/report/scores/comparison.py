@@ -156,14 +156,14 @@ def compare_scores(
     runs = None if higher is None else solved_runs(ranked, control, reference, higher)
     tested = [score for score in ranked if len(score.by_seed) >= MIN_SEEDS]
     equal_seeds = len(tested) > 1 and all(score.is_fixed for score in tested)
-    best = _best(tested, runs)
+    best = _best(tested, runs, reference)
     pairs = (
         []
         if equal_seeds
         else paired.compare_rows(ranked, *(score.key if score else None for score in (best, reference)))
     )
     if runs:
-        pairs = compare_solved(pairs, runs)
+        pairs = compare_solved(pairs, runs, *(score.key if score else None for score in (reference, best)))
     distance = reference.estimate.mean - control.estimate.mean if reference and control else None
     scale = None if distance is None else abs(distance)
     places = find_tiers(ranked, pairs, best, reference, scale, runs)
@@ -183,10 +183,15 @@ def compare_scores(
     )
 
 
-def _best(tested: Sequence[Score], runs: SolvedRuns | None) -> Score | None:
-    """The row with the best mean, or with the largest share of solved runs and of these with the most runs."""
+def _best(tested: Sequence[Score], runs: SolvedRuns | None, reference: Score | None) -> Score | None:
+    """The row with the best mean, or with the largest share of solved runs; of these the reference, or the most runs.
+
+    The reference is named in advance, so that its tests need no correction for the choice of the best row.
+    """
     if runs:
-        return max(tested, key=lambda score: (runs.share(score.key), len(score.by_seed)), default=None)
+        return max(
+            tested, key=lambda score: (runs.share(score.key), score is reference, len(score.by_seed)), default=None
+        )
     return next(iter(tested), None)
 
 

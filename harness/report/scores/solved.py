@@ -7,19 +7,22 @@ a threshold half way between control and reference. What is compared are shares 
     interval   of a share: Wilson's with continuity correction (Newcombe 1998, method 4). Without the correction it
                misses a share of 0.8 in 10 % of samples of 3 runs
     pair       Fisher's exact test
-    corrected  the solved runs of each seed are permuted over the rows. The p-value of a pair is the share of
+    reference  where no row solves a larger share than the reference, each row is tested against it alone
+               (`closed_test`)
+    all pairs  else the solved runs of each seed are permuted over the rows. The p-value of a pair is the share of
                permutations in which Fisher's p of some pair is at most as large (minP, Westfall and Young 1993).
                It holds for all pairs at once, also for those with the best row
 """
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from harness.report.scores.closed_test import closed_test
+from harness.report.scores.fisher import fisher, fisher_table
 from harness.report.scores.paired import Key, Pair
 from harness.report.scores.scores import Score
 from harness.report.stats.seeds import LEVEL, MIN_SEEDS
@@ -95,15 +98,25 @@ def share_interval(solved: int, runs: int) -> tuple[float, float]:
     return float(interval.low), float(interval.high)
 
 
-def compare_solved(pairs: Sequence[Pair], runs: SolvedRuns) -> list[Pair]:
-    """The pairs of a column with the tests of their solved runs; differences and intervals stay those of the scores."""
-    corrected_p = smallest_p_test(runs)
+def compare_solved(pairs: Sequence[Pair], runs: SolvedRuns, reference: Key | None, best: Key | None) -> list[Pair]:
+    """The pairs of a column with the tests of their solved runs; differences and intervals stay those of the scores.
+
+    If the `reference` is the `best` row, the hypotheses are its pairs.
+    """
+    of_all_pairs = smallest_p_test(runs)
+    of_reference = None
+    if reference is not None and reference == best:
+        others = {key for pair in pairs for key in pair.rows} - {reference}
+        of_reference = closed_test(runs.counts[reference], (runs.counts[key] for key in others))
     tested = []
     for pair in pairs:
         single = fisher(*(runs.counts[key] for key in pair.rows))
-        p = max(single, corrected_p(single))  # the permutations assume that all rows are equal, the pair does not
-        p_holm = p if pair.is_hypothesis else None
-        tested.append(replace(pair, p=single, p_holm=p_holm, p_all=p, pairing=SOLVED))
+        p_all = max(single, of_all_pairs(single))  # the permutations assume that all rows are equal, the pair does not
+        p_holm = p_all if pair.is_hypothesis else None
+        if of_reference and reference in pair.rows:
+            (other,) = set(pair.rows) - {reference}
+            p_holm = of_reference[runs.counts[other]]
+        tested.append(replace(pair, p=single, p_holm=p_holm, p_all=p_all, pairing=SOLVED))
     return tested
 
 
@@ -130,26 +143,3 @@ def smallest_p_test(runs: SolvedRuns) -> Callable[[float], float]:
         return float((1 + (smallest <= p * (1 + ROUNDING)).sum()) / (1 + PERMUTATIONS))
 
     return corrected_p
-
-
-def fisher(first: tuple[int, int], second: tuple[int, int]) -> float:
-    """The two-sided p-value of two (solved, runs)."""
-    return float(fisher_table(first[1], second[1])[first[0], second[0]])
-
-
-@functools.cache
-def fisher_table(first: int, second: int) -> np.ndarray:
-    """Fisher's p-values (first + 1, second + 1) of every count of solved runs of two rows.
-
-    The weights of the tables with as many solved runs are integers, so that equal ones are equal.
-    """
-    ways = [[math.comb(runs, solved) for solved in range(runs + 1)] for runs in (first, second)]
-    p = np.empty((first + 1, second + 1))
-    for solved in range(first + second + 1):
-        tables = [(a, solved - a) for a in range(max(0, solved - second), min(solved, first) + 1)]
-        weights = {table: ways[0][table[0]] * ways[1][table[1]] for table in tables}
-        ordered = sorted(weights.values())
-        sums = dict(zip(ordered, itertools.accumulate(ordered), strict=True))  # of equal weights the last sum
-        for table, weight in weights.items():
-            p[table] = sums[weight] / sums[ordered[-1]]
-    return p

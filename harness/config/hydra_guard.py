@@ -11,6 +11,7 @@ limited number of files, and whatever Hydra raises for a file becomes one line w
 import contextlib
 import copy
 import functools
+import os
 import pickle
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -39,6 +40,7 @@ from harness.config.places import CONF
 from harness.config.plain import ENVIRONMENT, count, from_environment
 from harness.config.schema import BUILT_IN
 from harness.errors import UsageError, shown
+from tasks.regular_files import RefusedFileError, require_regular
 
 # `hydra.*`: what Hydra fills in, and texts and folders that nothing uses here
 FREE = ("runtime", "overrides", "help", "hydra_help", "sweep", "verbose", "job.config", "job.config_name", "job.id",
@@ -159,7 +161,11 @@ def guard_hydra() -> None:
     @functools.wraps(find)
     def find_named(self: ConfigRepository, config_path: str, object_type: ObjectType) -> ConfigSource | None:
         check_option(config_path)
-        return find(self, config_path, object_type)
+        source = find(self, config_path, object_type)
+        if source is None and object_type is ObjectType.CONFIG:
+            for folder in (source.path for source in self.get_sources() if source.scheme() == "file"):
+                check_in_place_of(Path(folder, f"{config_path.removesuffix('.yaml')}.yaml"))
+        return source
 
     @functools.wraps(list_options)
     def list_named(self: ConfigRepository, group_name: str, *arguments: Any, **settings: Any) -> list[str]:
@@ -177,6 +183,16 @@ def guard_hydra() -> None:
     ConfigRepository._find_object_source = find_named
     ConfigRepository.get_group_options = list_named
     CachingConfigRepository.load_config = load_counted
+
+
+def check_in_place_of(file: Path) -> None:
+    """Raises UsageError for what has the name of a yaml and is none, such as a FIFO or a broken link."""
+    if os.path.lexists(file):
+        try:
+            require_regular(file, follow=True)
+        except OSError as error:
+            problem = error.strerror if isinstance(error, RefusedFileError) else (error.strerror or "").lower()
+            raise UsageError(f"{shown(file)}: {problem}, so it is not read as yaml") from error
 
 
 def check_name(option: str, config: Any, path: Path) -> None:

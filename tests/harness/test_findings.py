@@ -282,6 +282,11 @@ def test_a_name_that_is_not_there_is_refused_with_its_file(tmp_path, keys, messa
         findings.reply("finding", claim, evidence_of(tmp_path, SPREAD))
 
 
+def test_an_unknown_column_of_costs_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"cost: own has no 'sise': did you mean 'size'"):
+        ask(evidence_of(tmp_path, SPREAD), "with_state", cost="sise")
+
+
 HOSTILE = "<b>x</b>](y)\n# z\n| a | b | \u202e \x1b[2J"
 
 

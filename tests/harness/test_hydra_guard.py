@@ -224,3 +224,23 @@ def test_an_error_names_the_file_and_what_is_wrong(tmp_path, text, says):
         compose(["+x=a"], [tmp_path])
     line = explain(error.value, [])
     assert re.search(says, line) and "\n" not in line and not line.endswith(":")
+
+
+IN_PLACE_OF_A_YAML = {
+    "a FIFO": os.mkfifo,
+    "a directory": os.mkdir,
+    "no such file": lambda path: path.symlink_to("nowhere"),
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+    "a broken link": lambda path: path.symlink_to(path.name),
+}
+
+
+@pytest.mark.parametrize("kind", IN_PLACE_OF_A_YAML)
+@pytest.mark.parametrize("typed", ["+x=evil", "model=evil"])
+def test_what_is_no_file_is_named_in_the_place_of_a_yaml(tmp_path, kind, typed):
+    file = tmp_path / typed.strip("+").partition("=")[0] / "evil.yaml"
+    file.parent.mkdir()
+    IN_PLACE_OF_A_YAML[kind](file)
+    with pytest.raises(UsageError, match=f"{re.escape(str(file))}: {kind}.*, so it is not read as yaml") as error:
+        compose([typed], [tmp_path])
+    assert "\n" not in str(error.value)

@@ -62,7 +62,7 @@ def leaders(asked: Leaders, evidence: Evidence) -> Reply:
 
 def with_state(asked: WithState, evidence: Evidence) -> Reply:
     """Kendall's tau between the score and the cost over the rows, and the rows that no row with less cost reaches."""
-    answer, sizes = evidence.answer(asked), evidence.group(asked, asked.cost)
+    answer, sizes = evidence.answer(asked), evidence.sizes(asked)
     if answer is None or sizes is None:
         return evidence.no_run(asked, asked.column if answer is None else asked.cost)
     group, control = answer.group, answer.tests.control

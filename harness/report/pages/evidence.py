@@ -16,7 +16,7 @@ from harness.report.scores.groups import Group, ProtocolResults
 from harness.report.scores.judge import Verdict
 from harness.report.scores.scores import Score
 from harness.report.scores.tuning import Tuning, budget_search
-from harness.report.spec.finding import OfColumn
+from harness.report.spec.finding import OfColumn, WithState
 from harness.report.spec.table import TableSpec
 
 if TYPE_CHECKING:
@@ -88,16 +88,27 @@ class Evidence:
 
     def answer(self, asked: OfColumn, column: str = "") -> ColumnAnswer | None:
         """The answered column at the table's budget; None without a run. Raises UsageError for an unknown column."""
-        spec, name = self.spec(asked.table), column or asked.column
-        if name not in spec.all_columns:
-            raise UsageError(f"column: {asked.table} has no {shortened(name)}: {did_you_mean(name, spec.all_columns)}")
+        name = column or asked.column
+        spec = self._spec_with("column", asked, name)
         answers = self.table(asked.table).answers
         matches = (answer for answer in answers if answer.group.column == name and answer.group.budget == spec.budget)
         return next(matches, None)
 
-    def group(self, asked: OfColumn, column: str) -> Group | None:
-        """The scores of a column that cannot rank rows, such as the size of a state, at the table's budget."""
-        budget = self.spec(asked.table).budget
+    def _spec_with(self, key: str, asked: OfColumn, column: str) -> TableSpec:
+        """The table that has a column, which `key` of the question names. Raises UsageError for an unknown column."""
+        spec = self.spec(asked.table)
+        if column not in spec.all_columns:
+            raise UsageError(
+                f"{key}: {asked.table} has no {shortened(column)}: {did_you_mean(column, spec.all_columns)}"
+            )
+        return spec
+
+    def sizes(self, asked: WithState) -> Group | None:
+        """The scores of the column `cost`, which cannot rank rows, such as the size of a state, at the table's budget.
+
+        None without a run. Raises UsageError for an unknown column.
+        """
+        column, budget = asked.cost, self._spec_with("cost", asked, asked.cost).budget
         groups = (group for result in self.table(asked.table).results for group in (*result.others, *result.own))
         return next((group for group in groups if (group.column, group.budget) == (column, budget)), None)
 

@@ -1,0 +1,225 @@
+"""What SECURITY.md promises, shown by commands alone: one test for each kind of failure that drills once caused."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+CELL = ["model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
+CALL = "{_target_:setuptools._distutils.spawn.spawn,cmd:[touch,CANARY]}"
+TRUSTED = "trusted_packages=[setuptools] +model.x=" + CALL
+TABLE = """
+title: x
+ledger: null
+protocol: skyformer
+control: no_mixing
+reference: vanilla
+seeds: [1]
+chance: true
+rows: {a: {model: latte, set: {trusted_packages: [setuptools], +model.x: CALL}}}
+columns: {b: {task: lra/listops, metric: acc, unit: "%", decimals: 1, higher_is_better: true}}
+""".replace("CALL", CALL.replace(":", ": "))
+SECRET = "hf_Zk3vQ9sLw7Tn5Yb2"
+LIMIT_S = 40  # of a command; a busy machine takes several seconds
+KILLS = """
+import os, signal, sys
+count = 0
+def kill(event, arguments):
+    global count
+    if event == "os.rename" and str(arguments[1]).endswith("last.ckpt"):
+        count += 1
+        if count == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(kill)
+"""
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """The folders of one run of the cell."""
+    folder = tmp_path_factory.mktemp("kept")
+    done = in_a_process([*CELL, *folders(folder)])
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def own(kept, tmp_path):
+    shutil.copytree(kept, tmp_path / "own")
+    return tmp_path / "own"
+
+
+def folders(folder):
+    return [f"paths.{name}={folder / name}" for name in ("data", "outputs", "records")]
+
+
+def in_a_process(words, **environment):
+    return subprocess.run(
+        [sys.executable, "run.py", *words], cwd=ROOT, env=os.environ | environment, capture_output=True, text=True
+    )
+
+
+@contextlib.contextmanager
+def limited():
+    """What waits for a file without an end fails."""
+
+    def ring(number, stack):
+        raise AssertionError("it hangs")
+
+    earlier = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(LIMIT_S)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, earlier)
+
+
+def record_of(folder):
+    return next(path for path in sorted((folder / "records").rglob("*.json")) if "baselines" not in path.parts)
+
+
+def shared(folder, text, name="x/shared"):
+    """Words of a user who adds a stranger's folder with this file."""
+    file = folder / "conf" / f"{name}.yaml"
+    file.parent.mkdir(parents=True)
+    head = "# @package _global_\n" if name == "x/shared" else ""
+    file.write_text(head + text.replace("CANARY", str(folder / "canary")) + "\n")
+    return ["--config-dir", str(folder / "conf")]
+
+
+def forged(file, **changed):
+    """The record with other values, such as metrics__best; None removes one."""
+    entries = json.loads(file.read_text())
+    for path, value in changed.items():
+        *parents, last = path.split("__")
+        node = entries
+        for parent in parents:
+            node = node[parent]
+        if value is None:
+            del node[last]
+        else:
+            node[last] = value
+    file.write_text(json.dumps(entries))
+
+
+@pytest.mark.parametrize(("name", "text", "typed"), [
+    ("x/shared", f"model: {{x: '\\${{oc.create:{CALL}}}'}}", "+x=shared"),
+    ("x/shared", f"depends_on: ['model=no_mixing task=lra/listops budget=smoke {TRUSTED}']", "+x=shared"),
+    ("x/shared", "hydra: {job: {env_set: {GIT_CONFIG_COUNT: '1', GIT_CONFIG_KEY_0: core.fsmonitor,"
+     " GIT_CONFIG_VALUE_0: 'touch CANARY'}}}", "+x=shared"),
+    ("table/shared", TABLE, "table=shared"),
+])  # fmt: skip
+def test_1_a_shared_file_runs_no_code(own, run_here, capfd, monkeypatch, name, text, typed):
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    words = [word for word in CELL if typed != "table=shared" or not word.startswith(("model=", "task="))]
+    status = run_here([*shared(own, text, name), *words, *folders(own), typed, "train.max_steps=13"])
+    assert not (own / "canary").exists() and status
+
+
+@pytest.mark.parametrize("text", [
+    "hydra: {job_logging: {version: 1, handlers: {a: {class: logging.FileHandler, filename: FILE, mode: w}},"
+    " root: {handlers: [a]}}}",
+    "logger: {x: {_target_: lightning.pytorch.loggers.CSVLogger, save_dir: FILE.d}}",
+])  # fmt: skip
+def test_2_a_shared_file_writes_nothing_elsewhere(own, run_here, capfd, text):
+    file = own / "mine.txt"
+    file.write_text("mine")
+    words = shared(own, text.replace("FILE", str(file)))
+    status = run_here([*words, *CELL, *folders(own), "+x=shared", "train.max_steps=13"])
+    assert file.read_text() == "mine" and not Path(f"{file}.d").exists() and status
+
+
+@pytest.mark.parametrize("setting", ["gradient_clip_val=0.0001", "precision=bf16-mixed", "accumulate_grad_batches=2"])
+def test_3_a_changed_recipe_is_no_finished_cell(own, run_here, capfd, setting):
+    status = run_here([*CELL, *folders(own), f"+trainer.{setting}"])
+    said = capfd.readouterr()
+    assert status and "already done" not in said.out + said.err and "train." in said.err
+
+
+@pytest.mark.parametrize("verb", ["status", "check"])
+def test_4_one_bad_record_stops_no_reader(own, run_here, capfd, verb):
+    good = record_of(own)
+    bad = good.with_name(good.name.replace("-s1-", "-s2-"))
+    shutil.copy(good, bad)
+    forged(bad, metrics__best__test=None)
+    status = run_here([f"do={verb}", *folders(own)])
+    said = capfd.readouterr()
+    assert status in (0, 1) and "Traceback" not in said.err
+    assert bad.name in said.out + said.err and (verb == "check" or good.stem in said.out)
+
+
+def test_5_a_forged_score_is_found(own, run_here, capfd):
+    file = record_of(own)
+    entries = json.loads(file.read_text())
+    step = entries["metrics"]["best"]
+    step["test"]["acc"] = entries["evaluations"]["test"]["metrics"]["acc"] = step["test"]["acc"] + 100 / 96
+    file.write_text(json.dumps(entries))
+    assert run_here(["do=check", *folders(own)]) == 1 and file.name in capfd.readouterr().out
+
+
+def test_6_a_broken_link_hides_no_record(own, run_here, capfd):
+    good = record_of(own)
+    link = good.with_name("aaa.json")
+    link.symlink_to(link.name)
+    run_here(["do=status", *folders(own)])
+    assert good.stem in capfd.readouterr().out
+
+
+@pytest.mark.slow
+def test_7_a_resume_on_another_processor_is_said(tmp_path):
+    words = [*CELL, "train.max_steps=24", "train.eval_every=6", "checkpoint.every_steps=4", *folders(tmp_path)]
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(KILLS)
+    assert in_a_process(words, PYTHONPATH=str(tmp_path / "site")).returncode == -signal.SIGKILL
+    done = in_a_process(words, ATEN_CPU_CAPABILITY="default")
+    assert done.returncode == 0, done.stderr
+    hardware = json.loads(record_of(tmp_path).read_text())["hardware"]
+    assert "DEFAULT" in hardware.values() and "CPU capability" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["attempt.json", "heartbeat.json"])
+def test_8_a_file_that_never_answers_is_not_waited_for(own, run_here, capfd, name):
+    record = record_of(own)
+    (folder,) = [path for path in (own / "outputs").rglob(record.stem) if path.is_dir()]
+    record.unlink()
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    with limited():
+        run_here(["do=status", *folders(own)])
+        assert record.stem in capfd.readouterr().out
+
+
+def test_9_a_file_name_acts_on_no_terminal(own, run_here, capfd):
+    record_of(own).with_name("a\x1b[2J\nleft out: all is well\u202e.json").write_text("{}")
+    run_here(["do=check", *folders(own)])
+    said = "".join(capfd.readouterr())
+    assert all(letter.isprintable() or letter == "\n" for letter in said) and "\nleft out: all is well" not in said
+
+
+def test_10_a_secret_of_the_environment_is_in_no_file(own, run_here, capfd, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", SECRET)
+    words = shared(own, "train: {optimizer: {note: 'x-${oc.env:HF_TOKEN}'}}\nmodel: {note: '${oc.env:HF_TOKEN}'}")
+    run_here([*words, *CELL, *folders(own), "+x=shared", "train.max_steps=13"])
+    files = [path for path in own.rglob("*") if path.is_file()]
+    assert [path.name for path in files if SECRET.encode() in path.read_bytes()] == []
+    assert SECRET not in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize("text", [
+    "\n".join(["a0: xxxxxxxxxx", *(f"a{n}: '{10 * f'${{a{n - 1}}}'}'" for n in range(1, 10)), "model: {x: '${a9}'}"]),
+    "\n".join(["x0: &x0 [1]", *(f"x{n}: &x{n} [{', '.join(10 * [f'*x{n - 1}'])}]" for n in range(1, 9))]),
+    "model: {x: &x {y: *x}}",
+    f"model: {{x: {'[' * 3000}{']' * 3000}}}",
+])  # fmt: skip
+def test_11_a_configuration_without_end_ends_in_one_line(own, run_here, capfd, text):
+    with limited():
+        status = run_here([*shared(own, text), *CELL, *folders(own), "+x=shared"])
+    assert status == 2 and capfd.readouterr().err.count("\n") == 1

@@ -85,14 +85,9 @@ def load(cell: CellName, *overrides: str, **settings: Any) -> "SavedModel":
     """
     from harness.training.checkpoints import saved_model
     from longhaul.frames import cell_name
-    from longhaul.weights import to_try
 
-    cell = cell_name(cell)
     command = single_command("load", overrides, settings, reads="export")
-    folder = to_try(cell) or Path(cell)
-    if saved_model.is_exported(folder):
-        return saved_model.load_exported(folder, command.cfg, typed_values(command.overrides))
-    return saved_model.load_run(cell, command.cfg, typed_values(command.overrides))
+    return saved_model.load(cell_name(cell), command.cfg, typed_values(command.overrides))
 
 
 @usage_errors
@@ -102,7 +97,7 @@ def export(cell: CellName, folder: Folder | None = None, *overrides: str, **sett
     from longhaul.frames import cell_name
 
     command = single_command("export", overrides, settings, reads="export")
-    saved = saved_model.load_run(cell_name(cell), command.cfg, typed_values(command.overrides))
+    saved = saved_model.load(cell_name(cell), command.cfg, typed_values(command.overrides))
     return saved_model.export(saved, None if folder is None else path_of(folder, ""), command.cfg)
 
 

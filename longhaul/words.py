@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import inspect
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -120,8 +121,16 @@ def path_of(root: Any, default: str) -> Path:
 def usage_errors(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, with errors of the user's files and settings as UsageError of one line."""
 
+    signature = inspect.signature(function)
+    kept = [entry.replace(annotation=inspect.Parameter.empty) for entry in signature.parameters.values()]
+    parameters = inspect.Signature(kept)
+
     @functools.wraps(function)
     def checked_function(*arguments: Any, **settings: Any) -> Any:
+        try:
+            signature.bind(*arguments, **settings)
+        except TypeError as error:  # `load(model="lavo")` names no cell
+            raise UsageError(f"longhaul.{function.__name__}: {one_line(error)}; it takes {parameters}") from error
         try:
             return function(*arguments, **settings)
         except (HydraException, OmegaConfBaseException) as error:

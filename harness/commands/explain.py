@@ -127,6 +127,8 @@ def unknown_key(key: str) -> str:
     """A key outside the schema: keys of the same name at other places, or else similar ones of its node, or of all."""
     if key.startswith("hydra.sweeper."):
         return f"there is no key '{key}': hydra.sweeper.trials= and .seed= belong to -m hydra/sweeper=optuna"
+    if key.startswith("logger."):
+        return f"there is no key '{key}': {logger_hint(key.split('.')[1])}"
     if same := SYNONYMS.get(key.rpartition(".")[2].lower()):
         return f"there is no key '{key}': {same}"
     leaves = set(flatten(OmegaConf.to_container(compose(), enum_to_str=True)))
@@ -137,6 +139,14 @@ def unknown_key(key: str) -> str:
     listed = siblings or {name for name in keys if "." not in name}
     hint = did_you_mean(last, elsewhere) if elsewhere else did_you_mean(key, siblings or keys, listed)
     return f"there is no key '{key}': {hint} (python run.py --cfg job shows them all)"
+
+
+def logger_hint(name: str) -> str:
+    """What to type instead of a key of a logger that was not chosen, or of the one that has no settings."""
+    names = [option for option, _ in options("logger")]
+    if name == "csv":
+        return "metrics.csv in the run folder has no settings; paths.outputs=... moves the run folders"
+    return f"add logger={name}, which it belongs to" if name in names else did_you_mean(name, names)
 
 
 def several_keys(override: str) -> str:

@@ -11,8 +11,8 @@ from harness.errors import UsageError
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     if not cfg.cells:
         raise UsageError("do=export takes cells=<id>,<id>: six or more digits of each (python run.py do=status)")
-    from harness.training.checkpoints.saved_model import export, load_run
+    from harness.training.checkpoints.saved_model import export, load
 
     for cell in cfg.cells:
-        print(export(load_run(cell, cfg, typed_values(overrides)), None, cfg))
+        print(export(load(cell, cfg, typed_values(overrides)), None, cfg))
     return 0

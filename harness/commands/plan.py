@@ -1,5 +1,6 @@
 """do=plan: the cells of a command, their states and their estimated time. Nothing is run."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -7,11 +8,13 @@ from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
+from harness.commands.refusals import refusals
 from harness.commands.tables import check_tables
 from harness.config.cell import Cell
 from harness.config.declared import missing_file_message, missing_files
 from harness.config.published_hours import published_hours
 from harness.config.sweep import Command, Plan, PlannedCell, expand_all
+from harness.errors import UsageError
 from harness.launch.cell_state import cell_state_at
 from harness.launch.queue import Queue
 from harness.progress import clock, late_bar
@@ -20,14 +23,20 @@ from harness.records.collect import RecordsByName
 from harness.records.estimate import MEASURED, PUBLISHED, Estimate, estimate
 from harness.records.validation import TrialRecords
 
+REFUSED = "refused"
+
 
 @dataclass(frozen=True)
 class PlanRow:
-    """`estimate`: the time that the cell still takes; None if it is unknown, and for a cell that is done."""
+    """`estimate`: the time that the cell still takes; None if it is unknown, and for a cell that is done or refused.
+
+    `refusal`: the reason why a run would refuse the cell, whose state is then REFUSED.
+    """
 
     cell: Cell
     state: str
     estimate: Estimate | None
+    refusal: str | None = None
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
@@ -54,7 +63,7 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
     for basis, seconds in seconds_left.items():
         if seconds:
             print(f"to do: about {clock(seconds)} {basis}")
-    if unknown := sum(planned.state != "done" and planned.estimate is None for planned in rows):
+    if unknown := sum(planned.state not in ("done", REFUSED) and planned.estimate is None for planned in rows):
         print(f"of unknown cost: {unknown}, until the first one has ended")
     if plan.unchosen:
         print(f"then {plan.unchosen} more, at the learning rates that the trials choose")
@@ -62,19 +71,32 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
         print(f"left out: {name} ({why})")
     for path, cfg in missing_files(planned.cfg for planned in plan.one_per_variants()).items():
         print(f"data: {missing_file_message(path, cfg)}")
-    return 0
+    refusals = [planned.refusal for planned in rows if planned.refusal]
+    for refusal in dict.fromkeys(refusals):
+        print(f"{refusals.count(refusal)} refused: {refusal}", file=sys.stderr)
+    return 2 if refusals else 0
 
 
 def plan_rows(commands: Sequence[Command], plan: Plan | None = None) -> list[PlanRow]:
-    """The cells of all commands together. `plan`: the expanded commands, if the caller has them."""
+    """The cells of all commands together. `plan`: the expanded commands, if the caller has them.
+
+    Raises UsageError if a run would refuse all of them.
+    """
     plan, cfg, queue = plan or expand_all(commands, TrialRecords()), commands[0].cfg, Queue()
     records = RecordsByName(cfg.paths.records, of_command(cfg.paths.outputs))
-    rows = []
+    states: dict[str, str] = {}
     for planned in plan.cells:
         path = planned.cell.record_path(cfg)
-        state = cell_state_at(path, planned.cell.folder(cfg), queue, records.status(path)).name
-        remaining = None if state == "done" else estimate(planned.cell, records.like(planned.cell), hours_of(planned))
-        rows.append(PlanRow(planned.cell, state, remaining))
+        states[planned.cell.id] = cell_state_at(path, planned.cell.folder(cfg), queue, records.status(path)).name
+    refused = refusals(commands, [planned for planned in plan.cells if states[planned.cell.id] != "done"])
+    if len(refused) == len(plan.cells):
+        raise UsageError(next(iter(refused.values())))
+    rows = []
+    for planned in plan.cells:
+        state, refusal = states[planned.cell.id], refused.get(planned.cell.id)
+        is_left = state != "done" and not refusal
+        remaining = estimate(planned.cell, records.like(planned.cell), hours_of(planned)) if is_left else None
+        rows.append(PlanRow(planned.cell, REFUSED if refusal else state, remaining, refusal))
     records.say_left_out()
     return rows
 

@@ -134,6 +134,8 @@ def refuse_added(key: str, search: Sequence[str]) -> None:
     """Raises UsageError for `+key=value` where the harness has the keys of a node and would not read another."""
     node: type = Config
     parts = key.split("@")[0].split(".")
+    if key.startswith("logger.csv"):
+        raise UsageError(f"+{key}: metrics.csv in the run folder has no settings; paths.outputs=... moves it")
     for number, part in enumerate(parts):
         entries: Mapping[str, type] = {entry.name: entry.type for entry in fields(node)}
         if part not in entries:

@@ -12,6 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 
 from harness.config.compose import arguments, options, with_model
+from harness.config.declared import check_limits
 from harness.config.instantiate import RefusedError, call, config_class, instantiate, target
 from harness.config.model_size import bounded_size
 from harness.config.schema import Rule
@@ -41,6 +42,8 @@ def build(cfg: DictConfig) -> Built:
     settings = arguments(cfg.task)
     if (pattern := settings.get("pattern", Pattern.CAUSAL_SELF)) not in list(Pattern):
         raise UsageError(f"task.pattern={pattern} is none of {', '.join(Pattern)}")
+    for part in ("model", "task", "backbone"):
+        check_limits(cfg[part], part)
     task = instantiate(settings, "task", trusted)
     backbone_kwargs = task.backbone_kwargs()
     model = build_model(arguments(cfg.model), arguments(cfg.backbone), trusted, backbone_kwargs)

@@ -7,6 +7,7 @@
       identity_by_content: [path]                  path keys whose files count with the digest of their content
       identity_by_source: [module]                 keys whose class counts with the digest of its source
       scores: {ppl: [1, null], f1: [0, 100]}       the range of a score; null: no limit
+      limits: {slots: [1, null]}                   the range of a number that the constructor does not check
       state: {numbers: "2 * slots * dim", scales_with: slots}   of a causal model's decoding
 
 Plans and readers of records need the declarations without importing the modules of tasks. Declarations change no
@@ -27,7 +28,7 @@ from harness.config.compose import arguments, folders, option_config
 from harness.config.instantiate import instantiate
 from harness.config.overrides import to_overrides
 from harness.config.resolvers import family
-from harness.config.schema import DECLARES, NAME
+from harness.config.schema import DECLARES, NAME, Bound
 from harness.config.validation import StrictModel, TupleOf, parse
 from harness.errors import UsageError
 
@@ -59,6 +60,7 @@ class Declared(StrictModel):
     identity_by_content: TupleOf[str] = ()
     identity_by_source: TupleOf[str] = ()
     scores: dict[str, Limits] = Field(default_factory=dict)
+    limits: dict[str, Limits] = Field(default_factory=dict)
     state: DecodingState | None = None
 
 
@@ -95,6 +97,13 @@ def declared_scores(task: str) -> Mapping[str, Limits]:
 def _scores_in(task: str, folders: tuple[str, ...], changed_ns: int) -> Mapping[str, Limits]:
     """Read once per version of the yaml: thousands of records ask for the same tasks."""
     return SCORES | declared(option_config("task", task), f"task={task}: ").scores
+
+
+def check_limits(part: Mapping[str, Any], name: str) -> None:
+    """Raises UsageError for a number outside its declared `limits`. `name`: of the part, model, task or backbone."""
+    for key, (least, most) in declared(part, f"{name}=: ").limits.items():
+        least, most = (limit if limit is None or limit % 1 else int(limit) for limit in (least, most))
+        Bound(least=least, most=most).check(f"{name}.{key}", part.get(key))
 
 
 def map_paths(part: Mapping[str, Any], change: Callable[[str], Any]) -> dict[str, Any]:

@@ -13,7 +13,9 @@ from typing import Any
 
 from harness.errors import UsageError
 from harness.records import record
+from harness.records.to_try import to_try
 
+EXPORTED = "record.json"  # in the folder of an exported model
 RUN = re.compile(
     r"(?P<task>.+)/(?P<protocol>[^/]+)/(?P<budget>[^/]+)/(?P<model>[^/]+)-s(?P<seed>\d+)-(?P<id>[0-9a-f]{8})"
 )
@@ -30,9 +32,13 @@ def find(
 ) -> dict[str, Any]:
     """The record that a name means, with its path as `file`. The name of a run ends with digits of the cell's id.
 
-    Raises UsageError.
+    The folder of an exported model, and the name of weights to try, mean the record in it. Raises UsageError.
     """
-    path = Path(name)
+    path = to_try(name) or Path(name)
+    if (path / EXPORTED).is_file():
+        exported = record.read(path / EXPORTED)
+        same = (entries for entries in records if entries["cell"]["id"] == exported["cell"]["id"])
+        return next(same, exported | {"file": path / EXPORTED})  # with the scores of its examples, if they are here
     if path.suffix == ".json" and path.is_file():
         return record.read(path) | {"file": path}
     digits = (path.resolve() if path.is_dir() else path).name.rpartition("-")[2]

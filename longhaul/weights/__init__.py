@@ -1,29 +1,5 @@
-"""Small trained models that come with the project: `longhaul.load("demo/lavo")`. docs/python.md says how they are made.
+"""Small trained models that come with the project, as folders; `harness.records.to_try` finds them."""
 
-A folder `demo/<...>/<model>` is what `longhaul.export` wrote.
-"""
+from harness.records.to_try import DEMO, FOLDER, names, to_try
 
-import os
-from pathlib import Path
-
-from harness.errors import UsageError, did_you_mean
-
-FOLDER = Path(__file__).parent
-DEMO = "demo"
-
-
-def names() -> list[str]:
-    return sorted(path.parent.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("model.safetensors"))
-
-
-def to_try(cell: str | os.PathLike[str]) -> Path | None:
-    """The folder of `demo/<...>`; None for another name, and where the user has a folder of this name.
-
-    Raises UsageError for a name that there is not.
-    """
-    path = Path(cell)
-    if path.parts[:1] != (DEMO,) or path.exists():
-        return None
-    if path.as_posix() not in names():
-        raise UsageError(f"there are no weights {cell} to try: {did_you_mean(path.as_posix(), names())}")
-    return FOLDER / path
+__all__ = ["DEMO", "FOLDER", "names", "to_try"]

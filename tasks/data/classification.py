@@ -52,7 +52,8 @@ class Classification(OwnSequences):
         """The labels, in the order of their numbers. Raises DataError."""
         if self.source == SYNTHETIC:
             return ("0", "1")
-        self.check_source()
+        if self.path is None:
+            self.check_source()  # says what is missing
         return labels_in(self.path, self.label, path_identity(self.path))
 
     def class_name(self, number: int) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tasks.base import DataInfo, FinalEvaluation
 from tasks.checks import DataError, Progress
-from tasks.data.own_files import FILES, chosen_source, text_of
+from tasks.data.own_files import FILES, check_columns, chosen_source, text_of
 from tasks.data.rows import ALL, FORMATS, Table, ending, tables
 from tasks.data.sequences import contents_of
 from tasks.data.splits import check_fractions, digest, divided, split_in, without_copies
@@ -54,6 +54,12 @@ class OwnText(Corpus):
             FILES: Source(self._read, self._files_identity, path=description, requires_path=True),
             SYNTHETIC: shared,
         }
+
+    def check_source(self) -> None:
+        super().check_source()
+        has_rows = self.source == FILES and self.path.is_file() and ending(self.path) != TEXT
+        if has_rows:
+            check_columns(self.path, [self.text, *([self.split_column] if self.split_column else [])])
 
     @property
     def hint(self) -> str:

@@ -69,6 +69,13 @@ def entries_by_split(
     return {split: [entry for entry, name in zip(entries, named, strict=True) if name == split] for split in SPLITS}
 
 
+def check_columns(path: Path, columns: Sequence[str]) -> None:
+    """Raises DataError for a file at `path` that lacks a column. Reads one row of each file."""
+    for some in tables(path).values():
+        for table in some:
+            next(iter(table.rows(columns)), None)
+
+
 def check_tokenizer(name: str, vocabulary: int | None, path: str | Path | None, further: Sequence[str] = ()) -> None:
     """Raises ValueError for settings of a tokenizer that do not fit."""
     one_of((*TOKENIZERS, *further), tokenizer=name)

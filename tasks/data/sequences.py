@@ -21,6 +21,7 @@ from tasks.data.own_files import (
     EVERY,
     FILES,
     Entry,
+    check_columns,
     check_tokenizer,
     chosen_source,
     entries_by_split,
@@ -62,6 +63,8 @@ class OwnSequences(SequenceClassification):
     def __post_init__(self) -> None:
         if self.tokenizer not in self.tokenizers:
             check_tokenizer(self.tokenizer, self.vocabulary, self.tokenizer_path, self.tokenizers)
+        elif self.vocabulary is not None or self.tokenizer_path is not None:
+            raise ValueError(f"tokenizer={self.tokenizer} takes no vocabulary and no tokenizer_path: set them to null")
         check_fractions(self.fractions)
         self.source = chosen_source(self.source, self.path, SYNTHETIC)
         if self.source == SYNTHETIC and None in (self.train, self.val, self.test):
@@ -110,6 +113,11 @@ class OwnSequences(SequenceClassification):
 
     def backbone_kwargs(self) -> dict[str, object]:
         return super().backbone_kwargs()  # its errors name the command
+
+    def check_source(self) -> None:
+        super().check_source()
+        if self.source == FILES:
+            check_columns(self.path, [*self.names_of_columns, *([self.split_column] if self.split_column else [])])
 
     def _text_identity(self) -> dict[str, Any]:
         columns = {name: list(columns) for name, columns in self.columns().items()} | {"split": self.split_column}

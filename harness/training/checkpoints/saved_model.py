@@ -36,8 +36,9 @@ from harness.records import record
 from harness.records.cache import of_folder
 from harness.records.collect import valid_records
 from harness.records.files import DamagedError, replace_atomic, write_atomic
-from harness.records.named import find
+from harness.records.named import EXPORTED, find
 from harness.records.run_directory import HYDRA, OVERRIDES, RunDirectory
+from harness.records.to_try import to_try
 from harness.training.checkpoints.dependency import chosen_weights, read_chosen
 from tasks.checks import DataError
 from tasks.regular_files import read_json, require_regular
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
     from tasks.base import Task
 
-WEIGHTS, CONFIG, RECORD, CARD = "model.safetensors", "config.json", "record.json", "README.md"
+WEIGHTS, CONFIG, RECORD, CARD = "model.safetensors", "config.json", EXPORTED, "README.md"
 PARTS = ("model", "task", "backbone")  # of a configuration: what a model is built from
 RECIPE = (*SHARED, "debug")  # keys of a run's overrides; its folders and trusted packages are for the reader to type
 BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError, ArithmeticError)
@@ -121,6 +122,12 @@ class SavedModel:
             return self.task.continued(self.model, prompt, max_new_tokens, draws, seed)
         except (ValueError, NotImplementedError) as error:
             raise UsageError(one_line(error)) from error
+
+
+def load(cell: Any, cfg: DictConfig, typed: Mapping[str, str]) -> SavedModel:
+    """Of a cell as in `load_run`, an exported folder, or the name of weights to try. Raises UsageError."""
+    folder = to_try(cell) or Path(cell)
+    return load_exported(folder, cfg, typed) if is_exported(folder) else load_run(cell, cfg, typed)
 
 
 def load_run(cell: Any, cfg: DictConfig, typed: Mapping[str, str]) -> SavedModel:

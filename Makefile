@@ -62,6 +62,7 @@ check: setup
 REPORT ?=
 LIST_DOCS := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")
 docs: site
+	SITE=outputs/site $(BIN)/python -m pytest -m slow tests/test_docs_site.py
 site: setup
 	$(BIN)/uv venv -q --clear --python $(BIN)/python $(VENV)/docs
 	$(BIN)/python -c '$(LIST_DOCS)' | \

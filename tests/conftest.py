@@ -46,6 +46,13 @@ def pytest_collection():
         gc.enable()
 
 
+def pytest_ignore_collect(collection_path, config):
+    """`-m slow` imports no file without a slow test: nine of ten files have none."""
+    from tests.helpers.scheduling import lacks_marked_tests
+
+    return lacks_marked_tests(collection_path, config.option.markexpr) or None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items):
     """The longest tests start first, so that no worker idles while a late one finishes."""

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.helpers.scheduling import FileScheduling
+from tests.helpers.scheduling import FileScheduling, lacks_marked_tests
 
 TESTS = [
     *("tests/a.py::test_one[1]", "tests/a.py::test_one[x@y]", "tests/b.py::test_two"),
@@ -48,3 +48,23 @@ def test_fast_tests_of_a_file_and_tests_of_a_group_stay_together(expression, uni
         completed += 1
     assert sorted(node.units, key=min) == units
     assert scheduling.tests_finished and not scheduling.has_pending and node.shutting_down
+
+
+@pytest.mark.parametrize(
+    ("expression", "ignored"),
+    [
+        ("slow", {"test_fast.py"}),
+        ("slow and not gpu", {"test_fast.py"}),
+        ("gpu", {"test_fast.py", "test_slow.py"}),
+        ("not slow and not gpu", set()),
+        ("slow or gpu", set()),
+        ("(slow)", set()),
+        ("", set()),
+    ],
+)
+def test_a_file_without_a_test_of_the_marker_is_not_imported(tmp_path, expression, ignored):
+    texts = {"test_fast.py": "", "test_slow.py": "@pytest.mark.slow", "conftest.py": "", "zoo.py": ""}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    files = [tmp_path, *(tmp_path / name for name in texts)]
+    assert {file.name for file in files if lacks_marked_tests(file, expression)} == ignored

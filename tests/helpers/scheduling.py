@@ -1,6 +1,17 @@
-"""How pytest-xdist divides the tests among its processes."""
+"""Which files are imported, and how pytest-xdist divides the tests among its processes."""
+
+import re
+from pathlib import Path
 
 from xdist.scheduler import LoadGroupScheduling
+
+
+def lacks_marked_tests(file: Path, expression: str) -> bool:
+    """Whether a file of tests cannot hold a test of `-m slow` or `-m "slow and ..."`: it never names that marker."""
+    required = re.fullmatch(r"(\w+)( and (not )?\w+)*", expression)
+    if required is None or required[1] == "not" or not re.fullmatch(r"test_\w+\.py", file.name):
+        return False
+    return f"mark.{required[1]}" not in file.read_text(encoding="utf-8")
 
 
 class FileScheduling(LoadGroupScheduling):

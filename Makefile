@@ -67,8 +67,8 @@ site: setup
 	$(BIN)/uv venv -q --clear --python $(BIN)/python $(VENV)/docs
 	$(BIN)/python -c '$(LIST_DOCS)' | \
 	  UV_FIND_LINKS="$(LINKS)" $(BIN)/uv pip install -q --python $(VENV)/docs/bin/python -c constraints.txt -r -
-	$(BIN)/python run.py do=report table=all 'format=[html]' $(REPORT) > /dev/null
-	NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/python -m mkdocs build --strict --clean
+	$(BIN)/python run.py do=report table=all 'format=[html]' $(REPORT) > $(VENV)/report.log
+	LONGHAUL_PAGES="$$(dirname "$$(tail -n 1 $(VENV)/report.log)")" NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/python -m mkdocs build --strict --clean
 
 MINUTES ?= 10
 gpu: setup

@@ -80,7 +80,7 @@ function measurement(box, name, measured) {
 function rowOf(box, group, bySeed) {
   const [run] = group;
   const seeds = group.map((member) => member.seed);
-  element("h2", `${run.model} · ${run.task}`, box);
+  element("h2", `${run.name} · ${run.task}`, box);
   const list = element("dl", null, box);
   pair(list, "recipe", `${run.protocol}, ${run.budget} budget`);
   pair(list, "changed", run.changed);
@@ -172,7 +172,7 @@ function cards() {
   });
 }
 
-const COLUMNS = ["model", "task", "protocol", "budget", "seed", "status", "result", "data", "changed"];
+const COLUMNS = ["name", "model", "task", "protocol", "budget", "seed", "status", "result", "data", "changed"];
 
 // All records: a page of rows at a time, with those that have all the words.
 function listOfRecords(box, data) {

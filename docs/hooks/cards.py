@@ -1,9 +1,10 @@
 """The cards of numbers, the list of all records and their matrix, from what `do=report format=[html]` wrote.
 
-A page with cards takes the place of the committed one. Without these files the site has neither cards nor records.
+LONGHAUL_PAGES names its folder, `paths.site`, as `make site` does; without it, that is outputs/pages. A page with cards takes the place of the committed one. Without these files the site has neither cards nor records.
 """
 
 import json
+import os
 import posixpath
 from collections import Counter
 from collections.abc import Iterable
@@ -15,7 +16,7 @@ from typing import Any
 import generated
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES, TABLES = ROOT / "outputs/pages", "results/tables"
+PAGES, TABLES = ROOT / os.environ.get("LONGHAUL_PAGES", "outputs/pages"), "results/tables"
 PAGE, SCRIPT, FOLDER = "records.md", "assets/records.js", "results/records"
 MATRIX, BUDGET = "matrix.md", "reduced"
 TITLE = "# Which model has run on which task"

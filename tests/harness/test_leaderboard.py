@@ -1,5 +1,7 @@
 """The leaderboard: its columns, order and marks from records, missing runs, and the table of README."""
 
+from dataclasses import replace
+
 from helpers import pages as golden
 from helpers.synthetic import seeds
 
@@ -9,6 +11,7 @@ from harness.report.pages.answer import answers
 from harness.report.pages.evidence import Evidence, Reply, TableEvidence
 from harness.report.scores import groups, select
 from harness.report.scores.judge import Verdict
+from harness.report.scores.solved import SolvedRuns
 from harness.report.spec.finding import Compared, Leaders
 from harness.report.spec_files import load_table
 
@@ -61,12 +64,37 @@ def test_every_entry_follows_from_the_records_and_what_is_missing_is_a_dash(tmp_
     rows = {line.split(" | ")[1]: line.strip("| ").split(" | ") for line in lines if line.startswith("| [")}
     assert next(iter(rows)) == "vanilla" and set(rows) == {"vanilla", "no\\_mixing", "lavo", "local"}
     assert rows["lavo"][0] == "[LAVO](../../conf/model/lavo.yaml)" and rows["lavo"][3].startswith("70.0 · ")
-    assert rows["lavo"][-3:] == ["12,288", "1,234 to 72,514", "1e-3 recipe"]
+    assert rows["lavo"][-3:] == ["12,288", "1,234 to 72,514", "1e-3 (recipe)"]
     assert rows["local"][2] == rows["local"][4] == "–", "no mean and no score without a run"
     text = "\n".join(lines)
     assert "[near, % ↑](../../conf/task/lra/listops.yaml)" in text and "| found | [why](" in text
     assert "Columns of an ability that is shown: far." in text and "No run yet: later." in text
     assert "Models without a run: never." in text and leaderboard.PREDICTOR in text
+
+
+def test_the_table_of_the_readme_ranks_rows_with_a_searched_rate_and_says_who_solves_the_task(tmp_path):
+    evidence = evidence_of(tmp_path)
+    (board,) = leaderboard.boards(evidence)
+    lines = leaderboard.readme_lines(replace(board, searched=("window",)))
+    assert [line.split(" | ")[0].strip("| ") for line in lines[2:5]] == ["softmax", "window", "nothing"]
+    assert [line.split(" | ")[3] for line in lines[2:5]] == ["the recipe's", "searched", "the recipe's"]
+    counts = {("softmax", ""): (3, 3), ("LAVO", ""): (3, 3), ("window", ""): (1, 3), ("nothing", ""): (0, 3)}
+    tests = replace(board.answer.group.comparison, runs=SolvedRuns(50.0, "control and reference", counts, {}))
+    answer = replace(board.answer, group=replace(board.answer.group, comparison=tests))
+    *_, said = leaderboard.readme_lines(replace(board, answer=answer))
+    assert said == (
+        "softmax and LAVO solve near with every seed; 2 of 4 rows do not. Of those that do, softmax has the smallest "
+        "size (12,288)."
+    )
+
+
+def test_every_sign_of_the_leaderboard_is_explained_below_its_grid_and_no_other(tmp_path):
+    (board,) = leaderboard.boards(evidence_of(tmp_path))
+    signs = board.block.lines[0]
+    assert signs.startswith("Signs: ") and "(recipe): " in signs and "–: " in signs and "†" not in signs
+    marked = {row: {name: replace(entry, text=f"{entry.text} †") for name, entry in entries.items()}
+              for row, entries in board.entries.items()}  # fmt: skip
+    assert "†: below the strongest simple predictor" in replace(board, entries=marked).block.lines[0]
 
 
 def test_a_number_keeps_its_seeds_and_its_metric(tmp_path):
@@ -83,6 +111,7 @@ def test_the_table_of_the_readme_is_replaced_between_its_marks(tmp_path):
     text = leaderboard.pages([], made, tmp_path, readme)[readme]
     rows = [line.split(" | ")[0].strip("| ") for line in text.splitlines() if line.startswith("| ")]
     assert rows == ["model", "---", "softmax", "LAVO", "window", "nothing"] and "old" not in text
+    assert "| LAVO | 70.0 ± 2.5 (3) |" in text and "the recipe's" in text and "near: " in text, "score, rate and answer"
     assert text.startswith("before\n") and text.endswith("\nafter\n") and "12,288" in text
     assert leaderboard.pages([], [], tmp_path, readme) == {}
     readme.write_text("without marks", encoding="utf-8")

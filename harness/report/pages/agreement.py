@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.report.pages.answer import ColumnAnswer, counted_columns
-from harness.report.render.markdown import escape
+from harness.report.render.markdown import GENERATED, escape, grid
 from harness.report.scores.agreement import ColumnAgreement, column_agreement, is_beside_the_paper
 from harness.report.scores.paired import holm
 from harness.report.stats.ordering import MIN_ROWS
@@ -141,14 +141,12 @@ def page(lines: Sequence[Line]) -> str:
     """Markdown."""
     first, *others = sentences(lines)
     text = [
-        "<!-- Made from the records by `python run.py do=report table=all`; changes are lost. -->",
+        GENERATED,
         "# Agreement with the papers, column by column",
         "",
         f"- {escape(first)}",
         "",
-        f"| {' | '.join(HEADER)} |",
-        f"| --- | --- |{' ---: |' * 6} --- | --- |",
-        *(f"| {' | '.join(line.entries)} |" for line in lines),
+        *grid(HEADER, [line.entries for line in lines], "llrrrrrrll"),
         "",
         *(f"- {escape(sentence)}" for sentence in others),
         "",

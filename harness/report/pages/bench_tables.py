@@ -1,13 +1,15 @@
 """Measurements of do=bench as pages and on the terminal."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from harness.config.model_names import labelled
 from harness.records.files import write_atomic
 from harness.report.pages.answer import listed
-from harness.report.render.markdown import escape
+from harness.report.render import markdown
+from harness.report.render.layout import Block
+from harness.report.render.markdown import block_lines, escape
 from harness.report.scores import measurements
 from harness.report.scores.measurements import describe_setting, size_of
 from harness.report.stats.growth import crossover
@@ -34,17 +36,11 @@ def write_page(measured: dict[str, Any], tables: Path) -> Path:
 
 
 def show_measurement(measured: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    from harness.report.render.terminal import console
+    from harness.report.render.terminal import console, show_block
 
     page = console()
     for timed, series in measures(measured):
-        header, rows = grid(measured, series)
-        table = Table(*header, box=None, pad_edge=False, title=f"{title_of(timed)}: {describe_setting(measured)}")
-        for row in rows:
-            table.add_row(*row)
-        page.print(table)
+        show_block(Block(f"{title_of(timed)}: {describe_setting(measured)}", *grid(measured, series)), page)
     for line in measurement_notes(measured):
         page.print(line, markup=False, soft_wrap=True)
 
@@ -158,14 +154,7 @@ def curves_page(measured: dict[str, Any]) -> str:
     if any(point["status"] == "ok" for point in measured["points"]):  # else there is no picture
         lines += [f"![Time and memory](../../figures/bench/{measured['name']}.png)", ""]
     for timed, series in measures(measured):
-        header, rows = grid(measured, series)
-        lines += [
-            f"## {title_of(timed)}",
-            "",
-            _markdown_row(header),
-            _markdown_row(["---", *["---:"] * (len(header) - 1)]),
-        ]
-        lines += [*(_markdown_row(row) for row in rows), ""]
+        lines += [*block_lines(Block(title_of(timed), *grid(measured, series)), level=2), ""]
     return "\n".join([*lines, *(f"- {escape(line)}" for line in measurement_notes(measured))]) + "\n"
 
 
@@ -177,16 +166,12 @@ def goals_page(measured: dict[str, Any]) -> str:
     where += f", kernels={machine['kernels']}" if machine.get("kernels") else ""
     met = sum(line["met"] for line in measured["lines"])
     lines += ["# Goals of the core algorithms", "", f"{escape(where)}: {met} of {len(measured['lines'])} met.", ""]
-    lines += [_markdown_row(["", "what", "measured", "goal", ""]), _markdown_row(["---", "---", "---:", "---:", "---"])]
+    rows = []
     for line in measured["lines"]:
         sign = "≥" if line["at_least"] else "≤"
-        row = [line["id"], line["what"], f"{line['value']:.3g} {line['unit']}".strip(), f"{sign} {line['goal']:g}"]
-        lines.append(_markdown_row([*row, "" if line["met"] else "missed"]))
-    return "\n".join(lines) + "\n"
+        value, goal = f"{line['value']:.3g} {line['unit']}".strip(), f"{sign} {line['goal']:g}"
+        rows.append([line["id"], escape(line["what"]), escape(value), goal, "" if line["met"] else "missed"])
+    return "\n".join([*lines, *markdown.grid(("", "what", "measured", "goal", ""), rows, "llrrl")]) + "\n"
 
 
 PAGES = {"bench": curves_page, "goals": goals_page}
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(escape(cell) for cell in cells)} |"

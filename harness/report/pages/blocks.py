@@ -12,6 +12,7 @@ from harness.report.pages.notes import (
     notes_of_tests,
     predictor_notes,
     shared_notes,
+    signs_line,
 )
 from harness.report.render.layout import Block, Card, Section, TableEntry
 from harness.report.scores.agreement import column_agreement
@@ -23,6 +24,7 @@ from harness.report.stats.seeds import significant
 
 TONES = {"reproduced": "good", "close": "fair", "off": "bad", "failed": "bad", AGREES: "good", DIFFERS: "fair"}
 EMPTY = TableEntry("–", tone="muted")
+PREDICTOR = "strongest simple predictor"
 MEAN_HEADER = "ours: mean ± CI (n)"
 OF_ONE = "uncorrected: of this column alone"  # what a p-value is for
 OWN = "Measured by us"
@@ -34,7 +36,7 @@ def sections_of(result: ProtocolResults, suffix: str) -> list[Section]:
     """The results of one protocol. `suffix`: ends the titles, in a table of several protocols."""
     sections = []
     if result.spec.ledger is not None:
-        sections += [_paper_section(result, suffix), _others_section(result, suffix)]
+        sections += [_paper_section(result, suffix), *_others_sections(result, suffix)]
     if result.spec.own_columns:
         sections.append(_own_section(result, suffix))
     return sections
@@ -54,7 +56,8 @@ def _paper_section(result: ProtocolResults, suffix: str) -> Section:
     return Section(f"{PAPER}{suffix}", (*blocks, *counts), result.paper_facts, is_background=not compared)
 
 
-def _others_section(result: ProtocolResults, suffix: str) -> Section:
+def _others_sections(result: ProtocolResults, suffix: str) -> list[Section]:
+    """Where several columns rank rows, one grid holds them all, and the columns one by one are an appendix."""
     spec, blocks, counts = result.spec, [], []
     sized: set[str] = set()
     for group in result.others:
@@ -68,7 +71,37 @@ def _others_section(result: ProtocolResults, suffix: str) -> Section:
     blocks += [_mean_block(spec, mean) for mean in result.other_means if mean.scores]
     blocks += [block for mean in result.other_means for block in _parts_block(spec, mean)]
     blocks += counts
-    return Section(OTHERS + suffix, tuple(blocks), result.other_facts if blocks else (_no_run(spec),))
+    columns = Section(OTHERS + suffix, tuple(blocks), result.other_facts if blocks else (_no_run(spec),))
+    shown = [group for group in result.others if group.resolved.is_printed and not _is_count(spec, group)]
+    grids = [
+        _short_block(spec, groups, where)
+        for where in dict.fromkeys(group.where for group in shown)
+        if len(groups := [group for group in shown if group.where == where and group.scores]) > 1
+    ]
+    if not grids:
+        return [columns]
+    return [
+        Section(OTHERS + suffix, tuple(grids)),
+        replace(columns, title=f"{OTHERS}, column by column{suffix}", is_appendix=True),
+    ]
+
+
+def _short_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
+    """Mean and tier of each row in several columns, in the order of the first one, and the strongest predictors."""
+    lines = [line for group in groups for line in group.lines if line.score and not line.is_baseline]
+    body = [
+        (_row_entry(spec, *key), *(short_entry(spec, group, score) for group, score in _of_row(groups, key)))
+        for key in dict.fromkeys(line.score.key for line in lines)
+    ]
+    if any(group.strongest for group in groups):
+        texts = [group.strongest.number(group.resolved.decimals) if group.strongest else "–" for group in groups]
+        body.append(tuple(map(_muted, (PREDICTOR, *texts))))
+    header = ["model", *(TableEntry(group.in_grid(group.resolved.heading), group.resolved.notes) for group in groups)]
+    return Block(where, header, body, lines=signs_line(body))
+
+
+def _of_row(groups: Sequence[Group], key: tuple[str, str]) -> list[tuple[Group, Score | None]]:
+    return [(group, {score.key: score for score in group.scores}.get(key)) for group in groups]
 
 
 def _is_count(spec: TableSpec, group: Group) -> bool:
@@ -223,6 +256,21 @@ def _overview_block(spec: TableSpec, columns: Sequence[ResolvedColumn]) -> Block
     return Block(title, ["model", *header], body, lines=lines)
 
 
+def not_run_block(results: Sequence[ProtocolResults]) -> Block:
+    """A line per protocol of a table without a run: how much is missing, and what it costs at the paper's budget."""
+    body = []
+    for spec in (result.spec for result in results):
+        columns = [name for name, column in spec.columns.items() if column.task]
+        hours = sum(spec.hours_of([name for name in columns if spec.has(row, name)]) for row in spec.rows)
+        cost = f"{_hours(hours)} ({spec.gpu})" if hours else "–"
+        body.append((spec.protocol, f"{len(spec.rows)}", ", ".join(columns), cost))
+    header = ("protocol", "rows", "columns", "GPU-hours per seed at the paper's budget")
+    command = (
+        f"To run a smaller budget first: python run.py table={results[0].spec.name} budget={results[0].spec.budget}"
+    )
+    return Block("All rows", header, body, "lrlr", lines=[command])
+
+
 def _own_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
     """Columns that no paper prints, side by side, with one line per row that was run or measured.
 
@@ -252,13 +300,25 @@ def _side_by_side(
     spec: TableSpec, groups: Sequence[Group], row: str, setting: str, fixed_alone: bool = False
 ) -> list[TableEntry]:
     """The scores of one row in several columns. `fixed_alone`: show a number that all seeds share without a count."""
-    by_column = [{score.key: score for score in group.scores}.get((row, setting)) for group in groups]
     return [
         _score_entry(spec, score, group, with_tier=True, alone=fixed_alone and score.is_fixed and not score.failures)
         if score
         else EMPTY
-        for score, group in zip(by_column, groups, strict=True)
+        for group, score in _of_row(groups, (row, setting))
     ]
+
+
+def short_entry(spec: TableSpec, group: Group, score: Score | None) -> TableEntry:
+    """`20.0 · ? †`: the mean without interval, its tier and its marks; how runs ended, without a mean."""
+    if score is None:
+        return EMPTY
+    tests, card = group.comparison, card_of(score, group, spec)
+    if not score.by_seed:
+        return TableEntry(score.failure_text, tone="bad", card=card)
+    tier = "?" if score.key in tests.low_power else tests.tiers.get(score.key)
+    parts = [f"{score.estimate.mean:,.{group.resolved.decimals}f}", *([f"· {tier}"] if tier else [])]
+    parts += [BELOW] * bool(tests.below.get(score.key)) + [LEAK] * score.leak
+    return TableEntry(" ".join(parts), bold=score is group.winner, card=card)
 
 
 def _score_entry(

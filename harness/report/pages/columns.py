@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.report.pages.answer import ColumnAnswer, baseline_name
 from harness.report.pages.notes import why_none_is_strongest
 from harness.report.pages.waiting import Waiting
-from harness.report.render.markdown import escape
+from harness.report.render.markdown import GENERATED, escape, grid
 from harness.report.stats.seeds import p_value
 
 HEADER = ("table", "column", "budget", "rows", "p of reference and control", "R", "strongest baseline", "rows above it")
@@ -28,19 +28,12 @@ Entry = tuple[str, Sequence[ColumnAnswer], Sequence[Waiting]]  # name, answered 
 
 def page(tables: Iterable[Entry]) -> str:
     """Markdown."""
-    lines = [
-        "<!-- Made from the records by `python run.py do=report table=all`; changes are lost. -->",
-        "# All columns: control, resolution, strongest baseline",
-        "",
-        f"| {' | '.join(HEADER)} |",
-        f"| --- | --- | --- |{' ---: |' * 3} --- | ---: |",
-    ]
     tables = list(tables)
-    lines += [f"| {' | '.join(line_of(name, answer))} |" for name, answers, _ in tables for answer in answers]
-    lines += ["", INTRODUCTION]
+    rows = [line_of(name, answer) for name, answers, _ in tables for answer in answers]
+    lines = [GENERATED, "# All columns: control, resolution, strongest baseline", ""]
+    lines += [*grid(HEADER, rows, "lllrrrlr"), "", INTRODUCTION]
     if waiting := [line for name, _, waits in tables for line in waiting_lines(name, waits)]:
-        lines += ["", "## Columns without a run", "", f"| {' | '.join(WAITING_HEADER)} |", "| --- | --- | --- | --- |"]
-        lines += [f"| {' | '.join(line)} |" for line in waiting]
+        lines += ["", "## Columns without a run", "", *grid(WAITING_HEADER, waiting, "llll")]
     return "\n".join(lines) + "\n"
 
 

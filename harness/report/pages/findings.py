@@ -9,12 +9,11 @@ from pathlib import Path
 from harness.errors import UsageError, agreeing
 from harness.report.pages import claims, questions
 from harness.report.pages.evidence import Evidence, Reply
-from harness.report.render.markdown import escape
+from harness.report.render.markdown import GENERATED, escape, grid
 from harness.report.scores.judge import Verdict
 from harness.report.spec.finding import Asked
 
 OURS = "Our own questions"
-GENERATED = "<!-- Made from the records by `python run.py do=report table=all`; changes are lost. -->"
 FILES = {"finding": "findings.md", "question": "questions.md"}
 HOW = """\
 A claim is written down with its rows, column and direction before it is judged (`conf/finding/`). The test is that of
@@ -92,18 +91,17 @@ def _first_clauses(text: str) -> str:
 def _findings(replies: Sequence[tuple[Asked, Reply]], papers: Mapping[str, str], tables: str) -> str:
     verdicts = [answer.verdict for asked, answer in replies if asked.is_claim]
     counts = ", ".join(f"{(count := verdicts.count(v))} {agreeing(count, *WORDS[v])}" for v in Verdict)
+    rows = [
+        (_name(asked, papers), f"[{escape(asked.title)}](#{_anchor(asked.title)})", escape(answer.short))
+        for asked, answer in replies
+    ]
     text = [
         GENERATED,
         "# Findings",
         "",
         f"Of {len(verdicts)} {agreeing(len(verdicts), 'claim', 'claims')} of the papers, {counts}.",
         "",
-        "| paper | claim or question | answer |",
-        "| --- | --- | --- |",
-        *(
-            f"| {_name(asked, papers)} | [{escape(asked.title)}](#{_anchor(asked.title)}) | {escape(answer.short)} |"
-            for asked, answer in replies
-        ),
+        *grid(("paper", "claim or question", "answer"), rows, "lll"),
     ]
     heading = ""
     for asked, answer in replies:

@@ -9,38 +9,37 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.config.places import CONF
-from harness.report.pages.answer import ColumnAnswer
-from harness.report.pages.blocks import EMPTY, card_of
+from harness.errors import agreeing
+from harness.report.pages.answer import ColumnAnswer, listed
+from harness.report.pages.blocks import EMPTY, PREDICTOR, card_of, short_entry
 from harness.report.pages.evidence import SEARCHED, Evidence, TableEvidence
-from harness.report.pages.notes import BELOW
+from harness.report.pages.notes import RECIPE, signs_line
 from harness.report.pages.ranking import Ranking, ranking
 from harness.report.render.layout import Block, TableEntry
-from harness.report.render.markdown import Number, block_lines, escape, plain_entry
+from harness.report.render.markdown import GENERATED, Number, block_lines, escape, grid, plain_entry
 from harness.report.scores.groups import Group
 from harness.report.scores.scores import Score
 from harness.report.spec.finding import OfColumn
 from harness.report.spec.table import TableSpec
 
 FILE, TITLE = "leaderboard.md", "Which attention works on long sequences?"
-GENERATED = "<!-- Made from the records by `python run.py do=report table=all`; changes are lost. -->"
 BEGIN, END = "<!-- leaderboard: begin -->", "<!-- leaderboard: end -->"
-PREDICTOR, MEAN, RATE, PARAMETERS = "strongest simple predictor", "mean", "learning rate", "parameters"
+MEAN, RATE, PARAMETERS = "mean", "learning rate", "parameters"
 README_ROWS = 6
 NEXT = (
     "[All findings](../../docs/findings.md) · [ten questions](../../docs/questions.md) · [reading](#how-to-read-this)"
 )
 HOW = """\
-A score is the mean over seeds at the reduced budget, minutes of training; its tier follows (1 is the best, no test
-separates rows of a tier, ? is not separated with these seeds). † is below the strongest simple predictor, whose row is
-the last. Mean: over the abilities, 0 is the control and 1 the reference; only rows with every seed in every column have
-one, and stand first. The learning rate is the one that a search chose on validation, for every column shown; *recipe*
-marks rows whose search is not complete. – was not run. Intervals and all columns are on the page of each table.
+A score is the mean over seeds at the reduced budget, minutes of training. Mean: over the abilities, 0 is the control
+and 1 the reference; only rows with every seed in every column have one, and stand first. The learning rate is the one
+that a search chose on validation, for every column shown. Intervals and all columns are on the page of each table.
 [Statistics](../../docs/statistics.md) has the rules."""
 
 
 @dataclass(frozen=True)
 class Board:
-    """`entries`: row -> header -> entry, best row first. `scores`, `costs`: headers. `rows`: reference and control."""
+    """`entries`: row -> header -> entry, best row first. `scores`, `costs`: headers. `reference`, `control`: rows.
+    `searched`: rows whose learning rate in the first column was searched, best first; `answer`: of that column."""
 
     spec: TableSpec
     entries: Mapping[str, Mapping[str, TableEntry]]
@@ -49,6 +48,8 @@ class Board:
     reference: str
     control: str
     lines: tuple[str, ...]
+    searched: tuple[str, ...]
+    answer: ColumnAnswer
 
     @property
     def block(self) -> Block:
@@ -58,7 +59,8 @@ class Board:
             (entries["model"], entries["id"], *(entries.get(name, EMPTY) for name in names))
             for entries in self.entries.values()
         ]
-        return Block(self.spec.leaderboard, header, rows, "ll" + "r" * len(names), lines=self.lines)
+        lines = (*signs_line(rows), *self.lines)
+        return Block(self.spec.leaderboard, header, rows, "ll" + "r" * len(names), lines=lines)
 
 
 def boards(evidence: Evidence) -> list[Board]:
@@ -80,7 +82,7 @@ def board(evidence: Evidence, table: TableEvidence) -> Board:
     for row in _order(by_row, shown, ranked):
         scores = by_row[row]
         rows[row] = _names(spec, row) | {
-            name: _score(spec, answers[name].group, scores[name]) for name in shown if name in scores
+            name: short_entry(spec, answers[name].group, scores[name]) for name in shown if name in scores
         }
         rows[row] |= {name: _cost(spec, group, scores[name]) for name, group in costs.items() if name in scores}
         rows[row] |= _mean(ranked, row) | _settings(evidence, table, [(n, scores[n]) for n in shown if n in scores])
@@ -88,10 +90,21 @@ def board(evidence: Evidence, table: TableEvidence) -> Board:
     rows[PREDICTOR] = {"model": TableEntry(PREDICTOR), "id": EMPTY} | {
         name: TableEntry(score.number(answers[name].decimals)) for name, score in strongest.items() if score
     }
-    tests = answers[shown[0]].tests
-    named = (tests.reference.row if tests.reference else "", tests.control.row if tests.control else "")
-    header = {name: _header(spec, answers[name]) for name in shown}
-    return Board(spec, rows, header, tuple(costs), *named, tuple(_lines(spec, answers, shown)))
+    first = answers[shown[0]]
+    reference, control = (side.row if side else "" for side in (first.tests.reference, first.tests.control))
+    return Board(
+        spec=spec,
+        entries=rows,
+        scores={name: _header(spec, answers[name]) for name in shown},
+        costs=tuple(costs),
+        reference=reference,
+        control=control,
+        lines=tuple(_lines(spec, answers, shown)),
+        searched=tuple(
+            score.row for score in first.group.scores if score.by_seed and _is_searched(evidence, first, score)
+        ),
+        answer=first,
+    )
 
 
 def _at_budget(table: TableEvidence) -> list[ColumnAnswer]:
@@ -147,15 +160,6 @@ def _header(spec: TableSpec, answer: ColumnAnswer) -> TableEntry:
     return TableEntry(answer.group.resolved.heading, link=f"../../conf/task/{task}.yaml" if is_ours else "")
 
 
-def _score(spec: TableSpec, group: Group, score: Score) -> TableEntry:
-    tests = group.comparison
-    tier = "?" if score.key in tests.low_power else tests.tiers.get(score.key)
-    mark = f" {BELOW}" if tests.below.get(score.key) else ""
-    leak = " [test leak]" if score.leak else ""
-    text = f"{score.estimate.mean:,.{group.resolved.decimals}f}{f' · {tier}' if tier else ''}{mark}{leak}"
-    return TableEntry(text, bold=score is group.winner, card=card_of(score, group, spec))
-
-
 def _cost(spec: TableSpec, group: Group, score: Score) -> TableEntry:
     text = f"{score.estimate.mean:,.{group.resolved.decimals}f}"
     return TableEntry(text, card=card_of(score, group, spec))
@@ -174,9 +178,14 @@ def _settings(evidence: Evidence, table: TableEvidence, scores: Sequence[tuple[s
     recipe = any(text and not text.endswith(SEARCHED) for text in texts) and table.spec.search
     shown = {
         PARAMETERS: _range([f"{count:,}" for count in counts]),
-        RATE: _range(rates) + (" recipe" if recipe else ""),
+        RATE: _range(rates) + (f" {RECIPE}" if recipe else ""),
     }
     return {name: TableEntry(text) for name, text in shown.items() if text}
+
+
+def _is_searched(evidence: Evidence, answer: ColumnAnswer, score: Score) -> bool:
+    asked = OfColumn(name="", text="", table=answer.spec.name, column=answer.group.column)
+    return evidence.rate(asked, score).endswith(SEARCHED)
 
 
 def _as_number(text: str) -> tuple[float, str]:
@@ -216,20 +225,40 @@ def page(found: Sequence[str], made: Sequence[Board], number: Number = plain_ent
     return "\n".join([*lines, "## How to read this", "", HOW]) + "\n"
 
 
-def readme_rows(part: Board) -> list[str]:
-    """At most six rows of Markdown: the reference, the best others, the control; one score, the mean, and costs."""
-    fixed = [row for row in (part.reference, part.control) if row in part.entries]
-    others = [row for row in part.entries if row not in {*fixed, PREDICTOR}]
-    best = others[: README_ROWS - len(fixed)]
-    rows = [*fixed[:1], *best, *fixed[1:]]
-    names = [MEAN, *[*part.scores][:1], *part.costs]
-    first = part.scores[names[1]].text if len(names) > 1 and part.scores else ""
-    lines = [f"| model | {' | '.join(first if name in part.scores else name for name in names)} |"]
-    lines.append(f"| --- |{' ---: |' * len(names)}")
+def readme_lines(part: Board) -> list[str]:
+    """Markdown: at most six rows of the first column, the reference, the best rows with a searched learning rate, and
+    the control; then who solves the task. Columns without a number are left out."""
+    column = part.answer.group.column
+    rivals = [row for row in (part.searched or part.entries) if row not in {part.reference, part.control, PREDICTOR}]
+    best = rivals[: README_ROWS - 2]
+    rows = [row for row in (part.reference, *best, part.control) if row in part.entries]
+    costs = [name for name in part.costs if any(name in part.entries[row] for row in rows)]
+    body = []
     for row in rows:
-        texts = [escape(part.entries[row].get(name, EMPTY).text) for name in names]
-        lines.append(f"| {' | '.join([escape(row), *texts])} |")
-    return lines
+        score = next((s for s in part.answer.group.scores if s.row == row and s.by_seed and not s.setting), None)
+        entries = [part.entries[row].get(name, EMPTY).text for name in (*costs, PARAMETERS)]
+        mean, tier = (score.number(part.answer.decimals), part.answer.tests.tier(score.key)) if score else ("–", "–")
+        rate = "searched" if row in part.searched else "the recipe's"
+        body.append([*map(escape, (row, mean, tier, rate, *entries))])
+    header = ("model", escape(part.scores[column].text), "tier", RATE, *costs, PARAMETERS)
+    return [*grid(header, body, "lrll" + "r" * (len(costs) + 1)), "", escape(_who_solves(part))]
+
+
+def _who_solves(part: Board) -> str:
+    """The rows that solve the first column with every seed, the one of them with the smallest cost, and how many other
+    rows there are; of a column that is not solved or failed, who leads."""
+    answer, runs = part.answer, part.answer.tests.runs
+    if not runs:
+        return f"{answer.group.column}: {answer.leaders}."
+    counts = {row: count for (row, setting), count in runs.counts.items() if not setting}
+    solved = [row for row, (good, seeds) in counts.items() if good == seeds]
+    names = f"{listed(solved)} {agreeing(len(solved), 'solves', 'solve')}" if solved else "No row solves"
+    text = f"{names} {answer.group.column} with every seed; {len(counts) - len(solved)} of {len(counts)} rows do not."
+    sizes = {row: part.entries[row][name] for name in part.costs[:1] for row in solved if name in part.entries[row]}
+    if sizes:
+        least = min(sizes, key=lambda row: float(sizes[row].text.replace(",", "")))
+        text += f" Of those that do, {least} has the smallest {part.costs[0]} ({sizes[least].text})."
+    return text
 
 
 def pages(found: Sequence[str], made: Sequence[Board], tables: Path, readme: Path) -> dict[Path, str]:
@@ -240,6 +269,6 @@ def pages(found: Sequence[str], made: Sequence[Board], tables: Path, readme: Pat
     text = readme.read_text(encoding="utf-8") if readme.is_file() else ""
     if BEGIN in text and END in text:
         before, _, rest = text.partition(BEGIN)
-        lines = "\n".join([BEGIN, *readme_rows(made[0]), END])
+        lines = "\n".join([BEGIN, *readme_lines(made[0]), END])
         texts[readme] = before + lines + rest.partition(END)[2]
     return texts

@@ -108,7 +108,7 @@ def page(spec: MeasuredSpec, measurements: Mapping[str, Mapping[str, Any]] | Non
         summary=f"{Kind.COST.plural}: {len(spec.published)}, ours beside {beside}",
         printed={Kind.COST: sum(not math.isnan(ledger.number(text)) for text in spec.published.values())},
         sections=sections,
-        caption=(MARK, MEMORY, f"The reference of ratios is {row_name(spec.reference)}, in the same measurement."),
+        caption=(MEMORY, f"The reference of ratios is {row_name(spec.reference)}, in the same measurement."),
         tidy=tidy,
         answer=sentences,
     )
@@ -142,7 +142,8 @@ def _part(spec: MeasuredSpec, run: str, measured: Mapping[str, Any], columns: Ma
         cells = [cell for entry in entries[name] for cell in _cells(spec, entry)]
         cells += [_text(slopes[name], 2)] if slopes else []
         body.append((TableEntry(label, spec.footnotes_of(row=name)), *cells))
-    lines = [f"{describe_setting(dict(measured))}.", *_statuses(points.values())]
+    is_marked = any(entry.text.endswith("~") for row in body for entry in row)
+    lines = [f"{describe_setting(dict(measured))}.", *([MARK] if is_marked else []), *_statuses(points.values())]
     if missing := [row_name(name) for name in labels if name not in points]:
         lines.append(f"Not in this measurement: {', '.join(missing)}.")
     lines += [f"{label}: {why}" for label, why in sorted(measured.get("absent", {}).items())]

@@ -3,12 +3,22 @@
 from collections.abc import Mapping, Sequence
 
 from harness.report.pages.answer import baseline_name, listed
+from harness.report.render.layout import TableEntry
 from harness.report.scores.groups import Group
-from harness.report.scores.scores import Score
+from harness.report.scores.scores import LEAK, Score
 from harness.report.scores.tiers import LOW_POWER
 from harness.report.stats.seeds import significant
 
+RECIPE = "(recipe)"  # behind a learning rate that no search chose
 BELOW = "†"  # marks a score below a baseline
+SIGNS = {  # in an entry of a short grid -> what it means
+    " · ": "behind · the tier: 1 is the best, and no test separates rows of one tier",
+    " · ?": "?: too few seeds to separate the row from the best one",
+    BELOW: f"{BELOW}: below the strongest simple predictor",
+    LEAK: f"{LEAK}: the checkpoint was chosen on the test split",
+    RECIPE: f"{RECIPE}: the learning rate of the recipe, because its search is not complete in every column",
+    "–": "–: no run, or no measurement",
+}
 
 
 def label_with_fit(row: str, groups: Sequence[Group]) -> str:
@@ -120,6 +130,13 @@ def notes_of_marks(groups: Sequence[Group]) -> list[str]:
     if any(group.comparison.tiers for group in groups):
         notes.append(f"The number after · is the tier of the score in its column; ? is {LOW_POWER}.")
     return [*notes, *predictor_notes(groups)]
+
+
+def signs_line(rows: Sequence[Sequence[TableEntry]]) -> list[str]:
+    """One sentence on the signs that stand in these rows; none without a sign."""
+    texts = [entry.text for row in rows for entry in row[1:]]
+    used = [meaning for sign, meaning in SIGNS.items() if any(sign in text for text in texts)]
+    return [f"Signs: {'; '.join(used)}."] if used else []
 
 
 def shared_notes(notes: Mapping[str, Sequence[str]]) -> list[str]:

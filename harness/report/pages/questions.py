@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 
+from harness.config.model_names import row_name
 from harness.config.overrides import to_overrides
 from harness.config.table_rows import PAPER, cell_settings
 from harness.errors import agreeing
@@ -135,7 +136,7 @@ def measured(asked: Measured, evidence: Evidence) -> Reply:
     if asked.length in times_at:
         text = _time(asked, asked.length, *times_at[asked.length], evidence)
         return Reply(f"{text[:1].upper()}{text[1:]}.")
-    why = f"no measurement of {asked.model} at {asked.length:,} tokens"
+    why = f"no measurement of {row_name(asked.model)} at {asked.length:,} tokens"
     if not times_at:
         return cannot_say(why)
     longest = max(times_at)
@@ -149,7 +150,7 @@ def _time(
     at_batch = f", batch {batch}," if batch else ""
     return (
         f"{MEASURES[asked.measure]} at {length:,} tokens{at_batch} takes {significant(ours)} ms, "
-        f"{significant(ours / theirs)} times that of {asked.reference[0]} ({setting})"
+        f"{significant(ours / theirs)} times that of {row_name(asked.reference[0])} ({setting})"
     )
 
 

@@ -50,7 +50,8 @@ def with_ranks(table: Table, spec: "TableSpec", results: Sequence[ProtocolResult
     ranks = ranking(spec, results)
     lines = sentences(ranks)
     if ranks.rows:
-        sections = (Section("Ranks", (_ranks_block(spec, ranks),)), *table.sections)
+        others = (replace(section, is_appendix=True) for section in table.sections)
+        sections = (Section("Ranks", (_ranks_block(spec, ranks),)), *others)
         first = _first_lines(ranks)
     else:
         command = f"python run.py -m table={spec.name} budget={spec.budget}"

@@ -7,9 +7,10 @@ need every score. Smoke runs and other protocols are left out.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from harness.report.pages.answer import sentences
-from harness.report.pages.blocks import PAPER, sections_of
+from harness.report.pages.blocks import PAPER, not_run_block, sections_of
 from harness.report.pages.caveats import data_lines, is_shared, rate_lines
 from harness.report.pages.headline import headline
 from harness.report.pages.ranked_page import with_ranks
@@ -28,6 +29,7 @@ RUN = ("reproduced", "close", "off", "failed", SEVERAL, "not run")
 VERDICTS = {Kind.SCORE: RUN, Kind.COST: RUN, Kind.COUNT: (AGREES, DIFFERS, "failed", SEVERAL, "not run")}
 PLURAL = {AGREES: "agree", DIFFERS: "differ"}
 SELDOM = (SEVERAL,)  # not stated where no number has it
+ENDINGS = ("oom", "nan", "failed", "timeout", "preempted")
 NOT_RUN = "All that was not run, with its cost and command"
 AGREEMENT = "The order of the rows beside the paper's, corrected for all columns"
 
@@ -47,20 +49,26 @@ def build_table(
         tidy += [row for group in groups for row in _tidy_rows(result.spec, group)]
     sections += rates
     data, in_front = data_lines(results), is_shared(results)
-    has_grid = any(section.blocks for section in sections)
-    caption = (*(() if in_front else data), *rate_lines(results), *(_caption(spec) if has_grid else ()))
+    waits = [] if spec.every else waiting_columns(results)
+    has_run = any(section.blocks for section in sections if not section.title.startswith(PAPER))
+    if waits and not has_run:  # what is missing is read first, and the paper's numbers are an appendix
+        sections = [Section("Not run", (not_run_block(results),)), *_as_appendix(sections)]
+    caption = (*(() if in_front else data), *rate_lines(results), *_caption(spec, sections))
     content = {"sections": sections, "summary": _summary(spec, tidy), "caption": caption, "tidy": tidy}
     content["printed"] = dict(Counter(spec.kind_of(column) for _, column in spec.published))
     content["data"] = data if in_front else ()
     if any(is_beside_the_paper(spec, group) for result in results for group in (*result.others, *result.other_means)):
         content["see_also"] = {AGREEMENT: "agreement.md"}
-    waits = [] if spec.every else waiting_columns(results)
-    if waits and not any(section.blocks for section in sections if not section.title.startswith(PAPER)):
+    if waits and not has_run:
         content["see_also"] = content.get("see_also", {}) | {NOT_RUN: "not_run.md"}
-    content["answer"] = (*sentences(results), *waiting_sentences(waits))
+    content["answer"] = (*sentences(results), *(waiting_sentences(waits) if has_run or not waits else ()))
     content["headline"] = headline(results, waits)
     table = table_of(spec, pictures=list(pictures), plots=list(plots), **content)
     return with_ranks(table, spec, results) if spec.every else table
+
+
+def _as_appendix(sections: Sequence[Section]) -> list[Section]:
+    return [replace(section, is_appendix=True) for section in sections if section.blocks]
 
 
 def _tidy_rows(spec: TableSpec, group: Group) -> Iterator[dict[str, str]]:
@@ -159,11 +167,6 @@ def _summary(spec: TableSpec, rows: Sequence[dict[str, str]]) -> str:
     return "; ".join(parts)
 
 
-def _ranks(spec: TableSpec) -> bool:
-    """Some column is a metric, not a cost."""
-    return any(column.metric is not None for column in spec.columns.values())
-
-
 def _protocols_of_columns(spec: TableSpec) -> str:
     """`skyformer (Text, Image), probe (recall)`"""
     columns: dict[str, list[str]] = {}
@@ -172,12 +175,24 @@ def _protocols_of_columns(spec: TableSpec) -> str:
     return ", ".join(f"{protocol} ({', '.join(names)})" for protocol, names in columns.items())
 
 
-def _caption(spec: TableSpec) -> tuple[str, ...]:
+def _caption(spec: TableSpec, sections: Sequence[Section]) -> list[str]:
+    """How to read the page: of signs and words, those that stand on it. Empty for a page without a grid."""
+    text = "\n".join(block.text for section in sections for block in section.blocks)
+    return [line for signs, line in _readings(spec) if text and any(sign in text for sign in signs)]
+
+
+def _readings(spec: TableSpec) -> list[tuple[tuple[str, ...], str]]:
+    """(signs or words, the sentences that explain them); an empty word is on every page with a grid."""
     names = ", ".join(spec.protocols)
     several = f"Protocols {names}, never compared with each other" if len(spec.protocols) > 1 else f"Protocol {names}"
-    protocols = f"{several}; runs of other protocols are left out. "
+    protocols = f"{several}; runs of other protocols are left out."
     if any(column.protocol for column in spec.columns.values()):
-        protocols = f"Each column is of one protocol: {_protocols_of_columns(spec)}. "
+        protocols = f"Each column is of one protocol: {_protocols_of_columns(spec)}."
+    if spec.ledger is not None:
+        protocols += (
+            " Only the unchanged recipe on the full data is compared with the paper. Ours only: runs of a reduced "
+            "budget, a changed recipe or other data."
+        )
     intervals = (
         "± is the half width of the 95 % t interval over seeds, n the number of seeds that finished. Fewer than 3 "
         "seeds have no interval and no test: their range stands there. The interval is that of normal seeds: if seeds "
@@ -202,22 +217,20 @@ def _caption(spec: TableSpec) -> tuple[str, ...]:
         "†: below a predictor that was not trained, by a test at 5 %, or by its mean below 3 seeds; the CSV names all "
         "of them (below). Brackets behind a predictor: what it was fitted to, and the time of the fit."
     )
-    endings = "oom, nan, failed, timeout and preempted say how a run ended; such runs are in no mean."
-    reading = (intervals, tests, resolution, marks) if _ranks(spec) else (intervals,)
+    readings = [(("",), protocols), (("±", "] (", " to "), intervals)]
+    if any(column.metric is not None for column in spec.columns.values()):  # a cost has no test
+        readings += [(("tier", " · "), tests), (("tier", " · ", "R ="), resolution), (("†",), marks)]
     if repeated:
-        reading = (*reading, f"{'; '.join(repeated)}: shown beside it, not tested again.")
-    if spec.ledger is None:
-        return (protocols.rstrip(), *reading, endings)
-    near, far = (limit if isinstance(limit, str) else f"{limit:g}" for _, limit in spec.tolerance)
-    of_paper = " (% of the paper's number)" if "%" in near + far else ""
-    parts = ("The paper prints the mean alone; the numbers of its parts are ours.",) if spec.unpublished else ()
-    return (
-        f"{protocols}Only the unchanged recipe on the full data is compared with the paper. Ours only: runs of a "
-        "reduced budget, a changed recipe or other data.",
-        *reading,
-        f"Δ is ours minus the paper's, in {spec.unit or 'the unit of its column'}. Reproduced: |Δ| ≤ {near}, or "
-        f"|Δ| ≤ {far} if our interval and the paper's noise explain it; close: |Δ| ≤ {far}; off: more{of_paper}.",
-        *parts,
-        f"Not run: the brackets give the cost of one seed on one {spec.gpu}.",
-        endings,
-    )
+        readings.append((("",), f"{'; '.join(repeated)}: shown beside it, not tested again."))
+    if spec.ledger is not None:
+        near, far = (limit if isinstance(limit, str) else f"{limit:g}" for _, limit in spec.tolerance)
+        of_paper = " (% of the paper's number)" if "%" in near + far else ""
+        verdicts = (
+            f"Δ is ours minus the paper's, in {spec.unit or 'the unit of its column'}. Reproduced: |Δ| ≤ {near}, or "
+            f"|Δ| ≤ {far} if our interval and the paper's noise explain it; close: |Δ| ≤ {far}; off: more{of_paper}."
+        )
+        readings.append((("verdict",), verdicts))
+        if spec.unpublished:
+            readings.append((("",), "The paper prints the mean alone; the numbers of its parts are ours."))
+        readings.append((("not run (",), f"Not run: the brackets give the cost of one seed on one {spec.gpu}."))
+    return [*readings, (ENDINGS, f"{', '.join(ENDINGS)} say how a run ended; such runs are in no mean.")]

@@ -1,6 +1,7 @@
 """The section on the learning rates that searches chose, and the scores at the rates of the recipes."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.config.model_names import row_name
@@ -37,15 +38,14 @@ def sections(
         tunings, unfinished = (kind(scored, spec.budget) for kind in (tuned_columns, unfinished_columns))
         unstable = _unstable(spec, protocol, results)
         marks = [(UNSTABLE, unstable), (OUTDONE, outdone)]
-        blocks = (_block(spec, tunings, at_recipe[protocol], marks),) if tunings else ()
-        lines = (
-            *(_lines(spec, tunings, unstable) if tunings else ()),
-            *_outdone_lines({name: outdone.get(name, ()) for name in tunings}),
-            *_unfinished_lines(unfinished),
-        )
-        if lines:
+        lines = tuple(_unfinished_lines(unfinished))
+        blocks: tuple[Block, ...] = ()
+        if tunings:
+            below = *_lines(spec, tunings, unstable), *_outdone_lines({name: outdone.get(name, ()) for name in tunings})
+            blocks = (replace(_block(spec, tunings, at_recipe[protocol], marks), lines=(*below, *lines)),)
+        if blocks or lines:
             suffix = f" · protocol {protocol}" if len(selected) > 1 else ""
-            made.append(Section(TITLE + suffix, blocks, lines))
+            made.append(Section(TITLE + suffix, blocks, () if blocks else lines, is_appendix=True))
     return made
 
 
@@ -117,8 +117,12 @@ def _lines(
         f"each with {_seeds(search.seeds)}, and one rate more where the best is at an end "
         f"({' or '.join(map(str, tried))} rates tried). The best mean on the validation split is chosen; its seeds are "
         "no seeds of the table.",
-        f"In {moved} of {len(every)} cases a rate other than the recipe's was chosen. {EDGE}: at an end of the grid "
-        f"({on_edge} of them), so that a rate further out might be better.",
+        f"In {moved} of {len(every)} cases a rate other than the recipe's was chosen."
+        + (
+            f" {EDGE}: at an end of the grid ({on_edge}), so that a rate further out might be better."
+            if on_edge
+            else ""
+        ),
         _stability(unstable),
     )
 

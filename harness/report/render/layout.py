@@ -74,15 +74,23 @@ class Block:
         for name, value in {"header": header, "rows": tuple(rows), "align": align, **plain}.items():
             object.__setattr__(self, name, value)
 
+    @property
+    def text(self) -> str:
+        """All that stands in the grid and around it."""
+        entries = (entry.text for row in (self.header, *self.rows) for entry in row)
+        return "\n".join((self.title, *entries, *self.lines))
+
 
 @dataclass(frozen=True)
 class Section:
-    """`is_background`: the paper's numbers alone, which are read after ours."""
+    """`is_background`: the paper's numbers alone, which are read after ours. `is_appendix`: what the answer above is
+    made of, which stands below the pictures."""
 
     title: str
     blocks: tuple[Block, ...]
     lines: tuple[str, ...] = ()
     is_background: bool = False
+    is_appendix: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,8 +138,16 @@ class Table:
 
     @property
     def in_reading_order(self) -> list[Section]:
-        """Our numbers first, then the paper's, then what was not run."""
-        return sorted(self.sections, key=lambda section: (not section.blocks, section.is_background))
+        """Our numbers first, then the paper's, then what was not run; the appendix last."""
+
+        def key(section: Section) -> tuple[bool, bool, bool]:
+            return section.is_appendix, not section.blocks, section.is_background
+
+        return sorted(self.sections, key=key)
+
+    @property
+    def appendix(self) -> list[Section]:
+        return [section for section in self.in_reading_order if section.is_appendix]
 
     @property
     def lead(self) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """A table in GitHub's Markdown."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from urllib.parse import quote
 
@@ -8,6 +8,7 @@ from harness.errors import in_markdown as escape
 from harness.report.render.layout import Block, Picture, Section, Table, TableEntry
 
 Number = Callable[[TableEntry], str]  # an entry as Markdown
+GENERATED = "<!-- Made from the records by `python run.py do=report table=all`; changes are lost. -->"
 
 
 def render(table: Table, number: Number | None = None) -> str:
@@ -20,21 +21,28 @@ def render(table: Table, number: Number | None = None) -> str:
         *([""] if table.lead else []),
     ]
     for section in table.in_reading_order:
-        lines += [f"## {escape(section.title)}", ""]
-        for block in section.blocks:
-            lines += [*block_lines(block, number or plain_entry), ""]
-        if not section.blocks:
-            lines += [*(f"- {escape(line)}" for line in section.lines), ""]
+        if not section.is_appendix:
+            lines += _section(section, section.title, number)
     lines += _details(table)
     for plot in table.plots:
         lines += [f"## {escape(plot.heading)}", "", escape(plot.caption), ""]
         lines += [f"![{escape(plot.caption)}]({quote(plot.link)})", ""]
+    for section in table.appendix:
+        lines += _section(section, f"Appendix: {section.title}", number)
     lines += _pictures(table.pictures)
     lines += _provenance(table.sections)
     lines += ["## How to read this", ""]
     lines += [f"- {escape(line)}" for line in table.caption]
     lines += [f"- {superscript((name,))} {escape(text)}" for name, text in table.footnotes]
     return "\n".join(lines) + "\n"
+
+
+def _section(section: Section, title: str, number: Number | None) -> Iterator[str]:
+    yield from (f"## {escape(title)}", "")
+    for block in section.blocks:
+        yield from (*block_lines(block, number), "")
+    if not section.blocks:
+        yield from (*(f"- {escape(line)}" for line in section.lines), "")
 
 
 def _details(table: Table) -> Iterator[str]:
@@ -46,13 +54,19 @@ def _details(table: Table) -> Iterator[str]:
     yield ""
 
 
-def block_lines(block: Block, number: Number, level: int = 3) -> list[str]:
-    """`level`: of its heading."""
-    rule = ["---" if side == "l" else "---:" for side in block.align]
-    rows = [_row([number(entry) for entry in row]) for row in block.rows]
+def block_lines(block: Block, number: Number | None = None, level: int = 3) -> list[str]:
+    """`number`: as in `render`; `level`: of its heading."""
+    number = number or plain_entry
+    rows = [[number(entry) for entry in row] for row in block.rows]
     below = [line for text in block.lines for line in ("", escape(text))]
     title = f"{'#' * level} {escape(block.title)}{superscript(block.notes)}"
-    return [title, "", _row([plain_entry(entry) for entry in block.header]), _row(rule), *rows, *below]
+    return [title, "", *grid([plain_entry(entry) for entry in block.header], rows, block.align), *below]
+
+
+def grid(header: Sequence[str], rows: Iterable[Sequence[str]], align: str) -> list[str]:
+    """The lines of a grid whose entries are Markdown. `align`: l or r of each column."""
+    rule = ["---" if side == "l" else "---:" for side in align]
+    return [f"| {' | '.join(row)} |" for row in (header, rule, *rows)]
 
 
 def _provenance(sections: Sequence[Section]) -> Iterator[str]:
@@ -77,10 +91,6 @@ def _pictures(pictures: Sequence[Picture]) -> Iterator[str]:
             if picture.files:
                 files = picture.files.items()
                 yield from (" · ".join(f"[{escape(name)}]({quote(file)})" for name, file in files), "")
-
-
-def _row(texts: list[str]) -> str:
-    return f"| {' | '.join(texts)} |"
 
 
 def plain_entry(entry: TableEntry) -> str:

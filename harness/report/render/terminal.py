@@ -43,6 +43,10 @@ def show(table: Table, console: Console) -> None:
     _Page(console).show(table)
 
 
+def show_block(block: Block, console: Console) -> None:
+    _Page(console).block(block)
+
+
 def show_columns(title: str, header: Sequence[str], lines: Sequence[Sequence[str]], console: Console) -> None:
     """A small grid of texts below a title."""
     page = _Page(console)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import exp, fsum, isnan, log
 from typing import TYPE_CHECKING, Any
 
-from harness.config.model_names import model_names
+from harness.config.model_names import model_names, row_name
 from harness.errors import UsageError
 from harness.records import ledger
 from harness.report.scores.lines import DIGITS, Panel
@@ -50,7 +50,7 @@ def _bubble(
 
     `role`: own, reference, or nothing.
     """
-    series = {"name": name, "model": model, "role": role}
+    series = {"name": row_name(name), "model": model, "role": role}
     series |= {key: [round(value, DIGITS)] for key, value in (("x", speed), ("y", accuracy), ("size", memory))}
     if interval is not None:
         series |= {key: [round(end, DIGITS)] for key, end in zip(("low", "high"), interval, strict=True)}
@@ -124,7 +124,8 @@ def _measured_panel(
         if name not in averages:
             reasons.setdefault(_reason_left_out(measured, by_row[name]), []).append(name)
         elif reference in averages:
-            label, model = (name, part.rows[name].model) if name in part.rows else (f"{name}{NOT_IN_PAPER}", name)
+            is_in_table = name in part.rows
+            label, model = (name, part.rows[name].model) if is_in_table else (f"{row_name(name)}{NOT_IN_PAPER}", name)
             estimate, role = averages[name].estimate, _role(figure, name, model)
             ratios = [_ratio(by_row[name], by_row[reference], key) for key in ("examples_per_s", "peak_memory_mb")]
             bubbles.append(_bubble(label, model, role, estimate.mean, *ratios, estimate.interval))
@@ -204,7 +205,7 @@ def _cost_notes(scores: Sequence[Score]) -> list[str]:
 
 
 def _names_after(message: str, names: Iterable[str]) -> str:
-    return f"{message}: {', '.join(names).rstrip('.')}."
+    return f"{message}: {', '.join(map(row_name, names)).rstrip('.')}."
 
 
 def _role(figure: FigureSpec, label: str, model: str) -> str:

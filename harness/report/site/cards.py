@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from harness.config.model_names import row_name
 from harness.config.overrides import to_overrides
 from harness.config.table_rows import format_settings, settings_key
 from harness.records.files import require_writable, write_atomic
@@ -75,6 +76,7 @@ def run_of(entries: Mapping[str, Any], records_root: Path) -> dict[str, Any]:
     machine = hardware["gpu"] or f"{hardware['cpu']}, {hardware['threads']} of {hardware['cores']} cores"
     changed = {key: used for key, (_, used) in entries["changed"].items()}
     return {
+        "name": row_name(cell["model"]),
         **{key: cell[key] for key in ("model", "task", "protocol", "budget", "seed")},
         "status": entries["status"],
         "result": outcome(entries),

@@ -1,6 +1,7 @@
 """The cards of numbers, the list of all records and their matrix, from what `do=report format=[html]` wrote.
 
-LONGHAUL_PAGES names its folder, `paths.site`, as `make site` does; without it, that is outputs/pages. A page with cards takes the place of the committed one. Without these files the site has neither cards nor records.
+LONGHAUL_PAGES names its folder, `paths.site`, as `make site` does; without it, that is outputs/pages. A page with cards
+takes the place of the committed one. Without these files the site has neither cards nor records.
 """
 
 import json

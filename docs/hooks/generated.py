@@ -15,6 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import formulas
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -157,14 +158,14 @@ def scores_of_models() -> dict[str, list[str]]:
 
 
 def prose(text: str) -> Iterator[str]:
-    """A docstring as Markdown: paragraphs as text, indented blocks, which are formulas, as they are."""
+    """A docstring as Markdown: paragraphs as text, indented blocks as formulas."""
     for block in re.split(r"\n\s*\n", text):
         lines = block.splitlines()
         first = next((number for number, line in enumerate(lines) if line.startswith("  ")), len(lines))
         if first:
             yield from (escaped(" ".join(lines[:first])), "")
         if lines[first:]:
-            yield from (fenced("\n".join(lines[first:]), "text"), "")
+            yield from (formulas.rendered(lines[first:]), "")
 
 
 def table_files() -> list[Path]:

@@ -11,6 +11,7 @@ from harness.report.pages.notes import (
     notes_of_marks,
     notes_of_tests,
     predictor_notes,
+    score_text,
     shared_notes,
     signs_line,
 )
@@ -327,11 +328,8 @@ def _score_entry(
     """The score with its marks. `with_tier`: add its tier, for a grid without tier column; `alone`: the mean alone."""
     entry = _plain_entry(score, group.resolved.decimals, group.winner, card_of(score, group, spec))
     tier = "?" if score.key in group.comparison.low_power else group.comparison.tiers.get(score.key)
-    text = f"{score.estimate.mean:,.{group.resolved.decimals}f}" if alone else entry.text
-    if group.comparison.runs and score.by_seed:
-        failures = f"; {score.failure_text}" if score.failures else ""
-        mean = f"{score.estimate.mean:,.{group.resolved.decimals}f}"
-        text = f"{mean} ({group.comparison.runs.text(score.key)}{failures}){f' {LEAK}' if score.leak else ''}"
+    is_alone = alone and not group.comparison.runs
+    text = f"{score.estimate.mean:,.{group.resolved.decimals}f}" if is_alone else score_text(group, score)
     if group.comparison.below.get(score.key):
         text += f" {BELOW}"
     return replace(entry, text=f"{text} · {tier}" if with_tier and tier else text)

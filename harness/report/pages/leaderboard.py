@@ -13,7 +13,7 @@ from harness.errors import agreeing
 from harness.report.pages.answer import ColumnAnswer, listed
 from harness.report.pages.blocks import EMPTY, PREDICTOR, card_of, short_entry
 from harness.report.pages.evidence import SEARCHED, Evidence, TableEvidence
-from harness.report.pages.notes import RECIPE, signs_line
+from harness.report.pages.notes import RECIPE, score_text, signs_line
 from harness.report.pages.ranking import Ranking, ranking
 from harness.report.render.layout import Block, TableEntry
 from harness.report.render.markdown import GENERATED, Number, block_lines, escape, grid, plain_entry
@@ -237,7 +237,7 @@ def readme_lines(part: Board) -> list[str]:
     for row in rows:
         score = next((s for s in part.answer.group.scores if s.row == row and s.by_seed and not s.setting), None)
         entries = [part.entries[row].get(name, EMPTY).text for name in (*costs, PARAMETERS)]
-        mean, tier = (score.number(part.answer.decimals), part.answer.tests.tier(score.key)) if score else ("–", "–")
+        mean, tier = (score_text(part.answer.group, score), part.answer.tests.tier(score.key)) if score else ("–", "–")
         rate = "searched" if row in part.searched else "the recipe's"
         body.append([*map(escape, (row, mean, tier, rate, *entries))])
     header = ("model", escape(part.scores[column].text), "tier", RATE, *costs, PARAMETERS)

@@ -132,6 +132,16 @@ def notes_of_marks(groups: Sequence[Group]) -> list[str]:
     return [*notes, *predictor_notes(groups)]
 
 
+def score_text(group: Group, score: Score) -> str:
+    """`20.0 ± 0.6 (5)`, or `20.8 (0/5 solved, 0 to 54 %)` where tests compare solved runs."""
+    runs, decimals = group.comparison.runs, group.resolved.decimals
+    if not (runs and score.by_seed):
+        return score.text(decimals)
+    failures = f"; {score.failure_text}" if score.failures else ""
+    leak = f" {LEAK}" if score.leak else ""
+    return f"{score.estimate.mean:,.{decimals}f} ({runs.text(score.key)}{failures}){leak}"
+
+
 def signs_line(rows: Sequence[Sequence[TableEntry]]) -> list[str]:
     """One sentence on the signs that stand in these rows; none without a sign."""
     texts = [entry.text for row in rows for entry in row[1:]]

@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 LINKS := $${UV_FIND_LINKS:-$${PIP_FIND_LINKS:-}}
 INSTALL = UV_FIND_LINKS="$(LINKS)" UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install -q --python $(BIN)/python
 
-.PHONY: help setup demo test oldest lint check site docs gpu lock clean
+.PHONY: help setup demo test oldest lint check notebooks site docs gpu lock clean
 
 help:
 	@echo "make demo    LAVO, softmax attention and no mixing on ListOps (three minutes on two cores): a verdict and a picture"
@@ -15,6 +15,7 @@ help:
 	@echo "make lint    ruff            make check   do the committed tables follow from the records?"
 	@echo "make site    documentation and results as one site, below outputs/site; it opens from a file;"
 	@echo "             REPORT='paths.records=mine' for records of another folder"
+	@echo "make notebooks  runs the notebooks (minutes); make site then shows their outputs"
 	@echo "make gpu     does Longhaul work on this GPU, and how fast? Ten minutes at most; MINUTES=5 for less"
 	@echo "make lock    constraints.txt and requirements.lock from this environment"
 	@echo "make oldest  some tests with the oldest allowed libraries"
@@ -61,6 +62,11 @@ check: setup
 # in an environment of its own, without the project: pages are made from the source and from what do=report writes
 REPORT ?=
 LIST_DOCS := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")
+# with their outputs, which are not committed; the site shows those that were run
+notebooks: setup
+	mkdir -p outputs/notebooks
+	$(BIN)/jupyter execute notebooks/*.ipynb --timeout=900 --output='../outputs/notebooks/{notebook_name}'
+
 docs: site
 	SITE=outputs/site $(BIN)/python -m pytest -m slow tests/test_docs_site.py
 site: setup

@@ -256,9 +256,24 @@ def test_a_page_of_results_is_that_with_cards(tmp_path, monkeypatch):
     assert json.loads(held) == [{"name": "</script><b>"}] and made.endswith("</script></body>")
 
 
-def test_a_notebook_is_a_page():
+def test_a_notebook_is_a_page(tmp_path, monkeypatch):
+    monkeypatch.setattr(links, "EXECUTED", tmp_path)
     text = links.notebook(ROOT / "notebooks" / "lavo.ipynb")
     assert text.startswith("# LAVO") and "```python\nimport" in text
+
+
+def test_a_notebook_that_was_run_shows_its_outputs(tmp_path, monkeypatch):
+    monkeypatch.setattr(links, "EXECUTED", tmp_path)
+    outputs = [
+        {"output_type": "display_data", "data": {"image/png": "AAAA\n", "text/plain": ["<Figure>"]}},
+        {"output_type": "execute_result", "data": {"text/plain": ["a ```\n", "<b>"]}},
+        {"output_type": "stream", "name": "stderr", "text": ["a warning"]},
+    ]
+    cells = [{"cell_type": "code", "source": ["1 + 1"], "outputs": outputs}]
+    (tmp_path / "lavo.ipynb").write_text(json.dumps({"cells": cells}))
+    text = links.notebook(ROOT / "notebooks" / "lavo.ipynb")
+    assert text.startswith("```python\n1 + 1\n```\n\n![What the cell draws](data:image/png;base64,AAAA)\n\n")
+    assert text.endswith("````text\na ```\n<b>\n````\n") and "warning" not in text
 
 
 class Reader(HTMLParser):

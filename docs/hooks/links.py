@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 START, NOTEBOOK, RESULTS = "results/tables/leaderboard.md", ".ipynb", "results/"
 # a page generated from the audit stands for it
 PLACES = {START: "index.md", "README.md": "overview.md", "results/paper/audit.yaml": "faq.md"}
+EXECUTED, PNG = ROOT / "outputs/notebooks", "image/png"
 NUMBERS = re.compile(r"<table>")
 # code is left as it is; a link has no space and no scheme, and may have an anchor
 LINK = re.compile(
@@ -124,9 +125,28 @@ def at_root(nav: Any) -> list[str]:
 
 
 def notebook(file: Path) -> str:
-    """A notebook as a page: its text and its code. Outputs are not committed, so it has none."""
+    """A notebook as a page: its text, its code, and the outputs that `make notebooks` left, as none is committed."""
     parts = []
-    for cell in json.loads(file.read_text(encoding="utf-8"))["cells"]:
+    run = EXECUTED / file.name
+    for cell in json.loads((run if run.is_file() else file).read_text(encoding="utf-8"))["cells"]:
         text = "".join(cell["source"])
-        parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+        parts.append(text if cell["cell_type"] == "markdown" else fenced(text, "python"))
+        parts += filter(None, map(output, cell.get("outputs", ())))
     return "\n\n".join(parts) + "\n"
+
+
+def output(result: dict[str, Any]) -> str:
+    """What a cell showed: its picture, or its text; empty for messages of the run."""
+    shown = result.get("data", {})
+    if PNG in shown:
+        return f"![What the cell draws](data:{PNG};base64,{''.join(shown[PNG]).strip()})"
+    if result.get("name") == "stderr":
+        return ""
+    text = "".join(shown.get("text/plain", result.get("text", ""))).rstrip()
+    return fenced(text, "text") if text else ""
+
+
+def fenced(text: str, language: str) -> str:
+    """A block of code, behind a fence that is longer than any in it."""
+    fence = "`" * max(3, *(len(ticks) + 1 for ticks in re.findall("`+", text)), 3)
+    return f"{fence}{language}\n{text}\n{fence}"

@@ -111,7 +111,10 @@ def test_the_table_of_the_readme_is_replaced_between_its_marks(tmp_path):
     text = leaderboard.pages([], made, tmp_path, readme)[readme]
     rows = [line.split(" | ")[0].strip("| ") for line in text.splitlines() if line.startswith("| ")]
     assert rows == ["model", "---", "softmax", "LAVO", "window", "nothing"] and "old" not in text
-    assert "| LAVO | 70.0 ± 2.5 (3) |" in text and "the recipe's" in text and "near: " in text, "score, rate and answer"
+    assert "| LAVO | 70.0 ± 2.5 (3) | " in text and "| the recipe's |" in text, (
+        "a score with its interval, and its rate"
+    )
+    assert "\nnear: softmax (91.0) leads.\n" in text
     assert text.startswith("before\n") and text.endswith("\nafter\n") and "12,288" in text
     assert leaderboard.pages([], [], tmp_path, readme) == {}
     readme.write_text("without marks", encoding="utf-8")

@@ -88,7 +88,10 @@ def test_smoke_runs_and_other_protocols_tasks_and_metrics_do_not_enter(suffix, s
 
 def test_a_column_without_runs_does_not_list_every_row_as_not_run():
     table = build(T11, [])
-    (overview,) = table.sections[0].blocks
+    assert [section.is_appendix for section in table.sections] == [False, True], "what is missing, then the paper's"
+    (missing,), (overview,) = (section.blocks for section in table.sections)
+    assert [cell.text for cell in missing.rows[0]] == ["skyformer", "13", ", ".join(T11.columns), "195 (A100)"]
+    assert missing.lines == ("To run a smaller budget first: python run.py table=lavo/t11 budget=reduced",)
     assert [cell.text for cell in overview.header] == ["model", *T11.columns, "AVG"]
     assert rows(overview)["LAVO"] == ["65.28", "40.57", "80.17", "72.14", "40.55", "59.74"]
     assert "≈ 195 GPU-hours per seed (A100)" in overview.lines[0]

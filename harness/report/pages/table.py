@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from harness.report.pages.answer import sentences
-from harness.report.pages.blocks import PAPER, not_run_block, sections_of
+from harness.report.pages.blocks import not_run_block, sections_of
 from harness.report.pages.caveats import data_lines, is_shared, rate_lines
 from harness.report.pages.headline import headline
 from harness.report.pages.ranked_page import with_ranks
@@ -50,7 +50,7 @@ def build_table(
     sections += rates
     data, in_front = data_lines(results), is_shared(results)
     waits = [] if spec.every else waiting_columns(results)
-    has_run = any(section.blocks for section in sections if not section.title.startswith(PAPER))
+    has_run = any(section.blocks and not section.is_background for section in sections)
     if waits and not has_run:  # what is missing is read first, and the paper's numbers are an appendix
         sections = [Section("Not run", (not_run_block(results),)), *_as_appendix(sections)]
     caption = (*(() if in_front else data), *rate_lines(results), *_caption(spec, sections))
@@ -61,7 +61,7 @@ def build_table(
         content["see_also"] = {AGREEMENT: "agreement.md"}
     if waits and not has_run:
         content["see_also"] = content.get("see_also", {}) | {NOT_RUN: "not_run.md"}
-    content["answer"] = (*sentences(results), *(waiting_sentences(waits) if has_run or not waits else ()))
+    content["answer"] = (*sentences(results), *waiting_sentences(waits))
     content["headline"] = headline(results, waits)
     table = table_of(spec, pictures=list(pictures), plots=list(plots), **content)
     return with_ranks(table, spec, results) if spec.every else table

@@ -121,8 +121,13 @@ def test_a_column_that_sets_something_takes_what_sets_it():
         made(**luna, seed=3, score=0.333, changed=packed | more), made(**luna, seed=4, score=0.444, changed=more),
     ])  # fmt: skip
     titles = {number: titles_of(table, number) for number in ("11.10", "22.20", "33.30", "44.40")}
-    assert titles == {"11.10": {"Text [CLS]"}, "22.20": {"Text P"}, "33.30": {"Text P"}, "44.40": {"Text [CLS]"}}
-    assert [part.title for part in table.sections] == ["Paper budget", "Ours only"]
+    short = "paper budget"  # of several columns
+    assert titles == {
+        **{"11.10": {"Text [CLS]"}, "22.20": {"Text P"}},
+        **{"33.30": {"Text P", short}, "44.40": {"Text [CLS]", short}},
+    }
+    assert [part.title for part in table.sections] == ["Paper budget", "Ours only", "Ours only, column by column"]
+    assert [part.is_appendix for part in table.sections] == [False, False, True]
     assert "33.30" not in str(table.sections[0]) and "44.40" not in str(table.sections[0])
 
 
@@ -331,7 +336,7 @@ def test_footnotes_stand_at_their_cells():
     assert len(quoted) == 9
     assert all(row[1].notes == ("X12", *more.get(row[0].text, ())) for row in quoted)
     assert text_block.rows[12][0].notes == ("control",)
-    (overview,) = build(T11, []).sections[0].blocks
+    (overview,) = build(T11, []).sections[-1].blocks
     noted = {cell.text: cell.notes for cell in overview.header if cell.notes}
     assert noted == {"Text": ("X11",), "Pathfinder": ("X4",), "Image": ("X4",)}
     page = build(T11, [])

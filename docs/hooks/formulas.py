@@ -93,7 +93,8 @@ def _atom(tokens: list[str], place: int) -> tuple[str, int]:
     before = tokens[place - 1] if place else " "
     place += 1
     if token.isspace():
-        return (r"\quad " if len(token) > 1 else r"\text{ }" if is_word(before) or is_word(*following) else " "), place
+        is_behind_text = is_word(before) and tokens[max(0, place - 3)] not in "_^"
+        return (r"\quad " if len(token) > 1 else r"\text{ }" if is_behind_text or is_word(*following) else " "), place
     if (is_word(token) and following not in (["_"], ["^"], ["~"], ["("])) or (token == "sum" and following != ["_"]):
         return rf"\text{{{token}}}", place
     if token == "sqrt":

@@ -100,7 +100,7 @@ def test_ours_are_means_and_geometric_means():
         if (record["cell"]["model"], record["cell"]["task"]) == ("lavo", "lra/image"):
             record["examples_per_s"] *= 3
     (panel,) = ours(records)
-    lavo, vanilla = by_label(panel)["LAVO"], by_label(panel)["vanilla"]
+    lavo, vanilla = by_label(panel)["LAVO"], by_label(panel)["softmax attention"]
     assert (vanilla.accuracy, vanilla.speed, vanilla.memory, vanilla.role) == (60.0, 1.0, 1.0, "reference")
     assert (lavo.accuracy, lavo.memory, lavo.role) == (71.0, 0.25, "own")
     assert lavo.speed == pytest.approx(0.5 * 3 ** (1 / 5), abs=1e-4)
@@ -117,7 +117,7 @@ def test_no_bar_leaves_the_scale_of_the_metric():
 
 def test_two_seeds_have_no_bar():
     (panel,) = ours(everywhere("vanilla", [0.6, 0.7]))
-    assert by_label(panel)["vanilla"].half_width is None and "bars" not in text(panel)
+    assert by_label(panel)["softmax attention"].half_width is None and "bars" not in text(panel)
 
 
 def test_incomplete_rows_are_left_out_and_named():
@@ -131,7 +131,7 @@ def test_incomplete_rows_are_left_out_and_named():
         *everywhere("mixer_x", [0.4]),
     ]
     (panel,) = ours(records)
-    assert set(by_label(panel)) == {"vanilla", "mixer_x*"}
+    assert set(by_label(panel)) == {"softmax attention", "mixer_x*"}
     for line in ("Without Image: Linformer.", "Without Text (oom): Performer.", "Changed settings in Text: LAVO."):
         assert line in panel["notes"]
     assert "* not in the paper." in panel["notes"]
@@ -151,8 +151,8 @@ def test_failed_seeds_and_leaks_are_named():
     records = [*everywhere("vanilla", [0.6]), *everywhere("lavo", [0.7], leak=True)]
     records.append(made("vanilla", "lra/text", 2, status="nan", examples_per_s=None, peak_memory_mb=None))
     (panel,) = ours(records)
-    assert by_label(panel)["vanilla"].accuracy == 60.0
-    assert "Failed seeds, not in the mean: vanilla (1 nan)." in panel["notes"]
+    assert by_label(panel)["softmax attention"].accuracy == 60.0
+    assert "Failed seeds, not in the mean: softmax attention (1 nan)." in panel["notes"]
     assert "TEST LEAK, checkpoint chosen on the test split: LAVO." in panel["notes"]
 
 
@@ -160,12 +160,14 @@ def test_a_row_without_throughput_is_left_out_and_named():
     records = everywhere("vanilla", [0.6]) + everywhere("lavo", [0.7])
     records[-1]["examples_per_s"] = 0.0
     (panel,) = ours(records)
-    assert set(by_label(panel)) == {"vanilla"} and "Without speed and memory: LAVO." in panel["notes"]
+    assert set(by_label(panel)) == {"softmax attention"} and "Without speed and memory: LAVO." in panel["notes"]
 
 
 def test_nothing_is_relative_without_the_reference():
     (panel,) = ours(everywhere("lavo", [0.7]) + everywhere("vanilla", [0.6], without=["Image"]))
-    assert panel["series"] == [] and "Not drawn, because the reference vanilla has no score: LAVO." in text(panel)
+    assert panel["series"] == [] and "Not drawn, because the reference softmax attention has no score: LAVO." in text(
+        panel
+    )
 
 
 def test_without_runs_the_figure_names_the_command():
@@ -186,7 +188,10 @@ def test_other_budgets_data_and_machines_have_panels_of_their_own(other):
         for record in records[10:]:
             record["cell"]["id"] = record["cell"]["id"][::-1]
     accuracies = [{label: bubble.accuracy for label, bubble in by_label(panel).items()} for panel in ours(records)]
-    assert sorted(accuracies, key=str) == [{"vanilla": 50.0, "Performer": 40.0}, {"vanilla": 60.0, "LAVO": 70.0}]
+    assert sorted(accuracies, key=str) == [
+        {"softmax attention": 50.0, "Performer": 40.0},
+        {"softmax attention": 60.0, "LAVO": 70.0},
+    ]
 
 
 def test_the_title_says_budget_and_data_and_the_papers_panel_is_the_ledgers_alone():
@@ -210,7 +215,9 @@ def test_the_title_says_budget_and_data_and_the_papers_panel_is_the_ledgers_alon
 def test_a_column_with_two_sources_shares_the_data_of_the_others():
     records = everywhere("vanilla", [0.6], **REDUCED)
     records += seeds("vanilla", "lra/text", [0.5], budget="reduced", source="slice:a")
-    assert [(panel["title"].split("\n")[1], by_label(panel)["vanilla"].accuracy) for panel in ours(records)] == [
+    assert [
+        (panel["title"].split("\n")[1], by_label(panel)["softmax attention"].accuracy) for panel in ours(records)
+    ] == [
         ("slice:a (Text); synthetic (ListOps, Retrieval, Pathfinder, Image)", 58.0),
         ("synthetic data", 60.0),
     ]

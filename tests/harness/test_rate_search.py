@@ -267,7 +267,7 @@ def test_without_a_complete_search_it_counts_at_the_recipes_rate():
 def test_the_page_says_which_rates_a_search_lacks():
     cells = frame(records(lavo=(0.3, 0.4, 0.8)))
     (section,) = sections_of(cells)
-    assert section.lines[-1].endswith("shown at the recipe's rate: LAVO in ListOps lacks 1.09e-2.")
+    assert section.blocks[0].lines[-1].endswith("shown at the recipe's rate: LAVO in ListOps lacks 1.09e-2.")
     alone = frame([entries for entries in records(lavo=(0.3, 0.4, 0.8)) if entries["cell"]["model"] == "lavo"])
     (section,) = sections_of(alone)
     assert not section.blocks and len(section.lines) == 1
@@ -296,7 +296,7 @@ def test_the_page_shows_the_rates_and_what_the_recipes_rate_gives():
     (section,) = sections_of(cells)
     (block,) = section.blocks
     assert [[entry.text for entry in row] for row in block.rows] == [["softmax", "1e-3‡"], ["LAVO", "3.3e-3 (41.00)"]]
-    assert "3 or 4 rates tried" in section.lines[0] and "In 1 of 2 cases" in section.lines[1]
+    assert "3 or 4 rates tried" in section.blocks[0].lines[0] and "In 1 of 2 cases" in section.blocks[0].lines[1]
     assert not caveats.rate_lines(groups.group_scores(select.select(cells, TABLE_SPEC), TABLE_SPEC)), (
         "rows no longer share one rate"
     )
@@ -305,9 +305,13 @@ def test_the_page_shows_the_rates_and_what_the_recipes_rate_gives():
 def test_a_row_that_would_leave_the_best_tier_at_its_second_best_rate_is_marked():
     """Scores 91 and 81: softmax attention may lose ten points on the validation split."""
     (section,) = sections_of(frame(records(vanilla=(0.5, 0.9, 0.6))))
-    assert section.blocks[0].rows[0][1].text == "1e-3‡" and section.lines[-1].startswith("‡: 1 row of a best tier")
+    assert section.blocks[0].rows[0][1].text == "1e-3‡" and section.blocks[0].lines[-1].startswith(
+        "‡: 1 row of a best tier"
+    )
     (section,) = sections_of(frame(records(vanilla=(0.5, 0.9, 0.85))))
-    assert section.blocks[0].rows[0][1].text == "1e-3" and section.lines[-1].startswith("No row of a best tier")
+    assert section.blocks[0].rows[0][1].text == "1e-3" and section.blocks[0].lines[-1].startswith(
+        "No row of a best tier"
+    )
     (section,) = sections_of(frame(records(vanilla=(None, 0.9, None))))
     assert section.blocks[0].rows[0][1].text == "1e-3‡", "the trial at the second-best rate failed"
 
@@ -317,9 +321,11 @@ def test_a_row_that_is_better_at_the_recipes_rate_is_marked():
     fewer = [entries for entries in records() if entries not in runs("lavo", 3.3e-3, [0.80, 0.81, 0.82])]
     (section,) = sections_of(frame(fewer + runs("lavo", 3.3e-3, [0.30, 0.31, 0.39])))
     assert section.blocks[0].rows[1][1].text == "3.3e-3§ (41.00)"
-    assert section.lines[-1].startswith("§: every seed") and section.lines[-1].endswith("LAVO in ListOps.")
+    assert section.blocks[0].lines[-1].startswith("§: every seed") and section.blocks[0].lines[-1].endswith(
+        "LAVO in ListOps."
+    )
     (section,) = sections_of(frame(fewer + runs("lavo", 3.3e-3, [0.30, 0.31, 0.405])))
-    assert section.blocks[0].rows[1][1].text == "3.3e-3 (41.00)" and not section.lines[-1].startswith("§")
+    assert section.blocks[0].rows[1][1].text == "3.3e-3 (41.00)" and not section.blocks[0].lines[-1].startswith("§")
 
 
 def test_the_loss_at_the_second_best_rate_is_known_of_the_score_that_searches_choose_by():
@@ -334,7 +340,9 @@ def test_the_loss_at_the_second_best_rate_is_known_of_the_score_that_searches_ch
 def test_a_choice_at_the_end_of_the_grid_is_marked():
     cells = frame(records(lavo=(0.3, 0.4, 0.8, 0.9)) + runs("lavo", 0.0109, [0.95, 0.96, 0.97]))
     (section,) = sections_of(cells)
-    assert section.blocks[0].rows[1][1].text == "1.09e-2*‡ (41.00)" and "(1 of them)" in section.lines[1]
+    assert section.blocks[0].rows[1][1].text == "1.09e-2*‡ (41.00)" and section.blocks[0].lines[2].startswith(
+        "*: at an end of the grid (1)"
+    )
 
 
 def test_a_page_without_searches_has_no_such_section():

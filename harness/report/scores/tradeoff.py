@@ -131,13 +131,15 @@ def _measured_panel(
             bubbles.append(_bubble(label, model, role, estimate.mean, *ratios, estimate.interval))
     notes = [f"{hardware}.", *_cost_notes([averages[name] for name in names if name in averages])]
     notes += [_names_after(reason, rows) for reason, rows in reasons.items()]
-    if failed := [f"{name} ({mean.failure_text})" for name, mean in averages.items() if mean.failures]:
+    if failed := [f"{row_name(name)} ({mean.failure_text})" for name, mean in averages.items() if mean.failures]:
         notes.append(_names_after("Failed seeds, not in the mean", failed))
     if leaks := [name for name, mean in averages.items() if mean.leak]:
         notes.append(_names_after("TEST LEAK, checkpoint chosen on the test split", leaks))
     if averages and reference not in averages:
         notes.append(
-            _names_after(f"Not drawn, because the reference {reference or figure.reference} has no score", averages)
+            _names_after(
+                f"Not drawn, because the reference {row_name(reference or figure.reference)} has no score", averages
+            )
         )
     if idle := [label for label in part.rows if label not in seen]:
         notes.append(_names_after("Not run", idle))

@@ -18,8 +18,8 @@ def narrow(names: Iterable[str], cfg: DictConfig, overrides: Sequence[str]) -> l
     A path that names no run is left out. Raises UsageError for a table without a cell that can run.
     """
     typed = typed_values(overrides)
-    parts = {name: run_parts(name) or {} for name in names}
-    names = [name for name, part in parts.items() if part and part == part | {k: typed[k] for k in KEYS if k in typed}]
+    wanted = {key: typed[key] for key in KEYS if key in typed}.items()
+    names = [name for name in names if (parts := run_parts(name)) and wanted <= parts.items()]
     if cfg.table is None:
         return names
     cells = {

@@ -58,6 +58,14 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
 
     The exit status is 1 if `check=true` finds a difference or an invalid record file.
     """
+    import pandas as pd
+
+    # thousands of small selections are made: pyarrow takes ten times as long for one as numpy
+    with pd.option_context("mode.string_storage", "python"):
+        return _report(cfg, overrides)
+
+
+def _report(cfg: Any, overrides: Sequence[str]) -> int:
     from harness.config.compose import folders
     from harness.records.cache import of_command
     from harness.records.collect import frame, valid_records
@@ -88,10 +96,12 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     settings = {"conf": folders(), "paths": cfg.paths, "check": cfg.check}
     texts, draws = [name for name in FORMATS if name in formats], PICTURES in formats
     report, drawn = TablesReport([], []), []
+    of_figures: dict[str, Plot] = {}
     with drawing.drawing_processes() as draw:
         settings |= {"measurements": measurements, "draw": draw}
         if figures and draws:  # their files are made while the tables are
-            drawn = draw_figures(figures, cells, trusted=cfg.get("trusted_packages") or (), **settings)
+            trusted = cfg.get("trusted_packages") or ()
+            drawn = draw_figures(figures, cells, trusted=trusted, made=of_figures, **settings)
         plots: list[Path] = []
         if tables == ["all"] and draws:
             for plot in costs.plots(measurements, Path(cfg.paths.figures)):
@@ -105,7 +115,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
         bench |= agreement.pages(answered, Path(cfg.paths.tables))
         listed = [(page.table.name, page.answers or (), page.waits) for page in report.pages]
         bench |= columns.pages(listed, Path(cfg.paths.tables))
-        bench |= _not_run(report.pages, cells, measurements, cfg)
+        bench |= _not_run(report.pages, cells, measurements, cfg, of_figures)
     site: dict[str, cards.Page] = {}
     if tables == ["all"] and formats & {"md", SITE}:
         findings, board = _findings(evidence_of(report.pages, cells, measurements), cfg.paths)
@@ -157,8 +167,10 @@ def _findings(evidence: "Evidence", paths: Any) -> "tuple[dict[Path, str], dict[
     return findings.pages(asked, evidence, papers, docs, tables) | pages, board
 
 
-def _not_run(pages: Sequence[TablePage], cells: "pd.DataFrame", measurements: Any, cfg: Any) -> dict[Path, str]:
-    """The page of tables and figures without numbers: {path: Markdown}."""
+def _not_run(
+    pages: Sequence[TablePage], cells: "pd.DataFrame", measurements: Any, cfg: Any, plots: "Mapping[str, Plot]"
+) -> dict[Path, str]:
+    """The page of tables and figures without numbers: {path: Markdown}. `plots`: those of figures, where made."""
     from harness.config.compose import folders
     from harness.report.pages import not_run
     from harness.report.plots.figures import without_numbers
@@ -167,7 +179,7 @@ def _not_run(pages: Sequence[TablePage], cells: "pd.DataFrame", measurements: An
 
     waiting = [page.evidence.spec for page in pages if page.waits and not page.answers and page.evidence]
     figures = [load_figure(name, folders(), cfg.paths.paper) for name in available(folders(), "figure")]
-    empty = without_numbers(figures, Sources(cells, cfg.paths.paper, measurements))
+    empty = without_numbers(figures, Sources(cells, cfg.paths.paper, measurements), plots)
     return not_run.pages(waiting, empty, Path(cfg.paths.tables))
 
 
@@ -341,12 +353,13 @@ def draw_figures(
     trusted: Sequence[str] = (),
     measurements: Mapping[str, Mapping[str, Any]] | None = None,
     draw: Schedule = draw_now,
+    made: "dict[str, Plot] | None" = None,
 ) -> list[Path]:
     """Draw figures (`all`, one name, or several) into `<paths.figures>/<name>.{png,pdf}`. Returns these files.
 
     A file that shows the same already is left as it is. With `check`, draws nothing and returns the files that differ
     from the records. `trusted`: packages whose functions may draw, too. `measurements`: those of do=bench by their
-    names. `draw` takes what writes the files. Raises UsageError.
+    names. `draw` takes what writes the files; `made` gets the plots by name. Raises UsageError.
     """
     from harness.report.plots.figures import figure_plot
     from harness.report.plots.file import Sources
@@ -360,6 +373,8 @@ def draw_figures(
         figure = load_figure(name, conf, paths["paper"])
         with named_errors("figure", name, conf):
             plot = figure_plot(figure, sources, Path(paths["figures"]))
+        if made is not None:
+            made[name] = plot
         files += plot.update(check, draw)
     return files
 

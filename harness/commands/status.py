@@ -17,7 +17,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from harness.commands.narrow import narrow
-from harness.config.cell import path_of
+from harness.config.cell import name_of
 from harness.config.places import folder_below
 from harness.errors import UsageError, did_you_mean, one_line, shown
 from harness.launch.cell_state import UNFINISHED, CellState, cell_state_at, last_log_lines
@@ -47,7 +47,8 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     page = cfg.status.page or (1 if sys.stdout.isatty() else None)
     states, note = page_of(states, page)
     rows = [("run", "state", "")]
-    rows += [(shown(name), one_line(state.name), one_line(state.detail)) for name, state in states.items()]
+    words = {name: one_line(name) for name in counts}
+    rows += [(shown(name), words[state.name], one_line(state.detail)) for name, state in states.items()]
     width, state_width = (max(len(row[column]) for row in rows) for column in (0, 1))
     for name, state, detail in rows:
         print(f"{name:{width}}  {state:{state_width}}  {detail}".rstrip())
@@ -66,7 +67,7 @@ def states_of(cfg: DictConfig, overrides: Sequence[str]) -> dict[str, CellState]
     root, queue = folder_below(cfg.paths.outputs, "cells"), Queue()
     problems: list[str] = []
     valid = valid_summaries(cfg.paths.records, problems, of_command(cfg.paths.outputs))
-    runs: dict[str, Summary | None] = {path_of(**summary.cell).as_posix(): summary for summary in valid}
+    runs: dict[str, Summary | None] = {name_of(**summary.cell): summary for summary in valid}
     files = [path for path in files_below(root, problems) if path.name in (HEARTBEAT, JOB)]
     say_left_out(problems)
     attempted = {path.parent.relative_to(root).as_posix() for path in files}

@@ -5,9 +5,8 @@ This is enough to list runs, to find a record and to choose those of a table, so
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.errors import one_line, shown
 from harness.records import checks, predictions, record
@@ -18,8 +17,7 @@ SCHEMA = "schema"  # the rule that a file without valid parts breaks
 Problems = list[list[str]]  # pairs of a rule and what is wrong, in the order of the rules
 
 
-@dataclass(frozen=True)
-class Summary:
+class Summary(NamedTuple):
     """A record file. `cell`, `status`, `finished` and `artifacts` are those of the record; empty if its parts are
     not valid. `sha256`: of the content that was checked. `outcome`: of a valid record, as `record.outcome` gives it."""
 

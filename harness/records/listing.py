@@ -12,12 +12,16 @@ def files_below(root: str | os.PathLike[str], problems: list[str]) -> Iterator[P
 
     Links to folders are not followed. A folder that cannot be read is added to `problems`, in one line.
     """
-    root = os.fspath(root)
-    waiting = [(root, True)]  # texts, because a deep Path takes long to make
+    yield from map(Path, names_below(os.fspath(root), problems))
+
+
+def names_below(root: str, problems: list[str]) -> Iterator[str]:
+    """`files_below` as texts: a Path takes longer to make than a file to list."""
+    waiting = [(root, True)]
     while waiting:
         path, is_folder = waiting.pop()
         if not is_folder:
-            yield Path(path)
+            yield path
             continue
         try:
             with os.scandir(path) as entries:
@@ -36,8 +40,8 @@ def record_files(root: str | os.PathLike[str], problems: list[str]) -> Iterator[
 
     A link to a folder is a problem.
     """
-    for path in files_below(root, problems):
-        if path.suffix == ".json":
-            yield path
-        elif path.is_symlink() and os.path.isdir(path):
+    for path in names_below(os.fspath(root), problems):
+        if path.endswith(".json"):
+            yield Path(path)
+        elif os.path.islink(path) and os.path.isdir(path):
             problems.append(f"{shown(path)}: a link to a folder, which is not followed; move the folder here")

@@ -6,12 +6,27 @@ A digest covers a cell's identity without module paths. After an intended change
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
+import hydra
 import pytest
+from omegaconf import OmegaConf
 
+from harness.config import hydra_guard
 from harness.config.cell import cell_of
-from harness.config.compose import OWN_CLASS, compose, option_config, options, recipes, with_model
+from harness.config.compose import (
+    OWN_CLASS,
+    compose,
+    option_config,
+    option_source,
+    options,
+    read_option,
+    recipes,
+    register,
+    with_model,
+)
+from harness.config.places import CONF
 
 FILE = Path(__file__).with_name("resolved_recipes.json")
 LUNA = (16, 128, 256)  # slots; recorded as luna_16, ...
@@ -76,6 +91,46 @@ def test_a_model_that_is_typed_gives_the_same_as_one_put_in_afterwards(budget):
 def test_every_recipe_is_recorded():
     now = {f"{task}|{protocol}" for task, _ in options("task") for protocol in recipes(task)}
     assert now <= {recipe.rpartition("|")[0] for recipe in RECIPES}, "record it: see the head of this file"
+
+
+def built_on_others():
+    return [name for name, _ in options("task") if "defaults" in (option_source("task", name, ()) or ())]
+
+
+@pytest.mark.parametrize("task", built_on_others())
+def test_an_option_that_builds_on_another_is_read_as_hydra_composes_it(task, monkeypatch):
+    """Readers of records ask for each task, and a composition takes as long as a hundred records."""
+    monkeypatch.setattr(hydra_guard, "check_hydra", lambda *settings: None)  # there is no config.yaml in between
+    register()
+    with hydra.initialize_config_dir(str(CONF), version_base=None):
+        composed = OmegaConf.select(hydra.compose(f"task/{task}"), f"task.{task.rpartition('/')[0]}".replace("/", "."))
+    assert composed.name == task
+    assert OmegaConf.to_container(read_option("task", task, ())) == OmegaConf.to_container(composed)
+
+
+@pytest.mark.parametrize(
+    "defaults",
+    [
+        "[/task/other@_here_]",
+        "[_self_, /task/other@_here_]",
+        "[/task/other, _self_]",
+        "[/task/glue/sst2@_here_, _self_]",
+        "[/task/own@_here_, _self_]",
+        "[/task/absent@_here_, _self_]",
+        "[/task/../task/other@_here_, _self_]",
+        "null",
+        "{a: b}",
+        "${name}",
+    ],
+)
+def test_other_lists_of_defaults_are_left_to_hydra(defaults, tmp_path):
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "other.yaml").write_text("name: other\nsize: 1\n")
+    (tmp_path / "task" / "own.yaml").write_text(f"defaults: {defaults}\nname: own\n")
+    assert read_option("task", "own", [str(tmp_path)]) is None
+    (tmp_path / "task" / "own.yaml").write_text("defaults: [/task/other@_here_, _self_]\nname: own\n")
+    os.utime(tmp_path / "task" / "own.yaml", ns=(1, 1))
+    assert read_option("task", "own", [str(tmp_path)]) == {"name": "own", "size": 1}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The figures of `conf/figure`: of each kind, which module draws it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +32,10 @@ def figure_plot(figure: Any, sources: Sources, folder: Path) -> Plot:
     return Plot(data, kind.draw, tuple(below(folder, f"{figure.name}.{suffix}") for suffix in SUFFIXES))
 
 
-def without_numbers(figures: Sequence[Any], sources: Sources) -> list[tuple[Any, dict[str, Any]]]:
-    """The figures that no run or measurement fills, each with what its panel says."""
-    plots = [
-        (figure, figure_plot(figure, sources, Path())) for figure in figures if not isinstance(figure, MatrixFigure)
-    ]
+def without_numbers(
+    figures: Sequence[Any], sources: Sources, made: Mapping[str, Plot] = {}
+) -> list[tuple[Any, dict[str, Any]]]:
+    """The figures that no run or measurement fills, each with what its panel says. `made`: plots that are known."""
+    filled = (figure for figure in figures if not isinstance(figure, MatrixFigure))
+    plots = [(figure, made.get(figure.name) or figure_plot(figure, sources, Path())) for figure in filled]
     return [(figure, dict(plot.data)) for figure, plot in plots if plot.shows_nothing]

@@ -44,12 +44,13 @@ def select(cells: "pd.DataFrame", spec: TableSpec, *, at_recipe: bool = False) -
     selected = {}
     for protocol in spec.protocols:
         part = spec.for_protocol(protocol)
+        meanings = {task: part.meanings(task) for task in tasks if task}
         by_protocol = {
             name: group.assign(elsewhere=_elsewhere(group, part)) for name, group in cells.groupby("protocol")
         }
         empty = cells[:0].assign(elsewhere=[])
         selected[protocol] = {
-            name: _column_cells(by_protocol.get(column.protocol or protocol, empty), part, name)
+            name: _column_cells(by_protocol.get(column.protocol or protocol, empty), part, name, meanings[column.task])
             for name, column in spec.columns.items()
             if column.task
         }
@@ -91,8 +92,9 @@ def _elsewhere(cells: "pd.DataFrame", spec: TableSpec) -> list[bool]:
     for table in spec.elsewhere:
         part = table.for_protocol(spec.protocol)
         seen = _with_table_settings(cells, part)
+        meanings = {task: part.meanings(task) for task in set(seen["task"])}
         rows = zip(is_elsewhere, seen["task"], seen["model"], seen["changed"], strict=True)
-        is_elsewhere = [already or (model, changed) in part.meanings(task) for already, task, model, changed in rows]
+        is_elsewhere = [already or (model, changed) in meanings[task] for already, task, model, changed in rows]
     return is_elsewhere
 
 
@@ -100,8 +102,10 @@ def _union(settings: Settings, *more: set[tuple[str, str]]) -> Settings:
     return tuple(sorted(set(settings).union(*more)))
 
 
-def _column_cells(cells: "pd.DataFrame", spec: TableSpec, name: str) -> "pd.DataFrame":
-    """The cells of one protocol that measure a column.
+def _column_cells(
+    cells: "pd.DataFrame", spec: TableSpec, name: str, meanings: Mapping[tuple[str, Settings], list[tuple[str, str]]]
+) -> "pd.DataFrame":
+    """The cells of one protocol that measure a column. `meanings`: of the rows in its task.
 
     A cell that broke off before its task was built has no metric yet; it stands in every column of its task. The
     settings of the columns decide which one of a task a cell belongs to. The baseline is known for one metric.
@@ -112,7 +116,6 @@ def _column_cells(cells: "pd.DataFrame", spec: TableSpec, name: str) -> "pd.Data
     if metrics := {peer.metric for peer in same_task if peer.metric and peer.evaluation is None}:
         cells = cells[cells["metric"].isna() | cells["metric"].isin(metrics)]
     column_settings, all_settings = set(settings_key(column.set)), [set(settings_key(peer.set)) for peer in same_task]
-    meanings = spec.meanings(column.task)
     kept, rows, settings = [], [], []
     columns = ("model", "changed", "elsewhere", "gives_weights", "untuned")
     for index, model, changed, elsewhere, gives_weights, untuned in zip(

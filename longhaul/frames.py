@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.config.compose import options
+from harness.config.compose import names_in
 from harness.config.table_rows import format_settings
 from harness.errors import UsageError, did_you_mean
 from harness.records.collect import COLUMNS
@@ -87,7 +87,7 @@ def check_values(column: str, values: Sequence[Any], present: pd.Series) -> None
         raise UsageError(f"{column}=[]: no value; leave {column} out, or name one or more")
     kinds = {type(value) for value in present.dropna().tolist()}
     names = set(present.dropna()) if kinds <= {str} else set()
-    names |= {name for name, _ in options(column)} if column in NAMED else set()
+    names |= set(names_in(column)) if column in NAMED else set()
     for value in values:
         if kinds and not holds(kinds, value, has_missing=bool(present.isna().any())):
             shown = " or ".join(sorted(kind.__name__ for kind in kinds))

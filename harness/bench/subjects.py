@@ -12,7 +12,7 @@ from harness.bench.generate import GENERATE, MODES
 from harness.bench.layer import MEASURES, LayerModel
 from harness.bench.measure import DTYPES
 from harness.bench.recipe import RecipeModel
-from harness.config.compose import compose, default_arguments, options, search_path
+from harness.config.compose import compose, default_arguments, names_in, search_path
 from harness.config.overrides import key_of, to_overrides, typed_values
 from harness.config.own_settings import check_shared
 from harness.config.table_rows import row_named
@@ -108,7 +108,7 @@ def typed_subjects(cfg: DictConfig) -> list[Subject]:
 
     Raises UsageError for an unknown name.
     """
-    models, subjects = [name for name, _ in options("model")], []
+    models, subjects = names_in("model"), []
     for name in dict.fromkeys([*(cfg.bench.models or [cfg.model.name]), cfg.bench.peer]):
         row = (name, {}) if name in models else row_named(name)
         if row is None:

@@ -60,7 +60,8 @@ SWEEP_VERBS = ("train", "plan", "prepare", "baselines")
 def main(hydra_main: Callable[[], Any], statuses: list[int]) -> int:
     """Run a Hydra main that adds each job's exit status to `statuses`; returns the status of the command.
 
-    Without arguments it prints help: the default cell would train for a day.
+    Without arguments it prints help: the default cell would train for a day. Help and the list of names read no
+    configuration, so none is composed for them.
     """
     note_environment()
     logging.raiseExceptions = False  # `--info | head`: a handler's reader may leave
@@ -73,6 +74,9 @@ def main(hydra_main: Callable[[], Any], statuses: list[int]) -> int:
             return 0
         if "--version" in sys.argv[1:]:
             print(f"longhaul {version()}")
+            return 0
+        if sys.argv[1:] == ["do=list"]:
+            verb("list").print_names()
             return 0
         sys.argv[1:] = rewrite(sys.argv[1:])
         check_typed(*settings_and_folders(sys.argv[1:]))

@@ -11,7 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from harness.config.cell import flatten
-from harness.config.compose import NAMED, compose, options, recipes
+from harness.config.compose import NAMED, compose, names_in, options, recipes
 from harness.config.option_names import UNNAMED
 from harness.config.overrides import key_of
 from harness.config.own_settings import KEY
@@ -103,7 +103,7 @@ def unknown_option(path: str, available: Sequence[str]) -> str:
         group, _, name = path.rpartition("/")
         return f"there is no {group} '{name}': {did_you_mean(name, available)}"
     name = path[len(group) + 1 :]
-    names = [option for option, _ in options(group)]
+    names = names_in(group)
     if name.startswith(UNNAMED):
         task = name.removeprefix(UNNAMED + "/")
         fitting = ", ".join(recipes(task)) or "own, which is for every task"

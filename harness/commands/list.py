@@ -7,7 +7,8 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from harness.config.compose import option_config, options, recipes
+from harness.config import yaml_files
+from harness.config.compose import file_of, option_config, options, recipes
 from harness.config.data_cards import cards, printed
 from harness.config.declared import declared
 from harness.config.overrides import key_of
@@ -36,7 +37,12 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
         raise UsageError(f"do=list does not read {settings[0]}=: task=... prints a task's data card")
     if typed:
         print_card(cfg.task.name)
-        return 0
+    else:
+        print_names()
+    return 0
+
+
+def print_names() -> None:
     for group, title in TITLES.items():
         names = list(options(group))
         if not names:
@@ -50,13 +56,14 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
             if group == "model" and (state := decoding_state(name)):
                 print(f"  {'':<{width}}  decoding state: {state}")
     print("\npython run.py model=<model> task=<task> [protocol=<protocol>] [budget=reduced] runs one cell")
-    return 0
 
 
 def decoding_state(model: str) -> str:
     """`2 * slots * dim; model.slots scales it`; empty for a model that declares none or cannot be read."""
     try:
-        state = declared(option_config("model", model)).state
+        content = yaml_files.read_config(file_of("model", model))
+        composed = not isinstance(content, dict) or "defaults" in content  # of several files, by Hydra
+        state = declared(option_config("model", model) if composed else content).state
     except (UsageError, HydraException, OmegaConfBaseException, YAMLError, OSError):
         return ""
     scale = f"; model.{state.scales_with} scales it" if state and state.scales_with else ""

@@ -5,15 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from omegaconf import DictConfig
-from rich.console import Console
-from rich.table import Table
 
 from harness.commands.refusals import refusals
 from harness.commands.tables import check_tables
 from harness.config.cell import Cell
 from harness.config.declared import missing_file_message, missing_files
 from harness.config.published_hours import published_hours
-from harness.config.sweep import Command, Plan, PlannedCell, expand_all
+from harness.config.sweep import Command, Plan, PlannedCell, expand_all, rare_garbage_collection
 from harness.errors import UsageError
 from harness.launch.cell_state import cell_state_at
 from harness.launch.queue import Queue
@@ -46,18 +44,19 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
 def run_all(commands: Sequence[Command], launcher: str = "") -> int:
     """Show the cells of all commands together, for any launcher."""
     check_tables(commands)
-    with late_bar("planned") as report:
-        plan = expand_all(commands, TrialRecords(), report)
-    rows = plan_rows(commands, plan)
-    table = Table("cell", "state", "estimated time", "from", box=None, pad_edge=False)
+    with rare_garbage_collection():
+        with late_bar("planned") as report:
+            plan = expand_all(commands, TrialRecords(), report)
+        rows = plan_rows(commands, plan)
+    lines = [("cell", "state", "estimated time", "from")]
     seconds_left = {MEASURED: 0.0, PUBLISHED: 0.0}
     for planned in rows:
         shown = ("", "")
         if planned.estimate is not None:
             seconds_left[planned.estimate.basis] += planned.estimate.seconds
             shown = (clock(planned.estimate.seconds), planned.estimate.source)
-        table.add_row(str(planned.cell), planned.state, *shown)
-    Console(width=None if Console().is_terminal else 160, highlight=False, markup=False).print(table)
+        lines.append((str(planned.cell), planned.state, *shown))
+    print_columns(lines)
     states = [planned.state for planned in rows]
     print(f"cells: {len(states)}, " + ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
     for basis, seconds in seconds_left.items():
@@ -75,6 +74,13 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
     for refusal in dict.fromkeys(refusals):
         print(f"{refusals.count(refusal)} refused: {refusal}", file=sys.stderr)
     return 2 if refusals else 0
+
+
+def print_columns(lines: Sequence[Sequence[str]]) -> None:
+    """Print lines with aligned columns. A table of rich takes as long for 9,000 lines as a third of their planning."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
 
 
 def plan_rows(commands: Sequence[Command], plan: Plan | None = None) -> list[PlanRow]:

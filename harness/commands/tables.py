@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from harness.config.compose import folders, options
+from harness.config.compose import folders, names_in
 from harness.config.overrides import typed_values
 from harness.config.sweep import Command
 from harness.config.table_files import ALL
@@ -14,7 +14,7 @@ from harness.report.spec_files import load_table
 def check_tables(commands: Sequence[Command]) -> None:
     """Raises UsageError for a table whose page could not be made from its cells, and for an unknown protocol."""
     typed = {(typed_values(command.overrides).get("table", ALL), command.cfg.paths.paper) for command in commands}
-    protocols = {name for name, _ in options("protocol")}
+    protocols = set(names_in("protocol"))
     for name, paper in sorted(typed):
         spec = load_table(name, folders(), paper) if name not in (ALL, "null") else None
         rows = spec.rows if isinstance(spec, TableSpec) else {}

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.config.compose import NAMED, options
+from harness.config.compose import NAMED, names_in
 from harness.config.overrides import key_of, typed_values
 from harness.config.schema import Config
 from harness.errors import UsageError, did_you_mean
@@ -58,7 +58,7 @@ def check_typed(overrides: Sequence[str], search: Sequence[str] = ()) -> None:
         refuse_ignored_by_bench(typed)
     refuse_twice(overrides)
     refuse_no_names(overrides)
-    launcher, launchers = typed.get("hydra/launcher"), [name for name, _ in options("hydra/launcher")]
+    launcher, launchers = typed.get("hydra/launcher"), names_in("hydra/launcher")
     if launcher is not None and launcher not in launchers and not is_group("hydra/launcher", search):
         raise UsageError(f"there is no hydra/launcher '{launcher}': {did_you_mean(launcher, launchers)}")
     for override in overrides:
@@ -120,7 +120,7 @@ def refuse_no_names(overrides: Iterable[str]) -> None:
         if value.startswith("[") and key in ONE_OF:
             raise UsageError(f"{key}={value[:LONGEST_SHOWN]}: a name is expected; {key}=a,b with -m runs both")
         if (not value.strip() or NO_NAME.fullmatch(value)) and key in NAMED:
-            raise UsageError(f"there is no {key} '{value}': {did_you_mean(value, [name for name, _ in options(key)])}")
+            raise UsageError(f"there is no {key} '{value}': {did_you_mean(value, names_in(key))}")
 
 
 def refuse_twice(overrides: Iterable[str]) -> None:

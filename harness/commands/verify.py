@@ -18,7 +18,7 @@ from harness.commands import verify_checks as checks
 from harness.commands.verify_checks import LENGTH, TOLERANCE, growth_of_memory, max_difference, state_size
 from harness.config import yaml_files
 from harness.config.build import is_attention, on_meta
-from harness.config.compose import OWN_CLASS, arguments, file_of, options
+from harness.config.compose import OWN_CLASS, arguments, file_of, names_in
 from harness.config.declared import declared
 from harness.config.instantiate import instantiate, target
 from harness.errors import UsageError
@@ -74,9 +74,7 @@ def rows_of(cfg: DictConfig, overrides: Sequence[str]) -> dict[str, ModelRow]:
         models = {cfg.model.name: cfg.model}
     else:
         yamls = {
-            name: yaml_files.load_config(file_of("model", name))
-            for name, _ in options("model")
-            if name not in OWN_CLASS
+            name: yaml_files.load_config(file_of("model", name)) for name in names_in("model") if name not in OWN_CLASS
         }
         models = {name: model for name, model in yamls.items() if not OmegaConf.is_missing(model, "_target_")}
     return {name: verify_model(cfg, model) for name, model in models.items()}

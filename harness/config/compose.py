@@ -226,7 +226,7 @@ def check_part_names(cfg: DictConfig, overrides: Sequence[str], search: Sequence
                 f"budget={option}: its yaml has the name {name}; records would pass for those of budget={name}"
             )
         if part != "model" and not family_files.has_option(f"{part}/{name}", (CONF, *search)):
-            hint = did_you_mean(name, [available for available, _ in options(part)])
+            hint = did_you_mean(name, names_in(part))
             raise UsageError(f"{part}={option}: {part}.name is {name}, and no yaml has it: {hint}")
 
 
@@ -347,17 +347,27 @@ def folders() -> list[str]:
 
 
 def options(group: str) -> Iterator[tuple[str, str]]:
-    """(name, description) of every option of a group. The description is the first comment line of its file.
+    """(name, description) of every option of a group. The description is the first comment line of its file."""
+    descriptions = {name: description for name, (description, _) in BUILT_IN.get(group, {}).items()}
+    descriptions |= {name: describe(path) for name, path in option_files(group).items()}
+    yield from sorted(descriptions.items())
+
+
+def names_in(group: str) -> list[str]:
+    """The names in `options`, for which no file is read."""
+    return sorted({*BUILT_IN.get(group, {}), *option_files(group)})
+
+
+def option_files(group: str) -> dict[str, Path]:
+    """{name: file} of the options of a group; of files with one name, the first in `folders`.
 
     Files in subfolders of `protocol/` and `budget/` hold values for single tasks and are not options.
     """
-    descriptions = {name: description for name, (description, _) in BUILT_IN.get(group, {}).items()}
+    files = {}
     for folder in (Path(parent) / group for parent in reversed(folders())):
-        for path in folder.rglob("*.yaml"):
-            name = shown(path.relative_to(folder).with_suffix("").as_posix())
-            if group not in ("protocol", "budget") or "/" not in name:
-                descriptions[name] = describe(path)
-    yield from sorted(descriptions.items())
+        for path in folder.glob("*.yaml") if group in ("protocol", "budget") else folder.rglob("*.yaml"):
+            files[shown(path.relative_to(folder).with_suffix("").as_posix())] = path
+    return files
 
 
 def file_of(group: str, name: str) -> Path:
@@ -384,7 +394,7 @@ def describe(path: Path) -> str:
 
 def recipes(task: str) -> list[str]:
     """The protocols with a recipe for a task or its family, without the protocols for every task."""
-    protocols = [name for name, _ in options("protocol")]
+    protocols = names_in("protocol")
     return sorted(name for name in protocols if recipe_of(name, task) != name and has_recipe(name, task))
 
 

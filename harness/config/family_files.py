@@ -5,6 +5,7 @@ and, below `tasks:`, the values of each task (`any`: of every other task).
 """
 
 import functools
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,7 @@ def _parts_in_family(option: str, folders: Folders) -> Iterator[tuple[dict[str, 
 
 def contents(option: str, folders: Folders) -> Iterator[dict[str, Any]]:
     """The yaml `protocol/luna/lra` in each folder, with unresolved interpolations."""
-    return (_parsed(file, file.stat().st_mtime_ns) for file in existing(f"{option}.yaml", folders))
+    return (_parsed(file, os.stat(file).st_mtime_ns) for file in existing(f"{option}.yaml", folders))
 
 
 def _parts_of(content: Mapping[str, Any], name: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
@@ -104,8 +105,8 @@ def _parts_of(content: Mapping[str, Any], name: str) -> tuple[dict[str, Any], di
 
 def existing(path: str, folders: Iterable[str | Path]) -> Iterator[Path]:
     """The files of an option such as `protocol/luna/lra.yaml`. Raises UsageError for a path that is not a name."""
-    check_option(path)
-    return (file for folder in folders if (file := Path(folder) / path).is_file())
+    check_option(path)  # `Path.is_file` takes four times as long, and a plan asks a hundred thousand times
+    return (Path(file) for folder in folders if os.path.isfile(file := f"{folder}/{path}"))
 
 
 @functools.lru_cache(maxsize=64)

@@ -3,7 +3,7 @@
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from harness.config.compose import OWN_CLASS, option_config, options
+from harness.config.compose import OWN_CLASS, names_in, option_config
 from harness.config.table_rows import row
 from harness.errors import UsageError
 
@@ -11,7 +11,7 @@ from harness.errors import UsageError
 def further_models(table: DictConfig) -> list[str]:
     """Readable models with one of the patterns that are neither in `rows` nor in `without`."""
     named = {row(raw, table.protocol).model for raw in table.rows.values()} | set(table.get("without") or ())
-    models = [name for name, _ in options("model") if name not in {*named, *OWN_CLASS}]
+    models = [name for name in names_in("model") if name not in {*named, *OWN_CLASS}]
     return [name for name in models if set(table.every) & patterns_of(name)]
 
 

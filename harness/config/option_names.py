@@ -1,5 +1,6 @@
 """Names of options in the folders of configurations: they never lead out of these folders."""
 
+import functools
 import re
 
 from harness.errors import UsageError, shown
@@ -9,6 +10,7 @@ PART = re.compile(r"[\w.+-]+")
 LONGEST = 200  # characters; a file system has no longer names
 
 
+@functools.lru_cache(maxsize=8192)
 def is_option(path: str) -> bool:
     """Whether a path such as `task/lra/listops` is a name: no absolute path, and no `..`."""
     parts = path.split("/")

@@ -16,7 +16,7 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from harness.config.compose import NAMED, OWN_CLASS, has_recipe, options
+from harness.config.compose import NAMED, OWN_CLASS, has_recipe, names_in
 from harness.config.plain import resolved
 from harness.config.table_rows import has_cells, read_table, row_named
 from harness.errors import UsageError
@@ -60,7 +60,7 @@ def expand_patterns(arguments: Sequence[str]) -> list[str]:
         if not equals or group not in NAMED or value.startswith("[") or not set(value) & set("*?["):
             expanded.append(argument)
             continue
-        names = [name for name, _ in options(group)]
+        names = names_in(group)
         patterns = [value[5:-1]] if value.startswith("glob(") else value.split(",")
         matches = list(dict.fromkeys(name for pattern in patterns for name in fitting(pattern, group, names)))
         if group == "table" and not {"do=report", "do=bench"} & set(arguments):
@@ -71,7 +71,7 @@ def expand_patterns(arguments: Sequence[str]) -> list[str]:
 
 def with_folders(value: str) -> str:
     """`union` -> `union/*`: a folder means all of its tables, unless a table has the same name."""
-    names = [name for name, _ in options("table")]
+    names = names_in("table")
     folders = {name.partition("/")[0] for name in names if "/" in name} - set(names)
     return ",".join(f"{name}/*" if name in folders else name for name in value.split(","))
 
@@ -86,7 +86,7 @@ def budget_of_tables(arguments: Sequence[str]) -> list[str]:
     typed = typed_values(arguments)
     if "table" not in typed or "budget" in typed or "do=report" in arguments:
         return list(arguments)
-    names = {name for name, _ in options("table") if name != "all"} & set(typed["table"].split(","))
+    names = {name for name in names_in("table") if name != "all"} & set(typed["table"].split(","))
     budgets = {read_table(name).get("budget") for name in names}
     return [*arguments, *(f"budget={name}" for name in budgets if name)] if len(budgets) == 1 else list(arguments)
 
@@ -140,7 +140,7 @@ def bench_lists(arguments: Sequence[str]) -> list[str]:
 
 def is_row(name: str) -> bool:
     """Whether a name is a row of a published table, such as `luna_16`, and not a model."""
-    return name not in {model for model, _ in options("model")} and row_named(name) is not None
+    return name not in names_in("model") and row_named(name) is not None
 
 
 def formats(arguments: Sequence[str]) -> list[str]:
@@ -257,6 +257,7 @@ def in_grammar(value: Any) -> str:
     return json.dumps(value) if value is None or isinstance(value, (bool, int)) else repr(value)
 
 
+@functools.lru_cache(maxsize=4096)
 def is_plain(text: str) -> bool:
     """Whether Hydra reads the unquoted text as the same string, not as a number, null, a list or a sweep."""
     if not re.fullmatch(r"[A-Za-z_/][\w/.\-]*", text):

@@ -16,12 +16,12 @@ def below(root: str | os.PathLike[str], *parts: str | PurePath) -> Path:
 
     Raises UsageError for a link in the place of a folder below it: whoever shared the folder chose where it leads.
     """
-    path = root = Path(root)
+    path = os.fspath(Path(root))
     for part in PurePath(*parts).parent.parts:
-        path = path / part
-        if path.is_symlink():
+        path = os.path.join(path, part)
+        if os.path.islink(path):
             raise UsageError(f"{shown(path)}: a link in the place of a folder, which is not followed; move it away")
-    return root.joinpath(*parts)
+    return Path(root, *parts)
 
 
 def folder_below(root: str | os.PathLike[str], *parts: str | PurePath) -> Path:

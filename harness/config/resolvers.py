@@ -22,14 +22,17 @@ def setting(key: str, default: Any, *, _root_: DictConfig) -> Any:
     The budget's values are in the model's yaml (`budgets:`), the recipe's values in `settings:` of the protocol.
     """
     for values in (*budget_values(_root_), entry(_root_.settings, _root_.model.name)):
-        if values is not None and key in values:
+        if values is not None and key in values.keys() and key in values:  # noqa: SIM118
             return values[key]
     return default
 
 
 def entry(node: DictConfig, key: str) -> Any:
-    """`node.get(key)`, which takes 100 times as long for a key that is absent: it formats an error."""
-    return node.get(key) if key in node else None
+    """`node.get(key)`, which takes 100 times as long for a key that is absent: it formats an error.
+
+    `key in node` reads the value; for most keys it is enough that no key has this name.
+    """
+    return node.get(key) if key in node.keys() and key in node else None  # noqa: SIM118
 
 
 def budget_values(root: DictConfig) -> Iterator[DictConfig | None]:

@@ -13,11 +13,12 @@ from omegaconf import MISSING, DictConfig, flag_override
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.config.cell import IDENTITY, Variants, VariedConfig, identifying_parts, resolved_alone
-from harness.config.compose import apply_values, check_parts, compose, copied, is_choice, model_of
+from harness.config.compose import apply_values, check_parts, compose, is_choice, model_of
 from harness.config.plain import resolved
 from harness.errors import UsageError
 
 MODEL = "model."
+NO_COPY = "no_deepcopy_set_nodes"  # OmegaConf's flag: it sets a value itself, not a copy, which takes most of the time
 CHECKED = ("paths", "trainer", "resources", "cluster", "checkpoint", "bench")  # parts that are checked once per group
 
 
@@ -41,6 +42,7 @@ class Rows:
     def __init__(self, search: Iterable[str] = ()):
         self._search = tuple(map(str, search))
         self._shared: dict[tuple[tuple[str, ...], tuple[str, ...]], Shared | None] = {}
+        self._models: dict[int, tuple[DictConfig, bytes]] = {}
 
     def row(
         self, overrides: Sequence[str], keys: Sequence[str], *, shared: Collection[str] = ()
@@ -60,7 +62,8 @@ class Rows:
             self._shared[group] = shared_parts(compose(overrides, self._search, shared=shared), keys)
         if (base := self._shared[group]) is None:
             return self._by_itself(overrides, keys, shared)
-        set_model(base.cfg, model, values)
+        content = self._pickled_model(model)
+        set_model(base.cfg, content, values)
         try:
             parts = resolved_alone(base.cfg, keys, base.dependent)
         except (OmegaConfBaseException, UsageError):
@@ -68,8 +71,13 @@ class Rows:
         check_parts(base.cfg, overrides, self._search, shared, parts)
         canonical = identifying_parts(parts) | base.canonical
         config = {part: canonical[part] for part in (*IDENTITY, "depends_on") if part in canonical}
-        varied = VariedConfig(base.pickled, partial(set_model, model=model, values=values), (), base.paths)
+        varied = VariedConfig(base.pickled, partial(set_model, model=content, values=values), (), base.paths)
         return base.cfg, Variants.resolved(varied, config, base.cfg.seed)
+
+    def _pickled_model(self, model: DictConfig) -> bytes:
+        if id(model) not in self._models:
+            self._models[id(model)] = (model, pickle.dumps(model))  # the model is kept, and with it its id
+        return self._models[id(model)][1]
 
     def _by_itself(
         self, overrides: Sequence[str], keys: Collection[str], shared: Collection[str]
@@ -78,10 +86,13 @@ class Rows:
         return cfg, Variants(cfg, keys)
 
 
-def set_model(cfg: DictConfig, model: DictConfig, values: Iterable[str]) -> None:
-    """Replace the model by that of a yaml, and set typed values of it."""
-    with flag_override(cfg, "no_deepcopy_set_nodes", True):  # the copy below takes a fifth of the time
-        cfg.model = copied(model)
+def set_model(cfg: DictConfig, model: bytes, values: Iterable[str]) -> None:
+    """Replace the model by that of a yaml, pickled, and set typed values of it."""
+    if cfg._get_flag(NO_COPY):
+        cfg.model = pickle.loads(model)
+    else:
+        with flag_override(cfg, NO_COPY, True):
+            cfg.model = pickle.loads(model)
     apply_values(cfg, values)
 
 
@@ -91,6 +102,7 @@ def shared_parts(cfg: DictConfig, keys: Sequence[str]) -> Shared | None:
     The model of `cfg` is removed. None if a part on which checks, folders or other cells depend follows the model.
     """
     pickled = pickle.dumps(cfg)
+    cfg._set_flag(NO_COPY, True)  # for all rows: a change of flags visits every value
     cfg.model = MISSING
     canonical: dict[str, Any] = {}
     dependent = ["model"]

@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from harness.config import table_files, yaml_files
 from harness.config.cell import Cell, Variants, VariedConfig, cell_of
-from harness.config.compose import compose, folders, has_recipe, options, search_path
+from harness.config.compose import compose, folders, has_recipe, names_in, search_path
 from harness.config.further_models import further_models, reason_it_cannot_run
 from harness.config.overrides import key_of, to_overrides, typed_values
 from harness.config.own_settings import check_shared
@@ -212,7 +212,7 @@ def expand(
         return Plan((PlannedCell(tuple(overrides), cfg, cell_of(cfg)),), {})
     name = typed_values(overrides).get("table", "NAME")
     if isinstance(cfg.table, DictConfig) and cfg.table.get("all"):
-        paths = [table_files.path_of("table", name, folders()) for name, _ in options("table") if name != "all"]
+        paths = [table_files.path_of("table", name, folders()) for name in names_in("table") if name != "all"]
         every = {path: yaml_files.load_config(path) for path in paths}
         for path, table in every.items():
             table_files.check(table, path)
@@ -354,7 +354,7 @@ def runnable_cells(
 
     `model`: the composed model's name, the label of a typed model that the table lacks.
     """
-    models, tasks = ({name for name, _ in options(group)} for group in ("model", "task"))
+    models, tasks = (set(names_in(group)) for group in ("model", "task"))
     where = f"table {typed.get('table', '')}: rows"
     rows = {label: row(raw, table.protocol, f"{where}.{label}") for label, raw in table.rows.items()}
     if "model" in typed:

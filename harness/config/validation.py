@@ -17,7 +17,8 @@ SHOWN_CHARACTERS = 60  # the longest quotation of a refused value
 
 
 class StrictModel(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+    # a command parses few of the classes; pydantic would build validators for all when they are imported
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 DESCRIPTIONS: dict[str, str] = {}  # of patterns, for messages

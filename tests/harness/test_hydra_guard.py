@@ -34,6 +34,12 @@ def test_hydra_composes_through_the_guarded_methods():
     expand = defaults_list._create_defaults_tree_impl
     assert expand.__wrapped__.__module__ == defaults_list.__name__
     assert inspect.getsource(defaults_list).count(" = _create_defaults_tree_impl(") == 4
+    # a defaults list without interpolations has no map of choices, which nothing else reads
+    assert defaults_list._create_interpolation_map.__wrapped__.__module__ == defaults_list.__name__
+    tree = inspect.getsource(expand.__wrapped__)
+    assert tree.count("known_choices") == tree.count("known_choices = _create_interpolation_map(") + 1 == 2
+    assert "if isinstance(dd, InputDefault) and dd.is_interpolation():" in tree.split("known_choices)")[-2]
+    assert Hydra.get_mode.__wrapped__.__module__ == Hydra.__module__
     repository = ConfigRepository.load_config, ConfigRepository._find_object_source, ConfigRepository.get_group_options
     for guarded in (*repository, CachingConfigRepository.load_config):
         assert guarded.__wrapped__.__module__ == ConfigRepository.__module__
@@ -52,6 +58,25 @@ def test_hydra_composes_through_the_guarded_methods():
     assert composed.index(LOAD) < composed.index("configure_log(")
     with pytest.raises(UsageError, match=r"hydra\.callbacks\.x: _target_ 'os\.getcwd' may not be built"):
         compose(["+hydra.callbacks.x._target_=os.getcwd"])
+
+
+@pytest.mark.parametrize(
+    ("typed", "local", "composed"),
+    [
+        ([], None, 0),
+        (["model=lavo", "seed=1"], {"seed": 2}, 0),
+        (["hydra.mode=MULTIRUN"], None, 1),
+        (["+hydra.mode=RUN"], None, 1),
+        ([], {"hydra": {"mode": "MULTIRUN"}}, 1),
+    ],
+)
+def test_a_command_is_composed_for_its_mode_only_where_the_user_sets_one(typed, local, composed, monkeypatch):
+    register()
+    calls = []
+    monkeypatch.setattr(hydra_guard, "local_values", lambda: [local or {}])
+    monkeypatch.setattr(Hydra, "compose_config", lambda self, **settings: calls.append(settings["overrides"]))
+    Hydra.get_mode(Hydra.__new__(Hydra), "config", typed)
+    assert calls == [typed] * composed
 
 
 def settings(**changed):

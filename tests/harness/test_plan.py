@@ -20,6 +20,11 @@ def planned(*overrides):
     return sweep.expand_all([Command(compose(overrides), overrides)])
 
 
+def test_columns_are_as_wide_as_their_longest_text(capsys):
+    plan.print_columns([("cell", "state", "from"), ("a · b", "done", ""), ("c", "missing", "a record")])
+    assert capsys.readouterr().out.splitlines() == ["cell   state    from", "a · b  done", "c      missing  a record"]
+
+
 def test_the_configuration_of_a_seed_is_that_of_its_own_composition(monkeypatch):
     made = planned("table=lavo/t11", "model=lavo", "task=lra/listops", "budget=smoke")
     copies = []

@@ -18,7 +18,6 @@ from harness.config.cell import cell_of
 from harness.config.compose import (
     OWN_CLASS,
     compose,
-    option_config,
     option_source,
     options,
     read_option,
@@ -27,6 +26,7 @@ from harness.config.compose import (
     with_model,
 )
 from harness.config.places import CONF
+from harness.config.rows import Rows
 
 FILE = Path(__file__).with_name("resolved_recipes.json")
 LUNA = (16, 128, 256)  # slots; recorded as luna_16, ...
@@ -48,19 +48,16 @@ def digest(config):
     return hashlib.sha256(text.encode()).hexdigest()[:6]
 
 
-def put(cfg, model):
-    """`with_model` without the copy, which takes a third of the time of a digest."""
-    cfg.model = option_config("model", "luna" if model.startswith("luna_") else model)
-    if model.startswith("luna_"):
-        cfg.model.slots = int(model.removeprefix("luna_"))
-    return cfg
-
-
 def digests(recipe, models):
-    """{model: digest} for "task|protocol|budget"."""
+    """{model: digest} for "task|protocol|budget", of the cells that a plan has for these models."""
     task, protocol, budget = recipe.split("|")
-    cfg = compose([f"task={task}", f"protocol={protocol}", f"budget={budget}"])
-    return {model: digest(cell_of(put(cfg, model)).config) for model in models}
+    words, rows = (f"task={task}", f"protocol={protocol}", f"budget={budget}"), Rows()
+    digest_of = {}
+    for model in models:
+        name, _, slots = model.partition("_") if model.startswith("luna_") else (model, "", "")
+        typed = (f"model={name}", *words, *([f"model.slots={slots}"] if slots else []))
+        digest_of[model] = digest(rows.row(typed, ())[1].cell({})[1].config)
+    return digest_of
 
 
 RECORDED = json.loads(FILE.read_text()) if FILE.exists() else {"models": [], "recipes": {}}

@@ -66,6 +66,6 @@ def check(command, root, most, *more):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", listed())
+@pytest.mark.parametrize("command", list(listed()))
 def test_no_copies(command, tmp_path):
     check(command, tmp_path, most=100_000)

@@ -1,4 +1,4 @@
-"""`python run.py ...` as a fork of a process that has imported torch and Lightning, which takes five CPU seconds.
+"""`python run.py ...` as a fork of a process that has imported the libraries of a cell, which takes six CPU seconds.
 
 The fork imports the modules of its clone itself and has its own session, signals, folder and environment. For what a
 new interpreter does, start one: tests/test_readme.py and tests/harness/test_wrong_commands.py do.
@@ -17,7 +17,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LIBRARIES = ["hydra", "lightning.pytorch", "numpy", "omegaconf", "pandas", "torch", "torch._dynamo", "torchmetrics"]
+LIBRARIES = [
+    *("hydra", "lightning.pytorch", "numpy", "omegaconf", "pandas", "pydantic", "sklearn.ensemble"),
+    *("sklearn.linear_model", "torch", "torch._dynamo", "torch.distributed.checkpoint.state_dict", "torchmetrics"),
+]
 
 
 class Command:

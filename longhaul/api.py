@@ -25,12 +25,14 @@ Folder = str | os.PathLike[str]
 def run(*overrides: str, **settings: Any) -> "pd.DataFrame":
     """Run the cells of a command here, as `python run.py` does, and return their records (see `records`).
 
-    Finished cells do not run again. The record of a failed cell has its status. Raises UsageError where
+    Finished cells do not run again. The record of a failed cell has its status; the trials that choose a table's
+    learning rates are left out. Raises UsageError where
     `run.py` would refuse the command, and KeyboardInterrupt after Ctrl-C, which saves the run.
     """
     from harness.commands import train
     from harness.records import record
     from harness.records.collect import frame
+    from harness.records.validation import TrialRecords
     from harness.training.process import STOPPED
     from longhaul.frames import RecordFrame
 
@@ -38,7 +40,8 @@ def run(*overrides: str, **settings: Any) -> "pd.DataFrame":
     status = train.run_all(commands)
     if status >= STOPPED:
         raise KeyboardInterrupt
-    paths = [planned.cell.record_path(planned.cfg) for planned in expand_all(commands).cells]
+    cells = [planned for planned in expand_all(commands, TrialRecords()).cells if not planned.cfg.train.trial]
+    paths = [planned.cell.record_path(planned.cfg) for planned in cells]
     if missing := sum(not path.exists() for path in paths):
         raise UsageError(f"{missing} of {len(paths)} cells have no record: the lines above say why")
     return RecordFrame(frame([record.read(path) | {"file": path} for path in paths]))

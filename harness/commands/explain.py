@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
@@ -32,6 +33,7 @@ SYNONYMS = {
     **dict.fromkeys(("output_dir", "save_dir", "log_dir"), "paths.outputs=... is the folder of the runs"),
     **dict.fromkeys(("data_dir", "data_path"), "paths.data=... is the folder of the data"),
 }
+ALIKE = 0.8  # similarity of two names, of which one is misspelt
 MOST_SHOWN = 6  # keys of a mapping that a message shows
 
 
@@ -135,6 +137,10 @@ def unknown_key(key: str) -> str:
     keys = {name.rpartition(".")[0] for name in leaves} - {""} | leaves | set(NAMED)
     parent, _, last = key.rpartition(".")
     siblings = {name for name in keys if parent and name.rpartition(".")[0] == parent}
+    if close := [
+        name for name in siblings if get_close_matches(last, [name.rpartition(".")[2]], cutoff=ALIKE)
+    ]:  # paths.table is paths.tables
+        return f"there is no key '{key}': {did_you_mean(key, close)} (python run.py --cfg job shows them all)"
     elsewhere = same_name(last, sorted(keys))  # train.lr is train.optimizer.lr
     listed = siblings or {name for name in keys if "." not in name}
     hint = did_you_mean(last, elsewhere) if elsewhere else did_you_mean(key, siblings or keys, listed)

@@ -95,7 +95,8 @@ def plan_rows(commands: Sequence[Command], plan: Plan | None = None) -> list[Pla
         path = planned.cell.record_path(cfg)
         states[planned.cell.id] = cell_state_at(path, planned.cell.folder(cfg), queue, records.status(path)).name
     refused = refusals(commands, [planned for planned in plan.cells if states[planned.cell.id] != "done"])
-    if len(refused) == len(plan.cells):
+    needed = {id for planned in plan.cells for id in planned.depends_on}
+    if all(planned.cell.id in refused for planned in plan.cells if planned.cell.id not in needed):
         raise UsageError(next(iter(refused.values())))
     rows = []
     for planned in plan.cells:

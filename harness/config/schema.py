@@ -312,6 +312,7 @@ def check_ranges(cfg: DictConfig, resolved_parts: Mapping[str, Any] | None = Non
     Constructors check the rest. `resolved_parts`: model and backbone as plain values, for a caller that has them.
     """
     check_names(cfg)
+    check_fields(cfg, Config)  # before the trainer's keys, which follow from resources.devices and nodes
     for key in ("devices", "num_nodes"):
         value = value_of(cfg.trainer, key)
         if key not in cfg.trainer:
@@ -326,7 +327,6 @@ def check_ranges(cfg: DictConfig, resolved_parts: Mapping[str, Any] | None = Non
     Bound(above=0).check("train.optimizer.lr", value_of(cfg.train.optimizer, "lr"))
     for length in cfg.bench.lengths:
         Bound(most=LONGEST_MEASURED).check("bench.lengths", length)
-    check_fields(cfg, Config)
     check_folders(cfg.paths)
 
 

@@ -14,7 +14,7 @@ from longhaul.words import path_of, single_command, usage_errors
 if TYPE_CHECKING:
     import pandas as pd
 
-    from harness.report.plots.curves import Panel
+    from harness.records.curves import Panel
 
 
 @dataclass(frozen=True)

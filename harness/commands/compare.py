@@ -18,8 +18,9 @@ from harness.config.places import below, folder_below
 from harness.config.table_rows import display_value
 from harness.errors import UsageError
 from harness.records.cache import of_command
+from harness.records.curves import curve_panels
 from harness.records.record import read
-from harness.report.plots.curves import curve_panels, curves_plot
+from harness.report.plots.curves import curves_plot
 from harness.report.render.terminal import console, show_columns
 from harness.report.render.text_chart import print_line
 from harness.report.scores.compare_cells import CellComparison, ComparedCell, Difference, compare_cells

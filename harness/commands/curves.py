@@ -14,9 +14,10 @@ from harness.config.places import below, folder_below
 from harness.errors import UsageError
 from harness.records.cache import of_command
 from harness.records.collect import say_left_out, valid_records
+from harness.records.curves import Panel, curve_panels
 from harness.records.listing import files_below
 from harness.records.run_directory import METRICS
-from harness.report.plots.curves import Panel, curve_panels, curves_plot, text_rows
+from harness.report.plots.curves import curves_plot, text_rows
 from harness.report.render.terminal import console, show_columns
 from harness.report.render.text_chart import print_line
 

@@ -12,6 +12,7 @@ from harness.commands.curves import file_name, show_charts
 from harness.config.cell import Cell
 from harness.config.compose import compose
 from harness.errors import UsageError
+from harness.records.curves import curve_panels, read_metrics
 from harness.report.plots import curves
 from harness.report.render.text_chart import ASCII_BLOCKS, sparkline
 from tests.helpers.saved_cells import made, run_folder, save
@@ -34,11 +35,11 @@ def folders(root, *runs):
 def test_evaluations_are_read_and_a_line_that_was_cut_short_is_not(tmp_path):
     folder = run_folder(tmp_path, made(), ROWS)
     file = folder / "metrics.csv"
-    whole = curves.read_metrics(file)
+    whole = read_metrics(file)
     assert whole["step"] == [5, 10, 15] and whole["val/acc"] == [10, 30, 20] and whole["train/loss"] == [2, 1, 0.5]
     file.write_text(file.read_text() + "20,0.25,0.1,2.0,4", encoding="utf-8")  # killed while it wrote 41.5
-    assert curves.read_metrics(file) == whole
-    assert curves.read_metrics(tmp_path / "nothing.csv") == {}
+    assert read_metrics(file) == whole
+    assert read_metrics(tmp_path / "nothing.csv") == {}
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def test_evaluations_are_read_and_a_line_that_was_cut_short_is_not(tmp_path):
 def test_a_damaged_file_is_one_line(tmp_path, text, says):
     (tmp_path / "metrics.csv").write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match=says) as error:
-        curves.read_metrics(tmp_path / "metrics.csv")
+        read_metrics(tmp_path / "metrics.csv")
     assert "\n" not in str(error.value) and str(tmp_path / "metrics.csv") in str(error.value)
 
 
@@ -57,10 +58,10 @@ def test_the_metric_is_the_one_that_the_task_selects_by(tmp_path):
     """By the run's record, else by another record of its task, else the first metric in the file."""
     done, running = made("lavo"), made("vanilla", seed=2)
     both = folders(tmp_path, (done, ROWS), (running, ROWS))
-    (panel,) = curves.curve_panels(both, [done])
+    (panel,) = curve_panels(both, [done])
     assert (panel.metric, panel.higher_is_better, panel.chance) == ("acc", True, 50.0)
     assert [line.curves[0].val for line in panel.lines] == [(10.0, 30.0, 20.0)] * 2
-    (panel,) = curves.curve_panels(both, [made("lavo", "lra/image")])
+    (panel,) = curve_panels(both, [made("lavo", "lra/image")])
     assert (panel.metric, panel.higher_is_better, panel.chance) == ("loss", False, None)
 
 
@@ -70,12 +71,12 @@ def test_seeds_of_a_variant_are_one_line_with_their_mean(tmp_path):
     runs = (made("lavo", seed=1), first), (made("lavo", seed=2), later)
     wider = made("lavo", seed=1, settings={"window": 16}), first
     run_folders = folders(tmp_path, *runs, wider)
-    (panel,) = curves.curve_panels(run_folders)
+    (panel,) = curve_panels(run_folders)
     assert [line.label for line in panel.lines] == ["lavo (model.window=16)", f"lavo ({runs[0][0]['cell']['id'][:8]})"]
     several = panel.lines[1]
     assert [curve.seed for curve in several.curves] == [1, 2]
     assert several.mean("val") == ([10, 15], [40.0, 40.0]) and several.mean("loss") == ([10, 15], [2.0, 1.5])
-    apart = curves.curve_panels(run_folders, average=False)[0].lines
+    apart = curve_panels(run_folders, average=False)[0].lines
     assert [line.label for line in apart][1:] == [f"{several.label}, seed 1", f"{several.label}, seed 2"]
 
 
@@ -83,7 +84,7 @@ def test_only_curves_that_can_be_compared_share_a_panel(tmp_path):
     runs = [made(), made(budget="reduced"), made(protocol="google"), made(task="lra/image"), made(seed=2)]
     runs.append(made(seed=3))
     runs[-1]["config"]["task"]["source"] = "synthetic"
-    panels = curves.curve_panels(folders(tmp_path, *((run, ROWS) for run in runs), (made("lavo"), [])))
+    panels = curve_panels(folders(tmp_path, *((run, ROWS) for run in runs), (made("lavo"), [])))
     assert sorted((panel.title, len(panel.lines)) for panel in panels) == [
         ("lra/image · skyformer · paper", 1), ("lra/text · google · paper", 1), ("lra/text · skyformer · paper", 1),
         ("lra/text · skyformer · paper · synthetic data", 1), ("lra/text · skyformer · reduced", 1),
@@ -98,12 +99,12 @@ def test_a_chart_of_characters():
 
 
 def test_the_text_has_first_best_and_last(tmp_path):
-    (panel,) = curves.curve_panels(folders(tmp_path, (made("lavo"), ROWS)), [made("lavo")])
+    (panel,) = curve_panels(folders(tmp_path, (made("lavo"), ROWS)), [made("lavo")])
     assert curves.text_rows(panel, 20) == [("lavo, seed 1", "▁█▅", "10", "30", "20", "15", "0.5")]
-    lower = curves.curve_panels(folders(tmp_path / "lower", (made("lavo"), ROWS)))[0]
+    lower = curve_panels(folders(tmp_path / "lower", (made("lavo"), ROWS)))[0]
     assert curves.text_rows(lower, 20)[0][1:5] == ("█▁▅", "3", "2", "2.5")
     nan = [(1, 1.0, {"acc": math.nan}), (2, math.inf, {"acc": 3.0})]
-    (panel,) = curves.curve_panels(folders(tmp_path / "nan", (made("lavo"), nan)))
+    (panel,) = curve_panels(folders(tmp_path / "nan", (made("lavo"), nan)))
     assert curves.text_rows(panel, 20, ascii_only=True) == [("lavo, seed 1", "x_", "nan", "3", "3", "2", "inf")]
     raw = io.BytesIO()
     screen = Console(file=io.TextIOWrapper(raw, encoding="ascii"), width=100)
@@ -117,7 +118,7 @@ def test_the_picture_shows_seeds_and_their_mean(tmp_path):
     first = [(step, loss, {"acc": val["acc"]}) for step, loss, val in ROWS]
     run_folders = folders(tmp_path, (made("lavo", seed=1), first), (made("lavo", seed=2), later))
     path = tmp_path / "pictures" / "one.png"
-    plot = curves.curves_plot("title", curves.curve_panels(run_folders, [made("lavo")]), path)
+    plot = curves.curves_plot("title", curve_panels(run_folders, [made("lavo")]), path)
     page = plot.draw(plot.data)
     left, right = page.axes
     shown = {tuple(line.get_ydata()) for line in left.get_lines()}
@@ -128,7 +129,7 @@ def test_the_picture_shows_seeds_and_their_mean(tmp_path):
     with Image.open(path) as picture:
         assert picture.format == "PNG" and picture.size[0] > 900
     wide = [(1, 900.0, {"acc": 1.0}), (2, 1.0, {"acc": 90.0})]
-    plot = curves.curves_plot("title", curves.curve_panels(folders(tmp_path / "wide", (made("lavo"), wide))), path)
+    plot = curves.curves_plot("title", curve_panels(folders(tmp_path / "wide", (made("lavo"), wide))), path)
     assert [axis.get_yscale() for axis in plot.draw(plot.data).axes] == ["log", "log"]
 
 

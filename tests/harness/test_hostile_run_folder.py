@@ -17,10 +17,10 @@ from harness.errors import UsageError
 from harness.launch.cell_state import cell_state, last_log_lines
 from harness.launch.queue import GONE, LOCAL, Queue, Submission, read_submission
 from harness.records import predictions, record
+from harness.records.curves import curve_panels
 from harness.records.files import DamagedError
 from harness.records.ownership import read_heartbeat
 from harness.records.run_directory import CONFIG, RunDirectory
-from harness.report.plots.curves import curve_panels
 from harness.training.checkpoints.checkpoint import find_start, format_of, read_weights
 from harness.training.checkpoints.dependency import Dependency
 from harness.training.run_cell import CellRequest, run_cell

@@ -1,31 +1,22 @@
 """The sections of a page and their blocks: scores and published numbers as grids of text."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from harness.config.model_names import row_name
 from harness.errors import agreeing
-from harness.report.pages.notes import (
-    BELOW,
-    label_with_fit,
-    notes_of_marks,
-    notes_of_tests,
-    predictor_notes,
-    score_text,
-    shared_notes,
-    signs_line,
-)
-from harness.report.render.layout import Block, Card, Section, TableEntry
+from harness.report.pages.entries import EMPTY, baseline_text, card_of, muted, plain_entry, row_entry, score_entry
+from harness.report.pages.grids import no_average, own_block, parts_block, short_block
+from harness.report.pages.notes import label_with_fit, notes_of_tests, predictor_notes
+from harness.report.render.layout import Block, Section, TableEntry
 from harness.report.scores.agreement import column_agreement
 from harness.report.scores.groups import AGREES, BENCH, DIFFERS, Group, ProtocolResults
-from harness.report.scores.scores import LEAK, Score
+from harness.report.scores.scores import Score
 from harness.report.spec.parts import Kind
 from harness.report.spec.table import ResolvedColumn, TableSpec
 from harness.report.stats.seeds import significant
 
 TONES = {"reproduced": "good", "close": "fair", "off": "bad", "failed": "bad", AGREES: "good", DIFFERS: "fair"}
-EMPTY = TableEntry("–", tone="muted")
-PREDICTOR = "strongest simple predictor"
 MEAN_HEADER = "ours: mean ± CI (n)"
 OF_ONE = "uncorrected: of this column alone"  # what a p-value is for
 OWN = "Measured by us"
@@ -50,7 +41,7 @@ def _paper_section(result: ProtocolResults, suffix: str) -> Section:
             (counts if _is_count(spec, group) else blocks).append(_comparison_block(spec, group))
         if group.categories:
             blocks.append(_category_block(spec, group))
-    blocks += [block for group in result.paper if group.parts for block in _parts_block(spec, group)]
+    blocks += [block for group in result.paper if group.parts for block in parts_block(spec, group)]
     if absent := [group.resolved for group in result.paper if not group.scores]:
         blocks.append(_overview_block(spec, absent))
     compared = any(group.scores and spec.kind_of(group.column) is Kind.SCORE for group in result.paper)
@@ -70,12 +61,12 @@ def _others_sections(result: ProtocolResults, suffix: str) -> list[Section]:
         if group.categories:
             blocks.append(_category_block(spec, group))
     blocks += [_mean_block(spec, mean) for mean in result.other_means if mean.scores]
-    blocks += [block for mean in result.other_means for block in _parts_block(spec, mean)]
+    blocks += [block for mean in result.other_means for block in parts_block(spec, mean)]
     blocks += counts
     columns = Section(OTHERS + suffix, tuple(blocks), result.other_facts if blocks else (_no_run(spec),))
     shown = [group for group in result.others if group.resolved.is_printed and not _is_count(spec, group)]
     grids = [
-        _short_block(spec, groups, where)
+        short_block(spec, groups, where)
         for where in dict.fromkeys(group.where for group in shown)
         if len(groups := [group for group in shown if group.where == where and group.scores]) > 1
     ]
@@ -85,24 +76,6 @@ def _others_sections(result: ProtocolResults, suffix: str) -> list[Section]:
         Section(OTHERS + suffix, tuple(grids)),
         replace(columns, title=f"{OTHERS}, column by column{suffix}", is_appendix=True),
     ]
-
-
-def _short_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
-    """Mean and tier of each row in several columns, in the order of the first one, and the strongest predictors."""
-    lines = [line for group in groups for line in group.lines if line.score and not line.is_baseline]
-    body = [
-        (_row_entry(spec, *key), *(short_entry(spec, group, score) for group, score in _of_row(groups, key)))
-        for key in dict.fromkeys(line.score.key for line in lines)
-    ]
-    if any(group.strongest for group in groups):
-        texts = [group.strongest.number(group.resolved.decimals) if group.strongest else "–" for group in groups]
-        body.append(tuple(map(_muted, (PREDICTOR, *texts))))
-    header = ["model", *(TableEntry(group.in_grid(group.resolved.heading), group.resolved.notes) for group in groups)]
-    return Block(where, header, body, lines=signs_line(body))
-
-
-def _of_row(groups: Sequence[Group], key: tuple[str, str]) -> list[tuple[Group, Score | None]]:
-    return [(group, {score.key: score for score in group.scores}.get(key)) for group in groups]
 
 
 def _is_count(spec: TableSpec, group: Group) -> bool:
@@ -119,7 +92,7 @@ def _own_section(result: ProtocolResults, suffix: str) -> Section:
     for where in titles or ["do=bench"]:
         groups = [group for group in result.own if group.where == where or group.budget == BENCH]
         if groups:
-            blocks.append(_own_block(spec, groups, where))
+            blocks.append(own_block(spec, groups, where))
     return Section(title, tuple(blocks), result.own_facts if titles else (_no_run(spec),))
 
 
@@ -133,16 +106,16 @@ def _comparison_block(spec: TableSpec, group: Group) -> Block:
     for line in group.lines:
         if line.is_baseline:
             label = label_with_fit(line.row, [group])
-            rows.append((_muted(label), EMPTY, _muted(_baseline_text(line.score, column.decimals)), EMPTY, EMPTY))
+            rows.append((muted(label), EMPTY, muted(baseline_text(line.score, column.decimals)), EMPTY, EMPTY))
             continue
         notes = (*spec.footnotes_of(row=line.row), *spec.footnotes_of(row=line.row, column=column.name))
         paper = TableEntry(line.published.text, notes) if line.published else "–"
         if line.score is None:
-            ours = [EMPTY, EMPTY, _muted(_not_run(spec, column.name))]
+            ours = [EMPTY, EMPTY, muted(_not_run(spec, column.name))]
         else:
             verdict = TableEntry(line.verdict or "–", tone=TONES.get(line.verdict, "muted"))
-            ours = [_score_entry(spec, line.score, group), column.signed(line.delta), verdict]
-        rows.append((_row_entry(spec, line.row, line.score.setting if line.score else ""), paper, *ours))
+            ours = [score_entry(spec, line.score, group), column.signed(line.delta), verdict]
+        rows.append((row_entry(spec, line.row, line.score.setting if line.score else ""), paper, *ours))
     header, lines = ("model", "paper", MEAN_HEADER, "Δ", "verdict"), (*predictor_notes([group]), *group.data_notes)
     title = f"{column.heading}{_chance_text(spec, group)}"
     return Block(title, header, rows, "lrrrl", notes=column.notes, lines=lines)
@@ -159,14 +132,14 @@ def _ranking_block(spec: TableSpec, group: Group, with_parameters: bool) -> Bloc
         above_chance = column.signed(ours.mean - line.chance if ours and line.chance is not None else None)
         if line.is_baseline:
             label = label_with_fit(score.row, [group])
-            texts = (label, _baseline_text(score, column.decimals), "", above_chance, "–", "–", group.source)
-            rows.append([_muted(text) for text in texts])
+            texts = (label, baseline_text(score, column.decimals), "", above_chance, "–", "–", group.source)
+            rows.append([muted(text) for text in texts])
             continue
         parameters = f"{score.parameters:,}" if score.parameters else "–"
         speed = significant(score.examples_per_s) if score.examples_per_s else "–"
         entries = (
-            _row_entry(spec, score.row, score.setting),
-            _score_entry(spec, score, group),
+            row_entry(spec, score.row, score.setting),
+            score_entry(spec, score, group),
             _tier(spec, group, score),
         )
         rows.append((*entries, above_chance, parameters, speed, group.source))
@@ -184,37 +157,12 @@ def _ranking_block(spec: TableSpec, group: Group, with_parameters: bool) -> Bloc
 def _mean_block(spec: TableSpec, group: Group) -> Block:
     """Averages of our rows, best first, and their ordering against the paper's."""
     rows = [
-        (_row_entry(spec, score.row), _score_entry(spec, score, group), _tier(spec, group, score))
+        (row_entry(spec, score.row), score_entry(spec, score, group), _tier(spec, group, score))
         for score in group.scores
     ]
     title = f"{group.resolved.heading}{group.on_data} · {group.where}"
     lines = (*_ordering(spec, group), *notes_of_tests([group]))
     return Block(title, ("model", MEAN_HEADER, "tier"), rows, lines=lines, tiers=_tier_starts(group))
-
-
-def _parts_block(spec: TableSpec, mean: Group) -> list[Block]:
-    """The columns of an average that the paper does not print; no block if none was measured.
-
-    At the paper's budget every row of the table has a line, at other budgets only the rows that were run.
-    """
-    parts = [group for group in mean.parts.values() if not group.resolved.is_printed]
-    if not any(group.scores for group in parts):
-        return []
-    measured = {score.row for group in parts for score in group.scores}
-    rows = [row for row in spec.rows if row in measured or mean.comparable]
-    body = []
-    for row in [*rows, *sorted(measured - set(rows))]:
-        settings = {score.setting for group in parts for score in group.scores if score.row == row}
-        body += [
-            (_row_entry(spec, row, name), *_side_by_side(spec, parts, row, name)) for name in sorted(settings or {""})
-        ]
-    body += _baseline_rows(parts)
-    lines = [*shared_notes({group.resolved.short_name: group.data_notes for group in parts}), *notes_of_marks(parts)]
-    if not mean.scores and not mean.comparable:
-        lines.append(_no_average([mean.column]))
-    names = [part.resolved.short_name if mean.data_name else part.in_grid(part.resolved.short_name) for part in parts]
-    header = ["model", *map(TableEntry, names, (part.resolved.notes for part in parts))]
-    return [Block(f"Parts of {mean.resolved.heading}{mean.on_data} · {mean.where}", header, body, lines=lines)]
 
 
 def _category_block(spec: TableSpec, group: Group) -> Block:
@@ -226,7 +174,7 @@ def _category_block(spec: TableSpec, group: Group) -> Block:
         by_row, winner = {score.key: score for score in tested}, group.category_winners[category]
         scores = [by_row[score.key] for score in shown]
         cards = [card_of(score, group, spec, category) for score in scores]
-        numbers = (_plain_entry(score, decimals, winner, card) for score, card in zip(scores, cards, strict=True))
+        numbers = (plain_entry(score, decimals, winner, card) for score, card in zip(scores, cards, strict=True))
         body.append([category, *numbers])
     title = f"{group.resolved.heading} · by category{group.on_data} · {group.where}"
     return Block(title, ("category", *(score.label for score in shown)), body)
@@ -251,7 +199,7 @@ def _overview_block(spec: TableSpec, columns: Sequence[ResolvedColumn]) -> Block
         rows = agreeing(len(spec.rows), "1 row", f"all {len(spec.rows)} rows")
         lines.append(f"{not_run}; {rows} ≈ {_hours(hours)} GPU-hours per seed ({spec.gpu}).")
     if means := [column.name for column in columns if column.name in spec.averages]:
-        lines.append(_no_average(means))
+        lines.append(no_average(means))
     units = " and ".join(dict.fromkeys(column.unit for column in columns))
     title = f"The paper's numbers, {units}; no comparable run of ours yet"
     return Block(title, ["model", *header], body, lines=lines)
@@ -272,94 +220,6 @@ def not_run_block(results: Sequence[ProtocolResults]) -> Block:
     return Block("All rows", header, body, "lrlr", lines=[command])
 
 
-def _own_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
-    """Columns that no paper prints, side by side, with one line per row that was run or measured.
-
-    A number that all seeds share is shown alone, any other with its interval and the number of seeds.
-    """
-    order = {row: number for number, row in enumerate(spec.rows)}
-    keys = sorted({score.key for group in groups for score in group.scores})
-    keys.sort(key=lambda key: order.get(key[0], len(order)))
-    body = [(_row_entry(spec, *key), *_side_by_side(spec, groups, *key, fixed_alone=True)) for key in keys]
-    body += _baseline_rows(groups, only_named=True)
-    header = [TableEntry(group.in_grid(group.resolved.heading), group.resolved.notes) for group in groups]
-    lines = shared_notes({group.column: group.data_notes for group in groups if spec.columns[group.column].metric})
-    lines += notes_of_marks(groups)
-    settings: dict[str, list[str]] = {}
-    for group in groups:
-        column = spec.columns[group.column]
-        if column.formula is not None:
-            lines.append(f"{group.column} = {column.formula}.")
-        if (point := column.bench) is not None:
-            setting = f"do=bench, {point.what} at {point.length:,} tokens: {group.data}."
-            settings.setdefault(setting, []).append(group.column)
-    lines += [f"{', '.join(names)}: {setting}" for setting, names in settings.items()]
-    return Block(where, ["model", *header], body, lines=lines)
-
-
-def _side_by_side(
-    spec: TableSpec, groups: Sequence[Group], row: str, setting: str, fixed_alone: bool = False
-) -> list[TableEntry]:
-    """The scores of one row in several columns. `fixed_alone`: show a number that all seeds share without a count."""
-    return [
-        _score_entry(spec, score, group, with_tier=True, alone=fixed_alone and score.is_fixed and not score.failures)
-        if score
-        else EMPTY
-        for group, score in _of_row(groups, (row, setting))
-    ]
-
-
-def short_entry(spec: TableSpec, group: Group, score: Score | None) -> TableEntry:
-    """`20.0 · ? †`: the mean without interval, its tier and its marks; how runs ended, without a mean."""
-    if score is None:
-        return EMPTY
-    tests, card = group.comparison, card_of(score, group, spec)
-    if not score.by_seed:
-        return TableEntry(score.failure_text, tone="bad", card=card)
-    tier = "?" if score.key in tests.low_power else tests.tiers.get(score.key)
-    parts = [f"{score.estimate.mean:,.{group.resolved.decimals}f}", *([f"· {tier}"] if tier else [])]
-    parts += [BELOW] * bool(tests.below.get(score.key)) + [LEAK] * score.leak
-    return TableEntry(" ".join(parts), bold=score is group.winner, card=card)
-
-
-def _score_entry(
-    spec: TableSpec, score: Score, group: Group, with_tier: bool = False, alone: bool = False
-) -> TableEntry:
-    """The score with its marks. `with_tier`: add its tier, for a grid without tier column; `alone`: the mean alone."""
-    entry = _plain_entry(score, group.resolved.decimals, group.winner, card_of(score, group, spec))
-    tier = "?" if score.key in group.comparison.low_power else group.comparison.tiers.get(score.key)
-    is_alone = alone and not group.comparison.runs
-    text = f"{score.estimate.mean:,.{group.resolved.decimals}f}" if is_alone else score_text(group, score)
-    if group.comparison.below.get(score.key):
-        text += f" {BELOW}"
-    return replace(entry, text=f"{text} · {tier}" if with_tier and tier else text)
-
-
-def card_of(score: Score, group: Group, spec: TableSpec, category: str = "") -> Card:
-    """The number of each seed, by the metric that the column shows."""
-    column = spec.columns.get(group.column)
-    metric = "" if column is None else column.metric or column.record_field or ""
-    metric = "/".join(filter(None, (metric, category)))
-    measure = f"{metric} of {column.evaluation}" if column is not None and column.evaluation else metric
-    by_seed = {seed: f"{value:,.{group.resolved.decimals}f}" for seed, value in score.by_seed.items()}
-    return Card(group.resolved.heading, measure, by_seed, score.cells)
-
-
-def _plain_entry(score: Score, decimals: int, winner: Score | None, card: Card) -> TableEntry:
-    tone = "" if score.by_seed else "bad"
-    return TableEntry(score.text(decimals), bold=score is winner, tone=tone, card=card)
-
-
-def _row_entry(spec: TableSpec, row: str, setting: str = "") -> TableEntry:
-    """The name of a row. Footnotes are here for a row that the paper lacks, else at the published numbers."""
-    text = spec.row_name(row) + (f" ({setting})" if setting else "")
-    return TableEntry(text, spec.footnotes_of(row=row) if spec.is_ours(row) else ())
-
-
-def _muted(text: str) -> TableEntry:
-    return TableEntry(text, tone="muted")
-
-
 def _tier(spec: TableSpec, group: Group, score: Score) -> str:
     """Its tier, or `as FlashAttention` for a row that repeats the computation of another row."""
     repeated = spec.same_as(score.row) if group.comparison.tiers else ""
@@ -370,27 +230,6 @@ def _tier_starts(group: Group) -> tuple[int, ...]:
     """Indices of the lines that begin a tier after the first."""
     tiers = [group.comparison.tiers.get(line.score.key, 0) for line in group.lines]
     return tuple(number for number, tier in enumerate(tiers) if tier > 1 and tier not in tiers[:number])
-
-
-def _baseline_rows(groups: Sequence[Group], only_named: bool = False) -> list[list[TableEntry]]:
-    """One line per baseline. Without recorded baselines, one line with the score of a guess, unless `only_named`."""
-    lines: dict[str, dict[str, str]] = {}
-    for group in groups:
-        for score in group.baselines:
-            lines.setdefault(score.row, {})[group.column] = _baseline_text(score, group.resolved.decimals)
-    names = sorted({name for group in groups for name in group.chance_names})
-    if names and not lines and not only_named:
-        guesses = {group.column: group.resolved.unsigned(group.chance) for group in groups if group.chance is not None}
-        lines[f"baseline: {', '.join(names)}"] = guesses
-    return [
-        [_muted(label_with_fit(row, groups)), *(_muted(line.get(group.column, "–")) for group in groups)]
-        for row, line in lines.items()
-    ]
-
-
-def _baseline_text(score: Score, decimals: int) -> str:
-    """The score of a predictor, or why it has none."""
-    return score.number(decimals) if score.by_seed else score.failure_text
 
 
 def _chance_text(spec: TableSpec, group: Group) -> str:
@@ -422,10 +261,6 @@ def _ordering(spec: TableSpec, group: Group) -> tuple[str, ...]:
     source = "the noise that the table states" if spec.published_noise else "the binomial noise of the test set alone"
     numbers = f"The paper's own numbers, of one seed, tell at most {apart} of these {pairs} pairs apart at 5 %"
     return (f"{shown} {numbers} ({source}).",)
-
-
-def _no_average(names: Iterable[str]) -> str:
-    return f"Not averaged, because no row has a score in every column: {', '.join(names)}."
 
 
 def _not_run(spec: TableSpec, column: str) -> str:

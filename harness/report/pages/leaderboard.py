@@ -11,8 +11,9 @@ from pathlib import Path
 from harness.config.places import CONF
 from harness.errors import agreeing
 from harness.report.pages.answer import ColumnAnswer, listed
-from harness.report.pages.blocks import EMPTY, PREDICTOR, card_of, short_entry
+from harness.report.pages.entries import EMPTY, card_of, short_entry
 from harness.report.pages.evidence import SEARCHED, Evidence, TableEvidence
+from harness.report.pages.grids import PREDICTOR
 from harness.report.pages.notes import RECIPE, score_text, signs_line
 from harness.report.pages.ranking import Ranking, ranking
 from harness.report.render.layout import Block, TableEntry

@@ -1,0 +1,67 @@
+"""Entries of the grids on a page: names of rows, and scores with their interval, tier, marks and card."""
+
+from dataclasses import replace
+
+from harness.report.pages.notes import BELOW, score_text
+from harness.report.render.layout import Card, TableEntry
+from harness.report.scores.groups import Group
+from harness.report.scores.scores import LEAK, Score
+from harness.report.spec.table import TableSpec
+
+EMPTY = TableEntry("–", tone="muted")
+
+
+def short_entry(spec: TableSpec, group: Group, score: Score | None) -> TableEntry:
+    """`20.0 · ? †`: the mean without interval, its tier and its marks; how runs ended, without a mean."""
+    if score is None:
+        return EMPTY
+    tests, card = group.comparison, card_of(score, group, spec)
+    if not score.by_seed:
+        return TableEntry(score.failure_text, tone="bad", card=card)
+    tier = "?" if score.key in tests.low_power else tests.tiers.get(score.key)
+    parts = [f"{score.estimate.mean:,.{group.resolved.decimals}f}", *([f"· {tier}"] if tier else [])]
+    parts += [BELOW] * bool(tests.below.get(score.key)) + [LEAK] * score.leak
+    return TableEntry(" ".join(parts), bold=score is group.winner, card=card)
+
+
+def score_entry(
+    spec: TableSpec, score: Score, group: Group, with_tier: bool = False, alone: bool = False
+) -> TableEntry:
+    """The score with its marks. `with_tier`: add its tier, for a grid without tier column; `alone`: the mean alone."""
+    entry = plain_entry(score, group.resolved.decimals, group.winner, card_of(score, group, spec))
+    tier = "?" if score.key in group.comparison.low_power else group.comparison.tiers.get(score.key)
+    is_alone = alone and not group.comparison.runs
+    text = f"{score.estimate.mean:,.{group.resolved.decimals}f}" if is_alone else score_text(group, score)
+    if group.comparison.below.get(score.key):
+        text += f" {BELOW}"
+    return replace(entry, text=f"{text} · {tier}" if with_tier and tier else text)
+
+
+def card_of(score: Score, group: Group, spec: TableSpec, category: str = "") -> Card:
+    """The number of each seed, by the metric that the column shows."""
+    column = spec.columns.get(group.column)
+    metric = "" if column is None else column.metric or column.record_field or ""
+    metric = "/".join(filter(None, (metric, category)))
+    measure = f"{metric} of {column.evaluation}" if column is not None and column.evaluation else metric
+    by_seed = {seed: f"{value:,.{group.resolved.decimals}f}" for seed, value in score.by_seed.items()}
+    return Card(group.resolved.heading, measure, by_seed, score.cells)
+
+
+def plain_entry(score: Score, decimals: int, winner: Score | None, card: Card) -> TableEntry:
+    tone = "" if score.by_seed else "bad"
+    return TableEntry(score.text(decimals), bold=score is winner, tone=tone, card=card)
+
+
+def row_entry(spec: TableSpec, row: str, setting: str = "") -> TableEntry:
+    """The name of a row. Footnotes are here for a row that the paper lacks, else at the published numbers."""
+    text = spec.row_name(row) + (f" ({setting})" if setting else "")
+    return TableEntry(text, spec.footnotes_of(row=row) if spec.is_ours(row) else ())
+
+
+def muted(text: str) -> TableEntry:
+    return TableEntry(text, tone="muted")
+
+
+def baseline_text(score: Score, decimals: int) -> str:
+    """The score of a predictor, or why it has none."""
+    return score.number(decimals) if score.by_seed else score.failure_text

@@ -276,6 +276,30 @@ def test_a_notebook_that_was_run_shows_its_outputs(tmp_path, monkeypatch):
     assert text.endswith("````text\na ```\n<b>\n````\n") and "warning" not in text
 
 
+@pytest.mark.slow
+def test_a_list_of_twenty_thousand_records_shows_a_page_at_once(tmp_path):
+    if not shutil.which("chromium"):
+        pytest.skip("apt-get install chromium")
+    (tmp_path / "assets").mkdir()
+    filling = {"result": "test acc 50.0 (n 1,000)", "changed": "", "data": "synthetic", "command": "model=latte"}
+    runs = {
+        f"{number:016x}": run_of(seed=number, name="Latte", file=f"{number}.json") | filling for number in range(20_000)
+    }
+    (tmp_path / "assets/records.js").write_text(cards.script({"runs": runs, "measurements": {}}))
+    shutil.copy(ROOT / "docs/assets/cards.js", tmp_path / "assets/cards.js")
+    done = "document.title = `${Math.round(performance.now())} ms`"
+    watch = f"new MutationObserver((_, seen) => {{ {done}; seen.disconnect(); }})"
+    page = tmp_path / "index.html"
+    page.write_text(
+        '<title>-</title><div id="all-records"></div><script src="assets/records.js"></script>'
+        f'<script src="assets/cards.js"></script><script>{watch}.observe(document.getElementById("all-records"), '
+        "{ childList: true })</script><body></body>"
+    )
+    shown = in_browser(page)
+    assert shown.count("<tr>") == 1 + 50 and "20000 of 20000 records, page 1 of 400" in shown
+    assert int(re.search(r"<title>(\d+) ms", shown)[1]) < 2000
+
+
 class Reader(HTMLParser):
     """The files that a page loads or links to."""
 

@@ -78,11 +78,14 @@ function boardOf(heading) {
 document.addEventListener("DOMContentLoaded", () => {
   const boards = [...document.querySelectorAll("article h2")].map(boardOf).filter(Boolean);
   if (!boards.length) return;
-  for (const { table } of boards) sortable(table);
+  for (const { table } of boards) {
+    table.classList.add("board");
+    sortable(table);
+  }
   filterable(boards);
 });
 
 // The theme puts wide tables into boxes that scroll; a keyboard has to reach them.
 addEventListener("load", () => {
-  for (const box of document.querySelectorAll(".md-typeset__scrollwrap")) box.tabIndex = 0;
+  for (const box of document.querySelectorAll(".md-typeset__scrollwrap, .formulas")) box.tabIndex = 0;
 });

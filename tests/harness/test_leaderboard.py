@@ -36,9 +36,9 @@ columns:
 OF = {"budget": "reduced", "source": "synthetic"}
 
 
-def evidence_of(tmp_path):
+def evidence_of(tmp_path, text=TEXT):
     (tmp_path / "table").mkdir()
-    (tmp_path / "table" / "own.yaml").write_text(TEXT, encoding="utf-8")
+    (tmp_path / "table" / "own.yaml").write_text(text, encoding="utf-8")
     spec, records = load_table("own", tmp_path, golden.PAPER), []
     scores = {"vanilla": [0.9, 0.91, 0.92], "no_mixing": [0.2, 0.21, 0.19], "lavo": [0.7, 0.71, 0.69]}
     for model, values in (scores | {"local": [0.5, 0.51, 0.49]}).items():
@@ -87,6 +87,14 @@ def test_the_table_of_the_readme_ranks_rows_with_a_searched_rate_and_says_who_so
         "softmax and LAVO solve near with every seed; 2 of 4 rows do not. Of those that do, softmax has the smallest "
         "size (12,288)."
     )
+
+
+def test_a_cost_without_a_number_is_a_line_and_no_column(tmp_path):
+    point = "{what: train, length: 16384, settings: {dim: 64}}"
+    more = f"  step: {{bench: {point}, unit: ms, decimals: 1, higher_is_better: false}}\n"
+    (board,) = leaderboard.boards(evidence_of(tmp_path, TEXT + more))
+    assert board.costs == ("size",) and "step" not in [entry.text for entry in board.block.header]
+    assert board.lines[-1] == "Not measured by do=bench yet: step (train at 16,384 tokens)."
 
 
 def test_every_sign_of_the_leaderboard_is_explained_below_its_grid_and_no_other(tmp_path):

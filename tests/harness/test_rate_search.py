@@ -293,10 +293,9 @@ def test_without_seeds_at_the_chosen_rate_those_at_the_recipes_rate_are_shown_an
 
 def test_the_page_shows_the_rates_and_what_the_recipes_rate_gives():
     cells = frame(records())
-    (section,) = sections_of(cells)
-    (block,) = section.blocks
+    block = sections_of(cells)[0].blocks[0]
     assert [[entry.text for entry in row] for row in block.rows] == [["softmax", "1e-3‡"], ["LAVO", "3.3e-3 (41.00)"]]
-    assert "3 or 4 rates tried" in section.blocks[0].lines[0] and "In 1 of 2 cases" in section.blocks[0].lines[1]
+    assert "3 or 4 rates tried" in block.lines[0] and "In 1 of 2 cases" in block.lines[1]
     assert not caveats.rate_lines(groups.group_scores(select.select(cells, TABLE_SPEC), TABLE_SPEC)), (
         "rows no longer share one rate"
     )
@@ -304,28 +303,22 @@ def test_the_page_shows_the_rates_and_what_the_recipes_rate_gives():
 
 def test_a_row_that_would_leave_the_best_tier_at_its_second_best_rate_is_marked():
     """Scores 91 and 81: softmax attention may lose ten points on the validation split."""
-    (section,) = sections_of(frame(records(vanilla=(0.5, 0.9, 0.6))))
-    assert section.blocks[0].rows[0][1].text == "1e-3‡" and section.blocks[0].lines[-1].startswith(
-        "‡: 1 row of a best tier"
-    )
-    (section,) = sections_of(frame(records(vanilla=(0.5, 0.9, 0.85))))
-    assert section.blocks[0].rows[0][1].text == "1e-3" and section.blocks[0].lines[-1].startswith(
-        "No row of a best tier"
-    )
-    (section,) = sections_of(frame(records(vanilla=(None, 0.9, None))))
-    assert section.blocks[0].rows[0][1].text == "1e-3‡", "the trial at the second-best rate failed"
+    block = sections_of(frame(records(vanilla=(0.5, 0.9, 0.6))))[0].blocks[0]
+    assert block.rows[0][1].text == "1e-3‡" and block.lines[-1].startswith("‡: 1 row of a best tier")
+    block = sections_of(frame(records(vanilla=(0.5, 0.9, 0.85))))[0].blocks[0]
+    assert block.rows[0][1].text == "1e-3" and block.lines[-1].startswith("No row of a best tier")
+    block = sections_of(frame(records(vanilla=(None, 0.9, None))))[0].blocks[0]
+    assert block.rows[0][1].text == "1e-3‡", "the trial at the second-best rate failed"
 
 
 def test_a_row_that_is_better_at_the_recipes_rate_is_marked():
     """The trials preferred 3.3e-3; here its seeds are worse than those at the recipe's rate."""
     fewer = [entries for entries in records() if entries not in runs("lavo", 3.3e-3, [0.80, 0.81, 0.82])]
-    (section,) = sections_of(frame(fewer + runs("lavo", 3.3e-3, [0.30, 0.31, 0.39])))
-    assert section.blocks[0].rows[1][1].text == "3.3e-3§ (41.00)"
-    assert section.blocks[0].lines[-1].startswith("§: every seed") and section.blocks[0].lines[-1].endswith(
-        "LAVO in ListOps."
-    )
-    (section,) = sections_of(frame(fewer + runs("lavo", 3.3e-3, [0.30, 0.31, 0.405])))
-    assert section.blocks[0].rows[1][1].text == "3.3e-3 (41.00)" and not section.blocks[0].lines[-1].startswith("§")
+    block = sections_of(frame(fewer + runs("lavo", 3.3e-3, [0.30, 0.31, 0.39])))[0].blocks[0]
+    assert block.rows[1][1].text == "3.3e-3§ (41.00)"
+    assert block.lines[-1].startswith("§: every seed") and block.lines[-1].endswith("LAVO in ListOps.")
+    block = sections_of(frame(fewer + runs("lavo", 3.3e-3, [0.30, 0.31, 0.405])))[0].blocks[0]
+    assert block.rows[1][1].text == "3.3e-3 (41.00)" and not block.lines[-1].startswith("§")
 
 
 def test_the_loss_at_the_second_best_rate_is_known_of_the_score_that_searches_choose_by():
@@ -339,9 +332,9 @@ def test_the_loss_at_the_second_best_rate_is_known_of_the_score_that_searches_ch
 
 def test_a_choice_at_the_end_of_the_grid_is_marked():
     cells = frame(records(lavo=(0.3, 0.4, 0.8, 0.9)) + runs("lavo", 0.0109, [0.95, 0.96, 0.97]))
-    (section,) = sections_of(cells)
-    assert section.blocks[0].rows[1][1].text == "1.09e-2*‡ (41.00)"
-    assert "*: at an end of the grid (1)" in section.blocks[0].lines[1]
+    block = sections_of(cells)[0].blocks[0]
+    assert block.rows[1][1].text == "1.09e-2*‡ (41.00)"
+    assert "*: at an end of the grid (1)" in block.lines[1]
 
 
 def test_a_page_without_searches_has_no_such_section():

@@ -91,16 +91,16 @@ def board(evidence: Evidence, table: TableEvidence) -> Board:
     rows[PREDICTOR] = {"model": TableEntry(PREDICTOR), "id": EMPTY} | {
         name: TableEntry(score.number(answers[name].decimals)) for name, score in strongest.items() if score
     }
-    first = answers[shown[0]]
+    first, measured = answers[shown[0]], [name for name in costs if any(name in entries for entries in rows.values())]
     reference, control = (side.row if side else "" for side in (first.tests.reference, first.tests.control))
     return Board(
         spec=spec,
         entries=rows,
         scores={name: _header(spec, answers[name]) for name in shown},
-        costs=tuple(costs),
+        costs=tuple(measured),
         reference=reference,
         control=control,
-        lines=tuple(_lines(spec, answers, shown)),
+        lines=(*_lines(spec, answers, shown), *_unmeasured(spec, [name for name in costs if name not in measured])),
         searched=tuple(
             score.row for score in first.group.scores if score.by_seed and _is_searched(evidence, first, score)
         ),
@@ -212,6 +212,13 @@ def _lines(spec: TableSpec, answers: Mapping[str, ColumnAnswer], shown: Sequence
     run = {score.row for answer in answers.values() for score in answer.group.scores}
     if missing := [row for row in spec.rows if row not in run]:
         yield f"Models without a run: {', '.join(missing)}."
+
+
+def _unmeasured(spec: TableSpec, names: Sequence[str]) -> Iterator[str]:
+    points = {name: spec.columns[name].bench for name in names}
+    texts = [f"{name} ({point.what} at {point.length:,} tokens)" for name, point in points.items() if point]
+    if texts:
+        yield f"Not measured by do=bench yet: {', '.join(texts)}."
 
 
 def page(found: Sequence[str], made: Sequence[Board], number: Number = plain_entry) -> str:

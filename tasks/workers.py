@@ -6,8 +6,9 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 PARENT_DEATH = 1  # PR_SET_PDEATHSIG, sys/prctl.h
@@ -51,6 +52,41 @@ def process_pool(workers: int) -> Pool:
         initializer=terminate_with_parent,
         initargs=(os.getpid(),),
     )
+
+
+def divided(
+    function: Callable[[Any], Any],
+    jobs: Sequence[Any],
+    workers: int,
+    finished: Callable[[Any], object] = lambda result: None,
+) -> list[Any]:
+    """`function(job)` for each, by `workers` processes from the start and by this process from the end.
+
+    Without workers this process does all. `finished` gets each result at once. Jobs of a process that was killed are
+    done here.
+    """
+    results: dict[int, Any] = {}
+
+    def keep(number: int, result: Any) -> None:
+        results[number] = result
+        finished(result)
+
+    with contextlib.ExitStack() as stack, contextlib.suppress(BrokenProcessPool):
+        futures = []
+        if workers:
+            pool = process_pool(workers)
+            stack.callback(pool.shutdown, cancel_futures=True)
+            futures = [pool.submit(function, job) for job in jobs]
+        for number, future in reversed(list(enumerate(futures))):
+            if future.cancel():
+                keep(number, function(jobs[number]))
+        for number, future in enumerate(futures):
+            if number not in results:
+                keep(number, future.result())
+    for number, job in enumerate(jobs):
+        if number not in results:
+            keep(number, function(job))
+    return [results[number] for number in range(len(jobs))]
 
 
 def terminate_with_parent(parent: int) -> None:

@@ -5,8 +5,11 @@ The same records give the same bytes, so `check=true` finds committed tables tha
 or PDF) carries a digest of its content.
 """
 
+import functools
+import os
+import pickle
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("md", "tex", "csv")
 PICTURES, SITE = "png", "html"  # further formats; pages of the site show pictures, so html includes png
+MANY_TABLES, MANY_CELLS = 10, 500  # from which a further process pays off: it takes seconds to begin
 VERDICTS = 3  # a single table with at most so many columns repeats its verdicts at its end, where they are on screen
 
 
@@ -253,8 +257,7 @@ def report_tables(
         raise UsageError("there is no table: add conf/table/<name>.yaml (CONTRIBUTING.md)")
     console = console or terminal.console()
     files, pages = [], []
-    for name in names:
-        page = table_page(name, cells, measurements, conf, paths)
+    for name, page in zip(names, _pages(names, cells, measurements, conf, paths), strict=True):
         pages.append(page)
         texts = {below(paths["tables"], f"{name}.{suffix}"): renderers[suffix](page.table) for suffix in formats}
         drawn = [path for plot in page.plots for path in plot.update(check, draw)] if plots else []
@@ -277,6 +280,39 @@ def report_tables(
     lines = _closing_lines(report, paths["paper"], cells if names == every else None)
     console.print("\n" + "\n".join(lines), markup=False, soft_wrap=True)
     return report
+
+
+def _pages(
+    names: Sequence[str],
+    cells: "pd.DataFrame",
+    measurements: Mapping[str, Mapping[str, Any]] | None,
+    conf: "Folders",
+    paths: Mapping[str, Any],
+) -> Iterable[TablePage]:
+    """The pages of these tables. A further process makes some of them if there are many tables and records."""
+    from harness.config.compose import search_path
+    from tasks.workers import divided
+
+    is_long = len(names) >= MANY_TABLES and len(cells) >= MANY_CELLS
+    # further processes would not know config folders that the command added
+    if not is_long or search_path() or len(os.sched_getaffinity(0)) < 2:
+        return (table_page(name, cells, measurements, conf, paths) for name in names)
+    folders = {name: str(paths[name]) for name in ("paper", "records", "tables", "figures") if paths.get(name)}
+    content = pickle.dumps((cells, measurements, conf, folders))
+    return divided(functools.partial(_page_of, content), names, workers=1)
+
+
+def _page_of(content: bytes, name: str) -> TablePage:
+    """`table_page` in any process; `content`: its other arguments, which a process unpickles once."""
+    return table_page(name, *_unpickled(content))
+
+
+@functools.lru_cache(maxsize=1)
+def _unpickled(content: bytes) -> tuple[Any, ...]:
+    import pandas as pd
+
+    pd.set_option("mode.string_storage", "python")  # as `run` does
+    return pickle.loads(content)
 
 
 def table_page(

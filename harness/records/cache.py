@@ -9,7 +9,7 @@ The cache is a file below `paths.outputs`. Without it, with a damaged one or wit
 same, only later.
 """
 
-import contextlib
+import functools
 import gc
 import hashlib
 import json
@@ -18,7 +18,6 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from harness.config.places import ROOT
 from harness.errors import shown
 from harness.records.files import write_atomic
 from tasks.regular_files import read_bytes
-from tasks.workers import process_pool
+from tasks.workers import divided
 
 FOLDER = "cache"  # below paths.outputs
 MAX_BYTES = 2**30  # of a file of results
@@ -125,28 +124,16 @@ def _signatures(paths: Sequence[str]) -> list[list[int]] | None:
 
 def _computed(files: Sequence[Path], compute: Compute, workers: int, report: Callable[[int], object]) -> list[Any]:
     chunks = [files[start : start + CHUNK] for start in range(0, len(files), CHUNK)]
-    parts: dict[int, list[Any]] = {}
+    compute_all = functools.partial(_compute_all, compute)
     finished = 0
 
-    def keep(number: int, part: list[Any]) -> None:
+    def count(part: list[Any]) -> None:
         nonlocal finished
-        parts[number] = part
         finished += len(part)
         report(finished)
 
-    if workers > 1 and len(files) >= MANY:
-        with process_pool(workers - 1) as pool, contextlib.suppress(BrokenProcessPool):
-            futures = [pool.submit(_compute_all, compute, chunk) for chunk in chunks]
-            for number in reversed(range(len(chunks))):  # this process computes as well, from the end
-                if futures[number].cancel():
-                    keep(number, _compute_all(compute, chunks[number]))
-            for number, future in enumerate(futures):
-                if number not in parts:
-                    keep(number, future.result())
-    for number, chunk in enumerate(chunks):  # all of them, or those of processes that were killed
-        if number not in parts:
-            keep(number, _compute_all(compute, chunk))
-    return [result for number in range(len(chunks)) for result in parts[number]]
+    parts = divided(compute_all, chunks, workers - 1 if len(files) >= MANY else 0, count)
+    return [result for part in parts for result in part]
 
 
 def _compute_all(compute: Compute, files: Sequence[Path]) -> list[Any]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -29,6 +29,9 @@ from harness.config.source_code import source_digest
 from harness.errors import UsageError
 from tasks.checks import DataError
 from tasks.file_digests import path_identity
+
+if TYPE_CHECKING:
+    from harness.config.rows import Rows
 
 IDENTITY = ("model", "task", "backbone", "train", "protocol", "budget")  # and the seed
 # folders, ways to compute the same numbers, and defaults of other budgets
@@ -352,9 +355,18 @@ def composed_settings(
     overrides: tuple[str, ...], search: tuple[str, ...], folders: tuple[str, ...]
 ) -> Mapping[str, Any]:
     """The flattened configuration of a cell: thousands of records share it. `folders`: all that have options."""
-    from harness.config.compose import compose
+    rows = composed_rows(tuple(word for word in overrides if not word.startswith("model=")), search, folders)
+    _, variants = rows.row(overrides, ("seed",))
+    config = variants.cell({})[1].config
+    return flatten({key: value for key, value in config.items() if key != "seed"})
 
-    return flatten(identifying_config(compose(overrides, search)))
+
+@functools.lru_cache(maxsize=4)
+def composed_rows(others: tuple[str, ...], search: tuple[str, ...], folders: tuple[str, ...]) -> "Rows":
+    """What the models of a recipe share. Records of one recipe are neighbours, so a few recipes are kept."""
+    from harness.config.rows import Rows
+
+    return Rows(search)
 
 
 def flatten(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -15,6 +15,7 @@ from harness.records import evidence
 from harness.records.collect import frame, load_records
 from harness.records.record import write
 from harness.report import spec_files
+from tasks import workers
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "golden_report"
@@ -192,3 +193,21 @@ def test_a_record_that_somebody_edited_is_named_and_left_out(places, capsys):
     page = (places["tables"] / "lavo" / "t11.md").read_text()
     assert "67.00 to 67.20 (2)" in page and "140" not in page
     assert verb.run(compose([*typed, "check=true"]), typed) == 1, "the page is current, and a record is broken"
+
+
+def test_a_further_process_makes_the_same_pages(places, monkeypatch):
+    cells, names = frame(load_records(places["records"])), ["lavo/t11", "llp/t6", "lavo/t11"]
+    here = [RENDER["md"](verb.table_page(name, cells, {}, CONF, places).table) for name in names]
+    divided, counts = workers.divided, []
+
+    def counted(function, jobs, workers):
+        counts.append(workers)
+        return divided(function, jobs, workers)
+
+    monkeypatch.setattr(workers, "divided", counted)
+    assert list(verb._pages(names, cells, {}, CONF, places)) and counts == [], "a few tables take less than its start"
+    monkeypatch.setattr(verb, "MANY_TABLES", 3)
+    monkeypatch.setattr(verb, "MANY_CELLS", 1)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1})
+    assert [RENDER["md"](page.table) for page in verb._pages(names, cells, {}, CONF, places)] == here
+    assert counts == [1]

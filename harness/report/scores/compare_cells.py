@@ -201,8 +201,10 @@ def _with_seeds(entries: dict[str, Any], records: Sequence[dict[str, Any]]) -> p
     ]
     cells = frame([entries, *named_alike])
     alike = cells["config"].map(_variant) == _variant(entries["config"])
-    parts = [part for _, part in by_code(cells[alike & (cells["fingerprint"] == entries["data"]["fingerprint"])])]
-    return next(part for part in parts if cell["id"] in set(part["id"])).drop_duplicates("seed")
+    cells = cells[alike & (cells["fingerprint"] == entries["data"]["fingerprint"])]
+    parts = [[part["id"] for part in parts] for _, parts in by_code(cells.to_dict("records"))]
+    same_code = next(ids for ids in parts if cell["id"] in ids)
+    return cells[cells["id"].isin(same_code)].drop_duplicates("seed")
 
 
 def _variant(config: Mapping[str, Any]) -> str:

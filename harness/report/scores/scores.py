@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.config.declared import Range, declared_scores, score_range
 from harness.config.model_names import row_name
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 NO_SCORE = "no test score"
 LEAK = "[test leak]"
 COUNTED = "counted"
+# columns of a frame that a score is made of
+OF_SCORES = (
+    *("row", "variant", "setting", "config", "code", "finished", "id", "seed", "status", "score", "fingerprint"),
+    *("leak", "parameters", "examples_per_s", "peak_memory_mb"),
+)
 UNLIMITED: Range = (-math.inf, math.inf)
 
 
@@ -125,65 +130,83 @@ def score_rows(
     Cells of a row are averaged only if they differ in nothing but the seed, and come from the same code. The latest
     code has the row's own setting. Raises UsageError for two cells that do not even differ in their seed.
     """
+    by_row: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for values in zip(*(cells[key].tolist() for key in OF_SCORES), strict=True):  # pandas is slow for groups this small
+        cell = dict(zip(OF_SCORES, values, strict=True))
+        by_row.setdefault(cell["row"], {}).setdefault(cell["variant"], []).append(cell)
     scores = []
-    for row, row_cells in cells.groupby("row", sort=True):
-        variants = [variant for _, variant in row_cells.groupby("variant", sort=True)]
-        settings = [variant["setting"].iloc[0] for variant in variants]
+    for row, by_variant in sorted(by_row.items()):
+        variants = [variant for _, variant in sorted(by_variant.items())]
+        settings = [variant[0]["setting"] for variant in variants]
         if len(set(settings)) < len(variants):  # a recipe that was edited since, or a key that a user may set freely
-            settings = differences([variant["config"].iloc[0] for variant in variants])
+            settings = differences([variant[0]["config"] for variant in variants])
         parts = [
             (", ".join(filter(None, [setting, code])), part)
             for setting, variant in zip(settings, variants, strict=True)
             for code, part in by_code(variant)
         ]
         for setting, part in sorted(parts, key=lambda pair: pair[0]):
-            twice = part[part["seed"].duplicated(keep=False)]
-            if len(twice):
-                ids = " and ".join(twice["id"])
+            seeds = Counter(cell["seed"] for cell in part)
+            if twice := [cell["id"] for cell in part if seeds[cell["seed"]] > 1]:
+                ids = " and ".join(twice)
                 raise UsageError(f"{row}: records {ids} are one cell, with one seed and configuration; remove one")
             scores.append(_score(row, setting, part, examples or {}, limits))
     return scores
 
 
-def by_code(cells: "pd.DataFrame") -> "Iterator[tuple[str, pd.DataFrame]]":
-    """The cells of each code, and what to call it: nothing for the latest one.
+def by_code(cells: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
+    """The cells, rows of a frame, of each code, and what to call it: nothing for the latest one.
 
     Records that do not name their code stand with the only code that others name. If there are several, they stand
     alone.
     """
-    named = cells[cells["code"].notna()]
-    if named["code"].nunique() < 2:
-        yield "", cells
+    named: dict[str, list[Mapping[str, Any]]] = {}
+    for cell in cells:
+        if is_known(cell["code"]):
+            named.setdefault(cell["code"], []).append(cell)
+    if len(named) < 2:
+        yield "", list(cells)
         return
-    latest = named.loc[named["finished"].idxmax(), "code"]
-    for code, part in named.groupby("code", sort=True):
+    latest = max((cell for cell in cells if is_known(cell["code"])), key=lambda cell: cell["finished"])["code"]
+    for code, part in sorted(named.items()):
         yield "" if code == latest else f"code {code[:8]}", part
-    if len(unknown := cells[cells["code"].isna()]):
+    if unknown := [cell for cell in cells if not is_known(cell["code"])]:
         yield "unknown code", unknown
 
 
-def _score(row: str, setting: str, cells: "pd.DataFrame", examples: "Mapping[str, np.ndarray]", limits: Range) -> Score:
-    ended = (cells["status"] == "done") & cells["score"].notna()
-    failed = cells["status"][~ended].replace("done", NO_SCORE)
-    speed, memory = (cells[key][ended].dropna() for key in ("examples_per_s", "peak_memory_mb"))
-    parameters = cells["parameters"].dropna()
-    done = cells[ended].sort_values("seed")
+def is_known(value: Any) -> bool:
+    """Whether a value of a frame is neither None nor NaN."""
+    return value is not None and value == value
+
+
+def _score(
+    row: str, setting: str, cells: Sequence[Mapping[str, Any]], examples: "Mapping[str, np.ndarray]", limits: Range
+) -> Score:
+    ended = [cell for cell in cells if cell["status"] == "done" and is_known(cell["score"])]
+    others = [cell["status"] for cell in cells if cell["status"] != "done" or not is_known(cell["score"])]
+    parameters = [cell["parameters"] for cell in cells if is_known(cell["parameters"])]
+    done = sorted(ended, key=lambda cell: cell["seed"])
     return Score(
         row=row,
         setting=setting,
-        by_seed={int(seed): float(score) for seed, score in zip(done["seed"], done["score"], strict=True)},
-        failures=dict(Counter(failed)),
-        leak=bool(cells["leak"][ended].any()),
-        parameters=int(parameters.max()) if len(parameters) else None,
-        examples_per_s=float(speed.mean()) if len(speed) else None,
-        peak_memory_mb=float(memory.mean()) if len(memory) else None,
-        examples={
-            int(seed): examples[cell] for seed, cell in zip(done["seed"], done["id"], strict=True) if cell in examples
-        },
-        data={int(seed): data for seed, data in zip(done["seed"], done["fingerprint"], strict=True)},
-        cells=tuple(cells.sort_values(["seed", "id"])["id"]),
+        by_seed={int(cell["seed"]): float(cell["score"]) for cell in done},
+        failures=dict(Counter(NO_SCORE if status == "done" else status for status in others)),
+        leak=any(cell["leak"] for cell in ended),
+        parameters=int(max(parameters)) if parameters else None,
+        examples_per_s=_mean(ended, "examples_per_s"),
+        peak_memory_mb=_mean(ended, "peak_memory_mb"),
+        examples={int(cell["seed"]): examples[cell["id"]] for cell in done if cell["id"] in examples},
+        data={int(cell["seed"]): cell["fingerprint"] for cell in done},
+        cells=tuple(id for _, id in sorted((cell["seed"], cell["id"]) for cell in cells)),
         limits=limits,
     )
+
+
+def _mean(cells: Sequence[Mapping[str, Any]], key: str) -> float | None:
+    import numpy as np
+
+    values = [cell[key] for cell in cells if is_known(cell[key])]
+    return float(np.mean(values)) if values else None
 
 
 def chances(cells: "pd.DataFrame") -> dict[str, float]:

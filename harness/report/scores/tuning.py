@@ -30,6 +30,7 @@ from harness.config.search import (
 )
 from harness.config.table_rows import Settings
 from harness.errors import UsageError
+from harness.report.scores.scores import is_known
 from harness.report.spec.parts import Column
 from harness.report.stats.seeds import MIN_SEEDS
 
@@ -210,8 +211,11 @@ def losses(cells: "pd.DataFrame", column: Column) -> dict[str, float]:
 
 def mean_scores(cells: "pd.DataFrame") -> dict[str, Sequence[float]]:
     """{row: scores of its seeds} of the selected cells of a column that ended well."""
-    done = cells[(cells["status"] == "done") & cells["score"].notna() & (cells["setting"] == "")]
-    return {row: list(part["score"]) for row, part in done.groupby("row")}
+    rows: dict[str, list[float]] = {}
+    for row, status, score, setting in zip(*(cells[key] for key in ("row", "status", "score", "setting")), strict=True):
+        if (status, setting) == ("done", "") and is_known(score):
+            rows.setdefault(row, []).append(score)
+    return dict(sorted(rows.items()))
 
 
 def outdone_rows(selected: "Selected", at_recipe: "Selected", spec: "TableSpec") -> dict[str, list[str]]:

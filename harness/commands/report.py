@@ -96,6 +96,7 @@ def _report(cfg: Any, overrides: Sequence[str]) -> int:
     if not records and not cfg.check:
         require_uncommitted(cfg.paths)
     cells = frame(records)
+    records = records if SITE in formats else []  # a frame has what tables show
     measurements = load_measurements(Path(cfg.paths.bench))
     settings = {"conf": folders(), "paths": cfg.paths, "check": cfg.check}
     texts, draws = [name for name in FORMATS if name in formats], PICTURES in formats

@@ -1,17 +1,17 @@
 """What a sweep costs in two states of this project: the core-seconds and the scores of the same cells, in turns.
 
     git worktree add /tmp/former <commit>
-    python -m benchmarks.sweeps --former /tmp/former [--rounds 2] [--out FILE] model=vanilla,latte task=probe/needle ..
+    python -m benchmarks.sweeps --former /tmp/former [--out FILE] model=vanilla,latte task=probe/needle seed=1,2,3 ..
 
-The words after the options are those of `python run.py -m`. A round runs the whole sweep with the former code and then
-with this code, each in one process on one thread and with new folders. Core-seconds are user and system time of that
-process and its children, so other processes on the machine disturb them less than they disturb the clock.
+The words after the options are those of `python run.py -m`. The values of the first word take turns: the sweep of each
+value runs with the former code and then with this code, in one process on one thread and with new folders. Core-seconds
+are user and system time of that process and its children: other processes on the machine disturb them less than they
+disturb the clock.
 """
 
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -67,14 +67,15 @@ def scores(records: Path) -> Iterator[tuple[str, float]]:
 
 
 def document(content: dict[str, Any]) -> str:
-    former, now = (content["rounds"][side] for side in ("former", "now"))
+    former, now = (content["core_s"][side] for side in ("former", "now"))
     cells = [
         (name, f"{before:.6g}", f"{after:.6g}", f"{after - before:.3g}")
         for name, (before, after) in content["scores"].items()
     ]
-    per_cell = [statistics.median(seconds) / len(cells) for seconds in (former, now)]
+    per_cell = [sum(seconds) / len(cells) for seconds in (former, now)]
     equal = sum(before == after for before, after in content["scores"].values())
-    rounds = "; ".join(f"{before:.1f} and {after:.1f}" for before, after in zip(former, now, strict=True))
+    turns = zip(content["turns"], former, now, strict=True)
+    seconds = "; ".join(f"{turn} {before:.1f} and {after:.1f}" for turn, before, after in turns)
     described = ", ".join(f"{key} {value}" for key, value in content["machine"].items())
     return f"""# The cost of a sweep, formerly and now
 
@@ -82,43 +83,46 @@ def document(content: dict[str, Any]) -> str:
 commit {content["former"]} and with that of {content["machine"]["longhaul"]}, in turns: {len(cells)} cells.
 
 - Core-seconds per cell: {per_cell[0]:.1f} formerly, {per_cell[1]:.1f} now, {per_cell[1] / per_cell[0]:.0%}.
-- Core-seconds of all cells, per round: {rounds}.
+- Core-seconds of all cells: {seconds}.
 - Equal scores: {equal} of {len(cells)}.
 
 {markdown(COLUMNS, cells)}
-Measured on {described}; load average {content["load"]:.1f}.
+Measured on {described}; load average {min(content["load"]):.1f} to {max(content["load"]):.1f}.
 """
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--former", type=Path, required=True, help="a clone or worktree of the former code")
-    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--out", type=Path, help="Markdown; the numbers are written next to it")
     parser.add_argument("words", nargs="+", help="of python run.py -m")
     options = parser.parse_args()
     if not (options.former / "run.py").is_file():
         parser.error(f"--former is a clone of this project; {options.former} has no run.py")
-    if options.rounds < 1:
-        parser.error(f"--rounds is at least 1, not {options.rounds}")
     if options.out is not None:
         check_out(parser, options.out)
     sides = {"former": options.former, "now": ROOT}
-    rounds: dict[str, list[Sweep]] = {side: [] for side in sides}
-    for number in range(options.rounds):
+    sweeps: dict[str, list[Sweep]] = {side: [] for side in sides}
+    load = []
+    first, *rest = options.words
+    key, _, values = first.partition("=")
+    turns = [f"{key}={value}" for value in values.split(",")]
+    for turn in turns:
         for side, clone in sides.items():
             with tempfile.TemporaryDirectory() as folder:
-                rounds[side].append(sweep(clone, options.words, Path(folder)))
-            print(f"round {number + 1}, {side}: {rounds[side][-1].core_s:.1f} core-seconds", flush=True)
-    before, after = (rounds[side][0].scores for side in sides)
+                sweeps[side].append(sweep(clone, [turn, *rest], Path(folder)))
+            load.append(os.getloadavg()[0])
+            print(f"{turn}, {side}: {sweeps[side][-1].core_s:.1f} core-seconds", flush=True)
+    before, after = ({name: score for part in sweeps[side] for name, score in part.scores.items()} for side in sides)
     if before.keys() != after.keys():
         parser.exit(1, f"error: not the same cells: {sorted(before.keys() ^ after.keys())}\n")
     content = {
         "words": options.words,
         "former": git(options.former)["sha"],
         "machine": machine(),
-        "load": os.getloadavg()[0],
-        "rounds": {side: [sweep.core_s for sweep in swept] for side, swept in rounds.items()},
+        "load": load,
+        "turns": turns,
+        "core_s": {side: [part.core_s for part in parts] for side, parts in sweeps.items()},
         "scores": {name: [before[name], after[name]] for name in before},
     }
     page = document(content)

@@ -30,11 +30,11 @@ def clone(folder, seconds, shift=0.0):
     return folder
 
 
-def compare(tmp_path, monkeypatch, now, *options):
+def compare(tmp_path, monkeypatch, now):
     former = clone(tmp_path / "former", 0.6)
     monkeypatch.setattr(sweeps, "ROOT", now)
     out = tmp_path / "page.md"
-    typed = ["sweeps", "--former", str(former), "--out", str(out), *options, "seed=1,2,3"]
+    typed = ["sweeps", "--former", str(former), "--out", str(out), "seed=1,2,3", "model=m"]
     monkeypatch.setattr(sys, "argv", typed)
     sweeps.main()
     return out.read_text(), json.loads(out.with_suffix(".json").read_text())
@@ -42,12 +42,13 @@ def compare(tmp_path, monkeypatch, now, *options):
 
 def test_seconds_and_scores_of_both_sides(tmp_path, monkeypatch):
     now = clone(tmp_path / "now", 0.2, shift=1.5)
-    page, numbers = compare(tmp_path, monkeypatch, now, "--rounds", "2")
-    former, later = numbers["rounds"]["former"], numbers["rounds"]["now"]
-    assert len(former) == len(later) == 2 and min(former) > max(later)
+    page, numbers = compare(tmp_path, monkeypatch, now)
+    former, later = numbers["core_s"]["former"], numbers["core_s"]["now"]
+    assert numbers["turns"] == ["seed=1", "seed=2", "seed=3"] and len(numbers["load"]) == 6
+    assert len(former) == len(later) == 3 and min(former) > max(later)
     assert numbers["scores"]["m, t, seed 2"] == [90.0, 91.5]
     assert "- Equal scores: 2 of 3." in page and "| m, t, seed 2 | 90 | 91.5 | 1.5 |" in page
-    assert "python run.py -m seed=1,2,3" in page
+    assert "python run.py -m seed=1,2,3 model=m" in page
 
 
 def test_other_cells_are_no_comparison(tmp_path, monkeypatch, capsys):

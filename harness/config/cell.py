@@ -76,7 +76,7 @@ class Cell:
     def seed(self) -> int:
         return self.config["seed"]
 
-    @property
+    @functools.cached_property
     def path(self) -> PurePath:
         """The path of the record below the records, and of the run directory below the outputs."""
         return path_of(**self.names())

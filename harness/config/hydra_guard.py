@@ -54,6 +54,7 @@ LOG_CLASSES = ("logging.StreamHandler", "logging.FileHandler", "logging.NullHand
 BUILT = ("hydra._internal.", "hydra_plugins.")  # packages of launchers and sweepers
 OWN_FILES = ("local", "cluster")  # folders of conf/ whose files may read the environment
 
+NEVER_CHANGE = ("pkg", "structured")  # schemes of Hydra's own yamls and of what `harness.config.compose` registers
 
 MOST_READ = 1_000  # files of one composition, each as often as a defaults list names it
 MOST_VALUES = 10_000  # values in them
@@ -104,7 +105,7 @@ def guard_hydra() -> None:
     load, load_cached = ConfigRepository.load_config, CachingConfigRepository.load_config
     find, list_options = ConfigRepository._find_object_source, ConfigRepository.get_group_options
     expand, choices_so_far = defaults_list._create_defaults_tree_impl, defaults_list._create_interpolation_map
-    composed_mode = Hydra.get_mode
+    composed_mode, begin = Hydra.get_mode, CachingConfigRepository.__init__
     parsed: dict[tuple[str, str, str, int], bytes] = {}  # each version of a yaml, parsed once: compositions share most
 
     @functools.wraps(compose)
@@ -143,6 +144,11 @@ def guard_hydra() -> None:
         is_read = any("${" in repr(vars(entry)) for entry in entries)
         return choices_so_far(overrides, entries, self_added) if is_read else None
 
+    @functools.wraps(begin)
+    def begin_with_sources(self: CachingConfigRepository, delegate: ConfigRepository) -> None:
+        """`initialize_sources` replaces the list of sources; Hydra copies all that is in them, the schema too."""
+        self.delegate, self.cache = copy.copy(delegate), {}
+
     @functools.wraps(load_cached)
     def load_counted(self: CachingConfigRepository, config_path: str) -> ConfigResult | None:
         result = load_cached(self, config_path)
@@ -150,7 +156,7 @@ def guard_hydra() -> None:
             reading.add(config_path, result)
         return result
 
-    def of_package(self: ConfigRepository, source: ConfigSource, config_path: str) -> ConfigResult | None:
+    def of_installed(self: ConfigRepository, source: ConfigSource, config_path: str) -> ConfigResult | None:
         key = (source.provider, source.path, config_path, 0)
         if key not in parsed:
             parsed[key] = pickle.dumps(load(self, config_path))
@@ -159,8 +165,8 @@ def guard_hydra() -> None:
     @functools.wraps(load)
     def load_checked(self: ConfigRepository, config_path: str) -> ConfigResult | None:
         source = self._find_object_source(config_path=config_path, object_type=ObjectType.CONFIG)
-        if source is not None and source.scheme() == "pkg":  # Hydra's own yamls
-            return of_package(self, source, config_path)
+        if source is not None and source.scheme() in NEVER_CHANGE:
+            return of_installed(self, source, config_path)
         if source is None or source.scheme() != "file":
             return load(self, config_path)
         path = Path(source.path, source._normalize_file_name(config_path))
@@ -207,6 +213,7 @@ def guard_hydra() -> None:
     ConfigRepository._find_object_source = find_named
     ConfigRepository.get_group_options = list_named
     CachingConfigRepository.load_config = load_counted
+    CachingConfigRepository.__init__ = begin_with_sources
 
 
 def check_in_place_of(file: Path) -> None:

@@ -41,8 +41,11 @@ def test_hydra_composes_through_the_guarded_methods():
     assert "if isinstance(dd, InputDefault) and dd.is_interpolation():" in tree.split("known_choices)")[-2]
     assert Hydra.get_mode.__wrapped__.__module__ == Hydra.__module__
     repository = ConfigRepository.load_config, ConfigRepository._find_object_source, ConfigRepository.get_group_options
-    for guarded in (*repository, CachingConfigRepository.load_config):
+    for guarded in (*repository, CachingConfigRepository.load_config, CachingConfigRepository.__init__):
         assert guarded.__wrapped__.__module__ == ConfigRepository.__module__
+    assert inspect.getsource(ConfigRepository.initialize_sources).count("self.sources = []") == 1, "of the copy alone"
+    attributes = re.findall(r"self\.(\w+).* = ", inspect.getsource(CachingConfigRepository.__init__.__wrapped__))
+    assert attributes == ["delegate", "cache"]
     root = Path(hydra.__file__).parent
     composing = {path.relative_to(root).as_posix() for path in root.rglob("*.py") if LOAD in path.read_text()}
     # shell completion acts on nothing, and jobs of Hydra's own launchers are not ours

@@ -7,13 +7,24 @@ from collections.abc import Iterable
 from harness.config.masking import masked
 
 LONGEST_NAME = 200  # letters that a message compares
+LONGEST_MESSAGE, LONGEST_START = 4_000, 3_000  # letters of a message, and of its start
 CLOSEST = 3  # options that a message suggests
 # control characters, line separators, and what turns the direction of a text round: never printed
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 class UsageError(Exception):
-    """The command cannot be carried out as typed: a message of one line, exit code 2, no file changed."""
+    """The command cannot be carried out as typed: a message of one line, exit code 2, no file changed.
+
+    What is not printable in the message, such as a part of a file's name, is escaped. A name of thousands of letters is
+    shortened; the start of the message and its end, the next command, are kept.
+    """
+
+    def __init__(self, message: object = "", *more: object):
+        text = shown(message)
+        if len(text) > LONGEST_MESSAGE:
+            text = f"{text[:LONGEST_START]} ... {text[LONGEST_START - LONGEST_MESSAGE :]}"
+        super().__init__(text, *more)
 
 
 def one_line(text: object) -> str:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,14 @@ from harness.errors import UsageError, did_you_mean
 from harness.records.collect import COLUMNS
 
 NUMERIC = ("seed", "score")
+# column of a frame -> what each of its values is (a missing one may be NaN), and its name in a message
+KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    **dict.fromkeys(("id", "model", "task", "protocol", "budget", "status"), ((str,), "text")),
+    **dict.fromkeys(("config", "evaluations", "tested"), ((Mapping,), "mappings")),
+    "baselines": ((Mapping, type(None), float), "mappings"),
+    **dict.fromkeys(("changed", "artifacts"), ((tuple,), "tuples")),
+    "predictions": ((os.PathLike, type(None), float), "paths"),
+}
 MOST_LISTED, FEW = 100, 3  # names that a message lists; of more, these
 NAMED = ("model", "task", "protocol", "budget")  # columns whose values are options of these groups, too
 
@@ -65,6 +74,11 @@ def record_frame(cells: Any) -> pd.DataFrame:
     for name in NUMERIC:
         if not pd.api.types.is_numeric_dtype(cells[name]) and cells[name].notna().any():
             raise UsageError(f"records: the column {name} holds no numbers: {needed}")
+    for name, (kinds, shown) in KINDS.items():
+        if not all(isinstance(value, kinds) for value in cells[name]):
+            raise UsageError(f"records: the column {name} holds other values than {shown}: {needed}")
+    if not all(isinstance(score, Real | None) for scores in cells["tested"] for score in scores.values()):
+        raise UsageError(f"records: the column tested holds other values than numbers: {needed}")
     if (twice := cells["id"].duplicated()).any():
         raise UsageError(f"records has the cell {cells['id'][twice].iloc[0]} twice: .drop_duplicates('id') keeps one")
     return cells.reset_index(drop=True)

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 CELL = ["model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
 CALL = "{_target_:setuptools._distutils.spawn.spawn,cmd:[touch,CANARY]}"
-TRUSTED = "trusted_packages=[setuptools] +model.x=" + CALL
+TRUSTED = "trusted_packages=[setuptools] model.window=" + CALL
 TABLE = """
 title: x
 ledger: null
@@ -23,9 +23,10 @@ control: no_mixing
 reference: vanilla
 seeds: [1]
 chance: true
-rows: {a: {model: latte, set: {trusted_packages: [setuptools], +model.x: CALL}}}
+rows: {a: {model: latte, set: {trusted_packages: [setuptools], model.window: CALL}}}
 columns: {b: {task: lra/listops, metric: acc, unit: "%", decimals: 1, higher_is_better: true}}
 """.replace("CALL", CALL.replace(":", ": "))
+TENFOLD = "model:\n" + "\n".join(["  a0: x", *(f"  a{n}: '" + 10 * f"${{model.a{n - 1}}}" + "'" for n in range(1, 12))])
 SECRET = "hf_Zk3vQ9sLw7Tn5Yb2"
 LIMIT_S = 40  # of a command; a busy machine takes several seconds
 KILLS = """
@@ -54,6 +55,15 @@ def kept(tmp_path_factory):
 def own(kept, tmp_path):
     shutil.copytree(kept, tmp_path / "own")
     return tmp_path / "own"
+
+
+@pytest.fixture
+def environment():
+    """What a command sets in the environment is taken back."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
 
 
 def folders(folder):
@@ -111,16 +121,15 @@ def forged(file, **changed):
 
 
 @pytest.mark.parametrize(("name", "text", "typed"), [
-    ("x/shared", f"model: {{x: '\\${{oc.create:{CALL}}}'}}", "+x=shared"),
-    ("x/shared", f"depends_on: ['model=no_mixing task=lra/listops budget=smoke {TRUSTED}']", "+x=shared"),
+    ("x/shared", f"model: {{window: '\\${{oc.create:{CALL}}}'}}", "+x=shared"),
+    ("x/shared", f"depends_on: ['model=latte task=lra/listops budget=smoke {TRUSTED}']", "+x=shared"),
     ("x/shared", "hydra: {job: {env_set: {GIT_CONFIG_COUNT: '1', GIT_CONFIG_KEY_0: core.fsmonitor,"
      " GIT_CONFIG_VALUE_0: 'touch CANARY'}}}", "+x=shared"),
     ("table/shared", TABLE, "table=shared"),
 ])  # fmt: skip
-def test_1_a_shared_file_runs_no_code(own, run_here, capfd, monkeypatch, name, text, typed):
-    monkeypatch.setattr(os, "environ", os.environ.copy())
+def test_1_a_shared_file_runs_no_code(own, run_here, capfd, environment, name, text, typed):
     words = [word for word in CELL if typed != "table=shared" or not word.startswith(("model=", "task="))]
-    status = run_here([*shared(own, text, name), *words, *folders(own), typed, "train.max_steps=13"])
+    status = run_here([*shared(own, text, name), *words, *folders(own), typed, "seed=2"])
     assert not (own / "canary").exists() and status
 
 
@@ -133,7 +142,7 @@ def test_2_a_shared_file_writes_nothing_elsewhere(own, run_here, capfd, text):
     file = own / "mine.txt"
     file.write_text("mine")
     words = shared(own, text.replace("FILE", str(file)))
-    status = run_here([*words, *CELL, *folders(own), "+x=shared", "train.max_steps=13"])
+    status = run_here([*words, *CELL, *folders(own), "+x=shared", "seed=2"])
     assert file.read_text() == "mine" and not Path(f"{file}.d").exists() and status
 
 
@@ -167,10 +176,10 @@ def test_5_a_forged_score_is_found(own, run_here, capfd):
 
 def test_6_a_broken_link_hides_no_record(own, run_here, capfd):
     good = record_of(own)
+    forged(good, steps=-1)
     link = good.with_name("aaa.json")
     link.symlink_to(link.name)
-    run_here(["do=status", *folders(own)])
-    assert good.stem in capfd.readouterr().out
+    assert run_here(["do=check", *folders(own)]) == 1 and f"{good.name}: " in capfd.readouterr().out
 
 
 @pytest.mark.slow
@@ -207,14 +216,14 @@ def test_9_a_file_name_acts_on_no_terminal(own, run_here, capfd):
 def test_10_a_secret_of_the_environment_is_in_no_file(own, run_here, capfd, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", SECRET)
     words = shared(own, "train: {optimizer: {note: 'x-${oc.env:HF_TOKEN}'}}\nmodel: {note: '${oc.env:HF_TOKEN}'}")
-    run_here([*words, *CELL, *folders(own), "+x=shared", "train.max_steps=13"])
+    run_here([*words, *CELL, *folders(own), "+x=shared", "seed=2"])
     files = [path for path in own.rglob("*") if path.is_file()]
     assert [path.name for path in files if SECRET.encode() in path.read_bytes()] == []
     assert SECRET not in "".join(capfd.readouterr())
 
 
 @pytest.mark.parametrize("text", [
-    "\n".join(["a0: xxxxxxxxxx", *(f"a{n}: '{10 * f'${{a{n - 1}}}'}'" for n in range(1, 10)), "model: {x: '${a9}'}"]),
+    TENFOLD,
     "\n".join(["x0: &x0 [1]", *(f"x{n}: &x{n} [{', '.join(10 * [f'*x{n - 1}'])}]" for n in range(1, 9))]),
     "model: {x: &x {y: *x}}",
     f"model: {{x: {'[' * 3000}{']' * 3000}}}",

@@ -1,4 +1,5 @@
-"""Drills at random moments: kills, damage, changes, hostile configurations and files, forged records, secrets.
+"""Drills at random moments: kills, damage, changes, hostile configurations and files, forged records, secrets,
+and the functions of Python.
 
     python -m tests.drills --minutes 10 [--seed 7] [--only crash,flips]
 
@@ -25,6 +26,7 @@ import torch
 
 from tests.drills.changes import changes
 from tests.drills.configurations import configuration, hostile
+from tests.drills.door import door
 from tests.drills.files import files
 from tests.drills.kills import crash, flips, signals, swaps
 from tests.drills.records import contradictions, records
@@ -35,7 +37,7 @@ KINDS: dict[str, Callable[[Drills], tuple[str, str]]] = {
     function.__name__: function
     for function in (
         *(crash, signals, flips, swaps, hostile, contradictions),
-        *(configuration, records, files, changes, secrets),
+        *(configuration, records, files, changes, secrets, door),
     )
 }
 

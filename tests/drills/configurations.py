@@ -11,6 +11,8 @@ import yaml
 
 from tests.drills.runs import CELL, Drills, Ended
 from tests.helpers.hostile import HOSTILE_PLACES, HOSTILE_TARGETS
+from tests.helpers.stranger import Stranger
+from tests.helpers.strangers import STRANGERS
 
 LIMIT_S = 25.0
 CALLS: tuple[dict[str, Any], ...] = (
@@ -293,7 +295,17 @@ def bomb(attack: Attack) -> tuple[str, Ended]:
     return kind, attack.command("+x=shared")
 
 
+def stranger(attack: Attack) -> tuple[str, Ended]:
+    """One of the files that somebody wrote who did not know the wall."""
+    kind = attack.dice.choice(list(STRANGERS))
+    number = attack.dice.randrange(len(STRANGERS[kind]))
+    folders = Stranger(STRANGERS[kind][number], attack.drills.workspace / "stranger", attack.outside)
+    attack.conf = folders.conf
+    attack.before = attack.files()
+    return f"{kind} {number}", attack.command(*folders.case.typed)
+
+
 WAYS: tuple[Callable[[Attack], tuple[str, Ended]], ...] = (
     *(shared_file, shared_file, interpolated, table_row, depends_on, environment, log_handlers, folders),
-    *(job_file, exported_model, bomb),
+    *(job_file, exported_model, bomb, stranger, stranger),
 )

@@ -5,17 +5,20 @@ import copy
 import itertools
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import get_args
 
 import pytest
 from omegaconf import OmegaConf
 
+import longhaul
 from benchmarks.records import COMMITTED, fitted, save_copy, with_seed
 from harness.commands import check, compare, predictions, report, status
 from harness.config.compose import compose
+from harness.config.places import ROOT
 from harness.config.validation import StrictModel
-from harness.records import checks, record
+from harness.records import checks, record, schema
 from harness.records.collect import frame, load_records, valid_records
 from harness.records.listing import record_files
 from harness.records.schema import Record
@@ -59,22 +62,50 @@ OF_THE_REVIEW = [
 ]
 
 
+# what a finished record of one cell lacks
+EXAMPLES = {
+    "error": {"type": "ValueError", "message": "x", "traceback": "x"},
+    "depends_on": [{"cell": "ab" * 8, "weights_sha256": "ab" * 32}],
+    "changed_at_resume": ["step 16: torch 2.6.0, now 2.7.0"],
+}
+
+
+def models_in(annotation) -> list[type[StrictModel]]:
+    """The models that a value of this type holds, also in its lists and mappings."""
+    if isinstance(annotation, type) and issubclass(annotation, StrictModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in models_in(part)]
+
+
 def fields(model: type[StrictModel], entries, path: str = ""):
-    """The dotted paths of a model's fields, and of the fields of the models in them."""
+    """The dotted paths of a model's fields, and of the models in them; of a list or mapping, of the first one."""
     for key, field in model.model_fields.items():
         yield f"{path}{key}"
-        for part in (field.annotation, *get_args(field.annotation)):
-            if isinstance(part, type) and issubclass(part, StrictModel) and isinstance(entries.get(key), dict):
-                yield from fields(part, entries[key], f"{path}{key}.")
+        value, where = entries.get(key), f"{path}{key}."
+        for part in models_in(field.annotation):
+            if isinstance(value, list) and value:
+                yield from fields(part, value[0], f"{where}0.")
+            elif isinstance(value, dict) and part.model_fields.keys() & value.keys():
+                yield from fields(part, value, where)
+            elif isinstance(value, dict) and value:
+                first = min(value)
+                yield from fields(part, value[first], f"{where}{first}.")
+
+
+def full(entries):
+    """The record with an example of each part that it lacks."""
+    return entries | {key: example for key, example in EXAMPLES.items() if not entries.get(key)}
 
 
 def mutated(entries, path, value):
     """The record with another value, or none, at a path; its id fits."""
-    changed = copy.deepcopy(entries)
     *parents, last = path.split(".")
+    changed = copy.deepcopy(entries)
+    if parents and not changed.get(parents[0]):
+        changed[parents[0]] = copy.deepcopy(EXAMPLES[parents[0]])
     node = changed
     for parent in parents:
-        node = node[parent]
+        node = node[int(parent)] if isinstance(node, list) else node[parent]
     if value is MISSING:
         node.pop(last, None)
     else:
@@ -84,7 +115,7 @@ def mutated(entries, path, value):
 
 def mutants(entries):
     """(path, record): each field of the schema with three mutations in turn, and those of the review."""
-    paths, kinds = list(fields(Record, entries)), list(MUTATIONS.values())
+    paths, kinds = list(fields(Record, full(entries))), list(MUTATIONS.values())
     chosen = [(path, kinds[(3 * number + turn) % len(kinds)]) for number, path in enumerate(paths) for turn in range(3)]
     for seed, (path, value) in enumerate([*chosen, *OF_THE_REVIEW], 5000):
         yield path, mutated(with_seed(entries, seed), path, value)
@@ -118,6 +149,31 @@ def test_the_fields_come_from_the_schema_and_make_more_than_100_mutants(folder):
     assert {path.split(".")[0] for path in folder[1].values()} == set(Record.model_fields)
 
 
+def test_no_part_of_the_schema_is_left_out():
+    paths = list(fields(Record, full(record.load_json(SOURCE))))
+    assert len(paths) == len(set(paths))
+    reachable, waiting = set(), [Record]
+    while waiting:
+        model = waiting.pop()
+        if model not in reachable:
+            reachable.add(model)
+            waiting += [part for field in model.model_fields.values() for part in models_in(field.annotation)]
+    names = {path.rpartition(".")[2] for path in paths}
+    assert reachable == {model for name, model in vars(schema).items() if is_part(model)}
+    assert {key for model in reachable for key in model.model_fields} == names
+
+
+def is_part(model):
+    return (
+        isinstance(model, type)
+        and issubclass(model, StrictModel)
+        and model.__module__ == schema.__name__
+        and (
+            model is not schema.ConfigPart  # the base of the parts of a configuration
+        )
+    )
+
+
 def test_each_is_named_with_its_field_on_one_line(folder):
     root, paths = folder
     broken: list[str] = []
@@ -140,7 +196,7 @@ def test_each_is_named_with_its_field_on_one_line(folder):
 
 def test_no_rule_fails_on_any_of_them():
     entries = record.load_json(SOURCE)
-    for path, value in itertools.product(fields(Record, entries), MUTATIONS.values()):
+    for path, value in itertools.product(fields(Record, full(entries)), MUTATIONS.values()):
         with contextlib.suppress(record.RecordError):
             parsed = record.parsed(mutated(entries, path, value))
             assert all(isinstance(problem, str) for rule in checks.RULES for problem in rule(parsed))
@@ -178,6 +234,45 @@ def test_every_reader_goes_on(folder, cfg, capsys, tmp_path):
     assert report.run(cfg, ["do=report", "table=lavo/t11"]) == 0
     said, lines = left_out(capsys)
     assert len(lines) >= len(broken) - 1 and "ListOps" in said
+
+
+def said_by(call):
+    """The line of a UsageError; empty if the call gives data. Any other error fails the test."""
+    try:
+        call()
+    except longhaul.UsageError as error:
+        assert str(error).isprintable() and len(str(error)) < 700
+        return str(error)
+    return ""
+
+
+def test_the_functions_of_python_go_on(folder, tmp_path, capsys):
+    root, paths = folder
+    cells = longhaul.records(root)
+    assert {3001, 3002} <= set(cells["seed"])
+    accepted = {entries["file"] for entries in load_records(root, [])}
+    cells._repr_html_(), cells.to_csv(tmp_path / "cells.csv")
+    problems = longhaul.check(root, **{"paths.outputs": tmp_path})
+    assert set(problems["file"]) >= set(paths) - accepted
+    places = {"paths.outputs": tmp_path, "paths.records": tmp_path / "records"}
+    refused = [said_by(lambda file=file: longhaul.load(file, **places)) for file in paths]
+    assert all(refused)  # of the others, the weights are not there
+    left_out(capsys)
+
+
+def test_no_mutant_is_loaded_from_an_exported_folder_unless_it_is_valid(tmp_path):
+    pytest.importorskip("safetensors")
+    shutil.copytree(ROOT / "longhaul" / "weights" / "demo" / "lavo", tmp_path / "shared")
+    file, refused = tmp_path / "shared" / "record.json", 0
+    for path, entries in mutants(record.load_json(file)):
+        file.write_text(json.dumps(entries), encoding="utf-8")
+        said = said_by(lambda: longhaul.load(tmp_path / "shared"))
+        try:
+            record.read(file)
+        except record.RecordError:
+            assert said, path
+            refused += 1
+    assert refused > 100
 
 
 def test_each_mutant_of_the_review_alone_stops_no_reader(cfg, capsys, tmp_path):

@@ -129,7 +129,7 @@ def measurement_notes(measured: dict[str, Any]) -> list[str]:
     lines += [f"{title_of(timed)}: {meaning}." for timed, meaning in measured.get("timed", {}).items()]
     kernels = measured.get("kernels", {}).items()
     lines += [f"{name}: most of the time in {', '.join(names)}" for name, names in kernels if names]
-    lines += [f"{name}: {why}" for name, why in measured["absent"].items()]
+    lines += [f"{name}: {why}" for name, why in measured.get("absent", {}).items()]
     return lines + reasons(measured)
 
 

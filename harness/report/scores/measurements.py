@@ -15,7 +15,9 @@ from typing import Any
 
 from harness.config.overrides import recipe_settings, to_overrides, typed_values
 from harness.config.table_rows import Row
-from harness.errors import UsageError, one_line, shown
+from harness.config.validation import StrictModel, parse
+from harness.errors import LONGEST_NAME, UsageError, one_line, shown
+from harness.report.scores.measurement_schema import KINDS
 from harness.report.scores.scores import Score
 from harness.report.spec.measured import KEYS, MeasuredRow, Run
 from harness.report.spec.parts import BenchPoint
@@ -25,11 +27,6 @@ from tasks.regular_files import read_json
 MAX_BYTES = 2**26  # of a file
 Measurement = Mapping[str, Any]
 Point = Mapping[str, Any]
-# kind -> the keys of a measurement of this kind
-KINDS = {
-    "bench": ("settings", "models", "points", "hardware", "versions"),
-    "goals": ("lines", "hardware", "versions"),
-}
 # keys of `bench.` that say what is measured; the others say how long
 MEANING = ("pattern", "dim", "heads", "batch", "layers", "precision", "prompt", "top_k")
 FEWEST = 2  # points of an exponent
@@ -48,6 +45,21 @@ class Number:
         return "" if self.value is None or self.status == "ok" else " ~"
 
 
+class MeasurementError(UsageError):
+    """A file is no measurement."""
+
+
+def required(schema: type[StrictModel] | None) -> list[str]:
+    fields = {} if schema is None else schema.model_fields
+    return [key for key, field in fields.items() if field.is_required()]
+
+
+def has_states(measured: Measurement) -> bool:
+    """Whether each point has a status; points of older versions have none."""
+    points = measured.get("points", ())
+    return not isinstance(points, list) or all("status" in point for point in points if isinstance(point, dict))
+
+
 def load_measurements(folder: Path) -> dict[str, dict[str, Any]]:
     """{name: measurement} of a folder. Raises UsageError for a file that is no measurement."""
     measurements = {}
@@ -55,16 +67,19 @@ def load_measurements(folder: Path) -> dict[str, dict[str, Any]]:
         try:
             measured = read_json(path, MAX_BYTES)
             if measured["name"] != path.stem:
-                raise ValueError(f"its name is {measured['name']}")
-            is_current = measured["kind"] in KINDS and all("status" in point for point in measured.get("points", ()))
-            if missing := [key for key in KINDS.get(measured["kind"], ()) if key not in measured]:
+                raise ValueError(f"its name is {str(measured['name'])[:LONGEST_NAME]}")
+            schema = KINDS.get(measured["kind"])
+            is_current = schema is not None and has_states(measured)
+            if missing := [key for key in required(schema) if key not in measured]:
                 raise ValueError(f"it has no {missing[0]}")
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            if is_current:
+                parse(schema, measured, "", MeasurementError)
+        except (OSError, ValueError, KeyError, TypeError, MeasurementError) as error:
             raise UsageError(
                 f"{shown(path)}: not a measurement: {one_line(error)}; move it away or measure again"
             ) from error
         if not is_current:
-            raise UsageError(f"{path}: a measurement of an unknown kind or an older version; measure again")
+            raise UsageError(f"{shown(path)}: a measurement of an unknown kind or an older version; measure again")
         measurements[measured["name"]] = measured
     return measurements
 

@@ -1,0 +1,483 @@
+"""Hostile folders, records, measurements, names and texts for each function of `import longhaul`, by function.
+
+An attack takes a `Door`: copies of an exported model, of records and of a measurement, and a file of the user.
+"""
+
+import functools
+import json
+import os
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+import longhaul
+from benchmarks.records import COMMITTED, fitted, with_seed
+from harness.config.places import ROOT
+from harness.records import record
+
+EXPORTED = ROOT / "longhaul" / "weights" / "demo" / "lavo"
+SOURCE = COMMITTED / "lra" / "listops" / "skyformer" / "reduced"
+SYSTEM = {"_target_": "os.system", "command": "touch CANARY"}
+TERMINAL = "\x1b]0;x\x07\x1b[2J\u202e\nleft out: all is well"
+NAMES = (
+    "../../x",
+    "/etc/passwd",
+    TERMINAL,
+    "\0",
+    "x" * 100_000,
+    "*",
+    "[",
+    "",
+    " ",
+    "${oc.env:HF_TOKEN}",
+    "a,b",
+    "os.system",
+)
+
+
+@functools.cache
+def demo() -> Any:
+    return longhaul.load("demo/lavo")
+
+
+class Door:
+    def __init__(self, folder: Path):
+        self.mine, self.outside = folder / "mine", folder / "outside"
+        for path in (self.mine, self.outside):
+            path.mkdir(parents=True)
+        self.canary, self.victim = self.outside / "canary", self.outside / "victim"
+        self.victim.write_text("mine", encoding="utf-8")
+        self.paths = {f"paths.{name}": self.mine / name for name in ("outputs", "data", "records")}
+
+    def exported(self, part: str = "", **changed: Any) -> Path:
+        """An exported model; `changed`: keys of a part of its configuration, or of its record."""
+        folder = self.mine / "exported"
+        shutil.copytree(EXPORTED, folder)
+        if part:
+            file = folder / ("record.json" if part == "record" else "config.json")
+            content = json.loads(file.read_text(encoding="utf-8"))
+            (content if part == "record" else content.setdefault(part, {})).update(changed)
+            file.write_text(json.dumps(content).replace("CANARY", str(self.canary)), encoding="utf-8")
+        return folder
+
+    def load(self, part: str = "", **changed: Any) -> Any:
+        return longhaul.load(self.exported(part, **changed), **self.paths)
+
+    def weights(self, content: bytes) -> Any:
+        folder = self.exported()
+        (folder / "model.safetensors").write_bytes(content)
+        return longhaul.load(folder, **self.paths)
+
+    def instead(self, name: str, place: Callable[[Path], object]) -> Any:
+        folder = self.exported()
+        (folder / name).unlink()
+        place(folder / name)
+        return longhaul.load(folder, **self.paths)
+
+    def records(self, *paths: str, value: Any = None) -> Path:
+        """A folder with a good record and, for each dotted path, one that has another value there; its id fits."""
+        folder = self.mine / "records" / "lra" / "listops" / "skyformer" / "reduced"
+        folder.mkdir(parents=True)
+        good = sorted(SOURCE.glob("vanilla-s1-*.json"))[0]
+        entries = record.load_json(good)
+        for seed, path in enumerate(("", *paths), 3000):
+            changed = with_seed(entries, seed)
+            if path:
+                *parents, last = path.split(".")
+                node = changed
+                for parent in parents:
+                    node = node[parent]
+                node[last] = value
+                changed = fitted(changed)
+            name = f"vanilla-s{seed}-{changed['cell']['id'][:8]}"
+            (folder / f"{name}.json").write_text(json.dumps(changed), encoding="utf-8")
+            shutil.copy(good.with_suffix(".npz"), folder / f"{name}.npz")
+        return self.mine / "records"
+
+    def ids(self, root: Path) -> list[str]:
+        return [json.loads(path.read_text())["cell"]["id"] for path in sorted(root.rglob("*.json"))]
+
+    def scores(self, content: bytes | Callable[[Path], object]) -> Path:
+        """A record whose file of examples is another."""
+        root = self.records()
+        (file,) = root.rglob("*.npz")
+        file.unlink()
+        if callable(content):
+            content(file)
+        else:
+            file.write_bytes(content)
+        return root
+
+    def measured(self, **changed: Any) -> Path:
+        folder = self.mine / "bench"
+        folder.mkdir()
+        source = sorted((ROOT / "results" / "bench").glob("vanilla*.json"))[0]
+        content = json.loads(source.read_text()) | changed
+        (folder / source.name).write_text(json.dumps(content), encoding="utf-8")
+        return folder
+
+    def runs(self, name: str, content: bytes | Callable[[Path], object]) -> dict[str, Any]:
+        """A run folder with one hostile file."""
+        folder = self.mine / "outputs" / "cells" / "lra" / "listops" / "skyformer" / "smoke" / "latte-s1-0123abcd"
+        file = folder / name
+        file.parent.mkdir(parents=True)
+        if callable(content):
+            content(file)
+        else:
+            file.write_bytes(content)
+        return self.paths
+
+
+def header(entries: Any, length: int | None = None) -> bytes:
+    text = (entries if isinstance(entries, str) else json.dumps(entries)).encode()
+    return struct.pack("<Q", len(text) if length is None else length) + text
+
+
+def tensor(dtype: str = "F32", shape: Any = (1,), offsets: Any = (0, 4)) -> dict[str, Any]:
+    return {"a": {"dtype": dtype, "shape": shape, "data_offsets": offsets}}
+
+
+def link(target: str) -> Callable[[Path], object]:
+    return lambda path: path.symlink_to(target)
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+PLACES = {
+    "fifo": os.mkfifo,
+    "folder": os.mkdir,
+    "zero": link("/dev/zero"),
+    "itself": lambda path: path.symlink_to(path.name),
+}
+LOAD: list[Callable[[Door], Any]] = [
+    *(
+        lambda door, part=part, value=value: door.load(part, x=value)
+        for part in ("model", "task", "backbone")
+        for value in (
+            SYSTEM,
+            [[SYSTEM]],
+            "${oc.env:HF_TOKEN}",
+            "\\${oc.env:HF_TOKEN}",
+            nested(90),
+            10**400,
+            float("nan"),
+        )
+    ),
+    *(
+        lambda door, target=target: door.load("model", _target_=target)
+        for target in (
+            "os.system",
+            "models.attention.lavo.torch.save",
+            "tasks.lra.listops.ListOps",
+            ["x"],
+            None,
+            "x" * 10**5,
+            TERMINAL,
+            "models.backbones.encoder.EncoderClassifier",
+            "models.attention.lavo.LAVO.__init__",
+        )
+    ),
+    *(
+        lambda door, part=part, key=key, value=value: door.load(part, **{key: value})
+        for part, key, value in (
+            ("task", "path", "/etc/passwd"),
+            ("task", "path", "../../../x"),
+            ("task", "source", TERMINAL),
+            ("task", "data_root", "/"),
+            ("task", "max_length", 10**12),
+            ("task", "min_length", -1),
+            ("task", "train", 10**18),
+            ("task", "pattern", "os"),
+            ("task", "declares", {"paths": ["max_length"]}),
+            ("task", "_args_", [1]),
+            ("task", "workers", 10**6),
+            ("model", "_args_", ["/etc/passwd"]),
+            ("model", "_partial_", True),
+            ("model", "declares", {"x": SYSTEM}),
+            ("model", "bases", -1),
+            ("model", "bases", "32"),
+            ("model", "window", 0),
+            ("model", "window", 1e308),
+            ("model", "name", TERMINAL),
+            ("model", "name", "../../x"),
+            ("backbone", "heads", 0),
+            ("backbone", "heads", 7),
+            ("backbone", "positions", TERMINAL),
+            ("backbone", "dropout", -3.0),
+            ("backbone", "layers", -1),
+            ("backbone", "dim", "64"),
+            ("backbone", "max_length", 10**9),
+            ("backbone", "weights", "/etc/passwd"),
+            ("x", "y", "z"),
+            ("trusted_packages", "x", "os"),
+            ("hydra", "run", {"dir": "/"}),
+            ("paths", "records", "/"),
+        )
+    ),
+    *(
+        lambda door, key=key, value=value: door.load("record", **{key: value})
+        for key, value in (
+            ("status", TERMINAL),
+            ("tested_weights_sha256", "0" * 64),
+            ("tested_weights_sha256", None),
+            ("cell", {}),
+            ("config", []),
+            ("metrics", {"best": None, "last": None}),
+            ("steps", 10**30),
+            ("error", SYSTEM),
+            ("artifacts", {"../x": "0"}),
+            ("x", nested(90)),
+            ("versions", {TERMINAL: TERMINAL}),
+            ("hardware", {"cpu": TERMINAL}),
+            ("changed", {TERMINAL: [1, 2]}),
+        )
+    ),
+    *(
+        lambda door, content=content: door.weights(content)
+        for content in (
+            b"",
+            b"\0" * 8,
+            b"\xff" * 8,
+            header({}),
+            header("{", 1),
+            header("[" * 50_000),
+            header({}, 2**63),
+            header({}, 10**9),
+            header(tensor()),
+            header(tensor("F32", (2**31, 2**31, 2**31))),
+            header(tensor(shape=(-1,))),
+            header(tensor("X9")) + b"0000",
+            header(tensor(shape="x")) + b"0000",
+            header(tensor(offsets=(4, 0))) + b"0000",
+            header(tensor(offsets=(0, 2**62))),
+            header({TERMINAL: tensor()["a"]}) + b"0000",
+            header({"__metadata__": {"a": {"b": 1}}}),
+            header(tensor()) + b"0000",
+            b"\x80\x04cos\nsystem\n(S'touch /tmp/x'\ntR.",
+            b"PK\x03\x04" + b"\0" * 100,
+        )
+    ),
+    *(
+        lambda door, name=name, place=place: door.instead(name, place)
+        for name in ("config.json", "record.json", "model.safetensors")
+        for place in PLACES.values()
+    ),
+    *(
+        lambda door, name=name: longhaul.load(name, **door.paths)
+        for name in (*NAMES, Path("/dev/zero"), "demo/../../x", "demo/*", 7)
+    ),
+    lambda door: repr(door.load("model", name="lavo")),
+    lambda door: longhaul.load(door.exported(), "task._target_=os.system", **door.paths),
+    lambda door: longhaul.load(door.exported(), **door.paths, **{"task.path": "\0"}),
+]
+TEXTS: tuple[Any, ...] = (
+    "",
+    "x" * 200_000,
+    TERMINAL,
+    "\0",
+    "\ud800",
+    b"[MAX 1 2 ]",
+    None,
+    7,
+    [None],
+    [[1]],
+    [b"x"],
+    [float("nan")],
+    {"a": 1},
+    ["[MAX 1 ]"] * 200,
+    "[" * 20_000,
+    "[MAX 1 2 ]" * 2_000,
+    "\u0660",
+    ["", "x"],
+    iter(()),
+)
+MODEL: list[Callable[[Door], Any]] = [
+    *(lambda door, text=text: demo().predict(text) for text in TEXTS),
+    *(lambda door, text=text: demo().encode(text) for text in TEXTS[:6]),
+    *(
+        lambda door, given=given: demo().generate("x", **given)
+        for given in ({}, {"max_new_tokens": 10**9}, {"temperature": float("nan")}, {"top_k": 10**9}, {"seed": -1})
+    ),
+    lambda door: longhaul.load("demo/shakespeare/vanilla").generate("\ud800" + TERMINAL, 3),
+]
+VALUES = (
+    TERMINAL,
+    "<script>alert(1)</script>",
+    "a|b",
+    "=cmd|' /C calc'!A1",
+    "${oc.env:HF_TOKEN}",
+    "../../x",
+    nested(90),
+    10**400,
+    "x" * 10**5,
+)
+FIELDS = (
+    "config.model.name",
+    "config.task.name",
+    "config.model.x",
+    "hardware.cpu",
+    "versions.torch",
+    "metric.name",
+    "data.source",
+    "selection.rule",
+    "git.sha",
+    "baseline.name",
+)
+
+
+def all_readers(door: Door, root: Path) -> None:
+    """Every function that reads records reads these, and each finds the good one."""
+    cells = longhaul.records(root)
+    assert 3000 in cells["seed"].tolist()
+    cells._repr_html_(), cells.to_csv(), repr(cells), cells.flat()
+    longhaul.check(root, **{"paths.outputs": door.paths["paths.outputs"]})
+    longhaul.status(**door.paths)
+    assert len(longhaul.predictions(**door.paths, seed=3000))
+    longhaul.compare(cells.iloc[0], cells.iloc[-1], root=root)._repr_markdown_()
+    longhaul.report("demo", records=cells)
+
+
+RECORDS: list[Callable[[Door], Any]] = [
+    *(
+        lambda door, field=field, number=number: all_readers(
+            door, door.records(field, value=VALUES[(2 * number + 3) % len(VALUES)])
+        )
+        for number, field in enumerate(FIELDS)
+    ),
+    *(
+        lambda door, value=value: longhaul.records(door.records("config.model.name", value=value)).to_csv()
+        for value in VALUES
+    ),
+    *(lambda door, name=name: longhaul.records(name) for name in (*NAMES, "/proc", "/dev/zero", "/dev", 7)),
+    *(
+        lambda door, name=name: longhaul.records(door.records(), model=name)
+        for name in (*NAMES, nested(90), {"a": 1}, {1, 2}, b"x")
+    ),
+    *(lambda door, place=place: longhaul.records(beside(door.records(), place)) for place in PLACES.values()),
+    *(
+        lambda door, name=name: longhaul.compare(name, name, root=door.records())
+        for name in (*NAMES, None, b"x", {"id": 7}, {"id": TERMINAL})
+    ),
+    *(lambda door, name=name: longhaul.report(name) for name in (*NAMES, None, ["demo"])),
+    *(lambda door, name=name: longhaul.figure(name) for name in (*NAMES, None)),
+    *(
+        lambda door, column=column, value=value: longhaul.report(
+            "demo", records=longhaul.records(door.records()).assign(**{column: [value]})
+        )
+        for column, value in (
+            ("model", TERMINAL),
+            ("model", 7),
+            ("config", "x"),
+            ("config", None),
+            ("score", float("nan")),
+            ("task", None),
+            ("seed", 10**18),
+            ("tested", {"acc": "x"}),
+            ("id", None),
+            ("status", TERMINAL),
+            ("changed", 7),
+            ("baselines", 7),
+        )
+    ),
+    *(
+        lambda door, place=place: longhaul.predictions(**(door.scores(place) and door.paths))
+        for place in PLACES.values()
+    ),
+    *(
+        lambda door, content=content: longhaul.predictions(**(door.scores(content) and door.paths))
+        for content in (b"", b"x" * 10**6, b"PK\x05\x06" + b"\0" * 18, b"\x93NUMPY\x01\x00" + b"(" * 10**4)
+    ),
+]
+
+
+def beside(root: Path, place: Callable[[Path], object]) -> Path:
+    """A hostile file beside the good record; `place` makes it."""
+    place(next(root.rglob("*.json")).with_name("evil.json"))
+    return root
+
+
+REST: list[Callable[[Door], Any]] = [
+    *(lambda door, name=name: longhaul.measurements(name) for name in (*NAMES, "/proc", "/dev/zero", 7)),
+    *(
+        lambda door, key=key, value=value: longhaul.measurements(door.measured(**{key: value}))
+        for key, value in (
+            ("points", 7),
+            ("points", [7]),
+            ("points", ["status"]),
+            ("points", [{"status": TERMINAL}]),
+            ("points", None),
+            ("hardware", 7),
+            ("settings", [1]),
+            ("settings", "x"),
+            ("name", TERMINAL),
+            ("kind", ["x"]),
+            ("kind", TERMINAL),
+            ("x", nested(90)),
+            ("points", {"status": 1}),
+            ("hardware", {"cpu": TERMINAL}),
+            ("points", [{"status": "ok", "ms": nested(50)}]),
+        )
+    ),
+    *(
+        lambda door, place=place: longhaul.measurements(instead_of_a_measurement(door, place))
+        for place in PLACES.values()
+    ),
+    *(
+        lambda door, name=name, content=content: longhaul.status(**door.runs(name, content))
+        for name in ("attempt.json", "heartbeat.json", ".hydra/overrides.yaml")
+        for content in (b"[" * 10**5, b"\xff\0", b"", b"7", os.mkfifo, os.mkdir)
+    ),
+    *(
+        lambda door, content=content: longhaul.curves(**door.runs("metrics.csv", content))
+        for content in (b"\0" * 10**6, os.mkfifo, b"step,val\n1e999,x\n")
+    ),
+    *(
+        lambda door, name=name, verb=verb: getattr(longhaul, verb)(model=name)
+        for name in ("../../x", TERMINAL, "x" * 100_000, "os.system", "[", "", "${oc.env:HF_TOKEN}")
+        for verb in ("plan", "run", "verify", "bench", "status", "curves")
+    ),
+    *(
+        lambda door, value=value: longhaul.plan(task="lra/listops", budget="smoke", model="latte", **{"model.x": value})
+        for value in (
+            SYSTEM,
+            "a' trusted_packages=[os] '",
+            "x trusted_packages=[os]",
+            "\\${oc.env:HF_TOKEN}",
+            TERMINAL,
+            "'\\",
+            nested(90),
+            10**400,
+            float("nan"),
+        )
+    ),
+    *(
+        lambda door, value=value: longhaul.bench(model="latte", lengths=value)
+        for value in ([10**15], [-1], ["x"], [0], [1.5], [])
+    ),
+    lambda door: longhaul.attention(type(TERMINAL.replace("\0", ""), (), {"forward": print})),
+    lambda door: longhaul.attention(type("os.system", (), {"forward": print, "__module__": "os"})),
+    lambda door: longhaul.plan(
+        depends_on=["trusted_packages=[os] +model.x={_target_:os.system}"], task="lra/listops", model="latte"
+    ),
+    lambda door: pd.DataFrame() if longhaul.check("/dev/zero") is None else None,
+    lambda door: longhaul.check("\0"),
+    lambda door: longhaul.check("x" * 100_000),
+]
+
+
+def instead_of_a_measurement(door: Door, place: Callable[[Path], object]) -> Path:
+    folder = door.measured()
+    place(folder / "evil.json")
+    return folder
+
+
+ATTACKS = {"load": LOAD, "model": MODEL, "records": RECORDS, "rest": REST}

@@ -2,10 +2,15 @@
 
 from omegaconf import DictConfig
 
+EXAMPLES = 40  # validation and test each: a whole batch and a part of one
+
 
 def shorten(cfg: DictConfig) -> None:
-    """Two updates before each of two evaluations, whatever a column sets, and a short text to test on."""
+    """Two updates before each of two evaluations, whatever a column sets, few examples and a short text to test on."""
     cfg.train.eval_every = min(cfg.train.eval_every, 2)
     cfg.train.max_steps = min(cfg.train.max_steps, 2 * cfg.train.eval_every)
+    if all(isinstance(cfg.task.get(name), int) for name in ("val", "test")):
+        cfg.train.eval_batch_size = min(cfg.train.eval_batch_size, 32)
+        cfg.task.val, cfg.task.test = (min(cfg.task[name], EXAMPLES) for name in ("val", "test"))
     if "test_bytes" in cfg.task:
         cfg.task.test_bytes = min(cfg.task.test_bytes, 800)

@@ -116,5 +116,8 @@ def compare(a: CellName, b: CellName, *, root: Folder | None = None) -> "Compari
     from longhaul.comparison import Comparison
     from longhaul.frames import cell_name
 
-    compared = compare_cells(cell_name(a), cell_name(b), path_of(root, Paths().records), of_folder(Paths().outputs))
+    folder = path_of(root, Paths().records)
+    if root is not None and not folder.is_dir():
+        raise UsageError(f"{folder} is no folder of records")
+    compared = compare_cells(cell_name(a), cell_name(b), folder, of_folder(Paths().outputs))
     return Comparison(**vars(compared))

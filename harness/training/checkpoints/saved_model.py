@@ -92,7 +92,11 @@ class SavedModel:
             with torch.no_grad():
                 return self.task.describe(self.model(tokens))
         except DataError as error:
-            raise UsageError(one_line(error)) from error
+            from tasks.base import Task
+
+            continues = type(self.task).continued is not Task.continued
+            hint = "; .generate(prompt) continues a text" if continues else ""
+            raise UsageError(f"{one_line(error)}{hint}") from error
 
     def generate(
         self,

@@ -352,7 +352,7 @@ def table_page(
         pictures = pictures_of(selected, spec, Path(paths["records"]), page)
         at_recipe = select(cells, spec, at_recipe=True)
         rates = tuning.sections(selected, at_recipe, spec, results)
-        table = build_table(spec, results, pictures, [plot.picture for plot in drawn], rates)
+        table = build_table(spec, results, pictures, [plot.picture for plot in drawn if plot.picture], rates)
     tunings = {name: rows for parts in selected.values() for name, rows in tuned_columns(parts, spec.budget).items()}
     waits = waiting_columns(results)
     evidence = TableEvidence(table, columns, results, waits, tunings, spec, outdone_rows(selected, at_recipe, spec))

@@ -10,7 +10,9 @@ from harness.commands import report as verb
 from harness.records.collect import frame
 from harness.report.pages import answer
 from harness.report.plots import scores, style
+from harness.report.plots.drawing import draw_now
 from harness.report.plots.file import Plot
+from harness.report.plots.table import table_plots
 from harness.report.scores import groups, select
 
 CONF, PAPER, T11 = pages.CONF, pages.PAPER, pages.T11
@@ -82,3 +84,18 @@ def test_several_tables_are_shown_with_one_line_per_column(tmp_path):
     assert line.split()[:4] == ["ListOps", "reduced", "3", "2"] and "no mixing 31.33" in line and "of 2" in line
     assert "LAVO Table 7, point cloud completion" in shown and "nothing to rank yet" in shown
     assert "columns with R ≥ 4: " in console.file.getvalue()
+
+
+def test_a_picture_whose_columns_have_no_run_any_more_is_removed(tmp_path):
+    def drawn(records):
+        results = groups.group_scores(select.select(frame(records), pages.T11), pages.T11)
+        return table_plots(pages.T11, results, answer.answers(results), tmp_path, tmp_path / "t11.md")
+
+    ((plot, picture),) = drawn(
+        [*seeds("lavo", "lra/text", [0.6, 0.61, 0.62]), *seeds("vanilla", "lra/text", [0.5] * 3)]
+    )
+    plot.update(False, draw_now)
+    assert picture.link == "lavo/t11-scores.png" and plot.paths[0].is_file()
+    ((plot, picture),) = drawn([])
+    assert plot.update(True, draw_now) == list(plot.paths), "a check names it"
+    assert plot.update(False, draw_now) == [] and picture is None and not plot.paths[0].exists()

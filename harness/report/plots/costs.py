@@ -162,7 +162,7 @@ def measurement_data(measured: Mapping[str, Any]) -> dict[str, Any]:
                     lines.append(line)
             if not lines:
                 continue
-            x = settings.get("axis") or "length, tokens"
+            x = (settings.get("axis") or "length, tokens").removeprefix("model.")
             title = bench_tables.title_of(timed)
             panels.append(_cost_panel(title, x, label, lines, []) | {"band": key == "ms", "name": f"{timed}-{key}"})
     setting = describe_setting(dict(measured))

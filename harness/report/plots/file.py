@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from harness.report.plots.drawing import Schedule
 
-VERSION = 2  # of what pictures look like: with another, all are drawn again
+VERSION = 3  # of what pictures look like: with another, all are drawn again
 SUFFIXES = ("png", "pdf")
 COLOURS = 256  # of a PNG with a palette: a quarter of the bytes, and no pixel differs by more than a shade
 SEAL = re.compile(rb"\n%longhaul ([0-9a-f]{64}) ([0-9a-f]{64})\n")
@@ -71,7 +71,7 @@ class Plot:
     def shows_nothing(self) -> bool:
         """Whether no panel has a series: no picture is made."""
         panels = self.data.get("panels")
-        return bool(panels) and all(panel.get("series") == [] for panel in panels)
+        return panels is not None and all(panel.get("series") == [] for panel in panels)
 
     def update(self, check: bool, schedule: "Schedule") -> list[Path]:
         """Draw the files that are stale, by `schedule`, and return all. With `check`, the stale files alone.

@@ -19,6 +19,8 @@ WIDE, TALL = 0.42, 0.19  # of a square, inches
 LETTER = 0.055  # inches
 RIGHT = 1.3  # inches, of the ranks
 LONGEST_NAME = 38
+NARROWEST = 4.6  # inches, of a figure with a title
+SHOWN = 3  # rows in the title
 DIGITS = 4  # of what the digest is made of: what all machines agree on
 
 
@@ -38,21 +40,25 @@ def data(title: str, ranking: Ranking) -> dict[str, Any]:
     for ranked in ranking.rows:
         low, high = ranked.ranks
         ranks.append([f"{ranked.mean:z.2f}", f"{ranked.rank}" + (f" ({low} to {high})" if low < high else "")])
-    return {"title": title, "rows": rows, "columns": list(ranking.columns), "values": values, "ranks": ranks}
+    best = [f"{ranked.row} ({ranked.mean:z.2f})" for ranked in ranking.rows[:SHOWN]]
+    message = f"Ahead by the mean: {', '.join(best)}, of {len(ranking.rows)} rows"
+    grid = {"rows": rows, "columns": list(ranking.columns), "values": values, "ranks": ranks}
+    return {"title": message, "subtitle": title} | grid
 
 
 def draw(data: Mapping[str, Any]) -> "Figure":
     rows, columns = ([style.shortened(name, LONGEST_NAME) for name in data[key]] for key in ("rows", "columns"))
     wide = 0.3 + LETTER * max(map(len, rows)) + WIDE * len(columns) + RIGHT
     tall = 0.7 + LETTER * max(map(len, columns)) + TALL * len(rows)
-    figure, (axis,) = style.figure_of(data["title"], (max(wide, 0.085 * len(data["title"]) + 0.3), tall), [1], 1, 1)
+    figure, (axis,) = style.figure_of(data["title"], (max(wide, NARROWEST), tall), [1], 1, 1, data["subtitle"])
     image = style.squares(axis, data["values"], cmap=style.sequential(), vmin=0, vmax=1)
     style.print_numbers(axis, image, data["values"], "{:z.2f}".format)
     axis.axhline(len(data["ranks"]) - 0.5, color="0.1", linewidth=1.2)
     axis.set_yticks(range(len(rows)), rows)
     axis.set_xticks(range(len(columns)), columns, rotation=90)
     axis.xaxis.tick_top()
-    axis.set_xlabel(FOOT, loc="left", fontsize=6.5, color=style.SOFT)
+    below = {"ha": "left", "va": "top", "fontsize": 6.5, "color": style.SOFT, "annotation_clip": False}
+    axis.annotate(FOOT, (0, 0), (6, 4), ("figure points", "figure points"), **below | {"va": "bottom"})
     axis.tick_params(length=0, pad=2, labelsize=6.5)
     # under their names, beside each ranked row: the mean and the rank
     for column, (name, inches, side) in enumerate((("mean", 0.4, "right"), ("rank", 0.5, "left"))):

@@ -75,7 +75,7 @@ GREYS: Mapping[str, Look] = {  # what all others are compared with
 }
 BASELINE: Look = {"colour": "#7F7F7F", "marker": "|", "dash": ":"}
 MUTED = "#B5B5B5"  # of rows that are shown without their colour
-LETTERS, SMALL_LETTERS = 12.0, 17.0  # of a title and a subtitle in an inch
+LETTERS, SMALL_LETTERS = 10.5, 16.0  # of a title and a subtitle in an inch
 TITLE_LINE, SUBTITLE_LINE = 0.18, 0.14  # inches
 INK, SOFT, FAINT = "0.15", "0.35", "0.6"
 

@@ -17,10 +17,10 @@ SCORES, RANKS = SUFFIXES = ("-scores", "-ranks")  # of the files, behind the nam
 
 
 class TablePlot(NamedTuple):
-    """`picture`: as the page shows it."""
+    """`picture`: as the page shows it; None for a plot that shows nothing, whose former file goes."""
 
     plot: Plot
-    picture: Picture
+    picture: Picture | None
 
 
 def table_plots(
@@ -41,7 +41,5 @@ def table_plots(
             return []
         heat_map = Plot(heat.data(spec.title, ranks), heat.draw, path(RANKS), dpi=180)
         return [shown(heat_map, "Heat map", heat.CAPTION)]
-    columns = scores.data(spec.title, answers)
-    if not columns["panels"]:
-        return []
-    return [shown(Plot(columns, scores.draw, path(SCORES), dpi=130), "Scores and intervals", scores.CAPTION)]
+    plot = Plot(scores.data(spec.title, answers), scores.draw, path(SCORES), dpi=130)
+    return [TablePlot(plot, None) if plot.shows_nothing else shown(plot, "Scores and intervals", scores.CAPTION)]

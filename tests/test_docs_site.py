@@ -239,6 +239,13 @@ def test_records_are_a_script_in_ascii_that_no_text_can_close():
     assert text.isascii() and [row[0] for row in data["rows"]] == ["a", "b"] and data["fields"][1] == "model"
 
 
+def test_the_site_is_made_of_the_pages_that_the_report_wrote(monkeypatch):
+    monkeypatch.setenv("LONGHAUL_PAGES", "/elsewhere/pages")
+    assert Path("/elsewhere/pages") == hook("cards").PAGES
+    monkeypatch.delenv("LONGHAUL_PAGES")
+    assert hook("cards").PAGES == ROOT / "outputs/pages"
+
+
 def test_a_page_of_results_is_that_with_cards(tmp_path, monkeypatch):
     monkeypatch.setattr(cards, "PAGES", tmp_path)
     assert cards.numbered("results/tables/lavo/t11.md") is None

@@ -10,6 +10,7 @@ from helpers import synthetic as made
 from harness.commands import report as verb
 from harness.config.cell import cell_of
 from harness.config.compose import compose
+from harness.config.model_names import row_name
 from harness.errors import UsageError
 from harness.records.collect import frame, load_records
 from harness.records.record import read, write
@@ -61,6 +62,8 @@ def test_every_number_shows_its_seeds_metric_and_records(paths):
     }
     for cell, run in records["runs"].items():
         assert read(paths["records"] / run["file"])["cell"]["id"] == cell
+        assert run["name"] == row_name(run["model"])
+    assert {"LAVO", "softmax attention"} <= {run["name"] for run in records["runs"].values()}
 
 
 def test_a_page_without_its_buttons_is_the_committed_one(paths):

@@ -365,13 +365,12 @@ def _closing_lines(report: TablesReport, paper: str, all_cells: "pd.DataFrame | 
     `all_cells`: the frame of all records if all tables were made, else None.
     """
     from harness.report.pages import counts
-    from harness.report.pages.answer import totals
     from harness.report.pages.printed import count_beside
 
     answers = [answer for page in report.pages for answer in page.answers or ()]
     lines = []
     if len(report.pages) > 1:
-        lines = counts.lines(answers, all_cells) if answers and all_cells is not None else [totals(answers)]
+        lines = counts.lines(answers, all_cells) if answers and all_cells is not None else [counts.totals(answers)]
         if all_cells is not None:
             lines.append(count_beside([page.table for page in report.pages], paper))
     lines += [*([""] if lines else []), *map(str, report.files)]

@@ -12,7 +12,7 @@ from helpers import pages, synthetic
 from harness.errors import UsageError
 from harness.records.collect import frame
 from harness.report import spec_files
-from harness.report.pages import answer, table
+from harness.report.pages import answer, counts, table
 from harness.report.scores import comparison, groups, select
 from harness.report.scores.scores import Score
 
@@ -208,8 +208,8 @@ def test_a_line_for_each_column():
     assert line[:5] == ["ListOps", "reduced", "3", "3", "no mixing 30.00"] and line[6] == "1 of 2"
     assert float(line[5]) > 4
     all_answers = answer.answers(results_of(listops(vanilla=0.5, lavo=0.499, no_mixing=0.3)))
-    assert answer.totals(all_answers) == "columns with R ≥ 4: 1 of 1 (100 %); pairs resolved: 1 of 2 (50 %)"
-    assert "no column has a run yet" in answer.totals([])
+    assert counts.totals(all_answers) == "columns with R ≥ 4: 1 of 1 (100 %); pairs resolved: 1 of 2 (50 %)"
+    assert "no column has a run yet" in counts.totals([])
 
 
 def test_a_metric_that_is_a_cost_ranks_nothing():

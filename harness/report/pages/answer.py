@@ -278,12 +278,6 @@ def counted_columns(number: int) -> str:
     return f"{number} {agreeing(number, 'column', 'columns')}"
 
 
-def _counts(answered: Sequence[ColumnAnswer]) -> tuple[int, int, int]:
-    """Columns with enough resolution, pairs of rows that are resolved, and all pairs."""
-    resolved = sum(answer.tests.resolved for answer in answered)
-    return sum(answer.has_enough for answer in answered), resolved, sum(answer.tests.possible for answer in answered)
-
-
 def parts_of_means(answered: Sequence[ColumnAnswer]) -> set[str]:
     """Columns that no paper prints and whose mean has its own sentence."""
     means = {answer.group.column for answer in answered}
@@ -336,18 +330,3 @@ def column_lines(answered: Sequence[ColumnAnswer]) -> tuple[list[str], list[list
     header = ["column", "budget", "rows", "seeds", "control", "R", "pairs resolved"]
     lines = [[a.name, a.group.budget, f"{a.tests.rows}", a.seeds, a.control, a.resolution, a.pairs] for a in answered]
     return header, lines
-
-
-def totals(answered: Sequence[ColumnAnswer]) -> str:
-    """All columns of several tables together."""
-    if not answered:
-        return "no column has a run yet: python run.py table=all budget=reduced"
-    enough, resolved, pairs = _counts(answered)
-    columns = f"{enough} of {len(answered)} ({_percent(enough, len(answered))})"
-    return (
-        f"columns with R ≥ {ENOUGH:g}: {columns}; pairs resolved: {resolved} of {pairs} ({_percent(resolved, pairs)})"
-    )
-
-
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / max(whole, 1):.0f} %"

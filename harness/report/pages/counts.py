@@ -29,6 +29,15 @@ def lines(answers: Sequence[ColumnAnswer], cells: "pd.DataFrame") -> list[str]:
     ]
 
 
+def totals(answers: Sequence[ColumnAnswer]) -> str:
+    """All columns of several tables together."""
+    if not answers:
+        return "no column has a run yet: python run.py table=all budget=reduced"
+    enough = sum(answer.has_enough for answer in answers)
+    resolved, pairs = (sum(getattr(answer.tests, key) for answer in answers) for key in ("resolved", "possible"))
+    return f"columns with R ≥ {ENOUGH:g}: {share(enough, len(answers))}; pairs resolved: {share(resolved, pairs)}"
+
+
 def distinct(answers: Iterable[ColumnAnswer]) -> Iterator[ColumnAnswer]:
     """The columns at smaller budgets than the paper's, each once: equal task, recipe, metric, settings and data."""
     seen: set[tuple[Any, ...]] = set()

@@ -219,10 +219,12 @@ def test_a_measured_time_is_that_of_the_asked_length_or_the_longest_with_a_warni
     keys = {"model": "latte", "reference": ("vanilla",), "measure": "token", "mode": "incremental", "table": "own"}
     reply = ask(evidence, "measured", length=64, **keys)
     assert reply.verdict is None
-    assert reply.text.startswith("A generated token at 64 tokens, batch 1, takes 3 ms, 0.5 times that of vanilla (the")
+    assert reply.text.startswith(
+        "A generated token at 64 tokens, batch 1, takes 3 ms, 0.5 times that of softmax attention (the"
+    )
     reply = ask(evidence, "measured", length=128, **keys)
     assert reply.verdict is Verdict.UNKNOWN
-    assert reply.text.startswith("No measurement of latte at 128 tokens; the longest is: a generated token at 64")
+    assert reply.text.startswith("No measurement of Latte at 128 tokens; the longest is: a generated token at 64")
 
 
 def test_the_fastest_row_of_the_best_tier_needs_a_measurement_on_the_device(tmp_path):

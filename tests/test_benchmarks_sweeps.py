@@ -7,6 +7,9 @@ import sys
 import pytest
 
 from benchmarks import sweeps
+from harness.config.places import ROOT
+
+COMMITTED = ROOT / "results" / "side_by_side" / "sweeps.md"
 
 # a stand-in of run.py: one record per seed, and time that depends on the clone
 RUN = """
@@ -49,6 +52,12 @@ def test_seconds_and_scores_of_both_sides(tmp_path, monkeypatch):
     assert numbers["scores"]["m, t, seed 2"] == [90.0, 91.5]
     assert "- Equal scores: 2 of 3." in page and "| m, t, seed 2 | 90 | 91.5 | 1.5 |" in page
     assert "python run.py -m seed=1,2,3 model=m" in page
+
+
+def test_the_committed_page_is_that_of_its_numbers():
+    numbers = json.loads(COMMITTED.with_suffix(".json").read_text())
+    assert sweeps.document(numbers) == COMMITTED.read_text()
+    assert len(numbers["scores"]) >= 10
 
 
 def test_other_cells_are_no_comparison(tmp_path, monkeypatch, capsys):

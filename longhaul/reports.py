@@ -85,7 +85,7 @@ def report(table: str, records: "pd.DataFrame | None" = None) -> Page:
     `records`: a frame of `longhaul.records` or `longhaul.run`, or several of them joined by `pandas.concat`; by
     default all records below `paths.records`.
     """
-    from harness.commands.report import table_page
+    from harness.commands.table_pages import table_page
     from harness.config.places import CONF
     from harness.report.render import markdown
     from harness.report.scores.measurements import load_measurements

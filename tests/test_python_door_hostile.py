@@ -10,7 +10,8 @@ import time
 import pytest
 
 import longhaul
-from tests.helpers.door_attacks import ATTACKS, Door
+from tests.helpers.door_attacks import ATTACKS
+from tests.helpers.hostile_door import Door
 from tests.helpers.watch import Watch
 
 SECRET = "hf_Zk3vQ9sLw7Tn5Yb2"

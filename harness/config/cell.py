@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -29,9 +29,6 @@ from harness.config.source_code import source_digest
 from harness.errors import UsageError
 from tasks.checks import DataError
 from tasks.file_digests import path_identity
-
-if TYPE_CHECKING:
-    from harness.config.rows import Rows
 
 IDENTITY = ("model", "task", "backbone", "train", "protocol", "budget")  # and the seed
 # folders, ways to compute the same numbers, and defaults of other budgets
@@ -321,52 +318,6 @@ NOT_A_CHANGE = ("seed", "task.source", "task.path", "train.precision", "dependen
 
 # other values of a recipe may follow from these: the pattern of the attention, and the paper's size of the model
 AXES = ("task.pattern", "protocol.configuration")
-
-
-def changes(cell: Cell, search: Sequence[str] = ()) -> dict[str, list[Any]]:
-    """{key: [recipe's value, value used]} where a cell differs from the configuration that its names compose to.
-
-    The keys of a model outside `conf/model/` are left out, because there is no recipe to compare them with.
-    """
-    from harness.config.compose import OWN_CLASS, folders
-    from harness.config.family_files import existing
-    from harness.config.option_names import is_option
-    from harness.config.overrides import to_overrides
-
-    names = [f"{key}={getattr(cell, key)}" for key in ("task", "protocol", "budget")]
-    is_named = cell.model not in OWN_CLASS and is_option(cell.model)
-    has_recipe = is_named and any(existing(f"model/{cell.model}.yaml", folders()))
-    if has_recipe:
-        names.append(f"model={cell.model}")
-    places = (tuple(search), tuple(folders()))
-    recipe, used = composed_settings(tuple(names), *places), flatten(cell.config)
-    chosen = {key: used[key] for key in AXES if used.get(key) not in (None, recipe.get(key))}
-    if chosen:  # values that follow from these keys are not further changes
-        default = {key: recipe.get(key) for key in chosen}
-        recipe = composed_settings((*names, *to_overrides(chosen)), *places) | default
-    differing = {key for key in recipe.keys() | used.keys() if recipe.get(key) != used.get(key)}
-    if not has_recipe:
-        differing = {key for key in differing if not key.startswith("model.")}
-    return {key: [recipe.get(key), used.get(key)] for key in sorted(differing - set(NOT_A_CHANGE))}
-
-
-@functools.lru_cache(maxsize=2048)
-def composed_settings(
-    overrides: tuple[str, ...], search: tuple[str, ...], folders: tuple[str, ...]
-) -> Mapping[str, Any]:
-    """The flattened configuration of a cell: thousands of records share it. `folders`: all that have options."""
-    rows = composed_rows(tuple(word for word in overrides if not word.startswith("model=")), search, folders)
-    _, variants = rows.row(overrides, ("seed",))
-    config = variants.cell({})[1].config
-    return flatten({key: value for key, value in config.items() if key != "seed"})
-
-
-@functools.lru_cache(maxsize=4)
-def composed_rows(others: tuple[str, ...], search: tuple[str, ...], folders: tuple[str, ...]) -> "Rows":
-    """What the models of a recipe share. Records of one recipe are neighbours, so a few recipes are kept."""
-    from harness.config.rows import Rows
-
-    return Rows(search)
 
 
 def flatten(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -8,7 +8,8 @@ from typing import Any
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from harness.config.cell import AXES, Cell, changes, flatten
+from harness.config.cell import AXES, Cell, flatten
+from harness.config.changes import changes
 from harness.config.schema import NAME
 from harness.errors import UsageError, one_line
 

@@ -46,7 +46,8 @@ from omegaconf import DictConfig
 
 from harness.config import source_code
 from harness.config.build import Built, build, build_or_refuse
-from harness.config.cell import Cell, canonical, changes
+from harness.config.cell import Cell, canonical
+from harness.config.changes import changes
 from harness.config.compose import with_resolved_train
 from harness.config.masking import masked_texts
 from harness.config.places import ROOT

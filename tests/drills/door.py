@@ -4,7 +4,8 @@ import os
 
 import longhaul
 from tests.drills.runs import Drills
-from tests.helpers.door_attacks import ATTACKS, Door
+from tests.helpers.door_attacks import ATTACKS
+from tests.helpers.hostile_door import Door
 
 LIMIT_S = 25.0
 

@@ -5,7 +5,8 @@ import json
 import pytest
 from omegaconf import OmegaConf
 
-from harness.config.cell import Variants, canonical, cell_of, changes, flatten, identity
+from harness.config.cell import Variants, canonical, cell_of, flatten, identity
+from harness.config.changes import changes
 from harness.config.compose import compose, options
 from harness.config.places import CONF
 from harness.config.resolvers import default_protocol

@@ -394,7 +394,6 @@ def test_the_counts_of_all_records(tmp_path):
 
 
 def test_no_published_number_is_typed_into_a_claim():
-    """Printed numbers come from the ledger."""
     texts = [claim.text for group in findings.FILES for claim in load_asked(group, CONF)]
     printed = {entry["value"] for name in ledger.tables(PAPER) for entry in ledger.entries(name, PAPER)}
     decimals = {value for value in printed if "." in value}

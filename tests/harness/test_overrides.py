@@ -8,7 +8,7 @@ from hydra.core.override_parser.types import QuotedString
 from omegaconf import OmegaConf
 
 from harness.config import sweep
-from harness.config.cell import changes
+from harness.config.changes import changes
 from harness.config.compose import compose
 from harness.config.overrides import rewrite, to_overrides
 from harness.config.table_rows import format_settings, settings_key

@@ -9,6 +9,7 @@ from helpers import pages, synthetic
 from rich.console import Console
 
 from harness.commands import report as verb
+from harness.commands import table_pages
 from harness.config.compose import compose
 from harness.errors import UsageError
 from harness.records import evidence
@@ -197,7 +198,7 @@ def test_a_record_that_somebody_edited_is_named_and_left_out(places, capsys):
 
 def test_a_further_process_makes_the_same_pages(places, monkeypatch):
     cells, names = frame(load_records(places["records"])), ["lavo/t11", "llp/t6", "lavo/t11"]
-    here = [RENDER["md"](verb.table_page(name, cells, {}, CONF, places).table) for name in names]
+    here = [RENDER["md"](table_pages.table_page(name, cells, {}, CONF, places).table) for name in names]
     divided, counts = workers.divided, []
 
     def counted(function, jobs, workers):
@@ -205,9 +206,9 @@ def test_a_further_process_makes_the_same_pages(places, monkeypatch):
         return divided(function, jobs, workers)
 
     monkeypatch.setattr(workers, "divided", counted)
-    assert list(verb._pages(names, cells, {}, CONF, places)) and counts == [], "a few tables take less than its start"
-    monkeypatch.setattr(verb, "MANY_TABLES", 3)
-    monkeypatch.setattr(verb, "MANY_CELLS", 1)
+    assert list(table_pages.table_pages(names, cells, {}, CONF, places)) and counts == [], "a few tables take less than its start"
+    monkeypatch.setattr(table_pages, "MANY_TABLES", 3)
+    monkeypatch.setattr(table_pages, "MANY_CELLS", 1)
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1})
-    assert [RENDER["md"](page.table) for page in verb._pages(names, cells, {}, CONF, places)] == here
+    assert [RENDER["md"](page.table) for page in table_pages.table_pages(names, cells, {}, CONF, places)] == here
     assert counts == [1]

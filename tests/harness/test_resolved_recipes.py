@@ -18,14 +18,13 @@ from harness.config.cell import cell_of
 from harness.config.compose import (
     OWN_CLASS,
     compose,
-    option_source,
     options,
-    read_option,
     recipes,
     register,
     with_model,
 )
 from harness.config.places import CONF
+from harness.config.read_options import option_source, read_option
 from harness.config.rows import Rows
 
 FILE = Path(__file__).with_name("resolved_recipes.json")

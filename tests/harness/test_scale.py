@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.records import COMMITTED, populate
 from harness.commands import check
-from harness.commands.report import table_page
+from harness.commands.table_pages import table_page
 from harness.config.compose import folders
 from harness.config.places import ROOT
 from harness.records import cache, collect, index, recipe

@@ -241,7 +241,7 @@ def test_a_table_without_cells_has_nothing_to_run(monkeypatch):
         UsageError, match=r"^table=latte/t6 has no cells, nothing to run: python run.py do=report \S+ shows it$"
     ):
         sweep.expand(compose(["table=latte/t6"]), ["table=latte/t6"])
-    monkeypatch.setattr(sweep, "options", lambda group: [("latte/t6", ""), ("all", ""), ("lavo/t9", "")])
+    monkeypatch.setattr(sweep, "names_in", lambda group: ["latte/t6", "all", "lavo/t9"])
     typed = ["table=all", "seed=1", "model=lavo"]
     monkeypatch.setattr(sweep, "runnable_cells", lambda table, *rest: iter([]) if "LAVO" in table.title else 1 / 0)
     with pytest.raises(UsageError, match="has no cell that can run"):

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from harness.config.build import build
-from harness.config.cell import cell_of, changes
+from harness.config.cell import cell_of
+from harness.config.changes import changes
 from harness.config.compose import compose
 from harness.config.places import CONF
 from harness.training.batches.loader import TrainLoader

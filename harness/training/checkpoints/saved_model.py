@@ -131,7 +131,8 @@ class SavedModel:
 def load(cell: Any, cfg: DictConfig, typed: Mapping[str, str]) -> SavedModel:
     """Of a cell as in `load_run`, an exported folder, or the name of weights to try. Raises UsageError."""
     folder = to_try(cell) or Path(cell)
-    return load_exported(folder, cfg, typed) if is_exported(folder) else load_run(cell, cfg, typed)
+    exported = is_exported(folder) or (folder / RECORD).exists()  # a broken export is named, not taken for its run
+    return load_exported(folder, cfg, typed) if exported else load_run(cell, cfg, typed)
 
 
 def load_run(cell: Any, cfg: DictConfig, typed: Mapping[str, str]) -> SavedModel:

@@ -53,7 +53,7 @@ class RecipeModel:
         return RECIPE_MEASURES[measure](built, self.cfg, self.batch(built, length, batch))
 
     def batch(self, built: Built, length: int, size: int | None = None) -> dict[str, Tensor]:
-        """Random tokens and targets (B, N) without padding, and labels (B,); a task reads the ones that it uses."""
+        """Random tokens, targets and answers (B, N) without padding, and labels (B,); a task reads what it uses."""
         facts, generator = built.task.backbone_kwargs(), torch.Generator().manual_seed(1)
         vocabulary, classes = facts.get("vocab_size"), facts.get("classes", 2)
         if not isinstance(vocabulary, int):
@@ -61,18 +61,19 @@ class RecipeModel:
         shape = (size or self.cfg.bench.batch, length)
         lowest = 1 if facts.get("padding_id") == 0 else 0
         batch = {name: torch.randint(lowest, vocabulary, shape, generator=generator) for name in ("tokens", "targets")}
+        batch["answers"] = batch["targets"]  # of a probe: each token is asked for
         batch["label"] = torch.randint(classes, shape[:1], generator=generator)
         return {name: values.to(self.device) for name, values in batch.items()}
 
 
 def training_step(built: Built, cfg: DictConfig, batch: Mapping[str, Tensor]) -> Timed:
     """One update. The memory includes the weights, their gradients and the optimizer state."""
-    model, task, train = built.model.train(), built.task, cfg.train
+    model, train = built.model.train(), cfg.train
     optimizer = built.optimizer(parameter_groups(model))
 
     def call() -> None:
         optimizer.zero_grad(set_to_none=True)
-        task.loss(model, batch).backward()
+        loss_of(built, batch).backward()
         clip(model, train)
         optimizer.step()
 
@@ -81,6 +82,17 @@ def training_step(built: Built, cfg: DictConfig, batch: Mapping[str, Tensor]) ->
         return memory_of([*model.parameters(), *model.buffers(), *gradients, list(optimizer.state.values())])
 
     return Timed(call, resident=resident)
+
+
+def loss_of(built: Built, batch: Mapping[str, Tensor]) -> Tensor:
+    """Raises UsageError for a task whose loss reads more than random tokens (B, N), targets, answers and labels."""
+    try:
+        return built.task.loss(built.model, batch)
+    except (LookupError, ValueError) as error:
+        name = type(built.task).__name__
+        raise UsageError(
+            f"the loss of {name} reads more than do=bench makes up ({error!r}): type what=forward"
+        ) from error
 
 
 def clip(model: nn.Module, train: DictConfig) -> None:

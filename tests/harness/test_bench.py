@@ -13,6 +13,7 @@ import torch
 from harness.bench import command as bench_command
 from harness.bench import measure as bench_measure
 from harness.bench import timing
+from harness.bench.recipe import RecipeModel
 from harness.commands import report
 from harness.commands.bench import measure, run
 from harness.commands.report import run as render
@@ -251,3 +252,15 @@ def test_calls_timed_after_a_memory_measurement_fault_no_pages():
         faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
     pages = 2**24 * 4 / resource.getpagesize()
     assert min(after - before for before, after in pairwise(faults)) < pages / 10
+
+
+@pytest.mark.parametrize("task", ["probe/recall", "probe/needle", "lra/listops", "lra/retrieval", "lm/wikitext103"])
+def test_a_recipe_trains_on_random_tokens_or_one_line_says_what_it_lacks(task):
+    cfg = compose([f"task={task}", "budget=smoke", "model=vanilla", "do=bench", "bench.batch=2"])
+    recipe = RecipeModel(cfg, torch.device("cpu"))
+    call = recipe.prepare("train", 512).call
+    if task == "lra/retrieval":
+        with pytest.raises(UsageError, match=r"^the loss of Retrieval reads more than .*: type what=forward$"):
+            call()
+    else:
+        call()

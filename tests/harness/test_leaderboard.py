@@ -59,7 +59,7 @@ def evidence_of(tmp_path, text=TEXT):
 
 def test_every_entry_follows_from_the_records_and_what_is_missing_is_a_dash(tmp_path):
     (board,) = leaderboard.boards(evidence_of(tmp_path))
-    assert list(board.scores) == ["near", "text"] and board.costs == ("size",)  # one column per ability
+    assert list(board.scores) == ["near", "text"] and board.costs == {"size": "size, numbers"}  # one column per ability
     assert (board.reference, board.control) == ("softmax", "nothing")
     lines = leaderboard.page(["| found | [why](../../docs/findings.md#why) |"], [board]).splitlines()
     rows = {line.split(" | ")[1]: line.strip("| ").split(" | ") for line in lines if line.startswith("| [")}
@@ -93,7 +93,7 @@ def test_a_cost_without_a_number_is_a_line_and_no_column(tmp_path):
     point = "{what: train, length: 16384, settings: {dim: 64}}"
     more = f"  step: {{bench: {point}, unit: ms, decimals: 1, higher_is_better: false}}\n"
     (board,) = leaderboard.boards(evidence_of(tmp_path, TEXT + more))
-    assert board.costs == ("size",) and "step" not in [entry.text for entry in board.block.header]
+    assert board.costs == {"size": "size, numbers"} and "step" not in [entry.text for entry in board.block.header]
     assert board.lines[-1] == "Not measured by do=bench yet: step (train at 16,384 tokens)."
 
 

@@ -4,6 +4,7 @@ A table whose yaml has `leaderboard` stands there. Of the columns of one ability
 shown. The same rows, cut to a few, are the table of README.md.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from harness.report.spec.table import TableSpec
 FILE, TITLE = "leaderboard.md", "Which attention works on long sequences?"
 BEGIN, END = "<!-- leaderboard: begin -->", "<!-- leaderboard: end -->"
 MEAN, RATE, PARAMETERS = "mean", "learning rate", "parameters"
-README_ROWS = 6
+README_ROWS, DIGITS = 6, 3  # DIGITS of a measured time
 NEXT = (
     "[All findings](../../docs/findings.md) · [ten questions](../../docs/questions.md) · [reading](#how-to-read-this)"
 )
@@ -39,13 +40,14 @@ that a search chose on validation, for every column shown. Intervals and all col
 
 @dataclass(frozen=True)
 class Board:
-    """`entries`: row -> header -> entry, best row first. `scores`, `costs`: headers. `reference`, `control`: rows.
-    `searched`: rows whose learning rate in the first column was searched, best first; `answer`: of that column."""
+    """`entries`: row -> header -> entry, best row first. `scores`: headers. `costs`: column -> header with unit.
+    `reference`, `control`: rows. `searched`: rows whose learning rate in the first column was searched, best first;
+    `answer`: of that column."""
 
     spec: TableSpec
     entries: Mapping[str, Mapping[str, TableEntry]]
     scores: Mapping[str, TableEntry]
-    costs: tuple[str, ...]
+    costs: Mapping[str, str]
     reference: str
     control: str
     lines: tuple[str, ...]
@@ -55,7 +57,7 @@ class Board:
     @property
     def block(self) -> Block:
         names = [MEAN, *self.scores, *self.costs, PARAMETERS, RATE]
-        header = ["model", "id", *(self.scores.get(name, name) for name in names)]
+        header = ["model", "id", *(self.scores.get(name, self.costs.get(name, name)) for name in names)]
         rows = [
             (entries["model"], entries["id"], *(entries.get(name, EMPTY) for name in names))
             for entries in self.entries.values()
@@ -97,7 +99,7 @@ def board(evidence: Evidence, table: TableEvidence) -> Board:
         spec=spec,
         entries=rows,
         scores={name: _header(spec, answers[name]) for name in shown},
-        costs=tuple(measured),
+        costs={name: f"{name}, {costs[name].resolved.unit}" for name in measured},
         reference=reference,
         control=control,
         lines=(*_lines(spec, answers, shown), *_unmeasured(spec, [name for name in costs if name not in measured])),
@@ -162,8 +164,11 @@ def _header(spec: TableSpec, answer: ColumnAnswer) -> TableEntry:
 
 
 def _cost(spec: TableSpec, group: Group, score: Score) -> TableEntry:
-    text = f"{score.estimate.mean:,.{group.resolved.decimals}f}"
-    return TableEntry(text, card=card_of(score, group, spec))
+    """A counted cost whole, a measured time with three digits."""
+    decimals = group.resolved.decimals
+    if spec.columns[group.column].bench and 0 < score.estimate.mean < 1000:
+        decimals = max(0, DIGITS - 1 - math.floor(math.log10(score.estimate.mean)))
+    return TableEntry(f"{score.estimate.mean:,.{decimals}f}", card=card_of(score, group, spec))
 
 
 def _mean(ranked: Ranking, row: str) -> dict[str, TableEntry]:
@@ -244,12 +249,12 @@ def readme_lines(part: Board) -> list[str]:
     body = []
     for row in rows:
         score = next((s for s in part.answer.group.scores if s.row == row and s.by_seed and not s.setting), None)
-        entries = [part.entries[row].get(name, EMPTY).text for name in (*costs, PARAMETERS)]
+        entries = [part.entries[row].get(name, EMPTY).text for name in costs]
         mean, tier = (score_text(part.answer.group, score), part.answer.tests.tier(score.key)) if score else ("–", "–")
         rate = "searched" if row in part.searched else "the recipe's"
         body.append([*map(escape, (row, mean, tier, rate, *entries))])
-    header = ("model", escape(part.scores[column].text), "tier", RATE, *costs, PARAMETERS)
-    return [*grid(header, body, "lrll" + "r" * (len(costs) + 1)), "", escape(_who_solves(part))]
+    header = ("model", escape(part.scores[column].text), "tier", RATE, *(part.costs[name] for name in costs))
+    return [*grid(header, body, "lrll" + "r" * len(costs)), "", escape(_who_solves(part))]
 
 
 def _who_solves(part: Board) -> str:
@@ -262,10 +267,10 @@ def _who_solves(part: Board) -> str:
     solved = [row for row, (good, seeds) in counts.items() if good == seeds]
     names = f"{listed(solved)} {agreeing(len(solved), 'solves', 'solve')}" if solved else "No row solves"
     text = f"{names} {answer.group.column} with every seed; {len(counts) - len(solved)} of {len(counts)} rows do not."
-    sizes = {row: part.entries[row][name] for name in part.costs[:1] for row in solved if name in part.entries[row]}
-    if sizes:
+    cost = next(iter(part.costs), "")
+    if sizes := {row: part.entries[row][cost] for row in solved if cost in part.entries[row]}:
         least = min(sizes, key=lambda row: float(sizes[row].text.replace(",", "")))
-        text += f" Of those that do, {least} has the smallest {part.costs[0]} ({sizes[least].text})."
+        text += f" Of those that do, {least} has the smallest {cost} ({sizes[least].text})."
     return text
 
 

@@ -94,9 +94,6 @@ def sentences(ranks: Ranking) -> list[str]:
     if by_reason:
         parts = (f"{', '.join(names)}: {why}" for why, names in by_reason.items())
         lines.append(f"Left out of the ranks: {'; '.join(parts)}.")
-    if ranks.missing:
-        rows = (f"{row} ({len(columns)} of {len(ranks.columns)})" for row, columns in ranks.missing.items())
-        lines.append(f"Without a rank, with the columns that they lack: {', '.join(rows)}.")
     return [line for line in lines if line]
 
 
@@ -210,8 +207,15 @@ def _ranks_block(spec: "TableSpec", ranks: Ranking) -> Block:
         for row in ranks.rows
     ]
     lines = [f"Ranked over {'; '.join(_ability_lines(ranks))}."]
-    if lacking := "; ".join(f"{row} lacks {', '.join(columns)}" for row, columns in ranks.missing.items()):
-        lines.append(f"Not ranked: {lacking}.")
+    by_columns: dict[Sequence[str], list[str]] = {}
+    for row, columns in ranks.missing.items():
+        by_columns.setdefault(tuple(columns), []).append(row)
+    if by_columns:
+        lacking = [
+            f"{listed(rows)} {agreeing(len(rows), 'lacks', 'lack')} {listed(columns)}"
+            for columns, rows in by_columns.items()
+        ]
+        lines.append(f"Not ranked: {'; '.join(lacking)}.")
     counts = f"{len(ranks.rows)} rows, {_abilities(ranks)}, {len(ranks.columns)} columns, {len(spec.seeds)} seeds"
     return Block(f"{spec.budget} budget · {counts}", header, rows, "rl" + "r" * (len(header) - 2), lines=lines)
 

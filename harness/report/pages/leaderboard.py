@@ -166,7 +166,7 @@ def _header(spec: TableSpec, answer: ColumnAnswer) -> TableEntry:
 def _cost(spec: TableSpec, group: Group, score: Score) -> TableEntry:
     """A counted cost whole, a measured time with three digits."""
     decimals = group.resolved.decimals
-    if spec.columns[group.column].bench and 0 < score.estimate.mean < 1000:
+    if spec.columns[group.column].bench and score.estimate.mean > 0:
         decimals = max(0, DIGITS - 1 - math.floor(math.log10(score.estimate.mean)))
     return TableEntry(f"{score.estimate.mean:,.{decimals}f}", card=card_of(score, group, spec))
 

@@ -121,7 +121,7 @@ def test_a_measurement_is_a_column_without_cells_and_two_rows_may_be_one_model(s
     }
     (block,) = shown.sections[0].blocks
     assert block.lines == ("time, memory: do=bench, forward at 64 tokens: one layer, causal_self, width 8, 1 heads, "
-                           "batch 1, float32; CPU, 1 threads; torch 2.",)  # fmt: skip
+                           "batch 1, float32; CPU, 1 thread; torch 2.",)  # fmt: skip
     alone = page(spec, [], {"one": MEASURED["one"]})
     assert grid(alone) == {"softmax": ["skipped", "skipped"], "small": ["20.0", "3.0"]}
     assert "no measurement 'two' yet (python run.py do=bench)" in alone.sections[0].blocks[0].lines[0]

@@ -11,7 +11,7 @@ from harness.report.render import markdown
 from harness.report.render.layout import Block
 from harness.report.render.markdown import block_lines, escape
 from harness.report.scores import measurements
-from harness.report.scores.measurements import describe_setting, size_of
+from harness.report.scores.measurements import describe_setting, machine_name, size_of
 from harness.report.stats.growth import crossover
 from harness.report.stats.seeds import significant
 
@@ -162,7 +162,7 @@ def goals_page(measured: dict[str, Any]) -> str:
     """The page of `python -m benchmarks.attention`."""
     machine = measured["hardware"]
     lines = ["<!-- Made by `python run.py do=report` from what benchmarks.attention measured; changes are lost. -->"]
-    where = f"{machine['gpu'] or machine['cpu']}, {machine['threads']} threads, torch {measured['versions']['torch']}"
+    where = f"{machine_name(machine)}, torch {measured['versions']['torch']}"
     where += f", kernels={machine['kernels']}" if machine.get("kernels") else ""
     met = sum(line["met"] for line in measured["lines"])
     lines += ["# Goals of the core algorithms", "", f"{escape(where)}: {met} of {len(measured['lines'])} met.", ""]

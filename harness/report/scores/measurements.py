@@ -16,7 +16,7 @@ from typing import Any
 from harness.config.overrides import recipe_settings, to_overrides, typed_values
 from harness.config.table_rows import Row
 from harness.config.validation import StrictModel, parse
-from harness.errors import LONGEST_NAME, UsageError, one_line, shown
+from harness.errors import LONGEST_NAME, UsageError, agreeing, one_line, shown
 from harness.report.scores.measurement_schema import KINDS
 from harness.report.scores.scores import Score
 from harness.report.spec.measured import KEYS, MeasuredRow, Run
@@ -84,6 +84,12 @@ def load_measurements(folder: Path) -> dict[str, dict[str, Any]]:
     return measurements
 
 
+def machine_name(hardware: Mapping[str, Any]) -> str:
+    """Its GPU, or its processor and the number of threads."""
+    threads = hardware["threads"]
+    return hardware["gpu"] or f"{hardware['cpu']}, {threads} {agreeing(threads, 'thread', 'threads')}"
+
+
 def describe_setting(measured: Measurement) -> str:
     """`one layer, causal_self, width 128, 4 heads, batch 2, float32; <machine>; torch <version>`."""
     settings, hardware = measured["settings"], measured["hardware"]
@@ -99,7 +105,7 @@ def describe_setting(measured: Measurement) -> str:
     if "prompt" in settings:
         given, top_k = settings["prompt"], settings["top_k"]
         parts += [f"{given} token{'s' if given != 1 else ''} given", f"top-{top_k}" if top_k else "drawn among all"]
-    machine = hardware["gpu"] or f"{hardware['cpu']}, {hardware['threads']} threads"
+    machine = machine_name(hardware)
     if hardware.get("kernels"):
         machine += f", kernels={hardware['kernels']}"
     return f"{', '.join(parts)}; {machine}; torch {measured['versions']['torch']}"

@@ -36,11 +36,10 @@ def refusals(commands: Sequence[Command], cells: Sequence[PlannedCell]) -> dict[
 
 
 def is_changed(command: Command) -> bool:
-    """Whether a command has no table, or changes the table's cells."""
+    """Whether something typed makes the command's cell, or changes the cells of its table."""
     typed = typed_values(command.overrides)
-    return typed.get("table", "null") == "null" or any(
-        key.split(".")[0] in CHANGING and key not in SELECTING for key in typed
-    )
+    changing = [key for key in typed if key.split(".")[0] in CHANGING]
+    return bool(changing if typed.get("table", "null") == "null" else set(changing) - set(SELECTING))
 
 
 def key_of(planned: PlannedCell) -> str:

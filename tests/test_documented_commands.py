@@ -175,6 +175,8 @@ def own_files(folder, monkeypatch):
     (model,) = re.findall(r"`conf/model/mine.yaml`:\n\n```yaml\n(.*?)```", text, flags=re.DOTALL)
     files = {
         "mypkg.py": f"{CONTRACT}\n{plain}\n\n{source}\n\nMyAttention = Mine\n",
+        # each token's own value is causal, too: docs/probes.md has a row for it
+        "mine.py": source.replace("frozenset({", "frozenset({Pattern.CAUSAL_SELF, "),
         "own/model/mine.yaml": model,
         "own/cluster/mine.yaml": (ROOT / "conf/cluster/modules.yaml").read_text(encoding="utf-8"),
     }
@@ -182,6 +184,9 @@ def own_files(folder, monkeypatch):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content, encoding="utf-8")
     monkeypatch.syspath_prepend(folder)
+    spec = importlib.util.spec_from_file_location("models.attention.mine", folder / "mine.py")
+    monkeypatch.setitem(sys.modules, spec.name, importlib.util.module_from_spec(spec))
+    spec.loader.exec_module(sys.modules[spec.name])
     for module in ("own_settings", "hydra_guard"):
         monkeypatch.setattr(f"harness.config.{module}.CONF", folder / "own")  # as if they were in the clone
     return folder / "own"

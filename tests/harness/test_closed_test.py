@@ -61,3 +61,8 @@ def test_family_wise_error_of_equal_rows():
             p = closed_test((int(solved[0]), 5), [*((int(count), 5) for count in solved[1:]), *[(0, 5)] * 6])
             errors += any(p[int(count), 5] < 0.05 for count in solved[1:])
         assert errors / 200 <= 0.07
+
+
+def test_thousands_of_runs_have_a_p_value():
+    p = closed_test((500, 500), [(500, 500), (499, 500), (0, 500), (0, 300)])
+    assert p[0, 500] < p[0, 300] < 1e-100 and p[500, 500] == p[499, 500] == 1.0

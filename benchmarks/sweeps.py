@@ -1,7 +1,7 @@
 """What a sweep costs in two states of this project: the core-seconds and the scores of the same cells, in turns.
 
-    git worktree add /tmp/former <commit>
-    python -m benchmarks.sweeps --former /tmp/former [--out FILE] model=vanilla,latte task=probe/needle seed=1,2,3 ..
+    git worktree add ../former <commit>
+    python -m benchmarks.sweeps --former ../former [--out FILE] model=vanilla,latte task=probe/needle seed=1,2,3 ..
 
 The words after the options are those of `python run.py -m`. The values of the first word take turns: the sweep of each
 value runs with the former code and then with this code, in one process on one thread and with new folders. Core-seconds

@@ -14,23 +14,8 @@ from collections.abc import Iterator
 
 GREEK = ["alpha", "beta", "gamma", "delta", "kappa", "lambda", "mu", "phi", "pi", "psi", "sigma", "tau"]
 FUNCTIONS = (
-    *(
-        "argmax",
-        "ceil",
-        "concat",
-        "conv",
-        "cos",
-        "diag",
-        "elu",
-        "erf",
-        "exp",
-        "floor",
-        "ln",
-        "log",
-        "max",
-        "mean",
-        "min",
-    ),
+    *("argmax", "ceil", "concat", "conv", "cos", "diag", "elu", "erf", "exp", "floor"),
+    *("ln", "log", "max", "mean", "min"),
     *("mod", "sigmoid", "sin", "softmax", "softplus", "tanh", "Attention", "Attn", "FFN", "GELU", "GroupNorm", "LN"),
     *("LayerNorm", "ReLU", "RGLRU", "RMSNorm", "Re", "SG", "SiLU"),
 )
@@ -80,40 +65,40 @@ def latex(text: str) -> str:
     """An equation as LaTeX."""
     tokens = TOKEN.findall(text)
     made: list[str] = []
-    place = 0
-    while place < len(tokens):
-        atom, place = _atom(tokens, place)
+    index = 0
+    while index < len(tokens):
+        atom, index = _atom(tokens, index)
         made.append(atom)
     return "".join(made)
 
 
-def _atom(tokens: list[str], place: int) -> tuple[str, int]:
-    """A token with its accents and scripts, and the place behind it."""
-    token, following = tokens[place], tokens[place + 1 : place + 2]
-    before = tokens[place - 1] if place else " "
-    place += 1
+def _atom(tokens: list[str], index: int) -> tuple[str, int]:
+    """A token with its accents and scripts, and the index behind it."""
+    token, following = tokens[index], tokens[index + 1 : index + 2]
+    before = tokens[index - 1] if index else " "
+    index += 1
     if token.isspace():
-        is_behind_text = is_word(before) and tokens[max(0, place - 3)] not in "_^"
-        return (r"\quad " if len(token) > 1 else r"\text{ }" if is_behind_text or is_word(*following) else " "), place
+        is_behind_text = is_word(before) and tokens[max(0, index - 3)] not in "_^"
+        return (r"\quad " if len(token) > 1 else r"\text{ }" if is_behind_text or is_word(*following) else " "), index
     if (is_word(token) and following not in (["_"], ["^"], ["~"], ["("])) or (token == "sum" and following != ["_"]):
-        return rf"\text{{{token}}}", place
+        return rf"\text{{{token}}}", index
     if token == "sqrt":
         if following == ["("]:
-            inner, place = _group(tokens, place)
+            inner, index = _group(tokens, index)
         else:
-            place += bool(following) and following[0].isspace()
-            inner, place = _atom(tokens, place) if place < len(tokens) else ("", place)
-        return rf"\sqrt{{{inner}}}", place
+            index += bool(following) and following[0].isspace()
+            inner, index = _atom(tokens, index) if index < len(tokens) else ("", index)
+        return rf"\sqrt{{{inner}}}", index
     if token == "<" and following and not following[0].isspace() and not before[-1].isalnum():
-        return r"\langle ", place
+        return r"\langle ", index
     if token == ">" and not before.isspace():
-        return _scripts(r"\rangle ", tokens, place)
+        return _scripts(r"\rangle ", tokens, index)
     if token[0].isalpha() and token.isascii():
-        return _scripts(_name(token, following), tokens, place)
+        return _scripts(_name(token, following), tokens, index)
     if token == "." and before == "(" and following == [")"]:
-        return r"\cdot ", place
+        return r"\cdot ", index
     base = SIGNS.get(token, token if token.isascii() else rf"\text{{{token}}}")
-    return _scripts(base, tokens, place) if token in ")]0123456789" or token == "|" else (base, place)
+    return _scripts(base, tokens, index) if token in ")]0123456789" or token == "|" else (base, index)
 
 
 def is_word(token: str = "") -> bool:
@@ -132,37 +117,37 @@ def _name(token: str, following: list[str]) -> str:
     return token if len(token) == 1 else rf"\mathit{{{token}}}"
 
 
-def _scripts(base: str, tokens: list[str], place: int) -> tuple[str, int]:
+def _scripts(base: str, tokens: list[str], index: int) -> tuple[str, int]:
     """The accents, primes, subscripts and superscripts behind an atom."""
     lower = upper = primes = ""
-    while place < len(tokens):
-        token, following = tokens[place], tokens[place + 1 : place + 2]
+    while index < len(tokens):
+        token, following = tokens[index], tokens[index + 1 : index + 2]
         is_script = bool(following) and (following[0] in GROUP or following[0] == "-" or following[0][0].isalnum())
         if token == "~" and not (lower or upper):
-            base, place = rf"\tilde{{{base}}}", place + 1
+            base, index = rf"\tilde{{{base}}}", index + 1
         elif token == "'":
-            primes, place = primes + r"\text{′}", place + 1
+            primes, index = primes + r"\text{′}", index + 1
             base, primes = (base, primes) if lower or upper else (f"{{{base}{primes}}}", "")
         elif token == "^" and not is_script and not lower:
-            base, place = rf"\hat{{{base}}}", place + 1
+            base, index = rf"\hat{{{base}}}", index + 1
         elif token == "_" and is_script and not lower:
-            lower, place = _script(tokens, place + 1)
+            lower, index = _script(tokens, index + 1)
         elif token == "^" and is_script and not upper:
-            upper, place = _script(tokens, place + 1)
+            upper, index = _script(tokens, index + 1)
         else:
             break
     lower = f"_{{{lower}}}" if lower else ""
     upper = f"^{{{upper}}}" if upper else ""
-    return f"{base}{lower}{upper}{primes}", place
+    return f"{base}{lower}{upper}{primes}", index
 
 
-def _script(tokens: list[str], place: int) -> tuple[str, int]:
-    if tokens[place] in GROUP:
-        inner, behind = _group(tokens, place)
-        return (inner if tokens[place] == "{" else f"({inner.replace(' x ', ' × ')})"), behind
-    match = SCRIPT.match("".join(tokens[place:]))
-    text, length = match[0] if match else tokens[place], 0
-    behind = place
+def _script(tokens: list[str], index: int) -> tuple[str, int]:
+    if tokens[index] in GROUP:
+        inner, behind = _group(tokens, index)
+        return (inner if tokens[index] == "{" else f"({inner.replace(' x ', ' × ')})"), behind
+    match = SCRIPT.match("".join(tokens[index:]))
+    text, length = match[0] if match else tokens[index], 0
+    behind = index
     while length < len(text):
         length += len(tokens[behind])
         behind += 1
@@ -172,12 +157,12 @@ def _script(tokens: list[str], place: int) -> tuple[str, int]:
     return rf"\mathrm{{{text}}}" if word.isalpha() and len(word) > 2 else text, behind
 
 
-def _group(tokens: list[str], place: int) -> tuple[str, int]:
-    """What stands between a bracket and its partner, and the place behind it."""
-    opening, depth, end = tokens[place], 0, place
+def _group(tokens: list[str], index: int) -> tuple[str, int]:
+    """What stands between a bracket and its partner, and the index behind it."""
+    opening, depth, end = tokens[index], 0, index
     while end < len(tokens):
         depth += (tokens[end] == opening) - (tokens[end] == GROUP[opening])
         end += 1
         if not depth:
             break
-    return latex("".join(tokens[place + 1 : end - 1])), end
+    return latex("".join(tokens[index + 1 : end - 1])), end

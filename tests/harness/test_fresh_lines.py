@@ -1,4 +1,4 @@
-"""The lines of tests/lines/fresh.txt: what is wrong is said in one line, and nothing is touched; the others plan."""
+"""Each command line in tests/lines/fresh.txt ends in one line that names its mistake, or plans; none writes a file."""
 
 import shlex
 from pathlib import Path

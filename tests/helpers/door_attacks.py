@@ -133,7 +133,7 @@ LOAD: list[Callable[[Door], Any]] = [
             header({TERMINAL: tensor()["a"]}) + b"0000",
             header({"__metadata__": {"a": {"b": 1}}}),
             header(tensor()) + b"0000",
-            b"\x80\x04cos\nsystem\n(S'touch /tmp/x'\ntR.",
+            b"\x80\x04cos\nsystem\n(S'touch canary'\ntR.",
             b"PK\x03\x04" + b"\0" * 100,
         )
     ),

@@ -22,6 +22,8 @@ CASES = [(kind, number) for kind, attacks in ATTACKS.items() for number in range
 
 @pytest.fixture(scope="module")
 def watch():
+    """Watches after one good load: libraries make folders of their own, and try a socket, when first imported."""
+    longhaul.load("demo/lavo").predict("[MAX 1 2 ]")
     return Watch()
 
 

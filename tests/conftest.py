@@ -124,6 +124,14 @@ def few_tables(monkeypatch):
     monkeypatch.setattr("harness.report.spec_files.available", lambda conf, group="table": names[group])
 
 
+@pytest.fixture(scope="module")
+def rates_searched():
+    """The records of the module stand for rows with a searched learning rate, although there are no trials."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("harness.report.scores.tuning.with_fair", lambda cells: cells.assign(fair=True))
+        yield
+
+
 @pytest.fixture
 def run_here(monkeypatch):
     """run.py in this process, which imports torch once for all commands; Hydra's singletons are restored."""

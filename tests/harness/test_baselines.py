@@ -18,6 +18,8 @@ from harness.report.scores.scores import Score, baseline_scores
 from tests.helpers import synthetic
 from tests.helpers.pages import T11
 
+pytestmark = pytest.mark.usefixtures("rates_searched")
+
 CELL = ["model=vanilla", "task=lra/listops", "budget=smoke"]
 FINGERPRINT = "ab" * 32
 

@@ -14,6 +14,8 @@ from harness.report import spec_files
 from harness.report.pages import answer, caveats, columns
 from harness.report.scores import groups, select
 
+pytestmark = pytest.mark.usefixtures("rates_searched")
+
 REDUCED = {"budget": "reduced", "source": "synthetic"}
 REVIEWS = "generated reviews (in place of IMDb reviews)"
 LINE = f"Data at the reduced budget: {REVIEWS}."

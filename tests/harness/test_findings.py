@@ -387,7 +387,7 @@ def test_the_counts_of_all_records(tmp_path):
     columns, tuned, spent = lines([*of_table.answers, *of_table.answers], evidence.cells)
     assert columns == (
         "columns below the paper's budget with reference and control apart: 2 of 2 (100 %); with R ≥ 4 as well: 2 of 2 "
-        "(100 %)"
+        "(100 %); with searched learning rates as well, so that they rank rows: 2 of 2 (100 %)"
     )
     assert tuned == "rows tuned over at least 3 learning rates, by family of tasks: lra 0 of 4"
     assert spent.startswith("cost of 20 records: ")

@@ -6,6 +6,8 @@ from helpers import pages, synthetic
 from harness.report.render import latex, markdown
 from harness.report.render.layout import LINES, WORDS, Block, Section, Table
 
+pytestmark = pytest.mark.usefixtures("rates_searched")
+
 COMMITTED = sorted((pages.ROOT / "results" / "tables").rglob("*.md"))
 WITHOUT_GRID = 150  # words of a page that has no numbers yet
 LONG = tuple(f"finding {number} is that {'many words ' * 6}stand here" for number in range(6))

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 
+import pytest
 from helpers import pages as golden
 from helpers.synthetic import seeds
 
@@ -15,6 +16,8 @@ from harness.report.scores.judge import Verdict
 from harness.report.scores.solved import SolvedRuns
 from harness.report.spec.finding import Compared, Leaders
 from harness.report.spec_files import load_table
+
+pytestmark = pytest.mark.usefixtures("rates_searched")
 
 TEXT = """
 title: all of them

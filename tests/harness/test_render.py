@@ -17,6 +17,8 @@ from rich.console import Console
 from harness.report.render import latex, markdown, terminal, tidy_csv
 from harness.report.render.layout import Block, Section, Table, TableEntry
 
+pytestmark = pytest.mark.usefixtures("rates_searched")
+
 GOLDEN = Path(__file__).parent / "golden_report"
 build = pages.build
 T11, RENDER, plain = (pages.T11, pages.RENDER, pages.plain)

@@ -14,6 +14,8 @@ from harness.report.scores.scores import Score
 from tests.helpers.pages import CONF, PAPER, T11
 from tests.helpers.synthetic import record, seeds
 
+pytestmark = pytest.mark.usefixtures("rates_searched")
+
 REDUCED = {"budget": "reduced", "source": "synthetic"}
 TWICE = {"BigBird": T11.rows["BigBird"].model_copy(update={"same_as": "LAVO"})}
 SPEC = T11.model_copy(update={"rows": T11.rows | TWICE})

@@ -16,6 +16,8 @@ from harness.report.pages import answer, counts, table
 from harness.report.scores import comparison, groups, select
 from harness.report.scores.scores import Score
 
+pytestmark = pytest.mark.usefixtures("rates_searched")
+
 made, seeds, example, BASE = (getattr(synthetic, name) for name in ("record", "seeds", "example", "BASE"))
 build, CONF, PAPER, T11, RENDER = (getattr(pages, name) for name in ("build", "CONF", "PAPER", "T11", "RENDER"))
 CPU = BASE["hardware"] | {"device": "cpu", "gpu": None, "threads": 1}
@@ -176,7 +178,7 @@ def test_steady_rows_do_not_lend_their_small_noise_to_the_reference_and_the_cont
     (only_answer,) = answer.answers(results_of(records))
     tests = only_answer.tests
     assert tests.resolution < 4 and not tests.is_apart and tests.ranks_nothing and not tests.ranks
-    assert tests.why_not.startswith("R = ") and "below 4" in only_answer.sentence
+    assert tests.why_not_behind.startswith("R = ") and "below 4" in only_answer.sentence
 
 
 def test_a_high_resolution_needs_a_resolved_pair():
@@ -185,7 +187,7 @@ def test_a_high_resolution_needs_a_resolved_pair():
     tests = only_answer.tests
     unresolved = dataclasses.replace(tests, pairs=tuple(dataclasses.replace(p, p=0.18) for p in tests.pairs))
     assert tests.ranks and tests.resolution > 4 and unresolved.ranks_nothing
-    assert unresolved.why_not == "no test separates them, p = 0.18"
+    assert unresolved.why_not_behind == "no test separates them, p = 0.18"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import io
 
+import pytest
 from helpers import pages
 from helpers.synthetic import seeds
 from rich.console import Console
@@ -14,6 +15,8 @@ from harness.report.plots.drawing import draw_now
 from harness.report.plots.file import Plot
 from harness.report.plots.table import table_plots
 from harness.report.scores import groups, select
+
+pytestmark = pytest.mark.usefixtures("rates_searched")
 
 CONF, PAPER, T11 = pages.CONF, pages.PAPER, pages.T11
 REDUCED = {"budget": "reduced", "source": "synthetic"}

@@ -23,6 +23,8 @@ from harness.report.plots.file import Plot
 from harness.report.render import markdown, tidy_csv
 from harness.report.scores import groups, select
 
+pytestmark = pytest.mark.usefixtures("rates_searched")
+
 UNION = ["union/causal", "union/cross", "union/noncausal"]
 TABLE = """
 title: all of them

@@ -63,7 +63,7 @@ class Line:
         tests = self.answer.tests
         if tests.resolution is None:
             return f"unknown: {tests.missing}"
-        return "behind" if tests.ranks else "not clearly behind: cannot rank rows"
+        return "behind" if tests.is_clear else "not clearly behind: cannot rank rows"
 
     @property
     def name(self) -> str:
@@ -114,7 +114,7 @@ def sentences(lines: Sequence[Line]) -> list[str]:
             f"In {len(short)} of these columns, even the paper's own order would not pass the test: with at most "
             f"{most} shared rows, p cannot be small enough for {_columns(tested)}."
         )
-    if nothing := [line for line in tested if line.answer.tests.ranks_nothing]:
+    if nothing := [line for line in tested if line.answer.tests.ranks_nothing and not line.answer.tests.is_clear]:
         decided = [line for line in nothing if line in agree + disagree]
         also = f" That holds for {len(decided)} of those that agree or disagree{_names(decided)}." if decided else ""
         sentences.append(

@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from harness.errors import agreeing
-from harness.report.scores.comparison import BASELINE, ENOUGH, Comparison, below_enough
+from harness.report.scores.comparison import BASELINE, ENOUGH, NOT_BEHIND, Comparison, below_enough
 from harness.report.scores.groups import OF_EACH, Group, ProtocolResults
 from harness.report.scores.scores import Score
 from harness.report.spec.table import TableSpec
@@ -14,7 +15,7 @@ SHOWN_ROWS = 4  # of a tier, in a sentence
 SHOWN_LEADERS = 2  # in the short sentence on a column
 SHOWN_PREDICTORS = 3  # of all columns, in a sentence
 LARGEST_R = 100
-NOT_BEHIND = "the control is not clearly behind the reference"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -114,11 +115,13 @@ class ColumnAnswer:
         tests, parts = self.tests, []
         best = [score for score in self.group.scores if tests.tiers.get(score.key) == 1]
         unclear = [score for score in self.group.scores if score.key in tests.low_power]
-        if not tests.resolved:
+        if tests.best is None:
+            parts.append(f"no row is the best one, because {tests.untested}")
+        elif not tests.resolved:
             parts.append(f"no test separates the best row, {self._score(self._best)}, from another row")
         else:
-            verb, those = ("leads", "it") if len(best) == 1 else ("lead, and no test separates them", "them")
-            parts.append(f"{self._rows(best)} {verb}")
+            separated, those = (", and no test separates them", "them") if len(best) > 1 else ("", "it")
+            parts.append(f"{self._rows(best)} {self._lead(best)}{separated}")
             if unclear:
                 parts.append(f"too few seeds to separate {self._rows(unclear)} from {those}")
         if tests.runs:
@@ -137,7 +140,7 @@ class ColumnAnswer:
             return f"no test, because {tests.untested}."
         if tests.ranks_nothing:
             reason = f" Why: {why}." if why else ""
-            return f"the column cannot rank rows, because {NOT_BEHIND} ({tests.why_not}).{reason}"
+            return f"the column cannot rank rows, because {tests.why_not}.{reason}"
         if tests.resolution is None:
             return f"{self.leaders}; R is unknown, because {tests.missing}."
         ends = f"reference {self._score(tests.reference)}, control {self._score(tests.control)}"
@@ -156,15 +159,23 @@ class ColumnAnswer:
         """Who leads, and the reference if it does not; or why the column has no test or cannot rank rows."""
         tests = self.tests
         if not tests.pairs or tests.ranks_nothing:
-            why = NOT_BEHIND if tests.pairs else tests.untested
+            why = tests.why_not_in_short if tests.pairs else tests.untested
             return f"{self.name}: {'cannot rank rows' if tests.pairs else 'no test'}, because {why}."
         best = [score for score in self.group.scores if tests.tiers.get(score.key) == 1]
-        if tests.resolved:
-            start = f"{self._rows(best, SHOWN_LEADERS)} {'leads' if len(best) == 1 else 'lead'}"
+        if tests.best is None:
+            start = tests.untested
+        elif tests.resolved:
+            start = f"{self._rows(best, SHOWN_LEADERS)} {self._lead(best)}"
         else:
             start = f"no test separates {self._score(self._best)} from another row"
         behind = tests.reference if tests.reference not in best else None
         return f"{self.name}: {start}{f'; reference {self._score(behind)}' if behind else ''}."
+
+    def _lead(self, best: Sequence[Score]) -> str:
+        """`leads`, or `lead the 4 rows with a searched learning rate`"""
+        searched = self.tests.rows - len(self.tests.unfair)
+        over = f" the {searched} rows with a searched learning rate" if self.tests.unfair else ""
+        return f"{agreeing(len(best), 'leads', 'lead')}{over}"
 
     @property
     def _best(self) -> Score:
@@ -218,7 +229,11 @@ def _column_sentences(columns: Sequence[ColumnAnswer]) -> list[str]:
     """Columns that cannot rank rows, those that rank rows, and those without a test; alike ones together."""
     hidden, lines = parts_of_means(columns), []
     nothing = [answer for answer in columns if answer.tests.ranks_nothing]
-    for why, answered in by(nothing, lambda answer: answer.spec.why_not_apart(answer.group.column)):
+    unfair = [answer for answer in nothing if answer.tests.is_clear]
+    for why, answered in by(unfair, lambda answer: answer.tests.why_not):
+        lines.append(f"{_column_names(answered)}: cannot rank rows, because {why}.")
+    unclear = [answer for answer in nothing if answer not in unfair]
+    for why, answered in by(unclear, lambda answer: answer.spec.why_not_apart(answer.group.column)):
         several = _rank_nothing(answered, hidden) + (f" Why: {why}." if why else "")
         lines.append(answered[0].sentence if len(answered) == 1 else several)
     shown = [answer for answer in columns if answer not in nothing and answer.name not in hidden]
@@ -249,7 +264,7 @@ def _rank_nothing(answered: Sequence[ColumnAnswer], hidden: Collection[str]) -> 
     if low:
         ends = dict.fromkeys(below_enough(value) for value in (min(low), max(low)))
         reasons.append(f"R = {' to '.join(ends)}, below {ENOUGH:g}")
-    reasons += dict.fromkeys(answer.tests.why_not for answer in answered if not answer.tests.is_low)
+    reasons += dict.fromkeys(answer.tests.why_not_behind for answer in answered if not answer.tests.is_low)
     return f"{names}: these columns cannot rank rows, because {NOT_BEHIND} ({'; '.join(reasons)})."
 
 
@@ -269,7 +284,7 @@ def _overall(answered: Sequence[ColumnAnswer]) -> str:
         )
     else:
         parts.append("no simple predictor was measured")
-    enough = f"{sum(answer.has_enough for answer in answered)} of {counted_columns(len(answered))}"
+    enough = f"{sum(answer.tests.is_clear for answer in answered)} of {counted_columns(len(answered))}"
     parts.append(f"the reference is clearly ahead of the control in {enough} (R ≥ {ENOUGH:g})")
     return f"{'; '.join(parts)}."
 
@@ -291,9 +306,9 @@ def parts_of_means(answered: Sequence[ColumnAnswer]) -> set[str]:
     }
 
 
-def by(items: Iterable[ColumnAnswer], key: Callable[[ColumnAnswer], str]) -> list[tuple[str, list[ColumnAnswer]]]:
+def by(items: Iterable[T], key: Callable[[T], str]) -> list[tuple[str, list[T]]]:
     """Items grouped by key, in the order of the first item of each key."""
-    by_key: dict[str, list[ColumnAnswer]] = {}
+    by_key: dict[str, list[T]] = {}
     for item in items:
         by_key.setdefault(key(item), []).append(item)
     return list(by_key.items())

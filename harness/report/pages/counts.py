@@ -33,7 +33,7 @@ def totals(answers: Sequence[ColumnAnswer]) -> str:
     """All columns of several tables together."""
     if not answers:
         return "no column has a run yet: python run.py table=all budget=reduced"
-    enough = sum(answer.has_enough for answer in answers)
+    enough = sum(answer.tests.is_clear for answer in answers)
     resolved, pairs = (sum(getattr(answer.tests, key) for answer in answers) for key in ("resolved", "possible"))
     return f"columns with R ≥ {ENOUGH:g}: {share(enough, len(answers))}; pairs resolved: {share(resolved, pairs)}"
 
@@ -59,10 +59,12 @@ def _measured(answer: ColumnAnswer) -> tuple[Any, ...]:
 
 def _columns(answers: Sequence[ColumnAnswer]) -> Iterator[str]:
     if answers:
-        apart, enough = sum(answer.tests.is_apart for answer in answers), sum(answer.has_enough for answer in answers)
+        tests, columns = [answer.tests for answer in answers], len(answers)
+        apart, clear, ranking = (sum(getattr(test, key) for test in tests) for key in ("is_apart", "is_clear", "ranks"))
         yield (
-            f"columns below the paper's budget with reference and control apart: {share(apart, len(answers))}; with "
-            f"R ≥ {ENOUGH:g} as well: {share(enough, len(answers))}"
+            f"columns below the paper's budget with reference and control apart: {share(apart, columns)}; with "
+            f"R ≥ {ENOUGH:g} as well: {share(clear, columns)}; with searched learning rates as well, so that they rank "
+            f"rows: {share(ranking, columns)}"
         )
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from harness.errors import agreeing
 from harness.report.pages.answer import (
-    NOT_BEHIND,
     ColumnAnswer,
     answers,
     by,
@@ -65,7 +64,8 @@ def _setting(budget: str, columns: Sequence[ColumnAnswer]) -> str:
 def _overall(budget: str, columns: Sequence[ColumnAnswer]) -> str:
     """`Reduced budget, synthetic data: 2 of 3 columns rank rows; no row reaches the simple predictors in 2.`"""
     if all(answer.tests.ranks_nothing for answer in columns):
-        parts = [f"none of {counted_columns(len(columns))} ranks rows, because {NOT_BEHIND}"]
+        reasons = dict.fromkeys(answer.tests.why_not_in_short for answer in columns)
+        parts = [f"none of {counted_columns(len(columns))} ranks rows, because {' or '.join(reasons)}"]
     else:
         ranking = sum(answer.has_enough for answer in columns)
         parts = [f"{ranking} of {counted_columns(len(columns))} {agreeing(ranking, 'ranks', 'rank')} rows"]

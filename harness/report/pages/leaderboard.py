@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness.config.places import CONF
 from harness.errors import agreeing
-from harness.report.pages.answer import ColumnAnswer, listed
+from harness.report.pages.answer import ColumnAnswer, by, listed
 from harness.report.pages.entries import EMPTY, card_of, short_entry
 from harness.report.pages.evidence import SEARCHED, Evidence, TableEvidence
 from harness.report.pages.grids import PREDICTOR
@@ -208,8 +208,9 @@ def _range(texts: Sequence[str]) -> str:
 def _lines(spec: TableSpec, answers: Mapping[str, ColumnAnswer], shown: Sequence[str]) -> Iterator[str]:
     """What the columns leave out."""
     ranking_columns = [name for name, column in spec.columns.items() if column.ranks]
-    if nothing := [name for name in shown if not answers[name].tests.ranks]:
-        yield f"Ranks nothing, the control is not clearly behind the reference: {', '.join(nothing)}."
+    nothing = [name for name in shown if not answers[name].tests.ranks]
+    for why, names in by(nothing, lambda name: answers[name].tests.why_not_in_short or answers[name].tests.missing):
+        yield f"Ranks nothing, because {why}: {', '.join(names)}."
     if hidden := [name for name in ranking_columns if name in answers and name not in shown]:
         yield f"Columns of an ability that is shown: {', '.join(hidden)}."
     if absent := [name for name in ranking_columns if name not in answers]:

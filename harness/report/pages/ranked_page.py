@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from harness.errors import agreeing
-from harness.report.pages.answer import NOT_BEHIND, listed
+from harness.report.pages.answer import listed
 from harness.report.pages.ranking import (
     CEILING_DISTANCE,
     CEILING_ROWS,
@@ -16,6 +16,7 @@ from harness.report.pages.ranking import (
     ranking,
 )
 from harness.report.render.layout import Block, Section, Table, tidy_row
+from harness.report.scores.comparison import NOT_BEHIND, NOT_SEARCHED
 from harness.report.scores.groups import ProtocolResults
 from harness.report.stats.ranks import DRAWS, RankedRow
 from harness.report.stats.seeds import LEVEL
@@ -90,7 +91,8 @@ def sentences(ranks: Ranking) -> list[str]:
         )
     by_reason: dict[str, list[str]] = {}
     for name, why in ranks.left_out.items():
-        by_reason.setdefault(NOT_BEHIND if why.startswith(NOT_BEHIND) else why, []).append(name)
+        in_short = next((reason for reason in (NOT_BEHIND, NOT_SEARCHED) if why.startswith(reason)), why)
+        by_reason.setdefault(in_short, []).append(name)
     if by_reason:
         parts = (f"{', '.join(names)}: {why}" for why, names in by_reason.items())
         lines.append(f"Left out of the ranks: {'; '.join(parts)}.")
@@ -100,7 +102,7 @@ def sentences(ranks: Ranking) -> list[str]:
 def _no_ranks() -> str:
     return (
         f"No ranks: fewer than {MIN_ROWS} rows are complete in {MIN_COLUMNS} columns that are not at the ceiling and "
-        "whose control is clearly behind the reference."
+        "whose control is clearly behind the reference, at learning rates that a search chose for each row."
     )
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from harness.report.pages.answer import NOT_BEHIND
 from harness.report.scores.groups import Group, ProtocolResults
 from harness.report.scores.scores import Score
 from harness.report.stats.ranks import DIGITS, RankedRow, SeedScores, rank_rows
@@ -116,7 +115,7 @@ def _why_not(spec: "TableSpec", group: Group | None) -> str:
     if tests.resolution is None:
         return tests.missing
     if tests.ranks_nothing:
-        return f"{NOT_BEHIND} ({tests.why_not})"
+        return tests.why_not
     for score in (tests.control, tests.reference):
         if not _is_complete(spec, score):
             return f"{score.row} has not all {len(spec.seeds)} seeds"
@@ -182,7 +181,7 @@ def _is_plain(score: Score) -> bool:
 
 
 def _is_complete(spec: "TableSpec", score: Score) -> bool:
-    return _is_plain(score) and set(spec.seeds) <= set(score.by_seed)
+    return _is_plain(score) and score.fair and set(spec.seeds) <= set(score.by_seed)
 
 
 def complete_block(complete: Mapping[str, set[str]]) -> tuple[list[str], list[str]]:

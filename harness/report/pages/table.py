@@ -140,7 +140,7 @@ def _tests(group: Group, score: Score) -> dict[str, object]:
         "difference": pair.difference,
         "difference_ci": pair.half_width,
         "p": f"{pair.p:.4g}",
-        "p_holm": f"{pair.p_holm:.4g}",
+        "p_holm": f"{pair.p_holm:.4g}" if pair.is_hypothesis else "",
         "pairing": pair.pairing,
     }
 

@@ -13,6 +13,8 @@ from harness.report.spec.table import TableSpec
 from harness.report.stats.seeds import LEVEL, MIN_SEEDS
 
 ENOUGH = 4.0  # the resolution from which a column ranks its rows
+NOT_BEHIND = "the control is not clearly behind the reference"
+NOT_SEARCHED = "not every row's learning rate was searched"
 BASELINE = "baseline: "
 
 
@@ -20,7 +22,9 @@ BASELINE = "baseline: "
 class Comparison:
     """`pairs`: the tested ones; `tiers`: 1 is the best; `below`: row -> the baselines that beat it.
 
-    `low_power`: no test separates these rows from the best one, but they are too far from it for its tier.
+    `low_power`: no test separates these rows from the best one, but they are too far from it for its tier. `unfair`:
+    the rows whose learning rate was not searched, although the budget states a search. They have no tier, and no
+    hypothesis is about them, but that of reference and control.
 
     `resolution`: |reference - control| over the half width of the 95 % interval of their own paired difference. It is
     None if something is missing, and `missing` says what.
@@ -40,12 +44,15 @@ class Comparison:
     runs: SolvedRuns | None = None  # where shares of solved runs are compared
     control_ahead: bool = False  # its mean is better than that of the reference
     equal_seeds: bool = False  # every row has the same score with each of its seeds
+    unfair: tuple[Key, ...] = ()
 
     @property
     def untested(self) -> str:
-        """Why there is no test; empty if there is one."""
-        if self.pairs:
+        """Why no row is tested against the best one; empty if rows are."""
+        if self.pairs and self.best is not None:
             return ""
+        if self.pairs:
+            return self._unfair_rows
         if self.equal_seeds:
             return "no row's score differs between its seeds"
         return f"fewer than two rows have {MIN_SEEDS} seeds"
@@ -101,8 +108,19 @@ class Comparison:
 
     @property
     def ranks(self) -> bool:
-        """Whether the column may rank its rows: R >= ENOUGH, and its reference and control are apart."""
+        """Whether the column may rank its rows: R >= ENOUGH, its reference and control are apart, and the learning
+        rates of both were searched, if the budget states a search."""
+        return self.is_clear and self.is_fair
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the control is clearly behind the reference."""
         return self.resolution is not None and self.resolution >= ENOUGH and self.is_apart
+
+    @property
+    def is_fair(self) -> bool:
+        ends = {score.key for score in (self.reference, self.control) if score}
+        return not ends & set(self.unfair)
 
     @property
     def ranks_nothing(self) -> bool:
@@ -110,13 +128,25 @@ class Comparison:
 
     @property
     def is_low(self) -> bool:
-        """Whether R alone keeps the column from ranking its rows."""
+        """Whether R is too low for the column to rank its rows."""
         return self.ranks_nothing and self.resolution < ENOUGH and not self.control_ahead
 
     @property
     def why_not(self) -> str:
-        """Why the control is not behind: `R = 3.9, below 4`, or the p-value; empty if it is or R is unknown."""
+        """Why the column cannot rank rows, in a clause; empty if it does or R is unknown."""
         if not self.ranks_nothing:
+            return ""
+        return self._unfair_rows if self.is_clear else f"{NOT_BEHIND} ({self.why_not_behind})"
+
+    @property
+    def why_not_in_short(self) -> str:
+        """The same without numbers."""
+        return "" if not self.ranks_nothing else NOT_SEARCHED if self.is_clear else NOT_BEHIND
+
+    @property
+    def why_not_behind(self) -> str:
+        """`R = 3.9, below 4`, or the p-value; empty if the control is behind, or R is unknown."""
+        if not self.ranks_nothing or self.is_clear:
             return ""
         if self.control_ahead:
             return "it is ahead"
@@ -124,6 +154,12 @@ class Comparison:
             return f"R = {below_enough(self.resolution)}, below {ENOUGH:g}"
         pair = self.pair(self.reference.key, self.control.key)
         return f"no test separates them, p = {pair.p:.2g}"
+
+    @property
+    def _unfair_rows(self) -> str:
+        """Which rows were not searched."""
+        searched = self.rows - len(self.unfair)
+        return f"{NOT_SEARCHED} ({searched} of {self.rows} were)" if searched else "no row's learning rate was searched"
 
     def pair(self, first: Key, second: Key) -> Pair | None:
         """The test of two rows, with the difference of the first from the second."""
@@ -154,19 +190,21 @@ def compare_scores(
 ) -> Comparison:
     """The tests and tiers of rows with a score, best first. `higher`: whether a higher score is better."""
     runs = None if higher is None else solved_runs(ranked, control, reference, higher)
-    tested = [score for score in ranked if len(score.by_seed) >= MIN_SEEDS]
+    ends = [score.key for score in (control, reference) if score]
+    fair = None if all(score.fair for score in ranked) else {*ends, *(score.key for score in ranked if score.fair)}
+    tested = [score for score in ranked if len(score.by_seed) >= MIN_SEEDS and score.fair]
     equal_seeds = len(tested) > 1 and all(score.is_fixed for score in tested)
     best = _best(tested, runs, reference)
     pairs = (
         []
         if equal_seeds
-        else paired.compare_rows(ranked, *(score.key if score else None for score in (best, reference)))
+        else paired.compare_rows(ranked, *(score.key if score else None for score in (best, reference)), fair)
     )
     if runs:
         pairs = compare_solved(pairs, runs, *(score.key if score else None for score in (reference, best)))
     distance = reference.estimate.mean - control.estimate.mean if reference and control else None
     scale = None if distance is None else abs(distance)
-    places = find_tiers(ranked, pairs, best, reference, scale, runs)
+    places = find_tiers([score for score in ranked if score.fair], pairs, best, reference, scale, runs)
     counts = [len(score.by_seed) for score in ranked]
     return Comparison(
         pairs=tuple(pairs),
@@ -180,6 +218,7 @@ def compare_scores(
         runs=runs,
         control_ahead=bool(distance) and higher is not None and (distance > 0) != higher,
         equal_seeds=equal_seeds,
+        unfair=tuple(score.key for score in ranked if not score.fair),
     )
 
 

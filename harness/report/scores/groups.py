@@ -289,6 +289,8 @@ def _own_groups(
 
 def _column_group(spec: TableSpec, name: str, cells: "pd.DataFrame", budget: str, data: str, comparable: bool) -> Group:
     column, resolved = spec.columns[name], spec.resolve(name)
+    if not spec.search:  # the table is about the recipes' learning rates
+        cells = cells.assign(fair=True)
     block = column.block or spec.block
     examples, untrained = examples_of(cells, column, block), baselines_of(cells, column, block)
     limits = limits_of(column)

@@ -41,15 +41,19 @@ def compared(group: Group, row: str, rivals: Sequence[str], as_good: bool, share
     names = [row, *rivals]
     scores = {name: plain_score(group, name) for name in names}
     if absent := [name for name in names if scores[name] is None]:
-        return Judged(Verdict.UNKNOWN, f"no run of {', '.join(absent)}")
+        return Judged(Verdict.UNKNOWN, f"no run of {_names(absent)}")
     if few := [name for name in names if len(scores[name].by_seed) < MIN_SEEDS]:
-        return Judged(Verdict.UNKNOWN, f"fewer than {MIN_SEEDS} seeds of {', '.join(few)}")
+        return Judged(Verdict.UNKNOWN, f"fewer than {MIN_SEEDS} seeds of {_names(few)}")
     tests = group.comparison
     pairs = [tests.pair(scores[row].key, scores[rival].key) for rival in rivals]
     if missing := [rival for rival, pair in zip(rivals, pairs, strict=True) if pair is None]:
-        return Judged(Verdict.UNKNOWN, f"no test of {row} against {', '.join(missing)}: {tests.untested}")
+        return Judged(Verdict.UNKNOWN, f"no test of {row_name(row)} against {_names(missing)}: {tests.untested}")
     why = _no_ranks(tests) or _below_predictor(group, list(scores.values()))
     return _judged(pairs, group, as_good, share, why)
+
+
+def _names(rows: Sequence[str]) -> str:
+    return ", ".join(map(row_name, rows))
 
 
 def kept(group: Group, first: Group, row: str, as_good: bool, share: float) -> Judged:
@@ -106,9 +110,9 @@ def _of_pair(ahead: float, half: float, p: float, margin: float | None, shares_a
 
 
 def _no_ranks(tests: Comparison) -> str:
-    """Why a column cannot rank rows; empty if it does."""
-    if tests.ranks_nothing:
-        return f"the column cannot rank rows: the control is not clearly behind the reference ({tests.why_not})"
+    """Why the control of a column is not clearly behind; empty if it is."""
+    if tests.ranks_nothing and not tests.is_clear:
+        return f"the column cannot rank rows: {tests.why_not}"
     return f"the resolution of the column is unknown: {tests.missing}" if tests.resolution is None else ""
 
 

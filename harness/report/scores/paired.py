@@ -15,7 +15,7 @@ agree on their noise (Smyth 2004, known from limma); a larger noise stays as mea
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 
@@ -66,15 +66,25 @@ class SeedNoise:
     freedom: float = 0.0
 
 
-def compare_rows(scores: Sequence[Score], best: Key | None = None, reference: Key | None = None) -> list[Pair]:
+def compare_rows(
+    scores: Sequence[Score],
+    best: Key | None = None,
+    reference: Key | None = None,
+    fair: Collection[Key] | None = None,
+) -> list[Pair]:
     """Every pair of rows with enough seeds.
 
     Pairs with the `best` row or the `reference` are the hypotheses, corrected together. Without both, all pairs are.
+    `fair`: the only rows that hypotheses are about; None for all.
     """
     rows = [score for score in scores if len(score.by_seed) >= MIN_SEEDS]
     pairs = tested_pairs(list(combinations(rows, 2)), seed_noise(rows))
     sides = {best, reference} - {None}
-    tested = [index for index, pair in enumerate(pairs) if not sides or sides & set(pair.rows)]
+    tested = [
+        index
+        for index, pair in enumerate(pairs)
+        if (not sides or sides & set(pair.rows)) and (fair is None or set(pair.rows) <= set(fair))
+    ]
     # the scores choose the best row among all: counted once, its pairs err in 7.1 % of tables of 8 or 16 equal rows
     counts = [1 + (best != reference and best in pairs[index].rows) for index in tested]
     p_holm = dict(zip(tested, holm([pairs[index].p for index in tested], counts), strict=True))

@@ -26,7 +26,7 @@ COUNTED = "counted"
 # columns of a frame that a score is made of
 OF_SCORES = (
     *("row", "variant", "setting", "config", "code", "finished", "id", "seed", "status", "score", "fingerprint"),
-    *("leak", "parameters", "examples_per_s", "peak_memory_mb"),
+    *("fair", "leak", "parameters", "examples_per_s", "peak_memory_mb"),
 )
 UNLIMITED: Range = (-math.inf, math.inf)
 
@@ -37,7 +37,8 @@ class Score:
 
     `examples`: seed -> scores of the test examples in the column's unit, where they were kept; their mean is the score.
     `data`: seed -> fingerprint of the examples. `cells`: ids of the records, failed ones too, or the name of a
-    measurement. `counted`: the number follows from the recipe, and nothing was run.
+    measurement. `counted`: the number follows from the recipe, and nothing was run. `fair`: its learning rate was
+    searched where the budget states a search, so that tests may compare it with other rows.
     """
 
     row: str  # label of the paper's row, or the name of a model that its table lacks
@@ -52,6 +53,7 @@ class Score:
     data: Mapping[int, str] = field(default_factory=dict, compare=False, repr=False)
     cells: tuple[str, ...] = field(default=(), compare=False, repr=False)
     counted: bool = False
+    fair: bool = True
     limits: Range = field(default=UNLIMITED, compare=False, repr=False)  # of the metric
 
     # typical variance between the seeds of a row of the column, and how well its rows agree on it
@@ -130,6 +132,8 @@ def score_rows(
     Cells of a row are averaged only if they differ in nothing but the seed, and come from the same code. The latest
     code has the row's own setting. Raises UsageError for two cells that do not even differ in their seed.
     """
+    if "fair" not in cells:  # of cells that somebody chose to compare
+        cells = cells.assign(fair=True)
     by_row: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for values in zip(*(cells[key].tolist() for key in OF_SCORES), strict=True):  # pandas is slow for groups this small
         cell = dict(zip(OF_SCORES, values, strict=True))
@@ -192,6 +196,7 @@ def _score(
         by_seed={int(cell["seed"]): float(cell["score"]) for cell in done},
         failures=dict(Counter(NO_SCORE if status == "done" else status for status in others)),
         leak=any(cell["leak"] for cell in ended),
+        fair=all(cell["fair"] for cell in cells),
         parameters=int(max(parameters)) if parameters else None,
         examples_per_s=_mean(ended, "examples_per_s"),
         peak_memory_mb=_mean(ended, "peak_memory_mb"),
@@ -235,8 +240,8 @@ def average(columns: Sequence[Sequence[Score]]) -> Score | None:
     cells = tuple(dict.fromkeys(cell for part in parts for cell in part.cells))
     shared_limits = {part.limits for part in parts}
     limits = {"limits": shared_limits.pop()} if len(shared_limits) == 1 else {}
-    leak = any(part.leak for part in parts)
-    return Score(parts[0].row, "", by_seed, failures, leak=leak, data=data, cells=cells, **limits)
+    leak, fair = any(part.leak for part in parts), all(part.fair for part in parts)
+    return Score(parts[0].row, "", by_seed, failures, leak=leak, fair=fair, data=data, cells=cells, **limits)
 
 
 def rank(scores: Sequence[Score], higher_is_better: bool | None) -> list[Score]:

@@ -106,14 +106,14 @@ def compare_solved(pairs: Sequence[Pair], runs: SolvedRuns, reference: Key | Non
     of_all_pairs = smallest_p_test(runs)
     of_reference = None
     if reference is not None and reference == best:
-        others = {key for pair in pairs for key in pair.rows} - {reference}
+        others = {key for pair in pairs if pair.is_hypothesis for key in pair.rows} - {reference}
         of_reference = closed_test(runs.counts[reference], (runs.counts[key] for key in others))
     tested = []
     for pair in pairs:
         single = fisher(*(runs.counts[key] for key in pair.rows))
         p_all = max(single, of_all_pairs(single))  # the permutations assume that all rows are equal, the pair does not
         p_holm = p_all if pair.is_hypothesis else None
-        if of_reference and reference in pair.rows:
+        if of_reference and reference in pair.rows and pair.is_hypothesis:
             (other,) = set(pair.rows) - {reference}
             p_holm = of_reference[runs.counts[other]]
         tested.append(replace(pair, p=single, p_holm=p_holm, p_all=p_all, pairing=SOLVED))

@@ -2,7 +2,8 @@
 
 Cells of a row count at the chosen rate alone, as if it were the recipe's. Cells at the recipe's own rate stand beside
 them if another rate was chosen. A row without a complete search is shown at the recipe's rate, and so is, marked, a row
-without a cell at the chosen rate.
+without a cell at the chosen rate. Tests leave such rows out where the budget states a search: the recipe's rate was
+found on another model.
 """
 
 import functools
@@ -75,13 +76,14 @@ class Unfinished:
 
 def tuned(cells: "pd.DataFrame", *, at_recipe: bool = False) -> "pd.DataFrame":
     """The cells that count, with a column `tuning`: the Tuning of their row, its Unfinished search, or None without
-    one. `untuned`: the row has no cell at the chosen rate, so this one is at the recipe's.
+    one. `untuned`: the row has no cell at the chosen rate, so this one is at the recipe's. `fair`: the budget states
+    no search, or a search chose the rate.
 
     `at_recipe`: instead, the cells at the recipe's rate of the rows for which another rate was chosen.
     """
     trial = [bool(config["train"].get("trial")) for config in cells["config"]]
     if not any(trial):
-        return (cells[:0] if at_recipe else cells).assign(tuning=None, untuned=False)
+        return with_fair((cells[:0] if at_recipe else cells).assign(tuning=None, untuned=False))
     rows: dict[tuple[Any, ...], list[int]] = {}
     keys = ("task", "protocol", "budget", "model", "changed", "source")
     for number, (*names, changed, source) in enumerate(zip(*(cells[key] for key in keys), strict=True)):
@@ -115,7 +117,17 @@ def tuned(cells: "pd.DataFrame", *, at_recipe: bool = False) -> "pd.DataFrame":
             kept += typed
             tunings += [None if is_tuned else tuning] * len(typed)
     cells = cells.assign(changed=changed, untuned=[number in untuned for number in range(len(cells))])
-    return cells.iloc[kept].assign(tuning=tunings).sort_index()
+    return with_fair(cells.iloc[kept].assign(tuning=tunings).sort_index())
+
+
+def with_fair(cells: "pd.DataFrame") -> "pd.DataFrame":
+    keys = zip(*(cells[key] for key in ("budget", "task", "tuning", "untuned")), strict=True)
+    return cells.assign(
+        fair=[
+            (isinstance(tuning, Tuning) and not untuned) or budget_search(budget, task) is None
+            for budget, task, tuning, untuned in keys
+        ]
+    )
 
 
 def _is_searched(cells: "pd.DataFrame", number: int, tuning: Tuning) -> bool:

@@ -1,0 +1,60 @@
+"""A row whose learning rate was not searched has no tier, and without the ends' searches a column ranks nothing."""
+
+from helpers.searched import GRID, TABLE_SPEC, records, runs, trials
+
+from harness.records.collect import frame
+from harness.report.pages.answer import answers
+from harness.report.pages.headline import headline
+from harness.report.scores import groups, select
+
+CONTROL = dict(zip(GRID, (0.15, 0.2, 0.1), strict=False))
+DELTANET = runs("deltanet", 1e-3, [0.99, 0.985, 0.995])
+
+
+def answer_of(entries, spec=TABLE_SPEC):
+    results = groups.group_scores(select.select(frame(entries), spec), spec)
+    (answer,) = answers(results)
+    return answer, headline(results, ())
+
+
+def tiers_of(answer):
+    return {row: tier for (row, _), tier in answer.tests.tiers.items()}
+
+
+def test_without_the_search_of_the_control_the_column_ranks_nothing():
+    answer, lines = answer_of(records())
+    assert answer.tests.is_clear and not answer.tests.ranks and answer.tests.ranks_nothing
+    assert answer.finding == (
+        "the column cannot rank rows, because not every row's learning rate was searched (2 of 3 were)."
+    )
+    assert lines[0].endswith("ListOps: cannot rank rows, because not every row's learning rate was searched.")
+
+
+def test_without_any_search_r_is_still_known():
+    answer, _ = answer_of([entries for entries in records() if not entries["config"]["train"].get("trial")])
+    assert answer.tests.resolution > 4 and answer.tests.best is None and not tiers_of(answer)
+    assert answer.finding == "the column cannot rank rows, because no row's learning rate was searched."
+
+
+def test_a_row_at_the_recipes_rate_has_no_tier_though_its_mean_is_the_best():
+    answer, lines = answer_of([*records(), *trials("no_mixing", CONTROL), *DELTANET])
+    assert answer.group.scores[0].row == "deltanet"
+    assert tiers_of(answer) == {"softmax": 1, "LAVO": 2, "control": 2}
+    assert answer.tests.ranks and answer.tests.best == ("softmax", "")
+    assert lines[0].endswith("softmax (91.00) leads the 3 rows with a searched learning rate.")
+    pair = answer.tests.pair(("deltanet", ""), ("softmax", ""))
+    assert pair.p < 0.05 and not pair.is_hypothesis, "its difference is shown, without a verdict"
+    assert answer.group.winner is None
+
+
+def test_its_search_gives_it_a_tier():
+    searched = trials("deltanet", dict(zip(GRID, (0.5, 0.9, 0.6), strict=False)))
+    answer, lines = answer_of([*records(), *trials("no_mixing", CONTROL), *DELTANET, *searched])
+    assert tiers_of(answer)["deltanet"] == 1 and answer.tests.best == ("deltanet", "")
+    assert lines[0].endswith("DeltaNet (99.00) leads; reference softmax 91.00.")
+
+
+def test_a_table_about_the_recipes_rate_ranks_its_rows():
+    entries = [entries for entries in records() if not entries["config"]["train"].get("trial")]
+    answer, _ = answer_of(entries, TABLE_SPEC.model_copy(update={"search": False}))
+    assert answer.tests.ranks and tiers_of(answer)["softmax"] == 1

@@ -24,6 +24,9 @@ def cells():
 
 
 @functools.cache
-def results_of(name):
+def results_of(name, as_searched=False):
+    """`as_searched`: as if a search had chosen the learning rate of every row."""
     spec = spec_files.load_table(name, CONF, PAPER)
+    if as_searched:
+        spec = spec.model_copy(update={"search": False})
     return groups.group_scores(select.select(cells(), spec), spec)

@@ -12,11 +12,15 @@ from harness.report.pages.waiting import Waiting
 from harness.report.render.markdown import GENERATED, escape, grid
 from harness.report.stats.seeds import p_value
 
-HEADER = ("table", "column", "budget", "rows", "p of reference and control", "R", "strongest baseline", "rows above it")
+HEADER = (
+    *("table", "column", "budget", "rows", "searched", "p of reference and control", "R"),
+    *("strongest baseline", "rows above it"),
+)
 INTRODUCTION = """\
-Every column that ranks rows, at every budget. p: of the paired difference between reference and control, corrected for
+Every column of scores, at every budget. p: of the paired difference between reference and control, corrected for
 all tests of the column. R: that difference over the half-width of its interval; a column with R below 4
-cannot rank rows.
+cannot rank rows, and neither can one whose reference or control has no searched learning rate. Searched: the rows
+whose learning rate was searched; a dash where budget or table state no search.
 The strongest baseline is the simple predictor with the best score on the validation split; its score here is that on
 the test split. The last column counts the rows with a better mean. "None chosen": the simple predictors are scored on
 the test split alone, so no validation score says which one is the strongest."""
@@ -31,7 +35,7 @@ def page(tables: Iterable[Entry]) -> str:
     tables = list(tables)
     rows = [line_of(name, answer) for name, answers, _ in tables for answer in answers]
     lines = [GENERATED, "# All columns: control, resolution, strongest baseline", ""]
-    lines += [*grid(HEADER, rows, "lllrrrlr"), "", INTRODUCTION]
+    lines += [*grid(HEADER, rows, "lllrrrrlr"), "", INTRODUCTION]
     if waiting := [line for name, _, waits in tables for line in waiting_lines(name, waits)]:
         lines += ["", "## Columns without a run", "", *grid(WAITING_HEADER, waiting, "llll")]
     return "\n".join(lines) + "\n"
@@ -50,7 +54,8 @@ def line_of(name: str, answer: ColumnAnswer) -> list[str]:
     if group.strongest is not None:
         strongest = f"{escape(baseline_name(group.strongest.row))} {group.strongest.number(answer.decimals)}"
         above = f"{answer.rows_above} of {tests.rows}"
-    names = (_link(name), escape(answer.name_and_data), group.budget, str(tests.rows))
+    searched = NONE if group.comparable or not answer.spec.search else str(tests.rows - len(tests.unfair))
+    names = (_link(name), escape(answer.name_and_data), group.budget, str(tests.rows), searched)
     return [*names, p_of_control(answer), answer.resolution, strongest, above]
 
 

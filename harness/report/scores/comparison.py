@@ -192,8 +192,9 @@ def compare_scores(
     runs = None if higher is None else solved_runs(ranked, control, reference, higher)
     ends = [score.key for score in (control, reference) if score]
     fair = None if all(score.fair for score in ranked) else {*ends, *(score.key for score in ranked if score.fair)}
-    tested = [score for score in ranked if len(score.by_seed) >= MIN_SEEDS and score.fair]
-    equal_seeds = len(tested) > 1 and all(score.is_fixed for score in tested)
+    enough = [score for score in ranked if len(score.by_seed) >= MIN_SEEDS]
+    tested = [score for score in enough if score.fair]
+    equal_seeds = len(enough) > 1 and all(score.is_fixed for score in enough)
     best = _best(tested, runs, reference)
     pairs = (
         []

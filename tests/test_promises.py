@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -10,11 +11,18 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
+
+import longhaul
+from harness.config.cell import identity
+from harness.config.compose import compose
+from harness.launch import serialized_cell
+from harness.training.run_cell import CellRequest
 
 ROOT = Path(__file__).resolve().parents[1]
 CELL = ["model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
 CALL = "{_target_:setuptools._distutils.spawn.spawn,cmd:[touch,CANARY]}"
-TRUSTED = "trusted_packages=[setuptools] model.window=" + CALL
+TRUSTED = "trusted_packages=[setuptools] +model.x=" + CALL
 TABLE = """
 title: x
 ledger: null
@@ -23,11 +31,18 @@ control: no_mixing
 reference: vanilla
 seeds: [1]
 chance: true
-rows: {a: {model: latte, set: {trusted_packages: [setuptools], model.window: CALL}}}
+rows: {a: {model: latte, set: {trusted_packages: [setuptools], +model.x: CALL}}}
 columns: {b: {task: lra/listops, metric: acc, unit: "%", decimals: 1, higher_is_better: true}}
 """.replace("CALL", CALL.replace(":", ": "))
 TENFOLD = "model:\n" + "\n".join(["  a0: x", *(f"  a{n}: '" + 10 * f"${{model.a{n - 1}}}" + "'" for n in range(1, 12))])
 SECRET = "hf_Zk3vQ9sLw7Tn5Yb2"
+FULL_DISK = """
+import errno, os
+def full(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+os.pwrite = os.ftruncate = full
+"""
+CPU_LIMIT_S = 20  # of a command; it takes three seconds
 LIMIT_S = 40  # of a command; a busy machine takes several seconds
 KILLS = """
 import os, signal, sys
@@ -71,9 +86,11 @@ def folders(folder):
 
 
 def in_a_process(words, **environment):
+    """A command, which is killed after CPU_LIMIT_S of a processor."""
     return subprocess.run(
-        [sys.executable, "run.py", *words], cwd=ROOT, env=os.environ | environment, capture_output=True, text=True
-    )
+        [sys.executable, "run.py", *words], cwd=ROOT, env=os.environ | environment, capture_output=True, text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S + 1)),
+    )  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -124,6 +141,29 @@ def forged(file, **changed):
     file.write_text(json.dumps(entries))
 
 
+def fitted(file, change):
+    """A record of seed 2 beside this one, with a change and the id of its configuration."""
+    entries = json.loads(file.read_text())
+    entries["cell"]["seed"] = entries["config"]["seed"] = 2
+    change(entries)
+    entries["cell"]["id"] = identity({key: value for key, value in entries["config"].items() if key != "trainer"})
+    other = file.with_name(f"latte-s2-{entries['cell']['id'][:8]}.json")
+    other.write_text(json.dumps(entries))
+    return other
+
+
+def run_folder_of(folder, record):
+    (path,) = [path for path in (folder / "outputs").rglob(record.stem) if path.is_dir()]
+    return path
+
+
+@pytest.fixture
+def exported(own):
+    """The cell's exported model, which is to be changed."""
+    pytest.importorskip("safetensors")
+    return longhaul.export(json.loads(record_of(own).read_text())["cell"]["id"], own / "exported", *folders(own))
+
+
 @pytest.mark.parametrize(("name", "text", "typed"), [
     ("x/shared", f"model: {{window: '\\${{oc.create:{CALL}}}'}}", "+x=shared"),
     ("x/shared", f"depends_on: ['model=latte task=lra/listops budget=smoke {TRUSTED}']", "+x=shared"),
@@ -137,10 +177,37 @@ def test_1_a_shared_file_runs_no_code(own, run_here, capfd, environment, name, t
     assert not (own / "canary").exists() and status
 
 
+@pytest.mark.parametrize("part", ["model", "task", "backbone"])
+def test_1_an_exported_model_runs_no_code(own, exported, part):
+    config = json.loads((exported / "config.json").read_text())
+    config[part]["window"] = f"\\${{oc.create:{CALL}}}".replace("CANARY", str(own / "canary"))
+    (exported / "config.json").write_text(json.dumps(config))
+    with contextlib.suppress(Exception):
+        longhaul.load(exported, *folders(own))
+    assert not (own / "canary").exists()
+
+
+def test_1_a_job_file_trusts_no_package(own):
+    file, words = own / "0000.yaml", [*CELL, *folders(own), "seed=2"]
+    serialized_cell.write(file, CellRequest(compose(words), words))
+    content = yaml.safe_load(file.read_text())
+    content["config"]["trusted_packages"] = ["setuptools"]
+    content["config"]["model"]["window"] = yaml.safe_load(
+        CALL.replace(":", ": ").replace("CANARY", str(own / "canary"))
+    )
+    file.write_text(yaml.safe_dump(content))
+    worker = [sys.executable, "-m", "harness.launch.local", str(file), *folders(own)]
+    done = subprocess.run(worker, cwd=ROOT, capture_output=True, text=True)
+    assert not (own / "canary").exists() and done.returncode and "trusted" in done.stderr
+
+
 @pytest.mark.parametrize("text", [
     "hydra: {job_logging: {version: 1, handlers: {a: {class: logging.FileHandler, filename: FILE, mode: w}},"
     " root: {handlers: [a]}}}",
     "logger: {x: {_target_: lightning.pytorch.loggers.CSVLogger, save_dir: FILE.d}}",
+    "trainer: {default_root_dir: FILE.d}",
+    "trainer: {profiler: {_target_: lightning.pytorch.profilers.SimpleProfiler, dirpath: FILE.d, filename: x}}",
+    "depends_on: ['model=latte task=lra/listops budget=smoke paths.records=FILE.d']",
 ])  # fmt: skip
 def test_2_a_shared_file_writes_nothing_elsewhere(own, run_here, capfd, text):
     file = own / "mine.txt"
@@ -167,6 +234,30 @@ def test_4_one_bad_record_stops_no_reader(own, run_here, capfd, verb):
     said = capfd.readouterr()
     assert status in (0, 1) and "Traceback" not in said.err
     assert bad.name in said.out + said.err and (verb == "check" or good.stem in said.out)
+
+
+@pytest.mark.parametrize("verb", ["status", "check"])
+@pytest.mark.parametrize("change", [
+    lambda entries: entries["config"].update(train=[1]),
+    lambda entries: entries["config"]["train"].update(select="x"),
+    lambda entries: entries["config"]["task"].update(source=["x"]),
+    lambda entries: entries.update(artifacts={".": "ab"}),
+], ids=["list", "text", "source", "artifacts"])  # fmt: skip
+def test_4_a_record_whose_id_fits_stops_no_reader(own, run_here, capfd, verb, change):
+    good = record_of(own)
+    bad = fitted(good, change)
+    status = run_here([f"do={verb}", *folders(own)])
+    said = capfd.readouterr()
+    assert status in (0, 1) and f"{bad.name}: " in said.out + said.err and (verb == "check" or good.stem in said.out)
+
+
+def test_4_scores_without_end_stop_no_reader(own, run_here, capfd):
+    scores = record_of(own).with_suffix(".npz")
+    scores.unlink()
+    os.mkfifo(scores)
+    with limited():
+        assert run_here(["do=check", *folders(own)]) == 1
+    assert scores.name in capfd.readouterr().out
 
 
 def test_5_a_forged_score_is_found(own, run_here, capfd):
@@ -201,13 +292,47 @@ def test_7_a_resume_on_another_processor_is_said(tmp_path):
 @pytest.mark.parametrize("name", ["attempt.json", "heartbeat.json"])
 def test_8_a_file_that_never_answers_is_not_waited_for(own, run_here, capfd, name):
     record = record_of(own)
-    (folder,) = [path for path in (own / "outputs").rglob(record.stem) if path.is_dir()]
+    folder = run_folder_of(own, record)
     record.unlink()
     (folder / name).unlink(missing_ok=True)
     os.mkfifo(folder / name)
     with limited():
         run_here(["do=status", *folders(own)])
         assert record.stem in capfd.readouterr().out
+
+
+def test_8_weights_that_never_answer_are_not_waited_for(own):
+    record = record_of(own)
+    for weights in (run_folder_of(own, record) / "checkpoints").glob("*.*"):
+        weights.unlink()
+        os.mkfifo(weights)
+    with limited(), pytest.raises(longhaul.UsageError):
+        longhaul.load(json.loads(record.read_text())["cell"]["id"], *folders(own))
+
+
+def test_8_a_device_is_not_read(own, run_here, capfd):
+    record = record_of(own)
+    heartbeat = run_folder_of(own, record) / "heartbeat.json"
+    record.unlink()
+    heartbeat.unlink(missing_ok=True)
+    heartbeat.symlink_to("/dev/zero")
+    earlier, pages = resource.getrlimit(resource.RLIMIT_AS), Path("/proc/self/statm").read_text().split()[0]
+    resource.setrlimit(resource.RLIMIT_AS, (int(pages) * resource.getpagesize() + 2**31, earlier[1]))
+    try:
+        run_here(["do=status", *folders(own)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, earlier)
+    assert record.stem in capfd.readouterr().out
+
+
+def test_8_a_folder_in_the_place_of_scores_is_named_before_the_run(own, run_here, capfd):
+    words = [*CELL, *folders(own)]
+    record_of(own).unlink()
+    scores = next((own / "records").rglob("*.npz"))
+    scores.unlink()
+    scores.mkdir()
+    (scores / "mine").touch()
+    assert run_here(words) == 2 and "move it away" in capfd.readouterr().err
 
 
 def test_9_a_file_name_acts_on_no_terminal(own, run_here, capfd):
@@ -235,8 +360,25 @@ def test_10_a_secret_of_the_environment_is_in_no_file(own, run_here, capfd, monk
     "\n".join(["x0: &x0 [1]", *(f"x{n}: &x{n} [{', '.join(10 * [f'*x{n - 1}'])}]" for n in range(1, 9))]),
     "model: {x: &x {y: *x}}",
     f"model: {{x: {'[' * 3000}{']' * 3000}}}",
-])  # fmt: skip
-def test_11_a_configuration_without_end_ends_in_one_line(own, run_here, capfd, text):
-    with limited():
-        status = run_here([*shared(own, text), *CELL, *folders(own), "+x=shared"])
-    assert status == 2 and capfd.readouterr().err.count("\n") == 1
+], ids=["interpolations", "anchors", "recursive", "deep"])  # fmt: skip
+def test_11_a_configuration_without_end_ends_in_one_line(own, text):
+    done = in_a_process([*shared(own, text), *CELL, *folders(own), "+x=shared"])
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+
+
+@pytest.mark.parametrize("text", [json.dumps({"dim": 10**9}), json.dumps({"layers": 10**7}), "[" * 10**5])
+def test_11_an_exported_model_without_end_is_refused(own, exported, text):
+    config = json.loads((exported / "config.json").read_text())
+    with contextlib.suppress(ValueError, RecursionError):
+        config["backbone"] |= json.loads(text)
+        text = json.dumps(config)
+    (exported / "config.json").write_text(text)
+    with limited(), pytest.raises(longhaul.UsageError):
+        longhaul.load(exported, *folders(own))
+
+
+def test_11_a_full_disk_at_the_first_file_is_one_line(own):
+    (own / "site").mkdir()
+    (own / "site" / "sitecustomize.py").write_text(FULL_DISK)
+    done = in_a_process([*CELL, *folders(own), "seed=2"], PYTHONPATH=str(own / "site"))
+    assert done.returncode == 1 and "Traceback" not in done.stderr and "no space left" in done.stderr.lower()

@@ -1,15 +1,15 @@
 """Settings that only the user makes: on the command line, in Python, or in the `conf/local` of this machine.
 
 Configurations are shared: a table, a protocol, a folder of `--config-dir`, the overrides in a run folder. None of them
-may trust packages, move the folders that are written, name files of the user elsewhere, or change what a scheduler
-executes. `check_own` compares a composed configuration with what the user typed; `check_shared` refuses overrides of
-other origin before they are composed together with typed ones.
+may trust packages, move the folders that are written, name files of the user elsewhere, choose where loggers send
+data, or change what a scheduler executes. `check_own` compares a composed configuration with what the user typed;
+`check_shared` refuses overrides of other origin before they are composed together with typed ones.
 """
 
 import functools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path, PurePath
 from typing import Any
@@ -30,6 +30,7 @@ SHARED = ("model", "task", "backbone", "train", "protocol", "budget", "settings"
 KEY = re.compile(r"[+~]{0,2}([A-Za-z_]\w*)(\.\w[\w-]*)*")
 OWNER = "only the command line and conf/local"
 OPENING = ("model", "task", "backbone")  # parts whose classes open files
+FILE_LOGGERS = tuple(f"lightning.pytorch.loggers.{name}" for name in ("CSVLogger", "TensorBoardLogger"))
 READ_FROM = ("data", "slices", "outputs")  # folders of `paths` with files for them
 
 
@@ -56,6 +57,7 @@ def check_own(cfg: DictConfig, overrides: Iterable[str], parts: Mapping[str, Any
     check_folders(cfg, typed)
     check_own_files(cfg.paths, overrides, parts or {part: cfg[part] for part in OPENING})
     check_cluster(cfg.cluster, typed)
+    check_loggers(cfg.logger, typed)
 
 
 def check_own_files(paths: Mapping[str, Any], overrides: Iterable[str], parts: Mapping[str, Any]) -> None:
@@ -264,6 +266,34 @@ def check_cluster(cluster: DictConfig, typed: Mapping[str, str]) -> None:
         for key, part in leaves({name: value}).items():
             if f"cluster.{key}" not in typed and not any(leaves(source).get(key) == part for source in trusted):
                 raise UsageError(f"cluster.{key}: {OWNER}, and conf/cluster of this clone, set it")
+
+
+def check_loggers(logger: DictConfig, typed: Collection[str]) -> None:
+    """Raises UsageError for a logger that a shared configuration sets, unless it only writes files.
+
+    Any other one may send what it is told, and the password of its service, to an address of the configuration.
+    `conf/logger/*.yaml` of this clone are the user's own as well.
+    """
+    sending = {
+        name: settings
+        for name, settings in OmegaConf.to_container(logger).items()
+        if not (isinstance(settings, Mapping) and settings.get("_target_") in FILE_LOGGERS)
+    }
+    if not sending:
+        return
+    local = [values.get("logger") or {} for values in local_values()]
+    sources = [leaves(source) for source in (*local, *values_in(CONF / "logger"))]
+    for key, value in leaves(sending).items():
+        if f"logger.{key}" not in typed and not any(key in own and own[key] == value for own in sources):
+            raise UsageError(
+                f"logger.{key}: {OWNER}, and conf/logger of this clone, set loggers that may send data; "
+                f"type logger.{key}=... to use it"
+            )
+
+
+def logger_keys(logger: Mapping[str, Any]) -> list[str]:
+    """The keys that `check_loggers` asks for, as they are typed."""
+    return [f"logger.{key}" for key in leaves(logger)]
 
 
 @functools.cache

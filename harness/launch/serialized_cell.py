@@ -22,7 +22,15 @@ from harness.config import yaml_files
 from harness.config.cell import DECLARING, cell_of
 from harness.config.declared import absolute_path, map_paths
 from harness.config.masking import note, noted
-from harness.config.own_settings import check_files, check_folders, check_trusted, files_outside, split
+from harness.config.own_settings import (
+    check_files,
+    check_folders,
+    check_loggers,
+    check_trusted,
+    files_outside,
+    logger_keys,
+    split,
+)
 from harness.config.plain import escaped, resolved
 from harness.config.schema import Config, check_ranges
 from harness.config.validation import StrictModel, TupleOf, parse
@@ -56,6 +64,7 @@ def write(path: Path, request: CellRequest) -> CellFile:
     typed = [f"paths.{name}={folder}" for name, folder in config["paths"].items()]
     typed += [f"task.data_root={config['task']['data_root']}"] if config["task"].get("data_root") else []
     typed += [f"{key}={file}" for key, file in files_outside(config, config["paths"]).items()]
+    typed += [f"{key}=" for key in logger_keys(config["logger"])]  # not the values, which may be passwords
     return CellFile(path, (*typed, f"trusted_packages=[{','.join(config['trusted_packages'])}]"))
 
 
@@ -96,6 +105,7 @@ def read(path: Path, typed: Sequence[str] = ()) -> CellRequest:
     try:
         check_trusted(cfg, words)
         check_folders(cfg, words)
+        check_loggers(cfg.logger, words)
         check_files(outside, [key for key, file in outside.items() if words.get(key) == file])
         check_ranges(cfg)
     except UsageError as error:

@@ -360,3 +360,32 @@ def test_shared_records_lie_below_the_outputs_with_their_baselines(tmp_path):
     with pytest.raises(UsageError, match=r"paths\.records=.*move it out of the folders below paths\.outputs"):
         compose([*typed, "debug=beside"], [str(conf)])
     assert compose([*typed, "debug=below"], [str(conf)]).paths.records.endswith("/o/x/records")
+
+
+MLFLOW = {"_target_": "lightning.pytorch.loggers.MLFlowLogger", "tracking_uri": "http://stranger.example"}
+
+
+@pytest.mark.parametrize("changed", [
+    {"x": MLFLOW}, {"wandb": {"settings": {"base_url": "http://stranger.example"}}}, {"x": "${task.spare}"},
+])  # fmt: skip
+def test_a_shared_file_sends_nothing_to_a_server(changed, tmp_path, monkeypatch):
+    cfg = compose([*CELL, "logger=wandb"])
+    check_own(cfg, ["logger=wandb"])
+    OmegaConf.set_struct(cfg, False)
+    cfg.logger = OmegaConf.merge(cfg.logger, changed)
+    (name,) = changed
+    with pytest.raises(UsageError, match=rf"logger\.{name}.*: only the command line and conf/local.*set loggers"):
+        check_own(cfg, ["logger=wandb"])
+    check_own(cfg, ["logger=wandb", *own_settings.logger_keys(changed)])
+    (tmp_path / "local").mkdir()
+    (tmp_path / "local" / "default.yaml").write_text(OmegaConf.to_yaml({"logger": cfg.logger}))
+    monkeypatch.setattr(own_settings, "CONF", tmp_path)
+    check_own(cfg, ["logger=wandb"])
+
+
+def test_a_job_file_sends_nothing_to_a_server(tmp_path):
+    job = serialized_cell.write(tmp_path / "0000.yaml", CellRequest(compose([*CELL, "logger=mlflow"])))
+    assert "mlflow" in serialized_cell.read(*job).cfg.logger
+    without = [word for word in job.typed if not word.startswith("logger.mlflow.tracking_uri")]
+    with pytest.raises(UsageError, match=r"logger\.mlflow\.tracking_uri: only the command line"):
+        serialized_cell.read(job.path, without)

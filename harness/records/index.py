@@ -71,5 +71,5 @@ def _predictions(file: Path) -> tuple[str]:
 def _contradictions(file: Path) -> Problems:
     from harness.records import evidence
 
-    entries = record.load_json(file)
+    entries = record.load_json(file, was_checked=True)
     return [[name, problem] for name, rule in evidence.RULES.items() for problem in rule(file, entries)]

@@ -71,9 +71,12 @@ def read(path: str | os.PathLike[str], *, follow: bool = False, valid_sha256: st
     return record
 
 
-def load_json(path: Path, *, follow: bool = False) -> Any:
-    """What a file holds, of any version. Raises RecordError without the file's name."""
-    return load(path, follow=follow).content
+def load_json(path: Path, *, follow: bool = False, was_checked: bool = False) -> Any:
+    """What a file holds, of any version. Raises RecordError without the file's name.
+
+    `was_checked`: of a file that was checked before, whose text is not looked at again.
+    """
+    return load(path, follow=follow, was_checked=was_checked).content
 
 
 class Loaded(NamedTuple):
@@ -84,15 +87,12 @@ class Loaded(NamedTuple):
     sha256: str
 
 
-def load(path: Path, *, follow: bool = False, valid_sha256: str = "") -> Loaded:
-    """`load_json`, and what the text of the file tells.
-
-    `valid_sha256`: of content that was checked already; its text is not looked at again.
-    """
+def load(path: Path, *, follow: bool = False, valid_sha256: str = "", was_checked: bool = False) -> Loaded:
+    """`load_json`, and what the text of the file tells. `valid_sha256`: of content that was checked before."""
     try:
         data = read_bytes(path, MAX_BYTES, follow=follow)
         sha256 = hashlib.sha256(data).hexdigest()
-        return Loaded(*_content(data, was_checked=sha256 == valid_sha256), sha256)
+        return Loaded(*_content(data, was_checked=was_checked or sha256 == valid_sha256), sha256)
     except UnicodeEncodeError as error:
         raise RecordError("no record: half of a character") from error
     except RefusedFileError as error:

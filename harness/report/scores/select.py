@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.config.cell import flatten
+from harness.config.cell import values_at
 from harness.config.formula import evaluate
 from harness.config.table_rows import PAPER, Settings, cell_settings, format_settings, settings_key
 from harness.errors import UsageError
@@ -76,8 +76,7 @@ def _with_table_settings(cells: "pd.DataFrame", spec: TableSpec) -> "pd.DataFram
         cells["config"], cells["task"], cells["model"], cells["changed"], strict=True
     ):
         if task in meanings and (task in columns or model in rows):
-            flat = flatten(config)
-            used = {(key, json.dumps(flat[key], sort_keys=True)) for key in keys & flat.keys()}
+            used = {(key, json.dumps(value, sort_keys=True)) for key, value in values_at(config, keys).items()}
             already = _union(already, *(settings for settings in columns.get(task, ()) if settings <= used))
             if (model, already) not in meanings[task]:
                 candidates = (_union(already, settings) for settings in rows.get(model, ()) if settings <= used)

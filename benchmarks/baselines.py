@@ -124,13 +124,13 @@ def document(content: dict[str, Any]) -> str:
     clones = (f"- {name}: {clone['url']} at {clone['commit']}" for name, clone in content["clones"].items())
     parts = [
         "# One training step beside public implementations\n",
+        f"{summary(rows)}.\n",
+        markdown(COLUMNS, map(row_cells, rows)),
         "`python -m benchmarks.baselines --peers FOLDER`: forward and backward of a layer, batch "
         f"{content['batch']}, {content['tokens']:,} tokens,\n"
         "no dropout, no padding. Milliseconds are processor time, medians of rounds in which both sides take turns. A\n"
         "ratio above 1 means that ours is faster; in brackets a 95 % interval of the median. `output` and `gradient`\n"
         "are the largest differences of the outputs and of the input's gradients, as a share of the largest entry.\n",
-        markdown(COLUMNS, map(row_cells, rows)),
-        f"{summary(rows)}.\n",
         f"{escaped(f'Measured on {machine}')}.\n",
         "".join(f"{escaped(clone)}\n" for clone in clones),
         "".join(notes),

@@ -183,6 +183,8 @@ def document(content: dict[str, Any]) -> str:
     clones = (f"- {name}: {clone['url']} at {clone['commit']}" for name, clone in content["clones"].items())
     parts = [
         "# Sequence mixers beside public CPU forms\n",
+        f"{summary(rows)}.\n",
+        markdown(COLUMNS, map(row_cells, rows)),
         "`python -m benchmarks.competitors --peers FOLDER`: ours and a public form of the same function, forward and\n"
         f"backward, batch 1, {TIMED:,} tokens, {HEADS} heads, width {DIM}, float32. Milliseconds are processor time,\n"
         "medians of rounds in which both sides take turns. A ratio above 1 means that ours is faster; in brackets a\n"
@@ -191,8 +193,6 @@ def document(content: dict[str, Any]) -> str:
         "The other columns belong to our layer at the same width: the exponent a of a training step's time between\n"
         f"{GROWTH[0]:,} and {GROWTH[1]:,} tokens, one more token after a text, the peak memory of a training step per\n"
         "token, and the formula of the decoding state.\n",
-        markdown(COLUMNS, map(row_cells, rows)),
-        f"{summary(rows)}.\n",
         f"{escaped(f'Measured on {described}')}.\n",
         "".join(f"{escaped(clone)}\n" for clone in clones),
         "".join(f"{note}\n" for note in notes),

@@ -138,6 +138,8 @@ def document(content: dict[str, Any]) -> str:
     described = ", ".join(f"{key} {value}" for key, value in content["machine"].items())
     parts = [
         "# One training step with and without dropout\n",
+        f"{summary(rows)}.\n",
+        markdown(COLUMNS, map(row_cells, rows)),
         "`python -m benchmarks.dropout --out FILE.md`: forward and backward of a layer, "
         f"{HEADS} heads, {TOKENS:,} tokens\n"
         f"in all, dropout {DROPOUT:g} of the attention weights. Milliseconds are processor time, medians of rounds in\n"
@@ -146,8 +148,6 @@ def document(content: dict[str, Any]) -> str:
         f"the settings of LAVO Table 11 and are {DIM[Pattern.NONCAUSAL_SELF]} wide, causal models have their defaults\n"
         f"and are {DIM[Pattern.CAUSAL_SELF]} wide. A model without a compiled form has the same\n"
         f"times in both. The goal is a ratio of {GOAL:g} or below.\n",
-        markdown(COLUMNS, map(row_cells, rows)),
-        f"{summary(rows)}.\n",
         f"{escaped(f'Measured on {described}, longhaul {commits}')}. {conditions(rows)}\n",
         f"{LEFT_OUT}\n",
     ]

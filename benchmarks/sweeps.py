@@ -79,14 +79,14 @@ def document(content: dict[str, Any]) -> str:
     described = ", ".join(f"{key} {value}" for key, value in content["machine"].items())
     return f"""# The cost of a sweep, formerly and now
 
-`python run.py -m {" ".join(content["words"])}` with the code of
-commit {content["former"]} and with that of {content["machine"]["longhaul"]}, in turns: {len(cells)} cells.
-
 - Core-seconds per cell: {per_cell[0]:.1f} formerly, {per_cell[1]:.1f} now, {per_cell[1] / per_cell[0]:.0%}.
 - Core-seconds of all cells: {seconds}.
 - Equal scores: {equal} of {len(cells)}.
 
 {markdown(COLUMNS, cells)}
+`python run.py -m {" ".join(content["words"])}` with the code of
+commit {content["former"]} and with that of {content["machine"]["longhaul"]}, in turns: {len(cells)} cells.
+
 Measured on {described}; load average {min(content["load"]):.1f} to {max(content["load"]):.1f}.
 """
 

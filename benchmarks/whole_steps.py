@@ -140,12 +140,12 @@ def document(content: dict[str, Any]) -> str:
     described = ", ".join(f"{key} {value}" for key, value in content["machine"].items())
     parts = [
         "# A whole training step beside Skyformer's code\n",
+        f"{summary(content['rows'])}.\n",
+        markdown(COLUMNS, map(row_cells, content["rows"])),
         f"`python -m benchmarks.whole_steps --peers FOLDER{content['options']}`: one update of LAVO Table 11's\n"
         f"recipe, with dropout {DROPOUT}, loss, gradients, clipping and optimizer: {LENGTH:,} tokens, batch {BATCH}, "
         f"width {DIM},\n{HEADS} heads. Milliseconds are processor time, medians of rounds in which both sides take "
         "turns. A ratio above 1\nmeans that ours is faster; in brackets a 95 % interval of the median.\n",
-        markdown(COLUMNS, map(row_cells, content["rows"])),
-        f"{summary(content['rows'])}.\n",
         f"{escaped(f'Measured on {described}')}.\n",
         f"- Skyformer: {CLONE.url} at {CLONE.commit}\n",
         "\n".join([*notes, *(f"- not measured: {escaped(text)}" for text in content["not_measured"])]),

@@ -68,7 +68,7 @@ notebooks: setup
 	$(BIN)/jupyter execute notebooks/*.ipynb --timeout=900 --output='../outputs/notebooks/{notebook_name}'
 
 docs: site
-	SITE=outputs/site $(BIN)/python -m pytest -m slow tests/test_docs_site.py
+	SITE=outputs/site $(BIN)/python -m pytest -m '' tests/test_built_site.py tests/test_docs_site.py
 site: setup
 	$(BIN)/uv venv -q --clear --python $(BIN)/python $(VENV)/docs
 	$(BIN)/python -c '$(LIST_DOCS)' | \

@@ -172,7 +172,16 @@ function cards() {
   });
 }
 
-const COLUMNS = ["name", "model", "task", "protocol", "budget", "seed", "status", "result", "data", "changed"];
+const COLUMNS = { // of the list of records
+  name: (run) => run.name,
+  task: (run) => run.task,
+  recipe: (run) => `${run.protocol}, ${run.budget}`,
+  seed: (run) => run.seed,
+  result: (run) => (run.status === "done" ? run.result : `${run.status}, ${run.result}`),
+  data: (run) => run.data,
+  changed: (run) => run.changed,
+  command: (run) => `python run.py ${run.command} seed=${run.seed}`,
+};
 
 // All records: a page of rows at a time, with those that have all the words.
 function listOfRecords(box, data) {
@@ -186,7 +195,7 @@ function listOfRecords(box, data) {
   const scroll = element("div", null, box, { class: "md-typeset__scrollwrap" });
   const table = element("table", null, element("div", null, scroll, { class: "md-typeset__table" }));
   const head = element("tr", null, element("thead", null, table));
-  for (const name of [...COLUMNS, "command"]) element("th", name, head, { scope: "col" });
+  for (const name in COLUMNS) element("th", name, head, { scope: "col" });
   const body = element("tbody", null, table);
   const draw = () => {
     const last = Math.max(0, Math.ceil(fitting.length / PER_PAGE) - 1);
@@ -194,11 +203,12 @@ function listOfRecords(box, data) {
     body.replaceChildren();
     for (const row of fitting.slice(page * PER_PAGE, (page + 1) * PER_PAGE)) {
       const run = data.runOf(row), line = element("tr", null, body);
-      for (const name of COLUMNS) {
-        const entry = element("td", name === "seed" ? null : String(run[name] ?? ""), line);
-        if (name === "seed") element("a", String(run.seed), entry, { href: linkTo(`results/records/${run.file}`), "aria-label": `record of seed ${run.seed}` });
+      for (const [name, textOf] of Object.entries(COLUMNS)) {
+        const text = String(textOf(run) ?? ""), entry = element("td", null, line, { class: name });
+        if (name === "seed") element("a", text, entry, { href: linkTo(`results/records/${run.file}`), "aria-label": `record of seed ${text}` });
+        else if (name === "command") element("code", text, entry);
+        else entry.textContent = text;
       }
-      element("code", `python run.py ${run.command} seed=${run.seed}`, element("td", null, line));
     }
     output.textContent = `${fitting.length} of ${data.rows.length} records, page ${page + 1} of ${last + 1}`;
     before.disabled = page === 0;

@@ -79,13 +79,17 @@ document.addEventListener("DOMContentLoaded", () => {
   const boards = [...document.querySelectorAll("article h2")].map(boardOf).filter(Boolean);
   if (!boards.length) return;
   for (const { table } of boards) {
-    table.classList.add("board");
+    table.dataset.board = ""; // a class would take the theme's style from it
     sortable(table);
   }
   filterable(boards);
 });
 
-// The theme puts wide tables into boxes that scroll; a keyboard has to reach them.
+// The theme puts wide tables into boxes that scroll; a keyboard has to reach them. The buttons of each block of code are
+// a landmark of one name for the theme, and a group here.
 addEventListener("load", () => {
   for (const box of document.querySelectorAll(".md-typeset__scrollwrap, .formulas")) box.tabIndex = 0;
+  const group = () => document.querySelectorAll(".md-code__nav:not([role])").forEach((bar) => bar.setAttribute("role", "group"));
+  new MutationObserver(group).observe(document.querySelector("article"), { childList: true, subtree: true });
+  group();
 });

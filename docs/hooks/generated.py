@@ -113,7 +113,7 @@ def models() -> dict[str, str]:
 
 
 def model_page(members: list[str], names: dict[str, str]) -> str:
-    """Paper and equations of a module, then name and configuration of each of its models, then its classes."""
+    """The scores of each model of a module, then the module's paper and equations, configurations and classes."""
     raws = {name: read(ROOT / f"conf/model/{name}.yaml") for name in members}
     module = module_of(raws[members[0]])
     path = f"{module.replace('.', '/')}.py"
@@ -121,16 +121,14 @@ def model_page(members: list[str], names: dict[str, str]) -> str:
     title = re.split("[:(,;]", text, maxsplit=1)[0].strip(" .")
     is_name = title.lower() in {names.get(name, name).lower() for name in members}  # what readers search for
     lines = [*(["---", "search:", "  boost: 4", "---"] if is_name else []), f"# {escaped(title)}", ""]
-    lines += [*prose(text), f"Code: [`{path}`](../../{path}).", ""]
     for name in members:
         lines += [f"## {escaped(names.get(name, name))} {{ #{name} }}", ""]
         lines += [f"`model={name}`: {escaped(named(ROOT / f'conf/model/{name}.yaml')[1])}", ""]
         if scores := scores_of_models().get(name):
-            lines += [
-                "| table | column | score | seeds | tier | budget, data |",
-                "| --- | --- | ---: | ---: | ---: | --- |",
-            ]
-            lines += [*scores, ""]
+            lines += ["| column | score | seeds | tier (?: too few seeds) | budget, data | tables |"]
+            lines += ["| --- | ---: | ---: | ---: | --- | --- |", *scores, ""]
+    lines += ["## Method", "", *prose(text), f"Code: [`{path}`](../../{path}).", ""]
+    for name in members:
         lines += [f"`conf/model/{name}.yaml`", "", fenced(text_of(f"conf/model/{name}.yaml"), "yaml"), ""]
     for target in dict.fromkeys(raw["_target_"] for raw in raws.values()):
         lines += [f"::: {target}", ""]
@@ -139,8 +137,11 @@ def model_page(members: list[str], names: dict[str, str]) -> str:
 
 @cache
 def scores_of_models() -> dict[str, list[str]]:
-    """{model: a row of Markdown for each of its scores}, from the committed CSV of all tables."""
-    by_model: dict[str, list[str]] = {}
+    """{model: a row of Markdown for each of its scores}, from the committed CSV of all tables.
+
+    A score that several tables show has one row.
+    """
+    tables: dict[str, dict[str, list[str]]] = {}  # by model and by score
     for file in sorted((ROOT / "results/tables").rglob("*.csv")):
         name = file.relative_to(ROOT / "results/tables").with_suffix("").as_posix()
         labels = read(ROOT / f"conf/table/{name}.yaml").get("rows")
@@ -149,12 +150,16 @@ def scores_of_models() -> dict[str, list[str]]:
                 continue
             label = labels.get(row["row"], row["row"])
             model = label["model"] if isinstance(label, dict) else label
-            spread = f" ± {float(row['ours_ci']):.4g}" if float(row["ours_ci"] or 0) else ""
-            cells = (f"{float(row['ours_mean']):.5g}{spread}", row["n"], row["tier"] or "–")
+            spread = f" ± {float(row['ours_ci']):.2g}" if float(row["ours_ci"] or 0) else ""
+            tier = "?" if row["tier"].startswith("not separated") else row["tier"] or "–"
             where = escaped(f"{row['budget']}, {row['data'] or row['source']}")
-            column = f"[{escaped(name)}](../../results/tables/{name}.md) | {escaped(row['column'])}"
-            by_model.setdefault(model, []).append(f"| {column} | {' | '.join(cells)} | {where} |")
-    return by_model
+            cells = (escaped(row["column"]), f"{float(row['ours_mean']):.4g}{spread}", row["n"], tier, where)
+            links = tables.setdefault(model, {}).setdefault(" | ".join(cells), [])
+            links.append(f"[{escaped(name)}](../../results/tables/{name}.md)")
+    return {
+        model: [f"| {cells} | {', '.join(dict.fromkeys(links))} |" for cells, links in by_score.items()]
+        for model, by_score in tables.items()
+    }
 
 
 def prose(text: str) -> Iterator[str]:
@@ -209,19 +214,24 @@ def tables() -> str:
 
 
 def figures() -> str:
-    """Every picture of `results/figures` with its title: the papers' figures, then those of tables and measurements."""
-    lines = ["# Figures", "", "Drawn from records, measurements and code. Each table shows its own on its page.", ""]
+    """Every figure of `conf/figure` with its picture, by paper; below them those that nothing draws yet."""
+    lines, waiting = (
+        ["# Figures", "", "Drawn from records, measurements and code. A table's page shows its own.", ""],
+        [],
+    )
     for folder, group in groupby(sorted((ROOT / "conf/figure").rglob("*.yaml")), key=lambda file: file.parent):
         lines += [f"## {paper_of(folder)}", ""]
         for file in sorted(group, key=lambda file: number_of(file.stem)):
             raw, picture = read(file), f"results/figures/{folder.name}/{file.stem}.png"
-            text = raw.get("caption") or raw.get("needs") or ""
             title = escaped(raw["title"]) if "title" in raw else f"{folder.name}/{file.stem}"
-            lines += [f"### {title}", "", *([f"{escaped(text)}", ""] if text else [])]
-            if (ROOT / picture).is_file():
-                lines += [f"![{title}](../{picture})", ""]
-            lines += [f"`python run.py do=report figure={folder.name}/{file.stem}`", ""]
-    return "\n".join(lines)
+            if (ROOT / picture).is_file():  # it has its caption
+                lines += [f"### {title}", "", f"![{title}](../{picture})", ""]
+                lines += [f"`python run.py do=report figure={folder.name}/{file.stem}`", ""]
+            else:
+                needs = [escaped(raw["needs"].strip())] if "needs" in raw else []
+                needs += [f"`{raw['command']}`"] if "command" in raw else []
+                waiting.append(f"- {': '.join([title, *needs])}")
+    return "\n".join([*lines, "## Not drawn yet", "", *waiting, ""])
 
 
 def tasks() -> dict[str, str]:

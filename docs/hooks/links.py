@@ -20,11 +20,14 @@ START, NOTEBOOK, RESULTS = "results/tables/leaderboard.md", ".ipynb", "results/"
 PLACES = {START: "index.md", "README.md": "overview.md", "results/paper/audit.yaml": "faq.md"}
 EXECUTED, PNG = ROOT / "outputs/notebooks", "image/png"
 NUMBERS = re.compile(r"<table>")
+WIDE = re.compile(r"^\|(?:[^|\n]*\|){8,}$", re.MULTILINE)  # a row of eight columns and more
+NO_TITLE = re.compile(r"<th( [^>]*)?></th>")
 # code is left as it is; a link has no space and no scheme, and may have an anchor
 LINK = re.compile(
     r"^(?:```.*?^```|~~~.*?^~~~)|``[^\n]+?``|`[^`\n]+`|(\]\()([^)\s#:]+)(#[^)\s]*)?(?=\))", re.DOTALL | re.MULTILINE
 )
 SEARCH = 'data-md-component="search" role="dialog"'
+PART = re.compile(r'<nav (class="md-nav" data-md-level="[1-9]")')
 TITLED = re.compile(r"^```(\w+) file=(\S+)$", re.MULTILINE)
 
 
@@ -67,6 +70,8 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
     origin = config.extra["paths"][page.file.src_uri]
     if origin == START or page.file.src_uri == cards.MATRIX:
         page.meta["hide"] = ["navigation", "toc"]  # its tables are wide
+    elif origin.startswith(RESULTS) and WIDE.search(markdown):
+        page.meta["hide"] = ["toc"]
     here = posixpath.dirname(page.file.src_uri)
 
     def rewritten(target: str) -> str:
@@ -79,14 +84,17 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
 
 
 def on_page_content(html: str, *, page: Any, config: Any, files: Any) -> str:
-    """The search reads the words of a page of results, not each of its numbers."""
+    """The search reads the words of a page of results, not each of its numbers. A column without a title has no header,
+    which a screen reader would read."""
+    html = NO_TITLE.sub(r"<td\1></td>", html)
     is_result = config.extra["paths"][page.file.src_uri].startswith(RESULTS)
     return NUMBERS.sub("<table data-search-exclude>", html) if is_result else html
 
 
 def on_post_page(output: str, *, page: Any, config: Any) -> str:
-    """Label the search for screen readers; the theme gives it no label."""
-    return output.replace(SEARCH, f'{SEARCH} aria-label="Search"')
+    """Label the search for screen readers; the theme gives it no label. Parts of the navigation are no landmarks."""
+    output = output.replace(SEARCH, f'{SEARCH} aria-label="Search"')
+    return PART.sub(r'<nav role="group" \1', output)
 
 
 def relinked(markdown: str, rewritten: Callable[[str], str]) -> str:

@@ -104,7 +104,13 @@ def test_the_title_is_what_the_numbers_say():
         line("softmax attention", [8, 16], [4.0, 16.0], "reference", "vanilla"),
         line("Latte", [8, 16], [2.0, 4.0]),
     ]
-    assert messages.of_costs(costs, "ms", "tokens").startswith("Latte is 4 times faster than softmax attention at 16")
+    latte = "Latte is 4 times faster than softmax attention at 16 tokens (4 ms against 16 ms)"
+    assert messages.of_costs(costs, "ms", "tokens") == latte
+    costs += [
+        line("fused", [8, 16], [2.0, 8.0], "", "vanilla_math"),
+        line("none", [8, 16], [1.0, 1.0], "", "no_mixing"),
+    ]
+    assert messages.of_costs(costs, "ms", "tokens") == f"{latte}, 2 times faster than fused", "a control does not lead"
 
 
 def test_rows_of_one_model_share_its_marker_and_differ_in_shade_and_dash():

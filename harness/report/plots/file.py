@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from harness.report.plots.drawing import Schedule
 
-VERSION = 3  # of what pictures look like: with another, all are drawn again
+VERSION = 4  # of what pictures look like: with another, all are drawn again
 SUFFIXES = ("png", "pdf")
 COLOURS = 256  # of a PNG with a palette: a quarter of the bytes, and no pixel differs by more than a shade
 SEAL = re.compile(rb"\n%longhaul ([0-9a-f]{64}) ([0-9a-f]{64})\n")

@@ -25,9 +25,10 @@ DIGITS = 4  # of what the digest is made of: what all machines agree on
 
 
 def data(title: str, ranking: Ranking) -> dict[str, Any]:
-    """Ranked rows, best first, then the others: those that lack least first. `values` (rows, columns) are None where a
-    row has no score of every seed. `ranks`: the mean and the rank of each ranked row."""
-    others = sorted(ranking.missing, key=lambda row: (len(ranking.missing[row]), row))
+    """Ranked rows, best first, then the others with a score: those that lack least first. `values` (rows, columns) are
+    None where a row has no score of every seed. `ranks`: the mean and the rank of each ranked row."""
+    some = [row for row, columns in ranking.missing.items() if len(columns) < len(ranking.columns)]
+    others = sorted(some, key=lambda row: (len(ranking.missing[row]), row))
     rows = [*(ranked.row for ranked in ranking.rows), *others]
     values = [
         [
@@ -53,12 +54,12 @@ def draw(data: Mapping[str, Any]) -> "Figure":
     figure, (axis,) = style.figure_of(data["title"], (max(wide, NARROWEST), tall), [1], 1, 1, data["subtitle"])
     image = style.squares(axis, data["values"], cmap=style.sequential(), vmin=0, vmax=1)
     style.print_numbers(axis, image, data["values"], "{:z.2f}".format)
-    axis.axhline(len(data["ranks"]) - 0.5, color="0.1", linewidth=1.2)
+    if len(rows) > len(data["ranks"]):
+        axis.axhline(len(data["ranks"]) - 0.5, color="0.1", linewidth=1.2)
     axis.set_yticks(range(len(rows)), rows)
     axis.set_xticks(range(len(columns)), columns, rotation=90)
     axis.xaxis.tick_top()
-    below = {"ha": "left", "va": "top", "fontsize": 6.5, "color": style.SOFT, "annotation_clip": False}
-    axis.annotate(FOOT, (0, 0), (6, 4), ("figure points", "figure points"), **below | {"va": "bottom"})
+    figure.supxlabel(FOOT, x=0.01, ha="left", fontsize=6.5, color=style.SOFT)
     axis.tick_params(length=0, pad=2, labelsize=6.5)
     # under their names, beside each ranked row: the mean and the rank
     for column, (name, inches, side) in enumerate((("mean", 0.4, "right"), ("rank", 0.5, "left"))):

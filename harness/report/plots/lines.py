@@ -29,6 +29,8 @@ POINT = 3.0  # radius of a marker, points
 LOG_FROM = 20  # values so many times apart ask for a logarithmic scale
 ALIKE = 0.015  # of the range of the scores: curves that are nowhere further apart are drawn as one
 EXPONENT_APART, FOR_EXPONENTS = 0.035, 0.1  # of the y axis, of the x axis
+FURTHEST = 2  # letters between the end of a line and its exponent
+PER_BAR, BAR_PANEL = 0.19, 0.95  # inches of a row, and of what is around the rows
 FEW = 4  # curves that are drawn one by one
 SHOWN = 6  # names of a curve that stands for several
 AT_THE_END = {"textcoords": "offset points", "va": "center", "fontsize": 6, "annotation_clip": False}
@@ -73,9 +75,13 @@ def draw(data: Mapping[str, Any]) -> "Figure":
     height = WITH_NAMES if has_front else HEIGHT
     letters = LETTERS * COLUMNS // columns
     note_lines = max(len(style.wrapped("\n".join(panel["notes"]), letters).splitlines()) for panel in panels)
+    if is_one_size(panels):
+        height = BAR_PANEL + PER_BAR * max(len(panel["series"]) for panel in panels)
     rows = [height if any(panel["series"] for panel in row) else EMPTY for row in style.in_rows(panels, columns)]
     wide = COLUMNS * WIDTH
-    names = {} if has_front else {line["name"]: 0 for panel in panels for line in panel["series"]}
+    names = (
+        {} if has_front or is_one_size(panels) else {line["name"]: 0 for panel in panels for line in panel["series"]}
+    )
     in_legend = max(1, int(wide * LEGEND_LETTERS) // (max(map(len, names), default=20) + 8))
     tall = 0.7 + sum(rows) + 0.11 * note_lines * rows.count(height) + style.legend_height(len(names) + 2, in_legend)
     is_filled = all(panel["series"] for panel in panels)  # an empty panel has no ticks to share
@@ -85,10 +91,14 @@ def draw(data: Mapping[str, Any]) -> "Figure":
         if not panel["series"]:
             style.empty(axis, panel, letters)
             continue
-        draw_panel(axis, panel)
+        if is_one_size(panels):
+            _draw_bars(axis, panel)
+        else:
+            draw_panel(axis, panel)
         if number % columns and data.get("share_y"):
             axis.set_ylabel("")
-        style.draw_notes(axis, panel["notes"], letters)
+        beside = panels[number - 1]["notes"] if number % columns else []
+        style.draw_notes(axis, [note for note in panel["notes"] if note not in beside], letters)
     style.shared_legend(figure, in_legend)
     if has_front:
         figure.draw_without_rendering()
@@ -96,6 +106,27 @@ def draw(data: Mapping[str, Any]) -> "Figure":
         for axis, panel in zip(axes, panels, strict=True):
             annotate(axis, discs(panel))
     return figure
+
+
+def is_one_size(panels: Sequence[style.Panel]) -> bool:
+    """Whether costs were measured at one size alone: there are no lines."""
+    lines = [line for panel in panels for line in panel["series"]]
+    return all(panel["log_y"] for panel in panels) and {len(line["x"]) for line in lines} == {1}
+
+
+def _draw_bars(axis: "Axes", panel: style.Panel) -> None:
+    """The cost of each row at the one size, from 0, and its number."""
+    for place, line in enumerate(panel["series"]):
+        bar = axis.barh(place, line["y"], color=line["look"]["colour"], height=0.7)
+        axis.bar_label(bar, [f"{line['y'][0]:{',.0f' if line['y'][0] >= 100 else '.3g'}}"], padding=3, fontsize=7)
+    axis.set_yticks(range(len(panel["series"])), [line["name"] for line in panel["series"]])
+    axis.invert_yaxis()
+    axis.tick_params(axis="y", length=0)
+    axis.grid(False, axis="y")
+    axis.margins(x=0.18)
+    (size,) = {x for line in panel["series"] for x in line["x"]}
+    axis.set_title(f"{panel['title']}, {panel['x'].partition(',')[0]} {size:,}")
+    axis.set_xlabel(panel["y"])
 
 
 def discs(panel: style.Panel) -> list[Disc]:
@@ -188,15 +219,22 @@ def _draw_line(axis: "Axes", line: Mapping[str, Any], band: bool) -> None:
 
 
 def _draw_exponents(axis: "Axes", series: Sequence[Mapping[str, Any]]) -> None:
-    """How the cost grows, at the end of each straight line, from the lowest upwards and never closer than a letter."""
+    """How the cost grows, at the end of each straight line that has room, from the lowest upwards and never closer than
+    a letter."""
     if not any(line.get("exponent") for line in series):
         return
     low, high = map(math.log, axis.get_ylim())
+    least, below = EXPONENT_APART * (high - low), -math.inf
+    axis.set_ylim(math.exp(low), math.exp(high + least))
     left, right = axis.get_xlim()
     axis.set_xlim(left, right * (right / left) ** FOR_EXPONENTS)
-    least, below = EXPONENT_APART * (high - low), -math.inf
-    for line in sorted((line for line in series if line.get("exponent")), key=lambda line: line["y"][-1]):
-        below = max(math.log(line["y"][-1]), below + least)
+    last = max(line["x"][-1] for line in series)  # behind the end of a shorter line there are other lines
+    with_exponent = [line for line in series if line.get("exponent") and line["x"][-1] == last]
+    for line in sorted(with_exponent, key=lambda line: line["y"][-1]):
+        place = max(math.log(line["y"][-1]), below + least)
+        if place > math.log(line["y"][-1]) + FURTHEST * least:
+            continue  # it would stand beside the end of another line
+        below = place
         end = (line["x"][-1], math.exp(below))
         axis.annotate(f"n^{line['exponent']}", end, (6, 0), color=line["look"]["colour"], **AT_THE_END)
 

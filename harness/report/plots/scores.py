@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CAPTION = (
-    "Best row first. Small dots are seeds, bars are 95 % intervals of three or more seeds. Shades and the numbers "
-    "on the right are tiers; ? marks a row that too few seeds separate from the best one, and a hollow marker a row "
-    "that was not tested."
+    "Best row first. Small dots are seeds, bars are 95 % intervals of three or more seeds. On the right is the tier, "
+    "and every other tier is shaded; ? marks a row that too few seeds separate from the best one, and a hollow marker "
+    "a row that was not tested."
 )
 MEANING = {"": "mean, 95 % interval, seeds", "baseline": "simple predictor (dotted line)"}
 BOLD = "bold: reference and control"
@@ -25,17 +25,20 @@ SHADE = "#DCE9F5"  # of every other tier
 ACROSS = 3  # panels in a row
 PANEL, MARGIN = 4.2, 0.4  # inches wide
 PER_ROW = 0.19  # inches
-LONGEST_NAME = 40
+LONGEST_NAME = 30
 DIGITS = 4  # behind the point: what all machines agree on
-TIER = {"ha": "right", "va": "center", "fontsize": 6.5, "color": "0.4"}
+BESIDE = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "annotation_clip": False}
+TIER = BESIDE | {"va": "center", "fontsize": 6.5, "color": style.SOFT}
+BETTER = {True: "higher is better", False: "lower is better", None: ""}
 
 
 def shown_columns(answers: Sequence[ColumnAnswer]) -> list[ColumnAnswer]:
-    """The columns that have two rows to compare: those that rank them, or all if none does; one of several with the
-    same rows in the same order at the same resolution, such as R-1 and R-L."""
+    """The columns that have two rows to compare: those that rank them, or else those with a test, or else all; one of
+    several with the same rows in the same order at the same resolution, such as R-1 and R-L."""
     columns = [answer for answer in answers if answer.tests.rows > 1]
+    tested = [answer for answer in columns if answer.tests.pairs]
     shown = {}
-    for answer in [answer for answer in columns if answer.has_enough] or columns:
+    for answer in [answer for answer in columns if answer.has_enough] or tested or columns:
         order = tuple(score.key for score in answer.group.scores if score.by_seed)
         shown.setdefault((order, answer.resolution, answer.group.where), answer)
     return list(shown.values())
@@ -48,7 +51,13 @@ def data(title: str, answers: Sequence[ColumnAnswer]) -> dict[str, Any]:
     left_out = sum(answer.tests.rows > 1 for answer in answers) - len(columns)
     alike = f" · columns not drawn, which rank no rows or repeat another: {left_out}" if left_out else ""
     subtitle = f"{title} · {listed(list(dict.fromkeys(answer.group.where for answer in columns)))}{alike}"
-    return {"title": columns[0].short, "subtitle": subtitle, "panels": [_panel_data(answer) for answer in columns]}
+    return {"title": _title(columns[0]), "subtitle": subtitle, "panels": [_panel_data(answer) for answer in columns]}
+
+
+def _title(answer: ColumnAnswer) -> str:
+    """Who leads, and whether a simple predictor is ahead of all rows."""
+    behind = answer.group.strongest is not None and not answer.rows_above
+    return f"{answer.short.rstrip('.')}; {answer.baseline()}" if behind else answer.short.rstrip(".")
 
 
 def _panel_data(answer: ColumnAnswer) -> dict[str, Any]:
@@ -56,13 +65,14 @@ def _panel_data(answer: ColumnAnswer) -> dict[str, Any]:
     group, tests, spec = answer.group, answer.tests, answer.spec
     resolution = answer.stated_resolution if tests.resolution is not None else "R unknown"
     resolved = f"{answer.pairs} pairs resolved" if tests.pairs else "no test"
-    better = {True: "→", False: "←", None: ""}[spec.higher_is_better(group.column)]
+    better = BETTER[spec.higher_is_better(group.column)]
     measured = [score for score in group.scores if score.by_seed]
     limits = measured[0].limits
     return {
-        "title": f"{answer.name} · {resolution} · {resolved}",
+        "title": answer.name,
+        "tests": f"{resolution} · {resolved}",
         "limits": [end if math.isfinite(end) else None for end in limits],
-        "x": f"{spec.unit_of(group.column)} {better}".strip(),
+        "x": ", ".join(filter(None, (spec.unit_of(group.column), better))),
         "rows": [
             _drawn_row(answer, score)
             for score in rank([*measured, *group.baselines], spec.higher_is_better(group.column))
@@ -91,7 +101,7 @@ def _drawn_row(answer: ColumnAnswer, score: Score) -> dict[str, Any]:
 def draw(data: Mapping[str, Any]) -> "Figure":
     panels = data["panels"]
     across = min(ACROSS, len(panels))
-    heights = [0.85 + PER_ROW * max(len(panel["rows"]) for panel in row) for row in style.in_rows(panels, across)]
+    heights = [0.95 + PER_ROW * max(len(panel["rows"]) for panel in row) for row in style.in_rows(panels, across)]
     size = (MARGIN + PANEL * across, sum(heights) + 0.4 + 0.45)
     figure, axes = style.figure_of(data["title"], size, heights, across, len(panels), data["subtitle"])
     for axis, panel in zip(axes, panels, strict=True):
@@ -118,7 +128,7 @@ def _draw_scores(axis: "Axes", panel: Mapping[str, Any]) -> None:
         hollow = row["tier"] is None
         axis.plot(mean, height, **style.marker_style(look, hollow=hollow, zorder=4, markersize=5))
         if not hollow:
-            axis.annotate(f"{row['tier']}", (1, height), (-3, 0), ("axes fraction", "data"), "offset points", **TIER)
+            axis.annotate(f"{row['tier']}", (1, height), (4, 0), **TIER)
     axis.set_yticks(range(len(rows)), [style.shortened(row["name"], LONGEST_NAME) for row in rows])
     for label, row in zip(axis.get_yticklabels(), rows, strict=True):
         label.set_color(row["look"]["colour"] if row["role"] == "baseline" else style.INK)
@@ -132,7 +142,10 @@ def _draw_scores(axis: "Axes", panel: Mapping[str, Any]) -> None:
     low, high = (None if end is None else end + sign * room for end, sign in zip(limits, (-1, 1), strict=True))
     axis.set_xlim(ends[0] if low is None else max(low, ends[0]), ends[1] if high is None else min(high, ends[1]))
     axis.set_xlabel(panel["x"], fontsize=7)
-    axis.set_title(panel["title"], fontsize=7.5)
+    axis.set_title(f"{panel['title']}\n", fontsize=8, fontweight="bold")
+    axis.annotate(panel["tests"], (0.5, -0.5), (0, 5), ha="center", fontsize=7, color=style.SOFT, **BESIDE)
+    if any(row["tier"] is not None for row in rows):
+        axis.annotate("tier", (1, -0.5), (1, 5), fontsize=6.5, color=style.SOFT, **BESIDE)
 
 
 def _draw_role_legend(figure: "Figure", roles: set[str], wide: float) -> None:

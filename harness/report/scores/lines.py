@@ -172,7 +172,7 @@ def _by_rows(
     panel = _filled(figure, part, f"{name}, {budget} budget", lines, chance) | _limits(part, name)
     panel["notes"] += [f"{figure.against}: {how}."] if how else []
     if len({part.unit_of(column) for column in figure.columns}) > 1:
-        panel["y"] = part.unit_of(name)
+        panel["y"] = f"{part.unit_of(name)}, {'higher' if numbers.higher else 'lower'} is better"
     if not figure.front:
         return panel
     best = front(panel["series"], part.higher_is_better(name))

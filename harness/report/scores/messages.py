@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 Line = Mapping[str, Any]  # a series, as `harness.report.plots.style` says
 CONTROLS = ("no_mixing", "no_cross")
+SOFTMAX = ("vanilla", "vanilla_math")
 HALF = 0.5  # of the way from chance to the reference: from here on a row counts as one that solves the task
 ALIKE = 0.01  # relative: scores that a picture does not tell apart
 
@@ -84,7 +85,8 @@ def threshold(series: Sequence[Line], chance: float | None, numbers: Numbers) ->
 
 
 def of_costs(series: Sequence[Line], unit: str, size: str) -> str:
-    """The fastest row at the largest size, beside the reference; empty if the reference was not measured there."""
+    """The fastest row but a control at the largest size, beside the reference and its other kernels; empty if the
+    reference was not measured there."""
     reference = next((line for line in series if line["role"] == "reference"), None)
     if reference is None or len(series) < 2:
         return ""
@@ -96,18 +98,24 @@ def of_costs(series: Sequence[Line], unit: str, size: str) -> str:
     }
     if reference["name"] not in ends or len(ends) < 2:
         return ""
-    name = min(ends, key=lambda name: ends[name][0])
+    controls = {line["name"] for line in series if line["model"] in CONTROLS}
+    name = min(ends, key=lambda name: (name in controls, ends[name][0]))
     cost, theirs = ends[name][0], ends[reference["name"]][0]
     if name == reference["name"]:
-        name = min((other for other in ends if other != reference["name"]), key=lambda name: ends[name][0])
+        name = min({*ends} - {name}, key=lambda name: (name in controls, ends[name][0], name))
         cost = ends[name][0]
     mark = "about " if ends[name][1] or ends[reference["name"]][1] else ""
-    ratio = theirs / cost
-    times = f"{mark}{significant(max(ratio, 1 / ratio))} times {'faster' if ratio > 1 else 'slower'} than"
+    amounts = f"{significant(cost)} {unit} against {significant(theirs)} {unit}"
+    start = f"{name} is {_times(theirs / cost, mark)} {reference['name']} at {last:,} {size} ({amounts})"
+    fused = [line["name"] for line in series if line["model"] in SOFTMAX and line["name"] in {*ends} - {name}]
+    others = [other for other in fused if other != reference["name"]]  # the same softmax attention by other kernels
+    return ", ".join([start, *(f"{_times(ends[other][0] / cost)} {other}" for other in others)])
+
+
+def _times(ratio: float, mark: str = "") -> str:
     if abs(ratio - 1) < ALIKE:
-        times = "as fast as"
-    amounts = f"{significant(cost)} {unit} against {significant(theirs)}"
-    return f"{name} is {times} {reference['name']} at {last:,} {size} ({amounts})"
+        return "as fast as"
+    return f"{mark}{significant(max(ratio, 1 / ratio))} times {'faster' if ratio > 1 else 'slower'} than"
 
 
 def of_bubbles(title: str, series: Sequence[Line]) -> str:

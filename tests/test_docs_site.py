@@ -100,6 +100,17 @@ def test_the_page_of_a_model_has_its_scores_in_every_table():
     assert all(row in {"1", "2", "3", "?", "–"} for row in re.findall(r"\| \d+ \| ([^|]+) \| reduced", page))
 
 
+@pytest.mark.parametrize("name", [name for name, text in PAGES.items() if "\n| --- |" in text])
+def test_a_made_page_shows_its_table_after_few_words(name):
+    before = PAGES[name].partition("\n| ")[0]
+    assert len(before.split()) <= 60, f"{name}: {before}"
+
+
+def test_figures_without_a_picture_stand_below_all_others():
+    drawn, _, waiting = PAGES["figures.md"].partition("## Not drawn yet")
+    assert drawn.count("\n### ") == drawn.count("\n![") > 15 and "Latte Figure 4" in waiting and "![" not in waiting
+
+
 def test_a_docstring_is_prose_and_formulas():
     made = list(generated.prose("Name: <a> of\nb.\n\nWith\n    y = x_i * 2\n"))
     assert made[:4] == ["Name: &lt;a&gt; of b.", "", "With", ""] and "y = x_i * 2" in made[4] and made[5:] == [""]

@@ -137,10 +137,7 @@ def model_page(members: list[str], names: dict[str, str]) -> str:
 
 @cache
 def scores_of_models() -> dict[str, list[str]]:
-    """{model: a row of Markdown for each of its scores}, from the committed CSV of all tables.
-
-    A score that several tables show has one row.
-    """
+    """{model: a row of Markdown for each of its scores, with the tables that show it}, from the committed CSV."""
     tables: dict[str, dict[str, list[str]]] = {}  # by model and by score
     for file in sorted((ROOT / "results/tables").rglob("*.csv")):
         name = file.relative_to(ROOT / "results/tables").with_suffix("").as_posix()

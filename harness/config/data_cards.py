@@ -40,16 +40,18 @@ WIDTH, INDENT = 110, 12  # of the printed text
 HEAD = """# Data cards
 
 The content, origin, licence and splits of each task's data. `python run.py do=list task=lra/text` prints one card.
-[data.md](data.md) explains how to get the data, and [decisions.md](decisions.md) the numbers D-n and X-n. The cards are
-in `tasks/*/cards.yaml`; hashes and revisions are in the code that checks them. `python -m harness.config.data_cards`
-writes this page.
+[data.md](data.md) explains how to get the data, and [decisions.md](decisions.md) the numbers D-n and X-n.
 
 ## Stand-ins
 
-Data of these sources are not the published data. Titles and notes of a table name them as here.
+Titles and notes of a table name data that are not the published data as here.
 
 | task | source | data |
 | --- | --- | --- |
+"""
+FOOT = """\
+The cards are in `tasks/*/cards.yaml`; hashes and revisions are in the code that checks them.
+`python -m harness.config.data_cards` writes this page.
 """
 
 
@@ -216,7 +218,7 @@ def page() -> str:
             else:
                 parts += [f"- **{title}**:", *(f"    - {line}" for line in lines)]
         parts.append("")
-    return "\n".join(parts)
+    return "\n".join([*parts, FOOT])
 
 
 if __name__ == "__main__":

@@ -39,6 +39,16 @@ def test_a_committed_page_shows_numbers_after_few_words(path):
         assert sum(not line.startswith("#") for line in first) <= LINES
 
 
+WRITTEN = [pages.ROOT / name for name in ("README.md", "docs/findings.md", "docs/data_cards.md")]
+MEASURED = [*WRITTEN, *sorted((pages.ROOT / "results" / "side_by_side").glob("*.md"))]
+
+
+@pytest.mark.parametrize("path", MEASURED, ids=lambda path: str(path.relative_to(pages.ROOT)))
+def test_another_page_that_code_writes_shows_its_table_after_few_words(path):
+    first = before_the_grid(path.read_text(encoding="utf-8"))
+    assert word_count(first) <= WORDS and first != visible(path.read_text(encoding="utf-8"))
+
+
 def table(**content):
     summary = "trained scores: 1 off"
     return Table("a/b", "Title of four words", summary, (GRID,), ("how to read",), (), **content)

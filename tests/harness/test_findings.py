@@ -203,12 +203,10 @@ def test_a_question_without_records_says_what_is_missing(tmp_path):
     assert reply.text == "No measurement of a training step at 64 tokens on a GPU."
 
 
-def measurement(device="cpu", **times):
+def measurement(device="cpu", what="token", mode="incremental", batch=1, **times):
     """`times`: model -> ms of a generated token at 64 tokens."""
-    points = [
-        {"model": model, "what": "token", "length": 64, "status": "ok", "mode": "incremental", "batch": 1, "ms": ms}
-        for model, ms in times.items()
-    ]
+    call = {"what": what, "mode": mode, "batch": batch, "length": 64, "status": "ok"}
+    points = [{"model": model, "ms": ms} | call for model, ms in times.items()]
     settings = {"task": "lm/pg19", "protocol": "lavo", "set": {}, "batch": 1, "precision": "float32"}
     hardware = {"device": device, "gpu": None, "cpu": "C", "threads": 1}
     return {"kind": "bench", "points": points, "settings": settings, "hardware": hardware, "versions": {"torch": "2"}}
@@ -217,11 +215,13 @@ def measurement(device="cpu", **times):
 def test_a_measured_time_is_that_of_the_asked_length_or_the_longest_with_a_warning(tmp_path):
     evidence = replace(evidence_of(tmp_path, SPREAD), measurements={"m": measurement(latte=3.0, vanilla=6.0)})
     keys = {"model": "latte", "reference": ("vanilla",), "measure": "token", "mode": "incremental", "table": "own"}
+    text = "A generated token at 64 tokens, batch 1, takes 3 ms, 0.5 times that of softmax attention (the"
     reply = ask(evidence, "measured", length=64, **keys)
-    assert reply.verdict is None
-    assert reply.text.startswith(
-        "A generated token at 64 tokens, batch 1, takes 3 ms, 0.5 times that of softmax attention (the"
-    )
+    assert reply.verdict is None and reply.text.startswith(text)
+    decoded = measurement(what="decode", mode=None, batch=None, latte=0.3, vanilla=0.6)
+    layer = replace(evidence, measurements={"m": decoded})
+    reply = ask(layer, "measured", length=64, **keys | {"measure": "decode", "mode": None})
+    assert reply.text.startswith("A decoded token at 64 tokens takes 0.3 ms, 0.5 times that of softmax attention (")
     reply = ask(evidence, "measured", length=128, **keys)
     assert reply.verdict is Verdict.UNKNOWN
     assert reply.text.startswith("No measurement of Latte at 128 tokens; the longest is: a generated token at 64")

@@ -33,7 +33,9 @@ from harness.report.stats.seeds import significant
 SHOWN = 3  # names in a sentence
 BEST_TIER = 1
 DEVICES = {"cpu": "a CPU", "cuda": "a GPU"}
-MEASURES = {"forward": "a forward pass", "train": "a training step", "token": "a generated token"}
+MEASURES = {
+    "forward": "a forward pass", "train": "a training step", "token": "a generated token", "decode": "a decoded token"
+}  # fmt: skip
 EQUAL = ("reproduced", AGREES, "same")  # verdicts on a number that is not off
 
 

@@ -98,7 +98,7 @@ class Measured(Asked):
 
     model: str
     reference: TupleOf[str]
-    measure: Literal["forward", "train", "token"]
+    measure: Literal["forward", "train", "token", "decode"]
     mode: str | None = None
     length: int
     table: Name  # its page shows such measurements

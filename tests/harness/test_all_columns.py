@@ -133,6 +133,7 @@ def test_rows_above_the_strongest_predictor_by_the_raw_records(name):
             scored = {score.row.removeprefix("baseline: ") for score in group.baselines if score.by_seed}
             is_measured = bool(scored - set(group.chance_names))
             assert strongest.startswith("none chosen (") if is_measured else strongest == "not fitted", strongest
+            assert is_measured, f"{name}, {group.column}: no file of predictors for its data in results/baselines"
             continue
         best = (max if higher else min)(seen.values())[1]
         chosen = [predictor for predictor, (_, test) in seen.items() if test == best]

@@ -60,7 +60,11 @@ def ranking(spec: "TableSpec", results: Sequence[ProtocolResults]) -> Ranking:
     complete = {name: {s.row for s in groups[name].scores if _is_complete(spec, s)} for name in apart}
     columns, rows = complete_block(complete)
     count = len(set().union(*complete.values()))
-    left_out |= {name: f"in {len(complete[name])} of {count} rows" for name in apart if name not in columns}
+    left_out |= {
+        name: "no other column ranks" if len(apart) == 1 else f"in {len(complete[name])} of {count} rows"
+        for name in apart
+        if name not in columns
+    }
     relative = {
         (score.row, name): _relative(spec, groups[name], score)
         for name in columns

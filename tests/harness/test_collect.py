@@ -51,6 +51,22 @@ def test_two_records_of_one_cell_name_both_files(tmp_path):
     assert load_records(tmp_path, broken) == [] and len(broken) == 1
 
 
+def test_the_records_of_a_task_are_read_without_the_folders_of_other_tasks(tmp_path):
+    write(made(seed=1), tmp_path / "lra/listops/skyformer/smoke/a.json")
+    write(made(seed=2), tmp_path / "b.json")
+    (tmp_path / "lra" / "text").mkdir()
+    (tmp_path / "lra" / "text" / "bad.json").write_text("{", encoding="utf-8")
+    for tasks, seeds, problems in (
+        ({"lra/listops"}, [1, 2], 0),
+        ({"lra/text"}, [], 1),
+        (set(), [], 0),
+        (None, [1, 2], 1),
+    ):
+        broken = []
+        records = load_records(tmp_path, broken, tasks=tasks)
+        assert ([entries["cell"]["seed"] for entries in records], len(broken)) == (seeds, problems)
+
+
 def test_a_half_written_file_is_not_a_record(tmp_path):
     write(made(), tmp_path / "a.json")
     (tmp_path / ".b.json.1.abcd.tmp").write_text("{", encoding="utf-8")

@@ -27,11 +27,22 @@ READS = {
     "check": ("do", "paths"),
     "migrate": ("do", "paths"),
     "list": ("do", "task"),
-    "verify": ("do", "paths", "model", "task", "protocol", "budget", "backbone", "settings", "trusted_packages"),
+    "verify": (
+        "do",
+        "paths",
+        "model",
+        "task",
+        "protocol",
+        "budget",
+        "backbone",
+        "settings",
+        "trusted_packages",
+        "record",
+    ),
 }
 # what the verbs that read a whole recipe do not read, and the verb that does
 READ_ELSEWHERE = {"check": "report", "format": "report", "cells": "compare", "figure": "report", "status": "status"}
-READ_ELSEWHERE |= {"bench": "bench"}
+READ_ELSEWHERE |= {"bench": "bench", "record": "verify"}
 OF_CELL = ("model", "task", "backbone")  # do=export takes keys below them
 ONE_OF = ("model", "task", "protocol", "budget", "table", "figure")  # groups with one option
 LONGEST_SHOWN = 100  # letters of a word

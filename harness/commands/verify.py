@@ -2,6 +2,8 @@
 
 Memory is the growth of the largest tensor of a forward and backward pass when the length doubles: 2 is linear, 4 is
 quadratic. The exit status is 1 if a model fails one of the checks in `harness.commands.verify_checks`.
+
+`record=FILE` runs the cell of a record again instead (`harness.commands.verify_record`).
 """
 
 import contextlib
@@ -15,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.commands import verify_checks as checks
+from harness.commands import verify_record
 from harness.commands.verify_checks import LENGTH, TOLERANCE, growth_of_memory, max_difference, state_size
 from harness.config import yaml_files
 from harness.config.build import is_attention, on_meta
@@ -53,6 +56,8 @@ class ModelRow:
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
+    if cfg.record is not None:
+        return verify_record.run(cfg, overrides)
     header = ["model", *COLUMNS.values(), "decode state", "memory", "parameters/layer", "model"]
     title = f"width {cfg.backbone.dim}, {cfg.backbone.heads} heads; model: {cfg.task.name} protocol={cfg.protocol.name}"
     table = Table(*header, box=None, title=title, pad_edge=False)
@@ -69,6 +74,8 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
 
 def rows_of(cfg: DictConfig, overrides: Sequence[str]) -> dict[str, ModelRow]:
     """{model: its measurements} of the typed model, or of all that are complete."""
+    if cfg.record is not None:
+        raise UsageError("record= runs a cell again: python run.py do=verify record=...")
     torch.set_num_threads(1)
     if any(override.startswith("model=") for override in overrides):
         models = {cfg.model.name: cfg.model}

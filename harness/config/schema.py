@@ -245,6 +245,7 @@ class Config:
     check: bool = False  # do=report: write nothing, fail on a difference
     format: list[str] = field(default_factory=list)  # do=report: of md, tex, csv, png, html; none: all but html
     cells: list[str] = field(default_factory=list)  # do=compare: two cells, by the first digits of the id or by path
+    record: str | None = None  # do=verify: the file of a record whose cell is run again
     fail_fast: bool = False  # stop a sweep at the first failed cell
     n_jobs: int = key(1, least=1, most=MOST_CPUS)  # cells that run in parallel on this machine, each in a process
     trusted_packages: list[str] = field(default_factory=list)

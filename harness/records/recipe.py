@@ -10,8 +10,11 @@ from omegaconf.errors import OmegaConfBaseException
 
 from harness.config.cell import AXES, Cell, flatten
 from harness.config.changes import changes
+from harness.config.overrides import to_overrides
 from harness.config.schema import NAME
 from harness.errors import UsageError, one_line
+
+PLAIN_PRECISION = "32-true"  # the default of recipes
 
 
 def unstated_changes(entries: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -27,6 +30,21 @@ def unstated_changes(entries: Mapping[str, Any]) -> dict[str, list[Any]]:
     if isinstance(changed, str):
         return {"protocol": [changed, entries["cell"]["protocol"]]} if entries["cell"]["budget"] == "paper" else {}
     return {key: pair for key, pair in changed.items() if key not in entries["changed"]}
+
+
+def words_of(entries: Mapping[str, Any]) -> list[str]:
+    """The overrides that compose the cell of a record, without its seed: equal for all seeds of a row."""
+    cell, config = entries["cell"], entries["config"]
+    words = [f"{key}={cell[key]}" for key in ("model", "task", "protocol", "budget")]
+    for key, (by_recipe, used) in entries["changed"].items():
+        # ++ adds a key that the recipe lacks and changes one that it has
+        words.append(("++" if by_recipe is None else "") + to_overrides({key: used})[0])
+    more = {}
+    if source := config["task"].get("source"):
+        more["task.source"] = source
+    if (precision := config["train"].get("precision", PLAIN_PRECISION)) != PLAIN_PRECISION:
+        more["train.precision"] = precision
+    return [*words, *to_overrides(more)]
 
 
 def is_name(value: Any) -> bool:

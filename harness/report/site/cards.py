@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.model_names import row_name
-from harness.config.overrides import to_overrides
 from harness.config.table_rows import format_settings, settings_key
 from harness.records.files import require_writable, write_atomic
+from harness.records.recipe import words_of
 from harness.records.record import outcome
 from harness.report.render import markdown
 from harness.report.render.layout import Card, Table, TableEntry
 from harness.report.scores.measurements import describe_setting
 
-PLAIN_PRECISION = "32-true"  # the default of recipes
 NOT_SHOWN = "smoke"  # the budget of records that only show that a cell runs
 RECORDS = "records.json"
 Page = Callable[[markdown.Number], str]  # a page of Markdown, whose numbers are rendered by the argument
@@ -94,17 +93,7 @@ def run_of(entries: Mapping[str, Any], records_root: Path) -> dict[str, Any]:
 
 def command(entries: Mapping[str, Any]) -> str:
     """The arguments of `python run.py` without the seed: equal for all seeds of a row."""
-    cell, config = entries["cell"], entries["config"]
-    words = [f"{key}={cell[key]}" for key in ("model", "task", "protocol", "budget")]
-    for key, (by_recipe, used) in entries["changed"].items():
-        # ++ adds a key that the recipe lacks and changes one that it has
-        words.append(("++" if by_recipe is None else "") + to_overrides({key: used})[0])
-    more = {}
-    if source := config["task"].get("source"):
-        more["task.source"] = source
-    if (precision := config["train"].get("precision", PLAIN_PRECISION)) != PLAIN_PRECISION:
-        more["train.precision"] = precision
-    return " ".join(map(shlex.quote, [*words, *to_overrides(more)]))
+    return " ".join(map(shlex.quote, words_of(entries)))
 
 
 def _measurement(measured: Mapping[str, Any]) -> dict[str, Any]:

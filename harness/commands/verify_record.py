@@ -1,0 +1,91 @@
+"""do=verify record=FILE: runs the cell of a record again, in a temporary folder, and compares the results to the bit.
+
+A record may come from somebody else: its recipe sets what a shared configuration may set. Settings that change the last
+bits are those of the record: device, threads, kernels, compilation.
+"""
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from harness.config.cell import cell_of, flatten
+from harness.config.compose import compose, search_path
+from harness.config.overrides import key_of, to_overrides
+from harness.config.own_settings import check_shared
+from harness.config.validation import shortened
+from harness.errors import UsageError, one_line, shown
+from harness.records import record
+from harness.records.recipe import words_of
+
+READS = ("do", "record", "paths", "trusted_packages")
+RESULTS = (
+    *("status", "steps", "examples", "tokens", "parameters", "metrics", "curve", "baseline", "evaluations"),
+    *("weights_sha256", "tested_weights_sha256"),
+)
+MEASURED = ("seconds", "peak_memory_mb", "message")  # entries of an evaluation that differ each time
+# results may differ because these do
+CONDITIONS = ("data", "code_sha256", "training_sha256", "versions", "hardware")
+PLACES = ("data", "slices")  # folders of `paths` that a run reads
+
+
+def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
+    """The exit status is 1 if a result differs. Raises UsageError for a cell that cannot be run again here."""
+    for key in map(key_of, overrides):
+        if key.split(".")[0] not in READS:
+            raise UsageError(f"do=verify record= does not read {key}=: the record has its recipe")
+    entries = record.read(cfg.record, follow=True)
+    with tempfile.TemporaryDirectory() as folder:
+        again = run_again(cfg, entries, Path(folder))
+    results = list(differences(entries, again, RESULTS))
+    conditions = list(differences(entries, again, CONDITIONS))
+    for line in results:
+        print(line)
+    for line in conditions:
+        print(f"condition {line}")
+    outcome = f"{len(results)} results differ" if results else "all results are equal to the bit"
+    print(f"{shown(cfg.record)}: {outcome}, {len(conditions)} conditions differ")
+    return int(bool(results))
+
+
+def run_again(cfg: DictConfig, entries: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The record of the same cell, run in a folder."""
+    from harness.training.run_cell import CellRequest, run_cell
+
+    if entries["depends_on"]:
+        raise UsageError(f"{shown(cfg.record)}: its cell starts from another cell; run both again")
+    recipe = [*words_of(entries), f"seed={entries['cell']['seed']}"]
+    check_shared(recipe, shown(cfg.record))
+    own = {f"paths.{name}": str(folder / name) for name in ("outputs", "records")}
+    own |= {f"paths.{name}": cfg.paths[name] for name in PLACES} | {"trusted_packages": list(cfg.trusted_packages)}
+    hardware = entries["hardware"]
+    own |= {"trainer": "gpu" if hardware["gpu"] else "cpu", "resources.cpus": hardware["threads"]}
+    own |= {"resources.kernels": hardware.get("kernels") or "torch", "resources.compile": bool(hardware.get("compile"))}
+    words = [*recipe, *to_overrides(own)]
+    composed = compose(words, search_path(), shared=recipe)
+    cell = cell_of(composed)
+    if cell.id != entries["cell"]["id"]:
+        then, now = (
+            flatten({k: v for k, v in each.items() if k != "trainer"}) for each in (entries["config"], cell.config)
+        )
+        differing = sorted(key for key in then.keys() | now.keys() if then.get(key) != now.get(key))
+        raise UsageError(f"{shown(cfg.record)}: its recipe is another cell in this clone: {', '.join(differing)[:200]}")
+    result = run_cell(CellRequest(composed, words, search_path()))
+    file = cell.record_path(composed)
+    if not file.exists():
+        raise UsageError(f"{shown(cfg.record)}: not run again: {result.state}: {one_line(result.detail)}")
+    return record.read(file)
+
+
+def differences(then: Mapping[str, Any], now: Mapping[str, Any], keys: Sequence[str]) -> Iterator[str]:
+    """One line for each value below these keys that differs; a value that an older record lacks is not compared."""
+    sides = [flatten({key: entries[key] for key in keys if entries.get(key) is not None}) for entries in (then, now)]
+    for key in sorted(sides[0].keys() | sides[1].keys()):
+        if key.startswith("evaluations.") and key.rpartition(".")[2] in MEASURED:
+            continue
+        values = [side.get(key) for side in sides]
+        is_older = key.split(".")[0] in CONDITIONS and values[0] is None
+        if values[0] != values[1] and not is_older:
+            yield f"{key[:200]}: {shortened(values[0])}, now {shortened(values[1])}"

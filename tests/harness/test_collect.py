@@ -52,8 +52,8 @@ def test_two_records_of_one_cell_name_both_files(tmp_path):
 
 
 def test_the_records_of_a_task_are_read_without_the_folders_of_other_tasks(tmp_path):
-    write(made(seed=1), tmp_path / "lra/listops/skyformer/smoke/a.json")
-    write(made(seed=2), tmp_path / "b.json")
+    write(made(task="lra/listops", seed=1), tmp_path / "lra/listops/skyformer/smoke/a.json")
+    write(made(task="lra/listops", seed=2), tmp_path / "b.json")
     (tmp_path / "lra" / "text").mkdir()
     (tmp_path / "lra" / "text" / "bad.json").write_text("{", encoding="utf-8")
     for tasks, seeds, problems in (

@@ -10,10 +10,12 @@ from omegaconf import DictConfig, OmegaConf
 from harness.commands import cli
 from harness.config.compose import register
 from harness.config.places import CONF
+from harness.garbage import begin_program
 
 
 def main() -> int:
     """Carry out the command of `sys.argv`. Returns its exit status."""
+    begin_program()
     try:
         os.getcwd()
     except FileNotFoundError:

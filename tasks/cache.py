@@ -294,12 +294,24 @@ def _read_arrow(file: Path, *, verify: bool = False) -> Examples:
         table.validate(full=True)
         tokens, labels = table["tokens"].chunk(0), table["label"].chunk(0)
         if pa.types.is_fixed_size_list(labels.type):
-            numbers = labels.flatten().to_numpy().reshape(-1, labels.type.list_size)
+            numbers = _numbers(labels.flatten()).reshape(-1, labels.type.list_size)
         else:
-            numbers = labels.to_numpy()
-        examples = Examples(tokens.values.to_numpy(), tokens.offsets.to_numpy(), numbers)
+            numbers = _numbers(labels)
+        examples = Examples(_numbers(tokens.values), _numbers(tokens.offsets), numbers)
         if verify and table.schema.metadata[b"sha256"].decode() != content_hash(examples):
             raise ValueError("its content is not what was written")
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise CacheError(f"{file}: damaged ({' '.join(str(error).split())[:120]})") from error
     return examples
+
+
+def _numbers(array: Any) -> np.ndarray:
+    """A view of an Arrow array of numbers, as its `to_numpy`, which imports pandas. Raises ValueError for others."""
+    import pyarrow as pa
+
+    if array.null_count or not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
+        raise ValueError(f"{array.type} with {array.null_count} missing values, not numbers")
+    dtype = np.dtype(array.type.to_pandas_dtype())
+    if not len(array):
+        return np.empty(0, dtype)
+    return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)

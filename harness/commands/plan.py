@@ -11,8 +11,9 @@ from harness.commands.tables import check_tables
 from harness.config.cell import Cell
 from harness.config.declared import missing_file_message, missing_files
 from harness.config.published_hours import published_hours
-from harness.config.sweep import Command, Plan, PlannedCell, expand_all, rare_garbage_collection
+from harness.config.sweep import Command, Plan, PlannedCell, expand_all
 from harness.errors import UsageError
+from harness.garbage import rare_garbage_collection
 from harness.launch.cell_state import cell_state_at
 from harness.launch.queue import Queue
 from harness.progress import clock, late_bar

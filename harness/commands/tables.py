@@ -7,13 +7,16 @@ from harness.config.overrides import typed_values
 from harness.config.sweep import Command
 from harness.config.table_files import ALL
 from harness.errors import UsageError, did_you_mean
-from harness.report.spec.table import TableSpec
-from harness.report.spec_files import load_table
 
 
 def check_tables(commands: Sequence[Command]) -> None:
     """Raises UsageError for a table whose page could not be made from its cells, and for an unknown protocol."""
     typed = {(typed_values(command.overrides).get("table", ALL), command.cfg.paths.paper) for command in commands}
+    if all(name in (ALL, "null") for name, _ in typed):
+        return
+    from harness.report.spec.table import TableSpec  # with the report's modules, which a cell without a table spares
+    from harness.report.spec_files import load_table
+
     protocols = set(names_in("protocol"))
     for name, paper in sorted(typed):
         spec = load_table(name, folders(), paper) if name not in (ALL, "null") else None

@@ -10,8 +10,6 @@ differs, or a mapping {cell: "<overrides>", weights: [prefixes]}. With the mappi
 start from the selected weights of the earlier cell.
 """
 
-import contextlib
-import gc
 import itertools
 import shlex
 import statistics
@@ -34,6 +32,7 @@ from harness.config.schema import Bound
 from harness.config.search import RATE, TRIAL, Search, decide, learning_rate, multiple, search_of
 from harness.config.table_rows import Row, cell_settings, has_cells, row, row_hours, runs
 from harness.errors import UsageError, one_line
+from harness.garbage import rare_garbage_collection
 
 MOST_DEPENDENCIES = 50  # cells that a cell depends on, at any distance
 Report = Callable[[int, int], object]  # of parts that are planned, and of all parts
@@ -124,17 +123,6 @@ def reporting(parts: Iterable[Any], report: Report | None) -> Iterator[tuple[Any
         if report is not None and len(parts) > 1:
             report(number, len(parts))
         yield part, report if len(parts) == 1 else None
-
-
-@contextlib.contextmanager
-def rare_garbage_collection() -> Iterator[None]:
-    """For planning: a plan keeps most of its objects, so frequent collections would take time and free little."""
-    thresholds = gc.get_threshold()
-    gc.set_threshold(200_000, 20, 100)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
 
 
 @dataclass(frozen=True)

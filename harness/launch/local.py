@@ -25,6 +25,7 @@ from omegaconf import DictConfig
 from harness.config.cell import cell_of
 from harness.config.places import ROOT
 from harness.errors import UsageError, one_line
+from harness.garbage import begin_program
 from harness.launch import serialized_cell
 from harness.launch.serialized_cell import CellFile
 from harness.records.provenance import command_output
@@ -224,4 +225,5 @@ def serve() -> int:
 
 
 if __name__ == "__main__":
+    begin_program()
     sys.exit(serve() if sys.argv[1:] == [FROM_INPUT] else main(Path(sys.argv[1]), sys.argv[2:]))

@@ -4,6 +4,7 @@ Each attention layer is one unit, gathered when it is used, or all layers that s
 model is another. Checkpoints and best weights are saved unsharded, so a run can be resumed on any number of devices.
 """
 
+import sys
 from typing import Any
 
 
@@ -44,16 +45,15 @@ def sharing(layers: list[Any]) -> list[list[Any]]:
 
 def is_sharded(module: Any) -> bool:
     """Whether a module is sharded: every device must then take part in every pass through it."""
-    from torch.distributed.tensor import DTensor
-
-    return any(isinstance(parameter, DTensor) for parameter in module.parameters())
+    tensors = sys.modules.get("torch.distributed.tensor")  # `shard` imports it, which takes half a second
+    return tensors is not None and any(isinstance(parameter, tensors.DTensor) for parameter in module.parameters())
 
 
 def load_full_state_dict(module: Any, weights: dict[str, Any]) -> None:
     """Load an unsharded state dict into a module, which may be sharded."""
+    if not is_sharded(module):
+        module.load_state_dict(weights)
+        return
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
-    if is_sharded(module):
-        set_model_state_dict(module, weights, options=StateDictOptions(full_state_dict=True))
-    else:
-        module.load_state_dict(weights)
+    set_model_state_dict(module, weights, options=StateDictOptions(full_state_dict=True))

@@ -19,6 +19,7 @@ from harness.config.places import ROOT
 from harness.config.schema import Rerun
 from harness.config.source_code import code_of
 from harness.errors import UsageError, one_line
+from harness.garbage import end_imports, rare_garbage_collection
 from harness.progress import Progress, announce_torch
 from harness.records import predictions, record
 from harness.records.files import is_storage_failure, remove_temporaries, require_writable, storage_message
@@ -26,7 +27,7 @@ from harness.records.ownership import OwnershipLostError, read_heartbeat
 from harness.records.run_directory import RunDirectory
 from harness.training.checkpoints.dependency import Dependency, chosen_weights
 from harness.training.extras.long_run import refuse_by_published, refuse_by_records
-from harness.training.lean_imports import import_torchmetrics
+from harness.training.lean_imports import import_lean
 from harness.training.process import REQUEUED, STOPPED, keep_compiler_cache_private, rank, requeue
 
 if TYPE_CHECKING:
@@ -87,8 +88,10 @@ def _run_cell(request: CellRequest) -> CellResult:
 
     announce_torch()
     keep_compiler_cache_private()
-    import_torchmetrics()
+    import_lean()
     from harness.training.attempt import Attempt  # imports torch, which a finished cell does not need
+
+    end_imports()
 
     attempt = Attempt(cell, cfg, run_dir, request.search, request.depends_on)
     build_error = None
@@ -282,7 +285,8 @@ def _run(
         run_dir.forget_previous()
         run_dir.write_heartbeat("done", step=entries["steps"], steps=entries["steps"], force=True)
         if not attempt.cfg.train.trial:
-            attempt.measure_baselines(progress)
+            with rare_garbage_collection():  # it imports scikit-learn
+                attempt.measure_baselines(progress)
         return CellResult(str(cell), "done", 0, f"{record.score_text(entries)} · {record_path}")
 
 

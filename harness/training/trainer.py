@@ -35,9 +35,7 @@ def make_trainer(cfg: DictConfig, run_dir: RunDirectory, callback: TrainingCallb
     check_trainer(settings)
     process.require_machine(str(settings.get("accelerator")), cfg.resources.cpus)
     profiler = settings.pop("profiler", None)
-    # Lightning sets these for all of torch, and only if the Trainer names them: an earlier cell may have
-    torch.use_deterministic_algorithms(False)
-    torch.backends.cudnn.benchmark = False
+    set_deterministic(settings.pop("deterministic", None), compiled=cfg.resources.compile)
     return instantiate(
         settings,
         "trainer",
@@ -57,6 +55,20 @@ def make_trainer(cfg: DictConfig, run_dir: RunDirectory, callback: TrainingCallb
         use_distributed_sampler=False,
         default_root_dir=str(run_dir.path),
     )
+
+
+def set_deterministic(mode: bool | str | None, *, compiled: bool) -> None:
+    """What Lightning sets for `trainer.deterministic`, for all of torch; an earlier cell may have set something else.
+
+    Lightning's call would import torch's compiler, whose own setting matters to compiled cells alone.
+    """
+    torch.backends.cudnn.benchmark = False
+    if compiled:
+        torch.use_deterministic_algorithms(bool(mode), warn_only=mode == "warn")
+    else:
+        torch.set_deterministic_debug_mode("warn" if mode == "warn" else "error" if mode else "default")
+    if mode:
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
 
 
 def cluster_environment(world_size: int) -> Any:

@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 
 from harness.commands.tables import check_tables
 from harness.commands.typed import require_choice
-from harness.config.cell import cell_of
+from harness.config.cell import VariedConfig, cell_of
 from harness.config.compose import search_path
 from harness.config.declared import missing_file, missing_file_message, missing_files
 from harness.config.places import folder_below
@@ -142,6 +142,7 @@ def requests_of(plan: Plan, search: Sequence[str]) -> list[CellRequest]:
             search,
             depends_on=dependencies[planned.cell.id],
             dependents=dependents[planned.cell.id],
+            varied=planned.config if isinstance(planned.config, VariedConfig) else None,
         )
         for planned in plan.cells
     ]

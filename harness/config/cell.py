@@ -137,6 +137,15 @@ class VariedConfig:
             self.set_model(cfg)
         return with_changes(cfg, dict(self.changes))
 
+    def resolved(self) -> dict[str, Any]:
+        """The configuration as plain values. Variants of the same keys share what does not change."""
+        values = shared_values(self.pickled, self.set_model, tuple(key for key, _ in self.changes))
+        if values is None:
+            return resolved(self.copy())
+        for key, value in self.changes:
+            values = with_value(values, key.split("."), value)
+        return values
+
 
 def with_changes(cfg: DictConfig, changes: Mapping[str, Any]) -> DictConfig:
     for key, value in changes.items():
@@ -182,6 +191,19 @@ def with_value(config: Mapping[str, Any], keys: Sequence[str], value: Any) -> di
     """A copy of nested mappings with another value; what does not change is shared."""
     first, *rest = keys
     return {**config, first: with_value(config[first], rest, value) if rest else value}
+
+
+@functools.lru_cache(maxsize=64)
+def shared_values(
+    pickled: bytes, set_model: Callable[[DictConfig], None] | None, keys: tuple[str, ...]
+) -> dict[str, Any] | None:
+    """All of a configuration as plain values, without those at `keys`; None if another value depends on one of them."""
+    cfg = VariedConfig(pickled, set_model, (), SimpleNamespace()).copy()
+    try:
+        with without_values(cfg, keys):
+            return resolved(cfg)
+    except (OmegaConfBaseException, UsageError):
+        return None
 
 
 @contextlib.contextmanager

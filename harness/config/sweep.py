@@ -30,6 +30,7 @@ from harness.config.resolvers import default_protocol
 from harness.config.rows import Rows
 from harness.config.schema import Bound
 from harness.config.search import RATE, TRIAL, Search, decide, learning_rate, multiple, search_of
+from harness.config.seeds import Seeds
 from harness.config.table_rows import Row, cell_settings, has_cells, row, row_hours, runs
 from harness.errors import UsageError, one_line
 from harness.garbage import rare_garbage_collection
@@ -85,15 +86,20 @@ class Plan:
 
 @dataclass(frozen=True)
 class Command:
-    """A composed command of a sweep. `overrides`: as typed."""
+    """A composed command of a sweep. `overrides`: as typed. `variant`: its only cell, if it is known already."""
 
     cfg: DictConfig
     overrides: tuple[str, ...] = ()
+    variant: tuple[VariedConfig, Cell] | None = None
 
 
 def compose_commands(swept: Sequence[Sequence[str]]) -> list[Command]:
     """Compose the commands of a sweep."""
-    return [Command(compose(overrides, search_path()), tuple(overrides)) for overrides in swept]
+    seeds, commands = Seeds(search_path()), []
+    for overrides in swept:
+        cfg, variant = seeds.compose(overrides)
+        commands.append(Command(cfg, tuple(overrides), variant))
+    return commands
 
 
 def expand_all(commands: Sequence[Command], validation: Validation | None = None, report: Report | None = None) -> Plan:
@@ -106,7 +112,10 @@ def expand_all(commands: Sequence[Command], validation: Validation | None = None
     unchosen = 0
     with rare_garbage_collection():
         for command, report_inside in reporting(commands, report):
-            plan = expand(command.cfg, command.overrides, validation, report_inside)
+            if command.variant is None:
+                plan = expand(command.cfg, command.overrides, validation, report_inside)
+            else:
+                plan = Plan((PlannedCell(command.overrides, *command.variant),), {})
             for planned in plan.cells:
                 add_with_dependencies(planned, cells, {})
             absent |= plan.absent

@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.config import yaml_files
-from harness.config.cell import DECLARING, cell_of
+from harness.config.cell import DECLARING, VariedConfig, cell_of
 from harness.config.declared import absolute_path, map_paths
 from harness.config.masking import note, noted
 from harness.config.own_settings import (
@@ -48,7 +48,7 @@ class CellFile(NamedTuple):
 
 def write(path: Path, request: CellRequest) -> CellFile:
     """Write a request. Raises OmegaConf's errors for a value that does not resolve."""
-    config = resolved_config(request.cfg)
+    config = resolved_config(request.cfg if request.varied is None else request.varied)
     serialized = {
         "overrides": list(request.overrides),
         "search": [str(Path(folder).absolute()) for folder in request.search],
@@ -122,13 +122,12 @@ def with_absolute_paths(dependency: Dependency) -> Dependency:
     return replace(dependency, record=record, run_dir=run_dir, weights=list(dependency.weights))
 
 
-def resolved_config(cfg: DictConfig) -> dict[str, Any]:
+def resolved_config(cfg: DictConfig | VariedConfig) -> dict[str, Any]:
     """The configuration as plain values with absolute paths."""
-    plain = resolved(cfg)
-    for name, path in plain["paths"].items():
-        plain["paths"][name] = str(Path(path).absolute())
+    plain = dict(cfg.resolved() if isinstance(cfg, VariedConfig) else resolved(cfg))  # other requests share its parts
+    plain["paths"] = {name: str(Path(path).absolute()) for name, path in plain["paths"].items()}
     for group in DECLARING:
-        plain[group] |= map_paths(plain[group], absolute_path)
+        plain[group] = plain[group] | map_paths(plain[group], absolute_path)
     if plain["task"].get("data_root"):
         plain["task"]["data_root"] = absolute_path(plain["task"]["data_root"])
     return plain

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from harness.config.cell import Cell, cell_of
+from harness.config.cell import Cell, VariedConfig, cell_of
 from harness.config.declared import missing_file, missing_file_message
 from harness.config.masking import masked, masked_override, masked_texts, note_environment, note_overrides
 from harness.config.places import ROOT
@@ -57,6 +57,7 @@ class CellRequest:
     depends_on: Sequence[Dependency] = ()  # cells that must be done first
     dependents: Sequence[str] = ()  # records of the cells that start from this cell's weights
     longest_s: float | None = None  # without a GPU: longer runs are refused
+    varied: VariedConfig | None = None  # `cfg`, if it shares most values with other requests
 
 
 def run_cell(request: CellRequest) -> CellResult:

@@ -1,6 +1,6 @@
 """Time and memory of the commands that read records, on a folder with many of them.
 
-    python -m benchmarks.records [--number 20000] [--folder FOLDER] [--table lavo/t11] [--out FILE]
+    python -m benchmarks.records [--number 20000] [--folder FOLDER] [--table probes] [--out FILE]
 
 The folder gets copies of the committed records with other seeds, each with the id of its configuration, the scores of
 its test examples and its artifacts. A folder that holds records already is measured as it is. Each command runs twice
@@ -88,7 +88,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--number", type=int, default=20_000)
     parser.add_argument("--folder", type=Path)
-    parser.add_argument("--table", default="lavo/t11")
+    parser.add_argument("--table", default="probes")
     parser.add_argument("--out", type=Path, help="a JSON file for the numbers")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:

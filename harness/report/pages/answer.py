@@ -88,7 +88,8 @@ class ColumnAnswer:
         if strongest is None:
             return ""
         text = self._compared_with(strongest, with_fit)
-        return f"{text}; {self._compared_with(more, with_fit)}" if more and self.rows_above else text
+        has_more = more is not None and more.estimate.mean != strongest.estimate.mean  # else it saw as much
+        return f"{text}; {self._compared_with(more, with_fit)}" if has_more and self.rows_above else text
 
     def _compared_with(self, baseline: Score, with_fit: bool) -> str:
         saw = self.group.fits.get(baseline.row, {}).get("saw", "")

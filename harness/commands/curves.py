@@ -10,7 +10,8 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from harness.commands.narrow import as_typed, narrow
-from harness.config.places import below, folder_below
+from harness.config.overrides import typed_values
+from harness.config.places import below, folder_below, require_folders
 from harness.errors import UsageError
 from harness.records.cache import of_command
 from harness.records.collect import say_left_out, valid_records
@@ -40,6 +41,7 @@ def title_of(overrides: Sequence[str]) -> str:
 
 def charts_of(cfg: DictConfig, overrides: Sequence[str]) -> list[Panel]:
     """The curves of the runs that the overrides name. Raises UsageError if there are none."""
+    require_folders(cfg.paths, typed_values(overrides), "records")
     root, typed = folder_below(cfg.paths.outputs, "cells"), as_typed(overrides)
     problems: list[str] = []
     files = [path for path in files_below(root, problems) if path.name == METRICS]

@@ -16,7 +16,8 @@ from typing import Any
 from omegaconf import DictConfig
 
 from harness.config.declared import declared_scores
-from harness.config.places import folder_below
+from harness.config.overrides import typed_values
+from harness.config.places import folder_below, require_folders
 from harness.errors import UsageError, one_line, shown
 from harness.records import baselines, evidence, predictions, record
 from harness.records.files import write_atomic
@@ -26,6 +27,7 @@ from harness.records.record import RecordError
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     """Returns 1 if a file was left as it is because it is not valid."""
+    require_folders(cfg.paths, typed_values(overrides), "records")
     before = after = converted = 0
     problems: list[str] = []
     for path, read, task_of in _files(Path(cfg.paths.records), problems):

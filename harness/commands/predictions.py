@@ -20,7 +20,8 @@ from omegaconf import DictConfig
 
 from harness.commands.narrow import as_typed, narrow
 from harness.config.cell import NAMES, Cell
-from harness.config.places import below, folder_below
+from harness.config.overrides import typed_values
+from harness.config.places import below, folder_below, require_folders
 from harness.errors import UsageError
 from harness.records import cache, evidence, predictions
 from harness.records.collect import say_left_out, valid_records
@@ -54,6 +55,7 @@ def records_with_predictions(cfg: DictConfig, overrides: Sequence[str]) -> tuple
 
     Raises UsageError if none has.
     """
+    require_folders(cfg.paths, typed_values(overrides), "records")
     done = [
         entries
         for entries in valid_records(cfg.paths.records, cache=cache.of_command(cfg.paths.outputs))[0]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.commands.table_pages import TablePage, table_pages
 from harness.config.overrides import typed_values
-from harness.config.places import CLONE, below
+from harness.config.places import CLONE, below, require_folders
 from harness.errors import UsageError, did_you_mean
 from harness.report.plots.drawing import Schedule, draw_now
 
@@ -68,7 +68,7 @@ def _report(cfg: Any, overrides: Sequence[str]) -> int:
         raise UsageError("format=[html] makes the pages of all tables: leave table= and figure= out")
     if tables == ["all"] and not figures:
         figures = ["all"]
-    require_folders(cfg.paths, typed_values(overrides))
+    require_folders(cfg.paths, typed_values(overrides), "records", "paper", "bench")
     for name in figures if figures != ["all"] else ():  # before thousands of records are read
         load_figure(name, folders(), cfg.paths.paper)
     tasks = tasks_of(tables, figures, cfg.paths.paper)
@@ -166,13 +166,6 @@ def _not_run(
     figures = [load_figure(name, folders(), cfg.paths.paper) for name in available(folders(), "figure")]
     empty = without_numbers(figures, Sources(cells, cfg.paths.paper, measurements), plots)
     return not_run.pages(waiting, empty, Path(cfg.paths.tables))
-
-
-def require_folders(paths: Any, typed: Mapping[str, str]) -> None:
-    """Raises UsageError for a typed folder of records or published numbers that is none: tables would be empty."""
-    for name, content in {"paper": "published numbers", "records": "records"}.items():
-        if f"paths.{name}" in typed and not Path(paths[name]).is_dir():
-            raise UsageError(f"{paths[name]}: there is no folder of {content}; paths.{name}= names another one")
 
 
 def require_uncommitted(paths: Any) -> None:

@@ -18,7 +18,8 @@ from omegaconf import DictConfig
 
 from harness.commands.narrow import narrow
 from harness.config.cell import name_of
-from harness.config.places import folder_below
+from harness.config.overrides import typed_values
+from harness.config.places import folder_below, require_folders
 from harness.errors import UsageError, did_you_mean, one_line, shown
 from harness.launch.cell_state import UNFINISHED, CellState, cell_state_at, last_log_lines
 from harness.launch.queue import Queue
@@ -72,7 +73,8 @@ def states_of(cfg: DictConfig, overrides: Sequence[str]) -> dict[str, CellState]
     say_left_out(problems)
     attempted = {path.parent.relative_to(root).as_posix() for path in files}
     runs |= dict.fromkeys(attempted - runs.keys())
-    if not runs:
+    if not runs:  # a queued run has no folder of records yet
+        require_folders(cfg.paths, typed_values(overrides), "records")
         return None
     changed = times_of(runs, files, root)
     names = sorted(narrow(runs, cfg, overrides), key=lambda name: (changed[name], name))

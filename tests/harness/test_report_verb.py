@@ -11,6 +11,7 @@ from rich.console import Console
 from harness.commands import report as verb
 from harness.commands import table_pages
 from harness.config.compose import compose
+from harness.config.places import require_folders
 from harness.errors import UsageError
 from harness.records import evidence
 from harness.records.collect import frame, load_records
@@ -142,8 +143,8 @@ def test_without_a_record_no_committed_page_is_replaced(tmp_path):
 
 def test_a_typed_folder_of_records_must_be_there(tmp_path):
     with pytest.raises(UsageError, match=r"nowhere: there is no folder of records; paths\.records="):
-        verb.require_folders({"records": str(tmp_path / "nowhere")}, {"paths.records": "nowhere"})
-    verb.require_folders({"records": str(tmp_path)}, {"paths.records": str(tmp_path)})
+        require_folders({"records": str(tmp_path / "nowhere")}, {"paths.records": "nowhere"}, "records")
+    require_folders({"records": str(tmp_path)}, {"paths.records": str(tmp_path)}, "records")
 
 
 def test_a_table_that_is_not_there_is_named(places):

@@ -182,6 +182,10 @@ def print_error(message: str, overrides: Sequence[str] = ()) -> int:
     return 2
 
 
+def is_flag(word: str) -> bool:
+    return word.startswith("-")
+
+
 def settings_and_folders(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """The typed settings and the folders of `--config-dir`.
 
@@ -192,6 +196,8 @@ def settings_and_folders(arguments: Sequence[str]) -> tuple[list[str], list[str]
     parser = get_args_parser()
 
     def refuse(message: str) -> None:
+        if message.startswith("unrecognized arguments:"):  # argparse lists every word behind the flag as well
+            message = " ".join([*message.split()[:2], *filter(is_flag, message.split()[2:])])
         raise UsageError(f"{message} (settings are typed key=value; python run.py --help)")
 
     parser.error = refuse  # type: ignore[method-assign]

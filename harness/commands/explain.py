@@ -11,6 +11,14 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from harness.commands.hints import (
+    not_key_value,
+    of_several_seeds,
+    synonym,
+    unread,
+    unreadable_value,
+    with_several_values,
+)
 from harness.config.cell import flatten
 from harness.config.compose import NAMED, compose, names_in, options, recipes
 from harness.config.option_names import UNNAMED
@@ -19,20 +27,6 @@ from harness.config.own_settings import KEY
 from harness.config.yaml_files import LONGEST_REASON, reason
 from harness.errors import UsageError, did_you_mean, one_line, same_name
 
-# what other projects call a setting -> what to type here
-SYNONYMS = {
-    **dict.fromkeys(("epochs", "max_epochs", "num_epochs", "n_epochs"), "a run has train.max_steps=... updates"),
-    **dict.fromkeys(("steps", "iterations", "max_iters"), "a run has train.max_steps=... updates"),
-    **dict.fromkeys(("learning_rate", "base_lr"), "train.optimizer.lr=... is the learning rate"),
-    **dict.fromkeys(
-        ("hidden_size", "hidden_dim", "d_model", "embed_dim", "n_embd", "width"), "backbone.dim=... is the width"
-    ),
-    **dict.fromkeys(("n_layers", "num_layers", "n_layer", "depth"), "backbone.layers=... is the number of layers"),
-    **dict.fromkeys(("n_heads", "num_heads", "n_head", "nhead"), "backbone.heads=... is the number of heads"),
-    **dict.fromkeys(("gpus", "gpu", "num_gpus", "n_gpus"), "resources=gpu1 takes one GPU, resources.devices=4 four"),
-    **dict.fromkeys(("output_dir", "save_dir", "log_dir"), "paths.outputs=... is the folder of the runs"),
-    **dict.fromkeys(("data_dir", "data_path"), "paths.data=... is the folder of the data"),
-}
 ALIKE = 0.8  # similarity of two names, of which one is misspelt
 MOST_SHOWN = 6  # keys of a mapping that a message shows
 
@@ -54,24 +48,35 @@ def explain(error: BaseException, arguments: Sequence[str]) -> str | None:
     if isinstance(error, MissingConfigException) and error.options is not None:
         return unknown_option(error.missing_cfg_file, error.options)
     if isinstance(error, OverrideParseException) and text.startswith("Error parsing override"):
-        return f"'{error.override}' is not key=value (python run.py --help)"
+        return not_key_value(str(error.override)) if "=" not in str(error.override) else unread(str(error.override))
     if isinstance(error, OverrideParseException) or "Config group override" in text:
         return unreadable(arguments)
     # Hydra names the override of the following errors only in their text
     if match := re.match(r"Could not override '([^']+)'", text):
         return unknown_key(match[1])
-    if match := re.match(r"Error merging override (\S+)", text):
+    if text.startswith("Could not append to config") and (match := re.search(r"already at '([^']+)'", text)):
+        return f"+{match[1]}: there is a value already; leave the + out"
+    if (deleted := re.match(r"Error merging override ~(\S+)", text)) or re.match(r"Key '\w+' not in 'Config'", text):
+        word = deleted[1] if deleted else next((word[1:] for word in arguments if word.startswith("~")), "")
+        return f"~{word}: every cell has a value; {word.partition('=')[0]}=... sets another"
+    if match := re.match(r"Error merging override (.+)", text):
         key, _, value = match[1].partition("=")
         problem = several_keys(match[1]) or reason(error.__cause__ or error)
         if "is not a ListConfig" in f"{text} {problem}":
             problem = f"a list is expected, {key}=[{value}]"
+        problem += of_several_seeds(key)
         return f"{match[1]}: {problem} (python run.py --cfg job shows every key and its value)"
     if match := re.match(r"Ambiguous value for argument '([^']+)'", text):
         if key_of(match[1]) not in NAMED and (unknown := unknown_part(key_of(match[1]))):
             return unknown
+        if key_of(match[1]) == "do":
+            return f"{match[1]}: a command has one verb; type one command for each"
         is_group = key_of(match[1]) in NAMED
         as_list = "" if is_group else f"; a list is typed in brackets, {match[1].replace('=', '=[', 1)}]"
-        return f"{match[1]} names several values: add -m to sweep over them, python run.py -m {typed}{as_list}"
+        as_number = with_several_values(*match[1].split("=", 1))
+        return (
+            f"{match[1]} names several values: add -m to sweep over them, python run.py -m {typed}{as_list}{as_number}"
+        )
     if isinstance(error, OmegaConfBaseException):
         return f"{with_key(error, str(error))} (python run.py --cfg job shows every key)"
     return reason(error) if isinstance(error, HydraException) else None
@@ -115,6 +120,8 @@ def unknown_option(path: str, available: Sequence[str]) -> str:
             task = name[len(option) + 1 :]
             fitting = ", ".join(recipes(task)) or "none"
             return f"{group} '{option}' has no recipe for task '{task}'; protocols that have: {fitting}"
+    if below := [option for option in names if option.startswith(f"{name}/")]:
+        return f"there is no {group} '{name}': -m '{group}={name}/*' runs its {len(below)}: {', '.join(below)}"
     return f"there is no {group} '{name}': {did_you_mean(name, names)} (python run.py do=list)"
 
 
@@ -131,8 +138,8 @@ def unknown_key(key: str) -> str:
         return f"there is no key '{key}': hydra.sweeper.trials= and .seed= belong to -m hydra/sweeper=optuna"
     if key.startswith("logger."):
         return f"there is no key '{key}': {logger_hint(key.split('.')[1])}"
-    if same := SYNONYMS.get(key.rpartition(".")[2].lower()):
-        return f"there is no key '{key}': {same}"
+    if meant := synonym(key):
+        return f"there is no key '{key}': {meant}"
     leaves = set(flatten(OmegaConf.to_container(compose(), enum_to_str=True)))
     keys = {name.rpartition(".")[0] for name in leaves} - {""} | leaves | set(NAMED)
     parent, _, last = key.rpartition(".")
@@ -177,5 +184,5 @@ def unreadable(arguments: Sequence[str]) -> str:
                 return unknown_option(f"{key}/{value[:LONGEST_REASON]}", ())
             if not equals or argument.startswith("-"):
                 continue
-            return f"cannot read {argument[:LONGEST_REASON]}: special characters need two quotes: '{key}=\"{value}\"'"
+            return f"cannot read {argument[:LONGEST_REASON]}: {unreadable_value(key, value)}"
     return f"cannot read {' '.join(arguments)}: settings are typed key=value"

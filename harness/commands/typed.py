@@ -7,6 +7,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.commands.hints import file_as_name, not_key_value
 from harness.config.compose import NAMED, names_in
 from harness.config.overrides import key_of, typed_values
 from harness.config.schema import Config
@@ -56,6 +57,7 @@ OF_MEASURE |= {f"bench.{key}": "generate" for key in ("mode", "batches", "prompt
 UNUSED = ("hydra.run.dir", "hydra.job.chdir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.output_subdir")
 CHOSEN = ("hydra.launcher", "hydra.sweeper")
 NO_NAME = re.compile(r"null|true|false|[-+]?\d[\d_]*(\.\d*)?(e[-+]?\d+)?", re.IGNORECASE)  # what Hydra reads as no text
+OTHER_THAN_NAME = re.compile(r"^/|/$|\\|\s|^conf/|\.(ya?ml|md|py|csv|html)$")  # a path of a file, or a slip
 
 
 def check_typed(overrides: Sequence[str], search: Sequence[str] = ()) -> None:
@@ -77,17 +79,22 @@ def check_typed(overrides: Sequence[str], search: Sequence[str] = ()) -> None:
             raise UsageError(f"{key_of(override)}= moves nothing here: paths.outputs= is the folder of the runs")
         if key_of(override) in CHOSEN:
             raise UsageError(f"{override}: type {override.replace('.', '/', 1)}, which chooses one")
+        if key_of(override).startswith("hydra.sweeper.") and typed.get("hydra/sweeper") is None:
+            raise UsageError(f"{key_of(override)}=: hydra.sweeper.trials= and .seed= belong to -m hydra/sweeper=optuna")
         if override.startswith("+"):
             refuse_added(key_of(override), search)
 
 
 def refuse_ignored(do: str, overrides: Sequence[str]) -> None:
     """Raises UsageError for a typed key that the verb would not read."""
-    for key in map(key_of, overrides):
+    for override in overrides:
+        key = key_of(override)
         part = key.split(".")[0]
         reads = READS.get(do)
+        takes = ", ".join(f"{name}=" for name in reads[1:] if name != "status") if reads is not None else ""
+        if reads is not None and "=" not in override and not override.startswith(("-", "~")):
+            raise UsageError(f"{not_key_value(override)}; do={do} takes {takes}")
         if reads is not None and part not in reads:
-            takes = ", ".join(f"{name}=" for name in reads[1:] if name != "status") or "nothing"
             raise UsageError(f"do={do} does not read {key}=: it takes {takes}")
         if do == "export" and key in OF_CELL:
             raise UsageError(
@@ -126,17 +133,19 @@ def refuse_no_names(overrides: Iterable[str]) -> None:
         if override.startswith("~") and key_of(override) in ONE_OF:
             raise UsageError(f"{override}: every command has one; {key_of(override)}=... chooses another")
     for key, value in typed_values(overrides).items():
-        if re.search(r"\s[+~\w./]+=", value) and key in NAMED:
+        if re.search(r"[\s,;][+~\w./]+=", value) and key in NAMED:
             raise UsageError(f"'{key}={value[:LONGEST_SHOWN]}' is one word: type each setting as a word of its own")
         if value.startswith("[") and key in ONE_OF:
             raise UsageError(f"{key}={value[:LONGEST_SHOWN]}: a name is expected; {key}=a,b with -m runs both")
+        if key in NAMED and OTHER_THAN_NAME.search(value) and (name := file_as_name(key, value)):
+            raise UsageError(f"'{key}={value[:LONGEST_SHOWN]}' is no name: {key}={name} chooses it")
         if (not value.strip() or NO_NAME.fullmatch(value)) and key in NAMED:
             raise UsageError(f"there is no {key} '{value}': {did_you_mean(value, names_in(key))}")
 
 
 def refuse_twice(overrides: Iterable[str]) -> None:
-    """Raises UsageError for two options of one group, `model=lavo model=vanilla`: only the last one would count."""
-    groups = Counter(key_of(word) for word in set(overrides) if key_of(word) in NAMED)
+    """Raises UsageError for two options of one group, `model=lavo model=vanilla`, or two seeds: one would count."""
+    groups = Counter(key_of(word) for word in set(overrides) if key_of(word) in (*NAMED, "seed"))
     if twice := [group for group, count in groups.items() if count > 1]:
         raise UsageError(f"{twice[0]}= is typed twice: leave one out, or type {twice[0]}=a,b with -m to run both")
 

@@ -24,6 +24,7 @@ from harness.errors import UsageError
 MULTIRUN = ("-m", "--multirun")
 # do=bench compares the entries of these lists within a run; they are no sweep
 BENCH_LISTS = {"model": "bench.models", "lengths": "bench.lengths", "what": "bench.what", "mode": "bench.mode"}
+SHARED = ("n_jobs", "fail_fast")
 STATUS_KEYS = ("state", "since", "page")  # of do=status
 
 
@@ -31,6 +32,7 @@ def rewrite(arguments: Sequence[str]) -> list[str]:
     """The arguments of run.py in Hydra's form. Raises UsageError for a pattern without a match.
 
     `model=a,b -m`              -> `-m model=a,b`: Hydra takes flags before settings
+    `model='a'`                 -> `model=a`: not every shell takes the quotes off
     `task=lra/*`                -> `task=lra/image,lra/listops,...`
     `table=union`               -> `-m table=union/causal,... budget=reduced`: all tables of a folder, with their budget
     `do=bench model=a,b`        -> `do=bench model=a bench.models=[a,b]`
@@ -40,13 +42,35 @@ def rewrite(arguments: Sequence[str]) -> list[str]:
     `table=probes model=a,b`    -> `-m table=probes model=a,b`: a table is a sweep already
     `-m task=a protocol=b,c`    -> `-m task=choice(a) protocol=b,c`
     """
-    expanded = budget_of_tables(expand_patterns(flags_first(arguments)))
+    refuse_swept(arguments)
+    expanded = budget_of_tables(expand_patterns([unquoted(word) for word in flags_first(arguments)]))
     return choices_together(table_sweep(named_cells(status_keys(formats(bench_lists(expanded))))))
 
 
 def flags_first(arguments: Sequence[str]) -> list[str]:
-    flags = [argument for argument in arguments if argument in MULTIRUN]
-    return [*flags[:1], *(argument for argument in arguments if argument not in MULTIRUN)]
+    """Flags with their values, then the other words; argparse takes no settings on both sides of a flag."""
+    flags, words, before = [], [], ""
+    for argument in arguments:
+        is_value = before in flags_with_value() or (before in ("-i", "--info") and "=" not in argument)
+        is_flag = argument.startswith("-") or is_value
+        is_again = argument in MULTIRUN and bool(set(flags) & set(MULTIRUN))
+        (flags if is_flag else words).extend([] if is_again else [argument])
+        before = argument
+    return [*flags, *words]
+
+
+def refuse_swept(arguments: Sequence[str]) -> None:
+    """Raises UsageError for several values of what all cells of a command share."""
+    for key, value in typed_values(arguments).items():
+        if (key in SHARED or key.startswith("paths.")) and re.fullmatch(r"[^\[{(\"',]+(,[^,]+)+", value):
+            raise UsageError(f"{key}={value}: all cells of a command share one value; type one command for each")
+
+
+def unquoted(argument: str) -> str:
+    """`model='lavo'`, whose quotes no shell has taken off, as `model=lavo`."""
+    key, equals, value = argument.partition("=")
+    match = re.fullmatch(r"(['\"])([\w./+-]+)\1", value)
+    return f"{key}{equals}{match[2]}" if match and key in NAMED else argument
 
 
 def expand_patterns(arguments: Sequence[str]) -> list[str]:

@@ -91,8 +91,11 @@ class Scale:
     """The scale of a run: paper, reduced, smoke, or a user's own `conf/budget/<name>.yaml`."""
 
     name: str = MISSING
-    # the search for a learning rate before a table's cells (harness.config.search); null: the recipe's rate
-    search: dict[str, Any] | None = field(default=None, metadata={"identity": NEVER})
+    # the search for a learning rate before a table's cells (harness.config.search); null, or without
+    # rates and seeds: the recipe's rate. Not null by default: OmegaConf cannot merge a typed mapping into null
+    search: dict[str, Any] | None = field(
+        default_factory=lambda: {"rates": [], "seeds": []}, metadata={"identity": NEVER}
+    )
 
 
 @dataclass
@@ -360,6 +363,8 @@ def check_folders(paths: Mapping[str, Any]) -> None:
         folder = str(value_of(paths, name))
         if not folder.strip() or "://" in folder:
             raise UsageError(f"paths.{name}={folder}: a folder of this machine is expected, paths.{name}=/folder")
+        if left := [part for part in folder.split("/") if part == "~" or part.startswith("$")]:
+            raise UsageError(f"paths.{name}={folder}: the shell did not replace {left[0]}; type the whole path")
 
 
 def check_backbone(backbone: Mapping[str, Any]) -> None:

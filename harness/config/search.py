@@ -23,6 +23,7 @@ from harness.errors import UsageError
 RATE = "train.optimizer.lr"  # the setting that is searched
 TRIAL = "train.trial"
 MOST = 10  # rates, and seeds
+NONE = {"rates": [], "seeds": []}  # what a budget without a search has
 FAILED = -math.inf  # the score of a trial that failed
 
 
@@ -49,9 +50,10 @@ class Choice:
 def search_of(cfg: DictConfig) -> Search | None:
     """The search of a configuration's budget; None if it states none. Raises UsageError."""
     raw, where = cfg.budget.get("search"), f"budget={cfg.budget.get('name')}: search"
-    if raw is None:
+    raw = OmegaConf.to_container(raw) if OmegaConf.is_config(raw) else raw
+    if raw is None or raw == NONE:
         return None
-    search = parse(Search, OmegaConf.to_container(raw) if OmegaConf.is_config(raw) else raw, where)
+    search = parse(Search, raw, where)
     if len(set(search.rates)) < max(3, len(search.rates)) or 1 not in search.rates:
         raise UsageError(f"{where}: rates are at least three different numbers, of which 1 is the recipe's rate")
     if not all(math.isfinite(rate) and rate > 0 for rate in search.rates):

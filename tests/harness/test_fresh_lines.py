@@ -7,7 +7,12 @@ import pytest
 
 LINES = Path(__file__).parents[1] / "lines" / "fresh.txt"
 FLAGS = ("-m", "--multirun")
-CHEAP = ("names", "other verbs", "accepted")  # the others are thirty seconds each: pytest -m slow
+CHEAP = (
+    "names",
+    "other verbs",
+    "other projects and shells",
+    "accepted",
+)  # the others are thirty seconds each: pytest -m slow
 
 
 def sections():

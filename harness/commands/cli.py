@@ -204,6 +204,8 @@ def settings_and_folders(arguments: Sequence[str]) -> tuple[list[str], list[str]
     flags = parser.parse_args(list(arguments))
     if flags.shell_completion and "COMP_LINE" not in os.environ and not any("install=" in word for word in arguments):
         refuse("-sc query= is for the shell; python run.py -sc install=bash makes it complete names")
+    if (flags.resolve or flags.package) and not flags.cfg:
+        refuse("--resolve and --package belong to --cfg job")
     if flags.experimental_rerun:
         refuse("--experimental-rerun reads a pickle, which can run code: type the settings of the run again")
     for kind in ("launcher", "sweeper"):

@@ -120,6 +120,8 @@ def unknown_option(path: str, available: Sequence[str]) -> str:
             task = name[len(option) + 1 :]
             fitting = ", ".join(recipes(task)) or "none"
             return f"{group} '{option}' has no recipe for task '{task}'; protocols that have: {fitting}"
+    if group == "model" and "." in name:
+        return f"there is no model '{name}': your own class is model=module model.module._target_={name}"
     if below := [option for option in names if option.startswith(f"{name}/")]:
         return f"there is no {group} '{name}': -m '{group}={name}/*' runs its {len(below)}: {', '.join(below)}"
     return f"there is no {group} '{name}': {did_you_mean(name, names)} (python run.py do=list)"

@@ -46,6 +46,12 @@ SYNONYMS = {
     **dict.fromkeys(("loss", "loss_fn", "metric", "metrics"), "each task has its loss and metric"),
     **dict.fromkeys(("num_classes", "n_classes", "classes"), "the number of classes follows from the task"),
     **dict.fromkeys(("row", "rows", "column", "columns"), "model=... and task=... choose rows and columns of a table"),
+    **dict.fromkeys(("file", "files", "csv"), "task.path=... is the file or folder"),
+    **dict.fromkeys(
+        ("target", "label", "inputs"),
+        "task.text= and task.label= are columns of data/classification, task.inputs= and task.target= of "
+        "data/regression, task.text= of data/lm",
+    ),
     "bench.batch_size": "bench.batch=... is the number of examples",
     "experiment": "table=... runs the cells of a table; protocol= and budget= are the recipe",
 }
@@ -55,6 +61,10 @@ NUMBERS_APART = re.compile(r"0,\d+|\d{1,3}(,\d{3})+")  # a decimal comma, or tho
 
 def synonym(key: str) -> str:
     """What to type for a key of another project; empty for a key that none is known to have."""
+    if key.startswith("model.module."):
+        return f"add model=module, or the argument as +{key}=..."
+    if key.isupper():
+        return f"environment variables stand in front: {key}=... python run.py ..."
     meant = SYNONYMS.get(key) or SYNONYMS.get(key.rpartition(".")[2].lower(), "")
     return meant.replace("backbone.", "bench.") if key.startswith("bench.") else meant
 
@@ -73,7 +83,8 @@ def not_key_value(word: str) -> str:
 def unread(word: str) -> str:
     """The message for a word with `=` that Hydra's grammar does not parse: mostly a function that it lacks."""
     if function := re.search(r"=(\w+)\(", word):
-        return f"{word}: there is no {function[1]}(); -m takes a,b, range(1,6) and choice(a,b)"
+        takes = "-m takes a,b, range(1,6) and choice(a,b); hydra/sweeper=optuna takes interval(1e-4,1e-2) as well"
+        return f"{word}: there is no {function[1]}(): {takes}"
     return f"'{word}' is not key=value (python run.py --help)"
 
 

@@ -321,8 +321,9 @@ def check_ranges(cfg: DictConfig, resolved_parts: Mapping[str, Any] | None = Non
         value = value_of(cfg.trainer, key)
         if key not in cfg.trainer:
             raise UsageError(f"trainer.{key} has no value: add trainer=auto or trainer.{key}=... to the command")
-        if isinstance(value, (bool, float)) or (isinstance(value, str) and value != "auto"):
-            raise UsageError(f"trainer.{key}={value}: a whole number is expected")
+        if value not in (None, "auto") and (isinstance(value, bool) or not isinstance(value, int)):
+            chosen = "; CUDA_VISIBLE_DEVICES=0,1 in front of python chooses GPUs" if key == "devices" else ""
+            raise UsageError(f"trainer.{key}={value}: a whole number is expected{chosen}")
         Bound(least=1).check(f"trainer.{key}", value)
     check_trainer({str(key): value_of(cfg.trainer, key) for key in cfg.trainer})
     source = resolved_parts or cfg  # each value is resolved once: this takes longer than all the checks

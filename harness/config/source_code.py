@@ -11,6 +11,7 @@ effect.
 import ast
 import functools
 import hashlib
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
@@ -98,6 +99,9 @@ def check_class(key: str, target: str, root: Path = ROOT) -> None:
 
     A cell's identity has only the name of such a class, so that files can move: the cell would be that of the class.
     """
+    if set(target) & set(":/"):
+        name = re.sub(r"[:/]+", ".", target.removeprefix("./").replace(".py:", ":")).strip(".")
+        raise UsageError(f"{key}={target}: a class is named with points: {key}={name}")
     package, dot, _ = target.partition(".")
     if not dot:
         raise UsageError(f"{key}={target}: a class is named with its module: {key}=mypkg.{target}")

@@ -1,6 +1,7 @@
 """A table's plot: its content, its bytes, and when do=report draws it again."""
 
 import io
+from types import SimpleNamespace
 
 import pytest
 from helpers import pages
@@ -46,6 +47,22 @@ def test_a_panel_shows_seeds_means_and_intervals_of_three_seeds():
     assert means[43.0].get_markerfacecolor() == "white" and means[43.0].get_color() == style.look("lavo")["colour"]
     reference = style.look("vanilla")
     assert (means[51.0].get_markerfacecolor(), means[51.0].get_marker()) == (reference["colour"], reference["marker"])
+
+
+def test_a_table_that_ranks_no_rows_shows_its_first_columns_alone():
+    names = [f"column {number}" for number in range(9)]
+    made = [stand_in(name, ranks=False) for name in names]
+    assert [shown.name for shown in scores.shown_columns(made)] == names[: scores.MOST]
+    untested = [stand_in(name, ranks=False, pairs=0) for name in names[:2]]
+    assert [shown.name for shown in scores.shown_columns(untested + made)] == names[: scores.MOST]
+    assert len(scores.shown_columns([stand_in(name, ranks=True) for name in names])) == len(names)
+
+
+def stand_in(name, ranks, pairs=1):
+    """An answer on a column of two rows, at a resolution that no other column has."""
+    group = SimpleNamespace(scores=[], where="here")
+    tests = SimpleNamespace(rows=2, pairs=pairs)
+    return SimpleNamespace(name=name, tests=tests, has_enough=ranks, resolution=name, group=group)
 
 
 def test_equal_answers_give_equal_bytes(tmp_path):

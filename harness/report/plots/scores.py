@@ -25,7 +25,8 @@ SHADE = "#DCE9F5"  # of every other tier
 ACROSS = 3  # panels in a row
 PANEL, MARGIN = 4.2, 0.4  # inches wide
 PER_ROW = 0.19  # inches
-LONGEST_NAME = 30
+LONGEST_NAME = 34
+MOST = 6  # panels of a table whose columns rank no rows
 DIGITS = 4  # behind the point: what all machines agree on
 BESIDE = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "annotation_clip": False}
 TIER = BESIDE | {"va": "center", "fontsize": 6.5, "color": style.SOFT}
@@ -33,15 +34,14 @@ BETTER = {True: "higher is better", False: "lower is better", None: ""}
 
 
 def shown_columns(answers: Sequence[ColumnAnswer]) -> list[ColumnAnswer]:
-    """The columns that have two rows to compare: those that rank them, or else those with a test, or else all; one of
-    several with the same rows in the same order at the same resolution, such as R-1 and R-L."""
+    """The columns that have two rows to compare: those that rank them, or else the first ones with a test, or else the
+    first ones; one of several with the same rows in the same order at the same resolution, such as R-1 and R-L."""
     columns = [answer for answer in answers if answer.tests.rows > 1]
-    tested = [answer for answer in columns if answer.tests.pairs]
-    shown = {}
-    for answer in [answer for answer in columns if answer.has_enough] or tested or columns:
+    ranking, shown = [answer for answer in columns if answer.has_enough], {}
+    for answer in ranking or [answer for answer in columns if answer.tests.pairs] or columns:
         order = tuple(score.key for score in answer.group.scores if score.by_seed)
         shown.setdefault((order, answer.resolution, answer.group.where), answer)
-    return list(shown.values())
+    return list(shown.values())[: None if ranking else MOST]
 
 
 def data(title: str, answers: Sequence[ColumnAnswer]) -> dict[str, Any]:
@@ -137,6 +137,7 @@ def _draw_scores(axis: "Axes", panel: Mapping[str, Any]) -> None:
     axis.tick_params(axis="y", length=0)
     axis.grid(False, axis="y")
     axis.margins(x=0.08)
+    axis.locator_params(axis="x", nbins=6)
     ends, limits = axis.get_xlim(), panel["limits"]
     room = 0.04 * (ends[1] - ends[0])
     low, high = (None if end is None else end + sign * room for end, sign in zip(limits, (-1, 1), strict=True))

@@ -86,10 +86,10 @@ document.addEventListener("DOMContentLoaded", () => {
 });
 
 // The theme puts wide tables into boxes that scroll; a keyboard has to reach them. The buttons of each block of code are
-// a landmark of one name for the theme, and a group here.
+// a landmark, which needs a name of its own.
 addEventListener("load", () => {
   for (const box of document.querySelectorAll(".md-typeset__scrollwrap, .formulas")) box.tabIndex = 0;
-  const group = () => document.querySelectorAll(".md-code__nav:not([role])").forEach((bar) => bar.setAttribute("role", "group"));
-  new MutationObserver(group).observe(document.querySelector("article"), { childList: true, subtree: true });
-  group();
+  const name = () => document.querySelectorAll(".md-code__nav").forEach((bar, at) => bar.setAttribute("aria-label", `Code ${at + 1}`));
+  new MutationObserver(name).observe(document.querySelector("article"), { childList: true, subtree: true });
+  name();
 });

@@ -27,7 +27,7 @@ LINK = re.compile(
     r"^(?:```.*?^```|~~~.*?^~~~)|``[^\n]+?``|`[^`\n]+`|(\]\()([^)\s#:]+)(#[^)\s]*)?(?=\))", re.DOTALL | re.MULTILINE
 )
 SEARCH = 'data-md-component="search" role="dialog"'
-PART = re.compile(r'<nav (class="md-nav" data-md-level="[1-9]")')
+PART = re.compile(r'(<nav class="md-nav" data-md-level="[2-9]") aria-labelledby="__nav_(\w+)_label"')
 TITLED = re.compile(r"^```(\w+) file=(\S+)$", re.MULTILINE)
 
 
@@ -92,9 +92,9 @@ def on_page_content(html: str, *, page: Any, config: Any, files: Any) -> str:
 
 
 def on_post_page(output: str, *, page: Any, config: Any) -> str:
-    """Label the search for screen readers; the theme gives it no label. Parts of the navigation are no landmarks."""
+    """Label the search and the parts of the navigation for screen readers; the theme gives them no names of their own."""
     output = output.replace(SEARCH, f'{SEARCH} aria-label="Search"')
-    return PART.sub(r'<nav role="group" \1', output)
+    return PART.sub(lambda match: f'{match[1]} aria-label="Part {match[2].replace("_", ".")}"', output)
 
 
 def relinked(markdown: str, rewritten: Callable[[str], str]) -> str:

@@ -92,7 +92,7 @@ def on_page_content(html: str, *, page: Any, config: Any, files: Any) -> str:
 
 
 def on_post_page(output: str, *, page: Any, config: Any) -> str:
-    """Label the search and the parts of the navigation for screen readers; the theme gives them no names of their own."""
+    """Label the search and the parts of the navigation for screen readers; the theme gives them no names."""
     output = output.replace(SEARCH, f'{SEARCH} aria-label="Search"')
     return PART.sub(lambda match: f'{match[1]} aria-label="Part {match[2].replace("_", ".")}"', output)
 

@@ -21,8 +21,7 @@ from harness.records.cache import of_command
 from harness.records.curves import curve_panels
 from harness.records.record import read
 from harness.report.plots.curves import curves_plot
-from harness.report.render.terminal import console, show_columns
-from harness.report.render.text_chart import print_line
+from harness.report.render.terminal import console, print_line, show_columns
 from harness.report.scores.compare_cells import CellComparison, ComparedCell, Difference, compare_cells
 from harness.report.scores.scores import LEAK
 

@@ -19,8 +19,7 @@ from harness.records.curves import Panel, curve_panels
 from harness.records.listing import files_below
 from harness.records.run_directory import METRICS
 from harness.report.plots.curves import curves_plot, text_rows
-from harness.report.render.terminal import console, show_columns
-from harness.report.render.text_chart import print_line
+from harness.report.render.terminal import console, print_line, show_columns
 
 CHART = 24  # characters
 

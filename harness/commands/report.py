@@ -55,7 +55,7 @@ def _report(cfg: Any, overrides: Sequence[str]) -> int:
     from harness.records.collect import frame, valid_records
     from harness.report.pages import agreement, bench_tables, columns
     from harness.report.plots import costs, drawing
-    from harness.report.plots.table import SUFFIXES
+    from harness.report.plots.figures import TABLE_SUFFIXES
     from harness.report.scores.measurements import load_measurements
     from harness.report.site import cards
     from harness.report.spec_files import load_figure
@@ -115,7 +115,7 @@ def _report(cfg: Any, overrides: Sequence[str]) -> int:
         for path in paths:
             folders = [folder for folder in (cfg.paths.tables, cfg.paths.figures) if path.is_relative_to(folder)]
             name = path.relative_to(max(folders, key=len)).with_suffix("").as_posix()
-            for suffix in SUFFIXES:  # of the table plots, which are in the folder of figures
+            for suffix in TABLE_SUFFIXES:  # of the table plots, which are in the folder of figures
                 name = name.removesuffix(suffix)
             print(f"{path} differs from the records: python run.py do=report {group}={name}", file=sys.stderr)
     stale = [*(path for path, text in bench.items() if not _is_current(path, text)), *plots]

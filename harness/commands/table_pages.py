@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from harness.report.pages.answer import ColumnAnswer
     from harness.report.pages.evidence import TableEvidence
-    from harness.report.pages.waiting import Waiting
+    from harness.report.pages.not_run import Waiting
     from harness.report.plots.file import Plot
     from harness.report.render.layout import Table
     from harness.report.spec_files import Folders
@@ -78,10 +78,10 @@ def table_page(
     from harness.report.pages import formulas, measured, settings, tuning
     from harness.report.pages.answer import answers
     from harness.report.pages.evidence import TableEvidence
+    from harness.report.pages.not_run import waiting_columns
     from harness.report.pages.pictures import pictures_of
     from harness.report.pages.table import build_table
-    from harness.report.pages.waiting import waiting_columns
-    from harness.report.plots.table import table_plots
+    from harness.report.plots.figures import table_plots
     from harness.report.scores import counted
     from harness.report.scores.groups import group_scores
     from harness.report.scores.select import select
@@ -103,8 +103,8 @@ def table_page(
         pictures = pictures_of(selected, spec, Path(paths["records"]), page)
         at_recipe = select(cells, spec, at_recipe=True)
         rates = tuning.sections(selected, at_recipe, spec, results)
-        table = build_table(spec, results, pictures, [plot.picture for plot in drawn if plot.picture], rates)
+        table = build_table(spec, results, pictures, [picture for _, picture in drawn if picture], rates)
     tunings = {name: rows for parts in selected.values() for name, rows in tuned_columns(parts, spec.budget).items()}
     waits = waiting_columns(results)
     evidence = TableEvidence(table, columns, results, waits, tunings, spec, outdone_rows(selected, at_recipe, spec))
-    return TablePage(table, columns, tuple(plot.plot for plot in drawn), waits, evidence)
+    return TablePage(table, columns, tuple(plot for plot, _ in drawn), waits, evidence)

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from harness.config.cell import IDENTITY, NAMES, Cell, flatten, path_of
 from harness.config.compose import names_in
@@ -23,6 +23,7 @@ from harness.records.schema import Record, columns
 if TYPE_CHECKING:
     import pandas as pd
 
+Cells: TypeAlias = "pd.DataFrame"  # of records, a row for each cell
 FIELDS = dict(columns(Record))  # column -> path in a record
 COMPUTED = (
     *("variant", "changed", "score", "tested", "artifacts", "val", "n_test", "step", "predictions", "baselines"),

@@ -14,9 +14,7 @@ from harness.config import family_files, table_files, yaml_files
 from harness.config.validation import parse, shortened
 from harness.errors import UsageError, did_you_mean
 from harness.records import ledger
-from harness.report.scores.lines import LineFigure
-from harness.report.scores.matrices import MatrixFigure
-from harness.report.spec.figure import FigureSpec, MeasuredFigure, PendingFigure
+from harness.report.spec.figure import FigureSpec, LineFigure, MatrixFigure, MeasuredFigure, PendingFigure
 from harness.report.spec.finding import FINDINGS, QUESTIONS, Asked
 from harness.report.spec.formula import CountsSpec, FormulasSpec
 from harness.report.spec.measured import MeasuredSpec
@@ -56,13 +54,16 @@ def load_table(name: str, conf: Folders, paper_root: str | os.PathLike[str]) -> 
     """The table `<conf>/table/<name>.yaml` and its published numbers. Raises UsageError for what does not fit."""
     with _reading(name, conf, "table") as raw:
         kind = raw.get("kind", CELLS)
-        if kind not in list(TABLES):
-            raise UsageError(f"kind: there is no {shortened(kind)}: {did_you_mean(str(kind), TABLES)}")
+        schema = _schema(kind, TABLES)
         if kind == CELLS:
             raw = raw | {"elsewhere": _others(raw.get("elsewhere", ()), conf)}
         if kind == "counts" and "formulas" in raw:
-            raw = raw | {"formulas": _formulas(_name_in(raw, "formulas"), conf, paper_root)}
-        spec = parse(TABLES[kind], raw, "")
+            formulas = _name_in(raw, "formulas")
+            with _reading(formulas, conf, "table") as other:
+                if other.get("kind") != "formulas":
+                    raise UsageError(f"formulas: {formulas} is no table with kind: formulas")
+            raw = raw | {"formulas": load_table(formulas, conf, paper_root)}
+        spec = parse(schema, raw, "")
         if spec.ledger is None:
             return spec
         spec = spec.with_published(ledger.entries(spec.ledger, paper_root))
@@ -71,12 +72,11 @@ def load_table(name: str, conf: Folders, paper_root: str | os.PathLike[str]) -> 
         return spec
 
 
-def _formulas(name: str, conf: Folders, paper_root: str | os.PathLike[str]) -> FormulasSpec:
-    """The formulas that a table of counts names."""
-    with _reading(name, conf, "table") as raw:
-        if raw.get("kind") != "formulas":
-            raise UsageError(f"formulas: {name} is no table with kind: formulas")
-    return load_table(name, conf, paper_root)
+def _schema(kind: Any, schemas: Mapping[str, Any]) -> Any:
+    """Raises UsageError for a kind that is not there."""
+    if kind not in list(schemas):
+        raise UsageError(f"kind: there is no {shortened(kind)}: {did_you_mean(str(kind), schemas)}")
+    return schemas[kind]
 
 
 def _others(names: Any, conf: Folders) -> tuple[TableSpec, ...]:
@@ -95,12 +95,10 @@ def load_figure(
 ) -> FigureSpec | LineFigure | MatrixFigure | MeasuredFigure | PendingFigure:
     """The figure `<conf>/figure/<name>.yaml`. Raises UsageError for what does not fit its table or the ledger."""
     with _reading(name, conf, "figure") as raw:
-        kind = raw.get("kind", BUBBLES)
-        if kind not in list(FIGURES):
-            raise UsageError(f"kind: there is no {shortened(kind)}: {did_you_mean(str(kind), FIGURES)}")
+        schema = _schema(raw.get("kind", BUBBLES), FIGURES)
         if "table" in raw:
             raw["table"] = load_table(_name_in(raw, "table"), conf, paper_root)
-        return parse(FIGURES[kind], raw, "")
+        return parse(schema, raw, "")
 
 
 def load_asked(group: str, conf: Folders) -> list[Asked]:
@@ -109,10 +107,7 @@ def load_asked(group: str, conf: Folders) -> list[Asked]:
     loaded = []
     for name in available(conf, group):
         with _reading(name, conf, group) as raw:
-            kind = raw.pop("kind", None)
-            if kind not in list(kinds):
-                raise UsageError(f"kind: there is no {shortened(kind)}: {did_you_mean(str(kind), kinds)}")
-            loaded.append(parse(kinds[kind], raw, ""))
+            loaded.append(parse(_schema(raw.pop("kind", None), kinds), raw, ""))
     return sorted(loaded, key=lambda asked: (asked.order, asked.name))
 
 

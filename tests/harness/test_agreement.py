@@ -8,8 +8,8 @@ import pytest
 
 from harness.records.collect import frame
 from harness.report.pages import agreement, answer
+from harness.report.pages.agreement import column_agreement
 from harness.report.scores import groups, select
-from harness.report.scores.agreement import column_agreement
 from harness.report.scores.paired import holm
 from harness.report.stats.ordering import Agreement, bootstrap_interval
 from tests.helpers.pages import T11

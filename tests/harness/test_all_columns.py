@@ -11,7 +11,7 @@ from helpers.pages import CONF, PAPER
 
 from harness.records import baselines
 from harness.report import spec_files
-from harness.report.pages import answer, columns, waiting
+from harness.report.pages import answer, columns, not_run
 from harness.report.scores.comparison import ENOUGH
 from harness.report.scores.groups import OF_ALL
 from harness.report.spec.table import TableSpec
@@ -41,7 +41,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("committed")]
 def page_of(name):
     """({(column, budget): entries}, [entries of columns without a run]) of the page."""
     results = results_of(name)
-    text = columns.page([(name, answer.answers(results), waiting.waiting_columns(results))])
+    text = columns.page([(name, answer.answers(results), not_run.waiting_columns(results))])
     lines = [re.split(r" \| ", line.strip("| ")) for line in text.splitlines() if line.startswith(f"| [{name}]")]
     measured = [dict(zip(columns.HEADER, line, strict=True)) for line in lines if len(line) == len(columns.HEADER)]
     idle = [dict(zip(columns.WAITING_HEADER, line, strict=True)) for line in lines if len(line) != len(columns.HEADER)]
@@ -168,7 +168,7 @@ def test_the_p_of_the_control_or_why_there_is_none(name):
 
 @pytest.mark.parametrize("name", FORMER)
 def test_columns_whose_runs_were_removed_say_that_they_wait(name):
-    waits = {column.column: column for column in waiting.waiting_columns(results_of(name))}
+    waits = {column.column: column for column in not_run.waiting_columns(results_of(name))}
     named = set(ranking(results_of(name)))
     assert set(FORMER[name]) <= named
     for column in FORMER[name]:
@@ -179,7 +179,7 @@ def test_columns_whose_runs_were_removed_say_that_they_wait(name):
 @pytest.mark.parametrize("name", TABLES)
 def test_a_column_says_that_it_waits_only_while_runs_are_missing(name):
     results = results_of(name)
-    lacking = {column.column for column in waiting.waiting_columns(results)}
+    lacking = {column.column for column in not_run.waiting_columns(results)}
     for result in results:
         stale = {column for column, entry in result.spec.columns.items() if entry.ranks and entry.waits} - lacking
         assert not stale, f"{name} {sorted(stale)}: all runs are there, so remove waits: from conf/table/{name}.yaml"

@@ -202,8 +202,10 @@ def test_a_reason_that_all_models_share_is_one_line():
 
 
 def test_no_exponent_is_minus_zero():
-    points = [{"length": n, "memory_mb": mb, "status": "ok"} for n, mb in ((8, 1.0), (16, 1.0), (32, 0.9999))]
-    assert bench_tables.slope_text(points, "memory_mb") == "0.00"
+    sizes = ((8, 1.0), (16, 1.0), (32, 0.9999))
+    points = [{"length": n, "ms": 1.0, "memory_mb": mb, "status": "ok"} for n, mb in sizes]
+    header, [row] = bench_tables.grid({"settings": {"peer": "a"}, "models": {"a": {}}}, {"a": points})
+    assert row[header.index("memory ~ n^")] == "0.00"
 
 
 def test_a_single_long_call_is_taken_for_quadratic(places):

@@ -6,8 +6,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from harness.report.scores.closed_test import closed_test
-from harness.report.scores.fisher import fisher
+from harness.report.scores.exact_tests import closed_test, fisher
 
 COLUMNS = [
     ((5, 5), [(0, 5), (5, 5), (0, 3), (3, 5)]),

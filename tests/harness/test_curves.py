@@ -14,7 +14,7 @@ from harness.config.compose import compose
 from harness.errors import UsageError
 from harness.records.curves import curve_panels, read_metrics
 from harness.report.plots import curves
-from harness.report.render.text_chart import ASCII_BLOCKS, sparkline
+from harness.report.render.terminal import ASCII_BLOCKS, sparkline
 from tests.helpers.saved_cells import made, run_folder, save
 
 ROWS = [

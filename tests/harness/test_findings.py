@@ -14,12 +14,12 @@ from harness.records import ledger
 from harness.records.collect import frame
 from harness.report.pages import findings, table
 from harness.report.pages.answer import answers
-from harness.report.pages.claims import front
 from harness.report.pages.counts import lines
 from harness.report.pages.evidence import Evidence, TableEvidence, cannot_say
-from harness.report.pages.waiting import waiting_columns
+from harness.report.pages.not_run import waiting_columns
 from harness.report.scores import groups, select
 from harness.report.scores.judge import Verdict
+from harness.report.scores.lines import front
 from harness.report.scores.scores import Score
 from harness.report.scores.tuning import Tuning
 from harness.report.spec import finding
@@ -163,9 +163,9 @@ def test_a_row_keeps_its_score_in_another_evaluation_of_the_same_runs(tmp_path):
 
 
 def test_the_front_has_the_rows_that_no_cheaper_row_reaches():
-    costs = {"a": 1.0, "b": 2.0, "c": 3.0, "d": 3.0}
-    assert front({"a": 5.0, "b": 4.0, "c": 6.0, "d": 7.0}, costs, True) == ["a", "d"]
-    assert front({"a": 5.0, "b": 4.0, "c": 6.0, "d": 7.0}, costs, False) == ["a", "b"]
+    points = [(1.0, 5.0, "a"), (2.0, 4.0, "b"), (3.0, 6.0, "c"), (3.0, 7.0, "d")]
+    assert [row for *_, row in front(points, higher_is_better=True)] == ["a", "d"]
+    assert [row for *_, row in front(points, higher_is_better=False)] == ["a", "b"]
 
 
 def asked(kind, **keys):
@@ -319,7 +319,7 @@ OF_KIND = {
         "length": 9,
         "table": "own",
     },
-    "deviations": {"text": "t", "tables": []},
+    "deviations": {"text": "t"},
     "planned_cost": {"text": "t", "table": "own"},
     "separating": {"text": "t", "table": "own"},
     "order": {"text": "t"},

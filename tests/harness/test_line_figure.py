@@ -13,7 +13,8 @@ from harness.report.plots import style
 from harness.report.plots.figures import figure_plot
 from harness.report.plots.file import Sources
 from harness.report.plots.lines import _together, discs, draw
-from harness.report.scores.lines import LineFigure, front, panels
+from harness.report.scores.lines import front, panels
+from harness.report.spec.figure import LineFigure
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF, PAPER = ROOT / "conf", ROOT / "results" / "paper"
@@ -113,7 +114,8 @@ def test_the_front_has_the_points_with_a_better_score_than_all_before(conf):
     (conf / "figure" / "state.yaml").write_text(STATE + "front: true\n", encoding="utf-8")
     [panel] = panels(load("state", conf), frame(records))
     assert panel["front"] == [(1000, 40.0, "LAVO, 8 bases"), (4000, 90.0, "LAVO")]
-    assert front(panel["series"], higher_is_better=False) == [(1000, 40.0, "LAVO, 8 bases")]
+    points = [(x, y, label) for s in panel["series"] for x, y, label in zip(s["x"], s["y"], s["labels"], strict=True)]
+    assert front(points, higher_is_better=False) == [(1000, 40.0, "LAVO, 8 bases")]
     shown = draw({"title": "A figure", "panels": style.with_looks([panel])}).axes[0]
     texts = {text.get_text(): text for text in shown.texts}
     assert {"LAVO", "LAVO, 8 bases", "all pairs"} <= texts.keys()

@@ -15,7 +15,7 @@ from harness.report.plots import graph, matrix
 from harness.report.plots.figures import figure_plot
 from harness.report.plots.file import Plot, Sources
 from harness.report.scores import matrices
-from harness.report.scores.matrices import MatrixFigure
+from harness.report.spec.figure import MatrixFigure
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF, PAPER = ROOT / "conf", ROOT / "results" / "paper"

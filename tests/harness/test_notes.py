@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from harness.report.pages import notes
-from harness.report.pages.answer import SHOWN_ROWS, listed
+from harness.report.pages.answer import SHOWN_ROWS
+from harness.report.render.words import listed
 from harness.report.scores.comparison import Comparison
 from harness.report.scores.groups import Group
 from harness.report.scores.scores import Score

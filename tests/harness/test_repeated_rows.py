@@ -8,8 +8,8 @@ from harness.errors import UsageError
 from harness.records.collect import frame
 from harness.report import spec_files
 from harness.report.pages import answer, table
+from harness.report.pages.agreement import column_agreement
 from harness.report.scores import groups, select
-from harness.report.scores.agreement import column_agreement
 from harness.report.scores.scores import Score
 from tests.helpers.pages import CONF, PAPER, T11
 from tests.helpers.synthetic import record, seeds

@@ -13,8 +13,8 @@ from harness.records.collect import frame
 from harness.report.pages import answer
 from harness.report.plots import scores, style
 from harness.report.plots.drawing import draw_now
+from harness.report.plots.figures import table_plots
 from harness.report.plots.file import Plot
-from harness.report.plots.table import table_plots
 from harness.report.scores import groups, select
 
 pytestmark = pytest.mark.usefixtures("rates_searched")

@@ -11,7 +11,7 @@ from harness.records.collect import frame
 from harness.report.pages import answer
 from harness.report.scores import groups, select
 from harness.report.scores.comparison import compare_scores
-from harness.report.scores.fisher import fisher
+from harness.report.scores.exact_tests import fisher
 from harness.report.scores.paired import compare_rows
 from harness.report.scores.scores import Score
 from harness.report.scores.solved import SOLVED, compare_solved, share_interval, smallest_p_test, solved_runs

@@ -15,7 +15,7 @@ TABLES = sorted(path.relative_to(FOLDER).with_suffix("") for path in FOLDER.glob
 def spread(scores: pd.DataFrame, spec: TableSpec, column: str) -> float | None:
     """The widest range of a row's seeds over the distance between reference and control, or None without these two."""
     rows = scores[(scores.column == column) & (scores.n > 1)].set_index("row")
-    ends = spec.reference_of(column), spec.control_of(column)
+    ends = spec.row_of("reference", column), spec.row_of("control", column)
     if not set(ends) <= set(rows.index):
         return None
     distance = abs(rows.ours_mean[ends[0]] - rows.ours_mean[ends[1]])

@@ -8,7 +8,7 @@ from helpers.pages import CONF, PAPER, T11, build
 from harness.records.collect import frame
 from harness.report import spec_files
 from harness.report.pages import columns, not_run, notes
-from harness.report.pages.waiting import Waiting, waiting_columns, waiting_sentences
+from harness.report.pages.not_run import Waiting, waiting_columns, waiting_sentences
 from harness.report.plots import figures
 from harness.report.plots.file import Sources
 from harness.report.scores import groups, select

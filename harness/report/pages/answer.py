@@ -1,21 +1,21 @@
 """The findings of a table: sentences for the top of its page, and one line per column."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from harness.errors import agreeing
+from harness.report.render.words import capitalized, cost, counted, listed, span
 from harness.report.scores.comparison import BASELINE, ENOUGH, NOT_BEHIND, Comparison, below_enough
 from harness.report.scores.groups import OF_EACH, Group, ProtocolResults
 from harness.report.scores.scores import Score
 from harness.report.spec.table import TableSpec
+from harness.report.stats.grouping import grouped
 
 SHOWN_ROWS = 4  # of a tier, in a sentence
 SHOWN_LEADERS = 2  # in the short sentence on a column
 SHOWN_PREDICTORS = 3  # of all columns, in a sentence
 LARGEST_R = 100
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,14 @@ class ColumnAnswer:
 
     @property
     def seeds(self) -> str:
-        low, high = self.tests.seeds
-        return f"{low}" if low == high else f"{low} to {high}"
+        return span(self.tests.seeds)
 
     @property
     def control(self) -> str:
         """`no mixing 24.40`, or the reason why there is no number."""
         if self.tests.control:
             return self._score(self.tests.control)
-        return "none" if self.spec.control_of(self.group.column) is None else "not run"
+        return "none" if self.spec.row_of("control", self.group.column) is None else "not run"
 
     @property
     def resolution(self) -> str:
@@ -59,11 +58,6 @@ class ColumnAnswer:
         if value is None:
             return "–"
         return f"> {LARGEST_R}" if value > LARGEST_R else f"{value:.1f}"
-
-    @property
-    def has_enough(self) -> bool:
-        """Whether the resolution of the column is high enough, and its reference ahead of its control."""
-        return self.tests.ranks
 
     @property
     def stated_resolution(self) -> str:
@@ -189,8 +183,8 @@ class ColumnAnswer:
     def _rows(self, scores: Sequence[Score], most: int = SHOWN_ROWS) -> str:
         """`vanilla and LAVO (50.00 to 49.90)`"""
         means = [f"{score.estimate.mean:.{self.decimals}f}" for score in scores]
-        span = means[0] if len(means) == 1 else f"{means[0]} to {means[-1]}"
-        return f"{listed([score.label for score in scores], most)} ({span})"
+        ends = means[0] if len(means) == 1 else f"{means[0]} to {means[-1]}"
+        return f"{listed([score.label for score in scores], most)} ({ends})"
 
     def _score(self, score: Score) -> str:
         return f"{score.name} {score.estimate.mean:.{self.decimals}f}"
@@ -216,9 +210,10 @@ def sentences(results: Sequence[ProtocolResults]) -> tuple[str, ...]:
     A column that is alone at its budget has one sentence.
     """
     lines = []
-    for budget, columns in by(answers(results), lambda answer: answer.group.budget):
+    for budget, columns in grouped((answer.group.budget, answer) for answer in answers(results)).items():
         hours = [result.hours[budget] for result in results if budget in result.hours]
-        start, end = f"{capitalized(budget)} budget", _cost_sentence(hours)
+        spent = cost(*map(sum, zip(*hours, strict=True))) if hours else ""
+        start, end = f"{capitalized(budget)} budget", f" Cost: {spent}." if spent else ""
         if len(columns) == 1:
             lines.append(f"{start}, {columns[0].opening()}{end}")
         else:
@@ -231,40 +226,30 @@ def _column_sentences(columns: Sequence[ColumnAnswer]) -> list[str]:
     hidden, lines = parts_of_means(columns), []
     nothing = [answer for answer in columns if answer.tests.ranks_nothing]
     unfair = [answer for answer in nothing if answer.tests.is_clear]
-    for why, answered in by(unfair, lambda answer: answer.tests.why_not):
-        lines.append(f"{_column_names(answered)}: cannot rank rows, because {why}.")
+    reasons = grouped((answer.tests.why_not, answer) for answer in unfair)
+    lines += [f"{_column_names(answered)}: cannot rank rows, because {why}." for why, answered in reasons.items()]
     unclear = [answer for answer in nothing if answer not in unfair]
-    for why, answered in by(unclear, lambda answer: answer.spec.why_not_apart(answer.group.column)):
+    whys = grouped((answer.spec.why_not_apart(answer.group.column), answer) for answer in unclear)
+    for why, answered in whys.items():
         several = _rank_nothing(answered, hidden) + (f" Why: {why}." if why else "")
         lines.append(answered[0].sentence if len(answered) == 1 else several)
     shown = [answer for answer in columns if answer not in nothing and answer.name not in hidden]
     lines += [answer.sentence for answer in shown if answer.tests.pairs]
-    untested = [answer for answer in columns if not answer.tests.pairs]
-    for why, answered in by(untested, lambda answer: answer.tests.untested):
-        lines.append(f"{_column_names(answered)}: no test, because {why}.")
-    return lines
+    untested = grouped((answer.tests.untested, answer) for answer in columns if not answer.tests.pairs)
+    return lines + [f"{_column_names(answered)}: no test, because {why}." for why, answered in untested.items()]
 
 
 def _column_names(answered: Sequence[ColumnAnswer]) -> str:
     return ", ".join(dict.fromkeys(answer.name for answer in answered))
 
 
-def _cost_sentence(hours: Sequence[tuple[float, float]]) -> str:
-    text = cost(*(sum(part) for part in zip(*hours, strict=True))) if hours else ""
-    return f" Cost: {text}." if text else ""
-
-
 def _rank_nothing(answered: Sequence[ColumnAnswer], hidden: Collection[str]) -> str:
     """A sentence on several columns."""
     low = [answer.tests.resolution for answer in answered if answer.tests.is_low]
     named = [answer for answer in answered if answer.name not in hidden] or answered
-    names = _column_names(named) + (
-        f" and {len(answered) - len(named)} parts of means" if len(named) < len(answered) else ""
-    )
-    reasons = []
-    if low:
-        ends = dict.fromkeys(below_enough(value) for value in (min(low), max(low)))
-        reasons.append(f"R = {' to '.join(ends)}, below {ENOUGH:g}")
+    parts = len(answered) - len(named)
+    names = _column_names(named) + (f" and {parts} parts of means" if parts else "")
+    reasons = [f"R = {span(map(below_enough, sorted(low)))}, below {ENOUGH:g}"] if low else []
     reasons += dict.fromkeys(answer.tests.why_not_behind for answer in answered if not answer.tests.is_low)
     return f"{names}: these columns cannot rank rows, because {NOT_BEHIND} ({'; '.join(reasons)})."
 
@@ -274,7 +259,7 @@ def _overall(answered: Sequence[ColumnAnswer]) -> str:
     measured, parts = [answer for answer in answered if answer.group.strongest is not None], []
     if measured:
         ahead = [answer.group.strongest.row for answer in measured if not answer.rows_above]
-        below, columns = len(ahead), counted_columns(len(measured))
+        below, columns = len(ahead), counted(len(measured), "column")
         names = [baseline_name(row) for row, _ in Counter(ahead).most_common() if row != BASELINE + OF_EACH]
         named = f" ({listed(names, SHOWN_PREDICTORS)})" if names else ""
         where = columns if measured == answered else f"the {columns} that {'has' if len(measured) == 1 else 'have'} one"
@@ -285,13 +270,9 @@ def _overall(answered: Sequence[ColumnAnswer]) -> str:
         )
     else:
         parts.append("no simple predictor was measured")
-    enough = f"{sum(answer.tests.is_clear for answer in answered)} of {counted_columns(len(answered))}"
+    enough = f"{sum(answer.tests.is_clear for answer in answered)} of {counted(len(answered), 'column')}"
     parts.append(f"the reference is clearly ahead of the control in {enough} (R ≥ {ENOUGH:g})")
     return f"{'; '.join(parts)}."
-
-
-def counted_columns(number: int) -> str:
-    return f"{number} {agreeing(number, 'column', 'columns')}"
 
 
 def parts_of_means(answered: Sequence[ColumnAnswer]) -> set[str]:
@@ -307,38 +288,9 @@ def parts_of_means(answered: Sequence[ColumnAnswer]) -> set[str]:
     }
 
 
-def by(items: Iterable[T], key: Callable[[T], str]) -> list[tuple[str, list[T]]]:
-    """Items grouped by key, in the order of the first item of each key."""
-    by_key: dict[str, list[T]] = {}
-    for item in items:
-        by_key.setdefault(key(item), []).append(item)
-    return list(by_key.items())
-
-
 def baseline_name(row: str) -> str:
     """`6-gram` for the row `baseline: 6-gram`."""
     return row.removeprefix(BASELINE)
-
-
-def capitalized(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def listed(names: Sequence[str], most: int | None = None) -> str:
-    """`A, B and C`; of more names than `most` the first ones, and how many more."""
-    if most is not None and len(names) > most:
-        return f"{', '.join(names[: most - 1])} and {len(names) - most + 1} more"
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-
-
-def cost(core_hours: float, gpu_hours: float) -> str:
-    """`1.3 core-hours`, `12 GPU-hours`, both, or nothing."""
-    hours = {"GPU-hours": gpu_hours, "core-hours": core_hours}
-    return " and ".join(f"{_few_digits(value)} {unit}" for unit, value in hours.items() if value)
-
-
-def _few_digits(value: float) -> str:
-    return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 0.1 else f"{value:.1g}"
 
 
 def column_lines(answered: Sequence[ColumnAnswer]) -> tuple[list[str], list[list[str]]]:

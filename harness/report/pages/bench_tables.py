@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.model_names import labelled
-from harness.records.files import write_atomic
-from harness.report.pages.answer import listed
 from harness.report.render import markdown
 from harness.report.render.layout import Block
 from harness.report.render.markdown import block_lines, escape
-from harness.report.scores import measurements
-from harness.report.scores.measurements import describe_setting, machine_name, size_of
+from harness.report.render.words import listed
+from harness.report.scores.measurements import describe_setting, machine_name, size_of, slope
+from harness.report.stats.grouping import grouped
 from harness.report.stats.growth import crossover
 from harness.report.stats.seeds import significant
 
@@ -26,13 +25,6 @@ def pages(measurements: Mapping[str, dict[str, Any]], tables: Path) -> dict[Path
     return {
         tables / "bench" / f"{name}.md": PAGES[measured["kind"]](measured) for name, measured in measurements.items()
     }
-
-
-def write_page(measured: dict[str, Any], tables: Path) -> Path:
-    """Write the page of one do=bench measurement. Returns its path."""
-    path = tables / "bench" / f"{measured['name']}.md"
-    write_atomic(path, curves_page(measured))
-    return path
 
 
 def show_measurement(measured: dict[str, Any]) -> None:
@@ -50,8 +42,9 @@ def measures(measured: dict[str, Any]) -> Iterator[tuple[str, dict[str, Series]]
 
     Generation has one measure per mode and batch size: `generate-recompute-16`.
     """
-    for timed in dict.fromkeys(map(measure_of, measured["points"])):
-        points = [point for point in measured["points"] if measure_of(point) == timed]
+    keys = [(point["what"], point.get("mode"), point.get("batch")) for point in measured["points"]]
+    names = ("-".join(str(part) for part in key if part is not None) for key in keys)
+    for timed, points in grouped(zip(names, measured["points"], strict=True)).items():
         yield timed, {name: [p for p in points if p["model"] == name] for name in measured["models"]}
 
 
@@ -63,11 +56,6 @@ def names_of(measured: Mapping[str, Any]) -> dict[str, str]:
 
 def model_of(label: str, rows: Mapping[str, Any]) -> str:
     return rows[label]["model"] if label in rows else label.partition(" (")[0]
-
-
-def measure_of(point: Mapping[str, Any]) -> str:
-    parts = (point["what"], point.get("mode"), point.get("batch"))
-    return "-".join(str(part) for part in parts if part is not None)
 
 
 def title_of(timed: str) -> str:
@@ -96,18 +84,14 @@ def grid(measured: dict[str, Any], series: dict[str, Series]) -> tuple[list[str]
             mark = "" if point["status"] == "ok" else "~"
             cells.append(f"{mark}{milliseconds(point['ms'])}{ratio}")
         good = [point for point in points if point["status"] == "ok"]
-        slopes = [slope_text(good, "ms"), slope_text(good, "memory_mb")]
+        # exponents over the upper half of the lengths; empty for fewer than two points
+        exponents = [slope(good, key).value for key in ("ms", "memory_mb")]
+        slopes = ["" if value is None else f"{value:z.2f}" for value in exponents]
         both = [point for point in good if size_of(point) in base]
         sizes, ours = [size_of(p) for p in both], [p["ms"] for p in both]
         at = crossover(sizes, ours, [base[n] for n in sizes]) if name != peer else None
         rows.append([*cells, *slopes, significant(good[-1]["memory_mb"]) if good else "", f"{at:,.0f}" if at else ""])
     return header, rows
-
-
-def slope_text(points: Series, key: str) -> str:
-    """The exponent over the upper half of the lengths; empty for fewer than two points."""
-    value = measurements.slope(points, key).value
-    return "" if value is None else f"{value:z.2f}"
 
 
 def milliseconds(value: float) -> str:
@@ -119,8 +103,7 @@ def measurement_notes(measured: dict[str, Any]) -> list[str]:
         "Medians; in brackets the speedup over the peer in the same run. "
         "Slopes are fitted to the upper half of the lengths.",
     ]
-    disturbed = sum(point.get("disturbed", 0) for point in measured["points"])
-    if disturbed:
+    if disturbed := sum(point.get("disturbed", 0) for point in measured["points"]):
         lines.append(f"{disturbed} samples were taken while other processes used this machine.")
     if cold := sum(point.get("cold", 0) for point in measured["points"]):
         lines.append(f"{cold} samples may be too long: the kernel gave the process new memory meanwhile.")
@@ -135,13 +118,12 @@ def measurement_notes(measured: dict[str, Any]) -> list[str]:
 
 def reasons(measured: dict[str, Any]) -> list[str]:
     """Why points were not measured: one line per reason and length, with its models."""
-    models: dict[tuple[int, str], dict[str, None]] = {}
-    for point in measured["points"]:
-        if point["status"] != "ok":
-            models.setdefault((point["length"], point["status"]), {})[point["model"]] = None
+    missing = [point for point in measured["points"] if point["status"] != "ok"]
+    models = grouped(((point["length"], point["status"]), point["model"]) for point in missing)
     everyone = set(measured["models"])
     return [
-        f"{'all models' if len(names) > 1 and set(names) == everyone else ', '.join(names)} at {length:,}: {status}"
+        f"{'all models' if len({*names}) > 1 and {*names} == everyone else ', '.join(dict.fromkeys(names))} "
+        f"at {length:,}: {status}"
         for (length, status), names in models.items()
     ]
 

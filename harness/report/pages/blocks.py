@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from harness.config.model_names import row_name
 from harness.errors import agreeing
+from harness.report.pages.agreement import column_agreement
 from harness.report.pages.entries import EMPTY, baseline_text, card_of, muted, plain_entry, row_entry, score_entry
 from harness.report.pages.grids import no_average, own_block, parts_block, short_block
 from harness.report.pages.notes import label_with_fit, notes_of_tests, predictor_notes
 from harness.report.render.layout import Block, Section, TableEntry
-from harness.report.scores.agreement import column_agreement
 from harness.report.scores.groups import AGREES, BENCH, DIFFERS, Group, ProtocolResults
 from harness.report.scores.scores import Score
 from harness.report.spec.parts import Kind
@@ -70,12 +70,8 @@ def _others_sections(result: ProtocolResults, suffix: str) -> list[Section]:
         for where in dict.fromkeys(group.where for group in shown)
         if len(groups := [group for group in shown if group.where == where and group.scores]) > 1
     ]
-    if not grids:
-        return [columns]
-    return [
-        Section(OTHERS + suffix, tuple(grids)),
-        replace(columns, title=f"{OTHERS}, column by column{suffix}", is_appendix=True),
-    ]
+    appendix = replace(columns, title=f"{OTHERS}, column by column{suffix}", is_appendix=True)
+    return [Section(OTHERS + suffix, tuple(grids)), appendix] if grids else [columns]
 
 
 def _is_count(spec: TableSpec, group: Group) -> bool:
@@ -111,7 +107,10 @@ def _comparison_block(spec: TableSpec, group: Group) -> Block:
         notes = (*spec.footnotes_of(row=line.row), *spec.footnotes_of(row=line.row, column=column.name))
         paper = TableEntry(line.published.text, notes) if line.published else "–"
         if line.score is None:
-            ours = [EMPTY, EMPTY, muted(_not_run(spec, column.name))]
+            cost = "parts missing"
+            if column.name in spec.columns:
+                cost = f"≈ {_hours(spec.hours_of([column.name]))} GPU-hours"
+            ours = [EMPTY, EMPTY, muted(f"not run ({cost})")]
         else:
             verdict = TableEntry(line.verdict or "–", tone=TONES.get(line.verdict, "muted"))
             ours = [score_entry(spec, line.score, group), column.signed(line.delta), verdict]
@@ -137,20 +136,16 @@ def _ranking_block(spec: TableSpec, group: Group, with_parameters: bool) -> Bloc
             continue
         parameters = f"{score.parameters:,}" if score.parameters else "–"
         speed = significant(score.examples_per_s) if score.examples_per_s else "–"
-        entries = (
-            row_entry(spec, score.row, score.setting),
-            score_entry(spec, score, group),
-            _tier(spec, group, score),
-        )
-        rows.append((*entries, above_chance, parameters, speed, group.source))
+        name, entry = row_entry(spec, score.row, score.setting), score_entry(spec, score, group)
+        rows.append((name, entry, _tier(spec, group, score), above_chance, parameters, speed, group.source))
     header = ("model", MEAN_HEADER, "tier", f"Δ to {_guess(spec)}", "parameters", "examples/s", "data")
     title = f"{column.heading}{group.on_data} · {group.where}{_chance_text(spec, group)}"
     lines = (*predictor_notes([group]), *_ordering(spec, group), *notes_of_tests([group]), *group.data_notes)
     align = "lrrrrrl"
     if not with_parameters:
         index = header.index("parameters")
-        rows = [(*row[:index], *row[index + 1 :]) for row in rows]
-        header, align = (*header[:index], *header[index + 1 :]), "lrrrrl"
+        header, *rows = ((*row[:index], *row[index + 1 :]) for row in (header, *rows))
+        align = "lrrrrl"
     return Block(title, header, rows, align, lines=lines, tiers=_tier_starts(group))
 
 
@@ -167,8 +162,7 @@ def _mean_block(spec: TableSpec, group: Group) -> Block:
 
 def _category_block(spec: TableSpec, group: Group) -> Block:
     """One line per category and one column per scored row, because there may be many categories."""
-    scores = [line.score for line in group.lines if line.score and not line.is_baseline]
-    shown = [score for score in scores if score.by_seed]
+    shown = [line.score for line in group.lines if line.score and line.score.by_seed and not line.is_baseline]
     decimals, body = group.resolved.decimals, []
     for category, tested in group.categories.items():
         by_row, winner = {score.key: score for score in tested}, group.category_winners[category]
@@ -186,12 +180,11 @@ def _overview_block(spec: TableSpec, columns: Sequence[ResolvedColumn]) -> Block
     header = [TableEntry(c.name if spec.unit else f"{c.name} {c.arrow}", c.notes) for c in printed]
     body = []
     for row in (row for row in spec.rows if not spec.is_ours(row)):
-        numbers = [spec.published.get((row, column.name)) for column in printed]
-        entries = (
-            TableEntry(number.text if number else "–", spec.footnotes_of(row=row, column=column.name))
-            for column, number in zip(printed, numbers, strict=True)
-        )
-        body.append((TableEntry(row_name(row), spec.footnotes_of(row=row)), *entries))
+        entries = [TableEntry(row_name(row), spec.footnotes_of(row=row))]
+        for column in printed:
+            number, notes = spec.published.get((row, column.name)), spec.footnotes_of(row=row, column=column.name)
+            entries.append(TableEntry(number.text if number else "–", notes))
+        body.append(entries)
     lines = []
     if tasks := [column for column in columns if column.name in spec.columns]:
         hours = sum(spec.hours_of([c.name for c in tasks if spec.has(row, c.name)]) for row in spec.rows)
@@ -209,14 +202,11 @@ def not_run_block(results: Sequence[ProtocolResults]) -> Block:
     """A line per protocol of a table without a run: how much is missing, and what it costs at the paper's budget."""
     body = []
     for spec in (result.spec for result in results):
-        columns = [name for name, column in spec.columns.items() if column.task]
-        hours = sum(spec.hours_of([name for name in columns if spec.has(row, name)]) for row in spec.rows)
-        cost = f"{_hours(hours)} ({spec.gpu})" if hours else "–"
-        body.append((spec.protocol, f"{len(spec.rows)}", ", ".join(columns), cost))
-    header = ("protocol", "rows", "columns", "GPU-hours per seed at the paper's budget")
-    command = (
-        f"To run a smaller budget first: python run.py table={results[0].spec.name} budget={results[0].spec.budget}"
-    )
+        columns = ", ".join(name for name, column in spec.columns.items() if column.task)
+        cost = f"{_hours(hours)} ({spec.gpu})" if (hours := spec.all_hours()) else "–"
+        body.append((spec.protocol, f"{len(spec.rows)}", columns, cost))
+    header, spec = ("protocol", "rows", "columns", "GPU-hours per seed at the paper's budget"), results[0].spec
+    command = f"To run a smaller budget first: python run.py table={spec.name} budget={spec.budget}"
     return Block("All rows", header, body, "lrlr", lines=[command])
 
 
@@ -261,13 +251,6 @@ def _ordering(spec: TableSpec, group: Group) -> tuple[str, ...]:
     source = "the noise that the table states" if spec.published_noise else "the binomial noise of the test set alone"
     numbers = f"The paper's own numbers, of one seed, tell at most {apart} of these {pairs} pairs apart at 5 %"
     return (f"{shown} {numbers} ({source}).",)
-
-
-def _not_run(spec: TableSpec, column: str) -> str:
-    """The verdict of a row that was not run, with the cost of one seed; an average has no cost of its own."""
-    if column in spec.averages:
-        return "not run (parts missing)"
-    return f"not run (≈ {_hours(spec.hours_of([column]))} GPU-hours)"
 
 
 def _hours(value: float) -> str:

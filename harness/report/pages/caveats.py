@@ -2,19 +2,17 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from harness.config.data_cards import DataName, cards, merged
-from harness.report.pages.answer import listed
+from harness.config.data_cards import cards, merged
+from harness.report.render.words import listed
 from harness.report.scores.groups import Group, ProtocolResults, shared_name
+from harness.report.stats.grouping import grouped
 
 ENOUGH_ROWS = 2  # a single row has no order
 
 
 def data_lines(results: Sequence[ProtocolResults]) -> list[str]:
     """`Data at the reduced budget: PG-19 bytes (in place of OpenWebText).` for each budget with other data."""
-    named: dict[str, list[DataName]] = {}
-    for group in _trained(results):
-        if group.data_name is not None:
-            named.setdefault(group.budget, []).append(group.data_name)
+    named = grouped((group.budget, group.data_name) for group in _trained(results) if group.data_name is not None)
     return [f"Data at the {budget} budget: {'; '.join(map(str, merged(names)))}." for budget, names in named.items()]
 
 
@@ -26,9 +24,7 @@ def is_shared(results: Sequence[ProtocolResults]) -> bool:
 def _trained(results: Sequence[ProtocolResults]) -> Iterator[Group]:
     """The groups with scores of models, outside the comparison with the paper."""
     for result in results:
-        for group in (*result.others, *result.own):
-            if group.scores and result.spec.columns[group.column].ranks:
-                yield group
+        yield from (g for g in result.measured if g.scores and result.spec.columns[g.column].ranks)
 
 
 def rate_lines(results: Sequence[ProtocolResults]) -> list[str]:
@@ -36,28 +32,26 @@ def rate_lines(results: Sequence[ProtocolResults]) -> list[str]:
 
     It names the columns in which all rows have one rate, unless all columns do; no line without such a column.
     """
-    rates: dict[str, set[float | None]] = {}
-    tasks: dict[str, str] = {}
-    for result in results:
-        for group in (*result.others, *result.own):
-            if group.budget == result.spec.budget and group.comparison.rows >= ENOUGH_ROWS:
-                rates.setdefault(group.column, set()).update(group.rates)
-                tasks[group.column] = result.spec.columns[group.column].task
-    shared = {name: min(values) for name, values in rates.items() if len(values) == 1 and None not in values}
+    rates = grouped(
+        (group.column, rate)
+        for result in results
+        for group in result.measured
+        if group.budget == result.spec.budget and group.comparison.rows >= ENOUGH_ROWS
+        for rate in group.rates or [None]
+    )
+    shared = {name: values[0] for name, values in rates.items() if len(set(values)) == 1 and None not in values}
     if not shared:
         return []
     where = "" if len(shared) == len(rates) else f"in {listed(list(shared))}, "
+    tasks = {name: column.task for result in results for name, column in result.spec.columns.items()}
     return [f"{results[0].spec.budget.capitalize()} budget: {where}{_rate_sentences(shared, tasks)}"]
 
 
 def _rate_sentences(rates: Mapping[str, float], tasks: Mapping[str, str]) -> str:
     """On columns with one rate each."""
-    columns: dict[float, list[str]] = {}
-    chosen: dict[str, list[str]] = {}
-    for name, rate in rates.items():
-        columns.setdefault(rate, []).append(name)
-        if (card := cards().get(tasks[name])) and card.rate_chosen_on:
-            chosen.setdefault(card.rate_chosen_on, []).append(name)
+    columns = grouped((rate, name) for name, rate in rates.items())
+    of_task = {name: cards().get(tasks[name]) for name in rates}
+    chosen = grouped((card.rate_chosen_on, name) for name, card in of_task.items() if card and card.rate_chosen_on)
     rows, values = "all rows", rate_text(next(iter(columns)))
     if len(columns) > 1:
         rows = "all rows of a column"

@@ -1,15 +1,16 @@
 """Replies to claims of papers and to questions on the columns of one table."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from harness.config.model_names import row_name
-from harness.report.pages.answer import listed
 from harness.report.pages.evidence import Evidence, Reply, cannot_say
+from harness.report.render.words import listed
 from harness.report.scores import judge
 from harness.report.scores.groups import Group
 from harness.report.scores.judge import Judged, Verdict, plain_score
-from harness.report.scores.paired import UNPAIRED, Pair
+from harness.report.scores.lines import front
+from harness.report.scores.paired import UNPAIRED
 from harness.report.scores.scores import Score
 from harness.report.scores.solved import SOLVED
 from harness.report.spec.finding import Asked, Compared, Kept, Leaders, WithState
@@ -20,51 +21,43 @@ SHOWN_FRONT = 8  # rows of a front, in a sentence
 
 
 def compared(asked: Compared, evidence: Evidence) -> Reply:
-    evidence.require_rows(asked, [asked.row, *asked.rivals])
-    answer = evidence.answer(asked)
-    if answer is None:
-        return evidence.no_run(asked)
-    group = answer.group
+    rows = [asked.row, *asked.rivals]
+    evidence.require_rows(asked, rows)
+    group = evidence.answer(asked).group
     judged = judge.compared(group, asked.row, asked.rivals, asked.relation == "as good", asked.margin)
-    judged = _unless_unsearched(judged, evidence, asked, [asked.row, *asked.rivals])
-    scores = [score for row in (asked.row, *asked.rivals) if (score := plain_score(group, row))]
+    judged = _unless_unsearched(judged, evidence, asked, rows)
+    scores = [score for row in rows if (score := plain_score(group, row))]
     facts = [*_pair_facts(judged, group), *_scale(group), *evidence.facts(asked, scores)]
-    facts += evidence.in_print(asked, [asked.row, *asked.rivals])
+    facts += evidence.in_print(asked, rows)
     return _reply(judged, [f"{score.name} {_number(group, score)}" for score in scores], facts)
 
 
 def kept(asked: Kept, evidence: Evidence) -> Reply:
     evidence.require_rows(asked, [asked.row])
-    last, first = evidence.answer(asked), evidence.answer(asked, asked.first)
-    if last is None or first is None:
-        return evidence.no_run(asked, asked.column if last is None else asked.first)
-    judged = judge.kept(last.group, first.group, asked.row, asked.relation == "as good", asked.margin)
+    last, first = (evidence.answer(asked, column).group for column in (asked.column, asked.first))
+    judged = judge.kept(last, first, asked.row, asked.relation == "as good", asked.margin)
     judged = _unless_unsearched(judged, evidence, asked, [asked.row])
-    scores = [(part.group, plain_score(part.group, asked.row)) for part in (first, last)]
+    scores = [(group, plain_score(group, asked.row)) for group in (first, last)]
     stated = [f"{asked.row} {_number(group, score)} at {group.column}" for group, score in scores if score]
     tested = [score for _, score in scores[-1:] if score]
-    return _reply(
-        judged, stated, [*_pair_facts(judged, last.group), *_scale(last.group), *evidence.facts(asked, tested)]
-    )
+    return _reply(judged, stated, [*_pair_facts(judged, last), *_scale(last), *evidence.facts(asked, tested)])
 
 
 def leaders(asked: Leaders, evidence: Evidence) -> Reply:
     answer = evidence.answer(asked)
-    if answer is None:
-        return evidence.no_run(asked)
     tests = answer.tests
     facts = [f"Seeds: {answer.seeds} per row.", *evidence.facts(asked, [s for s in answer.group.scores if s.by_seed])]
     if not tests.pairs or tests.ranks_nothing:
         return cannot_say(answer.finding.rstrip("."), facts)
-    text = answer.opening(with_fit=False).removeprefix(f"{answer.name}: ")
+    text = answer.sentence.removeprefix(f"{answer.name}: ")
     return Reply(evidence.at_rate(asked) + text, None, tuple(facts))
 
 
 def with_state(asked: WithState, evidence: Evidence) -> Reply:
     """Kendall's tau between the score and the cost over the rows, and the rows that no row with less cost reaches."""
-    answer, sizes = evidence.answer(asked), evidence.sizes(asked)
-    if answer is None or sizes is None:
-        return evidence.no_run(asked, asked.column if answer is None else asked.cost)
+    sizes, answer = evidence.sizes(asked), evidence.answer(asked)
+    if sizes is None:
+        return evidence.no_run(asked, asked.cost)
     group, control = answer.group, answer.tests.control
     scores = {score.row: score for score in group.scores if score.by_seed and not score.setting and score != control}
     costs = {
@@ -79,23 +72,13 @@ def with_state(asked: WithState, evidence: Evidence) -> Reply:
         return cannot_say(f"Kendall's τ {order.note}", facts)
     if answer.tests.ranks_nothing:
         return cannot_say(answer.finding.rstrip("."), facts)
-    decimals, best = group.resolved.decimals, front(means, costs, bool(group.resolved.higher_is_better))
-    named = [f"{row} ({costs[row]:,.0f}: {means[row]:.{decimals}f})" for row in best]
+    best = front([(costs[row], mean, row) for row, mean in means.items()], bool(group.resolved.higher_is_better))
+    named = [f"{row} ({cost:,.0f}: {mean:.{group.resolved.decimals}f})" for cost, mean, row in best]
     text = (
         f"{evidence.at_rate(asked)}{asked.column} against {asked.cost}: Kendall's τ = {order.tau:.2f} "
         f"({_p(order.p)}) over {order.rows} rows; on the front, from the smallest: {listed(named, SHOWN_FRONT)}."
     )
     return Reply(text, None, tuple(facts))
-
-
-def front(scores: dict[str, float], costs: dict[str, float], higher: bool) -> list[str]:
-    """The rows from the cheapest up that have a better score than every cheaper row."""
-    best: list[str] = []
-    sign = 1 if higher else -1
-    for row in sorted(scores, key=lambda row: (costs[row], -sign * scores[row], row)):
-        if not best or sign * scores[row] > sign * scores[best[-1]]:
-            best.append(row)
-    return best
 
 
 def _reply(judged: Judged, stated: Sequence[str], facts: Sequence[str]) -> Reply:
@@ -109,44 +92,40 @@ def _reply(judged: Judged, stated: Sequence[str], facts: Sequence[str]) -> Reply
 
 def _unless_unsearched(judged: Judged, evidence: Evidence, asked: Compared | Kept, rows: Sequence[str]) -> Judged:
     """No verdict stands on a rate that suits one row, such as that chosen on softmax attention for all."""
-    unsearched = evidence.unsearched(asked, rows)
     if judged.verdict is Verdict.UNKNOWN:
         return judged
-    if outdone := evidence.outdone(asked, rows):
+    better_at_recipe = evidence.table(asked.table).outdone.get(asked.column, ())
+    if outdone := [row for row in rows if row in better_at_recipe]:
         why = f"every seed of {listed(outdone)} at the recipe's learning rate is ahead of all at its searched rate"
-        return replace(judged, verdict=Verdict.UNKNOWN, why=why)
-    if not unsearched:
+    elif unsearched := evidence.unsearched(asked, rows):
+        rates = "learning rate of {} was" if len(unsearched) == 1 else "learning rates of {} were"
+        why = f"the {rates.format(listed(unsearched))} not searched, and others may turn this round"
+    else:
         return judged
-    rates = "learning rate of {} was" if len(unsearched) == 1 else "learning rates of {} were"
-    why = f"the {rates.format(listed(unsearched))} not searched, and others may turn this round"
     return replace(judged, verdict=Verdict.UNKNOWN, why=why)
 
 
 def _number(group: Group, score: Score) -> str:
     """`20.0 ± 0.6`, or the solved runs where tests compare these."""
-    runs = group.comparison.runs
-    if runs and score.key in runs.counts:
-        return f"{score.estimate.mean:.{group.resolved.decimals}f} ({runs.text(score.key)})"
-    return score.number(group.resolved.decimals)
+    runs, decimals = group.comparison.runs, group.resolved.decimals
+    solved = runs is not None and score.key in runs.counts
+    return f"{score.estimate.mean:.{decimals}f} ({runs.text(score.key)})" if solved else score.number(decimals)
 
 
-def _pair_facts(judged: Judged, group: Group) -> list[str]:
+def _pair_facts(judged: Judged, group: Group) -> Iterator[str]:
     """A line for each tested pair."""
-    return [_pair_fact(pair, p, judged, group) for pair, p in zip(judged.pairs, judged.p, strict=True)]
-
-
-def _pair_fact(pair: Pair, p: float, judged: Judged, group: Group) -> str:
-    ours, theirs = (row_name(row) for row, _ in pair.rows)
     resolved = group.resolved
-    difference = resolved.signed(pair.difference)
-    if pair.pairing == SOLVED:
-        interval, how = "", "Fisher's exact test of the solved runs"
-    else:
-        interval = f" ± {pair.half_width:.{resolved.decimals}f}" if pair.half_width else ", equal for all seeds"
-        how = f"95 % interval, {pair.pairing if pair.pairing == UNPAIRED else f'paired by {pair.pairing}'}"
-    within = f"; margin {judged.margin:.{resolved.decimals}f}" if judged.margin is not None else ""
     unit = f" {resolved.unit}" if resolved.unit else ""
-    return f"{ours} minus {theirs}: {difference}{interval}{unit} ({how}; n = {pair.seeds} seeds; {_p(p)}{within})."
+    within = f"; margin {judged.margin:.{resolved.decimals}f}" if judged.margin is not None else ""
+    for pair, p in zip(judged.pairs, judged.p, strict=True):
+        ours, theirs = (row_name(row) for row, _ in pair.rows)
+        if pair.pairing == SOLVED:
+            interval, how = "", "Fisher's exact test of the solved runs"
+        else:
+            interval = f" ± {pair.half_width:.{resolved.decimals}f}" if pair.half_width else ", equal for all seeds"
+            how = f"95 % interval, {pair.pairing if pair.pairing == UNPAIRED else f'paired by {pair.pairing}'}"
+        difference = f"{ours} minus {theirs}: {resolved.signed(pair.difference)}{interval}{unit}"
+        yield f"{difference} ({how}; n = {pair.seeds} seeds; {_p(p)}{within})."
 
 
 def _p(p: float) -> str:

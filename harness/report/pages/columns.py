@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from harness.report.pages.answer import ColumnAnswer, baseline_name
+from harness.report.pages.not_run import Waiting
 from harness.report.pages.notes import why_none_is_strongest
-from harness.report.pages.waiting import Waiting
-from harness.report.render.markdown import GENERATED, escape, grid
+from harness.report.render.markdown import document, escape, grid
+from harness.report.stats.grouping import grouped
 from harness.report.stats.seeds import p_value
 
 HEADER = (
@@ -25,20 +26,17 @@ The strongest baseline is the simple predictor with the best score on the valida
 the test split. The last column counts the rows with a better mean. "None chosen": the simple predictors are scored on
 the test split alone, so no validation score says which one is the strongest."""
 WAITING_HEADER = ("table", "columns", "budget", "why")
-NONE, SEPARATOR = "–", " · "
-NO_REASON = "no run yet"
+NONE, NO_REASON = "–", "no run yet"
 Entry = tuple[str, Sequence[ColumnAnswer], Sequence[Waiting]]  # name, answered and waiting columns of a table
 
 
-def page(tables: Iterable[Entry]) -> str:
+def page(tables: Sequence[Entry]) -> str:
     """Markdown."""
-    tables = list(tables)
     rows = [line_of(name, answer) for name, answers, _ in tables for answer in answers]
-    lines = [GENERATED, "# All columns: control, resolution, strongest baseline", ""]
-    lines += [*grid(HEADER, rows, "lllrrrrlr"), "", INTRODUCTION]
+    lines = [*grid(HEADER, rows, "lllrrrrlr"), "", INTRODUCTION]
     if waiting := [line for name, _, waits in tables for line in waiting_lines(name, waits)]:
         lines += ["", "## Columns without a run", "", *grid(WAITING_HEADER, waiting, "llll")]
-    return "\n".join(lines) + "\n"
+    return document("All columns: control, resolution, strongest baseline", lines)
 
 
 def pages(tables: Iterable[Entry], folder: Path) -> dict[Path, str]:
@@ -54,32 +52,23 @@ def line_of(name: str, answer: ColumnAnswer) -> list[str]:
     if group.strongest is not None:
         strongest = f"{escape(baseline_name(group.strongest.row))} {group.strongest.number(answer.decimals)}"
         above = f"{answer.rows_above} of {tests.rows}"
+    # of reference and control alone, as they are tested first
+    pair = tests.pair(tests.reference.key, tests.control.key) if tests.reference and tests.control else None
+    p = escape(tests.untested or tests.missing or "no test") if pair is None else p_value(pair.p)
     searched = NONE if group.comparable or not answer.spec.search else str(tests.rows - len(tests.unfair))
     names = (_link(name), escape(answer.name_and_data), group.budget, str(tests.rows), searched)
-    return [*names, p_of_control(answer), answer.resolution, strongest, above]
+    return [*names, p, answer.resolution, strongest, above]
 
 
 def waiting_lines(name: str, waits: Iterable[Waiting]) -> list[list[str]]:
     """The entries of the columns without a run, as in WAITING_HEADER: a line per protocol and reason."""
-    alike: dict[tuple[str, str], list[str]] = {}
-    for column in waits:
-        if not column.rows:
-            where = column.budget + (f", protocol {column.protocol}" if column.protocol else "")
-            alike.setdefault((where, column.why), []).append(escape(column.column))
+    alike = grouped(
+        ((wait.budget + wait.of_protocol, wait.why), escape(wait.column)) for wait in waits if not wait.rows
+    )
     return [
-        [_link(name), SEPARATOR.join(columns), where, escape(why or NO_REASON)]
-        for (where, why), columns in alike.items()
+        [_link(name), " · ".join(columns), where, escape(why or NO_REASON)] for (where, why), columns in alike.items()
     ]
 
 
 def _link(name: str) -> str:
     return f"[{escape(name)}]({name}.md)"
-
-
-def p_of_control(answer: ColumnAnswer) -> str:
-    """Of reference and control alone, as they are tested first; without a test the reason."""
-    tests = answer.tests
-    pair = tests.pair(tests.reference.key, tests.control.key) if tests.reference and tests.control else None
-    if pair is None:
-        return escape(tests.untested or tests.missing or "no test")
-    return p_value(pair.p)

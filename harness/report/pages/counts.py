@@ -1,22 +1,22 @@
 """What all records together say of themselves: columns that can rank, tuned rows, resolved pairs and cost."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.config.table_rows import settings_key
-from harness.report.pages.answer import ColumnAnswer, cost
+from harness.records.collect import Cells
+from harness.report.pages.answer import ColumnAnswer
+from harness.report.render.words import cost
 from harness.report.scores.comparison import ENOUGH
 from harness.report.scores.tuning import Tuning, tuned
-
-if TYPE_CHECKING:
-    import pandas as pd
+from harness.report.stats.grouping import grouped
 
 ENOUGH_RATES = 3  # learning rates that make a search
 UNRANKED = ("paper", "smoke")  # budgets whose rows keep the recipe's rate
 ROW = ["task", "protocol", "budget", "model", "changed", "source"]  # cells of one row, apart from their seeds
 
 
-def lines(answers: Sequence[ColumnAnswer], cells: "pd.DataFrame") -> list[str]:
+def lines(answers: Sequence[ColumnAnswer], cells: Cells) -> list[str]:
     """The lines of the block. `answers`: the columns of all tables; `cells`: the frame of all records.
 
     A column that several tables show counts once.
@@ -68,34 +68,28 @@ def _columns(answers: Sequence[ColumnAnswer]) -> Iterator[str]:
         )
 
 
-def _tuned_rows(cells: "pd.DataFrame") -> Iterator[str]:
+def _tuned_rows(cells: Cells) -> Iterator[str]:
     """Of each family of tasks: the rows whose rate a search chose among enough rates."""
     kept = tuned(cells[~cells["budget"].isin(UNRANKED)])
-    counts: dict[str, list[int]] = {}
-    for (task, *_), part in kept.groupby(ROW, sort=True):
-        tunings = [tuning for tuning in part["tuning"] if isinstance(tuning, Tuning)]
-        searched = any(tuning.choice.tried >= ENOUGH_RATES for tuning in tunings)
-        of_family = counts.setdefault(task.split("/")[0], [0, 0])
-        of_family[0] += searched
-        of_family[1] += 1
-    if counts:
-        families = (f"{family} {searched:,} of {rows:,}" for family, (searched, rows) in counts.items())
+    rows = [(task.split("/")[0], part["tuning"]) for (task, *_), part in kept.groupby(ROW, sort=True)]
+    searched = grouped(
+        (family, any(isinstance(t, Tuning) and t.choice.tried >= ENOUGH_RATES for t in tunings))
+        for family, tunings in rows
+    )
+    if searched:
+        families = (f"{family} {sum(flags):,} of {len(flags):,}" for family, flags in searched.items())
         yield f"rows tuned over at least {ENOUGH_RATES} learning rates, by family of tasks: {', '.join(families)}"
 
 
 def _resolved_pairs(answers: Sequence[ColumnAnswer]) -> Iterator[str]:
     """Of each table with a row for every model."""
-    pairs: dict[str, list[int]] = {}
-    for answer in answers:
-        if answer.spec.every and answer.group.budget == answer.spec.budget:
-            of_table = pairs.setdefault(answer.spec.name, [0, 0])
-            of_table[0] += answer.tests.resolved
-            of_table[1] += answer.tests.possible
-    if pairs:
-        yield f"pairs resolved: {', '.join(f'{table} {share(*counts)}' for table, counts in pairs.items())}"
+    of_every = [a for a in answers if a.spec.every and a.group.budget == a.spec.budget]
+    if pairs := grouped((a.spec.name, (a.tests.resolved, a.tests.possible)) for a in of_every):
+        shares = (f"{table} {share(*map(sum, zip(*counts, strict=True)))}" for table, counts in pairs.items())
+        yield f"pairs resolved: {', '.join(shares)}"
 
 
-def _cost(cells: "pd.DataFrame") -> Iterator[str]:
+def _cost(cells: Cells) -> Iterator[str]:
     """Each cell once, with the trials of searches."""
     if hours := cost(*(float(cells[key].astype(float).sum()) for key in ("core_hours", "gpu_hours"))):
         yield f"cost of {len(cells):,} records: {hours}"

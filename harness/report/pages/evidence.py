@@ -1,26 +1,25 @@
 """What findings and questions are answered from: the results of all tables, the records and the measurements."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
 
 from harness.config.model_names import row_name
 from harness.config.validation import shortened
 from harness.errors import UsageError, did_you_mean
-from harness.report.pages.answer import ColumnAnswer, cost, listed
+from harness.records.collect import Cells
+from harness.report.pages.answer import ColumnAnswer
 from harness.report.pages.caveats import rate_text
-from harness.report.pages.waiting import Waiting
+from harness.report.pages.not_run import Waiting
 from harness.report.render.layout import Table
+from harness.report.render.words import capitalized, cost, listed
 from harness.report.scores.groups import Group, ProtocolResults
 from harness.report.scores.judge import Verdict
+from harness.report.scores.measurements import Measurements
 from harness.report.scores.scores import Score
 from harness.report.scores.tuning import Tuning, budget_search
 from harness.report.spec.finding import OfColumn, WithState
 from harness.report.spec.table import TableSpec
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SEARCHED = "searched)"  # ends the rate of a searched row
 SHOWN_RATES = 6  # rows whose rates stand in a line
@@ -57,8 +56,16 @@ class Reply:
         return f"{self.verdict}: {self.why or self.text.rstrip('.')}" if self.verdict else self.text
 
 
-def cannot_say(why: str, facts: Sequence[str] = ()) -> Reply:
-    return Reply(f"{why[:1].upper()}{why[1:]}.", Verdict.UNKNOWN, tuple(facts), why)
+class NoRunError(Exception):
+    """A column has no answer yet; `reply` says why."""
+
+    def __init__(self, reply: Reply):
+        super().__init__(reply.text)
+        self.reply = reply
+
+
+def cannot_say(why: str, facts: Iterable[str] = ()) -> Reply:
+    return Reply(f"{capitalized(why)}.", Verdict.UNKNOWN, tuple(facts), why)
 
 
 @dataclass(frozen=True)
@@ -66,11 +73,11 @@ class Evidence:
     """`tables`: by name. `cells`: the frame of all records; `measurements`: those of do=bench by name."""
 
     tables: Mapping[str, TableEvidence]
-    cells: "pd.DataFrame"
-    measurements: Mapping[str, Mapping[str, Any]]
+    cells: Cells
+    measurements: Measurements
 
     @cached_property
-    def by_id(self) -> "pd.DataFrame":
+    def by_id(self) -> Cells:
         return self.cells.drop_duplicates("id").set_index("id")
 
     def table(self, name: str) -> TableEvidence:
@@ -86,21 +93,21 @@ class Evidence:
             raise UsageError(f"table: {name} has no cells")
         return spec
 
-    def answer(self, asked: OfColumn, column: str = "") -> ColumnAnswer | None:
-        """The answered column at the table's budget; None without a run. Raises UsageError for an unknown column."""
-        name = column or asked.column
-        spec = self._spec_with("column", asked, name)
-        answers = self.table(asked.table).answers
-        matches = (answer for answer in answers if answer.group.column == name and answer.group.budget == spec.budget)
-        return next(matches, None)
+    def answer(self, asked: OfColumn, column: str = "") -> ColumnAnswer:
+        """The answered column at the table's budget. Raises NoRunError without a run, and UsageError for an unknown
+        column."""
+        place = (column or asked.column, self._spec_with("column", asked, column or asked.column).budget)
+        for answer in self.table(asked.table).answers:
+            if (answer.group.column, answer.group.budget) == place:
+                return answer
+        raise NoRunError(self.no_run(asked, column))
 
     def _spec_with(self, key: str, asked: OfColumn, column: str) -> TableSpec:
         """The table that has a column, which `key` of the question names. Raises UsageError for an unknown column."""
         spec = self.spec(asked.table)
         if column not in spec.all_columns:
-            raise UsageError(
-                f"{key}: {asked.table} has no {shortened(column)}: {did_you_mean(column, spec.all_columns)}"
-            )
+            hint = did_you_mean(column, spec.all_columns)
+            raise UsageError(f"{key}: {asked.table} has no {shortened(column)}: {hint}")
         return spec
 
     def sizes(self, asked: WithState) -> Group | None:
@@ -108,9 +115,9 @@ class Evidence:
 
         None without a run. Raises UsageError for an unknown column.
         """
-        column, budget = asked.cost, self._spec_with("cost", asked, asked.cost).budget
-        groups = (group for result in self.table(asked.table).results for group in (*result.others, *result.own))
-        return next((group for group in groups if (group.column, group.budget) == (column, budget)), None)
+        place = (asked.cost, self._spec_with("cost", asked, asked.cost).budget)
+        groups = (group for result in self.table(asked.table).results for group in result.measured)
+        return next((group for group in groups if (group.column, group.budget) == place), None)
 
     def no_run(self, asked: OfColumn, column: str = "") -> Reply:
         """Why a column has no answer yet."""
@@ -121,9 +128,9 @@ class Evidence:
     def require_rows(self, asked: OfColumn, rows: Sequence[str]) -> None:
         """Raises UsageError for a row that the table lacks; one of `every` model may be named by its model."""
         spec = self.spec(asked.table)
-        for row in rows:
-            if row not in spec.rows and not spec.every:
-                raise UsageError(f"rows: {asked.table} has no {shortened(row)}: {did_you_mean(row, spec.rows)}")
+        if unknown := [row for row in rows if row not in spec.rows and not spec.every]:
+            hint = did_you_mean(unknown[0], spec.rows)
+            raise UsageError(f"rows: {asked.table} has no {shortened(unknown[0])}: {hint}")
 
     def at_rate(self, asked: OfColumn) -> str:
         """The start of a sentence on all rows of a column, if no search chose the rate of any of them."""
@@ -139,21 +146,16 @@ class Evidence:
         tunings = self.table(asked.table).tunings.get(asked.column, {})
         return [row for row in rows if row not in tunings]
 
-    def outdone(self, asked: OfColumn, rows: Sequence[str]) -> list[str]:
-        """Of these rows, those that are better at the recipe's rate than at the one that their search chose."""
-        return [row for row in rows if row in self.table(asked.table).outdone.get(asked.column, ())]
-
     def in_print(self, asked: OfColumn, rows: Sequence[str]) -> list[str]:
         """A line with the published numbers of these rows, where the paper prints them."""
         published = self.spec(asked.table).published
         shown = {row_name(row): published[row, asked.column].text for row in rows if (row, asked.column) in published}
-        printed = [f"{name} {text}" for name, text in shown.items()]
-        return [f"In print: {', '.join(printed)}."] if printed else []
+        return [f"In print: {', '.join(map(' '.join, shown.items()))}."] if shown else []
 
     def facts(self, asked: OfColumn, scores: Sequence[Score]) -> Iterator[str]:
         """The learning rates of these rows and the cost of their cells."""
         ids = [cell for score in scores for cell in score.cells if cell in self.by_id.index]
-        rates = [self.rate(asked, score) for score in scores]
+        rates = [self.rate(asked.table, asked.column, score) for score in scores]
         if len(scores) <= SHOWN_RATES:
             stated = [f"{score.name} {rate}" for score, rate in zip(scores, rates, strict=True) if rate]
             yield from [f"Learning rate: {listed(stated)}."] if stated else []
@@ -164,9 +166,9 @@ class Evidence:
         if spent := cost(*(float(cells[key].astype(float).sum()) for key in ("core_hours", "gpu_hours"))):
             yield f"Cost of these runs: {spent}."
 
-    def rate(self, asked: OfColumn, score: Score) -> str:
+    def rate(self, table: str, column: str, score: Score) -> str:
         """`3e-3 (the recipe's)` or `1e-2 (4 rates searched)`; empty for runs without a rate."""
-        tuning = self.table(asked.table).tunings.get(asked.column, {}).get(score.row)
+        tuning = self.table(table).tunings.get(column, {}).get(score.row)
         if tuning is not None:
             edge = "at the end of its grid, " if tuning.choice.on_edge else ""
             return f"{rate_text(tuning.rate)} ({edge}{tuning.choice.tried} rates {SEARCHED}"

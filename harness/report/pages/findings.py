@@ -8,8 +8,9 @@ from pathlib import Path
 
 from harness.errors import UsageError, agreeing
 from harness.report.pages import claims, questions
-from harness.report.pages.evidence import Evidence, Reply
-from harness.report.render.markdown import GENERATED, escape, grid
+from harness.report.pages.evidence import Evidence, NoRunError, Reply
+from harness.report.render.markdown import document, escape, grid
+from harness.report.render.words import counted
 from harness.report.scores.judge import Verdict
 from harness.report.spec.finding import Asked
 
@@ -37,13 +38,12 @@ def pages(
     asked: Mapping[str, Sequence[Asked]], evidence: Evidence, papers: Mapping[str, str], docs: Path, tables: Path
 ) -> Pages:
     """{path: Markdown}. `asked`: group of the configuration -> its claims or questions; `papers`: folder -> name."""
-    made = {}
-    for group, render in (("finding", _findings), ("question", _questions)):
-        if asked[group]:
-            made[docs / FILES[group]] = render(
-                replies_to(group, asked, evidence), papers, os.path.relpath(tables, docs)
-            )
-    return made
+    renders = {"finding": _findings, "question": _questions}
+    return {
+        docs / FILES[group]: render(replies_to(group, asked, evidence), papers, os.path.relpath(tables, docs))
+        for group, render in renders.items()
+        if asked[group]
+    }
 
 
 def replies_to(group: str, asked: Mapping[str, Sequence[Asked]], evidence: Evidence) -> list[tuple[Asked, Reply]]:
@@ -74,6 +74,8 @@ def reply(group: str, asked: Asked, evidence: Evidence) -> Reply:
     """Raises UsageError, with the file of the claim or question, for a table, row or column that is not there."""
     try:
         return REPLIES[type(asked)](asked, evidence)
+    except NoRunError as error:
+        return error.reply
     except UsageError as error:
         raise UsageError(f"conf/{group}/{asked.name}.yaml: {error}") from error
 
@@ -96,10 +98,7 @@ def _findings(replies: Sequence[tuple[Asked, Reply]], papers: Mapping[str, str],
         for asked, answer in replies
     ]
     text = [
-        GENERATED,
-        "# Findings",
-        "",
-        f"Of {len(verdicts)} {agreeing(len(verdicts), 'claim', 'claims')} of the papers, {counts}.",
+        f"Of {counted(len(verdicts), 'claim')} of the papers, {counts}.",
         "",
         *grid(("paper", "claim or question", "answer"), rows, "lll"),
     ]
@@ -109,7 +108,7 @@ def _findings(replies: Sequence[tuple[Asked, Reply]], papers: Mapping[str, str],
             heading = _name(asked, papers)
             text += ["", f"## {heading}"]
         text += ["", *_entry(asked, answer, tables)]
-    return "\n".join([*text, "", "## How to read this", "", HOW]) + "\n"
+    return document("Findings", text, HOW)
 
 
 UNDECIDED = "cannot be decided by our records"
@@ -150,12 +149,13 @@ def _link(asked: Asked, tables: str) -> str:
 
 
 def _questions(replies: Sequence[tuple[Asked, Reply]], papers: Mapping[str, str], tables: str) -> str:
-    text = [GENERATED, "# Ten questions" if len(replies) == 10 else "# Questions", ""]
+    text = []
     for number, (asked, answer) in enumerate(replies, 1):
         start = "**Cannot say yet.** " if answer.verdict is Verdict.UNKNOWN else ""
         link = f" ({_link(asked, tables)})" if getattr(asked, "table", "") else f" ([all columns]({tables}/columns.md))"
         text += [f"{number}. **{escape(asked.text)}** {start}{_with_code(answer.text)}{link}"]
-    return "\n".join([*text, "", "Claims of the papers, one by one: [findings.md](findings.md)."]) + "\n"
+    text += ["", "Claims of the papers, one by one: [findings.md](findings.md)."]
+    return document("Ten questions" if len(replies) == 10 else "Questions", text)
 
 
 def _with_code(text: str) -> str:

@@ -6,6 +6,7 @@ here; tests compare our formulas with the query-key pairs that the code computes
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from harness.config.formula import value_of
 from harness.errors import agreeing
@@ -30,8 +31,8 @@ def page(spec: FormulasSpec) -> Table:
         printed.append((label, TableEntry(text, notes), verdict.entry))
         computed.append((label, ours.computed, ours.visible))
         values.append((label, *(f"{number:,.1f}" for number in numbers), verdict.entry))
-        delta = f"{numbers[1] - numbers[0]:.12g}"
-        tidy.append(_tidy_formula(spec, label, spec.column, text, ours.computed, delta, verdict, notes))
+        shown = {"paper_value": text, "ours_mean": ours.computed, "delta": f"{numbers[1] - numbers[0]:.12g}"}
+        tidy.append(_tidy(spec, label, spec.column, verdict=verdict, notes=notes, **shown))
     sizes = _listed(spec.sizes)
     blocks = (
         Block("The paper's formulas", ("model", "formula", ""), printed, "lll"),
@@ -97,24 +98,16 @@ def _count_block(spec: CountsSpec, column: str) -> tuple[Block, list[dict[str, s
         paper = TableEntry(f"{float(printed):,.{digits}f}", notes)
         first, second, last = (f"{number:,.{shown.decimals}f}" for number in (by_formula, ours, visible))
         rows.append((label, paper, first, second, f"{delta:+z,.{shown.decimals}f}", last, verdict.entry))
-        tidy.append(_tidy_formula(spec, label, column, printed, ours, delta, verdict, notes))
+        numbers = {"paper_value": printed, "ours_mean": ours, "delta": delta}
+        tidy.append(_tidy(spec, label, column, verdict=verdict, notes=notes, **numbers))
     title = f"{column}, {shown.unit}, at {_listed(spec.sizes)}"
     return Block(title, ("model", "paper", "its formula", "ours", "Δ", "visible", ""), rows, "lrrrrrl"), tidy
 
 
-def _tidy_formula(
-    spec: FormulasSpec | CountsSpec,
-    row: str,
-    column: str,
-    printed: str,
-    ours: str | float,
-    delta: str | float,
-    verdict: Verdict,
-    notes: Sequence[str],
-) -> dict[str, str]:
+def _tidy(spec: FormulasSpec | CountsSpec, row: str, column: str, **numbers: Any) -> dict[str, str]:
+    """A row of the long CSV: the printed formula or number, ours, the difference and the verdict."""
     kind = Kind.COUNT if isinstance(spec, CountsSpec) else Kind.FORMULA
-    numbers = {"kind": kind, "paper_value": printed, "ours_mean": ours, "delta": delta, "verdict": verdict}
-    return tidy_row(spec, row, column, budget="paper", source="formula", status="computed", notes=notes, **numbers)
+    return tidy_row(spec, row, column, kind=kind, budget="paper", source="formula", status="computed", **numbers)
 
 
 def _listed(sizes: Mapping[str, int]) -> str:

@@ -8,6 +8,7 @@ from harness.report.render.layout import Block, TableEntry
 from harness.report.scores.groups import Group
 from harness.report.scores.scores import Score
 from harness.report.spec.table import TableSpec
+from harness.report.stats.grouping import grouped
 
 PREDICTOR = "strongest simple predictor"
 
@@ -64,14 +65,12 @@ def own_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
     header = [TableEntry(group.in_grid(group.resolved.heading), group.resolved.notes) for group in groups]
     lines = shared_notes({group.column: group.data_notes for group in groups if spec.columns[group.column].metric})
     lines += notes_of_marks(groups)
-    settings: dict[str, list[str]] = {}
-    for group in groups:
-        column = spec.columns[group.column]
-        if column.formula is not None:
-            lines.append(f"{group.column} = {column.formula}.")
-        if (point := column.bench) is not None:
-            setting = f"do=bench, {point.what} at {point.length:,} tokens: {group.data}."
-            settings.setdefault(setting, []).append(group.column)
+    columns = {group.column: spec.columns[group.column] for group in groups}
+    lines += [f"{name} = {column.formula}." for name, column in columns.items() if column.formula is not None]
+    measured = [(group, point) for group in groups if (point := columns[group.column].bench) is not None]
+    settings = grouped(
+        (f"do=bench, {point.what} at {point.length:,} tokens: {group.data}.", group.column) for group, point in measured
+    )
     lines += [f"{', '.join(names)}: {setting}" for setting, names in settings.items()]
     return Block(where, ["model", *header], body, lines=lines)
 

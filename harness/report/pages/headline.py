@@ -3,21 +3,16 @@
 `Table.lead` shows those that fit; `answer.sentences` says all of it below the tables.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 from harness.errors import agreeing
-from harness.report.pages.answer import (
-    ColumnAnswer,
-    answers,
-    by,
-    capitalized,
-    counted_columns,
-    listed,
-    parts_of_means,
-)
+from harness.report.pages.answer import ColumnAnswer, answers, parts_of_means
 from harness.report.pages.caveats import data_lines, is_shared
-from harness.report.pages.waiting import Waiting
+from harness.report.pages.not_run import Waiting
+from harness.report.render.words import capitalized, counted, listed
 from harness.report.scores.groups import ProtocolResults
+from harness.report.stats.grouping import grouped
 
 SHOWN = 3  # names of columns in a sentence
 
@@ -28,10 +23,10 @@ def headline(results: Sequence[ProtocolResults], waits: Sequence[Waiting]) -> tu
     Empty if no column ranks rows by their scores.
     """
     if not (columns := answers(results)):
-        budgets = dict.fromkeys(column.budget for column in waits)
-        return tuple(f"No run yet at the {budget} budget ({_count(waits, budget)})." for budget in budgets)
-    by_budget = by(columns, lambda answer: answer.group.budget)
-    budget, columns = max(by_budget, key=lambda part: sum(answer.has_enough for answer in part[1]))
+        counts = Counter(column.budget for column in waits).items()
+        return tuple(f"No run yet at the {budget} budget ({counted(count, 'column')})." for budget, count in counts)
+    by_budget = grouped((answer.group.budget, answer) for answer in columns)
+    budget, columns = max(by_budget.items(), key=lambda part: sum(answer.tests.ranks for answer in part[1]))
     data = data_lines(results) if is_shared(results) else []
     if len(columns) == 1:
         (column,) = columns
@@ -42,12 +37,8 @@ def headline(results: Sequence[ProtocolResults], waits: Sequence[Waiting]) -> tu
             *([capitalized(f"{baseline}.")] if baseline else []),
         )
     hidden = parts_of_means(columns)
-    ranking = [answer for answer in columns if answer.has_enough and answer.name not in hidden]
+    ranking = [answer for answer in columns if answer.tests.ranks and answer.name not in hidden]
     return (*data, _overall(budget, columns), *(answer.short for answer in ranking))
-
-
-def _count(waits: Sequence[Waiting], budget: str) -> str:
-    return counted_columns(sum(column.budget == budget for column in waits))
 
 
 def _setting(budget: str, columns: Sequence[ColumnAnswer]) -> str:
@@ -65,10 +56,10 @@ def _overall(budget: str, columns: Sequence[ColumnAnswer]) -> str:
     """`Reduced budget, synthetic data: 2 of 3 columns rank rows; no row reaches the simple predictors in 2.`"""
     if all(answer.tests.ranks_nothing for answer in columns):
         reasons = dict.fromkeys(answer.tests.why_not_in_short for answer in columns)
-        parts = [f"none of {counted_columns(len(columns))} ranks rows, because {' or '.join(reasons)}"]
+        parts = [f"none of {counted(len(columns), 'column')} ranks rows, because {' or '.join(reasons)}"]
     else:
-        ranking = sum(answer.has_enough for answer in columns)
-        parts = [f"{ranking} of {counted_columns(len(columns))} {agreeing(ranking, 'ranks', 'rank')} rows"]
+        ranking = sum(answer.tests.ranks for answer in columns)
+        parts = [f"{ranking} of {counted(len(columns), 'column')} {agreeing(ranking, 'ranks', 'rank')} rows"]
     if below := sum(answer.group.strongest is not None and not answer.rows_above for answer in columns):
         parts.append(f"no row reaches the simple predictors in {below}")
     return f"{_setting(budget, columns)}: {'; '.join(parts)}."

@@ -11,18 +11,20 @@ from pathlib import Path
 
 from harness.config.places import CONF
 from harness.errors import agreeing
-from harness.report.pages.answer import ColumnAnswer, by, listed
+from harness.report.pages.answer import ColumnAnswer
 from harness.report.pages.entries import EMPTY, card_of, short_entry
 from harness.report.pages.evidence import SEARCHED, Evidence, TableEvidence
 from harness.report.pages.grids import PREDICTOR
 from harness.report.pages.notes import RECIPE, score_text, signs_line
 from harness.report.pages.ranking import Ranking, ranking
 from harness.report.render.layout import Block, TableEntry
-from harness.report.render.markdown import GENERATED, Number, block_lines, escape, grid, plain_entry
+from harness.report.render.markdown import Number, block_lines, document, escape, grid, plain_entry
+from harness.report.render.words import listed, span
 from harness.report.scores.groups import Group
+from harness.report.scores.judge import plain_score
 from harness.report.scores.scores import Score
-from harness.report.spec.finding import OfColumn
 from harness.report.spec.table import TableSpec
+from harness.report.stats.grouping import grouped
 
 FILE, TITLE = "leaderboard.md", "Which attention works on long sequences?"
 BEGIN, END = "<!-- leaderboard: begin -->", "<!-- leaderboard: end -->"
@@ -73,8 +75,13 @@ def boards(evidence: Evidence) -> list[Board]:
 
 def board(evidence: Evidence, table: TableEvidence) -> Board:
     spec, ranked = table.spec, ranking(table.spec, table.results)
-    answers = {answer.group.column: answer for answer in reversed(_at_budget(table))}
-    shown = _one_per_ability(spec, answers)
+    at_budget = [answer for answer in table.answers if answer.group.budget == spec.budget]
+    at_budget.sort(key=lambda answer: len(answer.group.scores), reverse=True)
+    answers = {answer.group.column: answer for answer in at_budget[::-1]}
+    # the first column of each ability that ranks rows, or else its first one
+    by_ability = grouped((column.ability or name, name) for name, column in spec.columns.items() if name in answers)
+    shown = [next((n for n in names if answers[n].tests.ranks), names[0]) for names in by_ability.values()]
+    means = {row.row: TableEntry(f"{row.mean:z.2f}") for row in ranked.rows}
     costs = _costs(table)
     by_row: dict[str, dict[str, Score]] = {}
     for name, group in {**{name: answers[name].group for name in shown}, **costs}.items():
@@ -88,7 +95,8 @@ def board(evidence: Evidence, table: TableEvidence) -> Board:
             name: short_entry(spec, answers[name].group, scores[name]) for name in shown if name in scores
         }
         rows[row] |= {name: _cost(spec, group, scores[name]) for name, group in costs.items() if name in scores}
-        rows[row] |= _mean(ranked, row) | _settings(evidence, table, [(n, scores[n]) for n in shown if n in scores])
+        rows[row] |= {MEAN: means[row]} if row in means else {}
+        rows[row] |= _settings(evidence, spec, {name: scores[name] for name in shown if name in scores})
     strongest = {name: answers[name].group.strongest for name in shown}
     rows[PREDICTOR] = {"model": TableEntry(PREDICTOR), "id": EMPTY} | {
         name: TableEntry(score.number(answers[name].decimals)) for name, score in strongest.items() if score
@@ -102,40 +110,24 @@ def board(evidence: Evidence, table: TableEvidence) -> Board:
         costs={name: f"{name}, {costs[name].resolved.unit}" for name in measured},
         reference=reference,
         control=control,
-        lines=(*_lines(spec, answers, shown), *_unmeasured(spec, [name for name in costs if name not in measured])),
+        lines=tuple(_lines(spec, answers, shown, [name for name in costs if name not in measured])),
         searched=tuple(
-            score.row for score in first.group.scores if score.by_seed and _is_searched(evidence, first, score)
+            score.row
+            for score in first.group.scores
+            if score.by_seed and evidence.rate(spec.name, shown[0], score).endswith(SEARCHED)
         ),
         answer=first,
     )
 
 
-def _at_budget(table: TableEvidence) -> list[ColumnAnswer]:
-    answers = [answer for answer in table.answers if answer.group.budget == table.spec.budget]
-    return sorted(answers, key=lambda answer: len(answer.group.scores), reverse=True)
-
-
-def _one_per_ability(spec: TableSpec, answers: Mapping[str, ColumnAnswer]) -> list[str]:
-    """The first column of each ability that ranks rows, or else its first one."""
-    by_ability: dict[str, list[str]] = {}
-    for name, column in spec.columns.items():
-        if name in answers:
-            by_ability.setdefault(column.ability or name, []).append(name)
-    return [next((n for n in names if answers[n].tests.ranks), names[0]) for names in by_ability.values()]
-
-
 def _costs(table: TableEvidence) -> dict[str, Group]:
     """The columns of costs, measured or not, in the order of the table."""
-    groups = [group for result in table.results for group in (*result.own, *result.others)]
-    return {
-        name: next(
-            group
-            for group in groups
-            if group.column == name and (column.bench is not None or group.budget == table.spec.budget)
-        )
-        for name, column in table.spec.columns.items()
-        if (column.cost or column.bench) and any(group.column == name for group in groups)
-    }
+    costs: dict[str, Group] = {}
+    for group in (group for result in table.results for group in result.measured):
+        column = table.spec.columns[group.column]
+        if column.bench or (column.cost and group.budget == table.spec.budget):
+            costs.setdefault(group.column, group)
+    return {name: costs[name] for name in table.spec.columns if name in costs}
 
 
 def _order(by_row: Mapping[str, Mapping[str, Score]], shown: Sequence[str], ranked: Ranking) -> list[str]:
@@ -152,15 +144,16 @@ def _order(by_row: Mapping[str, Mapping[str, Score]], shown: Sequence[str], rank
 
 def _names(spec: TableSpec, row: str) -> dict[str, TableEntry]:
     model = spec.rows[row].model if row in spec.rows else row
-    is_ours = (CONF / "model" / f"{model}.yaml").is_file()
-    link = f"../../conf/model/{model}.yaml" if is_ours else ""
-    return {"model": TableEntry(row, link=link), "id": TableEntry(model)}
+    return {"model": TableEntry(row, link=_yaml("model", model)), "id": TableEntry(model)}
 
 
 def _header(spec: TableSpec, answer: ColumnAnswer) -> TableEntry:
-    task = spec.columns[answer.group.column].task
-    is_ours = (CONF / "task" / f"{task}.yaml").is_file()
-    return TableEntry(answer.group.resolved.heading, link=f"../../conf/task/{task}.yaml" if is_ours else "")
+    return TableEntry(answer.group.resolved.heading, link=_yaml("task", spec.columns[answer.group.column].task))
+
+
+def _yaml(group: str, name: str) -> str:
+    """The yaml of a model or task of this repository, relative to the page; empty for any other."""
+    return f"../../conf/{group}/{name}.yaml" if (CONF / group / f"{name}.yaml").is_file() else ""
 
 
 def _cost(spec: TableSpec, group: Group, score: Score) -> TableEntry:
@@ -171,45 +164,24 @@ def _cost(spec: TableSpec, group: Group, score: Score) -> TableEntry:
     return TableEntry(f"{score.estimate.mean:,.{decimals}f}", card=card_of(score, group, spec))
 
 
-def _mean(ranked: Ranking, row: str) -> dict[str, TableEntry]:
-    mean = next((ranked_row.mean for ranked_row in ranked.rows if ranked_row.row == row), None)
-    return {} if mean is None else {MEAN: TableEntry(f"{mean:z.2f}")}
-
-
-def _settings(evidence: Evidence, table: TableEvidence, scores: Sequence[tuple[str, Score]]) -> dict[str, TableEntry]:
+def _settings(evidence: Evidence, spec: TableSpec, scores: Mapping[str, Score]) -> dict[str, TableEntry]:
     """Parameters and learning rates of the runs behind these scores, each the range over the columns."""
-    counts = sorted({score.parameters for _, score in scores if score.parameters})
-    texts = [evidence.rate(OfColumn(name="", text="", table=table.spec.name, column=n), score) for n, score in scores]
-    rates = sorted({text.partition(" (")[0] for text in texts if text}, key=_as_number)
-    recipe = any(text and not text.endswith(SEARCHED) for text in texts) and table.spec.search
-    shown = {
-        PARAMETERS: _range([f"{count:,}" for count in counts]),
-        RATE: _range(rates) + (f" {RECIPE}" if recipe else ""),
-    }
+    counts = sorted({score.parameters for score in scores.values() if score.parameters})
+    texts = [evidence.rate(spec.name, column, score) for column, score in scores.items()]
+    rates = sorted({text.partition(" (")[0] for text in texts if text}, key=lambda text: float(text.split()[0]))
+    recipe = any(text and not text.endswith(SEARCHED) for text in texts) and spec.search
+    shown = {PARAMETERS: span(f"{count:,}" for count in counts), RATE: span(rates) + (f" {RECIPE}" if recipe else "")}
     return {name: TableEntry(text) for name, text in shown.items() if text}
 
 
-def _is_searched(evidence: Evidence, answer: ColumnAnswer, score: Score) -> bool:
-    asked = OfColumn(name="", text="", table=answer.spec.name, column=answer.group.column)
-    return evidence.rate(asked, score).endswith(SEARCHED)
-
-
-def _as_number(text: str) -> tuple[float, str]:
-    try:
-        return float(text), text
-    except ValueError:
-        return float("inf"), text
-
-
-def _range(texts: Sequence[str]) -> str:
-    return " to ".join(dict.fromkeys((*texts[:1], *texts[-1:])))
-
-
-def _lines(spec: TableSpec, answers: Mapping[str, ColumnAnswer], shown: Sequence[str]) -> Iterator[str]:
+def _lines(
+    spec: TableSpec, answers: Mapping[str, ColumnAnswer], shown: Sequence[str], unmeasured: Sequence[str]
+) -> Iterator[str]:
     """What the columns leave out."""
     ranking_columns = [name for name, column in spec.columns.items() if column.ranks]
-    nothing = [name for name in shown if not answers[name].tests.ranks]
-    for why, names in by(nothing, lambda name: answers[name].tests.why_not_in_short or answers[name].tests.missing):
+    tests = {name: answers[name].tests for name in shown}
+    reasons = {name: test.why_not_in_short or test.missing for name, test in tests.items() if not test.ranks}
+    for why, names in grouped((why, name) for name, why in reasons.items()).items():
         yield f"Ranks nothing, because {why}: {', '.join(names)}."
     if hidden := [name for name in ranking_columns if name in answers and name not in shown]:
         yield f"Columns of an ability that is shown: {', '.join(hidden)}."
@@ -218,25 +190,19 @@ def _lines(spec: TableSpec, answers: Mapping[str, ColumnAnswer], shown: Sequence
     run = {score.row for answer in answers.values() for score in answer.group.scores}
     if missing := [row for row in spec.rows if row not in run]:
         yield f"Models without a run: {', '.join(missing)}."
-
-
-def _unmeasured(spec: TableSpec, names: Sequence[str]) -> Iterator[str]:
-    points = {name: spec.columns[name].bench for name in names}
-    texts = [f"{name} ({point.what} at {point.length:,} tokens)" for name, point in points.items() if point]
-    if texts:
+    points = {name: point for name in unmeasured if (point := spec.columns[name].bench)}
+    if texts := [f"{name} ({point.what} at {point.length:,} tokens)" for name, point in points.items()]:
         yield f"Not measured by do=bench yet: {', '.join(texts)}."
 
 
 def page(found: Sequence[str], made: Sequence[Board], number: Number = plain_entry) -> str:
     """Markdown. `found`: the findings that it opens with, as Markdown with links."""
-    lines = [GENERATED, f"# {TITLE}", ""]
-    if found:
-        lines += ["| What was found | More |", "| --- | --- |", *found, ""]
-    lines += [f"{NEXT}.", ""]
+    lines = ["| What was found | More |", "| --- | --- |", *found, ""] if found else []
+    lines.append(f"{NEXT}.")
     for part in made:
-        lines += [*block_lines(part.block, number, level=2)]
-        lines += ["", f"All columns, with intervals: [{escape(part.spec.title)}]({part.spec.name}.md).", ""]
-    return "\n".join([*lines, "## How to read this", "", HOW]) + "\n"
+        lines += ["", *block_lines(part.block, number, level=2)]
+        lines += ["", f"All columns, with intervals: [{escape(part.spec.title)}]({part.spec.name}.md)."]
+    return document(TITLE, lines, HOW)
 
 
 def readme_lines(part: Board) -> list[str]:
@@ -249,7 +215,7 @@ def readme_lines(part: Board) -> list[str]:
     costs = [name for name in part.costs if any(name in part.entries[row] for row in rows)]
     body = []
     for row in rows:
-        score = next((s for s in part.answer.group.scores if s.row == row and s.by_seed and not s.setting), None)
+        score = plain_score(part.answer.group, row)
         entries = [part.entries[row].get(name, EMPTY).text for name in costs]
         mean, tier = (score_text(part.answer.group, score), part.answer.tests.tier(score.key)) if score else ("–", "–")
         rate = "searched" if row in part.searched else "the recipe's"

@@ -7,32 +7,26 @@ another machine, only ratios to one row, the order of the rows and exponents can
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median_high, median_low
 from typing import Any
+
+import numpy as np
 
 from harness.config.model_names import row_name
 from harness.records import ledger
-from harness.report.pages.answer import listed
 from harness.report.render.layout import Block, Card, Section, Table, TableEntry, table_of, tidy_row
-from harness.report.scores.measurements import (
-    Number,
-    describe_setting,
-    fitted,
-    has_series,
-    label_of,
-    measured_for,
-    median_ratio,
-    number_at,
-    printed_slope,
-    series,
-    size_of,
-    slope,
-)
+from harness.report.render.words import listed
+from harness.report.scores import measurements as bench
+from harness.report.scores.measurements import Measurement, Measurements, Points
 from harness.report.spec.measured import EXPONENTS, KEYS, MeasuredColumn, MeasuredSpec
 from harness.report.spec.parts import Kind
+from harness.report.stats.grouping import grouped
+from harness.report.stats.ordering import MIN_ROWS, kendall
 from harness.report.stats.seeds import significant
 
 UNITS = {"ms": "ms", "s": "s", "memory_mb": "MiB", "speedup": "× reference ↑", "memory_ratio": "× reference ↓"}
 UNITS |= dict.fromkeys(EXPONENTS, "exponents")
+Columns = Mapping[str, MeasuredColumn]
 SHOWN = 6  # names in a sentence
 NEAR = 0.25  # exponents that differ by at most this count as equal
 MEMORY = (
@@ -56,7 +50,7 @@ class MeasuredEntry:
 
     row: str
     column: str
-    number: Number
+    number: bench.Number
     source: str = ""
     theirs: float | None = None
 
@@ -70,33 +64,32 @@ class MeasuredEntry:
         return abs(self.delta) <= NEAR
 
 
-@dataclass(frozen=True)
-class Part:
-    """The columns of one value and series in one measurement: their grid, its entries and a summary sentence."""
-
-    block: Block
-    entries: tuple[MeasuredEntry, ...]
-    sentence: str
-
-
-def page(spec: MeasuredSpec, measurements: Mapping[str, Mapping[str, Any]] | None = None) -> Table:
+def page(spec: MeasuredSpec, measurements: Measurements | None = None) -> Table:
     """The page. `measurements`: those of do=bench by name."""
     sections, entries, sentences = [], [], []
     for name, run in spec.runs.items():
         columns = {key: column for key, column in spec.columns.items() if column.run == name}
-        of_this_run = measured_for(run, measurements or {})
+        of_this_run = bench.measured_for(run, measurements or {})
         blocks, filled = [], set()
         for measured in of_this_run:
-            shown = {key: column for key, column in columns.items() if _fills(spec, column, measured)}
-            parts = [_part(spec, name, measured, group) for group in _grouped_columns(shown)]
-            blocks += _lines_once([part.block for part in parts])
-            entries += [entry for part in parts for entry in part.entries]
-            sentences += [part.sentence for part in parts if part.sentence]
+            shown = {
+                key: column
+                for key, column in columns.items()
+                if column.device in (None, measured["hardware"]["device"])
+                and bench.has_series(measured, run.what, *spec.series_of(column))
+            }
+            # columns of one value and series stand together; exponents of time and memory are one value
+            values = {key: column.value in EXPONENTS or column.value for key, column in shown.items()}
+            groups = grouped(((values[key], column.mode, column.batch), key) for key, column in shown.items())
+            parts = [_part(spec, name, measured, {key: shown[key] for key in keys}) for keys in groups.values()]
+            blocks += _lines_once([block for block, _, _ in parts])
+            entries += [entry for _, of_part, _ in parts for entry in of_part]
+            sentences += [sentence for *_, sentence in parts if sentence]
             filled |= set(shown)
         empty = {key: column for key, column in columns.items() if key not in filled}
         if printed := [key for key in empty if spec.prints(key)]:
             blocks.append(_paper_block(spec, printed))
-        entries += [MeasuredEntry(row, key, Number(None, "not measured")) for key in empty for row in spec.rows]
+        entries += [MeasuredEntry(row, key, bench.Number(None, "not measured")) for key in empty for row in spec.rows]
         sections.append(Section(f"Run {name}", tuple(blocks), _facts(spec, name, of_this_run, empty)))
     tidy = [_tidy_measurement(spec, entry) for entry in entries]
     if not sentences:
@@ -114,22 +107,19 @@ def page(spec: MeasuredSpec, measurements: Mapping[str, Mapping[str, Any]] | Non
     )
 
 
-def _fills(spec: MeasuredSpec, column: MeasuredColumn, measured: Mapping[str, Any]) -> bool:
-    """Whether a measurement of a column's run has its device, mode and batch."""
-    is_there = has_series(measured, spec.runs[column.run].what, *spec.series_of(column))
-    return is_there and column.device in (None, measured["hardware"]["device"])
-
-
-def _part(spec: MeasuredSpec, run: str, measured: Mapping[str, Any], columns: Mapping[str, MeasuredColumn]) -> Part:
+def _part(
+    spec: MeasuredSpec, run: str, measured: Measurement, columns: Columns
+) -> tuple[Block, list[MeasuredEntry], str]:
+    """The columns of one value and series in one measurement: their grid, its entries and a summary sentence."""
     first = next(iter(columns.values()))
     mode, batch = spec.series_of(first)
-    labels = {name: label_of(row, name, measured) for name, row in spec.rows_of(run).items()}
+    labels = {name: bench.label_of(row, name, measured) for name, row in spec.rows_of(run).items()}
     points = {
-        name: series(measured, label, spec.runs[run].what, mode, batch) for name, label in labels.items() if label
+        name: bench.series(measured, label, spec.runs[run].what, mode, batch) for name, label in labels.items() if label
     }
     rows = [name for name in spec.rows if name in labels or any((name, key) in spec.published for key in columns)]
     entries = {name: [_measured_entry(spec, name, key, measured["name"], points) for key in columns] for name in rows}
-    slopes = {name: slope(points.get(name, []), first.value) for name in rows if first.value not in EXPONENTS}
+    slopes = {name: bench.slope(points.get(name, []), first.value) for name in rows if first.value not in EXPONENTS}
     if all(number.value is None for number in slopes.values()):
         slopes = {}
     header = ["model", *(head for key, column in columns.items() for head in _header(spec, key, column))]
@@ -137,35 +127,31 @@ def _part(spec: MeasuredSpec, run: str, measured: Mapping[str, Any], columns: Ma
         header.append(f"{'time' if KEYS[first.value] == 'ms' else 'memory'} ~ n^")
     body = []
     for name in rows:
-        shown = row_name(name)
-        label = f"{shown} (not in the paper)" if spec.rows[name].ours and spec.ledger else shown
+        label = row_name(name) + (" (not in the paper)" if spec.rows[name].ours and spec.ledger else "")
         cells = [cell for entry in entries[name] for cell in _cells(spec, entry)]
         cells += [_text(slopes[name], 2)] if slopes else []
         body.append((TableEntry(label, spec.footnotes_of(row=name)), *cells))
     is_marked = any(entry.text.endswith("~") for row in body for entry in row)
-    lines = [f"{describe_setting(dict(measured))}.", *([MARK] if is_marked else []), *_statuses(points.values())]
+    lines = [f"{bench.describe_setting(dict(measured))}.", *([MARK] if is_marked else []), *_statuses(points.values())]
     if missing := [row_name(name) for name in labels if name not in points]:
         lines.append(f"Not in this measurement: {', '.join(missing)}.")
     lines += [f"{label}: {why}" for label, why in sorted(measured.get("absent", {}).items())]
     title = ", ".join(filter(None, [UNITS[first.value], mode, f"batch {batch}" if batch else ""]))
-    in_order = tuple(entry for row in entries.values() for entry in row)
-    return Part(
-        Block(title, header, body, lines=lines), in_order, _agreement_sentence(spec, run, title, in_order, measured)
-    )
+    in_order = [entry for row in entries.values() for entry in row]
+    sentence = _agreement_sentence(spec, run, title, in_order, measured)
+    return Block(title, header, body, lines=lines), in_order, sentence
 
 
-def _measured_entry(
-    spec: MeasuredSpec, row: str, key: str, source: str, points: Mapping[str, Sequence[Mapping[str, Any]]]
-) -> MeasuredEntry:
+def _measured_entry(spec: MeasuredSpec, row: str, key: str, source: str, points: Mapping[str, Points]) -> MeasuredEntry:
     column, ours = spec.columns[key], points.get(row, [])
     if column.value not in EXPONENTS:
         printed = spec.published.get((row, key))
-        number = number_at(ours, points.get(spec.reference, []), column.length, column.value)
+        number = bench.number_at(ours, points.get(spec.reference, []), column.length, column.value)
         return MeasuredEntry(row, key, number, source, None if printed is None else ledger.number(printed))
     formula = spec.published.get((row, column.formula_of or key))
-    sizes = [*map(size_of, fitted(ours, column.value))]
-    theirs = None if formula is None else printed_slope(formula, column.over, column.sizes, sizes)
-    return MeasuredEntry(row, key, slope(ours, column.value), source, theirs)
+    sizes = [*map(bench.size_of, bench.fitted(ours, column.value))]
+    theirs = None if formula is None else bench.printed_slope(formula, column.over, column.sizes, sizes)
+    return MeasuredEntry(row, key, bench.slope(ours, column.value), source, theirs)
 
 
 def _header(spec: MeasuredSpec, key: str, column: MeasuredColumn) -> Iterator[str | TableEntry]:
@@ -203,9 +189,7 @@ def _paper_block(spec: MeasuredSpec, columns: Sequence[str]) -> Block:
     return Block("The paper's numbers", header, body)
 
 
-def _facts(
-    spec: MeasuredSpec, name: str, of_this_run: Sequence[Mapping[str, Any]], empty: Mapping[str, MeasuredColumn]
-) -> tuple[str, ...]:
+def _facts(spec: MeasuredSpec, name: str, of_this_run: Sequence[Measurement], empty: Columns) -> tuple[str, ...]:
     """How a run was measured, and the command that measures its empty columns."""
     run, lines = spec.runs[name], []
     if empty:
@@ -228,7 +212,7 @@ def _facts(
 
 
 def _agreement_sentence(
-    spec: MeasuredSpec, run: str, title: str, entries: Sequence[MeasuredEntry], measured: Mapping[str, Any]
+    spec: MeasuredSpec, run: str, title: str, entries: Sequence[MeasuredEntry], measured: Measurement
 ) -> str:
     """How close our numbers are to the printed ones; empty where nothing is printed."""
     where = measured["hardware"]["gpu"] or measured["hardware"]["cpu"]
@@ -237,13 +221,13 @@ def _agreement_sentence(
         near = sum(entry.is_near for entry in exponents)
         count = f"{near} of {len(exponents)} of ours are within {NEAR} of the printed formula's"
         return f"{title} of {run}, on {where}: {count}."
-    ratios = median_ratio([(entry.number.value, entry.theirs) for entry in compared if entry.row != spec.reference])
+    pairs = [(entry.number.value, entry.theirs) for entry in compared if entry.row != spec.reference]
+    ratios = [ours / theirs for ours, theirs in pairs if ours > 0 and theirs > 0]
     if not ratios:
         return ""
-    low, middle, high = (significant(ratio, 2) for ratio in ratios)
-    orders: dict[str, list[tuple[float, float]]] = {}
-    for entry in compared:
-        orders.setdefault(entry.column, []).append((entry.number.value, entry.theirs))
+    middle = math.sqrt(median_low(ratios) * median_high(ratios))
+    low, middle, high = (significant(ratio, 2) for ratio in (min(ratios), middle, max(ratios)))
+    orders = grouped((entry.column, (entry.number.value, entry.theirs)) for entry in compared)
     taus = [tau for pairs in orders.values() if (tau := _tau(pairs)) is not None]
     order = f"; order of rows, Kendall's τ in the mean {sum(taus) / len(taus):+.2f}" if taus else ""
     return f"{title}, on {where}: ours over the paper's {middle} in the median ({low} to {high}){order}."
@@ -272,15 +256,6 @@ def _tidy_measurement(spec: MeasuredSpec, entry: MeasuredEntry) -> dict[str, str
     )
 
 
-def _grouped_columns(columns: Mapping[str, MeasuredColumn]) -> list[dict[str, MeasuredColumn]]:
-    """Columns grouped by value and series; exponents of time and memory form one group."""
-    groups: dict[tuple[Any, ...], dict[str, MeasuredColumn]] = {}
-    for key, column in columns.items():
-        value = "exponents" if column.value in EXPONENTS else column.value
-        groups.setdefault((value, column.mode, column.batch), {})[key] = column
-    return list(groups.values())
-
-
 def _lines_once(blocks: Sequence[Block]) -> list[Block]:
     """Blocks of one measurement. Lines that the next block repeats are kept only there."""
     following = [*blocks[1:], None]
@@ -290,7 +265,7 @@ def _lines_once(blocks: Sequence[Block]) -> list[Block]:
     ]
 
 
-def _text(number: Number, decimals: int) -> TableEntry:
+def _text(number: bench.Number, decimals: int) -> TableEntry:
     if number.value is None:
         return TableEntry(number.status.split(":")[0], tone="muted" if number.status == "not measured" else "bad")
     return TableEntry(f"{number.value:z,.{decimals}f}{number.mark}")
@@ -300,15 +275,11 @@ def _statuses(points: Any) -> list[str]:
     """How marked numbers were computed and why others are missing; the measurement has the details."""
     points = [point for line in points for point in line]
     everyone = {point["model"] for point in points}
-    by_status: dict[str, dict[str, list[str]]] = {}
-    for point in (point for point in points if point["status"] != "ok"):
-        status = point["status"].split(":")[0]
-        by_status.setdefault(HOW.get(status, status), {}).setdefault(point["model"], []).append(f"{point['length']:,}")
+    statuses = [(point["status"].split(":")[0], point) for point in points if point["status"] != "ok"]
     lines = []
-    for how, lengths_of in by_status.items():
-        models_of: dict[str, list[str]] = {}
-        for model, lengths in lengths_of.items():
-            models_of.setdefault(listed(lengths, SHOWN), []).append(model)
+    for how, kept in grouped((HOW.get(status, status), point) for status, point in statuses).items():
+        lengths_of = grouped((point["model"], f"{point['length']:,}") for point in kept)
+        models_of = grouped((listed(lengths, SHOWN), model) for model, lengths in lengths_of.items())
         where = (
             f"{'all rows' if len(models) > 1 and set(models) == everyone else ', '.join(models)} at {lengths} tokens"
             for lengths, models in models_of.items()
@@ -318,12 +289,8 @@ def _statuses(points: Any) -> list[str]:
 
 
 def _tau(numbers: Sequence[tuple[float, float]]) -> float | None:
-    import numpy as np
-
-    from harness.report.stats.ordering import kendall
-
-    if len(numbers) < 3:
+    if len(numbers) < MIN_ROWS:
         return None
-    ours, theirs = (np.array(side, dtype=float) for side in zip(*numbers, strict=True))
+    ours, theirs = np.array(numbers, dtype=float).T
     tau = float(kendall(ours[None], theirs)[0])
     return None if math.isnan(tau) else tau

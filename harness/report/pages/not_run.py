@@ -1,19 +1,20 @@
-"""One page of what was not run: tables without any run of ours and figures without numbers, each with its cost and the
-command that makes it."""
+"""What was not run: one page of the tables without any run of ours and of figures without numbers, each with its cost
+and the command that makes it; and the columns of a table that wait for runs, of all rows or of some, and why."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.report.render.markdown import GENERATED, escape, grid
+from harness.config.model_names import row_name
+from harness.report.render.markdown import document, escape, grid
+from harness.report.scores.groups import ProtocolResults
 from harness.report.spec.figure import PendingFigure
 from harness.report.spec.table import TableSpec
+from harness.report.stats.grouping import grouped
 
 FILE = "not_run.md"
-HEAD = f"""\
-{GENERATED}
-# Not run, with its cost
-
+HEAD = """\
 No number of ours stands in these tables and figures yet. GPU-hours are those of the paper's recipe: one seed of all
 rows and columns, as the table's yaml estimates them. The command runs the smaller budget first."""
 
@@ -22,22 +23,21 @@ def pages(
     tables: Iterable[TableSpec], figures: Iterable[tuple[Any, Mapping[str, Any]]], folder: Path
 ) -> dict[Path, str]:
     """{path: Markdown}; none if all was run. `tables`: those without a run; `figures`: with what they would draw."""
-    rows = [_table_row(spec) for spec in tables]
+    rows = [
+        (
+            f"[{escape(spec.title)}]({spec.name}.md)",
+            f"{hours:,.0f} ({escape(spec.gpu)})" if (hours := spec.all_hours()) else "–",
+            f"`python run.py table={spec.name} budget=reduced`",
+        )
+        for spec in tables
+    ]
     drawn = [_figure_row(figure, data) for figure, data in figures]
     if not rows and not drawn:
         return {}
     lines = [HEAD, "", *grid(("table", "GPU-hours", "command"), rows, "lrl")]
     if drawn:
         lines += ["", "## Figures", "", *grid(("figure", "needs", "command"), drawn, "lll")]
-    return {folder / FILE: "\n".join(lines) + "\n"}
-
-
-def _table_row(spec: TableSpec) -> tuple[str, str, str]:
-    columns = [name for name, column in spec.columns.items() if column.task]
-    hours = sum(spec.hours_of([name for name in columns if spec.has(row, name)]) for row in spec.rows)
-    cost = f"{hours:,.0f} ({escape(spec.gpu)})" if hours else "–"
-    command = f"`python run.py table={spec.name} budget=reduced`"
-    return f"[{escape(spec.title)}]({spec.name}.md)", cost, command
+    return {folder / FILE: document("Not run, with its cost", lines)}
 
 
 def _figure_row(figure: Any, data: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -46,3 +46,59 @@ def _figure_row(figure: Any, data: Mapping[str, Any]) -> tuple[str, str, str]:
     needs = figure.needs if isinstance(figure, PendingFigure) else "runs or measurements of its rows"
     command = f"`{commands[0]}`" if commands else "–"
     return escape(figure.title), escape(needs), command
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A column that ranks rows. `rows`: those without a run; empty if no row has one. `why`: `waits:` of the column.
+
+    `protocol` is empty in a table of one protocol.
+    """
+
+    column: str
+    budget: str
+    protocol: str
+    rows: tuple[str, ...]
+    why: str
+
+    @property
+    def reason(self) -> str:
+        """` Why: ...`, to end a sentence."""
+        return f" Why: {self.why}." if self.why else ""
+
+    @property
+    def of_protocol(self) -> str:
+        """`, protocol google`, to follow the budget"""
+        return f", protocol {self.protocol}" if self.protocol else ""
+
+
+def waiting_columns(results: Iterable[ProtocolResults]) -> list[Waiting]:
+    """A column with runs waits only if its table says why, because many rows may be left out on purpose."""
+    results = list(results)
+    waits = []
+    for result in results:
+        spec = result.spec
+        protocol = spec.protocol if len(results) > 1 else ""
+        groups = [group for group in result.measured if group.budget == spec.budget]
+        ran = grouped((group.column, score.row) for group in groups for score in group.scores)
+        for name, column in spec.columns.items():
+            rows = () if spec.every else [row for row in spec.rows if spec.has(row, name)]
+            missing = tuple(row for row in rows if row not in ran.get(name, ()))
+            if column.ranks and (name not in ran or (column.waits and missing)):
+                waits.append(Waiting(name, spec.budget, protocol, missing if name in ran else (), column.waits))
+    return waits
+
+
+def waiting_sentences(waits: Sequence[Waiting]) -> list[str]:
+    """`No run yet at the reduced budget: Text, Pathfinder.`, one sentence per reason, and one per column with rows."""
+    of_rows = [(wait, ", ".join(map(row_name, wait.rows))) for wait in waits if wait.rows]
+    alike = grouped(
+        ((f"{wait.budget} budget{wait.of_protocol}", wait.reason), wait.column) for wait in waits if not wait.rows
+    )
+    return [
+        *(f"No run yet at the {place}: {', '.join(names)}.{reason}" for (place, reason), names in alike.items()),
+        *(
+            f"{wait.column}: no run yet at the {wait.budget} budget{wait.of_protocol} of {rows}.{wait.reason}"
+            for wait, rows in of_rows
+        ),
+    ]

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-from harness.report.pages.answer import baseline_name, listed
+from harness.report.pages.answer import baseline_name
 from harness.report.render.layout import TableEntry
+from harness.report.render.words import listed, span
 from harness.report.scores.groups import Group
 from harness.report.scores.scores import LEAK, Score
 from harness.report.scores.tiers import LOW_POWER
+from harness.report.stats.grouping import grouped
 from harness.report.stats.seeds import significant
 
 RECIPE = "(recipe)"  # behind a learning rate that no search chose
@@ -26,15 +28,13 @@ def label_with_fit(row: str, groups: Sequence[Group]) -> str:
     fits = [group.fits[row] for group in groups if group.fits.get(row, {}).get("saw")]
     if not fits:
         return row
-    seconds = sorted(fit["seconds"] for fit in fits)
-    duration = " to ".join(dict.fromkeys(significant(value) for value in (seconds[0], seconds[-1])))
+    duration = span(map(significant, sorted(fit["seconds"] for fit in fits)))
     return f"{row} ({' or '.join(dict.fromkeys(fit['saw'] for fit in fits))}, {duration} s)"
 
 
 def below_notes(groups: Sequence[Group]) -> list[str]:
     """At most one sentence: the rows below the strongest simple predictor of each column, alike columns together."""
-    columns_of: dict[tuple[str, str], list[str]] = {}
-    names = set()
+    pairs, names = [], set()
     for group in groups:
         rows = {score.label: group.comparison.below.get(score.key, ()) for score in group.scores if score.by_seed}
         if not any(rows.values()):
@@ -44,30 +44,26 @@ def below_notes(groups: Sequence[Group]) -> list[str]:
         name = baseline_name(predictor.row)
         if len(groups) == 1:
             name += f", {predictor.number(group.resolved.decimals)}"
-        columns_of.setdefault((_rows(rows, predictor.row), name), []).append(group.column)
-    if not columns_of:
+        pairs.append(((_rows(rows, predictor.row), name), group.column))
+    if not pairs:
         return []
     texts = [
         f"{rows} ({name})" if len(groups) == 1 else f"{rows} in {listed(columns)} ({name})"
-        for (rows, name), columns in columns_of.items()
+        for (rows, name), columns in grouped(pairs).items()
     ]
     return [f"{BELOW} Below {min(names)}: {'; '.join(texts)}."]
 
 
 def predictor_notes(groups: Sequence[Group]) -> list[str]:
     """At most two sentences: the rows below a simple predictor, and the columns without a strongest one."""
-    return [*below_notes(groups), *_none_chosen(groups)]
-
-
-def _none_chosen(groups: Sequence[Group]) -> list[str]:
-    columns = [group.column for group in groups if group.strongest is None and _unvalidated(group)]
-    if not columns:
-        return []
-    where = f" in {listed(columns)}" if len(groups) > 1 else ""
-    return [
-        f"No simple predictor is chosen as the strongest{where}: a choice is made on the validation split, and these "
-        "are scored on the test split alone."
-    ]
+    notes = below_notes(groups)
+    if columns := [group.column for group in groups if group.strongest is None and _unvalidated(group)]:
+        where = f" in {listed(columns)}" if len(groups) > 1 else ""
+        notes.append(
+            f"No simple predictor is chosen as the strongest{where}: a choice is made on the validation split, and "
+            "these are scored on the test split alone."
+        )
+    return notes
 
 
 def why_none_is_strongest(group: Group) -> str:
@@ -103,18 +99,20 @@ def _rows(rows: Mapping[str, Sequence[str]], predictor: str) -> str:
 
 def notes_of_tests(groups: Sequence[Group]) -> list[str]:
     """How rows were paired, from which score on a run is solved, and pairs without measured noise."""
-    pairing = {group.column: list(filter(None, [group.comparison.pairing])) for group in groups}
-    equal_seeds = {group.column: list(filter(None, [group.comparison.equal_seeds_note])) for group in groups}
-    return [*shared_notes(pairing), *_solved_notes(groups), *shared_notes(equal_seeds)]
+    pairing, equal_seeds = (
+        shared_notes({group.column: list(filter(None, [getattr(group.comparison, key)])) for group in groups})
+        for key in ("pairing", "equal_seeds_note")
+    )
+    return [*pairing, *_solved_notes(groups), *equal_seeds]
 
 
 def _solved_notes(groups: Sequence[Group]) -> list[str]:
     """At most one sentence per threshold, and what a share of solved runs is."""
-    starts: dict[str, list[str]] = {}
-    for group in groups:
-        if runs := group.comparison.runs:
-            column = "" if len(groups) == 1 else f" in {group.column}"
-            starts.setdefault(runs.between, []).append(f"from {runs.threshold:.{group.resolved.decimals}f} on{column}")
+    of_columns = [(runs, group, f" in {group.column}") for group in groups if (runs := group.comparison.runs)]
+    starts = grouped(
+        (runs.between, f"from {runs.threshold:.{group.resolved.decimals}f} on{where if len(groups) > 1 else ''}")
+        for runs, group, where in of_columns
+    )
     if not starts:
         return []
     thresholds = "; ".join(f"{listed(texts)}, half way between {between}" for between, texts in starts.items())
@@ -153,10 +151,7 @@ def signs_line(rows: Sequence[Sequence[TableEntry]]) -> list[str]:
 
 def shared_notes(notes: Mapping[str, Sequence[str]]) -> list[str]:
     """Each sentence once, after the names of its columns unless it holds for all of them."""
-    columns_of: dict[str, list[str]] = {}
-    for column, sentences in notes.items():
-        for sentence in sentences:
-            columns_of.setdefault(sentence, []).append(column)
+    columns_of = grouped((sentence, column) for column, sentences in notes.items() for sentence in sentences)
     return [
         sentence if len(columns) == len(notes) else f"{', '.join(columns)}: {sentence}"
         for sentence, columns in columns_of.items()

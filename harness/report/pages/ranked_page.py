@@ -3,26 +3,17 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from harness.errors import agreeing
-from harness.report.pages.answer import listed
-from harness.report.pages.ranking import (
-    CEILING_DISTANCE,
-    CEILING_ROWS,
-    MIN_COLUMNS,
-    MIN_ROWS,
-    Ranking,
-    ranking,
-)
+from harness.report.pages.ranking import CEILING_DISTANCE, CEILING_ROWS, MIN_COLUMNS, MIN_ROWS, Ranking, ranking
 from harness.report.render.layout import Block, Section, Table, tidy_row
+from harness.report.render.words import counted, listed, span
 from harness.report.scores.comparison import NOT_BEHIND, NOT_SEARCHED
 from harness.report.scores.groups import ProtocolResults
+from harness.report.spec.table import TableSpec
+from harness.report.stats.grouping import grouped
 from harness.report.stats.ranks import DRAWS, RankedRow
 from harness.report.stats.seeds import LEVEL
-
-if TYPE_CHECKING:
-    from harness.report.spec.table import TableSpec
 
 RANKS, MIDDLE, WORST = "ranks", "ranks/interquartile mean", "ranks/worst column"  # columns of the long CSV
 SHOWN, SHOWN_ABILITIES = 3, 4  # names in a sentence of the top
@@ -46,7 +37,7 @@ HOW = (
 )
 
 
-def with_ranks(table: Table, spec: "TableSpec", results: Sequence[ProtocolResults]) -> Table:
+def with_ranks(table: Table, spec: TableSpec, results: Sequence[ProtocolResults]) -> Table:
     """The page with its ranks in front."""
     ranks = ranking(spec, results)
     lines = sentences(ranks)
@@ -76,7 +67,7 @@ def _first_lines(ranks: Ranking) -> list[str]:
     if len(ranks.abilities) < 2:
         return [ahead, f"{_can_be_first(ranks)} (bootstrap)."]
     places, *_ = _largest_move(ranks)
-    moves = f"moves ranks by up to {_places(places)}" if places else "moves no rank"
+    moves = f"moves ranks by up to {counted(places, 'place')}" if places else "moves no rank"
     return [ahead, f"{_can_be_first(ranks)} (bootstrap); leaving one ability out {moves}."]
 
 
@@ -89,12 +80,12 @@ def sentences(ranks: Ranking) -> list[str]:
             f"Not ranked, because more than {_percent(CEILING_ROWS)} of their rows are within {CEILING_DISTANCE:g} of "
             f"the reference: {listed(columns)}."
         )
-    by_reason: dict[str, list[str]] = {}
-    for name, why in ranks.left_out.items():
-        in_short = next((reason for reason in (NOT_BEHIND, NOT_SEARCHED) if why.startswith(reason)), why)
-        by_reason.setdefault(in_short, []).append(name)
-    if by_reason:
-        parts = (f"{', '.join(names)}: {why}" for why, names in by_reason.items())
+    in_short = {
+        name: next((reason for reason in (NOT_BEHIND, NOT_SEARCHED) if why.startswith(reason)), why)
+        for name, why in ranks.left_out.items()
+    }
+    by_reason = grouped((why, name) for name, why in in_short.items()).items()
+    if parts := [f"{', '.join(names)}: {why}" for why, names in by_reason]:
         lines.append(f"Left out of the ranks: {'; '.join(parts)}.")
     return [line for line in lines if line]
 
@@ -126,13 +117,12 @@ def _mean(row: RankedRow) -> str:
 
 
 def _abilities(ranks: Ranking) -> str:
-    return f"{len(ranks.abilities)} {agreeing(len(ranks.abilities), 'ability', 'abilities')}"
+    return counted(len(ranks.abilities), "ability", "abilities")
 
 
 def _trust(ranks: Ranking) -> str:
     """Which rank moves most if an ability is left out, and who else can be first."""
-    draws = f"In {_percent(LEVEL)} of the draws {_can_be_first(ranks)}."
-    draws = f"{_at_second_rates(ranks)}{draws}"
+    draws = f"{_at_second_rates(ranks)}In {_percent(LEVEL)} of the draws {_can_be_first(ranks)}."
     few = f"Only {_abilities(ranks)}" if len(ranks.abilities) < FEW else _abilities(ranks)
     if len(ranks.abilities) < 2:
         return f"{few}: nothing says how ranks move with the choice of tasks. {draws}"
@@ -140,7 +130,7 @@ def _trust(ranks: Ranking) -> str:
     if not places:
         return f"{few}: leaving one out moves no rank. {draws}"
     move = f"{row.row} without {ability}: {row.rank} to {row.rank_without[ability]}"
-    return f"{few}: leaving one out moves ranks by up to {_places(places)} ({move}). {draws}"
+    return f"{few}: leaving one out moves ranks by up to {counted(places, 'place')} ({move}). {draws}"
 
 
 def _can_be_first(ranks: Ranking) -> str:
@@ -156,10 +146,6 @@ def _largest_move(ranks: Ranking) -> tuple[int, RankedRow, str]:
     return max(moves, key=lambda move: move[0])
 
 
-def _places(number: int) -> str:
-    return f"{number} {agreeing(number, 'place', 'places')}"
-
-
 def _at_second_rates(ranks: Ranking) -> str:
     """How far a row moves most if it takes its second-best learning rates; empty without searches."""
     rows = [row for row in ranks.rows if row.rank_fallen is not None]
@@ -170,7 +156,7 @@ def _at_second_rates(ranks: Ranking) -> str:
     if not moved:
         return f"The second-best learning rates move none of {len(rows)} tuned rows. "
     return (
-        f"The second-best learning rates move a row by up to {_places(moved)} "
+        f"The second-best learning rates move a row by up to {counted(moved, 'place')} "
         f"({row.row}: {row.rank} to {row.rank_fallen}). "
     )
 
@@ -181,18 +167,16 @@ def _percent(share: Fraction | float) -> str:
 
 def _variants(ranks: Ranking) -> str:
     """Which columns count once, together; empty where each column is an ability."""
-    several = [columns for columns in ranks.abilities.values() if len(columns) > 1]
-    if not several:
-        return ""
-    together = "; ".join(listed(list(columns)) for columns in several)
-    return f"Variants of one ability, which count once: {together}."
+    together = "; ".join(listed(columns) for columns in ranks.abilities.values() if len(columns) > 1)
+    return f"Variants of one ability, which count once: {together}." if together else ""
 
 
-def _ranks_block(spec: "TableSpec", ranks: Ranking) -> Block:
+def _ranks_block(spec: TableSpec, ranks: Ranking) -> Block:
+    is_tuned = any(row.rank_fallen is not None for row in ranks.rows)
     header = (
         *("rank", "model", "mean", "95 % interval", "rank in 95 % of draws", "rank without one ability"),
         *("interquartile mean", "worst column"),
-        *(("rank at the second-best rates",) if _is_tuned(ranks) else ()),
+        *(("rank at the second-best rates",) if is_tuned else ()),
     )
     rows = [
         (
@@ -204,46 +188,31 @@ def _ranks_block(spec: "TableSpec", ranks: Ranking) -> Block:
             _span(row.rank_without.values()),
             f"{row.middle:z.3f}",
             f"{row.worst:z.3f} ({row.worst_column})",
-            *((_fallen(row),) if _is_tuned(ranks) else ()),
+            *(("–" if row.rank_fallen is None else f"{row.rank_fallen}",) if is_tuned else ()),
         )
         for row in ranks.rows
     ]
-    lines = [f"Ranked over {'; '.join(_ability_lines(ranks))}."]
-    by_columns: dict[Sequence[str], list[str]] = {}
-    for row, columns in ranks.missing.items():
-        by_columns.setdefault(tuple(columns), []).append(row)
-    if by_columns:
-        lacking = [
-            f"{listed(rows)} {agreeing(len(rows), 'lacks', 'lack')} {listed(columns)}"
-            for columns, rows in by_columns.items()
-        ]
+    # the name alone where an ability is its only column
+    names = {
+        ability: ", ".join(f"{n} ({ranks.data[n]})" for n in columns) for ability, columns in ranks.abilities.items()
+    }
+    over = (f"{a}: {shown}" if ranks.abilities[a] != (a,) else shown for a, shown in names.items())
+    lines = [f"Ranked over {'; '.join(over)}."]
+    by_columns = grouped((columns, row) for row, columns in ranks.missing.items()).items()
+    if lacking := [
+        f"{listed(rows)} {agreeing(len(rows), 'lacks', 'lack')} {listed(names)}" for names, rows in by_columns
+    ]:
         lines.append(f"Not ranked: {'; '.join(lacking)}.")
     counts = f"{len(ranks.rows)} rows, {_abilities(ranks)}, {len(ranks.columns)} columns, {len(spec.seeds)} seeds"
     return Block(f"{spec.budget} budget · {counts}", header, rows, "rl" + "r" * (len(header) - 2), lines=lines)
 
 
-def _is_tuned(ranks: Ranking) -> bool:
-    return any(row.rank_fallen is not None for row in ranks.rows)
-
-
-def _fallen(row: RankedRow) -> str:
-    return "–" if row.rank_fallen is None else f"{row.rank_fallen}"
-
-
-def _ability_lines(ranks: Ranking) -> Iterator[str]:
-    """`recall: recall (synthetic), noisy recall (synthetic)`; the name alone where the ability is its only column."""
-    for ability, columns in ranks.abilities.items():
-        names = ", ".join(f"{name} ({ranks.data[name]})" for name in columns)
-        yield names if columns == (ability,) else f"{ability}: {names}"
-
-
 def _span(ranks: Iterable[int]) -> str:
     """`2`, `2 to 5`; a dash for none."""
-    ends = sorted(set(ranks))
-    return " to ".join(f"{end}" for end in dict.fromkeys([*ends[:1], *ends[-1:]])) or "–"
+    return span(sorted(ranks)) or "–"
 
 
-def _tidy_ranks(spec: "TableSpec", ranks: Ranking, row: RankedRow) -> Iterator[dict[str, str]]:
+def _tidy_ranks(spec: TableSpec, ranks: Ranking, row: RankedRow) -> Iterator[dict[str, str]]:
     """The mean with its interval and the ranks in the notes, the interquartile mean, the worst
     column."""
     low, high = row.interval

@@ -10,16 +10,14 @@ the largest share of them is removed, until nothing is missing.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from harness.report.scores.groups import Group, ProtocolResults
 from harness.report.scores.scores import Score
+from harness.report.spec.table import TableSpec
+from harness.report.stats.grouping import grouped
 from harness.report.stats.ranks import DIGITS, RankedRow, SeedScores, rank_rows
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from harness.report.spec.table import TableSpec
 
 MIN_ROWS = 3  # control and reference, which are 0 and 1, and another one
 MIN_COLUMNS = 2
@@ -34,8 +32,7 @@ class Ranking:
     `at_ceiling`: column -> (rows at the reference, all rows). `left_out`: each other column that does not rank -> why.
     `missing`: each other row with a score in a ranked column -> the ranked columns that it lacks, or lacks seeds of.
     `scores`: (row, ranked column) -> score from 0, the control, to 1, the reference, the mean of the table's seeds that
-    there are. `data`: of columns. `seeds`: the scores of the ranked rows, None without any, in the order of
-    `seed_rows`.
+    there are. `data`: of columns.
     """
 
     columns: tuple[str, ...]
@@ -46,14 +43,13 @@ class Ranking:
     missing: Mapping[str, tuple[str, ...]]
     scores: Mapping[tuple[str, str], float]
     data: Mapping[str, str]
-    seeds: SeedScores | None = None
-    seed_rows: tuple[str, ...] = ()
 
 
-def ranking(spec: "TableSpec", results: Sequence[ProtocolResults]) -> Ranking:
+def ranking(spec: TableSpec, results: Sequence[ProtocolResults]) -> Ranking:
     """The ranks of a table at its own budget. Without enough complete rows nothing is ranked."""
     groups = _groups_by_column(spec, results)
-    left_out = {name: why for name in _ranking_columns(spec) if (why := _why_not(spec, groups.get(name)))}
+    ranking_columns = [name for name, column in spec.columns.items() if column.ranks]
+    left_out = {name: why for name in ranking_columns if (why := _why_not(spec, groups.get(name)))}
     apart = [name for name in groups if name not in left_out]
     at_ceiling = {name: counts for name in apart if (counts := _at_ceiling(spec, groups[name]))}
     apart = [name for name in apart if name not in at_ceiling]
@@ -77,10 +73,11 @@ def ranking(spec: "TableSpec", results: Sequence[ProtocolResults]) -> Ranking:
         for row in sorted({row for row, _ in scores} - set(rows))
     }
     ability_of = ability_by_column(spec, {name: groups[name] for name in columns})
-    seeds = _seed_scores(spec, [groups[name] for name in columns], rows, ability_of) if rows else None
+    ranked = [groups[name] for name in columns]
+    ranks = rank_rows(rows, _seed_scores(spec, ranked, rows, ability_of), falls=_falls(ranked, rows)) if rows else ()
     return Ranking(
         columns=tuple(columns),
-        rows=tuple(rank_rows(rows, seeds, falls=_falls([groups[name] for name in columns], rows))) if seeds else (),
+        rows=tuple(ranks),
         abilities={
             ability: tuple(name for name in columns if ability_of[name] == ability)
             for ability in dict.fromkeys(ability_of.values())
@@ -90,26 +87,21 @@ def ranking(spec: "TableSpec", results: Sequence[ProtocolResults]) -> Ranking:
         missing=lacking,
         scores=scores,
         data={name: groups[name].source for name in columns},
-        seeds=seeds,
-        seed_rows=tuple(rows),
     )
 
 
-def _ranking_columns(spec: "TableSpec") -> list[str]:
-    return [name for name, column in spec.columns.items() if column.ranks]
-
-
-def _groups_by_column(spec: "TableSpec", results: Sequence[ProtocolResults]) -> dict[str, Group]:
+def _groups_by_column(spec: TableSpec, results: Sequence[ProtocolResults]) -> dict[str, Group]:
     """Each column at the table's budget, in the table's order; of several choices of data the one with most rows."""
-    by_column: dict[str, list[Group]] = {}
-    for group in (group for result in results for group in (*result.own, *result.others)):
-        if group.budget == spec.budget:
-            by_column.setdefault(group.column, []).append(group)
-    columns = [name for name in _ranking_columns(spec) if name in by_column]
-    return {name: min(by_column[name], key=lambda group: (-len(group.scores), group.data)) for name in columns}
+    groups = [group for result in results for group in result.measured if group.budget == spec.budget]
+    by_column = grouped((group.column, group) for group in groups)
+    return {
+        name: min(by_column[name], key=lambda group: (-len(group.scores), group.data))
+        for name, column in spec.columns.items()
+        if column.ranks and name in by_column
+    }
 
 
-def _why_not(spec: "TableSpec", group: Group | None) -> str:
+def _why_not(spec: TableSpec, group: Group | None) -> str:
     """Why a column does not rank; empty if it does."""
     if reason := spec.columns[group.column].unranked if group else "":
         return reason
@@ -126,18 +118,15 @@ def _why_not(spec: "TableSpec", group: Group | None) -> str:
     return ""
 
 
-def _at_ceiling(spec: "TableSpec", group: Group) -> tuple[int, int] | None:
+def _at_ceiling(spec: TableSpec, group: Group) -> tuple[int, int] | None:
     """(complete rows at the reference, complete rows) of a column at its ceiling; None for any other column."""
-    means = [sum(values) / len(values) for values in _complete_rows(spec, group)]
+    complete = [_relative(spec, group, score) for score in group.scores if _is_complete(spec, score)]
+    means = [sum(values) / len(values) for values in complete]
     near = sum(round(abs(mean - 1), DIGITS) <= CEILING_DISTANCE for mean in means)
     return (near, len(means)) if near > CEILING_ROWS * len(means) else None
 
 
-def _complete_rows(spec: "TableSpec", group: Group) -> list[list[float]]:
-    return [_relative(spec, group, score) for score in group.scores if _is_complete(spec, score)]
-
-
-def ability_by_column(spec: "TableSpec", groups: Mapping[str, Group]) -> dict[str, str]:
+def ability_by_column(spec: TableSpec, groups: Mapping[str, Group]) -> dict[str, str]:
     """The ability of each column: that of the table's yaml, or the column itself.
 
     Columns of the same test examples, by the fingerprint of their data, are one ability, named after the first.
@@ -153,7 +142,7 @@ def ability_by_column(spec: "TableSpec", groups: Mapping[str, Group]) -> dict[st
 
 
 def _seed_scores(
-    spec: "TableSpec", groups: Sequence[Group], rows: Sequence[str], ability_of: Mapping[str, str]
+    spec: TableSpec, groups: Sequence[Group], rows: Sequence[str], ability_of: Mapping[str, str]
 ) -> SeedScores:
     """The scores of complete rows in these columns."""
     by_row = [{score.row: _seed_values(spec, score) for score in group.scores if _is_plain(score)} for group in groups]
@@ -166,7 +155,7 @@ def _seed_scores(
     )
 
 
-def _falls(groups: Sequence[Group], rows: Sequence[str]) -> dict[str, "np.ndarray"]:
+def _falls(groups: Sequence[Group], rows: Sequence[str]) -> dict[str, np.ndarray]:
     """{row: how much lower it would score in each column at its second-best learning rate (T,), 1 is the distance from
     control to reference}, by the validation scores of its trials; only rows that searched a rate in every column."""
     import numpy as np
@@ -184,7 +173,7 @@ def _is_plain(score: Score) -> bool:
     return bool(score.by_seed) and not score.setting
 
 
-def _is_complete(spec: "TableSpec", score: Score) -> bool:
+def _is_complete(spec: TableSpec, score: Score) -> bool:
     return _is_plain(score) and score.fair and set(spec.seeds) <= set(score.by_seed)
 
 
@@ -210,11 +199,11 @@ def complete_block(complete: Mapping[str, set[str]]) -> tuple[list[str], list[st
     return (columns, rows) if len(rows) >= MIN_ROWS and len(columns) >= MIN_COLUMNS else ([], [])
 
 
-def _seed_values(spec: "TableSpec", score: Score) -> list[float]:
+def _seed_values(spec: TableSpec, score: Score) -> list[float]:
     return [score.by_seed[seed] for seed in spec.seeds if seed in score.by_seed]
 
 
-def _relative(spec: "TableSpec", group: Group, score: Score) -> list[float]:
+def _relative(spec: TableSpec, group: Group, score: Score) -> list[float]:
     """The scores of a row, seed by seed: 0 is the mean of the control, 1 that of the reference."""
     pair = (group.comparison.control, group.comparison.reference)
     low, high = (sum(values) / len(values) for values in (_seed_values(spec, side) for side in pair))

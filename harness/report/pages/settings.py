@@ -29,6 +29,7 @@ from harness.report.pages.printed import TONES, Verdict, is_number, is_same
 from harness.report.render.layout import Block, Section, Table, TableEntry, table_of, tidy_row
 from harness.report.spec.parts import Kind
 from harness.report.spec.settings import Recipe, SettingsSpec, Source
+from harness.report.stats.grouping import grouped
 
 SUFFIXES = {"": 1, "K": 1e3, "M": 1e6, "B": 1e9}
 NUMBER = re.compile(r"(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)([KMB]?)")
@@ -68,15 +69,15 @@ def page(spec: SettingsSpec) -> Table:
         blocks = [
             _recipe_block(spec, row, [setting for setting in settings if setting.row == row]) for row in spec.rows
         ]
-    sections = (Section("Printed, and composed at budget=paper", tuple(blocks)),)
-    content = {
-        "summary": _count_of_settings(settings),
-        "printed": {Kind.SETTING: sum(not math.isnan(ledger.number(setting.printed)) for setting in settings)},
-        "answer": list(_answer(settings)),
-        "caption": _notes_on_settings(only_words),
-    }
-    tidy = [_tidy_setting(spec, setting) for setting in settings]
-    return table_of(spec, sections=sections, tidy=tidy, **content)
+    return table_of(
+        spec,
+        sections=(Section("Printed, and composed at budget=paper", tuple(blocks)),),
+        tidy=[_tidy_setting(spec, setting) for setting in settings],
+        summary=_count_of_settings(settings),
+        printed={Kind.SETTING: sum(not math.isnan(ledger.number(setting.printed)) for setting in settings)},
+        answer=list(_answer(settings)),
+        caption=_notes_on_settings(only_words),
+    )
 
 
 def compared_settings(spec: SettingsSpec) -> list[Setting]:
@@ -210,12 +211,11 @@ def _designs(spec: SettingsSpec, settings: list[Setting]) -> Block:
 
 def _recipe_block(spec: SettingsSpec, row: str, settings: list[Setting]) -> Block:
     """The settings of one recipe, one per line."""
-    rows, columns_of = [], {}
+    rows = []
     for setting in settings:
         ours = TableEntry(setting.ours.text) if setting.ours else TableEntry("–", tone="muted")
         rows.append((setting.column, TableEntry(setting.printed, setting.notes), ours, setting.verdict.entry))
-        if setting.why:
-            columns_of.setdefault(setting.why, []).append(setting.column)
+    columns_of = grouped((setting.why, setting.column) for setting in settings if setting.why)
     lines = [f"Not here: {', '.join(columns)}: {reason}." for reason, columns in columns_of.items()]
     lines.append(f"Our recipe: python run.py {spec.rows[row]}")
     return Block(row, ("setting", "paper", "ours", ""), rows, "llll", lines=lines)
@@ -245,14 +245,13 @@ def _answer(settings: list[Setting]) -> Iterator[str]:
         yield f"Without a counterpart here: {absent}, for reasons that stand below."
     for verdict, title in ((Verdict.UNEXPLAINED, "Unexplained"), (Verdict.EXPLAINED, "Different")):
         for row in dict.fromkeys(setting.row for setting in settings):
-            words = [_difference_text(setting) for setting in by_verdict[verdict] if setting.row == row]
-            if words:
+            if words := [
+                f"{setting.column} {setting.printed}, ours {setting.ours.text}"
+                + (f" [{', '.join(setting.notes)}]" if setting.notes else "")
+                for setting in by_verdict[verdict]
+                if setting.row == row
+            ]:
                 yield f"{title}, {row}: {'; '.join(words)}."
-
-
-def _difference_text(setting: Setting) -> str:
-    notes = f" [{', '.join(setting.notes)}]" if setting.notes else ""
-    return f"{setting.column} {setting.printed}, ours {setting.ours.text}{notes}"
 
 
 def _notes_on_settings(only_words: bool) -> tuple[str, ...]:

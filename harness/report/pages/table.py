@@ -9,19 +9,20 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from harness.report.pages.agreement import is_beside_the_paper
 from harness.report.pages.answer import sentences
 from harness.report.pages.blocks import not_run_block, sections_of
 from harness.report.pages.caveats import data_lines, is_shared, rate_lines
 from harness.report.pages.headline import headline
+from harness.report.pages.not_run import waiting_columns, waiting_sentences
 from harness.report.pages.ranked_page import with_ranks
-from harness.report.pages.waiting import waiting_columns, waiting_sentences
 from harness.report.render.layout import Picture, Section, Table, table_of, tidy_row
-from harness.report.scores.agreement import is_beside_the_paper
 from harness.report.scores.comparison import ENOUGH
 from harness.report.scores.groups import AGREES, DIFFERS, Group, ProtocolResults, ScoreLine
 from harness.report.scores.scores import Score
 from harness.report.spec.parts import Kind
 from harness.report.spec.table import TableSpec
+from harness.report.stats.grouping import grouped
 from harness.report.stats.seeds import LEVEL
 
 SEVERAL = "in several settings"
@@ -52,23 +53,30 @@ def build_table(
     waits = [] if spec.every else waiting_columns(results)
     has_run = any(section.blocks and not section.is_background for section in sections)
     if waits and not has_run:  # what is missing is read first, and the paper's numbers are an appendix
-        sections = [Section("Not run", (not_run_block(results),)), *_as_appendix(sections)]
-    caption = (*(() if in_front else data), *rate_lines(results), *_caption(spec, sections))
-    content = {"sections": sections, "summary": _summary(spec, tidy), "caption": caption, "tidy": tidy}
-    content["printed"] = dict(Counter(spec.kind_of(column) for _, column in spec.published))
-    content["data"] = data if in_front else ()
-    if any(is_beside_the_paper(spec, group) for result in results for group in (*result.others, *result.other_means)):
-        content["see_also"] = {AGREEMENT: "agreement.md"}
-    if waits and not has_run:
-        content["see_also"] = content.get("see_also", {}) | {NOT_RUN: "not_run.md"}
-    content["answer"] = (*sentences(results), *waiting_sentences(waits))
-    content["headline"] = headline(results, waits)
-    table = table_of(spec, pictures=list(pictures), plots=list(plots), **content)
+        appendix = [replace(section, is_appendix=True) for section in sections if section.blocks]
+        sections = [Section("Not run", (not_run_block(results),)), *appendix]
+    # how to read the page: of signs and words, those that stand on it; nothing for a page without a grid
+    text = "\n".join(block.text for section in sections for block in section.blocks)
+    readings = [line for signs, line in _readings(spec) if text and any(sign in text for sign in signs)]
+    caption = (*(() if in_front else data), *rate_lines(results), *readings)
+    groups = [group for result in results for group in (*result.others, *result.other_means)]
+    is_beside = any(is_beside_the_paper(spec, group) for group in groups)
+    table = table_of(
+        spec,
+        sections=sections,
+        summary=_summary(spec, tidy),
+        caption=caption,
+        tidy=tidy,
+        printed=dict(Counter(spec.kind_of(column) for _, column in spec.published)),
+        data=data if in_front else (),
+        see_also=({AGREEMENT: "agreement.md"} if is_beside else {})
+        | ({NOT_RUN: "not_run.md"} if waits and not has_run else {}),
+        answer=(*sentences(results), *waiting_sentences(waits)),
+        headline=headline(results, waits),
+        pictures=list(pictures),
+        plots=list(plots),
+    )
     return with_ranks(table, spec, results) if spec.every else table
-
-
-def _as_appendix(sections: Sequence[Section]) -> list[Section]:
-    return [replace(section, is_appendix=True) for section in sections if section.blocks]
 
 
 def _tidy_rows(spec: TableSpec, group: Group) -> Iterator[dict[str, str]]:
@@ -76,12 +84,12 @@ def _tidy_rows(spec: TableSpec, group: Group) -> Iterator[dict[str, str]]:
 
     A category is the column `<column>/<category>`; the paper prints none, and no chance level of it is known.
     """
-    lines = [(group.column, line) for line in sorted(group.lines, key=lambda line: line.is_baseline)]
-    for category, scores in group.categories.items():
-        lines += [(f"{group.column}/{category}", ScoreLine(score.row, score)) for score in scores]
-    for column, line in lines:
-        row = _tidy_score(spec, group, line, column)
+    for line in sorted(group.lines, key=lambda line: line.is_baseline):
+        row = _tidy_score(spec, group, line, group.column)
         yield row | {"n": "", "status": "baseline", "notes": ""} if line.is_baseline else row
+    for category, scores in group.categories.items():
+        for score in scores:
+            yield _tidy_score(spec, group, ScoreLine(score.row, score), f"{group.column}/{category}")
 
 
 def _tidy_score(spec: TableSpec, group: Group, line: ScoreLine, column: str) -> dict[str, str]:
@@ -130,7 +138,7 @@ def _tests(group: Group, score: Score) -> dict[str, object]:
     apart = [key for pair in tests.pairs if pair.p_all < 1 - LEVEL and score.key in pair.rows for key in pair.rows]
     columns = {
         "tier": tests.tier(score.key) if tests.tier(score.key) != "–" else "",
-        "apart_from": [_line_name(*key) for key in apart if key != score.key],
+        "apart_from": [f"{key[0]} ({key[1]})" if key[1] else key[0] for key in apart if key != score.key],
         "below": tests.below.get(score.key, ()),
     }
     if pair is None:
@@ -145,40 +153,20 @@ def _tests(group: Group, score: Score) -> dict[str, object]:
     }
 
 
-def _line_name(row: str, setting: str) -> str:
-    return f"{row} ({setting})" if setting else row
-
-
 def _summary(spec: TableSpec, rows: Sequence[dict[str, str]]) -> str:
     """How many published numbers of each kind have which verdict. Several settings of a model count as one."""
     if spec.ledger is None:
         return "none"
-    verdicts: dict[str, dict[tuple[str, str], str]] = {}
-    for row in rows:
-        if row["verdict"] and row["column"] in spec.verdict_columns:
-            of_kind, key = verdicts.setdefault(row["kind"], {}), (row["row"], row["column"])
-            of_kind[key] = SEVERAL if key in of_kind else row["verdict"]
+    judged = [row for row in rows if row["verdict"] and row["column"] in spec.verdict_columns]
+    verdicts = grouped(((row["kind"], row["row"], row["column"]), row["verdict"]) for row in judged)
+    of_kinds = grouped((kind, of_row[0] if len(of_row) == 1 else SEVERAL) for (kind, *_), of_row in verdicts.items())
     parts = []
-    for kind, of_kind in verdicts.items():
-        counts = Counter(of_kind.values())
+    for kind, of_kind in of_kinds.items():
+        counts = Counter(of_kind)
         shown = (name for name in VERDICTS[kind] if counts[name] or name not in SELDOM)
         words = (f"{counts[name]} {PLURAL.get(name, name)}" for name in shown)
         parts.append(f"{Kind(kind).plural}: {' · '.join(words)}")
     return "; ".join(parts)
-
-
-def _protocols_of_columns(spec: TableSpec) -> str:
-    """`skyformer (Text, Image), probe (recall)`"""
-    columns: dict[str, list[str]] = {}
-    for name, column in spec.columns.items():
-        columns.setdefault(column.protocol or spec.protocol, []).append(name)
-    return ", ".join(f"{protocol} ({', '.join(names)})" for protocol, names in columns.items())
-
-
-def _caption(spec: TableSpec, sections: Sequence[Section]) -> list[str]:
-    """How to read the page: of signs and words, those that stand on it. Empty for a page without a grid."""
-    text = "\n".join(block.text for section in sections for block in section.blocks)
-    return [line for signs, line in _readings(spec) if text and any(sign in text for sign in signs)]
 
 
 def _readings(spec: TableSpec) -> list[tuple[tuple[str, ...], str]]:
@@ -187,7 +175,9 @@ def _readings(spec: TableSpec) -> list[tuple[tuple[str, ...], str]]:
     several = f"Protocols {names}, never compared with each other" if len(spec.protocols) > 1 else f"Protocol {names}"
     protocols = f"{several}; runs of other protocols are left out."
     if any(column.protocol for column in spec.columns.values()):
-        protocols = f"Each column is of one protocol: {_protocols_of_columns(spec)}."
+        columns = grouped((column.protocol or spec.protocol, name) for name, column in spec.columns.items()).items()
+        of_columns = ", ".join(f"{protocol} ({', '.join(names)})" for protocol, names in columns)
+        protocols = f"Each column is of one protocol: {of_columns}."
     if spec.ledger is not None:
         protocols += (
             " Only the unchanged recipe on the full data is compared with the paper. Ours only: runs of a reduced "

@@ -4,18 +4,14 @@ Lengths are in points (1/72 inch): labels and bubbles are the same in PNG and PD
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.report.plots import style
+from harness.report.plots.file import Sources
 from harness.report.plots.labels import Disc, annotate
+from harness.report.plots.style import Axes, Figure
 from harness.report.scores import messages, tradeoff
 from harness.report.spec.figure import FigureSpec
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from harness.report.plots.file import Sources
 
 COLUMNS = 2
 LARGEST = 15.0  # radius of the most memory in the figure
@@ -24,7 +20,7 @@ KEY = (0.1, 0.5, 1.0)  # memory of the bubbles in the legend
 EDGE = {"markeredgecolor": "0.2", "markeredgewidth": 0.6}
 
 
-def data(figure: FigureSpec, sources: "Sources") -> dict[str, Any]:
+def data(figure: FigureSpec, sources: Sources) -> dict[str, Any]:
     every = tradeoff.panels(figure, sources.cells, sources.paper)
     panels = [panel for panel in every if panel["series"]] or every
     for panel in panels:  # labels tell the rows of one model apart
@@ -36,7 +32,7 @@ def data(figure: FigureSpec, sources: "Sources") -> dict[str, Any]:
     return style.titles(figure.title, said) | {"panels": panels}
 
 
-def draw(data: Mapping[str, Any]) -> "Figure":
+def draw(data: Mapping[str, Any]) -> Figure:
     """Two panels in a row."""
     panels = data["panels"]
     columns = min(COLUMNS, len(panels))
@@ -63,7 +59,7 @@ def draw(data: Mapping[str, Any]) -> "Figure":
     return figure
 
 
-def _draw_bubbles(axis: "Axes", panel: style.Panel, scale: float, width: int) -> None:
+def _draw_bubbles(axis: Axes, panel: style.Panel, scale: float, width: int) -> None:
     """Small bubbles stand on large ones. Published numbers are pale."""
     axis.set_title(style.wrapped(panel["title"], width))
     for line in sorted(panel["series"], key=lambda line: -line["size"][0]):
@@ -80,7 +76,7 @@ def _draw_bubbles(axis: "Axes", panel: style.Panel, scale: float, width: int) ->
     style.draw_notes(axis, panel["notes"], width)
 
 
-def _draw_size_legend(figure: "Figure", scale: float) -> None:
+def _draw_size_legend(figure: Figure, scale: float) -> None:
     from matplotlib.lines import Line2D
 
     circle = {"linestyle": "", "marker": "o", "color": "white", **EDGE}

@@ -9,27 +9,19 @@ but extrapolated or added up is hollow. A run without a measurement is a panel t
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from harness.records.files import write_atomic
 from harness.report.pages import bench_tables
 from harness.report.plots import style
-from harness.report.plots.file import SUFFIXES, Plot
+from harness.report.plots.file import SUFFIXES, Plot, Sources
 from harness.report.plots.lines import draw
+from harness.report.scores import measurements as bench
 from harness.report.scores import messages
-from harness.report.scores.measurements import (
-    describe_setting,
-    has_series,
-    label_of,
-    measured_for,
-    series,
-    size_of,
-    slope,
-)
+from harness.report.scores.measurements import Measurement, Measurements, Points
 from harness.report.spec.figure import MeasuredFigure, PendingFigure
+from harness.report.stats.grouping import grouped
 from harness.report.stats.growth import exponent
-
-if TYPE_CHECKING:
-    from harness.report.plots.file import Sources
 
 DIGITS = 4  # all machines agree on these
 STRAIGHT = 0.5  # an exponent is stated where those between neighbouring points differ by no more
@@ -37,7 +29,7 @@ FLAT = 0.2  # a smaller exponent is that of a flat line
 VALUES = {"ms": "time, ms", "memory_mb": "memory, MiB"}
 
 
-def data(figure: MeasuredFigure | PendingFigure, sources: "Sources") -> dict[str, Any]:
+def data(figure: MeasuredFigure | PendingFigure, sources: Sources) -> dict[str, Any]:
     if isinstance(figure, PendingFigure):
         notes = [figure.needs, *([f"Command: {figure.command}"] if figure.command else [])]
         panels = [_cost_panel("", "", "", [], notes)]
@@ -62,80 +54,70 @@ def _cost_panel(title: str, x: str, y: str, lines: Sequence[Mapping[str, Any]], 
     return {"title": title, "x": x, "y": y, "log_x": True, "log_y": True, "series": [*lines], "notes": [*notes]}
 
 
-def _run_panels(
-    figure: MeasuredFigure, name: str, measurements: Mapping[str, Mapping[str, Any]]
-) -> Iterator[dict[str, Any]]:
+def _run_panels(figure: MeasuredFigure, name: str, measurements: Measurements) -> Iterator[dict[str, Any]]:
     run = figure.runs[name]
-    measured_runs = measured_for(run, measurements)
+    measured_runs = bench.measured_for(run, measurements)
     if not measured_runs:
         command = f"Not measured yet: python run.py do=bench figure={figure.name} bench.run={name}"
         needs = {"cuda": "It needs a GPU."}.get(run.needs, run.needs)
         yield _cost_panel(name, "", "", [], list(filter(None, [command, needs])))
     for measured in _fullest(figure, name, measured_runs):
-        notes = [f"{describe_setting(dict(measured))}."]
+        notes = [f"{bench.describe_setting(dict(measured))}."]
+        rows = figure.rows_of(name).items()
+        labels = {label: there for label, row in rows if (there := bench.label_of(row, label, measured)) is not None}
         if not run.paper_size:
             notes.append(f"Not at the paper's size: {run.why}.")
         for mode, batch in run.modes:
-            if not has_series(measured, run.what, mode, batch):
+            if not bench.has_series(measured, run.what, mode, batch):
                 continue
             title = ", ".join(filter(None, [name, mode, f"batch {batch}" if batch else ""]))
             for key, label in VALUES.items():
-                lines = _lines_of_run(figure, name, measured, (mode, batch), key)
-                yield _cost_panel(title, figure.x_label, label, list(lines), list(notes)) | {"band": key == "ms"}
+                points = {row: bench.series(measured, label, run.what, mode, batch) for row, label in labels.items()}
+                models = {row: (row, figure.rows[row].model) for row in points}
+                lines = _cost_lines(points, models, figure.reference, key)
+                yield _cost_panel(title, figure.x_label, label, lines, notes) | {"band": key == "ms"}
 
 
-def _fullest(
-    figure: MeasuredFigure, run: str, measured_runs: Sequence[Mapping[str, Any]]
-) -> Iterator[Mapping[str, Any]]:
+def _fullest(figure: MeasuredFigure, run: str, measured_runs: Sequence[Measurement]) -> Iterator[Measurement]:
     """The measurements with the most rows on their machine: one of a single model is part of a whole one."""
     rows = figure.rows_of(run).items()
-    counts = [sum(label_of(row, name, measured) is not None for name, row in rows) for measured in measured_runs]
-    most: dict[str, int] = {}
+    counts = [sum(bench.label_of(row, name, measured) is not None for name, row in rows) for measured in measured_runs]
     machines = [str(measured["hardware"]) for measured in measured_runs]
-    for machine, count in zip(machines, counts, strict=True):
-        most[machine] = max(count, most.get(machine, 0))
+    of_machine = grouped(zip(machines, counts, strict=True))
     for measured, machine, count in zip(measured_runs, machines, counts, strict=True):
-        if count == most[machine]:
+        if count == max(of_machine[machine]):
             yield measured
 
 
-def _lines_of_run(
-    figure: MeasuredFigure, run: str, measured: Mapping[str, Any], chosen: tuple[str | None, int | None], key: str
-) -> Iterator[dict[str, Any]]:
-    for name, row in figure.rows_of(run).items():
-        if (label := label_of(row, name, measured)) is None:
+def _cost_lines(
+    points_of: Mapping[str, Points], names: Mapping[str, tuple[str, str]], reference: str | None, key: str
+) -> list[dict[str, Any]]:
+    """A line for each row with a cost above 0; a logarithm has no place for others. `names`: row -> name and model."""
+    lines = []
+    for row, points in points_of.items():
+        shown = [point for point in points if point.get(key, 0) > 0]
+        if not shown:
             continue
-        points = series(measured, label, figure.runs[run].what, *chosen)
-        if line := _cost_line(name, str(row.model), name == figure.reference, points, key):
-            yield line
+        line = {
+            "name": names[row][0],
+            "model": names[row][1],
+            "role": "reference" if row == reference else "",
+            "x": [bench.size_of(point) for point in shown],
+            "y": [_rounded(point[key]) for point in shown],
+            "hollow": [point["status"] != "ok" for point in shown],
+            "exponent": _exponent(points, key),
+        }
+        if key == "ms" and all("ms_quartiles" in point for point in shown):
+            line["low"], line["high"] = ([_rounded(point["ms_quartiles"][side]) for point in shown] for side in (0, 1))
+        lines.append(line)
+    return lines
 
 
-def _cost_line(
-    name: str, model: str, is_reference: bool, points: Sequence[Mapping[str, Any]], key: str
-) -> dict[str, Any] | None:
-    """None where nothing was measured above 0, which a logarithm has no place for."""
-    shown = [point for point in points if point.get(key, 0) > 0]
-    if not shown:
-        return None
-    line = {
-        "name": name,
-        "model": model,
-        "role": "reference" if is_reference else "",
-        "x": [size_of(point) for point in shown],
-        "y": [_rounded(point[key]) for point in shown],
-        "hollow": [point["status"] != "ok" for point in shown],
-        "exponent": _exponent(points, key),
-    }
-    if key == "ms" and all("ms_quartiles" in point for point in shown):
-        line["low"], line["high"] = ([_rounded(point["ms_quartiles"][side]) for point in shown] for side in (0, 1))
-    return line
-
-
-def _exponent(points: Sequence[Mapping[str, Any]], key: str) -> str:
+def _exponent(points: Points, key: str) -> str:
     """Of a cost that grows by a power of the length over all points; empty for a line that is flat or bends."""
     kept = [point for point in points if point.get(key, 0) > 0]
-    slopes = [exponent([size_of(a), size_of(b)], [a[key], b[key]]) for a, b in itertools.pairwise(kept)]
-    fitted = slope(points, key)
+    slopes = [exponent([bench.size_of(a), bench.size_of(b)], [a[key], b[key]]) for a, b in itertools.pairwise(kept)]
+    fitted = bench.slope(points, key)
     if len(slopes) < 2 or max(slopes) - min(slopes) > STRAIGHT or fitted.value is None or fitted.value < FLAT:
         return ""
     return f"{fitted.value:z.1f}{fitted.mark}"
@@ -145,36 +127,31 @@ def _rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def measurement_data(measured: Mapping[str, Any]) -> dict[str, Any]:
+def measurement_data(measured: Measurement) -> dict[str, Any]:
     """Time and memory of each thing that one do=bench timed, quartiles as bands. What is extrapolated is left out."""
-    names, rows = bench_tables.names_of(measured), measured.get("rows", {})
+    names = bench_tables.names_of(measured)
+    models = {row: (name, bench_tables.model_of(row, measured.get("rows", {}))) for row, name in names.items()}
     settings, panels = measured["settings"], []
     for timed, by_label in bench_tables.measures(dict(measured)):
         kind, _, mode = timed.partition("-")
         time = "time of a token, ms" if kind in ("decode", "token") else "time, ms"
         memory = "state, MiB" if kind == "decode" else "memory, MiB" if mode else "peak memory, MiB"
+        finished = {row: [point for point in points if point["status"] == "ok"] for row, points in by_label.items()}
         for key, label in (("ms", time), ("memory_mb", memory)):
-            lines = []
-            for label_of_row, points in by_label.items():
-                points = [point for point in points if point["status"] == "ok" and point.get(key, 0) > 0]
-                model = bench_tables.model_of(label_of_row, rows)
-                if line := _cost_line(names[label_of_row], model, label_of_row == settings.get("peer"), points, key):
-                    lines.append(line)
-            if not lines:
-                continue
-            x = (settings.get("axis") or "length, tokens").removeprefix("model.")
-            title = bench_tables.title_of(timed)
-            panels.append(_cost_panel(title, x, label, lines, []) | {"band": key == "ms", "name": f"{timed}-{key}"})
-    setting = describe_setting(dict(measured))
+            if lines := _cost_lines(finished, models, settings.get("peer"), key):
+                x = (settings.get("axis") or "length, tokens").removeprefix("model.")
+                panel = _cost_panel(bench_tables.title_of(timed), x, label, lines, [])
+                panels.append(panel | {"band": key == "ms", "name": f"{timed}-{key}"})
+    setting = bench.describe_setting(dict(measured))
     return _drawn(setting, panels or [_cost_panel("", "", "", [], [f"Nothing was measured: {setting}."])])
 
 
-def plots(measurements: Mapping[str, Mapping[str, Any]], figures: Path) -> list[Plot]:
+def plots(measurements: Measurements, figures: Path) -> list[Plot]:
     """The picture of every measurement by do=bench."""
     return [measurement_plot(measured, figures) for measured in measurements.values() if measured["kind"] == "bench"]
 
 
-def measurement_plot(measured: Mapping[str, Any], figures: Path) -> Plot:
+def measurement_plot(measured: Measurement, figures: Path) -> Plot:
     paths = tuple(figures / "bench" / f"{measured['name']}.{suffix}" for suffix in SUFFIXES)
     return Plot(measurement_data(measured), draw, paths, dpi=150)
 
@@ -183,4 +160,6 @@ def write_report(measured: dict[str, Any], tables: Path, figures: Path) -> list[
     """Write the page and the picture (PNG, PDF) of one measurement by do=bench. Returns their paths."""
     plot = measurement_plot(measured, figures)
     plot.write(plot.paths)
-    return [bench_tables.write_page(measured, tables), *plot.paths]
+    (page,) = bench_tables.pages({measured["name"]: measured}, tables).items()
+    write_atomic(*page)
+    return [page[0], *plot.paths]

@@ -49,7 +49,7 @@ def _values_of(panel: Panel, quantity: str) -> Iterator[float]:
 def text_rows(panel: Panel, width: int, *, ascii_only: bool = False) -> list[tuple[str, ...]]:
     """A row for each run: run, chart of the metric (on one scale for the panel), first, best and last value, steps,
     last training loss."""
-    from harness.report.render.text_chart import sparkline
+    from harness.report.render.terminal import sparkline
 
     finite = [value for value in _values_of(panel, "val") if math.isfinite(value)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)

@@ -55,20 +55,14 @@ def drawing_processes(workers: int | None = None) -> Iterator[Schedule]:
                 if pool is None:
                     pool = process_pool(workers)
                     stack.callback(pool.shutdown, cancel_futures=True)
-                with _named_death(files):
-                    futures.extend(pool.submit(draw_now, *picture) for picture in pictures[len(futures) :])
+                futures.extend(pool.submit(draw_now, *picture) for picture in pictures[len(futures) :])
 
-        yield schedule
-        for draw, files in pictures if pool is None else ():
-            draw_now(draw, files)
-        for future, (_, files) in zip(futures, pictures, strict=False):
-            with _named_death(files):
+        try:
+            yield schedule
+            for draw, files in pictures if pool is None else ():
+                draw_now(draw, files)
+            for future in futures:
                 future.result()
-
-
-@contextlib.contextmanager
-def _named_death(files: Sequence[Path]) -> Iterator[None]:
-    try:
-        yield
-    except BrokenProcessPool as error:
-        raise UsageError(f"{files[0]}: a process that draws died (memory?): type the command again") from error
+        except BrokenProcessPool as error:
+            (_, files), *_ = (picture for picture, future in zip(pictures, futures, strict=False) if future.exception())
+            raise UsageError(f"{files[0]}: a process that draws died (memory?): type the command again") from error

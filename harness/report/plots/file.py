@@ -12,16 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from harness.records.collect import Cells
 from harness.records.files import write_bytes_atomic
-from harness.report.plots.style import RC
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from harness.report.plots.drawing import Schedule
+from harness.report.plots.drawing import Schedule
+from harness.report.plots.style import RC, Figure
+from harness.report.scores.measurements import Measurement
 
 VERSION = 4  # of what pictures look like: with another, all are drawn again
 SUFFIXES = ("png", "pdf")
@@ -34,9 +31,9 @@ class Sources(NamedTuple):
     """What figures are made of: the frame of all records, the folder of the published numbers, the measurements of
     do=bench by their names, and the packages whose functions may run."""
 
-    cells: "pd.DataFrame"
+    cells: Cells
     paper: Any
-    measurements: Mapping[str, Mapping[str, Any]] = {}
+    measurements: Mapping[str, Measurement] = {}
     trusted: Sequence[str] = ()
 
 
@@ -45,7 +42,7 @@ class Plot:
     """A picture: all that it shows, as a plain mapping, the function that draws this, and its files."""
 
     data: Mapping[str, Any]
-    draw: "Callable[[Mapping[str, Any]], Figure]"
+    draw: Callable[[Mapping[str, Any]], Figure]
     paths: tuple[Path, ...]
     dpi: int = 200
 
@@ -73,7 +70,7 @@ class Plot:
         panels = self.data.get("panels")
         return panels is not None and all(panel.get("series") == [] for panel in panels)
 
-    def update(self, check: bool, schedule: "Schedule") -> list[Path]:
+    def update(self, check: bool, schedule: Schedule) -> list[Path]:
         """Draw the files that are stale, by `schedule`, and return all. With `check`, the stale files alone.
 
         The files of a picture that shows nothing are removed; with `check`, they are stale.
@@ -91,7 +88,7 @@ class Plot:
         return list(self.paths)
 
 
-def save(figure: "Figure", path: Path, shows: str, *, dpi: int) -> None:
+def save(figure: Figure, path: Path, shows: str, *, dpi: int) -> None:
     """Write a figure, PNG or PDF by its suffix, and `shows`, the sha256 of what it shows.
 
     The same figure gives the same bytes.

@@ -1,12 +1,9 @@
 """A graph: boxes of text, and lines or arrows from border to border. Extents are in pixels of the figure."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.text import Text
-    from matplotlib.transforms import Bbox
+from harness.report.plots.style import Axes, Bbox, Text
 
 COLOURS = ("#FFFFFF", "#F2CF66", "#8CC4EA", "#C9A0C4", "#9AA5B1")  # each dark enough apart from the next in grey
 INK, FAINT = "#222222", "#A8A8A8"
@@ -20,7 +17,7 @@ def height(panel: Panel) -> float:
     return min(4.2, max(2.3, 0.46 * len({round(node["y"], 6) for node in panel["nodes"]})))
 
 
-def draw_nodes(axis: "Axes", panel: Panel) -> dict[str, "Text"]:
+def draw_nodes(axis: Axes, panel: Panel) -> dict[str, Text]:
     """The boxes at their places, by their names."""
     axis.axis("off")
     texts = {}
@@ -36,7 +33,7 @@ def draw_nodes(axis: "Axes", panel: Panel) -> dict[str, "Text"]:
     return texts
 
 
-def draw_edges(axis: "Axes", panel: Panel, texts: Mapping[str, "Text"]) -> None:
+def draw_edges(axis: Axes, panel: Panel, texts: Mapping[str, Text]) -> None:
     """The lines between the boxes, whose places are final.
 
     An arrow is faint if its weight is 0; a line without a direction is as wide as its weight.
@@ -65,7 +62,7 @@ def draw_edges(axis: "Axes", panel: Panel, texts: Mapping[str, "Text"]) -> None:
         axis.annotate("", last, first, arrowprops=look, annotation_clip=False, zorder=1 if is_faint else 2)
 
 
-def lanes_of(panel: Panel, extents: Mapping[str, "Bbox"]) -> dict[tuple[str, str], Lane]:
+def lanes_of(panel: Panel, extents: Mapping[str, Bbox]) -> dict[tuple[str, str], Lane]:
     """Edges whose straight line would go through a box. All that leave a node on one side share a lane.
 
     The side is the one that has fewer boxes.
@@ -85,11 +82,11 @@ def lanes_of(panel: Panel, extents: Mapping[str, "Bbox"]) -> dict[tuple[str, str
     return around
 
 
-def _middle(box: "Bbox") -> tuple[float, float]:
+def _middle(box: Bbox) -> tuple[float, float]:
     return (box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2
 
 
-def _free_side(ends: Sequence[tuple[float, float]], others: Sequence["Bbox"]) -> int:
+def _free_side(ends: Sequence[tuple[float, float]], others: Sequence[Bbox]) -> int:
     """1 to pass on the right, -1 on the left: where there are fewer boxes beside the line."""
     (start, end), middle = sorted(y for _, y in ends), (ends[0][0] + ends[1][0]) / 2
     beside = [x - middle for x, y in map(_middle, others) if start <= y <= end and abs(x - middle) > LANE]

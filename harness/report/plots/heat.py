@@ -1,13 +1,12 @@
 """The heat map of a ranked table: rows by rank, the ranked columns, each score as a number in its square, the ranks."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.report.pages.ranking import Ranking
 from harness.report.plots import style
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from harness.report.plots.style import Figure
+from harness.report.render.words import span
 
 CAPTION = (
     "The number in a square is the score of a row, 0 at the control and 1 at the reference of its column; the "
@@ -37,17 +36,15 @@ def data(title: str, ranking: Ranking) -> dict[str, Any]:
         ]
         for row in rows
     ]
-    ranks = []
-    for ranked in ranking.rows:
-        low, high = ranked.ranks
-        ranks.append([f"{ranked.mean:z.2f}", f"{ranked.rank}" + (f" ({low} to {high})" if low < high else "")])
+    spans = [f" ({span(row.ranks)})" if row.ranks[0] < row.ranks[1] else "" for row in ranking.rows]
+    ranks = [[f"{row.mean:z.2f}", f"{row.rank}{ends}"] for row, ends in zip(ranking.rows, spans, strict=True)]
     best = [f"{ranked.row} ({ranked.mean:z.2f})" for ranked in ranking.rows[:SHOWN]]
     message = f"Ahead by the mean: {', '.join(best)}, of {len(ranking.rows)} rows"
     grid = {"rows": rows, "columns": list(ranking.columns), "values": values, "ranks": ranks}
     return {"title": message, "subtitle": title} | grid
 
 
-def draw(data: Mapping[str, Any]) -> "Figure":
+def draw(data: Mapping[str, Any]) -> Figure:
     rows, columns = ([style.shortened(name, LONGEST_NAME) for name in data[key]] for key in ("rows", "columns"))
     wide = 0.3 + LETTER * max(map(len, rows)) + WIDE * len(columns) + RIGHT
     tall = 0.7 + LETTER * max(map(len, columns)) + TALL * len(rows)

@@ -5,10 +5,9 @@ Lengths are in points (1/72 inch): labels are at the same place in PNG and PDF.
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from harness.report.plots.style import Axes
 
 DIRECTIONS = [math.tau * turn / 24 for turn in range(24)]
 GAPS = (2.0, 6.0, 11.0, 17.0, 24.0, 32.0, 42.0)  # between a disc and its label
@@ -33,7 +32,7 @@ class Disc(NamedTuple):
     colour: str = "0.15"
 
 
-def annotate(axis: "Axes", discs: Sequence[Disc]) -> None:
+def annotate(axis: Axes, discs: Sequence[Disc]) -> None:
     """Each label as near to its disc as possible without covering another label, a disc or the frame.
 
     The layout of the figure is final before this is called.
@@ -44,35 +43,25 @@ def annotate(axis: "Axes", discs: Sequence[Disc]) -> None:
     named, others = ([disc for disc in discs if bool(disc.label) is is_named] for is_named in (True, False))
     named.sort(key=lambda disc: disc.is_optional)
     frame = Box(*(side * points for side in axis.get_window_extent().extents))
-    style_of_text = {"textcoords": "offset points", "ha": "center", "va": "center", "fontsize": 7}
-    style_of_text["path_effects"] = [withStroke(linewidth=1.5, foreground="white")]
+    look = {"textcoords": "offset points", "ha": "center", "va": "center", "fontsize": 7, "annotation_clip": False}
+    look["path_effects"] = [withStroke(linewidth=1.5, foreground="white")]
     texts = []
     for disc in named:
         arrow = {"arrowstyle": "-", "linewidth": 0.5, "color": "0.4", "shrinkA": 0, "shrinkB": disc.radius}
-        weight = "bold" if disc.is_bold else "normal"
-        look = {
-            "arrowprops": arrow,
-            "annotation_clip": False,
-            "fontweight": weight,
-            "color": disc.colour,
-            **style_of_text,
-        }
-        texts.append(axis.annotate(disc.label, (disc.x, disc.y), (0, 0), **look))
+        own = {"arrowprops": arrow, "fontweight": "bold" if disc.is_bold else "normal", "color": disc.colour}
+        texts.append(axis.annotate(disc.label, (disc.x, disc.y), (0, 0), **look, **own))
     extents = [text.get_window_extent() for text in texts]
     sizes = [(extent.width * points, extent.height * points) for extent in extents]
-    circles = [_circle(axis, disc, points) for disc in named]
-    needed = sum(not disc.is_optional for disc in named)
-    offsets = place_labels(circles, sizes, frame, [_circle(axis, disc, points) for disc in others], needed)
+    circles, free = (
+        [(*axis.transData.transform((disc.x, disc.y)) * points, disc.radius) for disc in part]
+        for part in (named, others)
+    )
+    offsets = place_labels(circles, sizes, frame, free, sum(not disc.is_optional for disc in named))
     for text, offset in zip(texts, offsets, strict=True):
         if offset is None:
             text.remove()
         else:
             text.set_position(offset)
-
-
-def _circle(axis: "Axes", disc: Disc, points: float) -> Circle:
-    x, y = axis.transData.transform((disc.x, disc.y)) * points
-    return x, y, disc.radius
 
 
 class Box(NamedTuple):
@@ -83,12 +72,8 @@ class Box(NamedTuple):
 
     def meets(self, other: "Box") -> bool:
         """Whether two boxes are less than a point apart."""
-        return (
-            self.left < other.right + 1
-            and other.left < self.right + 1
-            and self.bottom < other.top + 1
-            and other.bottom < self.top + 1
-        )
+        apart = max(self.left - other.right, other.left - self.right)
+        return max(apart, self.bottom - other.top, other.bottom - self.top) < 1
 
     def distance(self, x: float, y: float) -> float:
         """From a point; zero inside."""

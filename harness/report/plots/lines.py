@@ -4,23 +4,21 @@ The axes of a cost are logarithmic, with the measured lengths and round numbers 
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.report.plots import style
+from harness.report.plots.file import Sources
 from harness.report.plots.labels import Disc, annotate
+from harness.report.plots.style import Axes, Figure
 from harness.report.scores import lines
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from harness.report.plots.file import Sources
+from harness.report.spec.figure import LineFigure
 
 COLUMNS = 2
 WIDTH, HEIGHT, EMPTY = 3.75, 3.3, 1.2  # of a panel, inches
 WITH_NAMES = 4.2  # height of a panel whose points have names
 LETTERS = 58  # of a line of notes
 LEGEND_LETTERS = 21  # of a name in a column of the legend, of an inch
+LEGEND_LINE = 0.17  # inches
 CLOSE = 0.12  # part of the axis: a tick that is nearer to the one before has no room for its label
 NARROW = 2.0  # a range below this factor is widened, so that what is nearly the same looks so
 FLAT = 12.0  # a range below this factor has more ticks
@@ -36,7 +34,7 @@ SHOWN = 6  # names of a curve that stands for several
 AT_THE_END = {"textcoords": "offset points", "va": "center", "fontsize": 6, "annotation_clip": False}
 
 
-def data(figure: lines.LineFigure, sources: "Sources") -> dict[str, Any]:
+def data(figure: LineFigure, sources: Sources) -> dict[str, Any]:
     panels = lines.panels(figure, sources.cells, sources.measurements)
     if figure.points:
         panels = [panel | {"series": _together(panel["series"])} for panel in panels]
@@ -47,9 +45,11 @@ def data(figure: lines.LineFigure, sources: "Sources") -> dict[str, Any]:
 def _together(series: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Curves that lie on each other become one, which looks like the first of them, a reference if there is one."""
     scores = [y for line in series for y in line["y"]]
+    if len(series) <= FEW:
+        return list(series)
+    near = (max(scores) - min(scores)) * ALIKE
     groups: list[list[Mapping[str, Any]]] = []
-    for line in sorted(series, key=lambda line: line["role"] != "reference") if len(series) > FEW else ():
-        near = (max(scores) - min(scores)) * ALIKE
+    for line in sorted(series, key=lambda line: line["role"] != "reference"):
         for group in groups:
             ends = zip(group[0]["y"], line["y"], strict=False)
             if group[0]["x"] == line["x"] and all(abs(a - b) <= near for a, b in ends):
@@ -57,8 +57,6 @@ def _together(series: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
                 break
         else:
             groups.append([line])
-    if not groups:
-        return list(series)
     return [group[0] | {"name": _names([line["name"] for line in group])} for group in groups]
 
 
@@ -67,7 +65,7 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names) if more <= 1 else f"{', '.join(names[:SHOWN])} and {more} more"
 
 
-def draw(data: Mapping[str, Any]) -> "Figure":
+def draw(data: Mapping[str, Any]) -> Figure:
     """Two panels in a row, with one legend for all below them. Points of a panel with a front have their names."""
     panels = data["panels"]
     has_front = any(panel.get("front") for panel in panels)
@@ -75,15 +73,14 @@ def draw(data: Mapping[str, Any]) -> "Figure":
     height = WITH_NAMES if has_front else HEIGHT
     letters = LETTERS * COLUMNS // columns
     note_lines = max(len(style.wrapped("\n".join(panel["notes"]), letters).splitlines()) for panel in panels)
-    if is_one_size(panels):
+    if one_size := is_one_size(panels):
         height = BAR_PANEL + PER_BAR * max(len(panel["series"]) for panel in panels)
     rows = [height if any(panel["series"] for panel in row) else EMPTY for row in style.in_rows(panels, columns)]
     wide = COLUMNS * WIDTH
-    names = (
-        {} if has_front or is_one_size(panels) else {line["name"]: 0 for panel in panels for line in panel["series"]}
-    )
+    names = set() if has_front or one_size else {line["name"] for panel in panels for line in panel["series"]}
     in_legend = max(1, int(wide * LEGEND_LETTERS) // (max(map(len, names), default=20) + 8))
-    tall = 0.7 + sum(rows) + 0.11 * note_lines * rows.count(height) + style.legend_height(len(names) + 2, in_legend)
+    legend = LEGEND_LINE * math.ceil((len(names) + 2) / in_legend)
+    tall = 0.7 + sum(rows) + 0.11 * note_lines * rows.count(height) + legend
     is_filled = all(panel["series"] for panel in panels)  # an empty panel has no ticks to share
     shared = {"sharey": data.get("share_y", False) and is_filled, "subtitle": data.get("subtitle", "")}
     figure, axes = style.figure_of(data["title"], (wide, tall), rows, columns, len(panels), **shared)
@@ -91,15 +88,15 @@ def draw(data: Mapping[str, Any]) -> "Figure":
         if not panel["series"]:
             style.empty(axis, panel, letters)
             continue
-        if is_one_size(panels):
-            _draw_bars(axis, panel)
-        else:
-            draw_panel(axis, panel)
+        (_draw_bars if one_size else draw_panel)(axis, panel)
         if number % columns and data.get("share_y"):
             axis.set_ylabel("")
         beside = panels[number - 1]["notes"] if number % columns else []
         style.draw_notes(axis, [note for note in panel["notes"] if note not in beside], letters)
-    style.shared_legend(figure, in_legend)
+    # one legend for all axes, below them: each label once
+    pairs = [pair for axis in figure.axes for pair in zip(*axis.get_legend_handles_labels(), strict=True)]
+    if handles := {label: handle for handle, label in pairs}:
+        figure.legend(handles.values(), handles, loc="outside lower center", ncols=in_legend, frameon=False)
     if has_front:
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # the layout is final before labels are placed
@@ -114,7 +111,7 @@ def is_one_size(panels: Sequence[style.Panel]) -> bool:
     return all(panel["log_y"] for panel in panels) and {len(line["x"]) for line in lines} == {1}
 
 
-def _draw_bars(axis: "Axes", panel: style.Panel) -> None:
+def _draw_bars(axis: Axes, panel: style.Panel) -> None:
     """The cost of each row at the one size, from 0, and its number."""
     for place, line in enumerate(panel["series"]):
         bar = axis.barh(place, line["y"], color=line["look"]["colour"], height=0.7)
@@ -150,7 +147,7 @@ def discs(panel: style.Panel) -> list[Disc]:
     return made
 
 
-def draw_panel(axis: "Axes", panel: style.Panel) -> None:
+def draw_panel(axis: Axes, panel: style.Panel) -> None:
     for line in panel["series"]:
         if "front" in panel:
             _draw_points(axis, line)
@@ -182,7 +179,7 @@ def draw_panel(axis: "Axes", panel: style.Panel) -> None:
         axis.set_ylim(low - 0.03 * (high - low), high + 0.05 * (high - low))
 
 
-def _draw_points(axis: "Axes", line: Mapping[str, Any]) -> None:
+def _draw_points(axis: Axes, line: Mapping[str, Any]) -> None:
     """The sizes of a model, in its colour if it is `shown`; what keeps nothing is a level, for a logarithm lacks 0."""
     look = line["look"] | ({} if line["shown"] else {"colour": style.MUTED})
     colour, is_reference = look["colour"], line["role"] == "reference"
@@ -192,14 +189,13 @@ def _draw_points(axis: "Axes", line: Mapping[str, Any]) -> None:
     points = [place for place in places if place[0]]
     if points:
         x, y, low, high = map(list, zip(*points, strict=True))
-        bars = [[a - b for a, b in zip(y, low, strict=True)], [b - a for a, b in zip(y, high, strict=True)]]
-        axis.errorbar(x, y, yerr=bars, fmt="none", ecolor=colour, elinewidth=0.7, alpha=0.5)
+        axis.errorbar(x, y, yerr=_bars(low, y, high), fmt="none", ecolor=colour, elinewidth=0.7, alpha=0.5)
         wide = {"linewidth": 1.4 if is_reference else 0.7, "alpha": 1.0 if line["shown"] else 0.8}
         order = {"zorder": 3 if line["shown"] else 2, "markersize": 5 if line["shown"] else 3.5}
         axis.plot(x, y, look["dash"], color=colour, marker=look["marker"], **wide, **order)
 
 
-def _draw_line(axis: "Axes", line: Mapping[str, Any], band: bool) -> None:
+def _draw_line(axis: Axes, line: Mapping[str, Any], band: bool) -> None:
     look, x, y = line["look"], line["x"], line["y"]
     colour = look["colour"]
     for thin_x, thin_y in line.get("thin", ()):
@@ -207,9 +203,7 @@ def _draw_line(axis: "Axes", line: Mapping[str, Any], band: bool) -> None:
     if band and "low" in line:
         axis.fill_between(x, line["low"], line["high"], color=colour, alpha=0.18, linewidth=0)
     elif "low" in line:
-        ends = list(zip(line["low"], y, line["high"], strict=True))
-        bars = [[mean - low for low, mean, _ in ends], [high - mean for _, mean, high in ends]]
-        axis.errorbar(x, y, yerr=bars, fmt="none", ecolor=colour, elinewidth=0.7)
+        axis.errorbar(x, y, yerr=_bars(line["low"], y, line["high"]), fmt="none", ecolor=colour, elinewidth=0.7)
     marked = line.get("marked", True) or len(x) == 1
     marker = {"marker": look["marker"]} if marked else {}
     axis.plot(x, y, look["dash"], color=colour, label=line["name"], **marker)
@@ -218,10 +212,16 @@ def _draw_line(axis: "Axes", line: Mapping[str, Any], band: bool) -> None:
         axis.plot(*zip(*hollow, strict=True), **style.marker_style(look, hollow=True))
 
 
-def _draw_exponents(axis: "Axes", series: Sequence[Mapping[str, Any]]) -> None:
+def _bars(low: Sequence[float], y: Sequence[float], high: Sequence[float]) -> list[list[float]]:
+    """Lengths of error bars below and above."""
+    return [[b - a for a, b in zip(start, end, strict=True)] for start, end in ((low, y), (y, high))]
+
+
+def _draw_exponents(axis: Axes, series: Sequence[Mapping[str, Any]]) -> None:
     """How the cost grows, at the end of each straight line that has room, from the lowest upwards and never closer than
     a letter."""
-    if not any(line.get("exponent") for line in series):
+    straight = sorted((line for line in series if line.get("exponent")), key=lambda line: line["y"][-1])
+    if not straight:
         return
     low, high = map(math.log, axis.get_ylim())
     least, below = EXPONENT_APART * (high - low), -math.inf
@@ -229,8 +229,7 @@ def _draw_exponents(axis: "Axes", series: Sequence[Mapping[str, Any]]) -> None:
     left, right = axis.get_xlim()
     axis.set_xlim(left, right * (right / left) ** FOR_EXPONENTS)
     last = max(line["x"][-1] for line in series)  # behind the end of a shorter line there are other lines
-    with_exponent = [line for line in series if line.get("exponent") and line["x"][-1] == last]
-    for line in sorted(with_exponent, key=lambda line: line["y"][-1]):
+    for line in (line for line in straight if line["x"][-1] == last):
         place = max(math.log(line["y"][-1]), below + least)
         if place > math.log(line["y"][-1]) + FURTHEST * least:
             continue  # it would stand beside the end of another line
@@ -245,7 +244,7 @@ def spread(values: list[float]) -> bool:
     return bool(finite) and min(finite) > 0 and max(finite) > LOG_FROM * min(finite)
 
 
-def cost_axes(axis: "Axes", points: Sequence[tuple[float, float]]) -> None:
+def cost_axes(axis: Axes, points: Sequence[tuple[float, float]]) -> None:
     """Give `axis` its scales, ranges and ticks for these (size, cost)."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 

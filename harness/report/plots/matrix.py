@@ -2,16 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from harness.report.plots import graph, style
+from harness.report.plots.file import Sources
+from harness.report.plots.style import Axes, Figure
 from harness.report.scores import matrices
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from harness.report.plots.file import Sources
+from harness.report.spec.figure import MatrixFigure
+from harness.report.stats.grouping import grouped
 
 # by the number of levels; each is darker than the one before, so that they differ in grey, too
 PALETTES = {
@@ -37,21 +35,22 @@ class Legend(NamedTuple):
     colours: tuple[str, ...]
 
 
-def data(figure: matrices.MatrixFigure, sources: "Sources") -> dict[str, Any]:
+def data(figure: MatrixFigure, sources: Sources) -> dict[str, Any]:
     panels = [panel.model_dump() for panel in matrices.panels(figure, sources.trusted)]
     return {"title": figure.title, "caption": figure.caption, "across": figure.across, "panels": panels}
 
 
-def draw(data: Mapping[str, Any]) -> "Figure":
+def draw(data: Mapping[str, Any]) -> Figure:
     panels = data["panels"]
     across = min(data["across"], len(panels))
     wide = max(WIDTH * across, NARROWEST)
     letters = int((wide / across - 0.7) / LETTER)
-    note_lines = [len(style.wrapped("\n".join(panel["notes"]), letters).splitlines()) for panel in panels]
-    heights = [
-        max(_height(panel) + NOTE * count + 0.6 for panel, count in row)
-        for row in style.in_rows(list(zip(panels, note_lines, strict=True)), across)
-    ]
+    tall = []
+    for panel in panels:
+        is_graph = panel["kind"] == "graph"
+        of_axis = graph.height(panel) if is_graph else min(TALLEST, max(LOWEST, CELL * len(panel["values"])))
+        tall.append(of_axis + NOTE * len(style.wrapped("\n".join(panel["notes"]), letters).splitlines()) + 0.6)
+    heights = list(map(max, style.in_rows(tall, across)))
     caption = style.wrapped(data["caption"], int((wide - 0.2) / LETTER))
     legends = legends_of(panels)
     foot = 0.1 + 0.14 * len(caption.splitlines()) + 0.2 * len(legends)
@@ -65,7 +64,10 @@ def draw(data: Mapping[str, Any]) -> "Figure":
             _draw_matrix(axis, panel)
         else:
             nodes[number] = graph.draw_nodes(axis, panel)
-        below = 14 if panel["kind"] == "graph" else 12 + 9 * (_label_lines(panel) + (1 if panel["columns"] else 0))
+        below = 14
+        if panel["kind"] == "matrix":
+            label_lines = max((label.count("\n") + 1 for label in panel["column_labels"]), default=1)
+            below = 12 + 9 * (label_lines + bool(panel["columns"]))
         style.draw_notes(axis, panel["notes"], letters, below)
     for number, legend in enumerate(reversed(legends)):
         _draw_level_legend(figure, legend, foot - 0.2 * (len(legends) - number), len(legends) > 1)
@@ -77,30 +79,17 @@ def draw(data: Mapping[str, Any]) -> "Figure":
     return figure
 
 
-def _height(panel: Mapping[str, Any]) -> float:
-    """Inches of an axis."""
-    if panel["kind"] == "graph":
-        return graph.height(panel)
-    return min(TALLEST, max(LOWEST, CELL * len(panel["values"])))
-
-
-def _label_lines(panel: Mapping[str, Any]) -> int:
-    return max((label.count("\n") + 1 for label in panel["column_labels"]), default=1)
-
-
 def legends_of(panels: Sequence[Mapping[str, Any]]) -> list[Legend]:
     """One for each list of levels, matrices and graphs apart, with the letters of its panels."""
-    letters: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for number, panel in enumerate(panels):
-        if panel["levels"]:
-            letters.setdefault((panel["kind"], tuple(panel["levels"])), []).append(style.letter(number))
+    shown = [(panel["kind"], tuple(panel["levels"])) for panel in panels]
+    letters = grouped((levels, style.letter(number)) for number, levels in enumerate(shown) if levels[1])
     return [
         Legend(", ".join(of_panels), levels, graph.COLOURS if kind == "graph" else PALETTES[len(levels)])
         for (kind, levels), of_panels in letters.items()
     ]
 
 
-def _draw_matrix(axis: "Axes", panel: Mapping[str, Any]) -> None:
+def _draw_matrix(axis: Axes, panel: Mapping[str, Any]) -> None:
     values = panel["values"]
     image = style.squares(axis, values, **_colours(panel))
     for draw_line, places in ((axis.axhline, panel["row_lines"]), (axis.axvline, panel["column_lines"])):
@@ -146,7 +135,7 @@ def _ticks(labels: Sequence[str], count: int, *, is_row: bool) -> tuple[list[int
     return places, [str(i) for i in places]
 
 
-def _draw_level_legend(figure: "Figure", legend: Legend, low: float, is_named: bool) -> None:
+def _draw_level_legend(figure: Figure, legend: Legend, low: float, is_named: bool) -> None:
     """A row of colours with their meanings, `low` inches from below; with the letters of its panels if `is_named`."""
     from matplotlib.patches import Patch
 

@@ -2,17 +2,15 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.config.model_names import labelled
-from harness.report.pages.answer import ColumnAnswer, listed
+from harness.report.pages.answer import ColumnAnswer
 from harness.report.plots import style
+from harness.report.plots.style import Axes, Figure
+from harness.report.render.words import listed
 from harness.report.scores.comparison import BASELINE
 from harness.report.scores.scores import Score, rank
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 CAPTION = (
     "Best row first. Small dots are seeds, bars are 95 % intervals of three or more seeds. On the right is the tier, "
@@ -37,7 +35,7 @@ def shown_columns(answers: Sequence[ColumnAnswer]) -> list[ColumnAnswer]:
     """The columns that have two rows to compare: those that rank them, or else the first ones with a test, or else the
     first ones; one of several with the same rows in the same order at the same resolution, such as R-1 and R-L."""
     columns = [answer for answer in answers if answer.tests.rows > 1]
-    ranking, shown = [answer for answer in columns if answer.has_enough], {}
+    ranking, shown = [answer for answer in columns if answer.tests.ranks], {}
     for answer in ranking or [answer for answer in columns if answer.tests.pairs] or columns:
         order = tuple(score.key for score in answer.group.scores if score.by_seed)
         shown.setdefault((order, answer.resolution, answer.group.where), answer)
@@ -83,8 +81,9 @@ def _panel_data(answer: ColumnAnswer) -> dict[str, Any]:
 def _drawn_row(answer: ColumnAnswer, score: Score) -> dict[str, Any]:
     name, rows, mean = score.row.removeprefix(BASELINE), answer.spec.rows, score.estimate
     role = "baseline" if score in answer.group.baselines else ""
-    if not role and score in (answer.tests.control, answer.tests.reference):
-        role = "control" if score == answer.tests.control else "reference"
+    if not role:
+        sides = (("control", answer.tests.control), ("reference", answer.tests.reference))
+        role = next((name for name, side in sides if score == side), "")
     model = rows[score.row].model if score.row in rows else score.row
     return {
         "name": labelled(f"{name} ({score.setting})" if score.setting else name, model),
@@ -98,7 +97,7 @@ def _drawn_row(answer: ColumnAnswer, score: Score) -> dict[str, Any]:
     }
 
 
-def draw(data: Mapping[str, Any]) -> "Figure":
+def draw(data: Mapping[str, Any]) -> Figure:
     panels = data["panels"]
     across = min(ACROSS, len(panels))
     heights = [0.95 + PER_ROW * max(len(panel["rows"]) for panel in row) for row in style.in_rows(panels, across)]
@@ -110,7 +109,7 @@ def draw(data: Mapping[str, Any]) -> "Figure":
     return figure
 
 
-def _draw_scores(axis: "Axes", panel: Mapping[str, Any]) -> None:
+def _draw_scores(axis: Axes, panel: Mapping[str, Any]) -> None:
     rows = panel["rows"]
     for height, row in enumerate(rows):
         look, mean = row["look"], row["mean"]
@@ -149,7 +148,7 @@ def _draw_scores(axis: "Axes", panel: Mapping[str, Any]) -> None:
         axis.annotate("tier", (1, -0.5), (1, 5), fontsize=6.5, color=style.SOFT, **BESIDE)
 
 
-def _draw_role_legend(figure: "Figure", roles: set[str], wide: float) -> None:
+def _draw_role_legend(figure: Figure, roles: set[str], wide: float) -> None:
     from matplotlib.lines import Line2D
 
     shown = [role for role in MEANING if role in {"", *roles}]

@@ -14,12 +14,16 @@ import math
 import textwrap
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib import axes, figure, text, transforms
 
+# matplotlib takes a second to import, and most commands draw nothing
+Axes: TypeAlias = "axes.Axes"
+Figure: TypeAlias = "figure.Figure"
+Text: TypeAlias = "text.Text"
+Bbox: TypeAlias = "transforms.Bbox"
 Panel = Mapping[str, Any]
 Look = dict[str, str]  # colour, marker and dash, as matplotlib names them
 
@@ -173,21 +177,7 @@ def in_rows(items: Sequence[Any], columns: int) -> list[Sequence[Any]]:
     return [items[start : start + columns] for start in range(0, len(items), columns)]
 
 
-def shared_legend(figure: "Figure", columns: int) -> None:
-    """One legend for all axes, below them: each label once."""
-    handles = {}
-    for axis in figure.axes:
-        handles |= {label: handle for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    if handles:
-        figure.legend(handles.values(), handles, loc="outside lower center", ncols=columns, frameon=False)
-
-
-def legend_height(labels: int, columns: int) -> float:
-    """Inches that a legend of so many labels takes."""
-    return 0.17 * math.ceil(labels / columns)
-
-
-def empty(axis: "Axes", panel: Panel, width: int) -> None:
+def empty(axis: Axes, panel: Panel, width: int) -> None:
     """A panel without series: its notes say what is missing."""
     axis.set(title=panel["title"], xticks=[], yticks=[])
     axis.spines[:].set_color("0.8")
@@ -195,7 +185,7 @@ def empty(axis: "Axes", panel: Panel, width: int) -> None:
     axis.text(0.03, 0.96, text, transform=axis.transAxes, fontsize=7.5, va="top", linespacing=1.4)
 
 
-def draw_notes(axis: "Axes", lines: Sequence[str], width: int, below: float = 32) -> None:
+def draw_notes(axis: Axes, lines: Sequence[str], width: int, below: float = 32) -> None:
     """Lines below an axis, whose ticks and label take `below` points."""
     offset = {"xycoords": "axes fraction", "textcoords": "offset points"}
     text = wrapped("\n".join(lines), width)
@@ -227,7 +217,7 @@ def sequential() -> Any:
 NO_VALUE = "#ECECEC"  # of a square without a number
 
 
-def squares(axis: "Axes", values: Sequence[Sequence[float | None]], **colours: Any) -> Any:
+def squares(axis: Axes, values: Sequence[Sequence[float | None]], **colours: Any) -> Any:
     """The values (R, C) as squares with thin lines between them; None is `NO_VALUE`. Returns the image."""
     axis.set_facecolor(NO_VALUE)
     axis.grid(False)
@@ -239,7 +229,7 @@ def squares(axis: "Axes", values: Sequence[Sequence[float | None]], **colours: A
     return image
 
 
-def print_numbers(axis: "Axes", image: Any, values: Sequence[Sequence[float | None]], form: Any) -> None:
+def print_numbers(axis: Axes, image: Any, values: Sequence[Sequence[float | None]], form: Any) -> None:
     """Each value in its square as the text that `form` makes of it, dark on light and light on dark."""
     for i, row in enumerate(values):
         for j, value in enumerate(row):

@@ -4,6 +4,7 @@ The file is a fragment: `\usepackage{booktabs}` in the preamble, `\input{t11}` w
 LuaLaTeX accept it; it is plain ASCII.
 """
 
+import functools
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -71,7 +72,9 @@ def render(table: Table) -> str:
 
 def _parts(block: Block) -> Iterator[Block]:
     """The block, or parts of it that fit on a page: each has the first column, and the last has the lines below."""
-    widths = [max(map(_width, column)) for column in zip(block.header, *block.rows, strict=True)]
+    # in points, approximately, including the gap to the next column
+    letters = ([len(e.text) + SMALLER * len(", ".join(e.notes)) for e in row] for row in (block.header, *block.rows))
+    widths = [LETTER * max(column) + GAP for column in zip(*letters, strict=True)]
     chosen = _split(widths, WIDEST)
     if len(chosen) < 2:
         yield block
@@ -98,11 +101,6 @@ def _split(widths: Sequence[float], limit: float) -> list[list[int]]:
     return parts
 
 
-def _width(entry: TableEntry) -> float:
-    """Approximate width in points, including the gap to the next column."""
-    return LETTER * (len(entry.text) + SMALLER * len(", ".join(entry.notes))) + GAP
-
-
 def _block(start: str, block: Block) -> list[str]:
     below = [rf"\par\smallskip\noindent {escape(line)}" for line in block.lines]
     return [
@@ -115,20 +113,16 @@ def _block(start: str, block: Block) -> list[str]:
         r"\toprule",
         _row(block.header),
         r"\midrule",
-        *_rows(block),
+        *(
+            line
+            for number, row in enumerate(block.rows)
+            for line in (*[r"\addlinespace"] * (number in block.tiers), _row(row))  # a gap where a tier begins
+        ),
         r"\bottomrule",
         r"\end{tabular}}",
         *below,
         r"\end{table}",
     ]
-
-
-def _rows(block: Block) -> Iterator[str]:
-    """The rows, with a gap where a tier begins."""
-    for number, row in enumerate(block.rows):
-        if number in block.tiers:
-            yield r"\addlinespace"
-        yield _row(row)
 
 
 def _row(entries: tuple[TableEntry, ...]) -> str:
@@ -147,11 +141,10 @@ def _superscript(notes: tuple[str, ...]) -> str:
 
 
 def escape(text: str) -> str:
-    return "".join(SPECIAL.get(letter) or _ascii(letter) for letter in CONTROL.sub(" ", text))
+    return "".join(map(_letter, CONTROL.sub(" ", text)))
 
 
-def _ascii(letter: str) -> str:
-    """The letter without its accent; `?` if it has no Latin form."""
-    if letter.isascii():
-        return letter
-    return unicodedata.normalize("NFKD", letter).encode("ascii", "ignore").decode() or "?"
+@functools.cache
+def _letter(letter: str) -> str:
+    """The letter as LaTeX, without an accent; `?` if it has no Latin form."""
+    return SPECIAL.get(letter) or unicodedata.normalize("NFKD", letter).encode("ascii", "ignore").decode() or "?"

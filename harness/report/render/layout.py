@@ -139,25 +139,14 @@ class Table:
     @property
     def in_reading_order(self) -> list[Section]:
         """Our numbers first, then the paper's, then what was not run; the appendix last."""
-
-        def key(section: Section) -> tuple[bool, bool, bool]:
-            return section.is_appendix, not section.blocks, section.is_background
-
-        return sorted(self.sections, key=key)
-
-    @property
-    def appendix(self) -> list[Section]:
-        return [section for section in self.in_reading_order if section.is_appendix]
+        return sorted(self.sections, key=lambda part: (part.is_appendix, not part.blocks, part.is_background))
 
     @property
     def lead(self) -> tuple[str, ...]:
         """The lines between title and first grid: the first one, and of the others those that fit."""
-        block = next((block for section in self.in_reading_order for block in section.blocks), None)
-        headings = [
-            self.title,
-            *(section.title for section in self.in_reading_order[:1]),
-            *([block.title] if block else []),
-        ]
+        sections = self.in_reading_order
+        blocks = [block for section in sections for block in section.blocks]
+        headings = [self.title, *(part.title for part in (*sections[:1], *blocks[:1]))]
         left, lines = WORDS - sum(map(_word_count, headings)), []
         for line in self.headline or self.opening:
             if not lines or (len(lines) < LINES and _word_count(line) <= left):

@@ -6,9 +6,16 @@ from urllib.parse import quote
 
 from harness.errors import in_markdown as escape
 from harness.report.render.layout import Block, Picture, Section, Table, TableEntry
+from harness.report.stats.grouping import grouped
 
 Number = Callable[[TableEntry], str]  # an entry as Markdown
 GENERATED = "<!-- Made from the records by `python run.py do=report table=all`; changes are lost. -->"
+
+
+def document(title: str, lines: Iterable[str], how: str = "") -> str:
+    """A page that is made of all records. `how`: the paragraphs on how to read it."""
+    below = ["", "## How to read this", "", how] if how else []
+    return "\n".join([GENERATED, f"# {title}", "", *lines, *below]) + "\n"
 
 
 def render(table: Table, number: Number | None = None) -> str:
@@ -20,14 +27,14 @@ def render(table: Table, number: Number | None = None) -> str:
         *(f"- {escape(line)}" for line in table.lead),
         *([""] if table.lead else []),
     ]
-    for section in table.in_reading_order:
-        if not section.is_appendix:
-            lines += _section(section, section.title, number)
+    sections = grouped((section.is_appendix, section) for section in table.in_reading_order)
+    for section in sections.get(False, ()):
+        lines += _section(section, section.title, number)
     lines += _details(table)
     for plot in table.plots:
         lines += [f"## {escape(plot.heading)}", "", escape(plot.caption), ""]
         lines += [f"![{escape(plot.caption)}]({quote(plot.link)})", ""]
-    for section in table.appendix:
+    for section in sections.get(True, ()):
         lines += _section(section, f"Appendix: {section.title}", number)
     lines += _pictures(table.pictures)
     lines += _provenance(table.sections)

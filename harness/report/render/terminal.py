@@ -1,5 +1,7 @@
-"""A table for the console: with colour and rules on a terminal, as aligned plain text in a file or pipe."""
+"""A table for the console: with colour and rules on a terminal, as aligned plain text in a file or pipe; and lines and
+small charts of plain characters. Each has an ASCII form for consoles that need one."""
 
+import math
 from collections.abc import Sequence
 
 from rich import box
@@ -11,6 +13,8 @@ from harness.report.render.layout import Block, Table, TableEntry
 
 WIDTH = 100  # characters of plain text; a terminal has its own width
 TONES = {"good": "green", "fair": "yellow", "bad": "red", "muted": "dim", "": ""}
+BLOCKS, ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
+GAP = "x"  # a value that is not finite
 ASCII = str.maketrans(
     {
         "±": "+-",
@@ -40,18 +44,42 @@ def console() -> Console:
 
 
 def show(table: Table, console: Console) -> None:
-    _Page(console).show(table)
+    _line(table.title, console, "bold")
+    for line in table.opening:
+        _line(line, console)
+    _line(f"published numbers: {table.summary}", console, "dim")
+    for section in table.sections:
+        console.print()
+        _line(section.title, console, "bold underline")
+        for block in section.blocks:
+            console.print()
+            show_block(block, console)
+        if section.lines:
+            console.print()
+        for line in section.lines:
+            _line(line, console, "dim")
+    console.print()
+    for line in (*(f"[{name}] {text}" for name, text in table.footnotes), *table.caption):
+        _line(line, console, "dim")
 
 
 def show_block(block: Block, console: Console) -> None:
-    _Page(console).block(block)
+    _line(block.title + _note_ids(block.notes), console, "bold")
+    frame = box.SIMPLE_HEAD if console.is_terminal and not console.options.ascii_only else None
+    grid = Grid(box=frame, pad_edge=False, show_edge=False, header_style="")
+    for entry, side in zip(block.header, block.align, strict=True):
+        grid.add_column(_text(entry, console), justify="left" if side == "l" else "right", overflow="fold")
+    for number, row in enumerate(block.rows):
+        grid.add_row(*(_text(entry, console) for entry in row), end_section=number + 1 in block.tiers)
+    console.print(grid)
+    for line in block.lines:
+        _line(line, console)
 
 
 def show_columns(title: str, header: Sequence[str], lines: Sequence[Sequence[str]], console: Console) -> None:
     """A small grid of texts below a title."""
-    page = _Page(console)
     console.print()
-    page.line(title, "bold")
+    _line(title, console, "bold")
     grid = Grid(box=None, pad_edge=False, show_edge=False, header_style="dim")
     for name in header:
         grid.add_column(plain(name, console), overflow="fold")
@@ -60,52 +88,39 @@ def show_columns(title: str, header: Sequence[str], lines: Sequence[Sequence[str
     console.print(grid if lines else plain("nothing to rank yet", console))
 
 
-class _Page:
-    def __init__(self, console: Console):
-        self.console = console
+def _line(text: str, console: Console, style: str = "") -> None:
+    console.print(Text(plain(text, console), style=style))
 
-    def show(self, table: Table) -> None:
-        self.line(table.title, "bold")
-        for line in table.opening:
-            self.line(line)
-        self.line(f"published numbers: {table.summary}", "dim")
-        for section in table.sections:
-            self.console.print()
-            self.line(section.title, "bold underline")
-            for block in section.blocks:
-                self.console.print()
-                self.block(block)
-            if section.lines:
-                self.console.print()
-            for line in section.lines:
-                self.line(line, "dim")
-        self.console.print()
-        for name, text in table.footnotes:
-            self.line(f"[{name}] {text}", "dim")
-        for line in table.caption:
-            self.line(line, "dim")
 
-    def block(self, block: Block) -> None:
-        self.line(block.title + _note_ids(block.notes), "bold")
-        frame = box.SIMPLE_HEAD if self.console.is_terminal and not self.console.options.ascii_only else None
-        grid = Grid(box=frame, pad_edge=False, show_edge=False, header_style="")
-        for entry, side in zip(block.header, block.align, strict=True):
-            grid.add_column(self.text(entry), justify="left" if side == "l" else "right", overflow="fold")
-        for number, row in enumerate(block.rows):
-            grid.add_row(*(self.text(entry) for entry in row), end_section=number + 1 in block.tiers)
-        self.console.print(grid)
-        for line in block.lines:
-            self.line(line)
-
-    def line(self, text: str, style: str = "") -> None:
-        self.console.print(Text(plain(text, self.console), style=style))
-
-    def text(self, entry: TableEntry) -> Text:
-        style = f"{TONES[entry.tone]} bold" if entry.bold else TONES[entry.tone]
-        # plain text has no bold face
-        star = "*" if entry.bold and not self.console.is_terminal else ""
-        return Text(plain(entry.text + star + _note_ids(entry.notes), self.console), style=style)
+def _text(entry: TableEntry, console: Console) -> Text:
+    style = f"{TONES[entry.tone]} bold" if entry.bold else TONES[entry.tone]
+    # plain text has no bold face
+    star = "*" if entry.bold and not console.is_terminal else ""
+    return Text(plain(entry.text + star + _note_ids(entry.notes), console), style=style)
 
 
 def _note_ids(notes: tuple[str, ...]) -> str:
     return "".join(f" [{name}]" for name in notes)
+
+
+def sparkline(values: Sequence[float], low: float, high: float, width: int, *, ascii_only: bool = False) -> str:
+    """At most `width` characters, each as high as its value between `low` and `high`.
+
+    With more values than characters, each character is the last value of its part, so the line ends at the last value.
+    """
+    levels = ASCII_BLOCKS if ascii_only else BLOCKS
+    count = min(width, len(values))
+    shown = [values[(part + 1) * len(values) // count - 1] for part in range(count)]
+    return "".join(_character(value, low, high, levels) for value in shown)
+
+
+def _character(value: float, low: float, high: float, levels: str) -> str:
+    if not math.isfinite(value):
+        return GAP
+    share = (value - low) / (high - low) if high > low else 0.0
+    return levels[min(len(levels) - 1, max(0, int(share * len(levels))))]
+
+
+def print_line(text: str, console: Console, style: str = "") -> None:
+    """One line, never wrapped; brackets are no markup."""
+    console.print(Text(plain(text, console), style=style), soft_wrap=True)

@@ -17,14 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from harness.config.cell import Cell, flatten
 from harness.config.table_rows import tables
 from harness.errors import UsageError
 from harness.records import evidence
 from harness.records.cache import NO_CACHE, Cache
-from harness.records.collect import frame, valid_records, variant
+from harness.records.collect import Cells, frame, valid_records, variant
 from harness.records.named import find
 from harness.records.schema import BASELINE_PREFIX
 from harness.report.scores.paired import Pair, compare_rows
@@ -34,6 +32,7 @@ from harness.report.spec.parts import Column
 from harness.report.stats.seeds import MIN_SEEDS, estimate
 
 UNSET = "(not set)"  # the value of a setting that a configuration lacks
+PathName = str | os.PathLike[str]
 ScoreName = tuple[str, str]  # evaluation, metric
 COPIED = ("id", "task", "status", "metric", "higher_is_better", "score", "n_test", "fingerprint", "finished")
 COPIED += ("code", "leak", "config")
@@ -109,12 +108,7 @@ class CellComparison:
     block: int = 1
 
 
-def compare_cells(
-    a: str | os.PathLike[str],
-    b: str | os.PathLike[str],
-    records_root: str | os.PathLike[str],
-    cache: Cache = NO_CACHE,
-) -> CellComparison:
+def compare_cells(a: PathName, b: PathName, records_root: PathName, cache: Cache = NO_CACHE) -> CellComparison:
     """Compare two cells, each named by six or more digits of its id, its run (as do=status), its record or run folder.
 
     `records_root`: the folder of the records, in which ids and the other seeds are looked up. Raises UsageError for a
@@ -190,7 +184,7 @@ def _scores(cell: Mapping[str, Any]) -> dict[ScoreName, tuple[float, int]]:
     return scores
 
 
-def _with_seeds(entries: dict[str, Any], records: Sequence[dict[str, Any]]) -> pd.DataFrame:
+def _with_seeds(entries: dict[str, Any], records: Sequence[dict[str, Any]]) -> Cells:
     """A cell and the done cells that differ from it in nothing but the seed, on the same data and by the same code."""
     cell = entries["cell"]
     names = {key: cell[key] for key in ("model", "task", "protocol", "budget")}
@@ -212,7 +206,7 @@ def _variant(config: Mapping[str, Any]) -> str:
     return f"{variant(dict(config))} {config.get('depends_on')}"
 
 
-def _common_seeds(cells: Sequence[ComparedCell], sides: Sequence[pd.DataFrame]) -> tuple[list[int], str]:
+def _common_seeds(cells: Sequence[ComparedCell], sides: Sequence[Cells]) -> tuple[list[int], str]:
     """Seeds that both variants have; why there is no test over them, empty if there is one."""
     a, b = cells
     if _variant(a.config) == _variant(b.config) and (a.code == b.code or None in (a.code, b.code)):
@@ -226,7 +220,7 @@ def _common_seeds(cells: Sequence[ComparedCell], sides: Sequence[pd.DataFrame]) 
 
 
 def _paired_difference(
-    name: ScoreName, cells: Sequence[ComparedCell], sides: Sequence[pd.DataFrame], seeds: Sequence[int], block: int
+    name: ScoreName, cells: Sequence[ComparedCell], sides: Sequence[Cells], seeds: Sequence[int], block: int
 ) -> Difference:
     """The difference of the two cells in one score. `sides`: each cell with its other seeds."""
     evaluation, metric = name

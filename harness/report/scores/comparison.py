@@ -163,12 +163,10 @@ class Comparison:
 
     def pair(self, first: Key, second: Key) -> Pair | None:
         """The test of two rows, with the difference of the first from the second."""
-        for pair in self.pairs:
-            if pair.rows == (first, second):
-                return pair
-            if pair.rows == (second, first):
-                return replace(pair, rows=(first, second), difference=-pair.difference)
-        return None
+        pair = next((pair for pair in self.pairs if set(pair.rows) == {first, second}), None)
+        if pair is None or pair.rows == (first, second):
+            return pair
+        return replace(pair, rows=(first, second), difference=-pair.difference)
 
 
 def compare_group(spec: TableSpec, column: str, ranked: Sequence[Score], baselines: Sequence[Score]) -> Comparison:
@@ -178,7 +176,7 @@ def compare_group(spec: TableSpec, column: str, ranked: Sequence[Score], baselin
         return Comparison(missing="no run")
     higher = spec.higher_is_better(column)
     plain = {score.row: score for score in measured if not score.setting}  # in the recipe's configuration
-    named = {"control": spec.control_of(column), "reference": spec.reference_of(column)}
+    named = {side: spec.row_of(side, column) for side in ("control", "reference")}
     tests = compare_scores(measured, higher, *(plain.get(row) for row in named.values()))
     resolution, missing = _resolution(named, plain, tests.pairs)
     below = _below_baselines(measured, baselines, higher) if higher is not None else {}
@@ -195,23 +193,23 @@ def compare_scores(
     enough = [score for score in ranked if len(score.by_seed) >= MIN_SEEDS]
     tested = [score for score in enough if score.fair]
     equal_seeds = len(enough) > 1 and all(score.is_fixed for score in enough)
-    best = _best(tested, runs, reference)
-    pairs = (
-        []
-        if equal_seeds
-        else paired.compare_rows(ranked, *(score.key if score else None for score in (best, reference)), fair)
-    )
+    best = next(iter(tested), None)
     if runs:
-        pairs = compare_solved(pairs, runs, *(score.key if score else None for score in (reference, best)))
+        # the reference is named in advance, so that its tests need no correction for the choice of the best row
+        best = max(tested, key=lambda s: (runs.share(s.key), s is reference, len(s.by_seed)), default=None)
+    keys = [score.key if score else None for score in (best, reference)]
+    pairs = [] if equal_seeds else paired.compare_rows(ranked, *keys, fair)
+    if runs:
+        pairs = compare_solved(pairs, runs, *reversed(keys))
     distance = reference.estimate.mean - control.estimate.mean if reference and control else None
-    scale = None if distance is None else abs(distance)
-    places = find_tiers([score for score in ranked if score.fair], pairs, best, reference, scale, runs)
+    fair_rows = [score for score in ranked if score.fair]
+    places = find_tiers(fair_rows, pairs, best, reference, None if distance is None else abs(distance), runs)
     counts = [len(score.by_seed) for score in ranked]
     return Comparison(
         pairs=tuple(pairs),
         tiers=places.numbers,
         low_power=places.low_power,
-        best=best.key if best else None,
+        best=keys[0],
         rows=len(ranked),
         seeds=(min(counts), max(counts)),
         control=control,
@@ -221,18 +219,6 @@ def compare_scores(
         equal_seeds=equal_seeds,
         unfair=tuple(score.key for score in ranked if not score.fair),
     )
-
-
-def _best(tested: Sequence[Score], runs: SolvedRuns | None, reference: Score | None) -> Score | None:
-    """The row with the best mean, or with the largest share of solved runs; of these the reference, or the most runs.
-
-    The reference is named in advance, so that its tests need no correction for the choice of the best row.
-    """
-    if runs:
-        return max(
-            tested, key=lambda score: (runs.share(score.key), score is reference, len(score.by_seed)), default=None
-        )
-    return next(iter(tested), None)
 
 
 def _resolution(

@@ -27,17 +27,13 @@ def count(spec: TableSpec, column: str, rows: Sequence[str]) -> tuple[list[Score
 
     A row whose model cannot be built here has no score, and a note says why.
     """
-    scores, notes = [], []
-    for row in rows:
-        if not spec.has(row, column):
-            continue
+    scores, notes, unit = [], [], UNITS.get(spec.unit_of(column), 1)
+    for row in (row for row in rows if spec.has(row, column)):
         try:
             total = parameters(spec, column, row)
+            scores.append(Score(row, "", {0: total / unit}, {}, parameters=total, counted=True))
         except UsageError as error:
             notes.append(f"{row}: not counted: {error}.")
-            continue
-        in_unit = total / UNITS.get(spec.unit_of(column), 1)
-        scores.append(Score(row, "", {0: in_unit}, {}, parameters=total, counted=True))
     return scores, (*([COUNTED] if scores else ()), *notes)
 
 

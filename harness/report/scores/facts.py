@@ -1,48 +1,47 @@
 """How, where, on which data and at which cost the cells of a section were run."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from harness.config.data_cards import DataName, data_name
+from harness.records.collect import Cells
+from harness.report.render.words import span
 from harness.report.scores.select import UNKNOWN_SOURCE
 from harness.report.scores.tuning import Tuning
 from harness.report.spec.parts import Column
 from harness.report.spec.table import TableSpec
 
-if TYPE_CHECKING:
-    import pandas as pd
 
-
-def hours_by_device(columns: "Sequence[pd.DataFrame]") -> dict[str, tuple[float, float]]:
-    """Each cell once, although several columns may show it."""
-    import pandas as pd
-
-    if not any(len(cells) for cells in columns):
+def hours_by_device(columns: Sequence[Cells]) -> dict[str, tuple[float, float]]:
+    """{budget: (core-hours, GPU-hours) of its cells}"""
+    cells = _each_once(columns)
+    if cells is None:
         return {}
-    cells = pd.concat([cells for cells in columns if len(cells)])
-    cells = cells[~cells.index.duplicated()]
     return {
         budget: tuple(float(part[key].astype(float).sum()) for key in ("core_hours", "gpu_hours"))
         for budget, part in cells.groupby("budget")
     }
 
 
-def run_facts(spec: TableSpec, columns: "Iterable[pd.DataFrame]") -> tuple[str, ...]:
-    """How and where the cells of one section were run."""
-    import pandas as pd
-
-    measured = [cells for cells in columns if len(cells)]
-    if not measured:
-        return ()
+def _each_once(columns: Iterable[Cells]) -> pd.DataFrame | None:
+    """Each cell once, although several columns may show it; None without a cell."""
+    if not (measured := [cells for cells in columns if len(cells)]):
+        return None
     cells = pd.concat(measured)
-    cells = cells[~cells.index.duplicated()]
-    seeds = cells.groupby(["task", "budget", "source", "model", "variant"])["seed"].nunique()
-    span = f"{seeds.min()}" if seeds.min() == seeds.max() else f"{seeds.min()} to {seeds.max()}"
-    planned = len(spec.seeds)
-    rest = "" if span == f"{planned}" else f"; the table plans {planned}"
+    return cells[~cells.index.duplicated()]
+
+
+def run_facts(spec: TableSpec, columns: Iterable[Cells]) -> tuple[str, ...]:
+    """How and where the cells of one section were run."""
+    cells = _each_once(columns)
+    if cells is None:
+        return ()
+    seeds = span(sorted(cells.groupby(["task", "budget", "source", "model", "variant"])["seed"].nunique()))
+    rest = "" if seeds == f"{len(spec.seeds)}" else f"; the table plans {len(spec.seeds)}"
     facts = [
         f"Checkpoint tested: {'; '.join(_selection_rules(cells))}.",
-        f"Seeds: {span} per row{rest}.",
+        f"Seeds: {seeds} per row{rest}.",
         f"Hardware: {', '.join(sorted(set(cells['hardware'])))}.",
     ]
     if dirty := int(cells["dirty"].astype(bool).sum()):
@@ -50,7 +49,7 @@ def run_facts(spec: TableSpec, columns: "Iterable[pd.DataFrame]") -> tuple[str, 
     return tuple(facts)
 
 
-def data_name_of(column: Column, cells: "pd.DataFrame") -> DataName | None:
+def data_name_of(column: Column, cells: Cells) -> DataName | None:
     """How titles name the data of the cells; None for the published data, several data, or a number without data."""
     if column.metric is None:
         return None
@@ -59,7 +58,7 @@ def data_name_of(column: Column, cells: "pd.DataFrame") -> DataName | None:
     return names.pop() if len(names) == 1 else None
 
 
-def rates_of(cells: "pd.DataFrame") -> tuple[float | None, ...]:
+def rates_of(cells: Cells) -> tuple[float | None, ...]:
     """The learning rates of the recipes' own configurations; None stands for one without, and for a chosen rate."""
     plain = cells[cells["setting"] == ""]
     return tuple({
@@ -68,7 +67,7 @@ def rates_of(cells: "pd.DataFrame") -> tuple[float | None, ...]:
     })  # fmt: skip
 
 
-def _selection_rules(cells: "pd.DataFrame") -> list[str]:
+def _selection_rules(cells: Cells) -> list[str]:
     rules = set()
     for (rule, after, leak), _ in cells.groupby(["rule", "after_steps", "leak"], sort=True):
         start = f" from step {int(after):,} on" if after and rule != "last" else ""

@@ -6,12 +6,13 @@ show of it, so rendering reads no record.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.config.data_cards import DataName, merged
+from harness.records.collect import Cells
 from harness.report.scores.comparison import BASELINE, Comparison, clear_winner, compare_group
 from harness.report.scores.facts import data_name_of, hours_by_device, rates_of, run_facts
-from harness.report.scores.measurements import bench_scores
+from harness.report.scores.measurements import Measurements, bench_scores
 from harness.report.scores.paired import with_noise
 from harness.report.scores.per_example import baselines_of, examples_of
 from harness.report.scores.scores import (
@@ -30,10 +31,8 @@ from harness.report.scores.select import by_sources, describe_sources
 from harness.report.scores.tuning import losses
 from harness.report.spec.parts import Kind, PublishedNumber
 from harness.report.spec.table import ResolvedColumn, TableSpec
+from harness.report.stats.grouping import grouped
 from harness.report.stats.seeds import verdict
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 OF_ALL = " all"  # ends the label of a predictor that was fitted to all training data, also where models see less
 OF_EACH = "strongest of each part"  # label of the predictor of an average
@@ -151,11 +150,16 @@ class ProtocolResults:
     own_facts: tuple[str, ...] = ()
     hours: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
+    @property
+    def measured(self) -> tuple[Group, ...]:
+        """Single columns outside the comparison with the paper."""
+        return (*self.others, *self.own)
+
 
 def group_scores(
-    selected: "Mapping[str, Mapping[str, pd.DataFrame]]",
+    selected: Mapping[str, Mapping[str, Cells]],
     spec: TableSpec,
-    measurements: Mapping[str, Mapping[str, Any]] | None = None,
+    measurements: Measurements | None = None,
     counts: Mapping[str, Count] | None = None,
 ) -> list[ProtocolResults]:
     """The groups of a table, from the cells that `select` found and the measurements of do=bench by their names.
@@ -165,9 +169,8 @@ def group_scores(
     results = []
     for protocol, columns in selected.items():
         part = spec.for_protocol(protocol)
-        compared = {name: columns[name] for name in part.compared_columns}
-        paper = {name: cells[_is_comparable(cells)] for name, cells in compared.items()}
-        others = {name: cells[~_is_comparable(cells)] for name, cells in compared.items()}
+        compared = {name: _divided(columns[name]) for name in part.compared_columns}
+        paper, others = ({name: cells[side] for name, cells in compared.items()} for side in (0, 1))
         unprinted = {name: columns[name] for name in part.own_columns if name in columns}
         groups = {
             "paper": _paper_groups(part, paper, counts or {}),
@@ -175,26 +178,30 @@ def group_scores(
             "other_means": _other_means(part, others),
             "own": _own_groups(part, unprinted, measurements),
         }
-        groups = {
-            name: tuple(replace(group, lines=tuple(_score_lines(part, group))) for group in section)
-            for name, section in groups.items()
-        }
-        facts = {
-            "paper_facts": run_facts(part, paper.values()),
-            "other_facts": run_facts(part, others.values()),
-            "own_facts": run_facts(part, unprinted.values()),
-        }
-        hours = hours_by_device([*compared.values(), *unprinted.values()])
-        results.append(ProtocolResults(part, hours=hours, **groups, **facts))
+        result = ProtocolResults(
+            part,
+            **{
+                name: tuple(replace(group, lines=tuple(_score_lines(part, group))) for group in section)
+                for name, section in groups.items()
+            },
+            paper_facts=run_facts(part, paper.values()),
+            other_facts=run_facts(part, others.values()),
+            own_facts=run_facts(part, unprinted.values()),
+            hours=hours_by_device([*paper.values(), *others.values(), *unprinted.values()]),
+        )
+        results.append(result)
     return results
 
 
-def _is_comparable(cells: "pd.DataFrame") -> "pd.Series":
-    """The paper's budget, the recipe unchanged, the full data. A cell that broke off early does not know its data."""
-    return (cells["budget"] == "paper") & (cells["setting"] == "") & cells["source"].isin(["full", "unknown"])
+def _divided(cells: Cells) -> tuple[Cells, Cells]:
+    """The cells that may be compared with the paper, and the others. Comparable are those of the paper's budget, with
+    the recipe unchanged, on the full data; a cell that broke off early does not know its data."""
+    is_comparable = (cells["budget"] == "paper") & (cells["setting"] == "")
+    is_comparable &= cells["source"].isin(["full", "unknown"])
+    return cells[is_comparable], cells[~is_comparable]
 
 
-def _paper_groups(spec: TableSpec, columns: "Mapping[str, pd.DataFrame]", counts: Mapping[str, Count]) -> list[Group]:
+def _paper_groups(spec: TableSpec, columns: Mapping[str, Cells], counts: Mapping[str, Count]) -> list[Group]:
     groups = {}
     for name, cells in columns.items():
         group = _column_group(spec, name, cells, "paper", "full data", True)
@@ -221,14 +228,11 @@ def _score_lines(spec: TableSpec, group: Group) -> Iterator[ScoreLine]:
         for score in ranked if group.baselines else group.scores:
             yield ScoreLine(score.row, score, group.chance_of(score), score in group.baselines)
         return
-    ordered = sorted(group.scores, key=lambda score: score.key)
-    for row in spec.rows:
-        if spec.has(row, group.column):
-            for score in [score for score in ordered if score.row == row] or [None]:
-                yield _score_line(spec, group, row, score)
-    for score in ordered:
-        if score.row not in spec.rows:
-            yield _score_line(spec, group, score.row, score)
+    by_row = grouped((score.row, score) for score in sorted(group.scores, key=lambda score: score.key))
+    rows = [row for row in spec.rows if spec.has(row, group.column)]
+    for row in (*rows, *(row for row in by_row if row not in spec.rows)):
+        for score in by_row.get(row, [None]):
+            yield _score_line(spec, group, row, score)
     for score in group.baselines:
         yield ScoreLine(score.row, score, group.chance_of(score), True)
 
@@ -249,15 +253,15 @@ def _score_line(spec: TableSpec, group: Group, row: str, score: Score | None) ->
     return ScoreLine(row, score, chance, False, published, delta, stated)
 
 
-def _other_groups(spec: TableSpec, columns: "Mapping[str, pd.DataFrame]") -> list[Group]:
-    groups = []
-    for column, measured in columns.items():
-        for (budget, source), cells in measured.groupby(["budget", "source"], sort=True):
-            groups.append(_column_group(spec, column, cells, budget, f"{source} data", False))
-    return groups
+def _other_groups(spec: TableSpec, columns: Mapping[str, Cells]) -> list[Group]:
+    return [
+        _column_group(spec, column, cells, budget, f"{source} data", False)
+        for column, measured in columns.items()
+        for (budget, source), cells in measured.groupby(["budget", "source"], sort=True)
+    ]
 
 
-def _other_means(spec: TableSpec, columns: "Mapping[str, pd.DataFrame]") -> list[Group]:
+def _other_means(spec: TableSpec, columns: Mapping[str, Cells]) -> list[Group]:
     """For each budget and choice of data: the averages of columns that the paper does not print."""
     unpublished = {column: columns[column] for column in spec.unpublished}
     groups = []
@@ -274,9 +278,7 @@ def _other_means(spec: TableSpec, columns: "Mapping[str, pd.DataFrame]") -> list
     return groups
 
 
-def _own_groups(
-    spec: TableSpec, columns: "Mapping[str, pd.DataFrame]", measurements: Mapping[str, Mapping[str, Any]] | None
-) -> list[Group]:
+def _own_groups(spec: TableSpec, columns: Mapping[str, Cells], measurements: Measurements | None) -> list[Group]:
     groups = []
     for name in spec.own_columns:
         if (point := spec.columns[name].bench) is not None:
@@ -287,25 +289,24 @@ def _own_groups(
     return groups
 
 
-def _column_group(spec: TableSpec, name: str, cells: "pd.DataFrame", budget: str, data: str, comparable: bool) -> Group:
+def _column_group(spec: TableSpec, name: str, cells: Cells, budget: str, data: str, comparable: bool) -> Group:
     column, resolved = spec.columns[name], spec.resolve(name)
     if not spec.search:  # the table is about the recipes' learning rates
         cells = cells.assign(fair=True)
     block = column.block or spec.block
     examples, untrained = examples_of(cells, column, block), baselines_of(cells, column, block)
-    limits = limits_of(column)
-    scores = rank(with_noise(score_rows(cells, examples, limits)), resolved.higher_is_better)
-    baselines = rank(baseline_scores(cells, untrained, BASELINE), resolved.higher_is_better)
+    limits, higher = limits_of(column), resolved.higher_is_better
+    scores = rank(with_noise(score_rows(cells, examples, limits)), higher)
+    baselines = rank(baseline_scores(cells, untrained, BASELINE), higher)
     fits = {BASELINE + baseline_label(name): entry.fit for name, entry in untrained.items() if entry.fit is not None}
     more = [score for score in baselines if score.row.endswith(OF_ALL)]
     seen = [score for score in baselines if score not in more]
     categories = category_scores(cells, column.metric, limits)
-    ranked = {category: rank(tested, resolved.higher_is_better) for category, tested in categories.items()}
-    guesses, notes = chances(cells), data_notes(cells)
     tests = _tests(spec, name, scores, baselines) if column.ranks else Comparison()
-    winners = {
-        category: clear_winner(tested, compare_group(spec, name, tested, ())) for category, tested in ranked.items()
-    }
+    winners = {}
+    for category, tested in categories.items():
+        ranked = rank(tested, higher)
+        winners[category] = clear_winner(ranked, compare_group(spec, name, ranked, ()))
     return Group(
         column=name,
         budget=budget,
@@ -317,11 +318,11 @@ def _column_group(spec: TableSpec, name: str, cells: "pd.DataFrame", budget: str
         comparison=tests,
         baselines=tuple(baselines),
         fits=fits,
-        strongest=_strongest(seen, fits, column.metric, resolved.higher_is_better),
-        strongest_of_all=_strongest(more, fits, column.metric, resolved.higher_is_better),
-        chances=guesses,
+        strongest=_strongest(seen, fits, column.metric, higher),
+        strongest_of_all=_strongest(more, fits, column.metric, higher),
+        chances=chances(cells),
         chance_names=tuple(sorted(set(cells["baseline_name"].dropna()))),
-        data_notes=notes,
+        data_notes=data_notes(cells),
         categories=categories,
         category_winners=winners,
         data_name=data_name_of(column, cells),
@@ -347,22 +348,18 @@ def _strongest(
     baselines: Sequence[Score], fits: Mapping[str, Mapping[str, Any]], metric: str | None, higher: bool | None
 ) -> Score | None:
     """The predictor with the best score on the validation split. None where no such score is known."""
-    validated = [
-        (fits[score.row]["val"][metric], score)
-        for score in baselines
-        if score.by_seed and score.row in fits and metric in (fits[score.row]["val"] or {})
-    ]
-    if not validated or higher is None:
+    known = [score for score in baselines if score.by_seed and metric in (fits.get(score.row, {}).get("val") or {})]
+    if not known or higher is None:
         return None
-    return (max if higher else min)(validated, key=lambda pair: pair[0])[1]
+    return (max if higher else min)(known, key=lambda score: fits[score.row]["val"][metric])
 
 
 def _mean_group(spec: TableSpec, name: str, parts: Mapping[str, Group], data: str) -> Group:
     """The average of every row that has a score in each part."""
     first, resolved = next(iter(parts.values())), spec.resolve(name)
-    rows = sorted({score.row for group in parts.values() for score in group.scores})
-    by_row = [[[score for score in group.scores if score.row == row] for group in parts.values()] for row in rows]
-    scores = rank([mean for row in by_row if (mean := average(row))], resolved.higher_is_better)
+    by_part = [grouped((score.row, score) for score in group.scores) for group in parts.values()]
+    means = [average([of_rows.get(row, []) for of_rows in by_part]) for row in sorted(set().union(*by_part))]
+    scores = rank([mean for mean in means if mean], resolved.higher_is_better)
     strongest = average([[group.strongest] if group.strongest else [] for group in parts.values()])
     strongest = replace(strongest, row=BASELINE + OF_EACH) if strongest else None
     baselines = (strongest,) if strongest else ()

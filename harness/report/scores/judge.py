@@ -74,18 +74,15 @@ def kept(group: Group, first: Group, row: str, as_good: bool, share: float) -> J
 
 
 def _judged(pairs: Sequence[Pair], group: Group, as_good: bool, share: float, why: str) -> Judged:
-    tests, p = group.comparison, tuple(holm([pair.p for pair in pairs]))
-    scale = None
-    if tests.reference and tests.control:
-        scale = abs(tests.reference.estimate.mean - tests.control.estimate.mean)
-    margin = share * scale if as_good and scale is not None else None
+    tests, p, margin = group.comparison, tuple(holm([pair.p for pair in pairs])), None
+    if as_good and tests.reference and tests.control:
+        margin = share * abs(tests.reference.estimate.mean - tests.control.estimate.mean)
     content = {"pairs": tuple(pairs), "p": p, "margin": margin}
     if why:
         return Judged(Verdict.UNKNOWN, why, **content)
     sign = 1 if group.resolved.higher_is_better else -1
-    shares_alone = tests.runs is not None
     verdicts = [
-        _of_pair(sign * pair.difference, pair.half_width, corrected, margin, shares_alone)
+        _of_pair(sign * pair.difference, pair.half_width, corrected, margin, tests.runs is not None)
         for pair, corrected in zip(pairs, p, strict=True)
     ]
     if Verdict.FAILS in verdicts:

@@ -12,66 +12,25 @@ A table with several sizes of its models has a panel only where one of them was 
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
-from pydantic import Field, model_validator
-
-from harness.config.validation import StrictModel, TupleOf
+from harness.records.collect import Cells
 from harness.report.scores import messages
-from harness.report.scores.measurements import bench_scores
+from harness.report.scores.measurements import Measurements, bench_scores
 from harness.report.scores.messages import Numbers
 from harness.report.scores.scores import chances, limits_of
 from harness.report.scores.select import select
-from harness.report.spec.parts import require_known
+from harness.report.spec.figure import LineFigure
 from harness.report.spec.table import TableSpec
-
-if TYPE_CHECKING:
-    import pandas as pd
+from harness.report.stats.grouping import grouped
 
 NAMED = 6  # rows that are not run: more of them are counted
 DIGITS = 4  # behind the point: what all machines agree on
 Panel = dict[str, Any]  # of series, as `harness.report.plots.style` says
+Points = list[tuple[float, Any, str]]  # place, scores of the seeds (a pandas series), label
 
 
-class LineFigure(StrictModel):
-    """The keys of the yaml, its `name`, and the `table` that it names. `rows`: those that are drawn, None for all."""
-
-    name: str
-    kind: Literal["lines"]
-    title: str
-    table: TableSpec
-    x_label: str
-    y_label: str
-    points: dict[str, float] = Field(default_factory=dict)
-    against: str | None = None
-    columns: TupleOf[str] = ()
-    rows: TupleOf[str] | None = None
-    reference: TupleOf[str] = ()
-    log_x: bool = True
-    front: bool = False
-
-    @model_validator(mode="after")
-    def _names_exist(self) -> "LineFigure":
-        for key in ("columns", "rows", "reference"):
-            names = getattr(self, key) or ()
-            if len(set(names)) < len(names):
-                raise ValueError(f"{key}: a name stands there twice")
-        if bool(self.points) == (self.against is not None and bool(self.columns)):
-            raise ValueError("a figure of lines has points, or against and columns")
-        if self.front and self.against is None:
-            raise ValueError("front: only a figure with against has one")
-        columns = self.table.columns
-        require_known("points", self.points, columns)
-        require_known("against", [self.against] if self.against else (), columns)
-        require_known("columns", self.columns, columns)
-        for key in ("rows", "reference"):
-            require_known(key, getattr(self, key) or (), self.table.rows)
-        return self
-
-
-def panels(
-    figure: LineFigure, cells: "pd.DataFrame", measurements: Mapping[str, Mapping[str, Any]] | None = None
-) -> list[Panel]:
+def panels(figure: LineFigure, cells: Cells, measurements: Measurements | None = None) -> list[Panel]:
     """One panel at least; an empty one says which command fills it. `cells`: the frame of all records. `measurements`:
     those of do=bench."""
     every = [
@@ -93,14 +52,14 @@ def _line_panel(figure: LineFigure, title: str, series: list[dict], chance: floa
     return panel | {"series": series, "notes": notes} | ({} if chance is None else {"chance": chance})
 
 
-def _panels_of_protocol(
-    figure: LineFigure, protocol: str, cells: "pd.DataFrame", measurements: Mapping[str, Mapping[str, Any]]
-) -> Iterator[Panel]:
+def _panels_of_protocol(figure: LineFigure, protocol: str, cells: Cells, measurements: Measurements) -> Iterator[Panel]:
     columns = select(cells, figure.table)[protocol]
     part = figure.table.for_protocol(protocol)
     budgets = sorted({budget for name in (*figure.points, *figure.columns) for budget in columns[name]["budget"]})
     for budget in budgets:
-        measured = {name: _measured(column, budget) for name, column in columns.items()}
+        # the scores by the unchanged recipe
+        done = {name: cells[(cells["status"] == "done") & (cells["setting"] == "")] for name, cells in columns.items()}
+        measured = {name: cells[(cells["budget"] == budget) & cells["score"].notna()] for name, cells in done.items()}
         if figure.points:
             yield _by_columns(figure, part, budget, measured)
         else:
@@ -110,10 +69,7 @@ def _panels_of_protocol(
 
 
 def _places(
-    figure: LineFigure,
-    part: TableSpec,
-    measured: "Mapping[str, pd.DataFrame]",
-    measurements: Mapping[str, Mapping[str, Any]],
+    figure: LineFigure, part: TableSpec, measured: Mapping[str, Cells], measurements: Measurements
 ) -> tuple[dict[str, float], str]:
     """{row: its place on the x axis}, and how a cost was measured; empty for a score of cells."""
     point = part.columns[figure.against].bench
@@ -124,13 +80,7 @@ def _places(
     return {row: float(place) for row, place in scored.items()}, ""
 
 
-def _measured(column: "pd.DataFrame", budget: str) -> "pd.DataFrame":
-    """The scores of one budget by the unchanged recipe."""
-    kept = (column["budget"] == budget) & (column["status"] == "done") & (column["setting"] == "")
-    return column[kept & column["score"].notna()]
-
-
-def _by_columns(figure: LineFigure, part: TableSpec, budget: str, columns: "Mapping[str, pd.DataFrame]") -> Panel:
+def _by_columns(figure: LineFigure, part: TableSpec, budget: str, columns: Mapping[str, Cells]) -> Panel:
     """A line for each row, through the columns."""
     lines = {}
     places = sorted(figure.points.items(), key=lambda item: item[1])
@@ -149,21 +99,19 @@ def _by_rows(
     part: TableSpec,
     budget: str,
     name: str,
-    columns: "Mapping[str, pd.DataFrame]",
+    columns: Mapping[str, Cells],
     places: Mapping[str, float],
     how: str,
 ) -> Panel:
     """A line for each model, through its rows by their places; it is called what their labels begin with."""
-    by_model: dict[str, list[tuple[float, pd.Series, str]]] = {}
-    for row in _rows_on_line(figure, part):
-        scores = columns[name].loc[columns[name]["row"] == row, "score"]
-        if len(scores) and row in places:
-            by_model.setdefault(part.rows[row].model, []).append((places[row], scores, row))
+    rows = _rows_on_line(figure, part)
+    labels = grouped((part.rows[row].model, row) for row in rows)
+    scores = {row: columns[name].loc[columns[name]["row"] == row, "score"] for row in rows if row in places}
+    by_model = grouped(
+        (part.rows[row].model, (places[row], of_row, row)) for row, of_row in scores.items() if len(of_row)
+    )
     lines = {
-        _shared_name([label for label in _rows_on_line(figure, part) if part.rows[label].model == model]): sorted(
-            points, key=lambda point: point[0]
-        )
-        for model, points in by_model.items()
+        _shared_name(labels[model]): sorted(points, key=lambda point: point[0]) for model, points in by_model.items()
     }
     several = len({row.model for row in part.rows.values()}) < len(part.rows)
     if figure.front and several and all(len(points) < 2 for points in lines.values()):
@@ -175,7 +123,8 @@ def _by_rows(
         panel["y"] = f"{part.unit_of(name)}, {'higher' if numbers.higher else 'lower'} is better"
     if not figure.front:
         return panel
-    best = front(panel["series"], part.higher_is_better(name))
+    points = [point for line in panel["series"] for point in zip(line["x"], line["y"], line["labels"], strict=True)]
+    best = front(points, numbers.higher)
     goal = messages.threshold(panel["series"], chance, numbers)
     panel |= {"front": best, "message": messages.of_front(name, panel["series"], best, numbers, chance)}
     for line in panel["series"]:
@@ -203,9 +152,8 @@ def _shared_name(labels: Sequence[str]) -> str:
     return ", ".join(part[0] for part in shared) or labels[0]
 
 
-def front(series: Sequence[Mapping[str, Any]], higher_is_better: bool) -> list[tuple[float, float, str]]:
-    """(place, score, label) of the points with a better score than all points at the same place or before."""
-    points = [point for line in series for point in zip(line["x"], line["y"], line["labels"], strict=True)]
+def front(points: Iterable[tuple[float, float, str]], higher_is_better: bool) -> list[tuple[float, float, str]]:
+    """The points (place, score, label) with a better score than all points at the same place or before."""
     sign = 1 if higher_is_better else -1
     kept: list[tuple[float, float, str]] = []
     for point in sorted(points, key=lambda point: (point[0], -sign * point[1], point[2])):
@@ -215,11 +163,7 @@ def front(series: Sequence[Mapping[str, Any]], higher_is_better: bool) -> list[t
 
 
 def _filled(
-    figure: LineFigure,
-    part: TableSpec,
-    title: str,
-    lines: "Mapping[str, list[tuple[float, pd.Series, str]]]",
-    chance: float | None,
+    figure: LineFigure, part: TableSpec, title: str, lines: Mapping[str, Points], chance: float | None
 ) -> Panel:
     """`lines`: (place, scores of the seeds, label) of the points of each line; the label tells points apart."""
     series = []
@@ -245,7 +189,7 @@ def _rows_on_line(figure: LineFigure, part: TableSpec) -> list[str]:
     return [row for row in part.rows if figure.rows is None or row in figure.rows]
 
 
-def _chance(columns: "Mapping[str, pd.DataFrame]", names: Iterable[str]) -> float | None:
+def _chance(columns: Mapping[str, Cells], names: Iterable[str]) -> float | None:
     """The mean score of guessing in those of these columns where it is known."""
     by_column = [next(iter(of_data.values())) for name in names if (of_data := chances(columns[name]))]
     return round(sum(by_column) / len(by_column), DIGITS) if by_column else None

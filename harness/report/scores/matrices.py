@@ -13,23 +13,12 @@ from pydantic import Field, model_validator
 
 from harness.config.validation import StrictModel, TupleOf, parse
 from harness.errors import UsageError
+from harness.report.spec.figure import MatrixFigure
 from harness.report.spec.parts import require_known
 
-MOST_PANELS = 8  # of a yaml
 LARGEST_SIZE = 32  # a diagram takes memory and time by the powers of its sizes
 MOST_OF_PANEL = 1024  # product of all sizes of a panel, the largest of each list
 MOST_LEVELS = 5  # of one matrix: more colours cannot be told apart in grey
-
-
-class MatrixFigure(StrictModel):
-    """The keys of the yaml and its `name`. `across`: panels in a row. `caption` stands below them all."""
-
-    name: str
-    kind: Literal["matrices"]
-    title: str
-    caption: str = ""
-    across: int = Field(default=3, ge=1, le=4)
-    panels: TupleOf[dict[str, Any]] = Field(max_length=MOST_PANELS)
 
 
 class MatrixPanel(StrictModel):
@@ -128,9 +117,8 @@ def panels(figure: MatrixFigure, trusted: Sequence[str] = ()) -> list[Panel]:
         for panel in made if isinstance(made, list) else [made]:
             kind = panel.get("kind") if isinstance(panel, Mapping) else None
             if kind not in KINDS:
-                raise UsageError(
-                    f"{where}: {config['_target_']} returns no panel: a mapping with kind {' or '.join(KINDS)}"
-                )
+                kinds = " or ".join(KINDS)
+                raise UsageError(f"{where}: {config['_target_']} returns no panel: a mapping with kind {kinds}")
             shown.append(parse(KINDS[kind], panel, where))
     if not shown:
         raise UsageError(f"figure {figure.name}: no panels")

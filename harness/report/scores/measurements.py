@@ -10,12 +10,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median_high, median_low
 from typing import Any
 
 from harness.config.overrides import recipe_settings, to_overrides, typed_values
 from harness.config.table_rows import Row
-from harness.config.validation import StrictModel, parse
+from harness.config.validation import parse
 from harness.errors import LONGEST_NAME, UsageError, agreeing, one_line, shown
 from harness.report.scores.measurement_schema import KINDS
 from harness.report.scores.scores import Score
@@ -26,7 +25,9 @@ from tasks.regular_files import read_json
 
 MAX_BYTES = 2**26  # of a file
 Measurement = Mapping[str, Any]
+Measurements = Mapping[str, Measurement]  # by name
 Point = Mapping[str, Any]
+Points = Sequence[Point]
 # keys of `bench.` that say what is measured; the others say how long
 MEANING = ("pattern", "dim", "heads", "batch", "layers", "precision", "prompt", "top_k")
 FEWEST = 2  # points of an exponent
@@ -49,18 +50,7 @@ class MeasurementError(UsageError):
     """A file is no measurement."""
 
 
-def required(schema: type[StrictModel] | None) -> list[str]:
-    fields = {} if schema is None else schema.model_fields
-    return [key for key, field in fields.items() if field.is_required()]
-
-
-def has_states(measured: Measurement) -> bool:
-    """Whether each point has a status; points of older versions have none."""
-    points = measured.get("points", ())
-    return not isinstance(points, list) or all("status" in point for point in points if isinstance(point, dict))
-
-
-def load_measurements(folder: Path) -> dict[str, dict[str, Any]]:
+def load_measurements(folder: Path) -> Measurements:
     """{name: measurement} of a folder. Raises UsageError for a file that is no measurement."""
     measurements = {}
     for path in sorted(folder.glob("*.json")):
@@ -69,9 +59,12 @@ def load_measurements(folder: Path) -> dict[str, dict[str, Any]]:
             if measured["name"] != path.stem:
                 raise ValueError(f"its name is {str(measured['name'])[:LONGEST_NAME]}")
             schema = KINDS.get(measured["kind"])
-            is_current = schema is not None and has_states(measured)
-            if missing := [key for key in required(schema) if key not in measured]:
+            fields = schema.model_fields.items() if schema else ()
+            if missing := [key for key, value in fields if value.is_required() and key not in measured]:
                 raise ValueError(f"it has no {missing[0]}")
+            points = measured.get("points")  # those of older versions have no status
+            dicts = [point for point in points if isinstance(point, dict)] if isinstance(points, list) else []
+            is_current = schema is not None and all("status" in point for point in dicts)
             if is_current:
                 parse(schema, measured, "", MeasurementError)
         except (OSError, ValueError, KeyError, TypeError, MeasurementError) as error:
@@ -111,9 +104,7 @@ def describe_setting(measured: Measurement) -> str:
     return f"{', '.join(parts)}; {machine}; torch {measured['versions']['torch']}"
 
 
-def bench_scores(
-    point: BenchPoint, rows: Mapping[str, Row], measurements: Mapping[str, Measurement]
-) -> tuple[list[Score], str]:
+def bench_scores(point: BenchPoint, rows: Mapping[str, Row], measurements: Measurements) -> tuple[list[Score], str]:
     """The score of each measured row of a table at one point, and how it was measured.
 
     A row takes the first measurement that has the row or its model, with its `model.*` settings and the settings of the
@@ -158,7 +149,7 @@ def _model_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {key.removeprefix("model."): value for key, value in settings.items() if key.startswith("model.")}
 
 
-def measured_for(run: Run, measurements: Mapping[str, Measurement]) -> list[Measurement]:
+def measured_for(run: Run, measurements: Measurements) -> list[Measurement]:
     """The measurements that a run's command makes, on any machine, in order of their names."""
     ordered = [measured for _, measured in sorted(measurements.items())]
     return [measured for measured in ordered if measured["kind"] == "bench" and _is_of(run, measured)]
@@ -219,7 +210,7 @@ def _matches(point: Point, measure: str, mode: str | None, batch: int | None) ->
     return (point["what"], point.get("mode"), point.get("batch")) == (measure, mode, batch)
 
 
-def number_at(points: Sequence[Point], reference: Sequence[Point], length: int, value: str) -> Number:
+def number_at(points: Points, reference: Points, length: int, value: str) -> Number:
     """The number that a column shows at a length; a relative `value` is that to the reference's point there."""
     ours = next((point for point in points if point["length"] == length), None)
     if ours is None:
@@ -244,7 +235,7 @@ def size_of(point: Point) -> int:
     return point.get("value", point["length"])
 
 
-def slope(points: Sequence[Point], value: str) -> Number:
+def slope(points: Points, value: str) -> Number:
     """The exponent of time or memory over the `fitted` points.
 
     Its status is that of the first point that is extrapolated or added up, if there is one.
@@ -257,7 +248,7 @@ def slope(points: Sequence[Point], value: str) -> Number:
     return Number(exponent([*map(size_of, kept)], [point[key] for point in kept]), next(statuses, "ok"), len(kept))
 
 
-def fitted(points: Sequence[Point], value: str) -> list[Point]:
+def fitted(points: Points, value: str) -> list[Point]:
     """The points of an exponent: the upper half of the measured ones, because fixed costs dominate the lower half.
 
     All points of long texts whose costs were added up count, if fewer than FEWEST were measured.
@@ -282,11 +273,3 @@ def _terms(text: str, sizes: Mapping[str, int]) -> Iterator[float]:
     for term in text.split("+"):
         factors = re.findall(r"(.)(?:\^(\d))?", term.replace(" ", ""))
         yield math.prod((sizes[letter] ** int(power or 1) for letter, power in factors), start=1.0)
-
-
-def median_ratio(pairs: Sequence[tuple[float, float]]) -> tuple[float, float, float] | None:
-    """Lowest, median and highest ratio of ours to the paper's, of positive numbers."""
-    ratios = [ours / theirs for ours, theirs in pairs if ours > 0 and theirs > 0]
-    if not ratios:
-        return None
-    return min(ratios), math.sqrt(median_low(ratios) * median_high(ratios)), max(ratios)

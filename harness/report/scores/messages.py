@@ -98,17 +98,14 @@ def of_costs(series: Sequence[Line], unit: str, size: str) -> str:
     }
     if reference["name"] not in ends or len(ends) < 2:
         return ""
+    theirs, is_about = ends.pop(reference["name"])
     controls = {line["name"] for line in series if line["model"] in CONTROLS}
     name = min(ends, key=lambda name: (name in controls, ends[name][0]))
-    cost, theirs = ends[name][0], ends[reference["name"]][0]
-    if name == reference["name"]:
-        name = min({*ends} - {name}, key=lambda name: (name in controls, ends[name][0], name))
-        cost = ends[name][0]
-    mark = "about " if ends[name][1] or ends[reference["name"]][1] else ""
+    cost, mark = ends[name][0], "about " if ends[name][1] or is_about else ""
     amounts = f"{significant(cost)} {unit} against {significant(theirs)} {unit}"
     start = f"{name} is {_times(theirs / cost, mark)} {reference['name']} at {last:,} {size} ({amounts})"
-    fused = [line["name"] for line in series if line["model"] in SOFTMAX and line["name"] in {*ends} - {name}]
-    others = [other for other in fused if other != reference["name"]]  # the same softmax attention by other kernels
+    # the same softmax attention by other kernels
+    others = [line["name"] for line in series if line["model"] in SOFTMAX and line["name"] in {*ends} - {name}]
     return ", ".join([start, *(f"{_times(ends[other][0] / cost)} {other}" for other in others)])
 
 

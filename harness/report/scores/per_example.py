@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from harness.records import predictions
-from harness.records.collect import say_left_out_once
+from harness.records.collect import Cells, say_left_out_once
 from harness.records.record import RecordError
 from harness.records.schema import BASELINE_PREFIX
 from harness.report.spec.parts import Column
@@ -20,7 +19,7 @@ FACTORS = (1.0, 100.0)  # a share and a percentage
 CLOSE = 1e-3  # share of the score that storage as a float of 16 or 32 bits may lose
 
 
-def examples_of(cells: pd.DataFrame, column: Column, block: int = 1) -> dict[str, np.ndarray]:
+def examples_of(cells: Cells, column: Column, block: int = 1) -> dict[str, np.ndarray]:
     """Id of a cell -> scores of its test examples in the unit of the column, in the order of the split.
 
     Cells without such scores are left out, and so are cells whose score in the column is not their mean. `block`
@@ -50,7 +49,7 @@ class BaselineScores:
     failure: str = ""
 
 
-def baselines_of(cells: pd.DataFrame, column: Column, block: int = 1) -> dict[str, BaselineScores]:
+def baselines_of(cells: Cells, column: Column, block: int = 1) -> dict[str, BaselineScores]:
     """Name of a predictor -> its scores on the data that most cells of the column have.
 
     A file of `harness.records.baselines` goes before the records of cells, which hold the chance level alone, or were
@@ -61,53 +60,37 @@ def baselines_of(cells: pd.DataFrame, column: Column, block: int = 1) -> dict[st
         return {}
     fingerprint, _ = max(counts.items(), key=lambda item: (item[1], item[0]))
     prefix = BASELINE_PREFIX if column.evaluation is None else f"{column.evaluation}/{BASELINE_PREFIX}"
+
+    def scores(entries: Mapping[str, Any], path: Path | None, name: str) -> BaselineScores:
+        """`entries`: of a record or of a file of baselines at `path`, with `evaluations`."""
+        evaluation, fit = entries["evaluations"][prefix + name], entries.get("fits", {}).get(name)
+        score = (evaluation.get("metrics") or {}).get(column.metric)
+        if evaluation["status"] != "done" or score is None:
+            return BaselineScores(fingerprint, None, None, fit, evaluation["message"] or f"it has no {column.metric}")
+        examples = None if path is None else _in_column(entries, path, prefix + name, column.metric, score, block)
+        return BaselineScores(fingerprint, score, examples, fit)
+
+    def names(entries: Mapping[str, Any]) -> list[str]:
+        evaluations = sorted(entries["evaluations"] or {})
+        return [name.removeprefix(prefix) for name in evaluations if name.startswith(prefix)]
+
     baselines: dict[str, BaselineScores] = {}
     of_data = cells[cells["fingerprint"] == fingerprint]
     for file in {entries["file"]: entries for entries in of_data["baselines"].dropna()}.values():
-        for name in _names(file["evaluations"], prefix):
-            if name not in baselines:
-                baselines[name] = _scores(file, file["file"], fingerprint, prefix, name, column.metric, block)
-    with_arrays = {cell["id"]: cell for cell in _with_predictions(of_data, column)}
+        baselines |= {name: scores(file, file["file"], name) for name in names(file) if name not in baselines}
+    with_arrays = {cell["id"]: cell["predictions"] for cell in _with_predictions(of_data, column)}
     for cell in of_data[["id", "evaluations"]].to_dict("records"):
-        arrays = with_arrays.get(cell["id"])
-        for name in _names(cell["evaluations"] or {}, prefix):
-            if name not in baselines or (baselines[name].examples is None and arrays and baselines[name].fit is None):
-                path = arrays["predictions"] if arrays else None
-                scores = _scores(cell, path, fingerprint, prefix, name, column.metric, block)
-                if scores.score is not None:
-                    baselines[name] = scores
+        path = with_arrays.get(cell["id"])
+        for name in names(cell):
+            known = baselines.get(name)
+            if known is None or (known.examples is None and path and known.fit is None):
+                measured = scores(cell, path, name)
+                if measured.score is not None:
+                    baselines[name] = measured
     return baselines
 
 
-def _names(evaluations: Mapping[str, Any], prefix: str) -> list[str]:
-    return [name.removeprefix(prefix) for name in sorted(evaluations) if name.startswith(prefix)]
-
-
-def _scores(
-    entries: Mapping[str, Any],
-    path: Path | None,
-    fingerprint: str,
-    prefix: str,
-    name: str,
-    metric: str,
-    block: int,
-) -> BaselineScores:
-    """`entries`: of a record or of a file of baselines at `path`, with `evaluations`."""
-    evaluation, fit = entries["evaluations"][prefix + name], entries.get("fits", {}).get(name)
-    score = (evaluation.get("metrics") or {}).get(metric)
-    if evaluation["status"] != "done" or score is None:
-        return BaselineScores(fingerprint, None, None, fit, evaluation["message"] or f"it has no {metric}")
-    examples = None if path is None else _in_column(entries, path, prefix + name, metric, score, block)
-    return BaselineScores(fingerprint, score, examples, fit)
-
-
-def in_blocks(array: np.ndarray, block: int) -> np.ndarray:
-    """Means of neighbouring examples; the array itself if it does not fill two blocks."""
-    whole = len(array) // block
-    return array if block == 1 or whole < 2 else array[: whole * block].reshape(whole, block).mean(1)
-
-
-def _with_predictions(cells: pd.DataFrame, column: Column) -> list[dict[str, Any]]:
+def _with_predictions(cells: Cells, column: Column) -> list[dict[str, Any]]:
     if column.metric is None or "predictions" not in cells:
         return []
     done = cells[(cells["status"] == "done") & cells["score"].notna()]
@@ -147,7 +130,9 @@ def _in_column(
         return None
     if not len(array):
         return None
-    for factor in FACTORS:
-        if abs(factor * array.mean() - score) <= CLOSE * max(abs(score), 1e-9):
-            return in_blocks(factor * array, block)
-    return None
+    near = CLOSE * max(abs(score), 1e-9)
+    factor = next((factor for factor in FACTORS if abs(factor * array.mean() - score) <= near), None)
+    if factor is None:
+        return None
+    array, whole = factor * array, len(array) // block
+    return array if block == 1 or whole < 2 else array[: whole * block].reshape(whole, block).mean(1)

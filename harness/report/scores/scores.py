@@ -5,20 +5,18 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from harness.config.declared import Range, declared_scores, score_range
 from harness.config.model_names import row_name
 from harness.errors import UsageError
-from harness.records.collect import differences
+from harness.records.collect import Cells, differences
+from harness.report.scores.per_example import BaselineScores
+from harness.report.spec.parts import Column
+from harness.report.stats.grouping import grouped
 from harness.report.stats.seeds import Estimate, estimate
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
-
-    from harness.report.scores.per_example import BaselineScores
-    from harness.report.spec.parts import Column
 
 NO_SCORE = "no test score"
 LEAK = "[test leak]"
@@ -49,7 +47,7 @@ class Score:
     parameters: int | None = None
     examples_per_s: float | None = None
     peak_memory_mb: float | None = None
-    examples: Mapping[int, "np.ndarray"] = field(default_factory=dict, compare=False, repr=False)
+    examples: Mapping[int, np.ndarray] = field(default_factory=dict, compare=False, repr=False)
     data: Mapping[int, str] = field(default_factory=dict, compare=False, repr=False)
     cells: tuple[str, ...] = field(default=(), compare=False, repr=False)
     counted: bool = False
@@ -117,13 +115,13 @@ class Score:
         return len(set(self.by_seed.values())) == 1
 
 
-def limits_of(column: "Column") -> Range:
+def limits_of(column: Column) -> Range:
     """The scale of a column's metric, which no interval leaves. Raises UsageError for a broken declaration."""
     return score_range(declared_scores(column.task), column.metric or "")
 
 
 def score_rows(
-    cells: "pd.DataFrame", examples: "Mapping[str, np.ndarray] | None" = None, limits: Range = UNLIMITED
+    cells: Cells, examples: Mapping[str, np.ndarray] | None = None, limits: Range = UNLIMITED
 ) -> list[Score]:
     """One score for each row and configuration among the selected cells of one column.
 
@@ -134,13 +132,11 @@ def score_rows(
     """
     if "fair" not in cells:  # of cells that somebody chose to compare
         cells = cells.assign(fair=True)
-    by_row: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    for values in zip(*(cells[key].tolist() for key in OF_SCORES), strict=True):  # pandas is slow for groups this small
-        cell = dict(zip(OF_SCORES, values, strict=True))
-        by_row.setdefault(cell["row"], {}).setdefault(cell["variant"], []).append(cell)
+    values = zip(*(cells[key].tolist() for key in OF_SCORES), strict=True)  # pandas is slow for groups this small
+    by_row = grouped((cell["row"], cell) for cell in (dict(zip(OF_SCORES, of_cell, strict=True)) for of_cell in values))
     scores = []
-    for row, by_variant in sorted(by_row.items()):
-        variants = [variant for _, variant in sorted(by_variant.items())]
+    for row, of_row in sorted(by_row.items()):
+        variants = [variant for _, variant in sorted(grouped((cell["variant"], cell) for cell in of_row).items())]
         settings = [variant[0]["setting"] for variant in variants]
         if len(set(settings)) < len(variants):  # a recipe that was edited since, or a key that a user may set freely
             settings = differences([variant[0]["config"] for variant in variants])
@@ -164,10 +160,7 @@ def by_code(cells: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[Mapp
     Records that do not name their code stand with the only code that others name. If there are several, they stand
     alone.
     """
-    named: dict[str, list[Mapping[str, Any]]] = {}
-    for cell in cells:
-        if is_known(cell["code"]):
-            named.setdefault(cell["code"], []).append(cell)
+    named = grouped((cell["code"], cell) for cell in cells if is_known(cell["code"]))
     if len(named) < 2:
         yield "", list(cells)
         return
@@ -184,7 +177,7 @@ def is_known(value: Any) -> bool:
 
 
 def _score(
-    row: str, setting: str, cells: Sequence[Mapping[str, Any]], examples: "Mapping[str, np.ndarray]", limits: Range
+    row: str, setting: str, cells: Sequence[Mapping[str, Any]], examples: Mapping[str, np.ndarray], limits: Range
 ) -> Score:
     ended = [cell for cell in cells if cell["status"] == "done" and is_known(cell["score"])]
     others = [cell["status"] for cell in cells if cell["status"] != "done" or not is_known(cell["score"])]
@@ -214,7 +207,7 @@ def _mean(cells: Sequence[Mapping[str, Any]], key: str) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def chances(cells: "pd.DataFrame") -> dict[str, float]:
+def chances(cells: Cells) -> dict[str, float]:
     """What a guess that ignores the input scores on each test set: {fingerprint: score}, that of most cells first."""
     with_baseline = cells[cells["baseline"].notna() & cells["fingerprint"].notna()]
     by_data = with_baseline.groupby("fingerprint")["baseline"].agg(["size", "first"]).reset_index()
@@ -238,10 +231,9 @@ def average(columns: Sequence[Sequence[Score]]) -> Score | None:
     failures = dict(sum((Counter(part.failures) for part in parts), Counter()))
     data = {seed: " ".join(str(part.data.get(seed)) for part in parts) for seed in shared}
     cells = tuple(dict.fromkeys(cell for part in parts for cell in part.cells))
-    shared_limits = {part.limits for part in parts}
-    limits = {"limits": shared_limits.pop()} if len(shared_limits) == 1 else {}
+    limits = parts[0].limits if len({part.limits for part in parts}) == 1 else UNLIMITED
     leak, fair = any(part.leak for part in parts), all(part.fair for part in parts)
-    return Score(parts[0].row, "", by_seed, failures, leak=leak, fair=fair, data=data, cells=cells, **limits)
+    return Score(parts[0].row, "", by_seed, failures, leak=leak, fair=fair, data=data, cells=cells, limits=limits)
 
 
 def rank(scores: Sequence[Score], higher_is_better: bool | None) -> list[Score]:
@@ -255,7 +247,7 @@ def rank(scores: Sequence[Score], higher_is_better: bool | None) -> list[Score]:
     return sorted(scores, key=key)
 
 
-def baseline_scores(cells: "pd.DataFrame", baselines: "Mapping[str, BaselineScores]", prefix: str) -> list[Score]:
+def baseline_scores(cells: Cells, baselines: Mapping[str, BaselineScores], prefix: str) -> list[Score]:
     """The scores of the simple predictors of a column, each for every seed, so that rows can be paired with it.
 
     A predictor without a score has the reason in place of a failure. `prefix`: of the labels.
@@ -276,18 +268,18 @@ def baseline_label(name: str) -> str:
     return re.sub(r"(\d)gram", r"\1-gram", name.replace("_", " "))
 
 
-def category_scores(cells: "pd.DataFrame", metric: str | None, limits: Range) -> dict[str, tuple[Score, ...]]:
+def category_scores(cells: Cells, metric: str | None, limits: Range) -> dict[str, tuple[Score, ...]]:
     """The scores in `<metric>/<category>`, by category. `limits`: of the metric's scale."""
     prefix = f"{metric}/"
     names = sorted({name for metrics in cells["tested"] for name in metrics if name.startswith(prefix)})
-    by_category = {}
-    for name in names:
-        scores = [tested.get(name) for tested in cells["tested"]]
-        by_category[name.removeprefix(prefix)] = tuple(score_rows(cells.assign(score=scores), limits=limits))
-    return by_category
+    scores = {name: [tested.get(name) for tested in cells["tested"]] for name in names}
+    return {
+        name.removeprefix(prefix): tuple(score_rows(cells.assign(score=of_cells), limits=limits))
+        for name, of_cells in scores.items()
+    }
 
 
-def data_notes(cells: "pd.DataFrame") -> tuple[str, ...]:
+def data_notes(cells: Cells) -> tuple[str, ...]:
     """What the cells of a group were scored on, and whether that was the same."""
     done = cells[cells["status"] == "done"]
     notes = []

@@ -8,19 +8,17 @@ named in `elsewhere`, or the table has `only_rows`.
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.config.cell import values_at
 from harness.config.formula import evaluate
 from harness.config.table_rows import PAPER, Settings, cell_settings, format_settings, settings_key
 from harness.errors import UsageError
-from harness.records.collect import say_left_out
+from harness.records.collect import Cells, say_left_out
 from harness.report.scores.tuning import tuned
 from harness.report.spec.parts import UNITS, Column
 from harness.report.spec.table import TableSpec
-
-if TYPE_CHECKING:
-    import pandas as pd
+from harness.report.stats.grouping import grouped
 
 NO_SOURCE = "none"  # of a column without a run
 UNKNOWN_SOURCE = "unknown"  # of a run that failed before it loaded its data
@@ -28,7 +26,7 @@ RECIPE_RATE = "at the recipe's rate"  # setting of a cell whose row has none at 
 PLAIN_RECIPE = "the plain recipe"  # setting of a cell whose row means a changed one
 
 
-def select(cells: "pd.DataFrame", spec: TableSpec, *, at_recipe: bool = False) -> "dict[str, dict[str, pd.DataFrame]]":
+def select(cells: Cells, spec: TableSpec, *, at_recipe: bool = False) -> dict[str, dict[str, Cells]]:
     """{protocol: {column: its cells}} out of the frame of all records. Smoke runs and other protocols are left out.
 
     Where a search chose a learning rate, a row's cells are those at this rate; with `at_recipe` only such rows are
@@ -57,19 +55,18 @@ def select(cells: "pd.DataFrame", spec: TableSpec, *, at_recipe: bool = False) -
     return selected
 
 
-def _with_table_settings(cells: "pd.DataFrame", spec: TableSpec) -> "pd.DataFrame":
+def _with_table_settings(cells: Cells, spec: TableSpec) -> Cells:
     """The cells with `changed` as the table sees it: what a column or a row sets counts as changed in its cells, even
     in a recipe that has this value anyway."""
-    columns: dict[str, list[set[tuple[str, str]]]] = {}
-    for column in spec.columns.values():
-        if column.task and column.set:
-            columns.setdefault(column.task, []).append(set(settings_key(column.set)))
-    rows: dict[str, list[set[tuple[str, str]]]] = {}
-    for row in spec.rows.values():
-        for settings in (row.set, cell_settings(row, {}, PAPER)):
-            if settings:
-                rows.setdefault(row.model, []).append(set(settings_key(settings)))
-    meanings = {column.task: spec.meanings(column.task) for column in spec.columns.values() if column.task}
+    with_task = [column for column in spec.columns.values() if column.task]
+    columns = grouped((column.task, set(settings_key(column.set))) for column in with_task if column.set)
+    rows = grouped(
+        (row.model, set(settings_key(settings)))
+        for row in spec.rows.values()
+        for settings in (row.set, cell_settings(row, {}, PAPER))
+        if settings
+    )
+    meanings = {column.task: spec.meanings(column.task) for column in with_task}
     keys = {key for by_name in (columns, rows) for sets in by_name.values() for settings in sets for key, _ in settings}
     changed = []
     for config, task, model, already in zip(
@@ -85,7 +82,7 @@ def _with_table_settings(cells: "pd.DataFrame", spec: TableSpec) -> "pd.DataFram
     return cells.assign(changed=changed)
 
 
-def _elsewhere(cells: "pd.DataFrame", spec: TableSpec) -> list[bool]:
+def _elsewhere(cells: Cells, spec: TableSpec) -> list[bool]:
     """Whether each cell is a row's of another table that `spec` names, all of one protocol."""
     is_elsewhere = [False] * len(cells)
     for table in spec.elsewhere:
@@ -102,8 +99,8 @@ def _union(settings: Settings, *more: set[tuple[str, str]]) -> Settings:
 
 
 def _column_cells(
-    cells: "pd.DataFrame", spec: TableSpec, name: str, meanings: Mapping[tuple[str, Settings], list[tuple[str, str]]]
-) -> "pd.DataFrame":
+    cells: Cells, spec: TableSpec, name: str, meanings: Mapping[tuple[str, Settings], list[tuple[str, str]]]
+) -> Cells:
     """The cells of one protocol that measure a column. `meanings`: of the rows in its task.
 
     A cell that broke off before its task was built has no metric yet; it stands in every column of its task. The
@@ -115,11 +112,9 @@ def _column_cells(
     if metrics := {peer.metric for peer in same_task if peer.metric and peer.evaluation is None}:
         cells = cells[cells["metric"].isna() | cells["metric"].isin(metrics)]
     column_settings, all_settings = set(settings_key(column.set)), [set(settings_key(peer.set)) for peer in same_task]
-    kept, rows, settings = [], [], []
-    columns = ("model", "changed", "elsewhere", "gives_weights", "untuned")
-    for index, model, changed, elsewhere, gives_weights, untuned in zip(
-        cells.index, *(cells[key] for key in columns), strict=True
-    ):
+    kept = []
+    columns = (cells[key] for key in ("model", "changed", "elsewhere", "gives_weights", "untuned"))
+    for index, model, changed, elsewhere, gives_weights, untuned in zip(cells.index, *columns, strict=True):
         owners, label = meanings.get((model, changed), []), spec.row_of_model(model)
         exact = [row for row, owner in owners if owner == name]
         pairs = set(changed)
@@ -128,21 +123,18 @@ def _column_cells(
             row, setting = exact[0], RECIPE_RATE if untuned else ""
         elif spec.every and (label is not None or model in spec.without or not pairs <= column_settings):
             continue  # its rows are plain
-        elif spec.only_rows or elsewhere or owners or not column_settings <= pairs or is_of_a_peer:
-            continue  # another row, column or table has it
-        elif gives_weights:
-            continue  # a pre-training is no row
+        elif spec.only_rows or elsewhere or owners or not column_settings <= pairs or is_of_a_peer or gives_weights:
+            continue  # another row, column or table has it; a pre-training is no row
         else:
             beyond = format_settings(pair for pair in changed if pair not in column_settings)
             row, setting = (model, beyond) if label is None else (label, beyond or PLAIN_RECIPE)
-        kept.append(index)
-        rows.append(row)
-        settings.append(setting)
-    cells = cells.loc[kept].assign(row=rows, setting=settings)
+        kept.append((index, row, setting))
+    indices, rows, settings = map(list, zip(*kept, strict=True)) if kept else ([], [], [])
+    cells = cells.loc[indices].assign(row=rows, setting=settings)
     return _with_score(cells, column, spec.unit_of(name))
 
 
-def _with_score(cells: "pd.DataFrame", column: Column, unit: str) -> "pd.DataFrame":
+def _with_score(cells: Cells, column: Column, unit: str) -> Cells:
     """The cells with their number in a column, in its unit.
 
     An evaluation that did not end well gives its status to the cell.
@@ -192,34 +184,26 @@ def _by_formula(formula: str, config: Mapping[str, Any], id: str) -> float | Non
         return None
 
 
-def source_choices(sources: dict[str, list[str]]) -> list[dict[str, str]]:
-    """Data that a comparison over several columns may use, {column: source}, from the sources of each column.
+def by_sources(columns: dict[str, Cells]) -> list[tuple[dict[str, str], dict[str, Cells]]]:
+    """For each choice of data, {column: source}: the choice, and the cells of each column on it or on unknown data.
 
     For each source there is one choice, which takes it in every column that has it.
     """
+    sources = {column: sorted(set(cells["source"]) - {UNKNOWN_SOURCE}) for column, cells in columns.items()}
     choices = []
-    for source in sorted({source for there in sources.values() for source in there}) or [NO_SOURCE]:
+    for source in sorted(set().union(*sources.values())) or [NO_SOURCE]:
         choice = {column: source if source in there else (*there, NO_SOURCE)[0] for column, there in sources.items()}
         if choice not in choices:
             choices.append(choice)
-    return choices
-
-
-def by_sources(columns: "dict[str, pd.DataFrame]") -> "list[tuple[dict[str, str], dict[str, pd.DataFrame]]]":
-    """For each choice of data: the choice, and the cells of each column on it or on unknown data."""
-    sources = {column: sorted(set(cells["source"]) - {UNKNOWN_SOURCE}) for column, cells in columns.items()}
     return [
         (choice, {c: cells[cells["source"].isin([choice[c], UNKNOWN_SOURCE])] for c, cells in columns.items()})
-        for choice in source_choices(sources)
+        for choice in choices
     ]
 
 
 def describe_sources(sources: dict[str, str]) -> str:
     """`full data`, or `synthetic (ListOps, Image); slice:imdb-2k (Text)`."""
-    columns: dict[str, list[str]] = {}
-    for column, source in sources.items():
-        columns.setdefault(source, []).append(column)
-    columns.pop(NO_SOURCE, None)
+    columns = grouped((source, column) for column, source in sources.items() if source != NO_SOURCE)
     if len(columns) == 1:
         return f"{next(iter(columns))} data"
     return "; ".join(f"{source} ({', '.join(names)})" for source, names in columns.items()) or "no data"

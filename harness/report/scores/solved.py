@@ -8,7 +8,7 @@ a threshold half way between control and reference. What is compared are shares 
                misses a share of 0.8 in 10 % of samples of 3 runs
     pair       Fisher's exact test
     reference  where no row solves a larger share than the reference, each row is tested against it alone
-               (`closed_test`)
+               (`exact_tests`)
     all pairs  else the solved runs of each seed are permuted over the rows. The p-value of a pair is the share of
                permutations in which Fisher's p of some pair is at most as large (minP, Westfall and Young 1993).
                It holds for all pairs at once, also for those with the best row
@@ -22,8 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import ndtri
 
-from harness.report.scores.closed_test import closed_test
-from harness.report.scores.fisher import fisher, fisher_table
+from harness.report.scores.exact_tests import closed_test, fisher, fisher_table
 from harness.report.scores.paired import Key, Pair
 from harness.report.scores.scores import Score
 from harness.report.stats.seeds import LEVEL, MIN_SEEDS
@@ -78,16 +77,12 @@ def solved_runs(
         score.key: {seed: value >= threshold if higher else value <= threshold for seed, value in score.by_seed.items()}
         for score in scores
     }
-    if not any(_splits(score, flags[score.key], distance) for score in scores):
+    # some row has seeds that are far apart and on both sides of the threshold
+    split = [score.by_seed.values() for score in scores if len(set(flags[score.key].values())) == 2]
+    if not any(max(values) - min(values) > LARGEST_SPREAD * distance for values in split):
         return None
     counts = {key: (sum(by_seed.values()), len(by_seed)) for key, by_seed in flags.items()}
     return SolvedRuns(threshold, between, counts, flags)
-
-
-def _splits(score: Score, flags: Mapping[int, bool], distance: float) -> bool:
-    """Whether the seeds of a row are far apart and on both sides of the threshold."""
-    values = score.by_seed.values()
-    return len(set(flags.values())) == 2 and max(values) - min(values) > LARGEST_SPREAD * distance
 
 
 @functools.cache

@@ -10,7 +10,7 @@ against it, it has no tier: the seeds are too few to tell (low power).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from harness.report.scores.paired import Key, Pair
 from harness.report.scores.scores import Score
@@ -20,12 +20,11 @@ LOW_POWER = "not separated (low power)"
 LARGEST_SHARE = 0.5  # of |reference - control|: the largest distance from the best row within its tier
 
 
-@dataclass(frozen=True)
-class Tiers:
+class Tiers(NamedTuple):
     """`numbers`: row -> 1, 2 or 3; `low_power`: the rows that no test separates from the best row, but that differ."""
 
-    numbers: Mapping[Key, int] = field(default_factory=dict)
-    low_power: tuple[Key, ...] = ()
+    numbers: Mapping[Key, int]
+    low_power: tuple[Key, ...]
 
 
 def find_tiers(
@@ -42,20 +41,17 @@ def find_tiers(
     """
     by_rows = {frozenset(pair.rows): pair for pair in pairs}
     tested = {key for pair in pairs for key in pair.rows}
-    rows = [score for score in ranked if score.key in tested]
-    if best is None or not rows:
-        return Tiers()
+    rows = [score for score in ranked if score.key in tested and best is not None]
     numbers: dict[Key, int] = {}
     low_power: list[Key] = []
     for score in rows:
         if score is best:
             numbers[score.key] = 1
-            continue
-        if by_rows[frozenset((best.key, score.key))].is_resolved:
+        elif by_rows[frozenset((best.key, score.key))].is_resolved:
             test = by_rows.get(frozenset((reference.key, score.key))) if reference else None
             is_behind = test is not None and test.is_resolved and reference is not best
             numbers[score.key] = 3 if is_behind and rows.index(score) > rows.index(reference) else 2
-        elif _is_near(score, best, scale) if runs is None else _solves_as(score, best, runs):
+        elif _is_near(score, best, scale, runs):
             numbers[score.key] = 1
         else:
             low_power.append(score.key)
@@ -70,24 +66,18 @@ def unstable_rows(
     unstable = []
     for score in ranked:
         others = [other.estimate.mean for other in ranked if other.by_seed and other.key != score.key]
-        if tiers.get(score.key) != 1 or score.setting or score.row not in losses or not others:
-            continue
-        low, high = score.estimate.interval
-        loss = losses[score.row]
-        if high - loss < max(others) if higher_is_better else low + loss > min(others):
-            unstable.append(score.row)
+        if tiers.get(score.key) == 1 and not score.setting and score.row in losses and others:
+            (low, high), loss = score.estimate.interval, losses[score.row]
+            if high - loss < max(others) if higher_is_better else low + loss > min(others):
+                unstable.append(score.row)
     return unstable
 
 
-def _is_near(score: Score, best: Score, scale: float | None) -> bool:
-    """Whether the interval of a row holds the best mean, at most half of `scale` away."""
-    mean = best.estimate.mean
-    low, high = score.estimate.interval
-    near = scale is None or abs(score.estimate.mean - mean) <= LARGEST_SHARE * scale
-    return low <= mean <= high and near
-
-
-def _solves_as(score: Score, best: Score, runs: SolvedRuns) -> bool:
-    """Whether the interval of a row's share of solved runs holds that of the best row, at most half of all away."""
-    share, (low, high) = runs.share(best.key), runs.interval(score.key)
-    return low <= share <= high and abs(runs.share(score.key) - share) <= LARGEST_SHARE
+def _is_near(score: Score, best: Score, scale: float | None, runs: SolvedRuns | None) -> bool:
+    """Whether the interval of a row holds the best mean, at most half of `scale` away; of its share of solved runs, if
+    these are compared, that of the best row, at most half of all away."""
+    if runs is None:
+        ours, others, (low, high) = score.estimate.mean, best.estimate.mean, score.estimate.interval
+    else:
+        ours, others, (low, high), scale = *map(runs.share, (score.key, best.key)), runs.interval(score.key), 1
+    return low <= others <= high and (scale is None or abs(ours - others) <= LARGEST_SHARE * scale)

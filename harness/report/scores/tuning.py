@@ -11,37 +11,24 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
+from harness.config import search as searches
 from harness.config.compose import compose, options, search_path
-from harness.config.search import (
-    FAILED,
-    RATE,
-    TRIAL,
-    Choice,
-    Search,
-    decide,
-    learning_rate,
-    multiple,
-    search_of,
-    signed_score,
-)
+from harness.config.search import RATE, TRIAL, Choice, Search
 from harness.config.table_rows import Settings
 from harness.errors import UsageError
+from harness.records.collect import Cells
 from harness.report.scores.scores import is_known
 from harness.report.spec.parts import Column
+from harness.report.spec.table import TableSpec
+from harness.report.stats.grouping import grouped
 from harness.report.stats.seeds import MIN_SEEDS
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from harness.report.spec.table import TableSpec
-
-    Selected = Mapping[str, Mapping[str, pd.DataFrame]]  # protocol -> column -> its cells
-
+Selected = Mapping[str, Mapping[str, Cells]]  # protocol -> column -> its cells
 SEARCHED = {RATE, TRIAL}  # keys of `changed` that a search sets
 
 
@@ -60,7 +47,7 @@ class Tuning:
     def loss(self) -> float:
         """How much worse the second-best rate scores on the validation split; infinite if its trial failed."""
         second = self.trials[self.second]
-        return math.inf if second == FAILED else self.trials[self.rate] - second
+        return math.inf if second == searches.FAILED else self.trials[self.rate] - second
 
     @property
     def is_recipe(self) -> bool:
@@ -74,7 +61,7 @@ class Unfinished:
     missing: tuple[float, ...]
 
 
-def tuned(cells: "pd.DataFrame", *, at_recipe: bool = False) -> "pd.DataFrame":
+def tuned(cells: Cells, *, at_recipe: bool = False) -> Cells:
     """The cells that count, with a column `tuning`: the Tuning of their row, its Unfinished search, or None without
     one. `untuned`: the row has no cell at the chosen rate, so this one is at the recipe's. `fair`: the budget states
     no search, or a search chose the rate.
@@ -84,10 +71,11 @@ def tuned(cells: "pd.DataFrame", *, at_recipe: bool = False) -> "pd.DataFrame":
     trial = [bool(config["train"].get("trial")) for config in cells["config"]]
     if not any(trial):
         return with_fair((cells[:0] if at_recipe else cells).assign(tuning=None, untuned=False))
-    rows: dict[tuple[Any, ...], list[int]] = {}
     keys = ("task", "protocol", "budget", "model", "changed", "source")
-    for number, (*names, changed, source) in enumerate(zip(*(cells[key] for key in keys), strict=True)):
-        rows.setdefault((*names, without_search(changed), source), []).append(number)
+    rows = grouped(
+        ((*names, without_search(changed), source), number)
+        for number, (*names, changed, source) in enumerate(zip(*(cells[key] for key in keys), strict=True))
+    )
     kept: list[int] = []
     tunings: list[Tuning | Unfinished | None] = []
     untuned: set[int] = set()
@@ -99,13 +87,10 @@ def tuned(cells: "pd.DataFrame", *, at_recipe: bool = False) -> "pd.DataFrame":
         if not isinstance(tuning, Tuning) or (tuning.is_recipe and at_recipe):
             chosen = []
         else:
-            at_rate = {
-                rate: [number for number in others if _rate(cells["config"].iloc[number]) == rate]
-                for rate in (tuning.rate, tuning.recipe)
-            }
-            chosen = at_rate[tuning.recipe if at_recipe else tuning.rate]
+            at_rate = grouped((_rate(cells["config"].iloc[number]), number) for number in others)
+            chosen = at_rate.get(tuning.recipe if at_recipe else tuning.rate, [])
             if not chosen and not at_recipe:
-                chosen = at_rate[tuning.recipe]
+                chosen = at_rate.get(tuning.recipe, [])
                 untuned.update(chosen)
             for number in chosen:
                 changed[number] = without_search(changed[number])
@@ -113,14 +98,15 @@ def tuned(cells: "pd.DataFrame", *, at_recipe: bool = False) -> "pd.DataFrame":
         tunings += [tuning] * len(chosen)
         if not at_recipe:  # a rate that a user typed is a setting of the row, as without a search
             is_tuned = isinstance(tuning, Tuning)
-            typed = [number for number in others if not is_tuned or not _is_searched(cells, number, tuning)]
+            searched = (tuning.rate, tuning.recipe) if is_tuned else ()
+            typed = [number for number in others if _rate(cells["config"].iloc[number]) not in searched]
             kept += typed
             tunings += [None if is_tuned else tuning] * len(typed)
     cells = cells.assign(changed=changed, untuned=[number in untuned for number in range(len(cells))])
     return with_fair(cells.iloc[kept].assign(tuning=tunings).sort_index())
 
 
-def with_fair(cells: "pd.DataFrame") -> "pd.DataFrame":
+def with_fair(cells: Cells) -> Cells:
     keys = zip(*(cells[key] for key in ("budget", "task", "tuning", "untuned")), strict=True)
     return cells.assign(
         fair=[
@@ -128,10 +114,6 @@ def with_fair(cells: "pd.DataFrame") -> "pd.DataFrame":
             for budget, task, tuning, untuned in keys
         ]
     )
-
-
-def _is_searched(cells: "pd.DataFrame", number: int, tuning: Tuning) -> bool:
-    return _rate(cells["config"].iloc[number]) in (tuning.rate, tuning.recipe)
 
 
 def without_search(changed: Settings) -> Settings:
@@ -142,7 +124,7 @@ def _rate(config: Mapping[str, Any]) -> float | None:
     return config["train"].get("optimizer", {}).get("lr")
 
 
-def _tuning(trials: "pd.DataFrame", search: Search | None) -> Tuning | Unfinished | None:
+def _tuning(trials: Cells, search: Search | None) -> Tuning | Unfinished | None:
     """The choice among the trials of one row; None for a budget without a search, and without a trial at the recipe's
     rate."""
     if search is None:
@@ -156,25 +138,29 @@ def _tuning(trials: "pd.DataFrame", search: Search | None) -> Tuning | Unfinishe
     if not at_recipe or at_recipe[0] is None:
         return None
     recipe = at_recipe[0]
-    by_rate: dict[float, dict[int, float]] = {}
-    for config, seed, score in zip(trials["config"], trials["seed"], _scores(trials), strict=True):
-        by_rate.setdefault(_rate(config), {})[seed] = score
-    means = {
-        rate: statistics.fmean(seeds.values()) for rate, seeds in by_rate.items() if len(seeds) == len(search.seeds)
-    }
-    scores = {
-        times: score for rate, score in means.items() if learning_rate(recipe, times := multiple(recipe, rate)) == rate
-    }
-    rates, choice = decide(search, scores)
-    if choice is None:
-        return Unfinished(tuple(learning_rate(recipe, rate) for rate in rates if rate not in scores))
-    return Tuning(learning_rate(recipe, choice.rate), learning_rate(recipe, choice.second), recipe, choice, means)
-
-
-def _scores(trials: "pd.DataFrame") -> list[float]:
-    """The scores of trials, the higher the better, as `harness.records.validation` reads them."""
+    # the scores of trials, the higher the better, as `harness.records.validation` reads them
     columns = (trials["status"], trials["val"], trials["higher_is_better"])
-    return [signed_score(*trial) for trial in zip(*columns, strict=True)]
+    scored = {
+        (_rate(config), seed): searches.signed_score(*trial)
+        for config, seed, *trial in zip(trials["config"], trials["seed"], *columns, strict=True)
+    }
+    by_rate = grouped((rate, score) for (rate, _), score in scored.items())
+    means = {rate: statistics.fmean(every) for rate, every in by_rate.items() if len(every) == len(search.seeds)}
+    scores = {
+        times: score
+        for rate, score in means.items()
+        if searches.learning_rate(recipe, times := searches.multiple(recipe, rate)) == rate
+    }
+    rates, choice = searches.decide(search, scores)
+    if choice is None:
+        return Unfinished(tuple(searches.learning_rate(recipe, rate) for rate in rates if rate not in scores))
+    return Tuning(
+        searches.learning_rate(recipe, choice.rate),
+        searches.learning_rate(recipe, choice.second),
+        recipe,
+        choice,
+        means,
+    )
 
 
 @functools.cache
@@ -183,22 +169,14 @@ def budget_search(budget: str, task: str) -> Search | None:
     if any(name not in dict(options(group)) for group, name in (("budget", budget), ("task", task))):
         return None
     try:
-        return search_of(compose([f"budget={budget}", f"task={task}"], search_path()))
+        return searches.search_of(compose([f"budget={budget}", f"task={task}"], search_path()))
     except (OmegaConfBaseException, HydraException, UsageError, FileNotFoundError):
         return None
 
 
-def tuned_columns(selected: "Mapping[str, pd.DataFrame]", budget: str) -> "dict[str, dict[str, Tuning]]":
-    """{column: {row: its Tuning}} of the selected cells of one protocol at this budget."""
-    return _searches(selected, budget, Tuning)
-
-
-def unfinished_columns(selected: "Mapping[str, pd.DataFrame]", budget: str) -> "dict[str, dict[str, Unfinished]]":
-    """The same of searches without a choice."""
-    return _searches(selected, budget, Unfinished)
-
-
-def _searches(selected: "Mapping[str, pd.DataFrame]", budget: str, kind: type) -> dict[str, dict[str, Any]]:
+def tuned_columns(selected: Mapping[str, Cells], budget: str, kind: type = Tuning) -> dict[str, dict[str, Any]]:
+    """{column: {row: its Tuning}} of the selected cells of one protocol at this budget. `kind`: Unfinished for the
+    searches without a choice."""
     tunings = {}
     for name, cells in selected.items():
         of_budget = cells[(cells["budget"] == budget) & (cells["setting"] == "")]
@@ -209,7 +187,7 @@ def _searches(selected: "Mapping[str, pd.DataFrame]", budget: str, kind: type) -
     return tunings
 
 
-def losses(cells: "pd.DataFrame", column: Column) -> dict[str, float]:
+def losses(cells: Cells, column: Column) -> dict[str, float]:
     """{row: how much worse its second-best rate scores on the validation split} in the unit of a column.
 
     Empty for a column of another score than the one that searches choose by.
@@ -221,16 +199,14 @@ def losses(cells: "pd.DataFrame", column: Column) -> dict[str, float]:
     return {row: tuning.loss for row, tuning in pairs if isinstance(tuning, Tuning)}
 
 
-def mean_scores(cells: "pd.DataFrame") -> dict[str, Sequence[float]]:
+def mean_scores(cells: Cells) -> dict[str, Sequence[float]]:
     """{row: scores of its seeds} of the selected cells of a column that ended well."""
-    rows: dict[str, list[float]] = {}
-    for row, status, score, setting in zip(*(cells[key] for key in ("row", "status", "score", "setting")), strict=True):
-        if (status, setting) == ("done", "") and is_known(score):
-            rows.setdefault(row, []).append(score)
-    return dict(sorted(rows.items()))
+    values = zip(*(cells[key] for key in ("row", "score", "status", "setting")), strict=True)
+    ended = [(row, score) for row, score, *how in values if how == ["done", ""] and is_known(score)]
+    return grouped(sorted(ended, key=lambda pair: pair[0]))
 
 
-def outdone_rows(selected: "Selected", at_recipe: "Selected", spec: "TableSpec") -> dict[str, list[str]]:
+def outdone_rows(selected: Selected, at_recipe: Selected, spec: TableSpec) -> dict[str, list[str]]:
     """{column: the rows whose worst seed at the recipe's rate is ahead of their best seed at the chosen rate}.
 
     Their search, of one or a few seeds, did not choose well. Only rows with `MIN_SEEDS` at both rates count.

@@ -17,7 +17,7 @@ from harness.records.recipe import words_of
 from harness.records.record import outcome
 from harness.report.render import markdown
 from harness.report.render.layout import Card, Table, TableEntry
-from harness.report.scores.measurements import describe_setting
+from harness.report.scores.measurements import Measurements, describe_setting
 
 NOT_SHOWN = "smoke"  # the budget of records that only show that a cell runs
 RECORDS = "records.json"
@@ -31,7 +31,7 @@ def page_of(table: Table) -> Page:
 def write(
     pages: Mapping[str, Page],
     records: Sequence[Mapping[str, Any]],
-    measurements: Mapping[str, Mapping[str, Any]],
+    measurements: Measurements,
     paths: Mapping[str, Any],
 ) -> list[Path]:
     """Write pages {name: page} and RECORDS into `paths.site`; returns the latter. Raises UsageError if that fails."""
@@ -100,6 +100,6 @@ def _measurement(measured: Mapping[str, Any]) -> dict[str, Any]:
     """Setting and command of a measurement of do=bench."""
     if measured["kind"] != "bench":
         return {}
-    lengths, timed = (dict.fromkeys(str(point[key]) for point in measured["points"]) for key in ("length", "what"))
-    words = f"model={','.join(measured['models'])} lengths={','.join(lengths)} what={','.join(timed)}"
-    return {"setting": describe_setting(dict(measured)), "command": f"do=bench {words}"}
+    lengths, timed = (",".join(dict.fromkeys(str(p[key]) for p in measured["points"])) for key in ("length", "what"))
+    command = f"do=bench model={','.join(measured['models'])} lengths={lengths} what={timed}"
+    return {"setting": describe_setting(dict(measured)), "command": command}

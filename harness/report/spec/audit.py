@@ -4,6 +4,7 @@ An entry and the footnotes of tables share an id.
 """
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import yaml
@@ -41,9 +42,7 @@ def load(paper_root: str | os.PathLike[str]) -> Audit:
         raise UsageError(f"{path} is not there: paths.paper= names the folder of the published numbers") from None
     except yaml.YAMLError as error:
         raise UsageError(f"{path}: no yaml: {one_line(error)}") from error
-    audit, seen = parse(Audit, raw, path), set()
-    for entry in audit.entries:
-        if entry.id in seen:
-            raise UsageError(f"{path}: {entry.id} stands there twice")
-        seen.add(entry.id)
+    audit = parse(Audit, raw, path)
+    if twice := [id for id, count in Counter(entry.id for entry in audit.entries).items() if count > 1]:
+        raise UsageError(f"{path}: {twice[0]} stands there twice")
     return audit

@@ -1,7 +1,7 @@
-"""The schema of `conf/figure/<name>.yaml`: a table whose rows are bubbles, with the paper's costs; runs of do=bench
-(`kind: measured`); or a figure that cannot be drawn yet (`kind: pending`)."""
+"""The schemas of `conf/figure/<name>.yaml`, by `kind`: a table whose rows are bubbles, with the paper's costs; `lines`
+of scores; `matrices` and graphs; runs of do=bench (`measured`); a figure that cannot be drawn yet (`pending`)."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -9,6 +9,8 @@ from harness.config.validation import StrictModel, TupleOf
 from harness.report.spec.measured import MeasuredRows
 from harness.report.spec.parts import require_known
 from harness.report.spec.table import TableSpec
+
+MOST_PANELS = 8  # of a yaml
 
 
 class LedgerColumn(StrictModel):
@@ -53,8 +55,51 @@ class FigureSpec(StrictModel):
     @property
     def parts(self) -> tuple[str, ...]:
         """The columns whose mean is the accuracy."""
-        averages = self.table.averages
-        return averages[self.accuracy].parts if self.accuracy in averages else (self.accuracy,)
+        return self.table.parts_of(self.accuracy)
+
+
+class LineFigure(StrictModel):
+    """The keys of the yaml, its `name`, and the `table` that it names. `rows`: those that are drawn, None for all."""
+
+    name: str
+    kind: Literal["lines"]
+    title: str
+    table: TableSpec
+    x_label: str
+    y_label: str
+    points: dict[str, float] = Field(default_factory=dict)
+    against: str | None = None
+    columns: TupleOf[str] = ()
+    rows: TupleOf[str] | None = None
+    reference: TupleOf[str] = ()
+    log_x: bool = True
+    front: bool = False
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> "LineFigure":
+        columns, rows = self.table.columns, self.table.rows
+        choices = {"points": columns, "columns": columns, "rows": rows, "reference": rows}
+        for key, names in ((key, list(getattr(self, key) or ())) for key in choices):
+            require_known(key, names, choices[key])
+            if len(set(names)) < len(names):
+                raise ValueError(f"{key}: a name stands there twice")
+        require_known("against", [self.against] if self.against else (), columns)
+        if bool(self.points) == (self.against is not None and bool(self.columns)):
+            raise ValueError("a figure of lines has points, or against and columns")
+        if self.front and self.against is None:
+            raise ValueError("front: only a figure with against has one")
+        return self
+
+
+class MatrixFigure(StrictModel):
+    """The keys of the yaml and its `name`. `across`: panels in a row. `caption` stands below them all."""
+
+    name: str
+    kind: Literal["matrices"]
+    title: str
+    caption: str = ""
+    across: int = Field(default=3, ge=1, le=4)
+    panels: TupleOf[dict[str, Any]] = Field(max_length=MOST_PANELS)
 
 
 class MeasuredFigure(MeasuredRows):

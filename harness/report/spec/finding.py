@@ -12,8 +12,6 @@ from pydantic import Field
 from harness.config.table_files import Name
 from harness.config.validation import StrictModel, TupleOf
 
-Relation = Literal["ahead", "as good"]
-
 
 class Asked(StrictModel):
     """`text`: the claim or question, in one sentence. `paper`: the folder of the paper's tables; empty for ours.
@@ -37,28 +35,28 @@ class OfColumn(Asked):
     column: str
 
 
-class Compared(OfColumn):
-    """`row` is ahead of each of `rivals`, or as good as each.
-
-    As good: the 95 % interval of the paired difference stays within `margin`, a share of |reference - control|.
-    """
+class Claim(OfColumn):
+    """What is claimed of a `row`. As good: the 95 % interval of the paired difference stays within `margin`, a share of
+    |reference - control|."""
 
     row: str
-    rivals: TupleOf[str]
-    relation: Relation = "ahead"
+    relation: Literal["ahead", "as good"] = "ahead"
     margin: float = Field(default=0.1, gt=0, lt=1)
     is_claim: ClassVar[bool] = True
 
 
-class Kept(OfColumn):
+class Compared(Claim):
+    """`row` is ahead of each of `rivals`, or as good as each."""
+
+    rivals: TupleOf[str]
+
+
+class Kept(Claim):
     """`row` is in `column` as good as in `first`, or ahead of it there: another evaluation of the same runs, or runs
     with the same seeds."""
 
-    row: str
     first: str
-    relation: Relation = "as good"
-    margin: float = Field(default=0.1, gt=0, lt=1)
-    is_claim: ClassVar[bool] = True
+    relation: Literal["ahead", "as good"] = "as good"
 
 
 class Leaders(OfColumn):
@@ -106,8 +104,6 @@ class Measured(Asked):
 
 class Deviations(Asked):
     """The published numbers that differ most from ours at full size."""
-
-    tables: TupleOf[Name] = ()  # all by default
 
 
 class PlannedCost(Asked):

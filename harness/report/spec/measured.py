@@ -22,10 +22,9 @@ from harness.config.overrides import to_overrides
 from harness.config.table_files import Name
 from harness.config.validation import StrictModel, TupleOf
 from harness.errors import UsageError
-from harness.report.spec.parts import Decimals, Size, SpecWithFootnotes, require_known
+from harness.report.spec.parts import Decimals, Size, SpecWithFootnotes, named_rows, require_known
 
 Value = Literal["ms", "s", "memory_mb", "speedup", "memory_ratio", "time_exponent", "memory_exponent"]
-RELATIVE = ("speedup", "memory_ratio")
 SHOWN_MODES = 6  # in a message
 EXPONENTS = ("time_exponent", "memory_exponent")
 # value of a column -> key of a point
@@ -86,6 +85,10 @@ class Run(StrictModel):
         batches = self.set.get("bench.batches") or [self.set.get("bench.batch", 1)]
         return tuple((mode, batch) for mode in self.set.get("bench.mode", ["incremental"]) for batch in batches)
 
+    def series_of(self, mode: str | None, batch: int | None) -> list[tuple[str | None, int | None]]:
+        """The series with this mode and batch; None stands for any."""
+        return [pair for pair in dict.fromkeys(self.modes) if mode in (None, pair[0]) and batch in (None, pair[1])]
+
 
 class MeasuredRow(StrictModel):
     """`set`: settings of the row. `runs`: the runs that measure it, None for all. `ours`: the paper lacks the row.
@@ -132,10 +135,7 @@ class MeasuredRows(SpecWithFootnotes):
     @model_validator(mode="before")
     @classmethod
     def _short_rows(cls, raw: Any) -> Any:
-        if not isinstance(raw, Mapping) or not isinstance(raw.get("rows"), Mapping):
-            return raw
-        rows = {label: {"model": row} if isinstance(row, str) else row for label, row in raw["rows"].items()}
-        return {**raw, "rows": rows}
+        return named_rows(raw)
 
     def check_names(self) -> None:
         if not self.runs:
@@ -147,11 +147,8 @@ class MeasuredRows(SpecWithFootnotes):
             require_known(f"rows.{label}.runs", row.runs or (), self.runs)
 
     def rows_of(self, run: str) -> dict[str, MeasuredRow]:
-        return {
-            label: row
-            for label, row in self.rows.items()
-            if row.model is not None and (row.runs is None or run in row.runs)
-        }
+        rows = {label: row for label, row in self.rows.items() if row.model is not None}
+        return {label: row for label, row in rows.items() if row.runs is None or run in row.runs}
 
 
 class MeasuredSpec(MeasuredRows):
@@ -172,8 +169,7 @@ class MeasuredSpec(MeasuredRows):
                 raise ValueError(f"columns.{name}: a length is what a value has and an exponent has not")
             if column.length is not None and column.length not in run.lengths:
                 raise ValueError(f"columns.{name}: the run {column.run} has no length {column.length}")
-            series = {mode for mode in run.modes if column.mode in (None, mode[0]) and column.batch in (None, mode[1])}
-            if len(series) != 1:
+            if len(run.series_of(column.mode, column.batch)) != 1:
                 choices = ", ".join(f"mode {mode}, batch {batch}" for mode, batch in run.modes[:SHOWN_MODES])
                 raise ValueError(f"columns.{name}: mode and batch choose one series of the run ({choices})")
 
@@ -203,5 +199,4 @@ class MeasuredSpec(MeasuredRows):
         return self.columns[column].value in EXPONENTS and self.prints(self.columns[column].formula_of or column)
 
     def series_of(self, column: MeasuredColumn) -> tuple[str | None, int | None]:
-        modes = self.runs[column.run].modes
-        return next(mode for mode in modes if column.mode in (None, mode[0]) and column.batch in (None, mode[1]))
+        return self.runs[column.run].series_of(column.mode, column.batch)[0]

@@ -37,6 +37,14 @@ def one_or_more(raw: Any, *keys: str) -> Any:
     return raw | {key: [raw[key]] for key in keys if isinstance(raw.get(key), str)}
 
 
+def named_rows(raw: Any) -> Any:
+    """The mapping with `rows` as mappings, where the yaml may hold the name of a model."""
+    if not isinstance(raw, dict) or not isinstance(raw.get("rows"), dict):
+        return raw
+    rows = {label: {"model": row} if isinstance(row, str) else row for label, row in raw["rows"].items()}
+    return raw | {"rows": rows}
+
+
 class Kind(StrEnum):
     """The kind of a published number. A count or a setting needs no training, so it is no result of a run."""
 

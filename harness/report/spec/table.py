@@ -22,9 +22,11 @@ from harness.report.spec.parts import (
     SpecWithFootnotes,
     Tolerance,
     limit_in_unit,
+    named_rows,
     one_or_more,
     require_known,
 )
+from harness.report.stats.grouping import grouped
 from harness.report.stats.ordering import binomial_error
 
 Pattern = Literal["noncausal_self", "causal_self", "noncausal_cross", "causal_cross"]
@@ -119,11 +121,11 @@ class TableSpec(SpecWithFootnotes):
         """Expand a row given as the name of its model, and an average given as the list of its parts."""
         if not isinstance(raw, dict):
             return raw
-        raw = dict(raw)
+        raw = dict(named_rows(raw))
         if isinstance(raw.get("rows"), dict):
             default = {"protocol": raw["protocol"]} if "protocol" in raw else {}
-            rows = {label: {"model": row} if isinstance(row, str) else row for label, row in raw["rows"].items()}
-            raw["rows"] = {label: default | row if isinstance(row, dict) else row for label, row in rows.items()}
+            rows = raw["rows"].items()
+            raw["rows"] = {label: default | row if isinstance(row, dict) else row for label, row in rows}
         if isinstance(raw.get("averages"), dict):
             averages = raw["averages"].items()
             raw["averages"] = {name: {"parts": mean} if isinstance(mean, list) else mean for name, mean in averages}
@@ -199,13 +201,11 @@ class TableSpec(SpecWithFootnotes):
 
         Raises UsageError or ValueError unless every row of the ledger has a row here and every column a number.
         """
-        keys = {
-            name: (column.column or name, column.condition)
-            for name, column in (self.columns | self.averages).items()
-            if name not in self.unpublished and name not in self.own_columns
-        }
-        published = {}
-        for name, key in keys.items():
+        left_out, published = {*self.unpublished, *self.own_columns}, {}
+        for name, column in (self.columns | self.averages).items():
+            if name in left_out:
+                continue
+            key = (column.column or name, column.condition)
             printed = [entry for entry in entries if (entry["column"], entry["condition"]) == key]
             if not printed:
                 hint = did_you_mean(name, {entry["column"] for entry in entries})
@@ -217,9 +217,8 @@ class TableSpec(SpecWithFootnotes):
             if not numbers:
                 raise UsageError(f"columns: {self.ledger}.csv prints no number in {name}")
             for entry in numbers:
-                number = PublishedNumber(
-                    entry["value"], entry["number"], bool(entry["higher_is_better"]), entry["unit"]
-                )
+                is_better = bool(entry["higher_is_better"])
+                number = PublishedNumber(entry["value"], entry["number"], is_better, entry["unit"])
                 published[entry["row"], name] = number
         return self.model_copy(update={"published": published})
 
@@ -232,44 +231,42 @@ class TableSpec(SpecWithFootnotes):
         """GPU-hours per row and seed in these columns."""
         return row_hours(self.gpu_hours or 0.0, self.protocol) * self._runs(columns) / self._runs(self.columns)
 
+    def all_hours(self) -> float:
+        """GPU-hours per seed of all rows, each in the columns that it is run in."""
+        return sum(self.hours_of([name for name in self.columns if self.has(row, name)]) for row in self.rows)
+
     def _runs(self, columns: Iterable[str]) -> int:
         chosen = (self.columns[name] for name in columns)
         return runs((column.task, column.set) for column in chosen if column.task)
 
     def meanings(self, task: str) -> dict[tuple[str, Settings], list[tuple[str, str]]]:
         """(model, settings of its cells, at any budget) -> the (row, column) pairs of a task with exactly these."""
-        pairs: dict[tuple[str, Settings], list[tuple[str, str]]] = {}
-        for label, row in self.rows.items():
-            for name, column in self.columns.items():
-                if column.task == task:
-                    reduced, paper = {**row.set, **column.set}, cell_settings(row, column.set, PAPER)
-                    for key in {settings_key(reduced), settings_key(paper)}:
-                        pairs.setdefault((row.model, key), []).append((label, name))
-        return pairs
+        columns = {name: column.set for name, column in self.columns.items() if column.task == task}
+        return grouped(
+            ((row.model, key), (label, name))
+            for label, row in self.rows.items()
+            for name, settings in columns.items()
+            for key in {settings_key({**row.set, **settings}), settings_key(cell_settings(row, settings, PAPER))}
+        )
 
     def row_of_model(self, model: str) -> str | None:
         """The label of a model: its row with the fewest settings; None if no row has the model."""
         labels = [label for label, row in self.rows.items() if row.model == model]
         return min(labels, key=lambda label: len(self.rows[label].set), default=None)
 
-    def control_of(self, column: str) -> str | None:
-        """The control row of a column, in a table of one protocol; None without one."""
-        return self._row_of("control", column)
-
-    def reference_of(self, column: str) -> str | None:
-        """The row that all others of a column are compared with; None without one."""
-        return self._row_of("reference", column)
-
-    def _row_of(self, key: str, column: str) -> str | None:
-        models = getattr(self.columns[self._first_part(column)], key) or getattr(self, key)
+    def row_of(self, side: Literal["control", "reference"], column: str) -> str | None:
+        """The control row of a column, or the row that all others are compared with, in a table of one protocol; None
+        without one."""
+        models = getattr(self.columns[self.parts_of(column)[0]], side) or getattr(self, side)
         return next((row for model in models if (row := self.row_of_model(model)) is not None), None)
 
     def kind_of(self, column: str) -> Kind:
         """The kind of the numbers of a column or an average."""
-        return self.columns[self._first_part(column)].kind
+        return self.columns[self.parts_of(column)[0]].kind
 
-    def _first_part(self, column: str) -> str:
-        return self.averages[column].parts[0] if column in self.averages else column
+    def parts_of(self, column: str) -> tuple[str, ...]:
+        """The columns of an average; of any other column itself alone."""
+        return self.averages[column].parts if column in self.averages else (column,)
 
     def why_not_apart(self, column: str) -> str:
         return (self.columns[column].why if column in self.columns else "") or self.why
@@ -277,14 +274,10 @@ class TableSpec(SpecWithFootnotes):
     def published_error(self, row: str, column: str) -> float | None:
         """Standard error of a published number, which is of one seed; None if nothing says how large it is."""
         published = self.published.get((row, column))
-        if published is None:
-            return None
-        if self.published_noise is not None:
+        if published is not None and self.published_noise is not None:
             return limit_in_unit(self.published_noise, published.number)
-        if not self.unit_of(column).startswith("accuracy"):
-            return None
-        parts = self.averages[column].parts if column in self.averages else (column,)
-        if any(part not in self.test_sizes for part in parts):
+        parts = self.parts_of(column)
+        if published is None or not self.unit_of(column).startswith("accuracy") or set(parts) - set(self.test_sizes):
             return None
         numbers = (self.published.get((row, part), published).number for part in parts)
         errors = (binomial_error(number, self.test_sizes[part]) for number, part in zip(numbers, parts, strict=True))
@@ -292,8 +285,7 @@ class TableSpec(SpecWithFootnotes):
 
     def has(self, row: str, column: str) -> bool:
         """Whether a row is run in a column, or in every part of an average."""
-        parts = self.averages[column].parts if column in self.averages else (column,)
-        return self.rows[row].columns is None or set(parts) <= set(self.rows[row].columns)
+        return self.rows[row].columns is None or set(self.parts_of(column)) <= set(self.rows[row].columns)
 
     def is_ours(self, row: str) -> bool:
         """Whether the paper's table lacks a row: a control, or a model of this repository."""
@@ -315,20 +307,16 @@ class TableSpec(SpecWithFootnotes):
         shared = sum(1 for _ in takewhile(lambda words: len(set(words)) == 1, from_behind))
         return " ".join(column.split()[:-shared]) if shared else column
 
-    def _published_in(self, column: str) -> list[PublishedNumber]:
-        """The paper's numbers of a column, or else of the averages that it is part of."""
-        names = {column}
-        if column in self.unpublished:
-            names = {name for name, average in self.averages.items() if column in average.parts}
-        return [number for (_, name), number in self.published.items() if name in names]
-
     def resolve(self, name: str) -> ResolvedColumn:
         """A column or an average as pages show it."""
         column = self.columns.get(name)
         if name in self.own_columns:
             unit, digits, higher_is_better = column.display
         else:
-            printed = self._published_in(name)
+            # of a column that is printed within averages alone, these
+            of_part = {mean for mean, average in self.averages.items() if name in average.parts}
+            names = of_part if name in self.unpublished else {name}
+            printed = [number for (_, column_name), number in self.published.items() if column_name in names]
             unit, higher_is_better = self.unit or printed[0].unit, printed[0].higher_is_better
             digits = column.decimals if column else None
             digits = max(decimals(number.text) for number in printed) if digits is None else digits

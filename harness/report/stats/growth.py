@@ -8,7 +8,6 @@ import numpy as np
 
 def exponent(sizes: Sequence[int], values: Sequence[float]) -> float | None:
     """Slope of log(value) over log(size): 1 is linear, 2 is quadratic. None for fewer than two points."""
-
     if len(sizes) < 2:
         return None
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
@@ -16,7 +15,6 @@ def exponent(sizes: Sequence[int], values: Sequence[float]) -> float | None:
 
 def crossover(sizes: Sequence[int], ours: Sequence[float], peer: Sequence[float]) -> float | None:
     """Size from which `ours` stays below `peer`, interpolated in log space; sizes[0] if always, None if never."""
-
     gaps = [math.log(a / b) for a, b in zip(ours, peer, strict=True)]
     if not gaps or gaps[-1] >= 0:
         return None

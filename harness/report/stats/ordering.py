@@ -60,20 +60,17 @@ def bootstrap_interval(ours: Mapping[str, Sequence[float]], theirs: Mapping[str,
     if len(rows) < MIN_ROWS or min(len(ours[row]) for row in rows) < MIN_SEEDS:
         return None
     generator = np.random.RandomState(0)  # the same numbers in every version of numpy
-    draws = np.stack([_drawn_means(np.asarray(ours[row], dtype=float), generator) for row in rows], axis=1)
-    taus = kendall(draws.round(DIGITS), np.array([theirs[row] for row in rows], dtype=float))
+    draws = []
+    for row in rows:
+        scores = np.asarray(ours[row], dtype=float)
+        means = scores[generator.randint(len(scores), size=(DRAWS, len(scores)))].mean(1)
+        draws.append(scores.mean() + (means - scores.mean()) * math.sqrt(len(scores) / (len(scores) - 1)))
+    taus = kendall(np.stack(draws, axis=1).round(DIGITS), np.array([theirs[row] for row in rows], dtype=float))
     if np.isnan(taus).all():
         return None
     edges = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
     low, high = np.nanquantile(taus, edges, method="inverted_cdf")
     return float(low), float(high)
-
-
-def _drawn_means(scores: np.ndarray, generator: np.random.RandomState) -> np.ndarray:
-    """Bootstrap means (DRAWS,) of the scores (n,) of one row."""
-    n = len(scores)
-    drawn = scores[generator.randint(n, size=(DRAWS, n))].mean(1)
-    return scores.mean() + (drawn - scores.mean()) * math.sqrt(n / (n - 1))
 
 
 def _permutation_p(means: np.ndarray, published: np.ndarray) -> float:

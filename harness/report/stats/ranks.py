@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.report.stats.grouping import grouped
 from harness.report.stats.seeds import LEVEL
 
 DRAWS = 2000
@@ -64,10 +65,7 @@ class SeedScores:
     @property
     def by_ability(self) -> dict[str, list[int]]:
         """Ability -> the numbers of its columns, in their order."""
-        groups: dict[str, list[int]] = {}
-        for number, ability in enumerate(self.abilities):
-            groups.setdefault(ability, []).append(number)
-        return groups
+        return grouped((ability, number) for number, ability in enumerate(self.abilities))
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,8 @@ def rank_rows(
     if len(rows) != len(scores.scores):
         raise ValueError(f"scores are of {len(scores.scores)} rows, not {len(rows)}")
     scaled, abilities = scores.scaled, scores.by_ability
-    of_ability = ability_scores(scores)  # (R, A, S)
+    # of each ability the mean of its columns, seed by seed: (R, A, S)
+    of_ability = np.stack([scaled[:, columns].mean(1) for columns in abilities.values()], axis=1)
     means = of_ability.mean((1, 2)).round(DIGITS)
     middles = interquartile_mean(of_ability.reshape(len(rows), -1)).round(DIGITS)
     drawn = bootstrap(scores, draws).round(DIGITS)
@@ -124,29 +123,17 @@ def rank_rows(
             middle=float(middles[i]),
             worst=float(of_column[i, worst[i]]),
             worst_column=scores.columns[worst[i]],
-            rank_fallen=rank_after_fall(means, i, mean_of_columns(scores, falls[row]))
-            if row in (falls or {})
-            else None,
+            rank_fallen=_rank_after_fall(scores, means, i, falls[row]) if row in (falls or {}) else None,
         )
         for i, row in enumerate(rows)
     ]
     return sorted(ranked, key=lambda row: (row.rank, row.row))
 
 
-def mean_of_columns(scores: SeedScores, values: np.ndarray) -> float:
-    """The mean over abilities of the means over their columns, of values (T,)."""
-    return float(np.mean([np.mean(values[columns]) for columns in scores.by_ability.values()]))
-
-
-def rank_after_fall(means: np.ndarray, number: int, fall: float) -> int:
-    """The rank of a row among means (R,) if its own mean is lower by `fall` and no other changes."""
-    others = np.delete(means, number)
-    return 1 + int((others > round(means[number] - fall, DIGITS)).sum())
-
-
-def ability_scores(scores: SeedScores) -> np.ndarray:
-    """(R, A, S): of each ability the mean of its scaled columns, seed by seed."""
-    return np.stack([scores.scaled[:, columns].mean(1) for columns in scores.by_ability.values()], axis=1)
+def _rank_after_fall(scores: SeedScores, means: np.ndarray, number: int, falls: np.ndarray) -> int:
+    """The rank of a row among means (R,) if it alone is lower by `falls` (T,) in its columns."""
+    fall = float(np.mean([np.mean(falls[columns]) for columns in scores.by_ability.values()]))
+    return 1 + int((np.delete(means, number) > round(means[number] - fall, DIGITS)).sum())
 
 
 def interquartile_mean(scores: np.ndarray) -> np.ndarray:

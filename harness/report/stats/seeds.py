@@ -30,9 +30,8 @@ class Estimate:
     @property
     def is_clipped(self) -> bool:
         """Whether the interval would leave the scale of the metric."""
-        if self.half_width is None:
-            return False
-        return self.mean - self.half_width < self.limits[0] or self.mean + self.half_width > self.limits[1]
+        half = self.half_width
+        return half is not None and self.interval != (self.mean - half, self.mean + half)
 
 
 def estimate(

@@ -1,4 +1,4 @@
-"""Rows against a reference that was named in advance, in shares of solved runs: an exact closed test.
+"""Exact tests of solved runs: Fisher's of two rows, and a closed test of rows against a reference named in advance.
 
 If some rows S and the reference are equal, every way to deal their solved runs out to their runs is equally likely.
 p_S is the share of ways in which Fisher's p of some row of S and the reference is at most as small as the smallest
@@ -13,14 +13,15 @@ counted by products of polynomials whose coefficients are binomials; a power of 
 It tells more than the test of all pairs: rows that solve no run do not count against one another.
 """
 
+import functools
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
 
 import numpy as np
 
-from harness.report.scores.fisher import fisher, fisher_table
+from harness.report.stats.grouping import grouped
 
 ROUNDING = 1e-9
 MOST_RUNS = 400  # of all rows: beyond it ways are no longer counted, and Bonferroni's correction loses little
@@ -48,9 +49,7 @@ def _largest_share(reference: Runs, row: Runs, kinds: Mapping[Runs, int]) -> flo
     kinds: (solved, runs) -> how many rows are so.
     """
     limit = fisher(row, reference) * (1 + ROUNDING)
-    rows_of_size = Counter[int]()
-    for (_, runs), rows in kinds.items():
-        rows_of_size[runs] += rows
+    rows_of_size = {runs: sum(rows) for runs, rows in grouped((runs, n) for (_, runs), n in kinds.items()).items()}
     sizes = sorted(rows_of_size)
     sums = _sums(row, kinds, sizes)
     powers = [_powers(limit, reference[1], size, rows_of_size[size]) for size in sizes]
@@ -75,7 +74,7 @@ def _sums(row: Runs, kinds: Mapping[Runs, int], sizes: Sequence[int]) -> dict[tu
     for (solved, runs), rows in kinds.items():
         place = sizes.index(runs)
         larger: dict[tuple[int, ...], set[int]] = {}
-        for (counts, known), more in product(sums.items(), range(rows + 1 - ((solved, runs) == row))):
+        for (counts, known), more in itertools.product(sums.items(), range(rows + 1 - ((solved, runs) == row))):
             key = (*counts[:place], counts[place] + more, *counts[place + 1 :])
             larger.setdefault(key, set()).update(value + more * solved for value in known)
         sums = larger
@@ -93,3 +92,26 @@ def _powers(limit: float, reference_runs: int, size: int, most: int) -> list[lis
             chain.append(np.convolve(chain[-1], ways))
         powers.append(chain)
     return powers
+
+
+def fisher(first: tuple[int, int], second: tuple[int, int]) -> float:
+    """The two-sided p-value of two (solved, runs)."""
+    return float(fisher_table(first[1], second[1])[first[0], second[0]])
+
+
+@functools.cache
+def fisher_table(first: int, second: int) -> np.ndarray:
+    """Fisher's p-values (first + 1, second + 1) of every count of solved runs of two rows.
+
+    The weights of the tables with as many solved runs are integers, so that equal ones are equal.
+    """
+    ways = [[math.comb(runs, solved) for solved in range(runs + 1)] for runs in (first, second)]
+    p = np.empty((first + 1, second + 1))
+    for solved in range(first + second + 1):
+        tables = [(a, solved - a) for a in range(max(0, solved - second), min(solved, first) + 1)]
+        weights = {table: ways[0][table[0]] * ways[1][table[1]] for table in tables}
+        ordered = sorted(weights.values())
+        sums = dict(zip(ordered, itertools.accumulate(ordered), strict=True))  # of equal weights the last sum
+        for table, weight in weights.items():
+            p[table] = sums[weight] / sums[ordered[-1]]
+    return p

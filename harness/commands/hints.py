@@ -53,6 +53,7 @@ SYNONYMS = {
         "data/regression, task.text= of data/lm",
     ),
     "bench.batch_size": "bench.batch=... is the number of examples",
+    "seeds": "did you mean 'seed'? Several are typed -m seed=1,2,3",
     "experiment": "table=... runs the cells of a table; protocol= and budget= are the recipe",
 }
 ENDINGS = re.compile(r"\.(ya?ml|md|py|csv|html)$")

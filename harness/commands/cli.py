@@ -20,6 +20,7 @@ from yaml import YAMLError
 
 from harness.commands.explain import explain
 from harness.commands.typed import check_typed
+from harness.commands.verbs import VERBS
 from harness.config import yaml_files
 from harness.config.compose import check_part_names, check_settings, keep_settings, search_path
 from harness.config.masking import note_environment, note_overrides
@@ -33,23 +34,6 @@ from harness.records.provenance import version
 from harness.training.process import STOPPED, keep_compiler_cache_private
 
 # verb -> module with `run(cfg, overrides) -> exit status`
-VERBS = {
-    "train": "harness.commands.train",
-    "prepare": "harness.commands.prepare",
-    "baselines": "harness.commands.baselines",
-    "plan": "harness.commands.plan",
-    "status": "harness.commands.status",
-    "compare": "harness.commands.compare",
-    "export": "harness.commands.export",
-    "curves": "harness.commands.curves",
-    "predictions": "harness.commands.predictions",
-    "check": "harness.commands.check",
-    "migrate": "harness.commands.migrate",
-    "report": "harness.commands.report",
-    "bench": "harness.commands.bench",
-    "verify": "harness.commands.verify",
-    "list": "harness.commands.list",
-}
 IMPORT_TORCH = ("bench", "verify")
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 LONGEST_MESSAGE = 2_000  # letters; a file of somebody else may have thousands of names

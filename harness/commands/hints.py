@@ -2,6 +2,7 @@
 
 import re
 
+from harness.commands.verbs import VERBS
 from harness.config.compose import NAMED, names_in
 
 STEPS = "a run has train.max_steps=... updates"
@@ -72,8 +73,6 @@ def synonym(key: str) -> str:
 
 def not_key_value(word: str) -> str:
     """The message for a word without `=`, such as `lavo`; what it is the name of is typed in front."""
-    from harness.commands.cli import VERBS
-
     keys = [group for group in NAMED if word in names_in(group)] or ["do"] * (word in VERBS)
     hint = f"type {keys[0]}={word}" if keys else "python run.py --help"
     if word.endswith(("]", "}", ",")):

@@ -19,7 +19,7 @@ from omegaconf import MISSING, BooleanNode, DictConfig, ValueNode
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
 from harness.config.places import CLONE, LEDGER
-from harness.config.trainer_settings import check_trainer
+from harness.config.trainer_settings import COUNTS, check_counts, check_trainer
 from harness.errors import UsageError
 
 Rerun = Enum("Rerun", ["missing", "failed", "all"])
@@ -317,15 +317,11 @@ def check_ranges(cfg: DictConfig, resolved_parts: Mapping[str, Any] | None = Non
     """
     check_names(cfg)
     check_fields(cfg, Config)  # before the trainer's keys, which follow from resources.devices and nodes
-    for key in ("devices", "num_nodes"):
-        value = value_of(cfg.trainer, key)
-        if key not in cfg.trainer:
-            raise UsageError(f"trainer.{key} has no value: add trainer=auto or trainer.{key}=... to the command")
-        if value not in (None, "auto") and (isinstance(value, bool) or not isinstance(value, int)):
-            chosen = "; CUDA_VISIBLE_DEVICES=0,1 in front of python chooses GPUs" if key == "devices" else ""
-            raise UsageError(f"trainer.{key}={value}: a whole number is expected{chosen}")
-        Bound(least=1).check(f"trainer.{key}", value)
-    check_trainer({str(key): value_of(cfg.trainer, key) for key in cfg.trainer})
+    trainer = {str(key): value_of(cfg.trainer, key) for key in cfg.trainer}
+    check_counts(trainer)
+    for key in COUNTS:
+        Bound(least=1).check(f"trainer.{key}", trainer[key])
+    check_trainer(trainer)
     source = resolved_parts or cfg  # each value is resolved once: this takes longer than all the checks
     for part in ("model", "backbone"):
         check_sizes(part, {key: value_of(source[part], key) for key in source[part]})

@@ -101,7 +101,7 @@ def check_class(key: str, target: str, root: Path = ROOT) -> None:
     """
     if set(target) & set(":/"):
         name = re.sub(r"[:/]+", ".", target.removeprefix("./").replace(".py:", ":")).strip(".")
-        raise UsageError(f"{key}={target}: a class is named with points: {key}={name}")
+        raise UsageError(f"{key}={target}: a class is named with dots: {key}={name}")
     package, dot, _ = target.partition(".")
     if not dot:
         raise UsageError(f"{key}={target}: a class is named with its module: {key}=mypkg.{target}")

@@ -10,6 +10,7 @@ from typing import Any
 from harness.config.allowed import STRATEGY, TRAINER
 from harness.errors import UsageError
 
+COUNTS = ("devices", "num_nodes")
 KEPT = (
     "_target_", "accelerator", "devices", "num_nodes", "strategy", "deterministic", "profiler", "log_every_n_steps",
     "detect_anomaly",
@@ -37,6 +38,17 @@ REPLACED = {
 }
 STRATEGIES = ("auto",)
 DETERMINISTIC = (None, True, "warn")
+
+
+def check_counts(trainer: Mapping[str, Any]) -> None:
+    """Raises UsageError for a number of devices or hosts that is missing or no whole number."""
+    for key in COUNTS:
+        if key not in trainer:
+            raise UsageError(f"trainer.{key} has no value: add trainer=auto or trainer.{key}=... to the command")
+        value = trainer[key]
+        if value not in (None, "auto") and (isinstance(value, bool) or not isinstance(value, int)):
+            chosen = "; CUDA_VISIBLE_DEVICES=0,1 in front of python chooses GPUs" if key == "devices" else ""
+            raise UsageError(f"trainer.{key}={value}: a whole number is expected{chosen}")
 
 
 def check_trainer(settings: Mapping[str, Any]) -> None:

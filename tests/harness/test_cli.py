@@ -50,7 +50,7 @@ def test_a_python_without_the_packages_is_told_in_one_line():
 
 
 def test_help_lists_every_verb():
-    from harness.commands.cli import VERBS
+    from harness.commands.verbs import VERBS
 
     text = ask("--help")
     assert ask() == text, "without arguments nothing is trained"

@@ -91,8 +91,7 @@ class Scale:
     """The scale of a run: paper, reduced, smoke, or a user's own `conf/budget/<name>.yaml`."""
 
     name: str = MISSING
-    # the search for a learning rate before a table's cells (harness.config.search); null, or without
-    # rates and seeds: the recipe's rate. Not null by default: OmegaConf cannot merge a typed mapping into null
+    # the search for a learning rate before a table's cells; none: the recipe's rate. OmegaConf merges nothing into null
     search: dict[str, Any] | None = field(
         default_factory=lambda: {"rates": [], "seeds": []}, metadata={"identity": NEVER}
     )

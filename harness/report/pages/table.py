@@ -6,9 +6,10 @@ need every score. Smoke runs and other protocols are left out.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from harness.report.pages import stability
 from harness.report.pages.agreement import is_beside_the_paper
 from harness.report.pages.answer import sentences
 from harness.report.pages.blocks import not_run_block, sections_of
@@ -41,8 +42,10 @@ def build_table(
     pictures: Sequence[Picture] = (),
     plots: Sequence[Picture] = (),
     rates: Sequence[Section] = (),
+    elsewhere: Mapping[str, Sequence[ProtocolResults]] | None = None,
 ) -> Table:
-    """The page of a table, from the results of each of its protocols. `rates`: its sections on learning rates."""
+    """The page of a table, from the results of each of its protocols. `rates`: its sections on learning rates;
+    `elsewhere`: name -> results of the tables of the same cells with other settings."""
     sections, tidy = [], []
     for result in results:
         sections += sections_of(result, f" · protocol {result.spec.protocol}" if len(results) > 1 else "")
@@ -71,7 +74,7 @@ def build_table(
         data=data if in_front else (),
         see_also=({AGREEMENT: "agreement.md"} if is_beside else {})
         | ({NOT_RUN: "not_run.md"} if waits and not has_run else {}),
-        answer=(*sentences(results), *waiting_sentences(waits)),
+        answer=(*sentences(results), *stability.sentences(results, elsewhere or {}), *waiting_sentences(waits)),
         headline=headline(results, waits),
         pictures=list(pictures),
         plots=list(plots),

@@ -35,6 +35,7 @@ from tasks.data_task import SPLITS, CachedSet, CachedTask
 from tasks.examples import Shards, fingerprint
 from tasks.lm import json_tokenizer, tokenizers, words
 from tasks.lm.documents import READINGS, Beginnings, FirstBytes, Piece, shards
+from tasks.lm.ngram_cache import NGramWithCache
 from tasks.lm.ngrams import NGram, NGramCounts, joined
 from tasks.lm.scores import TextScores
 from tasks.lm.tokenizers import Tokenizer
@@ -44,6 +45,7 @@ SPECIAL_ROWS = 4  # of fairseq's dictionary: <s>, <pad>, </s>, <unk>
 END_ROW, UNKNOWN_ROW = 2, 3
 SHOWN = 256  # tokens of the picture of latent states
 NGRAM_ORDERS, NGRAM_ORDERS_OF_ALL = (2, 3, 4, 5, 6), (5, 6)
+CACHE_ORDER = 6  # of the n-gram that also counts the window's past
 MOST_COUNTED = 1 << 24  # tokens whose n-grams are counted within a minute
 MOST_VALIDATED = 1 << 16  # tokens that n-grams' discounts are chosen on
 
@@ -236,14 +238,24 @@ class LanguageModelling(CachedTask):
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         """The unigram, and n-grams: `5gram` of as many training windows as a model draws, `5gram_all` of all.
 
-        Counts are shared: a fit makes those of its order, and of lower ones that no fit has made yet.
+        `6gram_with_cache` also counts the window's past; how much that weighs is chosen on validation, so a task that
+        validates on its test has none. Counts are shared: a fit makes those of its order, and of lower ones that no
+        fit has made yet.
         """
         counts = cache(self._ngram_counts)
         part = {f"{order}gram": partial(self._ngram, counts, order, seen) for order in NGRAM_ORDERS}
         whole = {f"{order}gram_all": partial(self._ngram, counts, order) for order in NGRAM_ORDERS_OF_ALL}
+        if self.split("val") is not self.split("test"):
+            part[f"{CACHE_ORDER}gram_with_cache"] = partial(self._ngram_with_cache, counts, CACHE_ORDER, seen)
+            whole[f"{CACHE_ORDER}gram_with_cache_all"] = partial(self._ngram_with_cache, counts, CACHE_ORDER)
         return {"unigram": self._unigram, **part, **whole}
 
-    def _ngram(self, counts: Callable[[int], NGramCounts], order: int, seen: int | None = None) -> Predictor:
+    def _ngram_with_cache(
+        self, counts: Callable[[int], NGramCounts], order: int, seen: int | None = None
+    ) -> NGramWithCache:
+        return NGramWithCache.fitted(self._ngram(counts, order, seen), self._discount_windows())
+
+    def _ngram(self, counts: Callable[[int], NGramCounts], order: int, seen: int | None = None) -> NGram:
         """`seen` training windows at most, None: all. Raises ValueError where all are more than can be counted."""
         windows, most = len(self.split("train")), max(1, MOST_COUNTED // self.length)
         if seen is None and windows > most:

@@ -124,7 +124,8 @@ def test_the_task_fits_on_what_a_model_draws(tmp_path):
     task = corpus(tmp_path)
     windows = len(task.split("train"))
     makers = task.baselines(3)
-    assert list(makers) == ["unigram", "2gram", "3gram", "4gram", "5gram", "6gram", "5gram_all", "6gram_all"]
+    ngrams = ["2gram", "3gram", "4gram", "5gram", "6gram", "6gram_with_cache"]
+    assert list(makers) == ["unigram", *ngrams, "5gram_all", "6gram_all", "6gram_with_cache_all"]
     assert makers["4gram"]().saw == "48 bytes" and makers["5gram_all"]().saw == f"{windows * 16} bytes"
     repeated, whole = (task.baselines(seen)["5gram"]() for seen in (windows + 1, None))
     scores = {name: evaluated(task, task.split("test"), make())["ppl"] for name, make in makers.items()}
@@ -158,6 +159,7 @@ def test_discounts_are_not_chosen_on_the_test(tmp_path, monkeypatch):
     task._splits["val"] = task._splits["test"]
     model = task.baselines()["3gram"]()
     assert np.array_equal(model.discounts, leaving_out(model.counts.levels(3)))
+    assert not any("cache" in name for name in task.baselines()), "its weights would be chosen on the test"
 
 
 @pytest.mark.slow

@@ -262,4 +262,4 @@ def settings():
         group = file.relative_to(ROOT / "conf").parts[0]
         prefix = "" if group in ("protocol", "budget") else f"{group}."
         keys |= set(flatten(OmegaConf.to_container(OmegaConf.load(file)), prefix))
-    return keys
+    return keys | {key.rpartition(".")[0] for key in keys}  # and the mappings that hold them

@@ -359,7 +359,7 @@ def check_folders(paths: Mapping[str, Any]) -> None:
         folder = str(value_of(paths, name))
         if not folder.strip() or "://" in folder:
             raise UsageError(f"paths.{name}={folder}: a folder of this machine is expected, paths.{name}=/folder")
-        if left := [part for part in folder.split("/") if part == "~" or part.startswith("$")]:
+        if left := [part for part in folder.split("/") if part.startswith("$")]:
             raise UsageError(f"paths.{name}={folder}: the shell did not replace {left[0]}; type the whole path")
 
 

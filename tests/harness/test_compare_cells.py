@@ -185,7 +185,7 @@ def test_two_words_are_cells_and_digits_stay_text(typed):
 
 def test_the_value_of_a_flag_is_no_cell():
     typed = rewrite(["--config-dir", "mine", "do=compare", "/a", "/b", "-cd", "more"])
-    assert typed == ["--config-dir", "mine", "do=compare", "-cd", "more", "cells=[/a,/b]"]
+    assert typed == ["--config-dir", "mine", "-cd", "more", "do=compare", "cells=[/a,/b]"]
 
 
 def dispatch(typed):

@@ -61,8 +61,8 @@ def test_a_table_that_ranks_no_rows_shows_its_first_columns_alone():
 def stand_in(name, ranks, pairs=1):
     """An answer on a column of two rows, at a resolution that no other column has."""
     group = SimpleNamespace(scores=[], where="here")
-    tests = SimpleNamespace(rows=2, pairs=pairs)
-    return SimpleNamespace(name=name, tests=tests, has_enough=ranks, resolution=name, group=group)
+    tests = SimpleNamespace(rows=2, pairs=pairs, ranks=ranks)
+    return SimpleNamespace(name=name, tests=tests, resolution=name, group=group)
 
 
 def test_equal_answers_give_equal_bytes(tmp_path):

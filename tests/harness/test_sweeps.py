@@ -321,7 +321,7 @@ def test_data_that_are_not_there_are_asked_for_before_a_job_is_made(typed, tmp_p
 def test_the_flag_m_may_stand_anywhere():
     assert overrides.rewrite(["do=plan", "-m", "model=a,b"]) == ["-m", "do=plan", "model=a,b"]
     assert overrides.rewrite(["model=a", "--multirun"]) == ["--multirun", "model=a"]
-    assert overrides.rewrite(["model=a", "--cfg", "job"]) == ["model=a", "--cfg", "job"]
+    assert overrides.rewrite(["model=a", "--cfg", "job"]) == ["--cfg", "job", "model=a"]
 
 
 def test_a_table_is_a_sweep_without_the_flag():

@@ -68,7 +68,7 @@ def _report(cfg: Any, overrides: Sequence[str]) -> int:
         raise UsageError("format=[html] makes the pages of all tables: leave table= and figure= out")
     if tables == ["all"] and not figures:
         figures = ["all"]
-    require_folders(cfg.paths, typed_values(overrides), "paper", "records", "bench")
+    require_folders(cfg.paths, typed_values(overrides), "paper", "records")
     for name in figures if figures != ["all"] else ():  # before thousands of records are read
         load_figure(name, folders(), cfg.paths.paper)
     tasks = tasks_of(tables, figures, cfg.paths.paper)

@@ -102,7 +102,7 @@ def test_every_column_that_ranks_rows_stands_there_once(name):
     results = results_of(name)
     by_column, idle = page_of(name)
     shown = {column for column, budget in by_column if budget == "reduced"}
-    without = [(line["why"], column) for line in idle for column in line["columns"].split(columns.SEPARATOR)]
+    without = [(line["why"], column) for line in idle for column in line["columns"].split(" · ")]
     assert shown == {title(answered) for answered in reduced(name)}
     ran = {answered.group.column for answered in reduced(name)}
     escaped = {column.replace("[", r"\[").replace("]", r"\]") for column in ranking(results) - ran}

@@ -169,7 +169,7 @@ class ColumnAnswer:
     def _lead(self, best: Sequence[Score]) -> str:
         """`leads`, or `lead the 4 rows with a searched learning rate`"""
         searched = self.tests.rows - len(self.tests.unfair)
-        over = f" the {searched} rows with a searched learning rate" if self.tests.unfair else ""
+        over = f" the {counted(searched, 'row')} with a searched learning rate" if self.tests.unfair else ""
         return f"{agreeing(len(best), 'leads', 'lead')}{over}"
 
     @property

@@ -96,9 +96,9 @@ class Evidence:
     def answer(self, asked: OfColumn, column: str = "") -> ColumnAnswer:
         """The answered column at the table's budget. Raises NoRunError without a run, and UsageError for an unknown
         column."""
-        place = (column or asked.column, self._spec_with("column", asked, column or asked.column).budget)
+        column_and_budget = (column or asked.column, self._spec_with("column", asked, column or asked.column).budget)
         for answer in self.table(asked.table).answers:
-            if (answer.group.column, answer.group.budget) == place:
+            if (answer.group.column, answer.group.budget) == column_and_budget:
                 return answer
         raise NoRunError(self.no_run(asked, column))
 
@@ -115,9 +115,9 @@ class Evidence:
 
         None without a run. Raises UsageError for an unknown column.
         """
-        place = (asked.cost, self._spec_with("cost", asked, asked.cost).budget)
+        column_and_budget = (asked.cost, self._spec_with("cost", asked, asked.cost).budget)
         groups = (group for result in self.table(asked.table).results for group in result.measured)
-        return next((group for group in groups if (group.column, group.budget) == place), None)
+        return next((group for group in groups if (group.column, group.budget) == column_and_budget), None)
 
     def no_run(self, asked: OfColumn, column: str = "") -> Reply:
         """Why a column has no answer yet."""

@@ -48,8 +48,8 @@ def annotate(axis: Axes, discs: Sequence[Disc]) -> None:
     texts = []
     for disc in named:
         arrow = {"arrowstyle": "-", "linewidth": 0.5, "color": "0.4", "shrinkA": 0, "shrinkB": disc.radius}
-        own = {"arrowprops": arrow, "fontweight": "bold" if disc.is_bold else "normal", "color": disc.colour}
-        texts.append(axis.annotate(disc.label, (disc.x, disc.y), (0, 0), **look, **own))
+        style_of_disc = {"arrowprops": arrow, "fontweight": "bold" if disc.is_bold else "normal", "color": disc.colour}
+        texts.append(axis.annotate(disc.label, (disc.x, disc.y), (0, 0), **look, **style_of_disc))
     extents = [text.get_window_extent() for text in texts]
     sizes = [(extent.width * points, extent.height * points) for extent in extents]
     circles, free = (

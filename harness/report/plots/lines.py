@@ -230,10 +230,10 @@ def _draw_exponents(axis: Axes, series: Sequence[Mapping[str, Any]]) -> None:
     axis.set_xlim(left, right * (right / left) ** FOR_EXPONENTS)
     last = max(line["x"][-1] for line in series)  # behind the end of a shorter line there are other lines
     for line in (line for line in straight if line["x"][-1] == last):
-        place = max(math.log(line["y"][-1]), below + least)
-        if place > math.log(line["y"][-1]) + FURTHEST * least:
+        log_height = max(math.log(line["y"][-1]), below + least)
+        if log_height > math.log(line["y"][-1]) + FURTHEST * least:
             continue  # it would stand beside the end of another line
-        below = place
+        below = log_height
         end = (line["x"][-1], math.exp(below))
         axis.annotate(f"n^{line['exponent']}", end, (6, 0), color=line["look"]["colour"], **AT_THE_END)
 

@@ -348,10 +348,10 @@ def _strongest(
     baselines: Sequence[Score], fits: Mapping[str, Mapping[str, Any]], metric: str | None, higher: bool | None
 ) -> Score | None:
     """The predictor with the best score on the validation split. None where no such score is known."""
-    known = [score for score in baselines if score.by_seed and metric in (fits.get(score.row, {}).get("val") or {})]
-    if not known or higher is None:
+    validated = [score for score in baselines if score.by_seed and metric in (fits.get(score.row, {}).get("val") or {})]
+    if not validated or higher is None:
         return None
-    return (max if higher else min)(known, key=lambda score: fits[score.row]["val"][metric])
+    return (max if higher else min)(validated, key=lambda score: fits[score.row]["val"][metric])
 
 
 def _mean_group(spec: TableSpec, name: str, parts: Mapping[str, Group], data: str) -> Group:

@@ -16,7 +16,7 @@ from harness.config.compose import compose, search_path
 from harness.config.overrides import key_of, to_overrides
 from harness.config.own_settings import check_shared
 from harness.config.validation import shortened
-from harness.errors import UsageError, one_line, shown
+from harness.errors import UsageError, agreeing, one_line, shown
 from harness.records import record
 from harness.records.recipe import words_of
 
@@ -28,6 +28,7 @@ RESULTS = (
 MEASURED = ("seconds", "peak_memory_mb", "message")  # entries of an evaluation that differ each time
 # results may differ because these do
 CONDITIONS = ("data", "code_sha256", "training_sha256", "versions", "hardware")
+ADDED_LATER = (*CONDITIONS, "curve")  # what records of an older schema lack
 PLACES = ("data", "slices")  # folders of `paths` that a run reads
 
 
@@ -45,9 +46,15 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
         print(line)
     for line in conditions:
         print(f"condition {line}")
-    outcome = f"{len(results)} results differ" if results else "all results are equal to the bit"
-    print(f"{shown(cfg.record)}: {outcome}, {len(conditions)} conditions differ")
+    outcome = _differing(results, "result") if results else "all results are equal to the bit"
+    print(f"{shown(cfg.record)}: {outcome}, {_differing(conditions, 'condition')}")
     return int(bool(results))
+
+
+def _differing(lines: Sequence[str], noun: str) -> str:
+    """`1 result differs`, `2 conditions differ`"""
+    verb = agreeing(len(lines), f"{noun} differs", f"{noun}s differ")
+    return f"{len(lines)} {verb}"
 
 
 def run_again(cfg: DictConfig, entries: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -58,17 +65,21 @@ def run_again(cfg: DictConfig, entries: Mapping[str, Any], folder: Path) -> dict
         raise UsageError(f"{shown(cfg.record)}: its cell starts from another cell; run both again")
     recipe = [*words_of(entries), f"seed={entries['cell']['seed']}"]
     check_shared(recipe, shown(cfg.record))
-    own = {f"paths.{name}": str(folder / name) for name in ("outputs", "records")}
-    own |= {f"paths.{name}": cfg.paths[name] for name in PLACES} | {"trusted_packages": list(cfg.trusted_packages)}
+    settings = {f"paths.{name}": str(folder / name) for name in ("outputs", "records")}
+    settings |= {f"paths.{name}": cfg.paths[name] for name in PLACES} | {"trusted_packages": list(cfg.trusted_packages)}
     hardware = entries["hardware"]
-    own |= {"trainer": "gpu" if hardware["gpu"] else "cpu", "resources.cpus": hardware["threads"]}
-    own |= {"resources.kernels": hardware.get("kernels") or "torch", "resources.compile": bool(hardware.get("compile"))}
-    words = [*recipe, *to_overrides(own)]
+    settings |= {"trainer": "gpu" if hardware["gpu"] else "cpu", "resources.cpus": hardware["threads"]}
+    settings |= {
+        "resources.kernels": hardware.get("kernels") or "torch",
+        "resources.compile": bool(hardware.get("compile")),
+    }
+    words = [*recipe, *to_overrides(settings)]
     composed = compose(words, search_path(), shared=recipe)
     cell = cell_of(composed)
     if cell.id != entries["cell"]["id"]:
         then, now = (
-            flatten({k: v for k, v in each.items() if k != "trainer"}) for each in (entries["config"], cell.config)
+            flatten({key: part for key, part in config.items() if key != "trainer"})
+            for config in (entries["config"], cell.config)
         )
         differing = sorted(key for key in then.keys() | now.keys() if then.get(key) != now.get(key))
         raise UsageError(f"{shown(cfg.record)}: its recipe is another cell in this clone: {', '.join(differing)[:200]}")
@@ -86,6 +97,6 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any], keys: Sequence[
         if key.startswith("evaluations.") and key.rpartition(".")[2] in MEASURED:
             continue
         values = [side.get(key) for side in sides]
-        is_older = key.split(".")[0] in CONDITIONS and values[0] is None
+        is_older = key.split(".")[0] in ADDED_LATER and values[0] is None
         if values[0] != values[1] and not is_older:
             yield f"{key[:200]}: {shortened(values[0])}, now {shortened(values[1])}"

@@ -144,12 +144,21 @@ def _findings(evidence: "Evidence", paths: Any) -> "tuple[dict[Path, str], dict[
     if not evidence.tables:
         return {}, {}
     asked = {group: load_asked(group, folders()) for group in findings.FILES}
-    papers, docs, tables = audit.load(paths.paper).papers, Path(paths.docs), Path(paths.tables)
+    papers, docs, tables = audit.load(paths.paper).papers, docs_folder(paths), Path(paths.tables)
     first = findings.first_findings(findings.replies_to("finding", asked, evidence), "../../docs")
     boards = leaderboard.boards(evidence)
     pages = leaderboard.pages(first, boards, tables, docs.parent / "README.md")
     board = {Path(leaderboard.FILE).stem: lambda number: leaderboard.page(first, boards, number)} if boards else {}
     return findings.pages(asked, evidence, papers, docs, tables) | pages, board
+
+
+def docs_folder(paths: Any) -> Path:
+    """Where the pages on claims and questions go. They link to the tables, so the clone's own docs take those of the
+    clone's own tables alone; pages on tables elsewhere stand below those."""
+    docs, tables = Path(paths["docs"]), Path(paths["tables"])
+    if CLONE is not None and docs.absolute() == CLONE / "docs" and tables.absolute() != CLONE / "results/tables":
+        return tables / "docs"
+    return docs
 
 
 def _not_run(

@@ -141,6 +141,13 @@ def test_without_a_record_no_committed_page_is_replaced(tmp_path):
     verb.require_uncommitted(committed | {"tables": str(tmp_path / "tables")})
 
 
+def test_pages_on_tables_elsewhere_leave_the_docs_of_the_clone_alone(tmp_path):
+    docs, tables = str(ROOT / "docs"), str(tmp_path / "tables")
+    assert verb.docs_folder({"docs": docs, "tables": tables}) == tmp_path / "tables/docs"
+    assert verb.docs_folder({"docs": docs, "tables": str(ROOT / "results/tables")}) == ROOT / "docs"
+    assert verb.docs_folder({"docs": str(tmp_path / "docs"), "tables": tables}) == tmp_path / "docs"
+
+
 def test_a_typed_folder_of_records_must_be_there(tmp_path):
     with pytest.raises(UsageError, match=r"nowhere: there is no folder of records; paths\.records="):
         require_folders({"records": str(tmp_path / "nowhere")}, {"paths.records": "nowhere"}, "records")

@@ -333,9 +333,14 @@ def test_a_column_may_show_the_updates_to_reach_a_score():
     column = {"task": "lra/listops", "metric": "acc", "reaches": 60, "unit": "updates", "higher_is_better": False}
     spec = TABLE_SPEC.model_validate(TABLE_SPEC.model_dump() | {"columns": {"updates": column}})
     entries = [*curve("vanilla", 3, [20, 61, 95]), *curve("lavo", 3, [20, 21, 22]), *runs("no_mixing", RECIPE, [0.2])]
+    entries[0]["curve"] = entries[0]["curve"][1:]  # 100 updates later: an interval of updates passes the scale of acc
+    entries[0]["curve"][0]["step"] = 300
+    entries[0]["baseline"] = {"name": "majority class", "val": 17.0, "test": 16.8}
     (result,) = groups.group_scores(select.select(frame(entries), spec), spec)
-    texts = {score.row: score.text(0) for group in result.own for score in group.scores}
-    assert texts == {"softmax": "200 (3)", "LAVO": "3 not by 50000", "control": "no curve"}
+    (group,) = result.own
+    texts = {score.row: score.text(0) for score in group.scores}
+    assert texts == {"softmax": "233 ± 143 (3)", "LAVO": "3 not by 50000", "control": "no curve"}
+    assert not group.baselines and not group.chances  # a predictor's score is no number of updates
 
 
 def test_a_curve_agrees_with_the_metrics():

@@ -49,6 +49,9 @@ def test_a_row_whose_seeds_are_on_both_sides_makes_a_column_of_solved_runs():
     assert (alone.threshold, alone.between) == (50.0, "the limits of the scale")
     near = row("reference", [6.0, 6.2, 6.4])  # the control is not apart: no floor and no ceiling
     assert solved_runs([mamba, near], control, near, True).threshold == 50.0
+    stated = solved_runs([reference, mamba, control], control, reference, True, solved_from=8.4)
+    assert (stated.threshold, stated.between) == (8.4, "") and stated.counts[mamba.key] == (2, 3)
+    assert solved_runs([reference, mamba, control], control, reference, True, solved_from=95.0) is None
 
 
 def test_a_lower_score_may_be_the_better_one():

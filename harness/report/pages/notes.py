@@ -108,16 +108,21 @@ def notes_of_tests(groups: Sequence[Group]) -> list[str]:
 
 def _solved_notes(groups: Sequence[Group]) -> list[str]:
     """At most one sentence per threshold, and what a share of solved runs is."""
-    of_columns = [(runs, group, f" in {group.column}") for group in groups if (runs := group.comparison.runs)]
-    starts = grouped(
-        (runs.between, f"from {runs.threshold:.{group.resolved.decimals}f} on{where if len(groups) > 1 else ''}")
-        for runs, group, where in of_columns
+    thresholds = grouped(
+        ((runs.between, f"{runs.threshold:.{group.resolved.decimals}f}"), group.column)
+        for group in groups
+        if (runs := group.comparison.runs)
     )
-    if not starts:
+    if not thresholds:
         return []
-    thresholds = "; ".join(f"{listed(texts)}, half way between {between}" for between, texts in starts.items())
+    starts = grouped(
+        (between, f"from {threshold} on{f' in {listed(columns)}' if len(groups) > 1 else ''}")
+        for (between, threshold), columns in thresholds.items()
+    )
+    halves = {between: f", half way between {between}" if between else "" for between in starts}
+    text = "; ".join(f"{listed(texts)}{halves[between]}" for between, texts in starts.items())
     return [
-        f"The seeds of some row solve the task or fail. A run is solved {thresholds}. Behind a mean: solved runs of "
+        f"The seeds of some row solve the task or fail. A run is solved {text}. Behind a mean: solved runs of "
         "all runs, with Wilson's 95 % interval; tests compare these shares."
     ]
 

@@ -177,17 +177,23 @@ def compare_group(spec: TableSpec, column: str, ranked: Sequence[Score], baselin
     higher = spec.higher_is_better(column)
     plain = {score.row: score for score in measured if not score.setting}  # in the recipe's configuration
     named = {side: spec.row_of(side, column) for side in ("control", "reference")}
-    tests = compare_scores(measured, higher, *(plain.get(row) for row in named.values()))
+    ends = (plain.get(row) for row in named.values())
+    solved_from = spec.columns[column].solved_from if column in spec.columns else None  # an average has none
+    tests = compare_scores(measured, higher, *ends, solved_from)
     resolution, missing = _resolution(named, plain, tests.pairs)
     below = _below_baselines(measured, baselines, higher) if higher is not None else {}
     return replace(tests, below=below, resolution=resolution, missing=missing)
 
 
 def compare_scores(
-    ranked: Sequence[Score], higher: bool | None, control: Score | None, reference: Score | None
+    ranked: Sequence[Score],
+    higher: bool | None,
+    control: Score | None,
+    reference: Score | None,
+    solved_from: float | None = None,
 ) -> Comparison:
     """The tests and tiers of rows with a score, best first. `higher`: whether a higher score is better."""
-    runs = None if higher is None else solved_runs(ranked, control, reference, higher)
+    runs = None if higher is None else solved_runs(ranked, control, reference, higher, solved_from)
     ends = [score.key for score in (control, reference) if score]
     fair = None if all(score.fair for score in ranked) else {*ends, *(score.key for score in ranked if score.fair)}
     enough = [score for score in ranked if len(score.by_seed) >= MIN_SEEDS]

@@ -301,7 +301,7 @@ def _column_group(spec: TableSpec, name: str, cells: Cells, budget: str, data: s
     fits = {BASELINE + baseline_label(name): entry.fit for name, entry in untrained.items() if entry.fit is not None}
     more = [score for score in baselines if score.row.endswith(OF_ALL)]
     seen = [score for score in baselines if score not in more]
-    categories = category_scores(cells, column.metric, limits)
+    categories = category_scores(cells, column.metric, limits) if column.reaches is None else {}
     tests = _tests(spec, name, scores, baselines) if column.ranks else Comparison()
     winners = {}
     for category, tested in categories.items():

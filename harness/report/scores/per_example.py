@@ -56,7 +56,7 @@ def baselines_of(cells: Cells, column: Column, block: int = 1) -> dict[str, Base
     written before there were such files.
     """
     counts = cells["fingerprint"].value_counts()
-    if column.metric is None or not len(counts):
+    if column.metric is None or column.reaches is not None or not len(counts):
         return {}
     fingerprint, _ = max(counts.items(), key=lambda item: (item[1], item[0]))
     prefix = BASELINE_PREFIX if column.evaluation is None else f"{column.evaluation}/{BASELINE_PREFIX}"

@@ -116,7 +116,9 @@ class Score:
 
 
 def limits_of(column: Column) -> Range:
-    """The scale of a column's metric, which no interval leaves. Raises UsageError for a broken declaration."""
+    """The scale of a column's numbers, which no interval leaves. Raises UsageError for a broken declaration."""
+    if column.reaches is not None:  # updates
+        return 0.0, math.inf
     return score_range(declared_scores(column.task), column.metric or "")
 
 

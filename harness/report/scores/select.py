@@ -154,7 +154,7 @@ def _with_score(cells: Cells, column: Column, unit: str) -> Cells:
         cells["score"] = [_by_formula(column.formula, *cell) for cell in zip(cells["config"], cells["id"], strict=True)]
     else:
         cells["score"] = cells[column.record_field] / UNITS.get(unit, 1)
-    if column.evaluation is not None or column.metric is None:
+    if column.evaluation is not None or column.metric is None or column.reaches is not None:
         cells[["baseline", "baseline_name"]] = None
     else:
         cells.loc[cells["metric"] != column.metric, ["baseline", "baseline_name"]] = None

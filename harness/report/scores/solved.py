@@ -2,7 +2,7 @@
 
 A score with two limits, such as an accuracy, may be near its floor with one seed and near its ceiling with the next.
 Its mean then has no useful t interval, and few seeds have no useful t test. A run counts as solved if its score reaches
-a threshold half way between control and reference. What is compared are shares of solved runs.
+a threshold: that of the table, or half way between control and reference. What is compared are shares of solved runs.
 
     interval   of a share: Wilson's with continuity correction (Newcombe 1998, method 4). Without the correction it
                misses a share of 0.8 in 10 % of samples of 3 runs
@@ -38,7 +38,7 @@ ROUNDING = 1e-9
 class SolvedRuns:
     """`counts`: row -> its solved runs and all its runs; `threshold`: in the unit of the column.
 
-    `between`: what the threshold is half way between.
+    `between`: what the threshold is half way between; empty if the table states the threshold.
     """
 
     threshold: float
@@ -61,9 +61,16 @@ class SolvedRuns:
 
 
 def solved_runs(
-    scores: Sequence[Score], control: Score | None, reference: Score | None, higher: bool
+    scores: Sequence[Score],
+    control: Score | None,
+    reference: Score | None,
+    higher: bool,
+    solved_from: float | None = None,
 ) -> SolvedRuns | None:
-    """The solved runs of a column in which some row solves and fails; None for any other column."""
+    """The solved runs of a column in which some row solves and fails; None for any other column.
+
+    `solved_from`: the threshold that the table states.
+    """
     low, high = scores[0].limits
     if not math.isfinite(high - low):
         return None
@@ -73,6 +80,8 @@ def solved_runs(
         if distance >= LEAST_DISTANCE * (high - low):
             ends, between = (control.estimate.mean, reference.estimate.mean), "control and reference"
     threshold, distance = sum(ends) / 2, abs(ends[1] - ends[0])
+    if solved_from is not None:
+        threshold, between = solved_from, ""
     flags = {
         score.key: {seed: value >= threshold if higher else value <= threshold for seed, value in score.by_seed.items()}
         for score in scores

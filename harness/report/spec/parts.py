@@ -83,7 +83,8 @@ class Column(StrictModel):
     no such number. `protocol`: replaces that of the rows. `unit` and `higher_is_better`: for a column without published
     numbers. `decimals`: of our numbers; by default as many as the published ones have. `cost`: the metric is no score,
     such as the size of a state. `reaches`: instead of the final score, the column shows the updates after which the
-    metric first reaches this value on the validation split. `control`, `reference`, `block` and `why` replace those of
+    metric first reaches this value on the validation split. `solved_from`: the score from which on a run solves the
+    task; by default half way between control and reference. `control`, `reference`, `block` and `why` replace those of
     the table. `waits`: why runs are missing, such as former data. `ability`: in a table of every model, columns of one
     ability count once; by default each column is one. `unranked`: why the column stays out of these ranks, such as a
     task that nearly all solve.
@@ -105,6 +106,7 @@ class Column(StrictModel):
     higher_is_better: bool | None = None
     cost: bool = False
     reaches: float | None = None
+    solved_from: float | None = None
     ability: str = ""
     unranked: str = ""
     control: TupleOf[str] | None = None
@@ -129,6 +131,8 @@ class Column(StrictModel):
             raise ValueError("evaluation comes with the metric of it")
         if self.reaches is not None and (self.metric is None or self.evaluation is not None):
             raise ValueError("reaches comes with a metric of the validation split")
+        if self.solved_from is not None and not self.ranks:
+            raise ValueError("solved_from comes with a metric that ranks rows")
         return self
 
     @property

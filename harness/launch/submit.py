@@ -134,6 +134,9 @@ def split_refused(cells: Sequence[CellToSubmit]) -> tuple[list[CellToSubmit], di
 
 def refusal(cfg: DictConfig) -> str | None:
     """The reason why a cell would fail at once (its model, task, resources or data); None if it can run."""
+    from harness.training.lean_imports import import_lean
+
+    import_lean()
     from harness.config.build import build_or_refuse
     from tasks.checks import DataError
 

@@ -229,7 +229,7 @@ def _who_solves(part: Board) -> str:
     rows there are; of a column that is not solved or failed, who leads."""
     answer, runs = part.answer, part.answer.tests.runs
     if not runs:
-        return f"{answer.group.column}: {answer.leaders}."
+        return f"{answer.group.column}: {answer.finding if answer.tests.ranks_nothing else f'{answer.leaders}.'}"
     counts = {row: count for (row, setting), count in runs.counts.items() if not setting}
     solved = [row for row, (good, seeds) in counts.items() if good == seeds]
     names = f"{listed(solved)} {agreeing(len(solved), 'solves', 'solve')}" if solved else "No row solves"

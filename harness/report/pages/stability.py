@@ -35,6 +35,8 @@ def _is_varied(answer: ColumnAnswer, other: ColumnAnswer) -> bool:
 
 
 def _comparison(answer: ColumnAnswer, other: ColumnAnswer) -> str:
+    if other.tests.ranks_nothing:
+        return f"this column cannot rank rows, because {other.tests.why_not}."
     names = {score.key: score.name for score in other.group.scores if len(score.by_seed) >= MIN_SEEDS}
     leading = [key for key in _leading(answer) if key in names]
     stay = [names[key] for key in leading if key in _leading(other)]

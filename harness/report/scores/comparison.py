@@ -182,7 +182,8 @@ def compare_group(spec: TableSpec, column: str, ranked: Sequence[Score], baselin
     tests = compare_scores(measured, higher, *ends, solved_from)
     resolution, missing = _resolution(named, plain, tests.pairs)
     below = _below_baselines(measured, baselines, higher) if higher is not None else {}
-    return replace(tests, below=below, resolution=resolution, missing=missing)
+    compared = replace(tests, below=below, resolution=resolution, missing=missing)
+    return replace(compared, tiers={}, low_power=()) if compared.ranks_nothing else compared  # a tier is a rank
 
 
 def compare_scores(
@@ -273,9 +274,9 @@ def _below_baselines(scores: Sequence[Score], baselines: Sequence[Score], higher
 
 
 def clear_winner(ranked: Sequence[Score], comparison: Comparison) -> Score | None:
-    """The best row, if a test separates it from the runner-up and none of its seeds failed."""
+    """The best row of a column that ranks, if a test separates it from the runner-up and none of its seeds failed."""
     measured = [score for score in ranked if score.by_seed]
-    if len(measured) < 2 or measured[0].failures:
+    if len(measured) < 2 or measured[0].failures or comparison.ranks_nothing:
         return None
     pair = comparison.pair(measured[0].key, measured[1].key)
     return measured[0] if pair is not None and pair.is_resolved else None

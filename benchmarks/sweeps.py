@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.baselines import check_out, machine
+from benchmarks.rerun import score
 from benchmarks.side_by_side import Column, markdown, write_page
 from harness.config.places import ROOT
 from harness.records.provenance import git
@@ -61,9 +62,8 @@ def scores(records: Path) -> Iterator[tuple[str, float]]:
     """(cell, score in the test) of each record below a folder."""
     for file in sorted(records.rglob("*.json")):
         entries = json.loads(file.read_text(encoding="utf-8"))
-        cell, rule = entries["cell"], "last" if entries["selection"]["rule"] == "last" else "best"
-        name = f"{cell['model']}, {cell['task']}, seed {cell['seed']}"
-        yield name, entries["metrics"][rule]["test"][entries["metric"]["name"]]
+        cell = entries["cell"]
+        yield f"{cell['model']}, {cell['task']}, seed {cell['seed']}", score(entries)
 
 
 def document(content: dict[str, Any]) -> str:

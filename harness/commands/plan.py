@@ -1,6 +1,7 @@
 """do=plan: the cells of a command, their states and their estimated time. Nothing is run."""
 
 import sys
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,7 +9,7 @@ from omegaconf import DictConfig
 
 from harness.commands.refusals import refusals
 from harness.commands.tables import check_tables
-from harness.config.cell import Cell
+from harness.config.cell import Cell, flatten
 from harness.config.declared import missing_file_message, missing_files
 from harness.config.published_hours import published_hours
 from harness.config.sweep import Command, Plan, PlannedCell, expand_all
@@ -51,12 +52,12 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
         rows = plan_rows(commands, plan)
     lines = [("cell", "state", "estimated time", "from")]
     seconds_left = {MEASURED: 0.0, PUBLISHED: 0.0}
-    for planned in rows:
+    for planned, name in zip(rows, names_of([planned.cell for planned in rows]), strict=True):
         shown = ("", "")
         if planned.estimate is not None:
             seconds_left[planned.estimate.basis] += planned.estimate.seconds
             shown = (clock(planned.estimate.seconds), planned.estimate.source)
-        lines.append((str(planned.cell), planned.state, *shown))
+        lines.append((name, planned.state, *shown))
     print_columns(lines)
     states = [planned.state for planned in rows]
     print(f"cells: {len(states)}, " + ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
@@ -75,6 +76,26 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
     for refusal in dict.fromkeys(refusals):
         print(f"{refusals.count(refusal)} refused: {refusal}", file=sys.stderr)
     return 2 if refusals else 0
+
+
+def names_of(cells: Sequence[Cell]) -> list[str]:
+    """The name of each cell, with the settings that tell it from other cells of this name."""
+    names = [str(cell) for cell in cells]
+    alike = defaultdict(list)
+    for index, name in enumerate(names):
+        alike[name].append(index)
+    for indices in alike.values():
+        settings = [flatten(cells[index].config) for index in indices] if len(indices) > 1 else []
+        keys = dict.fromkeys(key for config in settings for key in config)
+        differing: list[str] = []
+        kinds = 1  # of cells, by the values of these settings
+        for key in keys:
+            with_key = len({repr([config.get(name) for name in (*differing, key)]) for config in settings})
+            if with_key > kinds:
+                differing, kinds = [*differing, key], with_key
+        for index, config in zip(indices, settings, strict=bool(settings)):
+            names[index] += "".join(f" · {key}={config.get(key)}" for key in differing)
+    return names
 
 
 def print_columns(lines: Sequence[Sequence[str]]) -> None:

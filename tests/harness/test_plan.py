@@ -25,6 +25,15 @@ def test_columns_are_as_wide_as_their_longest_text(capsys):
     assert capsys.readouterr().out.splitlines() == ["cell   state    from", "a · b  done", "c      missing  a record"]
 
 
+def test_cells_of_one_name_show_the_settings_that_tell_them_apart():
+    made = planned("table=probes/updates", "model=vanilla", "budget=reduced", "budget.search=null", "seed=1")
+    names = plan.names_of([entry.cell for entry in made.cells])
+    alike = "vanilla · probe/recall · probe · reduced · seed 1 · train.max_steps="
+    assert sorted(names) == [f"{alike}{steps}" for steps in (1200, 300, 600)]  # not train.schedule.steps as well
+    other = planned("model=vanilla", "task=lra/listops").cells[0].cell
+    assert plan.names_of([other, other]) == [str(other)] * 2
+
+
 def test_the_configuration_of_a_seed_is_that_of_its_own_composition(monkeypatch):
     made = planned("table=lavo/t11", "model=lavo", "task=lra/listops", "budget=smoke")
     copies = []

@@ -7,11 +7,11 @@ BIN := $(VENV)/bin
 LINKS := $${UV_FIND_LINKS:-$${PIP_FIND_LINKS:-}}
 INSTALL = UV_FIND_LINKS="$(LINKS)" UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install -q --python $(BIN)/python
 
-.PHONY: help setup demo test oldest lint check notebooks site docs gpu lock clean
+.PHONY: help setup demo test slurm oldest lint check notebooks site docs gpu lock clean
 
 help:
 	@echo "make demo    LAVO, softmax attention and no mixing on ListOps (three minutes on two cores): a verdict and a picture"
-	@echo "make test    the fast tests; make test MARK=slow or MARK=slurm for the others"
+	@echo "make test    the fast tests; make test MARK=slow for the long ones, make slurm for those with a SLURM"
 	@echo "make lint    ruff            make check   do the committed tables follow from the records?"
 	@echo "make site    documentation and results as one site, below outputs/site; it opens from a file;"
 	@echo "             REPORT='paths.records=mine' for records of another folder"
@@ -39,9 +39,14 @@ demo: setup
 	$(BIN)/python run.py model=lavo task=lra/listops budget=reduced $(DEMO)
 	$(BIN)/python run.py do=report table=demo $(DEMO)
 
+# bytecode is kept: a hundred processes would compile the tests and the project anew
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup --durations 15
 MARK ?= not slow and not slurm and not gpu
-test: setup  # bytecode is kept: a hundred processes would compile the tests and the project anew
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup --durations 15 -m "$(MARK)"
+test: setup
+	$(PYTEST) -m "$(MARK)"
+
+slurm: setup
+	$(PYTEST) -m slurm
 
 # the oldest versions that pyproject.toml allows, but for torch, whose older builds bring gigabytes of CUDA
 OLDEST := tests/harness/test_train.py tests/harness/test_report.py tests/harness/test_report_verb.py \

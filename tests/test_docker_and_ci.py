@@ -3,6 +3,7 @@
 import importlib.metadata
 import re
 import shlex
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -103,10 +104,33 @@ def test_what_belongs_to_this_machine_is_not_copied():
     assert {*places, ".git", ".venv", "conf/local/*.yaml"} <= ignored()
 
 
+SIDE_BY_SIDE = ["--jobs=2", "--output-sync=target", "--keep-going"]
+
+
 def parts():
-    """The commands of .ci/run."""
+    """What .ci/run asks of make: [target, variables ...] of each part, also of those that run side by side."""
     lines = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
-    return [line.split("#")[0].strip() for line in lines if line.startswith("make")]
+    found = []
+    for words in [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("make")]:
+        together = words[: len(SIDE_BY_SIDE)] == SIDE_BY_SIDE
+        found += [[target] for target in words[len(SIDE_BY_SIDE) :]] if together else [words]
+    return found
+
+
+def test_a_failing_part_fails_ci_and_is_shown(tmp_path):
+    """Of the parts that run side by side, the others are run to their end."""
+    script = tmp_path / ".ci" / "run"
+    script.parent.mkdir()
+    script.write_bytes((ROOT / ".ci" / "run").read_bytes())
+    targets = list(dict.fromkeys(target for target, *_ in parts()))
+    for failing in ["no part", *targets]:
+        ends = {target: "fails && false" if target == failing else "passes" for target in targets}
+        (tmp_path / "Makefile").write_text("".join(f"{name}:\n\t@echo {name} {end}\n" for name, end in ends.items()))
+        done = subprocess.run(["bash", script], capture_output=True, text=True, timeout=60)
+        said = {line for line in done.stdout.splitlines() if line.split()[0] in targets}
+        assert (done.returncode == 0) == (failing == "no part"), failing
+        expected = {f"{name} {'fails' if name == failing else 'passes'}" for name in targets}
+        assert said == ({"test fails"} if failing == "test" else expected)
 
 
 @pytest.fixture
@@ -121,7 +145,7 @@ def runs(job):
 def test_the_workflow_runs_what_ci_run_runs(workflow):
     required = [job for job in workflow["jobs"].values() if not job.get("continue-on-error")]
     assert len(parts()) >= 6
-    assert sorted(line for job in required for line in runs(job)) == sorted(parts())
+    assert sorted(shlex.split(line)[1:] for job in required for line in runs(job)) == sorted(parts())
     optional = [job for job in workflow["jobs"].values() if job not in required]
     assert [runs(job) for job in optional] == [["make test"]]
     assert optional[0]["strategy"]["matrix"]["python"] == ["3.12", "3.13"]
@@ -145,4 +169,4 @@ def test_the_workflow_installs_what_the_makefile_does(workflow):
 
 def test_the_commands_are_targets_of_make():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert all(f"\n{shlex.split(command)[1]}:" in makefile for command in parts())
+    assert all(f"\n{target}:" in makefile for target, *_ in parts())

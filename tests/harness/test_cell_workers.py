@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -64,7 +65,7 @@ def test_a_worker_that_was_killed_between_two_cells_is_replaced(done, started):
     for cell in done[:2]:
         worker.run(cell)
         while (status := worker.poll()) is None:
-            pass
+            time.sleep(0.01)
         assert status == 0
         os.kill(worker.process.pid, signal.SIGKILL)
         os.waitid(os.P_PID, worker.process.pid, os.WEXITED | os.WNOWAIT)
@@ -78,7 +79,7 @@ def test_a_cell_of_several_devices_has_a_process_of_its_own(done, started):
     for cell in done[:2]:
         worker.run(cell)
         while (status := worker.poll()) is None:
-            pass
+            time.sleep(0.01)
         assert status == 0
     assert [process.args[3] for process in started] == [str(cell.path) for cell in done[:2]]
 

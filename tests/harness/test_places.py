@@ -1,8 +1,7 @@
 """Unwritable folders are refused in one line before any training, and an ASCII terminal is enough."""
 
-import os
+import io
 import re
-import subprocess
 import sys
 
 import pytest
@@ -12,15 +11,6 @@ from harness.config import places, schema
 from tests.conftest import ROOT
 
 CELL = ["model=no_mixing", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
-
-
-def run(*words, **environment):
-    """run.py in a process of its own: (exit status, standard output, standard error)."""
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "run.py"), *words], capture_output=True, text=True, timeout=120,
-        errors="replace", env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-    )  # fmt: skip
-    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("key", ["data", "outputs", "records"])
@@ -46,10 +36,13 @@ def test_a_report_that_cannot_be_written_is_one_line(places, tmp_path, key, word
     assert status == 2 and printed.count("\n") == 1 and printed.startswith(f"error: {file}")
 
 
-def test_an_ascii_terminal_shows_what_it_can(places):
-    status, stdout, stderr = run("do=plan", *CELL, *places, PYTHONIOENCODING="ascii")
-    assert status == 0, stderr
-    assert "no_mixing ? lra/listops ? skyformer" in stdout
+def test_an_ascii_terminal_shows_what_it_can(places, run_here, monkeypatch):
+    shown = io.BytesIO()
+    terminal = io.TextIOWrapper(shown, encoding="ascii")  # as Python makes it of PYTHONIOENCODING=ascii
+    monkeypatch.setattr(sys, "stdout", terminal)
+    assert run_here(["do=plan", *CELL, *places]) == 0
+    terminal.flush()
+    assert b"no_mixing ? lra/listops ? skyformer" in shown.getvalue()
 
 
 def test_an_error_without_a_file_is_not_hidden():

@@ -1,8 +1,5 @@
 """A task names its default protocol."""
 
-import subprocess
-import sys
-
 import pytest
 
 from harness.commands.explain import explain
@@ -40,11 +37,12 @@ def test_each_task_of_a_sweep_has_its_own_protocol():
     ]  # fmt: skip
 
 
-def test_a_sweep_as_it_is_typed():
-    typed = ["-m", "do=plan", "task=lra/path?,forecasting/etth1", "budget=smoke"]
-    done = subprocess.run([sys.executable, "run.py", *typed], capture_output=True, text=True, cwd=ROOT, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert "lra/pathx · google" in done.stdout and "forecasting/etth1 · lavo" in done.stdout
+def test_a_sweep_as_it_is_typed(run_here, capfd, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    status = run_here(["-m", "do=plan", "task=lra/path?,forecasting/etth1", "budget=smoke"])
+    said = capfd.readouterr()
+    assert status == 0, said.err
+    assert "lra/pathx · google" in said.out and "forecasting/etth1 · lavo" in said.out
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from typing import Any
 
 from omegaconf import DictConfig
 from rich.console import Console
-from rich.markup import escape
 
 from harness.commands import curves
 from harness.config.cell import Cell
@@ -42,7 +41,7 @@ def show_comparison(comparison: CellComparison, screen: Console) -> None:
     """Cells, settings and differences, as text."""
     print_line(f"a  {describe(comparison.a)}", screen)
     print_line(f"b  {describe(comparison.b)}", screen)
-    rows = [(key, *(escape(setting_text(value)) for value in pair)) for key, pair in comparison.settings.items()]
+    rows = [(key, *map(setting_text, pair)) for key, pair in comparison.settings.items()]
     if rows:
         show_columns("Settings that differ", ("setting", "a", "b"), rows, screen)
     else:

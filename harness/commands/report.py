@@ -281,7 +281,7 @@ def _closing_lines(report: TablesReport, paper: str, all_cells: "pd.DataFrame | 
             lines.append(count_beside([page.table for page in report.pages], paper))
     lines += [*([""] if lines else []), *map(str, report.files)]
     if len(report.pages) == 1 and len(answers) <= VERDICTS:
-        lines += ["", *(answer.sentence for answer in answers if answer.tests.pairs)]
+        lines += ["", *(answer.sentence() for answer in answers if answer.tests.pairs)]
     return lines
 
 

@@ -117,7 +117,7 @@ def test_report_makes_and_checks_the_pages(bench, tmp_path, capsys, monkeypatch)
     (tmp_path / "bench" / "goals.json").unlink()
     (old,) = (tmp_path / "bench").glob("*.json")
     old.write_text(old.read_text().replace('"status"', '"state"'))
-    with pytest.raises(UsageError, match="unknown kind or an older version; measure again"):
+    with pytest.raises(UsageError, match=r"points\[0\]\.status: missing; move it away or measure again"):
         render(cfg, [])
 
 

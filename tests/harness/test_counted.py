@@ -30,7 +30,7 @@ def columns_of_parameters():
     """(table, column) of every column of parameters in a paper."""
     specs = (load_table(name, CONF, PAPER) for name in available(CONF))
     for spec in (spec for spec in specs if isinstance(spec, TableSpec)):
-        for name in spec.compared_columns:
+        for name in set(spec.columns) - set(spec.own_columns):
             if spec.columns[name].record_field == counted.FIELD:
                 yield spec, name
 

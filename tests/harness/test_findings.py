@@ -184,8 +184,8 @@ def test_open_questions_are_answered_in_a_sentence(tmp_path):
     leading = ask(evidence, "leaders")
     assert leading.verdict is None and leading.text.startswith(f"{at_rate}softmax (90.0) leads; R")
     state = ask(evidence, "with_state", cost="size")
-    assert state.text.startswith(f"{at_rate}near against size: Kendall's τ = 1.00 (p = 0.33) over 3 rows;")
-    assert "window (200: 50.0), LAVO (300: 70.0) and softmax (400: 90.0)" in state.text
+    start = f"{at_rate}on the front, from the smallest size: window (50.0 with 200), LAVO (70.0 with 300) and "
+    assert state.text.startswith(f"{start}softmax (90.0 with 400); Kendall's τ of near with size is 1.00")
     row = ask(evidence, "row", row="LAVO").text
     assert row.startswith("At the learning rate 1e-3 (the recipe's): LAVO 70.0 ± ") and "tier 2; beside it" in row
     assert "control nothing 20.0" in row
@@ -246,7 +246,7 @@ def test_the_largest_deviations_come_first_and_kinds_apart(tmp_path):
     evidence = replace(evidence, tables={"own": replace(of_table, table=replace(of_table.table, tidy=tuple(rows)))})
     assert ask(evidence, "deviations").text == (
         "No trained score of a paper has ours beside it at full size. Counted sizes: 2 of 3 differ, the largest own c, "
-        "x: 100 printed, -30%; own b, x: 100 printed, +10%."
+        "x: 100 printed, ours 30 % lower; own b, x: 100 printed, ours 10 % higher."
     )
 
 
@@ -264,7 +264,7 @@ def test_the_pages_state_counts_verdicts_links_and_commands(tmp_path):
     assert "Of 1 claim of the papers, 1 holds, 0 do not hold, 0 cannot be decided by our records." in text
     assert "| LAVO | [One \\| two](#one--two) | holds: LAVO 70.0 ± " in text and "### One \\| two" in text
     assert "- Table: [own](../results/tables/own.md), column near. To run it: `python run.py -m table=own " in text
-    assert "1. **Which?** Each table's page" in ten and "`python run.py model=vanilla" in ten
+    assert "1. **Which?** `python run.py table=NAME budget" in ten and "`python run.py model=vanilla" in ten
     assert text.index("## LAVO") < text.index("## Our own questions")
     again = findings.pages({"finding": [claim], "question": []}, evidence, {}, tmp_path, tmp_path)
     assert list(again) == [tmp_path / "findings.md"]

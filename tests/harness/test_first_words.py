@@ -119,8 +119,8 @@ def test_columns_that_all_rank_nothing_are_named_with_the_reason():
     scores = {"vanilla": 0.5, "lavo": 0.5, "no_mixing": 0.6}
     page = pages.build(pages.T11, [*runs(**scores), *runs("lra/text", **scores)])
     assert page.lead == (
-        "Reduced budget, synthetic data: none of 2 columns ranks rows, because the control is not clearly behind the "
-        "reference.",
+        "Reduced budget, synthetic data: none of 2 columns ranks rows.",
+        "Why: the control is not clearly behind the reference.",
     )
 
 

@@ -66,13 +66,13 @@ def test_every_entry_follows_from_the_records_and_what_is_missing_is_a_dash(tmp_
     assert (board.reference, board.control) == ("softmax", "nothing")
     lines = leaderboard.page(["| found | [why](../../docs/findings.md#why) |"], [board]).splitlines()
     rows = {line.split(" | ")[1]: line.strip("| ").split(" | ") for line in lines if line.startswith("| [")}
-    assert next(iter(rows)) == "vanilla" and set(rows) == {"vanilla", "no\\_mixing", "lavo", "local"}
+    assert list(rows) == ["vanilla", "lavo", "local", "no\\_mixing"], "the control stands last"
     assert rows["lavo"][0] == "[LAVO](../../conf/model/lavo.yaml)" and rows["lavo"][3].startswith("70.0 · ")
     assert rows["lavo"][-3:] == ["12,288", "1,234 to 72,514", "1e-3 (recipe)"]
     assert rows["local"][2] == rows["local"][4] == "–", "no mean and no score without a run"
     text = "\n".join(lines)
     assert "[near, % ↑](../../conf/task/lra/listops.yaml)" in text and "| found | [why](" in text
-    assert "Columns of an ability that is shown: far." in text and "No run yet: later." in text
+    assert "Not shown, because another column of the same ability is: far." in text and "No run yet: later." in text
     assert "Models without a run: never." in text and leaderboard.PREDICTOR in text
 
 
@@ -145,4 +145,4 @@ def test_the_first_findings_are_decided_claims_then_answers():
     rows = findings.first_findings([*claims, (question, Reply("c leads."))], "docs")
     assert len(rows) == 2
     assert rows[0] == "| Holds: y leads. a 1. a minus b: +1 ± 0.1. | [T y](docs/findings.md#t-y) |"
-    assert rows[1] == "| c leads. | [Who &lt;b&gt;](docs/findings.md#who-b) |"
+    assert rows[1] == "| Who &lt;b&gt;: c leads. | [Who &lt;b&gt;](docs/findings.md#who-b) |"

@@ -154,10 +154,10 @@ def test_a_ratio_never_mixes_measurements():
         ("[]", "not a measurement"),
         ("{}", "not a measurement: 'name'"),
         ('{"name": "other", "kind": "bench"}', "its name is other"),
-        ('{"name": "m", "kind": "bench", "points": []}', "it has no settings"),
+        ('{"name": "m", "kind": "bench", "points": []}', "not a measurement: settings: missing"),
         ('{"name": "m", "kind": ["bench"]}', "not a measurement"),
-        ('{"name": "m", "kind": "bench", "points": [{}]}', "it has no settings"),
-        ('{"name": "m", "kind": "of another time"}', "unknown kind or an older version"),
+        ('{"name": "m", "kind": "bench", "points": [{}]}', r"not a measurement: points\[0\]\.model: missing"),
+        ('{"name": "m", "kind": "of another time"}', "its kind is of another time"),
         ('{"name": "m", "kind": "bench", "points": 3}', "not a measurement"),
     ],
 )

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from helpers.searched import RECIPE, TABLE_SPEC, records, runs, trials
+from helpers.searched import GRID, RECIPE, TABLE_SPEC, records, runs, trials
 from omegaconf import OmegaConf
 
 from harness.commands import train
@@ -240,11 +240,17 @@ def test_without_seeds_at_the_chosen_rate_those_at_the_recipes_rate_are_shown_an
     )
 
 
+def searched_records(**scores):
+    """Records of three searched rows, so that the column ranks them."""
+    return [*records(**scores), *trials("no_mixing", dict(zip(GRID, (0.20, 0.22, 0.21), strict=False)))]
+
+
 def test_the_page_shows_the_rates_and_what_the_recipes_rate_gives():
-    cells = frame(records())
+    cells = frame(searched_records())
     block = sections_of(cells)[0].blocks[0]
-    assert [[entry.text for entry in row] for row in block.rows] == [["softmax", "1e-3‡"], ["LAVO", "3.3e-3 (41.00)"]]
-    assert "3 or 4 rates tried" in block.lines[0] and "In 1 of 2 cases" in block.lines[1]
+    shown = [["softmax", "1e-3‡"], ["control", "1e-3"], ["LAVO", "3.3e-3 (41.00)"]]
+    assert [[entry.text for entry in row] for row in block.rows] == shown
+    assert "3 or 4 rates tried" in block.lines[0] and "In 1 of 3 searches" in block.lines[1]
     assert not caveats.rate_lines(groups.group_scores(select.select(cells, TABLE_SPEC), TABLE_SPEC)), (
         "rows no longer share one rate"
     )
@@ -252,11 +258,11 @@ def test_the_page_shows_the_rates_and_what_the_recipes_rate_gives():
 
 def test_a_row_that_would_leave_the_best_tier_at_its_second_best_rate_is_marked():
     """Scores 91 and 81: softmax attention may lose ten points on the validation split."""
-    block = sections_of(frame(records(vanilla=(0.5, 0.9, 0.6))))[0].blocks[0]
+    block = sections_of(frame(searched_records(vanilla=(0.5, 0.9, 0.6))))[0].blocks[0]
     assert block.rows[0][1].text == "1e-3‡" and block.lines[-1].startswith("‡: 1 row of a best tier")
-    block = sections_of(frame(records(vanilla=(0.5, 0.9, 0.85))))[0].blocks[0]
+    block = sections_of(frame(searched_records(vanilla=(0.5, 0.9, 0.85))))[0].blocks[0]
     assert block.rows[0][1].text == "1e-3" and block.lines[-1].startswith("No row of a best tier")
-    block = sections_of(frame(records(vanilla=(None, 0.9, None))))[0].blocks[0]
+    block = sections_of(frame(searched_records(vanilla=(None, 0.9, None))))[0].blocks[0]
     assert block.rows[0][1].text == "1e-3‡", "the trial at the second-best rate failed"
 
 
@@ -280,9 +286,9 @@ def test_the_loss_at_the_second_best_rate_is_known_of_the_score_that_searches_ch
 
 
 def test_a_choice_at_the_end_of_the_grid_is_marked():
-    cells = frame(records(lavo=(0.3, 0.4, 0.8, 0.9)) + runs("lavo", 0.0109, [0.95, 0.96, 0.97]))
+    cells = frame(searched_records(lavo=(0.3, 0.4, 0.8, 0.9)) + runs("lavo", 0.0109, [0.95, 0.96, 0.97]))
     block = sections_of(cells)[0].blocks[0]
-    assert block.rows[1][1].text == "1.09e-2*‡ (41.00)"
+    assert block.rows[2][1].text == "1.09e-2*‡ (41.00)"
     assert "*: at an end of the grid (1)" in block.lines[1]
 
 

@@ -235,10 +235,9 @@ def test_rows_of_another_table_are_left_to_it(spec_of, tmp_path):
     records = [made("lavo", "lra/text"), made("abc", "lra/text"), made("mine", "lra/text")]
     records += [made("abc", "lra/text", settings={"n": 2}, changed=wide)]
     other = spec_of(columns, f"{head}rows: {{ABC: abc}}\n")
-    for named, shown in (((), {"LAVO", "ABC (not in the paper)", "ABC (not in the paper) (model.n=2)"}),
-                         ((other,), {"LAVO", "ABC (not in the paper) (model.n=2)"})):  # fmt: skip
+    for named, shown in (((), {"LAVO", "ABC", "ABC (model.n=2)"}), ((other,), {"LAVO", "ABC (model.n=2)"})):
         spec = spec_of(columns, f"{head}rows: {{LAVO: lavo}}\n").model_copy(update={"elsewhere": named})
-        assert set(grid(page(spec, records))) == {*shown, "mine (not in the paper)"}
+        assert set(grid(page(spec, records))) == {*shown, "mine"}, "a table of ours, which no paper has"
 
 
 def test_the_tables_of_one_recipe_name_each_other():
@@ -255,7 +254,7 @@ def test_an_ablation_has_its_rows_alone(spec_of):
     records = [made("lavo", "lra/text"), made("abc", "lra/text"), other]
     rows = {only: spec_of(columns, f"{head}{only}rows: {{LAVO: lavo}}\n") for only in ("", "only_rows: true\n")}
     shown = [list(grid(page(spec, records))) for spec in rows.values()]
-    assert shown == [["LAVO", "LAVO (model.bases=8)", "ABC (not in the paper)"], ["LAVO"]]
+    assert shown == [["LAVO", "LAVO (model.bases=8)", "ABC"], ["LAVO"]]
 
 
 def test_the_committed_table_of_ours_has_every_kind_of_column():

@@ -151,7 +151,7 @@ def test_failing_rows_do_not_hide_one_another_from_the_reference():
 def test_a_page_shows_solved_runs_and_no_interval_beyond_the_scale():
     column_answer, page = only_answer(NEEDLE)
     assert column_answer.tests.runs and not column_answer.tests.ranks and column_answer.tests.ranks_nothing
-    assert "p = 0.1" in column_answer.sentence
+    assert "p = 0.1" in column_answer.sentence()
     (block,) = [block for block in page.sections[1].blocks if block.title.startswith("ListOps")]
     texts = {line[0].text: (line[1].text, line[2].text) for line in block.rows}
     low, high = (f"{100 * end:.0f}" for end in share_interval(1, 3))

@@ -47,7 +47,7 @@ def test_columns_whose_control_no_test_separates_rank_nothing(name):
     for column, column_answer in shown.items():
         assert column_answer.tests.control is not None and column_answer.tests.reference is not None, column
         assert not column_answer.tests.ranks, f"{name} {column}: R = {column_answer.resolution}"
-        assert "cannot rank rows" in column_answer.sentence or "no test" in column_answer.sentence
+        assert "cannot rank rows" in column_answer.sentence() or "no test" in column_answer.sentence()
 
 
 @pytest.mark.slow

@@ -30,9 +30,8 @@ orders.
 - **p**: how often a random order of the rows agrees or disagrees at least as much (permutation test). Without ties it
   is at least 0.33 with 3 rows, 0.083 with 4, 0.017 with 5, 0.0028 with 6, and 0.0004 with 7.
 - **p, corrected**: for all columns of this page that have a p (Holm's method).
-- **pairs the paper tells apart**: pairs of published numbers that differ at 5 % by the noise that the table states,
-  or by the binomial noise of the test set. That is an upper bound, because the published numbers are of one seed. A
-  dash: the noise is not known.
+- **pairs the paper tells apart**: pairs of published numbers that differ at 5 % by the binomial noise of the test set.
+  That is an upper bound, because the published numbers are of one seed. A dash: the noise is not known.
 - **order**: *agrees* or *disagrees* if the corrected p is below 0.05, else *not told apart* from a random order.
 - **control**: where the control is not clearly behind the reference, our scores rank no rows, whatever τ is.
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from harness.errors import agreeing
-from harness.report.render.words import capitalized, cost, counted, listed, span
+from harness.report.render.words import capitalized, cost, counted, joined, listed, span
 from harness.report.scores.comparison import BASELINE, ENOUGH, NOT_BEHIND, Comparison, below_enough
 from harness.report.scores.groups import OF_EACH, Group, ProtocolResults
 from harness.report.scores.scores import Score
@@ -107,8 +107,7 @@ class ColumnAnswer:
     @property
     def leaders(self) -> str:
         """The best rows, and those that the seeds are too few to separate from them."""
-        tests, parts = self.tests, []
-        best = [score for score in self.group.scores if tests.tiers.get(score.key) == 1]
+        tests, parts, best = self.tests, [], self._leading
         unclear = [score for score in self.group.scores if score.key in tests.low_power]
         if tests.best is None:
             parts.append(f"no row is the best one, because {tests.untested}")
@@ -141,11 +140,7 @@ class ColumnAnswer:
         ends = f"reference {self._score(tests.reference)}, control {self._score(tests.control)}"
         return f"{self.leaders}; {self.stated_resolution} ({ends})."
 
-    @property
-    def sentence(self) -> str:
-        return self.opening(with_fit=False)
-
-    def opening(self, with_fit: bool = True) -> str:
+    def sentence(self, with_fit: bool = False) -> str:
         """The strongest simple predictor, `with_fit` with what it was fitted to, and what the column tells."""
         return f"{self.name}: {'; '.join(filter(None, [self.baseline(with_fit), self.finding]))}"
 
@@ -156,7 +151,7 @@ class ColumnAnswer:
         if not tests.pairs or tests.ranks_nothing:
             why = tests.why_not_in_short if tests.pairs else tests.untested
             return f"{self.name}: {'cannot rank rows' if tests.pairs else 'no test'}, because {why}."
-        best = [score for score in self.group.scores if tests.tiers.get(score.key) == 1]
+        best = self._leading
         if tests.best is None:
             start = tests.untested
         elif tests.resolved:
@@ -168,9 +163,13 @@ class ColumnAnswer:
 
     def _lead(self, best: Sequence[Score]) -> str:
         """`leads`, or `lead the 4 rows with a searched learning rate`"""
-        searched = self.tests.rows - len(self.tests.unfair)
-        over = f" the {counted(searched, 'row')} with a searched learning rate" if self.tests.unfair else ""
+        searched = self.tests.rows - len(self.tests.unsearched)
+        over = f" the {counted(searched, 'row')} with a searched learning rate" if self.tests.unsearched else ""
         return f"{agreeing(len(best), 'leads', 'lead')}{over}"
+
+    @property
+    def _leading(self) -> list[Score]:
+        return [score for score in self.group.scores if score.key in self.tests.leading]
 
     @property
     def _best(self) -> Score:
@@ -215,7 +214,7 @@ def sentences(results: Sequence[ProtocolResults]) -> tuple[str, ...]:
         spent = cost(*map(sum, zip(*hours, strict=True))) if hours else ""
         start, end = f"{capitalized(budget)} budget", f" Cost: {spent}." if spent else ""
         if len(columns) == 1:
-            lines.append(f"{start}, {columns[0].opening()}{end}")
+            lines.append(f"{start}, {columns[0].sentence(with_fit=True)}{end}")
         else:
             lines += [f"{start}: {_overall(columns)}{end}", *_column_sentences(columns)]
     return tuple(lines)
@@ -225,22 +224,22 @@ def _column_sentences(columns: Sequence[ColumnAnswer]) -> list[str]:
     """Columns that cannot rank rows, those that rank rows, and those without a test; alike ones together."""
     hidden, lines = parts_of_means(columns), []
     nothing = [answer for answer in columns if answer.tests.ranks_nothing]
-    unfair = [answer for answer in nothing if answer.tests.is_clear]
-    reasons = grouped((answer.tests.why_not, answer) for answer in unfair)
+    unsearched = [answer for answer in nothing if answer.tests.is_clear]
+    reasons = grouped((answer.tests.why_not, answer) for answer in unsearched)
     lines += [f"{_column_names(answered)}: cannot rank rows, because {why}." for why, answered in reasons.items()]
-    unclear = [answer for answer in nothing if answer not in unfair]
+    unclear = [answer for answer in nothing if answer not in unsearched]
     whys = grouped((answer.spec.why_not_apart(answer.group.column), answer) for answer in unclear)
     for why, answered in whys.items():
         several = _rank_nothing(answered, hidden) + (f" Why: {why}." if why else "")
-        lines.append(answered[0].sentence if len(answered) == 1 else several)
+        lines.append(answered[0].sentence() if len(answered) == 1 else several)
     shown = [answer for answer in columns if answer not in nothing and answer.name not in hidden]
-    lines += [answer.sentence for answer in shown if answer.tests.pairs]
+    lines += [answer.sentence() for answer in shown if answer.tests.pairs]
     untested = grouped((answer.tests.untested, answer) for answer in columns if not answer.tests.pairs)
     return lines + [f"{_column_names(answered)}: no test, because {why}." for why, answered in untested.items()]
 
 
 def _column_names(answered: Sequence[ColumnAnswer]) -> str:
-    return ", ".join(dict.fromkeys(answer.name for answer in answered))
+    return joined(dict.fromkeys(answer.name for answer in answered))
 
 
 def _rank_nothing(answered: Sequence[ColumnAnswer], hidden: Collection[str]) -> str:
@@ -259,15 +258,13 @@ def _overall(answered: Sequence[ColumnAnswer]) -> str:
     measured, parts = [answer for answer in answered if answer.group.strongest is not None], []
     if measured:
         ahead = [answer.group.strongest.row for answer in measured if not answer.rows_above]
-        below, columns = len(ahead), counted(len(measured), "column")
+        below, columns = len(ahead), "only column" if len(measured) == 1 else f"{len(measured)} columns"
         names = [baseline_name(row) for row, _ in Counter(ahead).most_common() if row != BASELINE + OF_EACH]
         named = f" ({listed(names, SHOWN_PREDICTORS)})" if names else ""
-        where = columns if measured == answered else f"the {columns} that {'has' if len(measured) == 1 else 'have'} one"
-        parts.append(
-            f"no row reaches the strongest simple predictor{named} in {below} of {where}"
-            if below
-            else f"some row beats the strongest simple predictor in {'each of ' if len(measured) > 1 else ''}{where}"
-        )
+        where = columns if measured == answered else f"the {columns} that {agreeing(len(measured), 'has', 'have')} one"
+        which = "" if len(measured) == 1 else f"{below} of " if below else "each of "
+        start = "no row reaches" if below else "some row beats"
+        parts.append(f"{start} the strongest simple predictor{named} in {which}{where}")
     else:
         parts.append("no simple predictor was measured")
     enough = f"{sum(answer.tests.is_clear for answer in answered)} of {counted(len(answered), 'column')}"

@@ -1,6 +1,6 @@
 """The sections of a page and their blocks: scores and published numbers as grids of text."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from harness.config.model_names import row_name
@@ -10,6 +10,7 @@ from harness.report.pages.entries import EMPTY, baseline_text, card_of, muted, p
 from harness.report.pages.grids import no_average, own_block, parts_block, short_block
 from harness.report.pages.notes import label_with_fit, notes_of_tests, predictor_notes
 from harness.report.render.layout import Block, Section, TableEntry
+from harness.report.render.words import joined
 from harness.report.scores.groups import AGREES, BENCH, DIFFERS, Group, ProtocolResults
 from harness.report.scores.scores import Score
 from harness.report.spec.parts import Kind
@@ -19,6 +20,7 @@ from harness.report.stats.seeds import significant
 TONES = {"reproduced": "good", "close": "fair", "off": "bad", "failed": "bad", AGREES: "good", DIFFERS: "fair"}
 MEAN_HEADER = "ours: mean ± CI (n)"
 OF_ONE = "uncorrected: of this column alone"  # what a p-value is for
+OF_RUNS = ("Δ to chance", "Δ to baseline", "parameters", "examples/s", "data")  # a mean over columns has none
 OWN = "Measured by us"
 PAPER = "Paper budget"
 OTHERS = "Ours only"  # a reduced budget, a changed recipe or other data
@@ -55,12 +57,12 @@ def _others_sections(result: ProtocolResults, suffix: str) -> list[Section]:
     for group in result.others:
         if group.resolved.is_printed:
             rows = {line.score.row for line in group.lines if not line.is_baseline}
-            block = _ranking_block(spec, group, with_parameters=not rows <= sized)
+            block = _ranking_block(spec, group, ("parameters",) if rows <= sized else ())
             (counts if _is_count(spec, group) else blocks).append(block)
             sized |= rows
         if group.categories:
             blocks.append(_category_block(spec, group))
-    blocks += [_mean_block(spec, mean) for mean in result.other_means if mean.scores]
+    blocks += [_ranking_block(spec, mean, OF_RUNS) for mean in result.other_means if mean.scores]
     blocks += [block for mean in result.other_means for block in parts_block(spec, mean)]
     blocks += counts
     columns = Section(OTHERS + suffix, tuple(blocks), result.other_facts if blocks else (_no_run(spec),))
@@ -120,10 +122,10 @@ def _comparison_block(spec: TableSpec, group: Group) -> Block:
     return Block(title, header, rows, "lrrrl", notes=column.notes, lines=lines)
 
 
-def _ranking_block(spec: TableSpec, group: Group, with_parameters: bool) -> Block:
+def _ranking_block(spec: TableSpec, group: Group, left_out: Collection[str]) -> Block:
     """Our rows at one budget and data source with the baselines, best first, and their ordering.
 
-    `with_parameters`: some row has not shown them in a block before.
+    `left_out`: headers, such as that of parameters which a block before has shown.
     """
     column, rows = group.resolved, []
     for line in group.lines:
@@ -141,23 +143,10 @@ def _ranking_block(spec: TableSpec, group: Group, with_parameters: bool) -> Bloc
     header = ("model", MEAN_HEADER, "tier", f"Δ to {_guess(spec)}", "parameters", "examples/s", "data")
     title = f"{column.heading}{group.on_data} · {group.where}{_chance_text(spec, group)}"
     lines = (*predictor_notes([group]), *_ordering(spec, group), *notes_of_tests([group]), *group.data_notes)
-    align = "lrrrrrl"
-    if not with_parameters:
-        index = header.index("parameters")
-        header, *rows = ((*row[:index], *row[index + 1 :]) for row in (header, *rows))
-        align = "lrrrrl"
+    kept = [place for place, name in enumerate(header) if name not in left_out]
+    header, *rows = ([row[place] for place in kept] for row in (header, *rows))
+    align = "".join("lrrrrrl"[place] for place in kept)
     return Block(title, header, rows, align, lines=lines, tiers=_tier_starts(group))
-
-
-def _mean_block(spec: TableSpec, group: Group) -> Block:
-    """Averages of our rows, best first, and their ordering against the paper's."""
-    rows = [
-        (row_entry(spec, score.row), score_entry(spec, score, group), _tier(spec, group, score))
-        for score in group.scores
-    ]
-    title = f"{group.resolved.heading}{group.on_data} · {group.where}"
-    lines = (*_ordering(spec, group), *notes_of_tests([group]))
-    return Block(title, ("model", MEAN_HEADER, "tier"), rows, lines=lines, tiers=_tier_starts(group))
 
 
 def _category_block(spec: TableSpec, group: Group) -> Block:
@@ -188,7 +177,7 @@ def _overview_block(spec: TableSpec, columns: Sequence[ResolvedColumn]) -> Block
     lines = []
     if tasks := [column for column in columns if column.name in spec.columns]:
         hours = sum(spec.hours_of([c.name for c in tasks if spec.has(row, c.name)]) for row in spec.rows)
-        not_run = f"Not run at the paper budget: {', '.join(dict.fromkeys(column.short_name for column in tasks))}"
+        not_run = f"Not run at the paper budget: {joined(dict.fromkeys(column.short_name for column in tasks))}"
         rows = agreeing(len(spec.rows), "1 row", f"all {len(spec.rows)} rows")
         lines.append(f"{not_run}; {rows} ≈ {_hours(hours)} GPU-hours per seed ({spec.gpu}).")
     if means := [column.name for column in columns if column.name in spec.averages]:
@@ -202,7 +191,7 @@ def not_run_block(results: Sequence[ProtocolResults]) -> Block:
     """A line per protocol of a table without a run: how much is missing, and what it costs at the paper's budget."""
     body = []
     for spec in (result.spec for result in results):
-        columns = ", ".join(name for name, column in spec.columns.items() if column.task)
+        columns = joined(name for name, column in spec.columns.items() if column.task)
         cost = f"{_hours(hours)} ({spec.gpu})" if (hours := spec.all_hours()) else "–"
         body.append((spec.protocol, f"{len(spec.rows)}", columns, cost))
     header, spec = ("protocol", "rows", "columns", "GPU-hours per seed at the paper's budget"), results[0].spec
@@ -248,10 +237,9 @@ def _ordering(spec: TableSpec, group: Group) -> tuple[str, ...]:
     if beside.separable is None:
         return (f"{shown} The noise of the paper's numbers is not known.",)
     apart, pairs = beside.separable
-    source = "the noise that the table states" if spec.published_noise else "the binomial noise of the test set alone"
     numbers = f"The paper's own numbers, of one seed, tell at most {apart} of these {pairs} pairs apart at 5 %"
-    return (f"{shown} {numbers} ({source}).",)
+    return (f"{shown} {numbers} (the binomial noise of the test set alone).",)
 
 
 def _hours(value: float) -> str:
-    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"

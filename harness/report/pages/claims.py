@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from harness.config.model_names import row_name
 from harness.report.pages.evidence import Evidence, Reply, cannot_say
-from harness.report.render.words import listed
+from harness.report.render.words import capitalized, listed
 from harness.report.scores import judge
 from harness.report.scores.groups import Group
 from harness.report.scores.judge import Judged, Verdict, plain_score
@@ -46,10 +46,13 @@ def kept(asked: Kept, evidence: Evidence) -> Reply:
 def leaders(asked: Leaders, evidence: Evidence) -> Reply:
     answer = evidence.answer(asked)
     tests = answer.tests
-    facts = [f"Seeds: {answer.seeds} per row.", *evidence.facts(asked, [s for s in answer.group.scores if s.by_seed])]
+    facts = [
+        f"Seeds: {answer.seeds} per row.",
+        *evidence.facts(asked, [s for s in answer.group.scores if s.by_seed]),
+    ]
     if not tests.pairs or tests.ranks_nothing:
         return cannot_say(answer.finding.rstrip("."), facts)
-    text = answer.sentence.removeprefix(f"{answer.name}: ")
+    text = answer.sentence().removeprefix(f"{answer.name}: ")
     return Reply(evidence.at_rate(asked) + text, None, tuple(facts))
 
 
@@ -73,12 +76,12 @@ def with_state(asked: WithState, evidence: Evidence) -> Reply:
     if answer.tests.ranks_nothing:
         return cannot_say(answer.finding.rstrip("."), facts)
     best = front([(costs[row], mean, row) for row, mean in means.items()], bool(group.resolved.higher_is_better))
-    named = [f"{row} ({cost:,.0f}: {mean:.{group.resolved.decimals}f})" for cost, mean, row in best]
+    named = [f"{row} ({mean:.{group.resolved.decimals}f} with {cost:,.0f})" for cost, mean, row in best]
     text = (
-        f"{evidence.at_rate(asked)}{asked.column} against {asked.cost}: Kendall's τ = {order.tau:.2f} "
-        f"({_p(order.p)}) over {order.rows} rows; on the front, from the smallest: {listed(named, SHOWN_FRONT)}."
+        f"{evidence.at_rate(asked)}on the front, from the smallest {asked.cost}: {listed(named, SHOWN_FRONT)}; "
+        f"Kendall's τ of {asked.column} with {asked.cost} is {order.tau:.2f} over {order.rows} rows ({_p(order.p)})."
     )
-    return Reply(text, None, tuple(facts))
+    return Reply(capitalized(text), None, tuple(facts))
 
 
 def _reply(judged: Judged, stated: Sequence[str], facts: Sequence[str]) -> Reply:

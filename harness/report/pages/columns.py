@@ -55,7 +55,7 @@ def line_of(name: str, answer: ColumnAnswer) -> list[str]:
     # of reference and control alone, as they are tested first
     pair = tests.pair(tests.reference.key, tests.control.key) if tests.reference and tests.control else None
     p = escape(tests.untested or tests.missing or "no test") if pair is None else p_value(pair.p)
-    searched = NONE if group.comparable or not answer.spec.search else str(tests.rows - len(tests.unfair))
+    searched = NONE if group.comparable or not answer.spec.search else str(tests.rows - len(tests.unsearched))
     names = (_link(name), escape(answer.name_and_data), group.budget, str(tests.rows), searched)
     return [*names, p, answer.resolution, strongest, above]
 

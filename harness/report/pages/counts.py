@@ -24,7 +24,6 @@ def lines(answers: Sequence[ColumnAnswer], cells: Cells) -> list[str]:
     return [
         *_columns(list(distinct(answers))),
         *_tuned_rows(cells),
-        *_resolved_pairs(answers),
         *_cost(cells),
     ]
 
@@ -79,14 +78,6 @@ def _tuned_rows(cells: Cells) -> Iterator[str]:
     if searched:
         families = (f"{family} {sum(flags):,} of {len(flags):,}" for family, flags in searched.items())
         yield f"rows tuned over at least {ENOUGH_RATES} learning rates, by family of tasks: {', '.join(families)}"
-
-
-def _resolved_pairs(answers: Sequence[ColumnAnswer]) -> Iterator[str]:
-    """Of each table with a row for every model."""
-    of_every = [a for a in answers if a.spec.every and a.group.budget == a.spec.budget]
-    if pairs := grouped((a.spec.name, (a.tests.resolved, a.tests.possible)) for a in of_every):
-        shares = (f"{table} {share(*map(sum, zip(*counts, strict=True)))}" for table, counts in pairs.items())
-        yield f"pairs resolved: {', '.join(shares)}"
 
 
 def _cost(cells: Cells) -> Iterator[str]:

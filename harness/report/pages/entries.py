@@ -18,7 +18,7 @@ def short_entry(spec: TableSpec, group: Group, score: Score | None) -> TableEntr
     tests, card = group.comparison, card_of(score, group, spec)
     if not score.by_seed:
         return TableEntry(score.failure_text, tone="bad", card=card)
-    tier = "?" if score.key in tests.low_power else tests.tiers.get(score.key)
+    tier = tests.sign(score.key)
     parts = [f"{score.estimate.mean:,.{group.resolved.decimals}f}", *([f"· {tier}"] if tier else [])]
     parts += [BELOW] * bool(tests.below.get(score.key)) + [LEAK] * score.leak
     return TableEntry(" ".join(parts), bold=score is group.winner, card=card)
@@ -29,7 +29,7 @@ def score_entry(
 ) -> TableEntry:
     """The score with its marks. `with_tier`: add its tier, for a grid without tier column; `alone`: the mean alone."""
     entry = plain_entry(score, group.resolved.decimals, group.winner, card_of(score, group, spec))
-    tier = "?" if score.key in group.comparison.low_power else group.comparison.tiers.get(score.key)
+    tier = group.comparison.sign(score.key)
     is_alone = alone and not group.comparison.runs
     text = f"{score.estimate.mean:,.{group.resolved.decimals}f}" if is_alone else score_text(group, score)
     if group.comparison.below.get(score.key):

@@ -96,26 +96,26 @@ class Evidence:
     def answer(self, asked: OfColumn, column: str = "") -> ColumnAnswer:
         """The answered column at the table's budget. Raises NoRunError without a run, and UsageError for an unknown
         column."""
-        column_and_budget = (column or asked.column, self._spec_with("column", asked, column or asked.column).budget)
+        column_and_budget = self._column_and_budget("column", asked, column or asked.column)
         for answer in self.table(asked.table).answers:
             if (answer.group.column, answer.group.budget) == column_and_budget:
                 return answer
         raise NoRunError(self.no_run(asked, column))
 
-    def _spec_with(self, key: str, asked: OfColumn, column: str) -> TableSpec:
-        """The table that has a column, which `key` of the question names. Raises UsageError for an unknown column."""
+    def _column_and_budget(self, key: str, asked: OfColumn, column: str) -> tuple[str, str]:
+        """A column, which `key` of the question names, and its table's budget. Raises UsageError for an unknown one."""
         spec = self.spec(asked.table)
         if column not in spec.all_columns:
             hint = did_you_mean(column, spec.all_columns)
             raise UsageError(f"{key}: {asked.table} has no {shortened(column)}: {hint}")
-        return spec
+        return column, spec.budget
 
     def sizes(self, asked: WithState) -> Group | None:
         """The scores of the column `cost`, which cannot rank rows, such as the size of a state, at the table's budget.
 
         None without a run. Raises UsageError for an unknown column.
         """
-        column_and_budget = (asked.cost, self._spec_with("cost", asked, asked.cost).budget)
+        column_and_budget = self._column_and_budget("cost", asked, asked.cost)
         groups = (group for result in self.table(asked.table).results for group in result.measured)
         return next((group for group in groups if (group.column, group.budget) == column_and_budget), None)
 

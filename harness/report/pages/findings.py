@@ -10,7 +10,7 @@ from harness.errors import UsageError, agreeing
 from harness.report.pages import claims, questions
 from harness.report.pages.evidence import Evidence, NoRunError, Reply
 from harness.report.render.markdown import document, escape, grid
-from harness.report.render.words import counted
+from harness.report.render.words import capitalized, counted
 from harness.report.scores.judge import Verdict
 from harness.report.spec.finding import Asked
 
@@ -63,8 +63,8 @@ def first_findings(replies: Sequence[tuple[Asked, Reply]], docs: str) -> list[st
     for asked, answer in ordered:
         key = (asked.paper, "" if asked.paper else getattr(asked, "column", asked.name))
         link = f"[{escape(asked.title)}]({docs}/{FILES['finding']}#{_anchor(asked.title)})"
-        verdict = f"{answer.verdict[:1].upper()}{answer.verdict[1:]}: {asked.text} " if asked.is_claim else ""
-        text = f"{verdict}{_first_clauses((answer.why or answer.text).rstrip('.'))}."
+        start = f"{capitalized(answer.verdict)}: {asked.text}" if asked.is_claim else f"{asked.title}:"
+        text = f"{start} {_first_clauses((answer.why or answer.text).rstrip('.'))}."
         parts = [text, *([answer.difference] if answer.difference and answer.verdict in DECIDED else [])]
         shown.setdefault(key, f"| {escape(' '.join(parts))} | {link} |")
     return list(shown.values())[:FIRST]
@@ -130,7 +130,7 @@ def _name(asked: Asked, papers: Mapping[str, str]) -> str:
 
 def _entry(asked: Asked, answer: Reply, tables: str) -> list[str]:
     said = f"{escape(asked.text)} ({escape(asked.source)})" if asked.source else escape(asked.text)
-    start = f"**{answer.verdict[:1].upper()}{answer.verdict[1:]}.** " if answer.verdict else ""
+    start = f"**{capitalized(answer.verdict)}.** " if answer.verdict else ""
     where = f", column {escape(asked.column)}" if hasattr(asked, "column") else ""
     return [
         f"### {escape(asked.title)}",

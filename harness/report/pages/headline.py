@@ -29,16 +29,19 @@ def headline(results: Sequence[ProtocolResults], waits: Sequence[Waiting]) -> tu
     budget, columns = max(by_budget.items(), key=lambda part: sum(answer.tests.ranks for answer in part[1]))
     data = data_lines(results) if is_shared(results) else []
     if len(columns) == 1:
-        (column,) = columns
-        baseline = column.baseline()
-        return (
-            *data,
-            f"{_setting(budget, columns)}, {column.short}",
-            *([capitalized(f"{baseline}.")] if baseline else []),
-        )
+        baseline = columns[0].baseline()
+        below = [capitalized(f"{baseline}.")] if baseline else []
+        return (*data, f"{_setting(budget, columns)}, {columns[0].short}", *below)
     hidden = parts_of_means(columns)
     ranking = [answer for answer in columns if answer.tests.ranks and answer.name not in hidden]
-    return (*data, _overall(budget, columns), *(answer.short for answer in ranking))
+    reasons = dict.fromkeys(answer.tests.why_not_in_short for answer in columns if answer.tests.ranks_nothing)
+    count = sum(answer.tests.ranks for answer in columns)
+    first = f"{_setting(budget, columns)}: {count or 'none'} of {counted(len(columns), 'column')} "
+    first += f"{agreeing(count or 1, 'ranks', 'rank')} rows"
+    if below := sum(answer.group.strongest is not None and not answer.rows_above for answer in columns):
+        first += f"; no row reaches the simple predictors in {below}"
+    why = [] if count or not reasons else [f"Why: {', or '.join(reasons)}."]
+    return (*data, f"{first}.", *why, *(answer.short for answer in ranking))
 
 
 def _setting(budget: str, columns: Sequence[ColumnAnswer]) -> str:
@@ -50,16 +53,3 @@ def _setting(budget: str, columns: Sequence[ColumnAnswer]) -> str:
     if not leaks:
         return setting
     return f"{setting}, test leak" + (f" in {listed(list(leaks), SHOWN)}" if len(columns) > 1 else "")
-
-
-def _overall(budget: str, columns: Sequence[ColumnAnswer]) -> str:
-    """`Reduced budget, synthetic data: 2 of 3 columns rank rows; no row reaches the simple predictors in 2.`"""
-    if all(answer.tests.ranks_nothing for answer in columns):
-        reasons = dict.fromkeys(answer.tests.why_not_in_short for answer in columns)
-        parts = [f"none of {counted(len(columns), 'column')} ranks rows, because {' or '.join(reasons)}"]
-    else:
-        ranking = sum(answer.tests.ranks for answer in columns)
-        parts = [f"{ranking} of {counted(len(columns), 'column')} {agreeing(ranking, 'ranks', 'rank')} rows"]
-    if below := sum(answer.group.strongest is not None and not answer.rows_above for answer in columns):
-        parts.append(f"no row reaches the simple predictors in {below}")
-    return f"{_setting(budget, columns)}: {'; '.join(parts)}."

@@ -19,7 +19,7 @@ from harness.report.pages.notes import RECIPE, score_text, signs_line
 from harness.report.pages.ranking import Ranking, ranking
 from harness.report.render.layout import Block, TableEntry
 from harness.report.render.markdown import Number, block_lines, document, escape, grid, plain_entry
-from harness.report.render.words import listed, span
+from harness.report.render.words import joined, listed, span
 from harness.report.scores.groups import Group
 from harness.report.scores.judge import plain_score
 from harness.report.scores.scores import Score
@@ -34,10 +34,11 @@ NEXT = (
     "[All findings](../../docs/findings.md) · [ten questions](../../docs/questions.md) · [reading](#how-to-read-this)"
 )
 HOW = """\
-A score is the mean over seeds at the reduced budget, minutes of training. Mean: over the abilities, 0 is the control
-and 1 the reference; only rows with every seed in every column have one, and stand first. The learning rate is the one
-that a search chose on validation, for every column shown. Intervals and all columns are on the page of each table.
-[Statistics](../../docs/statistics.md) has the rules."""
+A score is the mean over seeds at the reduced budget, minutes of training. Rows stand in the order of the first column
+that can rank rows, or else those with the most scores first; the control and the simple predictors stand last. Where
+enough columns rank rows, complete rows stand first, by their mean over the abilities: 0 the control, 1 the reference.
+The learning rate is the one that a search chose on validation, for every column shown. Intervals and all columns are on
+the page of each table. [Statistics](../../docs/statistics.md) has the rules."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,8 @@ class Board:
 
     @property
     def block(self) -> Block:
-        names = [MEAN, *self.scores, *self.costs, PARAMETERS, RATE]
+        names = [*([MEAN] if any(MEAN in row for row in self.entries.values()) else []), *self.scores, *self.costs]
+        names += [PARAMETERS, RATE]
         header = ["model", "id", *(self.scores.get(name, self.costs.get(name, name)) for name in names)]
         rows = [
             (entries["model"], entries["id"], *(entries.get(name, EMPTY) for name in names))
@@ -89,7 +91,11 @@ def board(evidence: Evidence, table: TableEvidence) -> Board:
             if score.by_seed and not score.setting:
                 by_row.setdefault(score.row, {})[name] = score
     rows = {}
-    for row in _order(by_row, shown, ranked):
+    first = answers[shown[0]]
+    reference, control = (side.row if side else "" for side in (first.tests.reference, first.tests.control))
+    leading = next((answers[name].group for name in shown if answers[name].tests.ranks), None)
+    places = [score.row for score in leading.scores if score.by_seed and not score.setting] if leading else []
+    for row in _order(by_row, places, ranked, control):
         scores = by_row[row]
         rows[row] = _names(spec, row) | {
             name: short_entry(spec, answers[name].group, scores[name]) for name in shown if name in scores
@@ -101,8 +107,7 @@ def board(evidence: Evidence, table: TableEvidence) -> Board:
     rows[PREDICTOR] = {"model": TableEntry(PREDICTOR), "id": EMPTY} | {
         name: TableEntry(score.number(answers[name].decimals)) for name, score in strongest.items() if score
     }
-    first, measured = answers[shown[0]], [name for name in costs if any(name in entries for entries in rows.values())]
-    reference, control = (side.row if side else "" for side in (first.tests.reference, first.tests.control))
+    measured = [name for name in costs if any(name in entries for entries in rows.values())]
     return Board(
         spec=spec,
         entries=rows,
@@ -130,16 +135,15 @@ def _costs(table: TableEvidence) -> dict[str, Group]:
     return {name: costs[name] for name in table.spec.columns if name in costs}
 
 
-def _order(by_row: Mapping[str, Mapping[str, Score]], shown: Sequence[str], ranked: Ranking) -> list[str]:
-    """Ranked rows, then those with the most scores and the best mean of them."""
+def _order(rows: Mapping[str, Mapping[str, Score]], places: Sequence[str], ranked: Ranking, control: str) -> list[str]:
+    """Ranked rows, then those in the order of `places`, then those with the most scores; the control last."""
     ranks = {row.row: row.rank for row in ranked.rows}
 
-    def key(row: str) -> tuple[float, int, float, str]:
-        scores = [score for (name, _), score in ranked.scores.items() if name == row]
-        mean = sum(scores) / len(scores) if scores else 0.0
-        return ranks.get(row, float("inf")), -sum(name in by_row[row] for name in shown), -mean, row
+    def key(row: str) -> tuple[bool, float, float, int, str]:
+        place = places.index(row) if row in places else math.inf
+        return row == control, ranks.get(row, math.inf), place, -len(rows[row]), row
 
-    return sorted(by_row, key=key)
+    return sorted(rows, key=key)
 
 
 def _names(spec: TableSpec, row: str) -> dict[str, TableEntry]:
@@ -182,11 +186,11 @@ def _lines(
     tests = {name: answers[name].tests for name in shown}
     reasons = {name: test.why_not_in_short or test.missing for name, test in tests.items() if not test.ranks}
     for why, names in grouped((why, name) for name, why in reasons.items()).items():
-        yield f"Ranks nothing, because {why}: {', '.join(names)}."
+        yield f"Not to be ranked, because {why}: {joined(names)}."
     if hidden := [name for name in ranking_columns if name in answers and name not in shown]:
-        yield f"Columns of an ability that is shown: {', '.join(hidden)}."
+        yield f"Not shown, because another column of the same ability is: {joined(hidden)}."
     if absent := [name for name in ranking_columns if name not in answers]:
-        yield f"No run yet: {', '.join(absent)}."
+        yield f"No run yet: {joined(absent)}."
     run = {score.row for answer in answers.values() for score in answer.group.scores}
     if missing := [row for row in spec.rows if row not in run]:
         yield f"Models without a run: {', '.join(missing)}."

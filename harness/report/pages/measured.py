@@ -5,6 +5,7 @@ another machine, only ratios to one row, the order of the rows and exponents can
 """
 
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median_high, median_low
@@ -80,7 +81,7 @@ def page(spec: MeasuredSpec, measurements: Measurements | None = None) -> Table:
             }
             # columns of one value and series stand together; exponents of time and memory are one value
             values = {key: column.value in EXPONENTS or column.value for key, column in shown.items()}
-            groups = grouped(((values[key], column.mode, column.batch), key) for key, column in shown.items())
+            groups = grouped(((values[key], column.batch), key) for key, column in shown.items())
             parts = [_part(spec, name, measured, {key: shown[key] for key in keys}) for keys in groups.values()]
             blocks += _lines_once([block for block, _, _ in parts])
             entries += [entry for _, of_part, _ in parts for entry in of_part]
@@ -193,7 +194,7 @@ def _facts(spec: MeasuredSpec, name: str, of_this_run: Sequence[Measurement], em
     """How a run was measured, and the command that measures its empty columns."""
     run, lines = spec.runs[name], []
     if empty:
-        command = f"python run.py do=bench table={spec.name} bench.run={name}"
+        command = f"python run.py do=bench table={spec.name} bench.run={shlex.quote(name)}"
         on_gpu = run.needs == "cuda" or {column.device for column in empty.values()} == {"cuda"}
         cost = f" (about {run.minutes:g} minutes on 2 cores)" if run.minutes and not on_gpu else ""
         need = " It needs a GPU." if on_gpu else f" It needs {run.needs}." if run.needs else ""

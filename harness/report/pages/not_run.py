@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.config.model_names import row_name
 from harness.report.render.markdown import document, escape, grid
+from harness.report.render.words import joined
 from harness.report.scores.groups import ProtocolResults
 from harness.report.spec.figure import PendingFigure
 from harness.report.spec.table import TableSpec
@@ -96,7 +97,7 @@ def waiting_sentences(waits: Sequence[Waiting]) -> list[str]:
         ((f"{wait.budget} budget{wait.of_protocol}", wait.reason), wait.column) for wait in waits if not wait.rows
     )
     return [
-        *(f"No run yet at the {place}: {', '.join(names)}.{reason}" for (place, reason), names in alike.items()),
+        *(f"No run yet at the {place}: {joined(names)}.{reason}" for (place, reason), names in alike.items()),
         *(
             f"{wait.column}: no run yet at the {wait.budget} budget{wait.of_protocol} of {rows}.{wait.reason}"
             for wait, rows in of_rows

@@ -131,8 +131,8 @@ def notes_of_marks(groups: Sequence[Group]) -> list[str]:
     """Explains the marks in a grid of several columns."""
     notes = notes_of_tests(groups)
     if any(group.comparison.tiers for group in groups):
-        unfair = any(group.comparison.unfair for group in groups)
-        without = " A score without one was reached at a learning rate that was not searched." if unfair else ""
+        unsearched = any(group.comparison.unsearched for group in groups)
+        without = " A score without one was reached at a learning rate that was not searched." if unsearched else ""
         notes.append(f"The number after · is the tier of the score in its column; ? is {LOW_POWER}.{without}")
     return [*notes, *predictor_notes(groups)]
 

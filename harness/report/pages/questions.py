@@ -12,7 +12,7 @@ from harness.report.pages import agreement
 from harness.report.pages.answer import baseline_name
 from harness.report.pages.counts import share
 from harness.report.pages.evidence import Evidence, NoRunError, Reply, cannot_say
-from harness.report.render.words import capitalized, listed
+from harness.report.render.words import capitalized, joined, listed
 from harness.report.scores.groups import AGREES
 from harness.report.scores.judge import plain_score
 from harness.report.scores.measurements import Measurement, describe_setting
@@ -23,7 +23,6 @@ from harness.report.stats.grouping import grouped
 from harness.report.stats.seeds import significant
 
 SHOWN = 3  # names in a sentence
-BEST_TIER = 1
 DEVICES = {"cpu": "a CPU", "cuda": "a GPU"}
 MEASURES = {
     "forward": "a forward pass", "train": "a training step", "token": "a generated token", "decode": "a decoded token"
@@ -57,7 +56,7 @@ def trust(asked: finding.Trust, evidence: Evidence) -> Reply:
     parts = [f"Data: {answer.group.data_name or answer.group.data}"]
     if leaks := sum(score.leak for score in answer.group.scores):
         parts.append(f"TEST LEAK: {leaks} of {len(answer.group.scores)} rows chose their checkpoint on the test split")
-    return Reply(f"{'; '.join([*parts, answer.sentence.rstrip('.')])}.")
+    return Reply(f"{'; '.join([*parts, answer.sentence().rstrip('.')])}.")
 
 
 def command(asked: finding.Command, evidence: Evidence) -> Reply:
@@ -74,8 +73,8 @@ def command(asked: finding.Command, evidence: Evidence) -> Reply:
     words = " ".join((*recipe, f"budget={answer.group.budget}", f"seed={seed}", *settings))
     number = f"{best.name} {best.by_seed[seed]:.{answer.decimals}f} {answer.group.resolved.unit}"
     return Reply(
-        f"Each table's page ends with its command, and each number of the site shows its own. For example {number} in "
-        f"{asked.column}, seed {seed}: `python run.py {words}`."
+        "`python run.py table=NAME budget=reduced` runs a table, and each number of the site shows its own command. "
+        f"For example {number} in {asked.column}, seed {seed}: `python run.py {words}`."
     )
 
 
@@ -100,7 +99,7 @@ def affordable(asked: finding.Affordable, evidence: Evidence) -> Reply:
         return cannot_say("; ".join(missing))
     if not answer.tests.ranks:
         return cannot_say(answer.finding.rstrip("."))
-    best = [row for (row, setting), tier in answer.tests.tiers.items() if tier == BEST_TIER and not setting]
+    best = [row for row, setting in answer.tests.leading if not setting]
     timed = sorted((times[model], row) for row in best if (model := spec.rows[row].model) in times)
     if not timed:
         return cannot_say(f"no row of the best tier was measured at {asked.length:,} tokens")
@@ -159,7 +158,7 @@ def _bench(evidence: Evidence) -> list[Measurement]:
 def deviations(asked: finding.Deviations, evidence: Evidence) -> Reply:
     """The largest relative differences among the numbers that stand beside the paper's, kinds apart."""
     by_kind = grouped(
-        (row["kind"], (abs(relative), name, row | {"relative": f"{relative:+.0%}"}))
+        (row["kind"], (relative, name, row))
         for name, table in evidence.tables.items()
         for row in table.table.tidy
         if (relative := _relative(row)) is not None
@@ -167,10 +166,14 @@ def deviations(asked: finding.Deviations, evidence: Evidence) -> Reply:
     if not by_kind:
         return cannot_say("no published number has ours beside it at full size")
     parts = [] if Kind.SCORE in by_kind else [f"no {Kind.SCORE} of a paper has ours beside it at full size"]
-    label = "{} {row}, {column}: {paper_value} printed, {relative}"
+    label = "{} {row}, {column}: {paper_value} printed, ours {:.0f} % {}"
     for kind, beside in by_kind.items():
         worst = sorted(
-            ((size, label.format(name, **row)) for size, name, row in beside if row["verdict"] not in EQUAL),
+            (
+                (abs(by), label.format(name, 100 * abs(by), "higher" if by > 0 else "lower", **row))
+                for by, name, row in beside
+                if row["verdict"] not in EQUAL
+            ),
             reverse=True,
         )
         named = f", the largest {'; '.join(text for _, text in worst[:SHOWN])}" if worst else ""
@@ -207,10 +210,10 @@ def separating(asked: finding.Separating, evidence: Evidence) -> Reply:
     ranking.sort(key=lambda answer: answer.tests.resolved / max(answer.tests.possible, 1), reverse=True)
     if not ranking:
         return cannot_say(f"no column of {asked.table} ranks its rows")
-    named = [f"{answer.name} {share(answer.tests.resolved, answer.tests.possible)}" for answer in ranking]
+    shares = [f"{answer.name}: {share(answer.tests.resolved, answer.tests.possible)}" for answer in ranking]
     nothing = [answer.name for answer in answers if not answer.tests.ranks]
-    rest = f"; these cannot rank rows: {listed(nothing)}" if nothing else ""
-    return Reply(f"Pairs that tests resolve, of those with the best row or the reference: {listed(named)}{rest}.")
+    rest = f" These columns cannot rank rows: {joined(nothing)}." if nothing else ""
+    return Reply(f"Pairs that tests resolve, of those with the best row or the reference: {'; '.join(shares)}.{rest}")
 
 
 def order(asked: finding.Order, evidence: Evidence) -> Reply:

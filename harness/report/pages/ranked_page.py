@@ -7,7 +7,7 @@ from fractions import Fraction
 from harness.errors import agreeing
 from harness.report.pages.ranking import CEILING_DISTANCE, CEILING_ROWS, MIN_COLUMNS, MIN_ROWS, Ranking, ranking
 from harness.report.render.layout import Block, Section, Table, tidy_row
-from harness.report.render.words import counted, listed, span
+from harness.report.render.words import counted, joined, listed, span
 from harness.report.scores.comparison import NOT_BEHIND, NOT_SEARCHED
 from harness.report.scores.groups import ProtocolResults
 from harness.report.spec.table import TableSpec
@@ -54,7 +54,7 @@ def with_ranks(table: Table, spec: TableSpec, results: Sequence[ProtocolResults]
         answer=(*lines, *table.answer),
         headline=(*first, *table.headline),
         sections=sections,
-        caption=(*table.caption, *HOW),
+        caption=(*table.caption, *(HOW if ranks.rows else ())),
         tidy=(*table.tidy, *(line for row in ranks.rows for line in _tidy_ranks(spec, ranks, row))),
     )
 
@@ -85,7 +85,7 @@ def sentences(ranks: Ranking) -> list[str]:
         for name, why in ranks.left_out.items()
     }
     by_reason = grouped((why, name) for name, why in in_short.items()).items()
-    if parts := [f"{', '.join(names)}: {why}" for why, names in by_reason]:
+    if parts := [f"{joined(names)}: {why}" for why, names in by_reason]:
         lines.append(f"Left out of the ranks: {'; '.join(parts)}.")
     return [line for line in lines if line]
 

@@ -57,7 +57,7 @@ def ranking(spec: TableSpec, results: Sequence[ProtocolResults]) -> Ranking:
     columns, rows = complete_block(complete)
     count = len(set().union(*complete.values()))
     left_out |= {
-        name: "no other column ranks" if len(apart) == 1 else f"in {len(complete[name])} of {count} rows"
+        name: "no other column ranks" if len(apart) == 1 else f"complete in {len(complete[name])} of {count} rows"
         for name in apart
         if name not in columns
     }
@@ -174,7 +174,7 @@ def _is_plain(score: Score) -> bool:
 
 
 def _is_complete(spec: TableSpec, score: Score) -> bool:
-    return _is_plain(score) and score.fair and set(spec.seeds) <= set(score.by_seed)
+    return _is_plain(score) and score.search_done and set(spec.seeds) <= set(score.by_seed)
 
 
 def complete_block(complete: Mapping[str, set[str]]) -> tuple[list[str], list[str]]:

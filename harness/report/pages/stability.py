@@ -6,10 +6,7 @@ from harness.config.table_rows import settings_key
 from harness.report.pages.answer import ColumnAnswer, answers
 from harness.report.render.words import listed
 from harness.report.scores.groups import ProtocolResults
-from harness.report.scores.paired import Key
 from harness.report.stats.seeds import MIN_SEEDS
-
-BEST_TIER = 1
 
 
 def sentences(results: Sequence[ProtocolResults], others: Mapping[str, Sequence[ProtocolResults]]) -> Iterator[str]:
@@ -38,15 +35,11 @@ def _comparison(answer: ColumnAnswer, other: ColumnAnswer) -> str:
     if other.tests.ranks_nothing:
         return f"this column cannot rank rows, because {other.tests.why_not}."
     names = {score.key: score.name for score in other.group.scores if len(score.by_seed) >= MIN_SEEDS}
-    leading = [key for key in _leading(answer) if key in names]
-    stay = [names[key] for key in leading if key in _leading(other)]
-    leave = [names[key] for key in leading if key not in _leading(other)]
+    leading = [key for key in answer.tests.leading if key in names]
+    stay = [names[key] for key in leading if key in other.tests.leading]
+    leave = [names[key] for key in leading if key not in other.tests.leading]
     parts = [f"{listed(stay)} {'stays' if len(stay) == 1 else 'stay'} in the best tier"] if stay else []
     if leave:
         verb = "does not" if len(leave) == 1 else "do not"
         parts.append(f"{listed(leave)} {verb}" if stay else f"{listed(leave)} {verb} stay in the best tier")
     return f"{'; '.join(parts)}." if parts else ""
-
-
-def _leading(answer: ColumnAnswer) -> list[Key]:
-    return [score.key for score in answer.group.scores if answer.tests.tiers.get(score.key) == BEST_TIER]

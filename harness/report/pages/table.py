@@ -18,6 +18,7 @@ from harness.report.pages.headline import headline
 from harness.report.pages.not_run import waiting_columns, waiting_sentences
 from harness.report.pages.ranked_page import with_ranks
 from harness.report.render.layout import Picture, Section, Table, table_of, tidy_row
+from harness.report.render.words import joined
 from harness.report.scores.comparison import ENOUGH
 from harness.report.scores.groups import AGREES, DIFFERS, Group, ProtocolResults, ScoreLine
 from harness.report.scores.scores import Score
@@ -102,7 +103,7 @@ def _tidy_score(spec: TableSpec, group: Group, line: ScoreLine, column: str) -> 
     ours = score.estimate if score else None
     low, high = ours.interval if ours and ours.interval and not group.comparison.runs else (None, None)
     notes = [*spec.all_footnotes(line.row, column)] if line.published else []
-    if spec.is_ours(line.row) and not spec.every:
+    if spec.is_ours(line.row) and spec.paper:
         notes.append("not in the paper")
     if score is not None and score.leak:
         notes.append("test leak")
@@ -179,7 +180,7 @@ def _readings(spec: TableSpec) -> list[tuple[tuple[str, ...], str]]:
     protocols = f"{several}; runs of other protocols are left out."
     if any(column.protocol for column in spec.columns.values()):
         columns = grouped((column.protocol or spec.protocol, name) for name, column in spec.columns.items()).items()
-        of_columns = ", ".join(f"{protocol} ({', '.join(names)})" for protocol, names in columns)
+        of_columns = ", ".join(f"{protocol} ({joined(names)})" for protocol, names in columns)
         protocols = f"Each column is of one protocol: {of_columns}."
     if spec.ledger is not None:
         protocols += (

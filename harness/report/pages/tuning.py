@@ -33,7 +33,7 @@ def sections(
     """One section per protocol with searches. The first arguments are those that `select` returns."""
     made, outdone = [], outdone_rows(selected, at_recipe, spec)
     for protocol, columns in selected.items():
-        scored = {name: cells for name, cells in columns.items() if spec.columns[name].metric is not None}
+        scored = {name: cells for name, cells in columns.items() if spec.columns[name].ranks}
         tunings, unfinished = (tuned_columns(scored, spec.budget, kind) for kind in (Tuning, Unfinished))
         unstable = _unstable(spec, protocol, results)
         marks = [(UNSTABLE, unstable), (OUTDONE, outdone)]
@@ -90,11 +90,10 @@ def _lines(spec: TableSpec, tunings: Tunings, unstable: Rows) -> tuple[str, ...]
     rates = ", ".join(f"{rate:g}" for rate in sorted(search.rates))
     seeds = f"seed{'s' if len(search.seeds) > 1 else ''} {', '.join(map(str, search.seeds))}"
     return (
-        f"Every row searches in every column: {rates} times the recipe's rate ({', '.join(map(rate_text, recipes))}), "
-        f"each with {seeds}, and one rate more where the best is at an end "
-        f"({' or '.join(map(str, tried))} rates tried). The best mean on the validation split is chosen; its seeds are "
-        "no seeds of the table.",
-        f"In {moved} of {len(every)} cases a rate other than the recipe's was chosen.{edges}",
+        f"A search tries {rates} times the recipe's rate ({', '.join(map(rate_text, recipes))}) with {seeds}, and one "
+        f"rate more where the best is at an end ({' or '.join(map(str, tried))} rates tried). The best mean on the "
+        "validation split is chosen; its seeds are no seeds of the table. –: no search.",
+        f"In {moved} of {counted(len(every), 'search', 'searches')} a rate other than the recipe's was chosen.{edges}",
         f"{UNSTABLE}: {counted(count, 'row')} of a best tier would leave it at the second-best rate: the interval, "
         "worse by what the trials lose on the validation split, no longer holds the best mean of the other rows."
         if count

@@ -7,6 +7,7 @@ but extrapolated or added up is hollow. A run without a measurement is a panel t
 """
 
 import itertools
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ def _run_panels(figure: MeasuredFigure, name: str, measurements: Measurements) -
     run = figure.runs[name]
     measured_runs = bench.measured_for(run, measurements)
     if not measured_runs:
-        command = f"Not measured yet: python run.py do=bench figure={figure.name} bench.run={name}"
+        command = f"Not measured yet: python run.py do=bench figure={figure.name} bench.run={shlex.quote(name)}"
         needs = {"cuda": "It needs a GPU."}.get(run.needs, run.needs)
         yield _cost_panel(name, "", "", [], list(filter(None, [command, needs])))
     for measured in _fullest(figure, name, measured_runs):

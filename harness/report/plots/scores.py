@@ -93,7 +93,7 @@ def _drawn_row(answer: ColumnAnswer, score: Score) -> dict[str, Any]:
         "mean": round(mean.mean, DIGITS),
         # seeds that solve or fail have no interval of their mean
         "interval": (mean.interval and not answer.tests.runs and [round(end, DIGITS) for end in mean.interval]) or None,
-        "tier": "?" if score.key in answer.tests.low_power else answer.tests.tiers.get(score.key),
+        "tier": answer.tests.sign(score.key),
     }
 
 

@@ -79,13 +79,7 @@ def show_block(block: Block, console: Console) -> None:
 def show_columns(title: str, header: Sequence[str], lines: Sequence[Sequence[str]], console: Console) -> None:
     """A small grid of texts below a title."""
     console.print()
-    _line(title, console, "bold")
-    grid = Grid(box=None, pad_edge=False, show_edge=False, header_style="dim")
-    for name in header:
-        grid.add_column(plain(name, console), overflow="fold")
-    for line in lines:
-        grid.add_row(*(plain(text, console) for text in line))
-    console.print(grid if lines else plain("nothing to rank yet", console))
+    show_block(Block(title, header, lines, "l" * len(header), lines=() if lines else ["nothing to rank yet"]), console)
 
 
 def _line(text: str, console: Console, style: str = "") -> None:

@@ -13,6 +13,12 @@ def listed(names: Sequence[str], most: int | None = None) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
+def joined(names: Iterable[str]) -> str:
+    """`A, B`; with semicolons if a name has a comma."""
+    names = list(names)
+    return ("; " if any("," in name for name in names) else ", ").join(names)
+
+
 def counted(number: int, one: str, many: str = "") -> str:
     """`1 row`, `3 rows`. `many`: the plural, by default with an s."""
     return f"{number} {agreeing(number, one, many or f'{one}s')}"

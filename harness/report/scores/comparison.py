@@ -22,9 +22,9 @@ BASELINE = "baseline: "
 class Comparison:
     """`pairs`: the tested ones; `tiers`: 1 is the best; `below`: row -> the baselines that beat it.
 
-    `low_power`: no test separates these rows from the best one, but they are too far from it for its tier. `unfair`:
-    the rows whose learning rate was not searched, although the budget states a search. They have no tier, and no
-    hypothesis is about them, but that of reference and control.
+    `low_power`: no test separates these rows from the best one, but they are too far from it for its tier.
+    `unsearched`: the rows whose learning rate was not searched, although the budget states a search. They have no
+    tier, and no hypothesis is about them, but that of reference and control.
 
     `resolution`: |reference - control| over the half width of the 95 % interval of their own paired difference. It is
     None if something is missing, and `missing` says what.
@@ -44,7 +44,7 @@ class Comparison:
     runs: SolvedRuns | None = None  # where shares of solved runs are compared
     control_ahead: bool = False  # its mean is better than that of the reference
     equal_seeds: bool = False  # every row has the same score with each of its seeds
-    unfair: tuple[Key, ...] = ()
+    unsearched: tuple[Key, ...] = ()
 
     @property
     def untested(self) -> str:
@@ -52,7 +52,7 @@ class Comparison:
         if self.pairs and self.best is not None:
             return ""
         if self.pairs:
-            return self._unfair_rows
+            return self._unsearched_rows
         if self.equal_seeds:
             return "no row's score differs between its seeds"
         return f"fewer than two rows have {MIN_SEEDS} seeds"
@@ -67,6 +67,15 @@ class Comparison:
     def tier(self, key: Key) -> str:
         """`1`, `not separated (low power)`, or `–` for a row without a test."""
         return LOW_POWER if key in self.low_power else str(self.tiers.get(key, "–"))
+
+    def sign(self, key: Key) -> int | str | None:
+        """Its tier, or `?` for a row that is not separated; None without a test."""
+        return "?" if key in self.low_power else self.tiers.get(key)
+
+    @property
+    def leading(self) -> list[Key]:
+        """The rows of the best tier, best first."""
+        return [key for key, tier in self.tiers.items() if tier == 1]
 
     @property
     def resolved(self) -> int:
@@ -110,17 +119,13 @@ class Comparison:
     def ranks(self) -> bool:
         """Whether the column may rank its rows: R >= ENOUGH, its reference and control are apart, and the learning
         rates of both were searched, if the budget states a search."""
-        return self.is_clear and self.is_fair
+        ends = {score.key for score in (self.reference, self.control) if score}
+        return self.is_clear and not ends & set(self.unsearched)
 
     @property
     def is_clear(self) -> bool:
         """Whether the control is clearly behind the reference."""
         return self.resolution is not None and self.resolution >= ENOUGH and self.is_apart
-
-    @property
-    def is_fair(self) -> bool:
-        ends = {score.key for score in (self.reference, self.control) if score}
-        return not ends & set(self.unfair)
 
     @property
     def ranks_nothing(self) -> bool:
@@ -136,7 +141,7 @@ class Comparison:
         """Why the column cannot rank rows, in a clause; empty if it does or R is unknown."""
         if not self.ranks_nothing:
             return ""
-        return self._unfair_rows if self.is_clear else f"{NOT_BEHIND} ({self.why_not_behind})"
+        return self._unsearched_rows if self.is_clear else f"{NOT_BEHIND} ({self.why_not_behind})"
 
     @property
     def why_not_in_short(self) -> str:
@@ -156,9 +161,9 @@ class Comparison:
         return f"no test separates them, p = {pair.p:.2g}"
 
     @property
-    def _unfair_rows(self) -> str:
+    def _unsearched_rows(self) -> str:
         """Which rows were not searched."""
-        searched = self.rows - len(self.unfair)
+        searched = self.rows - len(self.unsearched)
         return f"{NOT_SEARCHED} ({searched} of {self.rows} were)" if searched else "no row's learning rate was searched"
 
     def pair(self, first: Key, second: Key) -> Pair | None:
@@ -196,21 +201,21 @@ def compare_scores(
     """The tests and tiers of rows with a score, best first. `higher`: whether a higher score is better."""
     runs = None if higher is None else solved_runs(ranked, control, reference, higher, solved_from)
     ends = [score.key for score in (control, reference) if score]
-    fair = None if all(score.fair for score in ranked) else {*ends, *(score.key for score in ranked if score.fair)}
+    searched = [score for score in ranked if score.search_done]
+    hypotheses = None if len(searched) == len(ranked) else {*ends, *(score.key for score in searched)}
     enough = [score for score in ranked if len(score.by_seed) >= MIN_SEEDS]
-    tested = [score for score in enough if score.fair]
+    tested = [score for score in enough if score.search_done]
     equal_seeds = len(enough) > 1 and all(score.is_fixed for score in enough)
     best = next(iter(tested), None)
     if runs:
         # the reference is named in advance, so that its tests need no correction for the choice of the best row
         best = max(tested, key=lambda s: (runs.share(s.key), s is reference, len(s.by_seed)), default=None)
     keys = [score.key if score else None for score in (best, reference)]
-    pairs = [] if equal_seeds else paired.compare_rows(ranked, *keys, fair)
+    pairs = [] if equal_seeds else paired.compare_rows(ranked, *keys, hypotheses)
     if runs:
         pairs = compare_solved(pairs, runs, *reversed(keys))
     distance = reference.estimate.mean - control.estimate.mean if reference and control else None
-    fair_rows = [score for score in ranked if score.fair]
-    places = find_tiers(fair_rows, pairs, best, reference, None if distance is None else abs(distance), runs)
+    places = find_tiers(searched, pairs, best, reference, None if distance is None else abs(distance), runs)
     counts = [len(score.by_seed) for score in ranked]
     return Comparison(
         pairs=tuple(pairs),
@@ -224,7 +229,7 @@ def compare_scores(
         runs=runs,
         control_ahead=bool(distance) and higher is not None and (distance > 0) != higher,
         equal_seeds=equal_seeds,
-        unfair=tuple(score.key for score in ranked if not score.fair),
+        unsearched=tuple(score.key for score in ranked if not score.search_done),
     )
 
 

@@ -169,7 +169,7 @@ def group_scores(
     results = []
     for protocol, columns in selected.items():
         part = spec.for_protocol(protocol)
-        compared = {name: _divided(columns[name]) for name in part.compared_columns}
+        compared = {name: _divided(columns[name]) for name in part.columns if name not in part.own_columns}
         paper, others = ({name: cells[side] for name, cells in compared.items()} for side in (0, 1))
         unprinted = {name: columns[name] for name in part.own_columns if name in columns}
         groups = {
@@ -292,7 +292,7 @@ def _own_groups(spec: TableSpec, columns: Mapping[str, Cells], measurements: Mea
 def _column_group(spec: TableSpec, name: str, cells: Cells, budget: str, data: str, comparable: bool) -> Group:
     column, resolved = spec.columns[name], spec.resolve(name)
     if not spec.search:  # the table is about the recipes' learning rates
-        cells = cells.assign(fair=True)
+        cells = cells.assign(search_done=True)
     block = column.block or spec.block
     examples, untrained = examples_of(cells, column, block), baselines_of(cells, column, block)
     limits, higher = limits_of(column), resolved.higher_is_better
@@ -302,21 +302,16 @@ def _column_group(spec: TableSpec, name: str, cells: Cells, budget: str, data: s
     more = [score for score in baselines if score.row.endswith(OF_ALL)]
     seen = [score for score in baselines if score not in more]
     categories = category_scores(cells, column.metric, limits) if column.reaches is None else {}
-    tests = _tests(spec, name, scores, baselines) if column.ranks else Comparison()
     winners = {}
     for category, tested in categories.items():
         ranked = rank(tested, higher)
         winners[category] = clear_winner(ranked, compare_group(spec, name, ranked, ()))
     return Group(
-        column=name,
+        **_with_tests(spec, name, scores, baselines),
         budget=budget,
         data=data,
         comparable=comparable,
         resolved=resolved,
-        scores=tuple(scores),
-        winner=clear_winner(_distinct(spec, scores), tests),
-        comparison=tests,
-        baselines=tuple(baselines),
         fits=fits,
         strongest=_strongest(seen, fits, column.metric, higher),
         strongest_of_all=_strongest(more, fits, column.metric, higher),
@@ -329,6 +324,14 @@ def _column_group(spec: TableSpec, name: str, cells: Cells, budget: str, data: s
         rates=rates_of(cells),
         losses=losses(cells, column),
     )
+
+
+def _with_tests(spec: TableSpec, name: str, scores: Sequence[Score], baselines: Sequence[Score]) -> dict[str, Any]:
+    """Of a group: its name, ranked scores and baselines, the tests of its rows, and the winner."""
+    is_tested = name in spec.averages or spec.columns[name].ranks
+    tests = _tests(spec, name, scores, baselines) if is_tested else Comparison()
+    ranked = {"scores": tuple(scores), "baselines": tuple(baselines), "comparison": tests}
+    return ranked | {"column": name, "winner": clear_winner(_distinct(spec, scores), tests)}
 
 
 def _distinct(spec: TableSpec, scores: Sequence[Score]) -> list[Score]:
@@ -362,18 +365,12 @@ def _mean_group(spec: TableSpec, name: str, parts: Mapping[str, Group], data: st
     scores = rank([mean for mean in means if mean], resolved.higher_is_better)
     strongest = average([[group.strongest] if group.strongest else [] for group in parts.values()])
     strongest = replace(strongest, row=BASELINE + OF_EACH) if strongest else None
-    baselines = (strongest,) if strongest else ()
-    tests = _tests(spec, name, scores, baselines)
     return Group(
-        column=name,
+        **_with_tests(spec, name, scores, [strongest] if strongest else []),
         budget=first.budget,
         data=data,
         comparable=first.comparable,
         resolved=resolved,
-        scores=tuple(scores),
-        winner=clear_winner(_distinct(spec, scores), tests),
-        comparison=tests,
-        baselines=baselines,
         strongest=strongest,
         parts=parts,
         data_name=shared_name(list(parts.values())),

@@ -48,7 +48,7 @@ def panels(figure: LineFigure, cells: Cells, measurements: Measurements | None =
 
 
 def _line_panel(figure: LineFigure, title: str, series: list[dict], chance: float | None, notes: list[str]) -> Panel:
-    panel = {"title": title, "x": figure.x_label, "y": figure.y_label, "log_x": figure.log_x, "log_y": False}
+    panel = {"title": title, "x": figure.x_label, "y": figure.y_label, "log_x": True, "log_y": False}
     return panel | {"series": series, "notes": notes} | ({} if chance is None else {"chance": chance})
 
 

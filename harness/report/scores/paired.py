@@ -70,12 +70,12 @@ def compare_rows(
     scores: Sequence[Score],
     best: Key | None = None,
     reference: Key | None = None,
-    fair: Collection[Key] | None = None,
+    searched: Collection[Key] | None = None,
 ) -> list[Pair]:
     """Every pair of rows with enough seeds.
 
     Pairs with the `best` row or the `reference` are the hypotheses, corrected together. Without both, all pairs are.
-    `fair`: the only rows that hypotheses are about; None for all.
+    `searched`: the only rows that hypotheses are about; None for all.
     """
     rows = [score for score in scores if len(score.by_seed) >= MIN_SEEDS]
     pairs = tested_pairs(list(combinations(rows, 2)), seed_noise(rows))
@@ -83,7 +83,7 @@ def compare_rows(
     tested = [
         index
         for index, pair in enumerate(pairs)
-        if (not sides or sides & set(pair.rows)) and (fair is None or set(pair.rows) <= set(fair))
+        if (not sides or sides & set(pair.rows)) and (searched is None or set(pair.rows) <= set(searched))
     ]
     # the scores choose the best row among all: counted once, its pairs err in 7.1 % of tables of 8 or 16 equal rows
     counts = [1 + (best != reference and best in pairs[index].rows) for index in tested]

@@ -24,7 +24,7 @@ COUNTED = "counted"
 # columns of a frame that a score is made of
 OF_SCORES = (
     *("row", "variant", "setting", "config", "code", "finished", "id", "seed", "status", "score", "fingerprint"),
-    *("fair", "leak", "parameters", "examples_per_s", "peak_memory_mb"),
+    *("search_done", "leak", "parameters", "examples_per_s", "peak_memory_mb"),
 )
 UNLIMITED: Range = (-math.inf, math.inf)
 
@@ -35,8 +35,8 @@ class Score:
 
     `examples`: seed -> scores of the test examples in the column's unit, where they were kept; their mean is the score.
     `data`: seed -> fingerprint of the examples. `cells`: ids of the records, failed ones too, or the name of a
-    measurement. `counted`: the number follows from the recipe, and nothing was run. `fair`: its learning rate was
-    searched where the budget states a search, so that tests may compare it with other rows.
+    measurement. `counted`: the number follows from the recipe, and nothing was run. `search_done`: a search chose its
+    learning rate, where the budget states one, so that tests may compare it with other rows.
     """
 
     row: str  # label of the paper's row, or the name of a model that its table lacks
@@ -51,7 +51,7 @@ class Score:
     data: Mapping[int, str] = field(default_factory=dict, compare=False, repr=False)
     cells: tuple[str, ...] = field(default=(), compare=False, repr=False)
     counted: bool = False
-    fair: bool = True
+    search_done: bool = True
     limits: Range = field(default=UNLIMITED, compare=False, repr=False)  # of the metric
 
     # typical variance between the seeds of a row of the column, and how well its rows agree on it
@@ -132,8 +132,8 @@ def score_rows(
     Cells of a row are averaged only if they differ in nothing but the seed, and come from the same code. The latest
     code has the row's own setting. Raises UsageError for two cells that do not even differ in their seed.
     """
-    if "fair" not in cells:  # of cells that somebody chose to compare
-        cells = cells.assign(fair=True)
+    if "search_done" not in cells:  # of cells that somebody chose to compare
+        cells = cells.assign(search_done=True)
     values = zip(*(cells[key].tolist() for key in OF_SCORES), strict=True)  # pandas is slow for groups this small
     by_row = grouped((cell["row"], cell) for cell in (dict(zip(OF_SCORES, of_cell, strict=True)) for of_cell in values))
     scores = []
@@ -191,7 +191,7 @@ def _score(
         by_seed={int(cell["seed"]): float(cell["score"]) for cell in done},
         failures=dict(Counter(NO_SCORE if status == "done" else status for status in others)),
         leak=any(cell["leak"] for cell in ended),
-        fair=all(cell["fair"] for cell in cells),
+        search_done=all(cell["search_done"] for cell in cells),
         parameters=int(max(parameters)) if parameters else None,
         examples_per_s=_mean(ended, "examples_per_s"),
         peak_memory_mb=_mean(ended, "peak_memory_mb"),
@@ -234,8 +234,8 @@ def average(columns: Sequence[Sequence[Score]]) -> Score | None:
     data = {seed: " ".join(str(part.data.get(seed)) for part in parts) for seed in shared}
     cells = tuple(dict.fromkeys(cell for part in parts for cell in part.cells))
     limits = parts[0].limits if len({part.limits for part in parts}) == 1 else UNLIMITED
-    leak, fair = any(part.leak for part in parts), all(part.fair for part in parts)
-    return Score(parts[0].row, "", by_seed, failures, leak=leak, fair=fair, data=data, cells=cells, limits=limits)
+    marks = {"leak": any(part.leak for part in parts), "search_done": all(part.search_done for part in parts)}
+    return Score(parts[0].row, "", by_seed, failures, data=data, cells=cells, limits=limits, **marks)
 
 
 def rank(scores: Sequence[Score], higher_is_better: bool | None) -> list[Score]:
@@ -287,7 +287,8 @@ def data_notes(cells: Cells) -> tuple[str, ...]:
     notes = []
     if (count := done["fingerprint"].nunique()) > 1:
         notes.append(f"Caution: these runs used {count} different data sets.")
-    if origins := sorted(set(done["origin"].dropna())):
+    kinds = {source.partition(":")[0] for source in done["source"]}  # stand in the title
+    if origins := sorted(set(done["origin"].dropna()) - kinds):
         notes.append(f"Data: {', '.join(origins)}.")
     if tested := sorted({int(n) for n in done["n_test"].dropna()}):
         notes.append(f"Test examples: {' or '.join(f'{n:,}' for n in tested)}.")

@@ -63,14 +63,14 @@ class Unfinished:
 
 def tuned(cells: Cells, *, at_recipe: bool = False) -> Cells:
     """The cells that count, with a column `tuning`: the Tuning of their row, its Unfinished search, or None without
-    one. `untuned`: the row has no cell at the chosen rate, so this one is at the recipe's. `fair`: the budget states
-    no search, or a search chose the rate.
+    one. `untuned`: the row has no cell at the chosen rate, so this one is at the recipe's. `search_done`: the budget
+    states no search, or a search chose the rate.
 
     `at_recipe`: instead, the cells at the recipe's rate of the rows for which another rate was chosen.
     """
     trial = [bool(config["train"].get("trial")) for config in cells["config"]]
     if not any(trial):
-        return with_fair((cells[:0] if at_recipe else cells).assign(tuning=None, untuned=False))
+        return with_search_done((cells[:0] if at_recipe else cells).assign(tuning=None, untuned=False))
     keys = ("task", "protocol", "budget", "model", "changed", "source")
     rows = grouped(
         ((*names, without_search(changed), source), number)
@@ -103,13 +103,13 @@ def tuned(cells: Cells, *, at_recipe: bool = False) -> Cells:
             kept += typed
             tunings += [None if is_tuned else tuning] * len(typed)
     cells = cells.assign(changed=changed, untuned=[number in untuned for number in range(len(cells))])
-    return with_fair(cells.iloc[kept].assign(tuning=tunings).sort_index())
+    return with_search_done(cells.iloc[kept].assign(tuning=tunings).sort_index())
 
 
-def with_fair(cells: Cells) -> Cells:
+def with_search_done(cells: Cells) -> Cells:
     keys = zip(*(cells[key] for key in ("budget", "task", "tuning", "untuned")), strict=True)
     return cells.assign(
-        fair=[
+        search_done=[
             (isinstance(tuning, Tuning) and not untuned) or budget_search(budget, task) is None
             for budget, task, tuning, untuned in keys
         ]

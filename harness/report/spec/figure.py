@@ -72,7 +72,6 @@ class LineFigure(StrictModel):
     columns: TupleOf[str] = ()
     rows: TupleOf[str] | None = None
     reference: TupleOf[str] = ()
-    log_x: bool = True
     front: bool = False
 
     @model_validator(mode="after")

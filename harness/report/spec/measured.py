@@ -85,9 +85,9 @@ class Run(StrictModel):
         batches = self.set.get("bench.batches") or [self.set.get("bench.batch", 1)]
         return tuple((mode, batch) for mode in self.set.get("bench.mode", ["incremental"]) for batch in batches)
 
-    def series_of(self, mode: str | None, batch: int | None) -> list[tuple[str | None, int | None]]:
-        """The series with this mode and batch; None stands for any."""
-        return [pair for pair in dict.fromkeys(self.modes) if mode in (None, pair[0]) and batch in (None, pair[1])]
+    def series_of(self, batch: int | None) -> list[tuple[str | None, int | None]]:
+        """The series with this batch; None stands for any."""
+        return [pair for pair in dict.fromkeys(self.modes) if batch in (None, pair[1])]
 
 
 class MeasuredRow(StrictModel):
@@ -103,7 +103,7 @@ class MeasuredRow(StrictModel):
 
 
 class MeasuredColumn(StrictModel):
-    """A value of a run at a `length`, or an exponent over all its lengths, of the series `mode` and `batch`.
+    """A value of a run at a `length`, or an exponent over all its lengths, of the series of this `batch`.
 
     `column` and `condition`: the names in the ledger; `column: null`: the paper prints no such number. `device`: cpu or
     cuda, where the paper prints numbers of both; other devices leave the column empty. `over`: the letter of printed
@@ -113,7 +113,6 @@ class MeasuredColumn(StrictModel):
     run: str
     value: Value
     length: Size | None = None
-    mode: str | None = None
     batch: int | None = None
     device: Literal["cpu", "cuda"] | None = None
     column: str | None = ""
@@ -169,9 +168,9 @@ class MeasuredSpec(MeasuredRows):
                 raise ValueError(f"columns.{name}: a length is what a value has and an exponent has not")
             if column.length is not None and column.length not in run.lengths:
                 raise ValueError(f"columns.{name}: the run {column.run} has no length {column.length}")
-            if len(run.series_of(column.mode, column.batch)) != 1:
+            if len(run.series_of(column.batch)) != 1:
                 choices = ", ".join(f"mode {mode}, batch {batch}" for mode, batch in run.modes[:SHOWN_MODES])
-                raise ValueError(f"columns.{name}: mode and batch choose one series of the run ({choices})")
+                raise ValueError(f"columns.{name}: batch chooses one series of the run ({choices})")
 
     def with_published(self, entries: Sequence[Mapping[str, Any]]) -> "MeasuredSpec":
         """The table with the ledger's numbers. Raises UsageError or ValueError where rows or columns differ from
@@ -199,4 +198,4 @@ class MeasuredSpec(MeasuredRows):
         return self.columns[column].value in EXPONENTS and self.prints(self.columns[column].formula_of or column)
 
     def series_of(self, column: MeasuredColumn) -> tuple[str | None, int | None]:
-        return self.runs[column.run].series_of(column.mode, column.batch)[0]
+        return self.runs[column.run].series_of(column.batch)[0]

@@ -17,7 +17,6 @@ from harness.report.spec.parts import (
     Average,
     Column,
     Kind,
-    Limit,
     PublishedNumber,
     SpecWithFootnotes,
     Tolerance,
@@ -83,9 +82,8 @@ class TableSpec(SpecWithFootnotes):
 
     `leaderboard`: the heading of its rows on the leaderboard; empty for a table that is not there.
 
-    `block`: number of neighbouring test examples that are resampled together, because they overlap. `published_noise`:
-    standard error of a published number, in its unit or as a percentage. Without it, the error of an accuracy is the
-    binomial one for `test_sizes`, the sizes of the full test splits.
+    `block`: number of neighbouring test examples that are resampled together, because they overlap. `test_sizes`: sizes
+    of the full test splits, which give a published accuracy its binomial error.
     """
 
     ledger: str | None
@@ -111,7 +109,6 @@ class TableSpec(SpecWithFootnotes):
     search: bool = True
     leaderboard: str = ""
     block: int = Field(default=1, ge=1)
-    published_noise: Limit | None = None
     test_sizes: dict[str, int] = Field(default_factory=dict)
     published: dict[tuple[str, str], PublishedNumber] = Field(default_factory=dict)
 
@@ -175,11 +172,6 @@ class TableSpec(SpecWithFootnotes):
     def own_columns(self) -> tuple[str, ...]:
         """Columns that are neither published nor part of an average."""
         return tuple(name for name in self.columns if name not in {*self._published_names, *self.unpublished})
-
-    @property
-    def compared_columns(self) -> tuple[str, ...]:
-        """Columns that are published alone or within an average."""
-        return tuple(name for name in self.columns if name not in self.own_columns)
 
     @property
     def _published_names(self) -> set[str]:
@@ -274,8 +266,6 @@ class TableSpec(SpecWithFootnotes):
     def published_error(self, row: str, column: str) -> float | None:
         """Standard error of a published number, which is of one seed; None if nothing says how large it is."""
         published = self.published.get((row, column))
-        if published is not None and self.published_noise is not None:
-            return limit_in_unit(self.published_noise, published.number)
         parts = self.parts_of(column)
         if published is None or not self.unit_of(column).startswith("accuracy") or set(parts) - set(self.test_sizes):
             return None
@@ -297,7 +287,7 @@ class TableSpec(SpecWithFootnotes):
 
     def row_name(self, row: str) -> str:
         name = row_name(row)
-        return f"{name} (not in the paper)" if self.is_ours(row) and not self.every else name
+        return f"{name} (not in the paper)" if self.is_ours(row) and self.paper else name
 
     def short_name(self, column: str) -> str:
         parts = next((average.parts for average in self.averages.values() if column in average.parts), ())

@@ -9,20 +9,22 @@ recomputed in the explicit backward pass. The exponent is one product of vectors
     dV = W' dY,  dS = W * (dY V'),  dQ = dS K,  dK = dS' Q
 
 with min(S, 0) to absorb rounding when a distance is near zero. Padding is excluded from the sum, as in the public code,
-which also sets padded queries to zero; their rows have no meaning. Dropout acts on W. Float32 or float64.
+which also sets padded queries to zero; their rows have no meaning. Dropout acts on W. Float32 or float64; there is a compiled
+form (`models.ops.native`).
 
     B batch, N query length, M key length, H heads, E head width, G = B H, F = E + 2
 """
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.attention.base import MultiHead, Pattern
-from models.ops.dropout import draw_seed, drop_in_place
+from models.ops import native
+from models.ops.dropout import draw_seed, drop_in_place, kept_levels
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.tiles import Tile, TileBudget, spans, tiles
 
@@ -38,6 +40,9 @@ def kernelized(
         v = v.masked_fill(key_padding_mask[:, None, :, None], 0.0)
     seed = draw_seed(dropout)
     with autocast_disabled(q):
+        kernels = native.kernels(q, k, v) if dropout < 1 else None
+        if kernels is not None and q.numel() and k.numel():
+            return _Compiled.apply(*(x * x.shape[-1] ** -0.25 for x in (q, k)), v, kernels, dropout, seed)
         left, right = exponents(q, k)
         y = _Kernelized.apply(left.flatten(0, 1), right.flatten(0, 1), upcast(v).flatten(0, 1), dropout, seed)
     return y.unflatten(0, q.shape[:2]).to(v.dtype)
@@ -80,6 +85,21 @@ class _Kernelized(torch.autograd.Function):
         return dq, dk, dv, None, None
 
 
+class _Compiled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, kernels: Any, dropout: float, seed: int) -> Tensor:
+        """q' (B, H, N, E), k' and v (B, H, M, E) -> (B, H, N, E)."""
+        kept = kept_levels(dropout) if dropout else 0  # 0 draws no mask
+        ctx.save_for_backward(q, k, v)
+        ctx.kernels, ctx.masks = kernels, (seed, kept, *tile_sizes(q.flatten(0, 1), k.shape[2]))
+        return kernels.kernelized_forward(q, k, v, *ctx.masks)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return *ctx.kernels.kernelized_backward(grad, *ctx.saved_tensors, *ctx.masks), None, None, None
+
+
 def kernel(q: Tensor, k: Tensor) -> Tensor:
     """exp( min(q k', 0) )."""
     return (q @ k.mT).clamp_(max=0.0).exp_()
@@ -87,9 +107,14 @@ def kernel(q: Tensor, k: Tensor) -> Tensor:
 
 def weight_tiles(q: Tensor, k: Tensor) -> Iterator[Tile]:
     """Tiles of weights: examples and heads, then queries."""
-    rows = min(q.shape[1], max(FEWEST_ROWS, TILE.fit(q, k.shape[1])))
-    pairs = TILE.fit(q, rows * k.shape[1])
+    rows, pairs = tile_sizes(q, k.shape[1])
     return tiles(spans(0, q.shape[0], pairs), spans(0, q.shape[1], rows))
+
+
+def tile_sizes(q: Tensor, keys: int) -> tuple[int, int]:
+    """Queries and pairs of example and head in a tile of q (G, N, E)."""
+    rows = min(q.shape[1], max(FEWEST_ROWS, TILE.fit(q, keys)))
+    return rows, TILE.fit(q, rows * keys)
 
 
 class Kernelized(MultiHead):

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from models.attention.bigbird import BigBird
+from models.attention.kernelized import kernelized
 from models.attention.lavo import read
 from models.attention.llp import LLP
 from models.attention.longnet import LongNet
@@ -72,6 +73,19 @@ def test_softmax_equals_its_form_in_torch(monkeypatch, shape, kind):
     shapes = (queries, width), (keys, width), (keys, value_width)
     leaves = [random(batch, heads, *shape, seed=seed) for seed, shape in enumerate(shapes)]
     errors = relative_errors(monkeypatch, seeded(lambda *x: attention(*x, dropout=SHARE, **options)), leaves)
+    assert max(errors) < 4e-6
+
+
+@pytest.mark.parametrize("share", [0.0, SHARE])
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_gaussian_kernel_equals_its_form_in_torch(monkeypatch, shape, padded, share):
+    batch, heads, queries, keys, width, value_width = SHAPES[shape]
+    shapes = (queries, width), (keys, width), (keys, value_width)
+    leaves = [random(batch, heads, *shape, seed=seed) for seed, shape in enumerate(shapes)]
+    hidden = torch.rand(batch, keys, generator=torch.Generator().manual_seed(1)) < 0.4
+    options = {"key_padding_mask": hidden if padded else None, "dropout": share}
+    errors = relative_errors(monkeypatch, seeded(lambda *x: kernelized(*x, **options)), leaves)
     assert max(errors) < 4e-6
 
 

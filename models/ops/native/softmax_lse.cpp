@@ -1,193 +1,146 @@
-// Softmax attention with dropout: models/ops/softmax_lse.py has the equations, and cuts the same tiles with the same
-// masks. Forward takes a few queries and all of their keys at once, backward panels of keys.
+// Softmax attention with dropout: models/ops/softmax_lse.py has the equations, and cuts the tiles of the masks. Queries
+// are computed in blocks, their keys in panels, whatever the tiles.
 //
 //   B batch, H heads, P = B H, N query length, M key length, E head width, F width of the values
 
-#include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
-#include <array>
 #include <cmath>
 #include <optional>
 #include <tuple>
-#include <vector>
 
-#include "dropout.h"
-#include "simd.h"
+#include "score_tiles.h"
 
 namespace longhaul {
 namespace {
 
 using at::Tensor;
-constexpr int64_t BLOCK = 64;             // most queries at once
-constexpr int64_t SCORES = 1 << 16;       // of a block in forward: a part of the second cache
-constexpr int64_t PANEL = 256;            // keys at once
-constexpr int64_t WIDTH = PANEL + LANES;  // of a panel's row: rows do not share lines of the cache
 
-int64_t whole_vectors(int64_t count) { return (count + LANES - 1) / LANES * LANES; }
-
-// What the tiles of one call share.
+// What the blocks of one call share.
 struct Call {
-  int64_t heads, pairs, queries, keys, width, value_width, columns, rows, together, row_tiles;
-  bool causal;
-  float scale, factor;
-  int64_t seed, kept;
+  int64_t heads, width, value_width, columns, block;
+  float scale;
+  Tiling tiling;
   std::optional<Tensor> hidden;  // (B, H, N, M), expanded
 
-  Call(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& hidden_, bool causal_,
-       double scale_, int64_t seed_, int64_t kept_, int64_t rows_, int64_t together_)
-      : heads(q.size(1)), pairs(q.size(0) * heads), queries(q.size(2)), keys(k.size(2)), width(q.size(3)),
-        value_width(v.size(3)), columns(whole_vectors(keys)), rows(rows_), together(together_),
-        row_tiles((queries + rows - 1) / rows), causal(causal_), scale(static_cast<float>(scale_)),
-        factor(static_cast<float>(static_cast<double>(LEVELS) / static_cast<double>(kept_))), seed(seed_),
-        kept(kept_) {
+  Call(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& hidden_, bool causal,
+       double scale_, int64_t seed, int64_t kept, int64_t rows, int64_t together)
+      : heads(q.size(1)), width(q.size(3)), value_width(v.size(3)), columns(whole_vectors(k.size(2))),
+        block(causal ? BLOCK / 2 : BLOCK),  // half of a causal block's last keys are hidden
+        scale(static_cast<float>(scale_)),
+        tiling{q.size(0) * heads, q.size(2), k.size(2), rows, together, causal, seed, kept} {
     if (hidden_)
-      hidden = (keys == 1 || hidden_->stride(-1) == 1 ? *hidden_ : hidden_->contiguous())
-                   .expand({q.size(0), heads, queries, keys});
+      hidden = (tiling.keys == 1 || hidden_->stride(-1) == 1 ? *hidden_ : hidden_->contiguous())
+                   .expand({q.size(0), heads, tiling.queries, tiling.keys});
   }
-
-  int64_t groups() const { return (pairs + together - 1) / together; }
-  // keys that some query before `end` sees
-  int64_t seen(int64_t end) const { return causal ? end : keys; }
 
   // NONE at the keys from `first` on that the query does not see, and beyond the last one; `row` begins at `first`
   void hide(int64_t pair, int64_t query, int64_t first, int64_t count, float* row) const {
-    const int64_t end = std::clamp<int64_t>(seen(query + 1) - first, 0, count);
+    const int64_t end = std::clamp<int64_t>(tiling.seen(query + 1) - first, 0, count);
     std::fill(row + end, row + count, NONE);
     if (!hidden) return;
     const bool* mask = hidden->const_data_ptr<bool>() + pair / heads * hidden->stride(0) +
                        pair % heads * hidden->stride(1) + query * hidden->stride(2) + first;
-    for (int64_t j = 0; j < end; ++j)
+    typedef uint8_t Bytes __attribute__((vector_size(LANES)));
+    int64_t j = 0;
+    for (; j + LANES <= end; j += LANES) {
+      Bytes hides;
+      std::memcpy(&hides, mask + j, sizeof hides);
+      store(row + j, __builtin_convertvector(hides, Ints) != 0 ? all(NONE) : load(row + j));
+    }
+    for (; j < end; ++j)
       if (mask[j]) row[j] = NONE;
   }
+
+  Rows rows(const Tensor& x, int64_t pair) const { return Rows(x, pair / heads, pair % heads); }
 };
 
-// Some queries of some pairs, and their mask. The masks of the tiles that follow are drawn with it.
-class Tile {
+// Outputs of one block of queries.
+class BlockForward {
  public:
-  explicit Tile(const Call& call) : call_(call) {}
+  BlockForward(const Call& call, const Tensor& q, const Tensor& v, const Tensor& key_columns, const Tensor& out,
+               Tensor& lse)
+      : call_(call), q_(q), v_(v), out_(out), key_columns_(key_columns.const_data_ptr<float>()),
+        lse_(lse.mutable_data_ptr<float>()), queries_(BLOCK * call.width), weights_(BLOCK * WIDTH),
+        part_(BLOCK * call.value_width) {}
 
-  // `end`: masks are drawn for the tiles before it alone
-  void move(int64_t number, int64_t end) {
-    if (number < drawn_begin_ || number >= drawn_end_) draw(number, std::min(number + GENERATORS, end));
-    place(number);
-    current_ = bits_[number % GENERATORS].data();
+  void run(const Unit& unit, int64_t pair, int64_t first, int64_t count) {
+    const Tiling& tiling = call_.tiling;
+    const int64_t width = call_.width, value_width = call_.value_width, seen = tiling.seen(first + count);
+    const Rows q = call_.rows(q_, pair), v = call_.rows(v_, pair), out = call_.rows(out_, pair);
+    scaled(count, width, q.at(first), q.stride, call_.scale, queries_.data(), width);
+    for (int64_t i = 0; i < count; ++i) std::fill(out.at(first + i), out.at(first + i) + value_width, 0.0f);
+    std::fill(highest_, highest_ + count, std::numeric_limits<float>::lowest());
+    std::fill(total_, total_ + count, 0.0f);
+    for (int64_t i = 0; i < count; ++i) kept_[i] = unit.kept(pair, first + i);
+    for (int64_t j = 0; j < seen; j += PANEL) {
+      const int64_t real = std::min(PANEL, seen - j), padded = whole_vectors(real);
+      product(count, width, padded, queries_.data(), width, 1, key_columns_ + pair * width * call_.columns + j,
+              call_.columns, weights_.data(), WIDTH, false);
+      for (int64_t i = 0; i < count; ++i) {
+        float* row = weights_.data() + i * WIDTH;
+        call_.hide(pair, first + i, j, padded, row);
+        weigh(i, j, padded, row, out.at(first + i));
+      }
+      add_product(count, real, value_width, weights_.data(), WIDTH, 1, v.at(j), v.stride, part_.data(), out.at(first),
+                  out.stride);
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      const float whole = total_[i];
+      scale(out.at(first + i), whole > 0.0f ? tiling.factor() / whole : 0.0f);
+      lse_[pair * tiling.queries + first + i] = whole > 0.0f ? highest_[i] + std::log(whole) : 0.0f;
+    }
   }
-
-  const uint8_t* bits() const { return current_; }
-  int64_t entry(int64_t pair, int64_t query) const {
-    return ((pair - first_pair) * (last - first) + query - first) * seen_;
-  }
-
-  int64_t first_pair, last_pair, first, last;
 
  private:
-  void place(int64_t number) {
-    first_pair = number / call_.row_tiles * call_.together;
-    last_pair = std::min(first_pair + call_.together, call_.pairs);
-    first = number % call_.row_tiles * call_.rows;
-    last = std::min(first + call_.rows, call_.queries);
-    seen_ = call_.seen(last);
+  // A query's scores of a panel become weights after dropout, relative to its largest score so far; `out` so far, too.
+  void weigh(int64_t i, int64_t j, int64_t padded, float* row, float* out) {
+    Vec top = all(highest_[i]), sums{};
+    for (int64_t c = 0; c < padded; c += LANES) top = larger(top, load(row + c));
+    const float highest = largest(top);
+    if (highest > highest_[i]) {
+      const float shrink = exponential(all(highest_[i] - highest))[0];
+      total_[i] *= shrink;
+      scale(out, shrink);
+      highest_[i] = highest;
+    }
+    for (int64_t c = 0; c < padded; c += LANES) {
+      const Vec weight = exponential(load(row + c) - highest);
+      sums += weight;
+      store(row + c, keep(kept_[i](j + c), weight));
+    }
+    total_[i] += sum(sums);
   }
 
-  void draw(int64_t begin, int64_t end) {
-    uint64_t seeds[GENERATORS];
-    int64_t entries[GENERATORS];
-    uint8_t* bits[GENERATORS];
-    for (int64_t number = begin; number < end; ++number) {
-      const int64_t i = number - begin;
-      place(number);
-      seeds[i] = call_.seed + number;
-      entries[i] = (last_pair - first_pair) * (last - first) * seen_;
-      std::vector<uint8_t>& mask = bits_[number % GENERATORS];
-      mask.resize(mask_bytes(entries[i]));
-      bits[i] = mask.data();
-    }
-    draw_masks(end - begin, seeds, entries, call_.kept, bits);
-    drawn_begin_ = begin, drawn_end_ = end;
-  }
+  void scale(float* out, float factor) const { scaled(1, call_.value_width, out, 0, factor, out, 0); }
 
   const Call& call_;
-  int64_t seen_ = 0, drawn_begin_ = 0, drawn_end_ = 0;
-  const uint8_t* current_ = nullptr;
-  std::array<std::vector<uint8_t>, GENERATORS> bits_;
+  const Tensor &q_, &v_, &out_;
+  const float* key_columns_;
+  float* lse_;
+  std::vector<float> queries_, weights_, part_;
+  float highest_[BLOCK], total_[BLOCK];
+  KeptKeys kept_[BLOCK];
 };
-
-// (P, M, E) -> (P, E, columns)
-Tensor transposed(const Tensor& x, const Call& call) {
-  const int64_t width = x.size(3);
-  Tensor out = at::empty({call.pairs, width, call.columns}, x.options());
-  const float* from = x.const_data_ptr<float>();
-  float* to = out.mutable_data_ptr<float>();
-  at::parallel_for(0, call.pairs, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; ++p)
-      transpose(call.keys, width, from + p * call.keys * width, width, to + p * width * call.columns, call.columns);
-  });
-  return out;
-}
-
-void scaled(int64_t count, const float* from, float factor, float* to) {
-  for (int64_t i = 0; i < count; i += LANES) store(to + i, load(from + i) * factor);
-}
-
-// total += A B, (rows, columns) without gaps, through `part`: a sum of partial sums rounds less than one long sum.
-void add_product(int64_t rows, int64_t inner, int64_t columns, const float* a, int64_t ai, int64_t ak, const float* b,
-                 float* part, float* total) {
-  product(rows, inner, columns, a, ai, ak, b, columns, part, columns, false);
-  for (int64_t i = 0; i < rows * columns; i += LANES) store(total + i, load(total + i) + load(part + i));
-}
 
 std::tuple<Tensor, Tensor> forward(const Tensor& q_, const Tensor& k_, const Tensor& v_,
                                    const std::optional<Tensor>& hidden, bool causal, double scale, int64_t seed,
                                    int64_t kept, int64_t rows, int64_t together) {
-  const Tensor q = q_.contiguous(), k = k_.contiguous(), v = v_.contiguous();
+  const Tensor q = with_whole_rows(q_), k = with_whole_rows(k_), v = with_whole_rows(v_);
   const Call call(q, k, v, hidden, causal, scale, seed, kept, rows, together);
-  const int64_t width = call.width, value_width = call.value_width;
-  Tensor out = at::empty({q.size(0), call.heads, call.queries, value_width}, q.options());
-  Tensor lse = at::empty({q.size(0), call.heads, call.queries}, q.options());
-  const Tensor columns = transposed(k, call);
-  const float *q_rows = q.const_data_ptr<float>(), *key_columns = columns.const_data_ptr<float>();
-  const float* value_rows = v.const_data_ptr<float>();
-  float *out_rows = out.mutable_data_ptr<float>(), *logs = lse.mutable_data_ptr<float>();
-  const int64_t most = std::clamp<int64_t>(SCORES / call.columns, 8, BLOCK), ld = call.columns + LANES;
-  at::parallel_for(0, call.groups() * call.row_tiles, 1, [&](int64_t begin, int64_t end) {
-    Tile tile(call);
-    std::vector<float> queries(most * width), scores(most * ld), part(most * value_width);
-    float inverse[BLOCK];
+  const Tiling& tiling = call.tiling;
+  const Tensor out =
+      at::empty({q.size(0), tiling.queries, call.heads, call.value_width}, q.options()).transpose(1, 2);
+  Tensor lse = at::empty({q.size(0), call.heads, tiling.queries}, q.options());
+  const Tensor columns = transposed(k);
+  at::parallel_for(0, tiling.units(), 1, [&](int64_t begin, int64_t end) {
+    Unit unit(tiling);
+    BlockForward block(call, q, v, columns, out, lse);
     for (int64_t number = begin; number < end; ++number) {
-      tile.move(number, end);
-      for (int64_t pair = tile.first_pair; pair < tile.last_pair; ++pair)
-        for (int64_t first = tile.first; first < tile.last; first += most) {
-          const int64_t count = std::min(most, tile.last - first), seen = call.seen(first + count);
-          const int64_t start = pair * call.queries + first, padded = whole_vectors(seen);
-          scaled(count * width, q_rows + start * width, call.scale, queries.data());
-          product(count, width, padded, queries.data(), width, 1, key_columns + pair * width * call.columns,
-                  call.columns, scores.data(), ld, false);
-          for (int64_t i = 0; i < count; ++i) {
-            float* row = scores.data() + i * ld;
-            call.hide(pair, first + i, 0, padded, row);
-            Vec top = all(NONE), total{};
-            for (int64_t j = 0; j < padded; j += LANES) top = larger(top, load(row + j));
-            const float highest = std::max(largest(top), std::numeric_limits<float>::lowest());
-            const int64_t entry = tile.entry(pair, first + i);
-            for (int64_t j = 0; j < padded; j += LANES) {
-              const Vec weight = exponential(load(row + j) - highest);
-              total += weight;
-              store(row + j, keep(kept_lanes(tile.bits(), entry + j), weight));
-            }
-            const float whole = sum(total);
-            inverse[i] = whole > 0.0f ? call.factor / whole : 0.0f;
-            logs[start + i] = whole > 0.0f ? highest + std::log(whole) : 0.0f;
-          }
-          float* to = out_rows + start * value_width;
-          std::fill(to, to + count * value_width, 0.0f);
-          for (int64_t j = 0; j < seen; j += PANEL)
-            add_product(count, std::min(PANEL, seen - j), value_width, scores.data() + j, ld, 1,
-                        value_rows + (pair * call.keys + j) * value_width, part.data(), to);
-          for (int64_t i = 0; i < count; ++i, to += value_width) scaled(value_width, to, inverse[i], to);
-        }
+      unit.move(number, end);
+      for (int64_t pair = unit.first_pair; pair < unit.last_pair; ++pair)
+        for (int64_t first = unit.first; first < unit.last; first += call.block)
+          block.run(unit, pair, first, std::min(call.block, unit.last - first));
     }
   });
   return {out, lse};
@@ -197,82 +150,85 @@ std::tuple<Tensor, Tensor> forward(const Tensor& q_, const Tensor& k_, const Ten
 class BlockBackward {
  public:
   BlockBackward(const Call& call, const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& out,
-                const Tensor& lse, const Tensor& key_columns, const Tensor& value_columns, Tensor& dq, Tensor& dk,
-                Tensor& dv)
-      : call_(call), grad_(grad.const_data_ptr<float>()), q_(q.const_data_ptr<float>()),
-        k_(k.const_data_ptr<float>()), out_(out.const_data_ptr<float>()), lse_(lse.const_data_ptr<float>()),
-        key_columns_(key_columns.const_data_ptr<float>()), value_columns_(value_columns.const_data_ptr<float>()),
-        dq_(dq.mutable_data_ptr<float>()), dk_(dk.mutable_data_ptr<float>()), dv_(dv.mutable_data_ptr<float>()),
+                const Tensor& lse, const Tensor& key_columns, const Tensor& value_columns, const Tensor& dq,
+                const Tensor& dk, const Tensor& dv)
+      : call_(call), grad_(grad), q_(q), k_(k), out_(out), dq_(dq), dk_(dk), dv_(dv),
+        lse_(lse.const_data_ptr<float>()), key_columns_(key_columns.const_data_ptr<float>()),
+        value_columns_(value_columns.const_data_ptr<float>()),
         queries_(BLOCK * call.width), dout_(BLOCK * call.value_width), weights_(BLOCK * WIDTH),
         dscores_(BLOCK * WIDTH), part_(PANEL * std::max(call.width, call.value_width)) {}
 
-  void run(const Tile& tile, int64_t pair, int64_t first, int64_t count) {
-    const int64_t width = call_.width, value_width = call_.value_width, seen = call_.seen(first + count);
-    const int64_t start = pair * call_.queries + first, key = pair * call_.keys;
-    scaled(count * width, q_ + start * width, call_.scale, queries_.data());
-    scaled(count * value_width, grad_ + start * value_width, call_.factor, dout_.data());
+  void run(const Unit& unit, int64_t pair, int64_t first, int64_t count) {
+    const Tiling& tiling = call_.tiling;
+    const int64_t width = call_.width, value_width = call_.value_width, seen = tiling.seen(first + count);
+    const Rows q = call_.rows(q_, pair), k = call_.rows(k_, pair), out = call_.rows(out_, pair);
+    const Rows grad = call_.rows(grad_, pair), dq = call_.rows(dq_, pair), dk = call_.rows(dk_, pair);
+    const Rows dv = call_.rows(dv_, pair);
+    scaled(count, width, q.at(first), q.stride, call_.scale, queries_.data(), width);
+    scaled(count, value_width, grad.at(first), grad.stride, tiling.factor(), dout_.data(), value_width);
     for (int64_t i = 0; i < count; ++i) {
       Vec total{};
-      for (int64_t f = (start + i) * value_width; f < (start + i + 1) * value_width; f += LANES)
-        total += load(grad_ + f) * load(out_ + f);
+      for (int64_t f = 0; f < value_width; f += LANES)
+        total += load(grad.at(first + i) + f) * load(out.at(first + i) + f);
       inner_[i] = sum(total);
+      kept_[i] = unit.kept(pair, first + i);
     }
-    float *weights = weights_.data(), *ds = dscores_.data(), *dq = dq_ + start * width;
+    float *weights = weights_.data(), *ds = dscores_.data(), *part = part_.data();
     for (int64_t j = 0; j < seen; j += PANEL) {
       const int64_t real = std::min(PANEL, seen - j), padded = whole_vectors(real);
       product(count, width, padded, queries_.data(), width, 1, key_columns_ + pair * width * call_.columns + j,
               call_.columns, weights, WIDTH, false);
       product(count, value_width, padded, dout_.data(), value_width, 1,
               value_columns_ + pair * value_width * call_.columns + j, call_.columns, ds, WIDTH, false);
-      for (int64_t i = 0; i < count; ++i) weigh(tile, pair, first, i, j, padded);
-      add_product(real, count, value_width, weights, 1, WIDTH, dout_.data(), part_.data(),
-                  dv_ + (key + j) * value_width);
-      add_product(real, count, width, ds, 1, WIDTH, queries_.data(), part_.data(), dk_ + (key + j) * width);
-      add_product(count, real, width, ds, WIDTH, 1, k_ + (key + j) * width, part_.data(), dq);
+      for (int64_t i = 0; i < count; ++i) weigh(pair, first, i, j, padded);
+      add_product(real, count, value_width, weights, 1, WIDTH, dout_.data(), value_width, part, dv.at(j), dv.stride);
+      add_product(real, count, width, ds, 1, WIDTH, queries_.data(), width, part, dk.at(j), dk.stride);
+      add_product(count, real, width, ds, WIDTH, 1, k.at(j), k.stride, part, dq.at(first), dq.stride);
     }
-    scaled(count * width, dq, call_.scale, dq);
+    scaled(count, width, dq.at(first), dq.stride, call_.scale, dq.at(first), dq.stride);
   }
 
  private:
   // Scores and dO V' of a query and a panel's keys become the weights after dropout and the gradients of the scores.
-  void weigh(const Tile& tile, int64_t pair, int64_t first, int64_t i, int64_t j, int64_t padded) {
+  void weigh(int64_t pair, int64_t first, int64_t i, int64_t j, int64_t padded) {
     float *weights = weights_.data() + i * WIDTH, *ds = dscores_.data() + i * WIDTH;
     call_.hide(pair, first + i, j, padded, weights);
-    const float log = lse_[pair * call_.queries + first + i], inner = inner_[i];
-    const int64_t entry = tile.entry(pair, first + i) + j;
+    const float log = lse_[pair * call_.tiling.queries + first + i], inner = inner_[i];
     for (int64_t c = 0; c < padded; c += LANES) {
       const Vec weight = exponential(load(weights + c) - log);
-      const Ints kept = kept_lanes(tile.bits(), entry + c);
+      const Ints kept = kept_[i](j + c);
       store(weights + c, keep(kept, weight));
       store(ds + c, weight * (keep(kept, load(ds + c)) - inner));
     }
   }
 
   const Call& call_;
-  const float *grad_, *q_, *k_, *out_, *lse_, *key_columns_, *value_columns_;
-  float *dq_, *dk_, *dv_;
+  const Tensor &grad_, &q_, &k_, &out_, &dq_, &dk_, &dv_;
+  const float *lse_, *key_columns_, *value_columns_;
   std::vector<float> queries_, dout_, weights_, dscores_, part_;
   float inner_[BLOCK];  // rowsum(dO * O)
+  KeptKeys kept_[BLOCK];
 };
 
 std::tuple<Tensor, Tensor, Tensor> backward(const Tensor& grad_, const Tensor& q_, const Tensor& k_, const Tensor& v_,
                                             const Tensor& out_, const Tensor& lse_,
                                             const std::optional<Tensor>& hidden, bool causal, double scale,
                                             int64_t seed, int64_t kept, int64_t rows, int64_t together) {
-  const Tensor grad = grad_.contiguous(), q = q_.contiguous(), k = k_.contiguous(), v = v_.contiguous();
-  const Tensor out = out_.contiguous(), lse = lse_.contiguous();
+  const Tensor grad = with_whole_rows(grad_), q = with_whole_rows(q_), k = with_whole_rows(k_);
+  const Tensor v = with_whole_rows(v_), out = with_whole_rows(out_), lse = lse_.contiguous();
   const Call call(q, k, v, hidden, causal, scale, seed, kept, rows, together);
-  const Tensor key_columns = transposed(k, call), value_columns = transposed(v, call);
-  Tensor dq = at::zeros_like(q), dk = at::zeros_like(k), dv = at::zeros_like(v);
-  // a group's tiles add to the same keys, one after another
-  at::parallel_for(0, call.groups(), 1, [&](int64_t begin, int64_t end) {
-    Tile tile(call);
+  const Tiling& tiling = call.tiling;
+  const Tensor key_columns = transposed(k), value_columns = transposed(v);
+  const Tensor dq = zeros_like_a_projection(q), dk = zeros_like_a_projection(k), dv = zeros_like_a_projection(v);
+  // the units of a pair add to the same keys, one after another
+  at::parallel_for(0, tiling.groups(), 1, [&](int64_t begin, int64_t end) {
+    Unit unit(tiling);
     BlockBackward block(call, grad, q, k, out, lse, key_columns, value_columns, dq, dk, dv);
-    for (int64_t number = begin * call.row_tiles; number < end * call.row_tiles; ++number) {
-      tile.move(number, end * call.row_tiles);
-      for (int64_t pair = tile.first_pair; pair < tile.last_pair; ++pair)
-        for (int64_t first = tile.first; first < tile.last; first += BLOCK)
-          block.run(tile, pair, first, std::min(BLOCK, tile.last - first));
+    for (int64_t number = begin * tiling.units_of_pair; number < end * tiling.units_of_pair; ++number) {
+      unit.move(number, end * tiling.units_of_pair);
+      for (int64_t pair = unit.first_pair; pair < unit.last_pair; ++pair)
+        for (int64_t first = unit.first; first < unit.last; first += call.block)
+          block.run(unit, pair, first, std::min(call.block, unit.last - first));
     }
   });
   return {dq, dk, dv};

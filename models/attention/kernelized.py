@@ -9,8 +9,8 @@ recomputed in the explicit backward pass. The exponent is one product of vectors
     dV = W' dY,  dS = W * (dY V'),  dQ = dS K,  dK = dS' Q
 
 with min(S, 0) to absorb rounding when a distance is near zero. Padding is excluded from the sum, as in the public code,
-which also sets padded queries to zero; their rows have no meaning. Dropout acts on W. Float32 or float64; there is a compiled
-form (`models.ops.native`).
+which also sets padded queries to zero; their rows have no meaning. Dropout acts on W. Float32 or float64. There is a
+compiled form (`models.ops.native`).
 
     B batch, N query length, M key length, H heads, E head width, G = B H, F = E + 2
 """

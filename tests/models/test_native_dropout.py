@@ -174,6 +174,7 @@ def test_threads_change_nothing(monkeypatch):
     memory, bases = (random(*shape).float().requires_grad_() for shape in ((2, 3, 7, 16), (3, 16, 16)))
     calls = {
         "softmax": (lambda: attention(q, k, v, dropout=SHARE, causal=True), (q, k, v)),
+        "kernel": (lambda: kernelized(q, k, v, dropout=SHARE), (q, k, v)),
         "band": (lambda: banded_attention(q, k, v, left=63, right=0, dropout=SHARE), (q, k, v)),
         "slots": (
             lambda: packed_prefix(q, k, v, k[:, :, :16], activation=ACTIVATIONS["elu"], dropout=SHARE),
@@ -194,6 +195,17 @@ def test_threads_change_nothing(monkeypatch):
             torch.set_num_threads(threads)
         for other in outcomes[1:]:
             assert all(map(torch.equal, outcomes[0], other)), name
+
+
+def test_strided_heads_and_gradients_are_read_where_they_lie(monkeypatch):
+    """Heads of one projection, and a gradient that is one number."""
+    leaves = [random(2, 150, 3, 32, seed=seed) for seed in range(3)]
+    for function in (attention, kernelized):
+
+        def heads(*leaves, function=function):
+            return function(*(x.transpose(1, 2) for x in leaves), dropout=SHARE).sum().view(1)
+
+        assert max(relative_errors(monkeypatch, seeded(heads), leaves)) < 1e-5
 
 
 def test_what_kernels_do_not_take_keeps_its_form(monkeypatch):

@@ -97,12 +97,29 @@ inline void transpose_nibbles(uint32_t* rows) {
   }
 }
 
-constexpr int64_t GENERATORS = 8;  // generators whose words one vector holds
+// The mask of one seed with so many entries: an entry is kept with the probability kept / LEVELS.
+inline void draw_mask(uint64_t seed, int64_t entries, int64_t kept, uint8_t* bits) {
+  SFC64<uint64_t> generator = seeded(seed);
+  const int16_t limit = static_cast<int16_t>(kept - LEVELS / 2);
+  for (int64_t first = 0; first < entries; first += 32) {
+    uint64_t words[8];
+    for (uint64_t& word : words) generator.next(word);
+    const uint32_t block = compare(words, limit);
+    std::memcpy(bits + first / 8, &block, sizeof block);
+  }
+}
 
-// The masks of `count` seeds, at most GENERATORS, with so many entries each: an entry is kept with the probability
-// kept / LEVELS. A word depends on the one before it, so the generators take turns instead of waiting for themselves.
+constexpr int64_t GENERATORS = 8;  // generators whose words one vector holds
+constexpr int64_t FEW = 3;
+
+// The masks of `count` seeds, at most GENERATORS, with so many entries each. A word depends on the one before it, so
+// the generators take turns instead of waiting for themselves. A few are faster one by one than in a vector.
 inline void draw_masks(int64_t count, const uint64_t* seeds, const int64_t* entries, int64_t kept,
                        uint8_t* const* bits) {
+  if (count < FEW) {
+    for (int64_t i = 0; i < count; ++i) draw_mask(seeds[i], entries[i], kept, bits[i]);
+    return;
+  }
   typedef uint64_t Words __attribute__((vector_size(GENERATORS * 8)));
   SFC64<Words> generators{};
   int64_t most = 0;

@@ -1,5 +1,5 @@
-// Kernelized attention: models/attention/kernelized.py has the equations, and cuts the tiles of dropout's masks. The two
-// further entries of its vectors are added to the products here, so their width is a multiple of 16.
+// Kernelized attention: models/attention/kernelized.py has the equations, and cuts the tiles of dropout's masks. Here
+// the two further entries of its vectors are added to the products, so that the width is a multiple of 16.
 //
 //   B batch, H heads, P = B H, N query length, M key length, E head width, F width of the values
 
@@ -70,7 +70,7 @@ Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, int64_t seed, 
   const Tensor out = at::zeros({q.size(0), tiling.queries, call.heads, call.value_width}, q.options()).transpose(1, 2);
   at::parallel_for(0, tiling.units(), 1, [&](int64_t begin, int64_t end) {
     Unit unit(tiling);
-    std::vector<float> weights(BLOCK * WIDTH), part(BLOCK * call.value_width);
+    const Buffer weights(tiling.block_rows() * WIDTH), part(tiling.block_rows() * call.value_width);
     for (int64_t number = begin; number < end; ++number) {
       unit.move(number, end);
       for (int64_t pair = unit.first_pair; pair < unit.last_pair; ++pair)
@@ -105,7 +105,8 @@ class BlockBackward {
   BlockBackward(const Call& call, const Tensor& grad, const Tensor& value_columns, const Tensor& dq, const Tensor& dk,
                 const Tensor& dv)
       : call_(call), grad_(grad), dq_(dq), dk_(dk), dv_(dv), value_columns_(value_columns.const_data_ptr<float>()),
-        dout_(BLOCK * call.value_width), weights_(BLOCK * WIDTH), dscores_(BLOCK * WIDTH),
+        dout_(call.tiling.block_rows() * call.value_width), weights_(call.tiling.block_rows() * WIDTH),
+        dscores_(call.tiling.block_rows() * WIDTH),
         part_(std::max(PANEL, BLOCK) * std::max(call.width, call.value_width)) {}
 
   void run(const Unit& unit, int64_t pair, int64_t first, int64_t count) {
@@ -138,8 +139,8 @@ class BlockBackward {
   }
 
  private:
-  // Scores and dO V' of a query and a panel's keys become the weights after dropout and the gradients of the scores, whose
-  // sum is returned and added for each key.
+  // Scores and dO V' of a query and a panel's keys become the weights after dropout and the gradients of the scores.
+  // Their sum is returned, and they are added to the sums of the keys.
   template <bool DROPS>
   float differentiate(const KeptKeys& kept, int64_t key, int64_t padded, float* weights, float* ds) {
     Vec total{};
@@ -152,7 +153,7 @@ class BlockBackward {
       store(ds + c, gradient);
       store(column_sums_ + c, load(column_sums_ + c) + gradient);
     }
-    return sum(total);
+    return sum_in_pairs(total);
   }
 
   void subtract(const float* x, float factor, float* from) const {
@@ -162,7 +163,7 @@ class BlockBackward {
   const Call& call_;
   const Tensor &grad_, &dq_, &dk_, &dv_;
   const float* value_columns_;
-  std::vector<float> dout_, weights_, dscores_, part_;
+  Buffer dout_, weights_, dscores_, part_;
   float row_sums_[BLOCK], column_sums_[PANEL];
 };
 

@@ -9,6 +9,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <array>
+#include <memory>
 #include <vector>
 
 #include "dropout.h"
@@ -23,6 +24,16 @@ constexpr int64_t WIDTH = PANEL + LANES;  // of a panel's row: rows do not share
 
 inline int64_t whole_vectors(int64_t count) { return (count + LANES - 1) / LANES * LANES; }
 
+// Memory that is written before it is read.
+class Buffer {
+ public:
+  explicit Buffer(int64_t size) : numbers_(new float[size]) {}
+  float* data() const { return numbers_.get(); }
+
+ private:
+  std::unique_ptr<float[]> numbers_;
+};
+
 // How pairs and queries are cut: a tile has `together` pairs and `rows` queries, or fewer. `kept` 0: no dropout.
 struct Tiling {
   int64_t pairs, queries, keys, rows, together;
@@ -32,11 +43,15 @@ struct Tiling {
   // a unit of work: a tile with all queries of its pairs, or tiles of one pair whose masks are drawn together
   int64_t units_of_pair = row_tiles == 1 ? 1 : (row_tiles + GENERATORS - 1) / GENERATORS;
 
+  int64_t block_rows() const { return std::min(BLOCK, queries); }
   int64_t groups() const { return (pairs + together - 1) / together; }
   int64_t units() const { return groups() * units_of_pair; }
   // keys that some query before `end` sees
   int64_t seen(int64_t end) const { return causal ? end : keys; }
-  float factor() const { return kept ? static_cast<float>(static_cast<double>(LEVELS) / static_cast<double>(kept)) : 1; }
+  // by which kept weights are multiplied
+  float factor() const {
+    return kept ? static_cast<float>(static_cast<double>(LEVELS) / static_cast<double>(kept)) : 1.0f;
+  }
 };
 
 // Which keys a query keeps.
@@ -123,8 +138,9 @@ inline at::Tensor zeros_like_a_projection(const at::Tensor& x) {
   return at::zeros({x.size(0), x.size(2), x.size(1), x.size(3)}, x.options()).transpose(1, 2);
 }
 
-// rows x columns
-inline void scaled(int64_t rows, int64_t columns, const float* from, int64_t ldf, float factor, float* to, int64_t ldt) {
+// to = factor * from, (rows, columns)
+inline void scaled(int64_t rows, int64_t columns, const float* from, int64_t ldf, float factor, float* to,
+                   int64_t ldt) {
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < columns; j += LANES) store(to + i * ldt + j, load(from + i * ldf + j) * factor);
 }

@@ -32,6 +32,23 @@ inline void store(float* p, Vec x) { *reinterpret_cast<Loose*>(p) = x; }
 inline Vec all(float x) { return x - Vec{}; }
 inline Vec larger(Vec a, Vec b) { return a > b ? a : b; }
 
+// One number of all lanes, in pairs: a chain of LANES steps would wait for each of them.
+template <typename Combine>
+inline float combined(Vec x, Combine combine) {
+  float lanes[LANES];
+  store(lanes, x);
+#pragma GCC unroll 4
+  for (int half = LANES / 2; half > 0; half /= 2)
+#pragma GCC unroll 8
+    for (int i = 0; i < half; ++i) lanes[i] = combine(lanes[i], lanes[i + half]);
+  return lanes[0];
+}
+
+inline float sum_in_pairs(Vec x) {
+  return combined(x, [](float a, float b) { return a + b; });
+}
+
+// In the order in which a product adds, so that the difference of two equal sums is small.
 inline float sum(Vec x) {
   float total = 0.0f;
   for (int i = 0; i < LANES; ++i) total += x[i];
@@ -39,9 +56,7 @@ inline float sum(Vec x) {
 }
 
 inline float largest(Vec x) {
-  float top = x[0];
-  for (int i = 1; i < LANES; ++i) top = std::max(top, x[i]);
-  return top;
+  return combined(x, [](float a, float b) { return a > b ? a : b; });
 }
 
 // e^x for x <= 88, to 2 units in the last place; 0 below -87, minus infinity included.
@@ -111,13 +126,42 @@ inline void product(int64_t rows, int64_t inner, int64_t columns, const float* a
   for (; j < columns; j += LANES) column_block<1>(rows, inner, a, ai, ak, b + j, ldb, c + j, ldc, add);
 }
 
+// A square of LANES x LANES, transposed in the registers: halves of pairs of rows are exchanged, then quarters, ..
+inline void transpose_square(const float* in, int64_t ldi, float* out, int64_t ldo) {
+  Vec rows[LANES];
+#pragma GCC unroll 16
+  for (int i = 0; i < LANES; ++i) rows[i] = load(in + i * ldi);
+#pragma GCC unroll 4
+  for (int half = LANES / 2; half > 0; half /= 2) {
+    Ints upper, lower;  // lanes of the first row, then of the second
+    for (int lane = 0; lane < LANES; ++lane) {
+      upper[lane] = lane & half ? LANES + lane - half : lane;
+      lower[lane] = lane & half ? LANES + lane : lane + half;
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; ++i)
+      if (!(i & half)) {
+        const Vec first = rows[i], second = rows[i + half];
+        rows[i] = __builtin_shuffle(first, second, upper);
+        rows[i + half] = __builtin_shuffle(first, second, lower);
+      }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < LANES; ++i) store(out + i * ldo, rows[i]);
+}
+
 // out (columns x rows, rows padded to `ldo` with zeros) = in (rows x columns) transposed.
 inline void transpose(int64_t rows, int64_t columns, const float* in, int64_t ldi, float* out, int64_t ldo) {
   // in squares: whole rows of `in` may fall on the same lines of the cache
   for (int64_t i = 0; i < rows; i += LANES)
-    for (int64_t j = 0; j < columns; j += LANES)
+    for (int64_t j = 0; j < columns; j += LANES) {
+      if (i + LANES <= rows && j + LANES <= columns) {
+        transpose_square(in + i * ldi + j, ldi, out + j * ldo + i, ldo);
+        continue;
+      }
       for (int64_t c = j; c < std::min(j + LANES, columns); ++c)
         for (int64_t r = i; r < std::min(i + LANES, rows); ++r) out[c * ldo + r] = in[r * ldi + c];
+    }
   for (int64_t j = 0; j < columns; ++j)
     for (int64_t i = rows; i < ldo; ++i) out[j * ldo + i] = 0.0f;
 }

@@ -61,8 +61,8 @@ class BlockForward {
   BlockForward(const Call& call, const Tensor& q, const Tensor& v, const Tensor& key_columns, const Tensor& out,
                Tensor& lse)
       : call_(call), q_(q), v_(v), out_(out), key_columns_(key_columns.const_data_ptr<float>()),
-        lse_(lse.mutable_data_ptr<float>()), queries_(BLOCK * call.width), weights_(BLOCK * WIDTH),
-        part_(BLOCK * call.value_width) {}
+        lse_(lse.mutable_data_ptr<float>()), queries_(call.tiling.block_rows() * call.width),
+        weights_(call.tiling.block_rows() * WIDTH), part_(call.tiling.block_rows() * call.value_width) {}
 
   void run(const Unit& unit, int64_t pair, int64_t first, int64_t count) {
     const Tiling& tiling = call_.tiling;
@@ -109,7 +109,7 @@ class BlockForward {
       sums += weight;
       store(row + c, keep(kept_[i](j + c), weight));
     }
-    total_[i] += sum(sums);
+    total_[i] += sum_in_pairs(sums);
   }
 
   void scale(float* out, float factor) const { scaled(1, call_.value_width, out, 0, factor, out, 0); }
@@ -118,7 +118,7 @@ class BlockForward {
   const Tensor &q_, &v_, &out_;
   const float* key_columns_;
   float* lse_;
-  std::vector<float> queries_, weights_, part_;
+  Buffer queries_, weights_, part_;
   float highest_[BLOCK], total_[BLOCK];
   KeptKeys kept_[BLOCK];
 };
@@ -155,8 +155,9 @@ class BlockBackward {
       : call_(call), grad_(grad), q_(q), k_(k), out_(out), dq_(dq), dk_(dk), dv_(dv),
         lse_(lse.const_data_ptr<float>()), key_columns_(key_columns.const_data_ptr<float>()),
         value_columns_(value_columns.const_data_ptr<float>()),
-        queries_(BLOCK * call.width), dout_(BLOCK * call.value_width), weights_(BLOCK * WIDTH),
-        dscores_(BLOCK * WIDTH), part_(PANEL * std::max(call.width, call.value_width)) {}
+        queries_(call.tiling.block_rows() * call.width), dout_(call.tiling.block_rows() * call.value_width),
+        weights_(call.tiling.block_rows() * WIDTH), dscores_(call.tiling.block_rows() * WIDTH),
+        part_(PANEL * std::max(call.width, call.value_width)) {}
 
   void run(const Unit& unit, int64_t pair, int64_t first, int64_t count) {
     const Tiling& tiling = call_.tiling;
@@ -205,7 +206,7 @@ class BlockBackward {
   const Call& call_;
   const Tensor &grad_, &q_, &k_, &out_, &dq_, &dk_, &dv_;
   const float *lse_, *key_columns_, *value_columns_;
-  std::vector<float> queries_, dout_, weights_, dscores_, part_;
+  Buffer queries_, dout_, weights_, dscores_, part_;
   float inner_[BLOCK];  // rowsum(dO * O)
   KeptKeys kept_[BLOCK];
 };

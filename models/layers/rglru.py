@@ -39,6 +39,12 @@ class BlockLinear(nn.Module):
         y = torch.einsum("...gi,gio->...go", x.unflatten(-1, self.weight.shape[:2]), self.weight)
         return y.flatten(-2) if self.bias is None else y.flatten(-2) + self.bias
 
+    def token(self, x: Tensor) -> Tensor:
+        """The same of one token, x (B, 1, D) -> (B, 1, D), in one product; it has a bias."""
+        blocks = x.reshape(len(x), *self.weight.shape[:2]).transpose(0, 1)  # (G, B, D/G)
+        y = torch.baddbmm(self.bias.view(len(self.weight), 1, -1), blocks, self.weight)
+        return y.transpose(0, 1).reshape(x.shape)
+
 
 class RGLRU(nn.Module):
     """RG-LRU of width D in G blocks: 2 D^2/G + 3 D parameters.
@@ -77,8 +83,10 @@ class RGLRU(nn.Module):
 
     def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         """The next n tokens x (B, n, D) -> (B, n, D), equal to the same rows of `forward`."""
-        first = (torch.arange(x.shape[1], device=x.device) + state["seen"] == 0)[:, None]  # (n, 1)
-        _, i, a, scale = coefficients(self.recurrence_gate(x), self.input_gate(x), self.rate, first)
+        first = None if state["seen"] else (torch.arange(x.shape[1], device=x.device) == 0)[:, None]  # (n, 1)
+        gates = self.recurrence_gate, self.input_gate
+        r, i = (gate.token(x) if x.shape[1] == 1 else gate(x) for gate in gates)
+        _, i, a, scale = coefficients(r, i, self.rate, first)
         b = scale * i * upcast(x)
         h = a * state["h"][:, None] + b if x.shape[1] == 1 else diagonal_scan(a, b, state["h"])
         return h.to(x.dtype), {"h": h[:, -1].clone(), "seen": state["seen"] + x.shape[1]}

@@ -21,11 +21,12 @@ STEEPEST = 1000.0  # slope of the square root
 TILE = TileBudget(2**20, 2**26)  # numbers
 
 
-def coefficients(r: Tensor, i: Tensor, rate: Tensor, first: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """r_t, i_t, a_t and sqrt(1 - a_t^2), which is 1 at `first`, from the gates before their sigmoids."""
+def coefficients(r: Tensor, i: Tensor, rate: Tensor, first: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """r_t, i_t, a_t and sqrt(1 - a_t^2), which is 1 at `first`, if any, from the gates before their sigmoids."""
     r, i = upcast(r).sigmoid(), upcast(i).sigmoid()
     log_a = -rate * r
-    return r, i, log_a.exp(), torch.expm1(2 * log_a).neg().sqrt().masked_fill(first, 1.0)
+    scale = torch.expm1(2 * log_a).neg().sqrt()
+    return r, i, log_a.exp(), scale if first is None else scale.masked_fill(first, 1.0)
 
 
 def recurrence(

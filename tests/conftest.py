@@ -17,9 +17,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from harness.config.compose import register  # noqa: E402
+from harness.records import provenance  # noqa: E402
+from tests.helpers import kept_git  # noqa: E402
 
 register()
 os.fsync = lambda descriptor: None  # no test cuts the power; a call waits for 4 ms, and a small cell makes 20
+provenance.git = kept_git.git
 
 FIRST = (  # some of their tests take a minute
     *(

@@ -17,7 +17,7 @@ import longhaul
 from harness.config.cell import identity
 from harness.config.compose import compose
 from harness.launch import serialized_cell
-from harness.training.run_cell import CellRequest
+from harness.training.run_cell import CellRequest, run_cell
 
 ROOT = Path(__file__).resolve().parents[1]
 CELL = ["model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
@@ -61,8 +61,9 @@ sys.addaudithook(kill)
 def kept(tmp_path_factory):
     """The folders of one run of the cell."""
     folder = tmp_path_factory.mktemp("kept")
-    done = in_a_process([*CELL, *folders(folder)])
-    assert done.returncode == 0, done.stderr
+    words = [*CELL, *folders(folder)]
+    result = run_cell(CellRequest(compose(words), words))
+    assert result.state == "done", result.detail
     return folder
 
 

@@ -55,7 +55,7 @@ oldest: setup
 	$(BIN)/uv venv -q --clear --python $(BIN)/python $(VENV)/oldest
 	UV_FIND_LINKS="$(LINKS)" $(BIN)/uv pip install -q --python $(VENV)/oldest/bin/python --resolution lowest-direct \
 	  ".[$(EXTRAS)]" "$$(grep '^torch==' constraints.txt)"
-	OMP_NUM_THREADS=1 $(VENV)/oldest/bin/python -m pytest -n auto --dist loadgroup $(OLDEST)
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(VENV)/oldest/bin/python -m pytest -n auto --dist loadgroup $(OLDEST)
 
 lint: setup
 	$(BIN)/ruff check .

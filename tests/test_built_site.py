@@ -89,26 +89,37 @@ def in_browser(page, script=""):
     return done.stdout
 
 
-READ = ("index", "overview", "records", "figures", "findings", "models/vanilla", "results/tables/lavo/t11")
+READ = (
+    *("index", "overview", "findings", "questions", "models/index", "models/vanilla", "tasks/lra", "notebooks/lavo"),
+    *("records", "matrix", "figures", "tables", "results/tables/lavo/t11", "results/tables/union/noncausal"),
+    *("results/tables/probes", "results/tables/columns", "results/tables/lavo/t1"),
+)
+WIDTHS = (1400, 390)  # of a screen and of a phone
 AUDIT = """setTimeout(async () => {
-  const seen = [];
+  const seen = [], { scrollWidth, clientWidth } = document.documentElement;
+  if (scrollWidth > clientWidth) seen.push(`the page is ${scrollWidth - clientWidth} px too wide`);
   for (const scheme of ["default", "slate"]) {
     document.body.dataset.mdColorScheme = scheme;
     const { violations } = await axe.run(document, { preload: false, resultTypes: ["violations"] });
     seen.push(...violations.map((rule) => `${scheme} ${rule.id} ${rule.nodes[0].target}`));
   }
-  document.title = `axe: ${seen.join("; ")}`;
+  parent.postMessage(`${innerWidth}: ${seen.join("; ") || "nothing"}`, "*");
 }, 2000)"""
 
 
 def check_accessibility(site, axe):
-    """axe-core finds nothing, light and dark."""
+    """axe-core finds nothing, light and dark, at both widths, and no page is wider than its window."""
     shutil.copy(axe, site / "assets/axe.min.js")
     for name in READ:
         page = site / f"{name}.html"
-        loaded = f'<script src="{(site / "assets/axe.min.js").as_uri()}"></script></body>'
-        page.write_text(page.read_text(encoding="utf-8").replace("</body>", loaded), encoding="utf-8")
-        assert re.search("<title>(.*?)</title>", in_browser(page, AUDIT))[1] == "axe: ", name
+        added = f'<script src="{(site / "assets/axe.min.js").as_uri()}"></script><script>{AUDIT}</script></body>'
+        page.write_text(page.read_text(encoding="utf-8").replace("</body>", added), encoding="utf-8")
+        frames = (f'<iframe src="{page.name}" width="{width}" height="900"></iframe>' for width in WIDTHS)
+        said = "addEventListener('message', (event) => { document.title += `${event.data} | ` })"
+        around = page.with_name(f"around-{page.name}")
+        around.write_text(f"<title></title><body><script>{said}</script>{''.join(frames)}</body>", encoding="utf-8")
+        found = re.search("<title>(.*?)</title>", in_browser(around))[1]
+        assert sorted(filter(None, found.split(" | "))) == ["1400: nothing", "390: nothing"], f"{name}: {found}"
 
 
 def check_in_browser(site):
@@ -119,6 +130,14 @@ def check_in_browser(site):
     assert 'aria-sort="' in in_browser(board, "document.querySelector('button.sort').click()")
     card = in_browser(board, "document.querySelector('button.number').click()").partition('id="card"')[2]
     assert "metric: acc" in card and "python run.py -m model=" in card and 'aria-label="record of seed 1"' in card
+    row = "const { tHead, tBodies } = document.querySelector('table[data-board]');"
+    place = "[...tHead.rows[0].cells].findIndex((head) => head.textContent.includes('training step'))"
+    cost = in_browser(board, f"{row} tBodies[0].rows[0].cells[{place}].querySelector('button').click()")
+    assert "python run.py do=bench model=" in cost.partition('id="card"')[2]
+    box = "const box = [...document.querySelectorAll('.md-typeset__scrollwrap')].at(-1); box.scrollLeft = 200;"
+    moved = "box.querySelector('td').getBoundingClientRect().left - box.getBoundingClientRect().left"
+    wide = in_browser(board, f"setTimeout(() => {{ {box} document.title = `moved ${{{moved}}}` }}, 1000)")
+    assert re.search("<title>moved 0</title>", wide) and " data-more" in wide, "a name stays, and an edge fades"
     lavo = f"const i = document.querySelector('#all-records input'); i.value = 'lavo'; i.{typed}"
     listed = in_browser(site / "records.html", f"setTimeout(() => {{ {lavo} }}, 3000)")  # the list is there by then
     shown, every = re.search(r"<output>(\d+) of (\d+) records, page 1 of", listed).groups()

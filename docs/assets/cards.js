@@ -73,7 +73,7 @@ function measurement(box, name, measured) {
   element("h2", "Measured by do=bench", box);
   const list = element("dl", null, box);
   pair(list, "setting", measured.setting);
-  if (measured.command) element("code", `python run.py ${measured.command}`, pair(list, "command", ""));
+  if (measured.command) element("code", `python run.py ${measured.command}`, pair(list, "command", " "));
   element("a", name, pair(list, "page", " "), { href: linkTo(`results/tables/bench/${name}.html`) });
 }
 
@@ -194,6 +194,7 @@ function listOfRecords(box, data) {
   const output = element("output", null, form);
   const scroll = element("div", null, box, { class: "md-typeset__scrollwrap" });
   const table = element("table", null, element("div", null, scroll, { class: "md-typeset__table" }));
+  scrollable(scroll);
   const head = element("tr", null, element("thead", null, table));
   for (const name in COLUMNS) element("th", name, head, { scope: "col" });
   const body = element("tbody", null, table);

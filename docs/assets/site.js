@@ -85,10 +85,18 @@ document.addEventListener("DOMContentLoaded", () => {
   filterable(boards);
 });
 
-// The theme puts wide tables into boxes that scroll; a keyboard has to reach them. The buttons of each block of code are
-// a landmark, which needs a name of its own.
+// A wide table is in a box that scrolls: a keyboard has to reach it, and its edge fades as long as more follows.
+function scrollable(box) {
+  box.tabIndex = 0;
+  const mark = () => box.toggleAttribute("data-more", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+  box.addEventListener("scroll", mark, { passive: true });
+  const observer = new ResizeObserver(mark);
+  for (const part of [box, ...box.children]) observer.observe(part);
+}
+
+// The theme makes the boxes of tables. The buttons of each block of code are a landmark, which needs a name of its own.
 addEventListener("load", () => {
-  for (const box of document.querySelectorAll(".md-typeset__scrollwrap, .formulas")) box.tabIndex = 0;
+  document.querySelectorAll(".md-typeset__scrollwrap, .formulas").forEach(scrollable);
   const name = () => document.querySelectorAll(".md-code__nav").forEach((bar, at) => bar.setAttribute("aria-label", `Code ${at + 1}`));
   new MutationObserver(name).observe(document.querySelector("article"), { childList: true, subtree: true });
   name();

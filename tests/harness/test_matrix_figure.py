@@ -102,7 +102,7 @@ def test_all_kinds_of_panels_are_drawn(tmp_path):
     grid = {"kind": "matrix", "title": "$x", "values": [[0, 1], [1, None]]}
     nodes = [{"name": name, "text": name, "x": 0.0, "y": float(y)} for y, name in enumerate("abc")]
     made = [
-        grid | {"levels": ["no", "yes"], "row_lines": [1], "column_lines": [1], "rows": "r", "columns": "c"},
+        grid | {"levels": ["no", "yes", "never"], "row_lines": [1], "column_lines": [1], "rows": "r", "columns": "c"},
         grid | {"numbers": True, "shaded": False, "row_labels": ["one", "two"], "column_labels": ["1", "2"]},
         grid | {"signed": True, "notes": ["a note"]},
         grid,

@@ -104,7 +104,9 @@ RACE = {  # luna/t4, fine-tuned with the words of the test
 def former(name, column, scores, limits):
     """The tests of a table's column with these scores."""
     spec = spec_files.load_table(name, CONF, PAPER)
-    rows = rank([row(label, *values, limits=limits) for label, values in scores.items()], spec.higher_is_better(column))
+    rows = rank(
+        [row(label, *values, limits=limits) for label, values in scores.items()], spec.resolve(column).higher_is_better
+    )
     return compare_group(spec, column, rows, ())
 
 

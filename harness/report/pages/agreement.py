@@ -58,7 +58,7 @@ def column_agreement(spec: TableSpec, group: Group) -> ColumnAgreement:
 
     Left out are scores of changed settings, and rows that repeat the computation of another row.
     """
-    scores = [score for score in group.scores if score.by_seed and not score.setting]
+    scores = [score for score in group.scores if score.is_plain]
     plain = {score.row: score for score in scores if score.row in spec.rows and not spec.same_as(score.row)}
     ours = {row: list(score.by_seed.values()) for row, score in plain.items()}
     theirs = {row: number.number for (row, column), number in spec.published.items() if column == group.column}

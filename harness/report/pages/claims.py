@@ -62,12 +62,8 @@ def with_state(asked: WithState, evidence: Evidence) -> Reply:
     if sizes is None:
         return evidence.no_run(asked, asked.cost)
     group, control = answer.group, answer.tests.control
-    scores = {score.row: score for score in group.scores if score.by_seed and not score.setting and score != control}
-    costs = {
-        score.row: score.estimate.mean
-        for score in sizes.scores
-        if score.by_seed and not score.setting and score.row in scores
-    }
+    scores = {score.row: score for score in group.scores if score.is_plain and score != control}
+    costs = {score.row: score.estimate.mean for score in sizes.scores if score.is_plain and score.row in scores}
     means = {row: score.estimate.mean for row, score in scores.items() if row in costs}
     order = agreement(means, costs)
     facts = [f"Rows: {order.rows}, without the control.", *evidence.facts(asked, [scores[row] for row in means])]

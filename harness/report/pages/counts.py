@@ -21,11 +21,7 @@ def lines(answers: Sequence[ColumnAnswer], cells: Cells) -> list[str]:
 
     A column that several tables show counts once.
     """
-    return [
-        *_columns(list(distinct(answers))),
-        *_tuned_rows(cells),
-        *_cost(cells),
-    ]
+    return [*_columns(list(distinct(answers))), *_tuned_rows(cells), *_cost(cells)]
 
 
 def totals(answers: Sequence[ColumnAnswer]) -> str:

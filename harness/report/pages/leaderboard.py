@@ -88,13 +88,13 @@ def board(evidence: Evidence, table: TableEvidence) -> Board:
     by_row: dict[str, dict[str, Score]] = {}
     for name, group in {**{name: answers[name].group for name in shown}, **costs}.items():
         for score in group.scores:
-            if score.by_seed and not score.setting:
+            if score.is_plain:
                 by_row.setdefault(score.row, {})[name] = score
     rows = {}
     first = answers[shown[0]]
     reference, control = (side.row if side else "" for side in (first.tests.reference, first.tests.control))
     leading = next((answers[name].group for name in shown if answers[name].tests.ranks), None)
-    places = [score.row for score in leading.scores if score.by_seed and not score.setting] if leading else []
+    places = [score.row for score in leading.scores if score.is_plain] if leading else []
     for row in _order(by_row, places, ranked, control):
         scores = by_row[row]
         rows[row] = _names(spec, row) | {

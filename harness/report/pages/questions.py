@@ -63,7 +63,7 @@ def command(asked: finding.Command, evidence: Evidence) -> Reply:
     """The command of the best row, by the recipe of its table, and where its records lie."""
     answer = evidence.answer(asked)
     spec = answer.spec
-    best = next((s for s in answer.group.scores if s.by_seed and not s.setting and s.row in spec.rows), None)
+    best = next((s for s in answer.group.scores if s.is_plain and s.row in spec.rows), None)
     if best is None:
         return evidence.no_run(asked)
     row, column = spec.rows[best.row], spec.columns[asked.column]

@@ -65,7 +65,7 @@ def ranking(spec: TableSpec, results: Sequence[ProtocolResults]) -> Ranking:
         (score.row, name): _relative(spec, groups[name], score)
         for name in columns
         for score in groups[name].scores
-        if _is_plain(score) and _seed_values(spec, score)
+        if score.is_plain and _seed_values(spec, score)
     }
     scores = {pair: sum(values) / len(values) for pair, values in relative.items()}
     lacking = {
@@ -145,7 +145,7 @@ def _seed_scores(
     spec: TableSpec, groups: Sequence[Group], rows: Sequence[str], ability_of: Mapping[str, str]
 ) -> SeedScores:
     """The scores of complete rows in these columns."""
-    by_row = [{score.row: _seed_values(spec, score) for score in group.scores if _is_plain(score)} for group in groups]
+    by_row = [{score.row: _seed_values(spec, score) for score in group.scores if score.is_plain} for group in groups]
     return SeedScores(
         columns=tuple(group.column for group in groups),
         abilities=tuple(ability_of[group.column] for group in groups),
@@ -168,13 +168,8 @@ def _falls(groups: Sequence[Group], rows: Sequence[str]) -> dict[str, np.ndarray
     }
 
 
-def _is_plain(score: Score) -> bool:
-    """A score of the recipe's own configuration."""
-    return bool(score.by_seed) and not score.setting
-
-
 def _is_complete(spec: TableSpec, score: Score) -> bool:
-    return _is_plain(score) and score.search_done and set(spec.seeds) <= set(score.by_seed)
+    return score.is_plain and score.search_done and set(spec.seeds) <= set(score.by_seed)
 
 
 def complete_block(complete: Mapping[str, set[str]]) -> tuple[list[str], list[str]]:

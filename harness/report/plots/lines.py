@@ -158,7 +158,10 @@ def draw_panel(axis: Axes, panel: style.Panel) -> None:
     if panel.get("front"):
         x, y = zip(*((x, y) for x, y, _ in panel["front"] if x), strict=True)
         axis.step(x, y, where="post", color=style.INK, linewidth=2.5, alpha=0.25, zorder=1, label="Pareto front")
-    if "chance" in panel:
+    scores = [y for line in panel["series"] for y in line["y"]]
+    low, high, chance = min(scores), max(scores), panel.get("chance", math.inf)
+    # a line of guessing further off than the scores are apart would press the points of a front together
+    if max(low - chance, chance - high) <= high - low or ("chance" in panel and "front" not in panel):
         axis.axhline(panel["chance"], color=style.FAINT, linewidth=0.8, linestyle=(0, (1, 3)), label="chance")
     axis.set_title(panel["title"], loc=panel.get("side", "center"))
     axis.set(xlabel=panel["x"], ylabel=panel["y"])
@@ -173,10 +176,10 @@ def draw_panel(axis: Axes, panel: style.Panel) -> None:
         axis.set_yscale("log")
         axis.yaxis.set_major_formatter(lambda value, _: f"{value:,.4g}")
     if "front" in panel:
-        axis.margins(x=0.12)
+        axis.margins(x=0.12, y=0.08)
     if "limits" in panel:
         low, high = panel["limits"]
-        axis.set_ylim(low - 0.03 * (high - low), high + 0.05 * (high - low))
+        axis.set_ylim(low - 0.03 * (high - low), high + (0.08 if "front" in panel else 0.05) * (high - low))
 
 
 def _draw_points(axis: Axes, line: Mapping[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """Figures of matrices and graphs, `across` panels in a row."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -80,13 +81,21 @@ def draw(data: Mapping[str, Any]) -> Figure:
 
 
 def legends_of(panels: Sequence[Mapping[str, Any]]) -> list[Legend]:
-    """One for each list of levels, matrices and graphs apart, with the letters of its panels."""
+    """One for each list of levels, matrices and graphs apart, with the letters of its panels: the levels in them."""
     shown = [(panel["kind"], tuple(panel["levels"])) for panel in panels]
     letters = grouped((levels, style.letter(number)) for number, levels in enumerate(shown) if levels[1])
-    return [
-        Legend(", ".join(of_panels), levels, graph.COLOURS if kind == "graph" else PALETTES[len(levels)])
-        for (kind, levels), of_panels in letters.items()
-    ]
+    used = grouped(
+        (levels, level)
+        for panel, levels in zip(panels, shown, strict=True)
+        for level in (*(node["level"] for node in panel.get("nodes", ())), *itertools.chain(*panel.get("values", ())))
+    )
+    legends = []
+    for (kind, levels), of_panels in letters.items():
+        colours = graph.COLOURS if kind == "graph" else PALETTES[len(levels)]
+        pairs = enumerate(zip(levels, colours, strict=False))
+        kept = zip(*(pair for number, pair in pairs if number in used[kind, levels]), strict=True)
+        legends.append(Legend(", ".join(of_panels), *kept))
+    return legends
 
 
 def _draw_matrix(axis: Axes, panel: Mapping[str, Any]) -> None:

@@ -63,7 +63,7 @@ def _panel_data(answer: ColumnAnswer) -> dict[str, Any]:
     group, tests, spec = answer.group, answer.tests, answer.spec
     resolution = answer.stated_resolution if tests.resolution is not None else "R unknown"
     resolved = f"{answer.pairs} pairs resolved" if tests.pairs else "no test"
-    better = BETTER[spec.higher_is_better(group.column)]
+    better = BETTER[group.resolved.higher_is_better]
     measured = [score for score in group.scores if score.by_seed]
     limits = measured[0].limits
     return {
@@ -72,8 +72,7 @@ def _panel_data(answer: ColumnAnswer) -> dict[str, Any]:
         "limits": [end if math.isfinite(end) else None for end in limits],
         "x": ", ".join(filter(None, (spec.unit_of(group.column), better))),
         "rows": [
-            _drawn_row(answer, score)
-            for score in rank([*measured, *group.baselines], spec.higher_is_better(group.column))
+            _drawn_row(answer, score) for score in rank([*measured, *group.baselines], group.resolved.higher_is_better)
         ],
     }
 

@@ -179,7 +179,7 @@ def compare_group(spec: TableSpec, column: str, ranked: Sequence[Score], baselin
     measured = [score for score in ranked if score.by_seed]
     if not measured:
         return Comparison(missing="no run")
-    higher = spec.higher_is_better(column)
+    higher = spec.resolve(column).higher_is_better
     plain = {score.row: score for score in measured if not score.setting}  # in the recipe's configuration
     named = {side: spec.row_of(side, column) for side in ("control", "reference")}
     ends = (plain.get(row) for row in named.values())

@@ -33,7 +33,7 @@ class Judged:
 
 def plain_score(group: Group, row: str) -> Score | None:
     """The score of a row in the recipe's configuration; None without a finished seed."""
-    return next((score for score in group.scores if score.row == row and not score.setting and score.by_seed), None)
+    return next((score for score in group.scores if score.row == row and score.is_plain), None)
 
 
 def compared(group: Group, row: str, rivals: Sequence[str], as_good: bool, share: float) -> Judged:

@@ -66,6 +66,11 @@ class Score:
         return row_name(self.row)
 
     @property
+    def is_plain(self) -> bool:
+        """Whether a seed of the recipe's own configuration has ended."""
+        return bool(self.by_seed) and not self.setting
+
+    @property
     def label(self) -> str:
         return f"{self.name} ({self.setting})" if self.setting else self.name
 

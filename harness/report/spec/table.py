@@ -313,9 +313,6 @@ class TableSpec(SpecWithFootnotes):
         notes, is_printed = self.footnotes_of(column=name), name not in self.unpublished
         return ResolvedColumn(name, self.short_name(name), unit, digits, higher_is_better, notes, is_printed)
 
-    def higher_is_better(self, column: str) -> bool | None:
-        return self.resolve(column).higher_is_better
-
     def unit_of(self, column: str) -> str:
         return self.resolve(column).unit
 

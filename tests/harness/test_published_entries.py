@@ -64,7 +64,7 @@ def test_an_entry_of_a_paper_is_published_or_known_as_ours():
     assert tables == {f"{paper}/t{number}" for paper, number in PUBLISHED_TABLES} | OURS
     figures = {name for name in available(CONF, "figure") if name.split("/")[0] in NAMES}
     published = {f"{paper}/f{number}" for paper, number in PUBLISHED_FIGURES}
-    assert figures == published | {SCREENSHOTS, "longnet/cost", "lavo/t11"}
+    assert figures == published | {SCREENSHOTS, "longnet/cost"}
 
 
 def test_a_figure_that_cannot_be_drawn_yet_says_what_it_needs():

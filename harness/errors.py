@@ -1,8 +1,11 @@
 """Errors that a user can cause. Each is one line: what is wrong, where, and the next command."""
 
 import difflib
+import functools
+import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from harness.config.masking import masked
 
@@ -75,3 +78,24 @@ def same_name(word: str, options: Iterable[str]) -> list[str]:
     options, lower = list(options), word.lower()
     same = [option for option in options if option.lower() == lower]
     return same or [option for option in options if re.split("[/.]", option.lower())[-1] == lower][:CLOSEST]
+
+
+def with_known_arguments(prefix: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator: arguments that the function does not take are a UsageError, which names it after `prefix`."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(function)
+        kept = [entry.replace(annotation=inspect.Parameter.empty) for entry in signature.parameters.values()]
+        parameters = inspect.Signature([entry for entry in kept if entry.name != "self"])
+
+        @functools.wraps(function)
+        def checked(*arguments: Any, **settings: Any) -> Any:
+            try:
+                signature.bind(*arguments, **settings)
+            except TypeError as error:  # `load(model="lavo")` names no cell
+                raise UsageError(f"{prefix}{function.__name__}: {one_line(error)}; it takes {parameters}") from error
+            return function(*arguments, **settings)
+
+        return checked
+
+    return decorate

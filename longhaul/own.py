@@ -26,6 +26,10 @@ def attention(module: type, *, causal: bool = False, name: str | None = None, **
     """
     if not isinstance(module, type):
         raise UsageError(f"attention: a class is expected, not {type(module).__name__}; its arguments are keywords")
+    if not isinstance(causal, bool):
+        raise UsageError(f"attention: causal={str(causal)[:60]!r}: True or False is expected")
+    if name is not None and not isinstance(name, str):
+        raise UsageError(f"attention: name={str(name)[:60]!r}: a text is expected")
     path = f"{module.__module__}.{module.__qualname__}"
     if module.__module__ == "__main__" or "<locals>" in path:
         raise UsageError(f"attention: {module.__qualname__} cannot be imported: put it into a file, then import it")

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import inspect
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from harness.commands.typed import check_typed, refuse_ignored
 from harness.config.compose import NAMED
 from harness.config.overrides import MULTIRUN, in_grammar, key_of, rewrite, split_sweep, typed_values
 from harness.config.sweep import Command, compose_commands
-from harness.errors import UsageError, one_line, shown
+from harness.errors import UsageError, one_line, shown, with_known_arguments
 from harness.records.record import RecordError
 from longhaul.own import OwnModule
 
@@ -121,16 +120,9 @@ def path_of(root: Any, default: str) -> Path:
 def usage_errors(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, with errors of the user's files and settings as UsageError of one line."""
 
-    signature = inspect.signature(function)
-    kept = [entry.replace(annotation=inspect.Parameter.empty) for entry in signature.parameters.values()]
-    parameters = inspect.Signature(kept)
-
+    @with_known_arguments("longhaul.")
     @functools.wraps(function)
     def checked_function(*arguments: Any, **settings: Any) -> Any:
-        try:
-            signature.bind(*arguments, **settings)
-        except TypeError as error:  # `load(model="lavo")` names no cell
-            raise UsageError(f"longhaul.{function.__name__}: {one_line(error)}; it takes {parameters}") from error
         try:
             return function(*arguments, **settings)
         except (HydraException, OmegaConfBaseException) as error:

@@ -23,6 +23,32 @@ class Mixer(nn.Module):
 
     def forward(self, x):
         return self.scale * self.linear(x.mean(1, keepdim=True).expand_as(x))
+
+
+class InPlace(Mixer):
+    def forward(self, x):
+        return self.linear(x.mul_(2))
+
+
+class Double(Mixer):
+    def forward(self, x):
+        return self.linear(x).double()
+
+
+class Forgets(Mixer):
+    @torch.no_grad()
+    def forward(self, x):
+        return self.linear(x)
+
+
+class Exits(Mixer):
+    def forward(self, x):
+        raise SystemExit(3)
+
+
+class Ends(Mixer):
+    def forward(self, x):
+        raise ValueError("not today")
 """
 TYPED = ["model=module", "model.module._target_=plain_package.Mixer", "model.name=mixer"]
 TRUST = "trusted_packages=[plain_package]"
@@ -91,6 +117,31 @@ def test_a_leaking_class_is_refused_before_data_are_read(package):
     cfg = compose([*TYPED, TRUST, "model.causal=true"])
     row = verify_model(cfg, cfg.model)
     assert row.patterns == ["ok", "-", "-", "-"]
+    assert len(row.faults) == 1 and row.faults[0].startswith("causal_self: ") and "sees later tokens" in row.faults[0]
+
+
+@pytest.mark.parametrize(("name", "message"), [
+    ("InPlace", "InPlace changes its input in place"),
+    ("Double", "returns torch.float64 for torch.float32"),
+    ("Forgets", "passes no gradient to its parameters"),
+    ("Exits", "SystemExit: 3"),
+    ("Ends", "ValueError: not today"),
+])  # fmt: skip
+def test_a_module_that_cannot_be_trained_is_refused_without_other_models(package, name, message):
+    from harness.config.build import build_or_refuse
+
+    typed = ["model=module", f"model.module._target_=plain_package.{name}", TRUST, "task=lra/listops", "budget=smoke"]
+    with pytest.raises(longhaul.UsageError, match=message) as error:
+        build_or_refuse(compose(typed))
+    assert "these would fit" not in str(error.value)
+
+
+def test_a_module_that_ends_the_program_when_imported_is_one_line(package):
+    from harness.config.build import build_or_refuse
+
+    package.write_text("raise SystemExit('bye')\n")
+    with pytest.raises(longhaul.UsageError, match=r"ends the program: exit\('bye'\)"):
+        build_or_refuse(compose([*TYPED, TRUST, "task=lra/listops", "budget=smoke"]))
 
 
 @pytest.mark.parametrize(("model", "message"), [

@@ -98,6 +98,17 @@ CALLS = [
     (lambda: longhaul.attention(Plain()), "a class is expected"),
     (lambda: longhaul.attention("mypkg.Mixer"), "a class is expected"),
     (lambda: longhaul.attention(int), "has no forward"),
+    (lambda: longhaul.attention(Plain, causal="no"), "causal='no': True or False"),
+    (lambda: longhaul.attention(Plain, name=3), "name='3': a text is expected"),
+    (lambda: longhaul.plan(**CELL, resources={"gpus": 1}), "there is no key 'resources.gpus': resources=gpu1"),
+    (
+        lambda: longhaul.load("demo/lavo").predict(),
+        ".predict: missing a required argument: 'inputs'; it takes (inputs)",
+    ),
+    (lambda: longhaul.load("demo/lavo").predict("[MAX 1 2 ]", top_k=3), "unexpected keyword argument 'top_k'"),
+    (lambda: longhaul.load("demo/lavo").encode([None]), "an input is a text"),
+    (lambda: longhaul.load("demo/lavo").encode({"text": "[MAX 1 2 ]"}), "an input, or a list of one or more"),
+    (lambda: longhaul.load("demo/shakespeare/lavo").generate("To", top_p=1), "unexpected keyword argument 'top_p'"),
     (lambda: longhaul.plan(model=longhaul.attention(Plain, name="a/b"), task="lra/listops"), "a name has letters"),
 ]
 

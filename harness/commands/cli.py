@@ -190,6 +190,8 @@ def settings_and_folders(arguments: Sequence[str]) -> tuple[list[str], list[str]
         refuse("-sc query= is for the shell; python run.py -sc install=bash makes it complete names")
     if (flags.resolve or flags.package) and not flags.cfg:
         refuse("--resolve and --package belong to --cfg job")
+    if flags.multirun and (flags.cfg or flags.info):
+        refuse("--cfg and --info show one command: leave -m out")
     if flags.experimental_rerun:
         refuse("--experimental-rerun reads a pickle, which can run code: type the settings of the run again")
     for kind in ("launcher", "sweeper"):

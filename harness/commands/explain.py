@@ -24,7 +24,7 @@ from harness.config.compose import NAMED, compose, names_in, options, recipes
 from harness.config.option_names import UNNAMED
 from harness.config.overrides import key_of
 from harness.config.own_settings import KEY
-from harness.config.yaml_files import LONGEST_REASON, reason
+from harness.config.yaml_files import LONGEST_REASON, fault_of, reason
 from harness.errors import UsageError, did_you_mean, one_line, same_name
 
 ALIKE = 0.8  # similarity of two names, of which one is misspelt
@@ -38,11 +38,14 @@ def explain(error: BaseException, arguments: Sequence[str]) -> str | None:
     text, typed = str(error), " ".join(arguments)
     if isinstance(error, YAMLError):
         mark = getattr(error, "problem_mark", None)
-        return f"{mark.name}:{mark.line + 1}: {one_line(error.problem)}" if mark else reason(error)
+        return f"{mark.name}:{mark.line + 1}: {fault_of(error)}" if mark else reason(error)
     if match := re.match(r"In '([^']+)': \w+ raised while composing config:", text):
         group, problem = match[1].partition("/")[0], with_key(error.__cause__ or error, text[match.end() :])
-        head = "; its first line lacks # @package _global_" if problem.startswith(f"{group}.{group}:") else ""
+        is_headless = problem.startswith((f"{group}.{group}:", f"{group}: Key '{group}' not in"))
+        head = "; its first line lacks # @package _global_" if is_headless else ""
         return f"{match[1]}: {problem}{head}"
+    if match := re.match(r"In '([^']+)': Could not load '([^']+)'", text):
+        return f"{match[1]}: defaults: {unknown_option(match[2], ())}"
     if "does not support sweep type" in text:
         return f"cannot sweep {typed}: type the values, key=1e-4,1e-3"
     if isinstance(error, MissingConfigException) and error.options is not None:
@@ -53,7 +56,12 @@ def explain(error: BaseException, arguments: Sequence[str]) -> str | None:
         return unreadable(arguments)
     # Hydra names the override of the following errors only in their text
     if match := re.match(r"Could not override '([^']+)'", text):
-        return unknown_key(match[1])
+        if (
+            f"logger={'.'.join(match[1].split('.')[1:2])}" in arguments
+        ):  # the chosen logger may take more than its yaml has
+            return f"there is no key '{match[1]}': +{match[1]}=... passes a further argument to the logger"
+        inner = getattr(error.__cause__, "full_key", None) or ""  # `resources={gpus: 1}`
+        return unknown_key(inner if inner.startswith(f"{match[1]}.") else match[1])
     if text.startswith("Could not append to config") and (match := re.search(r"already at '([^']+)'", text)):
         return f"+{match[1]}: there is a value already; leave the + out"
     if (deleted := re.match(r"Error merging override ~(\S+)", text)) or re.match(r"Key '\w+' not in 'Config'", text):
@@ -99,6 +107,12 @@ def with_key(error: BaseException, text: str) -> str:
     named = re.search(r"^\s*full_key: (\S+)$", text, re.MULTILINE)
     key = getattr(error, "full_key", None) or (named and named[1])
     text = re.sub(r"^\s*\w+ raised while resolving interpolation: ", "", text)
+    text = re.sub(r"Cannot assign (\w+) to Dict\[.*", r"a mapping is expected, {name: value}, not a \1", text)
+    text = re.sub(
+        r"'(\w+)' is not a ListConfig.*|Invalid value assigned: (\w+) is not a ListConfig.*",
+        "a list is expected, [value]",
+        text,
+    )
     lines = [line for line in text.splitlines() if line.strip()]
     return f"{f'{key}: ' if key else ''}{one_line(lines[0])[:LONGEST_REASON] if lines else reason(error)}"
 
@@ -138,6 +152,8 @@ def unknown_key(key: str) -> str:
     """A key outside the schema: keys of the same name at other places, or else similar ones of its node, or of all."""
     if key.startswith("hydra.sweeper."):
         return f"there is no key '{key}': hydra.sweeper.trials= and .seed= belong to -m hydra/sweeper=optuna"
+    if key.startswith("cluster.sbatch."):
+        return f"there is no key '{key}': +{key}=... is a further flag of sbatch"
     if key.startswith("logger."):
         return f"there is no key '{key}': {logger_hint(key.split('.')[1])}"
     if meant := synonym(key):

@@ -39,6 +39,8 @@ def prepare(cfg: DictConfig) -> None:
         data = task.load()
     except DataError as error:
         raise UsageError(one_line(error)) from error
+    except ValueError as error:  # a value that only the data can refuse, such as the size of a trained vocabulary
+        raise UsageError(f"task={cfg.task.name}: {one_line(error)}") from error
     sizes = ", ".join(f"{count} {split}" for split, count in data.sizes.items())
     print(f"{cfg.task.name}: {sizes} · source {data.source} · fingerprint {data.fingerprint[:12]}")
     if task.samples is not None:

@@ -53,6 +53,8 @@ OF_RECIPE = ("backbone", "train", "protocol", "budget", "settings")  # do=bench 
 OF_LAYER = tuple(f"bench.{key}" for key in ("pattern", "dim", "heads", "layers", "decoder"))  # a recipe sets these
 OF_MEASURE = {"bench.chunk": "forward"}  # key of do=bench: the measure that reads it
 OF_MEASURE |= {f"bench.{key}": "generate" for key in ("mode", "batches", "prompt", "top_k")}
+OF_STATUS = ("state", "since", "page")  # do=status takes them without `status.`
+OF_SWEEPER = ("hydra.sweeper.trials", "hydra.sweeper.seed")
 # folders of Hydra that nothing is written into here
 UNUSED = ("hydra.run.dir", "hydra.job.chdir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.output_subdir")
 CHOSEN = ("hydra.launcher", "hydra.sweeper")
@@ -81,7 +83,10 @@ def check_typed(overrides: Sequence[str], search: Sequence[str] = ()) -> None:
             raise UsageError(f"{key_of(override)}= moves nothing here: paths.outputs= is the folder of the runs")
         if key_of(override) in CHOSEN:
             raise UsageError(f"{override}: type {override.replace('.', '/', 1)}, which chooses one")
-        if key_of(override).startswith("hydra.sweeper.") and typed.get("hydra/sweeper") is None:
+        if key_of(override).startswith("hydra.launcher."):
+            raise UsageError(f"{key_of(override)}=: resources=, cluster= and n_jobs= say how cells and jobs run")
+        is_unread = typed.get("hydra/sweeper") is None or key_of(override) not in OF_SWEEPER
+        if key_of(override).startswith("hydra.sweeper.") and is_unread:
             raise UsageError(f"{key_of(override)}=: hydra.sweeper.trials= and .seed= belong to -m hydra/sweeper=optuna")
         if override.startswith("+"):
             refuse_added(key_of(override), search)
@@ -93,7 +98,8 @@ def refuse_ignored(do: str, overrides: Sequence[str]) -> None:
         key = key_of(override)
         part = key.split(".")[0]
         reads = READS.get(do)
-        takes = ", ".join(f"{name}=" for name in reads[1:] if name != "status") if reads is not None else ""
+        names = [name for entry in reads or () for name in (OF_STATUS if entry == "status" else [entry])]
+        takes = ", ".join(f"{name}=" for name in names[1:])
         if reads is not None and "=" not in override and not override.startswith(("-", "~")):
             raise UsageError(f"{not_key_value(override)}; do={do} takes {takes}")
         if reads is not None and part not in reads:

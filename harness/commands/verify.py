@@ -102,6 +102,8 @@ def verify_model(cfg: DictConfig, model: DictConfig) -> ModelRow:
         except UsageError as error:
             row.patterns.append(REFUSED)
             refusal = str(error)
+            if pattern is Pattern.CAUSAL_SELF and cfg.model.get("causal") is True:  # a plain module claims it
+                row.faults.append(f"{pattern}: {refusal}")
             continue
         accepted.append(pattern)
         leaks = [source for source, change in checks.leaks(layer).items() if not change <= TOLERANCE]

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from harness.errors import UsageError, one_line
+from harness.errors import UsageError, one_line, same_name
 
 # package -> the base class that its allowed classes have
 BASES = {
@@ -28,6 +28,7 @@ TARGETS = (
     *(APOLLO, STRATEGY, TRAINER),
     *(f"{SCHEDULES}.{name}" for name in ("cosine", "exponential", "inverse_sqrt", "linear", "milestones", "one_cycle")),
 )
+OPTIMIZERS = tuple(f"torch.optim.{name}" for name in ("Adagrad", "Adam", "AdamW", "NAdam", "RAdam", "RMSprop", "SGD"))
 # functions of these modules may be called: they run a layer on made-up inputs and return its steps
 FUNCTIONS = "models.diagrams."
 # key -> the packages and targets that may stand there, at any depth
@@ -49,6 +50,8 @@ def check_targets(config: Any, where: str, trusted: Sequence[str] = ()) -> None:
     """Raises UsageError for a forbidden `_target_` at any depth. `where` is the config's key."""
     for path, name in targets(config, where):
         if not (is_allowed(name, trusted) and (name.split(".")[0] in trusted or fits_place(name, path))):
+            if meant := same_name(name, (*TARGETS, *OPTIMIZERS)):  # `cosine`, `AdamW`
+                raise UsageError(f"{path}._target_={name}: type the whole name, {path}._target_={meant[0]}")
             trust = f"if you trust it, type trusted_packages=[{name.split('.')[0]}]"
             raise UsageError(f"{path}: _target_ '{name[:200]}' may not be built: it is not {MEANT}; {trust}")
 

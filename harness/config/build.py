@@ -160,11 +160,16 @@ def build_or_refuse(cfg: DictConfig, build: Callable[[DictConfig], Built] | None
     except RefusedError as error:
         if error.where != "model":
             raise
-        if fits(cfg, cfg.model.name):
-            raise  # a typed value is at fault, not the model
+        if is_own_class(cfg) or fits(cfg, cfg.model.name):
+            raise  # the user's class or a typed value is at fault: another model is no way out
         fitting = [name for name, _ in options("model") if name != cfg.model.name and fits(cfg, name)]
         hint = f"these would fit: {', '.join(fitting)}" if fitting else "no model would fit here"
         raise UsageError(f"{error}; {hint}") from error
+
+
+def is_own_class(cfg: DictConfig) -> bool:
+    """Whether the model is a class of the user's: a plain module, or one outside `models`."""
+    return "module" in cfg.model or not str(cfg.model._target_).startswith("models.")
 
 
 def on_meta(cfg: DictConfig) -> Built:

@@ -238,9 +238,13 @@ def check_settings(cfg: DictConfig, overrides: Iterable[str]) -> None:
         key, _, typed = override.partition("=")
         part, _, rest = key.partition(".")
         model, _, name = rest.partition(".")
-        value = value_of(cfg.model, name) if part == "settings" and model == cfg.model.get("name") else None
-        if value is not None and value != value_of(cfg.settings[model], name):
-            raise UsageError(f"{override} has no effect here, {name} is {value}; model.{name}={typed} sets it")
+        if part != "settings" or model != cfg.model.get("name"):
+            continue
+        names = [name] if name else re.findall(r"(\w+)\s*:", typed)  # `settings.lavo={window: 5}`
+        for name in names:
+            value, set_value = value_of(cfg.model, name), value_of(cfg.settings[model], name)
+            if value is not None and value != set_value:
+                raise UsageError(f"{override} has no effect here, {name} is {value}; model.{name}={set_value} sets it")
 
 
 @functools.cache

@@ -56,6 +56,8 @@ def bound(config: Mapping[str, Any], where: str) -> partial:
         raise UsageError(f"{where}.{unread[0]}: of keys such as _target_ only {', '.join(WORDS)} are read")
     try:
         function = _locate(config["_target_"])
+    except SystemExit as error:  # a script without a main guard
+        raise UsageError(f"{where}: importing {config['_target_']} ends the program: exit({error.code!r})") from error
     except (ImportError, ValueError) as error:
         raise UsageError(f"{where}: cannot find {config['_target_']} ({one_line(root_cause(error))})") from error
     if not callable(function):
@@ -128,7 +130,10 @@ def type_error(adapter: TypeAdapter, value: Any) -> str | None:
     try:
         adapter.validate_python(value)
     except ValidationError as invalid:
-        message = invalid.errors(include_url=False)[0]["msg"]
+        error = invalid.errors(include_url=False)[0]
+        if error.get("ctx", {}).get("class") == "Sequence":
+            return "a list is expected"
+        message = error["msg"]
         return f"{message[0].lower()}{message[1:]}"
     return None
 

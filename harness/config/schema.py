@@ -107,8 +107,8 @@ class Select:
 
 @dataclass
 class Train:
-    max_steps: int = key(MISSING, least=1)  # optimiser updates
-    batch_size: int = key(MISSING, least=1)  # examples per update, over all devices
+    max_steps: int = key(MISSING, least=1, most=10**9)  # optimiser updates
+    batch_size: int = key(MISSING, least=1, most=10**7)  # examples per update, over all devices
     # examples per forward pass and device; null: all of the device's share of an update
     micro_batch_size: int | None = key(None, least=1, identity=NEVER)
     # tokens per update, padding included; replaces batch_size
@@ -324,7 +324,7 @@ def check_ranges(cfg: DictConfig, resolved_parts: Mapping[str, Any] | None = Non
     source = resolved_parts or cfg  # each value is resolved once: this takes longer than all the checks
     for part in ("model", "backbone"):
         check_sizes(part, {key: value_of(source[part], key) for key in source[part]})
-    Bound(above=0).check("train.optimizer.lr", value_of(cfg.train.optimizer, "lr"))
+    Bound(above=0, most=1_000).check("train.optimizer.lr", value_of(cfg.train.optimizer, "lr"))
     for length in cfg.bench.lengths:
         Bound(most=LONGEST_MEASURED).check("bench.lengths", length)
     check_folders(cfg.paths)

@@ -32,7 +32,7 @@ from harness.config.schema import Bound
 from harness.config.search import RATE, TRIAL, Search, decide, learning_rate, multiple, search_of
 from harness.config.seeds import Seeds
 from harness.config.table_rows import Row, cell_settings, has_cells, row, row_hours, runs
-from harness.errors import UsageError, one_line
+from harness.errors import UsageError, did_you_mean, one_line
 from harness.garbage import rare_garbage_collection
 
 MOST_DEPENDENCIES = 50  # cells that a cell depends on, at any distance
@@ -362,7 +362,7 @@ def runnable_cells(
         absent |= dict(table.get("without") or {})
     for label, table_row in rows.items():
         if table_row.model not in models:
-            absent[label] = f"no model '{table_row.model}' yet"
+            absent[label] = f"no model '{table_row.model}'{suggested(table_row.model, models)}"
             continue
         for name, column in task_columns(table).items():
             if table_row.columns is not None and name not in table_row.columns:
@@ -370,11 +370,17 @@ def runnable_cells(
             if "task" in typed and column.task != typed["task"]:
                 continue
             if column.task not in tasks:
-                absent[name] = f"no task '{column.task}' yet"
+                absent[name] = f"no task '{column.task}'{suggested(column.task, tasks)}"
             elif not has_recipe(protocol := column.get("protocol") or table_row.protocol, column.task):
                 absent[f"{label}, {name}"] = f"protocol '{protocol}' has no recipe for {column.task}"
             else:
                 yield table_row, column
+
+
+def suggested(name: str, names: Iterable[str]) -> str:
+    """`: did you mean 'lra/listops'?` of a misspelt name in a table; ` yet` of a name that nothing resembles."""
+    suggestion = did_you_mean(name, names)
+    return f": {suggestion}" if suggestion.startswith("did you mean") else " yet"
 
 
 def task_columns(table: DictConfig) -> dict[str, DictConfig]:

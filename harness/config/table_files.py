@@ -129,6 +129,8 @@ def check(raw: Any, where: object, *, is_table: bool = True, has_cells: bool = F
     numbers = len(parts.rows) * len(parts.columns)
     if wrong := [seed for seed in parts.seeds if not 0 <= seed <= LARGEST_SEED]:
         raise UsageError(f"{where}: seeds: {shortened(wrong[0])} is not between 0 and {LARGEST_SEED:,}")
+    if twice := [seed for seed in parts.seeds if parts.seeds.count(seed) > 1]:
+        raise UsageError(f"{where}: seeds: {twice[0]} stands twice")
     if numbers > MOST_NUMBERS or numbers * len(parts.seeds) > MOST_CELLS:
         sizes = f"{len(parts.rows):,} rows, {len(parts.columns):,} columns and {len(parts.seeds):,} seeds"
         most = f"{MOST_NUMBERS:,} numbers or {MOST_CELLS:,} cells"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.config.allowed import STRATEGY, TRAINER
-from harness.errors import UsageError
+from harness.errors import UsageError, did_you_mean
 
 COUNTS = ("devices", "num_nodes")
 KEPT = (
@@ -36,7 +36,9 @@ REPLACED = {
     "logger": "logger= chooses loggers",
     "default_root_dir": "paths.outputs moves the run folders",
 }
+ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
 STRATEGIES = ("auto",)
+PROFILERS = ("simple", "advanced", "pytorch")
 DETERMINISTIC = (None, True, "warn")
 
 
@@ -59,11 +61,15 @@ def check_trainer(settings: Mapping[str, Any]) -> None:
             raise UsageError(f"trainer.{key}: no setting of a cell; {hint}")
     if settings.get("_target_") not in (None, TRAINER):
         raise UsageError(f"trainer._target_={settings['_target_']}: cells run in {TRAINER}")
+    if (accelerator := settings.get("accelerator", "auto")) not in ACCELERATORS:
+        raise UsageError(f"trainer.accelerator={accelerator}: {did_you_mean(str(accelerator), ACCELERATORS)}")
     strategy = settings.get("strategy", "auto")
     named = strategy.get("_target_") if isinstance(strategy, Mapping) else None
     if strategy not in STRATEGIES and named != STRATEGY:
         raise UsageError(f"trainer.strategy={strategy}: it is auto, which follows resources=, or that of trainer=fsdp")
     if (deterministic := settings.get("deterministic")) not in DETERMINISTIC:
         raise UsageError(f"trainer.deterministic={deterministic}: it is null, true or warn")
-    if not isinstance(settings.get("profiler"), str | None):
+    if not isinstance(profiler := settings.get("profiler"), str | None):
         raise UsageError("trainer.profiler: it is a name; docs/logging.md lists them")
+    if profiler not in (None, *PROFILERS):
+        raise UsageError(f"trainer.profiler={profiler}: {did_you_mean(profiler, PROFILERS)}")

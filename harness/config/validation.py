@@ -63,6 +63,8 @@ def explain(cls: type[StrictModel], raw: Any, invalid: ValidationError) -> str:
             problem = f"{error['input']} is not a finite number"
         case "string_pattern_mismatch" if error["ctx"]["pattern"] in DESCRIPTIONS:
             problem = f"{shortened(error['input'])} is not {DESCRIPTIONS[error['ctx']['pattern']]}"
+        case "tuple_type" | "list_type":
+            problem = f"a list expected, not {shortened(error['input'])}"
         case "value_error":  # raised by a validator of the class
             problem = str(error["ctx"]["error"])
         case _:

@@ -124,7 +124,7 @@ def content_of(path: str | Path) -> Iterator[None]:
     except yaml.YAMLError as error:  # such as a key that stands there twice, which the parser does not see
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
-        raise UsageError(f"{path}{line}: {one_line(getattr(error, 'problem', None) or error)}") from error
+        raise UsageError(f"{path}{line}: {fault_of(error)}") from error
     except OmegaConfBaseException as error:
         key = f"{error.full_key}: " if error.full_key else ""
         raise UsageError(f"{path}: {key}{reason(error)}") from error
@@ -134,6 +134,12 @@ def content_of(path: str | Path) -> Iterator[None]:
         if error.filename is not None or error.errno is not None:
             raise
         raise UsageError(f"{path}: no configuration: {reason(error)}") from error
+
+
+def fault_of(error: BaseException) -> str:
+    """The fault that a yaml parser names."""
+    fault = one_line(getattr(error, "problem", None) or error)
+    return f"{fault}; a line is indented by spaces, not by a tab" if "cannot start any token" in fault else fault
 
 
 def reason(error: BaseException) -> str:

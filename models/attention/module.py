@@ -49,8 +49,8 @@ class Measured:
 class PlainModule(Attention):
     """`module`: the class, or a function that returns the module. `causal`: it may fill causal slots.
 
-    Raises ValueError for a module that cannot read (B, N, D), returns another shape, or sees later tokens in a causal
-    slot.
+    Raises ValueError for a module that cannot read (B, N, D), returns another shape or type, changes its input in
+    place, passes its parameters no gradient, or sees later tokens in a causal slot.
     """
 
     patterns = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
@@ -140,6 +140,7 @@ def measure(module: nn.Module, dim: int) -> Measured:
     padded = torch.cat([x[:, :CUT], torch.zeros_like(x[:, CUT:])], 1)
     alone = read(module.eval(), x[:, :CUT])
     in_training = differs(read(module.train(), x)[:, :CUT], read(module, changed)[:, :CUT])
+    require_gradient(module, x)
     sees_future = in_training or differs(read(module.eval(), x)[:, :CUT], read(module, changed)[:, :CUT])
     return Measured(sees_future, minds_padding=differs(read(module.eval(), padded)[:, :CUT], alone))
 
@@ -148,16 +149,28 @@ def measure(module: nn.Module, dim: int) -> Measured:
 def read(module: nn.Module, x: Tensor) -> Tensor:
     """The output of a module, with the same random numbers for each call."""
     torch.manual_seed(SEED)
-    name = type(module).__name__
+    name, given = type(module).__name__, x.clone()
     try:
-        y = module(x)
-    except Exception as error:
+        y = module(given)
+    except (Exception, SystemExit) as error:
         reason = " ".join(str(error).split())[:160]
         raise ValueError(f"{name} cannot read {tuple(x.shape)}: {type(error).__name__}: {reason}") from error
     if not isinstance(y, Tensor) or y.shape != x.shape:
         returned = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
         raise ValueError(f"{name} returns {returned} for an input {tuple(x.shape)}, not a tensor of the same shape")
+    if y.dtype != x.dtype:
+        raise ValueError(f"{name} returns {y.dtype} for {x.dtype}: let forward end with .to(x.dtype)")
+    if not torch.equal(given, x):  # the residual branch of a layer reads the same tensor
+        raise ValueError(f"{name} changes its input in place: let forward begin with x = x.clone()")
     return y
+
+
+def require_gradient(module: nn.Module, x: Tensor) -> None:
+    """Raises ValueError if no parameter of a module in training would learn, as under `torch.no_grad`."""
+    with torch.inference_mode(False), torch.enable_grad():
+        learns = module(x.clone()).requires_grad
+    if not learns and any(parameter.requires_grad for parameter in module.parameters()):
+        raise ValueError(f"{type(module).__name__} passes no gradient to its parameters: no_grad or detach in forward")
 
 
 def differs(a: Tensor, b: Tensor) -> bool:
@@ -171,6 +184,9 @@ def build(module: Callable[..., nn.Module], keywords: Mapping[str, Any]) -> nn.M
     except TypeError as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{name_of(module)}: {reason}; more of its arguments: +model.module.<name>=") from error
+    except (Exception, SystemExit) as error:
+        reason = " ".join(str(error).split())[:160]
+        raise ValueError(f"{name_of(module)} cannot be built: {type(error).__name__}: {reason}") from error
     if not isinstance(made, nn.Module):
         raise ValueError(f"{name_of(module)} gives {type(made).__name__}, not a torch.nn.Module")
     return made

@@ -165,7 +165,9 @@ def position(name: str, header: Sequence[str], where: object) -> int:
     """The number of a column. Raises DataError, which lists the columns."""
     if name not in header:
         shown = ", ".join(str(column)[:40] for column in header[:20]) or "no column"
-        raise DataError(f"{where}: no column '{name}', there is {shown}", "name the column that it has")
+        is_one = len(header) == 1 and any(mark in str(header[0]) for mark in ";|,\t")
+        apart = "separate columns by commas, or tabs in a .tsv" if is_one else ""
+        raise DataError(f"{where}: no column '{name}', there is {shown}", apart or "name the column that it has")
     return list(header).index(name)
 
 

@@ -31,11 +31,12 @@ SECTIONS = sections()
 
 @pytest.fixture
 def files(tmp_path):
-    rows, odd = tmp_path / "rows.csv", tmp_path / "rows.xyz"
+    rows, odd, semicolons = tmp_path / "rows.csv", tmp_path / "rows.xyz", tmp_path / "semicolons.csv"
     numbers = (f"{number},{number % 7},{number * number % 11},some text {number},{number % 2}" for number in range(60))
     rows.write_text("\n".join(["a,b,b2,text,label", *numbers]) + "\n")
     odd.write_text("x\n")
-    return {"ROWS": str(rows), "ODD": str(odd)}
+    semicolons.write_text("text;label\na;b\nc;d\n")
+    return {"ROWS": str(rows), "ODD": str(odd), "SEMI": str(semicolons)}
 
 
 def words_of(line, files, places):

@@ -1,6 +1,9 @@
 """Yamls of one's own with a fault: one line with the file and the key, also where the command is about another yaml."""
 
 import pytest
+from hydra.errors import HydraException
+
+from harness.commands.explain import explain
 
 HEAD = "title: T\nledger: null\nprotocol: skyformer\ncontrol: no_mixing\nreference: vanilla\n"
 COLUMNS = 'columns:\n  a: {task: lra/listops, metric: acc, unit: "%", decimals: 1, higher_is_better: true}\n'
@@ -54,6 +57,21 @@ SMOKE = ("task=lra/listops", "budget=smoke")
             ("do=plan", "table=a"),
             "control: there is no 'no_mixing'",
         ),
+        ({"table/a": TABLE.replace("[1]", "[1, 1]")}, ("do=plan", "table=a"), "seeds: 1 stands twice"),
+        ({"table/a": TABLE.replace("[1]", "1-5")}, ("do=plan", "table=a"), "seeds: a list expected, not '1-5'"),
+        ({"table/a": TABLE.replace("listops", "listop")}, ("do=plan", "table=a"), "did you mean 'lra/listops'"),
+        (
+            {"table/a": TABLE.replace("  x:", "\tx:")},
+            ("do=plan", "table=a"),
+            "a.yaml:8: found character that cannot start",
+        ),
+        ({"cluster/a": "sbatch: --time=3\n"}, ("cluster=a", *SMOKE), "cluster.sbatch: a mapping is expected"),
+        ({"cluster/a": "setup: module load x\n"}, ("cluster=a", *SMOKE), "cluster.setup: a list is expected"),
+        (
+            {"task/x/y": "defaults: [/task/data/clasification@_here_, _self_]\nname: x/y\n"},
+            ("task=x/y", "budget=smoke"),
+            "did you mean 'data/classification'",
+        ),
         ({"figure/a": "kind: pie\n"}, ("do=report", "figure=a"), "figure/a.yaml: kind: there is no 'pie'"),
         ({"figure/a": ""}, ("do=report", "figure=a"), "figure/a.yaml: "),
     ],
@@ -77,3 +95,8 @@ def test_the_yaml_of_another_option_may_be_broken(words, tmp_path, places, run_h
         assert status == 0 and "cells: 3, 3 missing" in out.out
     else:
         assert status == 2 and "model.window: " in out.err
+
+
+def test_the_local_file_of_a_machine_without_its_first_line():
+    raised = "In 'local/default': ConfigKeyError raised while composing config:\nKey 'local' not in 'Config'\n    full_key: local"
+    assert "lacks # @package _global_" in explain(HydraException(raised), [])

@@ -31,7 +31,7 @@ from harness.config.own_settings import SHARED, check_files, check_shared, files
 from harness.config.places import folder_below
 from harness.config.plain import resolved
 from harness.config.schema import LARGEST_SEED, check_sizes
-from harness.errors import UsageError, in_markdown, one_line, shown
+from harness.errors import UsageError, in_markdown, one_line, shown, with_known_arguments
 from harness.records import record
 from harness.records.cache import of_folder
 from harness.records.collect import valid_records
@@ -70,16 +70,21 @@ class SavedModel:
     def __repr__(self) -> str:
         return f"SavedModel({name_of(self.record)}: {record.summary(self.record)})"
 
+    @with_known_arguments(".")
     def encode(self, inputs: str | Sequence[Any]) -> "Tensor":
         """The tokens (B, N) that the model reads of a text, or of several. Raises UsageError."""
-        listed = [inputs] if isinstance(inputs, str) else list(inputs) if isinstance(inputs, Iterable) else []
+        is_listed = isinstance(inputs, Iterable) and not isinstance(inputs, (bytes, Mapping))
+        listed = [inputs] if isinstance(inputs, str) else list(inputs) if is_listed else []
         if not listed:
             raise UsageError("an input, or a list of one or more, is expected")
+        if wrong := [entry for entry in listed if entry is None or isinstance(entry, (bytes, Mapping))]:
+            raise UsageError(f"an input is a text, or a list of tokens, not {str(wrong[0])[:20]!r}")
         try:
             return self.task.encode(listed)
         except DataError as error:
             raise UsageError(one_line(error)) from error
 
+    @with_known_arguments(".")
     def predict(self, inputs: str | Sequence[Any]) -> list[dict[str, Any]]:
         """What the model says of each input, in the task's words: `class` and `probability`, or `value`.
 
@@ -98,6 +103,7 @@ class SavedModel:
             hint = "; .generate(prompt) continues a text" if continues else ""
             raise UsageError(f"{one_line(error)}{hint}") from error
 
+    @with_known_arguments(".")
     def generate(
         self,
         prompt: str,

@@ -98,5 +98,5 @@ def test_the_yaml_of_another_option_may_be_broken(words, tmp_path, places, run_h
 
 
 def test_the_local_file_of_a_machine_without_its_first_line():
-    raised = "In 'local/default': ConfigKeyError raised while composing config:\nKey 'local' not in 'Config'\n    full_key: local"
-    assert "lacks # @package _global_" in explain(HydraException(raised), [])
+    raised = "In 'local/default': ConfigKeyError raised while composing config:\nKey 'local' not in 'Config'"
+    assert "lacks # @package _global_" in explain(HydraException(f"{raised}\n    full_key: local"), [])

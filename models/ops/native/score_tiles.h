@@ -18,7 +18,7 @@
 
 namespace longhaul {
 
-constexpr int64_t BLOCK = 128;            // most queries at once
+constexpr int64_t BLOCK = 256;            // most queries at once: long keys are read once for all of them
 constexpr int64_t PANEL = 256;            // keys at once
 constexpr int64_t WIDTH = PANEL + LANES;  // of a panel's row: rows do not share lines of the cache
 

@@ -15,6 +15,7 @@ namespace longhaul {
 namespace {
 
 using at::Tensor;
+constexpr int64_t CAUSAL_BLOCK = 64;  // half of the last keys of a causal block are hidden
 
 // What the blocks of one call share.
 struct Call {
@@ -26,7 +27,7 @@ struct Call {
   Call(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& hidden_, bool causal,
        double scale_, int64_t seed, int64_t kept, int64_t rows, int64_t together)
       : heads(q.size(1)), width(q.size(3)), value_width(v.size(3)), columns(whole_vectors(k.size(2))),
-        block(causal ? BLOCK / 2 : BLOCK),  // half of a causal block's last keys are hidden
+        block(causal ? CAUSAL_BLOCK : BLOCK),
         scale(static_cast<float>(scale_)),
         tiling{q.size(0) * heads, q.size(2), k.size(2), rows, together, causal, seed, kept} {
     if (hidden_)

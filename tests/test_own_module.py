@@ -46,6 +46,11 @@ class Exits(Mixer):
         raise SystemExit(3)
 
 
+class Centered(Mixer):
+    def forward(self, x):
+        return self.linear(x - x.mean(0))
+
+
 class Ends(Mixer):
     def forward(self, x):
         raise ValueError("not today")
@@ -124,6 +129,7 @@ def test_a_leaking_class_is_refused_before_data_are_read(package):
     ("InPlace", "InPlace changes its input in place"),
     ("Double", "returns torch.float64 for torch.float32"),
     ("Forgets", "passes no gradient to its parameters"),
+    ("Centered", "Centered mixes the examples of a batch"),
     ("Exits", "SystemExit: 3"),
     ("Ends", "ValueError: not today"),
 ])  # fmt: skip

@@ -20,9 +20,9 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from harness.config import table_files
 from harness.config.compose import folders
@@ -35,6 +35,15 @@ PAPER = "paper"  # the budget of `paper_set`
 Settings = tuple[tuple[str, str], ...]  # (key, value as JSON), sorted by key
 
 
+def _without_seed(settings: dict[str, Any]) -> dict[str, Any]:
+    if "seed" in settings:
+        raise ValueError("seed is no setting: `seeds:` of the table has those of all rows")
+    return settings
+
+
+SettingsOfCells = Annotated[dict[str, Any], AfterValidator(_without_seed)]
+
+
 class Row(StrictModel):
     """`set`: {key: value} on top of the recipe, as part of the paper's row. `columns`: None means all.
 
@@ -44,8 +53,8 @@ class Row(StrictModel):
 
     model: table_files.Name
     protocol: table_files.Name
-    set: dict[str, Any] = Field(default_factory=dict)
-    paper_set: dict[str, Any] = Field(default_factory=dict)
+    set: SettingsOfCells = Field(default_factory=dict)
+    paper_set: SettingsOfCells = Field(default_factory=dict)
     ours: bool = False
     columns: TupleOf[str] | None = None
     same_as: str = ""

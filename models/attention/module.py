@@ -134,11 +134,13 @@ def measured(recipe: Recipe) -> Measured:
 
 
 def measure(module: nn.Module, dim: int) -> Measured:
-    """Raises ValueError if (B, N, D) is not read, or not returned."""
+    """Raises ValueError if (B, N, D) is not read, or not returned, or if examples of a batch see each other."""
     x, other = torch.randn(2, BATCH, LENGTH, dim)
     changed = torch.cat([x[:, :CUT], other[:, CUT:]], 1)
     padded = torch.cat([x[:, :CUT], torch.zeros_like(x[:, CUT:])], 1)
     alone = read(module.eval(), x[:, :CUT])
+    if differs(read(module, x[:1, :CUT]), alone[:1]):  # a score would depend on its neighbours in the batch
+        raise ValueError(f"{type(module).__name__} mixes the examples of a batch: mean(0), for example, does")
     in_training = differs(read(module.train(), x)[:, :CUT], read(module, changed)[:, :CUT])
     require_gradient(module, x)
     sees_future = in_training or differs(read(module.eval(), x)[:, :CUT], read(module, changed)[:, :CUT])

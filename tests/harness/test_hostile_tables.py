@@ -195,6 +195,15 @@ def test_messages_name_the_file_of_another_folder(conf, monkeypatch):
         raise UsageError("x")
 
 
+@pytest.mark.parametrize("place", ["rows", "columns"])
+def test_a_seed_is_no_setting_of_a_row_or_column(conf, place):
+    entry = {"rows": {"r": {"model": "lavo"}}, "columns": {"c": {"task": "lra/listops", "metric": "acc"}}}[place]
+    for value in entry.values():
+        value["set"] = {"seed": 7}
+    conf.put("table/evil.yaml", committed("table", "lavo/t11") | {place: entry})
+    assert "seed is no setting: `seeds:` of the table has those of all rows" in conf.report("table")
+
+
 def test_a_plan_names_the_table_and_the_key():
     cfg = compose(["table=lavo/t11"])
     cfg.table.rows["LAVO"] = {"model": "lavo", "set": 7}

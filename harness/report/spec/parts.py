@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from harness.config.table_files import Name
+from harness.config.table_rows import SettingsOfCells
 from harness.config.validation import StrictModel, TupleOf
 from harness.errors import did_you_mean
 
@@ -100,7 +101,7 @@ class Column(StrictModel):
     condition: str = ""
     protocol: Name | None = None
     block: int | None = Field(default=None, ge=1)
-    set: dict[str, Any] = Field(default_factory=dict)
+    set: SettingsOfCells = Field(default_factory=dict)
     unit: str | None = None
     decimals: Decimals | None = None
     higher_is_better: bool | None = None

@@ -142,6 +142,14 @@ def test_a_module_that_cannot_be_trained_is_refused_without_other_models(package
     assert "these would fit" not in str(error.value)
 
 
+def test_a_misspelt_class_of_a_module_is_named_beside_the_closest_one(package):
+    from harness.config.build import build_or_refuse
+
+    typed = ["model=module", "model.module._target_=plain_package.Mixxer", TRUST, "task=lra/listops", "budget=smoke"]
+    with pytest.raises(longhaul.UsageError, match="plain_package has no Mixxer: did you mean 'Mixer'"):
+        build_or_refuse(compose(typed))
+
+
 def test_a_module_that_ends_the_program_when_imported_is_one_line(package):
     from harness.config.build import build_or_refuse
 

@@ -6,6 +6,7 @@ are checked, and the checked values are those that are built.
 
 import functools
 import inspect
+import sys
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
@@ -50,6 +51,15 @@ def target(config: Any, where: str, trusted: Sequence[str] = ()) -> partial:
     return bound(config, where)
 
 
+def why(target: str, error: Exception) -> str:
+    """Why a target is not found. Python calls a module without the name no package."""
+    cause, (module, _, name) = root_cause(error), target.rpartition(".")
+    if isinstance(cause, ModuleNotFoundError) and cause.name == target and module in sys.modules:
+        names = [known for known in vars(sys.modules[module]) if not known.startswith("_")]
+        return one_line(f"{module} has no {name}: {did_you_mean(name, names)}" if names else f"{module} has no {name}")
+    return one_line(cause)
+
+
 def bound(config: Mapping[str, Any], where: str) -> partial:
     """The callable of checked plain values: `_target_`, positional `_args_`, and keywords, which may be built first."""
     if unread := [key for key in config if not isinstance(key, str) or (key.startswith("_") and key not in WORDS)]:
@@ -59,7 +69,7 @@ def bound(config: Mapping[str, Any], where: str) -> partial:
     except SystemExit as error:  # a script without a main guard
         raise UsageError(f"{where}: importing {config['_target_']} ends the program: exit({error.code!r})") from error
     except (ImportError, ValueError) as error:
-        raise UsageError(f"{where}: cannot find {config['_target_']} ({one_line(root_cause(error))})") from error
+        raise UsageError(f"{where}: cannot find {config['_target_']} ({why(config['_target_'], error)})") from error
     if not callable(function):
         raise UsageError(f"{where}: {config['_target_']} is no class or function")
     keywords = {key: built(value, f"{where}.{key}") for key, value in config.items() if key not in WORDS}

@@ -163,8 +163,10 @@ def numbered(path: Path, rows: Iterator[tuple[Any, ...]]) -> Iterator[Row]:
 
 def position(name: str, header: Sequence[str], where: object) -> int:
     """The number of a column. Raises DataError, which lists the columns."""
+    if not header:
+        raise DataError(f"{where}: empty", f"begin it with the names of its columns, among them '{name}'")
     if name not in header:
-        shown = ", ".join(str(column)[:40] for column in header[:20]) or "no column"
+        shown = ", ".join(str(column)[:40] for column in header[:20])
         is_one = len(header) == 1 and any(mark in str(header[0]) for mark in ";|,\t")
         apart = "separate columns by commas, or tabs in a .tsv" if is_one else ""
         raise DataError(f"{where}: no column '{name}', there is {shown}", apart or "name the column that it has")

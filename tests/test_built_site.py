@@ -115,7 +115,8 @@ def check_accessibility(site, axe):
     shutil.copy(axe, site / "assets/axe.min.js")
     for name in READ:
         page = site / f"{name}.html"
-        added = f'<script src="{(site / "assets/axe.min.js").as_uri()}"></script><script>{AUDIT}</script></body>'
+        loaded = f"addEventListener('load', () => {{ {AUDIT} }})"
+        added = f'<script src="{(site / "assets/axe.min.js").as_uri()}"></script><script>{loaded}</script></body>'
         page.write_text(page.read_text(encoding="utf-8").replace("</body>", added), encoding="utf-8")
         frames = (f'<iframe src="{page.name}" width="{width}" height="900"></iframe>' for width in WIDTHS)
         said = "addEventListener('message', (event) => { document.title += `${event.data}|` })"

@@ -19,7 +19,7 @@ from harness.report.pages.notes import RECIPE, score_text, signs_line
 from harness.report.pages.ranking import Ranking, ranking
 from harness.report.render.layout import Block, TableEntry
 from harness.report.render.markdown import Number, block_lines, document, escape, grid, plain_entry
-from harness.report.render.words import joined, listed, span
+from harness.report.render.words import capitalized, joined, listed, span
 from harness.report.scores.groups import Group
 from harness.report.scores.judge import plain_score
 from harness.report.scores.scores import Score
@@ -237,7 +237,7 @@ def _who_solves(part: Board) -> str:
     counts = {row: count for (row, setting), count in runs.counts.items() if not setting}
     solved = [row for row, (good, seeds) in counts.items() if good == seeds]
     names = f"{listed(solved)} {agreeing(len(solved), 'solves', 'solve')}" if solved else "No row solves"
-    text = f"{names} {answer.group.column} with every seed; {len(counts) - len(solved)} of {len(counts)} rows do not."
+    text = f"{capitalized(names)} {answer.group.column} with every seed; {len(counts) - len(solved)} of {len(counts)} rows do not."
     cost = next(iter(part.costs), "")
     if sizes := {row: part.entries[row][cost] for row in solved if cost in part.entries[row]}:
         least = min(sizes, key=lambda row: float(sizes[row].text.replace(",", "")))

@@ -236,8 +236,8 @@ def _who_solves(part: Board) -> str:
         return f"{answer.group.column}: {answer.finding if answer.tests.ranks_nothing else f'{answer.leaders}.'}"
     counts = {row: count for (row, setting), count in runs.counts.items() if not setting}
     solved = [row for row, (good, seeds) in counts.items() if good == seeds]
-    names = f"{listed(solved)} {agreeing(len(solved), 'solves', 'solve')}" if solved else "No row solves"
-    text = f"{capitalized(names)} {answer.group.column} with every seed; {len(counts) - len(solved)} of {len(counts)} rows do not."
+    who = f"{capitalized(listed(solved))} {agreeing(len(solved), 'solves', 'solve')}" if solved else "No row solves"
+    text = f"{who} {answer.group.column} with every seed; {len(counts) - len(solved)} of {len(counts)} rows do not."
     cost = next(iter(part.costs), "")
     if sizes := {row: part.entries[row][cost] for row in solved if cost in part.entries[row]}:
         least = min(sizes, key=lambda row: float(sizes[row].text.replace(",", "")))

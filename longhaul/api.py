@@ -1,6 +1,7 @@
 """The functions of `import longhaul`. Only `run` and `load` import torch, and only when they need it."""
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +76,10 @@ def records(root: Folder | None = None, **where: Any) -> "pd.DataFrame":
     folder = path_of(root, Paths().records)
     if root is not None and not folder.is_dir():
         raise UsageError(f"{folder} is no folder of records; a value of a column is a keyword: model='lavo'")
-    return selected(RecordFrame(frame(valid_records(folder, cache=of_folder(Paths().outputs))[0])), where)
+    records, _ = valid_records(folder, cache=of_folder(Paths().outputs))
+    if root is not None and not records:
+        print(f"{folder}: no record below this folder", file=sys.stderr)
+    return selected(RecordFrame(frame(records)), where)
 
 
 @usage_errors

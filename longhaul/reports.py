@@ -1,6 +1,7 @@
 """Tables and figures as data: returns what `do=report` writes to files. Nothing is written, nothing is trained."""
 
 import os
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -130,6 +131,8 @@ def measurements(root: str | Path | None = None) -> "pd.DataFrame":
     if root is not None and not folder.is_dir():
         raise UsageError(f"{folder} is no folder of measurements; longhaul.measurements() has all, model= is a column")
     measured = load_measurements(folder)
+    if root is not None and not measured:
+        print(f"{folder}: no measurement in this folder", file=sys.stderr)
     return pd.DataFrame([row for name, entries in measured.items() for row in points_of(name, entries)])
 
 

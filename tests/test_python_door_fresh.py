@@ -120,3 +120,11 @@ def test_a_wrong_call_is_one_line(number):
     with pytest.raises(longhaul.UsageError) as error:
         call()
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("read", [longhaul.records, longhaul.measurements])
+def test_a_folder_without_records_is_named(tmp_path, capsys, read):
+    assert read(tmp_path).empty
+    assert str(tmp_path) in capsys.readouterr().err
+    read()
+    assert not capsys.readouterr().err

@@ -50,7 +50,7 @@ def check_targets(config: Any, where: str, trusted: Sequence[str] = ()) -> None:
     """Raises UsageError for a forbidden `_target_` at any depth. `where` is the config's key."""
     for path, name in targets(config, where):
         if not (is_allowed(name, trusted) and (name.split(".")[0] in trusted or fits_place(name, path))):
-            if meant := same_name(name, (*TARGETS, *OPTIMIZERS)):  # `cosine`, `AdamW`
+            if "." not in name and (meant := same_name(name, (*TARGETS, *OPTIMIZERS))):  # `cosine`, `AdamW`
                 raise UsageError(f"{path}._target_={name}: type the whole name, {path}._target_={meant[0]}")
             trust = f"if you trust it, type trusted_packages=[{name.split('.')[0]}]"
             raise UsageError(f"{path}: _target_ '{name[:200]}' may not be built: it is not {MEANT}; {trust}")

@@ -10,6 +10,7 @@ from lightning.pytorch.loggers import Logger
 
 from harness.config.cell import cell_of
 from harness.config.compose import compose
+from harness.errors import UsageError
 from harness.records import record
 from harness.training.extras.loggers import EXTRA, OptionalLogger, make_loggers
 from harness.training.run_cell import CellRequest, run_cell
@@ -189,6 +190,6 @@ def test_a_profiler_prints_its_report_and_keeps_it(cell, tmp_path, capsys, name,
 
 
 def test_an_unknown_profiler_is_refused(cell, tmp_path):
-    result = cell("trainer.profiler=smiple")
-    assert result.state == "refused" and result.detail == "trainer.profiler=smiple: did you mean 'simple'?"
+    with pytest.raises(UsageError, match=r"^trainer\.profiler=smiple: did you mean 'simple'\?$"):
+        cell("trainer.profiler=smiple")
     assert not (tmp_path / "outputs").exists()

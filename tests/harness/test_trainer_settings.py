@@ -5,7 +5,7 @@ import inspect
 import lightning.pytorch as pl
 import pytest
 
-from harness.config.compose import compose, option_config, options
+from harness.config.compose import compose, options
 from harness.config.trainer_settings import KEPT, REPLACED, check_trainer
 from harness.errors import UsageError
 from harness.records import record
@@ -52,7 +52,7 @@ def test_what_replaces_a_setting_of_the_trainer_is_named():
 
 @pytest.mark.parametrize("name", [name for name, _ in options("trainer")])
 def test_the_trainers_of_the_clone_have_only_such_settings(name):
-    check_trainer(option_config("trainer", name))
+    check_trainer(compose([f"trainer={name}"]).trainer)
 
 
 @pytest.mark.slow

@@ -53,4 +53,4 @@ def test_the_rates_of_a_row_are_composed_and_resolved_once(monkeypatch):
 
 def test_a_rate_beyond_all_numbers_is_refused():
     with pytest.raises(UsageError, match=r"train.optimizer.lr=inf: a finite number is expected"):
-        sweep.at_rate(compose(["train.optimizer.lr=1e308"]), 3.3)
+        sweep.at_rate(compose(["train.optimizer.lr=1000"]), 1e308)

@@ -151,12 +151,6 @@ def test_rows_that_cannot_be_are_one_line_with_the_command(tmp_path, rows, messa
     assert "\n" not in str(error.value) and "do=prepare task=data/classification" in str(error.value)
 
 
-def test_an_empty_file_is_called_empty(tmp_path):
-    (tmp_path / "a.csv").touch()
-    with pytest.raises(DataError, match=r"a\.csv:1: empty; begin it with the names of its columns, among them '"):
-        loaded(classification(tmp_path / "a.csv"))
-
-
 @pytest.mark.parametrize(("settings", "message"), [
     ({"fractions": (0.5, 0.5)}, "three positive shares"),
     ({"tokenizer": "words"}, "words and json take one"),

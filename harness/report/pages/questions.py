@@ -73,7 +73,8 @@ def command(asked: finding.Command, evidence: Evidence) -> Reply:
     words = " ".join((*recipe, f"budget={answer.group.budget}", f"seed={seed}", *settings))
     number = f"{best.name} {best.by_seed[seed]:.{answer.decimals}f} {answer.group.resolved.unit}"
     return Reply(
-        "`python run.py table=NAME budget=reduced` runs a table, and each number of the site shows its own command. "
+        f"`python run.py table={answer.spec.name} budget={answer.group.budget}` runs a table, and each number of the "
+        "site shows its own command. "
         f"For example {number} in {asked.column}, seed {seed}: `python run.py {words}`."
     )
 

@@ -80,10 +80,11 @@ def document(content: dict[str, Any]) -> str:
     return f"""# The cost of a sweep, formerly and now
 
 - Core-seconds per cell: {per_cell[0]:.1f} formerly, {per_cell[1]:.1f} now, {per_cell[1] / per_cell[0]:.0%}.
-- Core-seconds of all cells: {seconds}.
 - Equal scores: {equal} of {len(cells)}.
 
 {markdown(COLUMNS, cells)}
+Core-seconds of all cells, formerly and now: {seconds}.
+
 `python run.py -m {" ".join(content["words"])}` with the code of
 commit {content["former"]} and with that of {content["machine"]["longhaul"]}, in turns: {len(cells)} cells.
 

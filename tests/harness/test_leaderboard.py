@@ -87,7 +87,7 @@ def test_the_table_of_the_readme_ranks_rows_with_a_searched_rate_and_says_who_so
     answer = replace(board.answer, group=replace(board.answer.group, comparison=tests))
     *_, said = leaderboard.readme_lines(replace(board, answer=answer))
     assert said == (
-        "softmax and LAVO solve near with every seed; 2 of 4 rows do not. Of those that do, softmax has the smallest "
+        "Softmax and LAVO solve near with every seed; 2 of 4 rows do not. Of those that do, softmax has the smallest "
         "size (12,288)."
     )
 

@@ -1,7 +1,7 @@
 """Committed scores beside those of the same cells run again with this code: are they the same in distribution?
 
-    python run.py -m model=vanilla,latte task=lra/listops budget=reduced seed=1,2,3,4,5 paths.records=/tmp/again
-    python -m benchmarks.rerun --records /tmp/again [--out FILE]
+    python run.py -m model=vanilla,latte task=lra/listops budget=reduced seed=1,2,3,4,5 paths.records=outputs/again
+    python -m benchmarks.rerun --records outputs/again [--out FILE]
 
 A cell of the folder is compared with the committed record of the same id. On the same processor, scores are expected to
 be equal to the last digit; on another one, products round differently, and training spreads the difference. The signed

@@ -122,8 +122,8 @@ def check_accessibility(site, axe):
         said = "addEventListener('message', (event) => { document.title += `${event.data}|` })"
         around = page.with_name(f"around-{page.name}")
         around.write_text(f"<title></title><body><script>{said}</script>{''.join(frames)}</body>", encoding="utf-8")
-        found = re.search("<title>(.*?)</title>", in_browser(around))[1]
-        assert sorted(filter(None, found.split("|"))) == ["1400: nothing", "390: nothing"], f"{name}: {found}"
+        title = re.search("<title>(.*?)</title>", in_browser(around))[1]
+        assert sorted(filter(None, title.split("|"))) == ["1400: nothing", "390: nothing"], f"{name}: {title}"
 
 
 def check_in_browser(site):
@@ -135,8 +135,8 @@ def check_in_browser(site):
     card = in_browser(board, "document.querySelector('button.number').click()").partition('id="card"')[2]
     assert "metric: acc" in card and "python run.py -m model=" in card and 'aria-label="record of seed 1"' in card
     row = "const { tHead, tBodies } = document.querySelector('table[data-board]');"
-    place = "[...tHead.rows[0].cells].findIndex((head) => head.textContent.includes('training step'))"
-    cost = in_browser(board, f"{row} tBodies[0].rows[0].cells[{place}].querySelector('button').click()")
+    index = "[...tHead.rows[0].cells].findIndex((head) => head.textContent.includes('training step'))"
+    cost = in_browser(board, f"{row} tBodies[0].rows[0].cells[{index}].querySelector('button').click()")
     assert "python run.py do=bench model=" in cost.partition('id="card"')[2]
     box = "const box = [...document.querySelectorAll('.md-typeset__scrollwrap')].at(-1); box.scrollLeft = 200;"
     moved = "box.querySelector('td').getBoundingClientRect().left - box.getBoundingClientRect().left"

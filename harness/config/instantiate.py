@@ -4,6 +4,7 @@ Hydra's `instantiate` evaluates interpolations in what it builds, after every ch
 are checked, and the checked values are those that are built.
 """
 
+import contextlib
 import functools
 import inspect
 import sys
@@ -157,10 +158,19 @@ def type_hints(build: Any) -> dict[str, Any]:
     sources = [build]
     if inspect.isclass(build) and not is_dataclass(build):
         sources = [ancestor.__init__ for ancestor in reversed(build.__mro__)]
-    try:
-        return {name: hint for source in sources for name, hint in typing.get_type_hints(source).items()}
-    except (NameError, TypeError):  # classes that are imported only for type checkers
-        return {}
+    return {name: hint for source in sources for name, hint in hints_of(source).items()}
+
+
+def hints_of(function: Any) -> dict[str, Any]:
+    """The annotations that can be resolved: some name classes that are imported only for type checkers."""
+    with contextlib.suppress(NameError, TypeError):
+        return typing.get_type_hints(function)
+    hints: dict[str, Any] = {}
+    for name, hint in getattr(function, "__annotations__", {}).items():
+        alone = type("Alone", (), {"__annotations__": {name: hint}})
+        with contextlib.suppress(NameError, TypeError):
+            hints |= typing.get_type_hints(alone, getattr(function, "__globals__", None))
+    return hints
 
 
 @functools.cache

@@ -189,6 +189,12 @@ def test_a_profiler_prints_its_report_and_keeps_it(cell, tmp_path, capsys, name,
     assert len(list(folder.glob("*.pt.trace.json"))) == (name == "pytorch")
 
 
+def test_a_logger_that_is_not_installed_has_its_arguments_checked(cell):
+    """Annotations of WandbLogger name classes of wandb; the others are read all the same."""
+    result = cell("logger=wandb", "logger.wandb.offline=maybe")
+    assert result.state == "refused" and result.detail.startswith("logger.wandb.offline: ")
+
+
 def test_an_unknown_profiler_is_refused(cell, tmp_path):
     with pytest.raises(UsageError, match=r"^trainer\.profiler=smiple: did you mean 'simple'\?$"):
         cell("trainer.profiler=smiple")

@@ -143,9 +143,9 @@ def _ranking_block(spec: TableSpec, group: Group, left_out: Collection[str]) -> 
     header = ("model", MEAN_HEADER, "tier", f"Δ to {_guess(spec)}", "parameters", "examples/s", "data")
     title = f"{column.heading}{group.on_data} · {group.where}{_chance_text(spec, group)}"
     lines = (*predictor_notes([group]), *_ordering(spec, group), *notes_of_tests([group]), *group.data_notes)
-    kept = [place for place, name in enumerate(header) if name not in left_out]
-    header, *rows = ([row[place] for place in kept] for row in (header, *rows))
-    align = "".join("lrrrrrl"[place] for place in kept)
+    kept = [index for index, name in enumerate(header) if name not in left_out]
+    header, *rows = ([row[index] for index in kept] for row in (header, *rows))
+    align = "".join("lrrrrrl"[index] for index in kept)
     return Block(title, header, rows, align, lines=lines, tiers=_tier_starts(group))
 
 

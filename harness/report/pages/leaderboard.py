@@ -140,8 +140,8 @@ def _order(rows: Mapping[str, Mapping[str, Score]], places: Sequence[str], ranke
     ranks = {row.row: row.rank for row in ranked.rows}
 
     def key(row: str) -> tuple[bool, float, float, int, str]:
-        place = places.index(row) if row in places else math.inf
-        return row == control, ranks.get(row, math.inf), place, -len(rows[row]), row
+        position = places.index(row) if row in places else math.inf
+        return row == control, ranks.get(row, math.inf), position, -len(rows[row]), row
 
     return sorted(rows, key=key)
 

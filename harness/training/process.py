@@ -11,6 +11,7 @@ import contextlib
 import functools
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from harness.config.schema import Kernels
-from harness.errors import UsageError
+from harness.errors import UsageError, one_line
 from harness.records.machine import other_cpu_s
 from harness.records.provenance import command_output
 
@@ -34,6 +35,11 @@ RANK_VARIABLES = ("RANK", "SLURM_PROCID", "LOCAL_RANK")
 ONE_THREAD_BELOW = 1_000_000  # parameters
 SWITCHES = {Kernels.native: "LONGHAUL_NATIVE", Kernels.fla: "LONGHAUL_FLA"}  # environment variables
 LOAD_SAMPLE_S = 0.2  # duration of a measurement of the machine's load
+REQUEUE_PAUSES_S = (1, 5, 15)  # before a command is tried again that the scheduler did not take
+
+
+class SchedulerError(Exception):
+    """A command of the scheduler failed. The run is saved, and the user's command resumes it."""
 
 
 @dataclass
@@ -88,11 +94,17 @@ def will_requeue(number: int) -> bool:
 def requeue() -> None:
     """Call the scheduler's handler, if there is one: it queues the job again and ends this process.
 
-    Raises submitit's UncompletedJobError if the job was queued too often.
+    Raises submitit's UncompletedJobError if the job was queued too often, and SchedulerError if the scheduler did not
+    take the command: a busy one may refuse it for a moment, so it is tried again first.
     """
     handler = signal.getsignal(SCHEDULER)
-    if callable(handler):
-        handler(SCHEDULER, None)
+    for pause_s in (*REQUEUE_PAUSES_S, None):
+        try:
+            return handler(SCHEDULER, None) if callable(handler) else None
+        except (subprocess.SubprocessError, OSError) as error:
+            if pause_s is None:
+                raise SchedulerError(f"the scheduler did not queue the job again: {one_line(error)}") from error
+            time.sleep(pause_s)
 
 
 def rank() -> int:

@@ -28,7 +28,14 @@ from harness.records.run_directory import RunDirectory
 from harness.training.checkpoints.dependency import Dependency, chosen_weights
 from harness.training.extras.long_run import refuse_by_published, refuse_by_records
 from harness.training.lean_imports import import_lean
-from harness.training.process import REQUEUED, STOPPED, keep_compiler_cache_private, rank, requeue
+from harness.training.process import (
+    REQUEUED,
+    STOPPED,
+    SchedulerError,
+    keep_compiler_cache_private,
+    rank,
+    requeue,
+)
 
 if TYPE_CHECKING:
     from harness.training.attempt import Attempt
@@ -259,6 +266,8 @@ def _run(
             if stop.state in REQUEUED:
                 try:
                     requeue()
+                except SchedulerError as error:
+                    return CellResult(str(cell), stop.state, STOPPED + stop.number, f"{stop}; {error}")
                 except Exception as refusal:  # submitit's: the job was queued too often
                     return _record_failure(attempt, request, refusal, started, stop.state)
             return CellResult(str(cell), stop.state, STOPPED + stop.number, str(stop))

@@ -5,11 +5,13 @@ import json
 import os
 import random
 import signal
+import subprocess
 import time
 
 import pytest
 
 from harness.config.compose import compose
+from harness.training import process
 from harness.training.callback import TrainingCallback
 from harness.training.run_cell import CellRequest, run_cell
 from tests.helpers import forked
@@ -100,6 +102,33 @@ def check_stopped_run(tmp_path, monkeypatch, whole, steps, *settings):
     folders = (other, tmp_path / "parts")
     curves = [next((folder / "outputs").rglob("metrics.csv")).read_text() for folder in folders]
     assert curves[0] == curves[1]
+
+
+def test_a_job_that_is_not_queued_again_leaves_no_record(tmp_path, monkeypatch, whole):
+    """A busy scheduler may refuse the command, but a record would end the cell."""
+    data = f"paths.data={whole().parent / 'data'}"
+    finish, asked = TrainingCallback.on_train_batch_end, []
+
+    def refuse(number, frame):
+        asked.append(number)
+        raise subprocess.CalledProcessError(1, ["scontrol", "requeue", "7"])
+
+    def stop(self, trainer, *rest):
+        if trainer.global_step == 6 and not asked:
+            os.kill(os.getpid(), signal.SIGUSR2)
+        finish(self, trainer, *rest)
+
+    monkeypatch.setattr(process, "REQUEUE_PAUSES_S", (0,))
+    monkeypatch.setattr(TrainingCallback, "on_train_batch_end", stop)
+    before = signal.signal(signal.SIGUSR2, refuse)
+    try:
+        stopped = run_here(tmp_path / "parts", data)
+        assert (stopped.state, len(asked)) == ("preempted", 2)
+        assert "saved; the same command" in stopped.detail and "did not queue the job again" in stopped.detail
+        assert not list((tmp_path / "parts" / "records").rglob("*.json"))
+        assert run_here(tmp_path / "parts", data).state == "done"
+    finally:
+        signal.signal(signal.SIGUSR2, before)
 
 
 def start(folder, *overrides):

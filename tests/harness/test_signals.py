@@ -2,10 +2,20 @@
 
 import os
 import signal
+import subprocess
 
 import pytest
 
-from harness.training.process import NUMBERS, StopSignal, catch_stop_signals, requeue, stop_status, will_requeue
+from harness.training import process
+from harness.training.process import (
+    NUMBERS,
+    SchedulerError,
+    StopSignal,
+    catch_stop_signals,
+    requeue,
+    stop_status,
+    will_requeue,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -36,14 +46,16 @@ def in_a_job(monkeypatch, tmp_path):
 class Scheduler:
     """What submitit binds to SIGUSR2."""
 
-    def __init__(self, timed_out=False):
-        self.timed_out, self.called = timed_out, []
+    def __init__(self, timed_out=False, refusals=0):
+        self.timed_out, self.refusals, self.called = timed_out, refusals, []
 
     def has_timed_out(self):
         return self.timed_out
 
     def checkpoint_and_try_requeue(self, number, frame):
         self.called.append((number, frame))
+        if len(self.called) <= self.refusals:
+            raise subprocess.CalledProcessError(1, ["scontrol", "requeue", "7"])
 
 
 def send(*numbers):
@@ -153,3 +165,19 @@ def test_requeue_calls_the_schedulers_handler():
     signal.signal(signal.SIGUSR2, scheduler.checkpoint_and_try_requeue)
     requeue()
     assert scheduler.called == [(signal.SIGUSR2, None)]
+
+
+@pytest.mark.parametrize("refusals", [0, 1, 3])
+def test_a_busy_scheduler_is_asked_again(monkeypatch, refusals):
+    scheduler = Scheduler(refusals=refusals)
+    monkeypatch.setattr(process, "REQUEUE_PAUSES_S", (0, 0, 0))
+    signal.signal(signal.SIGUSR2, scheduler.checkpoint_and_try_requeue)
+    requeue()
+    assert len(scheduler.called) == refusals + 1
+
+
+def test_a_scheduler_that_refuses_four_times_is_an_error(monkeypatch):
+    monkeypatch.setattr(process, "REQUEUE_PAUSES_S", (0, 0, 0))
+    signal.signal(signal.SIGUSR2, Scheduler(refusals=4).checkpoint_and_try_requeue)
+    with pytest.raises(SchedulerError, match=r"did not queue the job again: .*scontrol"):
+        requeue()

@@ -49,6 +49,10 @@ class Harness:
         """Seed -> status, of the cells that left a record."""
         return {record["cell"]["seed"]: record["status"] for record in self.records()}
 
+    def errors(self) -> dict[int, str]:
+        """Seed -> message, of the cells whose record has one."""
+        return {record["cell"]["seed"]: record["error"]["message"] for record in self.records() if record["error"]}
+
     def record(self, seed: int) -> dict[str, Any]:
         (match,) = [record for record in self.records() if record["cell"]["seed"] == seed]
         return match

@@ -67,7 +67,7 @@ def test_24_cells_with_every_accident(harness: Harness, cluster: Cluster, tmp_pa
     release.touch()
     harness.wait_for([1, 4, *range(6, 26)], 420)
     assert "the last heartbeat is from" in harness.log(25), "it waited, and took over"
-    assert harness.counts() == {"done": 21, "failed": 1, "interrupted": 2, "dead": 1}
+    assert harness.counts() == {"done": 21, "failed": 1, "interrupted": 2, "dead": 1}, harness.errors()
     assert {seed: state for seed, state in harness.states().items() if state != "done"} == {
         2: "interrupted", 3: "dead", 4: "failed", 5: "interrupted",
     }  # fmt: skip

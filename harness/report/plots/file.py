@@ -61,6 +61,10 @@ class Plot:
 
         with rc_context(RC):
             figure = self.draw(self.data)
+            if figure.get_layout_engine() is not None:  # once for all files: a layout takes longer than a drawing
+                figure.set_dpi(self.dpi)
+                figure.draw_without_rendering()
+                figure.set_layout_engine("none")
             for path in paths:
                 save(figure, path, self.digest, dpi=self.dpi)
 

@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from harness.report.plots.style import Axes
 
 DIRECTIONS = [math.tau * turn / 24 for turn in range(24)]
@@ -70,15 +72,6 @@ class Box(NamedTuple):
     right: float
     top: float
 
-    def meets(self, other: "Box") -> bool:
-        """Whether two boxes are less than a point apart."""
-        apart = max(self.left - other.right, other.left - self.right)
-        return max(apart, self.bottom - other.top, other.bottom - self.top) < 1
-
-    def distance(self, x: float, y: float) -> float:
-        """From a point; zero inside."""
-        return math.hypot(max(self.left - x, 0, x - self.right), max(self.bottom - y, 0, y - self.top))
-
 
 def place_labels(
     discs: Sequence[Circle],
@@ -93,20 +86,20 @@ def place_labels(
 
     Each label in turn takes the cheapest position around its disc, given the others; this is repeated a few times.
     """
-    boxes: dict[int, Box] = {}
+    boxes: dict[int, np.ndarray] = {}
     needed = len(discs) if needed is None else needed
 
     def place(i: int) -> float:
-        taken = [box for j, box in boxes.items() if j != i]
-        near = [*others, *(other for j, other in enumerate(discs) if j != i)]
+        taken = np.array([box for j, box in boxes.items() if j != i]).reshape(-1, 4)
+        near = np.array([*others, *(other for j, other in enumerate(discs) if j != i)]).reshape(-1, 3)
         least = math.inf
         for gap in GAPS:
             if least <= PER_POINT * (discs[i][2] + gap):
                 break  # no position further away is cheaper
-            for angle in DIRECTIONS:
-                box = _label_box(discs[i], sizes[i], gap, angle)
-                if (cost := _cost(box, discs[i], near, taken, frame)) < least:
-                    least, boxes[i] = cost, box
+            around = np.array([_label_box(discs[i], sizes[i], gap, angle) for angle in DIRECTIONS])
+            costs = _costs(around, np.array(discs[i]), near, taken, frame)
+            if costs.min() < least:
+                least, boxes[i] = costs.min(), around[costs.argmin()]
         return least
 
     for _ in range(SWEEPS):
@@ -115,7 +108,7 @@ def place_labels(
     for i in range(needed, len(discs)):
         if place(i) > FREE:
             del boxes[i]
-    centres = {i: ((box.left + box.right) / 2, (box.bottom + box.top) / 2) for i, box in boxes.items()}
+    centres = {i: ((box[0] + box[2]) / 2, (box[1] + box[3]) / 2) for i, box in boxes.items()}
     return [(centres[i][0] - x, centres[i][1] - y) if i in centres else None for i, (x, y, _) in enumerate(discs)]
 
 
@@ -127,16 +120,26 @@ def _label_box(disc: Circle, size: tuple[float, float], gap: float, angle: float
     return Box(x - size[0] / 2, y - size[1] / 2, x + size[0] / 2, y + size[1] / 2)
 
 
-def _cost(box: Box, disc: Circle, near: Sequence[Circle], taken: Sequence[Box], frame: Box) -> float:
-    """Of a position: its distance in points, and penalties for what it covers, crosses or cuts off."""
-    x, y = disc[:2]
-    to_x, to_y = (box.left + box.right) / 2 - x, (box.bottom + box.top) / 2 - y
-    outside = box.left < frame[0] or box.bottom < frame[1] or box.right > frame[2] or box.top > frame[3]
-    cost = PER_POINT * math.hypot(to_x, to_y) + 1000 * outside + 100 * sum(box.meets(other) for other in taken)
-    line = [(x + to_x * step / 6, y + to_y * step / 6) for step in range(7)]
-    cost += 60 * sum(box.distance(*other[:2]) < other[2] + 1 for other in (disc, *near))
-    cost += 40 * sum(any(other.distance(*point) < 1 for point in line) for other in taken)
-    for other_x, other_y, radius in near:
-        cost += max(0, 6 - box.distance(other_x, other_y) + radius)  # a label near two bubbles is ambiguous
-        cost += 20 * any(math.dist(point, (other_x, other_y)) < radius for point in line)
-    return cost
+def _costs(boxes: np.ndarray, disc: np.ndarray, near: np.ndarray, taken: np.ndarray, frame: Box) -> np.ndarray:
+    """Of each position (P, 4): its distance in points, and penalties for what it covers, crosses or cuts off.
+
+    `disc` (3,): the label's own; `near` (D, 3): all others; `taken` (T, 4): the boxes of the other labels.
+    """
+    to_label = (boxes[:, :2] + boxes[:, 2:]) / 2 - disc[:2]
+    line = disc[:2] + to_label[:, None] * np.linspace(0, 1, 7)[:, None]  # (P, 7, 2), from the disc to the label
+    outside = (boxes[:, :2] < frame[:2]).any(1) | (boxes[:, 2:] > frame[2:]).any(1)
+    apart = np.maximum(boxes[:, None, :2] - taken[:, 2:], taken[:, :2] - boxes[:, None, 2:])  # (P, T, 2)
+    to_near = _distances(boxes, near[:, :2])  # (P, D)
+    crossed = np.linalg.norm(line[:, :, None] - near[:, :2], axis=-1) < near[:, 2]  # (P, 7, D)
+    cost = PER_POINT * np.hypot(*to_label.T) + 1000 * outside
+    cost += 100 * (apart.max(-1) < 1).sum(1)  # less than a point apart
+    cost += 60 * ((to_near < near[:, 2] + 1).sum(1) + (_distances(boxes, disc[None, :2]) < disc[2] + 1)[:, 0])
+    cost += 40 * (_distances(taken, line.reshape(-1, 2)).reshape(-1, *line.shape[:2]) < 1).any(2).sum(0)
+    cost += np.maximum(0, 6 - to_near + near[:, 2]).sum(1)  # a label near two bubbles is ambiguous
+    return cost + 20 * crossed.any(1).sum(1)
+
+
+def _distances(boxes: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """(B, N), of each point (N, 2) from each box (B, 4); zero inside."""
+    outside = np.maximum(boxes[:, None, :2] - points, points - boxes[:, None, 2:])
+    return np.linalg.norm(np.maximum(outside, 0), axis=-1)

@@ -35,8 +35,8 @@ def panels(figure: LineFigure, cells: Cells, measurements: Measurements | None =
     those of do=bench."""
     every = [
         panel
-        for protocol in figure.table.protocols
-        for panel in _panels_of_protocol(figure, protocol, cells, measurements or {})
+        for protocol, columns in select(cells, figure.table).items()
+        for panel in _panels_of_protocol(figure, protocol, columns, measurements or {})
     ]
     filled = [panel for panel in every if panel["series"]]
     if not filled:
@@ -52,8 +52,9 @@ def _line_panel(figure: LineFigure, title: str, series: list[dict], chance: floa
     return panel | {"series": series, "notes": notes} | ({} if chance is None else {"chance": chance})
 
 
-def _panels_of_protocol(figure: LineFigure, protocol: str, cells: Cells, measurements: Measurements) -> Iterator[Panel]:
-    columns = select(cells, figure.table)[protocol]
+def _panels_of_protocol(
+    figure: LineFigure, protocol: str, columns: Mapping[str, Cells], measurements: Measurements
+) -> Iterator[Panel]:
     part = figure.table.for_protocol(protocol)
     budgets = sorted({budget for name in (*figure.points, *figure.columns) for budget in columns[name]["budget"]})
     for budget in budgets:

@@ -66,7 +66,7 @@ def _with_table_settings(cells: Cells, spec: TableSpec) -> Cells:
         for settings in (row.set, cell_settings(row, {}, PAPER))
         if settings
     )
-    meanings = {column.task: spec.meanings(column.task) for column in with_task}
+    meanings = {task: spec.meanings(task) for task in {column.task for column in with_task}}
     keys = {key for by_name in (columns, rows) for sets in by_name.values() for settings in sets for key, _ in settings}
     changed = []
     for config, task, model, already in zip(

@@ -6,6 +6,7 @@ without a cell at the chosen rate. Tests leave such rows out where the budget st
 found on another model.
 """
 
+import contextlib
 import functools
 import math
 import statistics
@@ -17,7 +18,8 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.config import search as searches
-from harness.config.compose import compose, options, search_path
+from harness.config.compose import compose, folders, options, search_path
+from harness.config.resolvers import option_for
 from harness.config.search import RATE, TRIAL, Choice, Search
 from harness.config.table_rows import Settings
 from harness.errors import UsageError
@@ -30,6 +32,7 @@ from harness.report.stats.seeds import MIN_SEEDS
 
 Selected = Mapping[str, Mapping[str, Cells]]  # protocol -> column -> its cells
 SEARCHED = {RATE, TRIAL}  # keys of `changed` that a search sets
+_searches: dict[str, Search | None] = {}  # by the option of a budget for a task
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ def tuned(cells: Cells, *, at_recipe: bool = False) -> Cells:
     kept: list[int] = []
     tunings: list[Tuning | Unfinished | None] = []
     untuned: set[int] = set()
-    changed = list(cells["changed"])
+    changed, rates = list(cells["changed"]), list(map(_rate, cells["config"]))
     for (task, _, budget, *_), numbers in rows.items():
         trials = [number for number in numbers if trial[number]]
         tuning = _tuning(cells.iloc[trials], budget_search(budget, task)) if trials else None
@@ -87,7 +90,7 @@ def tuned(cells: Cells, *, at_recipe: bool = False) -> Cells:
         if not isinstance(tuning, Tuning) or (tuning.is_recipe and at_recipe):
             chosen = []
         else:
-            at_rate = grouped((_rate(cells["config"].iloc[number]), number) for number in others)
+            at_rate = grouped((rates[number], number) for number in others)
             chosen = at_rate.get(tuning.recipe if at_recipe else tuning.rate, [])
             if not chosen and not at_recipe:
                 chosen = at_rate.get(tuning.recipe, [])
@@ -99,7 +102,7 @@ def tuned(cells: Cells, *, at_recipe: bool = False) -> Cells:
         if not at_recipe:  # a rate that a user typed is a setting of the row, as without a search
             is_tuned = isinstance(tuning, Tuning)
             searched = (tuning.rate, tuning.recipe) if is_tuned else ()
-            typed = [number for number in others if _rate(cells["config"].iloc[number]) not in searched]
+            typed = [number for number in others if rates[number] not in searched]
             kept += typed
             tunings += [None if is_tuned else tuning] * len(typed)
     cells = cells.assign(changed=changed, untuned=[number in untuned for number in range(len(cells))])
@@ -129,21 +132,14 @@ def _tuning(trials: Cells, search: Search | None) -> Tuning | Unfinished | None:
     rate."""
     if search is None:
         return None
-    trials = trials[trials["seed"].isin(search.seeds)]
-    at_recipe = [
-        _rate(config)
-        for config, changed in zip(trials["config"], trials["changed"], strict=True)
-        if RATE not in dict(changed)
-    ]
+    keys = ("config", "changed", "seed", "status", "val", "higher_is_better")
+    of_search = [trial for trial in zip(*(trials[key] for key in keys), strict=True) if trial[2] in search.seeds]
+    at_recipe = [_rate(config) for config, changed, *_ in of_search if RATE not in dict(changed)]
     if not at_recipe or at_recipe[0] is None:
         return None
     recipe = at_recipe[0]
     # the scores of trials, the higher the better, as `harness.records.validation` reads them
-    columns = (trials["status"], trials["val"], trials["higher_is_better"])
-    scored = {
-        (_rate(config), seed): searches.signed_score(*trial)
-        for config, seed, *trial in zip(trials["config"], trials["seed"], *columns, strict=True)
-    }
+    scored = {(_rate(config), seed): searches.signed_score(*score) for config, _, seed, *score in of_search}
     by_rate = grouped((rate, score) for (rate, _), score in scored.items())
     means = {rate: statistics.fmean(every) for rate, every in by_rate.items() if len(every) == len(search.seeds)}
     scores = {
@@ -165,13 +161,18 @@ def _tuning(trials: Cells, search: Search | None) -> Tuning | Unfinished | None:
 
 @functools.cache
 def budget_search(budget: str, task: str) -> Search | None:
-    """The search that a budget states for a task; None for names without a readable configuration."""
+    """The search that a budget states for a task; None for names without a readable configuration.
+
+    It is composed once for all tasks with the same option of the budget.
+    """
     if any(name not in dict(options(group)) for group, name in (("budget", budget), ("task", task))):
         return None
-    try:
-        return searches.search_of(compose([f"budget={budget}", f"task={task}"], search_path()))
-    except (OmegaConfBaseException, HydraException, UsageError, FileNotFoundError):
-        return None
+    option = option_for("budget", budget, task, folders())
+    if option not in _searches:
+        _searches[option] = None
+        with contextlib.suppress(OmegaConfBaseException, HydraException, UsageError, FileNotFoundError):
+            _searches[option] = searches.search_of(compose([f"budget={budget}", f"task={task}"], search_path()))
+    return _searches[option]
 
 
 def tuned_columns(selected: Mapping[str, Cells], budget: str, kind: type = Tuning) -> dict[str, dict[str, Any]]:

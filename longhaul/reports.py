@@ -88,8 +88,8 @@ def report(table: str, records: "pd.DataFrame | None" = None) -> Page:
     """
     from harness.commands.table_pages import table_page
     from harness.config.places import CONF
+    from harness.records.measurements import load_measurements
     from harness.report.render import markdown
-    from harness.report.scores.measurements import load_measurements
     from longhaul.frames import record_frame
 
     _require_single("table", table)
@@ -125,7 +125,7 @@ def measurements(root: str | Path | None = None) -> "pd.DataFrame":
     import pandas as pd
 
     from harness.errors import UsageError
-    from harness.report.scores.measurements import load_measurements
+    from harness.records.measurements import load_measurements
 
     folder = path_of(root, Paths().bench)
     if root is not None and not folder.is_dir():

@@ -53,10 +53,10 @@ def _report(cfg: Any, overrides: Sequence[str]) -> int:
     from harness.config.compose import folders
     from harness.records.cache import of_command
     from harness.records.collect import frame, valid_records
+    from harness.records.measurements import load_measurements
     from harness.report.pages import agreement, bench_tables, columns
     from harness.report.plots import costs, drawing
     from harness.report.plots.figures import TABLE_SUFFIXES
-    from harness.report.scores.measurements import load_measurements
     from harness.report.site import cards
     from harness.report.spec_files import load_figure
 

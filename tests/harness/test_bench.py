@@ -21,9 +21,9 @@ from harness.config.compose import compose
 from harness.config.overrides import bench_lists
 from harness.errors import UsageError
 from harness.records import machine
+from harness.records.measurements import load_measurements
 from harness.records.provenance import hardware, versions
 from harness.report.plots.costs import plots, write_report
-from harness.report.scores.measurements import load_measurements
 from harness.report.stats import growth
 
 CPU = torch.device("cpu")

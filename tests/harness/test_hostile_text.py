@@ -15,8 +15,8 @@ from harness.config.compose import compose
 from harness.config.places import ROOT
 from harness.errors import UsageError, one_line
 from harness.records import record
+from harness.records.measurements import load_measurements
 from harness.records.record import RecordError
-from harness.report.scores.measurements import load_measurements
 from harness.training.run_cell import without_folders
 
 GLOO = "[/__w/pytorch/pytorch/third_party/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4321"

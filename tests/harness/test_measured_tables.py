@@ -10,6 +10,7 @@ from harness.config.places import CONF, ROOT
 from harness.config.validation import parse
 from harness.errors import UsageError
 from harness.records import ledger
+from harness.records.measurements import load_measurements
 from harness.report.pages.measured import page as page_of
 from harness.report.pages.printed import count_beside
 from harness.report.plots import costs
@@ -17,7 +18,7 @@ from harness.report.plots.figures import figure_plot
 from harness.report.plots.file import Sources
 from harness.report.plots.lines import cost_axes
 from harness.report.render import latex, markdown
-from harness.report.scores.measurements import load_measurements, measured_for, number_at, printed_slope, slope
+from harness.report.scores.measurements import measured_for, number_at, printed_slope, slope
 from harness.report.spec.measured import MeasuredSpec, Run
 from harness.report.spec_files import load_figure, load_table
 

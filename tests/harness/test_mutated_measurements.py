@@ -7,8 +7,9 @@ import pytest
 
 from harness.config.places import ROOT
 from harness.errors import UsageError
+from harness.records.measurements import load_measurements
 from harness.report.pages.bench_tables import PAGES
-from harness.report.scores.measurements import describe_setting, load_measurements
+from harness.report.scores.measurements import describe_setting
 from longhaul.reports import points_of
 
 SOURCES = [

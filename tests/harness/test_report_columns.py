@@ -7,10 +7,10 @@ from helpers.synthetic import record as made
 from harness.config.formula import evaluate
 from harness.errors import UsageError
 from harness.records.collect import frame
+from harness.records.measurements import load_measurements
 from harness.report import spec_files
 from harness.report.pages import table
 from harness.report.scores import groups, select
-from harness.report.scores.measurements import load_measurements
 
 CONF, PAPER, RENDER, ROOT = pages.CONF, pages.PAPER, pages.RENDER, pages.ROOT
 REDUCED = {"budget": "reduced", "source": "synthetic"}

@@ -8,6 +8,7 @@ from harness.config.model_names import row_name
 from harness.config.validation import shortened
 from harness.errors import UsageError, did_you_mean
 from harness.records.collect import Cells
+from harness.records.measurements import Measurements
 from harness.report.pages.answer import ColumnAnswer
 from harness.report.pages.caveats import rate_text
 from harness.report.pages.not_run import Waiting
@@ -15,7 +16,6 @@ from harness.report.render.layout import Table
 from harness.report.render.words import capitalized, cost, listed
 from harness.report.scores.groups import Group, ProtocolResults
 from harness.report.scores.judge import Verdict
-from harness.report.scores.measurements import Measurements
 from harness.report.scores.scores import Score
 from harness.report.scores.tuning import Tuning, budget_search
 from harness.report.spec.finding import OfColumn, WithState

@@ -15,10 +15,11 @@ import numpy as np
 
 from harness.config.model_names import row_name
 from harness.records import ledger
+from harness.records.measurements import Measurement, Measurements
 from harness.report.render.layout import Block, Card, Section, Table, TableEntry, table_of, tidy_row
 from harness.report.render.words import listed
 from harness.report.scores import measurements as bench
-from harness.report.scores.measurements import Measurement, Measurements, Points
+from harness.report.scores.measurements import Points
 from harness.report.spec.measured import EXPONENTS, KEYS, MeasuredColumn, MeasuredSpec
 from harness.report.spec.parts import Kind
 from harness.report.stats.grouping import grouped

@@ -8,6 +8,7 @@ from harness.config.overrides import to_overrides
 from harness.config.table_rows import PAPER, cell_settings
 from harness.errors import agreeing
 from harness.records import ledger
+from harness.records.measurements import Measurement
 from harness.report.pages import agreement
 from harness.report.pages.answer import baseline_name
 from harness.report.pages.counts import share
@@ -15,7 +16,7 @@ from harness.report.pages.evidence import Evidence, NoRunError, Reply, cannot_sa
 from harness.report.render.words import capitalized, joined, listed
 from harness.report.scores.groups import AGREES
 from harness.report.scores.judge import plain_score
-from harness.report.scores.measurements import Measurement, describe_setting
+from harness.report.scores.measurements import describe_setting
 from harness.report.spec import finding
 from harness.report.spec.parts import Kind
 from harness.report.spec.table import TableSpec

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from harness.records.files import write_atomic
+from harness.records.measurements import Measurement, Measurements
 from harness.report.pages import bench_tables
 from harness.report.plots import style
 from harness.report.plots.file import SUFFIXES, Plot, Sources
 from harness.report.plots.lines import draw
 from harness.report.scores import measurements as bench
 from harness.report.scores import messages
-from harness.report.scores.measurements import Measurement, Measurements, Points
+from harness.report.scores.measurements import Points
 from harness.report.spec.figure import MeasuredFigure, PendingFigure
 from harness.report.stats.grouping import grouped
 from harness.report.stats.growth import exponent

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from harness.records.collect import Cells
 from harness.records.files import write_bytes_atomic
+from harness.records.measurements import Measurement
 from harness.report.plots.drawing import Schedule
 from harness.report.plots.style import RC, Figure
-from harness.report.scores.measurements import Measurement
 
 VERSION = 4  # of what pictures look like: with another, all are drawn again
 SUFFIXES = ("png", "pdf")

@@ -10,9 +10,10 @@ from typing import Any
 
 from harness.config.data_cards import DataName, merged
 from harness.records.collect import Cells
+from harness.records.measurements import Measurements
 from harness.report.scores.comparison import BASELINE, Comparison, clear_winner, compare_group
 from harness.report.scores.facts import data_name_of, hours_by_device, rates_of, run_facts
-from harness.report.scores.measurements import Measurements, bench_scores
+from harness.report.scores.measurements import bench_scores
 from harness.report.scores.paired import with_noise
 from harness.report.scores.per_example import baselines_of, examples_of
 from harness.report.scores.scores import (

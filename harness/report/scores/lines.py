@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from harness.records.collect import Cells
+from harness.records.measurements import Measurements
 from harness.report.scores import messages
-from harness.report.scores.measurements import Measurements, bench_scores
+from harness.report.scores.measurements import bench_scores
 from harness.report.scores.messages import Numbers
 from harness.report.scores.scores import chances, limits_of
 from harness.report.scores.select import select

@@ -1,4 +1,4 @@
-"""Measurements of do=bench and of `benchmarks`: read from `results/bench`, and looked up for tables and figures.
+"""Measurements of do=bench and of `benchmarks`, looked up for tables and figures.
 
 A table of cells shows one point per row (`bench_scores`). A table of measurements has runs: which measurement a run is,
 which of its points a row is, and what number a column shows of it.
@@ -9,23 +9,17 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from harness.config.overrides import recipe_settings, to_overrides, typed_values
 from harness.config.table_rows import Row
-from harness.config.validation import parse
-from harness.errors import LONGEST_NAME, UsageError, agreeing, one_line, shown
-from harness.report.scores.measurement_schema import KINDS
+from harness.errors import agreeing
+from harness.records.measurements import Measurement, Measurements
 from harness.report.scores.scores import Score
 from harness.report.spec.measured import KEYS, MeasuredRow, Run
 from harness.report.spec.parts import BenchPoint
 from harness.report.stats.growth import exponent
-from tasks.regular_files import read_json
 
-MAX_BYTES = 2**26  # of a file
-Measurement = Mapping[str, Any]
-Measurements = Mapping[str, Measurement]  # by name
 Point = Mapping[str, Any]
 Points = Sequence[Point]
 # keys of `bench.` that say what is measured; the others say how long
@@ -44,29 +38,6 @@ class Number:
     @property
     def mark(self) -> str:
         return "" if self.value is None or self.status == "ok" else " ~"
-
-
-class MeasurementError(UsageError):
-    """A file is no measurement."""
-
-
-def load_measurements(folder: Path) -> Measurements:
-    """{name: measurement} of a folder. Raises UsageError for a file that is no measurement."""
-    measurements = {}
-    for path in sorted(folder.glob("*.json")):
-        try:
-            measured = read_json(path, MAX_BYTES)
-            if measured["name"] != path.stem:
-                raise ValueError(f"its name is {str(measured['name'])[:LONGEST_NAME]}")
-            if measured["kind"] not in KINDS:
-                raise ValueError(f"its kind is {str(measured['kind'])[:LONGEST_NAME]}")
-            parse(KINDS[measured["kind"]], measured, "", MeasurementError)
-        except (OSError, ValueError, KeyError, TypeError, MeasurementError) as error:
-            raise UsageError(
-                f"{shown(path)}: not a measurement: {one_line(error)}; move it away or measure again"
-            ) from error
-        measurements[measured["name"]] = measured
-    return measurements
 
 
 def machine_name(hardware: Mapping[str, Any]) -> str:

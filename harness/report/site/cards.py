@@ -13,11 +13,12 @@ from typing import Any
 from harness.config.model_names import row_name
 from harness.config.table_rows import format_settings, settings_key
 from harness.records.files import require_writable, write_atomic
+from harness.records.measurements import Measurements
 from harness.records.recipe import words_of
 from harness.records.record import outcome
 from harness.report.render import markdown
 from harness.report.render.layout import Card, Table, TableEntry
-from harness.report.scores.measurements import Measurements, describe_setting
+from harness.report.scores.measurements import describe_setting
 
 NOT_SHOWN = "smoke"  # the budget of records that only show that a cell runs
 RECORDS = "records.json"

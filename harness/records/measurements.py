@@ -1,17 +1,24 @@
-"""The parts of a measurement: keys and types. `harness.report.scores.measurements` reads the files.
+"""Measurements of do=bench and of `benchmarks`, read from `results/bench`: the keys and types of their parts.
 
 A file may come from elsewhere, so it is checked as a whole before any page uses a part of it. Keys that no reader uses
 may be there as well.
 """
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue, model_validator
 
-from harness.config.validation import StrictModel, TupleOf, shortened
+from harness.config.validation import StrictModel, TupleOf, parse, shortened
+from harness.errors import LONGEST_NAME, UsageError, one_line, shown
+from tasks.regular_files import read_json
 
+MAX_BYTES = 2**26  # of a file
 LARGEST = 10**15  # of a number
 OK = "ok"
+Measurement = Mapping[str, Any]
+Measurements = Mapping[str, Measurement]  # by name
 
 
 def check_printable(text: str) -> str:
@@ -138,3 +145,26 @@ class GoalsMeasurement(Measurement):
 
 
 KINDS: dict[Any, type[Measurement]] = {"bench": BenchMeasurement, "goals": GoalsMeasurement}
+
+
+class MeasurementError(UsageError):
+    """A file is no measurement."""
+
+
+def load_measurements(folder: Path) -> Measurements:
+    """{name: measurement} of a folder. Raises UsageError for a file that is no measurement."""
+    measurements = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            measured = read_json(path, MAX_BYTES)
+            if measured["name"] != path.stem:
+                raise ValueError(f"its name is {str(measured['name'])[:LONGEST_NAME]}")
+            if measured["kind"] not in KINDS:
+                raise ValueError(f"its kind is {str(measured['kind'])[:LONGEST_NAME]}")
+            parse(KINDS[measured["kind"]], measured, "", MeasurementError)
+        except (OSError, ValueError, KeyError, TypeError, MeasurementError) as error:
+            raise UsageError(
+                f"{shown(path)}: not a measurement: {one_line(error)}; move it away or measure again"
+            ) from error
+        measurements[measured["name"]] = measured
+    return measurements

@@ -120,9 +120,11 @@ def model_page(members: list[str], names: dict[str, str]) -> str:
     text = docstring(ROOT / path)
     title = re.split("[:(,;]", text, maxsplit=1)[0].strip(" .")
     is_name = title.lower() in {names.get(name, name).lower() for name in members}  # what readers search for
-    lines = [*(["---", "search:", "  boost: 4", "---"] if is_name else []), f"# {escaped(title)}", ""]
+    is_alone = is_name and len(members) == 1  # its heading is that of the page
+    heading = f"# {escaped(title)}" + (f" {{ #{members[0]} }}" if is_alone else "")
+    lines = [*(["---", "search:", "  boost: 4", "---"] if is_name else []), heading, ""]
     for name in members:
-        lines += [f"## {escaped(names.get(name, name))} {{ #{name} }}", ""]
+        lines += [] if is_alone else [f"## {escaped(names.get(name, name))} {{ #{name} }}", ""]
         lines += [f"`model={name}`: {escaped(named(ROOT / f'conf/model/{name}.yaml')[1])}", ""]
         if scores := scores_of_models().get(name):
             lines += ["| column | score | seeds | tier (?: too few seeds) | budget, data | tables |"]

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from harness.report.render.words import capitalized
+
 Line = Mapping[str, Any]  # a series, as `harness.report.plots.style` says
 CONTROLS = ("no_mixing", "no_cross")
 SOFTMAX = ("vanilla", "vanilla_math")
@@ -59,7 +61,7 @@ def of_front(
     reference = next((line for line in series if line["role"] == "reference"), None)
     if not front or reference is None:
         return ""
-    goal = threshold(series, chance, numbers)
+    goal, name = threshold(series, chance, numbers), capitalized(name)
     best = numbers.best(reference["y"])
     cost = next(x for x, y in zip(reference["x"], reference["y"], strict=True) if y == best)
     there = f"{reference['name']} {numbers.score(best)} with {numbers.place(cost)}"

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import gc
 import multiprocessing
 import os
 import signal
@@ -44,13 +45,13 @@ def process_pool(workers: int) -> Pool:
     """Spawned, not forked: the caller may have threads (torch, OpenMP), whose locks a fork would leave held.
 
     The processes wait for work on a pipe that they hold open themselves. Without `terminate_with_parent` they would
-    outlive a killed caller.
+    outlive a killed caller. They collect garbage as often as the caller does.
     """
     return Pool(
         workers,
         mp_context=multiprocessing.get_context("spawn"),
-        initializer=terminate_with_parent,
-        initargs=(os.getpid(),),
+        initializer=begin_worker,
+        initargs=(os.getpid(), gc.get_threshold()),
     )
 
 
@@ -87,6 +88,11 @@ def divided(
         if number not in results:
             keep(number, function(job))
     return [results[number] for number in range(len(jobs))]
+
+
+def begin_worker(parent: int, thresholds: tuple[int, int, int]) -> None:
+    gc.set_threshold(*thresholds)
+    terminate_with_parent(parent)
 
 
 def terminate_with_parent(parent: int) -> None:

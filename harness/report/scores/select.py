@@ -23,6 +23,7 @@ from harness.report.stats.grouping import grouped
 NO_SOURCE = "none"  # of a column without a run
 UNKNOWN_SOURCE = "unknown"  # of a run that failed before it loaded its data
 RECIPE_RATE = "at the recipe's rate"  # setting of a cell whose row has none at the rate that its search chose
+Meanings = Mapping[tuple[str, Settings], list[tuple[str, str]]]  # as `TableSpec.meanings`
 PLAIN_RECIPE = "the plain recipe"  # setting of a cell whose row means a changed one
 
 
@@ -38,11 +39,11 @@ def select(cells: Cells, spec: TableSpec, *, at_recipe: bool = False) -> dict[st
     """
     tasks = {column.task for column in spec.columns.values()}
     cells = tuned(cells[(cells["budget"] != "smoke") & cells["task"].isin(tasks)], at_recipe=at_recipe)
-    cells = _with_table_settings(cells, spec)
+    meanings = {task: spec.meanings(task) for task in tasks if task}
+    cells = _with_table_settings(cells, spec, meanings)
     selected = {}
     for protocol in spec.protocols:
         part = spec.for_protocol(protocol)
-        meanings = {task: part.meanings(task) for task in tasks if task}
         by_protocol = {
             name: group.assign(elsewhere=_elsewhere(group, part)) for name, group in cells.groupby("protocol")
         }
@@ -55,9 +56,9 @@ def select(cells: Cells, spec: TableSpec, *, at_recipe: bool = False) -> dict[st
     return selected
 
 
-def _with_table_settings(cells: Cells, spec: TableSpec) -> Cells:
+def _with_table_settings(cells: Cells, spec: TableSpec, meanings: Mapping[str, Meanings]) -> Cells:
     """The cells with `changed` as the table sees it: what a column or a row sets counts as changed in its cells, even
-    in a recipe that has this value anyway."""
+    in a recipe that has this value anyway. `meanings`: by task."""
     with_task = [column for column in spec.columns.values() if column.task]
     columns = grouped((column.task, set(settings_key(column.set))) for column in with_task if column.set)
     rows = grouped(
@@ -66,7 +67,6 @@ def _with_table_settings(cells: Cells, spec: TableSpec) -> Cells:
         for settings in (row.set, cell_settings(row, {}, PAPER))
         if settings
     )
-    meanings = {task: spec.meanings(task) for task in {column.task for column in with_task}}
     keys = {key for by_name in (columns, rows) for sets in by_name.values() for settings in sets for key, _ in settings}
     changed = []
     for config, task, model, already in zip(
@@ -87,8 +87,8 @@ def _elsewhere(cells: Cells, spec: TableSpec) -> list[bool]:
     is_elsewhere = [False] * len(cells)
     for table in spec.elsewhere:
         part = table.for_protocol(spec.protocol)
-        seen = _with_table_settings(cells, part)
-        meanings = {task: part.meanings(task) for task in set(seen["task"])}
+        meanings = {task: part.meanings(task) for task in set(cells["task"])}
+        seen = _with_table_settings(cells, part, meanings)
         rows = zip(is_elsewhere, seen["task"], seen["model"], seen["changed"], strict=True)
         is_elsewhere = [already or (model, changed) in meanings[task] for already, task, model, changed in rows]
     return is_elsewhere
@@ -98,10 +98,8 @@ def _union(settings: Settings, *more: set[tuple[str, str]]) -> Settings:
     return tuple(sorted(set(settings).union(*more)))
 
 
-def _column_cells(
-    cells: Cells, spec: TableSpec, name: str, meanings: Mapping[tuple[str, Settings], list[tuple[str, str]]]
-) -> Cells:
-    """The cells of one protocol that measure a column. `meanings`: of the rows in its task.
+def _column_cells(cells: Cells, spec: TableSpec, name: str, meanings: Meanings) -> Cells:
+    """The cells of one protocol that measure a column. `meanings`: of the rows of all protocols in its task.
 
     A cell that broke off before its task was built has no metric yet; it stands in every column of its task. The
     settings of the columns decide which one of a task a cell belongs to. The baseline is known for one metric.
@@ -115,13 +113,13 @@ def _column_cells(
     kept = []
     columns = (cells[key] for key in ("model", "changed", "elsewhere", "gives_weights", "untuned"))
     for index, model, changed, elsewhere, gives_weights, untuned in zip(cells.index, *columns, strict=True):
-        owners, label = meanings.get((model, changed), []), spec.row_of_model(model)
-        exact = [row for row, owner in owners if owner == name]
-        pairs = set(changed)
+        owners = [(row, owner) for row, owner in meanings.get((model, changed), ()) if row in spec.rows]
+        if exact := [row for row, owner in owners if owner == name]:
+            kept.append((index, exact[0], RECIPE_RATE if untuned else ""))
+            continue
+        pairs, label = set(changed), spec.row_of_model(model)
         is_of_a_peer = any(column_settings < settings_of_peer <= pairs for settings_of_peer in all_settings)
-        if exact:
-            row, setting = exact[0], RECIPE_RATE if untuned else ""
-        elif spec.every and (label is not None or model in spec.without or not pairs <= column_settings):
+        if spec.every and (label is not None or model in spec.without or not pairs <= column_settings):
             continue  # its rows are plain
         elif spec.only_rows or elsewhere or owners or not column_settings <= pairs or is_of_a_peer or gives_weights:
             continue  # another row, column or table has it; a pre-training is no row

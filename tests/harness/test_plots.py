@@ -54,8 +54,8 @@ def test_a_palette_keeps_grey_grey():
     for number, colour in enumerate(style.COLOURS * 4):
         axis.text(number * 0.37 % 9, number * 0.61 % 9, "label", color=colour, fontsize=7)
     figure.savefig(full, dpi=200)
-    few = matplotlib.image.imread(io.BytesIO(with_palette(full)))[..., :3]
-    whole = matplotlib.image.imread(full)[..., :3]
+    few = matplotlib.image.imread(io.BytesIO(with_palette(io.BytesIO(full.getvalue()))))[..., :3]
+    whole = matplotlib.image.imread(io.BytesIO(full.getvalue()))[..., :3]
     grey = np.ptp(whole, axis=-1) < 0.01
     assert np.ptp(few[grey], axis=-1).max() < 0.02 and abs(whole - few).max() < 0.09
 

@@ -9,8 +9,8 @@ Distances are counted in keys: a segment's keys follow those of the last past, w
 
 Products <q_i + w, r_d> are computed for all distances of a row. Reading them with rows that are one column shorter
 aligns them with the keys: column j of row i is entry j + n - 1 - i of the distances in descending order (the relative
-shift). Scores are computed tile by tile, and recomputed in the backward pass: O(N L E) time, O(N E) memory plus one
-tile. With S the gradient of the scores,
+shift). Scores are computed tile by tile. Their softmax is kept for the backward pass where it is small, and recomputed
+elsewhere: O(N L E) time, O(N E) memory plus one tile. With S the gradient of the scores,
 
     dQ = S K + S^ R,  dK = S' (Q + u),  dR = S^' (Q + w),  du, dw the sums of the two parts of dQ,  S^ S shifted back
 
@@ -33,6 +33,7 @@ from models.ops.softmax_lse import softmax_gradient
 from models.ops.tiles import EVERY, Tile, TileBudget, spans, tiles
 
 TILE = TileBudget(2**19, 2**26)  # scores
+KEPT = 2**25  # weights of a call that wait for the backward pass, 128 MiB in float32; more are computed again
 
 
 def distance_sinusoids(distances: int, dim: int, like: Tensor) -> Tensor:
@@ -108,9 +109,12 @@ class _RelativeAttention(torch.autograd.Function):
     def forward(ctx, q, k, v, table, content, position, padding, options: _Options, *flat) -> Tensor:
         with autocast_disabled(q):
             blocks = _Segments(q, k, v, table, content, position, padding, options, flat)
-            out = torch.empty_like(blocks.q)  # (B, H, G, s, E)
+            out, ctx.kept = torch.empty_like(blocks.q), {}  # (B, H, G, s, E)
+            keeps = any(ctx.needs_input_grad) and blocks.scores <= KEPT
             for tile in blocks.tiles():
                 weights = blocks.weights(tile)
+                if keeps:
+                    ctx.kept[tile.number] = weights
                 keep = tile.dropout_mask(weights, options.dropout, options.seed)
                 out[tile.index] = blocks.times(tile, weights if keep is None else weights * keep, values=True)
             out = blocks.join(out)
@@ -130,7 +134,9 @@ class _RelativeAttention(torch.autograd.Function):
             dtable, dcontent, dposition = (torch.zeros_like(upcast(x)) for x in (table, content, position))
             blocks.zeros()
             for tile in blocks.tiles():
-                g, weights, keys = grad[tile.index], blocks.weights(tile), blocks.keys_seen(tile)
+                g, keys = grad[tile.index], blocks.keys_seen(tile)
+                weights = ctx.kept.pop(tile.number, None)  # overwritten below
+                weights = blocks.weights(tile) if weights is None else weights
                 keep = tile.dropout_mask(weights, ctx.options.dropout, ctx.options.seed)
                 ds, dropped = softmax_gradient(blocks.products(tile, g, values=True), weights, rows[tile.index], keep)
                 blocks.add(tile, dropped, g, values=True)
@@ -213,6 +219,7 @@ class _Segments:
         hidden = [window.hidden.expand(rows, -1, -1) for window in self.windows]
         self.hidden = torch.cat(hidden, -1)[:, None, :, None]  # (B or 1, 1, G, 1, L)
         self.whole = all(window.whole for window in self.windows)
+        self.scores = self.batch * self.heads * self.count * self.size * self.table.shape[1]
 
     def cut(self, x: Tensor) -> Tensor:
         """(B, H, N, E) -> (B, H, G, s, E)."""

@@ -168,6 +168,25 @@ def test_backward_repeats_the_dropout_of_each_tile(monkeypatch):
     torch.testing.assert_close(slope, measured, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_kept_weights_change_nothing(monkeypatch, dropout):
+    """Also in a second backward pass, which computes them again."""
+    monkeypatch.setattr(relative, "TILE", TileBudget(3 * 2 * 24, 3 * 2 * 24))
+    model = build("transformer_xl", CAUSAL, segment=7, memory_length=17, dropout=dropout).train()
+    x, _ = inputs(CAUSAL, 41)
+    x.requires_grad_()
+
+    def both_passes():
+        torch.manual_seed(5)
+        loss = run(model, x).square().sum()
+        return [torch.autograd.grad(loss, [x, *model.parameters()], retain_graph=True) for _ in range(2)]
+
+    first, second = both_passes()
+    monkeypatch.setattr(relative, "KEPT", 0)
+    for ours, again, reference in zip(first, second, both_passes()[0], strict=True):
+        assert torch.equal(ours, reference) and torch.equal(again, reference)
+
+
 def test_a_long_segment_is_read_in_tiles(monkeypatch):
     monkeypatch.setattr(relative, "TILE", TileBudget(2**14, 2**14))
     model = build("transformer_xl", CAUSAL, dim=32, segment=1024, memory_length=1024)

@@ -46,9 +46,12 @@ class PlannedCell:
     cell: Cell
     gpu_hours: float | None = None  # cost at the scale of the table's authors, on one of their GPUs
     depends_on: tuple[str, ...] = ()  # ids of the cells that must be done before
+    copied: DictConfig | None = None  # `cfg`, where it is there already
 
     @cached_property
     def cfg(self) -> DictConfig:
+        if self.copied is not None:
+            return self.copied
         return self.config.copy() if isinstance(self.config, VariedConfig) else self.config
 
 
@@ -115,7 +118,7 @@ def expand_all(commands: Sequence[Command], validation: Validation | None = None
             if command.variant is None:
                 plan = expand(command.cfg, command.overrides, validation, report_inside)
             else:
-                plan = Plan((PlannedCell(command.overrides, *command.variant),), {})
+                plan = Plan((PlannedCell(command.overrides, *command.variant, copied=command.cfg),), {})
             for planned in plan.cells:
                 add_with_dependencies(planned, cells, {})
             absent |= plan.absent

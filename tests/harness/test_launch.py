@@ -270,3 +270,17 @@ def test_a_submission_says_which_cell_went_where(places, monkeypatch, capsys):
     assert "job 41: 2 cells in 2 jobs of 1 x process · 60 min" in output and "submitted: 3 cells" in output
     assert submit.submit(plan, requests, SLURM) == 0
     assert "nothing to submit: 3 queued" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(1e-05, 1e16, -0.0, 1.5, float("inf"), 10**20, True, None),
+        *("1e-5", "true", "~", "${seed}", "é😀", "a\n b: #", "\x85", "\ud800"),
+    ],
+)
+def test_a_serialized_cell_reads_what_was_written(tmp_path, value):
+    values = {"plain": value, "inside": [{"a" * 2000: value}, [value]]}
+    (tmp_path / "0.yaml").write_text(serialized_cell.text_of(values), encoding="utf-8")
+    content = serialized_cell.content_of(tmp_path / "0.yaml")
+    assert content == values and type(content["plain"]) is type(value)

@@ -71,8 +71,9 @@ def with_state(asked: WithState, evidence: Evidence) -> Reply:
         return cannot_say(f"Kendall's τ {order.note}", facts)
     if answer.tests.ranks_nothing:
         return cannot_say(answer.finding.rstrip("."), facts)
-    best = front([(costs[row], mean, row) for row, mean in means.items()], bool(group.resolved.higher_is_better))
-    named = [f"{row} ({mean:.{group.resolved.decimals}f} with {cost:,.0f})" for cost, mean, row in best]
+    points, decimals = [(costs[row], mean, row) for row, mean in means.items()], group.resolved.decimals
+    best = front(points, bool(group.resolved.higher_is_better), decimals)
+    named = [f"{row} ({mean:.{decimals}f} with {cost:,.0f})" for cost, mean, row in best]
     text = (
         f"{evidence.at_rate(asked)}on the front, from the smallest {asked.cost}: {listed(named, SHOWN_FRONT)}; "
         f"Kendall's τ of {asked.column} with {asked.cost} is {order.tau:.2f} over {order.rows} rows ({_p(order.p)})."

@@ -126,7 +126,7 @@ def _by_rows(
     if not figure.front:
         return panel
     points = [point for line in panel["series"] for point in zip(line["x"], line["y"], line["labels"], strict=True)]
-    best = front(points, numbers.higher)
+    best = front(points, numbers.higher, numbers.decimals)
     goal = messages.threshold(panel["series"], chance, numbers)
     panel |= {"front": best, "message": messages.of_front(name, panel["series"], best, numbers, chance)}
     for line in panel["series"]:
@@ -154,12 +154,17 @@ def _shared_name(labels: Sequence[str]) -> str:
     return ", ".join(part[0] for part in shared) or labels[0]
 
 
-def front(points: Iterable[tuple[float, float, str]], higher_is_better: bool) -> list[tuple[float, float, str]]:
-    """The points (place, score, label) with a better score than all points at the same place or before."""
+def front(
+    points: Iterable[tuple[float, float, str]], higher_is_better: bool, decimals: int = DIGITS
+) -> list[tuple[float, float, str]]:
+    """The points (place, score, label) with a better score than all points at the same place or before.
+
+    Scores that are printed alike, with these decimals, are equal.
+    """
     sign = 1 if higher_is_better else -1
     kept: list[tuple[float, float, str]] = []
     for point in sorted(points, key=lambda point: (point[0], -sign * point[1], point[2])):
-        if not kept or sign * point[1] > sign * kept[-1][1]:
+        if not kept or sign * round(point[1], decimals) > sign * round(kept[-1][1], decimals):
             kept.append(point)
     return kept
 

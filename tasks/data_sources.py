@@ -231,7 +231,7 @@ def decoded(data: bytes, where: object, *, at: int = 0) -> str:
 
 def not_utf8(where: object, error: UnicodeDecodeError, *, at: int = 0) -> DataError:
     byte = error.object[error.start]
-    return DataError(f"{where}: byte {at + error.start} (0x{byte:02x}) is not UTF-8", "put a whole text there")
+    return DataError(f"{where}: byte {at + error.start} (0x{byte:02x}) is not UTF-8", "save it as UTF-8")
 
 
 def json_object(line: bytes, where: str) -> dict[str, Any]:

@@ -163,8 +163,9 @@ def build_or_refuse(cfg: DictConfig, build: Callable[[DictConfig], Built] | None
         if is_own_class(cfg) or fits(cfg, cfg.model.name):
             raise  # the user's class or a typed value is at fault: another model is no way out
         fitting = [name for name, _ in options("model") if name != cfg.model.name and fits(cfg, name)]
-        hint = f"these would fit: {', '.join(fitting)}" if fitting else "no model would fit here"
-        raise UsageError(f"{error}; {hint}") from error
+        if not fitting:  # another setting is at fault
+            raise
+        raise UsageError(f"{error}; these would fit: {', '.join(fitting)}") from error
 
 
 def is_own_class(cfg: DictConfig) -> bool:

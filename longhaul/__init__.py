@@ -19,7 +19,9 @@
 Overrides are strings as on the command line, or keywords: `seed=[1, 2]` sweeps.
 """
 
-from harness.errors import UsageError
+from typing import Any
+
+from harness.errors import UsageError, did_you_mean
 from harness.records.provenance import version
 from longhaul.api import compare, export, load, plan, records, run
 from longhaul.own import attention
@@ -46,3 +48,15 @@ __all__ = [
     "status",
     "verify",
 ]
+OTHERS = {  # what other libraries call it, or a command: what it is here
+    "train": "longhaul.run(model=..., task=...)",
+    "generate": 'longhaul.load("demo/shakespeare/lavo").generate(prompt)',
+    "predict": 'longhaul.load("demo/lavo").predict(inputs)',
+    "models": 'python run.py do=list, or longhaul.verify(model="lavo")',
+    "tune": "python run.py -m hydra/sweeper=optuna ...",
+}
+
+
+def __getattr__(name: str) -> Any:
+    hint = OTHERS.get(name) or did_you_mean(name, __all__)
+    raise AttributeError(f"module 'longhaul' has no attribute '{name}': {hint}")

@@ -114,6 +114,8 @@ def path_of(root: Any, default: str) -> Path:
         return Path(default)
     if not isinstance(root, (str, os.PathLike)):
         raise UsageError(f"a file or folder is a path, not a {type(root).__name__}")
+    if not os.fspath(root):
+        raise UsageError("a file or folder is a path, not an empty text; the current folder is '.'")
     return Path(root)
 
 

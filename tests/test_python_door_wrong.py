@@ -129,3 +129,24 @@ def test_a_cell_with_what_its_function_does_not_read(cells):
         lambda: longhaul.load(row, **{"task.path": "a"}, seed=[1, 2])
     )
     assert "file name too long" in message(lambda: longhaul.load("a" * 5000))
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("train", "longhaul.run(model="),
+        ("models", "do=list"),
+        ("predict", 'load("demo/lavo").predict'),
+        ("recrods", "did you mean 'records'?"),
+    ],
+)
+def test_a_name_of_another_library_has_an_answer(name, says):
+    with pytest.raises(AttributeError, match=f"no attribute '{name}'") as error:
+        getattr(longhaul, name)
+    assert says in str(error.value) and not hasattr(longhaul, name)
+
+
+def test_an_absurd_length_and_an_empty_folder(tmp_path):
+    saved = longhaul.load("demo/lavo")
+    assert "at most 1,000,000 at once" in message(lambda: saved.generate("To be", 10**9))
+    assert "not an empty text" in message(lambda: longhaul.export("demo/lavo", ""))

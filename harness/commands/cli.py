@@ -38,6 +38,7 @@ IMPORT_TORCH = ("bench", "verify")
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 LONGEST_MESSAGE = 2_000  # letters; a file of somebody else may have thousands of names
 # these have `run_all(commands, launcher)`: a sweep's commands share cells
+SHELLS = ("bash", "fish", "zsh")  # that Hydra completes
 SWEEP_VERBS = ("train", "plan", "prepare", "baselines")
 
 
@@ -186,8 +187,10 @@ def settings_and_folders(arguments: Sequence[str]) -> tuple[list[str], list[str]
 
     parser.error = refuse  # type: ignore[method-assign]
     flags = parser.parse_args(list(arguments))
-    if flags.shell_completion and "COMP_LINE" not in os.environ and not any("install=" in word for word in arguments):
-        refuse("-sc query= is for the shell; python run.py -sc install=bash makes it complete names")
+    if flags.shell_completion and "COMP_LINE" not in os.environ:
+        shells = [word.partition("install=")[2] for word in arguments if "install=" in word]
+        if not shells or not {*shells} <= {*SHELLS}:
+            refuse(f"-sc install={'|'.join(SHELLS)} makes a shell complete names; -sc query= is for the shell")
     if (flags.resolve or flags.package) and not flags.cfg:
         refuse("--resolve and --package belong to --cfg job")
     if flags.multirun and (flags.cfg or flags.info):

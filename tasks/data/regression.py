@@ -60,6 +60,8 @@ class Regression(OwnSequences):
         self.inputs = [self.inputs] if isinstance(self.inputs, str) else list(self.inputs)
         if not self.inputs or (self.tokenizer != NUMBERS and len(self.inputs) > 1):
             raise ValueError(f"inputs={self.inputs}: tokenizer={NUMBERS} reads several columns, others read one")
+        if len(set(self.inputs)) < len(self.inputs):
+            raise ValueError(f"inputs={self.inputs}: a column stands there twice")
         if self.target in self.inputs:
             raise ValueError(
                 f"target={self.target} is one of the inputs {self.inputs}: nothing would be left to predict"

@@ -162,6 +162,7 @@ WRONG = {
     "depends_on=[task=lra/txt]": "special characters need two quotes",
     "backbone._target_=models.backbones.decoder.DecoderLM": "it takes no classes, which the task gives",
     "task=data/regression task.inputs=a,b task.target=y": "a list is typed in brackets, task.inputs=[a,b]",
+    "task=data/regression task.inputs=[a,a] task.target=y": "a column stands there twice",
     "task=data/regression task.inputs=[a,y] task.target=y": "target=y is one of the inputs",
     "task=data/classification task.tokenizer=words task.vocabulary=1": "vocabulary=1 is less than 3",
     "task=data/classification task.fractions=[0.8,0.1]": "not three positive shares",

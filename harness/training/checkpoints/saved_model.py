@@ -52,6 +52,7 @@ WEIGHTS, CONFIG, RECORD, CARD = "model.safetensors", "config.json", EXPORTED, "R
 PARTS = ("model", "task", "backbone")  # of a configuration: what a model is built from
 RECIPE = (*SHARED, "debug")  # keys of a run's overrides; its folders and trusted packages are for the reader to type
 BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError, ArithmeticError)
+MOST_TOKENS = 1_000_000  # of a continuation: it is returned whole
 NO_SAFETENSORS = "exported weights take safetensors: pip install -e '.[export]', or longhaul[export]"
 
 
@@ -121,6 +122,8 @@ class SavedModel:
             is_whole = isinstance(number, Integral) and not isinstance(number, bool) and least <= number <= LARGEST_SEED
             if not is_whole and not (name == "top_k" and number is None):
                 raise UsageError(f"{name}={number!r}: a whole number is expected, {least} or more")
+        if max_new_tokens > MOST_TOKENS:
+            raise UsageError(f"max_new_tokens={max_new_tokens:,}: at most {MOST_TOKENS:,} at once")
         if temperature is not None and not (isinstance(temperature, Real) and 0 < temperature < float("inf")):
             raise UsageError(
                 f"temperature={temperature!r}: a positive number is expected; without it, the most probable"

@@ -126,6 +126,12 @@ def test_the_front_has_the_points_with_a_better_score_than_all_before(conf):
     assert len(shown.get_yticks()), "an empty panel beside it takes its ticks"
 
 
+def test_a_score_that_prints_like_a_cheaper_one_is_not_on_the_front():
+    points = [(1, 99.96, "a"), (2, 99.98, "b"), (3, 100.2, "c")]
+    assert [row for *_, row in front(points, higher_is_better=True, decimals=1)] == ["a", "c"]
+    assert [row for *_, row in front(points, higher_is_better=True, decimals=2)] == ["a", "b", "c"]
+
+
 def test_a_row_that_neither_solves_nor_is_on_the_front_is_pale():
     panel = {"front": [(90, 70.0, "LAVO")], "series": []}
     for name, model, shown in (("LAVO", "lavo", True), ("Latte", "latte", False)):

@@ -211,10 +211,10 @@ def test_a_row_is_in_the_best_tier_only_if_nothing_speaks_against_it():
         replace(pair, p_holm=0.5 if pair.p_holm is not None and "behind" not in str(pair.rows) else 0.001)
         for pair in compare_rows(scores, *sides)
     ]
-    tiers = find_tiers(scores, pairs, best, reference, scale=98.0)
+    tiers = find_tiers(scores, pairs, best, reference, scale=300.0)
     assert tiers.numbers == {best.key: 1, close.key: 1, behind.key: 3, wide.key: 1}
     assert tiers.low_power == (reference.key, far.key)  # the reference's interval excludes the best mean
-    assert wide.key in find_tiers(scores, pairs, best, reference, scale=40.0).low_power  # 24 of 40 points away
+    assert wide.key in find_tiers(scores, pairs, best, reference, scale=98.0).low_power  # 24 of 98 points away
     without = find_tiers(scores, pairs, best)
     assert without.numbers[behind.key] == 2 and far.key in without.low_power
 

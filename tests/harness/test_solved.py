@@ -54,6 +54,17 @@ def test_a_row_whose_seeds_are_on_both_sides_makes_a_column_of_solved_runs():
     assert solved_runs([reference, mamba, control], control, reference, True, solved_from=95.0) is None
 
 
+def test_rows_with_scores_between_the_ends_are_compared_by_their_means():
+    """Noisy recall: a window and LLP recall 64 % with every seed, and RetNet's seeds differ."""
+    control, reference = row("control", [12.0, 12.1, 12.2]), row("reference", [100.0, 100.0, 99.9])
+    split, solving = row("RetNet", [79.9, 93.0, 40.8]), [row(name, [100.0, 99.5, 99.8]) for name in "abcdefg"]
+    window = row("window", [64.0, 65.1, 64.4])
+    assert solved_runs([reference, *solving, split, control], control, reference, True).counts[split.key] == (2, 3)
+    assert solved_runs([reference, *solving[:5], split, window, control], control, reference, True) is None
+    stated = solved_runs([reference, split, window, control], control, reference, True, solved_from=50.0)
+    assert stated.counts[window.key] == (3, 3)
+
+
 def test_a_lower_score_may_be_the_better_one():
     errors = [row("good", [1.0, 2.0, 1.5]), row("mixed", [2.0, 95.0, 99.0]), row("bad", [99.0, 98.0, 99.5])]
     runs = solved_runs(errors, errors[2], errors[0], False)

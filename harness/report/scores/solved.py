@@ -1,6 +1,8 @@
 """Columns whose runs solve a task or fail: how many runs of a row do, its interval, and a test over all rows.
 
 A score with two limits, such as an accuracy, may be near its floor with one seed and near its ceiling with the next.
+Such a column has few runs between the two; where many rows have a score of their own there, one row whose seeds differ
+does not make it one.
 Its mean then has no useful t interval, and few seeds have no useful t test. A run counts as solved if its score reaches
 a threshold: that of the table, or half way between control and reference. What is compared are shares of solved runs.
 
@@ -30,6 +32,8 @@ from harness.report.stats.seeds import LEVEL, MIN_SEEDS
 SOLVED = "solved runs"  # the pairing of such a test
 LEAST_DISTANCE = 0.1  # of the scale: below it, control and reference are no floor and no ceiling
 LARGEST_SPREAD = 1 / 3  # of the distance between floor and ceiling: a row with more, on both sides, solves or fails
+MIDDLE = (1 / 3, 2 / 3)  # of that distance: a run between them neither solves nor fails
+MOST_BETWEEN = 0.1  # of all runs: with more of them, means say more than shares of solved runs
 PERMUTATIONS = 1999
 ROUNDING = 1e-9
 
@@ -89,6 +93,10 @@ def solved_runs(
     # some row has seeds that are far apart and on both sides of the threshold
     split = [score.by_seed.values() for score in scores if len(set(flags[score.key].values())) == 2]
     if not any(max(values) - min(values) > LARGEST_SPREAD * distance for values in split):
+        return None
+    every = [abs(value - ends[0]) / distance for score in scores for value in score.by_seed.values()]
+    between_ends = sum(MIDDLE[0] < share < MIDDLE[1] for share in every)
+    if solved_from is None and between_ends > MOST_BETWEEN * len(every):
         return None
     counts = {key: (sum(by_seed.values()), len(by_seed)) for key, by_seed in flags.items()}
     return SolvedRuns(threshold, between, counts, flags)

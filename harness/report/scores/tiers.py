@@ -1,7 +1,7 @@
 """Tiers of a column: what the tests against the best row and against the reference say of each row.
 
     1   the best row, and the rows that nothing keeps from it: no test separates them, their interval holds the best
-        mean, and they are at most half of |reference - control| away
+        mean, and they are at most a tenth of |reference - control| away
     2   a test separates the row from the best row
     3   a test separates the row from the best row, and from the reference, which is better
 
@@ -17,7 +17,7 @@ from harness.report.scores.scores import Score
 from harness.report.scores.solved import SolvedRuns
 
 LOW_POWER = "not separated (low power)"
-LARGEST_SHARE = 0.5  # of |reference - control|: the largest distance from the best row within its tier
+LARGEST_SHARE = 0.1  # of |reference - control|: the largest distance from the best row within its tier
 
 
 class Tiers(NamedTuple):
@@ -74,8 +74,8 @@ def unstable_rows(
 
 
 def _is_near(score: Score, best: Score, scale: float | None, runs: SolvedRuns | None) -> bool:
-    """Whether the interval of a row holds the best mean, at most half of `scale` away; of its share of solved runs, if
-    these are compared, that of the best row, at most half of all away."""
+    """Whether the interval of a row holds the best mean, at most a tenth of `scale` away; of its share of solved runs,
+    if these are compared, that of the best row, at most a tenth of all away."""
     if runs is None:
         ours, others, (low, high) = score.estimate.mean, best.estimate.mean, score.estimate.interval
     else:

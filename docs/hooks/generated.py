@@ -118,7 +118,7 @@ def model_page(members: list[str], names: dict[str, str]) -> str:
     module = module_of(raws[members[0]])
     path = f"{module.replace('.', '/')}.py"
     text = docstring(ROOT / path)
-    title = re.split("[:(,;]", text, maxsplit=1)[0].strip(" .")
+    title = re.split("[:(,;]", text, maxsplit=1)[0].strip(" .").replace("`", "")
     is_name = title.lower() in {names.get(name, name).lower() for name in members}  # what readers search for
     is_alone = is_name and len(members) == 1  # its heading is that of the page
     heading = f"# {escaped(title)}" + (f" {{ #{members[0]} }}" if is_alone else "")

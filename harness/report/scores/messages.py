@@ -8,7 +8,8 @@ from harness.report.render.words import capitalized
 Line = Mapping[str, Any]  # a series, as `harness.report.plots.style` says
 CONTROLS = ("no_mixing", "no_cross")
 SOFTMAX = ("vanilla", "vanilla_math")
-HALF = 0.5  # of the way from chance to the reference: from here on a row counts as one that solves the task
+HALF = 0.5  # of the way from chance to the reference: rows from here on have their colours
+NEAR = 0.9  # of this way: from here on a row reaches what the reference does
 ALIKE = 0.01  # relative: scores that a picture does not tell apart
 
 
@@ -54,14 +55,14 @@ def of_curves(series: Sequence[Line], numbers: Numbers, places: Mapping[float, s
 def of_front(
     name: str, series: Sequence[Line], front: Sequence[tuple[float, float, str]], numbers: Numbers, chance: float | None
 ) -> str:
-    """The cheapest row that solves the task beside the reference; or that none cheaper than the reference does.
+    """The cheapest row that reaches what the reference does; or that none cheaper than the reference does.
 
     `front`: (place, score, label), cheapest first.
     """
     reference = next((line for line in series if line["role"] == "reference"), None)
     if not front or reference is None:
         return ""
-    goal, name = threshold(series, chance, numbers), capitalized(name)
+    goal, name = threshold(series, chance, numbers, NEAR), capitalized(name)
     best = numbers.best(reference["y"])
     cost = next(x for x, y in zip(reference["x"], reference["y"], strict=True) if y == best)
     there = f"{reference['name']} {numbers.score(best)} with {numbers.place(cost)}"
@@ -76,14 +77,15 @@ def of_front(
     return f"{name}: no cheaper model solves it. Best is {label}, {numbers.score(y)} with {numbers.place(x)}; {there}"
 
 
-def threshold(series: Sequence[Line], chance: float | None, numbers: Numbers) -> float | None:
-    """The score half way from chance, or from the worst row, to the best score of the reference; None without one."""
+def threshold(series: Sequence[Line], chance: float | None, numbers: Numbers, share: float = HALF) -> float | None:
+    """The score at this share of the way from chance, or from the worst row, to the best score of the reference; None
+    without one."""
     reference = next((line for line in series if line["role"] == "reference"), None)
     if reference is None:
         return None
     scores = [y for line in series for y in line["y"]]
     floor = chance if chance is not None else (min(scores) if numbers.higher else max(scores))
-    return floor + HALF * (numbers.best(reference["y"]) - floor)
+    return floor + share * (numbers.best(reference["y"]) - floor)
 
 
 def of_costs(series: Sequence[Line], unit: str, size: str) -> str:

@@ -49,7 +49,7 @@ WRONG = {
     "model=linformer backbone.max_length=32 backbone.positions=none backbone.pooling=masked_mean": (
         "parameters for 32 tokens, the task has up to 64; these would fit: "
     ),
-    "backbone.max_length=32": "no model would fit",
+    "backbone.max_length=32": "it has parameters for 32 tokens, the task has up to 64\n",
     "model=lavo model.bases=64": "LAVO requires bases <= head width: 64 bases, head width 16\n",
     "model=custom": "model._target_ has no value",
     "model=custom model._target_=os.system": "trusted_packages=[os]",

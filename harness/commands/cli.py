@@ -190,9 +190,8 @@ def settings_and_folders(arguments: Sequence[str]) -> tuple[list[str], list[str]
     if flags.shell_completion and "COMP_LINE" not in os.environ:
         shells = [word.partition("install=")[2] for word in arguments if "install=" in word]
         if not shells or not {*shells} <= {*SHELLS}:
-            refuse(
-                f"python run.py -sc install=bash makes a shell complete names ({', '.join(SHELLS)}); query= is for the shell"
-            )
+            names = ", ".join(SHELLS)
+            refuse(f"python run.py -sc install=bash makes a shell complete names ({names}); query= is for the shell")
     if (flags.resolve or flags.package) and not flags.cfg:
         refuse("--resolve and --package belong to --cfg job")
     if flags.multirun and (flags.cfg or flags.info):

@@ -197,8 +197,8 @@ def _readings(spec: TableSpec) -> list[tuple[tuple[str, ...], str]]:
         "where the score of each test example was kept, the same test examples; 5 % after Holm's correction for these "
         "pairs. "
         "Tier 1: the best row, and rows that no test separates from it, whose interval holds the best mean and whose "
-        "difference is at most a tenth of that between reference and control. A row that fails only the last two is not "
-        "separated (low power). Tier 2: behind the best row. Tier 3: behind the reference too. Bold: the best row, if "
+        "difference is at most a tenth of that between reference and control. A row that fails only the last two is "
+        "not separated (low power). Tier 2: behind the best row. Tier 3: behind the reference too. Bold: the best row, if "
         "a test separates it from the runner-up."
     )
     resolution = (

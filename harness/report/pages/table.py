@@ -198,8 +198,8 @@ def _readings(spec: TableSpec) -> list[tuple[tuple[str, ...], str]]:
         "pairs. "
         "Tier 1: the best row, and rows that no test separates from it, whose interval holds the best mean and whose "
         "difference is at most a tenth of that between reference and control. A row that fails only the last two is "
-        "not separated (low power). Tier 2: behind the best row. Tier 3: behind the reference too. Bold: the best row, if "
-        "a test separates it from the runner-up."
+        "not separated (low power). Tier 2: behind the best row. Tier 3: behind the reference too. Bold: the best row, "
+        "if a test separates it from the runner-up."
     )
     resolution = (
         "R, the resolution of a column, is the distance between its reference and its control over the half width of "

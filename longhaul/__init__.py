@@ -48,7 +48,7 @@ __all__ = [
     "status",
     "verify",
 ]
-OTHERS = {  # what other libraries call it, or a command: what it is here
+_OTHERS = {  # what other libraries call it, or a command: what it is here
     "train": "longhaul.run(model=..., task=...)",
     "generate": 'longhaul.load("demo/shakespeare/lavo").generate(prompt)',
     "predict": 'longhaul.load("demo/lavo").predict(inputs)',
@@ -58,5 +58,5 @@ OTHERS = {  # what other libraries call it, or a command: what it is here
 
 
 def __getattr__(name: str) -> Any:
-    hint = OTHERS.get(name) or did_you_mean(name, __all__)
+    hint = _OTHERS.get(name) or did_you_mean(name, __all__)
     raise AttributeError(f"module 'longhaul' has no attribute '{name}': {hint}")

@@ -115,14 +115,13 @@ def models() -> dict[str, str]:
 def model_page(members: list[str], names: dict[str, str]) -> str:
     """The scores of each model of a module, then the module's paper and equations, configurations and classes."""
     raws = {name: read(ROOT / f"conf/model/{name}.yaml") for name in members}
-    module = module_of(raws[members[0]])
-    path = f"{module.replace('.', '/')}.py"
+    path = f"{module_of(raws[members[0]]).replace('.', '/')}.py"
     text = docstring(ROOT / path)
     title = re.split("[:(,;]", text, maxsplit=1)[0].strip(" .").replace("`", "")
     is_name = title.lower() in {names.get(name, name).lower() for name in members}  # what readers search for
     is_alone = is_name and len(members) == 1  # its heading is that of the page
-    heading = f"# {escaped(title)}" + (f" {{ #{members[0]} }}" if is_alone else "")
-    lines = [*(["---", "search:", "  boost: 4", "---"] if is_name else []), heading, ""]
+    lines = ["---", "search:", "  boost: 4", "---"] if is_name else []
+    lines += [f"# {escaped(title)}" + (f" {{ #{members[0]} }}" if is_alone else ""), ""]
     for name in members:
         lines += [] if is_alone else [f"## {escaped(names.get(name, name))} {{ #{name} }}", ""]
         lines += [f"`model={name}`: {escaped(named(ROOT / f'conf/model/{name}.yaml')[1])}", ""]

@@ -37,8 +37,8 @@ from harness.training.process import STOPPED, keep_compiler_cache_private
 IMPORT_TORCH = ("bench", "verify")
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 LONGEST_MESSAGE = 2_000  # letters; a file of somebody else may have thousands of names
-# these have `run_all(commands, launcher)`: a sweep's commands share cells
 SHELLS = ("bash", "fish", "zsh")  # that Hydra completes
+# these have `run_all(commands, launcher)`: a sweep's commands share cells
 SWEEP_VERBS = ("train", "plan", "prepare", "baselines")
 
 

@@ -57,9 +57,7 @@ def explain(error: BaseException, arguments: Sequence[str]) -> str | None:
     # Hydra names the override of the following errors only in their text
     if match := re.match(r"Could not override '([^']+)'", text):
         group, _, key = match[1].partition(".")
-        if (
-            group == "logger" and f"logger={key.partition('.')[0]}" in arguments
-        ):  # a logger takes more than its yaml has
+        if group == "logger" and f"logger={key.partition('.')[0]}" in arguments:  # it takes more than its yaml has
             return f"there is no key '{match[1]}': +{match[1]}=... passes a further argument to the logger"
         inner = getattr(error.__cause__, "full_key", None) or ""  # `resources={gpus: 1}`
         return unknown_key(inner if inner.startswith(f"{match[1]}.") else match[1])

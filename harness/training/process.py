@@ -98,9 +98,11 @@ def requeue() -> None:
     take the command: a busy one may refuse it for a moment, so it is tried again first.
     """
     handler = signal.getsignal(SCHEDULER)
+    if not callable(handler):
+        return
     for pause_s in (*REQUEUE_PAUSES_S, None):
         try:
-            return handler(SCHEDULER, None) if callable(handler) else None
+            return handler(SCHEDULER, None)
         except (subprocess.SubprocessError, OSError) as error:
             if pause_s is None:
                 raise SchedulerError(f"the scheduler did not queue the job again: {one_line(error)}") from error

@@ -263,14 +263,15 @@ def _run(
             entries = attempt.run(progress)
             run_dir.ownership.require()
         except Interrupted as stop:
+            detail = str(stop)
             if stop.state in REQUEUED:
                 try:
                     requeue()
                 except SchedulerError as error:
-                    return CellResult(str(cell), stop.state, STOPPED + stop.number, f"{stop}; {error}")
+                    detail += f"; {error}"
                 except Exception as refusal:  # submitit's: the job was queued too often
                     return _record_failure(attempt, request, refusal, started, stop.state)
-            return CellResult(str(cell), stop.state, STOPPED + stop.number, str(stop))
+            return CellResult(str(cell), stop.state, STOPPED + stop.number, detail)
         except (DataError, UsageError) as error:
             run_dir.write_heartbeat("refused", step=0, steps=0, force=True)
             return CellResult(str(cell), "refused", 2, explained(error, attempt.cfg))

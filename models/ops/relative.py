@@ -92,7 +92,7 @@ def relative_attention(
     """
     flat = [x for past in pasts for x in (past.k, past.v, past.hidden)]
     windows = tuple((past.width, past.start, past.step) for past in pasts)
-    options = _Options(segment, windows, dropout, draw_seed(dropout))
+    options = _Options(segment, windows, dropout, draw_seed(dropout), torch.is_grad_enabled())
     return _RelativeAttention.apply(q, k, v, table, content, position, key_padding_mask, options, *flat)
 
 
@@ -102,6 +102,7 @@ class _Options:
     windows: tuple[tuple[int, int, int], ...]  # width, start and step of each past
     dropout: float
     seed: int
+    has_backward: bool  # parameters need gradients without a backward pass as well, so `needs_input_grad` does not tell
 
 
 class _RelativeAttention(torch.autograd.Function):
@@ -110,7 +111,7 @@ class _RelativeAttention(torch.autograd.Function):
         with autocast_disabled(q):
             blocks = _Segments(q, k, v, table, content, position, padding, options, flat)
             out, ctx.kept = torch.empty_like(blocks.q), {}  # (B, H, G, s, E)
-            keeps = any(ctx.needs_input_grad) and blocks.scores <= KEPT
+            keeps = options.has_backward and any(ctx.needs_input_grad) and blocks.scores <= KEPT
             for tile in blocks.tiles():
                 weights = blocks.weights(tile)
                 if keeps:

@@ -219,6 +219,19 @@ def test_the_largest_gap_is_dropped_first():
     assert complete_block({"one": rows, "two": rows}) == (["one", "two"], sorted(rows))
 
 
+def test_a_block_keeps_columns_of_two_abilities():
+    """Recall and noisy recall had ranked 23 rows of the union by themselves; four columns rank 10."""
+    rows = set("abcdefgh")
+    complete = {"recall": rows, "noisy recall": rows - {"h"}, "copy": set("abc"), "needle": set("abc")}
+    assert complete_block(complete) == (["recall", "noisy recall"], list("abcdefg"))
+    abilities = {"recall": "recall", "noisy recall": "recall"}
+    assert complete_block(complete, abilities) == (list(complete), list("abc"))
+    few = complete | {"copy": set("ab"), "needle": set("ab")}  # no block of two abilities has three rows
+    assert complete_block(few, abilities) == (["recall", "noisy recall"], list("abcdefg"))
+    alone = {name: complete[name] for name in abilities}
+    assert complete_block(alone, abilities) == (["recall", "noisy recall"], list("abcdefg")), "there is no other"
+
+
 def test_a_block_has_no_gap_and_nothing_can_be_added():
     generator = np.random.RandomState(4)
     for _ in range(50):

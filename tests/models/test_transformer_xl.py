@@ -1,5 +1,7 @@
 """Transformer-XL against published numbers, its memory, and attention by distance."""
 
+import weakref
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -185,6 +187,23 @@ def test_kept_weights_change_nothing(monkeypatch, dropout):
     monkeypatch.setattr(relative, "KEPT", 0)
     for ours, again, reference in zip(first, second, both_passes()[0], strict=True):
         assert torch.equal(ours, reference) and torch.equal(again, reference)
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_only_training_keeps_weights(monkeypatch, trains):
+    monkeypatch.setattr(relative, "TILE", TileBudget(3 * 2 * 24, 3 * 2 * 24))
+    model, (x, _) = build("transformer_xl", CAUSAL, segment=7, memory_length=17), inputs(CAUSAL, 41)
+    compute, made, alive = relative._Segments.weights, [], []
+
+    def weights(self, tile):
+        made.append(weakref.ref(tensor := compute(self, tile)))
+        alive.append(sum(reference() is not None for reference in made))
+        return tensor
+
+    monkeypatch.setattr(relative._Segments, "weights", weights)
+    with torch.set_grad_enabled(trains):
+        run(model, x)
+    assert len(made) > 3 and (alive[-1] == len(made) if trains else max(alive) <= 2)
 
 
 def test_a_long_segment_is_read_in_tiles(monkeypatch):

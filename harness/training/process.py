@@ -24,7 +24,7 @@ from omegaconf import DictConfig
 from harness.config.schema import Kernels
 from harness.errors import UsageError, one_line
 from harness.records.machine import other_cpu_s
-from harness.records.provenance import command_output
+from harness.records.provenance import command_output, version
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
 SCHEDULER = signal.SIGUSR2
@@ -33,6 +33,8 @@ REQUEUED = ("timeout", "preempted")  # states of a run whose job is queued again
 # environment variables with the rank: torchrun's, srun's, and Lightning's for processes on the same machine
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "LOCAL_RANK")
 ONE_THREAD_BELOW = 1_000_000  # parameters
+GATED_KERNELS = ("gated_deltanet", "mamba2", "retnet")
+HOPPER = 9  # compute capability
 SWITCHES = {Kernels.native: "LONGHAUL_NATIVE", Kernels.fla: "LONGHAUL_FLA"}  # environment variables
 LOAD_SAMPLE_S = 0.2  # duration of a measurement of the machine's load
 REQUEUE_PAUSES_S = (1, 5, 15)  # before a command is tried again that the scheduler did not take
@@ -197,20 +199,29 @@ def choose_kernels(cfg: DictConfig) -> None:
     Raises UsageError for `fla` on a machine without a GPU or without its package.
     """
     chosen = cfg.resources.kernels
-    if chosen is Kernels.fla and (reason := missing_for_fla()):
+    if chosen is Kernels.fla and (reason := missing_for_fla(cfg.model.get("name"))):
         raise UsageError(f"resources.kernels=fla: {reason}")
     for kernels, switch in SWITCHES.items():
         os.environ[switch] = str(int(chosen is kernels))
 
 
-def missing_for_fla() -> str:
-    """What `resources.kernels=fla` needs and this machine lacks; empty if nothing."""
+def missing_for_fla(model: str | None) -> str:
+    """What `resources.kernels=fla` needs for a model and this machine lacks; empty if nothing.
+
+    Triton from 3.4 to before 3.7.1 compiles the backward pass of some gated kernels wrongly for Hopper, so that the
+    library refuses it (github.com/fla-org/flash-linear-attention, issue 640), in the middle of the first update.
+    """
     import torch
 
     if not torch.cuda.is_available():
         return "torch sees no CUDA device here; resources.kernels=torch needs none"
     if find_spec("fla") is None:
         return "there is no package fla: pip install flash-linear-attention, or use resources.kernels=torch"
+    if model not in GATED_KERNELS or torch.cuda.get_device_capability()[0] != HOPPER or find_spec("tilelang"):
+        return ""
+    if (3, 4) <= tuple(int(part) for part in version("triton").split(".")[:3]) < (3, 7, 1):
+        wrong = f"Triton {version('triton')} compiles the kernels of {model} wrongly for this GPU"
+        return f"{wrong}; 3.7.1 does not, and resources.kernels=torch needs none"
     return ""
 
 

@@ -186,6 +186,10 @@ def test_open_questions_are_answered_in_a_sentence(tmp_path):
     state = ask(evidence, "with_state", cost="size")
     start = f"{at_rate}on the front, from the smallest size: window (50.0 with 200), LAVO (70.0 with 300) and "
     assert state.text.startswith(f"{start}softmax (90.0 with 400); Kendall's τ of near with size is 1.00")
+    far = {"vanilla": 0.9, "lavo": 0.5, "local": 0.7, "no_mixing": 0.2}
+    both = ask(evidence_of(tmp_path, SPREAD, far=far), "same_order", other="far", other_table="own")
+    assert both.text.startswith("Kendall's τ of near with far is 0.33 over 3 rows (p = ") and both.verdict is None
+    assert both.facts[0] == "Best first in near: softmax, LAVO and window."
     row = ask(evidence, "row", row="LAVO").text
     assert row.startswith("At the learning rate 1e-3 (the recipe's): LAVO 70.0 ± ") and "tier 2; beside it" in row
     assert "control nothing 20.0" in row
@@ -307,18 +311,13 @@ OF_KIND = {
     "kept": OF_COLUMN | {"row": "LAVO", "first": "far"},
     "leaders": OF_COLUMN,
     "with_state": OF_COLUMN | {"cost": "size"},
+    "same_order": OF_COLUMN | {"other": "far", "other_table": "own"},
     "row": OF_COLUMN | {"row": "LAVO"},
     "trust": OF_COLUMN,
     "command": OF_COLUMN,
     "affordable": OF_COLUMN | {"length": 1024, "device": "cpu"},
-    "measured": {
-        "text": "t",
-        "model": "lavo",
-        "reference": ["vanilla"],
-        "measure": "train",
-        "length": 9,
-        "table": "own",
-    },
+    "measured": {"text": "t", "table": "own", "length": 9}
+    | {"model": "lavo", "reference": ["vanilla"], "measure": "train"},
     "deviations": {"text": "t"},
     "planned_cost": {"text": "t", "table": "own"},
     "separating": {"text": "t", "table": "own"},

@@ -73,8 +73,34 @@ def test_kernels_of_a_gpu_are_refused_without_one_or_without_the_library(monkeyp
         choose_kernels(compose([FLA]))
 
 
+@pytest.mark.parametrize(
+    "model, triton, capability, refused",
+    [
+        *(("gated_deltanet", triton, (9, 0), refused) for triton, refused in {"3.6.0": True, "3.7.1": False}.items()),
+        ("gated_deltanet", "3.6.0", (8, 0), False),
+        ("kda", "3.6.0", (9, 0), False),
+    ],
+)
+def test_kernels_that_a_compiler_gets_wrong_are_refused_before_the_first_update(
+    monkeypatch, model, triton, capability, refused
+):
+    """As on an H200 with Triton 3.6, where each cell failed in its first backward pass."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    monkeypatch.setattr(process, "find_spec", lambda name: name == "fla" or None)
+    monkeypatch.setattr(process, "version", lambda name: triton)
+    cfg = compose([FLA, f"model={model}"])
+    if refused:
+        with pytest.raises(
+            UsageError, match=r"^resources\.kernels=fla: Triton 3\.6\.0 compiles the kernels of gated_d"
+        ):
+            choose_kernels(cfg)
+    else:
+        choose_kernels(cfg)
+
+
 def test_one_choice_of_kernels_at_a_time(monkeypatch):
-    monkeypatch.setattr(process, "missing_for_fla", lambda: "")
+    monkeypatch.setattr(process, "missing_for_fla", lambda model: "")
     for override, name in ((NATIVE, "native"), (FLA, "fla"), ("resources.kernels=torch", "torch")):
         cfg = compose([override])
         choose_kernels(cfg)

@@ -48,4 +48,3 @@ def test_the_same_twice(name, pattern, monkeypatch):
     finally:
         torch.set_deterministic_debug_mode(before)
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
-

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from harness.config.model_names import row_name
+from harness.report.pages.answer import ColumnAnswer
 from harness.report.pages.evidence import Evidence, Reply, cannot_say
 from harness.report.render.words import capitalized, listed
 from harness.report.scores import judge
@@ -13,7 +14,7 @@ from harness.report.scores.lines import front
 from harness.report.scores.paired import UNPAIRED
 from harness.report.scores.scores import Score
 from harness.report.scores.solved import SOLVED
-from harness.report.spec.finding import Asked, Compared, Kept, Leaders, WithState
+from harness.report.spec.finding import Asked, Compared, Kept, Leaders, SameOrder, WithState
 from harness.report.stats.ordering import agreement
 from harness.report.stats.seeds import p_value
 
@@ -61,8 +62,7 @@ def with_state(asked: WithState, evidence: Evidence) -> Reply:
     sizes, answer = evidence.sizes(asked), evidence.answer(asked)
     if sizes is None:
         return evidence.no_run(asked, asked.cost)
-    group, control = answer.group, answer.tests.control
-    scores = {score.row: score for score in group.scores if score.is_plain and score != control}
+    group, scores = answer.group, _plain_scores(answer)
     costs = {score.row: score.estimate.mean for score in sizes.scores if score.is_plain and score.row in scores}
     means = {row: score.estimate.mean for row, score in scores.items() if row in costs}
     order = agreement(means, costs)
@@ -79,6 +79,35 @@ def with_state(asked: WithState, evidence: Evidence) -> Reply:
         f"Kendall's τ of {asked.column} with {asked.cost} is {order.tau:.2f} over {order.rows} rows ({_p(order.p)})."
     )
     return Reply(capitalized(text), None, tuple(facts))
+
+
+def same_order(asked: SameOrder, evidence: Evidence) -> Reply:
+    """Kendall's tau between two columns over the rows that have a score in both."""
+    other = asked.model_copy(update={"table": asked.other_table or asked.table, "column": asked.other})
+    answers = [evidence.answer(column) for column in (asked, other)]
+    scores = [_plain_scores(answer) for answer in answers]
+    signs = (1 if answer.group.resolved.higher_is_better else -1 for answer in answers)
+    pairs = zip(signs, scores, strict=True)
+    signed = [{row: sign * score.estimate.mean for row, score in column.items()} for sign, column in pairs]
+    order = agreement(*signed)
+    shared = [score for row, score in scores[0].items() if row in scores[1]]
+    ordered = sorted(shared, key=lambda score: -signed[0][score.row])
+    facts = [f"Best first in {asked.column}: {listed([score.name for score in ordered])}."] if shared else []
+    facts += evidence.facts(asked, shared)
+    if order.tau is None:
+        return cannot_say(f"Kendall's τ {order.note}", facts)
+    if weak := [answer for answer in answers if answer.tests.ranks_nothing]:
+        return cannot_say(weak[0].finding.rstrip("."), facts)
+    names = f"{asked.column} with {asked.other}"
+    return Reply(
+        f"Kendall's τ of {names} is {order.tau:.2f} over {order.rows} rows ({_p(order.p)}).", None, tuple(facts)
+    )
+
+
+def _plain_scores(answer: ColumnAnswer) -> dict[str, Score]:
+    """Row -> score, without the control and scores of changed settings."""
+    control = answer.tests.control
+    return {score.row: score for score in answer.group.scores if score.is_plain and score != control}
 
 
 def _reply(judged: Judged, stated: Sequence[str], facts: Sequence[str]) -> Reply:
@@ -148,4 +177,5 @@ REPLIES: dict[type[Asked], Callable[..., Reply]] = {
     Kept: kept,
     Leaders: leaders,
     WithState: with_state,
+    SameOrder: same_order,
 }

@@ -1,8 +1,8 @@
 """The schemas of `conf/finding/<name>.yaml`, a claim of a paper or a question of ours that records answer, and of
 `conf/question/<name>.yaml`, a question of a reader.
 
-`kind` names the class. Every class but Leaders and WithState of a finding states a claim: its answer is that the claim
-holds, does not hold, or that our records cannot say.
+`kind` names the class. Compared and Kept state a claim: its answer is that the claim holds, does not hold, or that our
+records cannot say. All other classes are open questions.
 """
 
 from typing import ClassVar, Literal
@@ -69,6 +69,13 @@ class WithState(OfColumn):
     cost: str
 
 
+class SameOrder(OfColumn):
+    """Whether the rows stand in the order of `other`, a column of `other_table`, or of the same table."""
+
+    other: str
+    other_table: Name | None = None
+
+
 class OfRow(OfColumn):
     """Where a row stands in a column."""
 
@@ -122,7 +129,7 @@ class Order(Asked):
     """Whether our rows stand in the order of the published ones, over all columns."""
 
 
-FINDINGS = {"compared": Compared, "kept": Kept, "leaders": Leaders, "with_state": WithState}
+FINDINGS = {"compared": Compared, "kept": Kept, "leaders": Leaders, "with_state": WithState, "same_order": SameOrder}
 QUESTIONS = {
     "row": OfRow,
     "trust": Trust,

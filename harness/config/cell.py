@@ -302,10 +302,18 @@ def check_names(config: Mapping[str, Any]) -> None:
             raise UsageError(f"{part}.name is no text: add {part}.name=... to the command")
 
 
+class NoValueError(UsageError):
+    """A value that the command must give."""
+
+    def __init__(self, key: str):
+        super().__init__(f"{key} has no value: add {key}=... to the command")
+        self.key = key
+
+
 def check_none_is_missing(nodes: Mapping[str, DictConfig]) -> None:
-    """Raises UsageError for a value that the command must give. This takes as long as resolving all values."""
+    """Raises NoValueError for a value that the command must give. This takes as long as resolving all values."""
     if missing := sorted(key for node in nodes.values() for key in OmegaConf.missing_keys(node)):
-        raise UsageError(f"{missing[0]} has no value: add {missing[0]}=... to the command")
+        raise NoValueError(missing[0])
 
 
 def canonical(config: Any) -> Any:

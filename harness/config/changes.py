@@ -4,7 +4,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.config.cell import AXES, NOT_A_CHANGE, Cell, flatten
+from harness.config.cell import AXES, NOT_A_CHANGE, Cell, NoValueError, flatten
 from harness.config.compose import OWN_CLASS, folders
 from harness.config.family_files import existing
 from harness.config.option_names import is_option
@@ -22,8 +22,15 @@ def changes(cell: Cell, search: Sequence[str] = ()) -> dict[str, list[Any]]:
     has_recipe = is_named and any(existing(f"model/{cell.model}.yaml", folders()))
     if has_recipe:
         names.append(f"model={cell.model}")
-    places = (tuple(search), tuple(folders()))
-    recipe, used = composed_settings(tuple(names), *places), flatten(cell.config)
+    places, used = (tuple(search), tuple(folders())), flatten(cell.config)
+    recipe = None
+    while recipe is None:
+        try:
+            recipe = composed_settings(tuple(names), *places)
+        except NoValueError as error:  # what the command must give is no change
+            if error.key not in used:
+                raise
+            names += to_overrides({error.key: used[error.key]})
     chosen = {key: used[key] for key in AXES if used.get(key) not in (None, recipe.get(key))}
     if chosen:  # values that follow from these keys are not further changes
         default = {key: recipe.get(key) for key in chosen}

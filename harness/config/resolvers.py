@@ -52,8 +52,13 @@ def pick(key: str, options: DictConfig) -> Any:
     return options[key]
 
 
-def size(key: str, *, _root_: DictConfig) -> Any:
-    """`${size:length}` in a recipe of several sizes: the value in the chosen entry of `protocol.configurations`."""
+def size(key: str, default: Any = None, *, _root_: DictConfig) -> Any:
+    """`${size:length}` in a recipe of several sizes: the value in the chosen entry of `protocol.configurations`.
+
+    `default`: for protocols without configurations.
+    """
+    if default is not None and _root_.protocol.configuration is None:
+        return default
     return pick(key, pick(_root_.protocol.configuration, _root_.protocol.configurations))
 
 

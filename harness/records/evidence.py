@@ -26,7 +26,7 @@ from harness.records.task_metric import task_metric
 if TYPE_CHECKING:
     import numpy as np
 
-LARGEST_LOG = 500.0  # exp of it is finite
+LARGEST_LOG = 34.5  # as a language model reports it (tasks/lm/scores.py)
 TINY = 1e-12
 ROUNDED_SUM = 1e-5  # relative: scores of examples are stored with 24 bits, and a metric may be summed with as many
 ROUNDED_COUNT = 1.2e-7  # relative: right and wrong are counted exactly, and a metric may be divided with 24 bits

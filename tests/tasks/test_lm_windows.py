@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.records.schema import LARGEST
 from tasks.examples import Examples, ShardedExamples
 from tasks.lm.scores import TextScores
 from tasks.lm.windows import IGNORED, TokenStream, WindowSplit
@@ -116,3 +117,10 @@ def test_scores_of_a_text_are_those_of_ten_lines():
         },
         rel=1e-7,
     )
+
+
+def test_a_model_that_has_hardly_trained_has_scores_that_a_record_takes():
+    """8.6 nats per byte and 5.6 bytes per word are a perplexity per word of 1e21."""
+    metric = TextScores()
+    metric.update(torch.full((56,), 8.6), torch.ones(56, dtype=torch.bool), torch.tensor([10]), torch.tensor([56]))
+    assert max(float(value) for value in metric.compute().values()) <= LARGEST

@@ -303,17 +303,17 @@ def check_names(config: Mapping[str, Any]) -> None:
 
 
 class NoValueError(UsageError):
-    """A value that the command must give."""
+    """A value that the command must give; `key` names it."""
 
-    def __init__(self, key: str):
-        super().__init__(f"{key} has no value: add {key}=... to the command")
-        self.key = key
+    key = ""
 
 
 def check_none_is_missing(nodes: Mapping[str, DictConfig]) -> None:
     """Raises NoValueError for a value that the command must give. This takes as long as resolving all values."""
     if missing := sorted(key for node in nodes.values() for key in OmegaConf.missing_keys(node)):
-        raise NoValueError(missing[0])
+        error = NoValueError(f"{missing[0]} has no value: add {missing[0]}=... to the command")
+        error.key = missing[0]
+        raise error
 
 
 def canonical(config: Any) -> Any:

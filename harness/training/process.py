@@ -10,6 +10,7 @@ Importing this module does not import torch.
 import contextlib
 import functools
 import os
+import re
 import signal
 import subprocess
 import time
@@ -33,7 +34,7 @@ REQUEUED = ("timeout", "preempted")  # states of a run whose job is queued again
 # environment variables with the rank: torchrun's, srun's, and Lightning's for processes on the same machine
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "LOCAL_RANK")
 ONE_THREAD_BELOW = 1_000_000  # parameters
-GATED_KERNELS = ("gated_deltanet", "mamba2", "retnet")
+GATED_KERNELS = ("gated_deltanet", "mamba2", "retnet")  # their backward pass in flash-linear-attention
 HOPPER = 9  # compute capability
 SWITCHES = {Kernels.native: "LONGHAUL_NATIVE", Kernels.fla: "LONGHAUL_FLA"}  # environment variables
 LOAD_SAMPLE_S = 0.2  # duration of a measurement of the machine's load
@@ -219,8 +220,9 @@ def missing_for_fla(model: str | None) -> str:
         return "there is no package fla: pip install flash-linear-attention, or use resources.kernels=torch"
     if model not in GATED_KERNELS or torch.cuda.get_device_capability()[0] != HOPPER or find_spec("tilelang"):
         return ""
-    if (3, 4) <= tuple(int(part) for part in version("triton").split(".")[:3]) < (3, 7, 1):
-        wrong = f"Triton {version('triton')} compiles the kernels of {model} wrongly for this GPU"
+    triton = re.match(r"(\d+)\.(\d+)\.(\d+)", version("triton"))
+    if triton and (3, 4, 0) <= tuple(int(part) for part in triton.groups()) < (3, 7, 1):
+        wrong = f"Triton {triton[0]} compiles the kernels of {model} wrongly for this GPU"
         return f"{wrong}; 3.7.1 does not, and resources.kernels=torch needs none"
     return ""
 

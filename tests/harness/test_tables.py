@@ -16,7 +16,8 @@ from tests.helpers.cells import shorten
 READ = {name: OmegaConf.load(file_of("table", name)) for name, _ in options("table") if name != "all"}
 TABLES = [name for name, read in READ.items() if has_cells(read) and not read.get("every")]  # of the papers and probes
 QUICK = ("lavo/t7", "luna/t6")  # the default suite builds these; CI builds all
-OF_REDUCED = ("anchor", "probes/state", "probes/updates")  # sizes and updates of the reduced budget: training takes minutes
+# sizes, updates and texts of the reduced budget: training takes minutes
+OF_REDUCED = ("anchor", "probes/state", "probes/updates")
 OF_PROBES = ("probes/distance", "probes/length")  # the same cells, by other evaluations
 
 

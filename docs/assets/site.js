@@ -92,6 +92,7 @@ function scrollable(box) {
   box.addEventListener("scroll", mark, { passive: true });
   const observer = new ResizeObserver(mark);
   for (const part of [box, ...box.children]) observer.observe(part);
+  mark(); // observers wait for the next frame
 }
 
 // The theme makes the boxes of tables. The buttons of each block of code are a landmark, which needs a name of its own.

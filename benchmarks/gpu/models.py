@@ -6,6 +6,7 @@ largest gradient if that is more: a gradient that is zero except for rounding ha
 with the CPU's deviation from float64, because some models round much or select by comparisons.
 """
 
+import contextlib
 import copy
 import math
 from collections.abc import Iterator
@@ -160,9 +161,19 @@ def model_rows(part_run: PartRun, names: list[str] | None = None) -> Iterator[Ro
         error_row = {"name": case.model, "pattern": label(case)}
         return Item(f"{case.model} ({label(case)})", lambda: [compare_devices(case, part_run.device)], error_row)
 
-    before = torch.get_deterministic_debug_mode()
-    torch.set_deterministic_debug_mode("warn")  # as in training
-    try:
+    with deterministic_kernels():
         yield from rows_in_time("models", [item(case) for case in cases(names)], part_run)
+
+
+@contextlib.contextmanager
+def deterministic_kernels() -> Iterator[None]:
+    """Context in which torch takes deterministic kernels where it has them, as in training (`trainer.deterministic`).
+
+    Without them, the gradient of a gather is summed in any order.
+    """
+    before = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode("warn")
+    try:
+        yield
     finally:
         torch.set_deterministic_debug_mode(before)

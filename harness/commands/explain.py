@@ -159,8 +159,8 @@ def unknown_key(key: str) -> str:
         return f"there is no key '{key}': {meant}"
     leaves = set(flatten(OmegaConf.to_container(compose(), enum_to_str=True)))
     keys = {name.rpartition(".")[0] for name in leaves} - {""} | leaves | set(NAMED)
-    if key in keys:  # of the default cell
-        return f"this cell has no key '{key}', only others have one: +{key}=... adds it (in a table's yaml as well)"
+    if key in keys:  # the default cell has it
+        return f"there is no key '{key}' in this recipe, as in others: +{key}=... adds it"
     parent, _, last = key.rpartition(".")
     siblings = {name for name in keys if parent and name.rpartition(".")[0] == parent}
     if close := [

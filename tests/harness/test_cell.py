@@ -93,8 +93,8 @@ def test_a_derived_value_is_no_change_of_its_own():
     assert (plain.config["model"]["latents"], other.config["model"]["latents"]) == (1024, 512)
     assert plain.config["protocol"] == {"name": "llp", "configuration": "b"} and changes(plain) == {}
     # a recipe of one's own on a text whose length the command gives
-    own = cell_of(compose(["task=lm/pg19", "protocol=own", "budget=reduced", "model=latte", "task.length=64"]))
-    assert changes(own) == {} and own.config["train"]["schedule"]["warmup"] == 40
+    typed_length = cell_of(compose(["task=lm/pg19", "protocol=own", "budget=reduced", "model=latte", "task.length=64"]))
+    assert changes(typed_length) == {} and typed_length.config["train"]["schedule"]["warmup"] == 40
     assert changes(other) == {"protocol.configuration": ["b", "a_512"]}
     typed = cell_of(compose([*recipe, "protocol.configuration=a_512", "backbone.dim=256"]))
     assert changes(typed) == {"protocol.configuration": ["b", "a_512"], "backbone.dim": [512, 256]}

@@ -190,6 +190,7 @@ def test_open_questions_are_answered_in_a_sentence(tmp_path):
     both = ask(evidence_of(tmp_path, SPREAD, far=far), "same_order", other="far", other_table="own")
     assert both.text.startswith("Kendall's τ of near with far is 0.33 over 3 rows (p = ") and both.verdict is None
     assert both.facts[0] == "Best first in near: softmax, LAVO and window."
+    assert "there are 0" in ask(evidence_of(tmp_path, SPREAD, count=2), "same_order", other="far").text  # of two seeds
     row = ask(evidence, "row", row="LAVO").text
     assert row.startswith("At the learning rate 1e-3 (the recipe's): LAVO 70.0 ± ") and "tier 2; beside it" in row
     assert "control nothing 20.0" in row

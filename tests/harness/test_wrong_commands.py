@@ -134,7 +134,7 @@ WRONG = {
     "do=report table=lavo/t3 paths.records=nowhere": "nowhere: there is no folder of records",
     # typed by somebody who did not write the checks
     "seeds=1,2": "there is no key 'seeds': did you mean 'seed'",
-    "protocol=own backbone.positions=none": "this cell has no key 'backbone.positions', only others have one",
+    "protocol=own backbone.positions=none": "there is no key 'backbone.positions' in this recipe, as in others: +",
     "-m seed=range(3,1)": "no value to run in seed=range(3,1)",
     "-m hydra/launcher=submitit_slurm": "there is no hydra/launcher 'submitit_slurm'",
     "-m hydra.sweeper.n_trials=10": "hydra.sweeper.trials= and .seed= belong to -m hydra/sweeper=optuna",

@@ -8,8 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.records.evidence import LARGEST_LOG
 from harness.records.schema import LARGEST
 from tasks.examples import Examples, ShardedExamples
+from tasks.lm import scores
 from tasks.lm.scores import TextScores
 from tasks.lm.windows import IGNORED, TokenStream, WindowSplit
 
@@ -124,3 +126,4 @@ def test_a_model_that_has_hardly_trained_has_scores_that_a_record_takes():
     metric = TextScores()
     metric.update(torch.full((56,), 8.6), torch.ones(56, dtype=torch.bool), torch.tensor([10]), torch.tensor([56]))
     assert max(float(value) for value in metric.compute().values()) <= LARGEST
+    assert scores.LARGEST == LARGEST_LOG  # do=check computes a perplexity anew

@@ -16,7 +16,7 @@ from harness.report.scores.scores import Score
 from harness.report.scores.solved import SOLVED
 from harness.report.spec.finding import Asked, Compared, Kept, Leaders, SameOrder, WithState
 from harness.report.stats.ordering import agreement
-from harness.report.stats.seeds import p_value
+from harness.report.stats.seeds import MIN_SEEDS, p_value
 
 SHOWN_FRONT = 8  # rows of a front, in a sentence
 
@@ -98,16 +98,14 @@ def same_order(asked: SameOrder, evidence: Evidence) -> Reply:
         return cannot_say(f"Kendall's τ {order.note}", facts)
     if weak := [answer for answer in answers if answer.tests.ranks_nothing]:
         return cannot_say(weak[0].finding.rstrip("."), facts)
-    names = f"{asked.column} with {asked.other}"
-    return Reply(
-        f"Kendall's τ of {names} is {order.tau:.2f} over {order.rows} rows ({_p(order.p)}).", None, tuple(facts)
-    )
+    tau = f"{order.tau:.2f} over {order.rows} rows ({_p(order.p)})"
+    return Reply(f"Kendall's τ of {asked.column} with {asked.other} is {tau}.", None, tuple(facts))
 
 
 def _plain_scores(answer: ColumnAnswer) -> dict[str, Score]:
-    """Row -> score, without the control and scores of changed settings."""
-    control = answer.tests.control
-    return {score.row: score for score in answer.group.scores if score.is_plain and score != control}
+    """Row -> score, without the control, changed settings and rows of fewer than MIN_SEEDS seeds."""
+    scores = [s for s in answer.group.scores if s.is_plain and len(s.by_seed) >= MIN_SEEDS]
+    return {score.row: score for score in scores if score != answer.tests.control}
 
 
 def _reply(judged: Judged, stated: Sequence[str], facts: Sequence[str]) -> Reply:

@@ -99,7 +99,8 @@ def table_page(
         selected = select(cells, spec)
         results = group_scores(selected, spec, measurements, {counted.FIELD: counted.count})
         columns = answers(results)
-        drawn = table_plots(spec, results, columns, Path(paths["figures"]), page) if paths.get("figures") else []
+        figures = paths.get("figures")
+        drawn = table_plots(spec, selected, results, columns, Path(figures), page) if figures else []
         pictures = pictures_of(selected, spec, Path(paths["records"]), page)
         at_recipe = select(cells, spec, at_recipe=True)
         rates = tuning.sections(selected, at_recipe, spec, results)

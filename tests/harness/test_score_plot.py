@@ -112,14 +112,16 @@ def test_several_tables_are_shown_with_one_line_per_column(tmp_path):
 
 def test_a_picture_whose_columns_have_no_run_any_more_is_removed(tmp_path):
     def drawn(records):
-        results = groups.group_scores(select.select(frame(records), pages.T11), pages.T11)
-        return table_plots(pages.T11, results, answer.answers(results), tmp_path, tmp_path / "t11.md")
+        selected = select.select(frame(records), pages.T11)
+        results = groups.group_scores(selected, pages.T11)
+        return table_plots(pages.T11, selected, results, answer.answers(results), tmp_path, tmp_path / "t11.md")
 
-    ((plot, picture),) = drawn(
+    (plot, picture), (searches, none) = drawn(
         [*seeds("lavo", "lra/text", [0.6, 0.61, 0.62]), *seeds("vanilla", "lra/text", [0.5] * 3)]
     )
     plot.update(False, draw_now)
     assert picture.link == "lavo/t11-scores.png" and plot.paths[0].is_file()
-    ((plot, picture),) = drawn([])
+    assert searches.shows_nothing and none is None, "nothing was searched"
+    (plot, picture), _ = drawn([])
     assert plot.update(True, draw_now) == list(plot.paths), "a check names it"
     assert plot.update(False, draw_now) == [] and picture is None and not plot.paths[0].exists()

@@ -1,5 +1,5 @@
-"""Which module draws what: each kind of figure of `conf/figure`, and the picture of a table's page, the scores of its
-columns or, for a table that ranks its rows, the heat map."""
+"""Which module draws what: each kind of figure of `conf/figure`, and the pictures of a table's page: the scores of its
+columns and the searches of its learning rates or, for a table that ranks its rows, the heat map."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -10,14 +10,15 @@ from harness.config.places import below
 from harness.errors import UsageError
 from harness.report.pages.answer import ColumnAnswer
 from harness.report.pages.ranking import ranking
-from harness.report.plots import bubbles, costs, heat, lines, matrix, scores
+from harness.report.plots import bubbles, costs, heat, lines, matrix, rates, scores
 from harness.report.plots.file import SUFFIXES, Plot, Sources
 from harness.report.render.layout import Picture
 from harness.report.scores.groups import ProtocolResults
+from harness.report.scores.tuning import Selected
 from harness.report.spec.figure import FigureSpec, LineFigure, MatrixFigure, MeasuredFigure, PendingFigure
 from harness.report.spec.table import TableSpec
 
-SCORES, RANKS = TABLE_SUFFIXES = ("-scores", "-ranks")  # of the files, behind the name of the table
+SCORES, RATES, RANKS = TABLE_SUFFIXES = ("-scores", "-rates", "-ranks")  # of the files, behind the name of the table
 # each has `data(figure, sources)`, all that the picture shows as a plain mapping, and `draw(data)`
 MOST_PANELS = 60
 KINDS = {
@@ -48,16 +49,24 @@ def without_numbers(
 
 
 def table_plots(
-    spec: TableSpec, results: Sequence[ProtocolResults], answers: Sequence[ColumnAnswer], figures: Path, page: Path
+    spec: TableSpec,
+    selected: Selected,
+    results: Sequence[ProtocolResults],
+    answers: Sequence[ColumnAnswer],
+    figures: Path,
+    page: Path,
 ) -> list[tuple[Plot, Picture | None]]:
-    """The plots of a table whose page is `page`, with the picture that the page shows; none where there is nothing to
-    show, and no picture of a plot that shows nothing, whose former file goes."""
+    """The plots of a table whose page is `page`, each with the picture that the page shows: None of a plot that shows
+    nothing, whose former file goes. `selected`: as `select` returns it."""
+    kinds = []
     if not spec.every:
-        heading, kind, suffix, dpi, data = "Scores and intervals", scores, SCORES, 130, scores.data(spec.title, answers)
+        kinds.append(("Scores and intervals", scores, SCORES, 130, scores.data(spec.title, answers)))
     elif (ranks := ranking(spec, results)).rows:
-        heading, kind, suffix, dpi, data = "Heat map", heat, RANKS, 180, heat.data(spec.title, ranks)
-    else:
-        return []
-    plot = Plot(data, kind.draw, (figures / f"{spec.name}{suffix}.png",), dpi=dpi)
-    link = Path(os.path.relpath(plot.paths[0], page.parent)).as_posix()
-    return [(plot, None if plot.shows_nothing else Picture(heading, kind.CAPTION, link))]
+        kinds.append(("Heat map", heat, RANKS, 180, heat.data(spec.title, ranks)))
+    kinds.append(("Scores by learning rate", rates, RATES, 130, rates.data(spec, selected)))
+    plots = []
+    for heading, kind, suffix, dpi, data in kinds:
+        plot = Plot(data, kind.draw, (figures / f"{spec.name}{suffix}.png",), dpi=dpi)
+        link = Path(os.path.relpath(plot.paths[0], page.parent)).as_posix()
+        plots.append((plot, None if plot.shows_nothing else Picture(heading, kind.CAPTION, link)))
+    return plots

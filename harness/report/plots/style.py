@@ -13,7 +13,7 @@ A picture is drawn from `data`, a plain mapping. Its panels are mappings, too; a
 import math
 import textwrap
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -229,11 +229,16 @@ def squares(axis: Axes, values: Sequence[Sequence[float | None]], **colours: Any
     return image
 
 
-def print_numbers(axis: Axes, image: Any, values: Sequence[Sequence[float | None]], form: Any) -> None:
-    """Each value in its square as the text that `form` makes of it, dark on light and light on dark."""
+def print_numbers(
+    axis: Axes, image: Any, values: Sequence[Sequence[float | None]], form: Callable[[float], str], size: float = 6.5
+) -> None:
+    """Each value in its square as the text that `form` makes of it, dark on light and light on dark.
+
+    `size`: of the letters, in points.
+    """
     for i, row in enumerate(values):
         for j, value in enumerate(row):
             if value is not None:
                 red, green, blue, _ = image.cmap(image.norm(value))
                 ink = "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.55 else "black"
-                axis.text(j, i, form(value), ha="center", va="center", fontsize=6.5, color=ink)
+                axis.text(j, i, form(value), ha="center", va="center", fontsize=size, color=ink)

@@ -16,6 +16,7 @@ from harness.config.sweep import Command, Plan, PlannedCell, expand_all
 from harness.errors import UsageError
 from harness.garbage import rare_garbage_collection
 from harness.launch.cell_state import cell_state_at
+from harness.launch.local import visible_gpus
 from harness.launch.queue import Queue
 from harness.progress import clock, late_bar
 from harness.records.cache import of_command
@@ -120,14 +121,22 @@ def plan_rows(commands: Sequence[Command], plan: Plan | None = None) -> list[Pla
     needed = {id for planned in plan.cells for id in planned.depends_on}
     if all(planned.cell.id in refused for planned in plan.cells if planned.cell.id not in needed):
         raise UsageError(next(iter(refused.values())))
+    with_gpu = trains_on_gpu(cfg)
     rows = []
     for planned in plan.cells:
         state, refusal = states[planned.cell.id], refused.get(planned.cell.id)
         is_left = state != "done" and not refusal
-        remaining = estimate(planned.cell, records.like(planned.cell), hours_of(planned)) if is_left else None
+        like = records.like(planned.cell) if is_left else []
+        remaining = estimate(planned.cell, like, hours_of(planned), with_gpu) if is_left else None
         rows.append(PlanRow(planned.cell, REFUSED if refusal else state, remaining, refusal))
     records.say_left_out()
     return rows
+
+
+def trains_on_gpu(cfg: DictConfig) -> bool:
+    """Whether cells of this command would train on a GPU: as it says, or else by what this machine has."""
+    accelerator = cfg.trainer.accelerator
+    return bool(visible_gpus()) if accelerator == "auto" else accelerator != "cpu"
 
 
 def hours_of(planned: PlannedCell) -> float | None:

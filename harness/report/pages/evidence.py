@@ -161,7 +161,10 @@ class Evidence:
             yield from [f"Learning rate: {listed(stated)}."] if stated else []
         else:
             searched = sum(rate.endswith(SEARCHED) for rate in rates)
-            yield f"Learning rate: searched for {searched} of {len(rates)} rows, the recipe's for the others."
+            if searched == len(rates):
+                yield f"Learning rate: searched for all {searched} rows."
+            else:
+                yield f"Learning rate: searched for {searched} of {len(rates)} rows, the recipe's for the others."
         cells = self.by_id.loc[list(dict.fromkeys(ids))]
         if spent := cost(*(float(cells[key].astype(float).sum()) for key in ("core_hours", "gpu_hours"))):
             yield f"Cost of these runs: {spent}."

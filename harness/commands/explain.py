@@ -20,7 +20,7 @@ from harness.commands.hints import (
     with_several_values,
 )
 from harness.config.cell import flatten
-from harness.config.compose import NAMED, compose, names_in, options, recipes
+from harness.config.compose import NAMED, compose, names_in, option_config, options, recipes
 from harness.config.option_names import UNNAMED
 from harness.config.overrides import key_of
 from harness.config.own_settings import KEY
@@ -157,7 +157,14 @@ def unknown_key(key: str) -> str:
         return f"there is no key '{key}': {logger_hint(key.split('.')[1])}"
     if meant := synonym(key):
         return f"there is no key '{key}': {meant}"
+    group, _, setting = key.partition(".")
+    of_options = settings_of_options(group) if setting else {}
+    if with_setting := of_options.get(setting):
+        shown = f"{', '.join(with_setting[:MOST_SHOWN])}{', ...' * (len(with_setting) > MOST_SHOWN)}"
+        verb = "have" if len(with_setting) > 1 else "has"
+        return f"this {group} has no key '{key}'; {shown} {verb} it: add {group}=..., which chooses one"
     leaves = set(flatten(OmegaConf.to_container(compose(), enum_to_str=True)))
+    leaves |= {f"{group}.{name}" for name in of_options}
     keys = {name.rpartition(".")[0] for name in leaves} - {""} | leaves | set(NAMED)
     if key in keys:  # the default cell has it
         return f"there is no key '{key}' in this recipe, as in others: +{key}=... adds it"
@@ -171,6 +178,18 @@ def unknown_key(key: str) -> str:
     listed = siblings or {name for name in keys if "." not in name}
     hint = did_you_mean(last, elsewhere) if elsewhere else did_you_mean(key, siblings or keys, listed)
     return f"there is no key '{key}': {hint} (python run.py --cfg job shows them all)"
+
+
+def settings_of_options(group: str) -> dict[str, list[str]]:
+    """{setting: the tasks or models whose yaml has it}; empty for another group."""
+    names: dict[str, list[str]] = {}
+    for name in names_in(group) if group in ("task", "model") else ():
+        try:
+            for setting in option_config(group, name):
+                names.setdefault(str(setting), []).append(name)
+        except (OmegaConfBaseException, HydraException, YAMLError, OSError, UsageError):
+            continue  # a file that nobody asked for
+    return names
 
 
 def logger_hint(name: str) -> str:

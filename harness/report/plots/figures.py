@@ -68,5 +68,6 @@ def table_plots(
     for heading, kind, suffix, dpi, data in kinds:
         plot = Plot(data, kind.draw, (figures / f"{spec.name}{suffix}.png",), dpi=dpi)
         link = Path(os.path.relpath(plot.paths[0], page.parent)).as_posix()
-        plots.append((plot, None if plot.shows_nothing else Picture(heading, kind.CAPTION, link)))
+        picture = Picture(heading, kind.CAPTION, link, message=data["title"])
+        plots.append((plot, None if plot.shows_nothing else picture))
     return plots

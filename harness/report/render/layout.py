@@ -97,13 +97,15 @@ class Section:
 class Picture:
     """`heading`: the task and the settings of its column. `link`: the file relative to the page, or None.
 
-    `files`: its sounds and texts, {name: file relative to the page}.
+    `files`: its sounds and texts, {name: file relative to the page}. `message`: what is seen, for readers who do not
+    see it; empty if the caption says it.
     """
 
     heading: str
     caption: str
     link: str | None
     files: Mapping[str, str] = field(default_factory=dict)
+    message: str = ""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ def render(table: Table, number: Number | None = None) -> str:
     lines += _details(table)
     for plot in table.plots:
         lines += [f"## {escape(plot.heading)}", "", escape(plot.caption), ""]
-        lines += [f"![{escape(plot.caption)}]({quote(plot.link)})", ""]
+        lines += [f"![{escape(plot.message or plot.caption)}]({quote(plot.link)})", ""]
     for section in sections.get(True, ()):
         lines += _section(section, f"Appendix: {section.title}", number)
     lines += _pictures(table.pictures)

@@ -14,6 +14,7 @@ import pytest
 from helpers import pages, synthetic
 from rich.console import Console
 
+from harness.config.places import ROOT
 from harness.report.render import latex, markdown, terminal, tidy_csv
 from harness.report.render.layout import Block, Section, Table, TableEntry
 
@@ -42,7 +43,7 @@ def test_order_of_the_records_does_not_matter(suffix):
 
 
 def nasty():
-    text = r'50% & $a_b^c #{x} ~\y|z| <b> *i* [0.5] "q" é ±Δτ≈≤≥↑↓–· 漢'
+    text = r'50% & $a_b^c #{x} ~\y|z| <b> *i* [0.5] "q" é ±Δτσ≈≤≥√↑↓–·†‡§“”’… 漢'
     grid = Block(
         text,
         (TableEntry(text), TableEntry("b")),
@@ -58,6 +59,12 @@ def test_latex_is_escaped():
     assert text.isascii()
     assert r"50\% \& \$a\_b\textasciicircum{}c \#\{x\} \textasciitilde{}\textbackslash{}y" in text
     assert "\n[" not in text and "{[}1{]}" in text
+
+
+def test_every_sign_of_a_committed_page_has_a_form_in_latex():
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "results" / "tables").rglob("*.md")]
+    signs = {letter for text in texts for letter in text if not letter.isascii()}
+    assert "‡" in signs and [sign for sign in sorted(signs) if latex.escape(sign) == "?"] == []
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")

@@ -32,7 +32,9 @@ SPECIAL = {
     '"': "''",
     "±": r"$\pm$",
     "Δ": r"$\Delta$",
+    "σ": r"$\sigma$",
     "τ": r"$\tau$",
+    "√": r"$\surd$",
     "≈": r"$\approx$",
     "≤": r"$\leq$",
     "≥": r"$\geq$",
@@ -44,6 +46,12 @@ SPECIAL = {
     "×": r"$\times$",
     "®": r"\textregistered{}",
     "†": r"$\dagger$",
+    "‡": r"$\ddagger$",
+    "§": r"\S{}",
+    "“": "``",
+    "”": "''",
+    "’": "'",
+    "…": r"\ldots{}",
 }
 
 WIDEST = 490  # points: leaves margins of 50 on A4 and 60 on letter paper

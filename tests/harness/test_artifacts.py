@@ -10,6 +10,7 @@ import pytest
 import torch
 from helpers import crosses, pages, synthetic
 from matplotlib.figure import Figure
+from PIL import Image
 from rich.console import Console
 
 from harness.commands.report import report_tables
@@ -140,8 +141,18 @@ def test_equal_figures_have_equal_bytes_and_the_generator_is_left_alone(tmp_path
 
 
 def test_a_large_figure_has_a_lower_resolution():
-    sizes = [len(encoded("png", noise(pixels))) for pixels in (2, 200)]
-    assert max(sizes) < MAX_PNG_BYTES
+    small, large = (encoded("png", noise(pixels)) for pixels in (2, 400))
+    assert max(map(len, (small, large))) < MAX_PNG_BYTES
+    assert [Image.open(io.BytesIO(data)).size for data in (small, large)] == [(600, 600), (432, 432)]
+
+
+def test_a_figure_has_a_palette_and_looks_the_same():
+    data, full = encoded("png", noise(20)), io.BytesIO()
+    noise(20).savefig(full, format="png", dpi=100)
+    with Image.open(io.BytesIO(data)) as few, Image.open(full) as many:
+        assert few.mode == "P" and len(data) < len(full.getvalue()) / 1.5
+        pixels = [np.asarray(picture.convert("RGB")).astype(int) for picture in (few, many)]
+    assert abs(pixels[0] - pixels[1]).max() <= 8
 
 
 def test_texts_sounds_and_arrays_are_kept(tmp_path):

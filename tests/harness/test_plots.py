@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 
 from harness.config.model_names import labelled, model_names
 from harness.config.places import CONF
+from harness.records.png import with_palette
 from harness.report.plots import style
-from harness.report.plots.file import Plot, is_current, save, with_palette
+from harness.report.plots.file import Plot, is_current, save
 from harness.report.scores import messages
 
 SHOWS = "ab" * 32

@@ -72,4 +72,4 @@ def test_the_best_trial_is_darkest_whatever_is_better(higher_is_better):
     "value, text", [(99.833, "99.8"), (100.0, "100"), (6.0, "6"), (1234.5, "1,234"), (34567.0, "35k"), (3e8, "3e+08")]
 )
 def test_numbers_are_short(value, text):
-    assert rates.short(value) == text
+    assert rates.short_number(value) == text

@@ -17,13 +17,12 @@ from typing import Any, NamedTuple
 from harness.records.collect import Cells
 from harness.records.files import write_bytes_atomic
 from harness.records.measurements import Measurement
+from harness.records.png import with_palette
 from harness.report.plots.drawing import Schedule
 from harness.report.plots.style import RC, Figure
 
 VERSION = 5  # of what pictures look like: with another, all are drawn again
 SUFFIXES = ("png", "pdf")
-COLOURS = 256  # of a PNG with a palette: a quarter of the bytes, and no pixel differs by more than a shade
-ROUNDS = 3  # of k-means on the palette: without them a grey line may turn mauve
 SEAL = re.compile(rb"\n%longhaul ([0-9a-f]{64}) ([0-9a-f]{64})\n")
 SEAL_BYTES = len("\n%longhaul  \n") + 2 * 64
 
@@ -104,18 +103,6 @@ def save(figure: Figure, path: Path, shows: str, *, dpi: int) -> None:
     content = with_palette(file) if path.suffix == ".png" else file.getvalue()
     seal = f"\n%longhaul {shows} {hashlib.sha256(content).hexdigest()}\n".encode()
     write_bytes_atomic(path, content + seal, durable=False)  # it can be drawn again
-
-
-def with_palette(file: io.BytesIO) -> bytes:
-    """A PNG with a palette, made of a PNG in full colour."""
-    from PIL import Image
-
-    smaller = io.BytesIO()
-    with Image.open(file) as picture:
-        method = {"method": Image.Quantize.MAXCOVERAGE, "kmeans": ROUNDS, "dither": Image.Dither.NONE}
-        few = picture.convert("RGB").quantize(COLOURS, **method)
-        few.save(smaller, "PNG")
-    return smaller.getvalue()
 
 
 def is_current(path: Path, shows: str) -> bool:

@@ -108,7 +108,7 @@ def _draw_panel(axis: Axes, panel: Mapping[str, Any]) -> None:
     ends = {"vmin": low, "vmax": high} if low < high else {"vmin": high, "vmax": low}
     colours = style.sequential() if low <= high else style.sequential().reversed()
     image = style.squares(axis, panel["values"], cmap=colours, **ends)
-    style.print_numbers(axis, image, panel["values"], short, size=5.5)
+    style.print_numbers(axis, image, panel["values"], short_number, size=5.5)
     for i, j in panel["failed"]:
         axis.text(j, i, FAILED, ha="center", va="center", fontsize=6, color=style.INK)
     for i, j in panel["chosen"]:
@@ -121,7 +121,7 @@ def _draw_panel(axis: Axes, panel: Mapping[str, Any]) -> None:
         axis.get_xticklabels()[j].set_fontweight("bold")
 
 
-def short(value: float) -> str:
+def short_number(value: float) -> str:
     """`99.8`, `100`, `1,234`, `12k`"""
     if abs(value) >= 10_000:
         return f"{value / 1000:,.0f}k" if abs(value) < 10_000_000 else f"{value:.0e}"

@@ -18,6 +18,7 @@ from torch import nn
 from harness.errors import one_line
 from harness.records import npz
 from harness.records.files import write_bytes_atomic
+from harness.records.png import with_palette
 from harness.records.predictions import path_of
 
 if TYPE_CHECKING:
@@ -80,9 +81,10 @@ def png(figure: Any) -> bytes:
     for dpi in DPI:
         page = io.BytesIO()
         figure.savefig(page, format="png", dpi=dpi, metadata={"Software": None})
-        if page.tell() <= MAX_PNG_BYTES:
+        data = with_palette(page)
+        if len(data) <= MAX_PNG_BYTES:
             break
-    return page.getvalue()
+    return data
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """do=plan: the cells of a command, their states and their estimated time. Nothing is run."""
 
+import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
@@ -68,7 +69,9 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
     if unknown := sum(planned.state not in ("done", REFUSED) and planned.estimate is None for planned in rows):
         print(f"of unknown cost: {unknown}, until the first one has ended")
     if plan.unchosen:
-        print(f"then {plan.unchosen} more, at the learning rates that the trials choose")
+        trials = [row.estimate.seconds for row in rows if row.estimate and row.cell.config["train"].get("trial")]
+        later = f": about {clock(plan.unchosen * statistics.fmean(trials))}, if as long as the trials" if trials else ""
+        print(f"then {plan.unchosen} more, at the learning rates that the trials choose{later}")
     for name, why in plan.absent.items():
         print(f"left out: {name} ({why})")
     for path, cfg in missing_files(planned.cfg for planned in plan.one_per_variants()).items():

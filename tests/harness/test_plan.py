@@ -11,7 +11,7 @@ from harness.config.declared import missing_files
 from harness.config.places import CONF, ROOT
 from harness.config.sweep import Command
 from harness.records import collect, record
-from harness.records.estimate import MEASURED
+from harness.records.estimate import MEASURED, Estimate
 
 RECORDS = ROOT / "results" / "records"
 
@@ -86,6 +86,15 @@ def test_the_ranges_of_a_configuration_are_checked_on_values_resolved_once(monke
     schema.check_ranges(cfg)
     of_backbone = [key for node, key in read if node == id(cfg.backbone)]
     assert sorted(of_backbone) == sorted(cfg.backbone)
+
+
+def test_a_plan_tells_how_long_the_cells_behind_the_trials_take(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(plan, "estimate", lambda *_: Estimate(60.0, "a record", MEASURED))
+    typed = ["table=lavo/t11", "model=lavo", "task=lra/listops", "budget=reduced", f"paths.records={tmp_path}"]
+    plan.run_all([Command(compose(typed), typed)])
+    shown = capsys.readouterr().out
+    assert "cells: 3, 3 missing\nto do: about 3:00 " in shown
+    assert "then 5 more, at the learning rates that the trials choose: about 5:00, if as long as the trials\n" in shown
 
 
 def test_a_plan_reads_the_records_of_unfinished_cells_alone(tmp_path, monkeypatch):

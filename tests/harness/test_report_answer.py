@@ -90,8 +90,9 @@ def test_a_long_tier_is_shortened():
 def fitted(records, *baselines):
     """The answer of the only column with these predictors: name, score on the test split, score on validation."""
     (only_answer,) = answer.answers(results_of(records))
+    data = only_answer.group.scores[0].data
     measured = {
-        f"baseline: {name}": Score(f"baseline: {name}", "", dict.fromkeys((1, 2, 3), score), {})
+        f"baseline: {name}": Score(f"baseline: {name}", "", dict.fromkeys((1, 2, 3), score), {}, data=data)
         for name, score, _ in baselines
     }
     fits = {
@@ -102,7 +103,10 @@ def fitted(records, *baselines):
     seen = [score for score in measured.values() if score not in more]
     strongest = [groups._strongest(scores, fits, "acc", True) for scores in (seen, more)]
     named = dict(zip(("strongest", "strongest_of_all"), strongest, strict=True))
-    return dataclasses.replace(only_answer, group=dataclasses.replace(only_answer.group, fits=fits, **named))
+    _, ahead = comparison._against_baselines(only_answer.group.scores, list(measured.values()), True)
+    tests = dataclasses.replace(only_answer.group.comparison, ahead=ahead)
+    group = dataclasses.replace(only_answer.group, fits=fits, comparison=tests, **named)
+    return dataclasses.replace(only_answer, group=group)
 
 
 def test_a_column_opens_with_the_simple_predictor_that_validation_chose():
@@ -113,25 +117,35 @@ def test_a_column_opens_with_the_simple_predictor_that_validation_chose():
         "ListOps: no row reaches the boosted counts baseline (63.00, fitted to 64,000 examples of the training data); "
         "softmax attention and LAVO (50.00 to 49.90) lead"
     )
-    assert unbeaten.sentence().startswith(
-        "ListOps: no row reaches the boosted counts baseline (63.00); softmax attention"
-    )
+    assert unbeaten.sentence().startswith("ListOps: no row reaches the boosted counts baseline (63.00); softmax")
     beaten = fitted(records, ("5-gram", 40.0, 40.0), ("5-gram all", 49.95, 49.0))
     assert beaten.rows_above == 2
-    assert "2 of 3 rows beat the 5-gram baseline (40.00); 1 of 3 rows beats the 5-gram all base" in beaten.sentence()
+    text = beaten.sentence()
+    assert (
+        "2 of 3 rows beat the 5-gram baseline (40.00); none of 3 rows beats the 5-gram all baseline (49.95) by" in text
+    )
     assert len(unbeaten.sentence(with_fit=True).split()) <= 60
 
 
-def test_several_columns_open_with_a_count_of_those_where_a_simple_predictor_is_not_reached():
+def test_a_row_beats_a_simple_predictor_by_a_test():
+    records = [*listops(vanilla=0.5, no_mixing=0.3), *seeds("lavo", "lra/listops", [0.3, 0.5, 0.7], **REDUCED)]
+    unclear = fitted(records, ("5-gram", 45.0, 45.0))
+    assert "1 of 3 rows beats the 5-gram baseline (45.00) by a test, 2 by their means" in unclear.sentence()
+    none = fitted(records[3:], ("5-gram", 45.0, 45.0))
+    assert "none of 2 rows beats the 5-gram baseline (45.00) by a test, 1 by its mean" in none.sentence()
+    assert answer._overall([none]).startswith("no row beats the strongest simple predictor (5-gram)")
+
+
+def test_several_columns_open_with_a_count_of_those_where_no_row_beats_a_simple_predictor():
     unbeaten = fitted(listops(vanilla=0.5, lavo=0.499, no_mixing=0.3), ("counts", 63.0, 64.0))
     beaten = fitted(listops(vanilla=0.5, lavo=0.499, no_mixing=0.3), ("counts", 43.0, 64.0))
     assert answer._overall([unbeaten, beaten]) == (
-        "no row reaches the strongest simple predictor (counts) in 1 of 2 columns; "
+        "no row beats the strongest simple predictor (counts) in 1 of 2 columns; "
         "the reference is clearly ahead of the control in 2 of 2 columns (R ≥ 4)."
     )
     without = only(listops(vanilla=0.5, lavo=0.499, no_mixing=0.3))
     assert answer._overall([unbeaten, without]).startswith(
-        "no row reaches the strongest simple predictor (counts) in the only column that has one; the reference"
+        "no row beats the strongest simple predictor (counts) in the only column that has one; the reference"
     )
     assert answer._overall([beaten, beaten]).startswith(
         "some row beats the strongest simple predictor in each of 2 columns; the reference"

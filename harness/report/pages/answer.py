@@ -73,8 +73,13 @@ class ColumnAnswer:
         """The number of rows whose mean is better than that of the strongest baseline."""
         return self._rows_above(self.group.strongest)
 
+    @property
+    def rows_ahead(self) -> int:
+        """The number of rows that a test finds better than the strongest baseline."""
+        return self._rows_ahead(self.group.strongest)
+
     def baseline(self, with_fit: bool = False) -> str:
-        """`no row reaches the 6-gram baseline (5.08)`, or how many rows beat it; empty where none was measured.
+        """`no row reaches the 6-gram baseline (5.08)`, or how many rows beat it by a test; empty without a baseline.
 
         A predictor that was fitted to more data than the models saw is named only if a row beats the strongest other.
         """
@@ -83,7 +88,7 @@ class ColumnAnswer:
             return ""
         text = self._compared_with(strongest, with_fit)
         has_more = more is not None and more.estimate.mean != strongest.estimate.mean  # else it saw as much
-        return f"{text}; {self._compared_with(more, with_fit)}" if has_more and self.rows_above else text
+        return f"{text}; {self._compared_with(more, with_fit)}" if has_more and self.rows_ahead else text
 
     def _compared_with(self, baseline: Score, with_fit: bool) -> str:
         saw = self.group.fits.get(baseline.row, {}).get("saw", "")
@@ -92,17 +97,24 @@ class ColumnAnswer:
         name = f"the {baseline_name(baseline.row)} baseline {score}"
         if self.group.parts:
             name = f"the mean of the strongest baselines of its parts {score}"
-        above = self._rows_above(baseline)
+        above, ahead = self._rows_above(baseline), self._rows_ahead(baseline)
         if not above:
             return f"no row reaches {name}"
-        return f"{above} of {self.tests.rows} rows {agreeing(above, 'beats', 'beat')} {name}"
+        by_mean = f" by a test, {above} by {agreeing(above, 'its mean', 'their means')}" if ahead < above else ""
+        return f"{ahead or 'none'} of {self.tests.rows} rows {agreeing(ahead or 1, 'beats', 'beat')} {name}{by_mean}"
 
     def _rows_above(self, baseline: Score) -> int:
-        """Of the rows that are tested: a row that repeats another row's computation does not count again."""
-        limit = baseline.estimate.mean
-        distinct = [score for score in self.group.scores if score.by_seed and not self.spec.same_as(score.row)]
-        means = [score.estimate.mean for score in distinct]
-        return sum(mean > limit if self.group.resolved.higher_is_better else mean < limit for mean in means)
+        limit, higher = baseline.estimate.mean, self.group.resolved.higher_is_better
+        means = [score.estimate.mean for score in self._distinct]
+        return sum(mean > limit if higher else mean < limit for mean in means)
+
+    def _rows_ahead(self, baseline: Score) -> int:
+        return sum(baseline.row in self.tests.ahead.get(score.key, ()) for score in self._distinct)
+
+    @property
+    def _distinct(self) -> list[Score]:
+        """The rows that are tested: a row that repeats another row's computation does not count again."""
+        return [score for score in self.group.scores if score.by_seed and not self.spec.same_as(score.row)]
 
     @property
     def leaders(self) -> str:
@@ -254,16 +266,16 @@ def _rank_nothing(answered: Sequence[ColumnAnswer], hidden: Collection[str]) -> 
 
 
 def _overall(answered: Sequence[ColumnAnswer]) -> str:
-    """In how many columns no row reaches the strongest simple predictor, and how many columns rank their rows."""
+    """In how many columns no row beats the strongest simple predictor, and how many columns rank their rows."""
     measured, parts = [answer for answer in answered if answer.group.strongest is not None], []
     if measured:
-        ahead = [answer.group.strongest.row for answer in measured if not answer.rows_above]
+        ahead = [answer.group.strongest.row for answer in measured if not answer.rows_ahead]
         below, columns = len(ahead), "only column" if len(measured) == 1 else f"{len(measured)} columns"
         names = [baseline_name(row) for row, _ in Counter(ahead).most_common() if row != BASELINE + OF_EACH]
         named = f" ({listed(names, SHOWN_PREDICTORS)})" if names else ""
         where = columns if measured == answered else f"the {columns} that {agreeing(len(measured), 'has', 'have')} one"
         which = "" if len(measured) == 1 else f"{below} of " if below else "each of "
-        start = "no row reaches" if below else "some row beats"
+        start = "no row beats" if below else "some row beats"
         parts.append(f"{start} the strongest simple predictor{named} in {which}{where}")
     else:
         parts.append("no simple predictor was measured")

@@ -38,8 +38,8 @@ def headline(results: Sequence[ProtocolResults], waits: Sequence[Waiting]) -> tu
     count = sum(answer.tests.ranks for answer in columns)
     first = f"{_setting(budget, columns)}: {count or 'none'} of {counted(len(columns), 'column')} "
     first += f"{agreeing(count or 1, 'ranks', 'rank')} rows"
-    if below := sum(answer.group.strongest is not None and not answer.rows_above for answer in columns):
-        first += f"; no row reaches the simple predictors in {below}"
+    if below := sum(answer.group.strongest is not None and not answer.rows_ahead for answer in columns):
+        first += f"; no row beats the simple predictors in {below}"
     why = [] if count or not reasons else [f"Why: {', or '.join(reasons)}."]
     return (*data, f"{first}.", *why, *(answer.short for answer in ranking))
 

@@ -54,7 +54,7 @@ def data(title: str, answers: Sequence[ColumnAnswer]) -> dict[str, Any]:
 
 def _title(answer: ColumnAnswer) -> str:
     """Who leads, and whether a simple predictor is ahead of all rows."""
-    behind = answer.group.strongest is not None and not answer.rows_above
+    behind = answer.group.strongest is not None and not answer.rows_ahead
     return f"{answer.short.rstrip('.')}; {answer.baseline()}" if behind else answer.short.rstrip(".")
 
 

@@ -20,7 +20,8 @@ BASELINE = "baseline: "
 
 @dataclass(frozen=True)
 class Comparison:
-    """`pairs`: the tested ones; `tiers`: 1 is the best; `below`: row -> the baselines that beat it.
+    """`pairs`: the tested ones; `tiers`: 1 is the best; `below`: row -> the baselines that beat it; `ahead`: row -> the
+    baselines that it beats.
 
     `low_power`: no test separates these rows from the best one, but they are too far from it for its tier.
     `unsearched`: the rows whose learning rate was not searched, although the budget states a search. They have no
@@ -35,6 +36,7 @@ class Comparison:
     low_power: tuple[Key, ...] = ()
     best: Key | None = None  # the row that all others are tested against
     below: Mapping[Key, tuple[str, ...]] = field(default_factory=dict)
+    ahead: Mapping[Key, tuple[str, ...]] = field(default_factory=dict)
     rows: int = 0  # with a score
     seeds: tuple[int, int] = (0, 0)  # fewest and most of these rows
     control: Score | None = None
@@ -186,8 +188,8 @@ def compare_group(spec: TableSpec, column: str, ranked: Sequence[Score], baselin
     solved_from = spec.columns[column].solved_from if column in spec.columns else None  # an average has none
     tests = compare_scores(measured, higher, *ends, solved_from)
     resolution, missing = _resolution(named, plain, tests.pairs)
-    below = _below_baselines(measured, baselines, higher) if higher is not None else {}
-    compared = replace(tests, below=below, resolution=resolution, missing=missing)
+    below, ahead = _against_baselines(measured, baselines, higher) if higher is not None else ({}, {})
+    compared = replace(tests, below=below, ahead=ahead, resolution=resolution, missing=missing)
     return replace(compared, tiers={}, low_power=()) if compared.ranks_nothing else compared  # a tier is a rank
 
 
@@ -260,11 +262,15 @@ def below_enough(resolution: float) -> str:
     return text if float(text) < ENOUGH else f"{resolution:.2f}"
 
 
-def _below_baselines(scores: Sequence[Score], baselines: Sequence[Score], higher: bool) -> dict[Key, tuple[str, ...]]:
-    """Rows significantly worse than a baseline on the same examples; with fewer than MIN_SEEDS seeds, simply worse."""
+def _against_baselines(
+    scores: Sequence[Score], baselines: Sequence[Score], higher: bool
+) -> tuple[dict[Key, tuple[str, ...]], dict[Key, tuple[str, ...]]]:
+    """Rows significantly worse than a baseline on the same examples, and rows significantly better; with fewer than
+    MIN_SEEDS seeds, simply worse or better."""
     scored = [baseline for baseline in baselines if baseline.by_seed]
     tests = {pair.rows: pair for pair in paired.compare_with_baselines(scores, scored)}
     below: dict[Key, tuple[str, ...]] = {}
+    ahead: dict[Key, tuple[str, ...]] = {}
     for score in scores:
         for baseline in scored:
             if set(score.data.values()) != set(baseline.data.values()):
@@ -273,9 +279,10 @@ def _below_baselines(scores: Sequence[Score], baselines: Sequence[Score], higher
             test = tests.get((score.key, baseline.key))
             # without measured noise there is no test, as with fewer seeds
             is_tested = test is not None and test.half_width > 0
-            if difference and (difference < 0) == higher and (not is_tested or test.p < 1 - LEVEL):
-                below[score.key] = (*below.get(score.key, ()), baseline.row)
-    return below
+            if difference and (not is_tested or test.p < 1 - LEVEL):
+                side = below if (difference < 0) == higher else ahead
+                side[score.key] = (*side.get(score.key, ()), baseline.row)
+    return below, ahead
 
 
 def clear_winner(ranked: Sequence[Score], comparison: Comparison) -> Score | None:

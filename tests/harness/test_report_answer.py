@@ -23,6 +23,7 @@ build, CONF, PAPER, T11, RENDER = (getattr(pages, name) for name in ("build", "C
 CPU = BASE["hardware"] | {"device": "cpu", "gpu": None, "threads": 1}
 REDUCED = {"budget": "reduced", "source": "synthetic", "hardware": CPU, "wall_s": 360.0}
 NOISE = np.array([-0.004, 0.0, 0.004])
+FIT = {"saw": "64,000 examples", "seconds": 2.0}
 ENDED = {"status": "done", "message": None, "n": 2000, "seconds": 1.0, "peak_memory_mb": None, "predictions": None}
 
 
@@ -90,23 +91,21 @@ def test_a_long_tier_is_shortened():
 def fitted(records, *baselines):
     """The answer of the only column with these predictors: name, score on the test split, score on validation."""
     (only_answer,) = answer.answers(results_of(records))
-    data = only_answer.group.scores[0].data
+    group = only_answer.group
     measured = {
-        f"baseline: {name}": Score(f"baseline: {name}", "", dict.fromkeys((1, 2, 3), score), {}, data=data)
+        f"baseline: {name}": Score(
+            f"baseline: {name}", "", dict.fromkeys((1, 2, 3), score), {}, data=group.scores[0].data
+        )
         for name, score, _ in baselines
     }
-    fits = {
-        f"baseline: {name}": {"saw": "64,000 examples", "seconds": 2.0, "val": {"acc": val}}
-        for name, _, val in baselines
-    }
+    fits = {f"baseline: {name}": FIT | {"val": {"acc": val}} for name, _, val in baselines}
     more = [score for name, score in measured.items() if name.endswith(groups.OF_ALL)]
     seen = [score for score in measured.values() if score not in more]
-    strongest = [groups._strongest(scores, fits, "acc", True) for scores in (seen, more)]
-    named = dict(zip(("strongest", "strongest_of_all"), strongest, strict=True))
-    _, ahead = comparison._against_baselines(only_answer.group.scores, list(measured.values()), True)
-    tests = dataclasses.replace(only_answer.group.comparison, ahead=ahead)
-    group = dataclasses.replace(only_answer.group, fits=fits, comparison=tests, **named)
-    return dataclasses.replace(only_answer, group=group)
+    strongest, of_all = (groups._strongest(scores, fits, "acc", True) for scores in (seen, more))
+    _, ahead = comparison._against_baselines(group.scores, list(measured.values()), True)
+    tests = dataclasses.replace(group.comparison, ahead=ahead)
+    changes = {"fits": fits, "comparison": tests, "strongest": strongest, "strongest_of_all": of_all}
+    return dataclasses.replace(only_answer, group=dataclasses.replace(group, **changes))
 
 
 def test_a_column_opens_with_the_simple_predictor_that_validation_chose():
@@ -129,8 +128,8 @@ def test_a_column_opens_with_the_simple_predictor_that_validation_chose():
 
 def test_a_row_beats_a_simple_predictor_by_a_test():
     records = [*listops(vanilla=0.5, no_mixing=0.3), *seeds("lavo", "lra/listops", [0.3, 0.5, 0.7], **REDUCED)]
-    unclear = fitted(records, ("5-gram", 45.0, 45.0))
-    assert "1 of 3 rows beats the 5-gram baseline (45.00) by a test, 2 by their means" in unclear.sentence()
+    text = fitted(records, ("5-gram", 45.0, 45.0)).sentence()
+    assert "1 of 3 rows beats the 5-gram baseline (45.00) by a test, 2 by their means" in text
     none = fitted(records[3:], ("5-gram", 45.0, 45.0))
     assert "none of 2 rows beats the 5-gram baseline (45.00) by a test, 1 by its mean" in none.sentence()
     assert answer._overall([none]).startswith("no row beats the strongest simple predictor (5-gram)")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from harness.report.scores.comparison import compare_scores
 from harness.report.scores.paired import (
     BY_EXAMPLE,
     BY_SEED,
@@ -224,3 +225,15 @@ def test_a_large_table_takes_less_than_two_seconds():
     start = time.perf_counter()
     assert len(compare_rows(scores)) == 66
     assert time.perf_counter() - start < 2
+
+
+def test_of_several_best_rows_the_reference_is_the_best_one():
+    few, many = row("abc", [100.0] * 3), row("longer", [100.0] * 5)
+    reference, control = row("reference", [100.0] * 4), row("control", [6.0, 7.0, 6.5, 5.5])
+    behind = row("s4d", [26.1, 34.6, 58.2, 36.1, 28.1])
+    ranked = [few, many, reference, behind, control]
+    compared = compare_scores(ranked, True, control, reference)
+    assert compared.best == reference.key
+    assert compared.tiers == {few.key: 1, many.key: 1, reference.key: 1, behind.key: 2, control.key: 2}
+    assert compare_scores([few, many, behind], True, None, None).best == many.key
+    assert compare_scores([row("first", [100.0, 100.0, 99.0]), many], True, None, None).best == ("first", "")

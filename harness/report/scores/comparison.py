@@ -208,10 +208,10 @@ def compare_scores(
     enough = [score for score in ranked if len(score.by_seed) >= MIN_SEEDS]
     tested = [score for score in enough if score.search_done]
     equal_seeds = len(enough) > 1 and all(score.is_fixed for score in enough)
-    best = next(iter(tested), None)
-    if runs:
-        # the reference is named in advance, so that its tests need no correction for the choice of the best row
-        best = max(tested, key=lambda s: (runs.share(s.key), s is reference, len(s.by_seed)), default=None)
+    # of several best rows the reference, which is named in advance, so that its tests need no correction for the
+    # choice, or else the one with most seeds
+    level = (lambda s: runs.share(s.key)) if runs else (lambda s: s.estimate.mean == tested[0].estimate.mean)
+    best = max(tested, key=lambda s: (level(s), s is reference, len(s.by_seed)), default=None)
     keys = [score.key if score else None for score in (best, reference)]
     pairs = [] if equal_seeds else paired.compare_rows(ranked, *keys, hypotheses)
     if runs:

@@ -10,14 +10,17 @@ from collections.abc import Iterator
 
 TOKEN = re.compile(r"\\[a-zA-Z]+\*?|\\[^a-zA-Z]|%[^\n]*\n?|[{}$&#_^~\n]|[^\\%{}$&#_^~\n]+")
 MATHEMATICAL = frozenset(
-    re.findall(r"\S+", r"\pm \Delta \tau \approx \leq \geq \uparrow \downarrow \cdot \times \dagger")
+    re.findall(
+        r"\S+",
+        r"\pm \Delta \sigma \tau \approx \leq \geq \surd \uparrow \downarrow \cdot \times \dagger \ddagger",
+    )
 )
 COMMANDS = MATHEMATICAL | frozenset(
     re.findall(
         r"\S+",
         r"""\begin \end \caption \footnotesize \setlength \tabcolsep \makebox \textwidth \toprule \midrule \bottomrule
         \addlinespace \par \smallskip \noindent \textbf \textsuperscript \textbackslash \textasciitilde
-        \textasciicircum \textless \textgreater \textbar \textregistered""",
+        \textasciicircum \textless \textgreater \textbar \textregistered \S \ldots""",
     )
 )
 ESCAPED = frozenset(rf"\{sign}" for sign in "&%$#_{}")

@@ -162,9 +162,8 @@ def unknown_key(key: str) -> str:
     if with_setting := of_options.get(setting):
         shown = f"{', '.join(with_setting[:MOST_SHOWN])}{', ...' * (len(with_setting) > MOST_SHOWN)}"
         verb = "have" if len(with_setting) > 1 else "has"
-        return f"this {group} has no key '{key}'; {shown} {verb} it: add {group}=..., which chooses one"
+        return f"there is no key '{key}' in this {group}; {shown} {verb} it: add {group}=..., which chooses one"
     leaves = set(flatten(OmegaConf.to_container(compose(), enum_to_str=True)))
-    leaves |= {f"{group}.{name}" for name in of_options}
     keys = {name.rpartition(".")[0] for name in leaves} - {""} | leaves | set(NAMED)
     if key in keys:  # the default cell has it
         return f"there is no key '{key}' in this recipe, as in others: +{key}=... adds it"
@@ -175,6 +174,8 @@ def unknown_key(key: str) -> str:
     ]:  # paths.table is paths.tables
         return f"there is no key '{key}': {did_you_mean(key, close)} (python run.py --cfg job shows them all)"
     elsewhere = same_name(last, sorted(keys))  # train.lr is train.optimizer.lr
+    if not elsewhere and (alike := get_close_matches(setting, of_options, cutoff=ALIKE)):  # of another task or model
+        siblings = {f"{group}.{name}" for name in alike}
     listed = siblings or {name for name in keys if "." not in name}
     hint = did_you_mean(last, elsewhere) if elsewhere else did_you_mean(key, siblings or keys, listed)
     return f"there is no key '{key}': {hint} (python run.py --cfg job shows them all)"

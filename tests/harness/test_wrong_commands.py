@@ -137,7 +137,7 @@ WRONG = {
     "protocol=own backbone.positions=none": "there is no key 'backbone.positions' in this recipe, as in others: +",
     "-m table=probes task.pairs=4": "probe/recall have it: add task=..., which chooses one",
     "task=probe/recall task.pair=4": "did you mean 'task.pairs'?",
-    "model=lavo model.slots=3": "this model has no key 'model.slots'; abc, ",
+    "model=lavo model.slots=3": "there is no key 'model.slots' in this model; abc, ",
     "-m seed=range(3,1)": "no value to run in seed=range(3,1)",
     "-m hydra/launcher=submitit_slurm": "there is no hydra/launcher 'submitit_slurm'",
     "-m hydra.sweeper.n_trials=10": "hydra.sweeper.trials= and .seed= belong to -m hydra/sweeper=optuna",

@@ -1,4 +1,4 @@
-"""PNG pictures in a quarter of the bytes: 256 colours instead of 16 million."""
+"""PNG pictures in a quarter to a third of the bytes: 256 colours instead of 16 million."""
 
 import io
 

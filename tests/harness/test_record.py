@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -258,9 +259,14 @@ def test_cold_start_stays_light():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+# no page shows them, or the page shows another task's
+RETIRED_PICTURES = {"forecasting/etth1": 13, "forecasting/etth2": 12, "lm/openwebtext": 12, "lm/shakespeare": 6}
+
+
 def test_every_committed_record_is_whole():
-    """Its id is the hash of its config, its name ends in its id, and its artifacts, but for pictures that no page
-    shows any more, are beside it."""
+    """Its id is the hash of its config, its name ends in its id, and its artifacts, but for the retired pictures, are
+    beside it."""
+    missing = Counter()
     paths = sorted((ROOT / "results" / "records").rglob("*.json"))
     assert len(paths) >= 270
     for path in paths:
@@ -269,5 +275,8 @@ def test_every_committed_record_is_whole():
         assert identity(config) == record["cell"]["id"] and path.stem.endswith(record["cell"]["id"][:8]), path
         for name, digest in record["artifacts"].items():
             file = path.parent / name
-            retired = file.suffix == ".png" and not file.exists()
-            assert retired or hashlib.sha256(file.read_bytes()).hexdigest() == digest, path
+            if file.suffix == ".png" and not file.exists():
+                missing[record["cell"]["task"]] += 1
+            else:
+                assert hashlib.sha256(file.read_bytes()).hexdigest() == digest, path
+    assert missing == RETIRED_PICTURES

@@ -10,6 +10,7 @@ from harness.report.scores.scores import Score
 from harness.report.scores.solved import SolvedRuns, compare_solved, solved_runs
 from harness.report.scores.tiers import LOW_POWER, find_tiers
 from harness.report.spec.table import TableSpec
+from harness.report.stats.grouping import grouped
 from harness.report.stats.seeds import LEVEL, MIN_SEEDS
 
 ENOUGH = 4.0  # the resolution from which a column ranks its rows
@@ -208,10 +209,7 @@ def compare_scores(
     enough = [score for score in ranked if len(score.by_seed) >= MIN_SEEDS]
     tested = [score for score in enough if score.search_done]
     equal_seeds = len(enough) > 1 and all(score.is_fixed for score in enough)
-    # of several best rows the reference, which is named in advance, so that its tests need no correction for the
-    # choice, or else the one with most seeds
-    level = (lambda s: runs.share(s.key)) if runs else (lambda s: s.estimate.mean == tested[0].estimate.mean)
-    best = max(tested, key=lambda s: (level(s), s is reference, len(s.by_seed)), default=None)
+    best = _best_row(tested, reference, runs)
     keys = [score.key if score else None for score in (best, reference)]
     pairs = [] if equal_seeds else paired.compare_rows(ranked, *keys, hypotheses)
     if runs:
@@ -233,6 +231,18 @@ def compare_scores(
         equal_seeds=equal_seeds,
         unsearched=tuple(score.key for score in ranked if not score.search_done),
     )
+
+
+def _best_row(ranked: Sequence[Score], reference: Score | None, runs: SolvedRuns | None) -> Score | None:
+    """The row that others are tested against, of those with a test, best first; None without one.
+
+    Of several with the best mean, or the largest share of solved runs, it is the reference, which is named in advance,
+    so that its tests need no correction for the choice; or else the one with most seeds.
+    """
+    scores = [runs.share(score.key) if runs else score.estimate.mean for score in ranked]
+    top = (max(scores) if runs else scores[0]) if scores else None
+    tied = [row for row, score in zip(ranked, scores, strict=True) if score == top]
+    return max(tied, key=lambda row: (row is reference, len(row.by_seed)), default=None)
 
 
 def _resolution(
@@ -266,9 +276,19 @@ def _against_baselines(
     scores: Sequence[Score], baselines: Sequence[Score], higher: bool
 ) -> tuple[dict[Key, tuple[str, ...]], dict[Key, tuple[str, ...]]]:
     """Rows significantly worse than a baseline on the same examples, and rows significantly better; with fewer than
-    MIN_SEEDS seeds, simply worse or better."""
+    MIN_SEEDS seeds, simply worse or better.
+
+    That a row beats a baseline is a claim: its p-value is corrected for all rows tested against this baseline.
+    """
     scored = [baseline for baseline in baselines if baseline.by_seed]
-    tests = {pair.rows: pair for pair in paired.compare_with_baselines(scores, scored)}
+    pairs = paired.compare_with_baselines(scores, scored)
+    tests = {pair.rows: pair for pair in pairs}
+    by_baseline = grouped((pair.rows[1], pair) for pair in pairs)
+    corrected = {
+        pair.rows: p
+        for of_baseline in by_baseline.values()
+        for pair, p in zip(of_baseline, paired.holm([pair.p for pair in of_baseline]), strict=True)
+    }
     below: dict[Key, tuple[str, ...]] = {}
     ahead: dict[Key, tuple[str, ...]] = {}
     for score in scores:
@@ -279,8 +299,9 @@ def _against_baselines(
             test = tests.get((score.key, baseline.key))
             # without measured noise there is no test, as with fewer seeds
             is_tested = test is not None and test.half_width > 0
-            if difference and (not is_tested or test.p < 1 - LEVEL):
-                side = below if (difference < 0) == higher else ahead
+            is_behind = (difference < 0) == higher
+            side, p = (below, test and test.p) if is_behind else (ahead, corrected.get((score.key, baseline.key)))
+            if difference and (not is_tested or p < 1 - LEVEL):
                 side[score.key] = (*side.get(score.key, ()), baseline.row)
     return below, ahead
 

@@ -20,7 +20,7 @@ from harness.config.overrides import typed_values
 from harness.config.places import folder_below, require_folders
 from harness.errors import UsageError, one_line, shown
 from harness.records import baselines, evidence, predictions, record
-from harness.records.files import write_atomic
+from harness.records.files import write_json_atomic
 from harness.records.listing import record_files
 from harness.records.record import RecordError
 
@@ -86,5 +86,5 @@ def _convert(path: Path, entries: dict[str, Any], task: str) -> bool:
         content = json.loads(path.read_text(encoding="utf-8"))
         for name, digest in digests.items():
             content["evaluations"][name]["predictions"] = digest
-        write_atomic(path, json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")
+        write_json_atomic(path, content)
     return True

@@ -24,7 +24,7 @@ from harness.config.places import below
 from harness.config.validation import StrictModel, parse
 from harness.errors import one_line, shown
 from harness.records import evidence, predictions
-from harness.records.files import write_atomic
+from harness.records.files import write_json_atomic
 from harness.records.record import RecordError, load_json
 from harness.records.schema import Amount, EvaluationEntry, Git, Hex, TaskName, Time, Versions
 
@@ -121,5 +121,5 @@ def write(root: str | os.PathLike[str], entries: Mapping[str, Any], scores: Mapp
     folder = Path(os.path.abspath(root)).parent
     path = below(folder, path_of(root, entries["task"], entries["key"]).relative_to(folder))
     predictions.write(path, scores)
-    write_atomic(path, json.dumps(entries, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")
+    write_json_atomic(path, entries)
     return path

@@ -9,12 +9,14 @@ A seal is a last line with the id of the owner and a sha256 over everything befo
 import contextlib
 import errno
 import hashlib
+import json
 import os
 import re
 import secrets
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from harness.errors import UsageError
 from tasks.regular_files import open_regular
@@ -34,6 +36,12 @@ class DamagedError(UsageError):
 def write_atomic(path: str | os.PathLike[str], text: str, *, durable: bool = True) -> None:
     """Write a text file in UTF-8. `durable`: the new content survives a power cut once this returns."""
     write_bytes_atomic(path, text.encode(), durable=durable)
+
+
+def write_json_atomic(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
+    """Write JSON, one entry per line, for people and for git; one space per level keeps records small."""
+    text = json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    write_atomic(path, text + "\n")
 
 
 def write_bytes_atomic(path: str | os.PathLike[str], data: bytes, *, durable: bool = True) -> None:

@@ -14,5 +14,5 @@ def with_palette(file: io.BytesIO) -> bytes:
     with Image.open(file) as picture:
         method = {"method": Image.Quantize.MAXCOVERAGE, "kmeans": ROUNDS, "dither": Image.Dither.NONE}
         few = picture.convert("RGB").quantize(COLOURS, **method)
-        few.save(smaller, "PNG")
+        few.save(smaller, "PNG", optimize=True)
     return smaller.getvalue()

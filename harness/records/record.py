@@ -26,7 +26,7 @@ from harness.config.validation import parse, shortened
 from harness.errors import UsageError, one_line, shown
 from harness.progress import clock
 from harness.records import checks
-from harness.records.files import write_atomic
+from harness.records.files import write_json_atomic
 from harness.records.schema import LARGEST, Record
 from tasks.regular_files import RefusedFileError, largest_number, parse_json, read_bytes
 
@@ -143,7 +143,7 @@ def write(record: dict[str, Any], path: str | os.PathLike[str]) -> None:
         validate(record)
     except RecordError as error:
         raise RecordError(f"{path}: not written: {error}") from error
-    write_atomic(path, json.dumps(record, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")
+    write_json_atomic(path, record)
 
 
 def summary(record: Mapping[str, Any]) -> str:

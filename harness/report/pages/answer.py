@@ -192,9 +192,9 @@ class ColumnAnswer:
         return self.group.resolved.decimals
 
     def _rows(self, scores: Sequence[Score], most: int = SHOWN_ROWS) -> str:
-        """`vanilla and LAVO (50.00 to 49.90)`"""
+        """`vanilla and LAVO (50.00 to 49.90)`; equal means once."""
         means = [f"{score.estimate.mean:.{self.decimals}f}" for score in scores]
-        ends = means[0] if len(means) == 1 else f"{means[0]} to {means[-1]}"
+        ends = means[0] if means[0] == means[-1] else f"{means[0]} to {means[-1]}"
         return f"{listed([score.label for score in scores], most)} ({ends})"
 
     def _score(self, score: Score) -> str:

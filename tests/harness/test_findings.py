@@ -14,7 +14,6 @@ from harness.records import ledger
 from harness.records.collect import frame
 from harness.report.pages import findings, table
 from harness.report.pages.answer import answers
-from harness.report.pages.counts import lines
 from harness.report.pages.evidence import Evidence, TableEvidence, cannot_say
 from harness.report.pages.not_run import waiting_columns
 from harness.report.scores import groups, select
@@ -379,18 +378,6 @@ def test_every_claim_and_question_of_the_clone_names_what_is_there():
     replies = {question.name: findings.reply("question", question, evidence) for question in questions}
     assert len(replies) == 10
     assert [name for name, reply in replies.items() if reply.verdict is None] == ["f_luna_cost"]
-
-
-def test_the_counts_of_all_records(tmp_path):
-    evidence = evidence_of(tmp_path, SPREAD)
-    of_table = evidence.tables["own"]
-    columns, tuned, spent = lines([*of_table.answers, *of_table.answers], evidence.cells)
-    assert columns == (
-        "columns below the paper's budget with reference and control apart: 2 of 2 (100 %); with R ≥ 4 as well: 2 of 2 "
-        "(100 %); with searched learning rates as well, so that they rank rows: 2 of 2 (100 %)"
-    )
-    assert tuned == "rows tuned over at least 3 learning rates, by family of tasks: lra 0 of 4"
-    assert spent.startswith("cost of 20 records: ")
 
 
 def test_no_published_number_is_typed_into_a_claim():

@@ -21,7 +21,7 @@ def lines(answers: Sequence[ColumnAnswer], cells: Cells) -> list[str]:
 
     A column that several tables show counts once.
     """
-    return [*_columns(list(distinct(answers))), *_tuned_rows(cells), *_cost(cells)]
+    return [*_columns(list(distinct(answers))), *_pairs(answers), *_tuned_rows(cells), *_cost(cells)]
 
 
 def totals(answers: Sequence[ColumnAnswer]) -> str:
@@ -29,8 +29,7 @@ def totals(answers: Sequence[ColumnAnswer]) -> str:
     if not answers:
         return "no column has a run yet: python run.py table=all budget=reduced"
     enough = sum(answer.tests.is_clear for answer in answers)
-    resolved, pairs = (sum(getattr(answer.tests, key) for answer in answers) for key in ("resolved", "possible"))
-    return f"columns with R ≥ {ENOUGH:g}: {share(enough, len(answers))}; pairs resolved: {share(resolved, pairs)}"
+    return f"columns with R ≥ {ENOUGH:g}: {share(enough, len(answers))}; pairs resolved: {_resolved(answers)}"
 
 
 def distinct(answers: Iterable[ColumnAnswer]) -> Iterator[ColumnAnswer]:
@@ -61,6 +60,19 @@ def _columns(answers: Sequence[ColumnAnswer]) -> Iterator[str]:
             f"R ≥ {ENOUGH:g} as well: {share(clear, columns)}; with searched learning rates as well, so that they rank "
             f"rows: {share(ranking, columns)}"
         )
+
+
+def _pairs(answers: Sequence[ColumnAnswer]) -> Iterator[str]:
+    """Of each table of every model: the resolved pairs of all its columns."""
+    tables = grouped((answer.spec.name, answer) for answer in answers if answer.spec.every)
+    if tables:
+        shares = (f"{name} {_resolved(columns)}" for name, columns in tables.items())
+        yield f"pairs resolved, by table of every model: {', '.join(shares)}"
+
+
+def _resolved(answers: Sequence[ColumnAnswer]) -> str:
+    """The pairs that tests resolve, of those with the best row or the reference."""
+    return share(*(sum(getattr(answer.tests, key) for answer in answers) for key in ("resolved", "possible")))
 
 
 def _tuned_rows(cells: Cells) -> Iterator[str]:

@@ -60,8 +60,12 @@ class Queue:
             return None
         if not submission.job.isdecimal():
             return GONE
+        process = Path(f"/proc/{submission.job}")
         try:
-            command = Path(f"/proc/{submission.job}/cmdline").read_bytes()  # empty for a zombie
+            command = (process / "cmdline").read_bytes()
+            if not command:  # of a zombie, which has no program, and of a process whose program is about to start
+                (process / "exe").readlink()
+                return "RUNNING"
         except OSError:
             return GONE
         return "RUNNING" if b"submitit" in command else GONE  # another process may have got the id

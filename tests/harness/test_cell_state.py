@@ -218,6 +218,17 @@ def test_a_job_of_this_machine_is_its_process():
     assert Queue().state(local(os.getpid(), "elsewhere")) is None
 
 
+def test_a_job_that_has_just_started_is_not_gone():
+    """The kernel knows no command of a process for a moment, after the process has left the program of its parent."""
+    for _ in range(20):
+        job = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "submitit"])
+        try:
+            assert Queue().state(local(job.pid)) == "RUNNING"
+        finally:
+            job.kill()
+            job.wait()
+
+
 def test_a_zombie_is_gone():
     process = subprocess.Popen(["true"])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)

@@ -63,7 +63,7 @@ class Queue:
         process = Path(f"/proc/{submission.job}")
         try:
             command = (process / "cmdline").read_bytes()
-            if not command:  # of a zombie, which has no program, and of a process whose program is about to start
+            if not command:  # a zombie, which has no program, or a process right after exec
                 (process / "exe").readlink()
                 return "RUNNING"
         except OSError:

@@ -219,7 +219,7 @@ def test_a_job_of_this_machine_is_its_process():
 
 
 def test_a_job_that_has_just_started_is_not_gone():
-    """The kernel knows no command of a process for a moment, after the process has left the program of its parent."""
+    """Right after exec, the command line of a process is empty."""
     for _ in range(20):
         job = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "submitit"])
         try:

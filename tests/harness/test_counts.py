@@ -18,7 +18,7 @@ def test_the_counts_of_all_records(tmp_path):
     assert spent.startswith("cost of 20 records: ")
 
 
-def test_the_resolved_pairs_of_tables_of_every_model(tmp_path):
+def test_the_resolved_pairs_of_the_tables_of_all_models(tmp_path):
     evidence = evidence_of(tmp_path, SPREAD)
     answers = evidence.tables["own"].answers
     spec = answers[0].spec.model_copy(update={"name": "all", "every": ("causal_self",)})
@@ -27,4 +27,4 @@ def test_the_resolved_pairs_of_tables_of_every_model(tmp_path):
     resolved, possible = (sum(getattr(answer.tests, key) for answer in answers) for key in ("resolved", "possible"))
     assert 0 < resolved <= possible
     share = f"{resolved} of {possible} ({100 * resolved / possible:.0f} %)"
-    assert pairs == f"pairs resolved, by table of every model: all {share}"
+    assert pairs == f"pairs resolved in the tables of all models: all {share}"

@@ -259,13 +259,13 @@ def test_cold_start_stays_light():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-# no page shows them, or the page shows another task's
+# removed to keep results/ small; their records keep the sha256
 RETIRED_PICTURES = {"forecasting/etth1": 13, "forecasting/etth2": 12, "lm/openwebtext": 27, "lm/shakespeare": 6}
 
 
 def test_every_committed_record_is_whole():
-    """Its id is the hash of its config, its name ends in its id, and its artifacts, but for the retired pictures, are
-    beside it."""
+    """Its id is the hash of its config, and its file's name ends in it. Its artifacts are there, except for
+    retired pictures."""
     missing = Counter()
     paths = sorted((ROOT / "results" / "records").rglob("*.json"))
     assert len(paths) >= 270

@@ -63,11 +63,11 @@ def _columns(answers: Sequence[ColumnAnswer]) -> Iterator[str]:
 
 
 def _pairs(answers: Sequence[ColumnAnswer]) -> Iterator[str]:
-    """Of each table of every model: the resolved pairs of all its columns."""
+    """The resolved pairs, over all columns, of each table that has a row for every model of a pattern (`every`)."""
     tables = grouped((answer.spec.name, answer) for answer in answers if answer.spec.every)
     if tables:
         shares = (f"{name} {_resolved(columns)}" for name, columns in tables.items())
-        yield f"pairs resolved, by table of every model: {', '.join(shares)}"
+        yield f"pairs resolved in the tables of all models: {', '.join(shares)}"
 
 
 def _resolved(answers: Sequence[ColumnAnswer]) -> str:

@@ -163,13 +163,13 @@ def clicks(start, most):
     return seen
 
 
-def test_each_of_the_ten_questions_is_two_clicks_from_the_first_page():
+def test_each_question_is_two_clicks_from_the_first_page():
     """One click to the list, whose line holds the answer, and one to the table behind it."""
     reached = clicks(links.START, 2)
     assert reached["docs/questions.md"] == reached["docs/findings.md"] == 1
     text = (ROOT / "docs/questions.md").read_text(encoding="utf-8")
     answers = re.findall(r"^\d+\. \*\*.+?\*\* .*$", text, re.MULTILINE)
-    assert len(answers) == len(list((ROOT / "conf/question").glob("*.yaml"))) == 10
+    assert len(answers) == len(list((ROOT / "conf/question").glob("*.yaml"))) >= 9
     for answer in answers:
         tables = [target for target in links.targets(answer, "docs/questions.md") if target.startswith("results/")]
         assert tables and all(reached[table] <= 2 for table in tables), answer

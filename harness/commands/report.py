@@ -147,7 +147,7 @@ def _findings(evidence: "Evidence", paths: Any) -> "tuple[dict[Path, str], dict[
     papers, docs, tables = audit.load(paths.paper).papers, docs_folder(paths), Path(paths.tables)
     first = findings.first_findings(findings.replies_to("finding", asked, evidence), "../../docs")
     boards = leaderboard.boards(evidence)
-    pages = leaderboard.pages(first, boards, tables, docs.parent / "README.md")
+    pages = leaderboard.pages(first, boards, tables)
     board = {Path(leaderboard.FILE).stem: lambda number: leaderboard.page(first, boards, number)} if boards else {}
     return findings.pages(asked, evidence, papers, docs, tables) | pages, board
 

@@ -1,6 +1,5 @@
-"""The leaderboard: its columns, order and marks from records, missing runs, and the table of README."""
+"""The leaderboard: its columns, order and marks from records."""
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -13,7 +12,6 @@ from harness.report.pages.answer import answers
 from harness.report.pages.evidence import Evidence, Reply, TableEvidence
 from harness.report.scores import groups, select
 from harness.report.scores.judge import Verdict
-from harness.report.scores.solved import SolvedRuns
 from harness.report.spec.finding import Compared, Leaders
 from harness.report.spec_files import load_table
 
@@ -63,7 +61,6 @@ def evidence_of(tmp_path, text=TEXT):
 def test_every_entry_follows_from_the_records_and_what_is_missing_is_a_dash(tmp_path):
     (board,) = leaderboard.boards(evidence_of(tmp_path))
     assert list(board.scores) == ["near", "text"] and board.costs == {"size": "size, numbers"}  # one column per ability
-    assert (board.reference, board.control) == ("softmax", "nothing")
     lines = leaderboard.page(["| found | [why](../../docs/findings.md#why) |"], [board]).splitlines()
     rows = {line.split(" | ")[1]: line.strip("| ").split(" | ") for line in lines if line.startswith("| [")}
     assert list(rows) == ["vanilla", "lavo", "local", "no\\_mixing"], "the control stands last"
@@ -74,22 +71,6 @@ def test_every_entry_follows_from_the_records_and_what_is_missing_is_a_dash(tmp_
     assert "[near, % ↑](../../conf/task/lra/listops.yaml)" in text and "| found | [why](" in text
     assert "Not shown, because another column of the same ability is: far." in text and "No run yet: later." in text
     assert "Models without a run: never." in text and leaderboard.PREDICTOR in text
-
-
-def test_the_table_of_the_readme_ranks_rows_with_a_searched_rate_and_says_who_solves_the_task(tmp_path):
-    evidence = evidence_of(tmp_path)
-    (board,) = leaderboard.boards(evidence)
-    lines = leaderboard.readme_lines(replace(board, searched=("window",)))
-    assert [line.split(" | ")[0].strip("| ") for line in lines[2:5]] == ["softmax", "window", "nothing"]
-    assert [line.split(" | ")[3] for line in lines[2:5]] == ["the recipe's", "searched", "the recipe's"]
-    counts = {("softmax", ""): (3, 3), ("LAVO", ""): (3, 3), ("window", ""): (1, 3), ("nothing", ""): (0, 3)}
-    tests = replace(board.answer.group.comparison, runs=SolvedRuns(50.0, "control and reference", counts, {}))
-    answer = replace(board.answer, group=replace(board.answer.group, comparison=tests))
-    *_, said = leaderboard.readme_lines(replace(board, answer=answer))
-    assert said == (
-        "Softmax and LAVO solve near with every seed; 2 of 4 rows do not. Of those that do, softmax has the smallest "
-        "size (12,288)."
-    )
 
 
 def test_a_cost_without_a_number_is_a_line_and_no_column(tmp_path):
@@ -114,23 +95,6 @@ def test_a_number_keeps_its_seeds_and_its_metric(tmp_path):
     card = board.entries["LAVO"]["near"].card
     assert (card.measure, card.by_seed) == ("acc", {1: "70.0", 2: "71.0", 3: "69.0"}) and len(card.cells) == 3
     assert board.entries["LAVO"]["size"].card.measure == "numbers of decoding_state"
-
-
-def test_the_table_of_the_readme_is_replaced_between_its_marks(tmp_path):
-    made = leaderboard.boards(evidence_of(tmp_path))
-    readme = tmp_path / "README.md"
-    readme.write_text(f"before\n{leaderboard.BEGIN}\nold\n{leaderboard.END}\nafter\n", encoding="utf-8")
-    text = leaderboard.pages([], made, tmp_path, readme)[readme]
-    rows = [line.split(" | ")[0].strip("| ") for line in text.splitlines() if line.startswith("| ")]
-    assert rows == ["model", "---", "softmax", "LAVO", "window", "nothing"] and "old" not in text
-    assert re.search(r"\| LAVO \| 70\.0 ± [\d.]+ \(3\) \| .* \| the recipe's \|", text), (
-        "a score, its interval, its rate"
-    )
-    assert "\nnear: softmax (91.0) leads.\n" in text
-    assert text.startswith("before\n") and text.endswith("\nafter\n") and "12,288" in text
-    assert leaderboard.pages([], [], tmp_path, readme) == {}
-    readme.write_text("without marks", encoding="utf-8")
-    assert list(leaderboard.pages([], made, tmp_path, readme)) == [tmp_path / leaderboard.FILE]
 
 
 def test_the_first_findings_are_decided_claims_then_answers():

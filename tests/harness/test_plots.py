@@ -109,12 +109,6 @@ def test_the_title_is_what_the_numbers_say():
         return {"name": name, "model": model, "role": role, "x": x, "y": y, "labels": [name] * len(x)}
 
     percent = messages.Numbers(1, "%", True, "numbers")
-    softmax, small = line("softmax attention", [900], [100.0], "reference", "vanilla"), line("LAVO", [90], [93.0])
-    front = [(90, 93.0, "LAVO"), (900, 100.0, "softmax attention")]
-    said = messages.of_front("recall", [softmax, small], front, percent, 10.0)
-    assert said == "Recall: LAVO reaches 93.0 % with 90 numbers; softmax attention 100.0 % with 900 numbers"
-    said = messages.of_front("recall", [softmax, small], [(90, 90.0, "LAVO"), front[1]], percent, 10.0)
-    assert said.startswith("Recall: no cheaper model solves it. Best is LAVO, 90.0 % with 90 numbers")
     far = [line("softmax attention", [1, 4], [99.0, 60.0], "reference", "vanilla"), line("Latte", [1, 4], [99.0, 80.0])]
     said = messages.of_curves(far, percent, {4: "4 N"})
     assert said == "Latte has the highest mean at 4 N: 80.0 %; softmax attention 60.0 %"

@@ -21,7 +21,18 @@ from harness.report.stats.seeds import MIN_SEEDS, p_value
 SHOWN_FRONT = 8  # rows of a front, in a sentence
 
 
+WORST_FIRST = (Verdict.FAILS, Verdict.UNKNOWN, Verdict.HOLDS)
+
+
 def compared(asked: Compared, evidence: Evidence) -> Reply:
+    """A claim on every column has the reply of the worst one, named in front."""
+    columns = (asked.column, *asked.every)
+    replies = [(name, _compared(asked.model_copy(update={"column": name}), evidence)) for name in columns]
+    column, reply = min(replies, key=lambda pair: WORST_FIRST.index(pair[1].verdict))
+    return replace(reply, text=f"Worst of {len(columns)} columns, {column}: {reply.text}") if asked.every else reply
+
+
+def _compared(asked: Compared, evidence: Evidence) -> Reply:
     rows = [asked.row, *asked.rivals]
     evidence.require_rows(asked, rows)
     group = evidence.answer(asked).group

@@ -91,10 +91,10 @@ def _first_clauses(text: str) -> str:
 
 
 def _findings(replies: Sequence[tuple[Asked, Reply]], papers: Mapping[str, str], tables: str) -> str:
-    verdicts = [answer.verdict for asked, answer in replies if asked.is_claim]
+    verdicts = [answer.verdict for asked, answer in replies if asked.is_claim and not asked.ours]
     counts = ", ".join(f"{(count := verdicts.count(v))} {agreeing(count, *WORDS[v])}" for v in Verdict)
     rows = [
-        (_name(asked, papers), f"[{escape(asked.title)}](#{_anchor(asked.title)})", escape(answer.short))
+        (_ask_of(asked, papers), f"[{escape(asked.title)}](#{_anchor(asked.title)})", escape(answer.short))
         for asked, answer in replies
     ]
     text = [
@@ -128,8 +128,17 @@ def _name(asked: Asked, papers: Mapping[str, str]) -> str:
     return escape(papers.get(asked.paper, asked.paper)) if asked.paper else OURS
 
 
+def _is_ours_on_a_paper(asked: Asked) -> bool:
+    return asked.is_claim and asked.ours
+
+
+def _ask_of(asked: Asked, papers: Mapping[str, str]) -> str:
+    return f"our question on {_name(asked, papers)}" if _is_ours_on_a_paper(asked) else _name(asked, papers)
+
+
 def _entry(asked: Asked, answer: Reply, tables: str) -> list[str]:
     said = f"{escape(asked.text)} ({escape(asked.source)})" if asked.source else escape(asked.text)
+    said = f"Our question, not a claim of the paper: {said}" if _is_ours_on_a_paper(asked) else said
     start = f"**{capitalized(answer.verdict)}.** " if answer.verdict else ""
     where = f", column {escape(asked.column)}" if hasattr(asked, "column") else ""
     return [
@@ -155,7 +164,7 @@ def _questions(replies: Sequence[tuple[Asked, Reply]], papers: Mapping[str, str]
         link = f" ({_link(asked, tables)})" if getattr(asked, "table", "") else f" ([all columns]({tables}/columns.md))"
         text += [f"{number}. **{escape(asked.text)}** {start}{_with_code(answer.text)}{link}"]
     text += ["", "Claims of the papers, one by one: [findings.md](findings.md)."]
-    return document("Ten questions" if len(replies) == 10 else "Questions", text)
+    return document("Questions", text)
 
 
 def _with_code(text: str) -> str:

@@ -1,7 +1,7 @@
 """`leaderboard.md`, the first page of the site: what was found, then every model of each pattern in one table.
 
-A table whose yaml has `leaderboard` stands there. Of the columns of one ability, the first one that ranks its rows is
-shown. The same rows, cut to a few, are the table of README.md.
+A table whose yaml has `leaderboard` is listed there. Of the columns of one ability, the first one that ranks its rows
+is shown.
 """
 
 import math
@@ -10,31 +10,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.config.places import CONF
-from harness.errors import agreeing
 from harness.report.pages.answer import ColumnAnswer
 from harness.report.pages.entries import EMPTY, card_of, short_entry
 from harness.report.pages.evidence import SEARCHED, Evidence, TableEvidence
 from harness.report.pages.grids import PREDICTOR
-from harness.report.pages.notes import RECIPE, score_text, signs_line
+from harness.report.pages.notes import RECIPE, signs_line
 from harness.report.pages.ranking import Ranking, ranking
 from harness.report.render.layout import Block, TableEntry
-from harness.report.render.markdown import Number, block_lines, document, escape, grid, plain_entry
-from harness.report.render.words import capitalized, joined, listed, span
+from harness.report.render.markdown import Number, block_lines, document, escape, plain_entry
+from harness.report.render.words import joined, span
 from harness.report.scores.groups import Group
-from harness.report.scores.judge import plain_score
 from harness.report.scores.scores import Score
 from harness.report.spec.table import TableSpec
 from harness.report.stats.grouping import grouped
 
-FILE, TITLE = "leaderboard.md", "Which attention works on long sequences?"
-BEGIN, END = "<!-- leaderboard: begin -->", "<!-- leaderboard: end -->"
+FILE, TITLE = "leaderboard.md", "All models at the reduced budget"
 MEAN, RATE, PARAMETERS = "mean", "learning rate", "parameters"
-README_ROWS, DIGITS = 6, 3  # DIGITS of a measured time
-NEXT = (
-    "[All findings](../../docs/findings.md) · [ten questions](../../docs/questions.md) · [reading](#how-to-read-this)"
-)
+DIGITS = 3  # of a measured time
+NEXT = "[All findings](../../docs/findings.md) · [questions](../../docs/questions.md) · [reading](#how-to-read-this)"
 HOW = """\
-A score is the mean over seeds at the reduced budget, minutes of training. Rows stand in the order of the first column
+No score here answers which attention works on long sequences: models were trained on texts of at most 256 tokens. Rows
+also differ in more than their mixing rule. Some have a short convolution or a token shift, which decides recall. A
+score is the mean over seeds at the reduced budget, minutes of training. Rows stand in the order of the first column
 that can rank rows, or else those with the most scores first; the control and the simple predictors stand last. Where
 enough columns rank rows, complete rows stand first, by their mean over the abilities: 0 the control, 1 the reference.
 The learning rate is the one that a search chose on validation, for every column shown. Intervals and all columns are on
@@ -43,19 +40,13 @@ the page of each table. [Statistics](../../docs/statistics.md) has the rules."""
 
 @dataclass(frozen=True)
 class Board:
-    """`entries`: row -> header -> entry, best row first. `scores`: headers. `costs`: column -> header with unit.
-    `reference`, `control`: rows. `searched`: rows whose learning rate in the first column was searched, best first;
-    `answer`: of that column."""
+    """`entries`: row -> header -> entry, best row first. `scores`: headers. `costs`: column -> header with unit."""
 
     spec: TableSpec
     entries: Mapping[str, Mapping[str, TableEntry]]
     scores: Mapping[str, TableEntry]
     costs: Mapping[str, str]
-    reference: str
-    control: str
     lines: tuple[str, ...]
-    searched: tuple[str, ...]
-    answer: ColumnAnswer
 
     @property
     def block(self) -> Block:
@@ -92,7 +83,7 @@ def board(evidence: Evidence, table: TableEvidence) -> Board:
                 by_row.setdefault(score.row, {})[name] = score
     rows = {}
     first = answers[shown[0]]
-    reference, control = (side.row if side else "" for side in (first.tests.reference, first.tests.control))
+    control = first.tests.control.row if first.tests.control else ""
     leading = next((answers[name].group for name in shown if answers[name].tests.ranks), None)
     places = [score.row for score in leading.scores if score.is_plain] if leading else []
     for row in _order(by_row, places, ranked, control):
@@ -113,15 +104,7 @@ def board(evidence: Evidence, table: TableEvidence) -> Board:
         entries=rows,
         scores={name: _header(spec, answers[name]) for name in shown},
         costs={name: f"{name}, {costs[name].resolved.unit}" for name in measured},
-        reference=reference,
-        control=control,
         lines=tuple(_lines(spec, answers, shown, [name for name in costs if name not in measured])),
-        searched=tuple(
-            score.row
-            for score in first.group.scores
-            if score.by_seed and evidence.rate(spec.name, shown[0], score).endswith(SEARCHED)
-        ),
-        answer=first,
     )
 
 
@@ -209,50 +192,6 @@ def page(found: Sequence[str], made: Sequence[Board], number: Number = plain_ent
     return document(TITLE, lines, HOW)
 
 
-def readme_lines(part: Board) -> list[str]:
-    """Markdown: at most six rows of the first column, the reference, the best rows with a searched learning rate, and
-    the control; then who solves the task. Columns without a number are left out."""
-    column = part.answer.group.column
-    rivals = [row for row in (part.searched or part.entries) if row not in {part.reference, part.control, PREDICTOR}]
-    best = rivals[: README_ROWS - 2]
-    rows = [row for row in (part.reference, *best, part.control) if row in part.entries]
-    costs = [name for name in part.costs if any(name in part.entries[row] for row in rows)]
-    body = []
-    for row in rows:
-        score = plain_score(part.answer.group, row)
-        entries = [part.entries[row].get(name, EMPTY).text for name in costs]
-        mean, tier = (score_text(part.answer.group, score), part.answer.tests.tier(score.key)) if score else ("–", "–")
-        rate = "searched" if row in part.searched else "the recipe's"
-        body.append([*map(escape, (row, mean, tier, rate, *entries))])
-    header = ("model", escape(part.scores[column].text), "tier", RATE, *(part.costs[name] for name in costs))
-    return [*grid(header, body, "lrll" + "r" * len(costs)), "", escape(_who_solves(part))]
-
-
-def _who_solves(part: Board) -> str:
-    """The rows that solve the first column with every seed, the one of them with the smallest cost, and how many other
-    rows there are; of a column that is not solved or failed, who leads."""
-    answer, runs = part.answer, part.answer.tests.runs
-    if not runs:
-        return f"{answer.group.column}: {answer.finding if answer.tests.ranks_nothing else f'{answer.leaders}.'}"
-    counts = {row: count for (row, setting), count in runs.counts.items() if not setting}
-    solved = [row for row, (good, seeds) in counts.items() if good == seeds]
-    who = f"{capitalized(listed(solved))} {agreeing(len(solved), 'solves', 'solve')}" if solved else "No row solves"
-    text = f"{who} {answer.group.column} with every seed; {len(counts) - len(solved)} of {len(counts)} rows do not."
-    cost = next(iter(part.costs), "")
-    if sizes := {row: part.entries[row][cost] for row in solved if cost in part.entries[row]}:
-        least = min(sizes, key=lambda row: float(sizes[row].text.replace(",", "")))
-        text += f" Of those that do, {least} has the smallest {cost} ({sizes[least].text})."
-    return text
-
-
-def pages(found: Sequence[str], made: Sequence[Board], tables: Path, readme: Path) -> dict[Path, str]:
-    """{path: Markdown} of the leaderboard and of README.md, whose table between the marks is replaced."""
-    if not made:
-        return {}
-    texts = {tables / FILE: page(found, made)}
-    text = readme.read_text(encoding="utf-8") if readme.is_file() else ""
-    if BEGIN in text and END in text:
-        before, _, rest = text.partition(BEGIN)
-        lines = "\n".join([BEGIN, *readme_lines(made[0]), END])
-        texts[readme] = before + lines + rest.partition(END)[2]
-    return texts
+def pages(found: Sequence[str], made: Sequence[Board], tables: Path) -> dict[Path, str]:
+    """{path: Markdown} of the leaderboard; empty without one."""
+    return {tables / FILE: page(found, made)} if made else {}

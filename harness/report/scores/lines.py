@@ -128,7 +128,7 @@ def _by_rows(
     points = [point for line in panel["series"] for point in zip(line["x"], line["y"], line["labels"], strict=True)]
     best = front(points, numbers.higher, numbers.decimals)
     goal = messages.threshold(panel["series"], chance, numbers)
-    panel |= {"front": best, "message": messages.of_front(name, panel["series"], best, numbers, chance)}
+    panel["front"] = best
     for line in panel["series"]:
         solves = [goal is None or (y >= goal if numbers.higher else y <= goal) for y in line["y"]]
         line["shown"] = line["role"] == "reference" or any(solves) or any(p[2] in line["labels"] for p in best if p[0])

@@ -3,13 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from harness.report.render.words import capitalized
-
 Line = Mapping[str, Any]  # a series, as `harness.report.plots.style` says
 CONTROLS = ("no_mixing", "no_cross")
 SOFTMAX = ("vanilla", "vanilla_math")
 HALF = 0.5  # of the way from chance to the reference: rows from here on have their colours
-NEAR = 0.9  # of this way: from here on a row reaches what the reference does
 ALIKE = 0.01  # relative: scores that a picture does not tell apart
 
 
@@ -50,31 +47,6 @@ def of_curves(series: Sequence[Line], numbers: Numbers, places: Mapping[float, s
         start = f"{len(top)} of {len(ends)} models reach {numbers.score(best)} {at}"
         start += f", {' and '.join(among)} among them" if among else ""
     return "; ".join([start, *others])
-
-
-def of_front(
-    name: str, series: Sequence[Line], front: Sequence[tuple[float, float, str]], numbers: Numbers, chance: float | None
-) -> str:
-    """The cheapest row that reaches what the reference does; or that none cheaper than the reference does.
-
-    `front`: (place, score, label), cheapest first.
-    """
-    reference = next((line for line in series if line["role"] == "reference"), None)
-    if not front or reference is None:
-        return ""
-    goal, name = threshold(series, chance, numbers, NEAR), capitalized(name)
-    best = numbers.best(reference["y"])
-    cost = next(x for x, y in zip(reference["x"], reference["y"], strict=True) if y == best)
-    there = f"{reference['name']} {numbers.score(best)} with {numbers.place(cost)}"
-    cheaper = [point for point in front if 0 < point[0] < cost]
-    solving = [(x, y, label) for x, y, label in cheaper if (y >= goal) == numbers.higher or y == goal]
-    if solving:
-        x, y, label = solving[0]
-        return f"{name}: {label} reaches {numbers.score(y)} with {numbers.place(x)}; {there}"
-    if not cheaper:
-        return f"{name}: no model is cheaper and better than {there}"
-    x, y, label = cheaper[-1]
-    return f"{name}: no cheaper model solves it. Best is {label}, {numbers.score(y)} with {numbers.place(x)}; {there}"
 
 
 def threshold(series: Sequence[Line], chance: float | None, numbers: Numbers, share: float = HALF) -> float | None:

@@ -37,18 +37,21 @@ class OfColumn(Asked):
 
 class Claim(OfColumn):
     """What is claimed of a `row`. As good: the 95 % interval of the paired difference stays within `margin`, a share of
-    |reference - control|."""
+    |reference - control|. `ours`: a question of ours on the paper, which the paper does not claim."""
 
     row: str
     relation: Literal["ahead", "as good"] = "ahead"
     margin: float = Field(default=0.1, gt=0, lt=1)
+    ours: bool = False
     is_claim: ClassVar[bool] = True
 
 
 class Compared(Claim):
-    """`row` is ahead of each of `rivals`, or as good as each."""
+    """`row` is ahead of each of `rivals`, or as good as each. `every`: further columns, for a claim on all of them; the
+    worst one decides."""
 
     rivals: TupleOf[str]
+    every: TupleOf[str] = ()
 
 
 class Kept(Claim):

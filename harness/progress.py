@@ -78,8 +78,10 @@ class Pace:
                 "" if expected_s is None else f", about {clock(max(0.0, expected_s - (now - self.started)))} expected"
             )
         seconds_each = seconds / ended
-        left = clock(max(0.0, (total - self.done) * seconds_each - (now - self.changed)))
         pace = f"{1 / seconds_each:.3g}/s" if seconds_each < 1 else f"{clock(seconds_each)} each"
+        if not total:  # not known
+            return f" {pace}"
+        left = clock(max(0.0, (total - self.done) * seconds_each - (now - self.changed)))
         return f" {pace}, {left} left"
 
 
@@ -126,8 +128,8 @@ class Progress:
         pace = self._paces[name]
         pace.note(done, now)
         if pace.is_due(now):
-            share = f"({100 * done / max(total, 1):.0f} %)"
-            line = f"{name} {done}/{total} {share}{pace.text(total, now, expected_s)} {detail}".rstrip()
+            share = f"{done}/{total} ({100 * done / total:.0f} %)" if total else f"{done:,}"
+            line = f"{name} {share}{pace.text(total, now, expected_s)} {detail}".rstrip()
             pace.printed, pace.printed_done = now, done
             pace.interval = min(2 * pace.interval, LONGEST_INTERVAL_S)
             self._line(line, shown=self._live is not None)

@@ -6,6 +6,11 @@ from collections.abc import Callable, Collection
 Progress = Callable[[str, int, int], None]
 
 
+def say(progress: Progress, line: str) -> None:
+    """Show a line beside the progress, where something shows it."""
+    getattr(progress, "say", lambda line: None)(line)
+
+
 class DataError(ValueError):
     """Data that cannot be used. The message is one line: file and line, what is wrong, and what to do.
 

@@ -19,7 +19,7 @@ import urllib.request
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import IO, Any
 
 from tasks.checks import DataError, Progress
@@ -29,6 +29,7 @@ from tasks.regular_files import open_regular
 RELEASE = "https://storage.googleapis.com/long-range-arena/lra_release.gz (7.7 GB)"
 MIB = 1 << 20
 LONGEST_LINE = 64 * MIB
+MARK = b"\xef\xbb\xbf"  # a byte order mark, which some editors put in front of a text
 LARGEST_MEMBER = 64 * MIB
 UNPACKED = 50  # times the size of a compressed text, which takes a fifth to a third of its size
 UNPACKED_OF_ANY = 2 * MIB  # so few that even rows of two letters are read in seconds
@@ -141,14 +142,25 @@ def archive(file: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, IO
 
 
 def content(stream: IO[bytes], where: str) -> bytes:
-    """All of a small file. Raises DataError."""
+    """All of a small file, without a byte order mark. Raises DataError."""
     try:
         data = stream.read(LARGEST_MEMBER + 1)
     except BROKEN as error:
         raise DataError(f"{where}:1: {one_line(error)}", "put the whole file there") from error
     if len(data) > LARGEST_MEMBER:
         raise DataError(f"{where}:1: more than {LARGEST_MEMBER // MIB} MiB", "put the right file there")
-    return data
+    return data.removeprefix(MARK)
+
+
+def files_in(folder: Path, *patterns: str) -> list[Path]:
+    """The files of a folder that match a pattern, in order of their paths, without what desktops leave there: hidden
+    files such as `.DS_Store` and `._x`, and `Thumbs.db`. Raises OSError for a folder that cannot be read."""
+    found = {path for pattern in patterns for path in folder.glob(pattern)}
+    return sorted(path for path in found if not is_clutter(path.relative_to(folder)))
+
+
+def is_clutter(path: PurePath) -> bool:
+    return any(part.startswith(".") or part in ("Thumbs.db", "__MACOSX") for part in path.parts)
 
 
 def most_unpacked(packed: int) -> int:
@@ -208,17 +220,38 @@ def lines_of(file: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def lines(stream: IO[bytes], where: str) -> Iterator[tuple[int, bytes]]:
-    """(number from 1, line without its end) of an open file. Raises DataError if it cannot be read to its end."""
+    """(number from 1, line without its end and without a byte order mark) of an open file.
+
+    Raises DataError if it cannot be read to its end.
+    """
     number = 0
     try:
         while line := stream.readline(LONGEST_LINE + 1):
             number += 1
             if len(line) > LONGEST_LINE:
                 raise DataError(f"{where}:{number}: more than {LONGEST_LINE // MIB} MiB in a line")
-            yield number, line.rstrip(b"\r\n")
+            yield number, (line.removeprefix(MARK) if number == 1 else line).rstrip(b"\r\n")
     except BROKEN as error:
         reason = getattr(error, "strerror", None) or one_line(error)
         raise DataError(f"{where}:{number + 1}: {reason}", "put the whole file there") from error
+
+
+def records_of(file: Path) -> Iterator[tuple[int, bytes]]:
+    """As `lines_of`, of a file with a record in each line: blank lines at its end are none. Raises DataError."""
+    with opened_text(file) as stream:
+        yield from records(stream, str(file))
+
+
+def records(stream: IO[bytes], where: str) -> Iterator[tuple[int, bytes]]:
+    """As `lines`, without blank lines at the end."""
+    last, blank = 0, {}  # the number of the last line that is not blank; white space in lines after it
+    for number, line in lines(stream, where):
+        if line.strip():
+            yield from ((between, blank.get(between, b"")) for between in range(last + 1, number))
+            yield number, line
+            last, blank = number, {}
+        elif line:
+            blank[number] = line
 
 
 def decoded(data: bytes, where: object, *, at: int = 0) -> str:
@@ -264,7 +297,7 @@ def write_whole(file: Path, parts: Iterable[bytes]) -> None:
 
 def only_file(folder: Path, pattern: str) -> Path:
     """The only file that matches this pattern. Raises DataError."""
-    files = sorted(folder.glob(pattern))
+    files = files_in(folder, pattern)
     if len(files) != 1:
         problem = f"{len(files)} files {pattern}" if files else f"No such file, {pattern}"
         raise DataError(f"{folder}:1: {problem}", "set task.path to a folder with exactly one such file")

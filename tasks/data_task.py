@@ -70,6 +70,7 @@ class DataTask(Task):
 
     name: ClassVar[str]  # as in `task=...`
     release: ClassVar[str] = ""  # what `path` of the official source is, and where it is published
+    repeated: ClassVar[Sequence[str]] = ()  # settings that the command in a message repeats where they were changed
     protocol: ClassVar[str] = ""  # the protocol to name in commands, if the default one has no recipe for this task
 
     data_root: str | Path
@@ -114,6 +115,8 @@ class DataTask(Task):
         command += [f"task.source={self.source}"] if self.source != getattr(type(self), "source", None) else []
         command += [f"task.path={self.path}"] if self.path else []
         command += [f"(it is {self.release})"] if self.path and self.release and self.source == "official" else []
+        settings = {key: getattr(self, key) for key in self.repeated}
+        command += [f"task.{key}={value}" for key, value in settings.items() if value != getattr(type(self), key, None)]
         return " ".join(command)
 
     @contextlib.contextmanager

@@ -2,7 +2,8 @@
 
 Signals are only noted: a run stops between two updates, once everything is saved. SIGINT (Ctrl-C), SIGTERM (scancel)
 and SIGHUP (a closed terminal) end the run. submitit has SLURM send SIGUSR2 before the time limit; its handler queues
-the job again and is called once the run is saved. A preemption arrives as SIGTERM or SIGUSR2.
+the job again and is called once the run is saved. A preemption arrives as SIGTERM or SIGUSR2. SIGUSR1, which most
+sbatch scripts and Lightning send, means the same as SIGUSR2.
 
 Importing this module does not import torch.
 """
@@ -27,8 +28,9 @@ from harness.errors import UsageError, one_line
 from harness.records.machine import other_cpu_s
 from harness.records.provenance import command_output, version
 
-NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 SCHEDULER = signal.SIGUSR2
+ENDS_LATER = (signal.SIGUSR1, SCHEDULER)  # of a time limit that is near
 STOPPED = 128  # exit statuses from here on mean that a signal ended the run
 REQUEUED = ("timeout", "preempted")  # states of a run whose job is queued again
 # environment variables with the rank: torchrun's, srun's, and Lightning's for processes on the same machine
@@ -60,9 +62,9 @@ def catch_stop_signals() -> Iterator[StopSignal]:
 
     def note(number: int, _frame: Any) -> None:
         # a signal that ends the job wins over the signal that queues it again
-        if stop_signal.number in (None, SCHEDULER):
+        if stop_signal.number in (None, *ENDS_LATER):
             stop_signal.number = number
-        if number != SCHEDULER:
+        if number not in ENDS_LATER:
             signal.signal(number, signal.SIG_DFL)
 
     under_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
@@ -89,7 +91,7 @@ def will_requeue(number: int) -> bool:
     SLURM sends SIGTERM both before a preemption and to a cancelled job, but only a cancelled job is no longer running.
     """
     if number != signal.SIGTERM or not callable(signal.getsignal(SCHEDULER)) or "SLURM_JOB_ID" not in os.environ:
-        return number == SCHEDULER
+        return number in ENDS_LATER
     job = f"--jobs={os.environ['SLURM_JOB_ID']}"
     return (command_output("squeue", "--noheader", "--format=%T", job, timeout_s=20) or "").strip() == "RUNNING"
 

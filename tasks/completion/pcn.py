@@ -256,8 +256,10 @@ class PCN(DataTask):
         if self.source == SYNTHETIC:
             self._check_memory()
             return
-        for part in self._listed(progress).values():
+        for name, part in self._listed(progress).items():
             part.first(at_most or len(part.labels)).check(progress)
+            if at_most is None and name != "train":  # read when training has ended; a minute at PCN's sizes
+                part.read(progress)
 
     def _listed(self, progress: Progress) -> dict[str, Files]:
         """The shapes of each split that are used. Raises DataError."""

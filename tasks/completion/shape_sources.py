@@ -121,6 +121,15 @@ class Files:
             if shape % 100 == 99 or shape + 1 == len(self.complete):
                 progress(f"looking for the files of {self.listed.name}", shape + 1, len(self.complete))
 
+    def read(self, progress: Progress) -> None:
+        """Read every cloud. Raises DataError for one that is broken."""
+        random = np.random.Generator(np.random.PCG64(0))
+        for shape in range(len(self.complete)):
+            for view in range(self.views):
+                self.pair(shape, view, random)
+            if shape % 100 == 99 or shape + 1 == len(self.complete):
+                progress(f"reading the clouds of {self.listed.name}", shape + 1, len(self.complete))
+
     def _missing(self, file: Path) -> DataError:
         return DataError(f"{file}:1: No such file, but {self.listed} lists it", "put it there")
 
@@ -184,6 +193,9 @@ def shapenet55_files(root: Path, data_seed: int) -> tuple[tuple[str, ...], dict[
     """Categories, and the shapes of each split, of a folder laid out like ShapeNet-55's. Raises DataError."""
     folder = root / "ShapeNet-55" if (root / "ShapeNet-55").is_dir() else root
     lists = {split: _cloud_names(folder / f"{split}.txt") for split in ("train", "test")}
+    if both := sorted(set(lists["train"]) & set(lists["test"])):
+        problem = f"{len(both)} shapes are in both train.txt and test.txt, {both[0]} among them"
+        raise DataError(f"{folder}: {problem}", "put the published lists there")
 
     def shuffle_key(name: str) -> bytes:
         return hashlib.blake2b(f"{data_seed}:{name}".encode(), digest_size=16).digest()
@@ -245,7 +257,7 @@ def _wrong(category: Any, earlier: Mapping[str, Any]) -> str | None:
 
 def _cloud_names(listed: Path) -> list[str]:
     names = []
-    for number, line in data_sources.lines_of(listed):
+    for number, line in data_sources.records_of(listed):
         name = line.decode(errors="replace").strip()
         if not CLOUD.fullmatch(name):
             raise DataError(f"{listed}:{number}: {name[:60]!r} is no <taxonomy>-<model>.npy")

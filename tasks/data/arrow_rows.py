@@ -12,7 +12,7 @@ from typing import Any
 
 from tasks.checks import DataError
 from tasks.data_sources import LONGEST_LINE, MIB, one_line
-from tasks.lm.parquet import broken_parquet, parquet_file, require_unpackable
+from tasks.lm.parquet import broken_parquet, is_text, parquet_file, require_unpackable
 from tasks.regular_files import open_regular, read_json, require_regular
 
 MOST_ROWS = 20_000_000  # of a table: each takes memory, however small the file is
@@ -34,7 +34,7 @@ def parquet_cells(file: Path, choose: Choose) -> Iterator[Cells]:
         fields = [opened.schema_arrow.field(number) for number in choose(opened.schema_arrow.names)]
         names = [field.name for field in fields]
         require_unpackable(file, opened.metadata, names)
-        texts = [field.name for field in fields if _is_text(field.type)]  # a text that is repeated is kept once
+        texts = [field.name for field in fields if is_text(field.type)]  # a text that is repeated is kept once
     with _broken(file), parquet_file(file, read_dictionary=texts) as opened:
         for batch in opened.iter_batches(ROWS_AT_ONCE, columns=names):
             yield from _cells(batch, choose, file)
@@ -106,7 +106,7 @@ def _check(column: Any, where: str) -> None:
         if "UTF8" not in str(error):  # of which reading a cell says the row
             raise
     texts = column.dictionary if pa.types.is_dictionary(kind) else column
-    if _is_text(texts.type) and (pc.max(pc.binary_length(texts)).as_py() or 0) > LONGEST_LINE:
+    if is_text(texts.type) and (pc.max(pc.binary_length(texts)).as_py() or 0) > LONGEST_LINE:
         raise DataError(f"{where}: more than {LONGEST_LINE // MIB} MiB in a cell")
     if _is_list(kind) and (pc.max(pc.list_value_length(column)).as_py() or 0) > LONGEST_LIST:
         raise DataError(f"{where}: more than {LONGEST_LIST:,} numbers in a cell")
@@ -116,14 +116,8 @@ def _is_plain(kind: Any) -> bool:
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind):
-        return _is_text(kind.value_type) or _is_number(kind.value_type)
-    return _is_text(kind) or _is_number(kind)
-
-
-def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+        return is_text(kind) or _is_number(kind.value_type)
+    return is_text(kind) or _is_number(kind)
 
 
 def _is_number(kind: Any) -> bool:

@@ -5,17 +5,20 @@ regression on n-grams, of bytes up to 5, of words and of a tokenizer's pieces up
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from tasks.base import Predictor
-from tasks.checks import DataError
+import numpy as np
+
+from tasks.base import DataInfo, Predictor
+from tasks.checks import DataError, Progress
 from tasks.data.own_files import text_of
 from tasks.data.rows import tables
 from tasks.data.sequences import OwnSequences
 from tasks.data_task import SYNTHETIC
+from tasks.examples import Examples
 from tasks.file_digests import path_identity
 from tasks.lra import synthetic_text
 from tasks.lra.classifiers import NaiveBayes, ngrams
@@ -24,7 +27,8 @@ from tasks.lra.ngram_counts import ngram_counts
 
 MOST_CLASSES = 1000
 FEW_CLASSES = 20  # so many may be classes in any number of rows
-LONGEST_LABEL = 200  # letters
+LONGEST_LABEL = 200  # characters
+FEW_UNSEEN = 0.1  # of the test rows: so many may have a class that training lacks
 BYTES, PIECES = 5, 2  # of an n-gram
 FIT_ON, TOKENS = 16_000, 4_000_000  # examples, and tokens of them, for a regression: a fit of less than a minute
 
@@ -45,7 +49,22 @@ class Classification(OwnSequences):
 
     def entry(self, cells: tuple[Any, ...], where: str) -> tuple[bytes, int]:
         label = label_of(cells[1], self.label, where)
-        return text_of(cells[0], self.text, where).encode(), self.class_names.index(label)
+        return text_of(cells[0], self.text, where).encode(), self._numbers[label]
+
+    def _read(self, progress: Progress) -> dict[str, Examples]:
+        self._numbers = {label: number for number, label in enumerate(self.class_names)}  # once, not row by row
+        return super()._read(progress)
+
+    def load(self) -> DataInfo:
+        """Test rows of a class that training lacks are counted; many of them are refused."""
+        info = super().load()
+        labels = self._used["test"].labels
+        unseen = labels[~np.isin(labels, self._used["train"].labels)]
+        if len(unseen) > FEW_UNSEEN * len(labels):
+            names = ", ".join(repr(self.class_name(number)) for number in np.unique(unseen)[:5].tolist())
+            problem = f"column '{self.label}': {len(unseen)} test rows have a class that no training row has: {names}"
+            raise DataError(f"{self.path}: {problem}", "correct these labels, or put such rows into train")
+        return replace(info, sizes=info.sizes | ({"without_their_class": len(unseen)} if len(unseen) else {}))
 
     @property
     def class_names(self) -> tuple[str, ...]:

@@ -17,17 +17,15 @@ from tasks.base import DataInfo, FinalEvaluation
 from tasks.checks import DataError, Progress
 from tasks.data.own_files import FILES, check_columns, chosen_source, text_of
 from tasks.data.rows import ALL, FORMATS, Table, ending, tables
-from tasks.data.sequences import contents_of
-from tasks.data.splits import check_fractions, digest, divided, split_in, without_copies
-from tasks.data_sources import decoded, lines_of
+from tasks.data.splits import check_fractions, copied, digest, divided, split_in
+from tasks.data_sources import files_in
 from tasks.data_task import SPLITS, SYNTHETIC, Source
 from tasks.examples import AnyExamples, join
-from tasks.lm.documents import UNZIPPED, Document, Piece, TextFile
+from tasks.lm.documents import Document, Piece, TextFile, block_text, blocks, break_before
 from tasks.lm.text_sources import FOLDERS, Corpus, Pieces, text_splits
 from tasks.lm.windows import TokenStream, WindowSplit
 
 TEXT = ".txt"
-BLOCK = 16 << 20  # characters of a document of a text that is cut
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -35,6 +33,7 @@ class OwnText(Corpus):
     """`text` names a column of the files at `path`; .txt files have none."""
 
     name = "data/lm"
+    repeated = ("text", "split_column", "tokenizer", "tokenizer_path", "vocabulary", "length")
 
     source: str = FILES
     text: str = "text"
@@ -61,10 +60,6 @@ class OwnText(Corpus):
         if has_rows:
             check_columns(self.path, [self.text, *([self.split_column] if self.split_column else [])])
 
-    @property
-    def hint(self) -> str:
-        return super().hint + (f" task.text={self.text}" if self.text != "text" else "")
-
     def _files_identity(self) -> dict[str, Any]:
         how = {"text": self.text, "split": self.split_column, "fractions": list(self.fractions)}
         return {**self.identity(), **how}
@@ -77,7 +72,7 @@ class OwnText(Corpus):
             and not (path / "dataset_dict.json").exists()
         ):
             return text_splits(path)
-        if path.is_dir() and (files := sorted(file for file in path.iterdir() if ending(file) == TEXT)):
+        if path.is_dir() and (files := files_in(path, f"*{TEXT}", f"*{TEXT}.gz")):
             return self._by_split([(ALL, TextFile.at(file)) for file in files])
         if ending(path) == TEXT:
             return cut(path, self.fractions)
@@ -114,12 +109,12 @@ class OwnText(Corpus):
     def load(self) -> DataInfo:
         info = super().load()
         examples = self.open(self.cached_sets()[0])
-        contents = {name: list(contents_of(examples[name])) for name in ("train", "test")}
-        unseen = without_copies(contents["train"], contents["test"])
+        train, test = (contents_of(examples[name]) for name in ("train", "test"))
+        unseen = np.setdiff1d(np.arange(examples["test"].count), copied(train, test))
         if not len(unseen):
-            raise DataError(f"{self.path}: all {len(contents['test'])} test texts are copies of training texts")
+            raise DataError(f"{self.path}: all {examples['test'].count} test texts are copies of training texts")
         self._unseen = None
-        if len(unseen) < len(contents["test"]):
+        if len(unseen) < examples["test"].count:
             self._unseen = self._windows_of(examples["test"], unseen)
         sizes = {evaluation.name: len(evaluation.split) for evaluation in self.final_evaluations()}
         return DataInfo(info.source, info.fingerprint, info.sizes | sizes)
@@ -133,6 +128,11 @@ class OwnText(Corpus):
     def final_evaluations(self) -> Sequence[FinalEvaluation]:
         copies = [] if self._unseen is None else [FinalEvaluation("without_copies", self._unseen)]
         return [*super().final_evaluations(), *copies]
+
+
+def contents_of(examples: AnyExamples) -> Iterator[bytes]:
+    for number in range(examples.count):
+        yield examples.tokens_of(number).tobytes()
 
 
 @dataclass(frozen=True)
@@ -155,35 +155,37 @@ class RowTexts:
 
 
 @dataclass(frozen=True)
-class Lines:
-    """Lines start..stop of a text, as documents of about BLOCK characters."""
+class Part:
+    """Bytes start..stop of a text, as documents of about BLOCK."""
 
     file: Path
     start: int
     stop: int
-    size: int
     count: int = 1
 
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
     def documents(self) -> Iterator[Document]:
-        some, size = [], 0
-        for number, line in itertools.islice(lines_of(self.file), self.start, self.stop):
-            some.append(decoded(line, f"{self.file}:{number}") + "\n")
-            size += len(line)
-            if size > BLOCK:
-                yield Document(f"{self.file}:{number}", "".join(some))
-                some, size = [], 0
-        if some:
-            yield Document(f"{self.file}:{self.stop}", "".join(some))
+        for start, data in blocks(self.file, self.start, self.stop):
+            text = block_text(data, self.file, start).replace("\r\n", "\n")
+            yield Document(str(self.file), text if text.endswith("\n") else text + "\n")
 
 
 def cut(file: Path, fractions: Sequence[float]) -> Pieces:
-    """The three parts of a text by bytes. Raises DataError for fewer than three lines."""
-    ends = np.cumsum([len(line) + 1 for _, line in lines_of(file)])
-    if len(ends) < len(SPLITS):
-        raise DataError(f"{file}: {len(ends)} lines, too few to cut in three", "put a text of several lines there")
-    edges = np.searchsorted(ends, ends[-1] * np.cumsum(fractions)[:-1]).tolist()
-    first = min(max(1, edges[0]), len(ends) - 2)
-    second = min(max(first + 1, edges[1]), len(ends) - 1)
-    size = file.stat().st_size * (UNZIPPED if file.suffix == ".gz" else 1)
-    bounds = zip(SPLITS, itertools.pairwise((0, first, second, len(ends))), fractions, strict=True)
-    return {split: [Lines(file, *lines, int(share * size) + 1)] for split, lines, share in bounds}
+    """The three parts of a text by bytes, each of whole lines, or of whole words where its lines are too few.
+
+    Raises DataError for a text that is too short.
+    """
+    size = sum(len(data) for _, data in blocks(file))
+    edges = [0, *(find_break(file, int(size * share)) for share in np.cumsum(fractions)[:-1]), size]
+    if any(stop <= start for start, stop in itertools.pairwise(edges)):
+        raise DataError(f"{file}: {size:,} bytes, too few to cut in three", "put a longer text there")
+    return {split: [Part(file, *bounds)] for split, bounds in zip(SPLITS, itertools.pairwise(edges), strict=True)}
+
+
+def find_break(file: Path, most: int) -> int:
+    """The last byte up to `most` at which a line begins, or a word."""
+    start, data = next((start, data) for start, data in blocks(file) if start + len(data) >= most)
+    return start + break_before(data, most - start)

@@ -190,7 +190,8 @@ def levels(entries: Sequence[Entry], edges: Sequence[np.ndarray]) -> Examples:
 def number_of(value: Any, column: str, where: str) -> float:
     """Raises DataError unless a cell is a finite number, of at most LARGEST."""
     try:
-        number = float(value) if isinstance(value, (str, int, float)) else math.nan
+        is_number = isinstance(value, (int, float)) or (isinstance(value, str) and "_" not in value)  # 1_000: Python's
+        number = float(value) if is_number else math.nan
     except (ValueError, OverflowError):
         number = math.nan
     if not abs(number) <= LARGEST:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tasks.checks import DataError
 from tasks.data.arrow_rows import MOST_ROWS, TOO_MANY, parquet_cells, saved_cells
-from tasks.data_sources import LONGEST_LINE, decoded, json_object, lines_of, not_utf8, one_line
+from tasks.data_sources import LONGEST_LINE, decoded, json_object, not_utf8, one_line, records_of
 from tasks.regular_files import require_regular
 
 MOST_FILES = 1000
@@ -119,7 +119,7 @@ class RowLines:
 
     def __init__(self, file: Path) -> None:
         self.first = 1
-        self._file, self._lines = file, lines_of(file)
+        self._file, self._lines = file, records_of(file)
 
     def __iter__(self) -> "RowLines":
         return self
@@ -131,11 +131,11 @@ class RowLines:
                 f"{self._file}:{self.first}: more than {MOST_LINES:,} lines in a row", "close its quotation"
             )
         text = decoded(line, f"{self._file}:{number}")
-        return (text.removeprefix("\ufeff") if number == 1 else text) + "\n"
+        return text + "\n"
 
 
 def json_rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:
-    for number, line in lines_of(file):
+    for number, line in records_of(file):
         if line.strip():
             where = f"{file}:{number}"
             entries = json_object(line, where)
@@ -170,6 +170,8 @@ def position(name: str, header: Sequence[str], where: object) -> int:
         is_one = len(header) == 1 and any(mark in str(header[0]) for mark in ";|,\t")
         apart = "separate columns by commas, or tabs in a .tsv" if is_one else ""
         raise DataError(f"{where}: no column '{name}', there is {shown}", apart or "name the column that it has")
+    if (count := list(header).count(name)) > 1:
+        raise DataError(f"{where}: {count} columns '{name}'", "give each column a name of its own")
     return list(header).index(name)
 
 

@@ -1,12 +1,12 @@
 """The base of the tasks on a user's own rows: sequences of tokens with a label or a target (tasks/data/rows.py).
 
-Test examples that also occur in training are counted: where there are any, `without_copies` scores the others once
-more, and the sizes of the record's data say how many these are.
+Test rows that also occur in training are counted where the rows are divided, on what was read: where there are any,
+`without_copies` scores the others once more, and the sizes of the record's data say how many these are.
 
     n examples
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,11 +29,13 @@ from tasks.data.own_files import (
     tokenizer_of,
 )
 from tasks.data.rows import FORMATS
-from tasks.data.splits import Chosen, check_fractions, without_copies
+from tasks.data.splits import Chosen, check_fractions, copied
 from tasks.data_task import SPLITS, SYNTHETIC, Source
 from tasks.examples import AnyExamples, Examples
 from tasks.lm.tokenizers import Tokenizer
 from tasks.lra.classification import Generator, SequenceClassification, padded
+
+COPIES = "copies"  # in the cache: the numbers of the test rows that are copies
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -45,8 +47,10 @@ class OwnSequences(SequenceClassification):
 
     published = (0, 0)
     shift = 1
+    version = 2
 
     generator: ClassVar[Generator]  # of `source=synthetic`
+    repeated = ("split_column", "tokenizer", "tokenizer_path", "vocabulary")
     settings: ClassVar[Mapping[str, Any]] = {}  # of the generator
     tokenizers: ClassVar[Sequence[str]] = ()  # further ones, which a subclass reads
 
@@ -130,7 +134,20 @@ class OwnSequences(SequenceClassification):
     def _read(self, progress: Progress) -> dict[str, Examples]:
         how = {"split_column": self.split_column, "fractions": self.fractions, "seed": self.data_seed}
         entries = entries_by_split(self.path, self.names_of_columns, self.entry, **how, progress=progress)
-        return self.packed(entries, progress)
+        train, test = ((entry.content for entry in entries[name]) for name in ("train", "test"))
+        copies = copied(train, test)
+        if len(copies) == len(entries["test"]):
+            raise DataError(f"{self.path}: all {len(copies)} test examples are copies of training examples")
+        numbers = Examples(copies, np.array([0, len(copies)], np.int64), np.zeros(1, np.uint8))
+        return {**self.packed(entries, progress), COPIES: numbers}
+
+    def check_vocabulary(self, split: str, examples: AnyExamples) -> None:
+        if split != COPIES:
+            super().check_vocabulary(split, examples)
+
+    def select_splits(self, splits: dict[str, AnyExamples]) -> dict[str, AnyExamples]:
+        self._copies = splits[COPIES].tokens if COPIES in splits else np.empty(0, np.int64)
+        return {name: splits[name] for name in SPLITS}
 
     def encode(self, inputs: Sequence[Any]) -> Tensor:
         if self.tokenizer in self.tokenizers:
@@ -140,11 +157,11 @@ class OwnSequences(SequenceClassification):
 
     def load(self) -> DataInfo:
         info = super().load()
-        contents = {name: list(contents_of(self._used[name], self.max_length)) for name in ("train", "test")}
-        unseen = without_copies(contents["train"], contents["test"])
+        unseen = np.setdiff1d(np.arange(self._used["test"].count), self._copies)
         if not len(unseen):
-            raise DataError(f"{self.path}: all {len(contents['test'])} test examples are copies of training examples")
-        self._unseen = unseen if len(unseen) < len(contents["test"]) else None
+            problem = f"task.test={self.test}: these test examples are copies of training examples"
+            raise DataError(f"{self.path}: {problem}", "use more")
+        self._unseen = unseen if len(unseen) < self._used["test"].count else None
         sizes = {evaluation.name: len(evaluation.split) for evaluation in self.final_evaluations()}
         return DataInfo(info.source, info.fingerprint, info.sizes | sizes)
 
@@ -158,9 +175,3 @@ def tokenized(entries: Sequence[Entry], tokenizer: Tokenizer) -> Examples:
     ids = tokenizer.encode([entry.content.decode() for entry in entries])
     offsets = np.cumsum([0, *map(len, ids)], dtype=np.int64)
     return Examples(np.concatenate(ids), offsets, np.array([entry.value for entry in entries]))
-
-
-def contents_of(examples: AnyExamples, most: int | None = None) -> Iterator[bytes]:
-    """The first `most` tokens of each example."""
-    for number in range(examples.count):
-        yield examples.tokens_of(number)[:most].tobytes()

@@ -77,10 +77,10 @@ def digest(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=16).digest()
 
 
-def without_copies(train: Iterable[bytes], test: Sequence[bytes]) -> np.ndarray:
-    """The numbers of the test contents that are no training content."""
-    copied = {digest(content) for content in train}
-    return np.array([number for number, content in enumerate(test) if digest(content) not in copied], np.int64)
+def copied(train: Iterable[bytes], test: Iterable[bytes]) -> np.ndarray:
+    """int64: the numbers of the test contents that are a training content."""
+    seen = {digest(content) for content in train}
+    return np.array([number for number, content in enumerate(test) if digest(content) in seen], np.int64)
 
 
 class Chosen(Split):

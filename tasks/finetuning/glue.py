@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tasks.base import Predictor
-from tasks.checks import DataError, Progress
+from tasks.checks import DataError, Progress, say
 from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.file_digests import identities
 from tasks.finetuning import tables
@@ -50,6 +50,7 @@ class GLUE(LabelledTexts):
     hub_folder: ClassVar[str]
     columns: ClassVar[Sequence[str]]  # of the texts, then of the label
     labels: ClassVar[Sequence[str]] = ("0", "1")  # in the archive's files
+    has_short_rows: ClassVar[bool] = False  # in the archive's files
     of_slice: ClassVar[Sequence[str]] = ()  # columns of the archive's files, where they have other names
 
     def sources(self) -> dict[str, Source]:
@@ -79,11 +80,12 @@ class GLUE(LabelledTexts):
         return {split: tables.file_of(self.path, names) for split, names in FILES.items()}
 
     def _slice(self, progress: Progress) -> dict[str, Iterator[LabelledText]]:
-        return {split: self._of_file(file) for split, file in self._files().items()}
+        return {split: self._of_file(file, progress) for split, file in self._files().items()}
 
-    def _of_file(self, file: Path) -> Iterator[LabelledText]:
+    def _of_file(self, file: Path, progress: Progress) -> Iterator[LabelledText]:
         columns = self.of_slice or self.columns
-        for where, row in tables.tsv_rows(file, columns):
+        left_out = partial(say, progress) if self.has_short_rows else None
+        for where, row in tables.tsv_rows(file, columns, left_out=left_out):
             label = row[columns[-1]]
             yield self._example(where, row, columns, self.labels.index(label) if label in self.labels else None, label)
 
@@ -153,6 +155,7 @@ class QQP(GLUE):
     """Pairs of questions on Quora."""
 
     name = "glue/qqp"
+    has_short_rows = True
     texts, hub_folder, columns = 2, "qqp", ("question1", "question2", "label")
     of_slice = ("question1", "question2", "is_duplicate")
     published: ClassVar[Mapping[str, int]] = {"train": 363_846, "test": 40_430}

@@ -1,6 +1,6 @@
 """Rows of tables: GLUE's tab-separated files, parquet files of the hub, files of JSON lines. Everything is checked."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,22 @@ def file_of(folder: Path, names: Sequence[str]) -> Path:
     raise DataError(f"{folder}: no {' or '.join(names)} (.gz)", "put it there")
 
 
-def tsv_rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:
-    """Rows of a tab-separated file whose first line names its columns; quotes mean nothing. Raises DataError."""
+def tsv_rows(file: Path, columns: Sequence[str], *, left_out: Callable[[str], object] | None = None) -> Iterator[Row]:
+    """Rows of a tab-separated file whose first line names its columns; quotes mean nothing. Raises DataError.
+
+    `left_out`, of a published file whose rows of fewer columns its authors leave out: it is told their count.
+    """
     columns_at: dict[str, int] = {}
-    width = 0
-    for number, line in data_sources.lines_of(file):
+    width, short = 0, 0
+    for number, line in data_sources.records_of(file):
         where = f"{file}:{number}"
         values = data_sources.decoded(line, where).split("\t")
         if number == 1:
             width, columns_at = len(values), {name.strip("\ufeff "): column for column, name in enumerate(values)}
             require(columns, columns_at, where)
+            continue
+        if left_out and len(values) < width:
+            short += 1
             continue
         if len(values) != width:
             problem = f"{len(values)} columns instead of {width}"
@@ -38,6 +44,8 @@ def tsv_rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:
         yield where, {name: values[columns_at[name]] for name in columns}
     if not columns_at:
         raise DataError(f"{file}:1: no header", "put the whole file there")
+    if short:
+        left_out(f"{file}: {short:,} rows with fewer than {width} columns are left out, as in GLUE's own reader")
 
 
 def parquet_table(file: Path, columns: Sequence[str]) -> Iterator[Row]:
@@ -58,7 +66,7 @@ def parquet_table(file: Path, columns: Sequence[str]) -> Iterator[Row]:
 
 def json_rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:
     """Objects of a file of JSON lines. Raises DataError."""
-    for number, line in data_sources.lines_of(file):
+    for number, line in data_sources.records_of(file):
         where = f"{file}:{number}"
         row = data_sources.json_object(line, where)
         require(columns, row, where)

@@ -28,6 +28,7 @@ from tasks.lm.tokenizers import Tokenizer, dtype
 READINGS = ("packed", "lines")
 SHARD = 32 * MIB  # bytes of text, about
 BATCH = 1 << 22  # characters encoded at once
+BLOCK = 16 * MIB  # of a text that is read in parts
 UNZIPPED = 3  # times the size of a gzipped text
 
 
@@ -131,7 +132,7 @@ def closed(parts: Sequence[np.ndarray], end_id: int, kind: type[np.integer]) -> 
 
 @dataclass(frozen=True)
 class TextFile:
-    """A (gzipped) text file, one document."""
+    """A (gzipped) text file, one document; one of more than LARGEST_MEMBER, several of about BLOCK."""
 
     file: Path
     size: int
@@ -146,9 +147,49 @@ class TextFile:
             raise DataError(f"{file}:1: {error.strerror}", "put the file there") from error
 
     def documents(self) -> Iterator[Document]:
-        with opened_text(self.file) as stream:
-            data = data_sources.content(stream, str(self.file))
-        yield Document(str(self.file), decoded(data, self.file))
+        if self.size <= data_sources.LARGEST_MEMBER:
+            with opened_text(self.file) as stream:
+                data = data_sources.content(stream, str(self.file))
+            yield Document(str(self.file), decoded(data, self.file))
+            return
+        for start, data in blocks(self.file):
+            yield Document(str(self.file), block_text(data, self.file, start))
+
+
+def blocks(file: Path, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, bytes]]:
+    """(first byte, content) of parts of about BLOCK of a (gzipped) text, from byte `start` to `stop`.
+
+    A part ends at the end of a line, or of a word where it has no line. Raises DataError.
+    """
+    rest, at = b"", start
+    with opened_text(file) as stream:
+        try:
+            stream.seek(start)
+            while data := stream.read(BLOCK if stop is None else min(BLOCK, stop - at - len(rest))):
+                part = rest + data
+                end = break_before(part, len(part)) if len(data) == BLOCK else len(part)
+                rest, whole = part[end:], part[:end]
+                if whole:
+                    yield at, whole
+                at += end
+        except data_sources.BROKEN as error:
+            raise DataError(f"{file}: {one_line(error)}", "put the whole file there") from error
+    if rest:
+        yield at, rest
+
+
+def block_text(data: bytes, file: Path, start: int) -> str:
+    """The text of a part, without a byte order mark. Raises DataError."""
+    return decoded(data, file, at=start).removeprefix("" if start else "\ufeff")
+
+
+def break_before(text: bytes, most: int) -> int:
+    """The end of the last line in the first `most` bytes; without one that of the last word; without one `most`,
+    or less so that no character is cut."""
+    for mark in (b"\n", b" "):
+        if (end := text.rfind(mark, 0, most) + 1) > 0:
+            return end
+    return len(text[:most].decode(errors="ignore").encode()) or most
 
 
 @dataclass(frozen=True)

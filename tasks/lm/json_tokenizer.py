@@ -1,8 +1,9 @@
 """The tokenizer of a published model, from its tokenizer.json: `tokenizer=json`, `tokenizer_path` its folder.
 
 `vocabulary` is how many rows the model's embeddings have, which may be more than the tokenizer has ids. The end token
-is the first of `ENDS` that the vocabulary has. No part of a text is read as a special token. A text is read in passages
-(tasks/lm/tokenizers.py): where a piece spans a line break, ids can differ from those of the whole at a passage's end.
+is the first of `ENDS` that the vocabulary has, or else the `eos_token` of the tokenizer_config.json beside it. No
+part of a text is read as a special token. A text is read in passages (tasks/lm/tokenizers.py): where a piece spans a
+line break, ids can differ from those of the whole at a passage's end.
 """
 
 import contextlib
@@ -20,9 +21,9 @@ import numpy as np
 from tasks.checks import DataError, Progress, at_least
 from tasks.data_sources import LARGEST_MEMBER, one_line
 from tasks.lm.tokenizers import Pieces, digest
-from tasks.regular_files import read_bytes
+from tasks.regular_files import read_bytes, read_json
 
-NAME = "tokenizer.json"
+NAME, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 MOST_GROWTH = 100  # times; published tokenizers replace a letter by a letter
 ENDS = ("<eos>", "</s>", "<|end_of_text|>", "<|endoftext|>")
 
@@ -41,7 +42,21 @@ class JsonPieces(Pieces):
 
     @functools.cached_property
     def identity(self) -> str:
-        return digest({"json": hashlib.sha256(self._bytes()).hexdigest(), "ids": self.vocab_size})
+        named = {"end": self.named_end} if self.named_end else {}
+        return digest({"json": hashlib.sha256(self._bytes()).hexdigest(), "ids": self.vocab_size, **named})
+
+    @functools.cached_property
+    def named_end(self) -> str:
+        """`eos_token` of the tokenizer's settings, where its vocabulary has none of ENDS; empty without one."""
+        file = self.file.with_name(SETTINGS)
+        if not file.exists() or any(self.opened.token_to_id(token) is not None for token in ENDS):
+            return ""
+        try:
+            token = read_json(file, LARGEST_MEMBER, follow=True).get("eos_token") or ""
+            token = token.get("content", "") if isinstance(token, dict) else token
+        except (OSError, ValueError, AttributeError) as error:
+            raise DataError(f"{file}: {one_line(getattr(error, 'strerror', None) or error)[:120]}") from error
+        return token if isinstance(token, str) else ""
 
     @functools.cached_property
     def opened(self) -> Any:
@@ -49,10 +64,11 @@ class JsonPieces(Pieces):
 
     @functools.cached_property
     def end_id(self) -> int:
-        numbers = [self.opened.token_to_id(token) for token in ENDS]
+        numbers = [self.opened.token_to_id(token) for token in (*ENDS, self.named_end)]
         ids = [id for id in numbers if id is not None]
         if not ids:
-            raise DataError(f"{self.file}: no end token, one of {', '.join(ENDS)}")
+            cure = f"name its eos_token in {self.file.with_name(SETTINGS)}"
+            raise DataError(f"{self.file}: no end token, one of {', '.join(ENDS)}", cure)
         return ids[0]
 
     def prepare(self, texts: Callable[[], Iterable[str]], progress: Progress) -> None:

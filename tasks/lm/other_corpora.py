@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.checks import DataError
-from tasks.data_sources import one_line
+from tasks.data_sources import files_in, one_line
 from tasks.file_digests import path_identity
 from tasks.lm import openwebtext
 from tasks.lm.documents import Document, Piece, TextFile
@@ -86,7 +86,7 @@ def pieces(name: str, source: str) -> Sequence[Piece]:
     path = Path(source).expanduser()
     if not path.is_dir():
         return [TextFile.at(path)]
-    files = sorted((file for end in TEXTS for file in path.glob(end)), key=lambda file: file.name)
+    files = files_in(path, *TEXTS)
     if not files:
         raise DataError(f"{path}: no .txt nor .txt.gz", f"put the texts of {name} there")
     return [TextFile.at(file) for file in files]

@@ -122,9 +122,11 @@ def require_unpackable(file: Path, metadata: Any, names: Collection[str]) -> Non
 
 
 def is_text(kind: Any) -> bool:
+    """Whether cells of this type of Arrow are texts, in any of its layouts; a dictionary keeps each text once."""
     import pyarrow as pa
 
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
 def broken_parquet(file: Path, error: Exception) -> DataError:

@@ -38,7 +38,8 @@ class HubFiles(NamedTuple):
         files_by_split = {}
         for split, pattern in self.patterns.items():
             # a folder filled by hand may lack the folders in between
-            files = sorted(folder.glob(pattern)) or sorted(folder.rglob(pattern.rsplit("/", 1)[-1]))
+            files = data_sources.files_in(folder, pattern)
+            files = files or data_sources.files_in(folder, f"**/{pattern.rsplit('/', 1)[-1]}")
             if not files:
                 cure = f"put the files of https://huggingface.co/datasets/{self.name} there"
                 raise DataError(f"{folder}: no {pattern}", cure)
@@ -110,7 +111,7 @@ def text_splits(path: Path) -> Pieces:
     if path.is_dir():
         folder = inner_folder(path)
         for name, split in FOLDERS.items():
-            files = sorted((file for end in TEXTS for file in folder.glob(f"{name}/{end}")), key=lambda file: file.name)
+            files = data_sources.files_in(folder, *(f"{name}/{end}" for end in TEXTS))
             splits[split] += [TextFile.at(file) for file in files]
     else:
         for name, pieces in members(path, MEMBER).items():
@@ -122,7 +123,7 @@ def text_splits(path: Path) -> Pieces:
 
 def inner_folder(folder: Path) -> Path:
     """The folder, or the only one in it, as archives unpack."""
-    inside = [file for file in sorted(folder.iterdir()) if not file.name.startswith(".")]
+    inside = data_sources.files_in(folder, "*")
     return inside[0] if len(inside) == 1 and inside[0].is_dir() and inside[0].name not in FOLDERS else folder
 
 

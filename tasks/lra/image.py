@@ -148,7 +148,7 @@ class Image(SequenceClassification):
         files = {}
         for name in PUBLISHED_SPLITS:
             labels = data_sources.only_file(self.path, f"cifar10_{name}_labels.txt")
-            files[name] = labels, sorted(self.path.glob(f"cifar10_{name}_*.png"))
+            files[name] = labels, data_sources.files_in(self.path, f"cifar10_{name}_*.png")
             if not files[name][1]:
                 reason = f"No such file, cifar10_{name}_*.png"
                 raise DataError(f"{self.path}:1: {reason}", "set task.path to the folder with it")
@@ -225,7 +225,7 @@ def read_sprites(labels: Path, sprites: list[Path]) -> Pictures:
             content = f"{colours.dtype} {colours.shape}"
             raise DataError(f"{file}:1: {content} is no number of {SIDE} x {SIDE} colour pictures")
         pictures.append(colours.reshape(-1, SIDE, SIDE, 3))
-    numbers = [class_line(line, f"{labels}:{number}") for number, line in data_sources.lines_of(labels)]
+    numbers = [class_line(line, f"{labels}:{number}") for number, line in data_sources.records_of(labels)]
     count = sum(map(len, pictures))
     if len(numbers) != count:
         raise DataError(f"{labels}:{len(numbers)}: {len(numbers)} classes for {count} pictures")

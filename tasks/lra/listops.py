@@ -216,7 +216,7 @@ def read_tsv(file: Path, progress: Progress, *, header: bool) -> Examples:
 
     def rows() -> Iterator[tuple[bytes, int]]:
         number = 0
-        for number, line in data_sources.lines_of(file):
+        for number, line in data_sources.records_of(file):
             if number == 1 and header:
                 if line != b"Source\tTarget":
                     raise DataError(f"{file}:1: the header is not 'Source TAB Target'", "put LRA's file there")

@@ -27,7 +27,7 @@ EMPTY = PurePosixPath("imgs/0/sample_172.png")
 
 def metadata_files(folder: Path) -> list[Path]:
     """The metadata files in the order of their batches. Raises DataError if there is none."""
-    files = sorted(folder.glob(f"{METADATA}/*.npy"), key=lambda file: (len(file.stem), file.stem))
+    files = sorted(data_sources.files_in(folder, f"{METADATA}/*.npy"), key=lambda file: (len(file.stem), file.stem))
     if not files:
         reason = f"No such file, {METADATA}/*.npy"
         raise DataError(f"{folder}:1: {reason}", "set task.path to a folder like pathfinder32/..._14")
@@ -71,7 +71,7 @@ def read(folder: Path, size: int, progress: Progress, contour: int | None = None
 
 def _rows(file: Path, contour: int | None) -> Iterator[tuple[str, PurePosixPath, int]]:
     """(file and row, picture's path in the folder, label). Raises DataError."""
-    for number, line in data_sources.lines_of(file):
+    for number, line in data_sources.records_of(file):
         try:
             yield f"{file}:{number}", *_row(line, contour)
         except ValueError as error:

@@ -124,14 +124,14 @@ class Retrieval(SequenceClassification):
     def _read(self, progress: Progress) -> dict[str, Examples]:
         if not self.path.is_file():
             return {
-                name: pack_bytes(texts(data_sources.lines_of(file), str(file), progress))
+                name: pack_bytes(texts(data_sources.records_of(file), str(file), progress))
                 for name, file in self._files().items()
             }
         splits = {}
         names = {file: name for name, file in FILES.items()}
         for member, stream in data_sources.archive(self.path, lambda name: name.rsplit("/", 1)[-1] in names):
             where = f"{self.path}/{member}"
-            lines = data_sources.lines(stream, where)
+            lines = data_sources.records(stream, where)
             splits[names[member.rsplit("/", 1)[-1]]] = pack_bytes(texts(lines, where, progress))
             if len(splits) == len(FILES):
                 break  # gigabytes of other tasks' files may follow

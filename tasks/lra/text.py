@@ -155,7 +155,7 @@ def archive_rows(file: Path, progress: Progress) -> dict[str, list[Row]]:
 
 def json_rows(file: Path) -> Iterator[Row]:
     """Texts and labels of a (gzipped) file of JSON lines. Raises DataError."""
-    for number, line in data_sources.lines_of(file):
+    for number, line in data_sources.records_of(file):
         where = f"{file}:{number}"
         row = data_sources.json_object(line, where)
         yield where, row.get("text"), row.get("label")

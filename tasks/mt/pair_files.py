@@ -135,7 +135,7 @@ def held_out(pieces: Sequence[Piece], at_once: int = 64) -> tuple[list[Piece], l
 
 def of_folder(folder: Path) -> dict[str, list[LinePairs]]:
     """The pairs of `train`, `dev` and `test` in a folder and those below it. Raises DataError."""
-    there = (file for file in sorted(folder.rglob("*")) if file.is_file())
+    there = (file for file in data_sources.files_in(folder, "**/*") if file.is_file())
     by_split = files_by_split(there, ("train", "dev", "test"), _split_and_language)
     for split, files in by_split.items():
         if files.keys() != {SOURCE, TARGET}:

@@ -49,7 +49,7 @@ class LinePairs:
             yield Pair(where, source, target)
 
     def _texts(self, file: Path) -> Iterator[tuple[str, str]]:
-        for number, line in itertools.islice(data_sources.lines_of(file), self.start, self.stop):
+        for number, line in itertools.islice(data_sources.records_of(file), self.start, self.stop):
             yield (where := f"{file}:{number}"), data_sources.decoded(line, where).strip().replace(NEWLINE, "\n")
 
 
@@ -67,7 +67,7 @@ class JsonLines:
         return self.stop - self.start
 
     def pairs(self) -> Iterator[Pair]:
-        for number, line in itertools.islice(data_sources.lines_of(self.file), self.start, self.stop):
+        for number, line in itertools.islice(data_sources.records_of(self.file), self.start, self.stop):
             where = f"{self.file}:{number}"
             document, summary = _fields(line, where)
             yield Pair(where, without_abstract(document, summary) if self.cut_abstract else document, summary)
@@ -75,7 +75,7 @@ class JsonLines:
 
 def pieces(folder: Path, *, cut_abstract: bool) -> dict[str, list[Piece]]:
     """The pairs of each split in a folder. Raises DataError."""
-    there = sorted(folder.iterdir()) if folder.is_dir() else ()
+    there = data_sources.files_in(folder, "*")
     made = {}
     for split, files in files_by_split(there, SPLITS, _split_and_kind).items():
         if "jsonl" in files and len(files) == 1:
@@ -96,13 +96,13 @@ def _split_and_kind(name: str) -> tuple[str, str] | None:
 
 def of_line_files(sources: Path, targets: Path) -> list[LinePairs]:
     """Raises DataError for files with different numbers of lines."""
-    counts = {file: sum(1 for _ in data_sources.lines_of(file)) for file in (sources, targets)}
+    counts = {file: sum(1 for _ in data_sources.records_of(file)) for file in (sources, targets)}
     check_same_length(counts)
     return [LinePairs(sources, targets, start, stop) for start, stop in _parts(counts[sources])]
 
 
 def _of_json_lines(file: Path, cut_abstract: bool) -> list[JsonLines]:
-    count = sum(1 for _ in data_sources.lines_of(file))
+    count = sum(1 for _ in data_sources.records_of(file))
     return [JsonLines(file, start, stop, cut_abstract) for start, stop in _parts(count)]
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.checks import DataError, Progress
-from tasks.data_sources import MIB, Download, archive, content, lines_of, one_line, write_whole
+from tasks.data_sources import MIB, Download, archive, content, one_line, records_of, write_whole
 from tasks.data_task import SPLITS
 from tasks.regular_files import read_json, require_regular
 
@@ -43,7 +43,7 @@ class Clip:
 def read_clips(folder: Path) -> list[Clip]:
     """All clips of a folder, in the order of its list. Raises DataError."""
     metadata, clips = folder / METADATA, {}
-    for number, line in lines_of(metadata):
+    for number, line in records_of(metadata):
         where = f"{metadata}:{number}"
         try:
             fields = line.decode("utf-8").split("|")

@@ -257,7 +257,7 @@ def test_texts_of_a_folder_are_documents(tmp_path):
     assert [task.split(name).stream.documents.count for name in ("train", "val", "test")] == [16, 2, 2]
 
 
-def test_a_text_of_two_lines_is_too_short(tmp_path):
-    (tmp_path / "book.txt").write_text("one\ntwo\n")
-    with pytest.raises(DataError, match=r"book\.txt: 2 lines, too few to cut in three"):
+def test_a_text_of_two_bytes_is_too_short(tmp_path):
+    (tmp_path / "book.txt").write_text("ab")
+    with pytest.raises(DataError, match=r"book\.txt: 2 bytes, too few to cut in three"):
         own_text(tmp_path / "book.txt").prepare(no_progress)

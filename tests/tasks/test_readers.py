@@ -1,0 +1,112 @@
+"""Every reader of records reads what editors and desktops make of a file as the file itself, in time linear in it."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from tasks.completion.shape_sources import _cloud_names
+from tasks.data import rows
+from tasks.data_sources import MARK, files_in, records_of
+from tasks.data_task import no_progress
+from tasks.finetuning import tables
+from tasks.lra import listops, text
+from tasks.lra.retrieval import texts
+from tasks.summarization import pair_files
+from tasks.tts.clips import read_clips
+
+
+def clips(file: Path) -> list:
+    return [(clip.id, clip.text) for clip in read_clips(file.parent)]
+
+
+def pairs(file: Path) -> list:
+    return [pair[1:] for part in pair_files._of_json_lines(file, cut_abstract=False) for pair in part.pairs()]
+
+
+def expressions(file: Path) -> list:
+    made = listops.read_tsv(file, no_progress, header=False)
+    return [made.tokens.tolist(), made.labels.tolist()]
+
+
+def values(read, *columns: str):
+    return lambda file: [row[1] for row in read(file, columns)]
+
+
+def reviews(file: Path) -> list:
+    return list(text.reviews(text.json_rows(file)))
+
+
+def citations(file: Path) -> list:
+    return list(texts(records_of(file), str(file), no_progress))
+
+
+def expression(i: int) -> str:
+    return f"{i % 10}\t( ( ( [MAX {i % 10} ) 0 ) ] )"
+
+
+def json_line(**entries):
+    return lambda i: json.dumps({key: str(value).format(i) if value != 1 else i % 2 for key, value in entries.items()})
+
+
+# name of the file, its header, the line of record i, how it is read
+READERS = {
+    "own csv": ("a.csv", "text,label", "review {},a".format, values(rows.csv_rows, "text", "label")),
+    "own json": ("a.jsonl", "", json_line(text="review {}"), values(rows.json_rows, "text")),
+    "glue": ("a.tsv", "text\tlabel", "text {}\t1".format, values(tables.tsv_rows, "text", "label")),
+    "race": ("b.jsonl", "", json_line(text="text {}"), values(tables.json_rows, "text")),
+    "listops": ("a.tsv", "", expression, expressions),
+    "text": ("a.jsonl", "", json_line(text="review {}", label=1), reviews),
+    "retrieval": ("a.tsv", "", "1.0\t1\t2\tfirst text {0}\tsecond text {0}".format, citations),
+    "ljspeech": ("metadata.csv", "", "LJ001-{0:04d}|Words {0}|words and words".format, clips),
+    "multi-news": ("train.jsonl", "", json_line(document="document {}", summary="summary {}"), pairs),
+    "shapenet": ("train.txt", "", "02691156-m{}.npy".format, _cloud_names),
+}
+
+
+def written(folder: Path, name: str, count: int, change=lambda data: data) -> Path:
+    file, header, line, _ = READERS[name]
+    lines = [*([header] if header else []), *map(line, range(count))]
+    (folder / "wavs").mkdir(parents=True, exist_ok=True)
+    for i in range(count if name == "ljspeech" else 0):
+        (folder / f"wavs/LJ001-{i:04d}.wav").touch()
+    (folder / file).write_bytes(change(("\n".join(lines) + "\n").encode()))
+    return folder / file
+
+
+CHANGES = {
+    "byte order mark": lambda data: MARK + data,
+    "line ends of Windows": lambda data: data.replace(b"\n", b"\r\n"),
+    "blank last lines": lambda data: data + b"\n \n",
+    "no last line end": lambda data: data.rstrip(b"\n"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("name", READERS)
+def test_what_an_editor_makes_of_a_file_is_read_as_the_file(tmp_path, name, change):
+    read = READERS[name][-1]
+    plain = read(written(tmp_path / "plain", name, 20))
+    assert plain and read(written(tmp_path / "changed", name, 20, CHANGES[change])) == plain
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_time_is_linear_in_the_records(tmp_path, name):
+    def seconds(count: int) -> float:
+        file = written(tmp_path / str(count), name, count)
+        started = time.process_time()
+        READERS[name][-1](file)
+        return time.process_time() - started
+
+    few = 2000
+    seconds(few)
+    assert min(seconds(4 * few) for _ in range(3)) < 6 * min(seconds(few) for _ in range(3)) + 0.02
+
+
+@pytest.mark.parametrize("name", ["._a.txt", ".DS_Store", "Thumbs.db", "__MACOSX/a.txt", ".hidden/a.txt"])
+def test_what_a_desktop_leaves_in_a_folder_is_no_file_of_it(tmp_path, name):
+    for file in ("b.txt", "a.txt", name):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).touch()
+    assert files_in(tmp_path, "**/*.txt", "*.db", ".*") == [tmp_path / "a.txt", tmp_path / "b.txt"]

@@ -21,7 +21,7 @@ from tasks import cache
 from tasks.base import Split, Task
 from tasks.cache import CacheError
 from tasks.checks import DataError, Progress, at_least, one_of
-from tasks.examples import AnyExamples, Examples, Shards
+from tasks.examples import AnyExamples, Examples, Shards, fingerprint
 from tasks.file_digests import path_identity
 
 SPLITS = ("train", "val", "test")
@@ -70,6 +70,7 @@ class DataTask(Task):
 
     name: ClassVar[str]  # as in `task=...`
     release: ClassVar[str] = ""  # what `path` of the official source is, and where it is published
+    reads: ClassVar[Sequence[str]] = ("**/*",)  # patterns of the files in a folder `path` that it may read
     repeated: ClassVar[Sequence[str]] = ()  # settings that the command in a message repeats where they were changed
     protocol: ClassVar[str] = ""  # the protocol to name in commands, if the default one has no recipe for this task
 
@@ -136,7 +137,7 @@ class DataTask(Task):
 
     def identity(self, **published: Any) -> dict[str, Any]:
         """What the data follow from: the files at `path`, or without one what is published. Raises DataError."""
-        return published if self.path is None else {"files": path_identity(self.path)}
+        return published if self.path is None else {"files": path_identity(self.path, self.reads)}
 
     def split(self, name: str) -> Any:
         if not self._splits:
@@ -216,6 +217,11 @@ class CachedTask(DataTask):
     def facts(self, cached: CachedSet) -> dict[str, dict[str, Any]]:
         """The manifest's entry of each split of a set that was opened, with the sha256 that was verified."""
         return cache.manifest(self.folder(cached), cached.parameters)["splits"]
+
+    def fingerprint_of(self, cached: CachedSet) -> str:
+        """sha256, hexadecimal, of everything in a set that was opened, references and texts included."""
+        hashes = {name: facts["sha256"] for name, facts in self.facts(cached).items()}
+        return fingerprint(hashes[name] for name in [*SPLITS, *sorted(hashes.keys() - set(SPLITS))])
 
     def folder(self, cached: CachedSet) -> Path:
         return self.data_root / self.name / cache.key(cached.parameters)[:12]

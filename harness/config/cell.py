@@ -9,6 +9,7 @@ change no number and do not count. Neither do import paths, so that files can mo
 import contextlib
 import functools
 import hashlib
+import importlib
 import json
 import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -285,8 +286,18 @@ def content_digests(part: Mapping[str, Any], keys: Iterable[str]) -> dict[str, s
     for key in keys:
         if isinstance(part.get(key), str):
             with contextlib.suppress(DataError):
-                digests[f"{key}_sha256"] = path_identity(Path(part[key]).expanduser())[:16]
+                path = Path(part[key]).expanduser()
+                digests[f"{key}_sha256"] = path_identity(path, read_in_folder(part) if path.is_dir() else ())[:16]
     return digests
+
+
+def read_in_folder(part: Mapping[str, Any]) -> Sequence[str]:
+    """Patterns of the files that a task of ours reads in a folder; all of them for another class."""
+    module, _, name = str(part.get("_target_")).rpartition(".")
+    with contextlib.suppress(ImportError):
+        if module.startswith("tasks."):
+            return getattr(importlib.import_module(module), name).reads
+    return ("**/*",)
 
 
 def with_source(part: Any) -> Any:

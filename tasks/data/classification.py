@@ -73,7 +73,7 @@ class Classification(OwnSequences):
             return ("0", "1")
         if self.path is None:
             self.check_source()  # says what is missing
-        return labels_in(self.path, self.label, path_identity(self.path))
+        return labels_in(self.path, self.label, path_identity(self.path, self.reads))
 
     def class_name(self, number: int) -> str:
         return self.class_names[number]

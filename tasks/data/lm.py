@@ -16,13 +16,13 @@ import numpy as np
 from tasks.base import DataInfo, FinalEvaluation
 from tasks.checks import DataError, Progress
 from tasks.data.own_files import FILES, check_columns, chosen_source, text_of
-from tasks.data.rows import ALL, FORMATS, Table, ending, tables
+from tasks.data.rows import ALL, FORMATS, READS, Table, ending, tables
 from tasks.data.splits import check_fractions, copied, digest, divided, split_in
 from tasks.data_sources import files_in
 from tasks.data_task import SPLITS, SYNTHETIC, Source
 from tasks.examples import AnyExamples, join
 from tasks.lm.documents import Document, Piece, TextFile, block_text, blocks, break_before
-from tasks.lm.text_sources import FOLDERS, Corpus, Pieces, text_splits
+from tasks.lm.text_sources import FOLDERS, TEXTS, Corpus, Pieces, text_splits
 from tasks.lm.windows import TokenStream, WindowSplit
 
 TEXT = ".txt"
@@ -33,6 +33,7 @@ class OwnText(Corpus):
     """`text` names a column of the files at `path`; .txt files have none."""
 
     name = "data/lm"
+    reads = (*READS, *TEXTS, *(f"**/{name}/{end}" for name in FOLDERS for end in TEXTS))
     repeated = ("text", "split_column", "tokenizer", "tokenizer_path", "vocabulary", "length")
 
     source: str = FILES

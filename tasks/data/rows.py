@@ -175,6 +175,7 @@ def position(name: str, header: Sequence[str], where: object) -> int:
     return list(header).index(name)
 
 
+SAVED = ("dataset_dict.json", "state.json", "*.arrow", "*/state.json", "*/*.arrow")  # of save_to_disk
 READERS = {
     ".csv": csv_rows,
     ".tsv": csv_rows,
@@ -182,3 +183,4 @@ READERS = {
     ".ndjson": json_rows,
     ".parquet": parquet_rows,
 }
+READS = (*(f"*{end}{packed}" for end in READERS for packed in ("", ".gz")), *SAVED)  # in a folder

@@ -28,7 +28,7 @@ from tasks.data.own_files import (
     text_of,
     tokenizer_of,
 )
-from tasks.data.rows import FORMATS
+from tasks.data.rows import FORMATS, READS
 from tasks.data.splits import Chosen, check_fractions, copied
 from tasks.data_task import SPLITS, SYNTHETIC, Source
 from tasks.examples import AnyExamples, Examples
@@ -50,6 +50,7 @@ class OwnSequences(SequenceClassification):
     version = 2
 
     generator: ClassVar[Generator]  # of `source=synthetic`
+    reads = READS
     repeated = ("split_column", "tokenizer", "tokenizer_path", "vocabulary")
     settings: ClassVar[Mapping[str, Any]] = {}  # of the generator
     tokenizers: ClassVar[Sequence[str]] = ()  # further ones, which a subclass reads

@@ -29,7 +29,7 @@ from models.attention.base import Pattern
 from tasks.base import Batch, DataInfo, Split
 from tasks.checks import DataError, Progress, at_least
 from tasks.data_task import SPLITS, CachedSet, Source
-from tasks.examples import AnyExamples, Examples, fingerprint
+from tasks.examples import AnyExamples, Examples
 from tasks.file_digests import path_identity
 from tasks.finetuning import sections
 from tasks.lm.tokenizers import dtype
@@ -220,11 +220,10 @@ class LabelledTexts(token_ids.PretrainingTokens, OneLabel):
     def load(self) -> DataInfo:
         cached = self.cached_sets()[0]
         self._found = self.open(cached)
-        hashes = {name: facts["sha256"] for name, facts in self.facts(cached).items()}
         self._splits = {name: self._texts(self._found[name]) for name in SPLITS}
         sizes = {name: len(split) for name, split in self._splits.items()}
         sizes |= {final.name: len(final.split) for final in self.final_evaluations()}
-        return DataInfo(self.origin(self._source.complete), fingerprint(hashes[name] for name in SPLITS), sizes)
+        return DataInfo(self.origin(self._source.complete), self.fingerprint_of(cached), sizes)
 
     def _texts(self, examples: AnyExamples, numbers: np.ndarray | None = None) -> TextSplit:
         lengths = {"max_length": self.max_length, "second_length": self.second_length}

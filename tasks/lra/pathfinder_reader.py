@@ -5,7 +5,6 @@ are read. The one empty picture of LRA's release is left out. Every other defect
 file and row.
 """
 
-import hashlib
 import io
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -35,14 +34,10 @@ def metadata_files(folder: Path) -> list[Path]:
 
 
 def identity(folder: Path) -> str:
-    """sha256, hexadecimal, of all metadata; there are too many pictures to read them again at every start.
-
-    Raises DataError.
-    """
-    digest = hashlib.sha256()
-    for file in metadata_files(folder):
-        digest.update(f"{file.name} {file_digests.identity(file)} ".encode())
-    return digest.hexdigest()
+    """sha256, hexadecimal, of all metadata and of the pictures that they name. Raises DataError."""
+    files = metadata_files(folder)
+    pictures = {folder / path for file in files for _, path, _ in _rows(file, None)}
+    return file_digests.folder_identity(folder, {*files, *(file for file in pictures if file.is_file())})
 
 
 def read(folder: Path, size: int, progress: Progress, contour: int | None = None) -> Examples:

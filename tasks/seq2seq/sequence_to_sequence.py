@@ -29,7 +29,7 @@ from models.generation.search import Search, search
 from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor
 from tasks.checks import Progress, at_least, one_of
 from tasks.data_task import SPLITS, CachedSet, CachedTask
-from tasks.examples import AnyExamples, Examples, Shards, fingerprint
+from tasks.examples import AnyExamples, Examples, Shards
 from tasks.lm.scores import LARGEST
 from tasks.seq2seq import vocabulary
 from tasks.seq2seq.pairs import IGNORED, PairSplit, Piece, encoded
@@ -181,7 +181,6 @@ class SequenceToSequence(CachedTask):
     def load(self) -> DataInfo:
         cached = self.cached_sets()[0]
         examples = self.open(cached)
-        hashes = {name: facts["sha256"] for name, facts in self.facts(cached).items()}
         counts = [examples[name].count for name in SPLITS]
         if self.published:
             self.check_is_complete(self.path or f"source={self.source}", counts, self.published, "pairs")
@@ -189,7 +188,7 @@ class SequenceToSequence(CachedTask):
         self._splits = {name: PairSplit(examples[name], self.vocabulary_used, **lengths) for name in SPLITS}
         self._splits |= self.decoded_splits(examples, lengths)
         sizes = {name: len(split) for name, split in self._splits.items()}
-        return DataInfo(self.origin(self._source.complete), fingerprint(hashes[name] for name in SPLITS), sizes)
+        return DataInfo(self.origin(self._source.complete), self.fingerprint_of(cached), sizes)
 
     def decoded_splits(self, examples: Mapping[str, AnyExamples], lengths: Mapping[str, int]) -> dict[str, PairSplit]:
         """The splits of evaluations that decode, from the cached ones."""

@@ -96,7 +96,6 @@ ROW = "imgs/0 sample_0.png 0 1 1.0 14 4 2 0.5 1 1"
 SQUARE = np.arange(144, dtype=np.uint8).reshape(12, 12)
 BAD_ROWS = {
     "missing columns": (b"imgs/0 sample_0.png 0", "3 columns"),
-    "blank": (b"", "0 columns"),
     "label of words": (ROW.replace(" 1 1.0", " yes 1.0").encode(), "label 'yes'"),
     "label of three classes": (ROW.replace(" 1 1.0", " 2 1.0").encode(), "label '2'"),
     "label with a point": (ROW.replace(" 1 1.0", " 1.0 1.0").encode(), "label '1.0'"),

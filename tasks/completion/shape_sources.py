@@ -167,6 +167,9 @@ def crop(cloud: np.ndarray, random: np.random.Generator) -> np.ndarray:
 def pcn_files(root: Path, views: int) -> tuple[tuple[str, ...], dict[str, PcnFiles]]:
     """Categories, and the shapes of each split, of a folder laid out like PCN's. Raises DataError."""
     listed = root / "PCN.json"
+    if not listed.is_file() and not data_sources.files_in(root, "*.json"):
+        cure = "put GRNet's release of PCN there: PCN.json and folders of .pcd files; lmdb and h5 files are not read"
+        raise DataError(f"{root}:1: No such file, *.json", cure)
     listed = listed if listed.is_file() else data_sources.only_file(root, "*.json")
     categories = _categories(listed)
     splits = {}

@@ -2,12 +2,15 @@
 
     train.en, train.de                       one sentence per line; also .gz
     train.tok.en                             Moses' tokens, which become a text again
+    train.tok.clean.bpe.32000.en             the same in pieces of subword-nmt, as fairseq's release has them
+    newstest2014-deen-src.de.sgm             as WMT publishes its test sets
     valid, val, dev, newstest2013            the development set
     test, newstest2014                       the test set
 
 Files are read in parts, each in the process that encodes it; a part knows where it begins.
 """
 
+import html
 import itertools
 import re
 from collections.abc import Iterator, Sequence
@@ -25,7 +28,9 @@ SOURCE, TARGET = "en", "de"
 PART = 8192  # lines
 SPLIT_NAMES = {"train": "train", "valid": "dev", "val": "dev", "dev": "dev", "newstest2013": "dev", "test": "test"}
 SPLIT_NAMES |= {"newstest2014": "test"}
-NAME = re.compile(rf"({'|'.join(SPLIT_NAMES)})(\.tok)?\.({SOURCE}|{TARGET})(?:\.gz)?")
+NAME = re.compile(rf"({'|'.join(SPLIT_NAMES)})(\.tok(?:\.clean)?(?:\.bpe\.\d+)?)?\.({SOURCE}|{TARGET})(?:\.gz)?")
+SGM = re.compile(rf"({'|'.join(SPLIT_NAMES)})(-\w+)?-(?:src|ref)\.({SOURCE}|{TARGET})\.sgm")
+SEGMENT = re.compile(r"<seg[^>]*>(.*?)</seg>", re.IGNORECASE | re.DOTALL)
 LAYOUT = f"a folder with train, valid and test, each as .{SOURCE} and .{TARGET} (.gz; .tok.{SOURCE}: tokens)"
 HUNDREDTH = 100  # every 100th pair of the training corpora validates
 ROWS_AT_ONCE = 1024
@@ -52,6 +57,7 @@ class LineFile:
             for number, line in itertools.islice(lines, count):
                 where = f"{self.file}:{self.start + number}"
                 text = data_sources.decoded(line, where)
+                text = text.replace("@@ ", "") if ".bpe" in self.file.suffixes else text
                 yield where, moses.detokenise(text, language) if ".tok" in self.file.suffixes else text.strip()
 
 
@@ -144,12 +150,37 @@ def of_folder(folder: Path) -> dict[str, list[LinePairs]]:
 
 
 def _split_and_language(name: str) -> tuple[str, str] | None:
-    match = NAME.fullmatch(name)
+    match = NAME.fullmatch(name) or SGM.fullmatch(name)
     return match and (SPLIT_NAMES[match[1]], match[3])
 
 
-def of_line_files(sources: Path, targets: Path) -> list[LinePairs]:
+@dataclass(frozen=True)
+class Segments:
+    """The segments of two files of WMT's SGML."""
+
+    sources: Path
+    targets: Path
+    count: int
+
+    def pairs(self) -> Iterator[Pair]:
+        both = zip(segments_of(self.sources), segments_of(self.targets), strict=True)
+        for number, (source, target) in enumerate(both, 1):
+            yield Pair(f"{self.targets}: segment {number}", source, target)
+
+
+def segments_of(file: Path) -> list[str]:
+    """Raises DataError."""
+    with data_sources.opened_text(file) as stream:
+        text = data_sources.decoded(data_sources.content(stream, str(file)), file)
+    return [html.unescape(segment).strip() for segment in SEGMENT.findall(text)]
+
+
+def of_line_files(sources: Path, targets: Path) -> "list[LinePairs] | list[Segments]":
     """Raises DataError for files with different numbers of lines."""
+    if sources.suffix == targets.suffix == ".sgm":
+        counts = {file: len(segments_of(file)) for file in (sources, targets)}
+        check_same_length(counts)
+        return [Segments(sources, targets, counts[sources])]
     (count, source_marks), (target_count, target_marks) = (_marks(file) for file in (sources, targets))
     check_same_length({sources: count, targets: target_count})
     parts = zip(range(0, count, PART), source_marks, target_marks, strict=True)

@@ -2,6 +2,8 @@
 
     train.source, train.target    one document or summary a line; NEWLINE_CHAR in a line is a line break
     train.jsonl(.gz)              {"document": ..., "summary": ...}
+    train*.parquet                the same, in columns
+    train.txt.src.*.truncated.txt, train.txt.tgt.*.truncated.txt    as Multi-News' authors name their cut files
 
 Files are read in parts, each in the process that encodes it.
 """
@@ -14,6 +16,7 @@ from pathlib import Path
 
 from tasks import data_sources
 from tasks.checks import DataError
+from tasks.data.rows import parquet_rows
 from tasks.data_task import SPLITS
 from tasks.seq2seq.pairs import Pair, Piece, check_same_length, files_by_split, incomplete
 from tasks.summarization.rouge import sentences
@@ -26,7 +29,9 @@ LAYOUT = "a folder with a .jsonl(.gz), or a .source and a .target file, of train
 WORD = re.compile(r"\w+")
 GRAM = 3  # words
 SHARE = 0.5  # of a sentence's grams that the summary has, if it is one of an abstract
-KINDS = {"jsonl": "jsonl", "target": "target", "tgt": "target"}  # of files, by the end of their names
+TRUNCATED = re.compile(r"(train|val|test)\.txt\.(src|tgt)\..*truncated\.txt(?:\.gz)?")
+PARQUET = re.compile(r"(train|validation|valid|val|test)(?:[-_.].*)?\.(parquet)")
+KINDS = {"jsonl": "jsonl", "parquet": "parquet", "target": "target", "tgt": "target"}  # of files, by their names
 KEYS = ("document", "summary")
 
 
@@ -49,7 +54,7 @@ class LinePairs:
             yield Pair(where, source, target)
 
     def _texts(self, file: Path) -> Iterator[tuple[str, str]]:
-        for number, line in itertools.islice(data_sources.records_of(file), self.start, self.stop):
+        for number, line in itertools.islice(data_sources.lines_of(file), self.start, self.stop):
             yield (where := f"{file}:{number}"), data_sources.decoded(line, where).strip().replace(NEWLINE, "\n")
 
 
@@ -73,6 +78,21 @@ class JsonLines:
             yield Pair(where, without_abstract(document, summary) if self.cut_abstract else document, summary)
 
 
+@dataclass(frozen=True)
+class ParquetPairs:
+    """The rows of a parquet file, as `JsonLines`."""
+
+    file: Path
+    count: int
+    cut_abstract: bool
+
+    def pairs(self) -> Iterator[Pair]:
+        for where, (document, summary) in parquet_rows(self.file, KEYS):
+            if not isinstance(document, str) or not isinstance(summary, str):
+                raise DataError(f"{where}: no text in this row", "put the right file there")
+            yield Pair(where, without_abstract(document, summary) if self.cut_abstract else document, summary)
+
+
 def pieces(folder: Path, *, cut_abstract: bool) -> dict[str, list[Piece]]:
     """The pairs of each split in a folder. Raises DataError."""
     there = data_sources.files_in(folder, "*")
@@ -80,6 +100,10 @@ def pieces(folder: Path, *, cut_abstract: bool) -> dict[str, list[Piece]]:
     for split, files in files_by_split(there, SPLITS, _split_and_kind).items():
         if "jsonl" in files and len(files) == 1:
             made[split] = _of_json_lines(files["jsonl"], cut_abstract)
+        elif "parquet" in files and len(files) == 1:
+            made[split] = [
+                ParquetPairs(files["parquet"], sum(1 for _ in parquet_rows(files["parquet"], KEYS)), cut_abstract)
+            ]
         elif files.keys() == {"source", "target"} and not cut_abstract:
             made[split] = of_line_files(files["source"], files["target"])
         elif files.keys() == {"source", "target"}:
@@ -90,13 +114,13 @@ def pieces(folder: Path, *, cut_abstract: bool) -> dict[str, list[Piece]]:
 
 
 def _split_and_kind(name: str) -> tuple[str, str] | None:
-    match = NAME.fullmatch(name)
+    match = NAME.fullmatch(name) or TRUNCATED.fullmatch(name) or PARQUET.fullmatch(name)
     return match and (SPLIT_NAMES[match[1]], KINDS.get(match[2], "source"))
 
 
 def of_line_files(sources: Path, targets: Path) -> list[LinePairs]:
     """Raises DataError for files with different numbers of lines."""
-    counts = {file: sum(1 for _ in data_sources.records_of(file)) for file in (sources, targets)}
+    counts = {file: sum(1 for _ in data_sources.lines_of(file)) for file in (sources, targets)}
     check_same_length(counts)
     return [LinePairs(sources, targets, start, stop) for start, stop in _parts(counts[sources])]
 

@@ -1,9 +1,12 @@
-"""Every reader of records reads what editors and desktops make of a file as the file itself, in time linear in it."""
+"""Every reader of records reads what editors and desktops make of a file as the file itself, in time linear in it; and
+files in the forms in which the community has them."""
 
 import json
 import time
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tasks.completion.shape_sources import _cloud_names
@@ -13,6 +16,7 @@ from tasks.data_task import no_progress
 from tasks.finetuning import tables
 from tasks.lra import listops, text
 from tasks.lra.retrieval import texts
+from tasks.mt.pair_files import of_folder as translations
 from tasks.summarization import pair_files
 from tasks.tts.clips import read_clips
 
@@ -110,3 +114,41 @@ def test_what_a_desktop_leaves_in_a_folder_is_no_file_of_it(tmp_path, name):
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).touch()
     assert files_in(tmp_path, "**/*.txt", "*.db", ".*") == [tmp_path / "a.txt", tmp_path / "b.txt"]
+
+
+def test_translations_in_subwords_and_sgml_are_texts(tmp_path):
+    for language, side in (("en", "ref"), ("de", "src")):
+        for split in ("train", "valid"):
+            (tmp_path / f"{split}.tok.clean.bpe.32000.{language}").write_text(f"a wo@@ rd in {language} .\n")
+        segments = f'<doc><hl>\n<seg id="1">A &amp; B in {language}.</seg>\n</hl></doc>'
+        (tmp_path / f"newstest2014-deen-{side}.{language}.sgm").write_text(segments)
+    made = {
+        name: [pair[1:] for part in parts for pair in part.pairs()] for name, parts in translations(tmp_path).items()
+    }
+    assert made["train"] == made["dev"] == [("a word in en.", "a word in de.")]
+    assert made["test"] == [("A & B in en.", "A & B in de.")]
+
+
+def test_summaries_in_parquet_and_under_the_names_of_their_release(tmp_path):
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "lines").mkdir()
+    for split in ("train", "val", "test"):
+        table = pa.table({"document": ["a b"], "summary": ["c"]})
+        pq.write_table(table, tmp_path / f"rows/{split}-00000-of-00001.parquet")
+        for side, words in (("src", "a b"), ("tgt", "c")):
+            (tmp_path / f"lines/{split}.txt.{side}.tokenized.fixed.cleaned.final.truncated.txt").write_text(
+                f"{words}\n"
+            )
+    for folder in ("rows", "lines"):
+        of_split = pair_files.pieces(tmp_path / folder, cut_abstract=False)
+        assert {name: [pair[1:] for part in parts for pair in part.pairs()] for name, parts in of_split.items()} == (
+            {key: [("a b", "c")] for key in ("train", "val", "test")}
+        )
+
+
+def test_an_unpacked_archive_of_reviews_is_read(tmp_path):
+    for number, place in enumerate(text.UNPACKED):
+        folder = (tmp_path / place).parent
+        folder.mkdir(parents=True)
+        (folder / "0_1.txt").write_text(f"review {number}")
+    assert [row[1:] for row in text.folder_rows(tmp_path / "train")] == [(b"review 0", 0), (b"review 1", 1)]

@@ -33,7 +33,7 @@ from tasks.probe.probe import Probe, Sequences, means
 
 
 def log_posterior(tokens: Tensor, answers: Tensor, symbols: int, order: int) -> Tensor:
-    """Log probabilities (B, N, G) of the answer at each place, by the answers that followed its context before; float64.
+    """Log probabilities (B, N, G) of the answer at each place, by those that followed its context before; float64.
 
     tokens, answers (B, N). A context is the last `order` tokens; where there are fewer, answers are equally likely.
     """

@@ -31,7 +31,7 @@ class Multiples(Probe):
     """`factors`: after the test, sequences of `length` times each factor are scored. Stands before another probe, whose
     `sequences` take a `length`."""
 
-    factors: Sequence[int] = (2, 8, 32)
+    factors: Sequence[int] = (4, 16)
 
     def __post_init__(self) -> None:
         at_least(2, **{f"factors[{i}]": factor for i, factor in enumerate(self.factors)})

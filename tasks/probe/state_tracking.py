@@ -10,7 +10,8 @@
 arXiv 2210.10749, 2404.08819 and 2411.12537. A model of fixed depth whose state transitions are diagonal, or have no
 negative eigenvalue, keeps no such product at every length. All products are equally likely, whatever the last elements
 are, so that a guess by the last k elements is right at the first k places only. Trained at `length` and scored there
-and at multiples of it. `acc` is the share of right places, `whole` that of sequences without a wrong place.
+and at multiples of it. `acc` is the share of right places, `whole` that of sequences without a wrong place. No test
+example occurs in training, but for parity by chance: of 2^32 sequences of 32 places, 0.02 of 1,000 and 100,000.
 
     n examples, N tokens, G elements of the group
 """

@@ -39,7 +39,7 @@ GENERATED = [
     ["probe/long_needle"],
     ["probe/long_recall"],
     ["probe/capacity"],
-    ["probe/state_tracking", "task.group=parity"],
+    ["probe/state_tracking"],
     ["probe/markov"],
 ]
 

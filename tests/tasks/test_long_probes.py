@@ -38,7 +38,7 @@ def test_longer_sequences_ask_for_the_same_facts_at_greater_distances(name):
 
 
 def test_long_recall_asks_from_anywhere():
-    """The mean place of a query is the middle, at each length: by the law of probe/recall most would be near the facts."""
+    """The mean place of a query is the middle, at each length; by the law of probe/recall most are near the facts."""
     task = made("long recall")
     for name in ("test", "factor_8"):
         _, queries, answers = task.split(name).sequences(range(37))

@@ -14,7 +14,6 @@ class LongRecall(Multiples, Recall):
     """Trained at `length`, scored there and at multiples of it."""
 
     name = "probe/long_recall"
-    least = 16  # each with all its queries
 
     length: int = 1024
     power: float = 1.0

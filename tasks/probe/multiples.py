@@ -4,19 +4,19 @@ A longer example has no more facts and no more queries. The distance between the
 independent of length loses nothing. A model whose positions or weights end at the length of training cannot be scored
 further: these evaluations are `unsupported`.
 
-A longer evaluation has fewer examples, so that it reads about as many tokens as the test, but never fewer than `least`.
+A longer evaluation has fewer examples, so that it reads about as many tokens as the test, but never fewer than LEAST.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
 
 from tasks.base import FinalEvaluation
 from tasks.checks import at_least
 from tasks.probe.draws import Draws
 from tasks.probe.probe import Probe, Sequences
 
+LEAST = 8  # examples of an evaluation
 BATCH_TOKENS = 1 << 16  # of a batch of an evaluation: the activations of longer ones would not fit a small memory
 
 
@@ -31,8 +31,6 @@ class Multiples(Probe):
     """`factors`: after the test, sequences of `length` times each factor are scored. Stands before another probe, whose
     `sequences` take a `length`."""
 
-    least: ClassVar[int] = 32  # examples of an evaluation
-
     factors: Sequence[int] = (4, 16)
 
     def __post_init__(self) -> None:
@@ -43,7 +41,7 @@ class Multiples(Probe):
         return {f"factor_{factor}": partial(self.sequences, length=factor * self.length) for factor in self.factors}
 
     def examples_of(self, variant: str) -> int:
-        return max(min(self.least, self.test), self.test // factor_of(variant))
+        return max(min(LEAST, self.test), self.test // factor_of(variant))
 
     def final_evaluations(self) -> Sequence[FinalEvaluation]:
         return [

@@ -7,6 +7,7 @@ their upper halves scaled, as in tasks/lra/random_stream.py.
     n examples
 """
 
+import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,6 +26,12 @@ class Draws:
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    def at(self, rows: np.ndarray) -> "Draws":
+        """The same streams for some of the examples, from the next stream on. `rows`: their places, or a mask."""
+        some = copy.copy(self)
+        some.indices = self.indices[rows]
+        return some
 
     def words(self, count: int) -> np.ndarray:
         """uint64 (n, count)."""

@@ -16,5 +16,5 @@ class LongNeedle(Multiples, Needle):
 
     name = "probe/long_needle"
 
-    length: int = 512
+    length: int = 1024
     distances: Sequence[int] = ()

@@ -1,6 +1,6 @@
 """The recall of `probe/recall` in sequences longer than those of training: as many pairs, asked for later.
 
-The pairs come first, and the gaps from them to their queries follow the law of `probe/recall` over the longer rest.
+The pairs come first. Their queries are anywhere behind them (`power` 1), so that a longer test asks from further away.
 """
 
 from dataclasses import dataclass
@@ -14,3 +14,6 @@ class LongRecall(Multiples, Recall):
     """Trained at `length`, scored there and at multiples of it."""
 
     name = "probe/long_recall"
+
+    length: int = 1024
+    power: float = 1.0

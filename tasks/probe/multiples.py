@@ -16,7 +16,7 @@ from tasks.checks import at_least
 from tasks.probe.draws import Draws
 from tasks.probe.probe import Probe, Sequences
 
-LEAST = 32  # examples of an evaluation
+LEAST = 8  # examples of an evaluation
 BATCH_TOKENS = 1 << 16  # of a batch of an evaluation: the activations of longer ones would not fit a small memory
 
 
@@ -31,7 +31,7 @@ class Multiples(Probe):
     """`factors`: after the test, sequences of `length` times each factor are scored. Stands before another probe, whose
     `sequences` take a `length`."""
 
-    factors: Sequence[int] = (2, 8, 32)
+    factors: Sequence[int] = (4, 16)
 
     def __post_init__(self) -> None:
         at_least(2, **{f"factors[{i}]": factor for i, factor in enumerate(self.factors)})

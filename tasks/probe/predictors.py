@@ -69,22 +69,33 @@ class QueryTable:
     """`examples` gives pieces of queries and their answers (n, Q) each, -1 or less where nothing is asked.
 
     Called with sequences, the last of which ends in the queries, it gives logits (B, N, V) at each token of the last:
-    those of `fallback` where no training query has the token. `saw` says how many examples it was fitted to.
+    those of `fallback` where no training query has the token. `saw` says how many examples it was fitted to. `key`
+    makes of tokens (B, N) what is looked up, numbers (B, N); None: the tokens.
     """
 
-    def __init__(self, examples: Iterable[tuple[np.ndarray, np.ndarray]], vocabulary: int, fallback: int):
+    def __init__(
+        self,
+        examples: Iterable[tuple[np.ndarray, np.ndarray]],
+        vocabulary: int,
+        fallback: int,
+        key: Callable[[Tensor], Tensor] | None = None,
+    ):
+        self.key = key or Tensor.long
         pairs, count = [], 0
         for queries, answers in examples:
             is_asked = answers >= 0
-            pairs.append(queries[is_asked] * vocabulary + answers[is_asked])
+            keys = self.key(torch.from_numpy(queries)).numpy()
+            pairs.append(keys[is_asked] * vocabulary + answers[is_asked])
             count += len(queries)
         self.saw, self.vocabulary = f"{count:,} examples", vocabulary
         pair, repeats = np.unique(np.concatenate(pairs), return_counts=True)
         rare_first = pair[np.argsort(repeats, kind="stable")]  # the most frequent answer of a query is written last
-        table = np.full(vocabulary, fallback)
+        table = np.full(max(vocabulary, pair[-1] // vocabulary + 1), fallback)
         table[rare_first // vocabulary] = rare_first % vocabulary
-        self.table = torch.from_numpy(table)
+        self.table, self.fallback = torch.from_numpy(table), fallback
 
     def __call__(self, *sequences: Tensor) -> Tensor:
-        answers = self.table.to(sequences[-1].device)[sequences[-1]]
+        keys = self.key(sequences[-1])
+        known = keys < len(self.table)
+        answers = self.table.to(keys.device)[keys.where(known, 0)].where(known, self.fallback)
         return F.one_hot(answers, self.vocabulary).float()

@@ -273,12 +273,12 @@ class Probe(Task):
         """The facts (B, F) of sequences of any length (B, N)."""
         return tokens[:, : -self.lengths[1]]
 
-    def _query_table(self, seen: int | None) -> QueryTable:
+    def _query_table(self, seen: int | None, key: Callable[[Tensor], Tensor] | None = None) -> QueryTable:
         split = self.split("train")
         count = min(len(split), MOST, seen or MOST)
         pieces = (split.sequences(range(start, min(start + PIECE, count))) for start in range(0, count, PIECE))
         examples = ((queries, answers) for _, queries, answers in pieces)
-        return QueryTable(examples, self.vocab_size, self.majority_answer)
+        return QueryTable(examples, self.vocab_size, self.majority_answer, key)
 
     @property
     def majority_answer(self) -> int:

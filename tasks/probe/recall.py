@@ -6,7 +6,7 @@
 The sizes of conf/task are those of Zoology's longest setting: 512 tokens, 64 pairs, 8,192 tokens of vocabulary. Its
 code fills the places between queries with random tokens, `fill=random`; ours are blank by default, as in its equations.
 Deviation: with `queries` there are more of them than pairs, and each key is asked for several times, so that a short
-run has more to learn from.
+run has more to learn from; with fewer, keys that are drawn at random are asked for.
 
     n examples, K pairs
 """
@@ -86,7 +86,8 @@ class Recall(Probe):
         facts = np.stack([keys, values], 2).reshape(len(draws), facts_length)
         law = np.arange(1, length // 2 + 1, dtype=float) ** (self.power - 1)
         places = 2 * draws.weighted(np.maximum(1, np.round(GRAIN * law)).astype(np.int64), self.asked)
-        which = draws.orders(self.asked) % self.pairs  # every key equally often, as far as possible
+        # every key equally often, as far as possible
+        which = draws.orders(max(self.asked, self.pairs))[:, : self.asked] % self.pairs
         random = draws.integers(self.vocab_size, length)
         queries = random if self.fill == "random" else np.full_like(random, BLANK)
         answers = np.full_like(random, NO_ANSWER)

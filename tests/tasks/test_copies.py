@@ -38,6 +38,9 @@ GENERATED = [
     ["probe/extrapolation"],
     ["probe/long_needle"],
     ["probe/long_recall"],
+    ["probe/capacity"],
+    ["probe/state_tracking"],
+    ["probe/markov"],
 ]
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from tasks.probe.capacity import Capacity
 from tasks.probe.compression import Compression
 from tasks.probe.extrapolation import Extrapolation
 from tasks.probe.memorization import Memorization
@@ -12,6 +13,7 @@ from tasks.probe.noisy_recall import NoisyRecall
 from tasks.probe.predictors import QueryTable, first_value, last_value, most_frequent_value, nearest_to_mean_place
 from tasks.probe.recall import Recall
 from tasks.probe.selective_copy import SelectiveCopy
+from tasks.probe.state_tracking import StateTracking
 
 SIZES = {"train": 3000, "val": 100, "test": 1000}
 COUNTING = {"most_frequent_value", "first_value", "last_value"}
@@ -62,6 +64,8 @@ def test_a_table_of_queries_has_the_most_frequent_answer_of_each():
     ("make", "settings", "names"),
     [
         (Recall, {"length": 40, "pairs": 4, "vocabulary": 20}, COUNTING | {"answer_of_query"}),
+        (Capacity, {"length": 40, "pairs": (2, 4), "scored": (4,), "vocabulary": 20}, COUNTING | {"answer_of_query"}),
+        (StateTracking, {"length": 9}, {"last_1_elements", "last_2_elements", "last_3_elements"}),
         (NoisyRecall, {"length": 44, "pairs": 4, "vocabulary": 26}, COUNTING | {"answer_of_query"}),
         (Extrapolation, {"length": 22, "pairs": 4, "vocabulary": 26}, COUNTING | {"answer_of_query"}),
         (SelectiveCopy, {"length": 30, "copies": 5, "vocabulary": 12}, COUNTING | {"nearest_to_mean_place"}),
@@ -88,3 +92,16 @@ def test_predictors_score_what_counting_can_score():
     copy = loaded(SelectiveCopy, length=30, copies=5, vocabulary=12)
     assert accuracy(copy, "first_value") == pytest.approx(20 + 80 / 10, abs=2)
     assert 45 < accuracy(copy, "nearest_to_mean_place") < 75
+
+
+@pytest.mark.parametrize(("group", "elements"), [("parity", 2), ("s3", 6), ("a5", 60)])
+def test_the_last_elements_tell_the_product_at_the_first_places_only(group, elements):
+    """The first k of 16 places are right, and of the others one in as many as there are elements."""
+    task = StateTracking(**SIZES | {"train": 40_000}, group=group, length=16)
+    task.load()
+    for count in (1, 2):
+        expected = 100 * (count + (16 - count) / elements) / 16
+        metrics, split = task.metrics(), task.split("test")
+        scores = task.score(task.baselines()[f"last_{count}_elements"](), split.batch(range(1000)), metrics)
+        assert float(metrics.compute()["acc"]) == pytest.approx(expected, abs=1.5)
+        assert float(scores["whole"].max()) <= 100 and scores["whole"].mean() < 1

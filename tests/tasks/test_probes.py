@@ -16,23 +16,33 @@ from harness.config.places import CONF
 from harness.training.batches.loader import TrainLoader
 from harness.training.run_cell import CellRequest, run_cell
 from models.attention.base import Pattern
+from tasks.probe.capacity import Capacity
 from tasks.probe.compression import Compression
 from tasks.probe.draws import Draws
 from tasks.probe.extrapolation import Extrapolation
 from tasks.probe.long_needle import LongNeedle
 from tasks.probe.long_recall import LongRecall
+from tasks.probe.markov import Markov
 from tasks.probe.memorization import Memorization
 from tasks.probe.needle import Needle
 from tasks.probe.noisy_recall import NoisyRecall
 from tasks.probe.probe import NO_ANSWER, SELF
 from tasks.probe.recall import Recall
 from tasks.probe.selective_copy import SelectiveCopy
+from tasks.probe.state_tracking import GROUPS, StateTracking
 
 SIZES = {"train": 4000, "val": 200, "test": 300}
 CASES = {
     "recall": (Recall, {"length": 48, "pairs": 6, "vocabulary": 40}),
     "recall, random fill": (Recall, {"length": 40, "pairs": 4, "vocabulary": 20, "fill": "random"}),
     "recall, more queries": (Recall, {"length": 40, "pairs": 4, "vocabulary": 20, "queries": 10}),
+    "recall, fewer queries": (Recall, {"length": 40, "pairs": 8, "vocabulary": 20, "queries": 5}),
+    "capacity": (Capacity, {"length": 48, "pairs": (2, 3, 6), "scored": (2, 8), "vocabulary": 40, "queries": 6}),
+    "state tracking": (StateTracking, {"group": "s3", "length": 14, "factors": (2, 3)}),
+    "state tracking, parity": (StateTracking, {"group": "parity", "length": 22, "factors": (2,)}),
+    "state tracking, a5": (StateTracking, {"group": "a5", "length": 12, "factors": (2,)}),
+    "markov": (Markov, {"length": 40, "symbols": 5, "ranges": (10, 40)}),
+    "markov, order 2": (Markov, {"length": 40, "symbols": 4, "order": 2, "ranges": (40,)}),
     "selective copy": (SelectiveCopy, {"length": 30, "copies": 5, "vocabulary": 12}),
     "noisy recall": (NoisyRecall, {"length": 44, "pairs": 4, "vocabulary": 26, "noise_vocabulary": 8, "noise": 0.3}),
     "compression": (Compression, {"length": 12, "vocabulary": 9}),
@@ -94,7 +104,32 @@ def solve_needle(task, facts, queries, answers):
     return [facts[facts.index(0) + 1]]
 
 
+def solve_capacity(task, facts, queries, answers):
+    """A value among the tokens is that of the key before it."""
+    value = {key: follows for key, follows in itertools.pairwise(queries) if follows >= task.vocab_size // 2}
+    return [value[query] if asked != NO_ANSWER else NO_ANSWER for query, asked in zip(queries, answers, strict=True)]
+
+
+def solve_state_tracking(task, facts, queries, answers):
+    """By matrices: A5 is the rotations among the permutations."""
+    places = len(GROUPS[task.group][0])
+    matrices = [np.eye(places)[list(order)].T for order in itertools.permutations(range(places))]
+    matrices = [matrix for matrix in matrices if task.group != "a5" or np.linalg.det(matrix) > 0]
+    state, products = np.eye(places), []
+    for query in queries:
+        state = state @ matrices[query]
+        products += [number for number, matrix in enumerate(matrices) if (matrix == state).all()]
+    return products
+
+
+def solve_markov(task, facts, queries, answers):
+    return [*queries[1:], answers[-1]]
+
+
 SOLVERS = {
+    Capacity: solve_capacity,
+    StateTracking: solve_state_tracking,
+    Markov: solve_markov,
     Recall: solve_recall,
     SelectiveCopy: solve_selective_copy,
     NoisyRecall: solve_noisy_recall,
@@ -133,6 +168,9 @@ def test_scored_positions(task):
         SelectiveCopy: getattr(task, "copies", 0),
         NoisyRecall: getattr(task, "pairs", 0),
         Extrapolation: getattr(task, "pairs", 0),
+        Capacity: getattr(task, "queries", 0),
+        StateTracking: task.length,
+        Markov: task.length,
         Compression: task.length - 1,
         Memorization: task.length // 2,
         Needle: 1,
@@ -202,11 +240,12 @@ def test_chance_is_what_guessing_scores(task):
     counts = counts[counts > 0]
     share = 1 / len(task.answer_tokens)
     error = 100 * np.sqrt(share * (1 - share) / len(answers))
-    # keys repeat within an example, so that its answers are not independent
+    # keys repeat within an example, and a chain has its own frequent symbols: answers are not independent
     repeats = getattr(task, "asked", 1) / getattr(task, "pairs", 1) if isinstance(task, Recall) else 1
+    repeats = {Capacity: 3, Markov: task.length}.get(type(task), max(1, repeats))
     assert abs(100 * counts.max() / len(answers) - task.chance) < 4.5 * error * np.sqrt(repeats)
-    assert task.chance == 100 * share
-    guess = task.baselines()["majority_answer"]()
+    assert task.chance == pytest.approx(100 * share)
+    guess = task.baselines()[task.baseline_name]()
     metrics, split = task.metrics(), task.split("test")
     task.score(guess, split.batch(range(len(split))), metrics)
     assert abs(metrics.compute()["acc"] - task.chance) < 12
@@ -284,6 +323,22 @@ def test_longer_sequences_keep_the_pairs():
         assert set((facts[:, ::2] < task.half).sum(1).tolist()) == {task.pairs}
 
 
+def test_capacity_has_the_pairs_that_are_set():
+    task = made("capacity")
+    for name, expected in {"pairs_2": [2], "pairs_8": [8], "test": [2, 3, 6]}.items():
+        tokens = task.split(name).batch(range(300))["tokens"]
+        counts = (tokens >= 20).sum(1)
+        assert counts.unique().tolist() == expected
+        assert all(80 < (counts == count).sum() < 120 for count in expected) or len(expected) == 1
+
+
+def test_draws_for_some_examples_are_those_of_all():
+    whole, some = Draws(3, 7, range(6)), Draws(3, 7, range(6))
+    assert whole.words(2).shape == some.words(2).shape
+    chosen = some.at(np.array([False, True, False, False, True, True]))
+    assert len(chosen) == 3 and np.array_equal(chosen.words(4), whole.words(4)[[1, 4, 5]])
+
+
 def test_draws_are_those_of_philox():
     """The first words of numpy's own generator, so that another implementation can be checked against them."""
     draws = Draws(3, 7, [5, 0])
@@ -325,6 +380,14 @@ def test_draws_are_uniform_and_distinct():
         ("needle", {"distances": [29]}, "distances=29 is not from 1 to 28"),
         ("extrapolation", {"factors": [1]}, "is less than 2"),
         ("needle", {"train": 0}, "train=0 is less than 1"),
+        ("capacity", {"scored": [30]}, "vocabulary=40 has 19 keys, fewer than pairs=30"),
+        ("capacity", {"pairs": [19]}, "length=48 has no room for pairs=19 and queries=6"),
+        ("capacity", {"pairs": []}, "pairs has no number"),
+        ("state tracking", {"group": "s4"}, "group='s4' is none of parity, s3, a5"),
+        ("state tracking", {"factors": [1]}, "is less than 2"),
+        ("state tracking", {"pattern": "noncausal_self"}, "has no noncausal_self form"),
+        ("markov", {"order": 3}, "order=3 is neither 1 nor 2"),
+        ("markov", {"ranges": [10, 20]}, "do not rise to length=40"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(name, settings, message):
@@ -395,6 +458,7 @@ def test_trains_and_makes_its_final_evaluations(name, places):
     [record] = (json.loads(path.read_text()) for path in Path(cfg.paths.records).rglob("*.json"))
     assert record["metrics"]["best"]["test"]["n"] == 96 and record["data"]["source"] == "synthetic"
     finals = {"needle": {"distance_1", "distance_8", "distance_22"}}
-    finals |= {longer: {"factor_2", "factor_4"} for longer in ("extrapolation", "long_needle", "long_recall")}
+    longer = ("extrapolation", "long_needle", "long_recall", "state_tracking")
+    finals |= {name: {"factor_2", "factor_4"} for name in longer} | {"capacity": {"pairs_2", "pairs_4"}}
     assert finals.get(name, set()) <= record["evaluations"].keys()
     assert all(entry["status"] == "done" for entry in record["evaluations"].values())

@@ -33,6 +33,9 @@ FINAL = {
     "probe/extrapolation": ["task.factors=[3]"],
     "probe/long_needle": ["task.factors=[3]"],
     "probe/long_recall": ["task.factors=[3]"],
+    "probe/capacity": ["task.scored=[3]"],
+    "probe/state_tracking": ["task.factors=[3]"],
+    "probe/markov": ["task.order=2"],
     "summarization/multinews": ["task.decoded=5"],
     "mt/wmt14_ende": ["task.decoded=5"],
     "tts/ljspeech": [],
@@ -240,6 +243,20 @@ class OneAnswer(torch.nn.Module):
         return self.logits.expand(len(prompt), -1), {}
 
 
+class OneGuess(torch.nn.Module):
+    """All symbols are equally likely; it keeps nothing to decode from."""
+
+    def __init__(self, task):
+        super().__init__()
+        self.symbols = task.symbols
+
+    def forward(self, tokens):
+        return torch.zeros(*tokens.shape, self.symbols)
+
+    def prefill(self, prompt):
+        return torch.zeros(len(prompt), self.symbols), {}
+
+
 class Unigram(torch.nn.Module):
     """The frequencies of the training tokens, each token counted once more."""
 
@@ -297,6 +314,7 @@ class MeanFrame(torch.nn.Module):
 GUESSES = {
     "acc": lambda task: OneAnswer(task) if task.name.startswith("probe/") else OneClass(task),
     "mse": lambda task: ZeroTarget() if task.name.startswith("data/") else Zeros(task.pred_len),
+    "gap": OneGuess,
     "cd_l1": lambda task: Cloud(task.training_points()),
     "mcd_forced": MeanFrame,
     "ppl": Unigram,

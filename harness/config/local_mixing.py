@@ -5,7 +5,13 @@
               neighbouring tokens keeps that, and gets no second one
     1         none: a model that has its own is built without it
 
-A model's yaml names the settings that switch its own mixing off, `declares: short_conv: {conv: 1}`. The composed
+A model's yaml declares how it mixes neighbouring tokens by their positions, and the settings that switch this off:
+
+    declares:
+      local: "conv {conv} + window {window}"    conv of so many taps | shift | average | recurrence | window | none
+      short_conv: {conv: 1}                     without the first part of `local`
+
+A window, or a recurrence, that is the method itself has no such setting. The composed
 configuration is canonical, so that equal cells have one id: the backbone's key is a number only where it convolves,
 null where the model decides, and absent where nobody asked.
 """
@@ -44,3 +50,11 @@ def own_mixing(model: DictConfig) -> Mapping[str, Any]:
     """{setting: the value that switches it off} of a model's own mixing of neighbouring tokens; empty without one."""
     off = (model.get(DECLARES) or {}).get(KEY) or {}
     return off if any(value_of(model, key) != value for key, value in off.items()) else {}
+
+
+def local_mixing(declares: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """`conv 4 + window 8`, the declared mixing with the model's settings; empty if none is declared."""
+    first, *others = str(declares.get("local") or "").split(" + ")
+    off = declares.get(KEY) or {}
+    parts = others if off and all(settings.get(key) == value for key, value in off.items()) else [first, *others]
+    return " + ".join(parts).format(**settings) or ("none" if off else "")

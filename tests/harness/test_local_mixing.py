@@ -21,7 +21,7 @@ def cell(*overrides):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_published_form_is_one_of_the_two_cells(name):
-    """Four taps never meet a model's own, and without any the own settings are off; the id is that of these settings."""
+    """Four taps never meet a model's own; without any its settings are off, and the id is that of these settings."""
     published, its_id = cell(f"model={name}")
     assert "short_conv" not in published.backbone
     own = dict(own_mixing(published.model))

@@ -23,6 +23,7 @@ from harness.commands.typed import check_typed
 from harness.commands.verbs import VERBS
 from harness.config import yaml_files
 from harness.config.compose import check_part_names, check_settings, keep_settings, search_path
+from harness.config.local_mixing import apply_short_conv
 from harness.config.masking import note_environment, note_overrides
 from harness.config.overrides import MULTIRUN, rewrite
 from harness.config.own_settings import check_own
@@ -94,6 +95,7 @@ def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:
     keep_settings(cfg, overrides)
     note_overrides(overrides)
     try:
+        apply_short_conv(cfg)
         check_typed(overrides, search_path())  # `main` checks them before they are composed; other callers do not
         check_own(cfg, overrides)
         check_ranges(cfg)

@@ -8,10 +8,12 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from harness.config import yaml_files
-from harness.config.compose import file_of, option_config, options, recipes
+from harness.config.compose import default_arguments, file_of, option_config, options, recipes
 from harness.config.data_cards import cards, printed
 from harness.config.declared import declared
+from harness.config.local_mixing import local_mixing
 from harness.config.overrides import key_of
+from harness.config.schema import DECLARES
 from harness.errors import UsageError
 from harness.progress import announce_torch
 
@@ -55,6 +57,8 @@ def print_names() -> None:
                 print(f"  {'':<{width}}  protocols: {', '.join(recipes(name))}")
             if group == "model" and (state := decoding_state(name)):
                 print(f"  {'':<{width}}  decoding state: {state}")
+            if group == "model" and (mixing := local_mixing_of(name)):
+                print(f"  {'':<{width}}  local mixing: {mixing}")
     print("\npython run.py model=<model> task=<task> [protocol=<protocol>] [budget=reduced] runs one cell")
 
 
@@ -68,6 +72,14 @@ def decoding_state(model: str) -> str:
         return ""
     scale = f"; model.{state.scales_with} scales it" if state and state.scales_with else ""
     return f"{state.numbers}{scale}" if state else ""
+
+
+def local_mixing_of(model: str) -> str:
+    """`conv 4 + window 128`, as published; empty for a model that declares none or cannot be read."""
+    try:
+        return local_mixing(option_config("model", model).get(DECLARES) or {}, default_arguments(model))
+    except (UsageError, HydraException, OmegaConfBaseException, YAMLError, OSError, LookupError, AttributeError):
+        return ""
 
 
 def print_card(task: str) -> None:

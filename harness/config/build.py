@@ -48,6 +48,7 @@ def build(cfg: DictConfig) -> Built:
     backbone_kwargs = task.backbone_kwargs()
     model = build_model(arguments(cfg.model), arguments(cfg.backbone), trusted, backbone_kwargs)
     check_length(model, backbone_kwargs)
+    check_kinds(model)
     check_training(cfg.train)
     optimizer = target(cfg.train.optimizer, "train.optimizer", trusted)
     schedule = target(cfg.train.schedule, "train.schedule", trusted) if cfg.train.schedule else None
@@ -126,6 +127,18 @@ def check_length(model: nn.Module, backbone_kwargs: dict[str, Any]) -> None:
     if longest is not None and required is not None and required > longest:
         message = f"model: it has parameters for {longest} tokens, the task has up to {required}"
         raise RefusedError("model", message)
+
+
+def check_kinds(model: nn.Module) -> None:
+    """Raises UsageError for a stack of layers that lacks a kind of block which the settings of its model name."""
+    layers = [module for module in model.modules() if isinstance(module, Attention)]
+    for kind in dict.fromkeys(map(type, layers)):
+        stack = [layer for layer in layers if type(layer) is kind]
+        if missing := stack[0].missing_kinds(stack):
+            raise UsageError(
+                f"model: {kind.__name__}'s settings name {' and '.join(missing)} blocks, which a stack of {len(stack)} "
+                "does not have: backbone.layers=... builds more layers, model.<setting>=... names other blocks"
+            )
 
 
 def check_training(train: DictConfig) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from harness.config import local_mixing
 from harness.config.declared import declared, map_paths
 from harness.config.masking import ADDRESS_USER, MASK, first_noted, is_secret
 from harness.config.places import below, folder_below
@@ -42,7 +43,11 @@ NOT_IDENTITY = {
     "budget": names_of(Scale, NEVER),
 }
 # keys that count only while they are set: a config without them is the same cell
-IDENTITY_WHEN_SET = {"train": names_of(Train, WHEN_SET), "protocol": names_of(Recipe, WHEN_SET)}
+IDENTITY_WHEN_SET = {
+    "train": names_of(Train, WHEN_SET),
+    "protocol": names_of(Recipe, WHEN_SET),
+    "backbone": (local_mixing.KEY,),
+}
 DECLARING = ("model", "task", "backbone")  # parts whose yamls declare keys
 NAMES = ("id", "model", "task", "protocol", "budget", "seed")  # the keys of `cell` in a record
 # packages of this project: only the names of their classes and functions count
@@ -268,7 +273,7 @@ def identifying_parts(config: dict[str, Any]) -> dict[str, Any]:
             part |= map_paths(part, lambda path: PurePath(path).name)
             part |= {key: str(part[key]) for key in declaration.identity_as_text if part.get(key)}
             part |= {key: with_source(part[key]) for key in declaration.identity_by_source if key in part}
-            absent_when_empty = declaration.identity_when_set
+            absent_when_empty = (*absent_when_empty, *declaration.identity_when_set)
         for key in NOT_IDENTITY[group]:
             part.pop(key, None)
         for key in absent_when_empty:

@@ -25,6 +25,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from harness.config import family_files, masking, resolvers, yaml_files
 from harness.config.hydra_guard import guard_hydra
+from harness.config.local_mixing import apply_short_conv
 from harness.config.own_settings import check_own, check_own_files, resolved_parts
 from harness.config.places import CONF
 from harness.config.plain import escaped, limit_interpolations, resolved
@@ -102,6 +103,7 @@ def compose(overrides: Sequence[str] = (), search: Sequence[str] = (), *, shared
     apply_values(cfg, values)
     masking.note_overrides(overrides)
     keep_settings(cfg, overrides)
+    apply_short_conv(cfg)
     parts = resolved_parts(cfg)
     check_own(cfg, [override for override in overrides if override not in shared], parts)
     check_ranges(cfg, parts)

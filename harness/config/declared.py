@@ -9,6 +9,8 @@
       scores: {ppl: [1, null], f1: [0, 100]}       the range of a score; null: no limit
       limits: {slots: [1, null]}                   the range of a number that the constructor does not check
       state: {numbers: "2 * slots * dim", scales_with: slots}   of a causal model's decoding
+      local: "conv {conv}"                         how a model mixes neighbouring tokens by position: harness.config.
+      short_conv: {conv: 1}                        local_mixing; and the settings that switch this off
 
 Plans and readers of records need the declarations without importing the modules of tasks. Declarations change no
 number and are not part of a cell's identity.
@@ -62,6 +64,8 @@ class Declared(StrictModel):
     scores: dict[str, Limits] = Field(default_factory=dict)
     limits: dict[str, Limits] = Field(default_factory=dict)
     state: DecodingState | None = None
+    local: str | None = None
+    short_conv: dict[str, Any] = Field(default_factory=dict)
 
 
 def declared(part: Mapping[str, Any], where: str = "") -> Declared:

@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from harness.config.cell import IDENTITY, Variants, VariedConfig, identifying_parts, resolved_alone
 from harness.config.compose import apply_values, check_parts, compose, is_choice, model_of
+from harness.config.local_mixing import KEY
 from harness.config.plain import resolved
 from harness.errors import UsageError
 
@@ -99,8 +100,11 @@ def set_model(cfg: DictConfig, model: bytes, values: Iterable[str]) -> None:
 def shared_parts(cfg: DictConfig, keys: Sequence[str]) -> Shared | None:
     """What a configuration shares with others that differ in their model alone.
 
-    The model of `cfg` is removed. None if a part on which checks, folders or other cells depend follows the model.
+    The model of `cfg` is removed. None if a part on which checks, folders or other cells depend follows the model, and
+    with `backbone.short_conv`, which each model reads in its own way.
     """
+    if KEY in cfg.backbone:
+        return None
     pickled = pickle.dumps(cfg)
     cfg._set_flag(NO_COPY, True)  # for all rows: a change of flags visits every value
     cfg.model = MISSING

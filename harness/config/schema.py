@@ -254,7 +254,7 @@ class Config:
 
     model: dict[str, Any] = field(default_factory=dict)
     task: dict[str, Any] = field(default_factory=dict)
-    backbone: dict[str, Any] = field(default_factory=dict)
+    backbone: dict[str, Any] = field(default_factory=lambda: {"short_conv": None})  # harness.config.local_mixing
     # settings of the recipe and the budget per model: {model name: {key: value}}; ${setting:key,default} reads them
     settings: dict[str, Any] = field(default_factory=dict)
     protocol: Recipe = field(default_factory=Recipe)

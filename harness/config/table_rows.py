@@ -25,12 +25,15 @@ from typing import Annotated, Any, Protocol
 from pydantic import AfterValidator, Field
 
 from harness.config import table_files
-from harness.config.compose import folders
+from harness.config.compose import default_arguments, folders, option_config
+from harness.config.local_mixing import KEY
 from harness.config.places import CONF
 from harness.config.plain import resolved
+from harness.config.schema import DECLARES
 from harness.config.validation import StrictModel, TupleOf, parse
 from harness.errors import UsageError, did_you_mean
 
+SHORT_CONV = f"backbone.{KEY}"
 PAPER = "paper"  # the budget of `paper_set`
 Settings = tuple[tuple[str, str], ...]  # (key, value as JSON), sorted by key
 
@@ -68,6 +71,29 @@ class RowSettings(Protocol):
 def cell_settings(row: RowSettings, column: Mapping[str, Any], budget: str) -> dict[str, Any]:
     """The settings of a row's cells in a column with the settings `column`, at this budget."""
     return {**row.set, **column, **(row.paper_set if budget == PAPER else {})}
+
+
+def as_composed(model: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Settings as the configuration of a cell of `model` has them: `backbone.short_conv` in its canonical form."""
+    if SHORT_CONV not in settings:
+        return settings
+    others, taps = dict(settings), settings[SHORT_CONV]
+    del others[SHORT_CONV]
+    off, published = switches(model)
+    if all(settings.get(f"model.{key}", published.get(key)) == value for key, value in off.items()):
+        return others if taps in (None, 1) else settings
+    return others | {f"model.{key}": value for key, value in off.items()} if taps == 1 else others
+
+
+@functools.cache
+def switches(model: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """`declares: short_conv` of a model and its published settings; of a model without a yaml, nothing."""
+    try:
+        declares = option_config("model", model).get(DECLARES) or {}
+    except FileNotFoundError:
+        return {}, {}
+    off = resolved(declares).get(KEY) or {} if declares else {}
+    return off, default_arguments(model) if off else {}
 
 
 def has_cells(table: Mapping[str, Any]) -> bool:

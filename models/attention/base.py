@@ -7,7 +7,7 @@ A model is one file here and one yaml in `conf/model/`; there is no registry. Th
 """
 
 import inspect
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -164,6 +164,10 @@ class Attention(nn.Module):
 
         Layers are visited in order, so a layer whose kind depends on its index adds one to the index of `previous`.
         """
+
+    def missing_kinds(self, stack: Sequence["Attention"]) -> Collection[str]:
+        """The kinds of blocks that the model's settings name and no layer of its `stack` has."""
+        return ()
 
     def drop_biases(self) -> None:
         """Called once by a backbone whose recipe omits projection biases; only multi-head methods have such biases."""

@@ -47,6 +47,9 @@ class BlockCycle(Attention):
             self.block = self.make_block(self.kind)
             self.has_weights = self.block.has_weights
 
+    def missing_kinds(self, stack: Sequence["BlockCycle"]) -> list[str]:
+        return [kind for kind in dict.fromkeys(self.block_types) if all(layer.kind != kind for layer in stack)]
+
     def forward(
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
     ) -> tuple[Tensor, Any]:

@@ -118,7 +118,7 @@ class H3(Attention):
     A, b and dt of the state spaces have no weight decay, as in the public code (D-48).
 
     In a stack, the layers `attention_at`, counted from 0, are softmax attention: 4 D^2 + 4 D each. The first layer is
-    none of them.
+    none of them. `shift=False` leaves out the shift: k' = k.
 
     Raises ValueError for an odd state size, a head width that does not divide the width, and a layer of `attention_at`
     below 1.
@@ -135,6 +135,7 @@ class H3(Attention):
         d_state: int = 64,
         head_width: int = 1,
         attention_at: Sequence[int] | None = None,
+        shift: bool | None = None,
         **options: Any,
     ):
         super().__init__(dim, heads, **options)
@@ -149,13 +150,14 @@ class H3(Attention):
         self.head_width = head_width
         self.q_proj, self.k_proj, self.v_proj = (nn.Linear(dim, dim) for _ in range(3))
         self.out_proj = nn.Linear(dim, dim)
-        self.shift = ShiftSSM(dim, d_state)
+        self.shift = None if shift is False else ShiftSSM(dim, d_state)
         self.diagonal = DiagonalSSM(dim // head_width, d_state)
 
     def optimizer_options(self) -> dict[str, dict[str, float]]:
         if self.softmax is not None:
             return {}
-        names = ("shift.enter", *(f"diagonal.{name}" for name in ("enter", "log_decay", "frequency", "log_step")))
+        shift = () if self.shift is None else ("shift.enter",)
+        names = (*shift, *(f"diagonal.{name}" for name in ("enter", "log_decay", "frequency", "log_step")))
         return {name: {"weight_decay": 0.0} for name in names}
 
     def set_previous(self, previous: "H3") -> None:
@@ -168,6 +170,9 @@ class H3(Attention):
         options = {"pattern": self.pattern, "max_length": self.max_length, "dropout": self.dropout}
         self.softmax = Vanilla(self.dim, self.heads, **options)
         self.linear, self.has_weights = self.softmax.linear, self.softmax.has_weights
+
+    def missing_kinds(self, stack: Sequence["H3"]) -> list[str]:
+        return ["softmax"] if self.attention_at and all(layer.softmax is None for layer in stack) else []
 
     def project(self, x: Tensor) -> list[Tensor]:
         """q, k and v (B, D, N) from x (B, N, D), upcast because products of three exceed the range of 16 bits."""
@@ -191,7 +196,7 @@ class H3(Attention):
         if key_padding_mask is not None:
             k, v = (y.masked_fill(key_padding_mask[:, None], 0.0) for y in (k, v))
         kernel = self.diagonal.kernel(x.shape[1])
-        q, k, v = self.in_heads(q, self.shift(k), v)
+        q, k, v = self.in_heads(q, k if self.shift is None else self.shift(k), v)
 
         def read(q: Tensor, k: Tensor) -> Tensor:
             """The contribution of one channel per head, q and k (B, 1, G, N), to y (B, E, G, N)."""
@@ -209,14 +214,15 @@ class H3(Attention):
         if self.softmax is not None:
             return self.softmax.empty_state(batch)
         widths = (self.head_width, self.head_width)
-        return {"k": self.shift.empty_state(batch), "h": self.diagonal.empty_state(batch, *widths)}
+        keys = None if self.shift is None else self.shift.empty_state(batch)
+        return {"k": keys, "h": self.diagonal.empty_state(batch, *widths)}
 
     def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         if self.softmax is not None:
             return self.softmax.chunk(x, state)
         q, k, v = self.project(x)
         with autocast_disabled(x):
-            k, keys = self.shift.chunk(k, state["k"])
+            k, keys = (k, None) if self.shift is None else self.shift.chunk(k, state["k"])
             q, k, v = self.in_heads(q, k, v)
             y, states = torch.zeros_like(v), []
             for channel, h in enumerate(state["h"].unbind(1)):

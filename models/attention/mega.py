@@ -129,7 +129,7 @@ def toeplitz(table: Tensor, size: int) -> Tensor:
 class MovingAverage(nn.Module):
     """SiLU(EMA(x) + w x) with n modes per channel: 4 n D + D parameters, 8 n D + D if not `causal`.
 
-    The average excludes tokens at a distance of `truncation` or more.
+    The average excludes tokens at a distance of `truncation` or more. Without modes it is SiLU(w x).
     """
 
     def __init__(self, dim: int, modes: int, *, causal: bool, truncation: int | None = None):
@@ -147,7 +147,7 @@ class MovingAverage(nn.Module):
         """p b, g / sqrt(n), and log(1 - p a); (kernels, n) each."""
         p = upcast(self.delta).sigmoid()
         remembered = torch.log1p(-p * upcast(self.alpha).sigmoid())
-        return p * upcast(self.beta), upcast(self.gamma) * self.gamma.shape[1] ** -0.5, remembered
+        return p * upcast(self.beta), upcast(self.gamma) * max(1, self.gamma.shape[1]) ** -0.5, remembered
 
     def forward(self, x: Tensor, *, key_padding_mask: Tensor | None = None) -> Tensor:
         """x (B, N, D) -> (B, N, D)."""
@@ -216,7 +216,7 @@ class Mega(Attention):
         super().__init__(dim, heads, **options)
         self.zdim, self.hdim = zdim, 2 * dim if hdim is None else hdim
         self.chunk_size = self.max_length if chunk is None else chunk
-        self.check_sizes(zdim=zdim, hdim=self.hdim, ndim=ndim, chunk=self.chunk_size, truncation=truncation)
+        self.check_sizes(zdim=zdim, hdim=self.hdim, ndim=ndim or 1, chunk=self.chunk_size, truncation=truncation)
         check_choice("Mega's attention", attention, FUNCTIONS)
         if truncation is not None and self.pattern.causal:
             raise ValueError("Mega's truncation is for the noncausal pattern: set truncation=null")

@@ -46,14 +46,20 @@ def orthogonal_linear(inputs: int, outputs: int) -> nn.Linear:
 
 
 class TokenShift(nn.Module):
-    """mu x_t + (1 - mu) x_{t-1} for `count` vectors mu: count D parameters. x_0 and padded tokens are zero."""
+    """mu x_t + (1 - mu) x_{t-1} for `count` vectors mu: count D parameters. x_0 and padded tokens are zero.
 
-    def __init__(self, dim: int, count: int):
+    Not `active`: `count` times x_t, without parameters and state.
+    """
+
+    def __init__(self, dim: int, count: int, *, active: bool = True):
         super().__init__()
-        self.shares = nn.Parameter(torch.empty(count, dim))
+        self.count, self.state_dim = count, dim if active else 0
+        self.shares = nn.Parameter(torch.empty(count, dim)) if active else None
 
     def start(self, *exponents: float) -> None:
         """Set mu of channel i to (i / D)^exponent."""
+        if self.shares is None:
+            return
         channel = torch.arange(self.shares.shape[1]) / self.shares.shape[1]
         with torch.no_grad():
             self.shares.copy_(torch.stack([channel**exponent for exponent in exponents]))
@@ -62,6 +68,8 @@ class TokenShift(nn.Module):
         """x (B, N, D), the token before it (B, D), mask (B, N) -> (count times (B, N, D), the last token (B, D))."""
         if padding is not None:
             x = x.masked_fill(padding[..., None], 0.0)
+        if self.shares is None:
+            return (x,) * self.count, last
         before = last[:, None].to(x.dtype)
         if x.shape[1] > 1:
             before = torch.cat([before, x[:, :-1]], 1)
@@ -72,9 +80,9 @@ class TokenShift(nn.Module):
 class ChannelMix(nn.Module):
     """LN and the gated feed-forward network: D^2 + 2 D F + 4 D parameters."""
 
-    def __init__(self, dim: int, hidden_dim: int):
+    def __init__(self, dim: int, hidden_dim: int, *, shift: bool):
         super().__init__()
-        self.norm, self.shift = nn.LayerNorm(dim), TokenShift(dim, 2)
+        self.norm, self.shift = nn.LayerNorm(dim), TokenShift(dim, 2, active=shift)
         self.k_proj, self.v_proj = orthogonal_linear(dim, hidden_dim), zero_linear(hidden_dim, dim)
         self.r_proj = zero_linear(dim, dim)
 
@@ -102,7 +110,7 @@ class RWKV4(Attention):
 
     Initial values are those of the published code: the projections of k, r and the output are zero, that of v is
     orthogonal; w and mu depend on the channel and on the layer's index, which `set_previous` determines; u is log 0.3
-    plus 0, 1/2 or -1/2. No parameter has weight decay, as there (D-48).
+    plus 0, 1/2 or -1/2. No parameter has weight decay, as there (D-48). `shift=False` leaves out the token shift.
 
     A padded token counts as zero in the token shift and has no weight; the mean decays over it as over any other token.
     Raises ValueError for a hidden width below 1.
@@ -113,12 +121,19 @@ class RWKV4(Attention):
     gates_residual: ClassVar[bool] = True
 
     def __init__(
-        self, dim: int, heads: int, *, channel_mix: bool = False, channel_dim: int | None = None, **options: Any
+        self,
+        dim: int,
+        heads: int,
+        *,
+        channel_mix: bool = False,
+        channel_dim: int | None = None,
+        shift: bool | None = None,
+        **options: Any,
     ):
         super().__init__(dim, heads, **options)
         if channel_dim is not None and channel_dim < 1:
             raise ValueError(f"RWKV-4's channel mix has 1 hidden unit or more, not {channel_dim}")
-        self.shift = TokenShift(dim, 3)
+        self.shift = TokenShift(dim, 3, active=shift is not False)
         self.k_proj, self.v_proj, self.r_proj = (
             zero_linear(dim, dim),
             orthogonal_linear(dim, dim),
@@ -127,7 +142,9 @@ class RWKV4(Attention):
         self.out_proj = zero_linear(dim, dim)
         self.log_decay = nn.Parameter(torch.empty(dim))
         self.bonus = nn.Parameter(math.log(0.3) + ((torch.arange(dim) + 1) % 3 - 1) / 2)
-        self.channel_mix = ChannelMix(dim, channel_dim or 4 * dim) if channel_mix else None
+        self.channel_mix = None
+        if channel_mix:
+            self.channel_mix = ChannelMix(dim, channel_dim or 4 * dim, shift=shift is not False)
         self.stack = [self]
         self.start(0, 1)
 
@@ -145,7 +162,8 @@ class RWKV4(Attention):
         depth, left = index / max(1, layers - 1), 1 - index / layers
         self.shift.start(left, left, left / 2)
         with torch.no_grad():
-            self.shift.shares[1] += 0.3 * depth
+            if self.shift.shares is not None:
+                self.shift.shares[1] += 0.3 * depth
             channel = torch.arange(self.dim) / max(1, self.dim - 1)
             self.log_decay.copy_(8 * channel ** (0.7 + 1.3 * depth) - 5)
         if self.channel_mix is not None:
@@ -183,7 +201,7 @@ class RWKV4(Attention):
 
     def empty_state(self, batch: int) -> State:
         """The last token, z and m of the mean and, with the channel mix, its last token; (B, D) each."""
-        last = self.bonus.new_zeros(batch, self.dim)
+        last = self.bonus.new_zeros(batch, self.shift.state_dim)
         state = {"last": last, "wkv": empty_state(self.bonus, batch)}
         return state if self.channel_mix is None else {**state, "channel": last.clone()}
 

@@ -73,7 +73,7 @@ class RWKV7(Attention):
 
     Initial values are those of the public code (D-59); mu, b_w and the norm's weights depend on the layer's index. Only
     W_r, W_k, W_v and W_o have weight decay, as there. A padded token counts as zero in the token shift and leaves the
-    state unchanged. Raises ValueError for a rank below 1.
+    state unchanged. `shift=False` leaves out the token shift. Raises ValueError for a rank below 1.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
@@ -88,12 +88,13 @@ class RWKV7(Attention):
         rate_rank: int | None = None,
         value_rank: int | None = None,
         gate_rank: int | None = None,
+        shift: bool | None = None,
         **options: Any,
     ):
         super().__init__(dim, heads, **options)
         self.check_sizes(decay_rank=decay_rank, rate_rank=rate_rank, value_rank=value_rank, gate_rank=gate_rank)
         self.value_rank = default_rank(dim, 1.7) if value_rank is None else value_rank
-        self.shift = TokenShift(dim, 6)
+        self.shift = TokenShift(dim, 6, active=shift is not False)
         self.r_proj, self.k_proj, self.v_proj = (uniform_linear(dim, gain) for gain in (0.5, 0.05, 0.5))
         self.out_proj = zero_linear(dim, dim)
         self.decay_map = LowRank(dim, default_rank(dim, 2.5) if decay_rank is None else decay_rank, torch.tanh)
@@ -193,7 +194,7 @@ class RWKV7(Attention):
     def empty_state(self, batch: int) -> State:
         """The last token (B, D) and S (B, H, E, E)."""
         sums = upcast(self.bonus.new_zeros(batch, self.heads, self.head_dim, self.head_dim))
-        return {"last": self.bonus.new_zeros(batch, self.dim), "sums": sums}
+        return {"last": self.bonus.new_zeros(batch, self.shift.state_dim), "sums": sums}
 
     def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         y, after, first_v = self.read(x, state, state.get("carry"))

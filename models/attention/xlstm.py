@@ -264,6 +264,10 @@ class XLSTM(Attention):
             return MLSTM if (index + 1) % self.slstm_every else SLSTM
         return SLSTM if index in self.slstm_at else MLSTM
 
+    def missing_kinds(self, stack: Sequence["XLSTM"]) -> list[str]:
+        named = self.slstm_at is None or bool(self.slstm_at)
+        return ["sLSTM"] if named and not any(isinstance(layer.block, SLSTM) for layer in stack) else []
+
     def make_block(self, kind: type[MLSTM] | type[SLSTM]) -> MLSTM | SLSTM:
         return kind(self.dim, self.heads, *self.sizes[kind])
 

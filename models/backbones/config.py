@@ -12,7 +12,8 @@ from typing import ClassVar
 
 from torch import nn
 
-from models.attention.base import check_choice
+from models.attention.base import Pattern, check_choice
+from models.layers.convolution import ShortConvolution
 from models.layers.feedforward import FeedForward, GatedFeedForward
 from models.layers.initialisers import bert_linears_, keep_as_they_are, lecun_normal_linears_
 from models.layers.norms import BatchNorm, ScaleNorm
@@ -97,16 +98,29 @@ class LayerConfig:
     linear_init: str = "torch"
     """A key of `LINEAR_INITS`: initial values of Linears in feed-forward networks and classifiers; `bert` also applies
     to an encoder's attention."""
+    short_conv: int | None = None
+    """Taps of a depthwise convolution on the input of every self-attention, behind its norm; None or 1: none. It is
+    causal where the attention is, else centred."""
+
+    takes_short_conv: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name, choices in self.CHOICES.items():
             check_choice(name, getattr(self, name), choices)
         check_sizes(dim=self.dim, ffn_dim=None if self.ffn == "none" else self.ffn_dim)
         check_shares(dropout=self.dropout, activation_dropout=self.activation_dropout)
+        check_sizes(short_conv=self.short_conv)
+        if (self.short_conv or 1) > 1 and not self.takes_short_conv:
+            raise ValueError(f"short_conv={self.short_conv}: this model has no place for a short convolution")
 
     def make_norm(self) -> nn.Module:
         eps = {} if self.norm_eps is None else {"eps": self.norm_eps}
         return NORMS[self.norm_kind](self.dim, **eps)
+
+    def make_short_conv(self, pattern: Pattern) -> ShortConvolution | None:
+        if pattern.cross or (self.short_conv or 1) == 1:
+            return None
+        return ShortConvolution(self.dim, self.short_conv, causal=pattern.causal)
 
     def make_ffn(self) -> nn.Module | None:
         ffn = FFNS[self.ffn](self.dim, self.ffn_dim, self.dropout, activation_dropout=self.activation_dropout)
@@ -148,5 +162,7 @@ class TransformerConfig(LayerConfig):
         super().__post_init__()
         check_sizes(vocab_size=self.vocab_size, max_length=self.max_length, heads=self.heads)
         check_shares(attention_dropout=self.attention_dropout)
+        if (self.short_conv or 1) > self.max_length:
+            raise ValueError(f"short_conv={self.short_conv} is longer than the text of {self.max_length} tokens")
         if min(self.embedding_std, self.positions_std) < 0:
             raise ValueError(f"embedding_std={self.embedding_std}, positions_std={self.positions_std}: less than 0")

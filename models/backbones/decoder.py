@@ -154,7 +154,7 @@ class DecoderLM(LanguageModel):
 
     def init_state(self, batch: int) -> State:
         """State before the first token."""
-        return {"layers": [layer.attention.init_state(batch) for layer in self.layers], "seen": 0}
+        return {"layers": [layer.self_state(batch) for layer in self.layers], "seen": 0}
 
     def prefill(self, prompt: Tensor) -> tuple[Tensor, State]:
         x, state = self.hidden_chunk(prompt, self.init_state(len(prompt)))

@@ -23,12 +23,15 @@ Advance = Callable[..., tuple[Tensor, State]]  # (x, state) -> (y, state), an at
 
 
 class TransformerLayer(nn.Module):
-    """Self-attention and, unless `config.ffn` is `none`, a feed-forward network."""
+    """Self-attention and, unless `config.ffn` is `none`, a feed-forward network.
+
+    `config.short_conv` taps convolve the input of self-attention.
+    """
 
     def __init__(self, attention: Attention, config: LayerConfig):
         super().__init__()
         self.attention, self.ffn = attention, config.make_ffn()
-        self.attention_norm = config.make_norm()
+        self.attention_norm, self.short_conv = config.make_norm(), config.make_short_conv(attention.pattern)
         self.ffn_norm = None if self.ffn is None else config.make_norm()
         self.dropout = Dropout(config.dropout)
         self.norm_first = config.norm == "pre"
@@ -39,7 +42,7 @@ class TransformerLayer(nn.Module):
         return self.feed_forward(x), carry
 
     def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        """The next n tokens x (B, n, D) -> (B, n, D), equal to n steps. `state` is the attention's state."""
+        """The next n tokens x (B, n, D) -> (B, n, D), equal to n steps. `state` comes from `self_state`."""
         x, state = self.self_attend_from(self.attention.chunk, x, state)
         return self.feed_forward(x), state
 
@@ -51,13 +54,25 @@ class TransformerLayer(nn.Module):
     def self_attend(self, x: Tensor, key_padding_mask: Tensor | None, carry: Any) -> tuple[Tensor, Any]:
         """Attention with its norm and residual, the first half of `forward`."""
         normed = self.before(self.attention_norm, x)
+        if self.short_conv is not None:
+            normed = self.short_conv(normed, key_padding_mask=key_padding_mask)
         y, carry = self.attention(normed, key_padding_mask=key_padding_mask, carry=carry, **self.gated_residual(x))
         return self.after(self.attention_norm, x, self.dropout(y)), carry
 
     def self_attend_from(self, advance: Advance, x: Tensor, state: State) -> tuple[Tensor, State]:
         """`self_attend` from a state, with the attention's `chunk` for x (B, n, D) or its `step` for x (B, D)."""
-        y, state = advance(self.before(self.attention_norm, x), state, **self.gated_residual(x))
-        return self.after(self.attention_norm, x, self.dropout(y)), state
+        normed, last = self.before(self.attention_norm, x), {}
+        if self.short_conv is not None:
+            tokens, inputs = self.short_conv.chunk(normed.view(len(x), -1, x.shape[-1]), state["short_conv"])
+            normed, last = tokens.view_as(normed), {"short_conv": inputs}
+            state = {name: part for name, part in state.items() if name != "short_conv"}
+        y, state = advance(normed, state, **self.gated_residual(x))
+        return self.after(self.attention_norm, x, self.dropout(y)), {**state, **last}
+
+    def self_state(self, batch: int, carry: Any = None) -> State:
+        """The state of self-attention before the first token, with the inputs that `short_conv` still reads."""
+        state = self.attention.init_state(batch, carry=carry)
+        return state if self.short_conv is None else {**state, "short_conv": self.short_conv.empty_state(batch)}
 
     def feed_forward(self, x: Tensor) -> Tensor:
         """The feed-forward network with its norm and residual: (..., D) -> (..., D)."""
@@ -134,7 +149,7 @@ class DecoderLayer(TransformerLayer):
         """
         context = {"context": source, "key_padding_mask": source_padding_mask}
         cross = self.cross.init_state(len(source), **context, carry=carry)
-        return {"attention": self.attention.init_state(len(source), carry=carry), "cross": cross}, cross["carry"]
+        return {"attention": self.self_state(len(source), carry), "cross": cross}, cross["carry"]
 
     def step(self, x_t: Tensor, state: State, hypotheses: int = 1) -> tuple[Tensor, State]:
         """One token x_t (B, D) -> (B, D), equal to the same row of `forward`. `state` comes from `init_state`.

@@ -40,6 +40,7 @@ from models.ops.positions import apply_rope, rope_frequencies
 class PerceiverConfig(DecoderConfig):
     """Sizes and options of Perceiver AR. Raises ValueError for sizes that do not fit."""
 
+    takes_short_conv: ClassVar[bool] = False
     CHOICES: ClassVar[Mapping[str, Collection[str]]] = {**DecoderConfig.CHOICES, "norm": ("pre",)}
 
     latents: int

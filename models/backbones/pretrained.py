@@ -37,6 +37,7 @@ NEW = "mixers"  # the name of the parameters that a replaced attention adds
 class PretrainedConfig(DecoderConfig):
     """Sizes and options. Raises ValueError for sizes that do not fit, and for `freeze` without trained weights."""
 
+    takes_short_conv: ClassVar[bool] = False
     CHOICES: ClassVar[Mapping[str, Collection[str]]] = {
         "norm": ("pre", "sandwich"),
         "norm_kind": NORMS,

@@ -17,6 +17,7 @@ from models.attention.base import Pattern
 
 SIZES = ["task=probe/recall", "backbone.dim=64", "backbone.heads=4"]
 CHOSEN = {"griffin": 96}  # values for settings that are null, without an attribute of that name
+KIND = {"based": ["model.block_types=[linear]"]}  # of the layer that the formula is of; the recipe's first is another
 TAKEN = {"heads", "segments"}  # of the recipe, and a list
 
 
@@ -27,7 +28,7 @@ def layers():
     for name, _ in options("model"):
         if name in OWN_CLASS:
             continue
-        cfg = compose([f"model={name}", "budget=reduced", *SIZES])
+        cfg = compose([f"model={name}", "budget=reduced", *SIZES, *KIND.get(name, ())])
         if is_attention(target(arguments(cfg.model), "model", [])):
             torch.manual_seed(0)
             try:
@@ -54,7 +55,8 @@ def test_the_named_setting_changes_it():
             continue
         value = arguments(cfg.model).get(state.scales_with) or vars(layer).get(state.scales_with, layer.head_dim)
         other = CHOSEN.get(name, 2 * value)
-        changed = compose([f"model={name}", "budget=reduced", *SIZES, f"model.{state.scales_with}={other}"])
+        words = [f"model={name}", "budget=reduced", *SIZES, *KIND.get(name, ())]
+        changed = compose([*words, f"model.{state.scales_with}={other}"])
         scaled = build_layer(changed, Pattern.CAUSAL_SELF, 8 * LENGTH)
         numbers = [
             declared_state(state.numbers, built, arguments(made.model), 300)

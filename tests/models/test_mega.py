@@ -189,7 +189,7 @@ def test_unknown_attention_is_refused():
         Mega(6, 1, pattern="causal_self", max_length=8, attention="relu")
 
 
-@pytest.mark.parametrize("name", ["zdim", "hdim", "ndim", "chunk", "truncation"])
+@pytest.mark.parametrize("name", ["zdim", "hdim", "chunk", "truncation"])
 def test_refusals(name):
     with pytest.raises(ValueError, match=f"{name} >= 1, not 0"):
         Mega(6, 1, pattern="causal_self", max_length=8, **{name: 0})

@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.config.cell import values_at
 from harness.config.formula import evaluate
-from harness.config.table_rows import PAPER, Settings, cell_settings, format_settings, settings_key
+from harness.config.table_rows import PAPER, Settings, as_composed, cell_settings, format_settings, settings_key
 from harness.errors import UsageError
 from harness.records.collect import Cells, say_left_out
 from harness.report.scores.tuning import tuned
@@ -59,10 +59,14 @@ def select(cells: Cells, spec: TableSpec, *, at_recipe: bool = False) -> dict[st
 def _with_table_settings(cells: Cells, spec: TableSpec, meanings: Mapping[str, Meanings]) -> Cells:
     """The cells with `changed` as the table sees it: what a column or a row sets counts as changed in its cells, even
     in a recipe that has this value anyway. `meanings`: by task."""
-    with_task = [column for column in spec.columns.values() if column.task]
-    columns = grouped((column.task, set(settings_key(column.set))) for column in with_task if column.set)
+    columns = grouped(
+        ((column.task, model), _composed(model, column.set))
+        for model in set(cells["model"])
+        for column in spec.columns.values()
+        if column.task and column.set
+    )
     rows = grouped(
-        (row.model, set(settings_key(settings)))
+        (row.model, _composed(row.model, settings))
         for row in spec.rows.values()
         for settings in (row.set, cell_settings(row, {}, PAPER))
         if settings
@@ -72,9 +76,10 @@ def _with_table_settings(cells: Cells, spec: TableSpec, meanings: Mapping[str, M
     for config, task, model, already in zip(
         cells["config"], cells["task"], cells["model"], cells["changed"], strict=True
     ):
-        if task in meanings and (task in columns or model in rows):
+        of_columns = columns.get((task, model), ())
+        if task in meanings and (of_columns or model in rows):
             used = {(key, json.dumps(value, sort_keys=True)) for key, value in values_at(config, keys).items()}
-            already = _union(already, *(settings for settings in columns.get(task, ()) if settings <= used))
+            already = _union(already, *(settings for settings in of_columns if settings <= used))
             if (model, already) not in meanings[task]:
                 candidates = (_union(already, settings) for settings in rows.get(model, ()) if settings <= used)
                 already = next((key for key in candidates if (model, key) in meanings[task]), already)
@@ -94,6 +99,10 @@ def _elsewhere(cells: Cells, spec: TableSpec) -> list[bool]:
     return is_elsewhere
 
 
+def _composed(model: str, settings: Mapping[str, Any]) -> set[tuple[str, str]]:
+    return set(settings_key(as_composed(model, settings)))
+
+
 def _union(settings: Settings, *more: set[tuple[str, str]]) -> Settings:
     return tuple(sorted(set(settings).union(*more)))
 
@@ -109,7 +118,9 @@ def _column_cells(cells: Cells, spec: TableSpec, name: str, meanings: Meanings) 
     cells = cells[cells["task"] == column.task]
     if metrics := {peer.metric for peer in same_task if peer.metric and peer.evaluation is None}:
         cells = cells[cells["metric"].isna() | cells["metric"].isin(metrics)]
-    column_settings, all_settings = set(settings_key(column.set)), [set(settings_key(peer.set)) for peer in same_task]
+    models = set(cells["model"])
+    of_column = {model: _composed(model, column.set) for model in models}
+    of_peers = {model: [_composed(model, peer.set) for peer in same_task] for model in models}
     kept = []
     columns = (cells[key] for key in ("model", "changed", "elsewhere", "gives_weights", "untuned"))
     for index, model, changed, elsewhere, gives_weights, untuned in zip(cells.index, *columns, strict=True):
@@ -117,8 +128,8 @@ def _column_cells(cells: Cells, spec: TableSpec, name: str, meanings: Meanings) 
         if exact := [row for row, owner in owners if owner == name]:
             kept.append((index, exact[0], RECIPE_RATE if untuned else ""))
             continue
-        pairs, label = set(changed), spec.row_of_model(model)
-        is_of_a_peer = any(column_settings < settings_of_peer <= pairs for settings_of_peer in all_settings)
+        pairs, label, column_settings = set(changed), spec.row_of_model(model), of_column[model]
+        is_of_a_peer = any(column_settings < settings_of_peer <= pairs for settings_of_peer in of_peers[model])
         if spec.every and (label is not None or model in spec.without or not pairs <= column_settings):
             continue  # its rows are plain
         elif spec.only_rows or elsewhere or owners or not column_settings <= pairs or is_of_a_peer or gives_weights:

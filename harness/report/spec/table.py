@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from harness.config.model_names import row_name
-from harness.config.table_rows import PAPER, Row, Settings, cell_settings, row_hours, runs, settings_key
+from harness.config.table_rows import PAPER, Row, Settings, as_composed, cell_settings, row_hours, runs, settings_key
 from harness.config.validation import TupleOf
 from harness.errors import UsageError, did_you_mean
 from harness.records.ledger import decimals
@@ -238,7 +238,10 @@ class TableSpec(SpecWithFootnotes):
             ((row.model, key), (label, name))
             for label, row in self.rows.items()
             for name, settings in columns.items()
-            for key in {settings_key({**row.set, **settings}), settings_key(cell_settings(row, settings, PAPER))}
+            for key in {
+                settings_key(as_composed(row.model, of_cells))
+                for of_cells in ({**row.set, **settings}, cell_settings(row, settings, PAPER))
+            }
         )
 
     def row_of_model(self, model: str) -> str | None:

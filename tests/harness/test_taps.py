@@ -1,0 +1,72 @@
+"""`backbone.short_conv` in the configuration: canonical, so that equal cells have one id; and stacks without a kind."""
+
+import pytest
+from omegaconf import OmegaConf
+
+from harness.config.build import build_or_refuse
+from harness.config.cell import cell_of
+from harness.config.compose import OWN_CLASS, compose, names_in
+from harness.config.local_mixing import own_mixing
+from harness.config.rows import Rows
+from harness.errors import UsageError
+
+MODELS = [name for name in names_in("model") if name not in OWN_CLASS]
+RECALL = ("task=probe/recall", "budget=reduced", "task.pattern=causal_self")
+
+
+def cell(*overrides):
+    cfg = compose([*RECALL, *overrides])
+    return cfg, cell_of(cfg).id
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_published_form_is_one_of_the_two_cells(name):
+    """Four taps never meet a model's own; without any its settings are off, and the id is that of these settings."""
+    published, its_id = cell(f"model={name}")
+    assert "short_conv" not in published.backbone
+    own = dict(own_mixing(published.model))
+    (_, four), (_, one), (_, none) = (cell(f"model={name}", f"backbone.short_conv={n}") for n in (4, 1, "null"))
+    assert none == its_id
+    if own:
+        off = OmegaConf.create(own)
+        typed = [f"model.{key}={'null' if off[key] is None else str(off[key]).lower()}" for key in own]
+        assert (four, one) == (its_id, cell(f"model={name}", *typed)[1])
+        assert one != its_id
+        assert cell(f"model={name}", *typed, "backbone.short_conv=4")[0].backbone.short_conv == 4
+    else:
+        assert one == its_id != four
+
+
+@pytest.mark.parametrize("taps", [1, 4])
+def test_rows_of_a_table_share_no_backbone_that_follows_the_model(taps):
+    rows = Rows()
+    for name in ("vanilla", "deltanet", "gla", "h3"):
+        words = [f"model={name}", *RECALL, f"backbone.short_conv={taps}"]
+        assert rows.row(words, ["seed"])[1].cell({"seed": 1})[1].id == cell_of(compose(words)).id
+
+
+@pytest.mark.parametrize("taps", ["0", "-1", "2.5", "true", "four"])
+def test_no_number_of_taps_is_refused(taps):
+    with pytest.raises(UsageError, match=r"backbone\.short_conv=.*: null, 1 \(no convolution\) or the number of taps"):
+        compose(["model=deltanet", *RECALL, f"backbone.short_conv={taps}"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["model=perceiver_ar", *RECALL, "backbone.short_conv=4"], "has no place for a short convolution"),
+        (["model=vanilla", *RECALL, "backbone.short_conv=49"], "longer than the text of 48 tokens"),
+        (
+            ["model=lavo", "task=forecasting/etth1", "budget=smoke", "backbone.short_conv=4"],
+            "unexpected keyword argument 'short_conv'",
+        ),
+        (["model=based", *RECALL, "model.block_types=[linear,window,conv]"], "name conv blocks, which a stack of 2"),
+        (["model=griffin", *RECALL, "model.block_types=[recurrent,recurrent,local]"], "name local blocks"),
+        (["model=xlstm", *RECALL, "model.slstm_at=null"], "name sLSTM blocks"),
+        (["model=h3", *RECALL, "model.attention_at=[6]"], "name softmax blocks"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_in_one_line(words, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        build_or_refuse(compose(words))
+    assert "\n" not in str(caught.value)

@@ -234,7 +234,8 @@ def _who_solves(part: Board) -> str:
     answer, runs = part.answer, part.answer.tests.runs
     if not runs:
         return f"{answer.group.column}: {answer.finding if answer.tests.ranks_nothing else f'{answer.leaders}.'}"
-    counts = {row: count for (row, setting), count in runs.counts.items() if not setting}
+    without = {row for row, _ in answer.tests.unsearched}
+    counts = {row: count for (row, setting), count in runs.counts.items() if not setting and row not in without}
     solved = [row for row, (good, seeds) in counts.items() if good == seeds]
     who = f"{capitalized(listed(solved))} {agreeing(len(solved), 'solves', 'solve')}" if solved else "No row solves"
     text = f"{who} {answer.group.column} with every seed; {len(counts) - len(solved)} of {len(counts)} rows do not."

@@ -77,8 +77,8 @@ class Choice:
     scores: Mapping[float, float]
     on_edge: bool
     error: float | None = None
-    by: str = LOSS
-    sign: int = -1
+    by: str = ""
+    sign: int = 1
     seeds: tuple[int, ...] = ()
 
     @property
@@ -158,7 +158,7 @@ class _Known:
         self.results: dict[Pair, Trial | None] = {}
         self.scores: dict[float, float] = {}
         self.errors: dict[float, float | None] = {}
-        self.by, self.sign = LOSS, -1
+        self.by, self.sign = "score", 1  # if all trials failed
 
     def best(self, rates: Sequence[float]) -> float | None:
         """The best of these rates; None while trials are missing."""

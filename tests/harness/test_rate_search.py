@@ -10,57 +10,162 @@ from harness.commands import train
 from harness.config import sweep
 from harness.config.cell import Cell
 from harness.config.compose import compose
-from harness.config.search import FAILED, Choice, Search, decide, learning_rate, multiple, search_of
+from harness.config.search import FAILED, Search, Trial, decide, search_of, trial_of
 from harness.errors import UsageError
-from harness.records import checks, record
+from harness.records import baselines, checks, record
 from harness.records.collect import frame
-from harness.records.validation import TrialRecords
 from harness.report.pages import caveats, counts, tuning
 from harness.report.scores import groups, select
-from harness.report.scores import tuning as tuning_scores
 from harness.training import run_cell
 from harness.training.run_cell import CellResult
 
-SEARCH = Search(rates=(0.33, 1, 3.3), seeds=(101,))
+SEARCH = Search(rates=(0.33, 1, 3.3), seeds=(101,), ties=(102, 103))
 TABLE = OmegaConf.create({
     "protocol": "skyformer", "rows": {"LAVO": "lavo"}, "seeds": [1, 2],
     "columns": {"ListOps": {"task": "lra/listops", "metric": "acc"}},
 })  # fmt: skip
 
 
+def decided(losses, *, error=None, search=SEARCH, by="loss"):
+    """`losses`: {rate, or (rate, seed): validation loss, None for a failed trial}; a rate is one with seed 101."""
+    known = {key if isinstance(key, tuple) else (key, 101): loss for key, loss in losses.items()}
+
+    def result(rate, seed):
+        if (rate, seed) not in known:
+            return None
+        loss = known[rate, seed]
+        return Trial(FAILED) if loss is None else Trial(-loss, error, by, -1)
+
+    pairs, choice = decide(search, result)
+    return [pair for pair in pairs if pair not in known], choice and (choice.rate, choice.tried, choice.on_edge)
+
+
 def test_the_choice_waits_for_all_rates():
-    assert decide(SEARCH, {}) == ([0.33, 1, 3.3], None)
-    assert decide(SEARCH, {0.33: 1.0, 1: 2.0}) == ([0.33, 1, 3.3], None)
-    assert decide(SEARCH, {0.33: 1.0, 1: 2.0, 3.3: 1.5}) == ([0.33, 1, 3.3], Choice(1, 3, False, 3.3))
+    assert decided({}) == ([(0.33, 101), (1, 101), (3.3, 101)], None)
+    assert decided({0.33: 2.0, 1: 1.0}) == ([(3.3, 101)], None)
+    assert decided({0.33: 2.0, 1: 1.0, 3.3: 1.5}) == ([], (1, 3, False))
 
 
 def test_a_grid_whose_best_rate_is_at_an_end_grows_there_once():
-    scores = {0.33: 1.0, 1: 2.0, 3.3: 3.0}
-    assert decide(SEARCH, scores) == ([0.33, 1, 3.3, 10.9], None)
-    assert decide(SEARCH, scores | {10.9: 2.0}) == ([0.33, 1, 3.3, 10.9], Choice(3.3, 4, False, 1))
-    assert decide(SEARCH, scores | {10.9: 4.0}) == ([0.33, 1, 3.3, 10.9], Choice(10.9, 4, True, 3.3))
-    assert decide(SEARCH, {0.33: 3.0, 1: 2.0, 3.3: 1.0, 0.109: 0.0})[1] == Choice(0.33, 4, False, 1)
+    losses = {0.33: 3.0, 1: 2.0, 3.3: 1.0}
+    assert decided(losses) == ([(10.9, 101)], None)
+    assert decided(losses | {10.9: 2.0}) == ([], (3.3, 4, False))
+    assert decided(losses | {10.9: 0.5}) == ([], (10.9, 4, True))
+    assert decided({0.33: 1.0, 1: 2.0, 3.3: 3.0, 0.109: 4.0}) == ([], (0.33, 4, False))
 
 
-def test_rates_of_a_former_grid_take_part_in_the_choice():
-    former = {0.33: 1.0, 1: 2.0, 3.3: 3.0, 10: 4.0}
-    assert decide(SEARCH, former) == ([0.33, 1, 3.3, 10], Choice(10, 4, True, 3.3)), "it does not grow twice"
-    assert decide(SEARCH, former | {10: 2.5}) == ([0.33, 1, 3.3, 10], Choice(3.3, 4, False, 10))
-    assert decide(SEARCH, {0.1: 9.0, 1: 2.0, 3.3: 3.0}) == ([0.1, 0.33, 1, 3.3], None), "the present grid lacks 0.33"
-    assert decide(SEARCH, {0.33: 5.0, 1: 2.0, 3.3: 3.0, 10: 4.0})[0][0] == 0.109, "the other end grows"
+def test_an_end_on_a_plateau_is_no_edge():
+    losses = {0.33: 3.0, 1: 2.001, 3.3: 2.0}
+    plain = Search(rates=SEARCH.rates, seeds=SEARCH.seeds)
+    assert decided(losses, search=plain) == ([], (3.3, 3, False))
+    assert decided(losses | {3.3: 1.9, 10.9: 1.899}, search=plain) == ([], (10.9, 4, False))
 
 
-@pytest.mark.parametrize("recipe, rate", [(3e-3, 0.33), (3e-3, 3.3), (1e-3, 10.9), (7e-4, 1 / 3), (3e-3, 1)])
-def test_a_multiple_gives_its_rate(recipe, rate):
-    trained_at = learning_rate(recipe, rate)
-    assert learning_rate(recipe, multiple(recipe, trained_at)) == trained_at
-    assert multiple(recipe, trained_at) == pytest.approx(rate, rel=5e-3)
+@pytest.mark.parametrize("former", [{10: 0.01}, {0.1: 0.01}, {0.5: 0.01}, {(1, 7): 0.01, (3.3, 7): 9.0}, {10.9: 0.01},
+                                    {(0.33, 102): 0.01, (0.33, 103): 0.01}])  # fmt: skip
+@pytest.mark.parametrize("present", [{0.33: 2.0, 1: 1.0, 3.3: 1.5}, {0.33: 2.0, 1: 1.0}, {}])
+def test_trials_at_other_rates_or_seeds_change_nothing(former, present):
+    assert decided(present | former) == decided(present)
 
 
-def test_equal_scores_take_the_rate_nearest_to_the_recipe():
-    assert decide(SEARCH, dict.fromkeys((0.33, 1, 3.3), 100.0))[1].rate == 1
-    assert decide(SEARCH, dict.fromkeys((0.33, 1, 3.3), FAILED))[1].rate == 1
-    assert learning_rate(3e-3, 1) == 3e-3 and learning_rate(3e-3, 0.33) == 9.9e-4
+@pytest.mark.parametrize(
+    "error, near", [(None, 1.0199), (0.01, 1.0419)]
+)  # 2 %, or three times 0.01 times the root of 2
+def test_near_a_tie_further_seeds_of_the_two_best_rates_decide_by_their_median(error, near):
+    losses = {0.33: 2.0, 1: 1.0, 3.3: near}
+    ties = [(1, 102), (1, 103), (3.3, 102), (3.3, 103)]
+    assert decided(losses, error=error) == (ties, None)
+    assert decided(losses | {3.3: near + 0.002}, error=error) == ([], (1, 3, False))
+    after = losses | {(1, 102): 1.0, (1, 103): 3.0, (3.3, 102): 0.9, (3.3, 103): 0.9}
+    assert decided(after, error=error) == ([(10.9, 101)], None), "3.3 by its median, at an end of the grid"
+    assert decided(after | {10.9: 2.0}, error=error)[1][0] == 3.3
+    assert decided(after | {(3.3, 102): None, (3.3, 103): None}, error=error) == ([], (1, 3, False))
+    assert decided(losses | dict.fromkeys(ties), error=error) == ([(0.109, 101)], None), "0.33 is the best that is left"
+
+
+def test_losses_of_a_solved_task_are_equal_and_take_the_rate_nearest_to_the_recipe():
+    assert decided({0.33: 0.009, 1: 0.004, 3.3: 0.0001}) == ([], (1, 3, False))
+    assert decided({0.33: 0.3, 1: 0.2, 3.3: 0.0001, 10.9: 0.005}) == ([], (3.3, 4, False))
+    assert decided({0.33: 9e-3, 1: 4e-3, 3.3: 1e-4, 10.9: 1.0}, by="mse")[1][0] == 3.3, (
+        "another metric has no such loss"
+    )
+
+
+def test_a_failed_trial_is_never_chosen():
+    assert decided({0.33: 9.0, 1: None, 3.3: None, 0.109: None}) == ([], (0.33, 4, False))
+    assert decided({0.33: None, 1: None, 3.3: None}) == ([], (1, 3, False)), "the row shows how its runs end"
+
+
+def test_a_trial_is_read_by_its_loss_or_else_by_its_metric():
+    (entries,) = trials("vanilla", {RECIPE: 0.5})
+    assert trial_of(entries) == Trial(-0.5, None, "loss", -1)
+    entries["metrics"]["best"]["val_se"] = 0.02
+    assert trial_of(entries).error == 0.02
+    del entries["metrics"]["best"]["val"]["loss"]
+    assert trial_of(entries) == Trial(49.0, 0.02, "acc", 1)
+    entries["metric"]["higher_is_better"] = False
+    assert trial_of(entries).score == -49.0
+    assert trial_of(trials("vanilla", {RECIPE: None})[0]) == Trial(FAILED)
+
+
+def test_the_choice_is_recorded_with_its_grid():
+    losses = {(0.33, 101): 2.0, (1, 101): None, (3.3, 101): 1.0, (10.9, 101): 1.5}
+    _, choice = decide(
+        SEARCH, lambda *pair: Trial(FAILED) if losses[pair] is None else Trial(-losses[pair], 0.1, "loss", -1)
+    )
+    entry = choice.entry(1e-3)
+    assert entry == {
+        "by": "validation loss", "rates": [3.3e-4, 1e-3, 3.3e-3, 0.0109], "scores": [2.0, None, 1.0, 1.5],
+        "seeds": [101], "chosen": 3.3e-3, "error": 0.1, "on_edge": False,
+    }  # fmt: skip
+    (entries,) = runs("lavo", 3.3e-3, [0.8])
+    entries["search"] = entry | {"floor": 0.99, "at_floor": True}
+    assert not list(checks.problems(record.parsed(entries)))
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"chosen": 0.5}, "chosen is none of rates"),
+        ({"chosen": 1e-3}, "search.chosen: 0.001, but config.train.optimizer.lr is 0.0033"),
+        ({"scores": [1.0]}, "1 scores of 3 rates"),
+        ({"scores": [1.0, 2.0, 1e300]}, "search.scores"),
+        ({"rates": [1e-3] * 1000}, "search.rates"),
+        ({"seeds": list(range(1000))}, "search.seeds"),
+        ({"by": "x" * 1000}, "search.by"),
+        ({"error": -1.0}, "search.error"),
+        ({"floor": "low"}, "search.floor"),
+        ({"more": 1}, "search"),
+    ],
+)
+def test_a_record_of_a_search_that_cannot_be_is_refused(change, message):
+    (entries,) = runs("lavo", 3.3e-3, [0.8])
+    entries["search"] = {
+        "by": "validation loss", "rates": [3.3e-4, 1e-3, 3.3e-3], "scores": [2.0, None, 1.0], "seeds": [101],
+        "chosen": 3.3e-3, "error": None, "on_edge": False,
+    } | change  # fmt: skip
+    with pytest.raises(record.RecordError, match=message):
+        parsed = record.parsed(entries)
+        raise record.RecordError("; ".join(checks.problems(parsed)))
+
+
+@pytest.mark.parametrize(
+    "loss, error, floor, at_floor",
+    [
+        (1.9, None, 2.0, False),
+        (1.97, None, 2.0, True),
+        (1.9, 0.04, 2.0, True),
+        (2.5, None, 2.0, True),
+        (2.5, 0.1, None, False),
+    ],
+)
+def test_a_loss_within_two_percent_or_three_standard_errors_of_the_floor_is_at_the_floor(loss, error, floor, at_floor):
+    assert baselines.is_at_floor(loss, error, floor) is at_floor
+
+
+def test_the_floor_is_the_loss_of_the_best_predictor_that_saw_what_a_model_sees():
+    fits = {"counts": {"val": {"loss": 2.0}}, "5gram_all": {"val": {"loss": 1.0}}, "failed": {"val": None}}
+    assert baselines.floor(fits, "loss") == 2.0 and baselines.floor(fits, "mse") is None
 
 
 @pytest.mark.parametrize(
@@ -74,6 +179,7 @@ def test_equal_scores_take_the_rate_nearest_to_the_recipe():
         ({"rates": [0.3, 1, 3], "seeds": list(range(600))}, "between 1 and 10 seeds"),
         ({"rates": list(range(1, 100)), "seeds": [7]}, "at most 10 rates"),
         ({"rates": [0.3, 1, 3], "seeds": [-1]}, "seeds lie between"),
+        ({"rates": [0.3, 1, 3], "seeds": [7], "ties": [7]}, "seeds and ties differ"),
         ({"rates": [0.3, 1, 3]}, "seeds"),
         ({"rates": "all", "seeds": [7]}, "rates"),
         (7, "a mapping|dict|object"),
@@ -93,10 +199,8 @@ class Trials:
         self.by_rate = {float(rate.replace("_", "-")): score for rate, score in by_rate.items()}
 
     def __call__(self, planned):
-        return self.by_rate.get(planned.cfg.train.optimizer.lr)
-
-    def rates(self, planned):
-        return self.by_rate
+        score = self.by_rate.get(planned.cfg.train.optimizer.lr)
+        return None if score is None else Trial(score)
 
 
 def planned(validation, *typed, budget="reduced"):
@@ -118,15 +222,6 @@ def test_trials_come_first_and_the_seeds_of_the_table_at_the_chosen_rate():
     plan = planned(validation)
     assert rates(plan)[-2:] == [(3.3e-3, 1, None), (3.3e-3, 2, None)] and plan.unchosen == 0
     assert len({cell.cell.id for cell in plan.cells}) == 6
-
-
-def test_a_sweep_counts_trials_of_a_former_grid():
-    validation = Trials(**{"3.3e_4": 1.0, "1e_3": 2.0, "3.3e_3": 3.0, "1e_2": 4.0})
-    plan = planned(validation)
-    assert rates(plan)[-3:] == [(0.01, 101, True), (0.01, 1, None), (0.01, 2, None)] and plan.unchosen == 0
-    elsewhere = Trials(**{"3.3e_4": 1.0, "1e_3": 2.0, "3.3e_3": 1.0})
-    elsewhere.rates = lambda planned: [0.05]  # of another row of the model: this row has no such trial
-    assert 0.05 not in [rate for rate, *_ in rates(planned(elsewhere))]
 
 
 def test_the_recipes_rate_gives_the_cells_of_the_recipe():
@@ -189,7 +284,7 @@ def scores_of(entries):
 
 def sections_of(cells):
     selected, at_recipe = select.select(cells, TABLE_SPEC), select.select(cells, TABLE_SPEC, at_recipe=True)
-    return tuning.sections(selected, at_recipe, TABLE_SPEC, groups.group_scores(selected, TABLE_SPEC))
+    return tuning.sections(selected, at_recipe, TABLE_SPEC)
 
 
 def test_a_row_counts_at_the_chosen_rate_alone():
@@ -222,9 +317,18 @@ def test_the_page_says_which_rates_a_search_lacks():
     assert not section.blocks and len(section.lines) == 1
 
 
-def test_a_complete_search_stays_complete_with_further_rates():
-    more = trials("lavo", {0.02: 0.95}) + runs("lavo", 0.02, [0.93, 0.94, 0.95])
-    assert scores_of(records() + more)["LAVO", ""] == pytest.approx(94)
+def test_cells_at_other_rates_of_the_search_are_those_of_an_earlier_choice():
+    scores = scores_of([*records(), *runs("lavo", 3.3e-4, [0.3, 0.3, 0.3])])
+    assert scores["LAVO", ""] == pytest.approx(81) and len(scores) == 3
+
+
+def test_the_page_and_the_sweep_take_the_same_trials_near_a_tie():
+    tied = records(lavo=(0.3, 0.799, 0.8))
+    (section,) = sections_of(frame(tied))
+    assert section.blocks[0].lines[-1].endswith("LAVO in ListOps lacks 3.3e-3, 1e-3.")
+    for seed in (102, 103):
+        tied += trials("lavo", {1e-3: 0.9, 3.3e-3: 0.2}, seed)
+    assert scores_of(tied)["LAVO", ""] == pytest.approx(41), "the recipe's rate, by its median"
 
 
 def test_without_seeds_at_the_chosen_rate_those_at_the_recipes_rate_are_shown_and_marked():
@@ -242,28 +346,18 @@ def test_without_seeds_at_the_chosen_rate_those_at_the_recipes_rate_are_shown_an
 
 def searched_records(**scores):
     """Records of three searched rows, so that the column ranks them."""
-    return [*records(**scores), *trials("no_mixing", dict(zip(GRID, (0.20, 0.22, 0.21), strict=False)))]
+    return [*records(**scores), *trials("no_mixing", dict(zip(GRID, (0.20, 0.25, 0.21), strict=False)))]
 
 
 def test_the_page_shows_the_rates_and_what_the_recipes_rate_gives():
     cells = frame(searched_records())
     block = sections_of(cells)[0].blocks[0]
-    shown = [["softmax", "1e-3‡"], ["control", "1e-3"], ["LAVO", "3.3e-3 (41.00)"]]
+    shown = [["softmax", "1e-3"], ["control", "1e-3"], ["LAVO", "3.3e-3 (41.00)"]]
     assert [[entry.text for entry in row] for row in block.rows] == shown
     assert "3 or 4 rates tried" in block.lines[0] and "In 1 of 3 searches" in block.lines[1]
     assert not caveats.rate_lines(groups.group_scores(select.select(cells, TABLE_SPEC), TABLE_SPEC)), (
         "rows no longer share one rate"
     )
-
-
-def test_a_row_that_would_leave_the_best_tier_at_its_second_best_rate_is_marked():
-    """Scores 91 and 81: softmax attention may lose ten points on the validation split."""
-    block = sections_of(frame(searched_records(vanilla=(0.5, 0.9, 0.6))))[0].blocks[0]
-    assert block.rows[0][1].text == "1e-3‡" and block.lines[-1].startswith("‡: 1 row of a best tier")
-    block = sections_of(frame(searched_records(vanilla=(0.5, 0.9, 0.85))))[0].blocks[0]
-    assert block.rows[0][1].text == "1e-3" and block.lines[-1].startswith("No row of a best tier")
-    block = sections_of(frame(searched_records(vanilla=(None, 0.9, None))))[0].blocks[0]
-    assert block.rows[0][1].text == "1e-3‡", "the trial at the second-best rate failed"
 
 
 def test_a_row_that_is_better_at_the_recipes_rate_is_marked():
@@ -276,35 +370,16 @@ def test_a_row_that_is_better_at_the_recipes_rate_is_marked():
     assert block.rows[1][1].text == "3.3e-3 (41.00)" and not block.lines[-1].startswith("§")
 
 
-def test_the_loss_at_the_second_best_rate_is_known_of_the_score_that_searches_choose_by():
-    cells = frame(records())
-    selected = select.select(cells, TABLE_SPEC)["skyformer"]["ListOps"]
-    column = TABLE_SPEC.columns["ListOps"]
-    assert tuning_scores.losses(selected, column) == pytest.approx({"softmax": 30, "LAVO": 40})
-    for changes in ({"evaluation": "factor_2"}, {"reaches": 60}, {"metric": "loss"}):
-        assert not tuning_scores.losses(selected, column.model_copy(update=changes))
-
-
 def test_a_choice_at_the_end_of_the_grid_is_marked():
     cells = frame(searched_records(lavo=(0.3, 0.4, 0.8, 0.9)) + runs("lavo", 0.0109, [0.95, 0.96, 0.97]))
     block = sections_of(cells)[0].blocks[0]
-    assert block.rows[2][1].text == "1.09e-2*‡ (41.00)"
+    assert block.rows[2][1].text == "1.09e-2* (41.00)"
     assert "*: at an end of the grid (1)" in block.lines[1]
 
 
 def test_a_page_without_searches_has_no_such_section():
     cells = frame(runs("vanilla", RECIPE, [0.90, 0.91, 0.92]))
     assert sections_of(cells) == []
-
-
-def test_trials_are_read_from_their_records(tmp_path):
-    plan = planned(Trials(), f"paths.records={tmp_path}")
-    recorded = TrialRecords()
-    assert recorded(plan.cells[0]) is None and not recorded.rates(plan.cells[0])
-    for entries in [*trials("lavo", {0.05: 0.5, 0.02: None}), *runs("lavo", 0.07, [0.5], first=101)]:
-        path = plan.cells[0].cell.record_path(plan.cells[0].cfg)
-        record.write(entries, path.with_name(f"lavo-s101-{entries['cell']['id'][:8]}.json"))
-    assert recorded.rates(plan.cells[0]) == {0.05, 0.02}, "a cell of the table with this seed is no trial"
 
 
 def test_a_trial_has_no_test_score():

@@ -124,8 +124,8 @@ def _unless_unsearched(judged: Judged, evidence: Evidence, asked: Compared | Kep
     if judged.verdict is Verdict.UNKNOWN or not (unsearched := evidence.unsearched(asked, rows)):
         return judged
     by_reason = grouped((why, row) for row, why in unsearched.items())
-    parts = [f"the learning rate of {'each of ' * (len(of) > 1)}{listed(of)} {why}" for why, of in by_reason.items()]
-    return replace(judged, verdict=Verdict.UNKNOWN, why="; ".join(parts))
+    why = "; ".join(why.format(listed(named)) for why, named in by_reason.items())
+    return replace(judged, verdict=Verdict.UNKNOWN, why=why)
 
 
 def _number(group: Group, score: Score) -> str:

@@ -132,15 +132,15 @@ def with_search_done(cells: Cells) -> Cells:
 
 
 def why_no_verdict(tuning: "Tuning | Unfinished | None") -> str:
-    """Why a row may carry no verdict, such as a tier, where the budget states a search; empty if it may.
+    """Why a row, {}, may carry no verdict, such as a tier, where the budget states a search; empty if it may.
 
     A rate that suits one row, such as that chosen on softmax attention for all, decides between no rows.
     """
     if not isinstance(tuning, Tuning):
-        return "was not searched, and others may turn this round"
+        return "no search chose the learning rate of {}, and others may turn this round"
     if tuning.choice.on_edge:
-        return "is at the end of its grid, and one further out may turn this round"
-    return "was not chosen well: every seed at the recipe's is ahead of all at the chosen one" if tuning.outdone else ""
+        return "the best learning rate of {} is at the end of its grid, and one further out may turn this round"
+    return "every seed of {} at the recipe's learning rate is ahead of all at the chosen one" if tuning.outdone else ""
 
 
 def without_search(changed: Settings) -> Settings:
@@ -211,10 +211,14 @@ def tuned_columns(selected: Mapping[str, Cells], budget: str, kind: type = Tunin
 
 def rows_at_floor(cells: Cells, fits: Mapping[str, Mapping[str, Any]]) -> set[str]:
     """The rows whose search did no better than the best simple predictor. `fits`: of the predictors, by name."""
-    pairs = zip(cells["row"], cells["setting"], cells["tuning"], strict=True)
-    found = {(row, tuning) for row, setting, tuning in pairs if setting == "" and isinstance(tuning, Tuning)}
-    return {row for row, tuning in found if tuning.choice.sign < 0
-            and is_at_floor(tuning.score, tuning.choice.error, floor(fits, tuning.choice.by))}  # fmt: skip
+    of_rows = zip(cells["row"], cells["setting"], cells["tuning"], strict=True)
+    tunings = {row: tuning for row, setting, tuning in of_rows if setting == "" and isinstance(tuning, Tuning)}
+    lower = {row: tuning for row, tuning in tunings.items() if tuning.choice.sign < 0}
+    return {
+        row
+        for row, tuning in lower.items()
+        if is_at_floor(tuning.score, tuning.choice.error, floor(fits, tuning.choice.by))
+    }
 
 
 def mean_scores(cells: Cells) -> dict[str, Sequence[float]]:

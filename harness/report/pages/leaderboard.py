@@ -119,7 +119,7 @@ def board(evidence: Evidence, table: TableEvidence) -> Board:
         searched=tuple(
             score.row
             for score in first.group.scores
-            if score.by_seed and evidence.rate(spec.name, shown[0], score).endswith(SEARCHED)
+            if score.by_seed and score.search_done and evidence.rate(spec.name, shown[0], score).endswith(SEARCHED)
         ),
         answer=first,
     )

@@ -8,15 +8,15 @@ A row is first trained in each column at each rate, a multiple of the recipe's, 
 best score of a task that has no `loss`, and the table's seeds are trained at it. Trials at other rates or with other
 seeds take no part. A trial that failed is never chosen; if all failed, the recipe's rate is kept.
 
-Of equal losses, the rate nearest to the recipe's is chosen. Losses below SOLVED are equal: the task is solved.
+Of equal losses, the rate nearest to the recipe's is chosen. Two losses are equal if they differ by at most EQUAL of the
+lesser one, as on the plateau of a row that cannot do the task, or if both are below SOLVED.
 
-Where the two best rates differ by less than TIE standard errors, both are trained with the seeds `ties` as well, and
-the better median over all their seeds is chosen. Trials of older records have no standard error: of these, two that
-differ by less than TIE_SHARE of their loss are near a tie.
+Where the best rate and the best one that is not equal to it differ by less than TIE standard errors, both are trained
+with the seeds `ties` as well, and the better median over all their seeds is chosen. Trials of older records have no
+standard error: of these, two that differ by less than TIE_SHARE of their loss are near a tie.
 
 If the best rate is at an end of the grid, the grid grows there by one rate, once. If the best rate is then still at an
-end, the search is `on_edge`. An end that is better than its neighbour by at most PLATEAU of the loss does not count: a
-further rate would gain as little.
+end, the search is `on_edge`.
 """
 
 import itertools
@@ -42,7 +42,7 @@ FAILED = -math.inf  # the score of a trial that failed
 SOLVED = 0.01  # nats
 TIE = 3.0  # standard errors of the difference
 TIE_SHARE = 0.02
-PLATEAU = 0.005
+EQUAL = 0.005
 
 Pair = tuple[float, int]  # rate and seed of a trial
 
@@ -164,13 +164,15 @@ class _Known:
         """The best of these rates; None while trials are missing."""
         if not self._read(rates, self.search.seeds):
             return None
-        first, second = self._ordered(rates)[:2]
+        first = self._first_of(rates)
+        others = [rate for rate in rates if self._is_behind(rate, rates)]
+        second = self._first_of(others) if others else first
         if not self._is_near(first, second):
             return first
         if not self._read((first, second), (*self.search.seeds, *self.search.ties)):
             return None
-        best = self._ordered((first, second))[0]
-        return best if self.scores[best] > FAILED else self._ordered(rates)[0]
+        best = self._first_of((first, second))
+        return best if self.scores[best] > FAILED else self._first_of(rates)
 
     def _read(self, rates: Iterable[float], seeds: Sequence[int]) -> bool:
         """Whether the trials of all these rates with all these seeds have ended; then the scores are those of them."""
@@ -190,9 +192,15 @@ class _Known:
     def _compared(self, rate: float) -> float:
         return min(self.scores[rate], -SOLVED) if self.by == LOSS else self.scores[rate]
 
-    def _ordered(self, rates: Iterable[float]) -> list[float]:
-        """The rates, best first."""
-        return sorted(rates, key=lambda rate: (-self._compared(rate), abs(math.log(rate)), rate))
+    def _is_behind(self, rate: float, rates: Iterable[float]) -> bool:
+        """Whether a rate is not equal to the best one."""
+        best = max(map(self._compared, rates))
+        return self._compared(rate) < best - EQUAL * abs(best)
+
+    def _first_of(self, rates: Sequence[float]) -> float:
+        """Of the rates that are equal to the best one, the nearest to the recipe's."""
+        equal = (rate for rate in rates if not self._is_behind(rate, rates))
+        return min(equal, key=lambda rate: (abs(math.log(rate)), rate))
 
     def _is_near(self, first: float, second: float) -> bool:
         """Whether two rates differ, but by too little for one seed."""
@@ -203,10 +211,8 @@ class _Known:
         return difference < limit
 
     def beyond(self, rates: Sequence[float], best: float) -> float | None:
-        """The rate beyond the end of the grid at which the best rate is; None within the grid and on a plateau."""
+        """The rate beyond the end of the grid at which the best rate is; None within the grid."""
         neighbours = {rates[0]: rates[1], rates[-1]: rates[-2]}
         if best not in neighbours or self.scores[best] == FAILED:
             return None
-        gain = self._compared(best) - self._compared(neighbours[best])
-        further = float(f"{best * best / neighbours[best]:.3g}")
-        return further if gain > PLATEAU * abs(self._compared(best)) else None
+        return float(f"{best * best / neighbours[best]:.3g}")

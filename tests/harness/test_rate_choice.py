@@ -37,11 +37,10 @@ def test_a_grid_whose_best_rate_is_at_an_end_grows_there_once():
     assert decided({0.33: 1.0, 1: 2.0, 3.3: 3.0, 0.109: 4.0}) == ([], (0.33, 4, False))
 
 
-def test_an_end_on_a_plateau_is_no_edge():
-    losses = {0.33: 3.0, 1: 2.001, 3.3: 2.0}
-    plain = Search(rates=SEARCH.rates, seeds=SEARCH.seeds)
-    assert decided(losses, search=plain) == ([], (3.3, 3, False))
-    assert decided(losses | {3.3: 1.9, 10.9: 1.899}, search=plain) == ([], (10.9, 4, False))
+def test_of_equal_losses_the_rate_nearest_to_the_recipe_is_chosen_so_that_a_plateau_has_no_edge():
+    assert decided({0.33: 2.009, 1: 2.005, 3.3: 2.0}) == ([], (1, 3, False))
+    assert decided({0.33: 3.0, 1: 2.5, 3.3: 1.0, 10.9: 0.996}) == ([], (3.3, 4, False))
+    assert decided({0.33: 3.0, 1: 2.0, 3.3: 1.0, 10.9: 0.9}) == ([], (10.9, 4, True))
 
 
 @pytest.mark.parametrize("former", [{10: 0.01}, {0.1: 0.01}, {0.5: 0.01}, {(1, 7): 0.01, (3.3, 7): 9.0}, {10.9: 0.01},

@@ -110,9 +110,10 @@ def tuned(cells: Cells, *, at_recipe: bool = False) -> Cells:
         tunings += [tuning] * len(chosen)
         if not at_recipe:  # a rate that a user typed is a setting of the row, as without a search
             is_tuned = isinstance(tuning, Tuning)
-            tried = {tuning.rate, tuning.recipe} if is_tuned else set()
-            tried |= {rates[number] for number in trials if is_tuned}  # cells at these are of an earlier choice
-            typed = [number for number in others if rates[number] not in tried]
+            # cells at these rates are of an earlier choice; without a choice, those at the recipe's rate count
+            tried = {rates[number] for number in trials} if tuning is not None else set()
+            of_row = [number for number in others if is_tuned or RATE in dict(changed[number])]
+            typed = [number for number in others if number not in of_row or rates[number] not in tried]
             kept += typed
             tunings += [None if is_tuned else tuning] * len(typed)
     cells = cells.assign(changed=changed, untuned=[number in untuned for number in range(len(cells))])

@@ -19,7 +19,6 @@ If the best rate is at an end of the grid, the grid grows there by one rate, onc
 end, the search is `on_edge`.
 """
 
-import itertools
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -156,30 +155,33 @@ class _Known:
     def __init__(self, search: Search, result: Callable[[float, int], Trial | None]):
         self.search, self.result = search, result
         self.results: dict[Pair, Trial | None] = {}
+        self.tied: set[float] = set()  # rates whose trials have the seeds of `ties` too
         self.scores: dict[float, float] = {}
         self.errors: dict[float, float | None] = {}
         self.by, self.sign = "score", 1  # if all trials failed
 
     def best(self, rates: Sequence[float]) -> float | None:
         """The best of these rates; None while trials are missing."""
-        if not self._read(rates, self.search.seeds):
+        if not self._read(rates):
             return None
         first = self._first_of(rates)
         others = [rate for rate in rates if self._is_behind(rate, rates)]
         second = self._first_of(others) if others else first
         if not self._is_near(first, second):
             return first
-        if not self._read((first, second), (*self.search.seeds, *self.search.ties)):
+        self.tied |= {first, second}
+        if not self._read(rates):
             return None
         best = self._first_of((first, second))
         return best if self.scores[best] > FAILED else self._first_of(rates)
 
-    def _read(self, rates: Iterable[float], seeds: Sequence[int]) -> bool:
-        """Whether the trials of all these rates with all these seeds have ended; then the scores are those of them."""
-        for pair in itertools.product(rates, seeds):
-            if pair not in self.results:
-                self.results[pair] = self.result(*pair)
-        of_rates = {rate: [self.results[rate, seed] for seed in seeds] for rate in rates}
+    def _read(self, rates: Iterable[float]) -> bool:
+        """Whether all trials of these rates have ended; then the scores are those of them."""
+        seeds_of = {rate: self.search.seeds + self.search.ties * (rate in self.tied) for rate in rates}
+        for rate, seed in ((rate, seed) for rate, seeds in seeds_of.items() for seed in seeds):
+            if (rate, seed) not in self.results:
+                self.results[rate, seed] = self.result(rate, seed)
+        of_rates = {rate: [self.results[rate, seed] for seed in seeds] for rate, seeds in seeds_of.items()}
         if any(None in trials for trials in of_rates.values()):
             return False
         for rate, trials in of_rates.items():

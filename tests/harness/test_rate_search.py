@@ -81,6 +81,13 @@ def test_trials_come_first_and_the_seeds_of_the_table_at_the_chosen_rate():
     assert len({cell.cell.id for cell in plan.cells}) == 6
 
 
+def test_near_a_tie_the_sweep_has_trials_of_the_two_best_rates():
+    plan = planned(Trials(**{"3.3e_4": -3.0, "1e_3": -1.0, "3.3e_3": -1.01}))
+    ties = [(rate, seed, True) for rate in (1e-3, 3.3e-3) for seed in (102, 103)]
+    assert rates(plan)[3:] == [*ties, (1e-3, 1, None), (1e-3, 2, None)]
+    assert plan.cells[-1].searched["seeds"] == [101, 102, 103] and plan.cells[-1].searched["chosen"] == 1e-3
+
+
 def test_the_recipes_rate_gives_the_cells_of_the_recipe():
     plan = planned(Trials(**{"3.3e_4": 1.0, "1e_3": 2.0, "3.3e_3": 1.0}))
     assert [cell.cell.id for cell in plan.cells[-2:]] == [cell.cell.id for cell in planned(None).cells]
@@ -182,7 +189,7 @@ def test_cells_at_other_rates_of_the_search_are_those_of_an_earlier_choice():
 def test_the_page_and_the_sweep_take_the_same_trials_near_a_tie():
     tied = records(lavo=(0.3, 0.797, 0.8))
     (section,) = sections_of(frame(tied))
-    assert section.blocks[0].lines[-1].endswith("LAVO in ListOps lacks 3.3e-3, 1e-3.")
+    assert section.blocks[0].lines[-1].endswith("LAVO in ListOps lacks 1e-3, 3.3e-3.")
     for seed in (102, 103):
         tied += trials("lavo", {1e-3: 0.9, 3.3e-3: 0.2}, seed)
     assert scores_of(tied)["LAVO", ""] == pytest.approx(41), "the recipe's rate, by its median"

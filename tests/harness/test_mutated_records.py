@@ -77,7 +77,7 @@ EXAMPLES = {
         "on_edge": False,
         "floor": 2.0,
         "at_floor": False,
-    },  # fmt: skip
+    },
 }
 
 

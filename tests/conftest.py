@@ -131,7 +131,9 @@ def few_tables(monkeypatch):
 def rates_searched():
     """The records of the module stand for rows with a searched learning rate, although there are no trials."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("harness.report.scores.tuning.with_search_done", lambda cells: cells.assign(search_done=True))
+        patch.setattr(
+            "harness.report.scores.tuning.with_search_done", lambda cells: cells.assign(search_done=True, marks="")
+        )
         yield
 
 

@@ -49,11 +49,11 @@ def test_trials_choose_the_rate_at_which_the_seeds_run(scale, tmp_path, capsys):
 
     records = longhaul.records(tmp_path / "records")
     rates = [config["train"]["optimizer"]["lr"] for config in records["config"]]
-    runs = list(zip(rates, records["seed"], records["val"], strict=True))
-    trials = {rate: score for rate, seed, score in runs if seed == 101}
+    runs = list(zip(rates, records["seed"], records["trial"], strict=True))
+    trials = {rate: round(trial.score, 3) for rate, seed, trial in runs if seed == 101}
     assert len(trials) in (3, 4), "an end of the grid may add one rate"
     (chosen,) = {rate for rate, seed, _ in runs if seed != 101}
-    assert trials[chosen] == max(trials.values())
+    assert trials[chosen] == pytest.approx(max(trials.values()), rel=0.005), "by the loss"
 
     again = longhaul.run(SEARCH, **command)
     assert again["id"].tolist() == ran["id"].tolist() and again["finished"].tolist() == ran["finished"].tolist()

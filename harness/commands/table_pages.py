@@ -85,7 +85,7 @@ def table_page(
     from harness.report.scores import counted
     from harness.report.scores.groups import group_scores
     from harness.report.scores.select import select
-    from harness.report.scores.tuning import outdone_rows, tuned_columns
+    from harness.report.scores.tuning import tuned_columns
     from harness.report.spec.table import TableSpec
     from harness.report.spec_files import load_table, named_errors
 
@@ -103,11 +103,11 @@ def table_page(
         drawn = table_plots(spec, selected, results, columns, Path(figures), page) if figures else []
         pictures = pictures_of(selected, spec, Path(paths["records"]), page)
         at_recipe = select(cells, spec, at_recipe=True)
-        rates = tuning.sections(selected, at_recipe, spec, results)
+        rates = tuning.sections(selected, at_recipe, spec)
         ours = [part for part in spec.elsewhere if part.ledger is None]  # the others have no published numbers here
         others = {part.name: group_scores(select(cells, part), part) for part in ours}
         table = build_table(spec, results, pictures, [picture for _, picture in drawn if picture], rates, others)
     tunings = {name: rows for parts in selected.values() for name, rows in tuned_columns(parts, spec.budget).items()}
     waits = waiting_columns(results)
-    evidence = TableEvidence(table, columns, results, waits, tunings, spec, outdone_rows(selected, at_recipe, spec))
+    evidence = TableEvidence(table, columns, results, waits, tunings, spec)
     return TablePage(table, columns, tuple(plot for plot, _ in drawn), waits, evidence)

@@ -143,6 +143,7 @@ def requests_of(plan: Plan, search: Sequence[str]) -> list[CellRequest]:
             depends_on=dependencies[planned.cell.id],
             dependents=dependents[planned.cell.id],
             varied=planned.config if isinstance(planned.config, VariedConfig) else None,
+            searched=planned.searched,
         )
         for planned in plan.cells
     ]

@@ -93,7 +93,7 @@ class Scale:
     name: str = MISSING
     # the search for a learning rate before a table's cells; none: the recipe's rate. OmegaConf merges nothing into null
     search: dict[str, Any] | None = field(
-        default_factory=lambda: {"rates": [], "seeds": []}, metadata={"identity": NEVER}
+        default_factory=lambda: {"rates": [], "seeds": [], "ties": []}, metadata={"identity": NEVER}
     )
 
 

@@ -12,11 +12,10 @@ start from the selected weights of the earlier cell.
 
 import itertools
 import shlex
-import statistics
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -29,7 +28,7 @@ from harness.config.own_settings import check_shared
 from harness.config.resolvers import default_protocol
 from harness.config.rows import Rows
 from harness.config.schema import Bound
-from harness.config.search import RATE, TRIAL, Search, decide, learning_rate, multiple, search_of
+from harness.config.search import RATE, TRIAL, Choice, Pair, Search, Trial, decide, learning_rate, search_of
 from harness.config.seeds import Seeds
 from harness.config.table_rows import Row, cell_settings, has_cells, row, row_hours, runs
 from harness.errors import UsageError, did_you_mean, one_line
@@ -47,6 +46,7 @@ class PlannedCell:
     gpu_hours: float | None = None  # cost at the scale of the table's authors, on one of their GPUs
     depends_on: tuple[str, ...] = ()  # ids of the cells that must be done before
     copied: DictConfig | None = None  # `cfg`, where it is there already
+    searched: Mapping[str, Any] | None = None  # the search that chose its learning rate, as in a record
 
     @cached_property
     def cfg(self) -> DictConfig:
@@ -55,14 +55,8 @@ class PlannedCell:
         return self.config.copy() if isinstance(self.config, VariedConfig) else self.config
 
 
-class Validation(Protocol):
-    """The results of trials."""
-
-    def __call__(self, trial: PlannedCell) -> float | None:
-        """The score on the validation split, the higher the better, -inf if it failed; None if it has not ended."""
-
-    def rates(self, trial: PlannedCell) -> Collection[float]:
-        """The learning rates at which its model has trials of its seed in its task, protocol and budget."""
+# the result of a trial; None if it has not ended
+Validation = Callable[[PlannedCell], Trial | None]
 
 
 @dataclass(frozen=True)
@@ -289,12 +283,13 @@ def expand_table(
         if search is None:
             cells[words] = planned_cells(words, variants, {}, seeds, hours)
             continue
-        cells[words], rate = trials(search, words, composed, variants, validation)
-        if rate is None:
+        cells[words], choice = trials(search, words, composed, variants, validation)
+        if choice is None:
             unchosen += len(seeds)
         else:
-            change = at_rate(composed, rate)
-            cells[words] += planned_cells((*words, *to_overrides(change)), variants, change, seeds, hours)
+            change, searched = at_rate(composed, choice.rate), choice.entry(OmegaConf.select(composed, RATE))
+            seeds_at_rate = planned_cells((*words, *to_overrides(change)), variants, change, seeds, hours)
+            cells[words] += [replace(planned, searched=searched) for planned in seeds_at_rate]
     return Plan(tuple(itertools.chain.from_iterable(cells.values())), absent, unchosen)
 
 
@@ -308,31 +303,20 @@ def planned_cells(
 
 def trials(
     search: Search, words: tuple[str, ...], cfg: DictConfig, variants: Variants, validation: Validation
-) -> tuple[list[PlannedCell], float | None]:
+) -> tuple[list[PlannedCell], Choice | None]:
     """The trials of a row in a column, and the chosen multiple of the recipe's rate; None until they have ended.
 
     `variants`: of `cfg`, with other seeds and rates.
     """
-    planned: dict[float, list[PlannedCell]] = {}
-    scores: dict[float, float] = {}
+    planned: dict[Pair, PlannedCell] = {}
 
-    def add(rate: float) -> None:
+    def result(rate: float, seed: int) -> Trial | None:
         change = {**at_rate(cfg, rate), TRIAL: True}
-        planned[rate] = planned_cells((*words, *to_overrides(change)), variants, change, search.seeds, None)
-        by_seed = [validation(trial) for trial in planned[rate]]
-        if None not in by_seed:
-            scores[rate] = statistics.fmean(by_seed)
+        (planned[rate, seed],) = planned_cells((*words, *to_overrides(change)), variants, change, [seed], None)
+        return validation(planned[rate, seed])
 
-    for rate in search.rates:
-        add(rate)
-    tried = {multiple(OmegaConf.select(cfg, RATE), rate) for rate in validation.rates(planned[1][0])}
-    for rate in tried - planned.keys():  # of a former grid, or of another row of the model
-        add(rate)
-    rates, choice = decide(search, scores)
-    for rate in set(rates) - planned.keys():  # the one by which the grid grows
-        add(rate)
-    cells = list(itertools.chain.from_iterable(planned[rate] for rate in rates))
-    return cells, None if choice is None else choice.rate
+    _, choice = decide(search, result)
+    return list(planned.values()), choice
 
 
 def at_rate(cfg: DictConfig, rate: float) -> dict[str, float]:

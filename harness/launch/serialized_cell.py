@@ -37,6 +37,7 @@ from harness.config.plain import escaped, resolved
 from harness.config.schema import Config, check_ranges
 from harness.config.validation import StrictModel, TupleOf, parse
 from harness.errors import UsageError, shown
+from harness.records.schema import SearchEntry
 from harness.training.checkpoints.dependency import Dependency
 from harness.training.run_cell import CellRequest
 from tasks.regular_files import parse_json, read_text
@@ -59,6 +60,7 @@ def write(path: Path, request: CellRequest) -> CellFile:
         "depends_on": [asdict(with_absolute_paths(dependency)) for dependency in request.depends_on],
         "longest_s": request.longest_s,
         "dependents": [str(Path(path).absolute()) for path in request.dependents],
+        "searched": None if request.searched is None else dict(request.searched),
         "config": config,
     }
     serialized["secrets"] = noted()  # after all values are resolved
@@ -102,6 +104,7 @@ class SerializedCell(StrictModel):
     depends_on: TupleOf[SerializedDependency]
     longest_s: float | None
     dependents: TupleOf[str]
+    searched: SearchEntry | None
     config: dict[str, Any]
     secrets: TupleOf[str] = ()
 
@@ -132,6 +135,7 @@ def read(path: Path, typed: Sequence[str] = ()) -> CellRequest:
         cfg, serialized.overrides, serialized.search, serialized.since,
         [Dependency(**entry.model_dump()) for entry in serialized.depends_on],
         serialized.dependents, serialized.longest_s,
+        searched=serialized.searched and serialized.searched.model_dump(),
     )  # fmt: skip
 
 

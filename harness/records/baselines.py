@@ -21,6 +21,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from harness.config.places import below
+from harness.config.search import BY, LOSS, TIE
 from harness.config.validation import StrictModel, parse
 from harness.errors import one_line, shown
 from harness.records import evidence, predictions
@@ -32,6 +33,8 @@ FOLDER = "baselines"
 SCHEMA_VERSION = 1
 # settings of a task that change neither its examples nor their scores; the fingerprint covers the origin of the data
 NOT_OF_DATA = ("pattern", "source", "path", "name")
+OF_ALL = ("_all", " all")  # ends the name, and the label, of a predictor that saw more than a model
+FLOOR_SHARE = 0.02
 
 
 class Fit(StrictModel):
@@ -110,6 +113,33 @@ def of_record(root: str | os.PathLike[str], record: Mapping[str, Any]) -> dict[s
         theirs = entries["fingerprint"][:12]
         raise RecordError(f"{shown(path)}: of data with fingerprint {theirs}, not {fingerprint[:12]}")
     return entries | {"file": path}
+
+
+def with_floor(searched: Mapping[str, Any], root: str, entries: Mapping[str, Any]) -> dict[str, Any]:
+    """A search as in a record, with the floor: the score of the best simple predictor on the data of the record."""
+    try:
+        kept = of_record(root, entries) or {"fits": {}}
+    except RecordError:
+        kept = {"fits": {}}
+    by = searched["by"].removeprefix(BY)
+    least = floor(kept["fits"], by) if by == LOSS or not entries["metric"]["higher_is_better"] else None
+    chosen = searched["scores"][searched["rates"].index(searched["chosen"])]
+    return {**searched, "floor": least, "at_floor": is_at_floor(chosen, searched["error"], least)}
+
+
+def floor(fits: Mapping[str, Mapping[str, Any]], by: str) -> float | None:
+    """The least score `by` of the predictors on the validation split, such as the loss of counting values; None where
+    it is not known. Predictors that saw more than a model do not count."""
+    known = [(fit["val"] or {}).get(by) for name, fit in fits.items() if not name.endswith(OF_ALL)]
+    return min((score for score in known if score is not None), default=None)
+
+
+def is_at_floor(score: float | None, error: float | None, floor: float | None) -> bool:
+    """Whether a score, the lower the better, with its standard error is no better than the floor: within FLOOR_SHARE
+    or TIE standard errors of it, or worse."""
+    if score is None or floor is None:
+        return False
+    return score >= floor - max(FLOOR_SHARE * abs(floor), TIE * (error or 0.0))
 
 
 def write(root: str | os.PathLike[str], entries: Mapping[str, Any], scores: Mapping[str, Any]) -> Path:

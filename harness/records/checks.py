@@ -181,6 +181,14 @@ def selection(record: Record) -> Problems:
         yield "tested_weights_sha256: not weights_sha256, but selection.rule is last"
 
 
+def search(record: Record) -> Problems:
+    """The cell was trained at the learning rate that its search chose."""
+    optimizer = record.config.train.model_extra.get("optimizer")
+    rate = optimizer.get("lr") if isinstance(optimizer, dict) else None
+    if record.search and record.search.chosen != rate:
+        yield f"search.chosen: {record.search.chosen:g}, but config.train.optimizer.lr is {shortened(rate)}"
+
+
 def metrics(record: Record) -> Problems:
     """Scores are possible, complete once a cell is done, and the same wherever they stand."""
     limits = declared_scores(record.cell.task)
@@ -282,5 +290,6 @@ def leaves(node: Any, path: str = "") -> list[tuple[str, Any]]:
 
 
 RULES: tuple[Callable[[Record], Problems], ...] = (
-    *(values, cell, changed, status, data, counts, times, speeds, memory, selection, metrics, curve, baseline),
+    *(values, cell, changed, status, data, counts, times, speeds, memory, selection, search, metrics, curve),
+    baseline,
 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from harness.config.cell import IDENTITY, NAMES, Cell, flatten, path_of
 from harness.config.compose import names_in
+from harness.config.search import trial_of
 from harness.config.table_rows import format_settings, settings_key
 from harness.errors import one_line, shown
 from harness.records import baselines, index, predictions, record
@@ -27,7 +28,7 @@ Cells: TypeAlias = "pd.DataFrame"  # of records, a row for each cell
 FIELDS = dict(columns(Record))  # column -> path in a record
 COMPUTED = (
     *("variant", "changed", "score", "tested", "artifacts", "val", "n_test", "step", "predictions", "baselines"),
-    *("core_hours", "gpu_hours", "hardware", "origin", "gives_weights"),
+    *("core_hours", "gpu_hours", "hardware", "origin", "gives_weights", "trial"),
 )
 COLUMNS = (*FIELDS, *COMPUTED)
 PLAIN = 2  # version of marshal's format in which equal values have equal bytes
@@ -186,7 +187,8 @@ def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":
     out to be everything. `variant` is equal for cells whose configurations differ only in the seed. `code` is the
     digest of their source, None if unknown. `changed` are the settings that differ from the recipe, as pairs of key and
     JSON value (`harness.config.table_rows.settings_key`). `core_hours` are wall hours times threads of a run without a
-    GPU; `gpu_hours` wall hours times GPUs. `gives_weights`: another of these cells started from its weights.
+    GPU; `gpu_hours` wall hours times GPUs. `gives_weights`: another of these cells started from its weights. `trial`:
+    the result of a trial (`harness.config.search.Trial`), None of any other cell.
     """
     import pandas as pd
 
@@ -217,6 +219,7 @@ def _row(entries: dict[str, Any]) -> dict[str, Any]:
         "gpu_hours": _hours(entries, entries.get("update", {}).get("devices", 1)) if hardware["gpu"] else None,
         "hardware": hardware["gpu"] or _processor(hardware),
         "origin": _origin(entries["config"]["task"].get("source"), row["source"]),
+        "trial": trial_of(entries) if entries["config"]["train"].get("trial") else None,
     }
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue, PrivateAttr, model_validator
 
+from harness.config.search import MOST
 from harness.config.validation import StrictModel, TupleOf, described, shortened
 
 
@@ -155,10 +156,12 @@ class ScoresEntry(StrictModel):
 
 
 class Evaluated(StrictModel):
-    """The scores at a step. `test` is absent if the test split was not scored."""
+    """The scores at a step. `test` is absent if the test split was not scored. `val_se`: the standard error, over the
+    validation examples, of the score that a search chooses by; absent from older records, and where it is not known."""
 
     step: Count
     val: ScoresEntry
+    val_se: Amount = None  # absent, but never null
     test: ScoresEntry = None  # absent, but never null
 
 
@@ -185,6 +188,33 @@ class Selection(StrictModel):
     rule: Annotated[Literal["best_val", "last", "last_mean", "best_test"], Column()]
     after_steps: Annotated[Count, Column()]
     leak: Annotated[bool, Column()]
+
+
+class SearchEntry(StrictModel):
+    """The search that chose the learning rate (`harness.config.search`).
+
+    `by`: what it compared. `scores`: of each rate, the median over the trials of its seeds, null if they failed;
+    `error`: the standard error of the chosen one. `floor`: the same score of the best simple predictor, null if it is
+    not known; `at_floor`: the chosen rate does no better.
+    """
+
+    by: Label
+    rates: Annotated[TupleOf[Amount], Field(min_length=1, max_length=MOST + 1)]
+    scores: Annotated[TupleOf[Score | None], Field(max_length=MOST + 1)]
+    seeds: Annotated[TupleOf[Seed], Field(min_length=1, max_length=2 * MOST)]
+    chosen: Amount
+    error: Amount | None
+    on_edge: bool
+    floor: Score | None = None
+    at_floor: bool = False
+
+    @model_validator(mode="after")
+    def check_choice(self) -> "SearchEntry":
+        if len(self.scores) != len(self.rates):
+            raise ValueError(f"{len(self.scores)} scores of {len(self.rates)} rates")
+        if self.chosen not in self.rates:
+            raise ValueError("chosen is none of rates")
+        return self
 
 
 class Baseline(StrictModel):
@@ -291,6 +321,7 @@ class Record(StrictModel):
     metric: Annotated[Metric | None, KNOWN_WHEN_DONE]
     evaluations: Annotated[dict[Label, EvaluationEntry], Column()]
     selection: Selection
+    search: SearchEntry = None  # absent without a search and from older records, but never null
     baseline: Baseline | None
     parameters: Annotated[Parameters | None, KNOWN_WHEN_DONE]
     steps: Annotated[Count | None, Column(), KNOWN_WHEN_DONE]

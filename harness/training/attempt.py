@@ -278,7 +278,7 @@ class Attempt:
             weights = checkpoint.read_weights(self.run_dir, self.cell.id, digest)
             fsdp.load_full_state_dict(module, weights)
         if rule is Rule.last_mean:
-            chosen = {"step": state.last["step"], "val": self._pass_over("val").values()}
+            chosen = {"step": state.last["step"]} | self._pass_over("val").of_validation(self.built.task.metric)
         tested_weights = weights_sha256(self.built.model)
         results = {"metrics": {"best": chosen, "last": state.last}, "weights_sha256": last_weights}
         results["curve"] = state.curve(self.built.task.metric)

@@ -161,7 +161,7 @@ class TrainingCallback(Callback):
             same = validates_on_test(module.task)
             evaluations["test"] = evaluations["val"] if same else self._evaluate_split(trainer, module, "test")
         values = {name: evaluation.values() for name, evaluation in evaluations.items()}
-        self.state.last = {"step": step} | values
+        self.state.last = {"step": step} | values | evaluations["val"].of_validation(metric)
         if step >= self.train.select.after * self.train.max_steps:
             if self._is_better(self.state.last, module):
                 self.state.best, self.state.worse = self.state.last, 0

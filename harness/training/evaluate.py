@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
+from harness.config.search import LOSS
 from harness.records import predictions, provenance
 from harness.records.machine import release_freed_memory
 from harness.training import fsdp
@@ -64,6 +65,21 @@ class Evaluation:
     def values(self) -> dict[str, float]:
         """Metrics and `n`, in the form of a record's `metrics`."""
         return self.metrics | {"n": self.n}
+
+    def of_validation(self, metric: str) -> dict[str, Any]:
+        """The entries `val` and `val_se` of a record's `metrics`. `metric`: of the task.
+
+        The standard error is that of the loss, or of the metric of a task without one. It needs a score of each example
+        with this name, or the logarithm of the metric, which is the loss of a perplexity.
+        """
+        name = LOSS if LOSS in self.metrics else metric
+        values = self.scores.get(name, self.scores.get(f"log_{metric}"))
+        if values is None or len(values) < 2:
+            return {"val": self.values()}
+        return {
+            "val": self.values(),
+            "val_se": float(np.std(values, ddof=1, dtype=np.float64)) / math.sqrt(len(values)),
+        }
 
     def entry(self) -> dict[str, Any]:
         """The entry of a record's `evaluations`."""

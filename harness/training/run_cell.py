@@ -4,7 +4,7 @@ import contextlib
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +21,7 @@ from harness.config.source_code import code_of
 from harness.errors import UsageError, one_line
 from harness.garbage import end_imports, rare_garbage_collection
 from harness.progress import Progress, announce_torch
-from harness.records import predictions, record
+from harness.records import baselines, predictions, record
 from harness.records.files import is_storage_failure, remove_temporaries, require_writable, storage_message
 from harness.records.ownership import OwnershipLostError, read_heartbeat
 from harness.records.run_directory import RunDirectory
@@ -65,6 +65,7 @@ class CellRequest:
     dependents: Sequence[str] = ()  # records of the cells that start from this cell's weights
     longest_s: float | None = None  # without a GPU: longer runs are refused
     varied: VariedConfig | None = None  # `cfg`, if it shares most values with other requests
+    searched: Mapping[str, Any] | None = None  # the search that chose the learning rate, as in a record
 
 
 def run_cell(request: CellRequest) -> CellResult:
@@ -281,6 +282,10 @@ def _run(
             if is_storage_failure(error):
                 return _storage_failed(attempt, error)
             return _record_failure(attempt, request, error, started)
+        if request.searched:  # the record holds the score of the best predictor
+            with rare_garbage_collection():
+                attempt.measure_baselines(progress)
+            entries["search"] = baselines.with_floor(request.searched, attempt.cfg.paths.records, entries)
         entries |= {"started": iso(started), "finished": iso(time.time())}
         try:
             if attempt.predictions:
@@ -295,7 +300,7 @@ def _run(
             return _storage_failed(attempt, error)
         run_dir.forget_previous()
         run_dir.write_heartbeat("done", step=entries["steps"], steps=entries["steps"], force=True)
-        if not attempt.cfg.train.trial:
+        if not (attempt.cfg.train.trial or request.searched):
             with rare_garbage_collection():  # it imports scikit-learn
                 attempt.measure_baselines(progress)
         return CellResult(str(cell), "done", 0, f"{record.score_text(entries)} · {record_path}")

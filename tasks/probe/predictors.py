@@ -1,6 +1,7 @@
 """Simple predictors of the probes: what counting tells without binding a value to its key.
 
-    most_frequent_value     the value that stands most often among the facts; of several, the smallest id
+    most_frequent_value     the value that stands most often among the facts; of several, the smallest id. The logits
+                            are those of the frequencies, so that the loss is the least one without keys
     first_value             the value that stands first among the facts
     last_value              the value that stands last among the facts
     nearest_to_mean_place   answer j of m: the value nearest to the mean place of the j-th of m values in random places
@@ -20,6 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 PIECE = 1000  # examples read at once
+UNSEEN = 1e-9  # of a count
 MOST = 50_000  # examples of a fit, which then takes seconds
 
 # facts (B, F) and the tokens that may be an answer -> a token for all queries of an example (B,), or for each (B, Q)
@@ -31,11 +33,21 @@ def is_value(facts: Tensor, values: range) -> Tensor:
     return (facts >= values.start) & (facts < values.stop)
 
 
-def most_frequent_value(facts: Tensor, values: range) -> Tensor:
-    """(B,)"""
+def value_counts(facts: Tensor, values: range) -> Tensor:
+    """(B, V): how often each value is among the facts, 0 for other tokens; V is the end of `values`."""
     counts = facts.new_zeros(len(facts), values.stop)
     counts.scatter_add_(1, facts.where(is_value(facts, values), 0), is_value(facts, values).to(counts.dtype))
-    return values.start + counts[:, values.start :].argmax(1)
+    return counts
+
+
+def log_shares(counts: Tensor, vocabulary: int) -> Tensor:
+    """Logits (..., vocabulary) of the frequencies of tokens. They are finite, so that any answer has a loss."""
+    return (F.pad(counts.double(), (0, vocabulary - counts.shape[-1])) + UNSEEN).log().float()
+
+
+def most_frequent_value(facts: Tensor, values: range) -> Tensor:
+    """(B,)"""
+    return values.start + value_counts(facts, values)[:, values.start :].argmax(1)
 
 
 def first_value(facts: Tensor, values: range) -> Tensor:

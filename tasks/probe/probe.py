@@ -36,7 +36,7 @@ from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor, Split, Task
 from tasks.checks import DataError, Progress, at_least
 from tasks.data_task import SPLITS, SYNTHETIC
 from tasks.probe.draws import Draws
-from tasks.probe.predictors import COUNTING, MOST, PIECE, Choice, QueryTable
+from tasks.probe.predictors import COUNTING, MOST, PIECE, Choice, QueryTable, log_shares, value_counts
 
 BLANK = 0  # the token of an empty position
 NO_ANSWER = -100  # at a query that is not scored
@@ -247,15 +247,19 @@ class Probe(Task):
         return [{"token": token, "probability": share} for token, share in pairs]
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
-        predictors = {"majority_answer": lambda: self._answer_always(self.majority_answer)}
+        predictors = {"majority_answer": self._answer_by_share}
         if self.counts_values:
             predictors |= {name: partial(self.from_facts, choose) for name, choose in COUNTING.items()}
+            predictors["most_frequent_value"] = lambda: self._from_counts
         if self.asks_for_keys:
             predictors["answer_of_query"] = lambda: self._query_table(seen)
         return predictors
 
-    def _answer_always(self, answer: int) -> Predictor:
-        logits = F.one_hot(torch.tensor(answer), self.vocab_size).float()
+    def _answer_by_share(self) -> Predictor:
+        """The shares of the answers of the first training examples, each possible answer counted once more."""
+        counts = torch.from_numpy(self._answer_counts)
+        counts[self.answer_tokens.start : self.answer_tokens.stop] += 1
+        logits = log_shares(counts, self.vocab_size)
         return lambda *sequences: logits.to(sequences[-1].device).expand(*sequences[-1].shape, -1)
 
     def from_facts(self, choose: Choice) -> Predictor:
@@ -268,6 +272,11 @@ class Probe(Task):
             return F.one_hot(answers, self.vocab_size).float()
 
         return predict
+
+    def _from_counts(self, *sequences: Tensor) -> Tensor:
+        facts = sequences[0] if self.pattern.cross else self.facts_in(sequences[0])
+        logits = log_shares(value_counts(facts, self.answer_tokens), self.vocab_size)
+        return logits[:, None].expand(*sequences[-1].shape, -1)
 
     def facts_in(self, tokens: Tensor) -> Tensor:
         """The facts (B, F) of sequences of any length (B, N)."""
@@ -283,8 +292,13 @@ class Probe(Task):
     @property
     def majority_answer(self) -> int:
         """The most frequent answer of the first training examples."""
+        return int(self._answer_counts.argmax())
+
+    @property
+    def _answer_counts(self) -> np.ndarray:
+        """(V,): of the first training examples."""
         answers = self._first(self.split("train")).answers
-        return int(np.bincount(answers[answers != NO_ANSWER]).argmax())
+        return np.bincount(answers[answers != NO_ANSWER], minlength=self.vocab_size)
 
     def tokens(self, batch: Batch) -> int:
         return batch["tokens"].numel()

@@ -116,7 +116,7 @@ def test_as_good_needs_the_interval_within_the_margin(tmp_path):
         ({"vanilla": 0.9, "lavo": 0.7, "no_mixing": 0.2}, {}, "No run of window."),
         (SPREAD, {"count": 2}, "Fewer than 3 seeds of LAVO, window."),
         (SPREAD | {"no_mixing": 0.95}, {}, "The column cannot rank rows: the control is not clearly behind"),
-        (SPREAD, {"search": "true"}, "The learning rates of LAVO and window were not searched, and others may turn"),
+        (SPREAD, {"search": "true"}, "No search chose the learning rate of LAVO and window, and others may turn"),
     ],
 )
 def test_what_keeps_us_from_saying_is_named(tmp_path, scores, settings, why):
@@ -126,19 +126,21 @@ def test_what_keeps_us_from_saying_is_named(tmp_path, scores, settings, why):
 
 def test_a_searched_rate_is_stated_and_lets_the_test_decide(tmp_path):
     evidence = evidence_of(tmp_path, SPREAD, search="true")
-    tuning = Tuning(3.3e-3, 1e-3, 1e-3, Choice(3.3, 4, True, 1.0), {3.3e-3: 0.7, 1e-3: 0.6})
-    one_side = replace(evidence.tables["own"], tunings={"near": {"LAVO": tuning}})
-    reply = compared(replace(evidence, tables={"own": one_side}))
-    assert reply.text.startswith("The learning rate of window was not searched")
-    of_table = replace(one_side, tunings={"near": dict.fromkeys(("LAVO", "window"), tuning)})
-    reply = compared(replace(evidence, tables={"own": of_table}))
-    assert reply.verdict is Verdict.HOLDS
-    assert "LAVO 3.3e-3 (at the end of its grid, 4 rates searched)" in reply.facts[2]
-    reply = compared(replace(evidence, tables={"own": replace(of_table, outdone={"near": ["LAVO"]})}))
-    assert reply.verdict is Verdict.UNKNOWN
-    assert reply.text.startswith(
-        "Every seed of LAVO at the recipe's learning rate is ahead of all at its searched rate"
-    )
+
+    def reply(**tunings):
+        return compared(replace(evidence, tables={"own": replace(evidence.tables["own"], tunings={"near": tunings})}))
+
+    scores = dict.fromkeys((0.33, 1, 3.3, 10.9), -1.0)
+    tuning = Tuning(3.3e-3, 1e-3, Choice(3.3, scores, False))
+    assert reply(LAVO=tuning).text.startswith("No search chose the learning rate of window")
+    found = reply(LAVO=tuning, window=tuning)
+    assert found.verdict is Verdict.HOLDS and "LAVO 3.3e-3 (4 rates searched)" in found.facts[2]
+    for unsure, why in (
+        (Tuning(0.0109, 1e-3, Choice(10.9, scores, True)), "The best learning rate of LAVO is at the end of its grid"),
+        (replace(tuning, outdone=True), "Every seed of LAVO at the recipe's learning rate is ahead of all at"),
+    ):
+        found = reply(LAVO=unsure, window=tuning)
+        assert found.verdict is Verdict.UNKNOWN and found.text.startswith(why)
 
 
 def test_a_simple_predictor_ahead_of_all_rows_leaves_a_claim_open(tmp_path):

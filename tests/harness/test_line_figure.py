@@ -108,12 +108,18 @@ def test_rows_of_a_model_are_one_line_through_their_sizes(conf):
     assert panel["notes"] == ["Mean of 1 to 2 seeds; bars from the lowest to the highest."]
 
 
-def test_the_front_has_the_points_with_a_better_score_than_all_before(conf):
+def test_the_front_has_the_points_with_a_better_score_than_all_before(conf, monkeypatch):
     few = {"settings": {"bases": 8}, "changed": {"model.bases": [32, 8]}}
     records = [recall("lavo", 1, 0.9, 4000), recall("lavo", 1, 0.4, 1000, **few), recall("vanilla", 1, 0.9, 12288)]
     (conf / "figure" / "state.yaml").write_text(STATE + "front: true\n", encoding="utf-8")
     [panel] = panels(load("state", conf), frame(records))
     assert panel["front"] == [(1000, 40.0, "LAVO, 8 bases"), (4000, 90.0, "LAVO")]
+    marked = "harness.report.scores.tuning.with_search_done"
+    monkeypatch.setattr(
+        marked, lambda cells: cells.assign(marks=["" if changed else "*" for changed in cells["changed"]])
+    )
+    [without_verdicts] = panels(load("state", conf), frame(records))
+    assert without_verdicts["front"] == [(1000, 40.0, "LAVO, 8 bases")]
     points = [(x, y, label) for s in panel["series"] for x, y, label in zip(s["x"], s["y"], s["labels"], strict=True)]
     assert front(points, higher_is_better=False) == [(1000, 40.0, "LAVO, 8 bases")]
     shown = draw({"title": "A figure", "panels": style.with_looks([panel])}).axes[0]

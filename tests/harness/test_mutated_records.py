@@ -67,6 +67,17 @@ EXAMPLES = {
     "error": {"type": "ValueError", "message": "x", "traceback": "x"},
     "depends_on": [{"cell": "ab" * 8, "weights_sha256": "ab" * 32}],
     "changed_at_resume": ["step 16: torch 2.6.0, now 2.7.0"],
+    "search": {
+        "by": "validation loss",
+        "rates": [1e-3, 3e-3],
+        "scores": [1.0, None],
+        "seeds": [101],
+        "chosen": 1e-3,
+        "error": 0.1,
+        "on_edge": False,
+        "floor": 2.0,
+        "at_floor": False,
+    },
 }
 
 

@@ -64,18 +64,6 @@ def test_the_interquartile_mean_drops_a_quarter_at_each_end():
     assert interquartile_mean(values) == pytest.approx([middle(row) for row in values])
 
 
-def test_the_rank_of_a_row_that_alone_scores_worse():
-    """The means of a, b, c are 15 / 4, 7 / 4 and 12 / 4."""
-    falls = {"a": np.array([0.5, 0.0]), "c": np.array([np.inf, 0.0])}
-    assert {row.row: row.rank_fallen for row in rank_rows(["a", "b", "c"], of_seeds(SCORES), falls=falls)} == {
-        "a": 1, "b": None, "c": 3,
-    }  # fmt: skip
-    falls["a"] = np.array([2.0, 0.0])  # 11 / 4
-    assert rank_rows(["a", "b", "c"], of_seeds(SCORES), falls=falls)[0].rank_fallen == 2
-    together = rank_rows(["a", "b", "c"], of_seeds(SCORES, ["one", "one"]), falls={"a": np.array([2.0, 0.0])})
-    assert together[0].rank_fallen == 2 and together[1].rank_fallen is None
-
-
 def test_rows_are_ranked_by_hand():
     """The means of a, b, c are 15 / 4, 7 / 4 and 12 / 4."""
     ranked = rank_rows(["a", "b", "c"], of_seeds(SCORES))

@@ -10,57 +10,19 @@ from harness.commands import train
 from harness.config import sweep
 from harness.config.cell import Cell
 from harness.config.compose import compose
-from harness.config.search import FAILED, Choice, Search, decide, learning_rate, multiple, search_of
+from harness.config.search import Trial, search_of
 from harness.errors import UsageError
 from harness.records import checks, record
 from harness.records.collect import frame
-from harness.records.validation import TrialRecords
 from harness.report.pages import caveats, counts, tuning
 from harness.report.scores import groups, select
-from harness.report.scores import tuning as tuning_scores
 from harness.training import run_cell
 from harness.training.run_cell import CellResult
 
-SEARCH = Search(rates=(0.33, 1, 3.3), seeds=(101,))
 TABLE = OmegaConf.create({
     "protocol": "skyformer", "rows": {"LAVO": "lavo"}, "seeds": [1, 2],
     "columns": {"ListOps": {"task": "lra/listops", "metric": "acc"}},
 })  # fmt: skip
-
-
-def test_the_choice_waits_for_all_rates():
-    assert decide(SEARCH, {}) == ([0.33, 1, 3.3], None)
-    assert decide(SEARCH, {0.33: 1.0, 1: 2.0}) == ([0.33, 1, 3.3], None)
-    assert decide(SEARCH, {0.33: 1.0, 1: 2.0, 3.3: 1.5}) == ([0.33, 1, 3.3], Choice(1, 3, False, 3.3))
-
-
-def test_a_grid_whose_best_rate_is_at_an_end_grows_there_once():
-    scores = {0.33: 1.0, 1: 2.0, 3.3: 3.0}
-    assert decide(SEARCH, scores) == ([0.33, 1, 3.3, 10.9], None)
-    assert decide(SEARCH, scores | {10.9: 2.0}) == ([0.33, 1, 3.3, 10.9], Choice(3.3, 4, False, 1))
-    assert decide(SEARCH, scores | {10.9: 4.0}) == ([0.33, 1, 3.3, 10.9], Choice(10.9, 4, True, 3.3))
-    assert decide(SEARCH, {0.33: 3.0, 1: 2.0, 3.3: 1.0, 0.109: 0.0})[1] == Choice(0.33, 4, False, 1)
-
-
-def test_rates_of_a_former_grid_take_part_in_the_choice():
-    former = {0.33: 1.0, 1: 2.0, 3.3: 3.0, 10: 4.0}
-    assert decide(SEARCH, former) == ([0.33, 1, 3.3, 10], Choice(10, 4, True, 3.3)), "it does not grow twice"
-    assert decide(SEARCH, former | {10: 2.5}) == ([0.33, 1, 3.3, 10], Choice(3.3, 4, False, 10))
-    assert decide(SEARCH, {0.1: 9.0, 1: 2.0, 3.3: 3.0}) == ([0.1, 0.33, 1, 3.3], None), "the present grid lacks 0.33"
-    assert decide(SEARCH, {0.33: 5.0, 1: 2.0, 3.3: 3.0, 10: 4.0})[0][0] == 0.109, "the other end grows"
-
-
-@pytest.mark.parametrize("recipe, rate", [(3e-3, 0.33), (3e-3, 3.3), (1e-3, 10.9), (7e-4, 1 / 3), (3e-3, 1)])
-def test_a_multiple_gives_its_rate(recipe, rate):
-    trained_at = learning_rate(recipe, rate)
-    assert learning_rate(recipe, multiple(recipe, trained_at)) == trained_at
-    assert multiple(recipe, trained_at) == pytest.approx(rate, rel=5e-3)
-
-
-def test_equal_scores_take_the_rate_nearest_to_the_recipe():
-    assert decide(SEARCH, dict.fromkeys((0.33, 1, 3.3), 100.0))[1].rate == 1
-    assert decide(SEARCH, dict.fromkeys((0.33, 1, 3.3), FAILED))[1].rate == 1
-    assert learning_rate(3e-3, 1) == 3e-3 and learning_rate(3e-3, 0.33) == 9.9e-4
 
 
 @pytest.mark.parametrize(
@@ -74,6 +36,7 @@ def test_equal_scores_take_the_rate_nearest_to_the_recipe():
         ({"rates": [0.3, 1, 3], "seeds": list(range(600))}, "between 1 and 10 seeds"),
         ({"rates": list(range(1, 100)), "seeds": [7]}, "at most 10 rates"),
         ({"rates": [0.3, 1, 3], "seeds": [-1]}, "seeds lie between"),
+        ({"rates": [0.3, 1, 3], "seeds": [7], "ties": [7]}, "seeds and ties differ"),
         ({"rates": [0.3, 1, 3]}, "seeds"),
         ({"rates": "all", "seeds": [7]}, "rates"),
         (7, "a mapping|dict|object"),
@@ -93,10 +56,8 @@ class Trials:
         self.by_rate = {float(rate.replace("_", "-")): score for rate, score in by_rate.items()}
 
     def __call__(self, planned):
-        return self.by_rate.get(planned.cfg.train.optimizer.lr)
-
-    def rates(self, planned):
-        return self.by_rate
+        score = self.by_rate.get(planned.cfg.train.optimizer.lr)
+        return None if score is None else Trial(score)
 
 
 def planned(validation, *typed, budget="reduced"):
@@ -120,13 +81,11 @@ def test_trials_come_first_and_the_seeds_of_the_table_at_the_chosen_rate():
     assert len({cell.cell.id for cell in plan.cells}) == 6
 
 
-def test_a_sweep_counts_trials_of_a_former_grid():
-    validation = Trials(**{"3.3e_4": 1.0, "1e_3": 2.0, "3.3e_3": 3.0, "1e_2": 4.0})
-    plan = planned(validation)
-    assert rates(plan)[-3:] == [(0.01, 101, True), (0.01, 1, None), (0.01, 2, None)] and plan.unchosen == 0
-    elsewhere = Trials(**{"3.3e_4": 1.0, "1e_3": 2.0, "3.3e_3": 1.0})
-    elsewhere.rates = lambda planned: [0.05]  # of another row of the model: this row has no such trial
-    assert 0.05 not in [rate for rate, *_ in rates(planned(elsewhere))]
+def test_near_a_tie_the_sweep_has_trials_of_the_two_best_rates():
+    plan = planned(Trials(**{"3.3e_4": -3.0, "1e_3": -1.0, "3.3e_3": -1.01}))
+    ties = [(rate, seed, True) for rate in (1e-3, 3.3e-3) for seed in (102, 103)]
+    assert rates(plan)[3:] == [*ties, (1e-3, 1, None), (1e-3, 2, None)]
+    assert plan.cells[-1].searched["seeds"] == [101, 102, 103] and plan.cells[-1].searched["chosen"] == 1e-3
 
 
 def test_the_recipes_rate_gives_the_cells_of_the_recipe():
@@ -189,7 +148,7 @@ def scores_of(entries):
 
 def sections_of(cells):
     selected, at_recipe = select.select(cells, TABLE_SPEC), select.select(cells, TABLE_SPEC, at_recipe=True)
-    return tuning.sections(selected, at_recipe, TABLE_SPEC, groups.group_scores(selected, TABLE_SPEC))
+    return tuning.sections(selected, at_recipe, TABLE_SPEC)
 
 
 def test_a_row_counts_at_the_chosen_rate_alone():
@@ -197,7 +156,7 @@ def test_a_row_counts_at_the_chosen_rate_alone():
 
 
 def test_the_rows_with_a_complete_search_are_counted():
-    for lavo, share in (((0.3, 0.4, 0.8, None), "2 of 3"), ((0.3, 0.4, 0.8), "1 of 4")):  # the grid has to grow
+    for lavo, share in (((0.3, 0.4, 0.8, None), "2 of 3"), ((0.3, 0.4, 0.8), "1 of 3")):  # the grid has to grow
         counted, _ = counts.lines([], frame(records(lavo=lavo)))
         assert counted == f"rows tuned over at least 3 learning rates, by family of tasks: lra {share}"
 
@@ -222,9 +181,18 @@ def test_the_page_says_which_rates_a_search_lacks():
     assert not section.blocks and len(section.lines) == 1
 
 
-def test_a_complete_search_stays_complete_with_further_rates():
-    more = trials("lavo", {0.02: 0.95}) + runs("lavo", 0.02, [0.93, 0.94, 0.95])
-    assert scores_of(records() + more)["LAVO", ""] == pytest.approx(94)
+def test_cells_at_other_rates_of_the_search_are_those_of_an_earlier_choice():
+    scores = scores_of([*records(), *runs("lavo", 3.3e-4, [0.3, 0.3, 0.3])])
+    assert scores["LAVO", ""] == pytest.approx(81) and len(scores) == 3
+
+
+def test_the_page_and_the_sweep_take_the_same_trials_near_a_tie():
+    tied = records(lavo=(0.3, 0.797, 0.8))
+    (section,) = sections_of(frame(tied))
+    assert section.blocks[0].lines[-1].endswith("LAVO in ListOps lacks 1e-3, 3.3e-3.")
+    for seed in (102, 103):
+        tied += trials("lavo", {1e-3: 0.9, 3.3e-3: 0.2}, seed)
+    assert scores_of(tied)["LAVO", ""] == pytest.approx(41), "the recipe's rate, by its median"
 
 
 def test_without_seeds_at_the_chosen_rate_those_at_the_recipes_rate_are_shown_and_marked():
@@ -242,28 +210,18 @@ def test_without_seeds_at_the_chosen_rate_those_at_the_recipes_rate_are_shown_an
 
 def searched_records(**scores):
     """Records of three searched rows, so that the column ranks them."""
-    return [*records(**scores), *trials("no_mixing", dict(zip(GRID, (0.20, 0.22, 0.21), strict=False)))]
+    return [*records(**scores), *trials("no_mixing", dict(zip(GRID, (0.20, 0.25, 0.21), strict=False)))]
 
 
 def test_the_page_shows_the_rates_and_what_the_recipes_rate_gives():
     cells = frame(searched_records())
     block = sections_of(cells)[0].blocks[0]
-    shown = [["softmax", "1e-3‡"], ["control", "1e-3"], ["LAVO", "3.3e-3 (41.00)"]]
+    shown = [["softmax", "1e-3"], ["control", "1e-3"], ["LAVO", "3.3e-3 (41.00)"]]
     assert [[entry.text for entry in row] for row in block.rows] == shown
     assert "3 or 4 rates tried" in block.lines[0] and "In 1 of 3 searches" in block.lines[1]
     assert not caveats.rate_lines(groups.group_scores(select.select(cells, TABLE_SPEC), TABLE_SPEC)), (
         "rows no longer share one rate"
     )
-
-
-def test_a_row_that_would_leave_the_best_tier_at_its_second_best_rate_is_marked():
-    """Scores 91 and 81: softmax attention may lose ten points on the validation split."""
-    block = sections_of(frame(searched_records(vanilla=(0.5, 0.9, 0.6))))[0].blocks[0]
-    assert block.rows[0][1].text == "1e-3‡" and block.lines[-1].startswith("‡: 1 row of a best tier")
-    block = sections_of(frame(searched_records(vanilla=(0.5, 0.9, 0.85))))[0].blocks[0]
-    assert block.rows[0][1].text == "1e-3" and block.lines[-1].startswith("No row of a best tier")
-    block = sections_of(frame(searched_records(vanilla=(None, 0.9, None))))[0].blocks[0]
-    assert block.rows[0][1].text == "1e-3‡", "the trial at the second-best rate failed"
 
 
 def test_a_row_that_is_better_at_the_recipes_rate_is_marked():
@@ -276,35 +234,16 @@ def test_a_row_that_is_better_at_the_recipes_rate_is_marked():
     assert block.rows[1][1].text == "3.3e-3 (41.00)" and not block.lines[-1].startswith("§")
 
 
-def test_the_loss_at_the_second_best_rate_is_known_of_the_score_that_searches_choose_by():
-    cells = frame(records())
-    selected = select.select(cells, TABLE_SPEC)["skyformer"]["ListOps"]
-    column = TABLE_SPEC.columns["ListOps"]
-    assert tuning_scores.losses(selected, column) == pytest.approx({"softmax": 30, "LAVO": 40})
-    for changes in ({"evaluation": "factor_2"}, {"reaches": 60}, {"metric": "loss"}):
-        assert not tuning_scores.losses(selected, column.model_copy(update=changes))
-
-
 def test_a_choice_at_the_end_of_the_grid_is_marked():
     cells = frame(searched_records(lavo=(0.3, 0.4, 0.8, 0.9)) + runs("lavo", 0.0109, [0.95, 0.96, 0.97]))
     block = sections_of(cells)[0].blocks[0]
-    assert block.rows[2][1].text == "1.09e-2*‡ (41.00)"
+    assert block.rows[2][1].text == "1.09e-2* (41.00)"
     assert "*: at an end of the grid (1)" in block.lines[1]
 
 
 def test_a_page_without_searches_has_no_such_section():
     cells = frame(runs("vanilla", RECIPE, [0.90, 0.91, 0.92]))
     assert sections_of(cells) == []
-
-
-def test_trials_are_read_from_their_records(tmp_path):
-    plan = planned(Trials(), f"paths.records={tmp_path}")
-    recorded = TrialRecords()
-    assert recorded(plan.cells[0]) is None and not recorded.rates(plan.cells[0])
-    for entries in [*trials("lavo", {0.05: 0.5, 0.02: None}), *runs("lavo", 0.07, [0.5], first=101)]:
-        path = plan.cells[0].cell.record_path(plan.cells[0].cfg)
-        record.write(entries, path.with_name(f"lavo-s101-{entries['cell']['id'][:8]}.json"))
-    assert recorded.rates(plan.cells[0]) == {0.05, 0.02}, "a cell of the table with this seed is no trial"
 
 
 def test_a_trial_has_no_test_score():

@@ -13,7 +13,7 @@ def shown(entries, spec=TABLE_SPEC):
 
 
 def with_control():
-    """Synthetic records score 1 % less on the validation split than they are given."""
+    """The loss of a trial is 1 less its score."""
     return [*records(), *trials("no_mixing", dict(zip(GRID[:3], (0.11, 0.21, 0.12), strict=True)))]
 
 
@@ -21,7 +21,7 @@ def test_each_search_has_its_scores_its_choice_and_its_failures():
     data = shown(records())
     (panel,) = data["panels"]
     assert data["rows"] == ["softmax", "LAVO"] and panel["rates"] == ["3.3e-4", "1e-3", "3.3e-3", "1.09e-2"]
-    assert panel["values"] == [[49.0, 89.0, 59.0, None], [29.0, 39.0, 79.0, None]]
+    assert panel["values"] == [[0.5, 0.1, 0.4, None], [0.7, 0.6, 0.2, None]]
     assert panel["chosen"] == [[0, 1], [1, 2]] and panel["failed"] == [[1, 3]] and panel["recipes"] == [1]
     assert data["title"] == "The recipe's learning rate is the best tried in 1 of 2 searches"
 
@@ -38,16 +38,16 @@ def test_a_column_of_another_score_than_the_searchs_is_left_out():
 
 def test_white_is_the_control_at_its_best_rate():
     (panel,) = shown(with_control())["panels"]
-    assert panel["limits"] == [20.0, 89.0]
+    assert panel["limits"] == [0.79, 0.1]
     (panel,) = shown(records())["panels"]
-    assert panel["limits"] == [29.0, 89.0], "without a search of the control, the worst trial"
+    assert panel["limits"] == [0.7, 0.1], "without a search of the control, the worst trial"
 
 
 def test_the_picture_has_a_number_per_trial_a_cross_per_failure_and_a_frame_per_choice():
     figure = rates.draw(shown(with_control()))
     (axis,) = figure.axes
     texts = [text.get_text() for text in axis.texts]
-    assert sorted(texts) == sorted(["49", "89", "59", "10", "20", "11", "29", "39", "79", rates.FAILED])
+    assert sorted(texts) == sorted([*["0.5", "0.1", "0.4", "0.89", "0.79", "0.88", "0.7", "0.6", "0.2"], rates.FAILED])
     frames = [(patch.get_x() + 0.46, patch.get_y() + 0.44) for patch in axis.patches]
     assert frames == [pytest.approx(place) for place in ((1, 0), (1, 1), (2, 2))]
     assert [label.get_text() for label in axis.get_yticklabels()] == ["softmax", "control", "LAVO"]

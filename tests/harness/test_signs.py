@@ -12,6 +12,9 @@ EXPLAINED = {
     "±": "± is the half width",
     "†": "†",
     " · ?": "?",
+    "*": "*: the learning rate is at the end",
+    "§": "§: the recipe's learning rate is better",
+    "‡": "‡: at the floor",
     "not run (": "Not run: ",
     "oom": "oom, nan",
 }
@@ -42,7 +45,7 @@ def test_the_line_below_a_short_grid_names_the_signs_that_stand_in_it():
 
     assert said("20.0") == [], "the name of a row is none of its signs"
     assert said("20.0 · 1") == [f"Signs: {SIGNS[' · ']}."]
-    (line,) = said("20.0 · ? †", "–", "50.0 [test leak]")
+    (line,) = said("20.0 · ? †", "–", "50.0 [test leak]", "20.0 *§‡")
     assert [meaning for meaning in SIGNS.values() if meaning in line] == [
         meaning for sign, meaning in SIGNS.items() if sign != "(recipe)"
     ]

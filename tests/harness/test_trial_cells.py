@@ -6,6 +6,7 @@ from omegaconf import OmegaConf
 from harness.config import rows, sweep
 from harness.config.cell import cell_of
 from harness.config.compose import compose
+from harness.config.search import Trial
 from harness.errors import UsageError
 
 TABLE = OmegaConf.create({
@@ -21,10 +22,8 @@ class Trials:
         self.by_rate = {float(rate.replace("_", "-")): score for rate, score in by_rate.items()}
 
     def __call__(self, planned):
-        return self.by_rate.get(planned.cfg.train.optimizer.lr)
-
-    def rates(self, planned):
-        return self.by_rate
+        score = self.by_rate.get(planned.cfg.train.optimizer.lr)
+        return None if score is None else Trial(score)
 
 
 def expanded(validation, *typed):

@@ -2,7 +2,6 @@
 
 import copy
 import io
-from dataclasses import replace
 
 import pytest
 from helpers.pages import CONF, PAPER
@@ -111,18 +110,6 @@ def test_complete_rows_are_ranked_over_the_columns_that_are_apart(base_ranks):
     assert base_ranks.scores["LAVO", "Text"] == pytest.approx((98 - 51) / (91 - 51))
     assert base_ranks.scores["LAVO", "Image"] == pytest.approx((70 - 30) / (81 - 30))  # of the column's protocol
     assert base_ranks.scores["Luna-16", "Text"] == pytest.approx((70 + 1 / 3 - 51) / 40)
-
-
-def test_the_page_says_how_far_a_rank_moves_at_the_second_best_rates(base):
-    spec, measured = base
-    losses = {"softmax": 0.0, "LAVO": 60.0}  # points; from control to reference there are 40, 21 and 51
-    tuned = [replace(result, own=tuple(replace(group, losses=losses) for group in result.own)) for result in measured]
-    page = table.build_table(spec, tuned)
-    assert "The second-best learning rates move a row by up to 1 place (LAVO: 2 to 3)." in page.answer[1]
-    (block,) = page.sections[0].blocks
-    assert [row[-1].text for row in (block.header, *block.rows)] == ["rank at the second-best rates", "1", "3", "–"]
-    assert any("rank 2" in line["notes"] and "at the second-best rates 3" in line["notes"] for line in page.tidy)
-    assert len(table.build_table(*base).sections[0].blocks[0].header) == len(block.header) - 1
 
 
 def test_a_column_may_stay_out_of_the_ranks(conf):

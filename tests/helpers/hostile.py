@@ -107,6 +107,18 @@ CONTRADICTIONS: dict[str, Callable[[dict[str, Any], random.Random], None]] = {
     "a chance level of 0": replaced("baseline", "test", value=0.0),
     "a metric of another name": replaced("metric", "name", value="loss"),
     "slower than it was": replaced("examples_per_s", value=1e-6),
+    "another rate than that of its search": replaced(
+        "search",
+        value={
+            "by": "validation loss",
+            "rates": [123.0],
+            "scores": [1.0],
+            "seeds": [101],
+            "chosen": 123.0,
+            "error": None,
+            "on_edge": False,
+        },
+    ),
     "negative memory": scaled("peak_memory_mb", by=-1),
     "negative resumes": scaled("resumes", by=-1),
     "more attention than model": scaled("parameters", "attention", by=1000),

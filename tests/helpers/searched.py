@@ -23,15 +23,16 @@ def with_id(entries):
     return entries
 
 
-def trials(model, scores):
-    """{learning rate: validation score, None for a failed trial}"""
+def trials(model, scores, seed=101):
+    """{learning rate: validation score, None for a failed trial}; the loss is 1 less the score."""
     made = []
     for rate, score in scores.items():
-        (entries,) = runs(model, rate, [score or 0.5], first=101, status="done" if score else "nan")
+        (entries,) = runs(model, rate, [score or 0.5], first=seed, status="done" if score else "nan")
         entries["config"]["train"]["trial"] = True
         entries["changed"]["train.trial"] = [None, True]
         for point in (entries["metrics"] or {}).values():
             point.pop("test", None)
+            point["val"]["loss"] = round(1 - score, 6)
         made.append(with_id(entries))
     return made
 

@@ -15,6 +15,7 @@ from harness.report.scores.paired import UNPAIRED
 from harness.report.scores.scores import Score
 from harness.report.scores.solved import SOLVED
 from harness.report.spec.finding import Asked, Compared, Kept, Leaders, SameOrder, WithState
+from harness.report.stats.grouping import grouped
 from harness.report.stats.ordering import agreement
 from harness.report.stats.seeds import MIN_SEEDS, p_value
 
@@ -114,8 +115,10 @@ def same_order(asked: SameOrder, evidence: Evidence) -> Reply:
 
 
 def _plain_scores(answer: ColumnAnswer) -> dict[str, Score]:
-    """Row -> score, without the control, changed settings and rows of fewer than MIN_SEEDS seeds."""
+    """Row -> score, without the control, changed settings, rows of fewer than MIN_SEEDS seeds and those without a
+    verdict where the column ranks."""
     scores = [s for s in answer.group.scores if s.is_plain and len(s.by_seed) >= MIN_SEEDS]
+    scores = [s for s in scores if s.search_done or not answer.tests.ranks]
     return {score.row: score for score in scores if score != answer.tests.control}
 
 
@@ -129,17 +132,10 @@ def _reply(judged: Judged, stated: Sequence[str], facts: Sequence[str]) -> Reply
 
 
 def _unless_unsearched(judged: Judged, evidence: Evidence, asked: Compared | Kept, rows: Sequence[str]) -> Judged:
-    """No verdict stands on a rate that suits one row, such as that chosen on softmax attention for all."""
-    if judged.verdict is Verdict.UNKNOWN:
+    if judged.verdict is Verdict.UNKNOWN or not (unsearched := evidence.unsearched(asked, rows)):
         return judged
-    better_at_recipe = evidence.table(asked.table).outdone.get(asked.column, ())
-    if outdone := [row for row in rows if row in better_at_recipe]:
-        why = f"every seed of {listed(outdone)} at the recipe's learning rate is ahead of all at its searched rate"
-    elif unsearched := evidence.unsearched(asked, rows):
-        rates = "learning rate of {} was" if len(unsearched) == 1 else "learning rates of {} were"
-        why = f"the {rates.format(listed(unsearched))} not searched, and others may turn this round"
-    else:
-        return judged
+    by_reason = grouped((why, row) for row, why in unsearched.items())
+    why = "; ".join(why.format(listed(named)) for why, named in by_reason.items())
     return replace(judged, verdict=Verdict.UNKNOWN, why=why)
 
 

@@ -21,7 +21,7 @@ INTRODUCTION = """\
 Every column of scores, at every budget. p: of the paired difference between reference and control, corrected for
 all tests of the column. R: that difference over the half-width of its interval; a column with R below 4
 cannot rank rows, and neither can one whose reference or control has no searched learning rate. Searched: the rows
-whose learning rate was searched; a dash where budget or table state no search.
+whose learning rate was searched and is not at the end of its grid; a dash where budget or table state no search.
 The strongest baseline is the simple predictor with the best score on the validation split; its score here is that on
 the test split. The last column counts the rows with a better mean. "None chosen": the simple predictors are scored on
 the test split alone, so no validation score says which one is the strongest."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from harness.report.pages.notes import BELOW, score_text
 from harness.report.render.layout import Card, TableEntry
 from harness.report.scores.groups import Group
-from harness.report.scores.scores import LEAK, Score
+from harness.report.scores.scores import Score
 from harness.report.spec.table import TableSpec
 
 EMPTY = TableEntry("–", tone="muted")
@@ -20,7 +20,7 @@ def short_entry(spec: TableSpec, group: Group, score: Score | None) -> TableEntr
         return TableEntry(score.failure_text, tone="bad", card=card)
     tier = tests.sign(score.key)
     parts = [f"{score.estimate.mean:,.{group.resolved.decimals}f}", *([f"· {tier}"] if tier else [])]
-    parts += [BELOW] * bool(tests.below.get(score.key)) + [LEAK] * score.leak
+    parts += [BELOW] * bool(tests.below.get(score.key)) + score.signs
     return TableEntry(" ".join(parts), bold=score is group.winner, card=card)
 
 

@@ -17,7 +17,7 @@ from harness.report.render.words import capitalized, cost, listed
 from harness.report.scores.groups import Group, ProtocolResults
 from harness.report.scores.judge import Verdict
 from harness.report.scores.scores import Score
-from harness.report.scores.tuning import Tuning, budget_search
+from harness.report.scores.tuning import Tuning, budget_search, why_no_verdict
 from harness.report.spec.finding import OfColumn, WithState
 from harness.report.spec.table import TableSpec
 
@@ -27,8 +27,7 @@ SHOWN_RATES = 6  # rows whose rates stand in a line
 
 @dataclass(frozen=True)
 class TableEvidence:
-    """`tunings`: column -> row -> the rate that its search chose; `outdone`: column -> rows that are better at the
-    recipe's rate. A table without cells has a page alone."""
+    """`tunings`: column -> row -> the rate that its search chose. A table without cells has a page alone."""
 
     table: Table
     answers: Sequence[ColumnAnswer] = ()
@@ -36,7 +35,6 @@ class TableEvidence:
     waits: Sequence[Waiting] = ()
     tunings: Mapping[str, Mapping[str, Tuning]] = field(default_factory=dict)
     spec: TableSpec | None = None
-    outdone: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -137,14 +135,14 @@ class Evidence:
         is_searched = bool(self.table(asked.table).tunings.get(asked.column))
         return "" if is_searched else "At the recipe's learning rate, as no search is complete: "
 
-    def unsearched(self, asked: OfColumn, rows: Sequence[str]) -> list[str]:
-        """Of these rows, those without a complete search although the table's budget states one."""
+    def unsearched(self, asked: OfColumn, rows: Sequence[str]) -> dict[str, str]:
+        """Of these rows, those that may carry no verdict by their searches, and why."""
         spec = self.spec(asked.table)
         column = spec.columns.get(asked.column)
         if not spec.search or column is None or budget_search(spec.budget, column.task) is None:
-            return []
+            return {}
         tunings = self.table(asked.table).tunings.get(asked.column, {})
-        return [row for row in rows if row not in tunings]
+        return {row: why for row in rows if (why := why_no_verdict(tunings.get(row)))}
 
     def in_print(self, asked: OfColumn, rows: Sequence[str]) -> list[str]:
         """A line with the published numbers of these rows, where the paper prints them."""

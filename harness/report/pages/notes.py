@@ -8,6 +8,7 @@ from harness.report.render.words import listed, span
 from harness.report.scores.groups import Group
 from harness.report.scores.scores import LEAK, Score
 from harness.report.scores.tiers import LOW_POWER
+from harness.report.scores.tuning import AT_FLOOR, EDGE, OUTDONE
 from harness.report.stats.grouping import grouped
 from harness.report.stats.seeds import significant
 
@@ -18,6 +19,9 @@ SIGNS = {  # in an entry of a short grid -> what it means
     " · ?": "?: too few seeds to separate the row from the best one",
     BELOW: f"{BELOW}: below the strongest simple predictor",
     LEAK: f"{LEAK}: the checkpoint was chosen on the test split",
+    EDGE: f"{EDGE}: the learning rate is at the end of its grid, so that the row has no tier",
+    OUTDONE: f"{OUTDONE}: the recipe's learning rate is better than the chosen one, so that the row has no tier",
+    AT_FLOOR: f"{AT_FLOOR}: at the floor, no better on validation than the best simple predictor",
     RECIPE: f"{RECIPE}: the learning rate of the recipe, because its search is not complete in every column",
     "–": "–: no run, or no measurement",
 }
@@ -132,7 +136,7 @@ def notes_of_marks(groups: Sequence[Group]) -> list[str]:
     notes = notes_of_tests(groups)
     if any(group.comparison.tiers for group in groups):
         unsearched = any(group.comparison.unsearched for group in groups)
-        without = " A score without one was reached at a learning rate that was not searched." if unsearched else ""
+        without = " A score without one was reached at a learning rate that no search found." if unsearched else ""
         notes.append(f"The number after · is the tier of the score in its column; ? is {LOW_POWER}.{without}")
     return [*notes, *predictor_notes(groups)]
 
@@ -143,8 +147,7 @@ def score_text(group: Group, score: Score) -> str:
     if not (runs and score.by_seed):
         return score.text(decimals)
     failures = f"; {score.failure_text}" if score.failures else ""
-    leak = f" {LEAK}" if score.leak else ""
-    return f"{score.estimate.mean:,.{decimals}f} ({runs.text(score.key)}{failures}){leak}"
+    return " ".join([f"{score.estimate.mean:,.{decimals}f} ({runs.text(score.key)}{failures})", *score.signs])
 
 
 def signs_line(rows: Sequence[Sequence[TableEntry]]) -> list[str]:

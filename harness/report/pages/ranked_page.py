@@ -26,9 +26,7 @@ HOW = (
     "√((n - 1) / n).",
     "Rank without one ability: the range over all abilities that can be left out. Interquartile mean: of the middle "
     "half of the scores of all abilities and seeds; it leaves out what most rows can do and what few can do, and "
-    "cannot rank rows. Worst column: the lowest score of a row. Rank at the second-best rates: the rank of a row that, "
-    "alone, takes the second-best learning rate of its searches in every column. Its seeds were not trained at these "
-    "rates: every score is lowered by what the trials lose on the validation split.",
+    "cannot rank rows. Worst column: the lowest score of a row.",
     "Ranked are the columns that are not at the ceiling and whose control is clearly behind the reference, and the "
     "rows that have every seed of the table in each of them. At the ceiling, more than "
     f"{100 * CEILING_ROWS} % of the rows, the reference included, are within {CEILING_DISTANCE:g} of the reference. "
@@ -122,7 +120,7 @@ def _abilities(ranks: Ranking) -> str:
 
 def _trust(ranks: Ranking) -> str:
     """Which rank moves most if an ability is left out, and who else can be first."""
-    draws = f"{_at_second_rates(ranks)}In {_percent(LEVEL)} of the draws {_can_be_first(ranks)}."
+    draws = f"In {_percent(LEVEL)} of the draws {_can_be_first(ranks)}."
     few = f"Only {_abilities(ranks)}" if len(ranks.abilities) < FEW else _abilities(ranks)
     if len(ranks.abilities) < 2:
         return f"{few}: nothing says how ranks move with the choice of tasks. {draws}"
@@ -146,21 +144,6 @@ def _largest_move(ranks: Ranking) -> tuple[int, RankedRow, str]:
     return max(moves, key=lambda move: move[0])
 
 
-def _at_second_rates(ranks: Ranking) -> str:
-    """How far a row moves most if it takes its second-best learning rates; empty without searches."""
-    rows = [row for row in ranks.rows if row.rank_fallen is not None]
-    if not rows:
-        return ""
-    row = max(rows, key=lambda row: row.rank_fallen - row.rank)
-    moved = row.rank_fallen - row.rank
-    if not moved:
-        return f"The second-best learning rates move none of {len(rows)} tuned rows. "
-    return (
-        f"The second-best learning rates move a row by up to {counted(moved, 'place')} "
-        f"({row.row}: {row.rank} to {row.rank_fallen}). "
-    )
-
-
 def _percent(share: Fraction | float) -> str:
     return f"{100 * float(share):g} %"
 
@@ -172,11 +155,9 @@ def _variants(ranks: Ranking) -> str:
 
 
 def _ranks_block(spec: TableSpec, ranks: Ranking) -> Block:
-    is_tuned = any(row.rank_fallen is not None for row in ranks.rows)
     header = (
         *("rank", "model", "mean", "95 % interval", "rank in 95 % of draws", "rank without one ability"),
         *("interquartile mean", "worst column"),
-        *(("rank at the second-best rates",) if is_tuned else ()),
     )
     rows = [
         (
@@ -188,7 +169,6 @@ def _ranks_block(spec: TableSpec, ranks: Ranking) -> Block:
             _span(row.rank_without.values()),
             f"{row.middle:z.3f}",
             f"{row.worst:z.3f} ({row.worst_column})",
-            *(("–" if row.rank_fallen is None else f"{row.rank_fallen}",) if is_tuned else ()),
         )
         for row in ranks.rows
     ]
@@ -220,8 +200,6 @@ def _tidy_ranks(spec: TableSpec, ranks: Ranking, row: RankedRow) -> Iterator[dic
     note = (
         f"rank {row.rank}, in 95 % of draws {_span(row.ranks)}, without one ability {_span(row.rank_without.values())}"
     )
-    if row.rank_fallen is not None:
-        note += f", at the second-best rates {row.rank_fallen}"
     note += f"; {_abilities(ranks)}, {len(ranks.columns)} columns"
     yield tidy_row(spec, row.row, RANKS, ours_mean=row.mean, ours_ci_low=low, ours_ci_high=high, notes=note, **shared)
     yield tidy_row(spec, row.row, MIDDLE, ours_mean=row.middle, **shared)

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-import numpy as np
-
 from harness.report.scores.groups import Group, ProtocolResults
 from harness.report.scores.scores import Score
 from harness.report.spec.table import TableSpec
@@ -74,7 +72,7 @@ def ranking(spec: TableSpec, results: Sequence[ProtocolResults]) -> Ranking:
     }
     ability_of = ability_by_column(spec, {name: groups[name] for name in columns})
     ranked = [groups[name] for name in columns]
-    ranks = rank_rows(rows, _seed_scores(spec, ranked, rows, ability_of), falls=_falls(ranked, rows)) if rows else ()
+    ranks = rank_rows(rows, _seed_scores(spec, ranked, rows, ability_of)) if rows else ()
     return Ranking(
         columns=tuple(columns),
         rows=tuple(ranks),
@@ -153,19 +151,6 @@ def _seed_scores(
         control=[_seed_values(spec, group.comparison.control) for group in groups],
         reference=[_seed_values(spec, group.comparison.reference) for group in groups],
     )
-
-
-def _falls(groups: Sequence[Group], rows: Sequence[str]) -> dict[str, np.ndarray]:
-    """{row: how much lower it would score in each column at its second-best learning rate (T,), 1 is the distance from
-    control to reference}, by the validation scores of its trials; only rows that searched a rate in every column."""
-    import numpy as np
-
-    spans = [abs(g.comparison.reference.estimate.mean - g.comparison.control.estimate.mean) for g in groups]
-    return {
-        row: np.array([group.losses[row] / span for group, span in zip(groups, spans, strict=True)])
-        for row in rows
-        if all(row in group.losses for group in groups)
-    }
 
 
 def _is_complete(spec: TableSpec, score: Score) -> bool:

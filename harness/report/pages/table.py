@@ -16,12 +16,14 @@ from harness.report.pages.blocks import not_run_block, sections_of
 from harness.report.pages.caveats import data_lines, is_shared, rate_lines
 from harness.report.pages.headline import headline
 from harness.report.pages.not_run import waiting_columns, waiting_sentences
+from harness.report.pages.notes import SIGNS
 from harness.report.pages.ranked_page import with_ranks
 from harness.report.render.layout import Picture, Section, Table, table_of, tidy_row
 from harness.report.render.words import joined
 from harness.report.scores.comparison import ENOUGH
 from harness.report.scores.groups import AGREES, DIFFERS, Group, ProtocolResults, ScoreLine
 from harness.report.scores.scores import Score
+from harness.report.scores.tuning import AT_FLOOR, EDGE, OUTDONE
 from harness.report.spec.parts import Kind
 from harness.report.spec.table import TableSpec
 from harness.report.stats.grouping import grouped
@@ -214,6 +216,7 @@ def _readings(spec: TableSpec) -> list[tuple[tuple[str, ...], str]]:
     readings = [(("",), protocols), (("±", "] (", " to "), intervals)]
     if any(column.metric is not None for column in spec.columns.values()):  # a cost has no test
         readings += [(("tier", " · "), tests), (("tier", " · ", "R ="), resolution), (("†",), marks)]
+        readings += [((sign,), f"{SIGNS[sign]}.") for sign in (EDGE, OUTDONE, AT_FLOOR)]
     if repeated:
         readings.append((("",), f"{'; '.join(repeated)}: shown beside it, not tested again."))
     if spec.ledger is not None:

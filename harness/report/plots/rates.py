@@ -13,10 +13,10 @@ from harness.report.scores.tuning import Selected, Tuning, tuned_columns
 from harness.report.spec.table import TableSpec
 
 CAPTION = (
-    "The number in a square is the score of a row's trials on the validation split, their mean if there are several; "
-    "a frame marks the chosen rate. Each column has its own scale: white is the control at its best rate (the worst "
-    "trial if the control was not searched), the darkest blue the best trial. Bold: the recipe's rate. ×: a trial "
-    "failed. Grey: not tried."
+    "The number in a square is the validation loss of a row's trials (of a task without a loss, its score), the median "
+    "if there are several; a frame marks the chosen rate. Each column has its own scale: white is the control at its "
+    "best rate (the worst trial if the control was not searched), the darkest blue the best trial. Bold: the recipe's "
+    "rate. ×: a trial failed. Grey: not tried."
 )
 WIDE, TALL = 0.34, 0.17  # of a square, inches
 LETTER = 0.06  # inches
@@ -32,7 +32,7 @@ def data(spec: TableSpec, selected: Selected) -> dict[str, Any]:
     """`values` (rows, rates) of a panel are None where a rate was not tried or its trials failed; `failed` and `chosen`
     are the places (row, rate) of such trials and of the choices.
 
-    Columns of another score than the one that their searches choose by are left out.
+    Columns of other scores of the same cells are left out.
     """
     of_columns = {
         name: rows
@@ -59,7 +59,7 @@ def _is_searched_by(spec: TableSpec, name: str, metrics: set[str]) -> bool:
 
 
 def _panel_data(spec: TableSpec, name: str, rows: list[str], tunings: Mapping[str, Tuning]) -> dict[str, Any]:
-    sign = 1 if spec.resolve(name).higher_is_better else -1
+    sign = next(iter(tunings.values())).choice.sign
     rates = sorted({rate for tuning in tunings.values() for rate in tuning.trials})
     values: list[list[float | None]] = [[None] * len(rates) for _ in rows]
     chosen, failed = [], []

@@ -25,8 +25,9 @@ class Comparison:
     baselines that it beats.
 
     `low_power`: no test separates these rows from the best one, but they are too far from it for its tier.
-    `unsearched`: the rows whose learning rate was not searched, although the budget states a search. They have no
-    tier, and no hypothesis is about them, but that of reference and control.
+    `unsearched`: the rows without a verdict, because no search found their learning rate, although the budget states a
+    search (`harness.report.scores.tuning.why_no_verdict`). They have no tier, and no hypothesis is about them, but that
+    of reference and control.
 
     `resolution`: |reference - control| over the half width of the 95 % interval of their own paired difference. It is
     None if something is missing, and `missing` says what.

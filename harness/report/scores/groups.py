@@ -29,7 +29,7 @@ from harness.report.scores.scores import (
     score_rows,
 )
 from harness.report.scores.select import by_sources, describe_sources
-from harness.report.scores.tuning import losses
+from harness.report.scores.tuning import AT_FLOOR, rows_at_floor
 from harness.report.spec.parts import Kind, PublishedNumber
 from harness.report.spec.table import ResolvedColumn, TableSpec
 from harness.report.stats.grouping import grouped
@@ -72,8 +72,7 @@ class Group:
     unit, that of most cells first. `categories`: a metric in each category of the test examples, where the task
     measures them so. `lines`: rows and baselines, best first; in a comparison with the paper all its rows in their
     order, then the baselines. `data_name`: how titles name data that are not the published ones. `rates`: the learning
-    rates of its rows, None for an unknown one. `losses`: tuned row -> how much worse its second-best learning rate
-    scores on the validation split, in the column's unit.
+    rates of its rows, None for an unknown one.
     """
 
     column: str
@@ -97,7 +96,6 @@ class Group:
     lines: tuple[ScoreLine, ...] = ()
     data_name: DataName | None = None
     rates: tuple[float | None, ...] = ()
-    losses: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def chance(self) -> float | None:
@@ -293,10 +291,14 @@ def _own_groups(spec: TableSpec, columns: Mapping[str, Cells], measurements: Mea
 def _column_group(spec: TableSpec, name: str, cells: Cells, budget: str, data: str, comparable: bool) -> Group:
     column, resolved = spec.columns[name], spec.resolve(name)
     if not spec.search:  # the table is about the recipes' learning rates
-        cells = cells.assign(search_done=True)
+        cells = cells.assign(search_done=True, marks="")
     block = column.block or spec.block
     examples, untrained = examples_of(cells, column, block), baselines_of(cells, column, block)
     limits, higher = limits_of(column), resolved.higher_is_better
+    at_floor = rows_at_floor(cells, {name: entry.fit for name, entry in untrained.items() if entry.fit is not None})
+    cells = cells.assign(
+        marks=[m + AT_FLOOR * (row in at_floor) for m, row in zip(cells["marks"], cells["row"], strict=True)]
+    )
     scores = rank(with_noise(score_rows(cells, examples, limits)), higher)
     baselines = rank(baseline_scores(cells, untrained, BASELINE), higher)
     fits = {BASELINE + baseline_label(name): entry.fit for name, entry in untrained.items() if entry.fit is not None}
@@ -323,7 +325,6 @@ def _column_group(spec: TableSpec, name: str, cells: Cells, budget: str, data: s
         category_winners=winners,
         data_name=data_name_of(column, cells),
         rates=rates_of(cells),
-        losses=losses(cells, column),
     )
 
 

@@ -125,7 +125,13 @@ def _by_rows(
         panel["y"] = f"{part.unit_of(name)}, {'higher' if numbers.higher else 'lower'} is better"
     if not figure.front:
         return panel
-    points = [point for line in panel["series"] for point in zip(line["x"], line["y"], line["labels"], strict=True)]
+    marks = dict(zip(columns[name]["row"], columns[name]["marks"], strict=True))  # of rows without a verdict
+    points = [
+        point
+        for line in panel["series"]
+        for point in zip(line["x"], line["y"], line["labels"], strict=True)
+        if not marks.get(point[2])
+    ]
     best = front(points, numbers.higher, numbers.decimals)
     goal = messages.threshold(panel["series"], chance, numbers)
     panel["front"] = best

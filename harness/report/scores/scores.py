@@ -24,7 +24,7 @@ COUNTED = "counted"
 # columns of a frame that a score is made of
 OF_SCORES = (
     *("row", "variant", "setting", "config", "code", "finished", "id", "seed", "status", "score", "fingerprint"),
-    *("search_done", "leak", "parameters", "examples_per_s", "peak_memory_mb"),
+    *("search_done", "marks", "leak", "parameters", "examples_per_s", "peak_memory_mb"),
 )
 UNLIMITED: Range = (-math.inf, math.inf)
 
@@ -36,7 +36,8 @@ class Score:
     `examples`: seed -> scores of the test examples in the column's unit, where they were kept; their mean is the score.
     `data`: seed -> fingerprint of the examples. `cells`: ids of the records, failed ones too, or the name of a
     measurement. `counted`: the number follows from the recipe, and nothing was run. `search_done`: a search chose its
-    learning rate, where the budget states one, so that tests may compare it with other rows.
+    learning rate, where the budget states one, so that it may carry a verdict
+    (`harness.report.scores.tuning.why_no_verdict`); `marks`: signs that say what is to be known of the search.
     """
 
     row: str  # label of the paper's row, or the name of a model that its table lacks
@@ -52,6 +53,7 @@ class Score:
     cells: tuple[str, ...] = field(default=(), compare=False, repr=False)
     counted: bool = False
     search_done: bool = True
+    marks: str = ""
     limits: Range = field(default=UNLIMITED, compare=False, repr=False)  # of the metric
 
     # typical variance between the seeds of a row of the column, and how well its rows agree on it
@@ -99,7 +101,11 @@ class Score:
         if ours is None:
             return self.failure_text
         count = f"{ours.n}; {self.failure_text}" if self.failures else COUNTED if self.counted else f"{ours.n}"
-        return f"{self.number(decimals)} ({count}){' ' + LEAK if self.leak else ''}"
+        return " ".join([f"{self.number(decimals)} ({count})", *self.signs])
+
+    @property
+    def signs(self) -> list[str]:
+        return [LEAK] * self.leak + [self.marks] * bool(self.marks)
 
     def number(self, decimals: int) -> str:
         """The mean with its interval; below MIN_SEEDS the range of the seeds; alone if all seeds are equal.
@@ -138,7 +144,7 @@ def score_rows(
     code has the row's own setting. Raises UsageError for two cells that do not even differ in their seed.
     """
     if "search_done" not in cells:  # of cells that somebody chose to compare
-        cells = cells.assign(search_done=True)
+        cells = cells.assign(search_done=True, marks="")
     values = zip(*(cells[key].tolist() for key in OF_SCORES), strict=True)  # pandas is slow for groups this small
     by_row = grouped((cell["row"], cell) for cell in (dict(zip(OF_SCORES, of_cell, strict=True)) for of_cell in values))
     scores = []
@@ -197,6 +203,7 @@ def _score(
         failures=dict(Counter(NO_SCORE if status == "done" else status for status in others)),
         leak=any(cell["leak"] for cell in ended),
         search_done=all(cell["search_done"] for cell in cells),
+        marks=cells[0]["marks"],
         parameters=int(max(parameters)) if parameters else None,
         examples_per_s=_mean(ended, "examples_per_s"),
         peak_memory_mb=_mean(ended, "peak_memory_mb"),
@@ -239,8 +246,9 @@ def average(columns: Sequence[Sequence[Score]]) -> Score | None:
     data = {seed: " ".join(str(part.data.get(seed)) for part in parts) for seed in shared}
     cells = tuple(dict.fromkeys(cell for part in parts for cell in part.cells))
     limits = parts[0].limits if len({part.limits for part in parts}) == 1 else UNLIMITED
-    marks = {"leak": any(part.leak for part in parts), "search_done": all(part.search_done for part in parts)}
-    return Score(parts[0].row, "", by_seed, failures, data=data, cells=cells, limits=limits, **marks)
+    marks = "".join(sorted({sign for part in parts for sign in part.marks}))
+    shared = {"leak": any(part.leak for part in parts), "search_done": all(part.search_done for part in parts)}
+    return Score(parts[0].row, "", by_seed, failures, data=data, cells=cells, limits=limits, marks=marks, **shared)
 
 
 def rank(scores: Sequence[Score], higher_is_better: bool | None) -> list[Score]:

@@ -58,21 +58,6 @@ def find_tiers(
     return Tiers(numbers, tuple(low_power))
 
 
-def unstable_rows(
-    ranked: Sequence[Score], tiers: Mapping[Key, int], losses: Mapping[str, float], higher_is_better: bool
-) -> list[str]:
-    """The rows of tier 1 that would leave it at their second-best learning rate: their interval, worse by the loss on
-    the validation split, would no longer hold the best mean of the other rows."""
-    unstable = []
-    for score in ranked:
-        others = [other.estimate.mean for other in ranked if other.by_seed and other.key != score.key]
-        if tiers.get(score.key) == 1 and not score.setting and score.row in losses and others:
-            (low, high), loss = score.estimate.interval, losses[score.row]
-            if high - loss < max(others) if higher_is_better else low + loss > min(others):
-                unstable.append(score.row)
-    return unstable
-
-
 def _is_near(score: Score, best: Score, scale: float | None, runs: SolvedRuns | None) -> bool:
     """Whether the interval of a row holds the best mean, at most a tenth of `scale` away; of its share of solved runs,
     if these are compared, that of the best row, at most a tenth of all away."""

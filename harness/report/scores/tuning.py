@@ -7,10 +7,8 @@ found on another model.
 """
 
 import functools
-import math
-import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hydra.errors import HydraException
@@ -19,41 +17,51 @@ from omegaconf.errors import OmegaConfBaseException
 from harness.config import search as searches
 from harness.config.compose import compose, folders, options, search_path
 from harness.config.resolvers import option_for
-from harness.config.search import RATE, TRIAL, Choice, Search
+from harness.config.search import RATE, TRIAL, Choice, Search, learning_rate
 from harness.config.table_rows import Settings
 from harness.errors import UsageError
+from harness.records.baselines import floor, is_at_floor
 from harness.records.collect import Cells
 from harness.report.scores.scores import is_known
-from harness.report.spec.parts import Column
-from harness.report.spec.table import TableSpec
 from harness.report.stats.grouping import grouped
 from harness.report.stats.seeds import MIN_SEEDS
 
 Selected = Mapping[str, Mapping[str, Cells]]  # protocol -> column -> its cells
 SEARCHED = {RATE, TRIAL}  # keys of `changed` that a search sets
+EDGE, OUTDONE, AT_FLOOR = "*", "§", "‡"  # mark scores; those with one of the first two carry no verdict
 _searches: dict[str, Search | None] = {}  # by the option of a budget for a task
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """The learning rate of a row in a column. `rate`: the chosen one; `second`: the second-best one; `recipe`: the
-    recipe's, which most rows share."""
+    """The learning rate of a row in a column. `rate`: the chosen one; `recipe`: the recipe's, which most rows share.
+
+    `outdone`: at the recipe's rate, the worst seed is ahead of the best one at the chosen rate, so that the search, of
+    one or a few seeds, did not choose well. Only rows with MIN_SEEDS at both rates count.
+    """
 
     rate: float
-    second: float
     recipe: float
     choice: Choice
-    trials: Mapping[float, float]  # learning rate -> mean score on the validation split, the higher the better
-
-    @property
-    def loss(self) -> float:
-        """How much worse the second-best rate scores on the validation split; infinite if its trial failed."""
-        second = self.trials[self.second]
-        return math.inf if second == searches.FAILED else self.trials[self.rate] - second
+    outdone: bool = False
 
     @property
     def is_recipe(self) -> bool:
         return self.rate == self.recipe
+
+    @property
+    def trials(self) -> dict[float, float]:
+        """Learning rate -> what the search compared, the higher the better."""
+        return {learning_rate(self.recipe, rate): score for rate, score in self.choice.scores.items()}
+
+    @property
+    def score(self) -> float:
+        """What the search compared, of the chosen rate, as in a record."""
+        return self.choice.sign * self.choice.scores[self.choice.rate]
+
+    @property
+    def marks(self) -> str:
+        return EDGE * self.choice.on_edge + OUTDONE * self.outdone
 
 
 @dataclass(frozen=True)
@@ -94,14 +102,18 @@ def tuned(cells: Cells, *, at_recipe: bool = False) -> Cells:
             if not chosen and not at_recipe:
                 chosen = at_rate.get(tuning.recipe, [])
                 untuned.update(chosen)
+            elif not at_recipe and not tuning.is_recipe:
+                tuning = replace(tuning, outdone=_is_ahead(cells, at_rate.get(tuning.recipe, []), chosen))
             for number in chosen:
                 changed[number] = without_search(changed[number])
         kept += chosen
         tunings += [tuning] * len(chosen)
         if not at_recipe:  # a rate that a user typed is a setting of the row, as without a search
             is_tuned = isinstance(tuning, Tuning)
-            searched = (tuning.rate, tuning.recipe) if is_tuned else ()
-            typed = [number for number in others if rates[number] not in searched]
+            # cells at these rates are of an earlier choice; without a choice, those at the recipe's rate count
+            tried = {rates[number] for number in trials} if tuning is not None else set()
+            of_row = [number for number in others if is_tuned or RATE in dict(changed[number])]
+            typed = [number for number in others if number not in of_row or rates[number] not in tried]
             kept += typed
             tunings += [None if is_tuned else tuning] * len(typed)
     cells = cells.assign(changed=changed, untuned=[number in untuned for number in range(len(cells))])
@@ -112,10 +124,24 @@ def with_search_done(cells: Cells) -> Cells:
     keys = zip(*(cells[key] for key in ("budget", "task", "tuning", "untuned")), strict=True)
     return cells.assign(
         search_done=[
-            (isinstance(tuning, Tuning) and not untuned) or budget_search(budget, task) is None
+            not why_no_verdict(None if untuned else tuning) or budget_search(budget, task) is None
             for budget, task, tuning, untuned in keys
-        ]
-    )
+        ],
+        marks=["" if untuned or not isinstance(tuning, Tuning) else tuning.marks
+               for tuning, untuned in zip(cells["tuning"], cells["untuned"], strict=True)],
+    )  # fmt: skip
+
+
+def why_no_verdict(tuning: "Tuning | Unfinished | None") -> str:
+    """Why a row, {}, may carry no verdict, such as a tier, where the budget states a search; empty if it may.
+
+    A rate that suits one row, such as that chosen on softmax attention for all, decides between no rows.
+    """
+    if not isinstance(tuning, Tuning):
+        return "no search chose the learning rate of {}, and others may turn this round"
+    if tuning.choice.on_edge:
+        return "the best learning rate of {} is at the end of its grid, and one further out may turn this round"
+    return "every seed of {} at the recipe's learning rate is ahead of all at the chosen one" if tuning.outdone else ""
 
 
 def without_search(changed: Settings) -> Settings:
@@ -126,36 +152,32 @@ def _rate(config: Mapping[str, Any]) -> float | None:
     return config["train"].get("optimizer", {}).get("lr")
 
 
+def _is_ahead(cells: Cells, some: Sequence[int], others: Sequence[int]) -> bool:
+    """Whether the worst test score of some cells is ahead of the best one of others, with MIN_SEEDS of each."""
+    sides = [cells.iloc[numbers] for numbers in (some, others)]
+    sides = [side[(side["status"] == "done") & side["score"].notna()] for side in sides]
+    if min(map(len, sides)) < MIN_SEEDS:
+        return False
+    first, second = (side["score"] * (1 if side["higher_is_better"].iloc[0] else -1) for side in sides)
+    return bool(first.min() > second.max())
+
+
 def _tuning(trials: Cells, search: Search | None) -> Tuning | Unfinished | None:
     """The choice among the trials of one row; None for a budget without a search, and without a trial at the recipe's
     rate."""
     if search is None:
         return None
-    keys = ("config", "changed", "seed", "status", "val", "higher_is_better")
-    of_search = [trial for trial in zip(*(trials[key] for key in keys), strict=True) if trial[2] in search.seeds]
-    at_recipe = [_rate(config) for config, changed, *_ in of_search if RATE not in dict(changed)]
-    if not at_recipe or at_recipe[0] is None:
+    keys = ("config", "changed", "seed", "trial")
+    every = list(zip(*(trials[key] for key in keys), strict=True))
+    recipe = next((_rate(config) for config, changed, *_ in every if RATE not in dict(changed)), None)
+    if recipe is None:
         return None
-    recipe = at_recipe[0]
-    # the scores of trials, the higher the better, as `harness.records.validation` reads them
-    scored = {(_rate(config), seed): searches.signed_score(*score) for config, _, seed, *score in of_search}
-    by_rate = grouped((rate, score) for (rate, _), score in scored.items())
-    means = {rate: statistics.fmean(every) for rate, every in by_rate.items() if len(every) == len(search.seeds)}
-    scores = {
-        times: score
-        for rate, score in means.items()
-        if searches.learning_rate(recipe, times := searches.multiple(recipe, rate)) == rate
-    }
-    rates, choice = searches.decide(search, scores)
+    results = {(_rate(config), seed): trial for config, _, seed, trial in every}
+    pairs, choice = searches.decide(search, lambda rate, seed: results.get((learning_rate(recipe, rate), seed)))
     if choice is None:
-        return Unfinished(tuple(searches.learning_rate(recipe, rate) for rate in rates if rate not in scores))
-    return Tuning(
-        searches.learning_rate(recipe, choice.rate),
-        searches.learning_rate(recipe, choice.second),
-        recipe,
-        choice,
-        means,
-    )
+        at_rates = [(learning_rate(recipe, rate), seed) for rate, seed in pairs]
+        return Unfinished(tuple(dict.fromkeys(rate for rate, seed in at_rates if (rate, seed) not in results)))
+    return Tuning(learning_rate(recipe, choice.rate), recipe, choice)
 
 
 @functools.cache
@@ -188,16 +210,16 @@ def tuned_columns(selected: Mapping[str, Cells], budget: str, kind: type = Tunin
     return tunings
 
 
-def losses(cells: Cells, column: Column) -> dict[str, float]:
-    """{row: how much worse its second-best rate scores on the validation split} in the unit of a column.
-
-    Empty for a column of another score than the one that searches choose by.
-    """
-    if column.evaluation is not None or column.reaches is not None:
-        return {}
-    plain = cells[(cells["setting"] == "") & (cells["metric"] == column.metric)]
-    pairs = zip(plain["row"], plain["tuning"], strict=True)
-    return {row: tuning.loss for row, tuning in pairs if isinstance(tuning, Tuning)}
+def rows_at_floor(cells: Cells, fits: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """The rows whose search did no better than the best simple predictor. `fits`: of the predictors, by name."""
+    of_rows = zip(cells["row"], cells["setting"], cells["tuning"], strict=True)
+    tunings = {row: tuning for row, setting, tuning in of_rows if setting == "" and isinstance(tuning, Tuning)}
+    lower = {row: tuning for row, tuning in tunings.items() if tuning.choice.sign < 0}
+    return {
+        row
+        for row, tuning in lower.items()
+        if is_at_floor(tuning.score, tuning.choice.error, floor(fits, tuning.choice.by))
+    }
 
 
 def mean_scores(cells: Cells) -> dict[str, Sequence[float]]:
@@ -205,29 +227,3 @@ def mean_scores(cells: Cells) -> dict[str, Sequence[float]]:
     values = zip(*(cells[key] for key in ("row", "score", "status", "setting")), strict=True)
     ended = [(row, score) for row, score, *how in values if how == ["done", ""] and is_known(score)]
     return grouped(sorted(ended, key=lambda pair: pair[0]))
-
-
-def outdone_rows(selected: Selected, at_recipe: Selected, spec: TableSpec) -> dict[str, list[str]]:
-    """{column: the rows whose worst seed at the recipe's rate is ahead of their best seed at the chosen rate}.
-
-    Their search, of one or a few seeds, did not choose well. Only rows with `MIN_SEEDS` at both rates count.
-    """
-    rows: dict[str, list[str]] = {}
-    for protocol, columns in selected.items():
-        for name, cells in columns.items():
-            if spec.columns[name].metric is None:
-                continue
-            sign = 1 if spec.resolve(name).higher_is_better else -1
-            chosen, before = (
-                {
-                    row: [sign * score for score in scores]
-                    for row, scores in mean_scores(part[part["budget"] == spec.budget]).items()
-                }
-                for part in (cells, at_recipe[protocol][name])
-            )
-            rows[name] = [
-                row
-                for row, scores in before.items()
-                if min(len(scores), len(chosen.get(row, ()))) >= MIN_SEEDS and min(scores) > max(chosen[row])
-            ]
-    return rows

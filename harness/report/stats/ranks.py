@@ -73,8 +73,7 @@ class RankedRow:
     """`mean` over abilities; `interval` and `ranks`: from and to, in 95 % of the draws. Rank 1 is the best.
 
     `rank_without`: ability -> rank without it; empty where all columns are one ability. `middle`: the interquartile
-    mean over abilities and seeds. `worst`: the lowest of the row's column scores, in `worst_column`. `rank_fallen`: the
-    rank of the row if it alone scores worse; None if unknown.
+    mean over abilities and seeds. `worst`: the lowest of the row's column scores, in `worst_column`.
     """
 
     row: str
@@ -86,16 +85,12 @@ class RankedRow:
     middle: float
     worst: float
     worst_column: str
-    rank_fallen: int | None = None
 
 
-def rank_rows(
-    rows: Sequence[str], scores: SeedScores, draws: int = DRAWS, falls: Mapping[str, np.ndarray] | None = None
-) -> list[RankedRow]:
+def rank_rows(rows: Sequence[str], scores: SeedScores, draws: int = DRAWS) -> list[RankedRow]:
     """Rank rows by their mean over abilities, best first. Rows with equal means share the best of their ranks.
 
-    `falls`: row -> how much lower its scaled score would be in each column (T,). Raises ValueError for another number
-    of rows.
+    Raises ValueError for another number of rows.
     """
     if len(rows) != len(scores.scores):
         raise ValueError(f"scores are of {len(scores.scores)} rows, not {len(rows)}")
@@ -123,17 +118,10 @@ def rank_rows(
             middle=float(middles[i]),
             worst=float(of_column[i, worst[i]]),
             worst_column=scores.columns[worst[i]],
-            rank_fallen=_rank_after_fall(scores, means, i, falls[row]) if row in (falls or {}) else None,
         )
         for i, row in enumerate(rows)
     ]
     return sorted(ranked, key=lambda row: (row.rank, row.row))
-
-
-def _rank_after_fall(scores: SeedScores, means: np.ndarray, number: int, falls: np.ndarray) -> int:
-    """The rank of a row among means (R,) if it alone is lower by `falls` (T,) in its columns."""
-    fall = float(np.mean([np.mean(falls[columns]) for columns in scores.by_ability.values()]))
-    return 1 + int((np.delete(means, number) > round(means[number] - fall, DIGITS)).sum())
 
 
 def interquartile_mean(scores: np.ndarray) -> np.ndarray:

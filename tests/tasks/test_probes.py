@@ -18,7 +18,6 @@ from harness.training.run_cell import CellRequest, run_cell
 from models.attention.base import Pattern
 from tasks.probe.capacity import Capacity
 from tasks.probe.compression import Compression
-from tasks.probe.draws import Draws
 from tasks.probe.extrapolation import Extrapolation
 from tasks.probe.long_needle import LongNeedle
 from tasks.probe.long_recall import LongRecall
@@ -30,35 +29,7 @@ from tasks.probe.probe import NO_ANSWER, SELF
 from tasks.probe.recall import Recall
 from tasks.probe.selective_copy import SelectiveCopy
 from tasks.probe.state_tracking import GROUPS, StateTracking
-
-SIZES = {"train": 4000, "val": 200, "test": 300}
-CASES = {
-    "recall": (Recall, {"length": 48, "pairs": 6, "vocabulary": 40}),
-    "recall, random fill": (Recall, {"length": 40, "pairs": 4, "vocabulary": 20, "fill": "random"}),
-    "recall, more queries": (Recall, {"length": 40, "pairs": 4, "vocabulary": 20, "queries": 10}),
-    "recall, fewer queries": (Recall, {"length": 40, "pairs": 8, "vocabulary": 20, "queries": 5}),
-    "capacity": (Capacity, {"length": 48, "pairs": (2, 3, 6), "scored": (2, 8), "vocabulary": 40, "queries": 6}),
-    "state tracking": (StateTracking, {"group": "s3", "length": 14, "factors": (2, 3)}),
-    "state tracking, parity": (StateTracking, {"group": "parity", "length": 22, "factors": (2,)}),
-    "state tracking, a5": (StateTracking, {"group": "a5", "length": 12, "factors": (2,)}),
-    "markov": (Markov, {"length": 40, "symbols": 5, "ranges": (10, 40)}),
-    "markov, order 2": (Markov, {"length": 40, "symbols": 4, "order": 2, "ranges": (40,)}),
-    "selective copy": (SelectiveCopy, {"length": 30, "copies": 5, "vocabulary": 12}),
-    "noisy recall": (NoisyRecall, {"length": 44, "pairs": 4, "vocabulary": 26, "noise_vocabulary": 8, "noise": 0.3}),
-    "compression": (Compression, {"length": 12, "vocabulary": 9}),
-    "memorization": (Memorization, {"length": 16, "vocabulary": 21}),
-    "needle": (Needle, {"length": 30, "values": 5, "noise_vocabulary": 7, "distances": (1, 9, 28)}),
-    "extrapolation": (Extrapolation, {"length": 22, "pairs": 4, "vocabulary": 26, "noise_vocabulary": 8}),
-    "long needle": (LongNeedle, {"length": 30, "values": 5, "noise_vocabulary": 7, "factors": (2, 8)}),
-    "long recall": (LongRecall, {"length": 48, "pairs": 6, "vocabulary": 40, "factors": (2, 8)}),
-}
-
-
-def made(name, **settings):
-    make, options = CASES[name]
-    task = make(**{**SIZES, **options, **settings})
-    task.load()
-    return task
+from tests.helpers.probes import CASES, SIZES, made
 
 
 @pytest.fixture(params=CASES)
@@ -330,38 +301,6 @@ def test_capacity_has_the_pairs_that_are_set():
         counts = (tokens >= 20).sum(1)
         assert counts.unique().tolist() == expected
         assert all(80 < (counts == count).sum() < 120 for count in expected) or len(expected) == 1
-
-
-def test_draws_for_some_examples_are_those_of_all():
-    whole, some = Draws(3, 7, range(6)), Draws(3, 7, range(6))
-    assert whole.words(2).shape == some.words(2).shape
-    chosen = some.at(np.array([False, True, False, False, True, True]))
-    assert len(chosen) == 3 and np.array_equal(chosen.words(4), whole.words(4)[[1, 4, 5]])
-
-
-def test_draws_are_those_of_philox():
-    """The first words of numpy's own generator, so that another implementation can be checked against them."""
-    draws = Draws(3, 7, [5, 0])
-    for call in (1, 2):
-        words = draws.words(6)
-        for row, number in zip(words, (5, 0), strict=True):
-            expected = np.random.Philox(key=[3, 7], counter=[0, number, call, 0]).random_raw(6)
-            assert np.array_equal(row, expected)
-    assert draws.words(1)[1, 0] == 12710613047979587591
-
-
-def test_draws_are_uniform_and_distinct():
-    draws = Draws(0, 0, range(3000))
-    chosen = draws.distinct(6, 4)
-    assert all(len(set(row)) == 4 for row in chosen.tolist()) and chosen.min() == 0 and chosen.max() == 5
-    for column in chosen.T:
-        assert abs(np.bincount(column, minlength=6) - 500).max() < 5 * np.sqrt(500)
-    orders = draws.orders(5)
-    assert (np.sort(orders, 1) == np.arange(5)).all()
-    weighted = draws.weighted(np.array([1, 2, 5]), 2)
-    assert (weighted[:, 0] != weighted[:, 1]).all()
-    assert abs(np.bincount(weighted[:, 0]) / 3000 - np.array([1, 2, 5]) / 8).max() < 0.04
-    assert abs((weighted[weighted[:, 0] == 2, 1] == 1).mean() - 2 / 3) < 0.05
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,8 @@ class Group:
     measures them so. `lines`: rows and baselines, best first; in a comparison with the paper all its rows in their
     order, then the baselines. `data_name`: how titles name data that are not the published ones. `rates`: the learning
     rates of its rows, None for an unknown one. `losses`: tuned row -> how much worse its second-best learning rate
-    scores on the validation split, in the column's unit.
+    scores on the validation split, in the column's unit. `sizes`: what its rows were trained and tested at, the size of
+    most cells first.
     """
 
     column: str
@@ -98,6 +99,7 @@ class Group:
     data_name: DataName | None = None
     rates: tuple[float | None, ...] = ()
     losses: Mapping[str, float] = field(default_factory=dict)
+    sizes: tuple[str, ...] = ()
 
     @property
     def chance(self) -> float | None:
@@ -324,6 +326,7 @@ def _column_group(spec: TableSpec, name: str, cells: Cells, budget: str, data: s
         data_name=data_name_of(column, cells),
         rates=rates_of(cells),
         losses=losses(cells, column),
+        sizes=tuple(cells["size"].value_counts(sort=True).index),
     )
 
 

@@ -28,15 +28,15 @@ UNDECLARED = "length not declared (declares: {size: [..]} in the task's yaml sta
 def size_line(config: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> str:
     """The size of a resolved configuration, such as that of a record.
 
-    `settings`: what the column sets at every budget, so at the paper's too. Raises UsageError if the configuration has
-    no value for a key of the task's first phrase.
+    `settings`: of the column. What it sets by name, such as the columns of a data set, holds at the paper's budget
+    too, and no number does. Raises UsageError if the configuration has no value for a key of the task's first phrase.
     """
     task, protocol = config.get("task") or {}, config.get("protocol") or {}
     own = size(config)
     if (config.get("budget") or {}).get("name") == PAPER:
         return own
     choice = {"protocol.configuration": protocol.get("configuration"), "task.pattern": task.get("pattern")}
-    values = {key: value for key, value in choice.items() if value is not None} | dict(settings or {})
+    values = {key: value for key, value in (choice | dict(settings or {})).items() if isinstance(value, str)}
     chosen = [f"task={task.get('name')}", f"protocol={protocol.get('name')}", f"budget={PAPER}"]
     paper = _size_of_recipe((*chosen, *to_overrides(values)), tuple(search_path()))
     return f"{own} (paper budget: {paper})" if paper else own

@@ -39,10 +39,12 @@ def test_a_size_in_full():
     )
 
 
-def test_settings_of_the_column_hold_at_the_papers_budget_too():
-    reduced = config_of("task=probe/recall", "budget=reduced")
-    assert "(paper budget: 512 tokens, 3 pairs, " in size_line.size_line(reduced, {"task.pairs": 3})
-    assert "paper budget" not in size_line.size_line(reduced, {"task.nonsense": 3})
+def test_what_a_column_chooses_by_name_holds_at_the_papers_budget_too():
+    reduced = config_of("task=forecasting/etth1", "budget=reduced")
+    univariate, several = (size_line.size_line(reduced, {"task.features": name}) for name in "SM")
+    assert "(paper budget: 336 rows in, " in univariate and univariate != several
+    assert size_line.size_line(reduced, {"task.seq_len": 3}) == size_line.size_line(reduced)
+    assert "paper budget" not in size_line.size_line(reduced, {"task.nonsense": "x"})
 
 
 def test_a_further_phrase_without_a_value_is_left_out_and_the_first_one_is_required():

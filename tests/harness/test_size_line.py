@@ -40,10 +40,10 @@ def test_a_size_in_full():
 
 
 def test_what_a_column_chooses_by_name_holds_at_the_papers_budget_too():
-    reduced = config_of("task=forecasting/etth1", "budget=reduced")
-    univariate, several = (size_line.size_line(reduced, {"task.features": name}) for name in "SM")
-    assert "(paper budget: 336 rows in, " in univariate and univariate != several
-    assert size_line.size_line(reduced, {"task.seq_len": 3}) == size_line.size_line(reduced)
+    reduced = config_of("task=lm/pg19", "budget=reduced")
+    assert "(paper budget: 8,192 tokens" in size_line.size_line(reduced, {"protocol.configuration": "t2"})
+    assert "(paper budget: 2,048 tokens" in size_line.size_line(reduced, {"protocol.configuration": "f4"})
+    assert size_line.size_line(reduced, {"task.length": 3}) == size_line.size_line(reduced)
     assert "paper budget" not in size_line.size_line(reduced, {"task.nonsense": "x"})
 
 

@@ -7,6 +7,7 @@
       identity_by_content: [path]                  path keys whose files count with the digest of their content
       identity_by_source: [module]                 keys whose class counts with the digest of its source
       scores: {ppl: [1, null], f1: [0, 100]}       the range of a score; null: no limit
+      size: ["{length} tokens", "{pairs} pairs"]   phrases of a task's size line (`harness.config.size_line`)
       limits: {slots: [1, null]}                   the range of a number that the constructor does not check
       state: {numbers: "2 * slots * dim", scales_with: slots}   of a causal model's decoding
       local: "conv {conv}"                         how a model mixes neighbouring tokens by position: harness.config.
@@ -62,6 +63,7 @@ class Declared(StrictModel):
     identity_by_content: TupleOf[str] = ()
     identity_by_source: TupleOf[str] = ()
     scores: dict[str, Limits] = Field(default_factory=dict)
+    size: TupleOf[str] = ()
     limits: dict[str, Limits] = Field(default_factory=dict)
     state: DecodingState | None = None
     local: str | None = None
@@ -90,17 +92,23 @@ def score_range(limits: Mapping[str, Limits], score: str) -> Range:
 
 def declared_scores(task: str) -> Mapping[str, Limits]:
     """The limits of a task's scores; empty for a task without a yaml. Raises UsageError for a broken declaration."""
+    declaration = declared_by(task)
+    return {} if declaration is None else SCORES | declaration.scores
+
+
+def declared_by(task: str) -> Declared | None:
+    """The declarations of a task by name; None for a task without a yaml. Raises UsageError for a broken one."""
     searched = tuple(folders()) if NAME.fullmatch(task) else ()
     for folder in searched:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            return _scores_in(task, searched, os.stat(f"{folder}/task/{task}.yaml").st_mtime_ns)
-    return {}
+            return _declared_in(task, searched, os.stat(f"{folder}/task/{task}.yaml").st_mtime_ns)
+    return None
 
 
 @functools.lru_cache(maxsize=256)
-def _scores_in(task: str, folders: tuple[str, ...], changed_ns: int) -> Mapping[str, Limits]:
+def _declared_in(task: str, folders: tuple[str, ...], changed_ns: int) -> Declared:
     """Read once per version of the yaml: thousands of records ask for the same tasks."""
-    return SCORES | declared(option_config("task", task), f"task={task}: ").scores
+    return declared(option_config("task", task), f"task={task}: ")
 
 
 def check_limits(part: Mapping[str, Any], name: str) -> None:

@@ -273,14 +273,14 @@ def test_baselines_are_rows_in_their_place_and_mark_who_is_below():
     assert scores["baseline: root operator"].text == "44.00" and scores["baseline: root operator"].tone == "muted"
     assert scores["no mixing (not in the paper)"].text.endswith(" †")
     assert "†" not in scores["LAVO"].text  # 0.2 points below, too little for any test
-    assert block.lines[0] == "† Below a simple predictor: no mixing (root operator, 44.00)."
+    assert block.lines[1] == "† Below a simple predictor: no mixing (root operator, 44.00)."
     assert "chance" not in block.title  # the row says so
 
 
 def test_below_three_seeds_a_lower_mean_is_marked():
     records = listops({"root_operator": 44.0}, vanilla=0.5, lavo=0.438)
     block = ranking([record for record in records if record["cell"]["seed"] < 3])
-    assert block.lines[0] == "† Below a simple predictor: LAVO (root operator, 44.00)."
+    assert block.lines[1] == "† Below a simple predictor: LAVO (root operator, 44.00)."
 
 
 def test_a_page_says_how_rows_were_paired():

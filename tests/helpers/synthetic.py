@@ -3,6 +3,8 @@
 import copy
 
 from harness.config.cell import identity
+from harness.config.declared import declared_by
+from harness.config.size_line import KEY
 
 BASE = {
     "schema_version": 2,
@@ -42,7 +44,7 @@ def record(
     """One record. `score` is the test accuracy, of 1 (the record has percent); `settings` are the model's own keys."""
     config = {
         "model": {"name": model, **(settings or {})},
-        "task": {"name": task},
+        "task": {"name": task, **size(task)},
         "train": {"max_steps": 50000, "batch_size": 32},
         "protocol": {"name": protocol},
         "budget": {"name": budget},
@@ -68,6 +70,12 @@ def record(
         made |= {"metrics": None, "weights_sha256": None}
         made["error"] = {"type": "RuntimeError", "message": status, "traceback": "..."}
     return made | changes
+
+
+def size(task):
+    """Values of the keys that state the size of a task, by its declaration."""
+    declaration = declared_by(task)
+    return {key: 64 for phrase in (declaration.size if declaration else ())[:1] for key in KEY.findall(phrase)}
 
 
 def seeds(model, task, scores, **kwargs):

@@ -8,7 +8,7 @@ from harness.errors import agreeing
 from harness.report.pages.agreement import column_agreement
 from harness.report.pages.entries import EMPTY, baseline_text, card_of, muted, plain_entry, row_entry, score_entry
 from harness.report.pages.grids import no_average, own_block, parts_block, short_block
-from harness.report.pages.notes import label_with_fit, notes_of_tests, predictor_notes
+from harness.report.pages.notes import label_with_fit, notes_of_tests, predictor_notes, size_notes
 from harness.report.render.layout import Block, Section, TableEntry
 from harness.report.render.words import joined
 from harness.report.scores.groups import AGREES, BENCH, DIFFERS, Group, ProtocolResults
@@ -117,7 +117,8 @@ def _comparison_block(spec: TableSpec, group: Group) -> Block:
             verdict = TableEntry(line.verdict or "–", tone=TONES.get(line.verdict, "muted"))
             ours = [score_entry(spec, line.score, group), column.signed(line.delta), verdict]
         rows.append((row_entry(spec, line.row, line.score.setting if line.score else ""), paper, *ours))
-    header, lines = ("model", "paper", MEAN_HEADER, "Δ", "verdict"), (*predictor_notes([group]), *group.data_notes)
+    header = ("model", "paper", MEAN_HEADER, "Δ", "verdict")
+    lines = (*size_notes([group]), *predictor_notes([group]), *group.data_notes)
     title = f"{column.heading}{_chance_text(spec, group)}"
     return Block(title, header, rows, "lrrrl", notes=column.notes, lines=lines)
 
@@ -142,7 +143,8 @@ def _ranking_block(spec: TableSpec, group: Group, left_out: Collection[str]) -> 
         rows.append((name, entry, _tier(spec, group, score), above_chance, parameters, speed, group.source))
     header = ("model", MEAN_HEADER, "tier", f"Δ to {_guess(spec)}", "parameters", "examples/s", "data")
     title = f"{column.heading}{group.on_data} · {group.where}{_chance_text(spec, group)}"
-    lines = (*predictor_notes([group]), *_ordering(spec, group), *notes_of_tests([group]), *group.data_notes)
+    tests = (*predictor_notes([group]), *_ordering(spec, group), *notes_of_tests([group]))
+    lines = (*size_notes([group]), *tests, *group.data_notes)
     kept = [index for index, name in enumerate(header) if name not in left_out]
     header, *rows = ([row[index] for index in kept] for row in (header, *rows))
     align = "".join("lrrrrrl"[index] for index in kept)

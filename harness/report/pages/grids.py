@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from harness.report.pages.entries import EMPTY, baseline_text, muted, row_entry, score_entry, short_entry
-from harness.report.pages.notes import label_with_fit, notes_of_marks, shared_notes, signs_line
+from harness.report.pages.notes import label_with_fit, notes_of_marks, shared_notes, signs_line, size_notes
 from harness.report.render.layout import Block, TableEntry
 from harness.report.scores.groups import Group
 from harness.report.scores.scores import Score
@@ -24,7 +24,7 @@ def short_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
         texts = [group.strongest.number(group.resolved.decimals) if group.strongest else "–" for group in groups]
         body.append(tuple(map(muted, (PREDICTOR, *texts))))
     header = ["model", *(TableEntry(group.in_grid(group.resolved.heading), group.resolved.notes) for group in groups)]
-    return Block(where, header, body, lines=signs_line(body))
+    return Block(where, header, body, lines=[*size_notes(groups), *signs_line(body)])
 
 
 def parts_block(spec: TableSpec, mean: Group) -> list[Block]:
@@ -44,7 +44,8 @@ def parts_block(spec: TableSpec, mean: Group) -> list[Block]:
             (row_entry(spec, row, name), *_side_by_side(spec, parts, row, name)) for name in sorted(settings or {""})
         ]
     body += _baseline_rows(parts)
-    lines = [*shared_notes({group.resolved.short_name: group.data_notes for group in parts}), *notes_of_marks(parts)]
+    notes = shared_notes({group.resolved.short_name: group.data_notes for group in parts})
+    lines = [*size_notes(parts), *notes, *notes_of_marks(parts)]
     if not mean.scores and not mean.comparable:
         lines.append(no_average([mean.column]))
     names = [part.resolved.short_name if mean.data_name else part.in_grid(part.resolved.short_name) for part in parts]
@@ -63,7 +64,8 @@ def own_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
     body = [(row_entry(spec, *key), *_side_by_side(spec, groups, *key, fixed_alone=True)) for key in keys]
     body += _baseline_rows(groups, only_named=True)
     header = [TableEntry(group.in_grid(group.resolved.heading), group.resolved.notes) for group in groups]
-    lines = shared_notes({group.column: group.data_notes for group in groups if spec.columns[group.column].metric})
+    lines = size_notes(groups)
+    lines += shared_notes({group.column: group.data_notes for group in groups if spec.columns[group.column].metric})
     lines += notes_of_marks(groups)
     columns = {group.column: spec.columns[group.column] for group in groups}
     lines += [f"{name} = {column.formula}." for name, column in columns.items() if column.formula is not None]

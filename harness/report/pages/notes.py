@@ -36,6 +36,16 @@ def label_with_fit(row: str, groups: Sequence[Group]) -> str:
     return f"{row} ({' or '.join(dict.fromkeys(fit['saw'] for fit in fits))}, {duration} s)"
 
 
+def size_notes(groups: Sequence[Group]) -> list[str]:
+    """`Size: 48 tokens, 8 pairs, ..`, a line per distinct size, after its columns unless it is of all."""
+    sized = [group for group in groups if group.sizes]
+    columns_of = grouped((size, group.resolved.short_name) for group in sized for size in group.sizes)
+    return [
+        f"Size{'' if len(columns) == len(sized) else f' of {listed(columns)}'}: {size}."
+        for size, columns in columns_of.items()
+    ]
+
+
 def below_notes(groups: Sequence[Group]) -> list[str]:
     """At most one sentence: the rows below the strongest simple predictor of each column, alike columns together."""
     pairs, names = [], set()

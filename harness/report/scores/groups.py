@@ -72,7 +72,8 @@ class Group:
     unit, that of most cells first. `categories`: a metric in each category of the test examples, where the task
     measures them so. `lines`: rows and baselines, best first; in a comparison with the paper all its rows in their
     order, then the baselines. `data_name`: how titles name data that are not the published ones. `rates`: the learning
-    rates of its rows, None for an unknown one.
+    rates of its rows, None for an unknown one. `sizes`: what its rows were trained and tested at, the size of most
+    cells first.
     """
 
     column: str
@@ -96,6 +97,7 @@ class Group:
     lines: tuple[ScoreLine, ...] = ()
     data_name: DataName | None = None
     rates: tuple[float | None, ...] = ()
+    sizes: tuple[str, ...] = ()
 
     @property
     def chance(self) -> float | None:
@@ -325,6 +327,7 @@ def _column_group(spec: TableSpec, name: str, cells: Cells, budget: str, data: s
         category_winners=winners,
         data_name=data_name_of(column, cells),
         rates=rates_of(cells),
+        sizes=tuple(cells["size"].value_counts(sort=True).index),
     )
 
 

@@ -12,9 +12,10 @@ from typing import Any
 
 from harness.config.cell import values_at
 from harness.config.formula import evaluate
+from harness.config.size_line import size_line
 from harness.config.table_rows import PAPER, Settings, as_composed, cell_settings, format_settings, settings_key
 from harness.errors import UsageError
-from harness.records.collect import Cells, say_left_out
+from harness.records.collect import Cells, say_left_out, say_left_out_once
 from harness.report.scores.tuning import tuned
 from harness.report.spec.parts import UNITS, Column
 from harness.report.spec.table import TableSpec
@@ -34,8 +35,9 @@ def select(cells: Cells, spec: TableSpec, *, at_recipe: bool = False) -> dict[st
     selected, with their cells at the recipe's rate (`harness.report.scores.tuning`).
 
     A column's cells have `row`, the label of their row or the name of a model that the table lacks; `setting`, what was
-    set beyond the meaning of row and column, empty for the recipe; and `score`, their number in this column. Columns
-    of bench measurements have no cells.
+    set beyond the meaning of row and column, empty for the recipe; `size`, the line of `harness.config.size_line`; and
+    `score`, their number in this column. A cell whose size cannot be stated is left out, in one line. Columns of bench
+    measurements have no cells.
     """
     tasks = {column.task for column in spec.columns.values()}
     cells = tuned(cells[(cells["budget"] != "smoke") & cells["task"].isin(tasks)], at_recipe=at_recipe)
@@ -140,7 +142,17 @@ def _column_cells(cells: Cells, spec: TableSpec, name: str, meanings: Meanings) 
         kept.append((index, row, setting))
     indices, rows, settings = map(list, zip(*kept, strict=True)) if kept else ([], [], [])
     cells = cells.loc[indices].assign(row=rows, setting=settings)
-    return _with_score(cells, column, spec.unit_of(name))
+    cells["size"] = [_size(config, id, column) for config, id in zip(cells["config"], cells["id"], strict=True)]
+    return _with_score(cells[cells["size"].notna()].copy(), column, spec.unit_of(name))
+
+
+def _size(config: Mapping[str, Any], id: str, column: Column) -> str | None:
+    """None, said in one line, for a cell whose size cannot be stated."""
+    try:
+        return size_line(config, column.set)
+    except UsageError as error:
+        say_left_out_once(f"cell {id[:8]}: {error}")
+        return None
 
 
 def _with_score(cells: Cells, column: Column, unit: str) -> Cells:

@@ -1,0 +1,75 @@
+"""Each task states what its numbers were measured at; a report leaves out a record whose size cannot be stated."""
+
+import pytest
+
+from harness.config import size_line
+from harness.config.compose import compose, names_in
+from harness.config.declared import declared_by
+from harness.config.plain import resolved
+from harness.errors import UsageError
+from harness.records.collect import frame
+from harness.report.scores import groups, select
+from tests.helpers import pages, synthetic
+
+PARTS = ("task", "protocol", "budget", "backbone", "train")
+
+
+def config_of(*overrides):
+    cfg = compose(overrides)
+    return {part: resolved(cfg[part]) for part in PARTS if part != "protocol"} | {
+        "protocol": {"name": cfg.protocol.name}
+    }
+
+
+@pytest.mark.parametrize("task", names_in("task"))
+def test_every_task_states_its_size_beside_the_paper_s(task):
+    reduced, paper = config_of(f"task={task}", "budget=reduced"), config_of(f"task={task}", "budget=paper")
+    phrases = declared_by(task).size
+    assert phrases and {key for phrase in phrases for key in size_line.KEY.findall(phrase)} <= set(reduced["task"])
+    line, of_paper = size_line.size_line(reduced), size_line.size_line(paper)
+    assert line == f"{size_line.size(reduced)} (paper budget: {of_paper})"
+    assert all(f"width {config['backbone']['dim']}, " in text for config, text in ((reduced, line), (paper, of_paper)))
+    assert f", {paper['train']['max_steps']:,} updates of " in of_paper
+
+
+def test_a_size_in_full():
+    assert size_line.size_line(config_of("task=probe/recall", "budget=reduced")) == (
+        "48 tokens, 8 pairs, width 64, 2 layers, 600 updates of 64 "
+        "(paper budget: 512 tokens, 64 pairs, width 128, 2 layers, 50,000 updates of 128)"
+    )
+
+
+def test_what_a_column_chooses_by_name_holds_at_the_papers_budget_too():
+    reduced = config_of("task=lm/pg19", "budget=reduced")
+    assert "(paper budget: 8,192 tokens" in size_line.size_line(reduced, {"protocol.configuration": "t2"})
+    assert "(paper budget: 2,048 tokens" in size_line.size_line(reduced, {"protocol.configuration": "f4"})
+    assert size_line.size_line(reduced, {"task.length": 3}) == size_line.size_line(reduced)
+    assert "paper budget" not in size_line.size_line(reduced, {"task.nonsense": "x"})
+
+
+def test_a_further_phrase_without_a_value_is_left_out_and_the_first_one_is_required():
+    config = config_of("task=probe/extrapolation", "budget=paper")
+    assert ", also tested at 2, 4, 8 and 16 times that length, " in size_line.size(config)
+    for value in (None, [], {}):
+        assert "tested" not in size_line.size(config | {"task": config["task"] | {"factors": value}})
+    with pytest.raises(UsageError, match="of task=probe/extrapolation"):
+        size_line.size(config | {"task": {"name": "probe/extrapolation", "length": 128}})
+
+
+def test_a_task_without_a_yaml_says_what_to_declare():
+    assert size_line.size(
+        {"task": {"name": "mine"}, "backbone": {"dim": 8, "layers": 1}, "train": {"max_steps": 5}}
+    ) == ("length not declared (declares: {size: [..]} in the task's yaml states it), width 8, 1 layer, 5 updates")
+
+
+def test_a_record_without_a_size_is_left_out_in_one_line(capsys):
+    stated, broken = synthetic.record(seed=1), synthetic.record(seed=2)
+    del broken["config"]["task"]["max_length"]
+    (result,) = groups.group_scores(select.select(frame([stated, broken]), pages.T11), pages.T11)
+    text = next(group for group in result.paper if group.column == "Text")
+    assert list(text.scores[0].by_seed) == [1] and text.sizes == ("64 bytes at most, 50,000 updates of 32",)
+    said = capsys.readouterr().err
+    assert (
+        said == f"left out: cell {broken['cell']['id'][:8]}: its size cannot be stated: no value of a key in "
+        "'{max_length} bytes at most' of task=lra/text\n"
+    )

@@ -49,7 +49,7 @@ def find_tiers(
             numbers[score.key] = 1
         elif by_rows[frozenset((best.key, score.key))].is_resolved:
             test = by_rows.get(frozenset((reference.key, score.key))) if reference else None
-            is_behind = test is not None and test.is_resolved and reference is not best
+            is_behind = test is not None and test.is_resolved and reference in rows and reference is not best
             numbers[score.key] = 3 if is_behind and rows.index(score) > rows.index(reference) else 2
         elif _is_near(score, best, scale, runs):
             numbers[score.key] = 1

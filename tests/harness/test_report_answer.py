@@ -13,7 +13,7 @@ from harness.errors import UsageError
 from harness.records.collect import frame
 from harness.report import spec_files
 from harness.report.pages import answer, counts, table
-from harness.report.scores import comparison, groups, select
+from harness.report.scores import comparison, groups, predictors, select
 from harness.report.scores.scores import Score
 
 pytestmark = pytest.mark.usefixtures("rates_searched")

@@ -13,7 +13,7 @@ from harness.report.pages.entries import EMPTY, muted
 from harness.report.pages.grids import PREDICTOR
 from harness.report.render.layout import Block, TableEntry
 from harness.report.render.words import span
-from harness.report.scores.groups import Group, ProtocolResults
+from harness.report.scores.groups import Group, ProtocolResults, ScoreLine
 from harness.report.scores.paper_data import PaperData
 from harness.report.scores.predictors import is_validated
 from harness.report.spec.parts import PublishedNumber
@@ -43,6 +43,11 @@ class Standing:
     @property
     def is_unreached(self) -> bool:
         return self.below == len(self.printed)
+
+    @property
+    def share(self) -> str:
+        """`9 of 10` rows; a dash where the paper prints none."""
+        return f"{self.below} of {len(self.printed)}" if self.printed else "–"
 
     @property
     def text(self) -> str:
@@ -101,6 +106,21 @@ def first_line(results: Sequence[ProtocolResults]) -> list[str]:
     return [f"No printed row reaches the strongest simple predictor in {count} ({', '.join(named)}{more})."]
 
 
+def tidy_marks(spec: TableSpec, group: Group, line: ScoreLine) -> dict[str, str]:
+    """What the long CSV says of a predictor's row: its data, and of the strongest one the printed rows below it."""
+    each = standing(spec, group)
+    if each is None:
+        return {}
+    origins = {
+        "source": [one.file["data"]["source"] for one in _data(group)],
+        "data": [one.name for one in _data(group)],
+    }
+    of_data = {key: "; ".join(dict.fromkeys(names)) for key, names in origins.items()}
+    return of_data | (
+        {"notes": f"{PREDICTOR}; printed rows below: {each.share}"} if line.score == group.strongest else {}
+    )
+
+
 def _list_row(each: Standing) -> list[str]:
     group = each.group
     parts = list(group.parts.values()) or [group]
@@ -113,7 +133,7 @@ def _list_row(each: Standing) -> list[str]:
         " or ".join(dict.fromkeys(fit["saw"] for fit in fits if fit.get("saw"))) or "–",
         significant(sum(fit.get("seconds", 0) for fit in fits)),
         span([f"{n:,}" for n in sorted({one.sizes["test"] for one in data})]),
-        f"{each.below} of {len(each.printed)}" if each.printed else "–",
+        each.share,
         "; ".join(dict.fromkeys(one.name for one in data)),
     ]
 

@@ -16,7 +16,7 @@ from harness.report.pages.blocks import not_run_block, sections_of
 from harness.report.pages.caveats import data_lines, is_shared, rate_lines
 from harness.report.pages.headline import headline
 from harness.report.pages.not_run import waiting_columns, waiting_sentences
-from harness.report.pages.paper_predictors import first_line
+from harness.report.pages.paper_predictors import first_line, tidy_marks
 from harness.report.pages.ranked_page import with_ranks
 from harness.report.render.layout import Picture, Section, Table, table_of, tidy_row
 from harness.report.render.words import joined
@@ -92,7 +92,11 @@ def _tidy_rows(spec: TableSpec, group: Group) -> Iterator[dict[str, str]]:
     """
     for line in sorted(group.lines, key=lambda line: line.is_baseline):
         row = _tidy_score(spec, group, line, group.column)
-        yield row | {"n": "", "status": "baseline", "notes": ""} if line.is_baseline else row
+        yield (
+            row | {"n": "", "status": "baseline", "notes": "", **tidy_marks(spec, group, line)}
+            if line.is_baseline
+            else row
+        )
     for category, scores in group.categories.items():
         for score in scores:
             yield _tidy_score(spec, group, ScoreLine(score.row, score), f"{group.column}/{category}")

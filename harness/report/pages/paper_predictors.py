@@ -12,7 +12,7 @@ from harness.report.pages.answer import baseline_name
 from harness.report.pages.entries import EMPTY, muted
 from harness.report.pages.grids import PREDICTOR
 from harness.report.render.layout import Block, TableEntry
-from harness.report.render.words import span
+from harness.report.render.words import counted, span
 from harness.report.scores.groups import Group, ProtocolResults, ScoreLine
 from harness.report.scores.paper_data import PaperData
 from harness.report.scores.predictors import is_validated
@@ -24,6 +24,7 @@ from harness.report.stats.seeds import significant
 TITLE = "Simple predictors on the complete data, at the paper's budget"
 HEADER = ("column", "predictor", "score", "fitted to", "seconds", "test examples", "printed rows below", "data")
 SHOWN = 3  # columns in the first line
+ROW = f"{PREDICTOR} (ours)"
 ON_TEST = "*"  # marks a predictor that was chosen on the test split
 
 
@@ -68,7 +69,7 @@ def predictor_row(spec: TableSpec, groups: Sequence[Group]) -> list[TableEntry] 
     standings = [standing(spec, group) for group in groups]
     if not any(standings):
         return None
-    return [muted(PREDICTOR), *(muted(each.text) if each else EMPTY for each in standings)]
+    return [muted(ROW), *(muted(each.text) if each else EMPTY for each in standings)]
 
 
 def predictors_block(spec: TableSpec, groups: Sequence[Group]) -> Block | None:
@@ -87,23 +88,30 @@ def predictors_block(spec: TableSpec, groups: Sequence[Group]) -> Block | None:
 def first_line(results: Sequence[ProtocolResults]) -> list[str]:
     """In how many columns no printed row reaches the strongest predictor; none without a predictor.
 
-    A mean of printed columns does not count again.
+    A column of several protocols counts once, and a mean of printed columns does not count again.
     """
-    standings = [
-        each
+    by_column = grouped(
+        (group.column, each)
         for result in results
         for group in result.paper
         if group.column in result.spec.verdict_columns and (each := standing(result.spec, group)) and each.printed
-    ]
-    if not standings:
+    )
+    if not by_column:
         return []
-    unreached = [each for each in standings if each.is_unreached]
-    named = [
-        f"{each.group.column} {each.text} against {each.printed[0].text}" for each in (unreached or standings)[:SHOWN]
-    ]
-    more = ", .." if len(unreached or standings) > SHOWN else ""
-    count = f"{len(unreached) or 'none'} of {len(standings)} columns"
-    return [f"No printed row reaches the strongest simple predictor in {count} ({', '.join(named)}{more})."]
+    unreached = [name for name, of_column in by_column.items() if all(each.is_unreached for each in of_column)]
+    named = [_against_best(name, by_column[name]) for name in (unreached or list(by_column))]
+    examples = ", ".join(named[:SHOWN]) + (", .." if len(named) > SHOWN else "")
+    count = counted(len(by_column), "column")
+    if not unreached:
+        return [f"Printed rows reach the strongest simple predictor in each of {count} ({examples})."]
+    return [f"No printed row reaches the strongest simple predictor in {len(unreached)} of {count} ({examples})."]
+
+
+def _against_best(column: str, of_column: Sequence[Standing]) -> str:
+    """`ListOps 55.75 against 40.57`: the best printed row, and the predictor under the protocol of this row."""
+    higher = of_column[0].group.resolved.higher_is_better
+    best = (max if higher else min)(of_column, key=lambda each: each.printed[0].number)
+    return f"{column} {best.text} against {best.printed[0].text}"
 
 
 def tidy_marks(spec: TableSpec, group: Group, line: ScoreLine) -> dict[str, str]:
@@ -111,14 +119,10 @@ def tidy_marks(spec: TableSpec, group: Group, line: ScoreLine) -> dict[str, str]
     each = standing(spec, group)
     if each is None:
         return {}
-    origins = {
-        "source": [one.file["data"]["source"] for one in _data(group)],
-        "data": [one.name for one in _data(group)],
-    }
-    of_data = {key: "; ".join(dict.fromkeys(names)) for key, names in origins.items()}
-    return of_data | (
-        {"notes": f"{PREDICTOR}; printed rows below: {each.share}"} if line.score == group.strongest else {}
-    )
+    origins = [(one.file["data"]["source"], one.name) for one in _data(group)]
+    source, data = ("; ".join(dict.fromkeys(names)) for names in zip(*origins, strict=True))
+    is_strongest = line.score == group.strongest
+    return {"source": source, "data": data, "notes": f"{ROW}; rows below: {each.share}" if is_strongest else ""}
 
 
 def _list_row(each: Standing) -> list[str]:

@@ -1,5 +1,7 @@
 """Fitted classifiers and their features: each solves a case made for it, and not one that its features cannot tell."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -206,4 +208,4 @@ def test_words_and_pairs_tell_classes_that_single_words_do_not():
     predictor = Fitted(split, 2, word_counts, LogRatioRegression(), 300)
     assert accuracy(predictor, Tokens(split.tokens[300:], split.label[300:])) == 1 and predictor.saw == "300 examples"
     words = texts[0].split()
-    assert word_counts(tokens[:1]).nnz == len({*words, *zip(words, words[1:], strict=False)})
+    assert word_counts(tokens[:1]).nnz == len({*words, *itertools.pairwise(words)})

@@ -26,12 +26,16 @@ from harness.report.spec.table import TableSpec
 
 @dataclass(frozen=True)
 class PaperData:
-    """`metric`: of the column. `name`: of the data, for pages. `file`: the content of the file of baselines."""
+    """`metric`: of the column. `name`: of the data, for pages. `file`: the content of the file of baselines.
+
+    `seeds`: of the table. A predictor has the same score for each, so that a mean over columns may have runs in some.
+    """
 
     task: str
     metric: str
     name: str
     file: Mapping[str, Any]
+    seeds: tuple[int, ...]
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -41,8 +45,8 @@ class PaperData:
     @property
     def cells(self) -> Cells:
         """A frame in place of cells, which has the predictors of the file and no run."""
-        cell = {"id": "", "seed": 0, "fingerprint": self.file["fingerprint"], "evaluations": {}, "baselines": self.file}
-        return pd.DataFrame([cell])
+        cell = {"id": "", "fingerprint": self.file["fingerprint"], "evaluations": {}, "baselines": self.file}
+        return pd.DataFrame([cell | {"seed": seed} for seed in self.seeds])
 
 
 def paper_data(root: str | os.PathLike[str], spec: TableSpec, column: str) -> PaperData | None:
@@ -55,7 +59,7 @@ def paper_data(root: str | os.PathLike[str], spec: TableSpec, column: str) -> Pa
     row = next((row for label, row in spec.rows.items() if spec.has(label, column)), None)
     if of_column.metric is None or of_column.task is None or row is None:
         return None
-    files = list(_complete(root, of_column.task, of_column.metric))
+    files = list(_complete(root, of_column.task, of_column.metric, spec.seeds))
     if not files:
         return None
     settings = to_overrides(cell_settings(row, of_column.set, PAPER))
@@ -71,7 +75,7 @@ def _config(model: str, recipe: tuple[str, ...], search: tuple[str, ...]) -> dic
     return identifying_config(compose((f"model={model}", *recipe), search, shared=recipe))
 
 
-def _complete(root: str | os.PathLike[str], task: str, metric: str) -> Iterator[PaperData]:
+def _complete(root: str | os.PathLike[str], task: str, metric: str, seeds: tuple[int, ...]) -> Iterator[PaperData]:
     """The files of a task whose data are complete."""
     for path in baselines.files_of(root, task):
         try:
@@ -82,4 +86,4 @@ def _complete(root: str | os.PathLike[str], task: str, metric: str) -> Iterator[
         data = file.get("data")
         name = complete_name(task, data["source"], data["fingerprint"]) if data else None
         if name is not None:
-            yield PaperData(task, metric, name, file)
+            yield PaperData(task, metric, name, file, seeds)

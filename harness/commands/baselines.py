@@ -45,12 +45,12 @@ def measure(cfg: DictConfig, config: dict, position: str) -> None:
     with Progress() as progress:
         try:
             task.prepare(progress)
-            fingerprint = task.load().fingerprint
+            data = task.load()
         except DataError as error:
             raise UsageError(one_line(error)) from error
-        path = baselines.path_of(cfg.paths.records, cfg.task.name, baselines.key_of(config, fingerprint))
+        path = baselines.path_of(cfg.paths.records, cfg.task.name, baselines.key_of(config, data.fingerprint))
         if cfg.rerun is Rerun.all:
             path.unlink(missing_ok=True)
         progress.say(f"{position}: {cfg.task.name}")
-        measured = ensure(cfg.paths.records, config, fingerprint, task, cfg.train.eval_batch_size, progress.say)
+        measured = ensure(cfg.paths.records, config, data, task, cfg.train.eval_batch_size, progress.say)
     print(f"{path}: {'measured' if measured else 'there already'}")

@@ -84,6 +84,7 @@ def table_page(
     from harness.report.plots.figures import table_plots
     from harness.report.scores import counted
     from harness.report.scores.groups import group_scores
+    from harness.report.scores.paper_data import paper_data
     from harness.report.scores.select import select
     from harness.report.scores.tuning import tuned_columns
     from harness.report.spec.table import TableSpec
@@ -97,7 +98,8 @@ def table_page(
             is_measured = spec.kind == "measured"
             return TablePage(measured.page(spec, measurements) if is_measured else printed[spec.kind](spec), None, ())
         selected = select(cells, spec)
-        results = group_scores(selected, spec, measurements, {counted.FIELD: counted.count})
+        on_paper_data = functools.partial(paper_data, paths["records"])
+        results = group_scores(selected, spec, measurements, {counted.FIELD: counted.count}, on_paper_data)
         columns = answers(results)
         figures = paths.get("figures")
         drawn = table_plots(spec, selected, results, columns, Path(figures), page) if figures else []

@@ -15,6 +15,9 @@
     reduced    the data that `budget=reduced` reads instead: "<task.source>: ..."
     parts      {source in a record: how titles name these data}, where they are a part of the published data
     stand_ins  the same where they are other data. A value that is the name of a task stands for the part in its card
+    complete   {source or fingerprint: name} of data that are all of the published data, or equal to them. The source
+               `full` needs no entry
+    checked    how the generator was compared with the published one, where the published data are generated
     evaluations  {corpus: name, parts, stand_ins} of evaluations on other corpora, named <corpus>_...
     rate_chosen_on  the model whose pilot runs chose the learning rate of `budget=reduced`, where docs/reduced.md or
                docs/probes.md has such runs
@@ -36,6 +39,7 @@ from harness.config.places import ROOT
 FOLDER = ROOT / "tasks"
 PAGE = ROOT / "docs" / "data_cards.md"
 REFERENCE = "tasks."  # begins the name of a constant
+FULL = "full"  # source of the published data
 WIDTH, INDENT = 110, 12  # of the printed text
 HEAD = """# Data cards
 
@@ -93,6 +97,8 @@ class Card(Corpus):
     examples: Mapping[str, int] | None = None
     files: list[Any] = field(default_factory=list)
     evaluations: Mapping[str, Corpus] = field(default_factory=dict)
+    complete: Mapping[str, str] = field(default_factory=dict)
+    checked: str = ""
     rate_chosen_on: str = ""
 
     def rows(self) -> Iterator[tuple[str, list[str]]]:
@@ -107,6 +113,8 @@ class Card(Corpus):
         yield "split", [self.split]
         yield "tokens", [self.tokens]
         yield "reduced", [self.reduced]
+        if self.checked:
+            yield "generator", [self.checked]
         if self.rate_chosen_on:
             yield "rate", [f"of budget=reduced, chosen on {self.rate_chosen_on}"]
 
@@ -135,6 +143,13 @@ def data_name(task: str, source: str, evaluation: str = "") -> DataName | None:
     if (card := cards().get(task)) is None:
         return None
     return _named(card.evaluations.get(evaluation.rpartition("_")[0], card), source)
+
+
+def complete_name(task: str, source: str, fingerprint: str) -> str | None:
+    """How pages name data that may be compared with a paper's: the published data, or what the card of the task calls
+    complete. None for all other data."""
+    complete = cards()[task].complete if task in cards() else {}
+    return complete.get(fingerprint) or complete.get(source) or ("the published files" if source == FULL else None)
 
 
 def _named(corpus: Corpus, source: str) -> DataName | None:

@@ -7,7 +7,8 @@ make. The names of evaluations are those of a record: `baseline/<predictor>` in 
 `harness.records.predictions` stores them.
 
 The key is a digest of the task's configuration, the number of training examples that a model draws, and the fingerprint
-of the data, so a model, a seed or a learning rate does not change it.
+of the data, so a model, a seed or a learning rate does not change it. `data`, which files of earlier runs lack, has the
+source of the data and the examples of each split.
 """
 
 import functools
@@ -27,7 +28,7 @@ from harness.errors import one_line, shown
 from harness.records import evidence, predictions
 from harness.records.files import write_json_atomic
 from harness.records.record import RecordError, load_json
-from harness.records.schema import Amount, EvaluationEntry, Git, Hex, TaskName, Time, Versions
+from harness.records.schema import Amount, Data, EvaluationEntry, Git, Hex, TaskName, Time, Versions
 
 FOLDER = "baselines"
 SCHEMA_VERSION = 1
@@ -50,6 +51,7 @@ class BaselineFile(StrictModel):
     key: Hex
     task: TaskName
     fingerprint: str
+    data: Data | None = None
     seen: Annotated[int, Field(ge=1)] | None
     fits: dict[str, Fit]
     evaluations: dict[str, EvaluationEntry]
@@ -108,11 +110,21 @@ def of_record(root: str | os.PathLike[str], record: Mapping[str, Any]) -> dict[s
     path = path_of(root, record["cell"]["task"], key_of(record["config"], fingerprint))
     if not fingerprint or not os.path.lexists(path):
         return None
-    entries = _read(path, path.lstat().st_mtime_ns)
+    entries = read_checked(path)
     if entries["fingerprint"] != fingerprint:
         theirs = entries["fingerprint"][:12]
         raise RecordError(f"{shown(path)}: of data with fingerprint {theirs}, not {fingerprint[:12]}")
-    return entries | {"file": path}
+    return entries
+
+
+def files_of(root: str | os.PathLike[str], task: str) -> list[Path]:
+    """The files of a task. `root`: the folder of the records."""
+    return sorted(path_of(root, task, "").parent.glob("*.json"))
+
+
+def read_checked(path: Path) -> dict[str, Any]:
+    """The entries of a file with its path as `file`. Raises RecordError, also for scores that its examples refute."""
+    return _read(path, path.lstat().st_mtime_ns) | {"file": path}
 
 
 def with_floor(searched: Mapping[str, Any], root: str, entries: Mapping[str, Any]) -> dict[str, Any]:

@@ -319,7 +319,7 @@ class Attempt:
         """Score the simple predictors of the task, unless an earlier cell did. A failure does not fail the cell."""
         task, size = self.built.task, self.cfg.train.eval_batch_size
         try:
-            ensure(self.cfg.paths.records, self.cell.config, self.data.fingerprint, task, size, progress.say)
+            ensure(self.cfg.paths.records, self.cell.config, self.data, task, size, progress.say)
         except Exception as error:
             progress.say(f"baselines not measured: {one_line(error)}; next: python run.py do=baselines")
 

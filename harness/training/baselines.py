@@ -6,7 +6,7 @@ the chance level alone: the predictor that ignores the input.
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,7 +17,7 @@ from harness.records.predictions import ScoreArrays
 from harness.records.schema import BASELINE_PREFIX
 from harness.training.evaluate import Evaluation, evaluate_predictor
 from harness.training.module import validates_on_test
-from tasks.base import FinalEvaluation, Predictor, Task
+from tasks.base import DataInfo, FinalEvaluation, Predictor, Task
 
 Say = Callable[[str], object]
 Makers = Mapping[str, Callable[[], Predictor]]
@@ -32,12 +32,12 @@ class Measured:
     scores: dict[str, ScoreArrays] = field(default_factory=dict)
 
 
-def ensure(root: str, config: Mapping[str, Any], fingerprint: str, task: Task, batch_size: int, say: Say) -> bool:
+def ensure(root: str, config: Mapping[str, Any], data: DataInfo, task: Task, batch_size: int, say: Say) -> bool:
     """Measure the predictors of a loaded task unless their file is below `root`; returns whether it measured.
 
     `config` is that of a cell. Raises OSError for a file that cannot be written.
     """
-    key, name = baselines.key_of(config, fingerprint), config["task"]["name"]
+    key, name = baselines.key_of(config, data.fingerprint), config["task"]["name"]
     if baselines.path_of(root, name, key).is_file():
         return False
     seen = baselines.seen_by(config["train"])
@@ -46,7 +46,8 @@ def ensure(root: str, config: Mapping[str, Any], fingerprint: str, task: Task, b
         "schema_version": baselines.SCHEMA_VERSION,
         "key": key,
         "task": name,
-        "fingerprint": fingerprint,
+        "fingerprint": data.fingerprint,
+        "data": asdict(data),
         "seen": seen,
         "fits": measured.fits,
         "evaluations": measured.evaluations,

@@ -146,7 +146,8 @@ class ListOps(SequenceClassification):
         return padded(rows, self.max_length)
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
-        """Most frequent values: of the root's operator, and of its value on its digit arguments; boosted counts."""
+        """Most frequent values: of the root's operator, and of its value on its digit arguments; boosted
+        counts, also with this value."""
         train, root = self.split("train"), lambda tokens: tokens[:, 0]
         keys = {"root_operator": (self.symbols, root), "root_operator_on_digits": (11 * self.symbols, root_on_digits)}
         lookups = {name: partial(Lookup.fitted, train, self.classes, *key, most=seen) for name, key in keys.items()}
@@ -154,7 +155,12 @@ class ListOps(SequenceClassification):
         def counts() -> Fitted:
             return Fitted(train, self.classes, depth_counts, boosted(), at_most(FIT_ON, seen))
 
-        return {**super().baselines(seen), **lookups, "boosted_counts_per_depth": counts}
+        def counts_and_root() -> Fitted:
+            features = lambda tokens: np.column_stack([depth_counts(tokens), root_on_digits(tokens) % 11])  # noqa: E731
+            return Fitted(train, self.classes, features, boosted(), at_most(FIT_ON, seen))
+
+        fitted = {"boosted_counts_per_depth": counts, "boosted_counts_and_root_on_digits": counts_and_root}
+        return {**super().baselines(seen), **lookups, **fitted}
 
     def _files(self) -> dict[str, Path]:
         if self.source == OFFICIAL:

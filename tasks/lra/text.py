@@ -32,6 +32,8 @@ from tasks.lra.classification import PUBLISHED_SPLITS, SequenceClassification, p
 from tasks.lra.classifiers import NaiveBayes, ngrams
 from tasks.lra.fitted import Fitted, at_most, logistic, within
 from tasks.lra.ngram_counts import ngram_counts
+from tasks.lra.word_counts import NGRAM as WORDS
+from tasks.lra.word_counts import LogRatioRegression, word_counts
 
 ARCHIVE = Download(
     "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
@@ -116,8 +118,12 @@ class Text(SequenceClassification):
             most = within(self.split("train"), BYTES, at_most(FIT_ON, seen))
             return Fitted(self.split("train"), self.classes, features, logistic(), most)
 
+        def words() -> Fitted:
+            return Fitted(self.split("train"), self.classes, word_counts, LogRatioRegression(), seen)
+
         by_ngrams = {"naive_bayes": byte_ngrams, "logistic_regression": regression}
-        return {**super().baselines(seen), **{f"byte_{NGRAM}gram_{name}": make for name, make in by_ngrams.items()}}
+        of_bytes = {f"byte_{NGRAM}gram_{name}": make for name, make in by_ngrams.items()}
+        return {**super().baselines(seen), **of_bytes, f"word_{WORDS}gram_log_ratio_regression": words}
 
     def _official(self, progress: Progress) -> dict[str, Examples]:
         file = ARCHIVE.at(self.path, self.data_root / "downloads", progress)

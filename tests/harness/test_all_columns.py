@@ -13,7 +13,7 @@ from harness.records import baselines
 from harness.report import spec_files
 from harness.report.pages import answer, columns, not_run
 from harness.report.scores.comparison import ENOUGH
-from harness.report.scores.groups import OF_ALL
+from harness.report.scores.predictors import OF_ALL
 from harness.report.spec.table import TableSpec
 from harness.report.stats.seeds import MIN_SEEDS
 

@@ -6,9 +6,10 @@ import pytest
 
 from harness.records import baselines
 from harness.training import baselines as training
+from tasks.base import DataInfo
 from tests.helpers import kept_baselines
 
-FINGERPRINT = "cd" * 32
+DATA = DataInfo("synthetic", "cd" * 32, {})
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def ensure(monkeypatch):
 
     def run(folder, status):
         config = {"task": {"name": "mine"}, "train": {"max_steps": 2, "batch_size": 3}}
-        path = baselines.path_of(folder / "records", "mine", baselines.key_of(config, FINGERPRINT))
+        path = baselines.path_of(folder / "records", "mine", baselines.key_of(config, DATA.fingerprint))
 
         def measure(*arguments):
             measurements.append(path)
@@ -30,7 +31,7 @@ def ensure(monkeypatch):
             return True
 
         monkeypatch.setattr(training, "ensure", measure)
-        assert kept_baselines.ensure(folder / "records", config, FINGERPRINT, None, 8, print)
+        assert kept_baselines.ensure(folder / "records", config, DATA, None, 8, print)
         return path, len(measurements)
 
     return run

@@ -13,7 +13,7 @@ from harness.errors import UsageError
 from harness.records.collect import frame
 from harness.report import spec_files
 from harness.report.pages import answer, counts, table
-from harness.report.scores import comparison, groups, select
+from harness.report.scores import comparison, groups, predictors, select
 from harness.report.scores.scores import Score
 
 pytestmark = pytest.mark.usefixtures("rates_searched")
@@ -99,9 +99,9 @@ def fitted(records, *baselines):
         for name, score, _ in baselines
     }
     fits = {f"baseline: {name}": FIT | {"val": {"acc": val}} for name, _, val in baselines}
-    more = [score for name, score in measured.items() if name.endswith(groups.OF_ALL)]
+    more = [score for name, score in measured.items() if name.endswith(predictors.OF_ALL)]
     seen = [score for score in measured.values() if score not in more]
-    strongest, of_all = (groups._strongest(scores, fits, "acc", True) for scores in (seen, more))
+    strongest, of_all = (predictors._strongest(scores, fits, "acc", True) for scores in (seen, more))
     _, ahead = comparison._against_baselines(group.scores, list(measured.values()), True)
     tests = dataclasses.replace(group.comparison, ahead=ahead)
     changes = {"fits": fits, "comparison": tests, "strongest": strongest, "strongest_of_all": of_all}

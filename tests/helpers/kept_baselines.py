@@ -10,23 +10,23 @@ from typing import Any
 from unittest import mock
 
 from harness.records import baselines
-from tasks.base import Task
+from tasks.base import DataInfo, Task
 
 FEATURES = 1 << 18  # hashed n-grams of a text: memory for a cell's own four million takes seconds
 _kept: dict[tuple[str, str, int], dict[str, bytes]] = {}  # file names and their content
 
 
-def ensure(root: str, config: Mapping[str, Any], fingerprint: str, task: Task, batch_size: int, say: Any) -> bool:
+def ensure(root: str, config: Mapping[str, Any], data: DataInfo, task: Task, batch_size: int, say: Any) -> bool:
     """`harness.training.baselines.ensure`, which this calls for what no earlier test has measured."""
     from harness.training import baselines as training  # imports torch
     from tasks.lra import classifiers
 
-    name, key = config["task"]["name"], baselines.key_of(config, fingerprint)
+    name, key = config["task"]["name"], baselines.key_of(config, data.fingerprint)
     path = baselines.path_of(root, name, key)
     kept = _kept.get((name, key, batch_size))
     if kept is None or path.is_file():
         with mock.patch.object(classifiers, "BUCKETS", FEATURES):
-            measured = training.ensure(root, config, fingerprint, task, batch_size, say)
+            measured = training.ensure(root, config, data, task, batch_size, say)
         if measured and all(entry["status"] == "done" for entry in baselines.read(path)["evaluations"].values()):
             _kept[name, key, batch_size] = {file.name: file.read_bytes() for file in files_of(path)}
         return measured

@@ -1,9 +1,12 @@
 """Fitted classifiers and their features: each solves a case made for it, and not one that its features cannot tell."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
 
+from tasks.lra.byte_tokens import BYTE_SHIFT, BYTE_SYMBOLS
 from tasks.lra.fitted import Fitted, at_most, boosted, logistic, nearest, within
 from tasks.lra.image_neighbours import in_corner, levels, switched_on
 from tasks.lra.listops_counts import DEPTHS, SYMBOLS, depth_counts
@@ -11,6 +14,7 @@ from tasks.lra.listops_generator import parse
 from tasks.lra.ngram_counts import ngram_counts
 from tasks.lra.pair_similarity import shared_and_not, similarities
 from tasks.lra.pathfinder_line import line_ink
+from tasks.lra.word_counts import LogRatioRegression, word_counts
 from tests.helpers.listops import loaded
 from tests.tasks.test_classifiers import Tokens, random_tokens
 
@@ -190,3 +194,18 @@ def test_shared_ngrams_tell_whether_marks_agree_and_not_what_their_order_means()
         regression = Fitted(train, 2, lambda tokens: shared_and_not(tokens, 9), logistic())
         assert (accuracy(regression, test) > 0.9) != ordered
         assert accuracy(regression, test) < 0.65 or not ordered
+
+
+def test_words_and_pairs_tell_classes_that_single_words_do_not():
+    draw = np.random.default_rng(0)
+    texts, label = [], draw.integers(0, 2, 400)
+    for number in label:
+        pair = ["not good", "good not"][number]
+        texts.append(" ".join([*draw.choice(["film", "plot", "cast"], 3), pair, *draw.choice(["set", "score"], 2)]))
+    rows = [np.frombuffer(text.encode(), np.uint8).astype(np.int64) + BYTE_SHIFT for text in texts]
+    tokens = np.stack([np.pad([*row, BYTE_SYMBOLS], (0, 60 - len(row))) for row in rows])  # an end symbol is no byte
+    split = Tokens(torch.from_numpy(tokens), torch.from_numpy(label))
+    predictor = Fitted(split, 2, word_counts, LogRatioRegression(), 300)
+    assert accuracy(predictor, Tokens(split.tokens[300:], split.label[300:])) == 1 and predictor.saw == "300 examples"
+    words = texts[0].split()
+    assert word_counts(tokens[:1]).nnz == len({*words, *itertools.pairwise(words)})

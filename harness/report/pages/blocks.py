@@ -9,12 +9,13 @@ from harness.report.pages.agreement import column_agreement
 from harness.report.pages.entries import EMPTY, baseline_text, card_of, muted, plain_entry, row_entry, score_entry
 from harness.report.pages.grids import no_average, own_block, parts_block, short_block
 from harness.report.pages.notes import label_with_fit, notes_of_tests, predictor_notes, size_notes
+from harness.report.pages.paper_predictors import predictor_row, predictors_block
 from harness.report.render.layout import Block, Section, TableEntry
 from harness.report.render.words import joined
 from harness.report.scores.groups import AGREES, BENCH, DIFFERS, Group, ProtocolResults
 from harness.report.scores.scores import Score
 from harness.report.spec.parts import Kind
-from harness.report.spec.table import ResolvedColumn, TableSpec
+from harness.report.spec.table import TableSpec
 from harness.report.stats.seeds import significant
 
 TONES = {"reproduced": "good", "close": "fair", "off": "bad", "failed": "bad", AGREES: "good", DIFFERS: "fair"}
@@ -44,10 +45,13 @@ def _paper_section(result: ProtocolResults, suffix: str) -> Section:
         if group.categories:
             blocks.append(_category_block(spec, group))
     blocks += [block for group in result.paper if group.parts for block in parts_block(spec, group)]
-    if absent := [group.resolved for group in result.paper if not group.scores]:
+    if absent := [group for group in result.paper if not group.scores]:
         blocks.append(_overview_block(spec, absent))
+    if predictors := predictors_block(spec, result.paper):
+        blocks.append(predictors)
     compared = any(group.scores and spec.kind_of(group.column) is Kind.SCORE for group in result.paper)
-    return Section(f"{PAPER}{suffix}", (*blocks, *counts), result.paper_facts, is_background=not compared)
+    is_background = not compared and predictors is None
+    return Section(f"{PAPER}{suffix}", (*blocks, *counts), result.paper_facts, is_background=is_background)
 
 
 def _others_sections(result: ProtocolResults, suffix: str) -> list[Section]:
@@ -165,9 +169,10 @@ def _category_block(spec: TableSpec, group: Group) -> Block:
     return Block(title, ("category", *(score.label for score in shown)), body)
 
 
-def _overview_block(spec: TableSpec, columns: Sequence[ResolvedColumn]) -> Block:
-    """The paper's numbers alone, for columns without a comparable run of ours."""
-    printed = [column for column in columns if column.is_printed]
+def _overview_block(spec: TableSpec, groups: Sequence[Group]) -> Block:
+    """The paper's numbers, for columns without a comparable run of ours, and the strongest simple predictors."""
+    columns, shown = [group.resolved for group in groups], [group for group in groups if group.resolved.is_printed]
+    printed = [group.resolved for group in shown]
     header = [TableEntry(c.name if spec.unit else f"{c.name} {c.arrow}", c.notes) for c in printed]
     body = []
     for row in (row for row in spec.rows if not spec.is_ours(row)):
@@ -176,6 +181,8 @@ def _overview_block(spec: TableSpec, columns: Sequence[ResolvedColumn]) -> Block
             number, notes = spec.published.get((row, column.name)), spec.footnotes_of(row=row, column=column.name)
             entries.append(TableEntry(number.text if number else "–", notes))
         body.append(entries)
+    if predictors := predictor_row(spec, shown):
+        body.append(predictors)
     lines = []
     if tasks := [column for column in columns if column.name in spec.columns]:
         hours = sum(spec.hours_of([c.name for c in tasks if spec.has(row, c.name)]) for row in spec.rows)

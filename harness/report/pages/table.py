@@ -17,6 +17,7 @@ from harness.report.pages.caveats import data_lines, is_shared, rate_lines
 from harness.report.pages.headline import headline
 from harness.report.pages.not_run import waiting_columns, waiting_sentences
 from harness.report.pages.notes import SIGNS
+from harness.report.pages.paper_predictors import first_line, tidy_marks
 from harness.report.pages.ranked_page import with_ranks
 from harness.report.render.layout import Picture, Section, Table, table_of, tidy_row
 from harness.report.render.words import joined
@@ -55,7 +56,7 @@ def build_table(
         groups = (*result.paper, *result.others, *result.other_means, *result.own)
         tidy += [row for group in groups for row in _tidy_rows(result.spec, group)]
     sections += rates
-    data, in_front = data_lines(results), is_shared(results)
+    data, in_front, at_paper_size = data_lines(results), is_shared(results), first_line(results)
     waits = [] if spec.every else waiting_columns(results)
     has_run = any(section.blocks and not section.is_background for section in sections)
     if waits and not has_run:  # what is missing is read first, and the paper's numbers are an appendix
@@ -78,7 +79,8 @@ def build_table(
         see_also=({AGREEMENT: "agreement.md"} if is_beside else {})
         | ({NOT_RUN: "not_run.md"} if waits and not has_run else {}),
         answer=(*sentences(results), *stability.sentences(results, elsewhere or {}), *waiting_sentences(waits)),
-        headline=headline(results, waits),
+        # the second line of a headline explains its first one
+        headline=(*at_paper_size, *headline(results, waits)[: 1 if at_paper_size else None]),
         pictures=list(pictures),
         plots=list(plots),
     )
@@ -92,7 +94,11 @@ def _tidy_rows(spec: TableSpec, group: Group) -> Iterator[dict[str, str]]:
     """
     for line in sorted(group.lines, key=lambda line: line.is_baseline):
         row = _tidy_score(spec, group, line, group.column)
-        yield row | {"n": "", "status": "baseline", "notes": ""} if line.is_baseline else row
+        yield (
+            row | {"n": "", "status": "baseline", "notes": "", **tidy_marks(spec, group, line)}
+            if line.is_baseline
+            else row
+        )
     for category, scores in group.categories.items():
         for score in scores:
             yield _tidy_score(spec, group, ScoreLine(score.row, score), f"{group.column}/{category}")

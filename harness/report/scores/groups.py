@@ -15,12 +15,12 @@ from harness.report.scores.comparison import BASELINE, Comparison, clear_winner,
 from harness.report.scores.facts import data_name_of, hours_by_device, rates_of, run_facts
 from harness.report.scores.measurements import bench_scores
 from harness.report.scores.paired import with_noise
-from harness.report.scores.per_example import baselines_of, examples_of
+from harness.report.scores.paper_data import PaperData
+from harness.report.scores.per_example import examples_of
+from harness.report.scores.predictors import predictors_of
 from harness.report.scores.scores import (
     Score,
     average,
-    baseline_label,
-    baseline_scores,
     category_scores,
     chances,
     data_notes,
@@ -35,12 +35,13 @@ from harness.report.spec.table import ResolvedColumn, TableSpec
 from harness.report.stats.grouping import grouped
 from harness.report.stats.seeds import verdict
 
-OF_ALL = " all"  # ends the label of a predictor that was fitted to all training data, also where models see less
 OF_EACH = "strongest of each part"  # label of the predictor of an average
 AGREES, DIFFERS = "agrees", "differs"  # a count beside a printed one, within the table's first tolerance or not
 BENCH = "bench"  # budget of a group that do=bench measured
 # (table of one protocol, column, rows without a run) -> their scores, and what a reader must know of them
 Count = Callable[[TableSpec, str, Sequence[str]], tuple[list[Score], tuple[str, ...]]]
+# (table of one protocol, column) -> what simple predictors were fitted to at the paper's budget
+OnPaperData = Callable[[TableSpec, str], PaperData | None]
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ class Group:
     measures them so. `lines`: rows and baselines, best first; in a comparison with the paper all its rows in their
     order, then the baselines. `data_name`: how titles name data that are not the published ones. `rates`: the learning
     rates of its rows, None for an unknown one. `sizes`: what its rows were trained and tested at, the size of most
-    cells first.
+    cells first. `paper_data`: of a column of the paper, the complete data that its predictors were fitted to; there are
+    predictors without a run.
     """
 
     column: str
@@ -98,6 +100,7 @@ class Group:
     data_name: DataName | None = None
     rates: tuple[float | None, ...] = ()
     sizes: tuple[str, ...] = ()
+    paper_data: PaperData | None = None
 
     @property
     def chance(self) -> float | None:
@@ -162,10 +165,11 @@ def group_scores(
     spec: TableSpec,
     measurements: Measurements | None = None,
     counts: Mapping[str, Count] | None = None,
+    on_paper_data: OnPaperData | None = None,
 ) -> list[ProtocolResults]:
     """The groups of a table, from the cells that `select` found and the measurements of do=bench by their names.
 
-    `counts`: field of a record -> what it is of the rows without a run.
+    `counts`: field of a record -> what it is of the rows without a run. `on_paper_data`: of columns of the paper.
     """
     results = []
     for protocol, columns in selected.items():
@@ -174,7 +178,7 @@ def group_scores(
         paper, others = ({name: cells[side] for name, cells in compared.items()} for side in (0, 1))
         unprinted = {name: columns[name] for name in part.own_columns if name in columns}
         groups = {
-            "paper": _paper_groups(part, paper, counts or {}),
+            "paper": _paper_groups(part, paper, counts or {}, on_paper_data or (lambda spec, column: None)),
             "others": _other_groups(part, others),
             "other_means": _other_means(part, others),
             "own": _own_groups(part, unprinted, measurements),
@@ -202,10 +206,12 @@ def _divided(cells: Cells) -> tuple[Cells, Cells]:
     return cells[is_comparable], cells[~is_comparable]
 
 
-def _paper_groups(spec: TableSpec, columns: Mapping[str, Cells], counts: Mapping[str, Count]) -> list[Group]:
+def _paper_groups(
+    spec: TableSpec, columns: Mapping[str, Cells], counts: Mapping[str, Count], on_paper_data: OnPaperData
+) -> list[Group]:
     groups = {}
     for name, cells in columns.items():
-        group = _column_group(spec, name, cells, "paper", "full data", True)
+        group = _column_group(spec, name, cells, "paper", "full data", True, on_paper_data(spec, name))
         groups[name] = _with_counts(spec, group, counts.get(spec.columns[name].record_field))
     for name, mean in spec.averages.items():
         groups[name] = _mean_group(spec, name, {part: groups[part] for part in mean.parts}, "full data")
@@ -290,36 +296,42 @@ def _own_groups(spec: TableSpec, columns: Mapping[str, Cells], measurements: Mea
     return groups
 
 
-def _column_group(spec: TableSpec, name: str, cells: Cells, budget: str, data: str, comparable: bool) -> Group:
+def _column_group(
+    spec: TableSpec,
+    name: str,
+    cells: Cells,
+    budget: str,
+    data: str,
+    comparable: bool,
+    paper_data: PaperData | None = None,
+) -> Group:
     column, resolved = spec.columns[name], spec.resolve(name)
     if not spec.search:  # the table is about the recipes' learning rates
         cells = cells.assign(search_done=True, marks="")
     block = column.block or spec.block
-    examples, untrained = examples_of(cells, column, block), baselines_of(cells, column, block)
+    # without a run, the file of predictors stands for the cells beside which it would lie
+    beside = paper_data.cells if paper_data is not None and not len(cells) else cells
     limits, higher = limits_of(column), resolved.higher_is_better
-    at_floor = rows_at_floor(cells, {name: entry.fit for name, entry in untrained.items() if entry.fit is not None})
+    predictors = predictors_of(beside, column, higher, block, or_on_test=paper_data is not None)
+    at_floor = rows_at_floor(cells, predictors.fits_by_name)
     cells = cells.assign(
         marks=[m + AT_FLOOR * (row in at_floor) for m, row in zip(cells["marks"], cells["row"], strict=True)]
     )
-    scores = rank(with_noise(score_rows(cells, examples, limits)), higher)
-    baselines = rank(baseline_scores(cells, untrained, BASELINE), higher)
-    fits = {BASELINE + baseline_label(name): entry.fit for name, entry in untrained.items() if entry.fit is not None}
-    more = [score for score in baselines if score.row.endswith(OF_ALL)]
-    seen = [score for score in baselines if score not in more]
+    scores = rank(with_noise(score_rows(cells, examples_of(cells, column, block), limits)), higher)
     categories = category_scores(cells, column.metric, limits) if column.reaches is None else {}
     winners = {}
     for category, tested in categories.items():
         ranked = rank(tested, higher)
         winners[category] = clear_winner(ranked, compare_group(spec, name, ranked, ()))
     return Group(
-        **_with_tests(spec, name, scores, baselines),
+        **_with_tests(spec, name, scores, predictors.scores),
         budget=budget,
         data=data,
         comparable=comparable,
         resolved=resolved,
-        fits=fits,
-        strongest=_strongest(seen, fits, column.metric, higher),
-        strongest_of_all=_strongest(more, fits, column.metric, higher),
+        fits=predictors.fits,
+        strongest=predictors.strongest,
+        strongest_of_all=predictors.strongest_of_all,
         chances=chances(cells),
         chance_names=tuple(sorted(set(cells["baseline_name"].dropna()))),
         data_notes=data_notes(cells),
@@ -328,6 +340,7 @@ def _column_group(spec: TableSpec, name: str, cells: Cells, budget: str, data: s
         data_name=data_name_of(column, cells),
         rates=rates_of(cells),
         sizes=tuple(cells["size"].value_counts(sort=True).index),
+        paper_data=paper_data,
     )
 
 
@@ -350,16 +363,6 @@ def _tests(spec: TableSpec, name: str, scores: Sequence[Score], baselines: Seque
     below = {score.key: tests.below.get((spec.same_as(score.row), score.setting), ()) for score in scores}
     repeated = {score.key: below[score.key] for score in scores if spec.same_as(score.row) and below[score.key]}
     return replace(tests, below={**tests.below, **repeated})
-
-
-def _strongest(
-    baselines: Sequence[Score], fits: Mapping[str, Mapping[str, Any]], metric: str | None, higher: bool | None
-) -> Score | None:
-    """The predictor with the best score on the validation split. None where no such score is known."""
-    validated = [score for score in baselines if score.by_seed and metric in (fits.get(score.row, {}).get("val") or {})]
-    if not validated or higher is None:
-        return None
-    return (max if higher else min)(validated, key=lambda score: fits[score.row]["val"][metric])
 
 
 def _mean_group(spec: TableSpec, name: str, parts: Mapping[str, Group], data: str) -> Group:

@@ -134,6 +134,7 @@ def rates_searched():
         patch.setattr(
             "harness.report.scores.tuning.with_search_done", lambda cells: cells.assign(search_done=True, marks="")
         )
+        patch.setattr("harness.report.pages.ranking.LEAST_ABILITIES", 1)
         yield
 
 

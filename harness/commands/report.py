@@ -134,7 +134,7 @@ def evidence_of(
 
 
 def _findings(evidence: "Evidence", paths: Any) -> "tuple[dict[Path, str], dict[str, Page]]":
-    """The pages of claims, of readers' questions and of the leaderboard, and README.md, as {path: Markdown}; then the
+    """The pages of claims, of readers' questions and of the leaderboard, as {path: Markdown}; then the
     leaderboard with any rendering of its numbers."""
     from harness.config.compose import folders
     from harness.report.pages import findings, leaderboard

@@ -10,7 +10,7 @@ import pytest
 
 from harness.config.compose import compose
 from harness.config.places import ROOT
-from harness.config.sweep import Command, expand_all
+from harness.config.sweep import compose_commands, expand_all
 from harness.launch import local, serialized_cell
 from harness.records import record
 from harness.training.checkpoints.dependency import Dependency
@@ -37,9 +37,9 @@ def started(monkeypatch):
 @pytest.fixture
 def done(tmp_path):
     """Files of cells whose records are committed: a worker skips them in a moment."""
-    typed = ("table=lavo/t11", "model=lavo", "task=lra/listops", "budget=reduced")
+    typed = ("model=vanilla", "task=probe/recall", "budget=reduced", "task.pattern=causal_self")
     typed = (*typed, f"paths.records={RECORDS}", f"paths.outputs={tmp_path}")
-    planned = expand_all([Command(compose(typed), typed)]).cells
+    planned = expand_all(compose_commands([[*typed, f"seed={seed}"] for seed in range(1, 6)])).cells
     return [serialized_cell.write(tmp_path / f"{cell.cell.seed}.yaml", CellRequest(cell.cfg)) for cell in planned]
 
 

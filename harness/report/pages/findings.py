@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.errors import UsageError, agreeing
-from harness.report.pages import claims, questions
+from harness.report.pages import claims, paper_predictors, questions
 from harness.report.pages.evidence import Evidence, NoRunError, Reply
 from harness.report.render.markdown import document, escape, grid
 from harness.report.render.words import capitalized, counted
@@ -30,6 +30,8 @@ test at 5 %, so that of 20 false claims one may seem to hold.
 All numbers are of the reduced budget unless a page says otherwise: minutes of training, not the papers' sizes."""
 Pages = dict[Path, str]
 FIRST, SHORT = 3, 40  # findings on the first page, and words of each
+OPENING = 10  # sentences at the head of the findings, of which so many are on full-size data
+AT_FULL_SIZE = 5
 DECIDED = (Verdict.HOLDS, Verdict.FAILS)
 REPLIES = claims.REPLIES | questions.REPLIES
 
@@ -40,7 +42,7 @@ def pages(
     """{path: Markdown}. `asked`: group of the configuration -> its claims or questions; `papers`: folder -> name."""
     renders = {"finding": _findings, "question": _questions}
     return {
-        docs / FILES[group]: render(replies_to(group, asked, evidence), papers, os.path.relpath(tables, docs))
+        docs / FILES[group]: render(replies_to(group, asked, evidence), papers, os.path.relpath(tables, docs), evidence)
         for group, render in renders.items()
         if asked[group]
     }
@@ -90,7 +92,25 @@ def _first_clauses(text: str) -> str:
     return shown
 
 
-def _findings(replies: Sequence[tuple[Asked, Reply]], papers: Mapping[str, str], tables: str) -> str:
+def opening(replies: Sequence[tuple[Asked, Reply]], evidence: Evidence, tables: str) -> list[str]:
+    """At most OPENING sentences that records support: on the papers' full-size data, then decided claims with the size
+    at which they were decided."""
+    full = []
+    for name, table in evidence.tables.items():
+        for line in paper_predictors.first_line(table.results):
+            full.append(f"- [{escape(table.spec.title)}]({tables}/{name}.md), full size: {escape(line)}")
+    decided = []
+    for asked, answer in replies:
+        if answer.verdict in DECIDED and asked.is_claim:
+            size = next(iter(evidence.answer(asked).group.sizes), "not stated")
+            text = f"{capitalized(answer.verdict)}: {asked.text} {answer.text} Size: {size}."
+            decided.append(f"- [{escape(asked.title)}](#{_anchor(asked.title)}). {escape(text)}")
+    return [*full[:AT_FULL_SIZE], *decided][:OPENING]
+
+
+def _findings(
+    replies: Sequence[tuple[Asked, Reply]], papers: Mapping[str, str], tables: str, evidence: Evidence
+) -> str:
     verdicts = [answer.verdict for asked, answer in replies if asked.is_claim and not asked.ours]
     counts = ", ".join(f"{(count := verdicts.count(v))} {agreeing(count, *WORDS[v])}" for v in Verdict)
     rows = [
@@ -98,6 +118,8 @@ def _findings(replies: Sequence[tuple[Asked, Reply]], papers: Mapping[str, str],
         for asked, answer in replies
     ]
     text = [
+        *opening(replies, evidence, tables),
+        "",
         f"Of {counted(len(verdicts), 'claim')} of the papers, {counts}.",
         "",
         *grid(("paper", "claim or question", "answer"), rows, "lll"),
@@ -157,7 +179,9 @@ def _link(asked: Asked, tables: str) -> str:
     return f"[{escape(asked.table)}]({tables}/{asked.table}.md)"
 
 
-def _questions(replies: Sequence[tuple[Asked, Reply]], papers: Mapping[str, str], tables: str) -> str:
+def _questions(
+    replies: Sequence[tuple[Asked, Reply]], papers: Mapping[str, str], tables: str, evidence: Evidence
+) -> str:
     text = []
     for number, (asked, answer) in enumerate(replies, 1):
         start = "**Cannot say yet.** " if answer.verdict is Verdict.UNKNOWN else ""

@@ -19,6 +19,7 @@ from harness.report.stats.ranks import DIGITS, RankedRow, SeedScores, rank_rows
 
 MIN_ROWS = 3  # control and reference, which are 0 and 1, and another one
 MIN_COLUMNS = 2
+LEAST_ABILITIES = 6  # fewer say little of a model as a whole
 CEILING_ROWS = Fraction(4, 5)  # a larger share of the rows at the reference: the column is at its ceiling
 CEILING_DISTANCE = 0.02  # from the reference, on the scale from control to reference
 
@@ -52,12 +53,14 @@ def ranking(spec: TableSpec, results: Sequence[ProtocolResults]) -> Ranking:
     at_ceiling = {name: counts for name in apart if (counts := _at_ceiling(spec, groups[name]))}
     apart = [name for name in apart if name not in at_ceiling]
     complete = {name: {s.row for s in groups[name].scores if _is_complete(spec, s)} for name in apart}
-    columns, rows = complete_block(complete, ability_by_column(spec, {name: groups[name] for name in apart}))
+    ability_of = ability_by_column(spec, {name: groups[name] for name in apart})
+    columns, rows = complete_block(complete, ability_of)
+    few = 0 < _count_abilities(columns, ability_of) < LEAST_ABILITIES
+    columns, rows = ([], []) if few else (columns, rows)
     count = len(set().union(*complete.values()))
+    why = "no other column ranks" if len(apart) == 1 else f"fewer than {LEAST_ABILITIES} abilities rank" if few else ""
     left_out |= {
-        name: "no other column ranks" if len(apart) == 1 else f"complete in {len(complete[name])} of {count} rows"
-        for name in apart
-        if name not in columns
+        name: why or f"complete in {len(complete[name])} of {count} rows" for name in apart if name not in columns
     }
     relative = {
         (score.row, name): _relative(spec, groups[name], score)

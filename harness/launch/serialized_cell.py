@@ -23,6 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 from harness.config import yaml_files
 from harness.config.cell import DECLARING, VariedConfig, cell_of
 from harness.config.declared import absolute_path, map_paths
+from harness.config.local_mixing import KEY
 from harness.config.masking import note, noted
 from harness.config.own_settings import (
     check_files,
@@ -116,6 +117,8 @@ def read(path: Path, typed: Sequence[str] = ()) -> CellRequest:
         for value in serialized.secrets:
             note(value)
         cfg = OmegaConf.merge(OmegaConf.structured(Config), escaped(serialized.config))
+        if KEY not in serialized.config.get("backbone", {}):  # the schema's, which composing leaves out
+            cfg.backbone.pop(KEY, None)
         cell_of(cfg)
     except (UsageError, OSError, OmegaConfBaseException, yaml.YAMLError, *yaml_files.UNREADABLE) as error:
         raise UsageError(f"{shown(path)}: no serialized cell ({yaml_files.reason(error)})") from error

@@ -109,9 +109,7 @@ def test_a_measurement_has_its_setting_and_command(paths):
 
 
 def test_the_printed_command_runs_the_same_cell():
-    records = [
-        read(path) for path in sorted((ROOT / "results/records/lra/listops/skyformer/reduced").glob("*-s1-*.json"))
-    ]
+    records = [read(path) for path in sorted((ROOT / "results/records/probe/needle/probe/reduced").glob("*-s1-*.json"))]
     plain = next(entries for entries in records if not entries["changed"])
     cfg = compose([*cards.command(plain).split(), f"seed={plain['cell']['seed']}"])
     assert cell_of(cfg).id == plain["cell"]["id"]

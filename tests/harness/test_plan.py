@@ -98,20 +98,22 @@ def test_a_plan_tells_how_long_the_cells_behind_the_trials_take(monkeypatch, cap
 
 
 def test_a_plan_reads_the_records_of_unfinished_cells_alone(tmp_path, monkeypatch):
-    typed = ("table=lavo/t11", "model=lavo", f"paths.records={tmp_path / 'records'}", f"paths.outputs={tmp_path}")
+    typed = ("table=probes", "model=vanilla", f"paths.records={tmp_path / 'records'}", f"paths.outputs={tmp_path}")
     typed = (*typed, "budget=reduced")
     made = planned(*typed)
     for entry in made.cells:
         committed, path = RECORDS / entry.cell.path.with_suffix(".json"), entry.cell.record_path(entry.cfg)
-        if entry.cell.task == "lra/listops" or (entry.cell.task == "lra/text" and entry.cell.seed == 1):
+        if entry.cell.task == "probe/needle" or (entry.cell.task == "probe/compression" and entry.cell.seed == 1):
             path.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(committed, path)
-    seconds = record.read(path_of_text := next((tmp_path / "records").glob("lra/text/**/*.json")))["wall_s"]
+    seconds = record.read(path_of_text := next((tmp_path / "records").glob("probe/compression/**/*.json")))["wall_s"]
     read, of_file = [], record.read
     monkeypatch.setattr(collect.record, "read", lambda path, **how: read.append(path) or of_file(path, **how))
     rows = plan.plan_rows([Command(compose(typed), typed)], made)
-    of_task = {task: [row for row in rows if row.cell.task == task] for task in ("lra/listops", "lra/text")}
-    assert [row.state for row in of_task["lra/listops"]] == ["done"] * 5
-    assert [row.state for row in of_task["lra/text"]] == ["done"] + ["missing"] * 4
-    assert {(row.estimate.seconds, row.estimate.basis) for row in of_task["lra/text"][1:]} == {(seconds, MEASURED)}
+    of_task = {task: [row for row in rows if row.cell.task == task] for task in ("probe/needle", "probe/compression")}
+    assert [row.state for row in of_task["probe/needle"]] == ["done"] * 5
+    assert [row.state for row in of_task["probe/compression"]] == ["done"] + ["missing"] * 4
+    assert {(row.estimate.seconds, row.estimate.basis) for row in of_task["probe/compression"][1:]} == {
+        (seconds, MEASURED)
+    }
     assert read == [path_of_text], "those of finished tasks are not"

@@ -129,7 +129,7 @@ def test_the_most_specific_size_wins():
         return compose(["model=lavo", "protocol=skyformer", *overrides]).model.window
 
     assert window("task=lra/text") == 256, "the recipe's"
-    assert window("task=lra/text", "budget=reduced") == 8, "the budget's"
+    assert window("task=lra/text", "budget=reduced") == 64, "the budget's"
     assert window("task=lra/text", "budget=reduced", "model.window=5") == 5, "what is typed"
     abc = [
         compose(["model=abc", *words]).model.slots

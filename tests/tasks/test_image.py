@@ -233,7 +233,6 @@ LABELS = {
     "a word": ("3\ncat\n", 2, "label 'cat'"),
     "a tenth class": ("3\n4\n10\n", 3, "label '10'"),
     "negative": ("-1\n", 1, "label '-1'"),
-    "blank": ("3\n\n", 2, "label ''"),
     "a foreign digit": ("3\n\u0663\n", 2, "label"),
     "no text": (b"3\n\xff\n", 2, "label"),
     "too few": ("3\n" * 49, 49, "49 classes for 50 pictures"),

@@ -345,9 +345,10 @@ def test_slimpajama_is_named_after_its_sample(tmp_path):
 
 
 def test_an_identity_follows_the_content(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = folder(tmp_path / "texts", TEXTS)
     for most in (1 << 20, 10):
-        monkeypatch.setattr(file_digests, "HASHED_WHOLE", most)
+        monkeypatch.setattr(file_digests, "WORTH_REMEMBERING", most)
         before = file_digests.path_identity(path)
         assert file_digests.path_identity(folder(tmp_path / f"copy{most}", TEXTS)) == before
         folder(path, {"train/2.txt": TEXTS["train/2.txt"][:-1] + "!"})

@@ -150,7 +150,6 @@ BROKEN = {
     "four columns": (b"1.0\tP1\tP2\tfirst", "4 columns instead of 5"),
     "six columns": (GOOD + b"\tthird", "6 columns instead of 5"),
     "commas": (b"1.0,P1,P2,first,second", "1 columns"),
-    "blank line": (b"", "1 columns"),
     "header": (b"label\tid1\tid2\ttext1\ttext2", "label 'label'"),
     "no label": (b"\tP1\tP2\tfirst\tsecond", "label ''"),
     "third class": (b"2.0\tP1\tP2\tfirst\tsecond", "label '2.0'"),

@@ -91,7 +91,7 @@ def _remembered(files: list[tuple[str, Path]], make: Any) -> str:
     stamps = [(path, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino, s.st_dev) for path, s in statuses]
     stamp = _digest([[name for name, _ in files], stamps])
     is_much = sum(s.st_size for _, s in statuses) > WORTH_REMEMBERING or len(files) > MANY
-    if is_much and not _known:
+    if is_much and stamp not in _known:
         _recall()
     if stamp not in _known:
         _known[stamp] = make()

@@ -299,7 +299,7 @@ def content_digests(part: Mapping[str, Any], keys: Iterable[str]) -> dict[str, s
 def read_in_folder(part: Mapping[str, Any]) -> Sequence[str]:
     """Patterns of the files that a task of ours reads in a folder; all of them for another class."""
     module, _, name = str(part.get("_target_")).rpartition(".")
-    with contextlib.suppress(ImportError):
+    with contextlib.suppress(ImportError, AttributeError):  # a class that names no patterns
         if module.startswith("tasks."):
             return getattr(importlib.import_module(module), name).reads
     return ("**/*",)

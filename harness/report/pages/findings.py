@@ -103,7 +103,8 @@ def opening(replies: Sequence[tuple[Asked, Reply]], evidence: Evidence, tables: 
     for asked, answer in replies:
         if answer.verdict in DECIDED and asked.is_claim:
             size = next(iter(evidence.answer(asked).group.sizes), "not stated")
-            text = f"{capitalized(answer.verdict)}: {asked.text} {answer.text} Size: {size}."
+            ours = "Our question. " if asked.ours else ""
+            text = f"{ours}{capitalized(answer.verdict)}: {asked.text} {answer.text} Size: {size}."
             decided.append(f"- [{escape(asked.title)}](#{_anchor(asked.title)}). {escape(text)}")
     return [*full[:AT_FULL_SIZE], *decided][:OPENING]
 

@@ -94,7 +94,7 @@ def test_other_data_and_other_recipes_are_not_in_a_papers_column(tmp_path, chang
     ("scores", "chosen", "mark"),
     [
         ({"one_thing": (60, 38.6), "other": (50, 99)}, "one thing", ""),  # chosen on the validation split
-        ({"one_thing": (None, 38.6), "other": (None, 30)}, "one thing", "*"),
+        ({"one_thing": (None, 38.6), "other": (None, 30)}, "one thing", ", chosen on the test split"),
     ],
 )
 def test_a_page_counts_the_printed_rows_below_the_chosen_predictor(tmp_path, scores, chosen, mark):

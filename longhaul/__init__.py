@@ -12,7 +12,8 @@
     longhaul.report("lavo/t11")                                         # do=report, as Markdown, a DataFrame, a plot
     longhaul.figure("lavo/f2")                                          # one of the figures, as a PNG
     longhaul.status(), longhaul.curves("task=lra/listops")              # do=status, do=curves, as data and a picture
-    longhaul.predictions(task="lra/listops"), longhaul.check()          # do=predictions, do=check, as DataFrames
+    longhaul.predictions(task="lra/listops")                            # scores of each test example, as a DataFrame
+    longhaul.check()                                                    # do=check, as a DataFrame
     longhaul.verify(model="lavo"), longhaul.bench(model=["lavo"])       # do=verify, do=bench, as DataFrames
     longhaul.measurements()                                             # what do=bench measured, as a DataFrame
 

@@ -66,18 +66,19 @@ def points_of_curves(charts: "Sequence[Panel]") -> "pd.DataFrame":
 
 @usage_errors
 def predictions(*overrides: str, **settings: Any) -> "pd.DataFrame":
-    """The scores of each test example, as `do=predictions`: a row per cell, evaluation and example.
+    """The scores of each test example: a row per cell, evaluation and example (`longhaul.example_scores`).
 
-    Raises UsageError if no done cell of the overrides has them, and for a damaged file.
+    `model=`, `task=`, ... narrow it, as in `do=status`. Raises UsageError if no done cell has them, and for a damaged
+    file.
     """
     import pandas as pd
 
-    from harness.commands.predictions import predictions_table, records_with_predictions
     from harness.records import evidence
+    from longhaul.example_scores import predictions_table, records_with_predictions
 
-    command = single_command("predictions", overrides, settings, verb="predictions")
+    command = single_command("predictions", overrides, settings, verb="curves")
     tables = []
-    for entries in records_with_predictions(command.cfg, command.overrides)[0].values():
+    for entries in records_with_predictions(command.cfg, command.overrides):
         tables.append(predictions_table(entries))
         evidence.require(entries)
     return pd.concat(tables, ignore_index=True)

@@ -125,7 +125,7 @@ FULL = list(dict.fromkeys(to_be_typed(command, OPEN, ALWAYS) for command in TYPE
 SHORT = list(dict.fromkeys(to_be_typed(command, SHORTER_WORDS, SHORTER) for command in FULL))
 PLANNED = [command for command in SHORT if "do=plan" in command and "mine" not in command]  # without its own files
 RUN = [command for command in SHORT if command not in PLANNED]
-READS_RECORDS = ("do=migrate", "do=report", "do=status", "do=compare", "do=predictions", "do=check")
+READS_RECORDS = ("do=report", "do=status", "do=compare", "do=check")
 
 
 @pytest.fixture

@@ -23,10 +23,8 @@ READS = {
     "compare": ("do", "paths", "cells"),
     "export": ("do", "paths", "cells", "trusted_packages", "model", "task", "backbone"),
     "curves": NARROWED,
-    "predictions": NARROWED,
     "report": ("do", "paths", "table", "figure", "check", "format", "trusted_packages"),
     "check": ("do", "paths"),
-    "migrate": ("do", "paths"),
     "list": ("do", "task"),
     "verify": (
         "do",

@@ -1,7 +1,7 @@
 """Whether a record agrees with what lies outside it: the scores of its test examples, its task, and its recipe.
 
-The rules of `harness.records.checks` need the record alone. These read further files, so only the commands that publish
-scores apply them: do=report, do=compare, do=predictions and do=check. A metric follows from the scores of examples by
+The rules of `harness.records.checks` need only the record. These read further files, so only what publishes scores
+applies them: do=report, do=compare, do=check and longhaul.predictions. A metric follows from the scores of examples by
 
     mean of the scores `<metric>`; 100 x their mean where they are right or wrong
     exp(mean of the scores `log_<metric>`), such as a perplexity

@@ -1,11 +1,10 @@
 """The predictions of a cell: the score of each test example, for paired comparison, in a file beside the record.
 
-`<record's stem>.npz` has an array (n,) for each `<evaluation>/<score>`, in the order of the split, all packed into one
-(`harness.records.packed`). The last part of a key is the score (`acc`, `mse`), the rest the evaluation (`test`,
-`baseline/last_value`). A score that is 0 or 1, or 0 or 100 in percent, is stored as uint8 0 or 1; others are float32 in
-the metric's unit, rounded to a small share of their spread with the same sum. The record has the names of each
-evaluation's scores and a digest of their content, so the file of another run is recognised. Files of earlier runs have
-their arrays apart.
+`<record's stem>.npz` has an array (n,) for each `<evaluation>/<score>`, in the order of the split. The last part of a
+key is the score (`acc`, `mse`), the rest the evaluation (`test`, `baseline/last_value`). A score that is 0 or 1, or 0
+or 100 in percent, is stored as uint8 0 or 1; others are float32 in the metric's unit, rounded to a small share of their
+spread with the same sum. The record has the names of each evaluation's scores and a digest of their content, so the
+file of another run is recognised.
 """
 
 import hashlib
@@ -17,13 +16,16 @@ from typing import TYPE_CHECKING, Any
 from harness.errors import one_line, shown
 from harness.records import npz
 from harness.records.files import write_bytes_atomic
-from harness.records.packed import rounded
 from harness.records.record import RecordError
 from tasks.regular_files import RefusedFileError
 
 if TYPE_CHECKING:
     import numpy as np
 
+STEPS = 512  # at least so many in the standard deviation of the examples
+FEWEST = 64  # examples: fewer are kept as they are
+LARGEST = 2**23  # multiples of a step are below it: float32 has them exactly
+SMALLEST = 2.0**-126  # step
 ScoreArrays = Mapping[str, "np.ndarray"]  # of one evaluation: (n,) each
 
 
@@ -48,21 +50,41 @@ def _compact(values: "np.ndarray") -> "np.ndarray":
     return rounded(values.astype(np.float32))
 
 
+def rounded(values: "np.ndarray") -> "np.ndarray":
+    """float32 (n,) -> float32 (n,) of multiples of a step, with the same sum; equal where that is not possible.
+
+    The error of an example is a small share of the spread between examples, which is the noise that tests compare with.
+    Each number goes to a neighbouring multiple, so that no score falls below 0. The one next to the mean takes what the
+    sum still lacks, at most half a step.
+    """
+    import numpy as np
+
+    exact = values.astype(np.float64)
+    spread = exact.std() if len(exact) >= FEWEST and np.isfinite(exact).all() else 0.0
+    if not spread or (exact == np.round(exact)).all():
+        return values
+    step = 2.0 ** np.floor(np.log2(spread / STEPS))
+    if np.abs(exact).max() / step >= LARGEST - 1 or step < SMALLEST:
+        return values
+    multiples = np.floor(exact / step)
+    lacking = exact / step - multiples
+    upwards = np.argsort(-lacking, kind="stable")[: round(lacking.sum())]
+    multiples[upwards] += 1
+    result = (multiples * step + 0.0).astype(np.float32)  # without negative zeros
+    nearest = int(np.abs(result - exact.mean()).argmin())
+    result[nearest] += exact.sum() - result.sum(dtype=np.float64)
+    return result
+
+
 def described(scores: ScoreArrays) -> dict[str, Any]:
     """`predictions` of a record's evaluation: names and digest of `stored` scores."""
     return {"sha256": _digest(scores), "scores": sorted(scores)}
 
 
-def packed(evaluations: Mapping[str, ScoreArrays]) -> bytes:
-    """The content of the file for these `stored` scores of each evaluation."""
-    return npz.to_packed_bytes(
-        {f"{name}/{score}": values for name, scores in evaluations.items() for score, values in scores.items()}
-    )
-
-
 def write(record_file: Path, evaluations: Mapping[str, ScoreArrays]) -> None:
     """Replace the predictions of a record by these `stored` scores of each evaluation."""
-    write_bytes_atomic(path_of(record_file), packed(evaluations))
+    arrays = {f"{name}/{score}": values for name, scores in evaluations.items() for score, values in scores.items()}
+    write_bytes_atomic(path_of(record_file), npz.scores_to_bytes(arrays))
 
 
 def remove(record_file: Path) -> None:

@@ -5,7 +5,7 @@ import os
 import pytest
 from helpers.saved_cells import save
 
-from harness.commands import predictions, status
+from harness.commands import status
 from harness.commands.report import report_tables
 from harness.config.cell import cell_of
 from harness.config.compose import CONF, compose
@@ -88,17 +88,6 @@ def test_nothing_is_exported_through_a_link(places, tmp_path, elsewhere, name):
 
     with pytest.raises(UsageError, match=f"outputs/{name}: a link in the place of a folder"):
         export(Saved(), None, cfg)
-    assert os.listdir(elsewhere) == []
-
-
-@pytest.mark.parametrize("name", ["predictions", "predictions/lra"])
-def test_no_predictions_are_written_through_a_link(places, tmp_path, elsewhere, name):
-    cfg = compose(["model=latte", "task=lra/text", *places])
-    save(cfg.paths.records, [1, 0])
-    (tmp_path / "outputs" / name).parent.mkdir(parents=True)
-    (tmp_path / "outputs" / name).symlink_to(elsewhere)
-    with pytest.raises(UsageError, match="a link in the place of a folder"):
-        predictions.run(cfg, [])
     assert os.listdir(elsewhere) == []
 
 

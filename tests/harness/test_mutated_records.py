@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 import longhaul
 from benchmarks.records import COMMITTED, fitted, save_copy, with_seed
-from harness.commands import check, compare, predictions, report, status
+from harness.commands import check, compare, report, status
 from harness.config.compose import compose
 from harness.config.places import ROOT
 from harness.config.validation import StrictModel
@@ -233,8 +233,6 @@ def test_every_reader_goes_on(folder, cfg, capsys, tmp_path):
     said, _ = left_out(capsys)
     assert all(f"{Path(line.split(': ')[0])}: " in said for line in broken)
 
-    assert predictions.run(cfg, []) in (0, 1)
-    assert (tmp_path / "outputs" / "predictions" / TASK).is_dir()
     left_out(capsys)
 
     OmegaConf.update(cfg, "cells", [entries["cell"]["id"][:10] for entries in good])

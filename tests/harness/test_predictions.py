@@ -5,12 +5,13 @@ import pytest
 from helpers.synthetic import record as made
 
 from harness.config.compose import compose
-from harness.records import predictions, record
+from harness.records import npz, predictions, record
 from harness.records.collect import frame, load_records
 from harness.records.record import RecordError
 from harness.training.run_cell import CellRequest, run_cell
 
 CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
+DRAWS = np.random.RandomState(0)
 SCORES = {
     "test": {"acc": np.array([100.0, 0.0, 100.0]), "loss": np.array([0.1, 2.0, 1 / 3])},
     "baseline/majority_class": {"acc": np.array([0.0, 0.0, 0.0]), "loss": np.array([0.7, 0.7, 0.7])},
@@ -44,7 +45,42 @@ def test_scores_are_stored_small_and_read_back(tmp_path):
     assert read_back["baseline/majority_class"]["acc"].tolist() == [0, 0, 0]
     (name,) = predictions.read(path, record.read(path), only="test")
     assert name == "test" and predictions.read(path, record.read(path), only="another") == {}
-    assert list(np.load(tmp_path / "one.npz")) == ["packed"]
+
+
+ARRAYS = {
+    "right": DRAWS.randint(0, 2, 77).astype(np.uint8),
+    "exact": DRAWS.randn(200).astype(np.float32),
+    "few": np.array([0.1, -0.0, 2.5], np.float32),
+    "none": np.zeros(0, np.float32),
+    "broken": np.array([np.nan, np.inf] * 40, np.float32),
+}
+
+
+def test_arrays_are_read_back_to_the_bit_and_take_no_more_than_their_bytes(tmp_path):
+    (path := tmp_path / "one.npz").write_bytes(npz.scores_to_bytes(ARRAYS))
+    read_back = npz.read(path, {name: len(values) for name, values in ARRAYS.items()}, list(ARRAYS))
+    for name, values in ARRAYS.items():
+        assert read_back[name].dtype == values.dtype and read_back[name].tobytes() == values.tobytes(), name
+
+
+@pytest.mark.parametrize("values", [DRAWS.gamma(0.1, 3.0, 1000), 100 * DRAWS.rand(999), DRAWS.randn(640) * 1e-6])
+def test_rounded_scores_keep_their_sum_their_bounds_and_nearly_their_spread(values):
+    exact = values.astype(np.float32)
+    kept = predictions.rounded(exact)
+    assert kept.sum(dtype=np.float64) == pytest.approx(exact.sum(dtype=np.float64), rel=1e-7)
+    assert np.abs(kept - exact).max() <= exact.std() / predictions.STEPS
+    assert kept.std() == pytest.approx(exact.std(), rel=1e-4)
+    assert (kept.min() >= 0) == (exact.min() >= 0) and kept.max() <= 100
+    assert len(npz.scores_to_bytes({"s": kept})) < 0.8 * len(npz.to_bytes({"s": exact}))
+
+
+@pytest.mark.parametrize(
+    "values", [np.full(100, 0.1), np.arange(100) * 1e4, DRAWS.rand(predictions.FEWEST - 1), [np.nan] + [0.1] * 99]
+)
+def test_scores_that_rounding_would_spoil_are_kept(values):
+    """Constants, numbers of documents, few examples, and NaN."""
+    exact = np.asarray(values, np.float32)
+    assert predictions.rounded(exact).tobytes() == exact.tobytes()
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ WRONG = {
     "check=true": "do=train does not read check=, do=report does",
     "figure=luna/f1": "do=train does not read figure=, do=report does",
     "do=plan format=csv": "do=plan does not read format=, do=report does",
-    "do=predictions format=csv": "do=predictions does not read format=",
+    "do=curves format=csv": "do=curves does not read format=",
     "+foo=bar": "+foo: nothing reads foo",
     "++train.foo=1": "+train.foo: nothing reads train.foo",
     "hydra.run.dir=elsewhere": "hydra.run.dir= moves nothing here",

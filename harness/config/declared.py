@@ -12,6 +12,7 @@
       state: {numbers: "2 * slots * dim", scales_with: slots}   of a causal model's decoding
       local: "conv {conv}"                         how a model mixes neighbouring tokens by position: harness.config.
       short_conv: {conv: 1}                        local_mixing; and the settings that switch this off
+      gated_kernels: true                          its kernels of flash-linear-attention need Triton 3.7.1 on Hopper
 
 Plans and readers of records need the declarations without importing the modules of tasks. Declarations change no
 number and are not part of a cell's identity.
@@ -68,6 +69,7 @@ class Declared(StrictModel):
     state: DecodingState | None = None
     local: str | None = None
     short_conv: dict[str, Any] = Field(default_factory=dict)
+    gated_kernels: bool = False
 
 
 def declared(part: Mapping[str, Any], where: str = "") -> Declared:

@@ -15,7 +15,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from harness.config.declared import declared
 from harness.config.schema import Kernels
 from harness.errors import UsageError, one_line
 from harness.records.machine import other_cpu_s
@@ -36,7 +37,6 @@ REQUEUED = ("timeout", "preempted")  # states of a run whose job is queued again
 # environment variables with the rank: torchrun's, srun's, and Lightning's for processes on the same machine
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "LOCAL_RANK")
 ONE_THREAD_BELOW = 1_000_000  # parameters
-GATED_KERNELS = ("gated_deltanet", "mamba2", "retnet")  # their backward pass in flash-linear-attention
 HOPPER = 9  # compute capability
 SWITCHES = {Kernels.native: "LONGHAUL_NATIVE", Kernels.fla: "LONGHAUL_FLA"}  # environment variables
 LOAD_SAMPLE_S = 0.2  # duration of a measurement of the machine's load
@@ -202,13 +202,13 @@ def choose_kernels(cfg: DictConfig) -> None:
     Raises UsageError for `fla` on a machine without a GPU or without its package.
     """
     chosen = cfg.resources.kernels
-    if chosen is Kernels.fla and (reason := missing_for_fla(cfg.model.get("name"))):
+    if chosen is Kernels.fla and (reason := missing_for_fla(cfg.model)):
         raise UsageError(f"resources.kernels=fla: {reason}")
     for kernels, switch in SWITCHES.items():
         os.environ[switch] = str(int(chosen is kernels))
 
 
-def missing_for_fla(model: str | None) -> str:
+def missing_for_fla(model: Mapping[str, Any]) -> str:
     """What `resources.kernels=fla` needs for a model and this machine lacks; empty if nothing.
 
     Triton from 3.4 to before 3.7.1 compiles the backward pass of some gated kernels wrongly for Hopper, so that the
@@ -220,11 +220,11 @@ def missing_for_fla(model: str | None) -> str:
         return "torch sees no CUDA device here; resources.kernels=torch needs none"
     if find_spec("fla") is None:
         return "there is no package fla: pip install flash-linear-attention, or use resources.kernels=torch"
-    if model not in GATED_KERNELS or torch.cuda.get_device_capability()[0] != HOPPER or find_spec("tilelang"):
+    if not declared(model).gated_kernels or torch.cuda.get_device_capability()[0] != HOPPER or find_spec("tilelang"):
         return ""
     triton = re.match(r"(\d+)\.(\d+)\.(\d+)", version("triton"))
     if triton and (3, 4, 0) <= tuple(int(part) for part in triton.groups()) < (3, 7, 1):
-        wrong = f"Triton {triton[0]} compiles the kernels of {model} wrongly for this GPU"
+        wrong = f"Triton {triton[0]} compiles the kernels of {model.get('name')} wrongly for this GPU"
         return f"{wrong}; 3.7.1 does not, and resources.kernels=torch needs none"
     return ""
 

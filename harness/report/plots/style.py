@@ -10,11 +10,16 @@ A picture is drawn from `data`, a plain mapping. Its panels are mappings, too; a
     chance             the score of guessing, absent where it is unknown
 """
 
+import functools
 import math
 import textwrap
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import yaml
+
+from harness.config.compose import CONF
 
 if TYPE_CHECKING:
     from matplotlib import axes, figure, text, transforms
@@ -60,23 +65,7 @@ MARKERS = "os^Dvp*hP<>d"
 DASHES = ("-", "--", "-.", ":")
 # rows of one model: how far its colour is from itself to white (above 0) or to black
 SHADES = (0.0, -0.35, 0.35, -0.6, 0.55)
-ROWS = (  # the order gives a model its look
-    "mamba lavo latte luna longnet llp performer abc local",
-    "s4d bigbird nystrom reformer skyformer probsparse longformer linformer cosformer",
-    "gla rwkv4 linear_transformer retnet h3 sinkhorn longshort synthesizer mega",
-    "deltanet latte_swa latte_rglru vanilla_rope latte_rglru_swa latte_conv latte_conv_swa rglru_swa griffin",
-    "perceiver_ar perceiver_ar_v1 perceiver_ar_v2 perceiver_ar_v3 transformer_xl compressive block_recurrent",
-    "routing sparse_transformer mamba2 gated_deltanet based hyena hgrn2 rwkv7 kda forgetting nsa moba",
-    "kernelized linformer_skyformer performer_skyformer performer_relu local_bias lara rfa abc_cab lra_strided",
-    "s5 mega_chunk xlstm infinity_former custom module",
-)
-MODELS = [name for row in ROWS for name in row.split()]
-GREYS: Mapping[str, Look] = {  # what all others are compared with
-    "vanilla": {"colour": "#222222", "marker": "X", "dash": "-"},
-    "vanilla_math": {"colour": "#6A6A6A", "marker": "X", "dash": "--"},
-    "no_mixing": {"colour": "#969696", "marker": "x", "dash": ":"},
-    "no_cross": {"colour": "#969696", "marker": "x", "dash": ":"},
-}
+LOOKS = CONF / "looks.yaml"
 BASELINE: Look = {"colour": "#7F7F7F", "marker": "|", "dash": ":"}
 MUTED = "#B5B5B5"  # of rows that are shown without their colour
 LETTERS, SMALL_LETTERS = 10.5, 16.0  # of a title and a subtitle in an inch
@@ -91,17 +80,25 @@ def look(model: str, role: str = "", variant: int = 0) -> Look:
     """
     if role == "baseline":
         return dict(BASELINE)
-    if model in GREYS:
-        shown = GREYS[model]
+    greys, numbers = _looks()
+    if model in greys:
+        shown = greys[model]
         dash = DASHES[(DASHES.index(shown["dash"]) + variant) % len(DASHES)]
         return shown | {"colour": _shaded(shown["colour"], SHADES[variant % len(SHADES)]), "dash": dash}
     # a model that is not listed has the look that its name gives, whatever other models there are
-    number = MODELS.index(model) if model in MODELS else zlib.crc32(model.encode())
+    number = numbers.get(model, zlib.crc32(model.encode()))
     return {
         "colour": _shaded(COLOURS[number % len(COLOURS)], SHADES[variant % len(SHADES)]),
         "marker": MARKERS[(number + number // len(MARKERS)) % len(MARKERS)],
         "dash": DASHES[variant % len(DASHES)],
     }
+
+
+@functools.cache
+def _looks() -> tuple[dict[str, Look], dict[str, int]]:
+    """The looks of the models that others are compared with, and the numbers of others' colours and markers."""
+    content = yaml.safe_load(LOOKS.read_text(encoding="utf-8"))
+    return content["greys"], {name: number for number, name in enumerate(" ".join(content["colours"]).split())}
 
 
 def _shaded(colour: str, share: float) -> str:

@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 LINKS := $${UV_FIND_LINKS:-$${PIP_FIND_LINKS:-}}
 INSTALL = UV_FIND_LINKS="$(LINKS)" UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install -q --python $(BIN)/python
 
-.PHONY: help setup demo test slurm oldest lint check notebooks site docs gpu lock clean
+.PHONY: help setup demo test slurm oldest newest lint check notebooks site docs gpu lock clean
 
 help:
 	@echo "make demo    LAVO, softmax attention and no mixing on ListOps (three minutes on two cores): a verdict and a picture"
@@ -18,7 +18,7 @@ help:
 	@echo "make notebooks  runs the notebooks (minutes); make site then shows their outputs"
 	@echo "make gpu     does Longhaul work on this GPU, and how fast? Ten minutes at most; MINUTES=5 for less"
 	@echo "make lock    constraints.txt and requirements.lock from this environment"
-	@echo "make oldest  some tests with the oldest allowed libraries"
+	@echo "make oldest  some tests with the oldest allowed libraries; make newest with the newest ones, on Python 3.13"
 
 setup: $(VENV)/.ready
 
@@ -27,7 +27,8 @@ $(VENV)/.ready: pyproject.toml constraints.txt requirements.lock requirements-cp
 	  || { echo "error: $(PYTHON) is not Python 3.11, 3.12 or 3.13: make PYTHON=python3.11 ..." >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q "$$(grep '^uv==' constraints.txt)"
-	links="$(LINKS)"; if [ -n "$$links" ] && find $$links -name 'torch-*+cpu*.whl' | grep -q .; then \
+	links="$(LINKS)"; tag=$$($(BIN)/python -c 'import sys; print("cp%d%d" % sys.version_info[:2])'); \
+	if [ -n "$$links" ] && find $$links -name "torch-*+cpu-$$tag-*.whl" | grep -q .; then \
 	  $(INSTALL) --require-hashes --no-deps -r requirements-cpu.lock; fi
 	$(INSTALL) --require-hashes --no-deps -r requirements.lock
 	$(INSTALL) -e ".[$(EXTRAS)]" -c constraints.txt  # and what another system needs besides, such as CUDA's libraries
@@ -49,13 +50,21 @@ slurm: setup
 	$(PYTEST) -m slurm
 
 # the oldest versions that pyproject.toml allows, but for torch, whose older builds bring gigabytes of CUDA
-OLDEST := tests/harness/test_train.py tests/harness/test_report.py tests/harness/test_report_verb.py \
-  tests/harness/test_predictions_parquet.py tests/tasks/test_task_contract.py
+SOME := tests/harness/test_train.py tests/harness/test_report.py tests/harness/test_report_verb.py \
+  tests/harness/test_predictions.py tests/tasks/test_task_contract.py
 oldest: setup
 	$(BIN)/uv venv -q --clear --python $(BIN)/python $(VENV)/oldest
 	UV_FIND_LINKS="$(LINKS)" $(BIN)/uv pip install -q --python $(VENV)/oldest/bin/python --resolution lowest-direct \
 	  ".[$(EXTRAS)]" "$$(grep '^torch==' constraints.txt)"
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(VENV)/oldest/bin/python -m pytest -n auto --dist loadgroup $(OLDEST)
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(VENV)/oldest/bin/python -m pytest -n auto --dist loadgroup $(SOME)
+
+# the newest ones, on the newest Python: that of the path, or pyenv's
+NEWEST ?= $(shell python3.13 -c 'import sys; print(sys.executable)' 2> /dev/null || \
+  ls -d $$HOME/.pyenv/versions/3.13.*/bin/python 2> /dev/null | tail -n 1)
+newest: setup
+	$(BIN)/uv venv -q --clear --python $(or $(NEWEST),3.13) $(VENV)/newest
+	UV_FIND_LINKS="$(LINKS)" $(BIN)/uv pip install -q --python $(VENV)/newest/bin/python ".[$(EXTRAS)]"
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(VENV)/newest/bin/python -m pytest -n auto --dist loadgroup $(SOME)
 
 lint: setup
 	$(BIN)/ruff check .

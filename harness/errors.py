@@ -17,10 +17,10 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\
 
 
 class UsageError(Exception):
-    """The command cannot be carried out as typed: a message of one line, exit code 2, no file changed.
+    """Raised when a command cannot run as given. One-line message, exit code 2, no file is changed.
 
-    What is not printable in the message, such as a part of a file's name, is escaped. A name of thousands of letters is
-    shortened; the start of the message and its end, the next command, are kept.
+    Characters that cannot be printed are escaped. Long messages are truncated in the middle, so that the suggested
+    command at the end survives.
     """
 
     def __init__(self, message: object = "", *more: object):

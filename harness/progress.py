@@ -1,6 +1,6 @@
-"""Progress of long work: a bar on a terminal, otherwise plain lines, ever less often; lines also go to a log.
+"""Progress of long work: a bar on a terminal, otherwise lines at growing intervals; lines also go to a log.
 
-The time left follows from what is done: the time per unit up to the last one that ended. It does not grow between two.
+The remaining time is extrapolated from completed units and never rises while a unit runs.
 """
 
 import sys

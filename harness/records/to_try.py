@@ -20,7 +20,7 @@ def names() -> list[str]:
 def to_try(cell: str | os.PathLike[str]) -> Path | None:
     """The folder of `demo/<...>`; None for another name, and where the user has a folder of this name.
 
-    Raises UsageError for a name that there is not.
+    Raises UsageError for an unknown name.
     """
     path = Path(cell)
     if path.parts[:1] != (DEMO,) or path.exists():

@@ -1,4 +1,4 @@
-"""Cells that start from other cells are checked before those run: a typing error shall not cost a pre-training."""
+"""Cells that start from other cells are checked before those run: so that a typo cannot waste a pre-training run."""
 
 import json
 from collections.abc import Iterator, Sequence

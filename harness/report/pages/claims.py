@@ -1,4 +1,4 @@
-"""Replies to claims of papers and to questions on the columns of one table."""
+"""Answers to claims of papers and to questions on the columns of one table."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Replies to questions of readers: trust, cost, order and deviations, from the results of all tables."""
+"""Answers to reader questions: trust, cost, order and deviations, from the results of all tables."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping

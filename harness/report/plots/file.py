@@ -1,7 +1,7 @@
 """Pictures as files: written whole, recognised as whole and current, and drawn again only where they are not.
 
-Behind what matplotlib writes stands a line with a digest of what is shown and one of the file's content, which readers
-of PNG and PDF ignore. So a picture that was cut short, changed or drawn from other numbers is not current.
+A digest of the plotted data and one of the file's content are appended to matplotlib's output; readers of PNG and PDF
+ignore them. So a picture that was cut short, changed or drawn from other numbers is not current.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Labels beside the points of a panel, where they cover no other label, no point and not the frame.
+"""Labels beside the points of a panel, without overlapping labels, points or the frame.
 
 Lengths are in points (1/72 inch): labels are at the same place in PNG and PDF.
 """

@@ -61,7 +61,7 @@ SMALLER = 0.7  # size of a superscript, relative to the text
 
 def render(table: Table) -> str:
     lines = [
-        f"% Made from the records by: {table.command}; changes are lost.",
+        f"% Generated from the records by: {table.command}; do not edit.",
         r"% Requires \usepackage{booktabs}.",
     ]
     if table.lead:

@@ -9,7 +9,7 @@ from harness.report.render.layout import Block, Picture, Section, Table, TableEn
 from harness.report.stats.grouping import grouped
 
 Number = Callable[[TableEntry], str]  # an entry as Markdown
-GENERATED = "<!-- Made from the records by `python run.py do=report table=all`; changes are lost. -->"
+GENERATED = "<!-- Generated from the records by `python run.py do=report table=all`; do not edit. -->"
 
 
 def document(title: str, lines: Iterable[str], how: str = "") -> str:
@@ -21,7 +21,7 @@ def document(title: str, lines: Iterable[str], how: str = "") -> str:
 def render(table: Table, number: Number | None = None) -> str:
     """`number`: renders an entry of a grid, `plain_entry` by default."""
     lines = [
-        f"<!-- Made from the records by `{table.command}`; changes are lost. -->",
+        f"<!-- Generated from the records by `{table.command}`; do not edit. -->",
         f"# {escape(table.title)}",
         "",
         *(f"- {escape(line)}" for line in table.lead),

@@ -73,4 +73,4 @@ def test_gradients_with_dropout(monkeypatch):
         return block_sparse_attention(*leaves, ROWS, hidden=hidden(), dropout=0.4)
 
     assert not torch.equal(dropped(*tensors()), block_sparse_attention(*tensors(), ROWS, hidden=hidden()))
-    assert torch.autograd.gradcheck(dropped, tensors())
+    assert torch.autograd.gradcheck(dropped, tensors(), fast_mode=True)

@@ -152,7 +152,7 @@ def test_one_token_may_begin_end_and_pad(beams, ids, monkeypatch):
     check(model, source, how(beams=beams, max_new_tokens=9, no_repeat_ngram=2, **ids), naive_beams)
 
 
-@pytest.mark.parametrize(("name", "slots"), FILLED)
+@pytest.mark.parametrize(("name", "slots"), [case for case in FILLED if case[1] != ("encoder_self",)])
 def test_every_model_is_searched_as_if_recomputed(name, slots):
     """States (and Luna's carry) follow rows that leave the batch and hypotheses that are reordered."""
     model = model_of(8, name, slots=slots, final_norm=True, seed=1)

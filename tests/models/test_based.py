@@ -54,20 +54,3 @@ def test_starts_as_published():
             assert (layer.bias is not None) == (kind == "conv") and (layer.bias is None or (layer.bias == 0).all())
     taps = build(256, 4, block_types=["conv"]).block.convolution.weight
     assert 0.99 / math.sqrt(3) < taps.abs().max() <= 1 / math.sqrt(3)
-
-
-@pytest.mark.parametrize(
-    ("hyper", "text"),
-    [
-        ({"block_types": []}, "block_types are some of linear, window, conv, not"),
-        ({"block_types": ["linear", "local"]}, "block_types are some of linear, window, conv, not"),
-        ({"feature_dim": 0}, "requires feature_dim >= 1, not 0"),
-        ({"window": 0}, "requires window >= 1, not 0"),
-        ({"expand": 0}, "requires expand >= 1, not 0"),
-        ({"conv": 0}, "requires conv >= 1, not 0"),
-        ({"dim": 6}, "is odd"),
-    ],
-)
-def test_refusals(hyper, text):
-    with pytest.raises(ValueError, match=text):
-        build(**hyper)

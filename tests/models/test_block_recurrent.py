@@ -10,7 +10,6 @@ from zoo import DIM, HEADS, build, inputs, load, run
 
 from models.attention.base import Pattern
 from models.attention.block_recurrent import BlockRecurrent, distance_ranges
-from models.backbones.decoder import DecoderLM
 
 CAUSAL = Pattern.CAUSAL_SELF
 WINDOW, SLOTS = 4, 4  # in the tests' size
@@ -42,27 +41,6 @@ def stack(layers, **hyper):
 def test_the_layers_that_are_recurrent(layers, recurrent_layers, expected):
     made = stack(layers, recurrent_layers=recurrent_layers)
     assert [n for n, layer in enumerate(made, 1) if layer.recurrence is not None] == expected
-
-
-def test_a_language_model_of_both_kinds_decodes():
-    torch.manual_seed(0)
-    sizes = {"vocab_size": 11, "max_length": 40, "dim": DIM, "heads": HEADS, "layers": 3, "ffn_dim": 8}
-    config = DecoderLM.Config(**sizes, positions="none", dropout=0.0, attention_dropout=0.0)
-
-    def attention(*args, **options):
-        return BlockRecurrent(*args, window=WINDOW, slots=SLOTS, recurrent_layers=[2], **options)
-
-    model = DecoderLM(attention, config).double().eval()
-    assert [layer.attention.recurrence is not None for layer in model.layers] == [False, True, False]
-    assert all(layer.attention.chunked for layer in model.layers)
-    tokens = torch.randint(11, (2, 23))
-    with torch.no_grad():
-        whole = model(tokens)
-        logits, state = model.prefill(tokens[:, :9])
-        torch.testing.assert_close(logits, whole[:, 8], atol=1e-10, rtol=0)
-        for t in range(9, 23):
-            logits, state = model.step(tokens[:, t], state)
-            torch.testing.assert_close(logits, whole[:, t], atol=1e-10, rtol=0)
 
 
 def test_states_reach_further_than_the_window():
@@ -254,17 +232,3 @@ def test_equals_the_published_code_in_the_papers_size(gate):
 def test_the_yaml_has_the_papers_sizes():
     hyper = load("block_recurrent", tiny=False)[1]
     assert (hyper["window"], hyper["slots"], hyper["recurrent_layers"]) == (512, 512, [10])
-
-
-@pytest.mark.parametrize(
-    ("hyper", "message"),
-    [
-        ({"window": 0}, r"not 0, 4, \[10\]"),
-        ({"slots": 0}, r"not 4, 0, \[10\]"),
-        ({"recurrent_layers": [10, -3]}, r"not 4, 4, \[10, -3\]"),
-        ({"gate": "gru"}, "one of bias, lstm, not gru"),
-    ],
-)
-def test_refusals(hyper, message):
-    with pytest.raises(ValueError, match=message):
-        build("block_recurrent", CAUSAL, **hyper)

@@ -84,32 +84,8 @@ def test_negative_eigenvalues_reflect_the_state():
 
 
 @MODELS
-def test_padding_takes_no_time(cls):
-    """A padded token between two others changes no state; only the convolution sees its position."""
-    model = build(cls, conv=1).double()
-    x = draw(1, 9, 8)
-    mask = torch.tensor([[False, False, True, True, False, True, False, False, False]])
-    y = model(x, key_padding_mask=mask)[0]
-    torch.testing.assert_close(y[~mask], model(x[~mask][None])[0][0])
-    assert (y[mask] == 0).all()
-
-
-@MODELS
 def test_size_of_the_state(cls):
     model = build(cls, 16, 2, expand_k=1.0, expand_v=1.5)
     state = model.init_state(3)
     assert state["sums"].shape == (3, 2, 8, 12)
     assert state["window"].shape == (3, 3, 2 * (8 + 8 + 12))
-
-
-@pytest.mark.parametrize("name", ["expand_k", "expand_v"])
-def test_refusals(name):
-    with pytest.raises(ValueError, match="positive multiple"):
-        build(DeltaNet, **{name: 0})
-    with pytest.raises(ValueError, match="1 tap or more"):
-        build(DeltaNet, conv=0)
-
-
-def test_rank_below_one_is_refused():
-    with pytest.raises(ValueError, match="KimiDeltaAttention requires rank >= 1, not 0"):
-        build(KimiDeltaAttention, rank=0)

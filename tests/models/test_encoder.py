@@ -6,7 +6,7 @@ import pytest
 import torch
 import zoo
 from twins import TWINS
-from zoo import CASES, CLASSES, by_first, load
+from zoo import CASES, CLASSES, by_first, load, pairs
 
 from models.attention.base import Pattern
 from models.attention.luna import Luna
@@ -41,12 +41,12 @@ def tokens(length=17, batch=3, seed=0):
     return torch.randint(1, 7, (batch, length), generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize(
-    ("norm", "positions", "pooling", "head_dim"),
-    list(itertools.product(NORM_PLACEMENTS, POSITIONS, TOKEN_POOLING, (None, 12))),
+@by_first(
+    ("norm", "positions", "pooling", "head_dim", "activation"),
+    pairs(NORM_PLACEMENTS, POSITIONS, TOKEN_POOLING, (None, 12), ACTIVATIONS),
 )
-def test_every_combination_builds_and_trains(norm, positions, pooling, head_dim):
-    for activation, flag in itertools.product(ACTIVATIONS, (False, True)):
+def test_every_combination_builds_and_trains(norm, positions, pooling, head_dim, activation):
+    for flag in (False, True):
         model = encoder(
             layers=1,
             norm=norm,

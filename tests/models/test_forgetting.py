@@ -112,15 +112,6 @@ def test_no_tensor_has_a_number_per_pair_of_tokens():
 
 
 @pytest.mark.parametrize("hyper", [{}, PRO], ids=["plain", "pro"])
-def test_padding_between_tokens_is_skipped(hyper):
-    model = build(**hyper).double()
-    x = torch.randn(1, 9, 16, dtype=torch.float64)
-    mask = torch.tensor([[True, False, True, True, False, True, False, False, True]])
-    y = model(x, key_padding_mask=mask)[0]
-    torch.testing.assert_close(y[~mask], model(x[~mask][None])[0][0])
-
-
-@pytest.mark.parametrize("hyper", [{}, PRO], ids=["plain", "pro"])
 @pytest.mark.parametrize("sizes", [(1,) * 150, (ROOM - 1, 1, 1, 85), (150,)], ids=["steps", "mixed", "whole"])
 def test_a_cache_that_grows_equals_forward(hyper, sizes):
     model = build(max_length=150, **hyper).double().eval()

@@ -49,17 +49,3 @@ def test_a_saturated_gate_forgets_everything_or_nothing(bias):
     y = model(x)[0]
     torch.testing.assert_close(y, model.write(x, scores @ v), atol=1e-12, rtol=0)
     assert torch.isfinite(torch.autograd.grad(y.sum(), x)[0]).all()
-
-
-@pytest.mark.parametrize(
-    ("hyper", "message"),
-    [
-        ({"temperature": 0.0}, "is 0.0, not positive"),
-        ({"gate_rank": 0}, "requires gate_rank >= 1, not 0"),
-        ({"expand_k": 0.05}, "expand_k gives 0 channels at width 16"),
-        ({"expand_v": 0.7}, "expand_v gives 11 channels at width 16, not a multiple of 2 heads"),
-    ],
-)
-def test_refusals(hyper, message):
-    with pytest.raises(ValueError, match=message):
-        build(**hyper)

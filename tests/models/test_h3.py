@@ -3,7 +3,6 @@
 import math
 from functools import partial
 
-import pytest
 import torch
 from golden import golden, needs_golden
 from test_golden import H3_ROLES, PROJECTIONS
@@ -125,23 +124,3 @@ def test_a_hybrid_has_softmax_attention_in_some_layers():
     )
     expected = hybrid.softmax.out_proj(rows.transpose(1, 2).flatten(2))
     torch.testing.assert_close(hybrid(x)[0], expected, atol=1e-12, rtol=0)
-    tokens = torch.randint(20, (2, 11))
-    logits, state, steps = model(tokens), model.init_state(2), []
-    for token in tokens.unbind(1):
-        step, state = model.step(token, state)
-        steps.append(step)
-    torch.testing.assert_close(torch.stack(steps, 1), logits, atol=1e-10, rtol=0)
-
-
-@pytest.mark.parametrize(
-    ("hyper", "message"),
-    [
-        ({"d_state": 7}, "not 7"),
-        ({"head_width": 3}, "head_width 3"),
-        ({"head_width": 0}, "0"),
-        ({"attention_at": [0, 6]}, r"attention_at=\[0, 6\]"),
-    ],
-)
-def test_refusals(hyper, message):
-    with pytest.raises(ValueError, match=message):
-        H3(8, 1, pattern="causal_self", max_length=8, **hyper)

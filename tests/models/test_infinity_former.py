@@ -10,7 +10,6 @@ from zoo import DIM, build, inputs, load, run
 
 from models.attention.base import Pattern
 from models.attention.infinity_former import InfinityFormer, Signal, densities
-from models.ops.tiles import TileBudget
 
 WINDOW, SEGMENT, BASES = 4, 8, 4  # in the tests' size
 NARROW, NARROWEST = (0.02, 0.04), (0.005, 0.01)  # the published code has the latter
@@ -81,21 +80,6 @@ def test_size_of_the_decoding_state():
         _, state = model.step(x_t, state)
     numbers = sum(leaf.numel() for leaf in tree_flatten(state)[0] if isinstance(leaf, torch.Tensor))
     assert numbers == 3 * DIM * (2 * WINDOW + SEGMENT + 2 * BASES + 2)
-
-
-def test_tiles_change_nothing(monkeypatch):
-    model = build("infinity_former", Pattern.CAUSAL_SELF, widths=[0.2, 0.3], kl_weight=0.7).double().train()
-    x, _ = inputs(Pattern.CAUSAL_SELF, 43, dtype=torch.float64)
-
-    def results():
-        leaf = x.clone().requires_grad_()
-        y = run(model, leaf)
-        return y, *torch.autograd.grad(y.square().sum(), [leaf, *model.parameters()])
-
-    whole = results()
-    monkeypatch.setattr("models.attention.infinity_former.TILE", TileBudget(1, 1))
-    for actual, in_tiles in zip(whole, results(), strict=True):
-        torch.testing.assert_close(actual, in_tiles, atol=1e-10, rtol=0)
 
 
 @pytest.mark.parametrize("length", [24, 19])
@@ -252,25 +236,3 @@ def test_the_yaml_has_the_published_codes_values():
     assert [hyper[name] for name in ("window", "segment", "bases", "samples")] == [512] * 4
     assert (hyper["kl_weight"], hyper["kl_mean"], hyper["kl_std"]) == (1e-6, -1.0, 0.05)
     assert hyper["widths"] == [0.005, 0.01]
-
-
-@pytest.mark.parametrize(
-    ("hyper", "message"),
-    [
-        ({"window": 0}, "window >= 1, not 0"),
-        ({"segment": 0}, "segment >= 1, not 0"),
-        ({"bases": 0}, "bases >= 1, not 0"),
-        ({"samples": 0}, "samples >= 1, not 0"),
-        ({"bases": 5}, "5 bases are not a multiple of 2 widths"),
-        ({"widths": []}, "not a multiple of 0 widths"),
-        ({"widths": [0.1, 0.0]}, "are required, not widths"),
-        ({"ridge": 0}, "ridge=0"),
-        ({"tau": 1.0}, "tau=1.0"),
-        ({"kl_weight": -1}, "kl_weight=-1"),
-        ({"kl_std": 0}, "kl_std=0"),
-        ({"dim": 18}, "9 is odd"),
-    ],
-)
-def test_refusals(hyper, message):
-    with pytest.raises(ValueError, match=message):
-        build("infinity_former", Pattern.CAUSAL_SELF, **hyper)

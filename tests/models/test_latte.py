@@ -32,16 +32,6 @@ def test_size_of_the_decoding_state(name):
     assert numbers == 3 * STATES[name]
 
 
-@pytest.mark.parametrize(("name", "pattern"), FAMILY)
-def test_padding_in_front_is_as_if_it_were_not_there(name, pattern):
-    """All positions are relative, and a recurrence starts at the first real token."""
-    model = build(name, pattern).double()
-    x, _ = inputs(pattern, 19, dtype=torch.float64)
-    mask = torch.arange(19).expand(2, 19) < 6
-    y = run(model, x, key_padding_mask=mask)
-    torch.testing.assert_close(y[:, 6:], run(model, x[:, 6:]), atol=1e-10, rtol=0)
-
-
 @pytest.mark.parametrize(
     ("name", "vapor", "told_apart"),
     [("latte", False, False), ("latte", True, True), ("latte_conv", False, True), ("latte_rglru", False, True)],
@@ -108,23 +98,3 @@ def test_weights_start_as_in_the_public_code():
         assert layer.bias is None
         torch.testing.assert_close(layer.weight.std().item(), 512**-0.5, rtol=0.01, atol=0)
         assert 2.2 * 512**-0.5 < layer.weight.abs().max() <= 2 * 512**-0.5 / 0.87962566
-
-
-@pytest.mark.parametrize(
-    ("name", "overrides", "message"),
-    [
-        ("latte", {"rope": False}, "set window="),
-        ("latte", {"latents": 7}, "7 latents are not a multiple of 2 heads"),
-        ("latte", {"latents": 0}, "0 latents are not a multiple of 2 heads"),
-        ("latte_conv", {"rglru": True}, "conv=null or rglru=false"),
-        ("latte_conv", {"learn_rotation": True}, "vapor=true"),
-        ("latte_conv", {"conv": 0}, "1 tap or more, not 0"),
-        ("latte_swa", {"window": 0}, "1 key or more, not 0"),
-        ("rglru_swa", {"window": 0}, "1 key or more, not 0"),
-        ("latte", {"dim": 18}, "9 is odd"),
-        ("rglru_swa", {"dim": 18}, "9 is odd"),
-    ],
-)
-def test_refusals(name, overrides, message):
-    with pytest.raises(ValueError, match=message):
-        build(name, Pattern.CAUSAL_SELF, **overrides)

@@ -43,11 +43,6 @@ def test_bidirectional_sees_both_neighbours(half):
     assert torch.equal(seen, blocks(half).abs() <= 1)
 
 
-def test_bidirectional_is_for_noncausal_slots():
-    x = torch.randn(2, 19, 16, dtype=torch.float64)
-    torch.testing.assert_close(llp(bidirectional=True)(x), llp()(x), atol=0, rtol=0)
-
-
 def test_the_first_half_segment_has_its_own_output_and_plain_keys():
     model, x = llp(), torch.randn(2, 19, 16, dtype=torch.float64)
     before = model(x)[0]
@@ -69,12 +64,6 @@ def test_rotation_makes_scores_depend_on_distances():
     torch.testing.assert_close(model(shifted)[0][:, -8:], model(x)[0][:, -8:])
     model.rotate_values = True
     assert not torch.allclose(model(shifted)[0][:, -8:], model(x)[0][:, -8:])
-
-
-@pytest.mark.parametrize("segment", [0, 1, 7])
-def test_refusals(segment):
-    with pytest.raises(ValueError, match=f"LLP requires an even segment >= 2, not {segment}"):
-        llp(segment=segment)
 
 
 def test_state_is_one_vector_for_each_token_of_a_segment():

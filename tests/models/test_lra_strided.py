@@ -17,19 +17,3 @@ def test_a_token_sees_every_sth(length, stride):
         (gradient,) = torch.autograd.grad(y[0, i].sum(), x, retain_graph=True)
         seen = (gradient[0] != 0).any(-1).nonzero().flatten()
         assert seen.tolist() == list(range(i % stride, length, stride))
-
-
-def test_refuses_blocks_of_nothing():
-    with pytest.raises(ValueError, match="block >= 1, not 0"):
-        build("lra_strided", PATTERN, block=0)
-
-
-def test_padding_may_lie_between_tokens():
-    model = build("lra_strided", PATTERN).double()
-    x, _ = inputs(PATTERN, 12, dtype=torch.float64)
-    mask = torch.zeros(2, 12, dtype=torch.bool)
-    mask[:, 4] = True  # stride 4: of token 0's block
-    changed = torch.where(mask[..., None], 9.0, x)
-    y, other = (run(model, z, key_padding_mask=mask) for z in (x, changed))
-    torch.testing.assert_close(y[~mask], other[~mask])
-    assert not torch.allclose(y[:, 0], run(model, x)[:, 0])

@@ -64,22 +64,3 @@ def test_head_norm():
         {"means": torch.zeros(2, 2, 2, 4, dtype=torch.float64)}, None,
     )  # fmt: skip
     torch.testing.assert_close(y.square().mean(-1), torch.ones(2, 2, 9, dtype=torch.float64), atol=1e-3, rtol=0)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"block": 0}, "requires block >= 1, not 0"),
-        ({"selected": 0}, "requires selected >= 1, not 0"),
-        ({"group": 3}, "2 heads are not a multiple of group 3"),
-        ({"group": 0}, "2 heads are not a multiple of group 0"),
-    ],
-)
-def test_refusals(options, message):
-    with pytest.raises(ValueError, match=message):
-        layer(**options)
-
-
-def test_an_odd_head_width_is_refused():
-    with pytest.raises(ValueError, match="3 is odd"):
-        MoBA(6, 2, pattern="causal_self", max_length=8)

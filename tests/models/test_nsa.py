@@ -74,12 +74,3 @@ def test_state_holds_keys_values_and_summaries(group, compression):
     shapes = {name: tuple(x.shape) for name, x in state["summaries"].items()}
     assert shapes == {"keys": (3, 2 // group, 15, 4), "values": (3, 2 // group, 15, 4)}
     assert state["k"].shape == state["v"].shape == (3, 2 // group, 64, 4)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"window": 0}, "requires window >= 1, not 0"), ({"compression": "max"}, "compression is one of mean, mlp")],
-)
-def test_refusals(options, message):
-    with pytest.raises(ValueError, match=message):
-        layer(**options)

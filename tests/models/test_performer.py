@@ -1,6 +1,5 @@
 """Performer's kernels."""
 
-import pytest
 import torch
 
 from models.attention.performer import Performer
@@ -9,20 +8,6 @@ from models.attention.performer import Performer
 def performer(**options):
     torch.manual_seed(0)
     return Performer(16, 2, pattern="noncausal_self", max_length=32, **options)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"kernel": "cosine"}, "one of exp, relu, not cosine"),
-        ({"features": None}, "set features, or kernel=relu"),
-        ({"features": 0}, "features >= 1, not 0"),
-        ({"kernel": "relu", "skyformer_compat": True}, "skyformer_compat is for kernel exp, not relu"),
-    ],
-)
-def test_what_is_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        performer(**options)
 
 
 def test_skyformers_kernel_is_nearer_to_the_mean():

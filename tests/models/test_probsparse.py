@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from zoo import MAX_LENGTH, build, inputs, padding, run
+from zoo import build, inputs, padding, run
 
 from models.attention import probsparse
 from models.attention.base import Pattern
@@ -49,11 +49,3 @@ def test_new_draws_at_every_training_step_if_asked():
         assert torch.equal(run(model, x), run(model, x))
         model.train()
         assert any(not torch.equal(run(model, x), run(model, x)) for _ in range(5)) is redraw
-
-
-def test_refusals():
-    with pytest.raises(ValueError, match="factor >= 1, not 0"):
-        build("probsparse", SELF, factor=0)
-    x, _ = inputs(SELF, MAX_LENGTH + 1)
-    with pytest.raises(ValueError, match="built for 64 tokens and got 65"):
-        build("probsparse", SELF)(x)

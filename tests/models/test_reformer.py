@@ -55,9 +55,3 @@ def test_new_rotations_at_every_training_step_if_asked():
         assert torch.equal(run(model, x), run(model, x))
         model.train()
         assert torch.equal(run(model, x), run(model, x)) is not redraw
-
-
-@pytest.mark.parametrize("wrong", [{"chunk": 0}, {"hashes": 0}, {"before": -1}, {"buckets": 3}, {"buckets": 0}])
-def test_refusals(wrong):
-    with pytest.raises(ValueError, match="Reformer requires"):
-        build("reformer", SELF, **wrong)

@@ -66,11 +66,3 @@ def test_starts_with_small_queries_keys_values_and_gates():
         weight = getattr(model, name).weight
         bound = gain * math.sqrt(6 / sum(weight.shape))
         assert 0.99 * bound < weight.abs().max() <= bound
-
-
-@pytest.mark.parametrize(
-    ("dim", "hyper", "message"), [(6, {}, "3 is odd"), (8, {"value_factor": 0}, "1 or more, not 0")]
-)
-def test_refusals(dim, hyper, message):
-    with pytest.raises(ValueError, match=message):
-        RetNet(dim, 2, pattern="causal_self", max_length=8, **hyper)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from zoo import MAX_LENGTH, build, inputs, run
+from zoo import build, inputs, run
 
 from models.attention.base import Pattern
 from models.attention.sinkhorn import cut_blocks
@@ -50,11 +50,3 @@ def test_padded_queries_get_zeros():
     x, _ = inputs(SELF, 7, dtype=torch.float64)
     y = run(model, x, key_padding_mask=~MASK)
     assert ((y == model.out_proj.bias).all(-1) == ~MASK).all()
-
-
-def test_refusals():
-    with pytest.raises(ValueError, match="block >= 1, not 0"):
-        build("sinkhorn", SELF, block=0)
-    x, _ = inputs(SELF, MAX_LENGTH + 1)
-    with pytest.raises(ValueError, match="built for 64 tokens and got 65"):
-        build("sinkhorn", SELF)(x)

@@ -52,7 +52,7 @@ def at(leaves, index):
     return [None if x is None else x[:, :, index] for x in leaves[:-1]]
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25)
 @given(
     length=st.integers(1, 200),
     decays=st.sampled_from([0, 1, 3]),

@@ -70,7 +70,7 @@ def taken(monkeypatch):
     return log
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(
     length=st.integers(1, 300),
     batch=st.integers(1, 3),

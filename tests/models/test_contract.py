@@ -183,6 +183,8 @@ def test_a_sequence_of_nothing_but_padding_is_finite(name, pattern, hyper):
     x.requires_grad_()
     mask = torch.tensor([[True] * 7, [False] * 7])
     y = run(model, x, context, key_padding_mask=mask)
+    other = run(model, x[1:], None if context is None else context[1:])
+    torch.testing.assert_close(y[1:], other, atol=1e-6, rtol=1e-5)
     y.sum().backward()
     assert torch.isfinite(y).all()
     assert torch.isfinite(x.grad).all()
@@ -215,15 +217,20 @@ def test_a_context_of_nothing_but_padding_is_not_read(name, pattern, dtype):
         torch.testing.assert_close(y, rows[0], atol=exact, rtol=0)
 
 
-@by_first(("name", "pattern"), CASES, dropout=[0.0, 0.5])
-def test_gradient_is_that_of_every_row(name, pattern, dropout):
+DIFFERENTIATED = [(*case, {}) for case in CASES]
+DIFFERENTIATED += [("bigbird", Pattern.NONCAUSAL_SELF, {"block": 1})]  # reads longer blocks of 13 tokens at once
+DIFFERENTIATED += [(*case, {"open_first": True}) for case in SELF if case[0] == "sparse_transformer"]
+
+
+@by_first(("name", "pattern", "hyper"), DIFFERENTIATED, dropout=[0.0, 0.5])
+def test_gradient_is_that_of_every_row(name, pattern, hyper, dropout):
     """Includes padded queries, which the twins exclude: finite differences check their gradients.
 
     With dropout, backward repeats the masks of forward, also where it computes the weights of each tile again.
     """
     # LongNet omits a part of its gradient by default (D-14), as memories do; Routing adds that of a loss of its own
     exact = {key: False for key in ("detach_alpha", "detach_memory", "commitment") if key in load(name)[1]}
-    model = build(name, pattern, dropout=dropout, **exact).double().train(dropout > 0)
+    model = build(name, pattern, dropout=dropout, **exact, **hyper).double().train(dropout > 0)
     batch, length = (2, 13) if dropout else (3, 41)
     sequences = [x for x in inputs(pattern, length, batch=batch, dtype=torch.float64, context=length) if x is not None]
     generator = torch.Generator().manual_seed(3)

@@ -78,16 +78,6 @@ def test_short_convolution_is_the_direct_sum(taps, ahead, causal, length):
     torch.testing.assert_close(layer(x), expected)
 
 
-def test_short_convolution_chunks_equal_the_whole():
-    layer = ShortConvolution(5, 4).double()
-    x = draw(2, 9, 5)
-    state, y = layer.empty_state(2), layer(x)
-    for some, expected in zip(x.split([1, 1, 5, 2], 1), y.split([1, 1, 5, 2], 1), strict=True):
-        rows, state = layer.chunk(some, state)
-        assert state.shape == (2, 3, 5)
-        torch.testing.assert_close(rows, expected)
-
-
 @pytest.mark.parametrize("shift", [0, 1, 3])
 @pytest.mark.parametrize("numbers", [1, 40, 10**6])
 def test_short_convolution_in_tiles_has_the_gradients_of_torchs(monkeypatch, numbers, shift):

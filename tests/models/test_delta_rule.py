@@ -87,19 +87,6 @@ def test_a_sequence_of_one_chunk_needs_no_states(length, decays, both, monkeypat
 
 
 @FORMS
-def test_gradcheck(decays, both):
-    leaves = tensors(70, decays, both, batch=1, heads=1, values=2)
-    if decays:
-        leaves[4] = (leaves[4].detach() / 50).requires_grad_()
-
-    def with_nones(*present):
-        remaining = iter(present)
-        return ours(*(None if x is None else next(remaining) for x in leaves))
-
-    assert torch.autograd.gradcheck(with_nones, [x for x in leaves if x is not None], fast_mode=True)
-
-
-@FORMS
 def test_steps_and_parts_equal_the_whole(decays, both):
     leaves = tensors(150, decays, both)
     y, last = ours(*leaves)

@@ -4,8 +4,6 @@ import pytest
 import torch
 
 from models.attention.lavo import LAVO, past_memory, read
-from models.attention.local import Local
-from tests.helpers.visible import visible
 
 
 def test_nothing_as_large_as_the_logits_is_kept():
@@ -24,16 +22,6 @@ def layer(pattern="causal_self", **options):
     torch.manual_seed(0)
     options = {"bases": 8, "window": 4} | options
     return LAVO(16, 2, pattern=pattern, max_length=64, **options)
-
-
-@pytest.mark.parametrize("window", [1, 4, 5])
-def test_keys_that_lavo_sees(window):
-    """A causal query sees its window, and everything that the earlier finished windows have seen."""
-    i, j = torch.arange(29)[:, None], torch.arange(29)
-    local = (j <= i) & (j > i - window)
-    assert torch.equal(visible(layer(window=window)), local | (j < i // window * window))
-    assert visible(layer("noncausal_self", window=window)).all()
-    assert torch.equal(visible(layer(window=window, dissection=False)), j <= i)
 
 
 @pytest.mark.parametrize("dissection", [True, False])
@@ -73,17 +61,3 @@ def test_lavo_freezes_its_bases():
     model(torch.randn(2, 19, 16))[0].sum().backward()
     assert model.bases.grad is None
     assert layer().bases.requires_grad
-
-
-def test_lavo_halves_its_first_window():
-    model, alone = layer(epe=False), Local(16, 2, pattern="causal_self", max_length=64, window=4)
-    alone.load_state_dict({key: value for key, value in model.state_dict().items() if key != "bases"})
-    for attention in (model, alone):
-        torch.nn.init.zeros_(attention.out_proj.bias)
-    x = torch.randn(2, 19, 16)
-    torch.testing.assert_close(model(x)[0][:, :4], alone(x)[0][:, :4] / 2)
-
-
-def test_lavo_reads_more_when_it_does_not_scale():
-    x = torch.randn(2, 19, 16)
-    assert not torch.equal(layer("noncausal_self", global_scale=False)(x)[0], layer("noncausal_self")(x)[0])

@@ -153,19 +153,6 @@ def test_slots_may_be_dropped_apart_from_weights(monkeypatch):
     assert shares[4:] == [0.0], "in evaluation nothing is dropped"
 
 
-def test_the_pack_may_have_its_own_heads():
-    x, single_head, same = sequence(), luna(pack_heads=1), luna()
-    torch.testing.assert_close(same(x)[0], luna(pack_heads=2)(x)[0], atol=0, rtol=0)
-    assert not torch.allclose(single_head(x)[0], same(x)[0], atol=1e-6)
-    torch.testing.assert_close(luna("causal_self", pack_heads=1)(x)[0], luna("causal_self")(x)[0], atol=0, rtol=0)
-
-
-def test_options_change_what_is_computed():
-    x = sequence()
-    outputs = [luna("causal_self", **options)(x)[0] for options in ({}, {"activation": "elu"}, {"luna_key": "raw"})]
-    assert all(not torch.allclose(a, b) for a, b in pairwise(outputs))
-
-
 @pytest.mark.parametrize("pre_norm", [False, True])
 def test_without_contextual_p_every_layer_has_its_own(pre_norm):
     """Table 6's ablation: no carry in the encoder, in the decoder, or between them."""

@@ -71,17 +71,6 @@ def test_toeplitz(longest, size):
     assert torch.equal(toeplitz(table, size), torch.tensor(expected))
 
 
-def test_a_closed_gate_keeps_what_came_before_and_an_open_one_forgets_it():
-    torch.manual_seed(0)
-    model = MegaChunk(6, 1, pattern="causal_self", max_length=8, chunk=4)
-    x = torch.randn(1, 7, 6)
-    gate = model.mx_proj.bias[: model.dim]
-    torch.nn.init.constant_(gate, -1e4)
-    torch.testing.assert_close(x + model(x)[0], x)
-    torch.nn.init.constant_(gate, 1e4)
-    torch.testing.assert_close(x + model(x)[0], 7 * x + model.mix(x, 7 * x))
-
-
 def test_the_whole_ends_at_max_length_and_chunks_do_not():
     whole, chunks = (cls(6, 1, pattern="causal_self", max_length=3, chunk=3) for cls in (Mega, MegaChunk))
     states = {model: model.init_state(1) for model in (whole, chunks)}

@@ -21,18 +21,6 @@ def test_skyformers_kernel_is_nearer_to_the_mean():
     assert not torch.allclose(published(x)[0], performer(features=64)(x)[0], atol=1e-3)
 
 
-def test_skyformers_padding_counts_as_zeros():
-    x = torch.randn(1, 9, 16, generator=torch.Generator().manual_seed(1))
-    mask = torch.arange(9)[None] >= 5
-    model = performer(skyformer_compat=True)
-    with torch.no_grad():
-        model.v_proj.bias.fill_(1.0)
-    y = model(x, key_padding_mask=mask)[0]
-    changed = x.masked_fill(mask[..., None], 3.0)
-    torch.testing.assert_close(model(changed, key_padding_mask=mask)[0][:, :5], y[:, :5])  # what it holds is not read
-    assert (model(x[:, :5])[0] - y[:, :5]).abs().max() > 0.1  # but it receives its share of the weights
-
-
 def test_relu_without_directions_has_nothing_random():
     assert "directions" not in performer(kernel="relu", features=None).state_dict()
     assert performer(kernel="relu", features=24).directions.shape == (2, 24, 8)

@@ -1,4 +1,4 @@
-"""The Routing Transformer beyond the contract: its causal form, centroids, clusters, refusals."""
+"""The Routing Transformer beyond the contract: its causal form, centroids, clusters."""
 
 import pytest
 import torch
@@ -37,20 +37,6 @@ def test_a_language_model_is_scored():
     losses = model(tokens[:, :-1], tokens[:, 1:])
     losses.mean().backward()
     assert losses.shape == (2, 39) and all(torch.isfinite(p.grad).all() for p in model.parameters())
-
-
-@pytest.mark.parametrize("scale_scores", [False, True])
-def test_one_cluster_of_all_tokens_is_attention_of_normed_queries_and_keys(scale_scores):
-    model = build("routing", SELF, routing_heads=2, clusters=1, window=31, scale_scores=scale_scores).double()
-    x, _ = inputs(SELF, 31, dtype=torch.float64)
-    q, k, v = (linear(x).unflatten(2, (HEADS, -1)).transpose(1, 2) for linear in projections(model))
-    q, k = F.layer_norm(q * 8**-0.5, (8,), eps=1e-6), F.layer_norm(k, (8,), eps=1e-6)
-    y = F.scaled_dot_product_attention(q, k, v, scale=8**-0.5 if scale_scores else 1.0) / 1.01
-    torch.testing.assert_close(run(model, x), model.out_proj(y.transpose(1, 2).flatten(2)), atol=1e-12, rtol=0)
-
-
-def projections(model):
-    return model.routing_q, model.routing_k, model.v_proj
 
 
 def routing_rows(model, x):

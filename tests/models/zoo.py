@@ -140,6 +140,8 @@ def smallest_tiles() -> Iterator[None]:
                     patch.setattr(module, key, TileBudget(1, 1))
         patch.setattr("models.attention.kernelized.FEWEST_ROWS", 1)
         patch.setattr("models.attention.lavo.TILE", 5)
+        patch.setattr("models.ops.forgetting.SEGMENT", 4)
+        patch.setattr("models.ops.chosen_blocks.MOST", 9)
         yield
 
 

@@ -25,7 +25,7 @@ def draw(*shape, seed=0):
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).requires_grad_()
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(length=st.integers(1, 70), taps=st.integers(1, 90))
 def test_fft_convolution_is_the_direct_sum(length, taps):
     u, kernel = draw(2, 3, length), draw(3, taps, seed=1)
@@ -37,7 +37,7 @@ def test_fft_convolution_is_the_direct_sum(length, taps):
         torch.testing.assert_close(actual, expected_gradient, atol=1e-12, rtol=1e-12)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(length=st.integers(1, 40), past=st.integers(1, 50), future=st.integers(1, 50))
 def test_fft_convolution_reads_the_future_with_taps_of_its_own(length, past, future):
     u, kernel, ahead = draw(2, 3, length), draw(3, past, seed=1), draw(3, future, seed=2)

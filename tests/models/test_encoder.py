@@ -23,6 +23,8 @@ POOLED = [
     for pooling in ([*TOKEN_POOLING, "packed"] if issubclass(CLASSES[name], Luna) else TOKEN_POOLING)
     if POOLING[pooling] is not first_pooling or zoo.build(name, Pattern.NONCAUSAL_SELF).looks_ahead
 ]
+# what a pooling does depends little on the model
+POOLED = [case for case in POOLED if case[0] in NONCAUSAL[::6] or case[1] in ("masked_mean", "packed")]
 UNPADDED = [case for case in POOLED if case[0] not in zoo.PADDING_COUNTS]
 SIZES = {"vocab_size": 7, "classes": 3, "max_length": 24, "dim": 16, "heads": 2, "layers": 2, "ffn_dim": 20}
 

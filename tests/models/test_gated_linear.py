@@ -37,7 +37,7 @@ def tensors(length, decays, *, batch=2, heads=2, keys=3, values=4, seed=0, dtype
     return q, k, v, g, normal(keys, values)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     length=st.integers(1, 200),
     decays=st.sampled_from([0, 1, 3]),
@@ -173,10 +173,10 @@ def test_16_bits_are_summed_in_float32():
     assert (y.double() - exact).abs().max() < 0.01 * exact.abs().max()
 
 
-def test_half_a_million_tokens():
-    """All pairs would take a terabyte."""
-    x = torch.randn(1, 1, 2**19, 2, requires_grad=True)
-    y, _ = gated_linear_attention(x, x, x, -torch.rand(1, 1, 2**19, 1))
+def test_a_hundred_thousand_tokens():
+    """All pairs would take 64 GiB."""
+    x = torch.randn(1, 1, 2**17, 2, requires_grad=True)
+    y, _ = gated_linear_attention(x, x, x, -torch.rand(1, 1, 2**17, 1))
     y.sum().backward()
     assert torch.isfinite(x.grad).all()
 

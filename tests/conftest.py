@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hydra.core.singleton import Singleton
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parents[1]
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -21,6 +22,8 @@ from harness.records import provenance  # noqa: E402
 from tests.helpers import kept_git  # noqa: E402
 
 register()
+settings.register_profile("longhaul", deadline=None, derandomize=True)  # an example may take longer on a busy machine
+settings.load_profile("longhaul")
 os.fsync = lambda descriptor: None  # no test cuts the power; a call waits for 4 ms, and a small cell makes 20
 provenance.git = kept_git.git
 

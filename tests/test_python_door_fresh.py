@@ -8,6 +8,8 @@ from torch import nn
 
 import longhaul
 
+ABSENT = str(Path(__file__).with_name("absent"))
+
 CELL = {"model": "lavo", "task": "lra/listops", "budget": "smoke"}
 
 
@@ -56,7 +58,7 @@ CALLS = [
     (lambda: longhaul.records(budget="full"), "no record has budget='full'"),
     (lambda: longhaul.records(seed="1"), "the column holds int"),
     (lambda: longhaul.records(accuracy=1), "records have no column 'accuracy'"),
-    (lambda: longhaul.records("/no/where"), "no folder of records"),
+    (lambda: longhaul.records(ABSENT), "no folder of records"),
     (lambda: longhaul.records(5), "a file or folder is a path, not a int"),
     (lambda: longhaul.records(model=[]), "model=[]: no value"),
     (lambda: longhaul.load("lavo"), "lavo is no cell"),
@@ -64,7 +66,7 @@ CALLS = [
     (lambda: longhaul.load(model="lavo"), "missing a required argument: 'cell'"),
     (lambda: longhaul.load(5), "not int"),
     (lambda: longhaul.load("demo/luna"), "there are no weights demo/luna"),
-    (lambda: longhaul.load(Path("/no/where")), "no cell"),
+    (lambda: longhaul.load(Path(ABSENT)), "no cell"),
     (lambda: longhaul.load("demo/lavo", seed=3), "does not read seed="),
     (lambda: longhaul.load(pd.DataFrame()), "not 0 rows"),
     (lambda: longhaul.load("demo/lavo").predict([]), "an input, or a list of one or more"),
@@ -78,7 +80,7 @@ CALLS = [
     (lambda: longhaul.compare("demo/lavo"), "missing a required argument: 'b'"),
     (lambda: longhaul.compare("lavo", "vanilla"), "lavo is no cell"),
     (lambda: longhaul.compare(1, 2), "not int"),
-    (lambda: longhaul.compare("demo/lavo", "demo/vanilla", root="/no/where"), "/no/where"),
+    (lambda: longhaul.compare("demo/lavo", "demo/vanilla", root=ABSENT), ABSENT),
     (lambda: longhaul.export("demo/luna"), "there are no weights demo/luna"),
     (lambda: longhaul.export("ffffff"), "there is no record"),
     (lambda: longhaul.report("demo2"), "there is no table 'demo2'"),
@@ -92,7 +94,7 @@ CALLS = [
     (lambda: longhaul.bench(model=["lavoo"], lengths=[64]), "did you mean 'lavo'"),
     (lambda: longhaul.bench(model=["lavo"], lengths=[64], what=["inference"]), "there is: decode, forward"),
     (lambda: longhaul.verify(model="lavoo"), "did you mean 'lavo'"),
-    (lambda: longhaul.check("/no/where"), "/no/where"),
+    (lambda: longhaul.check(ABSENT), ABSENT),
     (lambda: longhaul.predictions(task="lra/listop"), "did you mean 'lra/listops'"),
     (lambda: longhaul.curves(task="lra/listop"), "did you mean 'lra/listops'"),
     (lambda: longhaul.attention(Plain()), "a class is expected"),

@@ -75,7 +75,7 @@ class Nystrom(MultiHead):
     ):
         super().__init__(dim, heads, **options)
         self.check_sizes(landmarks=landmarks)
-        if conv_kernel is not None and conv_kernel % 2 == 0:
+        if conv_kernel is not None and (conv_kernel < 1 or conv_kernel % 2 == 0):
             raise ValueError(f"Nystrom requires an odd conv_kernel, not {conv_kernel}")
         self.landmarks = landmarks
         self.batch_init = batch_init or cab_compat

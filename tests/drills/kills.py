@@ -77,7 +77,7 @@ def swaps(drills: Drills) -> tuple[str, str]:
     elif kind_of_damage == "file":
         path.write_text("?", encoding="utf-8")
     elif kind_of_damage == "link":
-        path.symlink_to("/nowhere/at/all")
+        path.symlink_to(path.with_name("absent") / "at all")
     outcome, detail = drills.verdict()
     return (
         outcome,

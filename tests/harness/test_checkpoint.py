@@ -68,8 +68,8 @@ def test_a_file_belongs_to_one_cell(tmp_path):
 
 
 def test_a_checkpoint_is_staged_beside_its_path(tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", "/nowhere")
-    monkeypatch.setattr("tempfile.tempdir", "/nowhere")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "absent"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
     write_sealed(tmp_path / "one.pt", {}, ID, keep=tmp_path / "before.pt")
     first = (tmp_path / "one.pt").read_bytes()
     write_sealed(tmp_path / "one.pt", {"a": 1}, ID, keep=tmp_path / "before.pt")

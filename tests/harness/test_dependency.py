@@ -209,12 +209,12 @@ def test_a_chain_of_dependencies_ends(tmp_path):
     [
         ([ENCODER.replace("[embedding, layers]", "[nonsense]")], "the model has no parameter below 'nonsense'"),
         ([ENCODER, "backbone.max_length=16"], "parameters for 16 tokens"),
-        ([ENCODER, "task.source=official", "task.path=/nowhere"], "/nowhere"),
+        ([ENCODER, "task.source=official", "task.path=ABSENT"], "absent"),
     ],
 )
 def test_a_cell_that_cannot_run_is_refused_before_its_dependency_runs(overrides, reason, typed, tmp_path):
     with pytest.raises(UsageError, match=reason):
-        train(*typed, *overrides)
+        train(*typed, *(word.replace("ABSENT", str(tmp_path / "absent")) for word in overrides))
     assert not list(tmp_path.rglob("records/**/*.json"))
 
 

@@ -59,7 +59,7 @@ def test_content_is_on_disk_before_the_name_and_the_name_before_return(tmp_path,
 
 def test_what_a_killed_process_left_is_removed(tmp_path):
     (tmp_path / ".last.ckpt.12.ab.tmp").write_text("half")
-    (tmp_path / ".last.ckpt.12.cd.tmp").symlink_to("/nowhere/at/all")
+    (tmp_path / ".last.ckpt.12.cd.tmp").symlink_to(tmp_path / "absent" / "at all")
     (tmp_path / ".last.ckpt.12.ee.tmp").mkdir()
     (tmp_path / ".last.ckpt.12.ef.tmp" / "of the user").mkdir(parents=True)
     (tmp_path / "last.ckpt").write_text("whole")

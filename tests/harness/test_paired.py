@@ -220,11 +220,11 @@ def test_a_row_is_in_the_best_tier_only_if_nothing_speaks_against_it():
     assert without.numbers[behind.key] == 2 and far.key in without.low_power
 
 
-def test_a_large_table_takes_less_than_two_seconds():
+def test_a_large_table_takes_less_than_two_cpu_seconds():
     scores = table(np.random.default_rng(0), 12, 5, 2000, 0.1)
-    start = time.perf_counter()
+    start = time.process_time()
     assert len(compare_rows(scores)) == 66
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 def test_of_several_best_rows_the_reference_is_the_best_one():

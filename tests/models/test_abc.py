@@ -4,7 +4,7 @@ import pytest
 import torch
 from golden import golden, needs_golden
 
-from models.attention.abc import ABC, causal_weights
+from models.attention.abc import causal_weights
 from models.ops import running_share
 from models.ops.running_scores import running_scores
 from models.ops.running_softmax import running_softmax
@@ -55,8 +55,3 @@ def test_running_share_equals_its_definition(monkeypatch, size, segment):
     torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
     grads = [torch.autograd.grad(y.sin().sum(), logits)[0] for y in (ours, theirs)]
     torch.testing.assert_close(*grads, atol=1e-11, rtol=0)
-
-
-def test_at_least_one_slot():
-    with pytest.raises(ValueError, match="slots >= 1, not 0"):
-        ABC(16, 2, pattern="causal_self", max_length=8, slots=0)

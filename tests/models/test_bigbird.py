@@ -74,8 +74,3 @@ def test_sequences_beyond_max_length_are_read():
     longer = build("bigbird", PATTERN).double()
     longer.load_state_dict(model.state_dict() | {"draws": model.draws.repeat(1, 4, 1)})
     torch.testing.assert_close(run(model, x), run(longer, x))
-
-
-def test_refuses_sizes_that_mean_nothing():
-    with pytest.raises(ValueError, match="block >= 1 and random_blocks >= 0, not 0 and 3"):
-        BigBird(16, 2, pattern=PATTERN, max_length=64, block=0)

@@ -62,15 +62,3 @@ def test_equals_its_definition(monkeypatch, tile):
     cotangent = torch.randn(ours.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     for a, b in zip(*(torch.autograd.grad((y * cotangent).sum(), leaves) for y in (ours, theirs)), strict=True):
         torch.testing.assert_close(a, b, atol=1e-12, rtol=0)
-
-
-def test_gradients_with_dropout(monkeypatch):
-    """Backward draws the masks of forward again, also in tiles."""
-    monkeypatch.setattr(block_sparse, "TILE", TileBudget(1, 1))
-
-    def dropped(*leaves):
-        torch.manual_seed(3)
-        return block_sparse_attention(*leaves, ROWS, hidden=hidden(), dropout=0.4)
-
-    assert not torch.equal(dropped(*tensors()), block_sparse_attention(*tensors(), ROWS, hidden=hidden()))
-    assert torch.autograd.gradcheck(dropped, tensors())

@@ -112,18 +112,6 @@ def test_queries_of_later_tokens():
     assert torch.equal(choose_blocks(later, k, None, block=BLOCK, selected=2, first=9), every[:, :, 9:])
 
 
-def test_gradients_with_dropout(monkeypatch):
-    monkeypatch.setattr(block_summaries, "TILE", TileBudget(300, 300))
-
-    def dropped(*leaves):
-        torch.manual_seed(3)
-        return summary_attention(*leaves, None, block=BLOCK, selected=2, dropout=0.4)[0]
-
-    leaves = tensors()
-    assert not torch.equal(dropped(*leaves), summary_attention(*leaves, None, block=BLOCK, selected=2)[0])
-    assert torch.autograd.gradcheck(dropped, leaves, fast_mode=True)
-
-
 def test_memory_grows_as_the_length(monkeypatch):
     """Scores, N^2 / b numbers, exist tile by tile."""
     monkeypatch.setattr(block_summaries, "TILE", TileBudget(2**13, 2**13))

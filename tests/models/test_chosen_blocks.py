@@ -89,21 +89,6 @@ def test_a_query_that_sees_no_key_gets_zeros():
     assert (y[1, :, 10:] != 0).all()
 
 
-def test_gradients_with_dropout(monkeypatch):
-    """Backward draws the masks of forward again, also in tiles."""
-    monkeypatch.setattr(chosen_blocks, "TILE", TileBudget(50, 50))
-    monkeypatch.setattr(chosen_blocks, "MOST", 9)
-    chosen = choices()
-
-    def dropped(*leaves):
-        torch.manual_seed(3)
-        return chosen_block_attention(*leaves, chosen, block=BLOCK, dropout=0.4)
-
-    leaves = tensors()
-    assert not torch.equal(dropped(*leaves), chosen_block_attention(*leaves, chosen, block=BLOCK))
-    assert torch.autograd.gradcheck(dropped, leaves, fast_mode=True)
-
-
 def test_scores_far_apart_stay_finite():
     q, k, v = (x.detach().float() for x in tensors())
     y = chosen_block_attention(1e4 * q, 1e4 * k, v, choices(), block=BLOCK)

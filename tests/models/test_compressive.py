@@ -118,29 +118,6 @@ def test_compressions_learn_to_reconstruct():
     assert losses[-1] < 0.1 * losses[0]
 
 
-def test_a_query_sees_what_is_compressed():
-    """A query reaches 16 tokens through compressions, 8 through the memory, and its segment."""
-    model = build("compressive", CAUSAL, segment=4, memory_length=8, compressed_length=8, detach_memory=False).double()
-    x, _ = inputs(CAUSAL, 64, dtype=torch.float64)
-    x.requires_grad_()
-    (gradient,) = torch.autograd.grad(run(model, x)[:, 42].sum(), x)
-    assert (gradient[0].abs().sum(-1) > 0).nonzero()[:, 0].tolist() == list(range(40 - 8 - 16, 43))
-
-
-@pytest.mark.parametrize(
-    ("hyper", "message"),
-    [
-        ({"rate": 3}, "rate of 3 does not divide"),
-        ({"rate": 0}, "rate of 0 does not divide"),
-        ({"memory_length": 4}, "memory of 4 is shorter than a segment of 8"),
-        ({"compressed_length": -1}, "not -1"),
-    ],
-)
-def test_refusals(hyper, message):
-    with pytest.raises(ValueError, match=message):
-        build("compressive", CAUSAL, **hyper)
-
-
 def test_memory_that_is_given_is_whole_segments():
     model = build("compressive", CAUSAL, segment=4, memory_length=4).double()
     x, _ = inputs(CAUSAL, LENGTH, dtype=torch.float64)

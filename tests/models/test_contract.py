@@ -1,5 +1,6 @@
 """The contract of `models/attention/base.py`, for every yaml in `conf/model/` and every pattern that it supports."""
 
+import contextlib
 from itertools import pairwise
 
 import pytest
@@ -9,13 +10,16 @@ from torch import nn
 from twins import TWINS, trainable
 from zoo import (
     CASES,
+    CAUSAL_LAYERS,
     CAUSAL_SELF,
     CLASSES,
     CROSS,
     DIM,
     HEADS,
+    LAYERS,
     MAX_LENGTH,
     NAMES,
+    OPEN,
     PADDING_COUNTS,
     ROW_BY_ROW,
     SELF,
@@ -25,6 +29,7 @@ from zoo import (
     load,
     padding,
     run,
+    smallest_tiles,
 )
 
 from models.attention.base import Pattern
@@ -62,23 +67,34 @@ def test_context_is_for_cross_patterns_alone(name, pattern):
         build(name, pattern)(x, None if pattern.cross else x)
 
 
-@by_first(("name", "pattern"), CASES, padded=[False, True])
-def test_equals_its_twin_in_output_and_every_gradient(name, pattern, padded):
+@by_first(("name", "pattern"), CASES)
+def test_equals_its_twin_in_output_and_every_gradient(name, pattern):
     for length in (1, 3, 35):  # 35: several windows, and more than a block of the banded attention
+        model = build(name, pattern).double()
         # a twin mixes sequence by sequence, and the padded batch has two of this length
-        batch = 1 if length == 35 and not padded else 2
-        check_twin(build(name, pattern).double(), TWINS[name].forward, pattern, length, padded, batch)
+        check_twin(model, TWINS[name].forward, pattern, length, None, batch=1 if length == 35 else 2)
+        length = min(length, 21)
+        with smallest_tiles():
+            check_twin(model, TWINS[name].forward, pattern, length, padding_anywhere(length))
 
 
-def check_twin(model, twin, pattern, length, padded, batch=2):
+def padding_anywhere(length):
+    """(2, N): in front of the first token of one sequence, behind the last one of the other, and between tokens."""
+    mask = torch.rand(2, length, generator=torch.Generator().manual_seed(3)) < 0.4
+    mask[0, :3] = mask[1, -3:] = True
+    mask[:, length // 2] = False
+    return mask
+
+
+def check_twin(model, twin, pattern, length, mask, batch=2):
+    """Output, except of padded queries, and every gradient, without padding or with `mask` (B, N)."""
     x, context = inputs(pattern, length, batch=batch, dtype=torch.float64, context=length)
-    mask = padding(batch, length, max(1, length - 2)) if padded else None
     leaves = {"x": x.requires_grad_()} | dict(model.named_parameters())
     if context is not None:
         leaves["context"] = context.requires_grad_()
     leaves = {key: leaf for key, leaf in leaves.items() if leaf.requires_grad}
     cotangent = torch.randn(x.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    if padded and not pattern.cross:
+    if mask is not None and not pattern.cross:
         cotangent[mask] = 0.0  # rows of padded queries mean nothing
     ours, theirs = run(model, x, context, key_padding_mask=mask), twin(model, x, context, mask)
     rows = cotangent.abs().sum(-1) > 0
@@ -93,12 +109,16 @@ def check_twin(model, twin, pattern, length, padded, batch=2):
 
 
 VARIANTS = [(*case, variant) for case in CASES if case[0] in TWINS for variant in TWINS[case[0]].variants_of(case[1])]
+VARIANTS += [("routing", Pattern.CAUSAL_SELF, variant | OPEN) for variant in ({}, *TWINS["routing"].variants)]
 
 
 @by_first(("name", "pattern", "variant"), VARIANTS)
 def test_variants_equal_their_twin(name, pattern, variant):
     model = build(name, pattern, **variant).double()
-    check_twin(model, TWINS[name].forward, pattern, 13, padded=True)
+    mask = padding_anywhere(13)
+    if variant.get("attention") == "laplace" and pattern.causal:  # counts positions: padding is behind the tokens
+        mask = padding(2, 13, 11)
+    check_twin(model, TWINS[name].forward, pattern, 13, mask)
     hyper = load(name)[1] | variant
     assert trainable(model) == TWINS[name].parameters(DIM, HEADS, pattern, MAX_LENGTH, hyper)
 
@@ -162,13 +182,15 @@ def test_padding_inside_a_sequence_is_not_seen(name, pattern):
     torch.testing.assert_close(reference[rows], content[rows], atol=1e-10, rtol=0)
 
 
-@by_first(("name", "pattern"), CASES)
-def test_a_sequence_of_nothing_but_padding_is_finite(name, pattern):
-    model = build(name, pattern)
+@by_first(("name", "pattern", "hyper"), LAYERS)
+def test_a_sequence_of_nothing_but_padding_is_finite(name, pattern, hyper):
+    model = build(name, pattern, **hyper)
     x, context = inputs(pattern, 7, context=7)
     x.requires_grad_()
     mask = torch.tensor([[True] * 7, [False] * 7])
     y = run(model, x, context, key_padding_mask=mask)
+    other = run(model, x[1:], None if context is None else context[1:])
+    torch.testing.assert_close(y[1:], other, atol=1e-6, rtol=1e-5)
     y.sum().backward()
     assert torch.isfinite(y).all()
     assert torch.isfinite(x.grad).all()
@@ -201,35 +223,46 @@ def test_a_context_of_nothing_but_padding_is_not_read(name, pattern, dtype):
         torch.testing.assert_close(y, rows[0], atol=exact, rtol=0)
 
 
-@by_first(("name", "pattern"), CASES)
-def test_gradient_is_that_of_every_row(name, pattern):
-    """Includes padded queries, which the twins exclude: finite differences check their gradients."""
-    # LongNet omits a part of its gradient by default (D-14), as memories do
-    exact = {key: False for key in ("detach_alpha", "detach_memory") if key in load(name)[1]}
-    model = build(name, pattern, **exact).double()
-    sequences = [x for x in inputs(pattern, 41, batch=3, dtype=torch.float64, context=41) if x is not None]
+DIFFERENTIATED = [(*case, {}) for case in CASES]
+DIFFERENTIATED += [("bigbird", Pattern.NONCAUSAL_SELF, {"block": 1})]  # reads longer blocks of 13 tokens at once
+DIFFERENTIATED += [(*case, {"open_first": True}) for case in SELF if case[0] == "sparse_transformer"]
+
+
+@by_first(("name", "pattern", "hyper"), DIFFERENTIATED, dropout=[0.0, 0.5])
+def test_gradient_is_that_of_every_row(name, pattern, hyper, dropout):
+    """Includes padded queries, which the twins exclude: finite differences check their gradients.
+
+    With dropout, backward repeats the masks of forward, also where it computes the weights of each tile again.
+    """
+    # LongNet omits a part of its gradient by default (D-14), as memories do; Routing adds that of a loss of its own
+    exact = {key: False for key in ("detach_alpha", "detach_memory", "commitment") if key in load(name)[1]}
+    model = build(name, pattern, dropout=dropout, **exact, **hyper).double().train(dropout > 0)
+    batch, length = (2, 13) if dropout else (3, 41)
+    sequences = [x for x in inputs(pattern, length, batch=batch, dtype=torch.float64, context=length) if x is not None]
     generator = torch.Generator().manual_seed(3)
-    mask = torch.rand(3, 41, generator=generator) < 0.65
-    mask[2] = True
+    mask = torch.rand(batch, length, generator=generator) < 0.65
+    mask[-1] = True
     cotangent, *directions = (
         torch.randn(x.shape, generator=generator, dtype=torch.float64) for x in (sequences[0], *sequences)
     )
 
     def value(step):
+        torch.manual_seed(5)
         moved = [x + step * direction for x, direction in zip(sequences, directions, strict=True)]
         return (run(model, *moved, key_padding_mask=mask) * cotangent).sum()
 
     step = torch.zeros((), dtype=torch.float64, requires_grad=True)
-    (slope,) = torch.autograd.grad(value(step), step)
-    with torch.no_grad():  # a step so small that no discrete choice changes
-        difference = (value(1e-6) - value(-1e-6)) / 2e-6
+    with smallest_tiles() if dropout else contextlib.nullcontext():
+        (slope,) = torch.autograd.grad(value(step), step)
+        with torch.no_grad():  # a step so small that no discrete choice changes
+            difference = (value(1e-6) - value(-1e-6)) / 2e-6
     torch.testing.assert_close(slope, difference, atol=1e-6, rtol=1e-6)
 
 
-@by_first(("name", "pattern"), CAUSAL_SELF)
-def test_prefix_invariance(name, pattern):
+@by_first(("name", "pattern", "hyper"), CAUSAL_LAYERS)
+def test_prefix_invariance(name, pattern, hyper):
     """Neither the content nor the number of later tokens changes earlier rows."""
-    model = build(name, pattern).double()
+    model = build(name, pattern, **hyper).double()
     x, _ = inputs(pattern, 41, dtype=torch.float64)
     other_seed, _ = inputs(pattern, 41, dtype=torch.float64, seed=2)
     whole = run(model, x)
@@ -262,9 +295,9 @@ def test_cross_queries_do_not_see_each_other(name, pattern):
         torch.testing.assert_close(run(model, x[:, i : i + 1], context), whole[:, i : i + 1], atol=1e-10, rtol=0)
 
 
-@by_first(("name", "pattern"), CASES)
-def test_bfloat16_is_close(name, pattern):
-    model = build(name, pattern)
+@by_first(("name", "pattern", "hyper"), LAYERS)
+def test_bfloat16_is_close(name, pattern, hyper):
+    model = build(name, pattern, **hyper)
     x, context = inputs(pattern, 31)
     exact = run(model, x, context)
     with torch.autocast("cpu", torch.bfloat16):
@@ -275,9 +308,9 @@ def test_bfloat16_is_close(name, pattern):
     assert torch.isfinite(x.grad).all()
 
 
-@by_first(("name", "pattern"), CASES)
-def test_extreme_inputs_stay_finite(name, pattern):
-    model = build(name, pattern)
+@by_first(("name", "pattern", "hyper"), LAYERS)
+def test_extreme_inputs_stay_finite(name, pattern, hyper):
+    model = build(name, pattern, **hyper)
     x, context = inputs(pattern, 31)
     x = (1e3 * x).requires_grad_()
     y = run(model, x, None if context is None else 1e3 * context)
@@ -308,9 +341,9 @@ def test_parameter_count_is_the_formula(name, pattern):
     assert trainable(build(name, pattern)) == TWINS[name].parameters(DIM, HEADS, pattern, MAX_LENGTH, hyper)
 
 
-@by_first(("name", "pattern"), CASES)
-def test_dropout_acts_in_training_only(name, pattern):
-    model, without = build(name, pattern, dropout=0.5), build(name, pattern, dropout=0.0)
+@by_first(("name", "pattern", "hyper"), LAYERS)
+def test_dropout_acts_in_training_only(name, pattern, hyper):
+    model, without = (build(name, pattern, dropout=dropout, **hyper) for dropout in (0.5, 0.0))
     x, context = inputs(pattern, 13)
     torch.testing.assert_close(run(model, x, context), run(without, x, context), atol=0, rtol=0)
     torch.testing.assert_close(run(without.train(), x, context), run(model, x, context), atol=1e-6, rtol=1e-5)
@@ -327,11 +360,12 @@ LINEAR = [case for case in SELF if build(*case).linear]
 
 @by_first(("name", "pattern"), LINEAR, padded=[False, True])
 def test_memory_grows_as_the_length(name, pattern, padded):
-    lengths, sizes = (512, 1024, 2048), []
+    lengths, sizes = (512, 1024), []
     # width 32 with 8 slots, so (n, slots, width) exceeds what a linear method must store
     slots, width = 8, 32
     _, hyper = load(name)
     overrides = {key: slots for key in ("bases", "rank", "features") if key in hyper}
+    overrides |= {"window": 16} if "recurrent_layers" in hyper else {}  # which it reads one after another
     for n in lengths:
         model = build(name, pattern, dim=width, max_length=n, **overrides)
         x = torch.randn(1, n, width, requires_grad=True)

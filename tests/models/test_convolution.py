@@ -25,7 +25,7 @@ def draw(*shape, seed=0):
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).requires_grad_()
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=20)
 @given(length=st.integers(1, 70), taps=st.integers(1, 90))
 def test_fft_convolution_is_the_direct_sum(length, taps):
     u, kernel = draw(2, 3, length), draw(3, taps, seed=1)
@@ -37,7 +37,7 @@ def test_fft_convolution_is_the_direct_sum(length, taps):
         torch.testing.assert_close(actual, expected_gradient, atol=1e-12, rtol=1e-12)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=20)
 @given(length=st.integers(1, 40), past=st.integers(1, 50), future=st.integers(1, 50))
 def test_fft_convolution_reads_the_future_with_taps_of_its_own(length, past, future):
     u, kernel, ahead = draw(2, 3, length), draw(3, past, seed=1), draw(3, future, seed=2)
@@ -76,16 +76,6 @@ def test_short_convolution_is_the_direct_sum(taps, ahead, causal, length):
     padded = torch.cat([x, x.new_zeros(2, shift, 5)], 1)
     expected = direct(padded.mT, layer.weight).mT[:, shift:]
     torch.testing.assert_close(layer(x), expected)
-
-
-def test_short_convolution_chunks_equal_the_whole():
-    layer = ShortConvolution(5, 4).double()
-    x = draw(2, 9, 5)
-    state, y = layer.empty_state(2), layer(x)
-    for some, expected in zip(x.split([1, 1, 5, 2], 1), y.split([1, 1, 5, 2], 1), strict=True):
-        rows, state = layer.chunk(some, state)
-        assert state.shape == (2, 3, 5)
-        torch.testing.assert_close(rows, expected)
 
 
 @pytest.mark.parametrize("shift", [0, 1, 3])

@@ -1,10 +1,8 @@
 """The decoder's options, and its state with every model that decodes: steps, chunks, prompts."""
 
-import itertools
-
 import pytest
 import torch
-from zoo import CAUSAL_SELF, CLASSES, by_first, load
+from zoo import CAUSAL_SELF, CLASSES, by_first, load, pairs
 
 from models.attention.base import Pattern
 from models.backbones.config import FFNS, NORM_PLACEMENTS, NORMS, POSITIONS
@@ -15,14 +13,28 @@ NAMES = [name for name, _ in CAUSAL_SELF]
 SIZES = {"vocab_size": 11, "max_length": 40, "dim": 16, "heads": 2, "layers": 2, "ffn_dim": 20}
 
 
-def factory(name):
+POST = {"norm": "post", "positions": "sinusoidal", "embedding_scale": True}
+STACKS = [(name, {}) for name in NAMES] + [(name, POST) for name in NAMES[::9]]
+# stacks of several kinds of layers, or whose layers read their place in the stack
+STACKS += [
+    ("based", {"layers": 3}),
+    ("block_recurrent", {"layers": 3, "hyper": {"recurrent_layers": [2]}}),
+    ("griffin", {"layers": 4}),
+    ("h3", {"layers": 3, "hyper": {"attention_at": [1]}}),
+    ("hgrn2", {"layers": 3}),
+    ("rwkv7", {"layers": 3}),
+    ("xlstm", {"layers": 3, "hyper": {"slstm_at": [1], "ffn": True}}),
+]
+
+
+def factory(name, **own):
     cls, hyper = load(name)
-    return lambda *args, **kwargs: cls(*args, **hyper, **kwargs)
+    return lambda *args, **kwargs: cls(*args, **hyper | own, **kwargs)
 
 
-def decoder(name="vanilla", **options):
+def decoder(name="vanilla", *, hyper=None, **options):
     torch.manual_seed(0)
-    return DecoderLM(factory(name), DecoderConfig(**{**SIZES, **options})).double().eval()
+    return DecoderLM(factory(name, **hyper or {}), DecoderConfig(**{**SIZES, **options})).double().eval()
 
 
 def stirred(*args, **options):
@@ -38,7 +50,7 @@ def tokens(length=17, batch=3, seed=0):
     return torch.randint(11, (batch, length), generator=torch.Generator().manual_seed(seed))
 
 
-@by_first(("norm", "kind", "ffn", "positions"), list(itertools.product(NORM_PLACEMENTS, NORMS, FFNS, POSITIONS)))
+@by_first(("norm", "kind", "ffn", "positions"), pairs(NORM_PLACEMENTS, NORMS, FFNS, POSITIONS))
 def test_every_combination_builds_and_trains(norm, kind, ffn, positions):
     for flag in (False, True):
         model = decoder(
@@ -81,11 +93,7 @@ def test_no_token_sees_the_next(name):
     torch.testing.assert_close(model(text[:, :12]), model(text)[:, :12], atol=1e-10, rtol=0)
 
 
-@by_first(
-    ("name",),
-    [(name,) for name in NAMES],
-    options=[{}, {"norm": "post", "positions": "sinusoidal", "embedding_scale": True}],
-)
+@by_first(("name", "options"), STACKS)
 def test_generation_equals_full_forward_passes(name, options):
     model, text = stirred(name, **options), tokens(5)
     with torch.no_grad():
@@ -93,18 +101,14 @@ def test_generation_equals_full_forward_passes(name, options):
         for t, token in enumerate(text.unbind(1)):
             logits, state = model.step(token, state)
             torch.testing.assert_close(logits, expected[:, t], atol=1e-9, rtol=0)
-        continued = generate(model, text, max_new_tokens=20)
-        for _ in range(20):
+        continued = generate(model, text, max_new_tokens=12)
+        for _ in range(12):
             text = torch.cat([text, model(text)[:, -1].argmax(-1, keepdim=True)], 1)
     assert torch.equal(continued, text)
     assert len(continued.unique()) > 2, "the test sees no difference between tokens"
 
 
-@by_first(
-    ("name",),
-    [(name,) for name in NAMES],
-    options=[{}, {"norm": "post", "positions": "sinusoidal", "embedding_scale": True}],
-)
+@by_first(("name", "options"), STACKS)
 def test_chunks_equal_forward(name, options):
     """Chunks of any size, with steps between them; a prompt is one chunk."""
     model, text = stirred(name, **options), tokens(23)
@@ -121,6 +125,8 @@ def test_chunks_equal_forward(name, options):
             logits, state = model.step(text[:, t], state)
             torch.testing.assert_close(logits, expected[:, t], atol=1e-9, rtol=0)
         torch.testing.assert_close(model.chunk(text[:, 9:], state)[0], expected[:, 9:], atol=1e-9, rtol=0)
+    if "layers" in options and name != "h3":
+        assert all(layer.attention.chunked for layer in model.layers)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._pytree import tree_flatten
 from twins import TWINS
-from zoo import CASES, CAUSAL_SELF, CROSS, DIM, ROW_BY_ROW, build, by_first, inputs, padding, run
+from zoo import CASES, CAUSAL_SELF, CROSS, DIM, HEADS, ROW_BY_ROW, build, by_first, inputs, padding, run
 
 from models.attention.base import ROOM, Pattern
 from models.attention.moba import MoBA
@@ -15,6 +15,7 @@ from models.attention.sparse_transformer import SparseTransformer
 from models.attention.vanilla import RotaryVanilla, Vanilla
 
 VARIANTS = [(*case, variant) for case in CAUSAL_SELF for variant in TWINS[case[0]].variants_of(case[1])]
+DELTA = ("deltanet", "gated_deltanet", "kda")
 DECODING = [(*case, {}) for case in CAUSAL_SELF + ROW_BY_ROW] + VARIANTS
 
 
@@ -54,6 +55,46 @@ def in_chunks(model, x, state, sizes):
 
 # all at once; within and across the windows, blocks, segments and chunks of the tiny sizes, with steps between
 SPLITS = [(43,), (1, 42), (3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 4), (16, 1, 1, 8, 17)]
+
+
+RING, LATTE = 2 * 4 * DIM, 8 + 8 * DIM // HEADS  # keys and values of a window of 4; sums of 8 latents
+# (model, settings, numbers of the state for a sequence), whatever has been read, in the sizes of zoo.TINY
+STATE_SIZES = [
+    ("based", {"block_types": ["linear"]}, 15 * (DIM + HEADS)),
+    ("based", {"block_types": ["window"]}, RING),
+    ("based", {"block_types": ["conv"]}, 2 * 2 * DIM),
+    ("block_recurrent", {}, 2 * RING + 3 * 4 * DIM),
+    ("block_recurrent", {"recurrent_layers": []}, RING),
+    *((name, {"expand_k": 1.0, "expand_v": 1.5}, 8 * 12 * HEADS + 3 * (8 + 8 + 12) * HEADS) for name in DELTA),
+    ("gla", {"expand_k": 0.5, "expand_v": 2.0}, 4 * 16 * HEADS),
+    ("griffin", {}, 4 * 22),
+    ("griffin", {"block_types": ["local"]}, RING // HEADS),
+    ("h3", {"head_width": 4, "d_state": 6}, 5 * DIM + 3 * 4 * DIM),
+    ("hgrn2", {}, 8 * DIM),
+    ("hgrn2", {"expand_ratio": 2}, 2 * DIM),
+    ("infinity_former", {}, RING + DIM * (8 + 2 * 4 + 2)),
+    ("latte", {}, LATTE),
+    ("latte_swa", {}, LATTE + RING),
+    ("latte_conv", {}, LATTE + 2 * DIM),
+    ("latte_conv_swa", {}, LATTE + 2 * DIM + RING),
+    ("latte_rglru", {}, LATTE + DIM),
+    ("latte_rglru_swa", {}, LATTE + DIM + RING),
+    ("llp", {"segment": 8}, 8 * DIM),
+    ("mamba2", {"d_state": 6}, 32 * 6 + 3 * (32 + 2 * 6)),
+    ("mamba2", {"d_state": 6, "expand": 1, "head_dim": 4}, 16 * 6 + 3 * (16 + 2 * 6)),
+    ("retnet", {}, 8 * 16 * HEADS),
+    ("rglru_swa", {}, DIM + RING),
+    ("xlstm", {}, 3 * 2 * DIM + 2 * DIM * (2 * DIM // HEADS + 1) + HEADS),
+    ("xlstm", {"slstm_every": 1}, 3 * DIM + 4 * DIM),
+]
+
+
+@by_first(("name", "hyper", "numbers"), STATE_SIZES)
+def test_size_of_the_state(name, hyper, numbers):
+    model = build(name, Pattern.CAUSAL_SELF, **hyper)
+    with torch.no_grad():
+        _, state = model.chunk(torch.randn(3, 24, DIM), model.init_state(3))
+    assert sum(leaf.numel() for leaf in tree_flatten(state)[0] if isinstance(leaf, torch.Tensor)) == 3 * numbers
 
 
 @by_first(("name", "pattern"), CAUSAL_SELF)

@@ -52,7 +52,7 @@ def at(leaves, index):
     return [None if x is None else x[:, :, index] for x in leaves[:-1]]
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25)
 @given(
     length=st.integers(1, 200),
     decays=st.sampled_from([0, 1, 3]),
@@ -84,19 +84,6 @@ def test_a_sequence_of_one_chunk_needs_no_states(length, decays, both, monkeypat
     assert state is None
     for actual, expected in zip((y, *torch.autograd.grad(y.square().sum(), inputs)), reference, strict=True):
         torch.testing.assert_close(actual, expected, atol=1e-12, rtol=1e-12)
-
-
-@FORMS
-def test_gradcheck(decays, both):
-    leaves = tensors(70, decays, both, batch=1, heads=1, values=2)
-    if decays:
-        leaves[4] = (leaves[4].detach() / 50).requires_grad_()
-
-    def with_nones(*present):
-        remaining = iter(present)
-        return ours(*(None if x is None else next(remaining) for x in leaves))
-
-    assert torch.autograd.gradcheck(with_nones, [x for x in leaves if x is not None], fast_mode=True)
 
 
 @FORMS

@@ -1,4 +1,4 @@
-"""DeltaNet, Gated DeltaNet and Kimi Delta Attention beyond the contract: start, sizes, what the rule does, refusals."""
+"""DeltaNet, Gated DeltaNet and Kimi Delta Attention beyond the contract: start and sizes."""
 
 import math
 
@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from twins import trainable
 
-from models.attention.deltanet import DeltaNet, unit
+from models.attention.deltanet import DeltaNet
 from models.attention.gated_deltanet import GatedDeltaNet
 from models.attention.kda import KimiDeltaAttention
 
@@ -17,10 +17,6 @@ MODELS = pytest.mark.parametrize("cls", [DeltaNet, GatedDeltaNet, KimiDeltaAtten
 def build(cls, dim=8, heads=1, **hyper):
     torch.manual_seed(0)
     return cls(dim, heads, pattern="causal_self", max_length=8, **hyper)
-
-
-def draw(*shape, seed=0):
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 @MODELS
@@ -49,67 +45,3 @@ def test_published_number_of_parameters(cls, squares):
     with torch.device("meta"):
         model = build(cls, 2048, 16)
     assert 1 < trainable(model) / (squares * 2048**2) < 1.01
-
-
-def test_a_key_keeps_its_latest_value_alone():
-    """With beta = 1 the first value of a key is gone after the second; a sum of both remains in linear attention."""
-    model = build(DeltaNet).double()
-    with torch.no_grad():
-        model.beta_proj.weight.fill_(100.0)  # beta = 1 for an input with a positive sum
-        model.convolution.weight.zero_()
-        model.convolution.weight[:, 0] = 1.0
-    x = draw(1, 3, 8).abs()
-    x[:, 2] = x[:, 0]  # writes to the key of the first token
-    _, state = model.chunk(x, model.init_state(1))
-    _, key, value = F.silu(model.qkv_proj(x[0, 2])).split(model.widths)
-    torch.testing.assert_close(unit(key) @ state["sums"][0, 0], value, atol=1e-5, rtol=0)
-
-
-def test_negative_eigenvalues_reflect_the_state():
-    """beta = 2 changes the sign of what was stored at a key, which beta < 1 cannot do."""
-    kept = []
-    for negative in (False, True):
-        model = build(DeltaNet, negative_eigenvalues=negative).double()
-        with torch.no_grad():
-            model.beta_proj.weight.fill_(100.0)
-            model.convolution.weight.zero_()
-            model.convolution.weight[:, 0] = 1.0
-            model.qkv_proj.weight[-8:] = 0.0  # values of zero
-        x = draw(1, 1, 8).abs()
-        key = unit(F.silu(model.qkv_proj(x[0, 0])).split(model.widths)[1])
-        state = model.init_state(1) | {"sums": torch.outer(key, torch.ones(8).double())[None, None]}
-        kept.append(key @ model.chunk(x, state)[1]["sums"][0, 0])
-    torch.testing.assert_close(kept[0], torch.zeros(8).double(), atol=1e-5, rtol=0)
-    torch.testing.assert_close(kept[1], -torch.ones(8).double(), atol=1e-5, rtol=0)
-
-
-@MODELS
-def test_padding_takes_no_time(cls):
-    """A padded token between two others changes no state; only the convolution sees its position."""
-    model = build(cls, conv=1).double()
-    x = draw(1, 9, 8)
-    mask = torch.tensor([[False, False, True, True, False, True, False, False, False]])
-    y = model(x, key_padding_mask=mask)[0]
-    torch.testing.assert_close(y[~mask], model(x[~mask][None])[0][0])
-    assert (y[mask] == 0).all()
-
-
-@MODELS
-def test_size_of_the_state(cls):
-    model = build(cls, 16, 2, expand_k=1.0, expand_v=1.5)
-    state = model.init_state(3)
-    assert state["sums"].shape == (3, 2, 8, 12)
-    assert state["window"].shape == (3, 3, 2 * (8 + 8 + 12))
-
-
-@pytest.mark.parametrize("name", ["expand_k", "expand_v"])
-def test_refusals(name):
-    with pytest.raises(ValueError, match="positive multiple"):
-        build(DeltaNet, **{name: 0})
-    with pytest.raises(ValueError, match="1 tap or more"):
-        build(DeltaNet, conv=0)
-
-
-def test_rank_below_one_is_refused():
-    with pytest.raises(ValueError, match="KimiDeltaAttention requires rank >= 1, not 0"):
-        build(KimiDeltaAttention, rank=0)

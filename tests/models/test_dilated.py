@@ -45,7 +45,7 @@ def definition(q, k, v, parts, *, causal, detach_alpha, padding):
     return (alpha * (scores.softmax(-1) @ v)).sum(0)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(
     length=st.integers(1, 70),
     heads=st.sampled_from([1, 2, 3, 6]),
@@ -108,7 +108,7 @@ def test_gradcheck(dropout):
         options = {"key_padding_mask": padding, "dropout": dropout}
         return dilated_attention(*leaves, parts, causal=True, detach_alpha=False, **options)
 
-    assert torch.autograd.gradcheck(call, leaves, atol=1e-6)
+    assert torch.autograd.gradcheck(call, leaves, atol=1e-6, fast_mode=True)
 
 
 def test_dropout_leaves_the_mixtures_weights():

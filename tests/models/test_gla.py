@@ -1,4 +1,4 @@
-"""Gated linear attention beyond the contract: its gate, its state, its size, refusals."""
+"""Gated linear attention beyond the contract: its gate and its size."""
 
 import pytest
 import torch
@@ -20,22 +20,10 @@ def test_parameters_are_those_of_attention_and_a_gate_of_low_rank():
     assert trainable(build(1024, 4)) == 4 * 1024**2 + 16 * (1024 + 512) + 512 + 256
 
 
-@pytest.mark.parametrize(("hyper", "numbers"), [({}, 4 * 8), ({"expand_k": 2.0}, 16 * 8), ({"expand_v": 0.5}, 4 * 4)])
-def test_the_expansions_scale_the_state(hyper, numbers):
-    model = build(**hyper)
-    assert model.init_state(3)["sums"].numel() == 3 * model.heads * numbers
-
-
 def test_starts_with_a_long_memory():
     """The roots of sigmoids near 1/2: half of a state is left after 16 tokens or so."""
     *_, decay = build(64, 4).project(torch.randn(1, 50, 64))
     assert -0.07 < decay.mean() < -0.03
-
-
-def test_temperature_divides_log_decays():
-    x = draw(1, 5, 16)
-    fast, slow = (build(temperature=tau).double().project(x)[-1] for tau in (1.0, 8.0))
-    torch.testing.assert_close(fast, 8 * slow)
 
 
 @pytest.mark.parametrize("bias", [-1e4, 1e4])
@@ -49,17 +37,3 @@ def test_a_saturated_gate_forgets_everything_or_nothing(bias):
     y = model(x)[0]
     torch.testing.assert_close(y, model.write(x, scores @ v), atol=1e-12, rtol=0)
     assert torch.isfinite(torch.autograd.grad(y.sum(), x)[0]).all()
-
-
-@pytest.mark.parametrize(
-    ("hyper", "message"),
-    [
-        ({"temperature": 0.0}, "is 0.0, not positive"),
-        ({"gate_rank": 0}, "requires gate_rank >= 1, not 0"),
-        ({"expand_k": 0.05}, "expand_k gives 0 channels at width 16"),
-        ({"expand_v": 0.7}, "expand_v gives 11 channels at width 16, not a multiple of 2 heads"),
-    ],
-)
-def test_refusals(hyper, message):
-    with pytest.raises(ValueError, match=message):
-        build(**hyper)

@@ -73,18 +73,3 @@ def test_starts_as_published():
     for layer in (model.in_proj, model.out_proj, *model.filters.hidden, model.filters.out):
         bound = layer.in_features**-0.5
         assert 0.9 * bound < layer.weight.abs().max() <= bound
-
-
-@pytest.mark.parametrize(
-    ("hyper", "text"),
-    [
-        ({"order": 1}, "order is 2 or more, not 1"),
-        ({"emb_dim": 4}, "emb_dim is odd and at least 3"),
-        ({"emb_dim": 1}, "emb_dim is odd and at least 3"),
-        ({"conv": 0}, "requires conv >= 1, not 0"),
-        ({"filter_width": 0}, "requires filter_width >= 1, not 0"),
-    ],
-)
-def test_refusals(hyper, text):
-    with pytest.raises(ValueError, match=text):
-        build(**hyper)

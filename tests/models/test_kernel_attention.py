@@ -7,9 +7,7 @@ from golden import golden, needs_golden
 from models.attention.linear_transformer import linear_attention
 from models.ops import kernel_attention as layer
 from models.ops.kernel_attention import (
-    empty_sums,
     kernel_attention,
-    kernel_attention_step,
     segmented_kernel_attention,
 )
 from models.ops.tiles import TileBudget
@@ -61,16 +59,6 @@ def test_many_features_are_not_kept(monkeypatch):
     # pieces of the inputs, and the sums at the borders of segments
     assert max(kept) <= q.numel()
     assert sum(kept) <= q.numel() + k.numel() + v.numel() + 10 * 2 * 3 * 24 * 6
-
-
-def test_steps_are_rows():
-    q, k, v = features()
-    sums, rows = empty_sums(2, 3, 6, 5, v), []
-    for q_t, k_t, v_t in zip(*(x.unbind(2) for x in (q, k, v)), strict=True):
-        y, sums = kernel_attention_step(q_t, k_t, v_t, sums, eps=0.1, floor=3.0)
-        rows.append(y)
-    whole = kernel_attention(q, k, v, causal=True, eps=0.1, floor=3.0)
-    torch.testing.assert_close(torch.stack(rows, 2), whole, atol=1e-12, rtol=0)
 
 
 def test_sums_are_wide_under_autocast():

@@ -3,43 +3,7 @@
 import pytest
 import torch
 
-from models.attention import lavo
 from models.attention.lavo import LAVO, past_memory, read
-from models.attention.local import Local
-from tests.helpers.visible import visible
-
-
-@pytest.mark.parametrize(("length", "window"), [(50, 8), (50, 1), (50, None), (7, 16), (48, 16)])
-@pytest.mark.parametrize("tile", [1, 16, 2048])
-def test_reading_in_tiles_is_the_definition(monkeypatch, length, window, tile):
-    monkeypatch.setattr(lavo, "TILE", tile)
-    generator = torch.Generator().manual_seed(0)
-    memories = 1 if window is None else -(-length // window)
-    shapes = [(2, 3, length, 4), (2, 3, memories, 5), (3, 5, 4)]
-    q, memory, bases = (torch.randn(s, generator=generator, dtype=torch.double).requires_grad_() for s in shapes)
-    per_query = memory.expand(2, 3, length, 5) if window is None else memory.repeat_interleave(window, 2)[:, :, :length]
-    rows = per_query[..., None] * bases[:, None]  # X~ of every query, (2, 3, N, 5, 4)
-    weights = (rows @ q[..., None] / 2).softmax(-2)
-    theirs = (weights * rows).sum(-2)
-    ours = read(q, memory, bases, window=window)
-    torch.testing.assert_close(ours, theirs, atol=1e-13, rtol=0)
-    cotangent = torch.randn(ours.shape, generator=generator, dtype=torch.double)
-    for a, b in zip(*(torch.autograd.grad(y, (q, memory, bases), cotangent) for y in (ours, theirs)), strict=True):
-        torch.testing.assert_close(a, b, atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize("window", [4, None])
-def test_backward_drops_what_forward_dropped(monkeypatch, window):
-    monkeypatch.setattr(lavo, "TILE", 8)
-    q = torch.randn(1, 2, 20, 4, dtype=torch.double, requires_grad=True)
-    memory = torch.randn(1, 2, 5 if window else 1, 3, dtype=torch.double, requires_grad=True)
-    bases = torch.randn(2, 3, 4, dtype=torch.double, requires_grad=True)
-
-    def dropped(*tensors):
-        torch.manual_seed(0)
-        return read(*tensors, window=window, dropout=0.4)
-
-    assert torch.autograd.gradcheck(dropped, (q, memory, bases))
 
 
 def test_nothing_as_large_as_the_logits_is_kept():
@@ -58,16 +22,6 @@ def layer(pattern="causal_self", **options):
     torch.manual_seed(0)
     options = {"bases": 8, "window": 4} | options
     return LAVO(16, 2, pattern=pattern, max_length=64, **options)
-
-
-@pytest.mark.parametrize("window", [1, 4, 5])
-def test_keys_that_lavo_sees(window):
-    """A causal query sees its window, and everything that the earlier finished windows have seen."""
-    i, j = torch.arange(29)[:, None], torch.arange(29)
-    local = (j <= i) & (j > i - window)
-    assert torch.equal(visible(layer(window=window)), local | (j < i // window * window))
-    assert visible(layer("noncausal_self", window=window)).all()
-    assert torch.equal(visible(layer(window=window, dissection=False)), j <= i)
 
 
 @pytest.mark.parametrize("dissection", [True, False])
@@ -107,26 +61,3 @@ def test_lavo_freezes_its_bases():
     model(torch.randn(2, 19, 16))[0].sum().backward()
     assert model.bases.grad is None
     assert layer().bases.requires_grad
-
-
-def test_lavo_halves_its_first_window():
-    model, alone = layer(epe=False), Local(16, 2, pattern="causal_self", max_length=64, window=4)
-    alone.load_state_dict({key: value for key, value in model.state_dict().items() if key != "bases"})
-    for attention in (model, alone):
-        torch.nn.init.zeros_(attention.out_proj.bias)
-    x = torch.randn(2, 19, 16)
-    torch.testing.assert_close(model(x)[0][:, :4], alone(x)[0][:, :4] / 2)
-
-
-def test_lavo_reads_more_when_it_does_not_scale():
-    x = torch.randn(2, 19, 16)
-    assert not torch.equal(layer("noncausal_self", global_scale=False)(x)[0], layer("noncausal_self")(x)[0])
-
-
-def test_lavo_refusals():
-    with pytest.raises(ValueError, match="LAVO requires bases <= head width: 64 bases, head width 32"):
-        LAVO(64, 2, pattern="causal_self", max_length=8, bases=64)
-    with pytest.raises(ValueError, match="window"):
-        layer(window=0)
-    with pytest.raises(ValueError, match="cross_source is one of raw, value, not keys"):
-        layer("causal_cross", cross_source="keys")

@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from golden import golden, needs_golden
 from twins import trainable
 
-from models.attention.base import Pattern
 from models.attention.luna import Luna
 from models.attention.vanilla import Vanilla
 from models.ops.positions import sinusoidal_positions
@@ -138,13 +137,6 @@ def test_a_decoder_reads_the_slots_that_its_encoder_used(tie_kv):
     torch.testing.assert_close(torch.stack(rows, 1), whole, atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("pattern", ["noncausal_self", "causal_self"])
-def test_left_padding_is_as_if_it_were_not_there(pattern):
-    model, x = luna(pattern), sequence(12)
-    mask = (torch.arange(12) < 5).expand(2, 12)
-    torch.testing.assert_close(model(x, key_padding_mask=mask)[0][:, 5:], model(x[:, 5:])[0], atol=1e-12, rtol=0)
-
-
 def test_state_is_the_sum_and_the_projected_p():
     state = luna("causal_self", slots=6).init_state(3)
     assert state["total"].numel() == state["pack_q"].numel() == 3 * 6 * 16
@@ -159,34 +151,6 @@ def test_slots_may_be_dropped_apart_from_weights(monkeypatch):
     assert shares == [0.5, 0.5, 0.25, 0.25]
     luna(dropout=0.5, slot_dropout=0.25)(sequence())
     assert shares[4:] == [0.0], "in evaluation nothing is dropped"
-
-
-def test_the_pack_may_have_its_own_heads():
-    x, single_head, same = sequence(), luna(pack_heads=1), luna()
-    torch.testing.assert_close(same(x)[0], luna(pack_heads=2)(x)[0], atol=0, rtol=0)
-    assert not torch.allclose(single_head(x)[0], same(x)[0], atol=1e-6)
-    torch.testing.assert_close(luna("causal_self", pack_heads=1)(x)[0], luna("causal_self")(x)[0], atol=0, rtol=0)
-
-
-def test_options_change_what_is_computed():
-    x = sequence()
-    outputs = [luna("causal_self", **options)(x)[0] for options in ({}, {"activation": "elu"}, {"luna_key": "raw"})]
-    assert all(not torch.allclose(a, b) for a, b in pairwise(outputs))
-
-
-def test_refusals():
-    with pytest.raises(ValueError, match="slots >= 1, not 0"):
-        luna(slots=0)
-    with pytest.raises(ValueError, match="luna_key is one of value, raw, not mine"):
-        luna(luna_key="mine")
-    with pytest.raises(ValueError, match="activation is one of softplus, elu, not relu"):
-        luna(activation="relu")
-    for heads in (0, 3):
-        with pytest.raises(ValueError, match=f"width 16 is not a multiple of {heads} pack_heads"):
-            luna(pack_heads=heads)
-    with pytest.raises(ValueError, match="luna_key replaces W_K, which tie_kv=false keeps"):
-        luna(tie_kv=False, luna_key="raw")
-    assert set(Luna.patterns) == set(Pattern)
 
 
 @pytest.mark.parametrize("pre_norm", [False, True])

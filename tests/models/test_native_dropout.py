@@ -1,4 +1,4 @@
-"""Compiled kernels with dropout: the masks of torch's forms, hence the same output and gradients."""
+"""Compiled kernels with dropout: the masks of torch's forms, hence the same output and gradients; and their threads."""
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from models.ops.attention import attention
 from models.ops.banded import banded_attention
 from models.ops.dropout import CompiledMasks, dropout_mask
 from models.ops.packed_prefix import ACTIVATIONS, packed_prefix
+from models.ops.running_softmax import running_softmax
 from tests.helpers.kernels import compiled, relative_errors
 
 pytestmark = [compiled, pytest.mark.slow]  # the first test compiles for a minute
@@ -168,20 +169,24 @@ def test_layers_train_alike_in_both_forms(monkeypatch, name):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * largest)
 
 
-def test_threads_change_nothing(monkeypatch):
+@pytest.mark.parametrize("dropout", [0.0, SHARE])
+def test_threads_change_nothing(monkeypatch, dropout):
+    """Only the shape determines the runs of blocks, and their sums into common keys have a fixed order."""
     monkeypatch.setenv(native.SWITCH, "1")
     q, k, v = (random(2, 3, 700, 16, seed=seed).float().requires_grad_() for seed in range(3))
     memory, bases = (random(*shape).float().requires_grad_() for shape in ((2, 3, 7, 16), (3, 16, 16)))
     calls = {
-        "softmax": (lambda: attention(q, k, v, dropout=SHARE, causal=True), (q, k, v)),
-        "kernel": (lambda: kernelized(q, k, v, dropout=SHARE), (q, k, v)),
-        "band": (lambda: banded_attention(q, k, v, left=63, right=0, dropout=SHARE), (q, k, v)),
+        "softmax": (lambda: attention(q, k, v, dropout=dropout, causal=True), (q, k, v)),
+        "kernel": (lambda: kernelized(q, k, v, dropout=dropout), (q, k, v)),
+        "band": (lambda: banded_attention(q, k, v, left=63, right=0, dropout=dropout), (q, k, v)),
         "slots": (
-            lambda: packed_prefix(q, k, v, k[:, :, :16], activation=ACTIVATIONS["elu"], dropout=SHARE),
+            lambda: packed_prefix(q, k, v, k[:, :, :16], activation=ACTIVATIONS["elu"], dropout=dropout),
             (q, k, v),
         ),
-        "read": (lambda: read(q, memory, bases, window=100, dropout=SHARE), (q, memory)),
+        "read": (lambda: read(q, memory, bases, window=100, dropout=dropout), (q, memory)),
     }
+    if not dropout:
+        calls["running softmax"] = lambda: running_softmax(q.softmax(-1), k, v), (q, k, v)
     threads = torch.get_num_threads()
     for name, (call, leaves) in calls.items():
         outcomes = []

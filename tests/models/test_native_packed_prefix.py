@@ -97,20 +97,6 @@ def test_is_exact_over_many_tokens(monkeypatch, length, shift):
     assert max(gradients) <= 2e-6
 
 
-def test_does_not_depend_on_the_number_of_threads(monkeypatch):
-    monkeypatch.setenv(native.SWITCH, "1")
-    leaves = in_single(tensors(200, batch=2, heads=3, width=32, slots=16))
-    threads, outcomes = torch.get_num_threads(), []
-    try:
-        for number in (1, 1, 4):
-            torch.set_num_threads(number)
-            outcomes.append(passes(leaves))
-    finally:
-        torch.set_num_threads(threads)
-    assert same(outcomes[0], outcomes[1])
-    assert same(outcomes[0], outcomes[2])
-
-
 def test_reads_any_layout(monkeypatch):
     monkeypatch.setenv(native.SWITCH, "1")
     leaves = in_single(tensors(100, width=16, slots=16, untied=True))

@@ -97,20 +97,6 @@ def test_is_exact_over_65536_tokens(monkeypatch, shape):
     assert max(relative_errors(monkeypatch, running_softmax, leaves)) <= 2e-6
 
 
-def test_does_not_depend_on_the_number_of_threads(monkeypatch):
-    monkeypatch.setenv(native.SWITCH, "1")
-    inputs = in_single(tensors(200, batch=2, heads=3, latents=16, width=32))
-    threads, outcomes = torch.get_num_threads(), []
-    try:
-        for number in (1, 1, 4):
-            torch.set_num_threads(number)
-            outcomes.append(passes(running_softmax, inputs))
-    finally:
-        torch.set_num_threads(threads)
-    for other in outcomes[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(outcomes[0], other, strict=True))
-
-
 def test_large_tensors_are_written_past_the_caches_with_the_same_numbers(monkeypatch):
     monkeypatch.setenv(native.SWITCH, "1")
     few = in_single(tensors(300, batch=1, heads=3, latents=16, width=16))

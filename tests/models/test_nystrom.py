@@ -61,11 +61,3 @@ def test_the_inverse_inverts():
     a = (10 * torch.eye(16, dtype=torch.double) + torch.rand(1, 2, 16, 16, dtype=torch.double)).softmax(-1)
     x = torch.randn(1, 2, 16, 3, dtype=torch.double)
     torch.testing.assert_close(a @ apply_inverse(a, x), x, atol=1e-10, rtol=0)
-
-
-def test_impossible_sizes_are_refused():
-    sizes = {"pattern": "noncausal_self", "max_length": 8}
-    with pytest.raises(ValueError, match="landmarks >= 1, not 0"):
-        Nystrom(8, 2, **sizes, landmarks=0)
-    with pytest.raises(ValueError, match="odd conv_kernel, not 4"):
-        Nystrom(8, 2, **sizes, conv_kernel=4)

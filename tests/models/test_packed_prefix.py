@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.ops import packed_prefix as layer
-from models.ops.packed_prefix import ACTIVATIONS, packed_prefix, packed_prefix_step
+from models.ops.packed_prefix import ACTIVATIONS, packed_prefix
 from models.ops.tiles import TileBudget
 
 SOFTPLUS = ACTIVATIONS["softplus"]
@@ -35,7 +35,7 @@ def definition(q, memory, pack_k, pack_q, *, activation, key_padding_mask=None, 
     return (z.softmax(-1)[..., None, :] @ total[..., -width:, :].mT)[..., 0, :] / count
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(
     length=st.integers(1, 150),
     tile=st.sampled_from([1, 5000, 2**21]),
@@ -63,18 +63,6 @@ def test_equals_its_definition(length, tile, untied, padded, masked, activation)
             torch.testing.assert_close(a, b, atol=1e-10, rtol=0)
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_gradcheck(dropout):
-    leaves = tensors(5, heads=1, width=2, slots=3, untied=True)
-    mask = torch.arange(5) >= torch.tensor([[5], [3]])
-
-    def call(*leaves):
-        torch.manual_seed(0)  # every call drops the same weights
-        return packed_prefix(*leaves, activation=SOFTPLUS, key_padding_mask=mask, dropout=dropout)
-
-    assert torch.autograd.gradcheck(call, leaves, atol=1e-6)
-
-
 def test_dropout_keeps_the_mean():
     torch.manual_seed(0)
     with torch.no_grad():
@@ -85,18 +73,6 @@ def test_dropout_keeps_the_mean():
         full = packed_prefix(*leaves, activation=SOFTPLUS)
     torch.testing.assert_close(y.mean(0), full[0], atol=0.0, rtol=0.15)  # each is 0 or 4 times the full one
     assert 0.7 < (y[:, 0, 0, 0] == 0).double().mean() < 0.8
-
-
-def test_steps_equal_the_whole():
-    q, memory, pack_k, pack_q = (x.detach() for x in tensors(53, untied=True))
-    slot_mask = torch.arange(5) >= torch.tensor([[3], [5]])
-    options = {"activation": SOFTPLUS, "slot_mask": slot_mask}
-    total, rows = torch.zeros(2, 2, 8, 5, dtype=torch.float64), []
-    for t in range(53):
-        y, total = packed_prefix_step(q[:, :, t], memory[:, :, t], pack_k[:, :, t], pack_q, total, t, **options)
-        rows.append(y)
-    whole = packed_prefix(q, memory, pack_k, pack_q, **options)
-    torch.testing.assert_close(torch.stack(rows, 2), whole, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)

@@ -31,7 +31,7 @@ def all_pairs(a, b):
     return (a[:, :, None] - b[:, None]).square().sum(-1)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40)
 @given(
     n=st.integers(0, 40),
     m=st.integers(1, 40),
@@ -91,8 +91,8 @@ def test_a_point_that_nobody_is_nearest_to_gets_no_gradient():
 
 
 def test_memory_is_not_that_of_all_pairs():
-    """All pairs of 8,192 points take 256 MiB."""
-    a, b = (cloud(8192, batch=1, seed=seed, dtype=torch.float32).requires_grad_() for seed in (0, 1))
+    """All pairs of 4,096 points take 64 MiB."""
+    a, b = (cloud(4096, batch=1, seed=seed, dtype=torch.float32).requires_grad_() for seed in (0, 1))
 
     def train() -> None:
         nearest(a, b)[0].sum().backward()

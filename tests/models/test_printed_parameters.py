@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from zoo import default_arguments
 
-from harness.config.compose import default_arguments
 from models.attention.base import Attention, Pattern
 from models.backbones.decoder import DecoderLM
 from models.backbones.seq2seq import Seq2Seq

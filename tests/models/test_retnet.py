@@ -48,11 +48,6 @@ def test_decays_keep_their_digits():
     torch.testing.assert_close(retnet.log_decays(40), torch.tensor(expected, dtype=torch.float64), atol=0, rtol=1e-15)
 
 
-def test_state_does_not_depend_on_the_length():
-    model = RetNet(8, 2, pattern="causal_self", max_length=4)
-    assert model.init_state(3)["sums"].shape == (3, 2, 4, 8)
-
-
 @pytest.mark.parametrize("divide_scores", [False, True])
 def test_only_without_divided_scores_it_is_linear(divide_scores):
     model = RetNet(8, 2, pattern="causal_self", max_length=4, divide_scores=divide_scores)
@@ -66,11 +61,3 @@ def test_starts_with_small_queries_keys_values_and_gates():
         weight = getattr(model, name).weight
         bound = gain * math.sqrt(6 / sum(weight.shape))
         assert 0.99 * bound < weight.abs().max() <= bound
-
-
-@pytest.mark.parametrize(
-    ("dim", "hyper", "message"), [(6, {}, "3 is odd"), (8, {"value_factor": 0}, "1 or more, not 0")]
-)
-def test_refusals(dim, hyper, message):
-    with pytest.raises(ValueError, match=message):
-        RetNet(dim, 2, pattern="causal_self", max_length=8, **hyper)

@@ -61,17 +61,6 @@ def test_gradcheck(tile, padded, reverse, monkeypatch):
     assert torch.autograd.gradcheck(run, (draw(2, 23, 6), *parameters), fast_mode=True)
 
 
-@pytest.mark.parametrize("normalised", [False, True])
-def test_chunks_equal_the_whole(normalised):
-    model = NormalisedRGLRU(6, 2, causal=True).double() if normalised else layer()
-    x = draw(2, 9, 6)
-    state, y = model.empty_state(2), model(x)
-    for some, expected in zip(x.split([1, 1, 5, 2], 1), y.split([1, 1, 5, 2], 1), strict=True):
-        rows, state = model.chunk(some, state)
-        assert state["h"].shape == (2, 6)
-        torch.testing.assert_close(rows, expected)
-
-
 def test_reverse_reads_from_the_end():
     model, x = layer(), draw(2, 70, 6)
     torch.testing.assert_close(model(x, reverse=True), model(x.flip(1)).flip(1))

@@ -70,7 +70,7 @@ def taken(monkeypatch):
     return log
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(
     length=st.integers(1, 300),
     batch=st.integers(1, 3),
@@ -101,17 +101,6 @@ def test_equals_the_definition(length, batch, latents, width, hidden, chunk, til
     if mask is not None:
         keys = mask[:, None, :, None]
         assert all((gradient.masked_select(keys) == 0).all() for gradient in ours[2:])
-
-
-@pytest.mark.parametrize("safe_rise", [ALWAYS_STABLE, NEVER_STABLE], ids=["stable", "fast"])
-@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
-def test_gradcheck(monkeypatch, safe_rise, padded):
-    monkeypatch.setattr(module, "CHUNK", 4)
-    monkeypatch.setattr(module, "TILE", TileBudget(1, 1))
-    monkeypatch.setattr(module, "SAFE_RISE", safe_rise)
-    mask = torch.tensor([[False, True] * 5 + [True]]) if padded else None
-    inputs = tensors(11, batch=1, latents=2, width=2)
-    assert torch.autograd.gradcheck(lambda *x: running_softmax(*x, key_padding_mask=mask), inputs, fast_mode=True)
 
 
 def random_jumps(theta, size):

@@ -164,8 +164,3 @@ def test_published_size():
         layer = stack(1, dim=768, channel_mix=True)[0]
     norms = 2 * 768  # LN of the time mix; that of the channel mix is its own
     assert 12 * (trainable(layer) + norms) + 2 * 50_277 * 768 + 2 * norms == 169_342_464
-
-
-def test_refusals():
-    with pytest.raises(ValueError, match="1 hidden unit or more, not 0"):
-        stack(1, channel_dim=0)

@@ -7,9 +7,6 @@ import torch
 from twins import trainable
 
 from models.attention.rwkv7 import RWKV7, default_rank
-from models.backbones.decoder import DecoderLM
-from models.backbones.seq2seq import Seq2Seq
-from models.generation.state import take_rows
 
 
 def stack(layers, dim=8, heads=2, **hyper):
@@ -92,59 +89,3 @@ def test_values_of_the_first_layer_reach_later_ones():
         expected = third(x, carry=carry)[0]
         third.v_proj.weight.zero_()
     torch.testing.assert_close(third(x, carry=carry)[0], expected)
-
-
-def test_a_language_model_decodes_in_steps_and_chunks():
-    torch.manual_seed(0)
-    config = DecoderLM.Config(
-        vocab_size=11, max_length=40, dim=8, heads=2, layers=3, ffn_dim=8, norm="pre", positions="none", dropout=0.0,
-        attention_dropout=0.0,
-    )  # fmt: skip
-    model = perturbed(DecoderLM(RWKV7, config))
-    tokens = torch.randint(11, (2, 23))
-    with torch.no_grad():
-        whole = model(tokens)
-        last, state = model.prefill(tokens[:, :17])
-        rows = [last]
-        for token in tokens[:, 17:].unbind(1):
-            logits, state = model.step(token, state)
-            rows.append(logits)
-    torch.testing.assert_close(torch.stack(rows, 1), whole[:, 16:], atol=1e-10, rtol=0)
-    assert all(set(layer) == {"last", "sums"} for layer in state["layers"])
-
-
-@pytest.mark.parametrize("hypotheses", [1, 2])
-def test_a_decoder_over_a_source_decodes_in_steps(hypotheses):
-    torch.manual_seed(0)
-    config = Seq2Seq.Config(
-        vocab_size=11, max_length=20, max_source_length=20, dim=8, heads=2, layers=3, ffn_dim=8, dropout=0.0,
-        attention_dropout=0.0, pattern="causal_self",
-    )  # fmt: skip
-    model = perturbed(Seq2Seq(RWKV7, config))
-    source, target = torch.randint(1, 11, (3, 13)), torch.randint(1, 11, (3 * hypotheses, 9))
-    with torch.no_grad():
-        whole = model(source.repeat_interleave(hypotheses, 0), target)
-        state, rows = model.init_state(source), []
-        state["target"] = [take_rows(part, torch.arange(3).repeat_interleave(hypotheses)) for part in state["target"]]
-        for token in target.unbind(1):
-            logits, state = model.step(token.view(3, hypotheses), state)
-            rows.append(logits.flatten(0, 1))
-    torch.testing.assert_close(torch.stack(rows, 1), whole, atol=1e-10, rtol=0)
-
-
-def test_padding_takes_no_time():
-    """Without the token shift, a padded token between two others changes nothing."""
-    (layer,) = stack(1)
-    layer = perturbed(layer)
-    with torch.no_grad():
-        layer.shift.shares.fill_(1.0)
-    x = draw(1, 9, 8)
-    mask = torch.tensor([[False, False, True, True, False, True, False, False, False]])
-    y = layer(x, key_padding_mask=mask)[0]
-    torch.testing.assert_close(y[~mask], layer(x[~mask][None])[0][0])
-
-
-@pytest.mark.parametrize("name", ["decay_rank", "rate_rank", "value_rank", "gate_rank"])
-def test_refusals(name):
-    with pytest.raises(ValueError, match=f"RWKV7 requires {name} >= 1, not 0"):
-        stack(1, **{name: 0})

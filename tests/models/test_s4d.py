@@ -62,7 +62,7 @@ def test_starts_as_the_inverse_law_with_steps_between_its_bounds():
 def test_answers_a_constant_with_unit_variance_at_the_start():
     """In the long run, y for a constant 1 is 2 Re sum_n c_n / -w_n, which has variance 1 over c."""
     torch.manual_seed(0)
-    model = S4D(20_000, 1, pattern="causal_self", max_length=8, d_state=16)
+    model = S4D(4000, 1, pattern="causal_self", max_length=8, d_state=16)
     w = -model.log_decay.exp() + 1j * model.frequency
     y = -2 * (torch.view_as_complex(model.readout) / w).sum(-1).real
     assert abs(y.var().item() - 1) < 0.05
@@ -75,9 +75,3 @@ def test_bidirectional_kernels_are_for_the_noncausal_pattern():
         for both in (True, False)
     }
     assert [pair for pair, kernels in sizes.items() if kernels == 2] == [("noncausal_self", True)]
-
-
-@pytest.mark.parametrize(("hyper", "message"), [({"d_state": 7}, "not 7"), ({"channels": 0}, "1 channel or more")])
-def test_refusals(hyper, message):
-    with pytest.raises(ValueError, match=message):
-        S4D(4, 1, pattern="causal_self", max_length=8, **hyper)

@@ -65,19 +65,3 @@ def test_no_mode_grows():
     model = S5(5, 1, pattern="causal_self", max_length=8, d_state=8, blocks=1)
     torch.nn.init.constant_(model.eigenvalues, 3.0)
     assert (model.matrices()[0].abs() < 1).all()
-
-
-@pytest.mark.parametrize("hyper", [{"d_state": 6, "blocks": 2}, {"d_state": 7, "blocks": 2, "conj_sym": False}])
-@pytest.mark.parametrize("blocks", [None, 0])
-def test_refusals(hyper, blocks):
-    hyper = hyper if blocks is None else hyper | {"blocks": blocks}
-    with pytest.raises(ValueError, match="does not divide into"):
-        S5(5, 1, pattern="causal_self", max_length=8, **hyper)
-
-
-@pytest.mark.parametrize(
-    ("hyper", "message"), [({"gate": "wide"}, "half_glu1, half_glu2, none, not wide"), ({"slow": ["dt"]}, "not dt")]
-)
-def test_unknown_names_are_refused(hyper, message):
-    with pytest.raises(ValueError, match=message):
-        S5(5, 1, pattern="causal_self", max_length=8, d_state=8, blocks=1, **hyper)

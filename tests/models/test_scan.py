@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.ops.scan import CHUNK, diagonal_scan
+from models.ops import scan
+from models.ops.scan import diagonal_scan
 
 
 def loop(a, b, initial, reverse=False):
@@ -22,29 +23,22 @@ def draw(*shape, dtype=torch.float64, seed=0):
     return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(seed)).requires_grad_()
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=40)
 @given(
-    length=st.integers(1, 3 * CHUNK + 2) | st.sampled_from([CHUNK**2 - 1, CHUNK**2, 2 * CHUNK**2 + 5]),
+    length=st.integers(1, 26) | st.sampled_from([63, 64, 133]),  # chunks of 8, and chunks of chunks
     reverse=st.booleans(),
     dtype=st.sampled_from([torch.float64, torch.complex128]),
 )
 def test_equals_the_loop_in_output_and_gradients(length, reverse, dtype):
     a, b, initial = (0.5 * draw(2, length, 3, dtype=dtype, seed=1)), draw(2, length, 3, dtype=dtype), draw(2, 3)
-    ours, theirs = diagonal_scan(a, b, initial, reverse=reverse), loop(a, b, initial, reverse)
-    torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=1e-12)
     cotangent = draw(2, length, 3, dtype=dtype, seed=2).detach()
-    gradients = (torch.autograd.grad(h, (a, b, initial), cotangent, retain_graph=True) for h in (ours, theirs))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scan, "CHUNK", 8)
+        ours, theirs = diagonal_scan(a, b, initial, reverse=reverse), loop(a, b, initial, reverse)
+        gradients = [torch.autograd.grad(h, (a, b, initial), cotangent, retain_graph=True) for h in (ours, theirs)]
+    torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=1e-12)
     for actual, reference in zip(*gradients, strict=True):
         torch.testing.assert_close(actual, reference, atol=1e-11, rtol=1e-11)
-
-
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
-def test_gradcheck(dtype, reverse):
-    a, b, initial = (draw(2, *shape, dtype=dtype) for shape in ((2 * CHUNK + 3, 2), (2 * CHUNK + 3, 2), (2,)))
-    assert torch.autograd.gradcheck(
-        lambda a, b, initial: diagonal_scan(a / 4, b, initial, reverse=reverse), (a, b, initial), fast_mode=True
-    )
 
 
 @pytest.mark.parametrize("dim", [0, 1, 2, -2])
@@ -90,9 +84,9 @@ def test_16_bits_are_scanned_in_float32():
     torch.testing.assert_close(h.double(), exact, atol=1e-5, rtol=1e-5)
 
 
-def test_half_a_million_steps():
-    a = torch.full((1, 2**19, 2), 0.9, requires_grad=True)
-    h = diagonal_scan(a, torch.ones(1, 2**19, 2))
+def test_a_hundred_thousand_steps():
+    a = torch.full((1, 2**17, 2), 0.9, requires_grad=True)
+    h = diagonal_scan(a, torch.ones(1, 2**17, 2))
     h.sum().backward()
     torch.testing.assert_close(h[:, -1], torch.full((1, 2), 10.0))
     assert torch.isfinite(a.grad).all()

@@ -1,10 +1,8 @@
 """The encoder-decoder's options and slots, the order of the carry, and decoding with every model that can."""
 
-import itertools
-
 import pytest
 import torch
-from zoo import CLASSES, PADDING_COUNTS, by_first, load
+from zoo import CLASSES, PADDING_COUNTS, by_first, load, pairs
 
 from models.attention.base import Pattern
 from models.attention.vanilla import Vanilla
@@ -42,7 +40,7 @@ def padded(source):
     return source
 
 
-@by_first(("norm", "kind", "ffn", "positions"), list(itertools.product(NORM_PLACEMENTS, NORMS, FFNS, POSITIONS)))
+@by_first(("norm", "kind", "ffn", "positions"), pairs(NORM_PLACEMENTS, NORMS, FFNS, POSITIONS))
 def test_every_combination_builds_and_trains(norm, kind, ffn, positions):
     for flag in (False, True):
         model = seq2seq(

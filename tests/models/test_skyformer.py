@@ -59,8 +59,3 @@ def test_many_like_rows_do_not_break_the_inverse(scale):
         exact, _ = model.double()(x.double())
     assert (y - exact).abs().max() <= 1e-4 * exact.abs().max()
     assert torch.isfinite(x.grad).all()
-
-
-def test_too_few_features_are_refused():
-    with pytest.raises(ValueError, match="features >= 2, not 1"):
-        Skyformer(8, 2, pattern="noncausal_self", max_length=8, features=1)

@@ -11,7 +11,7 @@ from models.attention.base import Pattern
 from models.generation.state import take_rows
 
 ROWS = torch.tensor([1, 1, 0])
-BEFORE, AFTER = 19, 24  # across the windows, blocks and chunks of the tiny sizes
+BEFORE, AFTER = 19, 14  # across the windows, blocks and chunks of the tiny sizes
 
 
 @by_first(("name", "pattern", "variant"), [case for case in DECODING if not case[1].cross])

@@ -111,16 +111,6 @@ def test_a_stack_equals_the_walk_from_segment_to_segment(segment, memory):
         torch.testing.assert_close(ours, reference, atol=1e-12, rtol=0)
 
 
-def test_no_gradient_goes_into_the_memory():
-    model = build("transformer_xl", CAUSAL, segment=4, memory_length=4).double()
-    x, _ = inputs(CAUSAL, 16, dtype=torch.float64)
-    x.requires_grad_()
-    for detached, first in ((True, 8), (False, 4)):
-        model.detach_memory = detached
-        (gradient,) = torch.autograd.grad(run(model, x)[:, 10].sum(), x)
-        assert (gradient[0].abs().sum(-1) > 0).nonzero()[:, 0].tolist() == list(range(first, 11))
-
-
 @pytest.mark.parametrize("shared", [True, False])
 def test_layers_share_their_biases(shared):
     lower, upper = (build("transformer_xl", CAUSAL, shared_biases=shared, seed=seed) for seed in (0, 1))
@@ -129,45 +119,6 @@ def test_layers_share_their_biases(shared):
     assert (upper.position_bias is lower.position_bias) is shared
     count = sum(p.numel() for p in torch.nn.ModuleList([lower, upper]).parameters())
     assert count == 2 * 5 * lower.dim**2 + (1 if shared else 2) * 2 * lower.dim
-
-
-def gradients(model, x, mask):
-    torch.manual_seed(5)
-    x = x.clone().requires_grad_()
-    y = run(model, x, key_padding_mask=mask)
-    weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(3), dtype=y.dtype)
-    return y, *torch.autograd.grad((y * weights).sum(), [x, *model.parameters()])
-
-
-@pytest.mark.parametrize("padded", [False, True])
-@pytest.mark.parametrize("detached", [False, True])
-def test_tiles_change_nothing(monkeypatch, padded, detached):
-    hyper = {"segment": 7, "memory_length": 17, "detach_memory": detached}
-    model = build("transformer_xl", CAUSAL, **hyper).double()
-    x, _ = inputs(CAUSAL, 41, dtype=torch.float64)
-    mask = torch.rand(2, 41, generator=torch.Generator().manual_seed(4)) < 0.5 if padded else None
-    whole = gradients(model, x, mask)
-    for tile in (1, 3 * 2 * 24, 3 * 2 * 24 * 7):
-        monkeypatch.setattr(relative, "TILE", TileBudget(tile, tile))
-        for ours, reference in zip(gradients(model, x, mask), whole, strict=True):
-            torch.testing.assert_close(ours, reference, atol=1e-11, rtol=0)
-
-
-def test_backward_repeats_the_dropout_of_each_tile(monkeypatch):
-    monkeypatch.setattr(relative, "TILE", TileBudget(1, 1))
-    model = build("transformer_xl", CAUSAL, dropout=0.5, detach_memory=False).double().train()
-    x, _ = inputs(CAUSAL, 13, dtype=torch.float64)
-    direction = torch.randn(x.shape, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
-
-    def loss(x):
-        torch.manual_seed(5)
-        return run(model, x).square().sum()
-
-    x.requires_grad_()
-    slope = (torch.autograd.grad(loss(x), x)[0] * direction).sum()
-    with torch.no_grad():
-        measured = (loss(x + 1e-6 * direction) - loss(x - 1e-6 * direction)) / 2e-6
-    torch.testing.assert_close(slope, measured, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
@@ -207,12 +158,12 @@ def test_only_training_keeps_weights(monkeypatch, trains):
 
 
 def test_a_long_segment_is_read_in_tiles(monkeypatch):
-    monkeypatch.setattr(relative, "TILE", TileBudget(2**14, 2**14))
-    model = build("transformer_xl", CAUSAL, dim=32, segment=1024, memory_length=1024)
-    x = torch.randn(1, 2048, 32, requires_grad=True)
+    monkeypatch.setattr(relative, "TILE", TileBudget(2**12, 2**12))
+    model = build("transformer_xl", CAUSAL, dim=32, segment=256, memory_length=256)
+    x = torch.randn(1, 512, 32, requires_grad=True)
     with LargestStorage() as largest:
         run(model, x).sum().backward()
-    assert largest.numbers <= 2048 * 32 * 3
+    assert largest.numbers <= 512 * 32 * 3
 
 
 def test_starts_as_published():
@@ -220,12 +171,3 @@ def test_starts_as_published():
     model = TransformerXL(256, 4, pattern=CAUSAL, max_length=8)
     for name, parameter in model.named_parameters():
         assert parameter.std().item() == pytest.approx(0.02, rel=0.2), name
-
-
-@pytest.mark.parametrize(
-    ("hyper", "message"),
-    [({"segment": 0}, "not 0 and"), ({"memory_length": -1}, "and -1"), ({"dim": 15, "heads": 3}, "even width, not 15")],
-)
-def test_refusals(hyper, message):
-    with pytest.raises(ValueError, match=message):
-        build("transformer_xl", CAUSAL, **hyper)

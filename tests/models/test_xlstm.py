@@ -1,4 +1,4 @@
-"""xLSTM beyond the contract: kinds of layers, published blocks and start, its two recurrences, state, refusals."""
+"""xLSTM beyond the contract: kinds of layers, published blocks and start, its two recurrences."""
 
 import math
 
@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils._pytree import tree_flatten
 from zoo import DIM, HEADS, build, inputs, padding, run
 
 from models.attention import xlstm
@@ -52,43 +51,6 @@ def test_kinds_of_layers(hyper, expected):
     assert [index for index, block in enumerate(blocks(model)) if isinstance(block, SLSTM)] == expected
 
 
-def test_a_language_model_of_both_kinds_decodes():
-    model = language_model(3, slstm_at=[1], ffn=True).double().eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.1 * torch.randn_like(parameter)
-    tokens = torch.randint(11, (2, 23))
-    with torch.no_grad():
-        whole = model(tokens)
-        logits, state = model.prefill(tokens[:, :9])
-        torch.testing.assert_close(logits, whole[:, 8], atol=1e-10, rtol=0)
-        for t in range(9, 23):
-            logits, state = model.step(tokens[:, t], state)
-            torch.testing.assert_close(logits, whole[:, t], atol=1e-10, rtol=0)
-    assert all(layer.attention.chunked for layer in model.layers)
-
-
-@pytest.mark.parametrize(
-    ("hyper", "numbers"),
-    [({}, 3 * 2 * DIM + 2 * DIM * (2 * DIM // HEADS + 1) + HEADS), (SCALAR, 3 * DIM + 4 * DIM)],
-    ids=["mlstm", "slstm"],
-)
-def test_size_of_the_decoding_state(hyper, numbers):
-    model = build("xlstm", Pattern.CAUSAL_SELF, **hyper)
-    state = model.init_state(3)
-    for x_t in torch.randn(9, 3, DIM):
-        _, state = model.step(x_t, state)
-    assert sum(leaf.numel() for leaf in tree_flatten(state)[0]) == 3 * numbers
-
-
-@KINDS
-def test_padding_in_front_is_as_if_it_were_not_there(hyper):
-    model = build("xlstm", Pattern.CAUSAL_SELF, **hyper).double()
-    x, _ = inputs(Pattern.CAUSAL_SELF, 19, dtype=torch.float64)
-    y = run(model, x, key_padding_mask=torch.arange(19).expand(2, 19) < 6)
-    torch.testing.assert_close(y[:, 6:], run(model, x[:, 6:]), atol=1e-10, rtol=0)
-
-
 @KINDS
 def test_long_texts_are_read_in_slices(hyper, monkeypatch):
     model = build("xlstm", Pattern.CAUSAL_SELF, **hyper).double()
@@ -102,22 +64,9 @@ def test_long_texts_are_read_in_slices(hyper, monkeypatch):
 
 
 @pytest.mark.parametrize("hyper", [SCALAR, OWN], ids=["slstm", "slstm and its network"])
-def test_a_scalar_layer_is_the_contract(hyper):
-    """Except for twin and decoding, the generic tests only build the first layer, which is an mLSTM."""
-    model = build("xlstm", Pattern.CAUSAL_SELF, **hyper)
-    x, _ = inputs(Pattern.CAUSAL_SELF, 31)
-    exact = run(model, x)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert (run(model, x).float() - exact).abs().max() <= 0.03 * exact.abs().max()
-    large = (1e3 * x).requires_grad_()
-    y = run(model, large, key_padding_mask=torch.tensor([[True] * 31, [False] * 31]))
-    y.sum().backward()
-    assert torch.isfinite(y).all() and torch.isfinite(large.grad).all()
-    assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())
-    model, x = model.double(), x.double()
-    torch.testing.assert_close(run(model, x)[:, :17], run(model, x[:, :17]), atol=1e-10, rtol=0)
+def test_only_a_network_of_its_own_reads_the_residual(hyper):
+    model, (x, _) = build("xlstm", Pattern.CAUSAL_SELF, **hyper), inputs(Pattern.CAUSAL_SELF, 31)
     actual, reference = run(model, x, residual=x), run(model, x, residual=-x)
-    assert torch.equal(actual, run(model, x))
     assert torch.equal(actual, reference) is (hyper is SCALAR)
 
 
@@ -130,7 +79,7 @@ def scalar_step(gates, c, n, m):
     return torch.sigmoid(o) * c / n, c, n, after
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40)
 @given(length=st.integers(1, 40), tile=st.sampled_from([1, 1000, 2**20]), padded=st.booleans())
 def test_gradients_of_the_scalar_recurrence(length, tile, padded):
     """Against autograd through the same steps, from one state to the next, in tiles of any size."""
@@ -216,23 +165,6 @@ def test_exponential_gates_of_any_size():
             y = run(model.float(), x.float())
             exact = run(model.double(), x)
         torch.testing.assert_close(y.double(), exact, atol=1e-3 * exact.abs().max().item(), rtol=0)
-
-
-@pytest.mark.parametrize(
-    ("hyper", "message"),
-    [
-        ({"slstm_every": 0}, "slstm_every >= 1, not 0"),
-        ({"expand": 0}, "expand >= 1, not 0"),
-        ({"conv": 0}, "conv >= 1, not 0"),
-        ({"qkv_block": 0}, "qkv_block >= 1, not 0"),
-        ({"ffn": True, "ffn_dim": 0}, "ffn_dim >= 1, not 0"),
-        ({"slstm_at": [3, -1]}, r"from 0, not \[3, -1\]"),
-        ({"qkv_block": 5}, "32 is not a multiple of blocks of 5"),
-    ],
-)
-def test_refusals(hyper, message):
-    with pytest.raises(ValueError, match=message):
-        build("xlstm", Pattern.CAUSAL_SELF, **hyper)
 
 
 def test_weights_start_as_in_the_public_code():

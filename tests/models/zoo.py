@@ -1,10 +1,13 @@
 """Every model in `conf/model/`, in a size for tests."""
 
+import contextlib
 import copy
 import functools
 import importlib
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+import operator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from torch import nn
 from harness.config.compose import OWN_CLASS, default_arguments
 from harness.config.places import CONF
 from models.attention.base import Attention, Pattern
+from models.ops.tiles import TileBudget
 
 DIM, HEADS, MAX_LENGTH = 16, 2, 64
 # hyper-parameters with these names are set to these values
@@ -65,6 +69,21 @@ CASES = [(name, pattern) for name in NAMES for pattern in sorted(CLASSES[name].p
 SELF = [case for case in CASES if not case[1].cross]
 CROSS = [case for case in CASES if case[1].cross]
 CAUSAL_SELF = [case for case in CASES if case[1] is Pattern.CAUSAL_SELF]
+# the other kinds of layers of models whose layers differ, which an index in a stack or a setting selects
+OPEN = {"strict": False}  # Routing's causal form, which sees later tokens through its clusters
+OTHER_LAYERS = [
+    ("based", {"block_types": ["window"]}),
+    ("based", {"block_types": ["conv"]}),
+    ("block_recurrent", {"recurrent_layers": []}),
+    ("griffin", {"block_types": ["local"]}),
+    ("routing", OPEN),
+    ("rwkv4", {"channel_mix": True}),
+    ("xlstm", {"slstm_every": 1}),
+    ("xlstm", {"slstm_every": 1, "ffn": True}),
+]
+OTHER_LAYERS = [(name, Pattern.CAUSAL_SELF, hyper) for name, hyper in OTHER_LAYERS]
+LAYERS = [(*case, {}) for case in CASES] + OTHER_LAYERS
+CAUSAL_LAYERS = [(*case, {}) for case in CAUSAL_SELF] + [case for case in OTHER_LAYERS if case[2] is not OPEN]
 # in a model with a causal cross pattern, no query sees another
 ROW_BY_ROW = [case for case in CROSS if Pattern.CAUSAL_CROSS in CLASSES[case[0]].patterns]
 
@@ -98,10 +117,32 @@ def inputs(
     return x.to(dtype), None if y is None else y.to(dtype)
 
 
+def pairs(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """The combinations of options in which at most two differ from the first of their axis."""
+    axes = [tuple(axis) for axis in axes]
+    first = [axis[0] for axis in axes]
+    return [case for case in itertools.product(*axes) if sum(map(operator.ne, case, first)) <= 2]
+
+
 def padding(batch: int, length: int, real: int) -> torch.Tensor:
     """(B, length), True from `real` on in the first sequence, from half of it on in the second."""
     ends = torch.tensor([real, max(1, real // 2)] * batch)[:batch, None]
     return torch.arange(length)[None] >= ends
+
+
+@contextlib.contextmanager
+def smallest_tiles() -> Iterator[None]:
+    """Every method computes as many tiles as it can, whose results and gradients are those of one tile."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in [module for name, module in sys.modules.items() if name.startswith("models.")]:
+            for key, value in list(vars(module).items()):
+                if isinstance(value, TileBudget):
+                    patch.setattr(module, key, TileBudget(1, 1))
+        patch.setattr("models.attention.kernelized.FEWEST_ROWS", 1)
+        patch.setattr("models.attention.lavo.TILE", 5)
+        patch.setattr("models.ops.forgetting.SEGMENT", 4)
+        patch.setattr("models.ops.chosen_blocks.MOST", 9)
+        yield
 
 
 def run(model: nn.Module, *args: Any, **kwargs: Any) -> torch.Tensor:

@@ -304,7 +304,7 @@ def test_ten_times_faster_than_the_published_algorithm():
     rates = {"naive": [], "ours": []}
     for seed in range(5):
         for name, count, function in (("naive", 150, listops_naive.generate), ("ours", 8000, generate)):
-            start = time.perf_counter()
+            start = time.process_time()
             function(count, seed=seed)
-            rates[name].append(count / (time.perf_counter() - start))
+            rates[name].append(count / (time.process_time() - start))
     assert statistics.median(rates["ours"]) >= 10 * statistics.median(rates["naive"])

@@ -159,7 +159,7 @@ TWINS = {
     "performer_relu": Twin(performer_relu, only_projections, ({"features": None}, {"cab_compat": True})),
     "lara": Twin(lara, only_projections, ({"landmarks": 1}, {"landmarks": 21})),
     "abc": Twin(bounded_memory, bounded_memory_parameters, ({"slots": 1}, {"slots": 21})),
-    "rfa": Twin(rfa, rfa_parameters, ({"floor": 1.0}, {"features": 21})),
+    "rfa": Twin(rfa, rfa_parameters, ({"floor": 1.0}, {"features": 21}), ({"gate": True},)),
     "cosformer": Twin(cosformer, only_projections),
     "linear_transformer": Twin(linear_transformer, only_projections),
 }

@@ -33,7 +33,7 @@ from tasks.data_task import SPLITS
 from tasks.regular_files import open_regular
 
 Pair = tuple[np.ndarray, np.ndarray]
-CLOUD = re.compile(r"\w+-\w[\w.-]*\.np[yz]", re.ASCII)
+CLOUD = re.compile(r"\w+-\w[\w.-]*\.npy", re.ASCII)
 NAME = re.compile(r"\w[\w.-]*", re.ASCII)  # cannot lead out of the folder
 TITLE = re.compile(r"\w[\w., -]*", re.ASCII)
 

@@ -26,7 +26,7 @@ def clips(file: Path) -> list:
 
 
 def pairs(file: Path) -> list:
-    return [pair[1:] for part in pair_files._of_json_lines(file, cut_abstract=False) for pair in part.pairs()]
+    return [pair[1:] for part in pair_files.of_rows(file, cut_abstract=False) for pair in part.pairs()]
 
 
 def expressions(file: Path) -> list:

@@ -30,7 +30,7 @@ from tasks.examples import Examples
 from tasks.lra import synthetic_pairs, synthetic_text
 from tasks.lra.byte_tokens import BYTE_SHIFT, BYTE_SYMBOLS, pack_bytes
 from tasks.lra.classification import SequenceClassification
-from tasks.lra.classifiers import Lookup, NaiveBayes, ngrams, pieces
+from tasks.lra.classifiers import Lookup, NaiveBayes, ngrams
 from tasks.lra.fitted import Fitted, at_most, boosted, logistic, within
 from tasks.lra.pair_similarity import shared_and_not, similarities
 
@@ -106,12 +106,8 @@ class Retrieval(SequenceClassification):
         }
 
     def _same_bytes(self, most: int) -> Lookup:
-        batches = [(shared(tokens, self.vocab_size), label) for tokens, label in pieces(self.split("train"), most)]
-        share, label = (np.concatenate(column) for column in zip(*batches, strict=True))
-        edges = np.quantile(share, np.arange(1, LEVELS) / LEVELS)  # levels with equally many pairs
-        counts = np.zeros((LEVELS, self.classes))
-        np.add.at(counts, (np.searchsorted(edges, share), label), 1)
-        return Lookup(counts, lambda tokens: np.searchsorted(edges, shared(tokens, self.vocab_size)))
+        share = partial(shared, symbols=self.vocab_size)
+        return Lookup.by_level(self.split("train"), self.classes, LEVELS, share, most)
 
     def _files(self) -> dict[str, Path]:
         packed = {name: self.path / f"{file}.gz" for name, file in FILES.items()}

@@ -59,7 +59,7 @@ READERS = {
     "own csv": ("a.csv", "text,label", "review {},a".format, values(rows.csv_rows, "text", "label")),
     "own json": ("a.jsonl", "", json_line(text="review {}"), values(rows.json_rows, "text")),
     "glue": ("a.tsv", "text\tlabel", "text {}\t1".format, values(tables.tsv_rows, "text", "label")),
-    "race": ("b.jsonl", "", json_line(text="text {}"), values(tables.json_rows, "text")),
+    "race": ("b.jsonl", "", json_line(text="text {}"), values(rows.json_rows, "text")),
     "listops": ("a.tsv", "", expression, expressions),
     "text": ("a.jsonl", "", json_line(text="review {}", label=1), reviews),
     "retrieval": ("a.tsv", "", "1.0\t1\t2\tfirst text {0}\tsecond text {0}".format, citations),

@@ -72,19 +72,10 @@ class Markov(Probe):
         at_least(self.order + 1, length=self.length)
         if [*self.ranges] != sorted({*self.ranges, self.length}):
             raise ValueError(f"ranges={[*self.ranges]} do not rise to length={self.length}")
+        self.vocab_size = self.symbols
+        self.lengths = 0, self.length
+        self.answer_tokens = range(self.symbols)
         super().__post_init__()
-
-    @property
-    def lengths(self) -> tuple[int, int]:
-        return 0, self.length
-
-    @property
-    def vocab_size(self) -> int:
-        return self.symbols
-
-    @property
-    def answer_tokens(self) -> range:
-        return range(self.symbols)
 
     def sequences(self, draws: Draws) -> Sequences:
         contexts, rows = self.symbols**self.order, np.arange(len(draws))

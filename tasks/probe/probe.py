@@ -19,7 +19,7 @@ import hashlib
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -101,7 +101,8 @@ def means(*names: str) -> MetricCollection:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Probe(Task):
-    """Base of the probes. Subclasses give the class variables, `sequences` and the properties that it follows from.
+    """Base of the probes. Subclasses give the class variables and `sequences`, and set `lengths`, `answer_tokens` and
+    `vocab_size` before they call `super().__post_init__()`.
 
     `train`, `val` and `test` are numbers of examples. `data_root` is not used: no file is kept. Raises ValueError.
     """
@@ -124,6 +125,9 @@ class Probe(Task):
     val: int
     test: int
 
+    lengths: tuple[int, int] = field(init=False)  # facts F and queries Q of an example
+    answer_tokens: range = field(init=False)  # the tokens that may answer a query, called values
+
     def __post_init__(self) -> None:
         self.pattern = Pattern(self.pattern)
         if self.pattern not in self.patterns:
@@ -135,20 +139,6 @@ class Probe(Task):
     @abstractmethod
     def sequences(self, draws: Draws) -> Sequences:
         """One example per draw."""
-
-    @property
-    @abstractmethod
-    def lengths(self) -> tuple[int, int]:
-        """Facts F and queries Q of an example."""
-
-    @property
-    @abstractmethod
-    def vocab_size(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def answer_tokens(self) -> range:
-        """The tokens that may answer a query, called values."""
 
     @property
     def chance(self) -> float:
@@ -322,7 +312,7 @@ class Probe(Task):
 
     def settings(self) -> dict[str, Any]:
         """The settings that determine the examples."""
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.init}
+        values = {setting.name: getattr(self, setting.name) for setting in fields(self) if setting.init}
         chosen = sorted(values.keys() - {"data_root", "pattern"})
         return {"version": self.version, **{key: values[key] for key in chosen}}
 

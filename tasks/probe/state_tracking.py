@@ -69,20 +69,9 @@ class StateTracking(Multiples, Probe):
     def __post_init__(self) -> None:
         one_of(GROUPS, group=self.group)
         at_least(1, length=self.length)
-        super().__post_init__()
         self.table = product_table(GROUPS[self.group])
-
-    @property
-    def lengths(self) -> tuple[int, int]:
-        return 0, self.length
-
-    @property
-    def vocab_size(self) -> int:
-        return len(self.table)
-
-    @property
-    def answer_tokens(self) -> range:
-        return range(len(self.table))
+        self.lengths, self.vocab_size, self.answer_tokens = (0, self.length), len(self.table), range(len(self.table))
+        super().__post_init__()
 
     def sequences(self, draws: Draws, length: int | None = None) -> Sequences:
         elements = draws.integers(len(self.table), length or self.length)  # (n, N)

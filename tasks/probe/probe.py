@@ -29,12 +29,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
-from torchmetrics import Metric, MetricCollection
+from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
 from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor, Split, Task
 from tasks.checks import DataError, Progress, at_least
 from tasks.data_task import SPLITS, SYNTHETIC
+from tasks.metrics import means
 from tasks.probe.draws import Draws
 from tasks.probe.predictors import COUNTING, MOST, PIECE, Choice, QueryTable, log_shares, value_counts
 
@@ -71,32 +72,6 @@ class GeneratedSplit(Split):
     def batch(self, indices: Sequence[int]) -> Batch:
         facts, queries, answers = self.sequences(indices)
         return {"tokens": torch.from_numpy(np.hstack([facts, queries])), "answers": torch.from_numpy(answers)}
-
-
-class Mean(Metric):
-    """Mean over examples of the score `name`, summed in float64."""
-
-    is_differentiable = False
-    higher_is_better = None
-    full_state_update = False
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.name = name
-        self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("count", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
-
-    def update(self, scores: Mapping[str, Tensor]) -> None:
-        self.total += scores[self.name].double().sum()
-        self.count += scores[self.name].numel()
-
-    def compute(self) -> Tensor:
-        return self.total / self.count
-
-
-def means(*names: str) -> MetricCollection:
-    """The means of these scores; `update` takes them all, {name: (B,)}."""
-    return MetricCollection({name: Mean(name) for name in names}, compute_groups=False)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -197,7 +172,7 @@ class Probe(Task):
         loss = F.cross_entropy(logits.transpose(1, 2), answers, ignore_index=NO_ANSWER, reduction="none")
         right = (logits.argmax(2) == answers) & asked
         scores = {"acc": 100.0 * right.sum(1) / asked.sum(1), "loss": loss.sum(1) / asked.sum(1)}
-        metrics.update(scores)
+        metrics.update(**scores)
         return scores
 
     def answer_logits(self, model: Predictor, batch: Batch) -> Tensor:
@@ -307,7 +282,7 @@ class Probe(Task):
             raise ValueError(str(error)) from error
         numbers = sum(leaf.numel() for leaf in tree_leaves(state) if isinstance(leaf, Tensor))
         scores = {"numbers": tokens.new_tensor([numbers / len(tokens)] * len(tokens), dtype=torch.float64)}
-        metrics.update(scores)
+        metrics.update(**scores)
         return scores
 
     def settings(self) -> dict[str, Any]:

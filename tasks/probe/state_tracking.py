@@ -29,9 +29,10 @@ from torchmetrics import MetricCollection
 from models.attention.base import Pattern
 from tasks.base import Batch, Predictor
 from tasks.checks import at_least, one_of
+from tasks.metrics import means
 from tasks.probe.draws import Draws
 from tasks.probe.multiples import Multiples
-from tasks.probe.probe import Probe, Sequences, means
+from tasks.probe.probe import Probe, Sequences
 
 LAST = (1, 2, 3)  # elements that the tables of the last ones read
 
@@ -89,7 +90,7 @@ class StateTracking(Multiples, Probe):
     def score(self, model: nn.Module, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
         scores = super().score(model, batch, means("acc"))
         scores["whole"] = 100.0 * (scores["acc"] == 100).to(scores["acc"].dtype)
-        metrics.update(scores)
+        metrics.update(**scores)
         return scores
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:

@@ -65,8 +65,8 @@ def test_trained_batches_follow_torchs_generator(tmp_path):
 
 def test_both_clouds_are_mirrored_alike(tmp_path):
     split = loaded(tmp_path).split("train")
-    plain = torch.from_numpy(split.shapes.made.complete)
-    pool = torch.from_numpy(split.shapes.made.pool)
+    plain = torch.from_numpy(split.shapes.complete)
+    pool = torch.from_numpy(split.shapes.pool)
     seen = set()
     for _ in range(20):
         batch = split.batch(range(4))

@@ -14,8 +14,8 @@ from tasks.checks import DataError
 from tasks.examples import content_hash
 from tasks.lra import pathfinder
 from tasks.lra.pathfinder import Pathfinder, PathX
-from tasks.lra.pathfinder_design import LRA, PATHX
 from tasks.lra.pathfinder_generator import generate
+from tasks.lra.pathfinder_tables import LRA, PATHX
 from tests.helpers.pathfinder import DESIGN, loaded, loaded_design, one_line, pairs, tiny
 from tests.helpers.tasks import baseline_scores, never, no_progress
 

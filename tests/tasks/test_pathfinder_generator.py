@@ -13,9 +13,8 @@ import tasks.lra
 from tasks.examples import content_hash, join
 from tasks.lra import pathfinder_generator as generator
 from tasks.lra import pathfinder_kernel as kernel
-from tasks.lra.pathfinder_design import LRA, PATHX, Design
 from tasks.lra.pathfinder_generator import BLOCK, draw_block, generate
-from tasks.lra.pathfinder_tables import digest, disc, ring, tables
+from tasks.lra.pathfinder_tables import LRA, PATHX, Design, digest, disc, ring, tables
 from tests.helpers.pathfinder_naive import Painter, Stream
 
 TINY = Design(size=12, contour_length=2, distractor_length=1, distractors=1, seed_distance=2)

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -37,20 +37,12 @@ NAME = re.compile(r"\w[\w.-]*", re.ASCII)  # cannot lead out of the folder
 TITLE = re.compile(r"\w[\w., -]*", re.ASCII)
 
 
-class Shapes(Protocol):
-    """The shapes of a split. `views` there are of each; `labels` (n,) int64."""
-
-    labels: np.ndarray
-    views: int
-
-    def pair(self, shape: int, view: int, random: np.random.Generator) -> Pair: ...
-
-    def fingerprint(self) -> str: ...
-
-
 @dataclass(frozen=True)
 class Files:
-    """Complete clouds in files, and what is listed of them where: `listed` is for messages."""
+    """Complete clouds in files, and what is listed of them where: `listed` is for messages, `labels` (n,) int64.
+
+    `views` are there of each.
+    """
 
     listed: Path
     complete: Sequence[Path]

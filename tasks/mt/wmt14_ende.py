@@ -21,7 +21,6 @@ from tasks.base import Batch, FinalEvaluation, Predictor
 from tasks.checks import DataError, Progress, one_of
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedSet, Source
 from tasks.examples import AnyExamples, Examples, Shards
-from tasks.lm.text_sources import part_name
 from tasks.mt import bleu, moses, pair_files, synthetic_language, wmt_files
 from tasks.mt.dictionary import Dictionary
 from tasks.mt.encoding import BYTES, Cleaning, TextPairSplit, Tokens
@@ -86,14 +85,11 @@ class Wmt14EnDe(SequenceToSequence):
                 requires_path=True,
             ),
             SYNTHETIC: Source(
-                self._generated,
+                lambda progress: self.generated(synthetic_language.sentences, self.pairs, ("train", "dev", "test")),
                 lambda: {"version": synthetic_language.VERSION, "pairs": self.pairs},
                 check=lambda: synthetic_language.check(self.pairs),
             ),
         }
-
-    def origin(self, complete: bool, part: str | None = None) -> str:
-        return super().origin(complete, part or (self.path and part_name(self.path)))
 
     def check_source(self) -> None:
         """As for every task; fails early if sacrebleu, which scores the test, is missing."""
@@ -119,13 +115,6 @@ class Wmt14EnDe(SequenceToSequence):
         counts = [sum(piece.count for piece in pieces) for pieces in splits.values()]
         self.check_is_complete(self.path or HUB.name, counts, wmt_files.HUB_PAIRS, "pairs")
         return splits
-
-    def _generated(self, progress: Progress) -> Mapping[str, Sequence[Piece]]:
-        few = -(-self.pairs // 8)
-        return {
-            name: synthetic_language.sentences(count, seed=self.data_seed, split=number)
-            for number, (name, count) in enumerate({"train": self.pairs, "dev": few, "test": few}.items())
-        }
 
     def _text_identity(self) -> dict[str, Any]:
         return super()._text_identity() | {"validation": self.validation}

@@ -31,6 +31,7 @@ from tasks.checks import Progress, at_least, one_of
 from tasks.data_task import SPLITS, CachedSet, CachedTask
 from tasks.examples import AnyExamples, Examples, Shards
 from tasks.lm.scores import LARGEST
+from tasks.lm.text_sources import part_name
 from tasks.metrics import Sums
 from tasks.seq2seq import vocabulary
 from tasks.seq2seq.pairs import IGNORED, PairSplit, Piece, encoded
@@ -123,6 +124,15 @@ class SequenceToSequence(CachedTask):
         self, texts: Sequence[str], references: Sequence[str], metrics: MetricCollection
     ) -> dict[str, Tensor]:
         """Add generated texts and their references to `metrics`; returns scores per text, (B,)."""
+
+    def generated(self, make: Callable[..., Sequence[Piece]], count: int, names: Sequence[str]) -> Pieces:
+        """Pieces of so many pairs to train, and an eighth as many in each other split."""
+        few = -(-count // 8)
+        sizes = enumerate(zip(names, (count, few, few), strict=True))
+        return {name: make(size, seed=self.data_seed, split=split) for split, (name, size) in sizes}
+
+    def origin(self, complete: bool, part: str | None = None) -> str:
+        return super().origin(complete, part or (self.path and part_name(self.path)))
 
     def writers(self) -> Mapping[str, Callable[[], Writer]]:
         """Baselines of `decoded` by name."""

@@ -16,8 +16,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -37,6 +36,18 @@ PUBLISHED_SPLITS = ("train", "test")  # of sets without validation
 
 # (rows of a split, where they stand, progress) -> what a source gives
 ReadRows = Callable[[Sequence[Mapping[str, Any]], str, Progress], Any]
+
+
+class Generator(Protocol):
+    """A module that generates examples instead of published ones: a function of the seed, the same on every machine."""
+
+    VERSION: int  # part of the cache key: raised when the same seed gives other examples
+
+    def check(self, **settings: Any) -> None:
+        """Raises ValueError for settings that cannot be."""
+
+    def generate(self, count: int, *, seed: tuple[int, ...], progress: Progress, **settings: Any) -> Any:
+        """`count` examples. The seed ends with the number of the split, as in tasks/held_out.py."""
 
 
 class SequenceSplit(Split):
@@ -134,11 +145,8 @@ class SequenceClassification(OneLabel):
         description = self.release if official else "a folder laid out like the official one, or a part"
         return Source(read, identity, path=description, **{"requires_path": True, **options})
 
-    def generated(self, generator: ModuleType, **settings: Any) -> Source:
-        """The source that a module provides with these settings: its `generate` makes a number of examples of a seed
-        that ends with the number of the split (tasks/held_out.py), and its `check` raises ValueError for settings that
-        cannot be. Its VERSION is raised when the same seed gives other examples.
-        """
+    def generated(self, generator: Generator, **settings: Any) -> Source:
+        """The source that `generator` provides with these settings."""
 
         def read(progress: Progress) -> dict[str, Any]:
             make = partial(generator.generate, progress=progress, **settings)

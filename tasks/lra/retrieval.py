@@ -32,7 +32,7 @@ from tasks.lra.byte_tokens import BYTE_SHIFT, BYTE_SYMBOLS, pack_bytes
 from tasks.lra.classification import SequenceClassification
 from tasks.lra.classifiers import Lookup, NaiveBayes, ngrams
 from tasks.lra.fitted import at_most, boosted, logistic, within
-from tasks.lra.text_counts import shared_and_not, similarities
+from tasks.lra.ngram_counts import shared_and_not, similarities
 
 FILES = {"train": "new_aan_pairs.train.tsv", "val": "new_aan_pairs.eval.tsv", "test": "new_aan_pairs.test.tsv"}
 LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}

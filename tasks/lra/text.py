@@ -31,7 +31,7 @@ from tasks.lra.byte_tokens import BYTE_SHIFT, BYTE_SYMBOLS, pack_bytes
 from tasks.lra.classification import PUBLISHED_SPLITS, SequenceClassification, padded
 from tasks.lra.classifiers import NaiveBayes, ngrams
 from tasks.lra.fitted import Fitted, at_most, logistic, within
-from tasks.lra.text_counts import WORDS, LogRatioRegression, ngram_counts, word_counts
+from tasks.lra.ngram_counts import WORDS, LogRatioRegression, ngram_counts, word_counts
 
 ARCHIVE = Download(
     "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",

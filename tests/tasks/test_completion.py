@@ -165,25 +165,6 @@ def test_data_are_known_by_their_content(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"source": "hf"}, "source='hf' is none of official, slice, shapenet55, synthetic"),
-        ({"validation": "train"}, "validation='train' is none of val, test"),
-        ({"path": "/x"}, "source=synthetic takes no path"),
-        ({"pattern": "causal_self"}, "noncausal_cross, not causal_self"),
-        ({"input_points": 0}, "input_points=0 is less than 1"),
-        ({"views": 0}, "views=0 is less than 1"),
-        ({"asymmetry": 1.0}, "asymmetry=1.0 is not between 0 and 1"),
-        ({"f1_threshold": 0.0}, "f1_threshold=0.0 is no positive distance"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(change, message, tmp_path):
-    with pytest.raises(ValueError) as error:
-        PCN(data_root=tmp_path, **{**SMALL, **change})
-    one_line(error, message)
-
-
 def test_more_shapes_than_memory_are_refused_before_they_are_made(tmp_path):
     task = PCN(data_root=tmp_path, **{**SMALL, "train": 10**8})
     for ask in (task.check_is_prepared, task.load, lambda: task.prepare(no_progress)):

@@ -10,11 +10,10 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from models.attention.base import Pattern
 from tasks.data_sources import Download
 from tasks.lra import image
 from tasks.lra.image import Image, grey, to_sequences
-from tests.helpers.tasks import baseline_scores, no_progress, one_line, refuses, survivals, tar
+from tests.helpers.tasks import baseline_scores, no_progress, refuses, survivals, tar
 
 SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_image"
 SMALL = {"source": "synthetic", "max_length": 64, "train": 60, "val": 20, "test": 31}
@@ -86,32 +85,6 @@ def library(monkeypatch, kind: str, change=lambda row: row):
     builder = types.SimpleNamespace(download_and_prepare=lambda: None, as_data_source=data.__getitem__)
     module = types.SimpleNamespace(builder=lambda name, data_dir, file_format: builder)
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", module)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"max_length": 1000}, "max_length=1000 is no square picture: 1024, 256, 64, 16"),
-        ({"max_length": 4}, "max_length=4"),
-        ({"source": "generated"}, "official, hf, tfds, slice, synthetic"),
-        ({"source": "synthetic", "noise": 256}, "noise=256"),
-        ({"source": "synthetic", "noise": -1}, "noise=-1"),
-        ({"pattern": "noncausal_cross"}, "no second sequence to attend to"),
-    ],
-)
-def test_invalid_settings_touch_nothing(tmp_path, changes, message):
-    with pytest.raises(ValueError, match=message) as error:
-        Image(data_root=tmp_path / "data", **changes)
-    one_line(error)
-    assert not (tmp_path / "data").exists()
-
-
-def test_facts_known_before_any_data(tmp_path):
-    assert Image(data_root=tmp_path).backbone_kwargs() == {
-        "vocab_size": 256, "classes": 10, "max_length": 1024, "pattern": Pattern.NONCAUSAL_SELF, "padding_id": None
-    }  # fmt: skip
-    quirk = Image(data_root=tmp_path, mask_black=True, append_eos=True).backbone_kwargs()
-    assert (quirk["padding_id"], quirk["vocab_size"]) == (0, 257)
 
 
 # pixels

@@ -90,9 +90,6 @@ def test_final_evaluations_are_of_longer_expressions(tmp_path):
         batch = split.batch(range(30))
         assert batch["tokens"].shape == (30, lengths.max()), "not cut"
         assert [evaluate(row[row > 0].numpy()) for row in batch["tokens"]] == batch["label"].tolist()
-    for lengths in ([64], [20]):
-        with pytest.raises(ValueError, match="final_lengths"):
-            small(tmp_path, final_lengths=lengths)
 
 
 def test_exhausted_grammar_is_one_line(tmp_path, monkeypatch):
@@ -111,12 +108,7 @@ def flip(file: Path):
 
 DAMAGES = {
     "flipped bit": lambda f: flip(f / "train.arrow"),
-    "cut": lambda f: (f / "val.arrow").write_bytes((f / "val.arrow").read_bytes()[:300]),
-    "empty": lambda f: (f / "test.arrow").write_bytes(b""),
-    "missing split": lambda f: (f / "test.arrow").unlink(),
     "splits exchanged": lambda f: (f / "test.arrow").write_bytes((f / "val.arrow").read_bytes()),
-    "missing manifest": lambda f: (f / cache.MANIFEST).unlink(),
-    "half a manifest": lambda f: (f / cache.MANIFEST).write_text((f / cache.MANIFEST).read_text()[:99]),
     "binary manifest": lambda f: (f / cache.MANIFEST).write_bytes(b"\xff\xfe\x00"),
     "another manifest": lambda f: (f / cache.MANIFEST).write_text("[]"),
     "manifest of nothing": lambda f: (f / cache.MANIFEST).write_text(

@@ -7,56 +7,14 @@ import pytest
 import torch
 from PIL import Image
 
-from models.attention.base import Pattern
 from tasks import cache
-from tasks.base import Task
 from tasks.checks import DataError
 from tasks.examples import content_hash
 from tasks.lra import pathfinder
-from tasks.lra.pathfinder import Pathfinder, PathX
+from tasks.lra.pathfinder import Pathfinder
 from tasks.lra.pathfinder_generator import generate
-from tasks.lra.pathfinder_tables import LRA, PATHX
 from tests.helpers.pathfinder import DESIGN, loaded, loaded_design, one_line, pairs, tiny
 from tests.helpers.tasks import baseline_scores, never, no_progress
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"max_length": 143}, "max_length=143 is no square picture"),
-        ({"max_length": 144, "append_eos": True}, "no square picture and an end symbol"),
-        ({"max_length": 0}, "max_length=0|size=0"),
-        ({"design": {"contour": 9}}, "design.contour is none of antialias, continuity, contour_length"),
-        ({"design": {"size": 12}}, "design.size is none of"),
-        ({"design": {**DESIGN, "contour_length": 1}}, "contour_length=1"),
-        ({"design": {**DESIGN, "seed_distance": 3}}, "no room for 4 x seed_distance=3"),
-        ({"source": "guess"}, "generated, official, slice"),
-        ({"path": "somewhere"}, "takes no path"),
-        ({"pattern": "causal_cross"}, "causal_cross"),
-        ({"train": 0}, "train=0"),
-        ({"workers": 0}, "workers=0"),
-        ({"data_seed": -1}, "data_seed=-1"),
-    ],
-)
-def test_invalid_settings_touch_nothing(tmp_path, changes, message):
-    with pytest.raises(ValueError, match=message) as error:
-        tiny(tmp_path / "data", **changes)
-    assert "\n" not in str(error.value) and not isinstance(error.value, DataError)
-    assert not (tmp_path / "data").exists()
-
-
-def test_facts_known_before_any_data(tmp_path):
-    task = Pathfinder(data_root=tmp_path)
-    assert isinstance(task, Task) and (task.metric, task.higher_is_better) == ("acc", True)
-    assert task.design == LRA and task.sizes == {"train": 160_000, "val": 20_000, "test": 20_000}
-    facts = {"vocab_size": 256, "classes": 2, "max_length": 1024, "pattern": Pattern.NONCAUSAL_SELF, "padding_id": None}
-    assert task.backbone_kwargs() == facts
-    ended = Pathfinder(data_root=tmp_path, append_eos=True, mask_black=True)
-    assert ended.backbone_kwargs() == {**facts, "vocab_size": 257, "max_length": 1025, "padding_id": 0}
-    far = PathX(data_root=tmp_path)
-    assert far.design == PATHX and far.backbone_kwargs()["max_length"] == 16_384
-    assert "task=lra/pathx" in far.hint
-
 
 # generated data
 

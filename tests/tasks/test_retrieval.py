@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from torch import nn
 
-from models.attention.base import Pattern
 from tasks.checks import DataError
 from tasks.lra.retrieval import FILES, Retrieval
 from tests.helpers.tasks import baseline_scores, no_progress, one_line, refuses, survivals, tar
@@ -37,34 +36,6 @@ def write_files(folder: Path, end="") -> Path:
         data = tsv(name, count)
         (folder / f"{FILES[name]}{end}").write_bytes(gzip.compress(data) if end else data)
     return folder
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"source": "hf"}, "official, slice, synthetic"),
-        ({"source": "synthetic", "path": "x"}, "takes no path"),
-        ({"source": "slice", "path": "x", "max_length": 4001}, "no more than 4000 bytes"),
-        ({"source": "synthetic", "words": 9}, "words=9 is not between 1 and 8"),
-        ({"source": "synthetic", "negated": -0.1}, "negated=-0.1"),
-        ({"source": "synthetic", "against": 1.5}, "against=1.5"),
-        ({"source": "synthetic", "distance": 4000}, "distance=4000"),
-        ({"source": "synthetic", "pattern": "noncausal_cross"}, "no second sequence to attend to"),
-    ],
-)
-def test_invalid_settings_touch_nothing(tmp_path, changes, message):
-    with pytest.raises(ValueError, match=message) as error:
-        Retrieval(data_root=tmp_path / "data", **changes)
-    one_line(error)
-    assert not (tmp_path / "data").exists()
-
-
-def test_facts_known_before_any_data(tmp_path):
-    task = Retrieval(data_root=tmp_path, path="somewhere")
-    assert task.backbone_kwargs() == {
-        "vocab_size": 257, "classes": 2, "max_length": 4000, "pattern": Pattern.NONCAUSAL_SELF, "padding_id": 0
-    }  # fmt: skip
-    assert sum(task.published) == 147_086 + 18_090 + 17_437
 
 
 def test_a_missing_folder_says_where_to_get_it(tmp_path):

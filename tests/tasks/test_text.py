@@ -11,14 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from models.attention.base import Pattern
-from tasks.base import Task
 from tasks.checks import DataError
 from tasks.data_sources import Download
 from tasks.examples import content_hash
 from tasks.lra import classification, text
 from tasks.lra.text import Text
-from tests.helpers.tasks import baseline_scores, no_progress, one_line, refuses, survivals, tar
+from tests.helpers.tasks import baseline_scores, no_progress, refuses, survivals, tar
 
 SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_text"
 SMALL = {"source": "synthetic", "max_length": 128, "distance": 32, "train": 60, "val": 20, "test": 31}
@@ -34,50 +32,6 @@ def loaded(root, **changes) -> Text:
 
 def never(*call):
     raise AssertionError(f"worked although all was there: {call}")
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"source": "guess"}, "official, hf, tfds, slice, synthetic"),
-        ({"source": "hf", "path": "x"}, "takes no path: task.path=null"),
-        ({"validation": "train"}, "validation='train' is none of held_out, test"),
-        ({"pattern": "causal_cross"}, "no second sequence to attend to"),
-        ({"pattern": "sideways"}, "sideways"),
-        ({"max_length": 0}, "max_length=0"),
-        ({"max_length": 1, "append_eos": True}, "max_length=1"),
-        ({"train": 0}, "train=0"),
-        ({"val": -1}, "val=-1"),
-        ({"data_seed": -1}, "data_seed=-1"),
-        ({"drop_remainder": -3}, "drop_remainder=-3"),
-        ({"source": "synthetic", "negated": 1.5}, "negated=1.5"),
-        ({"source": "synthetic", "max_length": 100, "distance": 60}, "distance=60 is not between 0 and 38"),
-        ({"source": "synthetic", "distance": -1}, "distance=-1"),
-    ],
-)
-def test_invalid_settings_touch_nothing(tmp_path, changes, message):
-    with pytest.raises(ValueError, match=message) as error:
-        Text(data_root=tmp_path / "data", **changes)
-    one_line(error)
-    assert not isinstance(error.value, DataError)
-    assert not (tmp_path / "data").exists()
-
-
-def test_facts_known_before_any_data(tmp_path):
-    task = Text(data_root=tmp_path)
-    assert isinstance(task, Task) and (task.metric, task.higher_is_better, task.baseline_name) == (
-        "acc", True, "majority_class"
-    )  # fmt: skip
-    assert task.backbone_kwargs() == {
-        "vocab_size": 257, "classes": 2, "max_length": 4000, "pattern": Pattern.NONCAUSAL_SELF, "padding_id": 0
-    }  # fmt: skip
-    assert Text(data_root=tmp_path, append_eos=True).backbone_kwargs()["vocab_size"] == 258
-    for act in (lambda: task.split("train"), task.baselines()["majority_class"]):
-        with pytest.raises(RuntimeError, match="load"):
-            act()
-    with pytest.raises(DataError) as error:
-        task.load()
-    one_line(error, "not there", NEXT)
 
 
 # files to read

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tasks import data_sources
 from tasks.checks import DataError
-from tasks.data.rows import Row, json_rows, parquet_rows
+from tasks.data.rows import Row, parquet_rows
 from tasks.data_task import SPLITS
 from tasks.seq2seq.pair_files import files_by_split, incomplete, of_line_files
 from tasks.seq2seq.pairs import Pair, Piece
@@ -49,15 +49,22 @@ class RowPairs:
 
     def pairs(self) -> Iterator[Pair]:
         """Raises DataError."""
-        for where, texts in itertools.islice(rows_of(self.file), self.start, self.stop):
+        for where, texts in rows_of(self.file, self.start, self.stop):
             if wrong := [key for key, text in zip(KEYS, texts, strict=True) if not isinstance(text, str)]:
                 raise DataError(f"{where}: no text {wrong[0]!r} in this row", "put the right file there")
             document, summary = texts
             yield Pair(where, without_abstract(document, summary) if self.cut_abstract else document, summary)
 
 
-def rows_of(file: Path) -> Iterator[Row]:
-    return (parquet_rows if file.suffix == ".parquet" else json_rows)(file, KEYS)
+def rows_of(file: Path, start: int, stop: int) -> Iterator[Row]:
+    """Only these rows are parsed. Raises DataError."""
+    if file.suffix == ".parquet":
+        yield from itertools.islice(parquet_rows(file, KEYS), start, stop)
+        return
+    for number, line in itertools.islice(data_sources.records_of(file), start, stop):
+        where = f"{file}:{number}"
+        row = data_sources.json_object(line, where)
+        yield Row(where, tuple(map(row.get, KEYS)))
 
 
 def pieces(folder: Path, *, cut_abstract: bool) -> dict[str, list[Piece]]:
@@ -87,8 +94,9 @@ def text_of_line(file: Path, line: str) -> str:
 
 def of_rows(file: Path, cut_abstract: bool) -> list[RowPairs]:
     """The rows of a parquet file together, as it is read at once; others in parts. Raises DataError."""
-    count = sum(1 for _ in rows_of(file))
-    part = max(1, count) if file.suffix == ".parquet" else PART
+    is_parquet = file.suffix == ".parquet"
+    count = sum(1 for _ in (parquet_rows(file, KEYS) if is_parquet else data_sources.records_of(file)))
+    part = max(1, count) if is_parquet else PART
     return [RowPairs(file, start, min(start + part, count), cut_abstract) for start in range(0, count, part)]
 
 

@@ -126,12 +126,6 @@ def test_black_is_padding_only_when_asked(tmp_path):
     assert [task.tokens(batches[0]) for task in tasks.values()] == [60 * 1024, 60 * 1024 - black]
 
 
-def test_an_end_symbol_takes_the_last_place(tmp_path):
-    plain, ended = (loaded(tmp_path, **SMALL, append_eos=flag).split("val").batch(range(20)) for flag in (False, True))
-    assert ended["tokens"].shape == (20, 64) and (ended["tokens"][:, -1] == 256).all()
-    assert ended["tokens"][:, :-1].equal(plain["tokens"][:, :-1])
-
-
 # files to read
 
 

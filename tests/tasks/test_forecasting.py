@@ -249,7 +249,6 @@ def test_the_picture_shows_three_windows(tmp_path):
     [
         ({"pred_len": 200}, "no window of 20 + 200 rows in val"),
         ({"source": "slice", "path": "nowhere"}, "nowhere: not there"),
-        ({"source": "slice"}, "requires task.path"),
         ({"source": "official"}, "ETTh1.csv: not there"),
     ],
 )

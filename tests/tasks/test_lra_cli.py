@@ -66,15 +66,6 @@ def test_one_line_and_no_cache(case, tmp_path, places, capsys):
     assert not [file for file in (tmp_path / "data").rglob("*") if file.is_file()], "nothing half-written"
 
 
-@pytest.mark.parametrize("task", ["text", "retrieval", "image", "pathfinder", "listops"])
-def test_a_folder_that_is_not_named(task, places, capsys):
-    typed = ["do=prepare", f"task=lra/{task}", "task.source=slice", *places]
-    assert dispatch(compose(typed), typed) == 2
-    output = capsys.readouterr().err
-    assert output.startswith("error: source=slice requires task.path, a folder laid out like the official one")
-    assert output.count("\n") == 1 and f"do=prepare task=lra/{task} task.source=slice task.path=..." in output
-
-
 @pytest.mark.parametrize("task", ["retrieval", "pathfinder", "listops", "pathx"])
 def test_where_the_official_files_are(task, places, capsys):
     typed = ["do=prepare", f"task=lra/{task}", "task.source=official", *places]

@@ -178,7 +178,6 @@ def test_wrong_folders_are_one_line(tmp_path):
     refuses(task(tmp_path, path=folder), "val.source for val")
     (folder / "valid.src").write_bytes(b"a\n")
     refuses(task(tmp_path, path=folder), "valid.src and val.source both are val's source")
-    refuses(task(tmp_path), "source=slice requires task.path")
 
 
 def test_hostile_files_are_read_or_refused(tmp_path):

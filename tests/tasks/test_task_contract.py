@@ -87,17 +87,12 @@ def test_settings_that_no_task_takes_touch_nothing(case, tmp_path):
 def test_a_source_that_needs_a_path_says_what_it_is(case, tmp_path):
     sources = case.task.sources() if hasattr(case.task, "sources") else {}
     for name in (name for name, source in sources.items() if source.requires_path):
-        how = {
-            **case.settings,
-            "source": name,
-            "path": None,
-            "generator_version": None,
-            "data_root": str(tmp_path / "data"),
-        }
+        how = {**case.settings, "source": name, "path": None, "generator_version": None}
         with pytest.raises(DataError) as error:
-            instantiate(how, "task", []).check_source()
-        text = f"source={name} requires task.path, {sources[name].path}; run: python run.py do=prepare task={case.task.name}"
-        assert str(error.value).startswith(text) and str(error.value).endswith("task.path=...")
+            instantiate({**how, "data_root": str(tmp_path)}, "task", []).check_source()
+        problem = f"source={name} requires task.path, {sources[name].path}; "
+        assert str(error.value).startswith(f"{problem}run: python run.py do=prepare task={case.task.name}")
+        assert str(error.value).endswith("task.path=...")
 
 
 def reloaded(task: Task) -> DataInfo:

@@ -18,10 +18,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torchmetrics import Metric
 
 from models.ops.point_clouds import gather_points, nearest
 from models.ops.precision import upcast
+from tasks.metrics import Sums
 
 NAMES = ("cd_l1", "cd_l2", "f1")
 THRESHOLD = 0.01  # of the published F-score, in units of the coordinates
@@ -51,31 +51,24 @@ def scores(prediction: Tensor, target: Tensor, *, ignore_zeros: bool = False, th
     return torch.stack([SCALE * l1, SCALE * l2, f1], -1)
 
 
-class CompletionScores(Metric):
+class CompletionScores(Sums):
     """Means over categories of the means of each, `cd_l1`, `cd_l2` and `f1`, and these, `cd_l1/<category>`.
 
-    Sums are float64, so they are the same however a split is cut into batches. A category without examples counts for
-    nothing.
+    They are the same however a split is cut into batches. A category without examples counts for nothing.
     """
 
-    is_differentiable = False
-    full_state_update = False
-
     def __init__(self, categories: Sequence[str]) -> None:
-        super().__init__()
+        super().__init__(len(categories), len(NAMES) + 1)  # scores, and the count
         self.categories = tuple(categories)
-        self.add_state("total", torch.zeros(len(categories), len(NAMES), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("count", torch.zeros(len(categories), dtype=torch.long), dist_reduce_fx="sum")
 
     def update(self, values: Tensor, category: Tensor) -> None:
         """`scores` (B, 3) float64 of clouds, and their categories (B,) int64."""
-        member = F.one_hot(category, len(self.categories))
-        self.total += member.double().T @ values  # no scattered sums, whose order is a GPU's
-        self.count += member.sum(0)
+        member = F.one_hot(category, len(self.categories)).double()
+        # no scattered sums, whose order is a GPU's
+        self.sums += torch.cat([member.T @ values, member.sum(0, keepdim=True).T], 1)
 
     def compute(self) -> dict[str, Tensor]:
-        mean = self.total / self.count.unsqueeze(-1)
-        present = self.count > 0
+        mean, present = self.sums[:, :-1] / self.sums[:, -1:], self.sums[:, -1] > 0
         values = dict(zip(NAMES, mean[present].mean(0), strict=True))
         for number in present.nonzero().flatten().tolist():
             values |= {f"{name}/{self.categories[number]}": mean[number, i] for i, name in enumerate(NAMES)}

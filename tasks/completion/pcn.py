@@ -32,7 +32,8 @@ from tasks.checks import DataError, Progress, at_least, one_of
 from tasks.completion import synthetic_shapes
 from tasks.completion.chamfer import NAMES, THRESHOLD, CompletionScores, chamfer_l1, scores
 from tasks.completion.nearest_shape import NearestShape
-from tasks.completion.shape_sources import Files, Shapes, SyntheticShapes, pcn_files, shapenet55_files
+from tasks.completion.shape_sources import Files, pcn_files, shapenet55_files
+from tasks.completion.synthetic_shapes import GeneratedShapes
 from tasks.data_task import SPLITS, SYNTHETIC, DataTask, Source, no_progress
 from tasks.lra.fitted import at_most
 
@@ -65,7 +66,7 @@ class Clouds(Split):
 
     def __init__(
         self,
-        shapes: Shapes,
+        shapes: Files | GeneratedShapes,
         input_points: int,
         output_points: int,
         *,
@@ -274,19 +275,14 @@ class PCN(DataTask):
         self.check_is_complete(where, counts, list(PUBLISHED.values()), "shapes to train, val and test")
         return {name: part.first(self.sizes[name]) for name, part in listed.items()}
 
-    def _generated(self, progress: Progress) -> dict[str, SyntheticShapes]:
+    def _generated(self, progress: Progress) -> dict[str, GeneratedShapes]:
         self._check_memory()
         self.categories, self._counts = synthetic_shapes.CATEGORIES, self.sizes
-        points = {
-            "input_points": self.input_points,
-            "output_points": self.output_points,
-            "asymmetry": self.asymmetry or 0.0,
-        }
-        views = {"train": self.views, "val": 1, "test": 1}
+        how = {"input_points": self.input_points, "output_points": self.output_points}
+        how |= {"asymmetry": self.asymmetry or 0.0}
+        views = (self.views, 1, 1)
         return {
-            name: SyntheticShapes(
-                synthetic_shapes.generate(self.sizes[name], seed=(self.data_seed, i), views=views[name], **points)
-            )
+            name: synthetic_shapes.generate(self.sizes[name], seed=(self.data_seed, i), views=views[i], **how)
             for i, name in enumerate(SPLITS)
         }
 

@@ -17,74 +17,32 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from tasks import data_sources, file_digests
 from tasks.checks import DataError, Progress
 from tasks.completion.cloud_files import read_cloud
-from tasks.completion.synthetic_shapes import GeneratedShapes
 from tasks.data_task import SPLITS
 from tasks.regular_files import open_regular
 
 Pair = tuple[np.ndarray, np.ndarray]
-CLOUD = re.compile(r"\w+-\w[\w.-]*\.np[yz]", re.ASCII)
+CLOUD = re.compile(r"\w+-\w[\w.-]*\.npy", re.ASCII)
 NAME = re.compile(r"\w[\w.-]*", re.ASCII)  # cannot lead out of the folder
 TITLE = re.compile(r"\w[\w., -]*", re.ASCII)
 
 
-class Shapes(Protocol):
-    """The shapes of a split. `views` there are of each; `labels` (n,) int64."""
-
-    labels: np.ndarray
-    views: int
-
-    def pair(self, shape: int, view: int, random: np.random.Generator) -> Pair: ...
-
-    def first(self, count: int) -> "Shapes": ...
-
-    def fingerprint(self) -> str: ...
-
-    def check(self, progress: Progress) -> None:
-        """Raises DataError for a missing file."""
-
-
-@dataclass(frozen=True)
-class SyntheticShapes:
-    made: GeneratedShapes
-
-    @property
-    def labels(self) -> np.ndarray:
-        return self.made.labels
-
-    @property
-    def views(self) -> int:
-        return self.made.directions.shape[1]
-
-    def pair(self, shape: int, view: int, random: np.random.Generator) -> Pair:
-        return self.made.seen(shape, view), self.made.complete[shape]
-
-    def first(self, count: int) -> "SyntheticShapes":
-        return SyntheticShapes(GeneratedShapes(*(part[:count] for part in self.made)))
-
-    def fingerprint(self) -> str:
-        digest = hashlib.sha256(self.made.labels.astype("<i8"))
-        for part in (self.made.complete, self.made.pool):  # smaller digits differ between machines
-            digest.update(part.astype("<f4", copy=False))
-        return digest.hexdigest()
-
-    def check(self, progress: Progress) -> None:
-        return
-
-
 @dataclass(frozen=True)
 class Files:
-    """Complete clouds in files, and what is listed of them where: `listed` is for messages."""
+    """Complete clouds in files, and what is listed of them where: `listed` is for messages, `labels` (n,) int64.
+
+    `views` are there of each.
+    """
 
     listed: Path
     complete: Sequence[Path]
@@ -103,25 +61,25 @@ class Files:
         return [self.complete[shape]]
 
     def check(self, progress: Progress) -> None:
+        """Raises DataError for a missing file."""
         names = cache(_names)
-        for shape in range(len(self.complete)):
+        for shape in self._each(progress, "looking for the files"):
             for file in self.files(shape):
                 if file.name not in names(file.parent):
-                    raise self._missing(file)
-            if shape % 100 == 99 or shape + 1 == len(self.complete):
-                progress(f"looking for the files of {self.listed.name}", shape + 1, len(self.complete))
+                    raise DataError(f"{file}:1: No such file, but {self.listed} lists it", "put it there")
 
     def read(self, progress: Progress) -> None:
         """Read every cloud. Raises DataError for one that is broken."""
         random = np.random.Generator(np.random.PCG64(0))
-        for shape in range(len(self.complete)):
+        for shape in self._each(progress, "reading the clouds"):
             for view in range(self.views):
                 self.pair(shape, view, random)
-            if shape % 100 == 99 or shape + 1 == len(self.complete):
-                progress(f"reading the clouds of {self.listed.name}", shape + 1, len(self.complete))
 
-    def _missing(self, file: Path) -> DataError:
-        return DataError(f"{file}:1: No such file, but {self.listed} lists it", "put it there")
+    def _each(self, progress: Progress, doing: str) -> Iterator[int]:
+        for shape in range(len(self.complete)):
+            yield shape
+            if shape % 100 == 99 or shape + 1 == len(self.complete):
+                progress(f"{doing} of {self.listed.name}", shape + 1, len(self.complete))
 
 
 class PcnFiles(Files):

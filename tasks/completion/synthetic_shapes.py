@@ -14,6 +14,7 @@ and bent sideways by a z^2 / h, where h is how far they reach along z. Points ar
     S shapes, P points, U numbers that a point is made of, V views
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -41,6 +42,19 @@ class GeneratedShapes(NamedTuple):
         """The points of the pool, (n, 3), that face a view's direction; of a tiny pool at least one."""
         facing = self.normals[shape] @ self.directions[shape, view]
         return self.pool[shape][facing > min(0, facing.max() - 1e-6)]
+
+    @property
+    def views(self) -> int:
+        return self.directions.shape[1]
+
+    def pair(self, shape: int, view: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        return self.seen(shape, view), self.complete[shape]
+
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256(self.labels.astype("<i8"))
+        for part in (self.complete, self.pool):  # smaller digits differ between machines
+            digest.update(part.astype("<f4", copy=False))
+        return digest.hexdigest()
 
 
 def sphere(size: np.ndarray, u: np.ndarray) -> Surface:
@@ -108,26 +122,6 @@ def _joined(first: Surface, second: Surface, lift: np.ndarray, u: np.ndarray) ->
     return first[0] + second[0], np.where(of_first, first[1], moved), np.where(of_first, first[2], second[2])
 
 
-def _sphere(s: np.ndarray, u: np.ndarray) -> Surface:
-    return sphere(0.5 + s[:, 0], u)
-
-
-def _box(s: np.ndarray, u: np.ndarray) -> Surface:
-    return box(0.3 + s[:, :3], u)
-
-
-def _cylinder(s: np.ndarray, u: np.ndarray) -> Surface:
-    return cylinder(0.3 + 0.5 * s[:, 0], 0.4 + 0.6 * s[:, 1], u)
-
-
-def _torus(s: np.ndarray, u: np.ndarray) -> Surface:
-    return torus(1 + 0 * s[:, 0], 0.2 + 0.3 * s[:, 0], u)
-
-
-def _cone(s: np.ndarray, u: np.ndarray) -> Surface:
-    return cone(0.5 + 0.5 * s[:, 0], 0.4 + 0.6 * s[:, 1], u)
-
-
 def _cone_on_box(s: np.ndarray, u: np.ndarray) -> Surface:
     half, roof = 0.4 + 0.6 * s[:, :3], 0.3 + 0.4 * s[:, 3]
     return _joined(box(half, u), cone(half[:, :2].min(1), roof, u), half[:, 2] + roof, u)
@@ -145,11 +139,11 @@ def _torus_round_cylinder(s: np.ndarray, u: np.ndarray) -> Surface:
 
 
 MAKERS: dict[str, Callable[[np.ndarray, np.ndarray], Surface]] = {
-    "sphere": _sphere,
-    "box": _box,
-    "cylinder": _cylinder,
-    "torus": _torus,
-    "cone": _cone,
+    "sphere": lambda s, u: sphere(0.5 + s[:, 0], u),
+    "box": lambda s, u: box(0.3 + s[:, :3], u),
+    "cylinder": lambda s, u: cylinder(0.3 + 0.5 * s[:, 0], 0.4 + 0.6 * s[:, 1], u),
+    "torus": lambda s, u: torus(1 + 0 * s[:, 0], 0.2 + 0.3 * s[:, 0], u),
+    "cone": lambda s, u: cone(0.5 + 0.5 * s[:, 0], 0.4 + 0.6 * s[:, 1], u),
     "cone_on_box": _cone_on_box,
     "sphere_on_cylinder": _sphere_on_cylinder,
     "torus_round_cylinder": _torus_round_cylinder,

@@ -12,7 +12,6 @@ table says development set (X56). The licence of RACE allows research only.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,8 +21,7 @@ from torch import Tensor
 
 from tasks.base import FinalEvaluation, Predictor
 from tasks.checks import DataError, Progress
-from tasks.data_task import SLICE, SYNTHETIC, Source
-from tasks.file_digests import identities
+from tasks.data.rows import json_rows
 from tasks.finetuning import tables
 from tasks.finetuning.cooccurrence import Cooccurrence
 from tasks.finetuning.labelled_texts import LabelledText, LabelledTexts, different_pieces
@@ -31,57 +29,13 @@ from tasks.lm.text_sources import HubFiles
 from tasks.lra.fitted import at_most
 
 FIT_ON = 10_000  # examples, in less than a minute
+LETTERS = tuple("ABCDE")  # of answers
 LEVELS = ("middle", "high")  # RACE's groups are 1 and 2
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Choice(LabelledTexts):
-    """Base of both.
-
-    `source`: `hf` (the hub's parquet files, or `path`: a folder with them), `slice` (`path`: a folder of .jsonl files,
-    .gz or not, whose lines are the objects of the originals) or `synthetic` (`path`: texts whose lines are to be
-    continued, null: generated topics; tasks/finetuning/sections.py). Raises ValueError.
-    """
-
-    hub: ClassVar[HubFiles]
-    hub_columns: ClassVar[Sequence[str]]
-    files: ClassVar[Mapping[str, Sequence[str]]]  # names of the .jsonl files of each split
-    file_columns: ClassVar[Sequence[str]]
-
-    def sources(self) -> dict[str, Source]:
-        layout = "a folder with " + ", ".join(names[0] for names in self.files.values())
-        hub = f"a folder with the parquet files of {self.hub.name}"
-        return {
-            "hf": Source(self._of_hub, partial(self.identity, revision=self.hub.revision), path=hub, complete=True),
-            SLICE: Source(self._slice, lambda: identities(self._files()), path=layout, requires_path=True),
-            SYNTHETIC: self.generated(),
-        }
-
-    def of_hub(self, where: str, row: Mapping[str, Any]) -> LabelledText:
-        """The example of a row of the hub's files. Raises DataError."""
-        raise NotImplementedError
-
-    def of_file(self, where: str, row: Mapping[str, Any]) -> Iterator[LabelledText]:
-        """The examples of a line of the originals. Raises DataError."""
-        raise NotImplementedError
-
-    def _of_hub(self, progress: Progress) -> dict[str, Iterator[LabelledText]]:
-        def rows(files: Sequence[Path]) -> Iterator[LabelledText]:
-            for file in files:
-                for where, row in tables.parquet_table(file, self.hub_columns):
-                    yield self.of_hub(where, row)
-
-        return {split: rows(files) for split, files in self.hub.at(self.path).items()}
-
-    def _files(self) -> dict[str, Path]:
-        return {split: tables.file_of(self.path, names) for split, names in self.files.items()}
-
-    def _slice(self, progress: Progress) -> dict[str, Iterator[LabelledText]]:
-        def rows(file: Path) -> Iterator[LabelledText]:
-            for where, row in tables.json_rows(file, self.file_columns):
-                yield from self.of_file(where, row)
-
-        return {split: rows(file) for split, file in self._files().items()}
+    """Base of both. The original files are .jsonl files."""
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         """`most_shared_tokens`: the answer that, with its question, shares most of its pieces with the first text;
@@ -120,24 +74,20 @@ class RACE(Choice):
         "val": ("dev.jsonl", "valid.jsonl"),
         "test": ("test.jsonl",),
     }
-    file_columns = ("id", "article", "questions", "options", "answers")
 
-    def of_hub(self, where: str, row: Mapping[str, Any]) -> LabelledText:
-        return self._example(where, *(row[name] for name in self.hub_columns))
+    def of_file(self, file: Path, progress: Progress) -> Iterator[LabelledText]:
+        for where, (name, article, *lists) in json_rows(file, ("id", "article", "questions", "options", "answers")):
+            if not all(isinstance(column, list) and len(column) == len(lists[0]) for column in lists):
+                raise DataError(f"{where}: questions, options and answers are not as many")
+            for entry in zip(*lists, strict=True):
+                yield self.of_hub(where, name, article, *entry)
 
-    def of_file(self, where: str, row: Mapping[str, Any]) -> Iterator[LabelledText]:
-        lists = [row[name] for name in ("questions", "options", "answers")]
-        if not all(isinstance(column, list) and len(column) == len(lists[0]) for column in lists):
-            raise DataError(f"{where}: questions, options and answers are not as many")
-        for entry in zip(*lists, strict=True):
-            yield self._example(where, row["id"], row["article"], *entry)
-
-    def _example(self, where: str, name: Any, article: Any, question: Any, options: Any, answer: Any) -> LabelledText:
+    def of_hub(self, where: str, name: Any, article: Any, question: Any, options: Any, answer: Any) -> LabelledText:
         article, question = (
             tables.text(value, column, where) for value, column in ((article, "article"), (question, "question"))
         )
         answers = tables.texts(options, self.classes, "options", where)
-        label = tables.letter(answer, self.classes, where)
+        label = tables.label(answer, LETTERS[: self.classes], "answer", where)
         asked = [question.replace("_", text) if "_" in question else f"{question} {text}" for text in answers]
         level = next((i for i, level in enumerate(LEVELS, 1) if str(name).startswith(level)), 0)
         return LabelledText(where, (article.replace("\n", " "), *asked), label, level)
@@ -167,20 +117,19 @@ class CommonsenseQA(Choice):
         "train": ("train.jsonl", "train_rand_split.jsonl"),
         "test": ("dev.jsonl", "dev_rand_split.jsonl"),
     }
-    file_columns = ("question", "answerKey")
 
-    def of_hub(self, where: str, row: Mapping[str, Any]) -> LabelledText:
-        choices = row["choices"] if isinstance(row["choices"], dict) else {}
-        return self._example(where, row["question"], choices.get("text"), row["answerKey"])
+    def of_hub(self, where: str, question: Any, choices: Any, answer: Any) -> LabelledText:
+        return self._example(where, question, choices.get("text") if isinstance(choices, dict) else None, answer)
 
-    def of_file(self, where: str, row: Mapping[str, Any]) -> Iterator[LabelledText]:
-        question = row["question"] if isinstance(row["question"], dict) else {}
-        choices = question.get("choices")
-        texts = [choice.get("text") if isinstance(choice, dict) else choice for choice in choices or ()]
-        yield self._example(where, question.get("stem"), texts, row["answerKey"])
+    def of_file(self, file: Path, progress: Progress) -> Iterator[LabelledText]:
+        for where, (question, answer) in json_rows(file, ("question", "answerKey")):
+            question = question if isinstance(question, dict) else {}
+            choices = question.get("choices")
+            texts = [choice.get("text") if isinstance(choice, dict) else choice for choice in choices or ()]
+            yield self._example(where, question.get("stem"), texts, answer)
 
     def _example(self, where: str, question: Any, choices: Any, answer: Any) -> LabelledText:
         answers = tables.texts(choices, self.classes, "choices", where)
-        label = tables.letter(answer, self.classes, where)
+        label = tables.label(answer, LETTERS[: self.classes], "answer", where)
         asked = tables.text(question, "question", where)
         return LabelledText(where, (f"Q: {asked}", *(f"A: {text}" for text in answers)), label)

@@ -17,85 +17,48 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tasks.base import Predictor
-from tasks.checks import DataError, Progress, say
-from tasks.data_task import SLICE, SYNTHETIC, Source
-from tasks.file_digests import identities
+from tasks.checks import Progress, say
 from tasks.finetuning import tables
 from tasks.finetuning.cooccurrence import Cooccurrence
 from tasks.finetuning.labelled_texts import LabelledText, LabelledTexts, different_pieces
 from tasks.lm.text_sources import HubFiles
-from tasks.lra.classifiers import Lookup, NaiveBayes, ngrams, pieces
+from tasks.lra.classifiers import Lookup, NaiveBayes, ngrams
 from tasks.lra.fitted import at_most
 from tasks.seq2seq.vocabulary import SPECIAL_ROWS
 
 NAME, REVISION = "nyu-mll/glue", "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
-HUB_NAMES = {"train": "train", "test": "validation"}
-FILES = {"train": ("train.tsv", "slice_train.tsv"), "test": ("dev.tsv",)}
-LAYOUT = "a folder with train.tsv and dev.tsv as GLUE has them, .gz or not, or slice_train.tsv in place of train.tsv"
 NGRAM = 2  # tokens
 LEVELS = 16  # of the share of tokens that two texts have in common
 FIT_ON = 20_000  # examples: enough for a table of so few levels, and a minute for the other predictors
 
 
+def files_of(folder: str) -> HubFiles:
+    files = {"train": f"{folder}/train-*.parquet", "test": f"{folder}/validation-*.parquet"}
+    return HubFiles(NAME, REVISION, files)
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class GLUE(LabelledTexts):
-    """One of GLUE's tasks.
-
-    `source`: `hf` (the hub's parquet files, or `path`: a folder with them), `slice` (`path`: a folder with the files of
-    the archive, or parts of them) or `synthetic` (`path`: texts that pairs are made of, null: generated topics;
-    tasks/finetuning/sections.py). Raises ValueError.
-    """
+    """One of GLUE's tasks, whose original files are train.tsv and dev.tsv."""
 
     classes = 2
-    hub_folder: ClassVar[str]
-    columns: ClassVar[Sequence[str]]  # of the texts, then of the label
+    files: ClassVar[Mapping[str, Sequence[str]]] = {"train": ("train.tsv", "slice_train.tsv"), "test": ("dev.tsv",)}
     labels: ClassVar[Sequence[str]] = ("0", "1")  # in the archive's files
     has_short_rows: ClassVar[bool] = False  # in the archive's files
-    of_slice: ClassVar[Sequence[str]] = ()  # columns of the archive's files, where they have other names
+    file_columns: ClassVar[Sequence[str]] = ()  # of the archive's files, where they have other names than `hub_columns`
 
-    def sources(self) -> dict[str, Source]:
-        hub = HubFiles(
-            NAME, REVISION, {name: f"{self.hub_folder}/{file}-*.parquet" for name, file in HUB_NAMES.items()}
-        )
+    def of_hub(self, where: str, *values: Any) -> LabelledText:
+        return self._example(where, values, range(self.classes))
 
-        def from_hub(progress: Progress) -> dict[str, Iterator[LabelledText]]:
-            files = hub.at(self.path)
-            return {split: self._of_hub(split, some) for split, some in files.items()}
-
-        identity = partial(self.identity, revision=REVISION)
-        return {
-            "hf": Source(from_hub, identity, path=f"a folder with the parquet files of {NAME}", complete=True),
-            SLICE: Source(self._slice, lambda: identities(self._files()), path=LAYOUT, requires_path=True),
-            SYNTHETIC: self.generated(),
-        }
-
-    def _of_hub(self, split: str, files: Sequence[Path]) -> Iterator[LabelledText]:
-        for file in files:
-            for where, row in tables.parquet_table(file, self.columns):
-                label = row[self.columns[-1]]
-                is_label = isinstance(label, int) and not isinstance(label, bool) and 0 <= label < self.classes
-                yield self._example(where, row, self.columns, label if is_label else None, label)
-
-    def _files(self) -> dict[str, Path]:
-        return {split: tables.file_of(self.path, names) for split, names in FILES.items()}
-
-    def _slice(self, progress: Progress) -> dict[str, Iterator[LabelledText]]:
-        return {split: self._of_file(file, progress) for split, file in self._files().items()}
-
-    def _of_file(self, file: Path, progress: Progress) -> Iterator[LabelledText]:
-        columns = self.of_slice or self.columns
+    def of_file(self, file: Path, progress: Progress) -> Iterator[LabelledText]:
         left_out = partial(say, progress) if self.has_short_rows else None
-        for where, row in tables.tsv_rows(file, columns, left_out=left_out):
-            label = row[columns[-1]]
-            yield self._example(where, row, columns, self.labels.index(label) if label in self.labels else None, label)
+        for where, values in tables.tsv_rows(file, self.file_columns or self.hub_columns, left_out=left_out):
+            yield self._example(where, values, self.labels)
 
-    def _example(
-        self, where: str, row: Mapping[str, Any], columns: Sequence[str], label: int | None, given: Any
-    ) -> LabelledText:
-        if label is None:
-            raise DataError(f"{where}: label {str(given)[:20]!r} is none of {', '.join(self.labels)}")
-        some = tuple(tables.text(row[name], name, where) for name in columns[:-1])
-        return LabelledText(where, some, label)
+    def _example(self, where: str, values: Sequence[Any], labels: Sequence[Any]) -> LabelledText:
+        *texts, label = values
+        some = tuple(tables.text(text, name, where) for text, name in zip(texts, self.hub_columns, strict=False))
+        return LabelledText(where, some, tables.label(label, labels, "label", where))
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         """`token_2gram_naive_bayes`; for pairs also `shared_tokens`, how many tokens both texts have, and
@@ -117,12 +80,7 @@ class GLUE(LabelledTexts):
         return np.concatenate([ngrams(pieces_only, n, self.vocab_size) for n in range(1, NGRAM + 1)], 1)
 
     def _shared_tokens(self) -> Lookup:
-        parts = [(shared(tokens), label) for tokens, label in pieces(self.split("train"), FIT_ON)]
-        share, label = (np.concatenate(column) for column in zip(*parts, strict=True))
-        edges = np.quantile(share, np.arange(1, LEVELS) / LEVELS)  # levels with equally many pairs
-        counts = np.zeros((LEVELS, self.classes))
-        np.add.at(counts, (np.searchsorted(edges, share), label), 1)
-        return Lookup(counts, lambda tokens: np.searchsorted(edges, shared(tokens)))
+        return Lookup.by_level(self.split("train"), self.classes, LEVELS, shared, FIT_ON)
 
 
 def shared(tokens: np.ndarray) -> np.ndarray:
@@ -136,7 +94,7 @@ class SST2(GLUE):
     """The Stanford Sentiment Treebank with two classes (Socher et al., 2013)."""
 
     name = "glue/sst2"
-    texts, hub_folder, columns = 1, "sst2", ("sentence", "label")
+    texts, hub, hub_columns = 1, files_of("sst2"), ("sentence", "label")
     published: ClassVar[Mapping[str, int]] = {"train": 67_349, "test": 872}
 
 
@@ -145,7 +103,7 @@ class QNLI(GLUE):
     """Questions of SQuAD (Rajpurkar et al., 2016) and sentences of their articles."""
 
     name = "glue/qnli"
-    texts, hub_folder, columns = 2, "qnli", ("question", "sentence", "label")
+    texts, hub, hub_columns = 2, files_of("qnli"), ("question", "sentence", "label")
     labels = ("entailment", "not_entailment")
     published: ClassVar[Mapping[str, int]] = {"train": 104_743, "test": 5_463}
 
@@ -156,6 +114,6 @@ class QQP(GLUE):
 
     name = "glue/qqp"
     has_short_rows = True
-    texts, hub_folder, columns = 2, "qqp", ("question1", "question2", "label")
-    of_slice = ("question1", "question2", "is_duplicate")
+    texts, hub, hub_columns = 2, files_of("qqp"), ("question1", "question2", "label")
+    file_columns = ("question1", "question2", "is_duplicate")
     published: ClassVar[Mapping[str, int]] = {"train": 363_846, "test": 40_430}

@@ -17,8 +17,9 @@ that they report (X55).
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -28,10 +29,11 @@ import torch
 from models.attention.base import Pattern
 from tasks.base import Batch, DataInfo, Split
 from tasks.checks import DataError, Progress, at_least
-from tasks.data_task import SPLITS, CachedSet, Source
+from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedSet, Source
 from tasks.examples import AnyExamples, Examples
-from tasks.file_digests import path_identity
-from tasks.finetuning import sections
+from tasks.file_digests import identities, path_identity
+from tasks.finetuning import sections, tables
+from tasks.lm.text_sources import HubFiles
 from tasks.lm.tokenizers import dtype
 from tasks.lra.one_label import OneLabel
 from tasks.mlm import tokens as token_ids
@@ -123,8 +125,11 @@ def cut(a: np.ndarray, b: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LabelledTexts(token_ids.PretrainingTokens, OneLabel):
-    """Base of the fine-tuning tasks. Subclasses give the class variables and `sources()`, whose `read` gives the
-    examples of `train`, `test` and perhaps `val`.
+    """Base of the fine-tuning tasks. Subclasses give the class variables, and an example of what the files have.
+
+    `source`: `hf` (the hub's parquet files, or `path`: a folder with them), `slice` (`path`: a folder with the original
+    files, .gz or not, or parts of them) or `synthetic` (`path`: texts that examples are made of, null: generated
+    topics; tasks/finetuning/sections.py).
 
     `max_length` counts special tokens; `second_length` cuts the second text first. `tokenizer`, `tokenizer_path`,
     `vocabulary` and `vocabulary_text`: tasks/mlm/tokens.py. `examples` is how many a `synthetic` source generates to
@@ -140,6 +145,9 @@ class LabelledTexts(token_ids.PretrainingTokens, OneLabel):
     published: ClassVar[Mapping[str, int]]  # examples of each split that has labels
     separators: ClassVar[int] = 2
     words: ClassVar[tuple[int, int]] = (24, 24)  # of a generated example's first text, and of each other
+    hub: ClassVar[HubFiles]
+    hub_columns: ClassVar[Sequence[str]]
+    files: ClassVar[Mapping[str, Sequence[str]]]  # the names that the original file of each split may have
 
     source: str = "hf"
     pattern: Pattern | str = Pattern.NONCAUSAL_SELF
@@ -163,6 +171,37 @@ class LabelledTexts(token_ids.PretrainingTokens, OneLabel):
     def is_choice(self) -> bool:
         """Whether the model chooses among answers, each of which it reads."""
         return self.texts > 2
+
+    def of_hub(self, where: str, *values: Any) -> LabelledText:
+        """The example of a row of the hub's files, of the values of `hub_columns`. Raises DataError."""
+        raise NotImplementedError
+
+    def of_file(self, file: Path, progress: Progress) -> Iterator[LabelledText]:
+        """The examples of an original file. Raises DataError."""
+        raise NotImplementedError
+
+    def sources(self) -> dict[str, Source]:
+        layout = "a folder with " + ", ".join(names[0] for names in self.files.values())
+        hub = f"a folder with the parquet files of {self.hub.name}"
+        return {
+            "hf": Source(self._of_hub, partial(self.identity, revision=self.hub.revision), path=hub, complete=True),
+            SLICE: Source(self._slice, lambda: identities(self._files()), path=layout, requires_path=True),
+            SYNTHETIC: self.generated(),
+        }
+
+    def _of_hub(self, progress: Progress) -> dict[str, Iterator[LabelledText]]:
+        def rows(files: Sequence[Path]) -> Iterator[LabelledText]:
+            for file in files:
+                for where, values in tables.parquet_table(file, self.hub_columns):
+                    yield self.of_hub(where, *values)
+
+        return {split: rows(files) for split, files in self.hub.at(self.path).items()}
+
+    def _files(self) -> dict[str, Path]:
+        return {split: tables.file_of(self.path, names) for split, names in self.files.items()}
+
+    def _slice(self, progress: Progress) -> dict[str, Iterator[LabelledText]]:
+        return {split: self.of_file(file, progress) for split, file in self._files().items()}
 
     def generated(self) -> Source:
         """The source `synthetic`."""
@@ -250,5 +289,5 @@ def held_out(train: Sequence[LabelledText]) -> dict[str, list[LabelledText]]:
     """`train` and `val` from training examples, both in the given order."""
     digests = [hashlib.blake2b("\0".join(example.texts).encode(), digest_size=16).digest() for example in train]
     chosen = set(sorted(range(len(train)), key=digests.__getitem__)[: -(-len(train) // HELD_OUT)])
-    parts: Iterable[tuple[str, bool]] = (("train", False), ("val", True))
-    return {name: [example for i, example in enumerate(train) if (i in chosen) == held] for name, held in parts}
+    kept = [example for i, example in enumerate(train) if i not in chosen]
+    return {"train": kept, "val": [train[i] for i in sorted(chosen)]}

@@ -2,7 +2,8 @@
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
+
+from tasks.metrics import Sums
 
 
 def window_errors(forecast: Tensor, target: Tensor) -> Tensor:
@@ -11,21 +12,15 @@ def window_errors(forecast: Tensor, target: Tensor) -> Tensor:
     return torch.stack([error.square().mean(1), error.abs().mean(1)])
 
 
-class ForecastErrors(Metric):
-    """`mse` and `mae` of forecasts (B, P, C), summed in float64.
+class ForecastErrors(Sums):
+    """`mse` and `mae` of forecasts (B, P, C).
 
     With `dropping`, also `mse_drop_last` and `mae_drop_last`, of only those windows that `update` marks as kept.
     """
 
-    is_differentiable = False
-    higher_is_better = False
-    full_state_update = False
-
     def __init__(self, dropping: bool = False) -> None:
-        super().__init__()
+        super().__init__(2, 3)  # squares, absolute values, and the count: of all windows, and of those that are kept
         self.dropping = dropping
-        # sums of squares, of absolute values, and the count: of all windows, and of those that are kept
-        self.add_state("sums", torch.zeros(2, 3, dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, forecast: Tensor, target: Tensor, kept: Tensor) -> None:
         """forecast and target (B, P, C), kept (B) bool."""

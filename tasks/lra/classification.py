@@ -27,6 +27,8 @@ from tasks.base import Batch, DataInfo, Split
 from tasks.checks import DataError, Progress, at_least
 from tasks.data_task import SLICE, SPLITS, Source
 from tasks.examples import AnyExamples, Examples, Shards, content_hash, fingerprint
+from tasks.lra.classifiers import Features
+from tasks.lra.fitted import Fitted
 from tasks.lra.one_label import OneLabel
 
 PUBLISHED_SPLITS = ("train", "test")  # of sets without validation
@@ -199,6 +201,10 @@ class SequenceClassification(OneLabel):
 
     def sequences(self, examples: AnyExamples, max_length: int) -> SequenceSplit:
         return SequenceSplit(examples, max_length, shift=self.shift, eos=self.eos, per_example=self.per_example)
+
+    def fitted(self, features: Features, classifier: Callable[[], Any], most: int | None) -> Fitted:
+        """A baseline, fitted to the first `most` training examples."""
+        return Fitted(self.split("train"), self.classes, features, classifier(), most)
 
     @property
     def cached_ids(self) -> int:

@@ -55,6 +55,16 @@ class Lookup:
             np.add.at(counts, (key(tokens), label), 1)
         return cls(counts, key)
 
+    @classmethod
+    def by_level(cls, split: Split, classes: int, levels: int, number: Features, most: int | None = None) -> "Lookup":
+        """The key is the level of a number (B,) of each example; levels have equally many training examples."""
+        parts = [(number(tokens), label) for tokens, label in pieces(split, most)]
+        numbers, label = (np.concatenate(column) for column in zip(*parts, strict=True))
+        edges = np.quantile(numbers, np.arange(1, levels) / levels)
+        counts = np.zeros((levels, classes))
+        np.add.at(counts, (np.searchsorted(edges, numbers), label), 1)
+        return cls(counts, lambda tokens: np.searchsorted(edges, number(tokens)))
+
     def __call__(self, tokens: Tensor) -> Tensor:
         return self.log_probability[self.key(tokens.cpu().numpy())].to(tokens.device)
 

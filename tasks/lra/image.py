@@ -29,8 +29,8 @@ from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.examples import Examples
 from tasks.lra import synthetic_image
 from tasks.lra.classification import PUBLISHED_SPLITS, SequenceClassification
-from tasks.lra.classifiers import Features, LinearDiscriminant
-from tasks.lra.fitted import Fitted, at_most, nearest
+from tasks.lra.classifiers import LinearDiscriminant
+from tasks.lra.fitted import at_most, nearest
 from tasks.lra.image_neighbours import in_corner, levels, switched_on
 from tasks.regular_files import read_bytes
 
@@ -113,10 +113,8 @@ class Image(SequenceClassification):
         def linear() -> LinearDiscriminant:
             return LinearDiscriminant(self.split("train"), self.classes, seen)
 
-        def neighbours(features: Features) -> Fitted:
-            return Fitted(self.split("train"), self.classes, features, nearest(1), at_most(FIT_ON, seen))
-
-        by_distance = {name: partial(neighbours, features) for name, features in vectors.items()}
+        nearest_one, most = partial(nearest, 1), at_most(FIT_ON, seen)
+        by_distance = {name: partial(self.fitted, some, nearest_one, most) for name, some in vectors.items()}
         return {**super().baselines(seen), "linear_discriminant": linear, **by_distance}
 
     def _of_sequences(self, pictures: Source) -> Source:

@@ -34,7 +34,7 @@ from tasks.lra import listops_generator as generator
 from tasks.lra.byte_tokens import pack_bytes
 from tasks.lra.classification import SequenceClassification, SequenceSplit, padded, split_off
 from tasks.lra.classifiers import Lookup
-from tasks.lra.fitted import Fitted, at_most, boosted
+from tasks.lra.fitted import at_most, boosted
 from tasks.lra.listops_counts import depth_counts
 from tasks.lra.listops_generator import Grammar
 
@@ -152,14 +152,12 @@ class ListOps(SequenceClassification):
         keys = {"root_operator": (self.symbols, root), "root_operator_on_digits": (11 * self.symbols, root_on_digits)}
         lookups = {name: partial(Lookup.fitted, train, self.classes, *key, most=seen) for name, key in keys.items()}
 
-        def counts() -> Fitted:
-            return Fitted(train, self.classes, depth_counts, boosted(), at_most(FIT_ON, seen))
-
-        def counts_and_root() -> Fitted:
-            features = lambda tokens: np.column_stack([depth_counts(tokens), root_on_digits(tokens) % 11])  # noqa: E731
-            return Fitted(train, self.classes, features, boosted(), at_most(FIT_ON, seen))
-
-        fitted = {"boosted_counts_per_depth": counts, "boosted_counts_and_root_on_digits": counts_and_root}
+        features = {
+            "boosted_counts_per_depth": depth_counts,
+            "boosted_counts_and_root_on_digits": lambda t: np.column_stack([depth_counts(t), root_on_digits(t) % 11]),
+        }
+        most = at_most(FIT_ON, seen)
+        fitted = {name: partial(self.fitted, some, boosted, most) for name, some in features.items()}
         return {**super().baselines(seen), **lookups, **fitted}
 
     def _files(self) -> dict[str, Path]:

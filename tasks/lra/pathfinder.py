@@ -26,16 +26,15 @@ from tasks.checks import DataError, Progress
 from tasks.data_sources import RELEASE
 from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.examples import Examples, Shards
-from tasks.lra import pathfinder_discs as discs
 from tasks.lra import pathfinder_generator as generator
+from tasks.lra import pathfinder_predictors as predictors
 from tasks.lra import pathfinder_reader as reader
 from tasks.lra import pathfinder_samples as samples
 from tasks.lra import pathfinder_tables as tables
 from tasks.lra.classification import SequenceClassification, shuffled_by_content, split_off
 from tasks.lra.classifiers import Lookup
-from tasks.lra.fitted import Fitted, at_most, boosted
-from tasks.lra.pathfinder_design import LRA, PATHX, Design
-from tasks.lra.pathfinder_line import line_ink
+from tasks.lra.fitted import at_most, boosted
+from tasks.lra.pathfinder_tables import LRA, PATHX, Design
 
 GENERATED, OFFICIAL = "generated", "official"
 FIT_ON = 20_000  # pictures: a minute for boosted trees, and enough for a table of distances
@@ -108,16 +107,19 @@ class Pathfinder(SequenceClassification):
                 self.samples = None
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
-        drawn = self.design or self.drawn
-        key = partial(discs.distance_key, size=self.size, radius=drawn.marker_radius)
-        table = (self.split("train"), self.classes, discs.keys(self.size), key)
-        line = partial(line_ink, size=self.size, radius=drawn.marker_radius)
-
-        def along_line() -> Fitted:
-            return Fitted(self.split("train"), self.classes, line, boosted(), at_most(FIT_ON, seen))
-
-        distance = partial(Lookup.fitted, *table, most=at_most(FIT_ON, seen))
-        return {**super().baselines(seen), "disc_distance": distance, "boosted_ink_near_line": along_line}
+        disc = {"size": self.size, "radius": (self.design or self.drawn).marker_radius}
+        most = at_most(FIT_ON, seen)
+        table = (
+            self.split("train"),
+            self.classes,
+            predictors.keys(self.size),
+            partial(predictors.distance_key, **disc),
+        )
+        return {
+            **super().baselines(seen),
+            "disc_distance": partial(Lookup.fitted, *table, most=most),
+            "boosted_ink_near_line": partial(self.fitted, partial(predictors.line_ink, **disc), boosted, most),
+        }
 
     def _identity(self) -> dict[str, Any]:
         digest = tables.digest(self.design)

@@ -33,8 +33,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tasks.examples import Examples, Shards
-from tasks.lra.pathfinder_design import LRA, Design
-from tasks.lra.pathfinder_tables import ring, tables
+from tasks.lra.pathfinder_tables import LRA, Design, ring, tables
 
 VERSION = 1  # part of every cache key: raise it when the same seed gives other images
 BLOCK = 64  # images of one stream; the images depend on it

@@ -1,12 +1,11 @@
 """A page of Pathfinder pictures: rows of both classes side by side, to show what a model sees."""
 
-import os
-import tempfile
 from pathlib import Path
 
 import numpy as np
 
 from tasks.examples import AnyExamples
+from tasks.files import written_whole
 
 SIDE = 128  # pixels that a picture is enlarged to, at least
 GAP, FRAME, PAGE = 6, {0: (200, 80, 60), 1: (70, 160, 90)}, (40, 40, 40)  # frames: red, not connected; green, connected
@@ -33,8 +32,6 @@ def draw(examples: AnyExamples, size: int, rows: int = 4, columns: int = 8):
 
 
 def write(file: Path, examples: AnyExamples, size: int) -> None:
-    """Write the page as a PNG, which appears only when complete. Raises OSError."""
-    with tempfile.TemporaryDirectory(prefix=f".{file.name}.", dir=file.parent) as folder:
-        new = Path(folder) / file.name
-        draw(examples, size).quantize(64).save(new)
-        os.replace(new, file)
+    """Write the page as a PNG. Raises OSError."""
+    with written_whole(file) as stream:
+        draw(examples, size).quantize(64).save(stream, "PNG")

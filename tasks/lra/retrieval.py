@@ -30,9 +30,9 @@ from tasks.examples import Examples
 from tasks.lra import synthetic_pairs, synthetic_text
 from tasks.lra.byte_tokens import BYTE_SHIFT, BYTE_SYMBOLS, pack_bytes
 from tasks.lra.classification import SequenceClassification
-from tasks.lra.classifiers import Lookup, NaiveBayes, ngrams, pieces
-from tasks.lra.fitted import Fitted, at_most, boosted, logistic, within
-from tasks.lra.pair_similarity import shared_and_not, similarities
+from tasks.lra.classifiers import Lookup, NaiveBayes, ngrams
+from tasks.lra.fitted import at_most, boosted, logistic, within
+from tasks.lra.ngram_counts import shared_and_not, similarities
 
 FILES = {"train": "new_aan_pairs.train.tsv", "val": "new_aan_pairs.eval.tsv", "test": "new_aan_pairs.test.tsv"}
 LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
@@ -91,27 +91,18 @@ class Retrieval(SequenceClassification):
         def most_cited() -> NaiveBayes:
             return NaiveBayes(train, self.classes, text_numbers, seen)
 
-        def similar() -> Fitted:
-            return Fitted(train, self.classes, partial(similarities, symbols=self.vocab_size), boosted(), most)
-
-        def regression() -> Fitted:
-            return Fitted(train, self.classes, partial(shared_and_not, symbols=self.vocab_size), logistic(), most)
-
+        similar, both = (partial(features, symbols=self.vocab_size) for features in (similarities, shared_and_not))
         return {
             **super().baselines(seen),
             "most_cited": most_cited,
             "same_bytes": partial(self._same_bytes, at_most(PAIRS_OF_TABLE, seen)),
-            "boosted_similarity": similar,
-            f"shared_{NGRAM}gram_logistic_regression": regression,
+            "boosted_similarity": partial(self.fitted, similar, boosted, most),
+            f"shared_{NGRAM}gram_logistic_regression": partial(self.fitted, both, logistic, most),
         }
 
     def _same_bytes(self, most: int) -> Lookup:
-        batches = [(shared(tokens, self.vocab_size), label) for tokens, label in pieces(self.split("train"), most)]
-        share, label = (np.concatenate(column) for column in zip(*batches, strict=True))
-        edges = np.quantile(share, np.arange(1, LEVELS) / LEVELS)  # levels with equally many pairs
-        counts = np.zeros((LEVELS, self.classes))
-        np.add.at(counts, (np.searchsorted(edges, share), label), 1)
-        return Lookup(counts, lambda tokens: np.searchsorted(edges, shared(tokens, self.vocab_size)))
+        share = partial(shared, symbols=self.vocab_size)
+        return Lookup.by_level(self.split("train"), self.classes, LEVELS, share, most)
 
     def _files(self) -> dict[str, Path]:
         packed = {name: self.path / f"{file}.gz" for name, file in FILES.items()}

@@ -12,6 +12,7 @@ Classes are equally frequent, and so are lengths up to `max_length`.
 
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -48,30 +49,17 @@ def check(max_length: int, distance: int, negated: float, words: int) -> None:
         )
 
 
-def generate(
-    count: int,
-    *,
-    seed: tuple[int, ...],
-    max_length: int,
-    distance: int,
-    negated: float,
-    words: int,
-    progress: Progress,
-) -> Examples:
-    """`count` reviews; fewer are not the beginning of more."""
-    check(max_length, distance, negated, words)
+def generate(count: int, *, seed: tuple[int, ...], progress: Progress, **settings: Any) -> Examples:
+    """`count` reviews; fewer are not the beginning of more. `settings`: those of `check`."""
+    check(**settings)
     random = RandomStream(*seed)
     label = random.balanced_classes(2, count)
-    texts = reviews(
-        random, label, max_length=max_length, distance=distance, negated=negated, words=words, progress=progress
-    )
-    return pack_bytes(zip(texts, label, strict=True))
+    return pack_bytes(zip(reviews(random, label, progress=progress, **settings), label, strict=True))
 
 
 def reviews(
     random: RandomStream,
     meaning: np.ndarray,
-    *,
     max_length: int,
     distance: int,
     negated: float,

@@ -31,9 +31,7 @@ from tasks.lra.byte_tokens import BYTE_SHIFT, BYTE_SYMBOLS, pack_bytes
 from tasks.lra.classification import PUBLISHED_SPLITS, SequenceClassification, padded
 from tasks.lra.classifiers import NaiveBayes, ngrams
 from tasks.lra.fitted import Fitted, at_most, logistic, within
-from tasks.lra.ngram_counts import ngram_counts
-from tasks.lra.word_counts import NGRAM as WORDS
-from tasks.lra.word_counts import LogRatioRegression, word_counts
+from tasks.lra.ngram_counts import WORDS, LogRatioRegression, ngram_counts, word_counts
 
 ARCHIVE = Download(
     "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
@@ -115,14 +113,11 @@ class Text(SequenceClassification):
 
         def regression() -> Fitted:
             features = partial(ngram_counts, most=NGRAM, symbols=self.vocab_size)
-            most = within(self.split("train"), BYTES, at_most(FIT_ON, seen))
-            return Fitted(self.split("train"), self.classes, features, logistic(), most)
-
-        def words() -> Fitted:
-            return Fitted(self.split("train"), self.classes, word_counts, LogRatioRegression(), seen)
+            return self.fitted(features, logistic, within(self.split("train"), BYTES, at_most(FIT_ON, seen)))
 
         by_ngrams = {"naive_bayes": byte_ngrams, "logistic_regression": regression}
         of_bytes = {f"byte_{NGRAM}gram_{name}": make for name, make in by_ngrams.items()}
+        words = partial(self.fitted, word_counts, LogRatioRegression, seen)
         return {**super().baselines(seen), **of_bytes, f"word_{WORDS}gram_log_ratio_regression": words}
 
     def _official(self, progress: Progress) -> dict[str, Examples]:

@@ -7,21 +7,17 @@ no score of texts should depend on information that the tokens lost.
     B batch, R bytes of the longest reference of a batch
 """
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from tasks.base import Batch
 from tasks.checks import DataError
-from tasks.examples import AnyExamples, Examples
-from tasks.lm.tokenizers import dtype
+from tasks.examples import AnyExamples
 from tasks.mt import moses
 from tasks.mt.pair_files import SOURCE, TARGET
 from tasks.seq2seq import vocabulary
-from tasks.seq2seq.pairs import BATCH, Pair, PairSplit, Piece, padded
+from tasks.seq2seq.pairs import Pair, PairSplit, Piece, padded
 from tasks.seq2seq.vocabulary import Vocabulary
 
 
@@ -44,10 +40,14 @@ class Cleaning:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Pairs of a piece as tokens with a blank in between. `moses` is false where the texts are tokens already."""
+    """A piece whose texts are tokens with blanks in between. `moses` is false where they are tokens already."""
 
     piece: Piece
     moses: bool
+
+    @property
+    def count(self) -> int:
+        return self.piece.count
 
     def pairs(self) -> Iterator[Pair]:
         """Raises DataError."""
@@ -60,47 +60,7 @@ class Tokens:
         return [text for pair in self.pairs() for text in (pair.source, pair.target)]
 
 
-@dataclass(frozen=True)
-class PieceEncoder:
-    """Makes one shard of pairs. Raises DataError for a pair without a target, if there is no `cleaning`."""
-
-    tokens: Tokens
-    vocabulary: Vocabulary
-    cleaning: Cleaning | None
-
-    def __call__(self) -> Examples:
-        kept: list[np.ndarray] = []
-        pairs = iter(self.tokens.pairs())
-        while some := list(itertools.islice(pairs, BATCH)):
-            ids = self.vocabulary.encode([text for pair in some for text in (pair.source, pair.target)])
-            for pair, source, target in zip(some, ids[::2], ids[1::2], strict=True):
-                if self.cleaning is None and not len(target):
-                    raise DataError(f"{pair.where}: an empty target", "put its text there or drop the pair")
-                if self.cleaning is None or self.cleaning.keeps(len(source), len(target)):
-                    kept += [source, target]
-        return joined(kept, dtype(self.vocabulary.vocab_size))
-
-
-@dataclass(frozen=True)
-class TextEncoder:
-    """Makes the texts of one shard, as bytes."""
-
-    piece: Piece
-
-    def __call__(self) -> Examples:
-        pairs = [text for pair in self.piece.pairs() for text in (pair.source, pair.target)]
-        return joined(BYTES.encode(pairs), np.uint16)
-
-
 BYTES = vocabulary.make("bytes", folder=Path(), follows_from={})  # of texts
-
-
-def joined(rows: Sequence[np.ndarray], kind: type[np.integer]) -> Examples:
-    """Examples of sources and targets in turn; a label is the length of the source."""
-    lengths = np.array([len(row) for row in rows], np.int64).reshape(-1, 2)
-    offsets = np.cumsum(np.concatenate([[0], lengths.sum(1)]), dtype=np.int64)
-    tokens = np.concatenate(rows).astype(kind) if rows else np.zeros(0, kind)
-    return Examples(tokens, offsets, lengths[:, 0].astype(np.int32))
 
 
 class TextPairSplit(PairSplit):

@@ -1,13 +1,11 @@
-"""Sentences and their translations in files: parallel lines of two files, or rows of parquet files.
+"""Sentences and their translations in files: parallel lines of two files, rows of parquet files, WMT's SGML.
 
-    train.en, train.de                       one sentence per line; also .gz
-    train.tok.en                             Moses' tokens, which become a text again
-    train.tok.clean.bpe.32000.en             the same in pieces of subword-nmt, as fairseq's release has them
-    newstest2014-deen-src.de.sgm             as WMT publishes its test sets
-    valid, val, dev, newstest2013            the development set
-    test, newstest2014                       the test set
-
-Files are read in parts, each in the process that encodes it; a part knows where it begins.
+train.en, train.de                       one sentence per line; also .gz
+train.tok.en                             Moses' tokens, which become a text again
+train.tok.clean.bpe.32000.en             the same in pieces of subword-nmt, as fairseq's release has them
+newstest2014-deen-src.de.sgm             as WMT publishes its test sets
+valid, val, dev, newstest2013            the development set
+test, newstest2014                       the test set
 """
 
 import html
@@ -22,7 +20,9 @@ from tasks import data_sources
 from tasks.checks import DataError
 from tasks.lm.parquet import broken_parquet, is_text, parquet_file
 from tasks.mt import moses
-from tasks.seq2seq.pairs import Pair, Piece, check_same_length, files_by_split, incomplete
+from tasks.seq2seq import pair_files
+from tasks.seq2seq.pair_files import check_same_length, files_by_split, incomplete
+from tasks.seq2seq.pairs import Pair, Piece
 
 SOURCE, TARGET = "en", "de"
 PART = 8192  # lines
@@ -37,42 +37,12 @@ ROWS_AT_ONCE = 1024
 COLUMN = "translation"  # of the hub's parquet files: {"de": ..., "en": ...}
 
 
-@dataclass(frozen=True)
-class LineFile:
-    """Lines start + 1, ... of a file, which begin at byte `offset` of its (decompressed) content."""
-
-    file: Path
-    start: int
-    offset: int
-
-    def texts(self, count: int) -> Iterator[tuple[str, str]]:
-        """(file:line, text) of this number of lines. Raises DataError."""
-        language = TARGET if f".{TARGET}" in self.file.suffixes else SOURCE
-        with data_sources.opened_text(self.file) as stream:
-            try:
-                stream.seek(self.offset)
-            except data_sources.BROKEN as error:
-                raise DataError(f"{self.file}: {data_sources.one_line(error)}") from error
-            lines = data_sources.lines(stream, str(self.file))
-            for number, line in itertools.islice(lines, count):
-                where = f"{self.file}:{self.start + number}"
-                text = data_sources.decoded(line, where)
-                text = text.replace("@@ ", "") if ".bpe" in self.file.suffixes else text
-                yield where, moses.detokenise(text, language) if ".tok" in self.file.suffixes else text.strip()
-
-
-@dataclass(frozen=True)
-class LinePairs:
-    """Parallel lines of a file of sources and a file of targets."""
-
-    sources: LineFile
-    targets: LineFile
-    count: int
-
-    def pairs(self) -> Iterator[Pair]:
-        both = zip(self.sources.texts(self.count), self.targets.texts(self.count), strict=True)
-        for (_, source), (where, target) in both:
-            yield Pair(where, source, target)
+def text_of_line(file: Path, line: str) -> str:
+    """What a line of tokens or of pieces says; of others what they are."""
+    line = line.replace("@@ ", "") if ".bpe" in file.suffixes else line
+    if ".tok" not in file.suffixes:
+        return line.strip()
+    return moses.detokenise(line, TARGET if f".{TARGET}" in file.suffixes else SOURCE)
 
 
 @dataclass(frozen=True)
@@ -139,7 +109,7 @@ def held_out(pieces: Sequence[Piece], at_once: int = 64) -> tuple[list[Piece], l
     return train, validate
 
 
-def of_folder(folder: Path) -> dict[str, list[LinePairs]]:
+def of_folder(folder: Path) -> dict[str, Sequence[Piece]]:
     """The pairs of `train`, `dev` and `test` in a folder and those below it. Raises DataError."""
     there = (file for file in data_sources.files_in(folder, "**/*") if file.is_file())
     by_split = files_by_split(there, ("train", "dev", "test"), _split_and_language)
@@ -172,22 +142,16 @@ def segments_of(file: Path) -> list[str]:
     """Raises DataError."""
     with data_sources.opened_text(file) as stream:
         text = data_sources.decoded(data_sources.content(stream, str(file)), file)
-    return [html.unescape(segment).strip() for segment in SEGMENT.findall(text)]
+    return [" ".join(html.unescape(segment).split()) for segment in SEGMENT.findall(text)]
 
 
-def of_line_files(sources: Path, targets: Path) -> "list[LinePairs] | list[Segments]":
+def of_line_files(sources: Path, targets: Path) -> Sequence[Piece]:
     """Raises DataError for files with different numbers of lines."""
-    if sources.suffix == targets.suffix == ".sgm":
-        counts = {file: len(segments_of(file)) for file in (sources, targets)}
-        check_same_length(counts)
-        return [Segments(sources, targets, counts[sources])]
-    (count, source_marks), (target_count, target_marks) = (_marks(file) for file in (sources, targets))
-    check_same_length({sources: count, targets: target_count})
-    parts = zip(range(0, count, PART), source_marks, target_marks, strict=True)
-    return [
-        LinePairs(LineFile(sources, start, mark), LineFile(targets, start, target_mark), min(PART, count - start))
-        for start, mark, target_mark in parts
-    ]
+    if not sources.suffix == targets.suffix == ".sgm":
+        return pair_files.of_line_files(sources, targets, text_of_line, PART)
+    counts = {file: len(segments_of(file)) for file in (sources, targets)}
+    check_same_length(counts)
+    return [Segments(sources, targets, counts[sources])]
 
 
 def of_parquet(file: Path) -> list[RowPairs]:
@@ -209,20 +173,3 @@ def of_parquet(file: Path) -> list[RowPairs]:
     return [
         RowPairs(file, number, first, count) for number, (first, count) in enumerate(zip(firsts, counts, strict=False))
     ]
-
-
-def _marks(file: Path) -> tuple[int, list[int]]:
-    """The number of lines of a file, and the byte at which each part of them begins. Raises DataError."""
-    count, at, marks = 0, 0, []
-    try:
-        with data_sources.opened(file) as stream:
-            for line in iter(lambda: stream.readline(data_sources.LONGEST_LINE + 1), b""):
-                if count % PART == 0:
-                    marks.append(at)
-                count, at = count + 1, at + len(line)
-                if len(line) > data_sources.LONGEST_LINE:
-                    raise DataError(f"{file}:{count}: more than {data_sources.LONGEST_LINE} bytes in a line")
-    except data_sources.BROKEN as error:
-        reason = getattr(error, "strerror", None) or data_sources.one_line(error)
-        raise DataError(f"{file}:{count + 1}: {reason}", "put the whole file there") from error
-    return count, marks

@@ -21,13 +21,12 @@ from tasks.base import Batch, FinalEvaluation, Predictor
 from tasks.checks import DataError, Progress, one_of
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedSet, Source
 from tasks.examples import AnyExamples, Examples, Shards
-from tasks.lm.text_sources import part_name
 from tasks.mt import bleu, moses, pair_files, synthetic_language, wmt_files
 from tasks.mt.dictionary import Dictionary
-from tasks.mt.encoding import BYTES, Cleaning, PieceEncoder, TextEncoder, TextPairSplit, Tokens
+from tasks.mt.encoding import BYTES, Cleaning, TextPairSplit, Tokens
 from tasks.mt.pair_files import TARGET
 from tasks.mt.wmt_files import HUB
-from tasks.seq2seq.pairs import Piece, padded
+from tasks.seq2seq.pairs import Piece, encoded, padded
 from tasks.seq2seq.sequence_to_sequence import SequenceToSequence, Writer
 from tasks.workers import process_pool
 
@@ -86,14 +85,11 @@ class Wmt14EnDe(SequenceToSequence):
                 requires_path=True,
             ),
             SYNTHETIC: Source(
-                self._generated,
+                lambda progress: self.generated(synthetic_language.sentences, self.pairs, ("train", "dev", "test")),
                 lambda: {"version": synthetic_language.VERSION, "pairs": self.pairs},
                 check=lambda: synthetic_language.check(self.pairs),
             ),
         }
-
-    def origin(self, complete: bool, part: str | None = None) -> str:
-        return super().origin(complete, part or (self.path and part_name(self.path)))
 
     def check_source(self) -> None:
         """As for every task; fails early if sacrebleu, which scores the test, is missing."""
@@ -120,13 +116,6 @@ class Wmt14EnDe(SequenceToSequence):
         self.check_is_complete(self.path or HUB.name, counts, wmt_files.HUB_PAIRS, "pairs")
         return splits
 
-    def _generated(self, progress: Progress) -> Mapping[str, Sequence[Piece]]:
-        few = -(-self.pairs // 8)
-        return {
-            name: synthetic_language.sentences(count, seed=self.data_seed, split=number)
-            for number, (name, count) in enumerate({"train": self.pairs, "dev": few, "test": few}.items())
-        }
-
     def _text_identity(self) -> dict[str, Any]:
         return super()._text_identity() | {"validation": self.validation}
 
@@ -140,14 +129,16 @@ class Wmt14EnDe(SequenceToSequence):
         pieces = self._pieces(progress)
         tokens = {name: [Tokens(piece, self.uses_moses) for piece in some] for name, some in pieces.items()}
         self.vocabulary_used.prepare(lambda: self._training_texts(tokens["train"], progress), progress)
-        cleaned = {"train", "val"} if self.validation == "train" else {"train"}
+        cleaned = ("train", "val") if self.validation == "train" else ("train",)
+        made = {name: (tokens[name], self.vocabulary_used) for name in (*SPLITS, "dev")}
+        made |= {name + TEXTS: (pieces[name], BYTES) for name in DECODED.values()}
         examples = {}
-        for name in (*SPLITS, "dev"):
-            cleaning = self.cleaning if name in cleaned else None
-            makers = [PieceEncoder(part, self.vocabulary_used, cleaning) for part in tokens[name]]
-            examples[name] = self._made(name, pieces[name], makers)
-        for name in DECODED.values():
-            examples[name + TEXTS] = self._made(name, pieces[name], [TextEncoder(piece) for piece in pieces[name]])
+        for name, (some, used) in made.items():
+            title, keeps = f"{name} of {self.name}", self.cleaning.keeps if name in cleaned else None
+            examples[name] = encoded(some, used, title=title, keeps=keeps)
+            if not examples[name].count:
+                count = sum(piece.count for piece in some)
+                raise DataError(f"{title}: task.clean_length and task.clean_ratio leave no pair of {count:,}")
         return examples
 
     def prepare(self, progress: Progress) -> None:
@@ -168,19 +159,9 @@ class Wmt14EnDe(SequenceToSequence):
         train, validate = pair_files.held_out(pieces["train"])
         return pieces | {"train": train, "val": validate}
 
-    def _made(self, name: str, pieces: Sequence[Piece], makers: Sequence[Callable[[], Examples]]) -> Examples | Shards:
-        title = f"{name} of {self.name}"
-        if not (count := sum(piece.count for piece in pieces)):
-            raise DataError(f"{title}: no pairs")
-        if len(makers) > 1:
-            return Shards(makers, count, title)
-        if not (made := makers[0]()).count:
-            raise DataError(f"{title}: task.clean_length and task.clean_ratio leave no pair of {count:,}")
-        return made
-
     def _training_texts(self, tokens: Sequence[Tokens], progress: Progress) -> Iterator[str]:
         """Both texts of every pair, as tokens: each process makes those of one piece at a time."""
-        total, done = sum(piece_tokens.piece.count for piece_tokens in tokens), 0
+        total, done = sum(piece.count for piece in tokens), 0
         for texts in self._in_processes(tokens):
             done += len(texts) // 2
             progress("tokenising for the vocabulary (pairs)", done, total)

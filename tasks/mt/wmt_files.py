@@ -8,18 +8,17 @@ Sizes and checksums are those that TensorFlow Datasets checks. Of an archive onl
 written, into the folder of downloads; names in an archive do not choose the path.
 """
 
-import html
 import itertools
-import re
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import IO
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path, PurePosixPath
 
 from tasks import data_sources
 from tasks.checks import DataError, Progress
 from tasks.data_sources import MIB, Download
 from tasks.lm.text_sources import HubFiles
-from tasks.mt.pair_files import SOURCE, TARGET, LinePairs, RowPairs, of_line_files, of_parquet
+from tasks.mt.pair_files import SOURCE, TARGET, RowPairs, of_line_files, of_parquet
+from tasks.seq2seq.pairs import Piece
 
 EUROPARL = Download(
     "http://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz",
@@ -55,46 +54,41 @@ HUB = HubFiles(
     {"train": "de-en/train-*.parquet", "dev": "de-en/validation-*.parquet", "test": "de-en/test-*.parquet"},
 )
 HUB_PAIRS = (4_508_785, 3_000, 3_003)
-SEGMENT = re.compile(r"<seg[^>]*>(.*?)</seg>", re.DOTALL)
 
 
-def archives(news_commentary: int) -> dict[Download, dict[str, dict[str, str]]]:
-    """The members to read: {archive: {name of a pair of files: {language: member}}}."""
+def archives(news_commentary: int) -> dict[Download, list[dict[str, str]]]:
+    """The members to read: of each archive its pairs of files, {language: member}. The last two are dev and test."""
 
     def both(stem: str) -> dict[str, str]:
         return {language: f"{stem}.{language}" for language in (SOURCE, TARGET)}
 
     # German to English, of which either side is the same text as English to German
     test = {"en": "dev/newstest2014-deen-ref.en.sgm", "de": "dev/newstest2014-deen-src.de.sgm"}
-    news = f"news-commentary-v{news_commentary}"
     return {
-        EUROPARL: {"europarl-v7": both("training/europarl-v7.de-en")},
-        COMMON_CRAWL: {"commoncrawl": both("commoncrawl.de-en")},
-        NEWS_COMMENTARY[news_commentary]: {news: both(f"training/{news}.de-en")},
-        NEWS_TESTS: {"newstest2013": both("dev/newstest2013"), "newstest2014": test},
+        EUROPARL: [both("training/europarl-v7.de-en")],
+        COMMON_CRAWL: [both("commoncrawl.de-en")],
+        NEWS_COMMENTARY[news_commentary]: [both(f"training/news-commentary-v{news_commentary}.de-en")],
+        NEWS_TESTS: [both("dev/newstest2013"), test],
     }
 
 
-def official(path: Path | None, folder: Path, news_commentary: int, progress: Progress) -> dict[str, list[LinePairs]]:
+def official(path: Path | None, folder: Path, news_commentary: int, progress: Progress) -> dict[str, Sequence[Piece]]:
     """The pairs of `train`, `dev` and `test`; `path` is a folder with the four archives, else they are fetched.
 
     Raises DataError.
     """
-    pairs: dict[str, list[LinePairs]] = {}
-    for archive, wanted in archives(news_commentary).items():
+    corpora: list[Sequence[Piece]] = []
+    for archive, pairs in archives(news_commentary).items():
         file = archive.at(None if path is None else path / archive.name, folder, progress)
         progress(f"reading {archive.name}", 0, 1)
-        written = _members(
-            file,
-            {f"{name}.{lang}": member for name, both in wanted.items() for lang, member in both.items()},
-            folder,
-        )
-        pairs |= {name: of_line_files(written[f"{name}.{SOURCE}"], written[f"{name}.{TARGET}"]) for name in wanted}
-    splits = {"dev": pairs.pop("newstest2013"), "test": pairs.pop("newstest2014")}
+        written = _members(file, [member for both in pairs for member in both.values()], folder)
+        corpora += [of_line_files(written[both[SOURCE]], written[both[TARGET]]) for both in pairs]
+    *train, dev, test = corpora
+    splits = {"train": list(itertools.chain.from_iterable(train)), "dev": dev, "test": test}
     for name, size in TEST_SIZES.items():
         if (count := sum(piece.count for piece in splits[name])) != size:
             raise DataError(f"{NEWS_TESTS.name}: {count:,} pairs to {name} instead of {size:,}")
-    return {"train": list(itertools.chain.from_iterable(pairs.values())), **splits}
+    return splits
 
 
 def of_hub(path: Path | None) -> dict[str, list[RowPairs]]:
@@ -102,26 +96,14 @@ def of_hub(path: Path | None) -> dict[str, list[RowPairs]]:
     return {name: [piece for file in files for piece in of_parquet(file)] for name, files in HUB.at(path).items()}
 
 
-def _members(file: Path, wanted: Mapping[str, str], folder: Path) -> dict[str, Path]:
-    """Files of an archive as files in `folder`, named by the keys. Existing files are not read again."""
-    written = {name: folder / name for name in wanted}
-    missing = {member: name for name, member in wanted.items() if not written[name].exists()}
+def _members(file: Path, wanted: Sequence[str], folder: Path) -> dict[str, Path]:
+    """Members of an archive as files in `folder`. Existing files are not read again."""
+    written = {member: folder / PurePosixPath(member).name for member in wanted}
+    missing = {member for member in wanted if not written[member].exists()}
     if missing:
-        for member, stream in data_sources.archive(file, lambda name: name.removeprefix("./") in missing):
-            member = member.removeprefix("./")
-            lines = _segments(stream, f"{file}:{member}") if member.endswith(".sgm") else _blocks(stream)
-            data_sources.write_whole(written[missing.pop(member)], lines)
+        for name, stream in data_sources.archive(file, lambda name: name.removeprefix("./") in missing):
+            data_sources.write_whole(written[name.removeprefix("./")], iter(partial(stream.read, MIB), b""))
+            missing.remove(name.removeprefix("./"))
     if missing:
         raise DataError(f"{file}: no {min(missing)} in it", "put the published archive there")
     return written
-
-
-def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
-    return iter(lambda: stream.read(MIB), b"")
-
-
-def _segments(stream: IO[bytes], where: str) -> Iterator[bytes]:
-    """The texts between <seg> and </seg>, one per line."""
-    text = data_sources.content(stream, where).decode(errors="replace")
-    for segment in SEGMENT.findall(text):
-        yield (" ".join(html.unescape(segment).split()) + "\n").encode()

@@ -42,24 +42,14 @@ class Capacity(Probe):
     def __post_init__(self) -> None:
         if not self.pairs:
             raise ValueError("pairs has no number")
-        super().__post_init__()
         recall = partial(
             Recall, length=self.length, vocabulary=self.vocabulary, queries=self.queries, power=self.power,
             train=self.train, val=self.val, test=self.test,
         )  # fmt: skip
         self._recall = {count: recall(pairs=count) for count in {*self.pairs, *self.scored}}
-
-    @property
-    def lengths(self) -> tuple[int, int]:
-        return 0, self.length
-
-    @property
-    def vocab_size(self) -> int:
-        return self._recall[self.pairs[0]].vocab_size
-
-    @property
-    def answer_tokens(self) -> range:
-        return self._recall[self.pairs[0]].answer_tokens
+        one = self._recall[self.pairs[0]]
+        self.lengths, self.vocab_size, self.answer_tokens = (0, self.length), one.vocab_size, one.answer_tokens
+        super().__post_init__()
 
     def facts_in(self, tokens: Tensor) -> Tensor:
         """All tokens: there is no value among the queries."""

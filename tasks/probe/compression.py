@@ -34,19 +34,10 @@ class Compression(Probe):
     def __post_init__(self) -> None:
         at_least(2, length=self.length)
         at_least(3, vocabulary=self.vocabulary)
+        self.vocab_size = self.vocabulary
+        self.lengths = self.length - 1, 1
+        self.answer_tokens = range(self.vocabulary - 1)
         super().__post_init__()
-
-    @property
-    def lengths(self) -> tuple[int, int]:
-        return self.length - 1, 1
-
-    @property
-    def vocab_size(self) -> int:
-        return self.vocabulary
-
-    @property
-    def answer_tokens(self) -> range:
-        return range(self.vocabulary - 1)
 
     def sequences(self, draws: Draws) -> Sequences:
         facts = draws.integers(len(self.answer_tokens), self.length - 1)

@@ -28,8 +28,9 @@ from torchmetrics import MetricCollection
 from models.attention.base import Pattern
 from tasks.base import Batch, Predictor
 from tasks.checks import at_least
+from tasks.metrics import means
 from tasks.probe.draws import WORD, Draws
-from tasks.probe.probe import Probe, Sequences, means
+from tasks.probe.probe import Probe, Sequences
 
 
 def log_posterior(tokens: Tensor, answers: Tensor, symbols: int, order: int) -> Tensor:
@@ -72,19 +73,10 @@ class Markov(Probe):
         at_least(self.order + 1, length=self.length)
         if [*self.ranges] != sorted({*self.ranges, self.length}):
             raise ValueError(f"ranges={[*self.ranges]} do not rise to length={self.length}")
+        self.vocab_size = self.symbols
+        self.lengths = 0, self.length
+        self.answer_tokens = range(self.symbols)
         super().__post_init__()
-
-    @property
-    def lengths(self) -> tuple[int, int]:
-        return 0, self.length
-
-    @property
-    def vocab_size(self) -> int:
-        return self.symbols
-
-    @property
-    def answer_tokens(self) -> range:
-        return range(self.symbols)
 
     def sequences(self, draws: Draws) -> Sequences:
         contexts, rows = self.symbols**self.order, np.arange(len(draws))
@@ -118,7 +110,7 @@ class Markov(Probe):
         scores = {"gap": gaps.mean(1), "loss": losses.mean(1)}
         scores["acc"] = 100.0 * (logits.argmax(2) == answers).double().mean(1)
         scores |= {name: gaps[:, places].mean(1) for name, places in self._ranges.items()}
-        metrics.update(scores)
+        metrics.update(**scores)
         return scores
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:

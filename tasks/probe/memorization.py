@@ -33,27 +33,15 @@ class Memorization(Probe):
     vocabulary: int = 256
 
     def __post_init__(self) -> None:
+        self.half = (self.vocabulary - 1) // 2
         at_least(2, length=self.length)
         at_least(5, vocabulary=self.vocabulary)
         if self.length % 2:
             raise ValueError(f"length={self.length} is odd: keys and queries take turns")
+        self.vocab_size = 2 * self.half + 1
+        self.lengths = 0, self.length
+        self.answer_tokens = range(self.half, 2 * self.half)
         super().__post_init__()
-
-    @property
-    def half(self) -> int:
-        return (self.vocabulary - 1) // 2
-
-    @property
-    def lengths(self) -> tuple[int, int]:
-        return 0, self.length
-
-    @property
-    def vocab_size(self) -> int:
-        return 2 * self.half + 1
-
-    @property
-    def answer_tokens(self) -> range:
-        return range(self.half, 2 * self.half)
 
     @property
     def values(self) -> np.ndarray:

@@ -43,19 +43,10 @@ class Needle(Probe):
         for distance in self.distances:
             if not 1 <= distance <= self.length - 2:
                 raise ValueError(f"distances={distance} is not from 1 to {self.length - 2}, length={self.length} - 2")
+        self.vocab_size = 1 + self.values + self.noise_vocabulary
+        self.lengths = self.length - 1, 1
+        self.answer_tokens = range(1, 1 + self.values)
         super().__post_init__()
-
-    @property
-    def lengths(self) -> tuple[int, int]:
-        return self.length - 1, 1
-
-    @property
-    def vocab_size(self) -> int:
-        return 1 + self.values + self.noise_vocabulary
-
-    @property
-    def answer_tokens(self) -> range:
-        return range(1, 1 + self.values)
 
     def sequences(self, draws: Draws, distance: int | None = None, length: int | None = None) -> Sequences:
         """`distance` None: any. `length` None: the task's own."""

@@ -38,6 +38,7 @@ class NoisyRecall(Probe):
     noise: float | None = 0.2
 
     def __post_init__(self) -> None:
+        self.half = (self.vocabulary - self.noise_vocabulary) // 2
         at_least(1, pairs=self.pairs, noise_vocabulary=self.noise_vocabulary)
         if self.half < self.pairs:
             raise ValueError(f"vocabulary={self.vocabulary} has {self.half} keys, fewer than pairs={self.pairs}")
@@ -47,23 +48,10 @@ class NoisyRecall(Probe):
             raise ValueError(f"noise={self.noise} is not from 0 to 1")
         if self.filled(self.length) < self.pairs:
             raise ValueError(f"length={self.length} with noise={self.noise} has no room for pairs={self.pairs}")
+        self.vocab_size = 2 * self.half + self.noise_vocabulary
+        self.lengths = self.length - self.pairs, self.pairs
+        self.answer_tokens = range(self.half, 2 * self.half)
         super().__post_init__()
-
-    @property
-    def half(self) -> int:
-        return (self.vocabulary - self.noise_vocabulary) // 2
-
-    @property
-    def lengths(self) -> tuple[int, int]:
-        return self.length - self.pairs, self.pairs
-
-    @property
-    def vocab_size(self) -> int:
-        return 2 * self.half + self.noise_vocabulary
-
-    @property
-    def answer_tokens(self) -> range:
-        return range(self.half, 2 * self.half)
 
     def slots(self, length: int) -> int:
         """Places for a pair in so many tokens."""

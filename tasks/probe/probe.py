@@ -19,7 +19,7 @@ import hashlib
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -29,12 +29,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
-from torchmetrics import Metric, MetricCollection
+from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
 from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor, Split, Task
 from tasks.checks import DataError, Progress, at_least
 from tasks.data_task import SPLITS, SYNTHETIC
+from tasks.metrics import means
 from tasks.probe.draws import Draws
 from tasks.probe.predictors import COUNTING, MOST, PIECE, Choice, QueryTable, log_shares, value_counts
 
@@ -73,35 +74,10 @@ class GeneratedSplit(Split):
         return {"tokens": torch.from_numpy(np.hstack([facts, queries])), "answers": torch.from_numpy(answers)}
 
 
-class Mean(Metric):
-    """Mean over examples of the score `name`, summed in float64."""
-
-    is_differentiable = False
-    higher_is_better = None
-    full_state_update = False
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.name = name
-        self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("count", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
-
-    def update(self, scores: Mapping[str, Tensor]) -> None:
-        self.total += scores[self.name].double().sum()
-        self.count += scores[self.name].numel()
-
-    def compute(self) -> Tensor:
-        return self.total / self.count
-
-
-def means(*names: str) -> MetricCollection:
-    """The means of these scores; `update` takes them all, {name: (B,)}."""
-    return MetricCollection({name: Mean(name) for name in names}, compute_groups=False)
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
 class Probe(Task):
-    """Base of the probes. Subclasses give the class variables, `sequences` and the properties that it follows from.
+    """Base of the probes. Subclasses give the class variables and `sequences`, and set `lengths`, `answer_tokens` and
+    `vocab_size` before they call `super().__post_init__()`.
 
     `train`, `val` and `test` are numbers of examples. `data_root` is not used: no file is kept. Raises ValueError.
     """
@@ -124,6 +100,9 @@ class Probe(Task):
     val: int
     test: int
 
+    lengths: tuple[int, int] = field(init=False)  # facts F and queries Q of an example
+    answer_tokens: range = field(init=False)  # the tokens that may answer a query, called values
+
     def __post_init__(self) -> None:
         self.pattern = Pattern(self.pattern)
         if self.pattern not in self.patterns:
@@ -135,20 +114,6 @@ class Probe(Task):
     @abstractmethod
     def sequences(self, draws: Draws) -> Sequences:
         """One example per draw."""
-
-    @property
-    @abstractmethod
-    def lengths(self) -> tuple[int, int]:
-        """Facts F and queries Q of an example."""
-
-    @property
-    @abstractmethod
-    def vocab_size(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def answer_tokens(self) -> range:
-        """The tokens that may answer a query, called values."""
 
     @property
     def chance(self) -> float:
@@ -207,7 +172,7 @@ class Probe(Task):
         loss = F.cross_entropy(logits.transpose(1, 2), answers, ignore_index=NO_ANSWER, reduction="none")
         right = (logits.argmax(2) == answers) & asked
         scores = {"acc": 100.0 * right.sum(1) / asked.sum(1), "loss": loss.sum(1) / asked.sum(1)}
-        metrics.update(scores)
+        metrics.update(**scores)
         return scores
 
     def answer_logits(self, model: Predictor, batch: Batch) -> Tensor:
@@ -317,12 +282,12 @@ class Probe(Task):
             raise ValueError(str(error)) from error
         numbers = sum(leaf.numel() for leaf in tree_leaves(state) if isinstance(leaf, Tensor))
         scores = {"numbers": tokens.new_tensor([numbers / len(tokens)] * len(tokens), dtype=torch.float64)}
-        metrics.update(scores)
+        metrics.update(**scores)
         return scores
 
     def settings(self) -> dict[str, Any]:
         """The settings that determine the examples."""
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.init}
+        values = {setting.name: getattr(self, setting.name) for setting in fields(self) if setting.init}
         chosen = sorted(values.keys() - {"data_root", "pattern"})
         return {"version": self.version, **{key: values[key] for key in chosen}}
 

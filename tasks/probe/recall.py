@@ -42,6 +42,7 @@ class Recall(Probe):
     fill: str = "blank"
 
     def __post_init__(self) -> None:
+        self.half = self.vocabulary // 2
         at_least(1, pairs=self.pairs, queries=self.queries)
         one_of(FILLS, fill=self.fill)
         if self.power <= 0:
@@ -51,28 +52,15 @@ class Recall(Probe):
         if self.length < 2 * (self.pairs + self.asked):
             problem = f"pairs={self.pairs} and queries={self.asked}"
             raise ValueError(f"length={self.length} has no room for {problem}: each takes 2 tokens")
+        self.vocab_size = 2 * self.half
+        self.lengths = 2 * self.pairs, self.length - 2 * self.pairs
+        self.answer_tokens = range(self.half, 2 * self.half)
         super().__post_init__()
-
-    @property
-    def half(self) -> int:
-        return self.vocabulary // 2
 
     @property
     def asked(self) -> int:
         """Queries that have an answer."""
         return self.queries or self.pairs
-
-    @property
-    def lengths(self) -> tuple[int, int]:
-        return 2 * self.pairs, self.length - 2 * self.pairs
-
-    @property
-    def vocab_size(self) -> int:
-        return 2 * self.half
-
-    @property
-    def answer_tokens(self) -> range:
-        return range(self.half, 2 * self.half)
 
     def facts_in(self, tokens: Tensor) -> Tensor:
         return tokens[:, : self.lengths[0]]

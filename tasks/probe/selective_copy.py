@@ -39,19 +39,10 @@ class SelectiveCopy(Probe):
         at_least(4, vocabulary=self.vocabulary)
         if self.length < 2 * self.copies + 1:
             raise ValueError(f"length={self.length} has no room for copies={self.copies}: each takes 2 tokens, and one")
+        self.vocab_size = self.vocabulary
+        self.lengths = self.length - self.copies - 1, self.copies + 1
+        self.answer_tokens = range(1, self.vocabulary - 1)
         super().__post_init__()
-
-    @property
-    def lengths(self) -> tuple[int, int]:
-        return self.length - self.copies - 1, self.copies + 1
-
-    @property
-    def vocab_size(self) -> int:
-        return self.vocabulary
-
-    @property
-    def answer_tokens(self) -> range:
-        return range(1, self.vocabulary - 1)
 
     def sequences(self, draws: Draws) -> Sequences:
         count, asked = self.lengths

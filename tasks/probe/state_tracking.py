@@ -29,9 +29,10 @@ from torchmetrics import MetricCollection
 from models.attention.base import Pattern
 from tasks.base import Batch, Predictor
 from tasks.checks import at_least, one_of
+from tasks.metrics import means
 from tasks.probe.draws import Draws
 from tasks.probe.multiples import Multiples
-from tasks.probe.probe import Probe, Sequences, means
+from tasks.probe.probe import Probe, Sequences
 
 LAST = (1, 2, 3)  # elements that the tables of the last ones read
 
@@ -69,20 +70,9 @@ class StateTracking(Multiples, Probe):
     def __post_init__(self) -> None:
         one_of(GROUPS, group=self.group)
         at_least(1, length=self.length)
-        super().__post_init__()
         self.table = product_table(GROUPS[self.group])
-
-    @property
-    def lengths(self) -> tuple[int, int]:
-        return 0, self.length
-
-    @property
-    def vocab_size(self) -> int:
-        return len(self.table)
-
-    @property
-    def answer_tokens(self) -> range:
-        return range(len(self.table))
+        self.lengths, self.vocab_size, self.answer_tokens = (0, self.length), len(self.table), range(len(self.table))
+        super().__post_init__()
 
     def sequences(self, draws: Draws, length: int | None = None) -> Sequences:
         elements = draws.integers(len(self.table), length or self.length)  # (n, N)
@@ -100,7 +90,7 @@ class StateTracking(Multiples, Probe):
     def score(self, model: nn.Module, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
         scores = super().score(model, batch, means("acc"))
         scores["whole"] = 100.0 * (scores["acc"] == 100).to(scores["acc"].dtype)
-        metrics.update(scores)
+        metrics.update(**scores)
         return scores
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:

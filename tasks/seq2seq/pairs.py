@@ -14,9 +14,8 @@ as ParaGen's sequence-to-sequence task has them. Source and inputs are padded at
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -47,38 +46,14 @@ class Piece(Protocol):
         """Raises DataError."""
 
 
-def files_by_split(
-    files: Iterable[Path], splits: Iterable[str], parse: Callable[[str], tuple[str, str] | None]
-) -> dict[str, dict[str, Path]]:
-    """{split: {kind: file}}, as `parse` reads (split, kind) from a file's name. Raises DataError for two of a kind."""
-    by_split: dict[str, dict[str, Path]] = {split: {} for split in splits}
-    for file in files:
-        if parsed := parse(file.name):
-            split, kind = parsed
-            if kind in by_split[split]:
-                both = f"{file} and {by_split[split][kind].name} both are {split}'s {kind}"
-                raise DataError(both, "leave one of them there")
-            by_split[split][kind] = file
-    return by_split
+Keeps = Callable[[int, int], bool]  # of the numbers of pieces of a source and of its target
 
 
-def incomplete(folder: Path, split: str, files: Mapping[str, Path], layout: str) -> DataError:
-    there = " and ".join(file.name for file in files.values()) or "no file"
-    return DataError(f"{folder}: {there} for {split}", f"it is to be {layout}")
-
-
-def check_same_length(counts: Mapping[Path, int]) -> None:
-    """Raises DataError if a file of sources and its file of targets have different numbers of lines."""
-    (shorter, fewer), (longer, more) = sorted(counts.items(), key=lambda item: item[1])
-    if fewer != more:
-        lines = f"line {more} has" if more == fewer + 1 else f"lines {fewer + 1} to {more} have"
-        problem = f"{longer}: {more:,} lines, but {fewer:,} in {shorter.name}: {lines} no partner there"
-        raise DataError(problem, "put two files of one release there")
-
-
-def encoded(pieces: Sequence[Piece], vocabulary: Vocabulary, *, title: str) -> Examples | Shards:
+def encoded(
+    pieces: Sequence[Piece], vocabulary: Vocabulary, *, title: str, keeps: Keeps | None = None
+) -> Examples | Shards:
     """A split: the examples of a single piece, or the unmade shards of several. Raises DataError without pairs."""
-    makers = [Encoder(piece, vocabulary) for piece in pieces if piece.count]
+    makers = [Encoder(piece, vocabulary, keeps) for piece in pieces if piece.count]
     if not makers:
         raise DataError(f"{title}: no pairs")
     if len(makers) == 1:
@@ -88,26 +63,30 @@ def encoded(pieces: Sequence[Piece], vocabulary: Vocabulary, *, title: str) -> E
 
 @dataclass(frozen=True)
 class Encoder:
-    """Makes one shard. Raises DataError for a pair without a target; a source may be empty."""
+    """Makes one shard, of the pairs that `keeps` keeps. Without it all are kept, of which a source may be empty.
+
+    Raises DataError for a pair without a target then.
+    """
 
     piece: Piece
     vocabulary: Vocabulary
+    keeps: Keeps | None = None
 
     def __call__(self) -> Examples:
         tokens: list[np.ndarray] = []
-        lengths: list[np.ndarray] = []
         pairs = iter(self.piece.pairs())
         while some := list(itertools.islice(pairs, BATCH)):
             for pair in some:
-                if not pair.target.strip():
+                if self.keeps is None and not pair.target.strip():
                     raise DataError(f"{pair.where}: an empty target", "put its text there or drop the pair")
             ids = self.vocabulary.encode([text for pair in some for text in (pair.source, pair.target)])
-            tokens += ids
-            lengths.append(np.array([len(sequence) for sequence in ids]).reshape(-1, 2))
-        of_each = np.concatenate(lengths)  # (n, 2)
-        offsets = np.cumsum(np.concatenate([[0], of_each.sum(1)]), dtype=np.int64)
-        joined = np.concatenate(tokens).astype(dtype(self.vocabulary.vocab_size))
-        return Examples(joined, offsets, of_each[:, 0].astype(np.int32))
+            for source, target in zip(ids[::2], ids[1::2], strict=True):
+                if self.keeps is None or self.keeps(len(source), len(target)):
+                    tokens += [source, target]
+        lengths = np.array(list(map(len, tokens)), np.int64).reshape(-1, 2)
+        offsets = np.cumsum(np.concatenate([[0], lengths.sum(1)]), dtype=np.int64)
+        kind = dtype(self.vocabulary.vocab_size)
+        return Examples(np.concatenate([np.zeros(0, kind), *tokens]), offsets, lengths[:, 0].astype(np.int32))
 
 
 class PairSplit(Split):

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torchmetrics import Metric, MetricCollection
+from torchmetrics import MetricCollection
 
 from models.generation.search import Search, search
 from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor
@@ -31,6 +31,8 @@ from tasks.checks import Progress, at_least, one_of
 from tasks.data_task import SPLITS, CachedSet, CachedTask
 from tasks.examples import AnyExamples, Examples, Shards
 from tasks.lm.scores import LARGEST
+from tasks.lm.text_sources import part_name
+from tasks.metrics import Sums
 from tasks.seq2seq import vocabulary
 from tasks.seq2seq.pairs import IGNORED, PairSplit, Piece, encoded
 from tasks.seq2seq.vocabulary import SPECIAL_ROWS, Vocabulary
@@ -39,29 +41,21 @@ Pieces = Mapping[str, Sequence[Piece]]  # of each split
 Writer = Callable[[Tensor], Tensor]  # sources (B, M) -> targets (B, N), as `search` gives them
 
 
-class TokenScores(Metric):
-    """`nats`, `ppl`, `loss` and the numbers of tokens, summed in float64: exact for any batches."""
-
-    is_differentiable = False
-    higher_is_better = False
-    full_state_update = False
+class TokenScores(Sums):
+    """`nats`, `ppl`, `loss` and the numbers of tokens: exact for any batches."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.add_state("means", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("counts", torch.zeros(2, dtype=torch.long), dist_reduce_fx="sum")
+        super().__init__(4)
 
     def update(self, nats: Tensor, tokens: Tensor) -> None:
         """Nats and tokens of each document, (B,)."""
-        self.means += (nats.double() / tokens).sum()
-        self.total += nats.double().sum()
-        self.counts += torch.stack([torch.ones_like(tokens).sum(), tokens.sum()])
+        nats, tokens = nats.double(), tokens.double()
+        self.sums += torch.stack([(nats / tokens).sum(), nats.sum(), torch.ones_like(tokens).sum(), tokens.sum()])
 
     def compute(self) -> dict[str, Tensor]:
-        documents, tokens = self.counts.double()
-        loss = self.total / tokens
-        return {"nats": self.means / documents, "ppl": loss.clamp(max=LARGEST).exp(), "loss": loss, "tokens": tokens}
+        means, nats, documents, tokens = self.sums
+        loss = nats / tokens
+        return {"nats": means / documents, "ppl": loss.clamp(max=LARGEST).exp(), "loss": loss, "tokens": tokens}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -130,6 +124,15 @@ class SequenceToSequence(CachedTask):
         self, texts: Sequence[str], references: Sequence[str], metrics: MetricCollection
     ) -> dict[str, Tensor]:
         """Add generated texts and their references to `metrics`; returns scores per text, (B,)."""
+
+    def generated(self, make: Callable[..., Sequence[Piece]], count: int, names: Sequence[str]) -> Pieces:
+        """Pieces of so many pairs to train, and an eighth as many in each other split."""
+        few = -(-count // 8)
+        sizes = enumerate(zip(names, (count, few, few), strict=True))
+        return {name: make(size, seed=self.data_seed, split=split) for split, (name, size) in sizes}
+
+    def origin(self, complete: bool, part: str | None = None) -> str:
+        return super().origin(complete, part or (self.path and part_name(self.path)))
 
     def writers(self) -> Mapping[str, Callable[[], Writer]]:
         """Baselines of `decoded` by name."""

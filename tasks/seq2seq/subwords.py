@@ -25,9 +25,8 @@ END = "</w>"
 UNKNOWN = "<unk>"  # piece 0
 VERSION_LINE = "#version: 0.2"
 FORMAT = 1  # of a trained vocabulary; part of its identity
-LETTERS = (
-    248  # the most frequent ones, which are pieces: within a word and at its end at most 496 (40,496 - 40,000 merges)
-)
+# the most frequent ones, which are pieces: within a word and at its end at most 496 (40,496 - 40,000 merges)
+LETTERS = 248
 AT_ONCE = 1000  # repetitions of a word
 LEAST_COUNT = 2  # occurrences of a pair that training joins
 

@@ -20,7 +20,6 @@ from torchmetrics import MetricCollection
 from tasks.checks import Progress
 from tasks.data_sources import Download
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, Source
-from tasks.lm.text_sources import part_name
 from tasks.seq2seq import vocabulary
 from tasks.seq2seq.pairs import padded
 from tasks.seq2seq.sequence_to_sequence import Pieces, SequenceToSequence, Writer
@@ -82,14 +81,13 @@ class MultiNews(SequenceToSequence):
                 requires_path=True,
             ),
             SYNTHETIC: Source(
-                self._generated,
+                lambda progress: self.generated(
+                    partial(synthetic_articles.documents, **self._sizes()), self.documents, SPLITS
+                ),
                 lambda: {"version": synthetic_articles.VERSION, "documents": self.documents, **self._sizes()},
                 check=lambda: synthetic_articles.check(self.documents, **self._sizes()),
             ),
         }
-
-    def origin(self, complete: bool, part: str | None = None) -> str:
-        return super().origin(complete, part or (self.path and part_name(self.path)))
 
     def check_source(self) -> None:
         """As for every task; fails early if rouge-score, which scores the test, is missing."""
@@ -113,13 +111,6 @@ class MultiNews(SequenceToSequence):
 
     def _sizes(self) -> dict[str, int]:
         return {"facts": self.document_facts, "announced": self.announced, "articles": self.articles}
-
-    def _generated(self, progress: Progress) -> Pieces:
-        few = -(-self.documents // 8)
-        return {
-            name: synthetic_articles.documents(count, seed=self.data_seed, split=number, **self._sizes())
-            for number, (name, count) in enumerate(zip(SPLITS, (self.documents, few, few), strict=True))
-        }
 
     def text_metrics(self) -> MetricCollection:
         return MetricCollection({"rouge": Rouge()})

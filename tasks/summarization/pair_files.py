@@ -1,11 +1,9 @@
 """Documents and summaries in files: a line each of two files, or JSON lines.
 
-    train.source, train.target    one document or summary a line; NEWLINE_CHAR in a line is a line break
-    train.jsonl(.gz)              {"document": ..., "summary": ...}
-    train*.parquet                the same, in columns
-    train.txt.src.*.truncated.txt, train.txt.tgt.*.truncated.txt    as Multi-News' authors name their cut files
-
-Files are read in parts, each in the process that encodes it.
+train.source, train.target    one document or summary a line; NEWLINE_CHAR in a line is a line break
+train.jsonl(.gz)              {"document": ..., "summary": ...}
+train*.parquet                the same, in columns
+train.txt.src.*.truncated.txt, train.txt.tgt.*.truncated.txt    as Multi-News' authors name their cut files
 """
 
 import itertools
@@ -16,9 +14,10 @@ from pathlib import Path
 
 from tasks import data_sources
 from tasks.checks import DataError
-from tasks.data.rows import parquet_rows
+from tasks.data.rows import Row, parquet_rows
 from tasks.data_task import SPLITS
-from tasks.seq2seq.pairs import Pair, Piece, check_same_length, files_by_split, incomplete
+from tasks.seq2seq.pair_files import files_by_split, incomplete, of_line_files
+from tasks.seq2seq.pairs import Pair, Piece
 from tasks.summarization.rouge import sentences
 
 PART = 2048  # lines
@@ -31,36 +30,13 @@ GRAM = 3  # words
 SHARE = 0.5  # of a sentence's grams that the summary has, if it is one of an abstract
 TRUNCATED = re.compile(r"(train|val|test)\.txt\.(src|tgt)\..*truncated\.txt(?:\.gz)?")
 PARQUET = re.compile(r"(train|validation|valid|val|test)(?:[-_.].*)?\.(parquet)")
-KINDS = {"jsonl": "jsonl", "parquet": "parquet", "target": "target", "tgt": "target"}  # of files, by their names
+KINDS = {"jsonl": "rows", "parquet": "rows", "target": "target", "tgt": "target"}  # of files, by their names
 KEYS = ("document", "summary")
 
 
 @dataclass(frozen=True)
-class LinePairs:
-    """Lines start..stop (from 0) of a file of documents and of one of summaries."""
-
-    sources: Path
-    targets: Path
-    start: int
-    stop: int
-
-    @property
-    def count(self) -> int:
-        return self.stop - self.start
-
-    def pairs(self) -> Iterator[Pair]:
-        both = (self._texts(file) for file in (self.sources, self.targets))
-        for (_, source), (where, target) in zip(*both, strict=True):
-            yield Pair(where, source, target)
-
-    def _texts(self, file: Path) -> Iterator[tuple[str, str]]:
-        for number, line in itertools.islice(data_sources.lines_of(file), self.start, self.stop):
-            yield (where := f"{file}:{number}"), data_sources.decoded(line, where).strip().replace(NEWLINE, "\n")
-
-
-@dataclass(frozen=True)
-class JsonLines:
-    """Lines start..stop (from 0) of a file of JSON objects; `cut_abstract` takes the abstract from the document."""
+class RowPairs:
+    """Rows start..stop (from 0) of JSON lines or of a parquet file; `cut_abstract`: documents lose their abstracts."""
 
     file: Path
     start: int
@@ -72,25 +48,23 @@ class JsonLines:
         return self.stop - self.start
 
     def pairs(self) -> Iterator[Pair]:
-        for number, line in itertools.islice(data_sources.records_of(self.file), self.start, self.stop):
-            where = f"{self.file}:{number}"
-            document, summary = _fields(line, where)
+        """Raises DataError."""
+        for where, texts in rows_of(self.file, self.start, self.stop):
+            if wrong := [key for key, text in zip(KEYS, texts, strict=True) if not isinstance(text, str)]:
+                raise DataError(f"{where}: no text {wrong[0]!r} in this row", "put the right file there")
+            document, summary = texts
             yield Pair(where, without_abstract(document, summary) if self.cut_abstract else document, summary)
 
 
-@dataclass(frozen=True)
-class ParquetPairs:
-    """The rows of a parquet file, as `JsonLines`."""
-
-    file: Path
-    count: int
-    cut_abstract: bool
-
-    def pairs(self) -> Iterator[Pair]:
-        for where, (document, summary) in parquet_rows(self.file, KEYS):
-            if not isinstance(document, str) or not isinstance(summary, str):
-                raise DataError(f"{where}: no text in this row", "put the right file there")
-            yield Pair(where, without_abstract(document, summary) if self.cut_abstract else document, summary)
+def rows_of(file: Path, start: int, stop: int) -> Iterator[Row]:
+    """Only these rows are parsed. Raises DataError."""
+    if file.suffix == ".parquet":
+        yield from itertools.islice(parquet_rows(file, KEYS), start, stop)
+        return
+    for number, line in itertools.islice(data_sources.records_of(file), start, stop):
+        where = f"{file}:{number}"
+        row = data_sources.json_object(line, where)
+        yield Row(where, tuple(map(row.get, KEYS)))
 
 
 def pieces(folder: Path, *, cut_abstract: bool) -> dict[str, list[Piece]]:
@@ -98,18 +72,14 @@ def pieces(folder: Path, *, cut_abstract: bool) -> dict[str, list[Piece]]:
     there = data_sources.files_in(folder, "*")
     made = {}
     for split, files in files_by_split(there, SPLITS, _split_and_kind).items():
-        if "jsonl" in files and len(files) == 1:
-            made[split] = _of_json_lines(files["jsonl"], cut_abstract)
-        elif "parquet" in files and len(files) == 1:
-            made[split] = [
-                ParquetPairs(files["parquet"], sum(1 for _ in parquet_rows(files["parquet"], KEYS)), cut_abstract)
-            ]
-        elif files.keys() == {"source", "target"} and not cut_abstract:
-            made[split] = of_line_files(files["source"], files["target"])
-        elif files.keys() == {"source", "target"}:
+        if files.keys() == {"rows"}:
+            made[split] = of_rows(files["rows"], cut_abstract)
+        elif files.keys() != {"source", "target"}:
+            raise incomplete(folder, split, files, LAYOUT)
+        elif cut_abstract:
             raise DataError(f"{folder}: task.cut_abstract is for .jsonl files", "set it to false")
         else:
-            raise incomplete(folder, split, files, LAYOUT)
+            made[split] = of_line_files(files["source"], files["target"], text_of_line, PART)
     return made
 
 
@@ -118,28 +88,16 @@ def _split_and_kind(name: str) -> tuple[str, str] | None:
     return match and (SPLIT_NAMES[match[1]], KINDS.get(match[2], "source"))
 
 
-def of_line_files(sources: Path, targets: Path) -> list[LinePairs]:
-    """Raises DataError for files with different numbers of lines."""
-    counts = {file: sum(1 for _ in data_sources.lines_of(file)) for file in (sources, targets)}
-    check_same_length(counts)
-    return [LinePairs(sources, targets, start, stop) for start, stop in _parts(counts[sources])]
+def text_of_line(file: Path, line: str) -> str:
+    return line.strip().replace(NEWLINE, "\n")
 
 
-def _of_json_lines(file: Path, cut_abstract: bool) -> list[JsonLines]:
-    count = sum(1 for _ in data_sources.records_of(file))
-    return [JsonLines(file, start, stop, cut_abstract) for start, stop in _parts(count)]
-
-
-def _parts(count: int) -> list[tuple[int, int]]:
-    return [(start, min(start + PART, count)) for start in range(0, count, PART)]
-
-
-def _fields(line: bytes, where: str) -> tuple[str, str]:
-    row = data_sources.json_object(line, where)
-    texts = [row.get(key) for key in KEYS]
-    if wrong := [key for key, text in zip(KEYS, texts, strict=True) if not isinstance(text, str)]:
-        raise DataError(f"{where}: no text {wrong[0]!r} in this line", "put the right file there")
-    return texts[0], texts[1]
+def of_rows(file: Path, cut_abstract: bool) -> list[RowPairs]:
+    """The rows of a parquet file together, as it is read at once; others in parts. Raises DataError."""
+    is_parquet = file.suffix == ".parquet"
+    count = sum(1 for _ in (parquet_rows(file, KEYS) if is_parquet else data_sources.records_of(file)))
+    part = max(1, count) if is_parquet else PART
+    return [RowPairs(file, start, min(start + part, count), cut_abstract) for start in range(0, count, part)]
 
 
 def without_abstract(document: str, summary: str) -> str:

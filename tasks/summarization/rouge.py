@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 
 from tasks.checks import DataError
+from tasks.metrics import Sums
 
 NAMES = ("rouge1", "rouge2", "rougeLsum")
 # white space after . ! or ?, quotes and brackets included, where what follows is not in lower case; or a line break
@@ -64,24 +64,17 @@ def rouge(summary: str, reference: str) -> list[float]:
     return [100 * scores[name].fmeasure for name in NAMES]
 
 
-class Rouge(Metric):
+class Rouge(Sums):
     """The means over documents, and the words of a summary and of its reference (between white space)."""
 
-    is_differentiable = False
-    higher_is_better = True
-    full_state_update = False
-
     def __init__(self) -> None:
-        super().__init__()
-        self.add_state("total", torch.zeros(len(NAMES) + 2, dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("count", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
+        super().__init__(len(NAMES) + 3)  # scores, words, and the count
 
     def update(self, scores: Tensor, summaries: Sequence[str], references: Sequence[str]) -> None:
         """Scores (n, 3) of n summaries, as `rouge` gives them."""
         words = [sum(len(text.split()) for text in texts) for texts in (summaries, references)]
-        sums = torch.cat([scores.double().sum(0), scores.new_tensor(words, dtype=torch.float64)])
-        self.total += sums.to(self.total.device)
-        self.count += len(summaries)
+        counts = scores.new_tensor([*words, len(summaries)], dtype=torch.float64)
+        self.sums += torch.cat([scores.double().sum(0), counts]).to(self.sums.device)
 
     def compute(self) -> dict[str, Tensor]:
-        return dict(zip((*NAMES, "words", "reference_words"), self.total / self.count, strict=True))
+        return dict(zip((*NAMES, "words", "reference_words"), self.sums[:-1] / self.sums[-1], strict=True))

@@ -20,7 +20,6 @@ import torch
 from scipy.fft import dct
 from scipy.spatial.distance import cdist
 from torch import Tensor
-from torchmetrics import Metric
 
 from tasks.tts.audio import magnitudes
 
@@ -86,25 +85,3 @@ def frame_distances(true: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
     basis = torch.from_numpy(dct(np.eye(difference.shape[-1]), type=2, norm="ortho", axis=-1)[:, :count].copy())
     cepstral = difference @ basis.to(difference.device)
     return cepstral.square().mean(-1).sqrt(), difference.square().mean(-1).sqrt()
-
-
-class Ratio(Metric):
-    """Sum of `amount` / sum of `count` over all examples, in float64, times `factor`."""
-
-    is_differentiable = False
-    higher_is_better = False
-    full_state_update = False
-
-    def __init__(self, amount: str, count: str, factor: float = 1.0) -> None:
-        super().__init__()
-        self.names, self.factor = (amount, count), factor
-        self.add_state("amount", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("count", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-
-    def update(self, **values: Tensor) -> None:
-        """Values (B,) by name, those of other ratios among them."""
-        self.amount += values[self.names[0]].double().sum()
-        self.count += values[self.names[1]].double().sum()
-
-    def compute(self) -> Tensor:
-        return self.factor * self.amount / self.count

@@ -5,6 +5,7 @@ n clips, T frames of one, F mels
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -52,16 +53,6 @@ def spectrograms(clips: Sequence[Clip | Sentence], scale: MelScale, longest: int
     return Shards([Spectrograms(part, scale, longest) for part in parts], len(clips), title)
 
 
-@dataclass(frozen=True)
-class Texts:
-    """A shard that already exists: it is written after the spectrograms, so that a broken clip leaves no file."""
-
-    examples: Examples
-
-    def __call__(self) -> Examples:
-        return self.examples
-
-
 def texts(clips: Sequence[Clip | Sentence], phonemizer: Phonemizer | None, longest: int) -> Shards:
     """Phonemes of a split; labels are the words that each of `WAYS` gave. Raises DataError."""
     ids, words = [], []
@@ -76,7 +67,8 @@ def texts(clips: Sequence[Clip | Sentence], phonemizer: Phonemizer | None, longe
         if len(phonemes) > longest:
             raise DataError(f"{where}: {len(phonemes)} phonemes are more than {longest} (task.max_phonemes)")
         ids.append(phonemes)
-    return Shards([Texts(joined(ids, np.array(words, np.int32)))], len(ids), "phonemes")
+    # a shard that exists already: it is written after the spectrograms, so that a broken clip leaves no file
+    return Shards([partial(Examples, *joined(ids, np.array(words, np.int32)))], len(ids), "phonemes")
 
 
 def joined(parts: Sequence[np.ndarray], labels: np.ndarray) -> Examples:

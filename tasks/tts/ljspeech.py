@@ -32,9 +32,10 @@ from tasks.checks import DataError, Progress, at_least
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedTask, Source
 from tasks.examples import AnyExamples, Shards, fingerprint
 from tasks.lm.text_sources import HubFiles
+from tasks.metrics import Ratio
 from tasks.tts import audio, clips, phonemes, synthetic_speech
 from tasks.tts.audio import LJSPEECH
-from tasks.tts.distortion import Ratio, costs, frame_distances, log_mels
+from tasks.tts.distortion import costs, frame_distances, log_mels
 from tasks.tts.features import TEXT, spectrograms, texts
 from tasks.tts.frame_predictors import LastFrame, MeanFrame, PhonemeFrames
 from tasks.tts.synthetic_speech import Sentence

@@ -34,16 +34,8 @@ CONSONANTS = (
 PUNCTUATION = ".,?!-"
 PADDING, START, UNKNOWN, END, GAP = "<pad>", "<s>", "<unk>", "</s>", "|"
 # START is in fairseq's dictionary, whose size the printed parameters show; nothing reads it
-SYMBOLS = (
-    PADDING,
-    START,
-    UNKNOWN,
-    END,
-    GAP,
-    *PUNCTUATION,
-    *CONSONANTS,
-    *(f"{v}{stress}" for v in VOWELS for stress in "012"),
-)
+STRESSED = tuple(f"{vowel}{stress}" for vowel in VOWELS for stress in "012")
+SYMBOLS = (PADDING, START, UNKNOWN, END, GAP, *PUNCTUATION, *CONSONANTS, *STRESSED)
 IDS = {symbol: number for number, symbol in enumerate(SYMBOLS)}
 WAYS = ("dictionary", "phonemizer", "letters")
 WORD = re.compile(rf"[a-z']*[a-z][a-z']*|[{re.escape(PUNCTUATION)}]")

@@ -1,8 +1,11 @@
 """Helpers for tests of tasks: silent progress, one-line errors, archives, and ways to break bytes."""
 
+import hashlib
 import io
 import random
+import sys
 import tarfile
+import types
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import pytest
 
 from tasks.base import Task
 from tasks.checks import DataError
+from tasks.data_sources import Download
 
 
 def no_progress(*_):
@@ -98,3 +102,23 @@ def baseline_scores(task: Task, name: str = "", split: str = "test") -> dict[str
     metrics, examples = task.metrics(), task.split(split)
     task.score(task.baselines()[name or task.baseline_name](), examples.batch(range(len(examples))), metrics)
     return {metric: float(value) for metric, value in metrics.compute().items()}
+
+
+def library(monkeypatch, kind: str, data: Mapping[str, list[dict]]) -> None:
+    """The hub, or TFDS, with these rows in its splits."""
+    if kind == "hf":
+        import datasets
+
+        monkeypatch.setattr(datasets, "load_dataset", lambda name, revision, split: data[split])
+        return
+    builder = types.SimpleNamespace(download_and_prepare=lambda: None, as_data_source=data.__getitem__)
+    module = types.SimpleNamespace(builder=lambda name, data_dir, file_format: builder)
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", module)
+
+
+def published(monkeypatch, module, file: Path, members: Mapping[str, bytes]) -> Path:
+    """An archive of these members that `module.ARCHIVE` now means."""
+    data = tar(file, members).read_bytes()
+    download = Download(f"http://127.0.0.1:9/{file.name}", len(data), hashlib.sha256(data).hexdigest())
+    monkeypatch.setattr(module, "ARCHIVE", download)
+    return file

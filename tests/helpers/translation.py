@@ -13,9 +13,13 @@ EN = "The cat {n} doesn't see a well-known dog ."
 DE = "Die Katze {n} sieht keinen Hund ."
 
 
-def task(root: Path, **settings) -> Wmt14EnDe:
-    how = {"data_root": root / "data", "pattern": "noncausal_self", "source": "slice", "validation": "dev"}
+def of_settings(**settings) -> Wmt14EnDe:
+    how = {"pattern": "noncausal_self", "source": "slice", "validation": "dev"}
     return Wmt14EnDe(**{**how, **SIZES, **settings})
+
+
+def task(root: Path, **settings) -> Wmt14EnDe:
+    return of_settings(**{"data_root": root / "data", **settings})
 
 
 def files(folder: Path, count: int = 12, **changed: bytes) -> Path:

@@ -13,7 +13,7 @@ from tasks.lra import classifiers
 from tasks.lra.classifiers import LinearDiscriminant, Lookup, NaiveBayes, bucket, ngrams
 from tasks.lra.listops import root_on_digits
 from tasks.lra.listops_generator import evaluate, parse
-from tasks.lra.pathfinder_discs import disc_places, distance_key, keys
+from tasks.lra.pathfinder_predictors import disc_places, distance_key, keys
 from tasks.lra.retrieval import shared, text_numbers
 
 

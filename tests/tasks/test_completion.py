@@ -65,8 +65,8 @@ def test_trained_batches_follow_torchs_generator(tmp_path):
 
 def test_both_clouds_are_mirrored_alike(tmp_path):
     split = loaded(tmp_path).split("train")
-    plain = torch.from_numpy(split.shapes.made.complete)
-    pool = torch.from_numpy(split.shapes.made.pool)
+    plain = torch.from_numpy(split.shapes.complete)
+    pool = torch.from_numpy(split.shapes.pool)
     seen = set()
     for _ in range(20):
         batch = split.batch(range(4))
@@ -165,40 +165,12 @@ def test_data_are_known_by_their_content(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"source": "hf"}, "source='hf' is none of official, slice, shapenet55, synthetic"),
-        ({"validation": "train"}, "validation='train' is none of val, test"),
-        ({"path": "/x"}, "source=synthetic takes no path"),
-        ({"pattern": "causal_self"}, "noncausal_cross, not causal_self"),
-        ({"input_points": 0}, "input_points=0 is less than 1"),
-        ({"views": 0}, "views=0 is less than 1"),
-        ({"asymmetry": 1.0}, "asymmetry=1.0 is not between 0 and 1"),
-        ({"f1_threshold": 0.0}, "f1_threshold=0.0 is no positive distance"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(change, message, tmp_path):
-    with pytest.raises(ValueError) as error:
-        PCN(data_root=tmp_path, **{**SMALL, **change})
-    one_line(error, message)
-
-
 def test_more_shapes_than_memory_are_refused_before_they_are_made(tmp_path):
     task = PCN(data_root=tmp_path, **{**SMALL, "train": 10**8})
     for ask in (task.check_is_prepared, task.load, lambda: task.prepare(no_progress)):
         with pytest.raises(DataError) as error:
             ask()
         one_line(error, "GiB of generated points", "task.source=synthetic", "task.train=")
-
-
-@pytest.mark.parametrize("source", ["official", "slice", "shapenet55"])
-def test_a_path_is_demanded(source, tmp_path):
-    task = PCN(data_root=tmp_path, source=source)
-    for ask in (task.check_source, task.check_is_prepared, task.load):
-        with pytest.raises(DataError) as error:
-            ask()
-        one_line(error, f"source={source} requires task.path", "do=prepare task=completion/pcn", "task.path=...")
 
 
 def test_a_picture_shows_shapes_of_four_categories(tmp_path):

@@ -311,14 +311,14 @@ def test_tfds_is_an_extra(monkeypatch, tmp_path):
 
 
 def test_a_small_file_that_unpacks_to_many_lines_is_refused_soon(tmp_path):
-    from tasks.mt import pair_files
+    from tasks.seq2seq import pair_files
 
     file = tmp_path / "basic_train.tsv.gz"
     file.write_bytes(gzip.compress(b"Source\tTarget\n" + b"1\t1\n" * 6_000_000, 1))
     readers = (
         lambda: deque(data_sources.lines_of(file), maxlen=0),
         lambda: data_sources.opened(file).read(),
-        lambda: pair_files._marks(file),
+        lambda: pair_files._marks(file, 9),
     )
     for read in readers:
         with pytest.raises((DataError, OSError), match=r"unpacks to more than \d+ MiB"):

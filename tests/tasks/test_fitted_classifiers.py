@@ -11,10 +11,8 @@ from tasks.lra.fitted import Fitted, at_most, boosted, logistic, nearest, within
 from tasks.lra.image_neighbours import in_corner, levels, switched_on
 from tasks.lra.listops_counts import DEPTHS, SYMBOLS, depth_counts
 from tasks.lra.listops_generator import parse
-from tasks.lra.ngram_counts import ngram_counts
-from tasks.lra.pair_similarity import shared_and_not, similarities
-from tasks.lra.pathfinder_line import line_ink
-from tasks.lra.word_counts import LogRatioRegression, word_counts
+from tasks.lra.ngram_counts import LogRatioRegression, ngram_counts, shared_and_not, similarities, word_counts
+from tasks.lra.pathfinder_predictors import line_ink
 from tests.helpers.listops import loaded
 from tests.tasks.test_classifiers import Tokens, random_tokens
 

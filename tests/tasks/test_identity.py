@@ -49,7 +49,21 @@ def pathfinder(folder):
     return "task=lra/pathfinder", {"task.source": "slice", "task.max_length": 1024}
 
 
-LAYOUTS = {"own rows": own_rows, "own texts": own_texts, "glue": glue, "pathfinder": pathfinder}
+def reviews(folder):
+    for split in ("train", "test"):
+        lines = "".join(f'{{"text": "review {i} of {split}", "label": {i % 2}}}\n' for i in range(20))
+        (folder / f"imdb_{split}.jsonl").write_text(lines)
+    return "task=lra/text", {"task.source": "slice"}
+
+
+def expressions(folder):
+    for split in ("train", "val", "test"):
+        (folder / f"basic_{split}.tsv").write_text("Source\tTarget\n" + "( ( ( [MAX 2 ) 9 ) ] )\t9\n" * 20)
+    return "task=lra/listops", {"task.source": "official"}
+
+
+PUBLISHED = {"glue": glue, "pathfinder": pathfinder, "reviews": reviews, "expressions": expressions}
+LAYOUTS = {"own rows": own_rows, "own texts": own_texts, **PUBLISHED}
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

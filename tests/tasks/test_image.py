@@ -1,20 +1,16 @@
 """The Image task: grey pixels from every source, the quirk, generated data; and everything that can be broken."""
 
-import hashlib
 import io
-import sys
-import types
 from pathlib import Path
 
 import numpy as np
 import PIL.Image
 import pytest
 
-from models.attention.base import Pattern
-from tasks.data_sources import Download
 from tasks.lra import image
 from tasks.lra.image import Image, grey, to_sequences
-from tests.helpers.tasks import baseline_scores, no_progress, one_line, refuses, survivals, tar
+from tests.helpers import tasks
+from tests.helpers.tasks import baseline_scores, no_progress, published, refuses, survivals
 
 SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_image"
 SMALL = {"source": "synthetic", "max_length": 64, "train": 60, "val": 20, "test": 31}
@@ -62,56 +58,17 @@ def members_of(train=50, test=12) -> dict[str, bytes]:
 
 
 def write_archive(file: Path, monkeypatch, members=None) -> Path:
-    """An archive that `image.ARCHIVE` now means."""
-    tar(file, members_of() if members is None else members)
-    data = file.read_bytes()
-    download = Download(f"http://127.0.0.1:9/{file.name}", len(data), hashlib.sha256(data).hexdigest())
-    monkeypatch.setattr(image, "ARCHIVE", download)
-    return file
+    return published(monkeypatch, image, file, members_of() if members is None else members)
 
 
 def library(monkeypatch, kind: str, change=lambda row: row):
-    """The hub, or TFDS, with our pictures in it."""
     column = {"hf": "img", "tfds": "image"}[kind]
     data = {}
     for split, count in (("train", 50), ("test", 12)):
         colours, labels = pictures(split, count)
         rows = [{column: colours[i], "label": int(labels[i])} for i in range(count)]
         data[split] = [change(row) for row in rows]
-    if kind == "hf":
-        import datasets
-
-        monkeypatch.setattr(datasets, "load_dataset", lambda name, revision, split: data[split])
-        return
-    builder = types.SimpleNamespace(download_and_prepare=lambda: None, as_data_source=data.__getitem__)
-    module = types.SimpleNamespace(builder=lambda name, data_dir, file_format: builder)
-    monkeypatch.setitem(sys.modules, "tensorflow_datasets", module)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"max_length": 1000}, "max_length=1000 is no square picture: 1024, 256, 64, 16"),
-        ({"max_length": 4}, "max_length=4"),
-        ({"source": "generated"}, "official, hf, tfds, slice, synthetic"),
-        ({"source": "synthetic", "noise": 256}, "noise=256"),
-        ({"source": "synthetic", "noise": -1}, "noise=-1"),
-        ({"pattern": "noncausal_cross"}, "no second sequence to attend to"),
-    ],
-)
-def test_invalid_settings_touch_nothing(tmp_path, changes, message):
-    with pytest.raises(ValueError, match=message) as error:
-        Image(data_root=tmp_path / "data", **changes)
-    one_line(error)
-    assert not (tmp_path / "data").exists()
-
-
-def test_facts_known_before_any_data(tmp_path):
-    assert Image(data_root=tmp_path).backbone_kwargs() == {
-        "vocab_size": 256, "classes": 10, "max_length": 1024, "pattern": Pattern.NONCAUSAL_SELF, "padding_id": None
-    }  # fmt: skip
-    quirk = Image(data_root=tmp_path, mask_black=True, append_eos=True).backbone_kwargs()
-    assert (quirk["padding_id"], quirk["vocab_size"]) == (0, 257)
+    tasks.library(monkeypatch, kind, data)
 
 
 # pixels
@@ -151,12 +108,6 @@ def test_black_is_padding_only_when_asked(tmp_path):
     black = int((batches[0]["tokens"] == 0).sum())
     assert black > 0
     assert [task.tokens(batches[0]) for task in tasks.values()] == [60 * 1024, 60 * 1024 - black]
-
-
-def test_an_end_symbol_takes_the_last_place(tmp_path):
-    plain, ended = (loaded(tmp_path, **SMALL, append_eos=flag).split("val").batch(range(20)) for flag in (False, True))
-    assert ended["tokens"].shape == (20, 64) and (ended["tokens"][:, -1] == 256).all()
-    assert ended["tokens"][:, :-1].equal(plain["tokens"][:, :-1])
 
 
 # files to read
@@ -211,9 +162,6 @@ def tiles(colours) -> bytes:
 
 SPRITES = {
     "cut": lambda data, colours: data[: len(data) // 2],
-    "empty": lambda data, colours: b"",
-    "no PNG": lambda data, colours: b"<html>",
-    "JPEG": lambda data, colours: b"\xff\xd8\xff\xe0" + data[4:],
     "grey": lambda data, colours: grey_png(colours),
     "narrow": lambda data, colours: png(colours)[:16] + b"\0\0\0\x07" + png(colours)[20:],
     "a row less": lambda data, colours: png(colours[:-1]),
@@ -232,8 +180,6 @@ def test_broken_sprites(tmp_path, break_):
 LABELS = {
     "a word": ("3\ncat\n", 2, "label 'cat'"),
     "a tenth class": ("3\n4\n10\n", 3, "label '10'"),
-    "negative": ("-1\n", 1, "label '-1'"),
-    "a foreign digit": ("3\n\u0663\n", 2, "label"),
     "no text": (b"3\n\xff\n", 2, "label"),
     "too few": ("3\n" * 49, 49, "49 classes for 50 pictures"),
     "too many": ("3\n" * 51, 51, "51 classes for 50 pictures"),

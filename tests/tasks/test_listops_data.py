@@ -15,13 +15,9 @@ from tasks.lra import listops
 from tasks.lra.listops import ListOps
 from tasks.lra.listops_generator import evaluate, parse
 from tests.helpers.listops import NEXT, format_expression, loaded, small
-from tests.helpers.tasks import baseline_scores, no_progress, one_line
+from tests.helpers.tasks import baseline_scores, never, no_progress, one_line
 
 SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_listops"
-
-
-def never(*call):
-    raise AssertionError(f"worked although all was there: {call}")
 
 
 def folder_of(root) -> Path:
@@ -32,20 +28,12 @@ def folder_of(root) -> Path:
 # generated data and its cache
 
 
-def test_prepare_load_and_no_second_work(tmp_path):
+def test_labels_are_values_and_the_manifest_counts_them(tmp_path):
     task, calls = small(tmp_path), []
-    with pytest.raises(DataError) as error:
-        task.load()
-    one_line(error, "not there", NEXT)
     task.prepare(lambda *call: calls.append(call))
     assert calls[-1][1:] == (390, 390)
-    task.prepare(never)
-    info = task.load()
-    assert (info.source, info.sizes) == ("synthetic", {"train": 300, "val": 40, "test": 50})
-    assert len(info.fingerprint) == 64
-    for name, size in info.sizes.items():
+    for name, size in task.load().sizes.items():
         batch = task.split(name).batch(range(size))
-        assert len(task.split(name)) == size
         for tokens, label in zip(batch["tokens"], batch["label"], strict=True):
             assert evaluate(tokens[tokens > 0].numpy()) == label
     manifest = json.loads((folder_of(tmp_path) / cache.MANIFEST).read_text())
@@ -60,11 +48,6 @@ def test_evaluation_splits_do_not_depend_on_the_training_size(tmp_path):
     for name in ("val", "test"):
         assert content_hash(few.split(name).examples) == content_hash(many.split(name).examples)
     assert content_hash(few.split("train").examples) == content_hash(many.split("train").examples.part(0, 100))
-
-
-def test_fingerprint_is_that_of_the_examples(tmp_path):
-    info = [loaded(tmp_path / str(i), **changes).load() for i, changes in enumerate(({}, {}, {"data_seed": 1}))]
-    assert info[0] == info[1] and info[0].fingerprint != info[2].fingerprint
 
 
 def test_full_only_at_the_papers_settings(tmp_path, monkeypatch):
@@ -90,9 +73,6 @@ def test_final_evaluations_are_of_longer_expressions(tmp_path):
         batch = split.batch(range(30))
         assert batch["tokens"].shape == (30, lengths.max()), "not cut"
         assert [evaluate(row[row > 0].numpy()) for row in batch["tokens"]] == batch["label"].tolist()
-    for lengths in ([64], [20]):
-        with pytest.raises(ValueError, match="final_lengths"):
-            small(tmp_path, final_lengths=lengths)
 
 
 def test_exhausted_grammar_is_one_line(tmp_path, monkeypatch):
@@ -111,12 +91,7 @@ def flip(file: Path):
 
 DAMAGES = {
     "flipped bit": lambda f: flip(f / "train.arrow"),
-    "cut": lambda f: (f / "val.arrow").write_bytes((f / "val.arrow").read_bytes()[:300]),
-    "empty": lambda f: (f / "test.arrow").write_bytes(b""),
-    "missing split": lambda f: (f / "test.arrow").unlink(),
     "splits exchanged": lambda f: (f / "test.arrow").write_bytes((f / "val.arrow").read_bytes()),
-    "missing manifest": lambda f: (f / cache.MANIFEST).unlink(),
-    "half a manifest": lambda f: (f / cache.MANIFEST).write_text((f / cache.MANIFEST).read_text()[:99]),
     "binary manifest": lambda f: (f / cache.MANIFEST).write_bytes(b"\xff\xfe\x00"),
     "another manifest": lambda f: (f / cache.MANIFEST).write_text("[]"),
     "manifest of nothing": lambda f: (f / cache.MANIFEST).write_text(
@@ -222,38 +197,18 @@ def test_official_round_trip(tmp_path, monkeypatch, end):
     assert official.load().source == "full" and part.load().source == "slice:listops-1000"
 
 
-def test_changed_official_files_are_other_data(tmp_path):
-    write_official(tmp_path / "files", loaded(tmp_path / "generated"))
-    task = small(tmp_path / "data", source="official", path=tmp_path / "files")
-    task.prepare(no_progress)
-    file = tmp_path / "files" / "basic_train.tsv"
-    file.write_bytes(file.read_bytes()[: file.read_bytes().rindex(b"\r\n(")] + b"\r\n")
-    with pytest.raises(DataError, match=NEXT):
-        task.load()
-    task.prepare(no_progress)
-    assert task.load().sizes["train"] == 299
-
-
 GOOD = "( ( ( [MAX 2 ) 9 ) ] )\t9"
 HEADER = "Source\tTarget"
 BROKEN = {
     "no header": ([GOOD, GOOD], 1, "header"),
-    "other columns": (["Target\tSource", GOOD], 1, "header"),
     "empty": ([], 1, "no examples"),
     "header only": ([HEADER], 1, "no examples"),
     "one column": ([HEADER, GOOD, "( ( ( [MAX 2 ) 9 ) ] )"], 3, "1 columns"),
-    "three columns": ([HEADER, GOOD + "\t1"], 2, "3 columns"),
     "blank line": ([HEADER, GOOD, "", GOOD], 3, "columns"),
     "long label": ([HEADER, GOOD, GOOD + "9"], 3, "label '99'"),
     "word as label": ([HEADER, GOOD[:-1] + "x"], 2, "label 'x'"),
-    "empty label": ([HEADER, GOOD[:-1]], 2, "label ''"),
     "wrong label": ([HEADER, GOOD, GOOD[:-1] + "2"], 3, "label 2, but the expression is 9"),
-    "not UTF-8": ([HEADER, GOOD, b"( \xff )\t1"], 3, "UTF-8"),
-    "open operator": ([HEADER, "( ( [MAX 2 ) 9 )\t9"], 2, "not closed"),
-    "no operator": ([HEADER, "( ( 2 9 ) ] )\t9"], 2, "without an operator"),
-    "lost parenthesis": ([HEADER, GOOD[2:]], 2, "parentheses"),
     "unknown operator": ([HEADER, GOOD.replace("[MAX", "[FIRST")], 2, "unknown token '[FIRST'"),
-    "number of two digits": ([HEADER, GOOD.replace("2", "12")], 2, "unknown token '12'"),
 }
 
 

@@ -4,78 +4,30 @@ import json
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from models.attention.base import Pattern
 from tasks import cache
-from tasks.base import Task
 from tasks.checks import DataError
 from tasks.examples import content_hash
 from tasks.lra import pathfinder
-from tasks.lra.pathfinder import Pathfinder, PathX
-from tasks.lra.pathfinder_design import LRA, PATHX
+from tasks.lra.pathfinder import Pathfinder
 from tasks.lra.pathfinder_generator import generate
 from tests.helpers.pathfinder import DESIGN, loaded, loaded_design, one_line, pairs, tiny
 from tests.helpers.tasks import baseline_scores, never, no_progress
 
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"max_length": 143}, "max_length=143 is no square picture"),
-        ({"max_length": 144, "append_eos": True}, "no square picture and an end symbol"),
-        ({"max_length": 0}, "max_length=0|size=0"),
-        ({"design": {"contour": 9}}, "design.contour is none of antialias, continuity, contour_length"),
-        ({"design": {"size": 12}}, "design.size is none of"),
-        ({"design": {**DESIGN, "contour_length": 1}}, "contour_length=1"),
-        ({"design": {**DESIGN, "seed_distance": 3}}, "no room for 4 x seed_distance=3"),
-        ({"source": "guess"}, "generated, official, slice"),
-        ({"path": "somewhere"}, "takes no path"),
-        ({"pattern": "causal_cross"}, "causal_cross"),
-        ({"train": 0}, "train=0"),
-        ({"workers": 0}, "workers=0"),
-        ({"data_seed": -1}, "data_seed=-1"),
-    ],
-)
-def test_invalid_settings_touch_nothing(tmp_path, changes, message):
-    with pytest.raises(ValueError, match=message) as error:
-        tiny(tmp_path / "data", **changes)
-    assert "\n" not in str(error.value) and not isinstance(error.value, DataError)
-    assert not (tmp_path / "data").exists()
-
-
-def test_facts_known_before_any_data(tmp_path):
-    task = Pathfinder(data_root=tmp_path)
-    assert isinstance(task, Task) and (task.metric, task.higher_is_better) == ("acc", True)
-    assert task.design == LRA and task.sizes == {"train": 160_000, "val": 20_000, "test": 20_000}
-    facts = {"vocab_size": 256, "classes": 2, "max_length": 1024, "pattern": Pattern.NONCAUSAL_SELF, "padding_id": None}
-    assert task.backbone_kwargs() == facts
-    ended = Pathfinder(data_root=tmp_path, append_eos=True, mask_black=True)
-    assert ended.backbone_kwargs() == {**facts, "vocab_size": 257, "max_length": 1025, "padding_id": 0}
-    far = PathX(data_root=tmp_path)
-    assert far.design == PATHX and far.backbone_kwargs()["max_length"] == 16_384
-    assert "task=lra/pathx" in far.hint
-
-
 # generated data
 
 
-def test_prepare_load_and_no_second_work(tmp_path):
+def test_pictures_are_the_generators(tmp_path):
     task, calls = tiny(tmp_path), []
-    with pytest.raises(DataError) as error:
-        task.load()
-    one_line(error, "not there")
     task.prepare(lambda *call: calls.append(call))
     assert calls[-1][1:] == (90, 90)
-    task.prepare(never)
     info = task.load()
     assert (info.source, info.sizes) == ("synthetic", {"train": 60, "val": 10, "test": 20})
     expected = generate(90, task.design)
     batch = task.split("test").batch([3, 0])
     assert batch["tokens"].tolist() == expected.tokens.reshape(90, -1)[[3, 0]].tolist()
     assert batch["label"].tolist() == expected.labels[[3, 0]].tolist()
-    assert batch["tokens"].dtype == torch.int64 and task.tokens(batch) == 288
     manifest = json.loads(next(tmp_path.rglob(cache.MANIFEST)).read_text())
     assert manifest["parameters"]["contour_length"] == 2 and manifest["parameters"]["tables"]
 
@@ -110,12 +62,6 @@ def test_full_only_at_the_papers_settings(tmp_path, monkeypatch):
 def test_integers_and_floats_of_one_design_share_a_cache(tmp_path):
     loaded(tmp_path, design={**DESIGN, "marker_radius": 2})
     tiny(tmp_path, design={**DESIGN, "marker_radius": 2.0}).prepare(never)
-
-
-def test_end_symbol(tmp_path):
-    task = loaded(tmp_path, max_length=145, append_eos=True)
-    batch = task.split("val").batch(range(3))
-    assert batch["tokens"].shape == (3, 145) and (batch["tokens"][:, -1] == 256).all()
 
 
 def test_a_design_without_room_is_one_line(tmp_path, monkeypatch):

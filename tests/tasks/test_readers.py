@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tasks.checks import DataError
 from tasks.completion.shape_sources import _cloud_names
 from tasks.data import rows
 from tasks.data_sources import MARK, files_in, records_of
@@ -19,6 +20,7 @@ from tasks.lra.retrieval import texts
 from tasks.mt.pair_files import of_folder as translations
 from tasks.summarization import pair_files
 from tasks.tts.clips import read_clips
+from tests.helpers.tasks import one_line
 
 
 def clips(file: Path) -> list:
@@ -26,7 +28,7 @@ def clips(file: Path) -> list:
 
 
 def pairs(file: Path) -> list:
-    return [pair[1:] for part in pair_files._of_json_lines(file, cut_abstract=False) for pair in part.pairs()]
+    return [pair[1:] for part in pair_files.of_rows(file, cut_abstract=False) for pair in part.pairs()]
 
 
 def expressions(file: Path) -> list:
@@ -59,7 +61,7 @@ READERS = {
     "own csv": ("a.csv", "text,label", "review {},a".format, values(rows.csv_rows, "text", "label")),
     "own json": ("a.jsonl", "", json_line(text="review {}"), values(rows.json_rows, "text")),
     "glue": ("a.tsv", "text\tlabel", "text {}\t1".format, values(tables.tsv_rows, "text", "label")),
-    "race": ("b.jsonl", "", json_line(text="text {}"), values(tables.json_rows, "text")),
+    "race": ("b.jsonl", "", json_line(text="text {}"), values(rows.json_rows, "text")),
     "listops": ("a.tsv", "", expression, expressions),
     "text": ("a.jsonl", "", json_line(text="review {}", label=1), reviews),
     "retrieval": ("a.tsv", "", "1.0\t1\t2\tfirst text {0}\tsecond text {0}".format, citations),
@@ -93,6 +95,30 @@ def test_what_an_editor_makes_of_a_file_is_read_as_the_file(tmp_path, name, chan
     read = READERS[name][-1]
     plain = read(written(tmp_path / "plain", name, 20))
     assert plain and read(written(tmp_path / "changed", name, 20, CHANGES[change])) == plain
+
+
+BROKEN = {
+    "not UTF-8": lambda line: line[:-3] + b"\xff" + line[-3:],
+    "no JSON": lambda line: b"text,label",
+    "cut JSON": lambda line: line[:-9],
+    "a list": lambda line: b'["fine", 1]',
+    "deep": lambda line: b"[" * 100_000,
+    "half a character": lambda line: line.replace(b'": "', b'": "\\ud83d ', 1),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+@pytest.mark.parametrize("name", READERS)
+def test_a_broken_record_is_named_with_its_line(tmp_path, name, kind):
+    file = written(tmp_path, name, 9)
+    if kind != "not UTF-8" and file.suffix != ".jsonl":
+        return
+    lines = file.read_bytes().split(b"\n")
+    lines[4] = BROKEN[kind](lines[4])
+    file.write_bytes(b"\n".join(lines))
+    with pytest.raises(DataError) as error:
+        READERS[name][-1](file)
+    one_line(error, f"{file}:5: ")
 
 
 @pytest.mark.parametrize("name", READERS)

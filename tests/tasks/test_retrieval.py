@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from torch import nn
 
-from models.attention.base import Pattern
 from tasks.checks import DataError
 from tasks.lra.retrieval import FILES, Retrieval
 from tests.helpers.tasks import baseline_scores, no_progress, one_line, refuses, survivals, tar
@@ -37,34 +36,6 @@ def write_files(folder: Path, end="") -> Path:
         data = tsv(name, count)
         (folder / f"{FILES[name]}{end}").write_bytes(gzip.compress(data) if end else data)
     return folder
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"source": "hf"}, "official, slice, synthetic"),
-        ({"source": "synthetic", "path": "x"}, "takes no path"),
-        ({"source": "slice", "path": "x", "max_length": 4001}, "no more than 4000 bytes"),
-        ({"source": "synthetic", "words": 9}, "words=9 is not between 1 and 8"),
-        ({"source": "synthetic", "negated": -0.1}, "negated=-0.1"),
-        ({"source": "synthetic", "against": 1.5}, "against=1.5"),
-        ({"source": "synthetic", "distance": 4000}, "distance=4000"),
-        ({"source": "synthetic", "pattern": "noncausal_cross"}, "no second sequence to attend to"),
-    ],
-)
-def test_invalid_settings_touch_nothing(tmp_path, changes, message):
-    with pytest.raises(ValueError, match=message) as error:
-        Retrieval(data_root=tmp_path / "data", **changes)
-    one_line(error)
-    assert not (tmp_path / "data").exists()
-
-
-def test_facts_known_before_any_data(tmp_path):
-    task = Retrieval(data_root=tmp_path, path="somewhere")
-    assert task.backbone_kwargs() == {
-        "vocab_size": 257, "classes": 2, "max_length": 4000, "pattern": Pattern.NONCAUSAL_SELF, "padding_id": 0
-    }  # fmt: skip
-    assert sum(task.published) == 147_086 + 18_090 + 17_437
 
 
 def test_a_missing_folder_says_where_to_get_it(tmp_path):
@@ -148,16 +119,10 @@ def test_scores_count_pairs(tmp_path):
 GOOD = b"1.0\tP1\tP2\tfirst\tsecond"
 BROKEN = {
     "four columns": (b"1.0\tP1\tP2\tfirst", "4 columns instead of 5"),
-    "six columns": (GOOD + b"\tthird", "6 columns instead of 5"),
-    "commas": (b"1.0,P1,P2,first,second", "1 columns"),
     "header": (b"label\tid1\tid2\ttext1\ttext2", "label 'label'"),
-    "no label": (b"\tP1\tP2\tfirst\tsecond", "label ''"),
-    "third class": (b"2.0\tP1\tP2\tfirst\tsecond", "label '2.0'"),
-    "no number": (b"nan\tP1\tP2\tfirst\tsecond", "label 'nan'"),
     "not UTF-8": (b"0.0\tP1\tP2\tfirst\ts\xff", "byte 2 of the second text is not UTF-8"),
     "half a character": (b"0.0\tP1\tP2\t\xe2\x98\tsecond", "byte 1 of the first text is not UTF-8"),
     "empty text": (b"0.0\tP1\tP2\t\tsecond", "the first text is empty"),
-    "empty second text": (b"0.0\tP1\tP2\tfirst\t", "the second text is empty"),
 }
 
 

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from harness.config.build import build
 from harness.config.compose import arguments, compose
 from harness.config.instantiate import instantiate
+from harness.errors import UsageError
 from tasks import cache
 from tasks.base import DataInfo, Task
 from tasks.checks import DataError
@@ -69,6 +70,29 @@ def case(request, tmp_path_factory):
     made.task.prepare(no_progress)
     info = made.task.load()
     return Case(request.param, root, arguments(cfg.task), made.task, made.model.eval(), info)
+
+
+def test_settings_that_no_task_takes_touch_nothing(case, tmp_path):
+    counts = ("train", "val", "test", "examples", "sentences", "documents", "pairs", "rows", "workers")
+    numbers = {key: 0 for key in counts if isinstance(case.settings.get(key), int)}
+    for key, value in {"source": "guess", "pattern": "sideways", "data_seed": -1, **numbers}.items():
+        if case.settings.get(key) is not None:
+            wrong = {**case.settings, key: value, "data_root": str(tmp_path / "data")}
+            with pytest.raises((ValueError, UsageError)) as error:
+                instantiate(wrong, "task", [])
+            assert str(value) in str(error.value) and "\n" not in str(error.value)
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_source_that_needs_a_path_says_what_it_is(case, tmp_path):
+    sources = case.task.sources() if hasattr(case.task, "sources") else {}
+    for name in (name for name, source in sources.items() if source.requires_path):
+        how = {**case.settings, "source": name, "path": None, "generator_version": None}
+        with pytest.raises(DataError) as error:
+            instantiate({**how, "data_root": str(tmp_path)}, "task", []).check_source()
+        problem = f"source={name} requires task.path, {sources[name].path}; "
+        assert str(error.value).startswith(f"{problem}run: python run.py do=prepare task={case.task.name}")
+        assert str(error.value).endswith("task.path=...")
 
 
 def reloaded(task: Task) -> DataInfo:

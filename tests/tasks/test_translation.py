@@ -9,7 +9,7 @@ import pytest
 
 from tasks.mt import pair_files, synthetic_language
 from tasks.mt.encoding import Cleaning
-from tests.helpers.tasks import one_line, refuses, survivals
+from tests.helpers.tasks import refuses, survivals
 from tests.helpers.translation import DE, EN, NEWS, files, prepared, task, texts
 
 pytest.importorskip("sacrebleu")
@@ -88,7 +88,6 @@ def test_wrong_folders_are_one_line(tmp_path):
     folder = files(tmp_path / "files")
     (folder / "dev.en").write_bytes(b"a\n")
     refuses(task(tmp_path, path=folder), "both are dev's en")
-    refuses(task(tmp_path), "source=slice requires task.path")
     refuses(task(tmp_path, source="hf", path=folder), "no de-en/train-*.parquet")
     refuses(task(tmp_path, source="official", path=folder), "training-parallel-europarl-v7.tgz")
 
@@ -114,25 +113,6 @@ def test_an_empty_line_to_train_is_left_out(tmp_path):
 def test_which_pairs_are_kept(source, target, kept):
     assert Cleaning(10, 1.5).keeps(source, target) is kept
     assert not Cleaning(9, 1.5).keeps(9, 10)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"validation": "none"}, "validation='none' is none of train, dev"),
-        ({"tokenizer": "bytes"}, "has subwords"),
-        ({"news_commentary": 10}, "news_commentary=10 is not 9 or 12"),
-        ({"clean_ratio": 0.5}, "clean_ratio=0.5"),
-        ({"vocabulary": None}, "vocabulary=None with tokenizer=subwords"),
-        ({"tokenizer_path": "codes"}, "without a file of codes"),
-        ({"source": "synthetic", "pairs": 0}, "pairs=0"),
-        ({"source": "synthetic", "path": "there"}, "takes no path"),
-    ],
-)
-def test_wrong_settings_are_one_line(tmp_path, settings, message):
-    with pytest.raises(ValueError) as error:
-        task(tmp_path, **settings)
-    one_line(error, message)
 
 
 # the made language

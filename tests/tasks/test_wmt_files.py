@@ -53,8 +53,9 @@ def archives(folder: Path, monkeypatch, **left_out: str) -> Path:
     monkeypatch.setattr(wmt_files.Download, "check", lambda self, file: None)
     for archive, wanted in wmt_files.archives(9).items():
         members = {"../evil": b"x"} if left_out.get("evil") in archive.name else {"other/file": b"x"}
-        for name, both in wanted.items():
+        for both in wanted:
             for language, member in both.items():
+                name = Path(member).name.split(".")[0]
                 lines = f"{name} {language} {{n}}\n" if language == "en" else f"{name} auf {language} {{n}}\n"
                 text = (
                     SGM.format(n=language) if member.endswith("sgm") else "".join(lines.format(n=n) for n in range(3))

@@ -1,19 +1,48 @@
-"""The ink of a Pathfinder picture near the line between its discs, for boosted trees.
+"""What simple predictors read of a Pathfinder picture: the distance of its discs, and the ink near the line between.
 
-Short paths are nearly straight, so the ink along the line tells whether the discs are joined, and following the path is
-not required.
+The distance alone predicts much of the class. The first disc is the one around which the levels within its radius add
+up to the most; the second disc is found the same way once the first one is erased, so two that touch are also
+separated. Short paths are nearly straight, so the ink along the line tells whether the discs are joined, and following
+the path is not required.
 
     B pictures, W pixels in a row, A places along the line, S places across it
 """
 
 import numpy as np
+import torch
 from scipy.ndimage import map_coordinates
+from torch.nn import functional as F
 
-from tasks.lra.pathfinder_discs import disc_places
-
+FINEST = 32  # a picture of more pixels in a row has no more keys than one of so many
 ALONG = np.linspace(-0.5, 1.5, 17)  # in units of the distance: 0 is the first disc, 1 the second
 ACROSS = np.linspace(-1, 1, 9)  # in units of `reach` pixels, to both sides
 REACH = 4.0  # pixels of a picture of 16 in a row, more of a larger one
+
+
+def keys(size: int) -> int:
+    """Numbers that `distance_key` may give."""
+    return 2 * min(size, FINEST) ** 2
+
+
+def distance_key(tokens: np.ndarray, size: int, radius: float) -> np.ndarray:
+    """Grey levels (B, >= W^2), W = `size` -> (B,) int64, the square of the distance of the discs."""
+    first, second = disc_places(tokens[:, : size**2].reshape(-1, size, size), radius)
+    return ((first - second) ** 2).sum(1) * min(size, FINEST) ** 2 // size**2
+
+
+def disc_places(pictures: np.ndarray, radius: float) -> tuple[np.ndarray, np.ndarray]:
+    """Pictures (B, W, W) -> row and column of each of the two discs, (B, 2) int64."""
+    size, reach = pictures.shape[1], int(radius)
+    offset = torch.arange(-reach, reach + 1)
+    disc = (offset[:, None] ** 2 + offset**2 <= radius**2).float()[None, None]
+    levels = torch.from_numpy(np.ascontiguousarray(pictures, np.float32))[:, None]  # (B, 1, W, W)
+    places = []
+    for _ in range(2):
+        brightest = F.conv2d(levels, disc, padding=reach).flatten(1).argmax(1)
+        here = F.one_hot(brightest, size**2).float().reshape(levels.shape)
+        levels = levels.masked_fill(F.conv2d(here, disc, padding=reach) > 0, 0.0)
+        places.append(torch.stack([brightest // size, brightest % size], 1).numpy())
+    return places[0], places[1]
 
 
 def line_ink(tokens: np.ndarray, size: int, radius: float) -> np.ndarray:

@@ -6,7 +6,11 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-ROOMS = {room: lines for part in tomllib.loads((ROOT / "tests/weights.toml").read_text()).values() for room, lines in part.items()}
+ROOMS = {
+    room: lines
+    for part in tomllib.loads((ROOT / "tests/weights.toml").read_text()).values()
+    for room, lines in part.items()
+}
 
 
 def room_of(file: str) -> str | None:

@@ -190,8 +190,8 @@ def test_broken_files_are_one_line_and_repaired(case, tmp_path):
         good = file.read_bytes()
         garbled = bytearray(good)
         garbled[len(good) // 2] ^= 0xFF
-        for broken in (b"", good[: len(good) // 2], bytes(garbled)):
-            file.write_bytes(broken)
+        for broken in (None, b"", good[: len(good) // 2], bytes(garbled)):
+            file.unlink() if broken is None else file.write_bytes(broken)
             try:
                 assert case.fresh(tmp_path).load() == case.info
             except DataError as error:

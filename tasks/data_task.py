@@ -8,6 +8,7 @@ names the next command in every error. `CachedTask` also keeps examples in the c
 import contextlib
 import functools
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from tasks.file_digests import path_identity
 SPLITS = ("train", "val", "test")
 SLICE = "slice"  # a part of published data
 SYNTHETIC = "synthetic"  # generated data in their place
+PLAIN = re.compile(r"[\w./~+-]*")  # a value that a command takes without quotes
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,8 @@ class DataTask(Task):
         command += [f"task.path={self.path}"] if self.path else []
         command += [f"(it is {self.release})"] if self.path and self.release and self.source == "official" else []
         settings = {key: getattr(self, key) for key in self.repeated}
-        command += [f"task.{key}={value}" for key, value in settings.items() if value != getattr(type(self), key, None)]
+        changed = {key: str(v) for key, v in settings.items() if v != getattr(type(self), key, None)}
+        command += [f"task.{k}={v}" if PLAIN.fullmatch(v) else f"\"task.{k}='{v}'\"" for k, v in changed.items()]
         return " ".join(command)
 
     @contextlib.contextmanager

@@ -34,7 +34,7 @@ class OwnText(Corpus):
 
     name = "data/lm"
     reads = (*READS, *TEXTS, *(f"**/{name}/{end}" for name in FOLDERS for end in TEXTS))
-    repeated = ("text", "split_column", "tokenizer", "tokenizer_path", "vocabulary", "length")
+    repeated = ("text", "split_column", "tokenizer", "tokenizer_path", "vocabulary", "end_token", "length")
 
     source: str = FILES
     text: str = "text"

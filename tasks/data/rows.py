@@ -183,4 +183,5 @@ READERS = {
     ".ndjson": json_rows,
     ".parquet": parquet_rows,
 }
-READS = (*(f"*{end}{packed}" for end in READERS for packed in ("", ".gz")), *SAVED)  # in a folder
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "encoder.json", "vocab.bpe")
+READS = (*(f"*{end}{packed}" for end in READERS for packed in ("", ".gz")), *SAVED, *TOKENIZER)  # in a folder

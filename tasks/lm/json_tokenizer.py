@@ -1,12 +1,14 @@
 """The tokenizer of a published model, from its tokenizer.json: `tokenizer=json`, `tokenizer_path` its folder.
 
 `vocabulary` is how many rows the model's embeddings have, which may be more than the tokenizer has ids. The end token
-is the first of `ENDS` that the vocabulary has, or else the `eos_token` of the tokenizer_config.json beside it. No
+is `end_token`; without one the first of `ENDS` that the vocabulary has, or else the `eos_token` of the
+tokenizer_config.json beside it. No
 part of a text is read as a special token. A text is read in passages (tasks/lm/tokenizers.py): where a piece spans a
 line break, ids can differ from those of the whole at a passage's end.
 """
 
 import contextlib
+import difflib
 import functools
 import hashlib
 import json
@@ -26,6 +28,7 @@ from tasks.regular_files import read_bytes, read_json
 NAME, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 MOST_GROWTH = 100  # times; published tokenizers replace a letter by a letter
 ENDS = ("<eos>", "</s>", "<|end_of_text|>", "<|endoftext|>")
+CANDIDATES = 5  # special tokens that a message names
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class JsonPieces(Pieces):
 
     file: Path
     vocab_size: int
+    end_token: str | None = None
 
     name = "json"
 
@@ -47,10 +51,10 @@ class JsonPieces(Pieces):
 
     @functools.cached_property
     def named_end(self) -> str:
-        """`eos_token` of the tokenizer's settings, where its vocabulary has none of ENDS; empty without one."""
+        """`end_token`, or the `eos_token` of its settings where the vocabulary has none of ENDS; empty without one."""
         file = self.file.with_name(SETTINGS)
-        if not file.exists() or any(self.opened.token_to_id(token) is not None for token in ENDS):
-            return ""
+        if self.end_token or not file.exists() or any(self.opened.token_to_id(token) is not None for token in ENDS):
+            return self.end_token or ""
         try:
             token = read_json(file, LARGEST_MEMBER, follow=True).get("eos_token") or ""
             token = token.get("content", "") if isinstance(token, dict) else token
@@ -64,11 +68,14 @@ class JsonPieces(Pieces):
 
     @functools.cached_property
     def end_id(self) -> int:
-        numbers = [self.opened.token_to_id(token) for token in (*ENDS, self.named_end)]
-        ids = [id for id in numbers if id is not None]
+        names = [self.end_token] if self.end_token else [*ENDS, self.named_end]
+        ids = [id for id in map(self.opened.token_to_id, names) if id is not None]
         if not ids:
-            cure = f"name its eos_token in {self.file.with_name(SETTINGS)}"
-            raise DataError(f"{self.file}: no end token, one of {', '.join(ENDS)}", cure)
+            special = [token.content for token in self.opened.get_added_tokens_decoder().values()]
+            close = difflib.get_close_matches(names[0], special) or special[:CANDIDATES]
+            wanted = f"no token {self.end_token}" if self.end_token else f"no end token, one of {', '.join(ENDS)}"
+            problem = f"{self.file}: {wanted}; it has {', '.join(close) or 'no special tokens'}"
+            raise DataError(problem, "name the one that ends a text: \"task.end_token='...'\"")
         return ids[0]
 
     def prepare(self, texts: Callable[[], Iterable[str]], progress: Progress) -> None:
@@ -127,8 +134,8 @@ def growth(normalizer: Any) -> int:
     return math.prod(map(growth, normalizer)) if isinstance(normalizer, list) else 1
 
 
-def make(*, path: Path | None, vocabulary: int | None) -> JsonPieces:
+def make(*, path: Path | None, vocabulary: int | None, end_token: str | None = None) -> JsonPieces:
     """Raises ValueError for settings that are missing."""
     if path is None or vocabulary is None:
         raise ValueError("tokenizer=json takes task.tokenizer_path, a folder with tokenizer.json, and task.vocabulary")
-    return JsonPieces(path / NAME, vocabulary)
+    return JsonPieces(path / NAME, vocabulary, end_token)

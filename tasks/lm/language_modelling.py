@@ -58,9 +58,9 @@ class LanguageModelling(CachedTask):
     (None: all). After the test, the test split is scored again in windows of each of `lengths`: `length_2x` for twice
     `length`; `length_0.25x` for a quarter, which shows what a longer context is worth. `tokenizer` and
     `tokenizer_path`: tasks/lm/tokenizers.py; `vocabulary` is the size of a `bpe`, of `words` (tasks/lm/words.py), and
-    of the model that a `json` belongs to (tasks/lm/json_tokenizer.py). `train_bytes`, `val_bytes` and `test_bytes`
-    limit the text of a split to that number of first bytes. With `beginnings` those of `val_bytes` and `test_bytes`
-    are the first bytes of so many documents, as many of each.
+    of the model that a `json` belongs to, whose end token is `end_token` (tasks/lm/json_tokenizer.py). `train_bytes`,
+    `val_bytes` and `test_bytes` limit the text of a split to that number of first bytes. With `beginnings` those of
+    `val_bytes` and `test_bytes` are the first bytes of so many documents, as many of each.
 
     Raises ValueError.
     """
@@ -79,6 +79,7 @@ class LanguageModelling(CachedTask):
     tokenizer: str
     tokenizer_path: str | Path | None = None
     vocabulary: int | None = None
+    end_token: str | None = None
     reading: str = "packed"
     dictionary: int | None = None
     train_bytes: int | None = None
@@ -102,6 +103,8 @@ class LanguageModelling(CachedTask):
         if (self.vocabulary is None) != (self.tokenizer not in ("bpe", "words", "json")):
             problem = f"vocabulary={self.vocabulary} with tokenizer={self.tokenizer}"
             raise ValueError(f"{problem}: it belongs to bpe, words and json")
+        if self.end_token is not None and self.tokenizer != "json":
+            raise ValueError(f"end_token={self.end_token} with tokenizer={self.tokenizer}: it belongs to json")
         super().__post_init__()
         self._limits = {"train": self.train_bytes, "val": self.val_bytes, "test": self.test_bytes}
 
@@ -118,7 +121,7 @@ class LanguageModelling(CachedTask):
         """The tokenizer. Raises DataError for files of `tokenizer_path` that are none."""
         path = None if self.tokenizer_path is None else Path(self.tokenizer_path).expanduser()
         if self.tokenizer == "json":
-            return json_tokenizer.make(path=path, vocabulary=self.vocabulary)
+            return json_tokenizer.make(path=path, vocabulary=self.vocabulary, end_token=self.end_token)
         folder = self.data_root / "lm" / "tokenizers"
         if self.tokenizer == "words":
             return words.make(vocabulary=self.vocabulary, folder=folder, follows_from=self.text_identity())

@@ -71,6 +71,7 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
     lengths: tuple[()] = field(init=False, default=())
     reading: str = field(init=False, default="packed")
     dictionary: None = field(init=False, default=None)
+    end_token: None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         at_least(3, length=self.length)

@@ -8,6 +8,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tasks.checks import DataError
+from tasks.data.lm import OwnText
 from tasks.lm import json_tokenizer
 
 WORDS = {"<pad>": 0, "<eos>": 1, "a": 2, "bc": 3, "<unk>": 4, "<": 5, "eos": 6, ">": 7}
@@ -22,8 +23,8 @@ def folder(tmp_path):
     return tmp_path
 
 
-def made(folder, vocabulary=10):
-    return json_tokenizer.make(path=folder, vocabulary=vocabulary)
+def made(folder, vocabulary=10, **settings):
+    return json_tokenizer.make(path=folder, vocabulary=vocabulary, **settings)
 
 
 def test_ids(folder):
@@ -62,6 +63,20 @@ def test_wrong_files_are_refused_in_one_line(folder, text, message):
     with pytest.raises(DataError, match=message) as refused:
         made(folder).prepare(lambda: [], lambda *_: None)
     assert "\n" not in str(refused.value)
+
+
+def test_the_end_token_is_the_one_that_is_named(folder):
+    pieces = made(folder, end_token="<pad>")
+    assert pieces.end_id == 0 and pieces.text([2, 1, 0]) == "a <eos>"
+    assert pieces.identity != made(folder).identity == made(folder, end_token=None).identity
+
+
+def test_an_end_token_that_is_not_there_is_refused_with_those_alike(folder):
+    with pytest.raises(DataError, match=r"no token <\|eos\|>; it has <eos>; name .*task.end_token") as refused:
+        made(folder, end_token="<|eos|>").prepare(lambda: [], lambda *_: None)
+    assert "\n" not in str(refused.value)
+    with pytest.raises(ValueError, match="end_token=</s> with tokenizer=bytes: it belongs to json"):
+        OwnText(data_root=folder, path=folder, length=8, end_token="</s>")
 
 
 def test_more_ids_than_rows(folder):

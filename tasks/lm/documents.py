@@ -57,12 +57,13 @@ def shards(pieces: Sequence[Piece], tokenizer: Tokenizer, *, reading: str, title
 
 def grouped(pieces: Iterable[Piece], size: int) -> Iterator[list[Piece]]:
     """Groups of consecutive pieces, no larger than `size` unless a single piece is."""
-    group: list[Piece] = []
+    group, total = [], 0
     for piece in pieces:
-        if group and sum(member.size for member in group) + piece.size > size:
+        if group and total + piece.size > size:
             yield group
-            group = []
+            group, total = [], 0
         group.append(piece)
+        total += piece.size
     if group:
         yield group
 

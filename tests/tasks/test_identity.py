@@ -5,15 +5,12 @@ import re
 
 import pytest
 
-from harness.config.compose import arguments, compose, options
-from harness.config.instantiate import instantiate
+from harness.config.compose import options
 from harness.errors import UsageError
 from longhaul import plan
 from tasks import file_digests
 from tasks.checks import DataError
-from tasks.data_sources import Download
-from tasks.tts import phonemes
-from tests.helpers.layouts import LAYOUTS
+from tests.helpers.layouts import LAYOUTS, Layout
 from tests.helpers.tasks import no_progress
 
 STRANGERS = ("notes.log", ".DS_Store", "._a.txt", "Thumbs.db", "notes.ipynb")
@@ -25,20 +22,15 @@ def test_every_task_that_reads_files_is_tested():
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_each_byte_of_each_file_counts_and_no_byte_of_a_stranger(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(Download, "at", lambda *_: None)  # the dictionary of pronunciations
-    monkeypatch.setattr(phonemes, "read_dictionary", lambda file: {"HELLO": "HH AH0 L OW1", "WORLD": "W ER1 L D"})
-    folder, root = tmp_path / "data", tmp_path / "prepared"
-    own = name.startswith("data/")
-    source = [] if own else ["task.source=slice"]
-    words = [f"task={name}", "budget=smoke", f"task.path={folder}", *LAYOUTS[name](folder), *source]
-    settings = arguments(compose([*words, f"paths.data={root}"]).task)
+    folder, own = tmp_path / "data", name.startswith("data/")
+    layout = Layout(name, folder, tmp_path / "prepared", monkeypatch)
 
     def identity():
         """The fingerprint, and of own data the cell's id, which waits for no data; or why there is none."""
         try:
-            task = instantiate(settings, "task", [])
+            task = layout.task()
             task.prepare(no_progress)
-            return task.load().fingerprint, plan("model=vanilla", *words)["id"].iloc[0] if own else ""
+            return task.load().fingerprint, plan("model=vanilla", *layout.words)["id"].iloc[0] if own else ""
         except (DataError, UsageError) as error:
             return str(error), "none" if own else ""
 

@@ -16,6 +16,7 @@ import os
 import re
 import tarfile
 import urllib.request
+import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from typing import IO, Any
 
 from tasks.checks import DataError, Progress
 from tasks.files import open_to_write, wait_for_lock, written_whole
-from tasks.regular_files import open_regular
+from tasks.regular_files import RefusedFileError, open_regular
 
 RELEASE = "https://storage.googleapis.com/long-range-arena/lra_release.gz (7.7 GB)"
 MIB = 1 << 20
@@ -41,6 +42,7 @@ BROKEN = (
     zlib.error,
     lzma.LZMAError,
     tarfile.TarError,
+    zipfile.BadZipFile,
 )  # from damaged files
 
 
@@ -201,8 +203,20 @@ class Unpacked(io.RawIOBase):
 
 
 def opened(file: Path) -> IO[bytes]:
-    """A (gzipped) file. Raises OSError."""
-    return io.BufferedReader(Unpacked(file), MIB // 8) if file.suffix == ".gz" else open_regular(file, follow=True)
+    """A file, or what is in a .gz, or the only file in a .zip. Raises OSError."""
+    if file.suffix == ".gz":
+        return io.BufferedReader(Unpacked(file), MIB // 8)
+    stream = open_regular(file, follow=True)
+    if file.suffix != ".zip":
+        return stream
+    try:
+        archive = zipfile.ZipFile(stream)
+        members = [entry for entry in archive.infolist() if not is_clutter(PurePosixPath(entry.filename))]
+        if len(members) != 1 or members[0].file_size > most_unpacked(members[0].compress_size):
+            raise RefusedFileError("no archive of one text", file)
+        return archive.open(members[0])
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:  # encrypted, or packed in another way
+        raise RefusedFileError(one_line(error)[:120], file) from error
 
 
 def opened_text(file: Path) -> IO[bytes]:

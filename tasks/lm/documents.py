@@ -184,10 +184,32 @@ def block_text(data: bytes, file: Path, start: int) -> str:
     return decoded(data, file, at=start).removeprefix("" if start else "\ufeff")
 
 
-def break_before(text: bytes, most: int) -> int:
+@dataclass(frozen=True)
+class Part:
+    """Bytes start..stop of a text, as documents of about BLOCK; `of_lines`: with the line ends of a text file."""
+
+    file: Path
+    start: int
+    stop: int
+    of_lines: bool = False
+    count: int = 1
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+    def documents(self) -> Iterator[Document]:
+        for start, data in blocks(self.file, self.start, self.stop):
+            text = block_text(data, self.file, start)
+            if self.of_lines:
+                text = text.replace("\r\n", "\n").removesuffix("\n") + "\n"
+            yield Document(str(self.file), text)
+
+
+def break_before(text: bytes, most: int, marks: Sequence[bytes] = (b"\n", b" ")) -> int:
     """The end of the last line in the first `most` bytes; without one that of the last word; without one `most`,
     or less so that no character is cut."""
-    for mark in (b"\n", b" "):
+    for mark in marks:
         if (end := text.rfind(mark, 0, most) + 1) > 0:
             return end
     return len(text[:most].decode(errors="ignore").encode()) or most

@@ -21,7 +21,7 @@ import numpy as np
 
 from tasks import data_sources
 from tasks.checks import DataError
-from tasks.data_sources import MIB, decoded, one_line, opened_text
+from tasks.data_sources import MIB, decoded, opened_text, refusing
 from tasks.examples import Examples, Shards
 from tasks.lm.tokenizers import Tokenizer, dtype
 
@@ -142,10 +142,8 @@ class TextFile:
     @classmethod
     def at(cls, file: Path) -> "TextFile":
         """Raises DataError if there is none."""
-        try:
+        with refusing(f"{file}:1", "put the file there"):
             return cls(file, file.stat().st_size * (UNZIPPED if file.suffix == ".gz" else 1))
-        except OSError as error:
-            raise DataError(f"{file}:1: {error.strerror}", "put the file there") from error
 
     def documents(self) -> Iterator[Document]:
         if self.size <= data_sources.LARGEST_MEMBER:
@@ -163,18 +161,15 @@ def blocks(file: Path, start: int = 0, stop: int | None = None) -> Iterator[tupl
     A part ends at the end of a line, or of a word where it has no line. Raises DataError.
     """
     rest, at = b"", start
-    with opened_text(file) as stream:
-        try:
-            stream.seek(start)
-            while data := stream.read(BLOCK if stop is None else min(BLOCK, stop - at - len(rest))):
-                part = rest + data
-                end = break_before(part, len(part)) if len(data) == BLOCK else len(part)
-                rest, whole = part[end:], part[:end]
-                if whole:
-                    yield at, whole
-                at += end
-        except data_sources.BROKEN as error:
-            raise DataError(f"{file}: {one_line(error)}", "put the whole file there") from error
+    with opened_text(file) as stream, refusing(file):
+        stream.seek(start)
+        while data := stream.read(BLOCK if stop is None else min(BLOCK, stop - at - len(rest))):
+            part = rest + data
+            end = break_before(part, len(part)) if len(data) == BLOCK else len(part)
+            rest, whole = part[end:], part[:end]
+            if whole:
+                yield at, whole
+            at += end
     if rest:
         yield at, rest
 
@@ -309,7 +304,3 @@ def members(file: Path, wanted: re.Pattern[str]) -> dict[str, list[Members]]:
             for some in grouped(singles, SHARD)
         ]
     return groups
-
-
-def broken_text(file: Path, error: BaseException) -> DataError:
-    return DataError(f"{file}: {one_line(error)}", "put the whole file there")

@@ -24,7 +24,7 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import IO, Any
 
 from tasks.checks import DataError, Progress
-from tasks.files import open_to_write, wait_for_lock, written_whole
+from tasks.files import exclusive, open_to_write, written_whole
 from tasks.regular_files import RefusedFileError, open_regular
 
 RELEASE = "https://storage.googleapis.com/long-range-arena/lra_release.gz (7.7 GB)"
@@ -76,20 +76,17 @@ class Download:
         """The checked file in `folder`; a file that is there is kept, a part of one is resumed. Raises DataError."""
         file, part = folder / self.name, folder / f"{self.name}.part"
         manual = f"run it again, or put that file at {file} yourself"
-        with contextlib.ExitStack() as stack:
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                lock = stack.enter_context(open_to_write(folder / f".{self.name}.lock"))
-                wait_for_lock(lock)  # another process fetches it
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with exclusive(folder / f".{self.name}.lock"):  # another process may be fetching it
                 if not file.exists():
                     self._transfer(part, progress)
                     if wrong := self._wrong(part):
                         part.unlink()  # resuming a wrong file would never end well
                         raise DataError(f"{self.url}: {wrong}, thrown away", manual)
                     os.replace(part, file)
-            except (OSError, http.client.HTTPException) as error:
-                reason = one_line(error) or type(error).__name__
-                raise DataError(f"{self.url}: not fetched ({reason})", manual) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise DataError(f"{self.url}: not fetched ({one_line(error) or type(error).__name__})", manual) from error
         self.check(file)
         return file
 

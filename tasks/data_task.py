@@ -202,17 +202,11 @@ class CachedTask(DataTask):
 
     def check_is_prepared(self) -> None:
         for cached in self.cached_sets():
-            try:
-                cache.manifest(self.folder(cached), cached.parameters)
-            except CacheError as error:
-                raise DataError(error) from error
+            cache.manifest(self.folder(cached), cached.parameters)
 
     def open(self, cached: CachedSet) -> dict[str, AnyExamples]:
         """The splits of a prepared set, verified. Raises DataError."""
-        try:
-            splits, _ = cache.read(self.folder(cached), cached.parameters)
-        except CacheError as error:
-            raise DataError(error) from error
+        splits, _ = cache.read(self.folder(cached), cached.parameters)
         for name, split in splits.items():
             self.check_vocabulary(name, split)
         return splits
@@ -239,8 +233,6 @@ class CachedTask(DataTask):
             pieces = max(len(split.makers) if isinstance(split, Shards) else 1 for split in made.values())
             workers = self.worker_count(pieces)
             cache.write(self.folder(cached), made, cached.parameters, workers=workers, progress=progress)
-        except CacheError as error:
-            raise DataError(error, "set paths.data to a folder with room") from error
         except BrokenProcessPool as error:
             raise DataError("a generating process died (memory?)", arguments="task.workers=1") from error
 

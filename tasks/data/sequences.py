@@ -20,18 +20,18 @@ from tasks.checks import DataError, Progress
 from tasks.data.own_files import (
     EVERY,
     FILES,
+    TOKENIZERS,
     Entry,
     check_columns,
-    check_tokenizer,
     chosen_source,
     entries_by_split,
     text_of,
-    tokenizer_of,
 )
 from tasks.data.rows import FORMATS, READS
 from tasks.data.splits import Chosen, check_fractions, copied
 from tasks.data_task import SPLITS, SYNTHETIC, Source
 from tasks.examples import AnyExamples, Examples
+from tasks.lm import tokenizers
 from tasks.lm.tokenizers import Tokenizer
 from tasks.lra.classification import Generator, SequenceClassification, padded
 
@@ -66,10 +66,8 @@ class OwnSequences(SequenceClassification):
     test: int | None = None
 
     def __post_init__(self) -> None:
-        if self.tokenizer not in self.tokenizers:
-            check_tokenizer(self.tokenizer, self.vocabulary, self.tokenizer_path, self.tokenizers)
-        elif self.vocabulary is not None or self.tokenizer_path is not None:
-            raise ValueError(f"tokenizer={self.tokenizer} takes no vocabulary and no tokenizer_path: set them to null")
+        settings = {"tokenizer_path": self.tokenizer_path, "vocabulary": self.vocabulary}
+        tokenizers.check(self.tokenizer, (*TOKENIZERS, *self.tokenizers), **settings)
         check_fractions(self.fractions)
         self.source = chosen_source(self.source, self.path, SYNTHETIC)
         if self.source == SYNTHETIC and None in (self.train, self.val, self.test):
@@ -109,8 +107,13 @@ class OwnSequences(SequenceClassification):
 
     @cached_property
     def tokens_from(self) -> Tokenizer:
-        folder, texts = self.data_root / "lm" / "tokenizers", self._text_identity() if self.path else {}
-        return tokenizer_of(self.tokenizer, self.vocabulary, self.tokenizer_path, folder, texts)
+        return tokenizers.make(
+            self.tokenizer,
+            path=self.tokenizer_path,
+            vocabulary=self.vocabulary,
+            folder=self.data_root / "lm" / "tokenizers",
+            follows_from=self._text_identity() if self.path else {},
+        )
 
     @property
     def symbols(self) -> int:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.checks import DataError, Progress, at_least
+from tasks.checks import DataError, Progress
 from tasks.data_sources import LARGEST_MEMBER, one_line
 from tasks.lm.tokenizers import Pieces, digest
 from tasks.regular_files import read_bytes, read_json
@@ -33,16 +33,13 @@ CANDIDATES = 5  # special tokens that a message names
 
 @dataclass(frozen=True)
 class JsonPieces(Pieces):
-    """The file is read at the first text. Raises ValueError for less than one row."""
+    """The file is read at the first text."""
 
     file: Path
     vocab_size: int
     end_token: str | None = None
 
     name = "json"
-
-    def __post_init__(self) -> None:
-        at_least(1, vocabulary=self.vocab_size)
 
     @functools.cached_property
     def identity(self) -> str:
@@ -132,10 +129,3 @@ def growth(normalizer: Any) -> int:
             normalizer.get("normalizers")
         )
     return math.prod(map(growth, normalizer)) if isinstance(normalizer, list) else 1
-
-
-def make(*, path: Path | None, vocabulary: int | None, end_token: str | None = None) -> JsonPieces:
-    """Raises ValueError for settings that are missing."""
-    if path is None or vocabulary is None:
-        raise ValueError("tokenizer=json takes task.tokenizer_path, a folder with tokenizer.json, and task.vocabulary")
-    return JsonPieces(path / NAME, vocabulary, end_token)

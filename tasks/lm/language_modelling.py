@@ -33,7 +33,7 @@ from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor
 from tasks.checks import DataError, Progress, at_least, one_of
 from tasks.data_task import SPLITS, CachedSet, CachedTask
 from tasks.examples import Shards, fingerprint
-from tasks.lm import json_tokenizer, tokenizers, words
+from tasks.lm import tokenizers
 from tasks.lm.documents import READINGS, Beginnings, FirstBytes, Piece, shards
 from tasks.lm.ngram_cache import NGramWithCache
 from tasks.lm.ngrams import NGram, NGramCounts, joined
@@ -97,14 +97,10 @@ class LanguageModelling(CachedTask):
                 raise ValueError(f"beginnings={self.beginnings} requires {name}, as many or more, not {size}")
         at_least(SPECIAL_ROWS + 1, dictionary=self.dictionary)
         one_of(READINGS, reading=self.reading)
-        one_of((*tokenizers.NAMES, "words", "json"), tokenizer=self.tokenizer)
+        settings = {"tokenizer_path": self.tokenizer_path, "vocabulary": self.vocabulary, "end_token": self.end_token}
+        tokenizers.check(self.tokenizer, tokenizers.NAMES, **settings)
         if any(self.targets(length) > length for length in (self.length, *self.lengths)):
             raise ValueError(f"stride={self.stride} is more than a window has tokens")
-        if (self.vocabulary is None) != (self.tokenizer not in ("bpe", "words", "json")):
-            problem = f"vocabulary={self.vocabulary} with tokenizer={self.tokenizer}"
-            raise ValueError(f"{problem}: it belongs to bpe, words and json")
-        if self.end_token is not None and self.tokenizer != "json":
-            raise ValueError(f"end_token={self.end_token} with tokenizer={self.tokenizer}: it belongs to json")
         super().__post_init__()
         self._limits = {"train": self.train_bytes, "val": self.val_bytes, "test": self.test_bytes}
 
@@ -119,18 +115,13 @@ class LanguageModelling(CachedTask):
     @cached_property
     def tokens_from(self) -> Tokenizer:
         """The tokenizer. Raises DataError for files of `tokenizer_path` that are none."""
-        path = None if self.tokenizer_path is None else Path(self.tokenizer_path).expanduser()
-        if self.tokenizer == "json":
-            return json_tokenizer.make(path=path, vocabulary=self.vocabulary, end_token=self.end_token)
-        folder = self.data_root / "lm" / "tokenizers"
-        if self.tokenizer == "words":
-            return words.make(vocabulary=self.vocabulary, folder=folder, follows_from=self.text_identity())
         return tokenizers.make(
             self.tokenizer,
-            path=path,
+            path=self.tokenizer_path,
             vocabulary=self.vocabulary,
-            folder=folder,
-            follows_from=self.text_identity() if self.tokenizer == "bpe" else {},
+            end_token=self.end_token,
+            folder=self.data_root / "lm" / "tokenizers",
+            follows_from=self.text_identity() if self.tokenizer in ("bpe", "words") else {},
         )
 
     def text_identity(self) -> dict[str, Any]:

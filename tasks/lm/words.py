@@ -5,15 +5,12 @@ punctuation. The 267,735 ids of its published version are the words that occur t
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterable
 
-from tasks.checks import DataError, Progress, at_least
-from tasks.lm.tokenizers import TRAINED_ON, Trained, digest, first_passages
+from tasks.checks import DataError, Progress
+from tasks.lm.tokenizers import Trained, first_passages
 
 UNKNOWN = "<unk>"
-LEAST = 3  # ids: a word, <unk>, the end token
 
 
 class Words(Trained):
@@ -41,12 +38,3 @@ class Words(Trained):
     @staticmethod
     def joined(pieces: list[str]) -> str:
         return " ".join(pieces)
-
-
-def make(*, vocabulary: int | None, folder: Path, follows_from: Mapping[str, Any]) -> Words:
-    """As `tasks.lm.tokenizers.make` of a `bpe`. Raises ValueError for less than three ids."""
-    if vocabulary is None:
-        raise ValueError("tokenizer=words takes task.vocabulary, the number of ids")
-    at_least(LEAST, vocabulary=vocabulary)
-    identity = digest({"words": vocabulary, "bytes": TRAINED_ON, "from": follows_from})
-    return Words(vocabulary, identity, folder / f"words-{vocabulary}-{identity[:12]}.json")

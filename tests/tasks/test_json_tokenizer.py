@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tasks.checks import DataError
 from tasks.data.lm import OwnText
-from tasks.lm import json_tokenizer
+from tasks.lm import tokenizers
 
 WORDS = {"<pad>": 0, "<eos>": 1, "a": 2, "bc": 3, "<unk>": 4, "<": 5, "eos": 6, ">": 7}
 
@@ -24,7 +24,8 @@ def folder(tmp_path):
 
 
 def made(folder, vocabulary=10, **settings):
-    return json_tokenizer.make(path=folder, vocabulary=vocabulary, **settings)
+    where = {"path": folder, "folder": folder, "follows_from": {}}
+    return tokenizers.make("json", **{**where, "vocabulary": vocabulary, **settings})
 
 
 def test_ids(folder):
@@ -87,7 +88,7 @@ def test_more_ids_than_rows(folder):
 @pytest.mark.parametrize("settings", [{"path": None, "vocabulary": 3}, {"vocabulary": None}, {"vocabulary": 0}])
 def test_settings_that_are_missing(folder, settings):
     with pytest.raises(ValueError):
-        json_tokenizer.make(**{"path": folder, "vocabulary": 3, **settings})
+        made(folder, **settings)
 
 
 REPLACE = {"type": "Replace", "pattern": {"String": "a"}, "content": "aaa"}

@@ -156,8 +156,8 @@ def test_rows_that_cannot_be_are_one_line_with_the_command(tmp_path, rows, messa
 
 @pytest.mark.parametrize(("settings", "message"), [
     ({"fractions": (0.5, 0.5)}, "three positive shares"),
-    ({"tokenizer": "words"}, "words and json take one"),
-    ({"tokenizer": "json", "vocabulary": 9}, "json takes one, a folder"),
+    ({"tokenizer": "words"}, "vocabulary=None with tokenizer=words: it belongs to words, json"),
+    ({"tokenizer": "json", "vocabulary": 9}, "tokenizer_path=None with tokenizer=json: it belongs to json"),
     ({"tokenizer": "gpt2"}, "none of bytes, words, json"),
     ({"source": "synthetic", "path": None}, "takes task.train"),
 ])  # fmt: skip

@@ -57,7 +57,7 @@ class LanguageModelling(CachedTask):
     `length` is that of a window, in training and in the test; `stride` is how many of its tokens an evaluation scores
     (None: all). After the test, the test split is scored again in windows of each of `lengths`: `length_2x` for twice
     `length`; `length_0.25x` for a quarter, which shows what a longer context is worth. `tokenizer` and
-    `tokenizer_path`: tasks/lm/tokenizers.py; `vocabulary` is the size of a `bpe`, of `words` (tasks/lm/words.py), and
+    `tokenizer_path`: tasks/lm/tokenizers.py; `vocabulary` is the size of a `bpe`, of `words` (tasks/lm/trained.py), and
     of the model that a `json` belongs to, whose end token is `end_token` (tasks/lm/json_tokenizer.py). `train_bytes`,
     `val_bytes` and `test_bytes` limit the text of a split to that number of first bytes. With `beginnings` those of
     `val_bytes` and `test_bytes` are the first bytes of so many documents, as many of each.

@@ -4,7 +4,7 @@
 - `gpt2`: GPT-2's byte-level pairs, 50,257 ids; `<|endoftext|>` is the end token.
 - `wordpiece`: BERT's word pieces, by default bert-base-cased's, 28,996 ids (LLP, D-25); `[SEP]` is the end token.
 - `bpe`: byte-level pairs trained on the training split, `vocabulary` ids with the end token, the last one.
-- `words`: tasks/lm/words.py. `json`: tasks/lm/json_tokenizer.py.
+- `words`: whole words (tasks/lm/trained.py). `json`: tasks/lm/json_tokenizer.py.
 
 No part of a text becomes a special token: `<|endoftext|>` and `[SEP]` in it are read letter by letter. Word pieces of a
 vocabulary without any upper-case letter are those of an uncased model, which reads lower case without accents.
@@ -26,7 +26,7 @@ import numpy as np
 
 from tasks import data_sources
 from tasks.checks import DataError, Progress, at_least, one_of
-from tasks.data_sources import MIB, Download, one_line
+from tasks.data_sources import ANY, Download, refusing
 from tasks.regular_files import open_regular
 
 NAMES = ("bytes", "gpt2", "wordpiece", "bpe", "words", "json")
@@ -55,9 +55,6 @@ UNKNOWN, SEPARATOR = "[UNK]", "[SEP]"
 LONGEST_WORD = 100  # characters of a word that has pieces, BERT's
 
 BYTE_IDS = 256
-LEAST_COUNT = 2  # occurrences of a pair that training joins
-TRAINED_ON = 1024 * MIB  # bytes of text, the first ones, that a vocabulary is trained on: bounds its time and memory
-FORMAT = 1  # of the file of a trained vocabulary
 PASSAGE = 1 << 16  # characters, about, that are encoded at once
 BATCH = 64  # passages
 
@@ -113,18 +110,11 @@ def make(
         return _gpt2(path, folder / "gpt2")
     if name == "wordpiece":
         return _wordpiece(path, folder / "bert-base-cased")
+    from tasks.lm import json_tokenizer, trained  # which extend this module
+
     if name == "json":
-        from tasks.lm import json_tokenizer  # which extends this module
-
         return json_tokenizer.JsonPieces(path / json_tokenizer.NAME, vocabulary, end_token)
-    made: type[Trained] = Trained
-    settings = {"bpe": FORMAT, "ids": vocabulary, "least": LEAST_COUNT, "bytes": TRAINED_ON, "from": follows_from}
-    if name == "words":
-        from tasks.lm.words import Words as made
-
-        settings = {"words": vocabulary, "bytes": TRAINED_ON, "from": follows_from}
-    identity = digest(settings)
-    return made(vocabulary, identity, folder / f"{name}-{vocabulary}-{identity[:12]}.json")
+    return trained.make(name, vocabulary, folder, follows_from)
 
 
 def dtype(vocab_size: int) -> type[np.integer]:
@@ -160,7 +150,7 @@ class Pieces:
         raise NotImplementedError
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        tokenizer, kind = _opened(self), dtype(self.vocab_size)
+        tokenizer, kind = opened(self), dtype(self.vocab_size)
         counts: list[int] = []
 
         def all_passages() -> Iterator[str]:
@@ -181,7 +171,7 @@ class Pieces:
         ]
 
     def text(self, ids: Sequence[int]) -> str:
-        tokenizer = _opened(self)
+        tokenizer = opened(self)
         return self.joined([tokenizer.id_to_token(i) for i in ids if i != self.end_id])
 
     @staticmethod
@@ -204,21 +194,21 @@ class GPT2Pieces(Pieces):
     end_id = GPT2_END
 
     def prepare(self, texts: Callable[[], Iterable[str]], progress: Progress) -> None:
-        if self.downloads is not None:
-            for file in GPT2:
-                file.fetch(self.downloads, progress)
+        for file in GPT2 if self.downloads is not None else ():
+            file.fetch(self.downloads, progress)
+        opened(self)
 
     def open(self) -> Any:
         from tokenizers import models
 
         for file in (self.vocabulary, self.merges):
-            _bytes_of(file)
-        try:
-            model = models.BPE.from_file(str(self.vocabulary), str(self.merges))
-            return _byte_level(model)
-        except Exception as error:  # the library has no error types of its own
-            problem = f"{self.merges}: not the merges of {self.vocabulary.name} ({one_line(error)[:120]})"
-            raise DataError(problem, "put GPT-2's files there") from error
+            bytes_of(file)
+        with refusing(f"{self.vocabulary} and {self.merges.name}", "put GPT-2's files there", ANY):
+            tokenizer = byte_level(models.BPE.from_file(str(self.vocabulary), str(self.merges)))
+        if sorted(tokenizer.get_vocab().values()) != list(range(GPT2_IDS)):
+            problem = f"not GPT-2's {GPT2_IDS:,} pieces with ids from 0 to {GPT2_IDS - 1}"
+            raise DataError(f"{self.vocabulary}: {problem}", "put GPT-2's there")
+        return tokenizer
 
 
 @dataclass(frozen=True)
@@ -253,67 +243,6 @@ class WordPieces(Pieces):
         return decoders.WordPiece(cleanup=False).decode(pieces)
 
 
-@dataclass(frozen=True)
-class Trained(Pieces):
-    """The file has the vocabulary and the sha256 of it, so that a damaged one is known."""
-
-    vocab_size: int
-    identity: str
-    file: Path
-
-    name = "bpe"
-
-    @property
-    def end_id(self) -> int:
-        return self.vocab_size - 1
-
-    def prepare(self, texts: Callable[[], Iterable[str]], progress: Progress) -> None:
-        if not self.file.exists():
-            self._write(self._train(texts, progress))
-        _opened(self)
-
-    def open(self) -> Any:
-        from tokenizers import Tokenizer
-
-        try:
-            content = json.loads(_bytes_of(self.file).decode())
-            stored = content["tokenizer"]
-            if (content["format"], content["identity"]) != (FORMAT, self.identity):
-                raise ValueError("it is another vocabulary")
-            if content["sha256"] != hashlib.sha256(stored.encode()).hexdigest():
-                raise ValueError("its content is not what was written")
-            return Tokenizer.from_str(stored)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            if isinstance(error, DataError):
-                raise
-            raise DataError(f"{self.file}: damaged ({one_line(error)[:120]})", "remove it") from error
-
-    def _train(self, texts: Callable[[], Iterable[str]], progress: Progress) -> str:
-        from tokenizers import models, pre_tokenizers, trainers
-
-        tokenizer, wanted = _byte_level(models.BPE()), self.vocab_size - 1
-        trainer = trainers.BpeTrainer(
-            vocab_size=wanted,
-            min_frequency=LEAST_COUNT,
-            show_progress=False,
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        )
-        tokenizer.train_from_iterator(first_passages(texts(), progress), trainer)
-        if (count := tokenizer.get_vocab_size()) != wanted:
-            problem = f"tokenizer=bpe: the training split gives {count + 1:,} ids, not {self.vocab_size:,}"
-            raise DataError(problem, arguments=f"task.vocabulary={count + 1}")
-        return tokenizer.to_str()
-
-    def _write(self, stored: str) -> None:
-        content = {
-            "format": FORMAT,
-            "identity": self.identity,
-            "sha256": hashlib.sha256(stored.encode()).hexdigest(),
-            "tokenizer": stored,
-        }
-        data_sources.write_whole(self.file, [json.dumps(content).encode()])
-
-
 def passages(text: str) -> list[str]:
     """The text in parts of about PASSAGE characters, whose ids, one after another, are those of the whole.
 
@@ -337,13 +266,13 @@ def is_uncased(pieces: Iterable[str]) -> bool:
 
 
 @functools.lru_cache(maxsize=8)
-def _opened(tokenizer: Pieces) -> Any:
+def opened(tokenizer: Pieces) -> Any:
     # processes encode in parallel; threads inside them would only compete, and a fork would break them
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     return tokenizer.open()
 
 
-def _byte_level(model: Any) -> Any:
+def byte_level(model: Any) -> Any:
     from tokenizers import Tokenizer, pre_tokenizers
 
     tokenizer = Tokenizer(model)
@@ -360,17 +289,7 @@ def _gpt2(path: Path | None, folder: Path) -> GPT2Pieces:
         names = " or ".join(" and ".join(pair) for pair in GPT2_NAMES)
         raise DataError(f"{path}: no {names} there", "set task.tokenizer_path to GPT-2's folder, or null")
     vocabulary, merges = (path / name for name in there[0])
-    data = [_bytes_of(file) for file in (vocabulary, merges)]
-    try:
-        ids = json.loads(data[0].decode())
-        whole = sorted(ids.values()) == list(range(GPT2_IDS))
-    except (ValueError, AttributeError, TypeError, RecursionError) as error:
-        problem = f"{vocabulary}: no vocabulary ({one_line(error)[:80]})"
-        raise DataError(problem, "put GPT-2's there") from error
-    if not whole:
-        problem = f"{vocabulary}: {len(ids):,} pieces, not GPT-2's {GPT2_IDS:,} with ids from 0 to {GPT2_IDS - 1}"
-        raise DataError(problem, "put GPT-2's there")
-    identity = digest({"gpt2": [hashlib.sha256(content).hexdigest() for content in data]})
+    identity = digest({"gpt2": [hashlib.sha256(bytes_of(file)).hexdigest() for file in (vocabulary, merges)]})
     return GPT2Pieces(vocabulary, merges, identity, None)
 
 
@@ -380,14 +299,14 @@ def _wordpiece(path: Path | None, folder: Path) -> WordPieces:
         return WordPieces(folder / BERT.name, BERT_IDS, BERT_END, identity, folder)
     file = path / BERT.name
     pieces = _pieces(file)
-    identity = digest({"wordpiece": hashlib.sha256(_bytes_of(file)).hexdigest()})
+    identity = digest({"wordpiece": hashlib.sha256(bytes_of(file)).hexdigest()})
     return WordPieces(file, len(pieces), pieces[SEPARATOR], identity, None)
 
 
 def _pieces(file: Path) -> dict[str, int]:
     """Ids of the pieces in a vocab.txt, one per line. Raises DataError."""
     try:
-        lines = [line.rstrip("\r") for line in _bytes_of(file).decode().removesuffix("\n").split("\n")]
+        lines = [line.rstrip("\r") for line in bytes_of(file).decode().removesuffix("\n").split("\n")]
     except UnicodeDecodeError as error:
         raise DataError(f"{file}: byte {error.start} is not UTF-8", "put BERT's vocab.txt there") from error
     pieces = {piece: number for number, piece in enumerate(lines)}
@@ -398,24 +317,9 @@ def _pieces(file: Path) -> dict[str, int]:
     return pieces
 
 
-def _bytes_of(file: Path) -> bytes:
-    try:
-        with open_regular(file, follow=True) as stream:
-            return data_sources.content(stream, str(file))
-    except OSError as error:
-        raise DataError(f"{file}: {error.strerror}", "set task.tokenizer_path, or fetch it") from error
-
-
-def first_passages(texts: Iterable[str], progress: Progress) -> Iterator[str]:
-    """The passages of the first TRAINED_ON bytes of text."""
-    done = 0
-    for text in texts:
-        for passage in passages(text):
-            if done >= TRAINED_ON:
-                return
-            yield passage
-            done += len(passage.encode())
-        progress("training the vocabulary (bytes read)", min(done, TRAINED_ON), TRAINED_ON)
+def bytes_of(file: Path) -> bytes:
+    with refusing(file, "set task.tokenizer_path, or fetch it"), open_regular(file, follow=True) as stream:
+        return data_sources.content(stream, str(file))
 
 
 def digest(settings: Mapping[str, Any]) -> str:

@@ -17,7 +17,6 @@ from tasks.data_sources import LONGEST_LINE, decoded, json_object, not_utf8, one
 from tasks.regular_files import require_regular
 
 MOST_FILES = 1000
-MOST_LINES = 500_000  # of a row; what has more is a quotation mark without its second one
 SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val", "test": "test"}
 ALL = "all"  # rows without a split of their own
 FORMATS = "a .csv, .tsv, .jsonl, .ndjson (each also .gz) or .parquet, a folder of them, or one of save_to_disk"
@@ -97,41 +96,24 @@ def split_named(file: Path) -> str | None:
 
 def csv_rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:
     csv.field_size_limit(LONGEST_LINE)
-    lines = RowLines(file)
+    lines = (f"{decoded(line, f'{file}:{number}')}\n" for number, line in records_of(file))
     reader = csv.reader(lines, delimiter="\t" if ending(file) == ".tsv" else ",", strict=True)
+    begin = 1  # the line that the row begins with
     try:
         header = next(reader, [])
         numbers = [position(name, header, f"{file}:1") for name in columns]
-        lines.first = reader.line_num + 1
+        begin = reader.line_num + 1
         for cells in reader:
             where = f"{file}:{reader.line_num}"
-            lines.first = reader.line_num + 1
+            begin = reader.line_num + 1
             if cells and len(cells) != len(header):
                 raise DataError(f"{where}: {len(cells)} cells under {len(header)} columns", "put a whole file there")
             if cells:
                 yield Row(where, tuple(cells[number] for number in numbers))
     except csv.Error as error:
-        raise DataError(f"{file}:{reader.line_num}: {one_line(error)}", "put a whole file there") from error
-
-
-class RowLines:
-    """The lines of a CSV file. `first`: the number of the line that the current row begins with."""
-
-    def __init__(self, file: Path) -> None:
-        self.first = 1
-        self._file, self._lines = file, records_of(file)
-
-    def __iter__(self) -> "RowLines":
-        return self
-
-    def __next__(self) -> str:
-        number, line = next(self._lines)
-        if number - self.first >= MOST_LINES:
-            raise DataError(
-                f"{self._file}:{self.first}: more than {MOST_LINES:,} lines in a row", "close its quotation"
-            )
-        text = decoded(line, f"{self._file}:{number}")
-        return text + "\n"
+        raise DataError(
+            f"{file}:{begin}: {one_line(error)}", "close its quotation, or put a whole file there"
+        ) from error
 
 
 def json_rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:

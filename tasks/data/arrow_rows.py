@@ -28,8 +28,6 @@ Choose = Callable[[Sequence[str]], Sequence[int]]  # names of all columns -> num
 def parquet_cells(file: Path, choose: Choose) -> Iterator[Cells]:
     """Raises DataError."""
     with refusing_arrow(file), parquet_file(file) as opened:
-        if opened.metadata.num_rows > MOST_ROWS:
-            raise DataError(f"{file}: {opened.metadata.num_rows:,} rows, more than {MOST_ROWS:,}", TOO_MANY)
         fields = [opened.schema_arrow.field(number) for number in choose(opened.schema_arrow.names)]
         names = [field.name for field in fields]
         require_unpackable(file, opened.metadata, names)

@@ -292,15 +292,15 @@ def members(file: Path, wanted: re.Pattern[str]) -> dict[str, list[Members]]:
 
     Raises DataError.
     """
-    sizes: dict[str, list[tuple[str, str, int]]] = {}
+    found: dict[str, list[Members]] = {}
     for name, stream in data_sources.archive(file, lambda name: wanted.fullmatch(name) is not None):
-        size = len(data_sources.content(stream, f"{file}/{name}"))
-        sizes.setdefault(wanted.fullmatch(name)[1], []).append((PurePosixPath(name).name, name, size))
-    groups: dict[str, list[Members]] = {}
-    for group, listed in sizes.items():
-        singles = [Members(file, (name,), size) for _, name, size in sorted(listed)]
-        groups[group] = [
-            Members(file, tuple(name for single in some for name in single.names), sum(single.size for single in some))
-            for some in grouped(singles, SHARD)
-        ]
-    return groups
+        single = Members(file, (name,), len(data_sources.content(stream, f"{file}/{name}")))
+        found.setdefault(wanted.fullmatch(name)[1], []).append(single)
+
+    def joined(some: Sequence[Members]) -> Members:
+        return Members(file, tuple(one.names[0] for one in some), sum(one.size for one in some))
+
+    def place(one: Members) -> tuple[str, str]:
+        return PurePosixPath(one.names[0]).name, one.names[0]
+
+    return {key: [joined(some) for some in grouped(sorted(ones, key=place), SHARD)] for key, ones in found.items()}

@@ -22,8 +22,8 @@ import numpy as np
 
 from tasks.checks import DataError, Progress
 from tasks.data_sources import LARGEST_MEMBER, one_line
-from tasks.lm.tokenizers import Pieces, digest
-from tasks.regular_files import read_bytes, read_json
+from tasks.lm.tokenizers import Pieces, bytes_of, digest
+from tasks.regular_files import read_json
 
 NAME, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 MOST_GROWTH = 100  # times; published tokenizers replace a letter by a letter
@@ -44,7 +44,7 @@ class JsonPieces(Pieces):
     @functools.cached_property
     def identity(self) -> str:
         named = {"end": self.named_end} if self.named_end else {}
-        return digest({"json": hashlib.sha256(self._bytes()).hexdigest(), "ids": self.vocab_size, **named})
+        return digest({"json": hashlib.sha256(bytes_of(self.file)).hexdigest(), "ids": self.vocab_size, **named})
 
     @functools.cached_property
     def named_end(self) -> str:
@@ -82,7 +82,7 @@ class JsonPieces(Pieces):
     def open(self) -> Any:
         from tokenizers import Tokenizer
 
-        data = self._bytes()
+        data = bytes_of(self.file)
         with self._refused("no tokenizer"):
             text = data.decode()
             tokenizer = Tokenizer.from_str(text)
@@ -112,13 +112,6 @@ class JsonPieces(Pieces):
             raise
         except BaseException as error:  # the library has no error types of its own
             raise DataError(f"{self.file}: {problem} ({one_line(error)[:120]})") from error
-
-    def _bytes(self) -> bytes:
-        try:
-            return read_bytes(self.file, LARGEST_MEMBER, follow=True)
-        except OSError as error:
-            cure = "put the tokenizer of the checkpoint there, or set task.tokenizer_path to its folder"
-            raise DataError(f"{self.file}: {error.strerror}", cure) from error
 
 
 def growth(normalizer: Any) -> int:

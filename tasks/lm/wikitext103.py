@@ -51,6 +51,7 @@ class WikiText103(Corpus):
     """
 
     name = "lm/wikitext103"
+    hub = HUB
     release = "wikitext-103-raw-v1.zip, or the folder in it"
 
     source: str = "official"
@@ -60,7 +61,6 @@ class WikiText103(Corpus):
         shared = super().sources()
         return {
             "official": Source(self._official, self._official_identity, path=self.release, complete=True),
-            "hf": self.hub_source(HUB, self._hub),
             **shared,
             SLICE: Source(self.read_slice, shared[SLICE].identity, path=layout, requires_path=True),
         }

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
 from models.attention.base import Pattern
 from tasks import cache
 from tasks.base import Split, Task
@@ -175,7 +173,6 @@ class CachedTask(DataTask):
     """A task whose examples are sequences in the cache. Subclasses give `read_source` and `load`."""
 
     version: ClassVar[int] = 1  # part of the cache key: raise it when the same files give other examples
-    cached_ids: ClassVar[int | None] = None  # ids in the cache are below this; None: they are no ids
 
     workers: int | None = None  # processes that generate; None: one per core
 
@@ -206,10 +203,7 @@ class CachedTask(DataTask):
 
     def open(self, cached: CachedSet) -> dict[str, AnyExamples]:
         """The splits of a prepared set, verified. Raises DataError."""
-        splits, _ = cache.read(self.folder(cached), cached.parameters)
-        for name, split in splits.items():
-            self.check_vocabulary(name, split)
-        return splits
+        return cache.read(self.folder(cached), cached.parameters)[0]
 
     def facts(self, cached: CachedSet) -> dict[str, dict[str, Any]]:
         """The manifest's entry of each split of a set that was opened, with the sha256 that was verified."""
@@ -235,19 +229,6 @@ class CachedTask(DataTask):
             cache.write(self.folder(cached), made, cached.parameters, workers=workers, progress=progress)
         except BrokenProcessPool as error:
             raise DataError("a generating process died (memory?)", arguments="task.workers=1") from error
-
-    def check_vocabulary(self, split: str, examples: AnyExamples) -> None:
-        """Raises DataError for an id outside the vocabulary."""
-        number = 0  # of the shard's first example
-        for shard in examples.shards:
-            if self.cached_ids is not None and shard.tokens.size:
-                least, most = int(shard.tokens.min()), int(shard.tokens.max())
-                if least < 0 or most >= self.cached_ids:
-                    position = int(np.argmax((shard.tokens < 0) | (shard.tokens >= self.cached_ids)))
-                    example = number + int(np.searchsorted(shard.offsets, position, side="right")) - 1
-                    problem = f"token id {shard.tokens[position]} is not from 0 to {self.cached_ids - 1}"
-                    raise DataError(f"{self.name}: {split}, example {example}: {problem} (vocabulary)")
-            number += shard.count
 
 
 def no_progress(activity: str, done: int, total: int) -> None:

@@ -145,10 +145,6 @@ class OwnSequences(SequenceClassification):
         numbers = Examples(copies, np.array([0, len(copies)], np.int64), np.zeros(1, np.uint8))
         return {**self.packed(entries, progress), COPIES: numbers}
 
-    def check_vocabulary(self, split: str, examples: AnyExamples) -> None:
-        if split != COPIES:
-            super().check_vocabulary(split, examples)
-
     def select_splits(self, splits: dict[str, AnyExamples]) -> dict[str, AnyExamples]:
         self._copies = splits[COPIES].tokens if COPIES in splits else np.empty(0, np.int64)
         return {name: splits[name] for name in SPLITS}

@@ -179,10 +179,6 @@ class LabelledTexts(token_ids.PretrainingTokens, OneLabel):
         layout = "a folder or archive of texts that examples are made of"
         return Source(read, identity, path=layout, version=sections.VERSION)
 
-    @property
-    def cached_ids(self) -> int:
-        return self.vocab_size
-
     def cached_sets(self) -> list[CachedSet]:
         rows = {"vocabulary": self.vocabulary_used.identity, "special": SPECIAL_ROWS}
         return [CachedSet({**cached.parameters, **rows}, cached.make) for cached in super().cached_sets()]

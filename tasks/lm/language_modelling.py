@@ -108,10 +108,6 @@ class LanguageModelling(CachedTask):
         """How many tokens of an evaluation window are scored."""
         return self.stride or length
 
-    @property
-    def cached_ids(self) -> int:
-        return self.tokens_from.vocab_size
-
     @cached_property
     def tokens_from(self) -> Tokenizer:
         """The tokenizer. Raises DataError for files of `tokenizer_path` that are none."""

@@ -201,10 +201,6 @@ class SequenceClassification(OneLabel):
         return SequenceSplit(examples, max_length, shift=self.shift, eos=self.eos, per_example=self.per_example)
 
     @property
-    def cached_ids(self) -> int:
-        return self.symbols - self.shift
-
-    @property
     def vocab_size(self) -> int:
         return self.symbols + (self.eos is not None)
 

@@ -200,23 +200,9 @@ def _is_whole(file: Path) -> bool:
 
 
 def _describe(examples: AnyExamples) -> dict[str, Any]:
-    lengths, tokens, labels = examples.lengths, examples.shards[0].tokens, examples.labels
-    described = {
-        "examples": examples.count,
-        "sha256": content_hash(examples),
-        "length": {
-            "min": int(lengths.min()),
-            "median": float(np.median(lengths)),
-            "mean": float(lengths.mean()),
-            "max": int(lengths.max()),
-        },
-    }
-    if labels.ndim == 2:
-        described["label_sums"] = labels.sum(0).tolist()
-    elif labels.dtype == np.uint8:
-        described["class_counts"] = np.bincount(labels).tolist()
-    if tokens.dtype != np.uint8:
-        described["dtype"] = tokens.dtype.name
+    described = {"examples": examples.count, "sha256": content_hash(examples)}
+    if examples.labels.ndim == 2:
+        described["label_sums"] = examples.labels.sum(0).tolist()
     if len(examples.shards) > 1:
         described["shards"] = len(examples.shards)
     return described

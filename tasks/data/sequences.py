@@ -31,7 +31,7 @@ from tasks.data.rows import FORMATS, READS
 from tasks.data.splits import Chosen, check_fractions, copied
 from tasks.data_task import SPLITS, SYNTHETIC, Source
 from tasks.examples import AnyExamples, Examples
-from tasks.lm import tokenizers
+from tasks.lm import tokenizer_names
 from tasks.lm.tokenizers import Tokenizer
 from tasks.lra.classification import Generator, SequenceClassification, padded
 
@@ -67,7 +67,7 @@ class OwnSequences(SequenceClassification):
 
     def __post_init__(self) -> None:
         settings = {"tokenizer_path": self.tokenizer_path, "vocabulary": self.vocabulary}
-        tokenizers.check(self.tokenizer, (*TOKENIZERS, *self.tokenizers), **settings)
+        tokenizer_names.check(self.tokenizer, (*TOKENIZERS, *self.tokenizers), **settings)
         check_fractions(self.fractions)
         self.source = chosen_source(self.source, self.path, SYNTHETIC)
         if self.source == SYNTHETIC and None in (self.train, self.val, self.test):
@@ -107,7 +107,7 @@ class OwnSequences(SequenceClassification):
 
     @cached_property
     def tokens_from(self) -> Tokenizer:
-        return tokenizers.make(
+        return tokenizer_names.make(
             self.tokenizer,
             path=self.tokenizer_path,
             vocabulary=self.vocabulary,

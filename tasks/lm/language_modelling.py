@@ -33,7 +33,7 @@ from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor
 from tasks.checks import DataError, Progress, at_least, one_of
 from tasks.data_task import SPLITS, CachedSet, CachedTask
 from tasks.examples import Shards, fingerprint
-from tasks.lm import tokenizers
+from tasks.lm import tokenizer_names
 from tasks.lm.documents import READINGS, Beginnings, FirstBytes, Piece, shards
 from tasks.lm.ngram_cache import NGramWithCache
 from tasks.lm.ngrams import NGram, NGramCounts, joined
@@ -98,7 +98,7 @@ class LanguageModelling(CachedTask):
         at_least(SPECIAL_ROWS + 1, dictionary=self.dictionary)
         one_of(READINGS, reading=self.reading)
         settings = {"tokenizer_path": self.tokenizer_path, "vocabulary": self.vocabulary, "end_token": self.end_token}
-        tokenizers.check(self.tokenizer, tokenizers.NAMES, **settings)
+        tokenizer_names.check(self.tokenizer, tokenizer_names.NAMES, **settings)
         if any(self.targets(length) > length for length in (self.length, *self.lengths)):
             raise ValueError(f"stride={self.stride} is more than a window has tokens")
         super().__post_init__()
@@ -111,7 +111,7 @@ class LanguageModelling(CachedTask):
     @cached_property
     def tokens_from(self) -> Tokenizer:
         """The tokenizer. Raises DataError for files of `tokenizer_path` that are none."""
-        return tokenizers.make(
+        return tokenizer_names.make(
             self.tokenizer,
             path=self.tokenizer_path,
             vocabulary=self.vocabulary,

@@ -3,8 +3,6 @@
 - `bytes`: the UTF-8 bytes, 256 ids, and the end token.
 - `gpt2`: GPT-2's byte-level pairs, 50,257 ids; `<|endoftext|>` is the end token.
 - `wordpiece`: BERT's word pieces, by default bert-base-cased's, 28,996 ids (LLP, D-25); `[SEP]` is the end token.
-- `bpe`: byte-level pairs trained on the training split, `vocabulary` ids with the end token, the last one.
-- `words`: whole words (tasks/lm/trained.py). `json`: tasks/lm/json_tokenizer.py.
 
 No part of a text becomes a special token: `<|endoftext|>` and `[SEP]` in it are read letter by letter. Word pieces of a
 vocabulary without any upper-case letter are those of an uncased model, which reads lower case without accents.
@@ -17,7 +15,7 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,19 +23,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from tasks import data_sources
-from tasks.checks import DataError, Progress, at_least, one_of
+from tasks.checks import DataError, Progress
 from tasks.data_sources import ANY, Download, refusing
 from tasks.regular_files import open_regular
 
-NAMES = ("bytes", "gpt2", "wordpiece", "bpe", "words", "json")
-# setting -> the tokenizers that require it, and those that take it
-TAKE = {
-    "vocabulary": (("bpe", "words", "json"), ()),
-    "tokenizer_path": (("json",), ("gpt2", "wordpiece")),
-    "end_token": ((), ("json",)),
-    "vocabulary_text": (("bpe",), ()),
-}
-LEAST_IDS = {"bpe": 257, "words": 3}  # bytes and the end token; a word, <unk>, the end token
 GPT2_URL = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main"
 GPT2 = (  # as tiktoken checks them
     Download(f"{GPT2_URL}/encoder.json", 1_042_301, "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"),
@@ -75,46 +64,6 @@ class Tokenizer(Protocol):
 
     def text(self, ids: Sequence[int]) -> str:
         """The text of ids. `end_id` is skipped; bytes that are not UTF-8 become U+FFFD."""
-
-
-def check(name: str, names: Collection[str], **settings: Any) -> None:
-    """Raises ValueError for a name that is none of `names`, and for a setting that it lacks or does not take."""
-    one_of(names, tokenizer=name)
-    for setting, value in settings.items():
-        required, optional = TAKE[setting]
-        if name in required if value is None else name not in (*required, *optional):
-            takers = ", ".join(taker for taker in (*required, *optional) if taker in names)
-            raise ValueError(f"{setting}={value} with tokenizer={name}: it belongs to {takers}")
-    at_least(LEAST_IDS.get(name, 1), vocabulary=settings.get("vocabulary"))
-
-
-def make(
-    name: str,
-    *,
-    path: str | Path | None = None,
-    vocabulary: int | None = None,
-    end_token: str | None = None,
-    folder: Path,
-    follows_from: Mapping[str, Any],
-) -> Tokenizer:
-    """A tokenizer by name. `path` is a folder with the files of one; without it they are kept in `folder`.
-
-    A `bpe` or `words` follows from `follows_from`, which says what the training split is. Raises ValueError for
-    settings that do not fit, DataError for files in `path` that are not a vocabulary.
-    """
-    check(name, NAMES, tokenizer_path=path, vocabulary=vocabulary, end_token=end_token)
-    path = None if path is None else Path(path).expanduser()
-    if name == "bytes":
-        return Bytes()
-    if name == "gpt2":
-        return _gpt2(path, folder / "gpt2")
-    if name == "wordpiece":
-        return _wordpiece(path, folder / "bert-base-cased")
-    from tasks.lm import json_tokenizer, trained  # which extend this module
-
-    if name == "json":
-        return json_tokenizer.JsonPieces(path / json_tokenizer.NAME, vocabulary, end_token)
-    return trained.make(name, vocabulary, folder, follows_from)
 
 
 def dtype(vocab_size: int) -> type[np.integer]:
@@ -280,7 +229,7 @@ def byte_level(model: Any) -> Any:
     return tokenizer
 
 
-def _gpt2(path: Path | None, folder: Path) -> GPT2Pieces:
+def gpt2(path: Path | None, folder: Path) -> GPT2Pieces:
     if path is None:
         identity = digest({"gpt2": [file.sha256 for file in GPT2]})
         return GPT2Pieces(folder / GPT2[0].name, folder / GPT2[1].name, identity, folder)
@@ -293,7 +242,7 @@ def _gpt2(path: Path | None, folder: Path) -> GPT2Pieces:
     return GPT2Pieces(vocabulary, merges, identity, None)
 
 
-def _wordpiece(path: Path | None, folder: Path) -> WordPieces:
+def wordpiece(path: Path | None, folder: Path) -> WordPieces:
     if path is None:
         identity = digest({"wordpiece": BERT.sha256})
         return WordPieces(folder / BERT.name, BERT_IDS, BERT_END, identity, folder)

@@ -21,7 +21,7 @@ from typing import Any
 from tasks.checks import DataError, Progress
 from tasks.data_task import SYNTHETIC
 from tasks.file_digests import path_identity
-from tasks.lm import tokenizers
+from tasks.lm import tokenizer_names, tokenizers
 from tasks.lm.documents import Piece
 from tasks.lm.text_sources import text_splits
 from tasks.mlm import topics
@@ -44,12 +44,12 @@ class PretrainingTokens:
     def check_tokens(self) -> None:
         """Raises ValueError for settings that do not fit each other."""
         names = ("tokenizer_path", "vocabulary", "vocabulary_text")
-        tokenizers.check(self.tokenizer, NAMES, **{name: getattr(self, name) for name in names})
+        tokenizer_names.check(self.tokenizer, NAMES, **{name: getattr(self, name) for name in names})
 
     @cached_property
     def vocabulary_used(self) -> Vocabulary:
         """Its pieces are kept below `data_root`. Raises DataError for files of `tokenizer_path` that are none."""
-        pieces = tokenizers.make(
+        pieces = tokenizer_names.make(
             self.tokenizer,
             path=self.tokenizer_path,
             vocabulary=self.vocabulary,

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tasks.checks import DataError
 from tasks.data.lm import OwnText
-from tasks.lm import tokenizers
+from tasks.lm import tokenizer_names
 
 WORDS = {"<pad>": 0, "<eos>": 1, "a": 2, "bc": 3, "<unk>": 4, "<": 5, "eos": 6, ">": 7}
 
@@ -25,7 +25,7 @@ def folder(tmp_path):
 
 def made(folder, vocabulary=10, **settings):
     where = {"path": folder, "folder": folder, "follows_from": {}}
-    return tokenizers.make("json", **{**where, "vocabulary": vocabulary, **settings})
+    return tokenizer_names.make("json", **{**where, "vocabulary": vocabulary, **settings})
 
 
 def test_ids(folder):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tasks.checks import DataError
-from tasks.lm import tokenizers
+from tasks.lm import tokenizer_names, tokenizers
 from tasks.lm import trained as trained_pieces
 from tests.helpers.tasks import never, no_progress, one_line
 
@@ -36,7 +36,7 @@ SMALL = ["[UNK]", "[SEP]", "the", "The", "##re", "a", "##n", "##an", "ban", "##a
 
 
 def make(name, tmp_path, **options):
-    return tokenizers.make(name, folder=tmp_path, **{"follows_from": {"text": "here"}, **options})
+    return tokenizer_names.make(name, folder=tmp_path, **{"follows_from": {"text": "here"}, **options})
 
 
 def trained(tmp_path, vocabulary=300, texts=(TEXT,) * 3, **options):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tasks.checks import DataError
-from tasks.lm import tokenizers
+from tasks.lm import tokenizer_names
 from tasks.lm.wikitext103 import WikiText103
 from tests.helpers.tasks import no_progress, one_line
 
@@ -13,7 +13,7 @@ TEXT = "b a c a <unk> \n = b @-@ a =\n"  # a 3, = 2, b 2, @-@ 1, c 1
 
 def trained(folder, vocabulary=6, texts=(TEXT,), **options):
     how = {"follows_from": {"text": "here"}, **options}
-    tokenizer = tokenizers.make("words", vocabulary=vocabulary, folder=folder, **how)
+    tokenizer = tokenizer_names.make("words", vocabulary=vocabulary, folder=folder, **how)
     tokenizer.prepare(lambda: texts, no_progress)
     return tokenizer
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.checks import DataError
-from tasks.data_sources import LONGEST_LINE, MIB, one_line
+from tasks.data_sources import LONGEST_LINE, MIB, one_line, refusing
 from tasks.lm.parquet import is_text, parquet_file, refusing_arrow, require_unpackable
 from tasks.regular_files import open_regular, read_json, require_regular
 
@@ -51,7 +51,8 @@ def saved_cells(folder: Path, choose: Choose) -> Iterator[Cells]:
 def _arrow_files(folder: Path) -> list[Path]:
     """The files of a saved data set. Raises DataError for one outside its folder."""
     file = folder / STATE
-    try:
+    errors = (OSError, ValueError, LookupError, TypeError, AttributeError)
+    with refusing(f"{file}: no saved data set", "save it again", errors):
         state = read_json(file, MOST_STATE)
         names = [entry["filename"] for entry in state["_data_files"]]
         if state.get("_indices_data_files"):
@@ -60,9 +61,6 @@ def _arrow_files(folder: Path) -> list[Path]:
             raise ValueError(f"{str(wrong[0])[:60]!r} is no file beside it")
         for name in names:
             require_regular(folder / name)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        reason = getattr(error, "strerror", None) or one_line(error)[:120]
-        raise DataError(f"{file}: no saved data set ({reason})", "save it again") from error
     return [folder / name for name in names]
 
 

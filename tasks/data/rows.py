@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tasks.checks import DataError
 from tasks.data.arrow_rows import MOST_ROWS, TOO_MANY, parquet_cells, saved_cells
-from tasks.data_sources import LONGEST_LINE, decoded, json_object, not_utf8, one_line, records_of
+from tasks.data_sources import LONGEST_LINE, decoded, json_object, not_utf8, one_line, records_of, refusing
 from tasks.regular_files import require_regular
 
 MOST_FILES = 1000
@@ -47,7 +47,7 @@ class Table:
 
 def tables(path: Path) -> dict[str, list[Table]]:
     """The tables at a path by split: `train`, `val`, `test`, or `all` where names tell no split. Raises DataError."""
-    try:
+    with refusing(f"{path}:1", f"set task.path to {FORMATS}", (OSError,)):
         if not path.is_dir():
             require_regular(path, follow=True)
             return {ALL: [table_of(path)]}
@@ -57,8 +57,6 @@ def tables(path: Path) -> dict[str, list[Table]]:
         if (path / "state.json").exists():
             return {ALL: [Table(path, saved_rows)]}
         files = sorted(file for file in path.iterdir() if ending(file) in READERS)
-    except OSError as error:
-        raise DataError(f"{path}:1: {error.strerror or error}", f"set task.path to {FORMATS}") from error
     if not files or len(files) > MOST_FILES:
         raise DataError(f"{path}: {len(files)} files with rows, not 1 to {MOST_FILES}", f"set task.path to {FORMATS}")
     named = [(split_named(file), table_of(file)) for file in files]

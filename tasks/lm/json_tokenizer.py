@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from tasks.checks import DataError, Progress
-from tasks.data_sources import LARGEST_MEMBER, one_line
+from tasks.data_sources import LARGEST_MEMBER, one_line, refusing
 from tasks.lm.tokenizers import Pieces, bytes_of, digest
 from tasks.regular_files import read_json
 
@@ -52,11 +52,9 @@ class JsonPieces(Pieces):
         file = self.file.with_name(SETTINGS)
         if self.end_token or not file.exists() or any(self.opened.token_to_id(token) is not None for token in ENDS):
             return self.end_token or ""
-        try:
+        with refusing(file, "", (OSError, ValueError, AttributeError)):
             token = read_json(file, LARGEST_MEMBER, follow=True).get("eos_token") or ""
             token = token.get("content", "") if isinstance(token, dict) else token
-        except (OSError, ValueError, AttributeError) as error:
-            raise DataError(f"{file}: {one_line(getattr(error, 'strerror', None) or error)[:120]}") from error
         return token if isinstance(token, str) else ""
 
     @functools.cached_property

@@ -15,7 +15,7 @@ from typing import Any
 
 from tasks import data_sources
 from tasks.checks import DataError, Progress
-from tasks.data_sources import MIB, one_line
+from tasks.data_sources import MIB, refusing
 from tasks.lm.tokenizers import Pieces, byte_level, bytes_of, digest, opened, passages
 
 UNKNOWN = "<unk>"
@@ -46,7 +46,8 @@ class Trained(Pieces):
     def open(self) -> Any:
         from tokenizers import Tokenizer
 
-        try:
+        errors = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+        with refusing(f"{self.file}: damaged", "remove it", errors):
             content = json.loads(bytes_of(self.file).decode())
             stored = content["tokenizer"]
             if (content["format"], content["identity"]) != (FORMAT, self.identity):
@@ -54,10 +55,6 @@ class Trained(Pieces):
             if content["sha256"] != hashlib.sha256(stored.encode()).hexdigest():
                 raise ValueError("its content is not what was written")
             return Tokenizer.from_str(stored)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            if isinstance(error, DataError):
-                raise
-            raise DataError(f"{self.file}: damaged ({one_line(error)[:120]})", "remove it") from error
 
     def _train(self, texts: Callable[[], Iterable[str]], progress: Progress) -> str:
         from tokenizers import models, pre_tokenizers, trainers

@@ -18,7 +18,6 @@ import hashlib
 import json
 import os
 import shutil
-import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import as_completed
@@ -27,19 +26,18 @@ from typing import Any
 
 import numpy as np
 
-from tasks.checks import Progress
+from tasks.checks import DataError, Progress
 from tasks.examples import AnyExamples, Examples, ShardedExamples, Shards, content_hash
-from tasks.files import open_to_write, wait_for_lock, written_whole
+from tasks.files import exclusive, written_whole
 from tasks.regular_files import RefusedFileError, read_json, require_regular
 from tasks.workers import process_pool
 
 FORMAT = 1  # of the folder; part of every key
 MANIFEST = "manifest.json"
-LOCK = ".lock"
 MAX_MANIFEST_BYTES = 2**24
 
 
-class CacheError(ValueError):
+class CacheError(DataError):
     """There is no usable cache in this folder; the message is one line that says where and why."""
 
 
@@ -63,7 +61,9 @@ def write(
     """
     partial_folder = folder.parent / f".{folder.name}.partial"
     try:
-        with _exclusive(partial_folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with exclusive(folder.parent / f".{folder.name}.lock"):
+            partial_folder.mkdir(exist_ok=True)
             with contextlib.suppress(CacheError):  # another process was faster
                 read(folder, parameters)
                 shutil.rmtree(partial_folder, ignore_errors=True)
@@ -78,7 +78,8 @@ def write(
                 if all(isinstance(split, Examples) for split in splits.values()):
                     shutil.rmtree(partial_folder, ignore_errors=True)  # nothing that could be resumed
     except OSError as error:
-        raise CacheError(f"{folder}: cannot write ({error.strerror or error})") from error
+        problem = f"{folder}: cannot write there ({error.strerror or error})"
+        raise CacheError(problem, "set paths.data to a folder with room") from error
 
 
 def read(folder: Path, parameters: Mapping[str, Any]) -> tuple[dict[str, AnyExamples], dict[str, Any]]:
@@ -132,49 +133,11 @@ def _one_line_errors(folder: Path) -> Iterator[None]:
         raise CacheError(f"{folder / MANIFEST}: damaged ({type(error).__name__}: {error})") from error
 
 
-@contextlib.contextmanager
-def _exclusive(folder: Path) -> Iterator[None]:
-    """Create the folder and lock it; waits for another process that holds the lock. Raises CacheError."""
-    while True:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            lock = open_to_write(folder / LOCK)
-        except FileNotFoundError:
-            continue  # its holder has just renamed or removed it
-        except FileExistsError as error:
-            if not _is_folder_or_missing(Path(error.filename)):
-                raise CacheError(f"{folder.parent}: cannot write there ({error.strerror})") from error
-            continue  # its holder renamed it between mkdir's two checks
-        except OSError as error:
-            raise CacheError(f"{folder.parent}: cannot write there ({error.strerror})") from error
-        with lock:
-            wait_for_lock(lock)
-            if _is_at(lock.fileno(), folder / LOCK):
-                yield
-                return
-
-
-def _is_folder_or_missing(path: Path) -> bool:
-    try:
-        return stat.S_ISDIR(path.lstat().st_mode)
-    except OSError:
-        return True
-
-
-def _is_at(descriptor: int, file: Path) -> bool:
-    """Whether an open file still has this path."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), file.stat())
-    except FileNotFoundError:
-        return False
-
-
 def _install(new: Path, folder: Path) -> None:
     """Rename `new` to `folder`; a damaged cache with that name is moved away first."""
     while True:
         try:
             os.rename(new, folder)
-            (folder / LOCK).unlink()
             return
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
@@ -237,23 +200,9 @@ def _is_whole(file: Path) -> bool:
 
 
 def _describe(examples: AnyExamples) -> dict[str, Any]:
-    lengths, tokens, labels = examples.lengths, examples.shards[0].tokens, examples.labels
-    described = {
-        "examples": examples.count,
-        "sha256": content_hash(examples),
-        "length": {
-            "min": int(lengths.min()),
-            "median": float(np.median(lengths)),
-            "mean": float(lengths.mean()),
-            "max": int(lengths.max()),
-        },
-    }
-    if labels.ndim == 2:
-        described["label_sums"] = labels.sum(0).tolist()
-    elif labels.dtype == np.uint8:
-        described["class_counts"] = np.bincount(labels).tolist()
-    if tokens.dtype != np.uint8:
-        described["dtype"] = tokens.dtype.name
+    described = {"examples": examples.count, "sha256": content_hash(examples)}
+    if examples.labels.ndim == 2:
+        described["label_sums"] = examples.labels.sum(0).tolist()
     if len(examples.shards) > 1:
         described["shards"] = len(examples.shards)
     return described

@@ -16,6 +16,7 @@ import os
 import re
 import tarfile
 import urllib.request
+import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,8 +24,8 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import IO, Any
 
 from tasks.checks import DataError, Progress
-from tasks.files import open_to_write, wait_for_lock, written_whole
-from tasks.regular_files import open_regular
+from tasks.files import exclusive, open_to_write, written_whole
+from tasks.regular_files import RefusedFileError, open_regular
 
 RELEASE = "https://storage.googleapis.com/long-range-arena/lra_release.gz (7.7 GB)"
 MIB = 1 << 20
@@ -41,12 +42,20 @@ BROKEN = (
     zlib.error,
     lzma.LZMAError,
     tarfile.TarError,
+    zipfile.BadZipFile,
 )  # from damaged files
+ANY = (Exception,)  # libraries that fetch data have dozens of error types
+HUB = "https://huggingface.co/datasets"
+FETCH = "fetch it where there is a network (HF_HOME is its cache)"
 
 
 @dataclass(frozen=True)
 class Download:
-    """A published file: its address, size in bytes and sha256 (hexadecimal)."""
+    """A published file: its address, size in bytes and sha256 (hexadecimal).
+
+    `pooch` is no substitute: it begins a broken download anew, waits for no other process that fetches the same file,
+    reads an answer without an end, and with what a progress and one line of error take it saves ten lines.
+    """
 
     url: str
     size: int
@@ -67,29 +76,24 @@ class Download:
         """The checked file in `folder`; a file that is there is kept, a part of one is resumed. Raises DataError."""
         file, part = folder / self.name, folder / f"{self.name}.part"
         manual = f"run it again, or put that file at {file} yourself"
-        with contextlib.ExitStack() as stack:
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                lock = stack.enter_context(open_to_write(folder / f".{self.name}.lock"))
-                wait_for_lock(lock)  # another process fetches it
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with exclusive(folder / f".{self.name}.lock"):  # another process may be fetching it
                 if not file.exists():
                     self._transfer(part, progress)
                     if wrong := self._wrong(part):
                         part.unlink()  # resuming a wrong file would never end well
                         raise DataError(f"{self.url}: {wrong}, thrown away", manual)
                     os.replace(part, file)
-            except (OSError, http.client.HTTPException) as error:
-                reason = one_line(error) or type(error).__name__
-                raise DataError(f"{self.url}: not fetched ({reason})", manual) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise DataError(f"{self.url}: not fetched ({one_line(error) or type(error).__name__})", manual) from error
         self.check(file)
         return file
 
     def check(self, file: Path) -> None:
         """Raises DataError unless the file is the published one."""
-        try:
+        with refusing(f"{file}:1", f"put {self.url} there"):
             wrong = self._wrong(file)
-        except OSError as error:
-            raise DataError(f"{file}:1: {error.strerror}", f"put {self.url} there") from error
         if wrong:
             raise DataError(f"{file}: {wrong}", f"remove it (it is {self.url})")
 
@@ -122,31 +126,46 @@ class Download:
             raise OSError(f"it broke off after {have:,} of {self.size:,} bytes")
 
 
+@contextlib.contextmanager
+def refusing(
+    where: object, cure: str = "put the whole file there", errors: tuple[type[BaseException], ...] = BROKEN
+) -> Iterator[None]:
+    """Turns an error of these kinds into a DataError of one line."""
+    try:
+        yield
+    except DataError:
+        raise
+    except errors as error:
+        raise DataError(f"{where}: {reason(error)}", cure) from error
+
+
+def reason(error: BaseException) -> str:
+    return (one_line(getattr(error, "strerror", None) or error) or type(error).__name__)[:200]
+
+
 def archive(file: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, IO[bytes]]]:
     """(name, content) of the wanted files of a tar archive, in its order; nothing is unpacked. Raises DataError.
 
     A content can be read until the next one is asked for. An archive with a name that leads out of it is refused.
     """
-    try:
-        with open_regular(file, follow=True) as stream, tarfile.open(fileobj=stream, mode="r|*") as members:
-            for member in members:
-                path = PurePosixPath(member.name)
-                if path.is_absolute() or ".." in path.parts or not member.name.isprintable():
-                    raise DataError(f"{file}: {member.name[:80]!r} in it leads out of it", "do not use it")
-                if member.isfile() and wanted(member.name):
-                    yield member.name, members.extractfile(member)
-    except DataError:
-        raise
-    except (*BROKEN, ValueError, RecursionError, OverflowError) as error:  # tarfile raises many kinds of errors
-        raise DataError(f"{file}: {one_line(error)[:120]}", "put the whole archive there") from error
+    errors = (*BROKEN, ValueError, RecursionError, OverflowError)  # tarfile raises many kinds of errors
+    with (
+        refusing(file, "put the whole archive there", errors),
+        open_regular(file, follow=True) as stream,
+        tarfile.open(fileobj=stream, mode="r|*") as members,
+    ):
+        for member in members:
+            path = PurePosixPath(member.name)
+            if path.is_absolute() or ".." in path.parts or not member.name.isprintable():
+                raise DataError(f"{file}: {member.name[:80]!r} in it leads out of it", "do not use it")
+            if member.isfile() and wanted(member.name):
+                yield member.name, members.extractfile(member)
 
 
 def content(stream: IO[bytes], where: str) -> bytes:
     """All of a small file, without a byte order mark. Raises DataError."""
-    try:
+    with refusing(f"{where}:1"):
         data = stream.read(LARGEST_MEMBER + 1)
-    except BROKEN as error:
-        raise DataError(f"{where}:1: {one_line(error)}", "put the whole file there") from error
     if len(data) > LARGEST_MEMBER:
         raise DataError(f"{where}:1: more than {LARGEST_MEMBER // MIB} MiB", "put the right file there")
     return data.removeprefix(MARK)
@@ -201,16 +220,26 @@ class Unpacked(io.RawIOBase):
 
 
 def opened(file: Path) -> IO[bytes]:
-    """A (gzipped) file. Raises OSError."""
-    return io.BufferedReader(Unpacked(file), MIB // 8) if file.suffix == ".gz" else open_regular(file, follow=True)
+    """A file, or what is in a .gz, or the only file in a .zip. Raises OSError."""
+    if file.suffix == ".gz":
+        return io.BufferedReader(Unpacked(file), MIB // 8)
+    stream = open_regular(file, follow=True)
+    if file.suffix != ".zip":
+        return stream
+    try:
+        archive = zipfile.ZipFile(stream)
+        members = [entry for entry in archive.infolist() if not is_clutter(PurePosixPath(entry.filename))]
+        if len(members) != 1 or members[0].file_size > most_unpacked(members[0].compress_size):
+            raise RefusedFileError("no archive of one text", file)
+        return archive.open(members[0])
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:  # encrypted, or packed in another way
+        raise RefusedFileError(one_line(error)[:120], file) from error
 
 
 def opened_text(file: Path) -> IO[bytes]:
     """As `opened`. Raises DataError."""
-    try:
+    with refusing(f"{file}:1", "put the file there"):
         return opened(file)
-    except OSError as error:
-        raise DataError(f"{file}:1: {error.strerror}", "put the file there") from error
 
 
 def lines_of(file: Path) -> Iterator[tuple[int, bytes]]:
@@ -232,8 +261,7 @@ def lines(stream: IO[bytes], where: str) -> Iterator[tuple[int, bytes]]:
                 raise DataError(f"{where}:{number}: more than {LONGEST_LINE // MIB} MiB in a line")
             yield number, (line.removeprefix(MARK) if number == 1 else line).rstrip(b"\r\n")
     except BROKEN as error:
-        reason = getattr(error, "strerror", None) or one_line(error)
-        raise DataError(f"{where}:{number + 1}: {reason}", "put the whole file there") from error
+        raise DataError(f"{where}:{number + 1}: {reason(error)}", "put the whole file there") from error
 
 
 def records_of(file: Path) -> Iterator[tuple[int, bytes]]:
@@ -309,12 +337,8 @@ def from_hub(name: str, revision: str, splits: Sequence[str]) -> dict[str, Any]:
     from datasets import load_dataset
 
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it warns at each of its retries
-    try:
+    with refusing(f"{HUB}/{name}", f"{FETCH}, or set task.source=official", ANY):
         return {split: load_dataset(name, revision=revision, split=split) for split in splits}
-    except Exception as error:  # the hub's client has dozens of error types
-        problem = f"https://huggingface.co/datasets/{name}: {one_line(error)[:200]}"
-        cure = "fetch it where there is a network (HF_HOME is its cache), or set task.source=official"
-        raise DataError(problem, cure) from error
 
 
 def files_from_hub(name: str, revision: str, patterns: Sequence[str]) -> Path:
@@ -324,12 +348,8 @@ def files_from_hub(name: str, revision: str, patterns: Sequence[str]) -> Path:
     """
     from huggingface_hub import snapshot_download
 
-    try:
+    with refusing(f"{HUB}/{name}", f"{FETCH}, or set task.path to a folder with its files", ANY):
         return Path(snapshot_download(name, repo_type="dataset", revision=revision, allow_patterns=list(patterns)))
-    except Exception as error:  # the hub's client has dozens of error types
-        problem = f"https://huggingface.co/datasets/{name}: {one_line(error)[:200]}"
-        cure = "fetch it where there is a network (HF_HOME is its cache), or set task.path to a folder with its files"
-        raise DataError(problem, cure) from error
 
 
 def from_tfds(name: str, folder: Path, splits: Sequence[str]) -> dict[str, Any]:
@@ -337,19 +357,16 @@ def from_tfds(name: str, folder: Path, splits: Sequence[str]) -> dict[str, Any]:
 
     What is prepared there is read without TensorFlow; preparing it requires TensorFlow once, on any machine.
     """
-    try:
+    with refusing("task.source=tfds", "pip install -e .[tfds]", (ImportError,)):
         import tensorflow_datasets as tfds
-    except ImportError as error:
-        raise DataError(f"task.source=tfds: {error}", "pip install -e .[tfds]") from error
-    try:
-        builder = tfds.builder(name, data_dir=str(folder), file_format="array_record")
-        builder.download_and_prepare()
-        return {split: builder.as_data_source(split) for split in splits}
-    except ImportError as error:
-        missing = "-e .[tfds-tf]" if (error.name or "").startswith("tensorflow") else error.name
-        raise DataError(f"tfds {name} at {folder}: {one_line(error)}", f"pip install {missing}") from error
-    except Exception as error:  # TFDS has dozens of error types
-        raise DataError(f"tfds {name} at {folder}: {one_line(error)[:200]}") from error
+    with refusing(f"tfds {name} at {folder}", "", ANY):
+        try:
+            builder = tfds.builder(name, data_dir=str(folder), file_format="array_record")
+            builder.download_and_prepare()
+            return {split: builder.as_data_source(split) for split in splits}
+        except ImportError as error:
+            missing = "-e .[tfds-tf]" if (error.name or "").startswith("tensorflow") else error.name
+            raise DataError(f"tfds {name} at {folder}: {one_line(error)}", f"pip install {missing}") from error
 
 
 def one_line(text: object) -> str:

@@ -8,13 +8,12 @@ names the next command in every error. `CachedTask` also keeps examples in the c
 import contextlib
 import functools
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
-
-import numpy as np
 
 from models.attention.base import Pattern
 from tasks import cache
@@ -27,6 +26,7 @@ from tasks.file_digests import path_identity
 SPLITS = ("train", "val", "test")
 SLICE = "slice"  # a part of published data
 SYNTHETIC = "synthetic"  # generated data in their place
+PLAIN = re.compile(r"[\w./~+-]*")  # a value that a command takes without quotes
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,8 @@ class DataTask(Task):
         command += [f"task.path={self.path}"] if self.path else []
         command += [f"(it is {self.release})"] if self.path and self.release and self.source == "official" else []
         settings = {key: getattr(self, key) for key in self.repeated}
-        command += [f"task.{key}={value}" for key, value in settings.items() if value != getattr(type(self), key, None)]
+        changed = {key: str(v) for key, v in settings.items() if v != getattr(type(self), key, None)}
+        command += [f"task.{k}={v}" if PLAIN.fullmatch(v) else f"\"task.{k}='{v}'\"" for k, v in changed.items()]
         return " ".join(command)
 
     @contextlib.contextmanager
@@ -172,7 +173,6 @@ class CachedTask(DataTask):
     """A task whose examples are sequences in the cache. Subclasses give `read_source` and `load`."""
 
     version: ClassVar[int] = 1  # part of the cache key: raise it when the same files give other examples
-    cached_ids: ClassVar[int | None] = None  # ids in the cache are below this; None: they are no ids
 
     workers: int | None = None  # processes that generate; None: one per core
 
@@ -199,20 +199,11 @@ class CachedTask(DataTask):
 
     def check_is_prepared(self) -> None:
         for cached in self.cached_sets():
-            try:
-                cache.manifest(self.folder(cached), cached.parameters)
-            except CacheError as error:
-                raise DataError(error) from error
+            cache.manifest(self.folder(cached), cached.parameters)
 
     def open(self, cached: CachedSet) -> dict[str, AnyExamples]:
         """The splits of a prepared set, verified. Raises DataError."""
-        try:
-            splits, _ = cache.read(self.folder(cached), cached.parameters)
-        except CacheError as error:
-            raise DataError(error) from error
-        for name, split in splits.items():
-            self.check_vocabulary(name, split)
-        return splits
+        return cache.read(self.folder(cached), cached.parameters)[0]
 
     def facts(self, cached: CachedSet) -> dict[str, dict[str, Any]]:
         """The manifest's entry of each split of a set that was opened, with the sha256 that was verified."""
@@ -236,23 +227,8 @@ class CachedTask(DataTask):
             pieces = max(len(split.makers) if isinstance(split, Shards) else 1 for split in made.values())
             workers = self.worker_count(pieces)
             cache.write(self.folder(cached), made, cached.parameters, workers=workers, progress=progress)
-        except CacheError as error:
-            raise DataError(error, "set paths.data to a folder with room") from error
         except BrokenProcessPool as error:
             raise DataError("a generating process died (memory?)", arguments="task.workers=1") from error
-
-    def check_vocabulary(self, split: str, examples: AnyExamples) -> None:
-        """Raises DataError for an id outside the vocabulary."""
-        number = 0  # of the shard's first example
-        for shard in examples.shards:
-            if self.cached_ids is not None and shard.tokens.size:
-                least, most = int(shard.tokens.min()), int(shard.tokens.max())
-                if least < 0 or most >= self.cached_ids:
-                    position = int(np.argmax((shard.tokens < 0) | (shard.tokens >= self.cached_ids)))
-                    example = number + int(np.searchsorted(shard.offsets, position, side="right")) - 1
-                    problem = f"token id {shard.tokens[position]} is not from 0 to {self.cached_ids - 1}"
-                    raise DataError(f"{self.name}: {split}, example {example}: {problem} (vocabulary)")
-            number += shard.count
 
 
 def no_progress(activity: str, done: int, total: int) -> None:

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tasks.checks import DataError
-from tasks.data_sources import is_clutter
+from tasks.data_sources import is_clutter, refusing
 from tasks.regular_files import open_regular, read_text
 
 MIB = 1 << 20
+CURE = "set task.path to its folder"
 WORTH_REMEMBERING = 64 * MIB  # bytes; fewer are digested in a moment
 MANY = 1000  # files, likewise
 MOST_REMEMBERED = 4 * MIB  # bytes of the file of remembered digests
@@ -54,10 +54,8 @@ def folder_identity(folder: Path, files: Iterable[Path]) -> str:
 
 def files_below(folder: Path, patterns: Iterable[str]) -> list[Path]:
     """Raises DataError for a folder that cannot be read."""
-    try:
+    with refusing(f"{folder}:1", ""):
         found = {file for pattern in patterns for file in folder.glob(pattern) if file.is_file()}
-    except OSError as error:
-        raise DataError(f"{error.filename}:1: {error.strerror}") from error
     caches = {file.parent for file in found if file.name == "manifest.json" and CACHE.fullmatch(file.parent.name)}
     return sorted(
         file
@@ -67,18 +65,13 @@ def files_below(folder: Path, patterns: Iterable[str]) -> list[Path]:
 
 
 def _sha256(file: Path) -> str:
-    try:
-        with open_regular(file, follow=True) as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise DataError(f"{file}:1: {error.strerror}", "set task.path to its folder") from error
+    with refusing(f"{file}:1", CURE), open_regular(file, follow=True) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _status(file: Path) -> os.stat_result:
-    try:
+    with refusing(f"{file}:1", CURE):
         return file.stat()
-    except OSError as error:
-        raise DataError(f"{file}:1: {error.strerror}", "set task.path to its folder") from error
 
 
 def _digest(content: Any) -> str:

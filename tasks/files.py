@@ -41,10 +41,27 @@ def open_to_write(file: Path) -> IO[bytes]:
     return os.fdopen(descriptor, "wb")
 
 
-def wait_for_lock(stream: IO[bytes]) -> None:
-    """Lock an open file until it is closed; the lock of a killed process ends with it."""
+@contextlib.contextmanager
+def exclusive(file: Path) -> Iterator[None]:
+    """Hold a lock file, which is removed at the end; waits for the process that holds it, with which its lock ends."""
+    while True:
+        with open_to_write(file) as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX)
+            except OSError as error:
+                if error.errno not in NO_LOCKS:
+                    raise
+            if _is_at(stream.fileno(), file):  # else its holder has just removed it
+                try:
+                    yield
+                finally:
+                    file.unlink(missing_ok=True)
+                return
+
+
+def _is_at(descriptor: int, file: Path) -> bool:
+    """Whether an open file still has this path."""
     try:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise
+        return os.path.samestat(os.fstat(descriptor), file.stat())
+    except FileNotFoundError:
+        return False

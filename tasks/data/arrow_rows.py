@@ -6,13 +6,12 @@ files that its `state.json` names; only files in its folder are read, and nothin
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tasks.checks import DataError
-from tasks.data_sources import LONGEST_LINE, MIB, one_line
-from tasks.lm.parquet import broken_parquet, is_text, parquet_file, require_unpackable
+from tasks.data_sources import LONGEST_LINE, MIB, one_line, refusing
+from tasks.lm.parquet import is_text, parquet_file, refusing_arrow, require_unpackable
 from tasks.regular_files import open_regular, read_json, require_regular
 
 MOST_ROWS = 20_000_000  # of a table: each takes memory, however small the file is
@@ -28,14 +27,12 @@ Choose = Callable[[Sequence[str]], Sequence[int]]  # names of all columns -> num
 
 def parquet_cells(file: Path, choose: Choose) -> Iterator[Cells]:
     """Raises DataError."""
-    with _broken(file), parquet_file(file) as opened:
-        if opened.metadata.num_rows > MOST_ROWS:
-            raise DataError(f"{file}: {opened.metadata.num_rows:,} rows, more than {MOST_ROWS:,}", TOO_MANY)
+    with refusing_arrow(file), parquet_file(file) as opened:
         fields = [opened.schema_arrow.field(number) for number in choose(opened.schema_arrow.names)]
         names = [field.name for field in fields]
         require_unpackable(file, opened.metadata, names)
         texts = [field.name for field in fields if is_text(field.type)]  # a text that is repeated is kept once
-    with _broken(file), parquet_file(file, read_dictionary=texts) as opened:
+    with refusing_arrow(file), parquet_file(file, read_dictionary=texts) as opened:
         for batch in opened.iter_batches(ROWS_AT_ONCE, columns=names):
             yield from _cells(batch, choose, file)
 
@@ -45,7 +42,7 @@ def saved_cells(folder: Path, choose: Choose) -> Iterator[Cells]:
     import pyarrow as pa
 
     for file in _arrow_files(folder):
-        with _broken(file), open_regular(file) as stream, pa.ipc.open_stream(stream) as batches:
+        with refusing_arrow(file), open_regular(file) as stream, pa.ipc.open_stream(stream) as batches:
             for batch in batches:
                 for start in range(0, len(batch), ROWS_AT_ONCE):
                     yield from _cells(batch.slice(start, ROWS_AT_ONCE), choose, file)
@@ -54,7 +51,8 @@ def saved_cells(folder: Path, choose: Choose) -> Iterator[Cells]:
 def _arrow_files(folder: Path) -> list[Path]:
     """The files of a saved data set. Raises DataError for one outside its folder."""
     file = folder / STATE
-    try:
+    errors = (OSError, ValueError, LookupError, TypeError, AttributeError)
+    with refusing(f"{file}: no saved data set", "save it again", errors):
         state = read_json(file, MOST_STATE)
         names = [entry["filename"] for entry in state["_data_files"]]
         if state.get("_indices_data_files"):
@@ -63,20 +61,7 @@ def _arrow_files(folder: Path) -> list[Path]:
             raise ValueError(f"{str(wrong[0])[:60]!r} is no file beside it")
         for name in names:
             require_regular(folder / name)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        reason = getattr(error, "strerror", None) or one_line(error)[:120]
-        raise DataError(f"{file}: no saved data set ({reason})", "save it again") from error
     return [folder / name for name in names]
-
-
-@contextmanager
-def _broken(file: Path) -> Iterator[None]:
-    import pyarrow as pa
-
-    try:
-        yield
-    except (pa.ArrowException, OSError, MemoryError) as error:
-        raise broken_parquet(file, error) from error
 
 
 def _cells(batch: Any, choose: Choose, file: Path) -> Iterator[Cells]:
@@ -98,7 +83,7 @@ def _check(column: Any, where: str) -> None:
     import pyarrow.compute as pc
 
     kind = column.type
-    if not (_is_plain(kind) or (_is_list(kind) and _is_number(kind.value_type))):
+    if not (is_text(kind) or _is_number(kind.value_type if _is_list(kind) else kind)):
         raise DataError(f"{where} holds {one_line(kind)[:40]}, no texts, numbers or lists of numbers")
     try:
         column.validate(full=True)
@@ -112,22 +97,14 @@ def _check(column: Any, where: str) -> None:
         raise DataError(f"{where}: more than {LONGEST_LIST:,} numbers in a cell")
 
 
-def _is_plain(kind: Any) -> bool:
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(kind):
-        return is_text(kind) or _is_number(kind.value_type)
-    return is_text(kind) or _is_number(kind)
-
-
 def _is_number(kind: Any) -> bool:
-    import pyarrow as pa
+    from pyarrow import types
 
-    types = pa.types
+    kind = kind.value_type if types.is_dictionary(kind) else kind
     return types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind)
 
 
 def _is_list(kind: Any) -> bool:
-    import pyarrow as pa
+    from pyarrow import types
 
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)

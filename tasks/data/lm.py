@@ -1,7 +1,8 @@
 """Language modelling of a user's own texts: a column of a file's rows, or text files.
 
 A row is a document, and so is each .txt file of a folder. One .txt file is cut at line ends into three: its beginning
-trains, its end tests (`fractions`). A folder with train/, validation/ and test/ of .txt files is read as PG-19's is.
+trains, its end tests (`fractions`). enwik8 and text8, perhaps packed, are cut at 90, 95 and 100 million bytes. A folder
+with train/, validation/ and test/ of .txt files is read as PG-19's is.
 Test documents that are copies of training documents are counted: `without_copies` scores the others once more.
 """
 
@@ -21,11 +22,14 @@ from tasks.data.splits import check_fractions, copied, digest, divided, split_in
 from tasks.data_sources import files_in
 from tasks.data_task import SPLITS, SYNTHETIC, Source
 from tasks.examples import AnyExamples, join
-from tasks.lm.documents import Document, Piece, TextFile, block_text, blocks, break_before
+from tasks.lm.documents import Document, Part, Piece, TextFile, blocks, break_before
 from tasks.lm.text_sources import FOLDERS, TEXTS, Corpus, Pieces, text_splits
 from tasks.lm.windows import TokenStream, WindowSplit
 
 TEXT = ".txt"
+FRACTIONS = (0.8, 0.1, 0.1)
+PUBLISHED, PUBLISHED_BYTES = ("enwik8", "text8"), 100_000_000  # of Mahoney's page, mattmahoney.net/dc/textdata.html
+PUBLISHED_FRACTIONS = (0.9, 0.05, 0.05)  # as all papers cut them
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -34,12 +38,12 @@ class OwnText(Corpus):
 
     name = "data/lm"
     reads = (*READS, *TEXTS, *(f"**/{name}/{end}" for name in FOLDERS for end in TEXTS))
-    repeated = ("text", "split_column", "tokenizer", "tokenizer_path", "vocabulary", "length")
+    repeated = ("text", "split_column", "tokenizer", "tokenizer_path", "vocabulary", "end_token", "length")
 
     source: str = FILES
     text: str = "text"
     split_column: str | None = None
-    fractions: Sequence[float] = (0.8, 0.1, 0.1)
+    fractions: Sequence[float] = FRACTIONS
     tokenizer: str = "bytes"
 
     def __post_init__(self) -> None:
@@ -57,7 +61,7 @@ class OwnText(Corpus):
 
     def check_source(self) -> None:
         super().check_source()
-        has_rows = self.source == FILES and self.path.is_file() and ending(self.path) != TEXT
+        has_rows = self.source == FILES and self.path.is_file() and not is_text(self.path)
         if has_rows:
             check_columns(self.path, [self.text, *([self.split_column] if self.split_column else [])])
 
@@ -75,8 +79,9 @@ class OwnText(Corpus):
             return text_splits(path)
         if path.is_dir() and (files := files_in(path, f"*{TEXT}", f"*{TEXT}.gz")):
             return self._by_split([(ALL, TextFile.at(file)) for file in files])
-        if ending(path) == TEXT:
-            return cut(path, self.fractions)
+        if is_text(path):
+            given = list(self.fractions)
+            return cut(path, PUBLISHED_FRACTIONS if published(path) and given == list(FRACTIONS) else given)
         return self._of_rows(tables(path))
 
     def _by_split(self, pieces: Sequence[tuple[str, Piece]]) -> Pieces:
@@ -155,38 +160,33 @@ class RowTexts:
                 yield Document(where, text_of(text, self.column, where))
 
 
-@dataclass(frozen=True)
-class Part:
-    """Bytes start..stop of a text, as documents of about BLOCK."""
+def is_text(path: Path) -> bool:
+    return ending(path) == TEXT or published(path)
 
-    file: Path
-    start: int
-    stop: int
-    count: int = 1
 
-    @property
-    def size(self) -> int:
-        return self.stop - self.start
-
-    def documents(self) -> Iterator[Document]:
-        for start, data in blocks(self.file, self.start, self.stop):
-            text = block_text(data, self.file, start).replace("\r\n", "\n")
-            yield Document(str(self.file), text if text.endswith("\n") else text + "\n")
+def published(path: Path) -> bool:
+    """Whether it is enwik8 or text8, perhaps packed, by its name."""
+    return path.name.removesuffix(".zip").removesuffix(".gz") in PUBLISHED
 
 
 def cut(file: Path, fractions: Sequence[float]) -> Pieces:
     """The three parts of a text by bytes, each of whole lines, or of whole words where its lines are too few.
 
-    Raises DataError for a text that is too short.
+    A published text is cut at bytes, and no byte of it is changed. Raises DataError for a text that is too short, or
+    for another one under the name of a published one.
     """
     size = sum(len(data) for _, data in blocks(file))
-    edges = [0, *(find_break(file, int(size * share)) for share in np.cumsum(fractions)[:-1]), size]
+    if published(file) and size != PUBLISHED_BYTES:
+        raise DataError(f"{file}: {size:,} bytes instead of {PUBLISHED_BYTES:,}", "get it again, or rename it to .txt")
+    marks: Sequence[bytes] = () if published(file) else (b"\n", b" ")
+    edges = [0, *(find_break(file, int(size * share), marks) for share in np.cumsum(fractions)[:-1]), size]
     if any(stop <= start for start, stop in itertools.pairwise(edges)):
         raise DataError(f"{file}: {size:,} bytes, too few to cut in three", "put a longer text there")
-    return {split: [Part(file, *bounds)] for split, bounds in zip(SPLITS, itertools.pairwise(edges), strict=True)}
+    parts = (Part(file, *bounds, of_lines=not published(file)) for bounds in itertools.pairwise(edges))
+    return {split: [part] for split, part in zip(SPLITS, parts, strict=True)}
 
 
-def find_break(file: Path, most: int) -> int:
+def find_break(file: Path, most: int, marks: Sequence[bytes]) -> int:
     """The last byte up to `most` at which a line begins, or a word."""
     start, data = next((start, data) for start, data in blocks(file) if start + len(data) >= most)
-    return start + break_before(data, most - start)
+    return start + break_before(data, most - start, marks)

@@ -4,12 +4,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tasks.checks import DataError, Progress, at_least, one_of
+from tasks.checks import DataError, Progress
 from tasks.data.rows import tables
 from tasks.data.splits import divided, split_in
 from tasks.data_task import SPLITS
-from tasks.lm import json_tokenizer, tokenizers, words
-from tasks.lm.tokenizers import Tokenizer
 
 FILES, AUTO = "files", "auto"  # `auto`: the files at `path`, generated data without one; for budget=smoke
 TOKENIZERS = ("bytes", "words", "json")
@@ -74,22 +72,3 @@ def check_columns(path: Path, columns: Sequence[str]) -> None:
     for some in tables(path).values():
         for table in some:
             next(iter(table.rows(columns)), None)
-
-
-def check_tokenizer(name: str, vocabulary: int | None, path: str | Path | None, further: Sequence[str] = ()) -> None:
-    """Raises ValueError for settings of a tokenizer that do not fit."""
-    one_of((*TOKENIZERS, *further), tokenizer=name)
-    if (vocabulary is None) != (name == "bytes"):
-        raise ValueError(f"vocabulary={vocabulary} with tokenizer={name}: words and json take one, bytes has none")
-    at_least(words.LEAST, vocabulary=vocabulary)
-    if (path is None) != (name != "json"):
-        raise ValueError(f"tokenizer_path={path} with tokenizer={name}: json takes one, a folder with tokenizer.json")
-
-
-def tokenizer_of(name: str, vocabulary: int | None, path: str | Path | None, folder: Path, text: Any) -> Tokenizer:
-    """`text`: what the training texts follow from. Raises DataError for a file that is no tokenizer."""
-    if name == "json":
-        return json_tokenizer.make(path=Path(path).expanduser(), vocabulary=vocabulary)
-    if name == "words":
-        return words.make(vocabulary=vocabulary, folder=folder, follows_from=text)
-    return tokenizers.make(name, folder=folder, follows_from={})

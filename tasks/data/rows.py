@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 
 from tasks.checks import DataError
 from tasks.data.arrow_rows import MOST_ROWS, TOO_MANY, parquet_cells, saved_cells
-from tasks.data_sources import LONGEST_LINE, decoded, json_object, not_utf8, one_line, records_of
+from tasks.data_sources import LONGEST_LINE, decoded, json_object, not_utf8, one_line, records_of, refusing
 from tasks.regular_files import require_regular
 
 MOST_FILES = 1000
-MOST_LINES = 500_000  # of a row; what has more is a quotation mark without its second one
 SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val", "test": "test"}
 ALL = "all"  # rows without a split of their own
 FORMATS = "a .csv, .tsv, .jsonl, .ndjson (each also .gz) or .parquet, a folder of them, or one of save_to_disk"
@@ -48,7 +47,7 @@ class Table:
 
 def tables(path: Path) -> dict[str, list[Table]]:
     """The tables at a path by split: `train`, `val`, `test`, or `all` where names tell no split. Raises DataError."""
-    try:
+    with refusing(f"{path}:1", f"set task.path to {FORMATS}", (OSError,)):
         if not path.is_dir():
             require_regular(path, follow=True)
             return {ALL: [table_of(path)]}
@@ -58,8 +57,6 @@ def tables(path: Path) -> dict[str, list[Table]]:
         if (path / "state.json").exists():
             return {ALL: [Table(path, saved_rows)]}
         files = sorted(file for file in path.iterdir() if ending(file) in READERS)
-    except OSError as error:
-        raise DataError(f"{path}:1: {error.strerror or error}", f"set task.path to {FORMATS}") from error
     if not files or len(files) > MOST_FILES:
         raise DataError(f"{path}: {len(files)} files with rows, not 1 to {MOST_FILES}", f"set task.path to {FORMATS}")
     named = [(split_named(file), table_of(file)) for file in files]
@@ -97,41 +94,24 @@ def split_named(file: Path) -> str | None:
 
 def csv_rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:
     csv.field_size_limit(LONGEST_LINE)
-    lines = RowLines(file)
+    lines = (f"{decoded(line, f'{file}:{number}')}\n" for number, line in records_of(file))
     reader = csv.reader(lines, delimiter="\t" if ending(file) == ".tsv" else ",", strict=True)
+    begin = 1  # the line that the row begins with
     try:
         header = next(reader, [])
         numbers = [position(name, header, f"{file}:1") for name in columns]
-        lines.first = reader.line_num + 1
+        begin = reader.line_num + 1
         for cells in reader:
             where = f"{file}:{reader.line_num}"
-            lines.first = reader.line_num + 1
+            begin = reader.line_num + 1
             if cells and len(cells) != len(header):
                 raise DataError(f"{where}: {len(cells)} cells under {len(header)} columns", "put a whole file there")
             if cells:
                 yield Row(where, tuple(cells[number] for number in numbers))
     except csv.Error as error:
-        raise DataError(f"{file}:{reader.line_num}: {one_line(error)}", "put a whole file there") from error
-
-
-class RowLines:
-    """The lines of a CSV file. `first`: the number of the line that the current row begins with."""
-
-    def __init__(self, file: Path) -> None:
-        self.first = 1
-        self._file, self._lines = file, records_of(file)
-
-    def __iter__(self) -> "RowLines":
-        return self
-
-    def __next__(self) -> str:
-        number, line = next(self._lines)
-        if number - self.first >= MOST_LINES:
-            raise DataError(
-                f"{self._file}:{self.first}: more than {MOST_LINES:,} lines in a row", "close its quotation"
-            )
-        text = decoded(line, f"{self._file}:{number}")
-        return text + "\n"
+        raise DataError(
+            f"{file}:{begin}: {one_line(error)}", "close its quotation, or put a whole file there"
+        ) from error
 
 
 def json_rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:
@@ -183,4 +163,5 @@ READERS = {
     ".ndjson": json_rows,
     ".parquet": parquet_rows,
 }
-READS = (*(f"*{end}{packed}" for end in READERS for packed in ("", ".gz")), *SAVED)  # in a folder
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "encoder.json", "vocab.bpe")
+READS = (*(f"*{end}{packed}" for end in READERS for packed in ("", ".gz")), *SAVED, *TOKENIZER)  # in a folder

@@ -20,18 +20,18 @@ from tasks.checks import DataError, Progress
 from tasks.data.own_files import (
     EVERY,
     FILES,
+    TOKENIZERS,
     Entry,
     check_columns,
-    check_tokenizer,
     chosen_source,
     entries_by_split,
     text_of,
-    tokenizer_of,
 )
 from tasks.data.rows import FORMATS, READS
 from tasks.data.splits import Chosen, check_fractions, copied
 from tasks.data_task import SPLITS, SYNTHETIC, Source
 from tasks.examples import AnyExamples, Examples
+from tasks.lm import tokenizer_names
 from tasks.lm.tokenizers import Tokenizer
 from tasks.lra.classification import Generator, SequenceClassification, padded
 
@@ -66,10 +66,8 @@ class OwnSequences(SequenceClassification):
     test: int | None = None
 
     def __post_init__(self) -> None:
-        if self.tokenizer not in self.tokenizers:
-            check_tokenizer(self.tokenizer, self.vocabulary, self.tokenizer_path, self.tokenizers)
-        elif self.vocabulary is not None or self.tokenizer_path is not None:
-            raise ValueError(f"tokenizer={self.tokenizer} takes no vocabulary and no tokenizer_path: set them to null")
+        settings = {"tokenizer_path": self.tokenizer_path, "vocabulary": self.vocabulary}
+        tokenizer_names.check(self.tokenizer, (*TOKENIZERS, *self.tokenizers), **settings)
         check_fractions(self.fractions)
         self.source = chosen_source(self.source, self.path, SYNTHETIC)
         if self.source == SYNTHETIC and None in (self.train, self.val, self.test):
@@ -109,8 +107,13 @@ class OwnSequences(SequenceClassification):
 
     @cached_property
     def tokens_from(self) -> Tokenizer:
-        folder, texts = self.data_root / "lm" / "tokenizers", self._text_identity() if self.path else {}
-        return tokenizer_of(self.tokenizer, self.vocabulary, self.tokenizer_path, folder, texts)
+        return tokenizer_names.make(
+            self.tokenizer,
+            path=self.tokenizer_path,
+            vocabulary=self.vocabulary,
+            folder=self.data_root / "lm" / "tokenizers",
+            follows_from=self._text_identity() if self.path else {},
+        )
 
     @property
     def symbols(self) -> int:
@@ -141,10 +144,6 @@ class OwnSequences(SequenceClassification):
             raise DataError(f"{self.path}: all {len(copies)} test examples are copies of training examples")
         numbers = Examples(copies, np.array([0, len(copies)], np.int64), np.zeros(1, np.uint8))
         return {**self.packed(entries, progress), COPIES: numbers}
-
-    def check_vocabulary(self, split: str, examples: AnyExamples) -> None:
-        if split != COPIES:
-            super().check_vocabulary(split, examples)
 
     def select_splits(self, splits: dict[str, AnyExamples]) -> dict[str, AnyExamples]:
         self._copies = splits[COPIES].tokens if COPIES in splits else np.empty(0, np.int64)

@@ -162,7 +162,7 @@ class LabelledTexts(token_ids.PretrainingTokens, OneLabel):
     def __post_init__(self) -> None:
         at_least(8, max_length=self.max_length)
         at_least(1, second_length=self.second_length, examples=self.examples)
-        token_ids.check(self.tokenizer, self.tokenizer_path, self.vocabulary, self.vocabulary_text)
+        self.check_tokens()
         super().__post_init__()
         if self.pattern.cross:
             raise ValueError(f"{self.name} has no second sequence to attend to: pattern={self.pattern}")
@@ -218,10 +218,6 @@ class LabelledTexts(token_ids.PretrainingTokens, OneLabel):
         layout = "a folder or archive of texts that examples are made of"
         return Source(read, identity, path=layout, version=sections.VERSION)
 
-    @property
-    def cached_ids(self) -> int:
-        return self.vocab_size
-
     def cached_sets(self) -> list[CachedSet]:
         rows = {"vocabulary": self.vocabulary_used.identity, "special": SPECIAL_ROWS}
         return [CachedSet({**cached.parameters, **rows}, cached.make) for cached in super().cached_sets()]
@@ -235,7 +231,7 @@ class LabelledTexts(token_ids.PretrainingTokens, OneLabel):
             examples |= held_out(examples["train"])
         if empty := [name for name in SPLITS if not examples[name]]:
             raise DataError(f"{where}: too few examples, none for {empty[0]}")
-        token_ids.prepare(self.vocabulary_used, self.vocabulary_text, progress)
+        self.prepare_tokens(progress)
         return {name: self._encoded(examples[name], name, progress) for name in SPLITS}
 
     def _encoded(self, some: Sequence[LabelledText], split: str, progress: Progress) -> Examples:

@@ -1,6 +1,5 @@
 """Articles of WikiText: a file of lines, in which ` = Title = ` between blank lines begins an article."""
 
-import io
 import itertools
 import re
 from collections.abc import Iterable, Iterator
@@ -9,39 +8,39 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from tasks.checks import DataError
-from tasks.data_sources import BROKEN, LONGEST_LINE, MIB, decoded, opened_text
-from tasks.lm.documents import SHARD, Document, broken_text, grouped
+from tasks.data_sources import LONGEST_LINE, MIB, decoded, opened_text, refusing
+from tasks.lm.documents import SHARD, Document, grouped
 
 HEADING = re.compile(rb" = [^=\s].* = \s*")  # of the first level; ` = = Life = = ` is of the second
 
 
 @dataclass(frozen=True)
 class Articles:
-    """Bytes start..stop of a (gzipped) file of WikiText: whole articles, each a document."""
+    """Consecutive articles of a (gzipped) file of WikiText, each a document.
+
+    `edges`: byte and line, from 0, where each begins, and where the last one ends.
+    """
 
     file: Path
-    start: int
-    stop: int
-    line: int  # number of the first one, from 1
-    count: int
+    edges: tuple[tuple[int, int], ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.edges) - 1
 
     @property
     def size(self) -> int:
-        return self.stop - self.start
+        return self.edges[-1][0] - self.edges[0][0]
 
     def documents(self) -> Iterator[Document]:
-        with opened_text(self.file) as stream:
-            try:
-                stream.seek(self.start)
-                data = stream.read(self.size)
-            except BROKEN as error:
-                raise broken_text(self.file, error) from error
+        start = self.edges[0][0]
+        with opened_text(self.file) as stream, refusing(self.file):
+            stream.seek(start)
+            data = stream.read(self.size)
         if len(data) < self.size:
             raise DataError(f"{self.file}: shorter than it was", "put the whole file there")
-        starts = list(article_starts(io.BytesIO(data)))
-        for (begin, line), (end, _) in itertools.pairwise([*starts, (len(data), 0)]):
-            where = f"{self.file}:{self.line + line}"
-            yield Document(where, decoded(data[begin:end], self.file, at=self.start + begin))
+        for (begin, line), (end, _) in itertools.pairwise(self.edges):
+            yield Document(f"{self.file}:{line + 1}", decoded(data[begin - start : end - start], self.file, at=begin))
 
 
 class ArticleIndex(NamedTuple):
@@ -54,16 +53,9 @@ class ArticleIndex(NamedTuple):
 
     def pieces(self, first: int = 0, last: int | None = None, size: int = SHARD // 8) -> list[Articles]:
         """Articles first..last in pieces of about `size` bytes."""
-        edges = [*self.starts, (self.size, self.lines)]
-        last = len(self.starts) if last is None else last
-        singles = [
-            Articles(self.file, begin, end, line + 1, 1)
-            for (begin, line), (end, _) in itertools.pairwise(edges[first : last + 1])
-        ]
-        return [
-            Articles(self.file, some[0].start, some[-1].stop, some[0].line, len(some))
-            for some in grouped(singles, size)
-        ]
+        edges = [*self.starts, (self.size, self.lines)][first : None if last is None else last + 1]
+        groups = grouped([Articles(self.file, pair) for pair in itertools.pairwise(edges)], size)
+        return [Articles(self.file, (*(single.edges[0] for single in some), some[-1].edges[1])) for some in groups]
 
 
 def article_index(file: Path) -> ArticleIndex:
@@ -78,11 +70,8 @@ def article_index(file: Path) -> ArticleIndex:
                 raise DataError(f"{file}:{number}: more than {LONGEST_LINE // MIB} MiB in a line")
             yield line
 
-    with opened_text(file) as stream:
-        try:
-            starts = list(article_starts(counted(stream)))
-        except BROKEN as error:
-            raise broken_text(file, error) from error
+    with opened_text(file) as stream, refusing(file):
+        starts = list(article_starts(counted(stream)))
     return ArticleIndex(file, starts, size, number)
 
 

@@ -8,7 +8,6 @@ splits.
 from dataclasses import dataclass
 
 from tasks.checks import DataError, Progress
-from tasks.data_task import Source
 from tasks.lm.parquet import ParquetRows
 from tasks.lm.text_sources import Corpus, HubFiles, Pieces
 
@@ -26,10 +25,9 @@ class BookCorpus(Corpus):
 
     name = "lm/bookcorpus"
 
-    source: str = "hf"
+    hub = HUB
 
-    def sources(self) -> dict[str, Source]:
-        return {"hf": self.hub_source(HUB, self._hub), **super().sources()}
+    source: str = "hf"
 
     def _hub(self, progress: Progress) -> Pieces:
         rows = HUB.rows(self.path, joined=JOINED)["train"]

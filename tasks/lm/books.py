@@ -3,18 +3,16 @@
 import base64
 import hashlib
 import http.client
-import itertools
 import re
-import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from tasks.checks import DataError, Progress
-from tasks.data_sources import LARGEST_MEMBER, TIMEOUT_S, one_line, write_whole
+from tasks.data_sources import LARGEST_MEMBER, TIMEOUT_S, one_line, refusing, write_whole
 from tasks.regular_files import read_text
 
 BUCKET = "https://storage.googleapis.com/deepmind-gutenberg"
@@ -26,10 +24,8 @@ SHOWN = 25  # books between two calls of the progress
 
 def listed_books(file: Path) -> list[str]:
     """Names such as `train/10.txt`, one per line. Raises DataError for any other line."""
-    try:
+    with refusing(f"{file}:1", "put the list there"):
         names = read_text(file, LARGEST_MEMBER, errors="replace", follow=True).split()
-    except OSError as error:
-        raise DataError(f"{file}:1: {error.strerror}", "put the list there") from error
     for number, name in enumerate(names, 1):
         if not BOOK.fullmatch(name):
             raise DataError(f"{file}:{number}: {name[:80]!r} is no book", "remove that file")
@@ -39,26 +35,17 @@ def listed_books(file: Path) -> list[str]:
 def fetch_books(names: Sequence[str], folder: Path, progress: Progress, *, bucket: str = BUCKET) -> None:
     """Fetch all books below `folder`; existing ones are kept. Raises DataError."""
     missing = [name for name in names if not (folder / name).exists()]
-    stop, done = threading.Event(), itertools.count(len(names) - len(missing) + 1)
-
-    def work(name: str) -> None:
-        if not stop.is_set():
-            fetch_book(f"{bucket}/{name}", folder / name)
-            if not (count := next(done)) % SHOWN:
-                progress("fetching books", count, len(names))
-
+    cure = "run it again, what is there is kept, or set task.path to a folder with all books"
     pool = ThreadPoolExecutor(THREADS)
-    try:
-        futures = [pool.submit(work, name) for name in missing]
-        finished, _ = wait(futures, return_when=FIRST_EXCEPTION)
-        for future in finished:
-            future.result()
-    except OSError as error:
-        cure = "run it again, what is there is kept, or set task.path to a folder with all books"
-        raise DataError(f"{bucket}: not all books fetched to {folder} ({one_line(error)})", cure) from error
-    finally:
-        stop.set()
-        pool.shutdown(cancel_futures=True)
+    with refusing(f"{bucket}: not all books fetched to {folder}", cure, (OSError,)):
+        try:
+            books = [pool.submit(fetch_book, f"{bucket}/{name}", folder / name) for name in missing]
+            for done, book in enumerate(as_completed(books), len(names) - len(missing) + 1):
+                book.result()
+                if not done % SHOWN:
+                    progress("fetching books", done, len(names))
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def fetch_book(url: str, file: Path) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 
 from tasks import data_sources
 from tasks.checks import DataError
-from tasks.data_sources import MIB, decoded, one_line, opened_text
+from tasks.data_sources import MIB, decoded, opened_text, refusing
 from tasks.examples import Examples, Shards
 from tasks.lm.tokenizers import Tokenizer, dtype
 
@@ -57,12 +57,13 @@ def shards(pieces: Sequence[Piece], tokenizer: Tokenizer, *, reading: str, title
 
 def grouped(pieces: Iterable[Piece], size: int) -> Iterator[list[Piece]]:
     """Groups of consecutive pieces, no larger than `size` unless a single piece is."""
-    group: list[Piece] = []
+    group, total = [], 0
     for piece in pieces:
-        if group and sum(member.size for member in group) + piece.size > size:
+        if group and total + piece.size > size:
             yield group
-            group = []
+            group, total = [], 0
         group.append(piece)
+        total += piece.size
     if group:
         yield group
 
@@ -141,10 +142,8 @@ class TextFile:
     @classmethod
     def at(cls, file: Path) -> "TextFile":
         """Raises DataError if there is none."""
-        try:
+        with refusing(f"{file}:1", "put the file there"):
             return cls(file, file.stat().st_size * (UNZIPPED if file.suffix == ".gz" else 1))
-        except OSError as error:
-            raise DataError(f"{file}:1: {error.strerror}", "put the file there") from error
 
     def documents(self) -> Iterator[Document]:
         if self.size <= data_sources.LARGEST_MEMBER:
@@ -162,18 +161,15 @@ def blocks(file: Path, start: int = 0, stop: int | None = None) -> Iterator[tupl
     A part ends at the end of a line, or of a word where it has no line. Raises DataError.
     """
     rest, at = b"", start
-    with opened_text(file) as stream:
-        try:
-            stream.seek(start)
-            while data := stream.read(BLOCK if stop is None else min(BLOCK, stop - at - len(rest))):
-                part = rest + data
-                end = break_before(part, len(part)) if len(data) == BLOCK else len(part)
-                rest, whole = part[end:], part[:end]
-                if whole:
-                    yield at, whole
-                at += end
-        except data_sources.BROKEN as error:
-            raise DataError(f"{file}: {one_line(error)}", "put the whole file there") from error
+    with opened_text(file) as stream, refusing(file):
+        stream.seek(start)
+        while data := stream.read(BLOCK if stop is None else min(BLOCK, stop - at - len(rest))):
+            part = rest + data
+            end = break_before(part, len(part)) if len(data) == BLOCK else len(part)
+            rest, whole = part[end:], part[:end]
+            if whole:
+                yield at, whole
+            at += end
     if rest:
         yield at, rest
 
@@ -183,10 +179,32 @@ def block_text(data: bytes, file: Path, start: int) -> str:
     return decoded(data, file, at=start).removeprefix("" if start else "\ufeff")
 
 
-def break_before(text: bytes, most: int) -> int:
+@dataclass(frozen=True)
+class Part:
+    """Bytes start..stop of a text, as documents of about BLOCK; `of_lines`: with the line ends of a text file."""
+
+    file: Path
+    start: int
+    stop: int
+    of_lines: bool = False
+    count: int = 1
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+    def documents(self) -> Iterator[Document]:
+        for start, data in blocks(self.file, self.start, self.stop):
+            text = block_text(data, self.file, start)
+            if self.of_lines:
+                text = text.replace("\r\n", "\n").removesuffix("\n") + "\n"
+            yield Document(str(self.file), text)
+
+
+def break_before(text: bytes, most: int, marks: Sequence[bytes] = (b"\n", b" ")) -> int:
     """The end of the last line in the first `most` bytes; without one that of the last word; without one `most`,
     or less so that no character is cut."""
-    for mark in (b"\n", b" "):
+    for mark in marks:
         if (end := text.rfind(mark, 0, most) + 1) > 0:
             return end
     return len(text[:most].decode(errors="ignore").encode()) or most
@@ -274,19 +292,15 @@ def members(file: Path, wanted: re.Pattern[str]) -> dict[str, list[Members]]:
 
     Raises DataError.
     """
-    sizes: dict[str, list[tuple[str, str, int]]] = {}
+    found: dict[str, list[Members]] = {}
     for name, stream in data_sources.archive(file, lambda name: wanted.fullmatch(name) is not None):
-        size = len(data_sources.content(stream, f"{file}/{name}"))
-        sizes.setdefault(wanted.fullmatch(name)[1], []).append((PurePosixPath(name).name, name, size))
-    groups: dict[str, list[Members]] = {}
-    for group, listed in sizes.items():
-        singles = [Members(file, (name,), size) for _, name, size in sorted(listed)]
-        groups[group] = [
-            Members(file, tuple(name for single in some for name in single.names), sum(single.size for single in some))
-            for some in grouped(singles, SHARD)
-        ]
-    return groups
+        single = Members(file, (name,), len(data_sources.content(stream, f"{file}/{name}")))
+        found.setdefault(wanted.fullmatch(name)[1], []).append(single)
 
+    def joined(some: Sequence[Members]) -> Members:
+        return Members(file, tuple(one.names[0] for one in some), sum(one.size for one in some))
 
-def broken_text(file: Path, error: BaseException) -> DataError:
-    return DataError(f"{file}: {one_line(error)}", "put the whole file there")
+    def place(one: Members) -> tuple[str, str]:
+        return PurePosixPath(one.names[0]).name, one.names[0]
+
+    return {key: [joined(some) for some in grouped(sorted(ones, key=place), SHARD)] for key, ones in found.items()}

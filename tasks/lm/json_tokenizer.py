@@ -1,12 +1,14 @@
 """The tokenizer of a published model, from its tokenizer.json: `tokenizer=json`, `tokenizer_path` its folder.
 
 `vocabulary` is how many rows the model's embeddings have, which may be more than the tokenizer has ids. The end token
-is the first of `ENDS` that the vocabulary has, or else the `eos_token` of the tokenizer_config.json beside it. No
+is `end_token`; without one the first of `ENDS` that the vocabulary has, or else the `eos_token` of the
+tokenizer_config.json beside it. No
 part of a text is read as a special token. A text is read in passages (tasks/lm/tokenizers.py): where a piece spans a
 line break, ids can differ from those of the whole at a passage's end.
 """
 
 import contextlib
+import difflib
 import functools
 import hashlib
 import json
@@ -18,44 +20,41 @@ from typing import Any
 
 import numpy as np
 
-from tasks.checks import DataError, Progress, at_least
-from tasks.data_sources import LARGEST_MEMBER, one_line
-from tasks.lm.tokenizers import Pieces, digest
-from tasks.regular_files import read_bytes, read_json
+from tasks.checks import DataError, Progress
+from tasks.data_sources import LARGEST_MEMBER, one_line, refusing
+from tasks.lm.tokenizers import Pieces, bytes_of, digest
+from tasks.regular_files import read_json
 
 NAME, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 MOST_GROWTH = 100  # times; published tokenizers replace a letter by a letter
 ENDS = ("<eos>", "</s>", "<|end_of_text|>", "<|endoftext|>")
+CANDIDATES = 5  # special tokens that a message names
 
 
 @dataclass(frozen=True)
 class JsonPieces(Pieces):
-    """The file is read at the first text. Raises ValueError for less than one row."""
+    """The file is read at the first text."""
 
     file: Path
     vocab_size: int
+    end_token: str | None = None
 
     name = "json"
-
-    def __post_init__(self) -> None:
-        at_least(1, vocabulary=self.vocab_size)
 
     @functools.cached_property
     def identity(self) -> str:
         named = {"end": self.named_end} if self.named_end else {}
-        return digest({"json": hashlib.sha256(self._bytes()).hexdigest(), "ids": self.vocab_size, **named})
+        return digest({"json": hashlib.sha256(bytes_of(self.file)).hexdigest(), "ids": self.vocab_size, **named})
 
     @functools.cached_property
     def named_end(self) -> str:
-        """`eos_token` of the tokenizer's settings, where its vocabulary has none of ENDS; empty without one."""
+        """`end_token`, or the `eos_token` of its settings where the vocabulary has none of ENDS; empty without one."""
         file = self.file.with_name(SETTINGS)
-        if not file.exists() or any(self.opened.token_to_id(token) is not None for token in ENDS):
-            return ""
-        try:
+        if self.end_token or not file.exists() or any(self.opened.token_to_id(token) is not None for token in ENDS):
+            return self.end_token or ""
+        with refusing(file, "", (OSError, ValueError, AttributeError)):
             token = read_json(file, LARGEST_MEMBER, follow=True).get("eos_token") or ""
             token = token.get("content", "") if isinstance(token, dict) else token
-        except (OSError, ValueError, AttributeError) as error:
-            raise DataError(f"{file}: {one_line(getattr(error, 'strerror', None) or error)[:120]}") from error
         return token if isinstance(token, str) else ""
 
     @functools.cached_property
@@ -64,11 +63,14 @@ class JsonPieces(Pieces):
 
     @functools.cached_property
     def end_id(self) -> int:
-        numbers = [self.opened.token_to_id(token) for token in (*ENDS, self.named_end)]
-        ids = [id for id in numbers if id is not None]
+        names = [self.end_token] if self.end_token else [*ENDS, self.named_end]
+        ids = [id for id in map(self.opened.token_to_id, names) if id is not None]
         if not ids:
-            cure = f"name its eos_token in {self.file.with_name(SETTINGS)}"
-            raise DataError(f"{self.file}: no end token, one of {', '.join(ENDS)}", cure)
+            special = [token.content for token in self.opened.get_added_tokens_decoder().values()]
+            close = difflib.get_close_matches(names[0], special) or special[:CANDIDATES]
+            wanted = f"no token {self.end_token}" if self.end_token else f"no end token, one of {', '.join(ENDS)}"
+            problem = f"{self.file}: {wanted}; it has {', '.join(close) or 'no special tokens'}"
+            raise DataError(problem, "name the one that ends a text: \"task.end_token='...'\"")
         return ids[0]
 
     def prepare(self, texts: Callable[[], Iterable[str]], progress: Progress) -> None:
@@ -78,7 +80,7 @@ class JsonPieces(Pieces):
     def open(self) -> Any:
         from tokenizers import Tokenizer
 
-        data = self._bytes()
+        data = bytes_of(self.file)
         with self._refused("no tokenizer"):
             text = data.decode()
             tokenizer = Tokenizer.from_str(text)
@@ -109,13 +111,6 @@ class JsonPieces(Pieces):
         except BaseException as error:  # the library has no error types of its own
             raise DataError(f"{self.file}: {problem} ({one_line(error)[:120]})") from error
 
-    def _bytes(self) -> bytes:
-        try:
-            return read_bytes(self.file, LARGEST_MEMBER, follow=True)
-        except OSError as error:
-            cure = "put the tokenizer of the checkpoint there, or set task.tokenizer_path to its folder"
-            raise DataError(f"{self.file}: {error.strerror}", cure) from error
-
 
 def growth(normalizer: Any) -> int:
     """How many times as long a text becomes at most by the replacements of a normalizer, which follow each other."""
@@ -125,10 +120,3 @@ def growth(normalizer: Any) -> int:
             normalizer.get("normalizers")
         )
     return math.prod(map(growth, normalizer)) if isinstance(normalizer, list) else 1
-
-
-def make(*, path: Path | None, vocabulary: int | None) -> JsonPieces:
-    """Raises ValueError for settings that are missing."""
-    if path is None or vocabulary is None:
-        raise ValueError("tokenizer=json takes task.tokenizer_path, a folder with tokenizer.json, and task.vocabulary")
-    return JsonPieces(path / NAME, vocabulary)

@@ -33,7 +33,7 @@ from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor
 from tasks.checks import DataError, Progress, at_least, one_of
 from tasks.data_task import SPLITS, CachedSet, CachedTask
 from tasks.examples import Shards, fingerprint
-from tasks.lm import json_tokenizer, tokenizers, words
+from tasks.lm import tokenizer_names
 from tasks.lm.documents import READINGS, Beginnings, FirstBytes, Piece, shards
 from tasks.lm.ngram_cache import NGramWithCache
 from tasks.lm.ngrams import NGram, NGramCounts, joined
@@ -57,10 +57,10 @@ class LanguageModelling(CachedTask):
     `length` is that of a window, in training and in the test; `stride` is how many of its tokens an evaluation scores
     (None: all). After the test, the test split is scored again in windows of each of `lengths`: `length_2x` for twice
     `length`; `length_0.25x` for a quarter, which shows what a longer context is worth. `tokenizer` and
-    `tokenizer_path`: tasks/lm/tokenizers.py; `vocabulary` is the size of a `bpe`, of `words` (tasks/lm/words.py), and
-    of the model that a `json` belongs to (tasks/lm/json_tokenizer.py). `train_bytes`, `val_bytes` and `test_bytes`
-    limit the text of a split to that number of first bytes. With `beginnings` those of `val_bytes` and `test_bytes`
-    are the first bytes of so many documents, as many of each.
+    `tokenizer_path`: tasks/lm/tokenizers.py; `vocabulary` is the size of a `bpe`, of `words` (tasks/lm/trained.py), and
+    of the model that a `json` belongs to, whose end token is `end_token` (tasks/lm/json_tokenizer.py). `train_bytes`,
+    `val_bytes` and `test_bytes` limit the text of a split to that number of first bytes. With `beginnings` those of
+    `val_bytes` and `test_bytes` are the first bytes of so many documents, as many of each.
 
     Raises ValueError.
     """
@@ -79,6 +79,7 @@ class LanguageModelling(CachedTask):
     tokenizer: str
     tokenizer_path: str | Path | None = None
     vocabulary: int | None = None
+    end_token: str | None = None
     reading: str = "packed"
     dictionary: int | None = None
     train_bytes: int | None = None
@@ -96,12 +97,10 @@ class LanguageModelling(CachedTask):
                 raise ValueError(f"beginnings={self.beginnings} requires {name}, as many or more, not {size}")
         at_least(SPECIAL_ROWS + 1, dictionary=self.dictionary)
         one_of(READINGS, reading=self.reading)
-        one_of((*tokenizers.NAMES, "words", "json"), tokenizer=self.tokenizer)
+        settings = {"tokenizer_path": self.tokenizer_path, "vocabulary": self.vocabulary, "end_token": self.end_token}
+        tokenizer_names.check(self.tokenizer, tokenizer_names.NAMES, **settings)
         if any(self.targets(length) > length for length in (self.length, *self.lengths)):
             raise ValueError(f"stride={self.stride} is more than a window has tokens")
-        if (self.vocabulary is None) != (self.tokenizer not in ("bpe", "words", "json")):
-            problem = f"vocabulary={self.vocabulary} with tokenizer={self.tokenizer}"
-            raise ValueError(f"{problem}: it belongs to bpe, words and json")
         super().__post_init__()
         self._limits = {"train": self.train_bytes, "val": self.val_bytes, "test": self.test_bytes}
 
@@ -109,25 +108,16 @@ class LanguageModelling(CachedTask):
         """How many tokens of an evaluation window are scored."""
         return self.stride or length
 
-    @property
-    def cached_ids(self) -> int:
-        return self.tokens_from.vocab_size
-
     @cached_property
     def tokens_from(self) -> Tokenizer:
         """The tokenizer. Raises DataError for files of `tokenizer_path` that are none."""
-        path = None if self.tokenizer_path is None else Path(self.tokenizer_path).expanduser()
-        if self.tokenizer == "json":
-            return json_tokenizer.make(path=path, vocabulary=self.vocabulary)
-        folder = self.data_root / "lm" / "tokenizers"
-        if self.tokenizer == "words":
-            return words.make(vocabulary=self.vocabulary, folder=folder, follows_from=self.text_identity())
-        return tokenizers.make(
+        return tokenizer_names.make(
             self.tokenizer,
-            path=path,
+            path=self.tokenizer_path,
             vocabulary=self.vocabulary,
-            folder=folder,
-            follows_from=self.text_identity() if self.tokenizer == "bpe" else {},
+            end_token=self.end_token,
+            folder=self.data_root / "lm" / "tokenizers",
+            follows_from=self.text_identity() if self.tokenizer in ("bpe", "words") else {},
         )
 
     def text_identity(self) -> dict[str, Any]:

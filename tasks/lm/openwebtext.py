@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tasks.checks import Progress
-from tasks.data_task import Source
 from tasks.lm.parquet import ParquetRows
 from tasks.lm.text_sources import Corpus, HubFiles, Pieces
 
@@ -30,10 +29,9 @@ class OpenWebText(Corpus):
 
     name = "lm/openwebtext"
 
-    source: str = "hf"
+    hub = HUB
 
-    def sources(self) -> dict[str, Source]:
-        return {"hf": self.hub_source(HUB, self._hub), **super().sources()}
+    source: str = "hf"
 
     def _hub(self, progress: Progress) -> Pieces:
         rows = HUB.rows(self.path)["train"]

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from tasks.checks import DataError
-from tasks.data_sources import files_in, one_line
+from tasks.data_sources import files_in
 from tasks.file_digests import path_identity
 from tasks.lm import openwebtext
 from tasks.lm.documents import Document, Piece, TextFile
+from tasks.lm.parquet import refusing_arrow
 from tasks.lm.text_sources import TEXTS, HubFiles
 
 HF = "hf"  # in place of a path: the published files
@@ -42,12 +43,13 @@ class JsonLines:
         """Raises DataError."""
         import pyarrow as pa
 
-        try:
-            with pa.input_stream(str(self.file), compression="zstd") as packed, io.BufferedReader(packed) as stream:
-                for number, line in enumerate(iter(lambda: stream.readline(LINE), b""), 1):
-                    yield Document(f"{self.file}:{number}", self._text(line, number))
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{self.file}: {one_line(error)[:160]}", "put the whole file there") from error
+        with (
+            refusing_arrow(self.file),
+            pa.input_stream(str(self.file), compression="zstd") as packed,
+            io.BufferedReader(packed) as stream,
+        ):
+            for number, line in enumerate(iter(lambda: stream.readline(LINE), b""), 1):
+                yield Document(f"{self.file}:{number}", self._text(line, number))
 
     def _text(self, line: bytes, number: int) -> str:
         try:

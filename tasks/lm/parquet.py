@@ -2,12 +2,13 @@
 
 import itertools
 from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tasks.checks import DataError
-from tasks.data_sources import MIB, most_unpacked, not_utf8, one_line
+from tasks.data_sources import MIB, most_unpacked, not_utf8, reason, refusing
 from tasks.lm.documents import SHARD, Document
 from tasks.regular_files import require_regular
 
@@ -46,22 +47,17 @@ class ParquetRows:
             yield Document(some[0].where, "".join(f"{row.text}\n" for row in some if row.text))
 
     def _rows(self) -> Iterator[Document]:
-        import pyarrow as pa
-
         only, without = None if self.only is None else set(self.only), set(self.without)
         row = 0
-        try:
-            with parquet_file(self.file) as opened_file:
-                for batch in opened_file.iter_batches(ROWS_AT_ONCE, row_groups=[self.group], columns=["text"]):
-                    if row >= self.stop:
-                        return
-                    for number, value in enumerate(batch.column(0), row):
-                        used = number not in without if only is None else number in only
-                        if used and self.start <= number < self.stop:
-                            yield self._document(number, value)
-                    row += len(batch)
-        except (pa.ArrowException, OSError) as error:
-            raise broken_parquet(self.file, error) from error
+        with refusing_arrow(self.file), parquet_file(self.file) as opened_file:
+            for batch in opened_file.iter_batches(ROWS_AT_ONCE, row_groups=[self.group], columns=["text"]):
+                if row >= self.stop:
+                    return
+                for number, value in enumerate(batch.column(0), row):
+                    used = number not in without if only is None else number in only
+                    if used and self.start <= number < self.stop:
+                        yield self._document(number, value)
+                row += len(batch)
 
     def _document(self, number: int, value: Any) -> Document:
         where = f"{self.file}:{self.first + number + 1}"
@@ -76,29 +72,24 @@ class ParquetRows:
 
 def parquet_rows(file: Path, *, joined: int | None = None) -> list[ParquetRows]:
     """Pieces of a parquet file with a column `text`. Raises DataError."""
-    import pyarrow as pa
-
     pieces, first = [], 0
-    try:
-        with parquet_file(file) as opened_file:
-            schema, metadata = opened_file.schema_arrow, opened_file.metadata
-            if "text" not in schema.names or not is_text(schema.field("text").type):
-                raise DataError(f"{file}: no column text with strings", "put the right file there")
-            require_unpackable(file, metadata, ("text",))
-            for number in range(metadata.num_row_groups):
-                group = metadata.row_group(number)
-                columns = [group.column(i) for i in range(group.num_columns)]
-                size = sum(column.total_uncompressed_size for column in columns if column.path_in_schema == "text")
-                parts = min(max(1, -(-size // SHARD)), max(1, group.num_rows))
-                edges = [group.num_rows * part // parts for part in range(parts + 1)]
-                pieces += [
-                    ParquetRows(file, number, first, start, stop, size // parts, joined=joined)
-                    for start, stop in itertools.pairwise(edges)
-                    if start < stop
-                ]
-                first += group.num_rows
-    except (pa.ArrowException, OSError) as error:
-        raise broken_parquet(file, error) from error
+    with refusing_arrow(file), parquet_file(file) as opened_file:
+        schema, metadata = opened_file.schema_arrow, opened_file.metadata
+        if "text" not in schema.names or not is_text(schema.field("text").type):
+            raise DataError(f"{file}: no column text with strings", "put the right file there")
+        require_unpackable(file, metadata, ("text",))
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            columns = [group.column(i) for i in range(group.num_columns)]
+            size = sum(column.total_uncompressed_size for column in columns if column.path_in_schema == "text")
+            parts = min(max(1, -(-size // SHARD)), max(1, group.num_rows))
+            edges = [group.num_rows * part // parts for part in range(parts + 1)]
+            pieces += [
+                ParquetRows(file, number, first, start, stop, size // parts, joined=joined)
+                for start, stop in itertools.pairwise(edges)
+                if start < stop
+            ]
+            first += group.num_rows
     return pieces
 
 
@@ -130,5 +121,11 @@ def is_text(kind: Any) -> bool:
 
 
 def broken_parquet(file: Path, error: Exception) -> DataError:
-    reason = one_line(error)[:160] or "more than fits in memory"
-    return DataError(f"{file}: {reason}", "put the whole file there")
+    return DataError(f"{file}: {reason(error)}", "put the whole file there")
+
+
+def refusing_arrow(file: Path) -> AbstractContextManager[None]:
+    """Turns the errors of Arrow into a DataError of one line."""
+    import pyarrow as pa
+
+    return refusing(file, errors=(pa.ArrowException, OSError, MemoryError))

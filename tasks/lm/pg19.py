@@ -45,6 +45,7 @@ class PG19(Corpus):
     """
 
     name = "lm/pg19"
+    hub = HUB
     published = tuple(BOOKS.values())
     release = "https://storage.googleapis.com/deepmind-gutenberg, a folder with train/, validation/ and test/"
 
@@ -54,7 +55,6 @@ class PG19(Corpus):
         identity = partial(self.identity, lists=[listed.sha256 for listed in LISTS])
         return {
             "official": Source(self._official, identity, path=LAYOUT, complete=True),
-            "hf": self.hub_source(HUB, self._hub),
             **super().sources(),
         }
 

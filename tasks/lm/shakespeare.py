@@ -6,17 +6,14 @@ are moved on to the next blank line.
 """
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 
-from tasks import data_sources
 from tasks.checks import DataError, Progress
-from tasks.data_sources import Download, decoded, opened_text
+from tasks.data_sources import Download
 from tasks.data_task import SPLITS, Source
-from tasks.lm.documents import Document
+from tasks.lm.documents import Part, blocks
 from tasks.lm.text_sources import Corpus, Pieces
 
 TEXT = Download(
@@ -49,34 +46,11 @@ class Shakespeare(Corpus):
 
     def _official(self, progress: Progress) -> Pieces:
         file = self.path or TEXT.fetch(self.data_root / "downloads" / "tinyshakespeare", progress)
-        text = content(file)
+        text = b"".join(data for _, data in blocks(file))
         if hashlib.sha256(text).hexdigest() != TEXT.sha256:
             raise DataError(f"{file}: {len(text):,} bytes, not the published text", f"put {TEXT.url} there")
         edges = [0, *(after_gap(text, share) for share in SHARES), len(text)]
-        return {name: [Passage(file, *bounds)] for name, bounds in zip(SPLITS, pairwise(edges), strict=True)}
-
-
-@dataclass(frozen=True)
-class Passage:
-    """Bytes start..stop of a (gzipped) text file, one document."""
-
-    file: Path
-    start: int
-    stop: int
-    count: int = 1
-
-    @property
-    def size(self) -> int:
-        return self.stop - self.start
-
-    def documents(self) -> Iterator[Document]:
-        yield Document(str(self.file), decoded(content(self.file)[self.start : self.stop], self.file, at=self.start))
-
-
-def content(file: Path) -> bytes:
-    """Raises DataError."""
-    with opened_text(file) as stream:
-        return data_sources.content(stream, str(file))
+        return {name: [Part(file, *bounds)] for name, bounds in zip(SPLITS, pairwise(edges), strict=True)}
 
 
 def after_gap(text: bytes, share: float) -> int:

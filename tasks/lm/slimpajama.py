@@ -10,11 +10,11 @@ from functools import partial
 
 from tasks.base import DataInfo, FinalEvaluation
 from tasks.checks import Progress, one_of
-from tasks.data_task import CachedSet, Source
+from tasks.data_task import CachedSet
 from tasks.examples import Shards, fingerprint
 from tasks.lm import other_corpora
 from tasks.lm.documents import FirstBytes, shards
-from tasks.lm.text_sources import Corpus, HubFiles, Pieces
+from tasks.lm.text_sources import Corpus, HubFiles
 from tasks.lm.windows import TokenStream, WindowSplit
 
 HUB = HubFiles(
@@ -33,6 +33,7 @@ class SlimPajama(Corpus):
     """
 
     name = "lm/slimpajama"
+    hub, hub_is_complete = HUB, False
 
     source: str = "hf"
     corpora: Mapping[str, str] | None = None
@@ -45,14 +46,8 @@ class SlimPajama(Corpus):
             raise ValueError("corpora are not scored with a dictionary: set task.dictionary=null or task.corpora=null")
         super().__post_init__()
 
-    def sources(self) -> dict[str, Source]:
-        return {"hf": self.hub_source(HUB, self._hub, complete=False), **super().sources()}
-
     def origin(self, complete: bool, part: str | None = None) -> str:
         return super().origin(False, "slimpajama_6b" if self.source == "hf" and self.path is None else part)
-
-    def _hub(self, progress: Progress) -> Pieces:
-        return HUB.rows(self.path)
 
     def cached_sets(self) -> list[CachedSet]:
         return [*super().cached_sets(), *(self._cached(name) for name in self.corpora)]

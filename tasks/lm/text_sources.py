@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from tasks import data_sources
 from tasks.checks import DataError, Progress
@@ -64,13 +64,18 @@ class Corpus(LanguageModelling):
     and an eighth as many to validate and to test; `document_bytes`, `names` and `distance`: tasks/lm/synthetic_text.py.
     """
 
+    hub: ClassVar[HubFiles | None] = None
+    hub_is_complete: ClassVar[bool] = True
+
     documents: int = 512
     document_bytes: int = 8192
     names: int = 40
     distance: int = 2048
 
     def sources(self) -> dict[str, Source]:
+        hub = {} if self.hub is None else {"hf": self._hub_source(self.hub)}
         return {
+            **hub,
             SLICE: Source(self.read_slice, self.identity, path=LAYOUT, requires_path=True),
             SYNTHETIC: Source(
                 self._generated,
@@ -79,10 +84,14 @@ class Corpus(LanguageModelling):
             ),
         }
 
-    def hub_source(self, files: HubFiles, read: Any, *, complete: bool = True) -> Source:
-        """The files of the hub, or of `path`; `read` gives the pieces of their splits."""
+    def _hub_source(self, files: HubFiles) -> Source:
+        """The files of the hub, or of `path`."""
         identity = partial(self.identity, name=files.name, revision=files.revision)
-        return Source(read, identity, path=f"a folder with the parquet files of {files.name}", complete=complete)
+        layout = f"a folder with the parquet files of {files.name}"
+        return Source(self._hub, identity, path=layout, complete=self.hub_is_complete)
+
+    def _hub(self, progress: Progress) -> Pieces:
+        return self.hub.rows(self.path)
 
     def read_slice(self, progress: Progress) -> Pieces:
         return text_splits(self.path)

@@ -3,7 +3,6 @@
 - `bytes`: the UTF-8 bytes, 256 ids, and the end token.
 - `gpt2`: GPT-2's byte-level pairs, 50,257 ids; `<|endoftext|>` is the end token.
 - `wordpiece`: BERT's word pieces, by default bert-base-cased's, 28,996 ids (LLP, D-25); `[SEP]` is the end token.
-- `bpe`: byte-level pairs trained on the training split, `vocabulary` ids with the end token, the last one.
 
 No part of a text becomes a special token: `<|endoftext|>` and `[SEP]` in it are read letter by letter. Word pieces of a
 vocabulary without any upper-case letter are those of an uncased model, which reads lower case without accents.
@@ -24,11 +23,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from tasks import data_sources
-from tasks.checks import DataError, Progress, at_least, one_of
-from tasks.data_sources import MIB, Download, one_line
+from tasks.checks import DataError, Progress
+from tasks.data_sources import ANY, Download, refusing
 from tasks.regular_files import open_regular
 
-NAMES = ("bytes", "gpt2", "wordpiece", "bpe")
 GPT2_URL = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main"
 GPT2 = (  # as tiktoken checks them
     Download(f"{GPT2_URL}/encoder.json", 1_042_301, "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"),
@@ -46,9 +44,6 @@ UNKNOWN, SEPARATOR = "[UNK]", "[SEP]"
 LONGEST_WORD = 100  # characters of a word that has pieces, BERT's
 
 BYTE_IDS = 256
-LEAST_COUNT = 2  # occurrences of a pair that training joins
-TRAINED_ON = 1024 * MIB  # bytes of text, the first ones, that a vocabulary is trained on: bounds its time and memory
-FORMAT = 1  # of the file of a trained vocabulary
 PASSAGE = 1 << 16  # characters, about, that are encoded at once
 BATCH = 64  # passages
 
@@ -69,36 +64,6 @@ class Tokenizer(Protocol):
 
     def text(self, ids: Sequence[int]) -> str:
         """The text of ids. `end_id` is skipped; bytes that are not UTF-8 become U+FFFD."""
-
-
-def make(
-    name: str,
-    *,
-    path: Path | None = None,
-    vocabulary: int | None = None,
-    folder: Path,
-    follows_from: Mapping[str, Any],
-) -> Tokenizer:
-    """A tokenizer by name. `path` is a folder with the files of one; without it they are kept in `folder`.
-
-    A `bpe` of `vocabulary` ids follows from `follows_from`, which says what the training split is. Raises ValueError
-    for settings that do not fit, DataError for files in `path` that are not a vocabulary.
-    """
-    one_of(NAMES, tokenizer=name)
-    if path is not None and name not in ("gpt2", "wordpiece"):
-        raise ValueError(f"tokenizer={name} has no files: tokenizer_path=null")
-    if (vocabulary is None) != (name != "bpe"):
-        raise ValueError(f"vocabulary={vocabulary} with tokenizer={name}: it belongs to bpe alone")
-    if name == "bytes":
-        return Bytes()
-    if name == "gpt2":
-        return _gpt2(path, folder / "gpt2")
-    if name == "wordpiece":
-        return _wordpiece(path, folder / "bert-base-cased")
-    at_least(BYTE_IDS + 1, vocabulary=vocabulary)
-    settings = {"bpe": FORMAT, "ids": vocabulary, "least": LEAST_COUNT, "bytes": TRAINED_ON, "from": follows_from}
-    identity = digest(settings)
-    return Trained(vocabulary, identity, folder / f"bpe-{vocabulary}-{identity[:12]}.json")
 
 
 def dtype(vocab_size: int) -> type[np.integer]:
@@ -134,7 +99,7 @@ class Pieces:
         raise NotImplementedError
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        tokenizer, kind = _opened(self), dtype(self.vocab_size)
+        tokenizer, kind = opened(self), dtype(self.vocab_size)
         counts: list[int] = []
 
         def all_passages() -> Iterator[str]:
@@ -155,7 +120,7 @@ class Pieces:
         ]
 
     def text(self, ids: Sequence[int]) -> str:
-        tokenizer = _opened(self)
+        tokenizer = opened(self)
         return self.joined([tokenizer.id_to_token(i) for i in ids if i != self.end_id])
 
     @staticmethod
@@ -178,21 +143,21 @@ class GPT2Pieces(Pieces):
     end_id = GPT2_END
 
     def prepare(self, texts: Callable[[], Iterable[str]], progress: Progress) -> None:
-        if self.downloads is not None:
-            for file in GPT2:
-                file.fetch(self.downloads, progress)
+        for file in GPT2 if self.downloads is not None else ():
+            file.fetch(self.downloads, progress)
+        opened(self)
 
     def open(self) -> Any:
         from tokenizers import models
 
         for file in (self.vocabulary, self.merges):
-            _bytes_of(file)
-        try:
-            model = models.BPE.from_file(str(self.vocabulary), str(self.merges))
-            return _byte_level(model)
-        except Exception as error:  # the library has no error types of its own
-            problem = f"{self.merges}: not the merges of {self.vocabulary.name} ({one_line(error)[:120]})"
-            raise DataError(problem, "put GPT-2's files there") from error
+            bytes_of(file)
+        with refusing(f"{self.vocabulary} and {self.merges.name}", "put GPT-2's files there", ANY):
+            tokenizer = byte_level(models.BPE.from_file(str(self.vocabulary), str(self.merges)))
+        if sorted(tokenizer.get_vocab().values()) != list(range(GPT2_IDS)):
+            problem = f"not GPT-2's {GPT2_IDS:,} pieces with ids from 0 to {GPT2_IDS - 1}"
+            raise DataError(f"{self.vocabulary}: {problem}", "put GPT-2's there")
+        return tokenizer
 
 
 @dataclass(frozen=True)
@@ -227,67 +192,6 @@ class WordPieces(Pieces):
         return decoders.WordPiece(cleanup=False).decode(pieces)
 
 
-@dataclass(frozen=True)
-class Trained(Pieces):
-    """The file has the vocabulary and the sha256 of it, so that a damaged one is known."""
-
-    vocab_size: int
-    identity: str
-    file: Path
-
-    name = "bpe"
-
-    @property
-    def end_id(self) -> int:
-        return self.vocab_size - 1
-
-    def prepare(self, texts: Callable[[], Iterable[str]], progress: Progress) -> None:
-        if not self.file.exists():
-            self._write(self._train(texts, progress))
-        _opened(self)
-
-    def open(self) -> Any:
-        from tokenizers import Tokenizer
-
-        try:
-            content = json.loads(_bytes_of(self.file).decode())
-            stored = content["tokenizer"]
-            if (content["format"], content["identity"]) != (FORMAT, self.identity):
-                raise ValueError("it is another vocabulary")
-            if content["sha256"] != hashlib.sha256(stored.encode()).hexdigest():
-                raise ValueError("its content is not what was written")
-            return Tokenizer.from_str(stored)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            if isinstance(error, DataError):
-                raise
-            raise DataError(f"{self.file}: damaged ({one_line(error)[:120]})", "remove it") from error
-
-    def _train(self, texts: Callable[[], Iterable[str]], progress: Progress) -> str:
-        from tokenizers import models, pre_tokenizers, trainers
-
-        tokenizer, wanted = _byte_level(models.BPE()), self.vocab_size - 1
-        trainer = trainers.BpeTrainer(
-            vocab_size=wanted,
-            min_frequency=LEAST_COUNT,
-            show_progress=False,
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        )
-        tokenizer.train_from_iterator(first_passages(texts(), progress), trainer)
-        if (count := tokenizer.get_vocab_size()) != wanted:
-            problem = f"tokenizer=bpe: the training split gives {count + 1:,} ids, not {self.vocab_size:,}"
-            raise DataError(problem, arguments=f"task.vocabulary={count + 1}")
-        return tokenizer.to_str()
-
-    def _write(self, stored: str) -> None:
-        content = {
-            "format": FORMAT,
-            "identity": self.identity,
-            "sha256": hashlib.sha256(stored.encode()).hexdigest(),
-            "tokenizer": stored,
-        }
-        data_sources.write_whole(self.file, [json.dumps(content).encode()])
-
-
 def passages(text: str) -> list[str]:
     """The text in parts of about PASSAGE characters, whose ids, one after another, are those of the whole.
 
@@ -311,13 +215,13 @@ def is_uncased(pieces: Iterable[str]) -> bool:
 
 
 @functools.lru_cache(maxsize=8)
-def _opened(tokenizer: Pieces) -> Any:
+def opened(tokenizer: Pieces) -> Any:
     # processes encode in parallel; threads inside them would only compete, and a fork would break them
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     return tokenizer.open()
 
 
-def _byte_level(model: Any) -> Any:
+def byte_level(model: Any) -> Any:
     from tokenizers import Tokenizer, pre_tokenizers
 
     tokenizer = Tokenizer(model)
@@ -325,7 +229,7 @@ def _byte_level(model: Any) -> Any:
     return tokenizer
 
 
-def _gpt2(path: Path | None, folder: Path) -> GPT2Pieces:
+def gpt2(path: Path | None, folder: Path) -> GPT2Pieces:
     if path is None:
         identity = digest({"gpt2": [file.sha256 for file in GPT2]})
         return GPT2Pieces(folder / GPT2[0].name, folder / GPT2[1].name, identity, folder)
@@ -334,34 +238,24 @@ def _gpt2(path: Path | None, folder: Path) -> GPT2Pieces:
         names = " or ".join(" and ".join(pair) for pair in GPT2_NAMES)
         raise DataError(f"{path}: no {names} there", "set task.tokenizer_path to GPT-2's folder, or null")
     vocabulary, merges = (path / name for name in there[0])
-    data = [_bytes_of(file) for file in (vocabulary, merges)]
-    try:
-        ids = json.loads(data[0].decode())
-        whole = sorted(ids.values()) == list(range(GPT2_IDS))
-    except (ValueError, AttributeError, TypeError, RecursionError) as error:
-        problem = f"{vocabulary}: no vocabulary ({one_line(error)[:80]})"
-        raise DataError(problem, "put GPT-2's there") from error
-    if not whole:
-        problem = f"{vocabulary}: {len(ids):,} pieces, not GPT-2's {GPT2_IDS:,} with ids from 0 to {GPT2_IDS - 1}"
-        raise DataError(problem, "put GPT-2's there")
-    identity = digest({"gpt2": [hashlib.sha256(content).hexdigest() for content in data]})
+    identity = digest({"gpt2": [hashlib.sha256(bytes_of(file)).hexdigest() for file in (vocabulary, merges)]})
     return GPT2Pieces(vocabulary, merges, identity, None)
 
 
-def _wordpiece(path: Path | None, folder: Path) -> WordPieces:
+def wordpiece(path: Path | None, folder: Path) -> WordPieces:
     if path is None:
         identity = digest({"wordpiece": BERT.sha256})
         return WordPieces(folder / BERT.name, BERT_IDS, BERT_END, identity, folder)
     file = path / BERT.name
     pieces = _pieces(file)
-    identity = digest({"wordpiece": hashlib.sha256(_bytes_of(file)).hexdigest()})
+    identity = digest({"wordpiece": hashlib.sha256(bytes_of(file)).hexdigest()})
     return WordPieces(file, len(pieces), pieces[SEPARATOR], identity, None)
 
 
 def _pieces(file: Path) -> dict[str, int]:
     """Ids of the pieces in a vocab.txt, one per line. Raises DataError."""
     try:
-        lines = [line.rstrip("\r") for line in _bytes_of(file).decode().removesuffix("\n").split("\n")]
+        lines = [line.rstrip("\r") for line in bytes_of(file).decode().removesuffix("\n").split("\n")]
     except UnicodeDecodeError as error:
         raise DataError(f"{file}: byte {error.start} is not UTF-8", "put BERT's vocab.txt there") from error
     pieces = {piece: number for number, piece in enumerate(lines)}
@@ -372,24 +266,9 @@ def _pieces(file: Path) -> dict[str, int]:
     return pieces
 
 
-def _bytes_of(file: Path) -> bytes:
-    try:
-        with open_regular(file, follow=True) as stream:
-            return data_sources.content(stream, str(file))
-    except OSError as error:
-        raise DataError(f"{file}: {error.strerror}", "set task.tokenizer_path, or fetch it") from error
-
-
-def first_passages(texts: Iterable[str], progress: Progress) -> Iterator[str]:
-    """The passages of the first TRAINED_ON bytes of text."""
-    done = 0
-    for text in texts:
-        for passage in passages(text):
-            if done >= TRAINED_ON:
-                return
-            yield passage
-            done += len(passage.encode())
-        progress("training the vocabulary (bytes read)", min(done, TRAINED_ON), TRAINED_ON)
+def bytes_of(file: Path) -> bytes:
+    with refusing(file, "set task.tokenizer_path, or fetch it"), open_regular(file, follow=True) as stream:
+        return data_sources.content(stream, str(file))
 
 
 def digest(settings: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.checks import DataError, Progress
-from tasks.data_sources import BROKEN, MIB, Download, one_line, write_whole
+from tasks.data_sources import BROKEN, MIB, Download, refusing, write_whole
 from tasks.data_task import SLICE, Source
 from tasks.lm.articles import ArticleIndex, Articles, article_index
 from tasks.lm.text_sources import Corpus, HubFiles, Pieces
@@ -51,6 +51,7 @@ class WikiText103(Corpus):
     """
 
     name = "lm/wikitext103"
+    hub = HUB
     release = "wikitext-103-raw-v1.zip, or the folder in it"
 
     source: str = "official"
@@ -60,7 +61,6 @@ class WikiText103(Corpus):
         shared = super().sources()
         return {
             "official": Source(self._official, self._official_identity, path=self.release, complete=True),
-            "hf": self.hub_source(HUB, self._hub),
             **shared,
             SLICE: Source(self.read_slice, shared[SLICE].identity, path=layout, requires_path=True),
         }
@@ -129,15 +129,15 @@ def fetched(folder: Path, progress: Progress) -> Path:
 
 def unpacked(file: Path, folder: Path) -> Path:
     """The three texts of the archive, below `folder`; those that are there whole are kept. Raises DataError."""
-    try:
-        with open_regular(file, follow=True) as packed, zipfile.ZipFile(packed) as archive:
-            for split in NAMES.values():
-                name = f"wiki.{split}.raw"
-                member = archive.getinfo(f"wikitext-103-raw/{name}")
-                there = folder / name
-                if not there.is_file() or there.stat().st_size != member.file_size:
-                    with archive.open(member) as stream:
-                        write_whole(there, iter(lambda stream=stream: stream.read(MIB), b""))
-    except (zipfile.BadZipFile, KeyError, *BROKEN) as error:
-        raise DataError(f"{file}: {one_line(error)[:120]}", f"put {ZIP.url} there") from error
+    errors = (KeyError, *BROKEN)
+    with (
+        refusing(file, f"put {ZIP.url} there", errors),
+        open_regular(file, follow=True) as packed,
+        zipfile.ZipFile(packed) as archive,
+    ):
+        for split in NAMES.values():
+            member, there = archive.getinfo(f"wikitext-103-raw/wiki.{split}.raw"), folder / f"wiki.{split}.raw"
+            if not there.is_file() or there.stat().st_size != member.file_size:
+                with archive.open(member) as stream:
+                    write_whole(there, iter(lambda stream=stream: stream.read(MIB), b""))
     return folder

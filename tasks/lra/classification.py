@@ -207,10 +207,6 @@ class SequenceClassification(OneLabel):
         return Fitted(self.split("train"), self.classes, features, classifier(), most)
 
     @property
-    def cached_ids(self) -> int:
-        return self.symbols - self.shift
-
-    @property
     def vocab_size(self) -> int:
         return self.symbols + (self.eos is not None)
 

@@ -25,7 +25,7 @@ from models.attention.base import Pattern
 from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor
 from tasks.checks import DataError, Progress, at_least
 from tasks.data_task import SPLITS, SYNTHETIC, Source
-from tasks.examples import Shards, fingerprint
+from tasks.examples import Shards
 from tasks.lm import bookcorpus
 from tasks.lm.text_sources import HELD_BACK, Corpus, HubFiles, Pieces
 from tasks.lm.tokenizers import Tokenizer
@@ -71,12 +71,13 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
     lengths: tuple[()] = field(init=False, default=())
     reading: str = field(init=False, default="packed")
     dictionary: None = field(init=False, default=None)
+    end_token: None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         at_least(3, length=self.length)
         if not 0 < self.share <= 1:
             raise ValueError(f"share={self.share} is not more than 0 and at most 1")
-        token_ids.check(self.tokenizer, self.tokenizer_path, self.vocabulary, self.vocabulary_text)
+        self.check_tokens()
         super().__post_init__()
         if self.pattern.cross:
             raise ValueError(f"{self.name} has no second sequence to attend to: pattern={self.pattern}")
@@ -122,13 +123,12 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
         return self.vocabulary_used.pieces
 
     def read_source(self, progress: Progress) -> dict[str, Shards]:
-        token_ids.prepare(self.vocabulary_used, self.vocabulary_text, progress)
+        self.prepare_tokens(progress)
         return super().read_source(progress)
 
     def load(self) -> DataInfo:
         cached = self.cached_sets()[0]
         examples = self.open(cached)
-        hashes = {name: facts["sha256"] for name, facts in self.facts(cached).items()}
         pieces, end_id = self.tokens_from.vocab_size, self.tokens_from.end_id
         rows = SPECIAL_ROWS + np.arange(pieces)
         rows[end_id] = EOS  # documents end with </s>
@@ -136,7 +136,7 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
         self._splits = {name: self._blocks(name) for name in SPLITS}
         complete = self._source.complete and not any(self._limits.values())
         sizes = {name: len(split) for name, split in self._splits.items()}
-        return DataInfo(self.origin(complete), fingerprint(hashes[name] for name in SPLITS), sizes)
+        return DataInfo(self.origin(complete), self.fingerprint_of(cached), sizes)
 
     def _blocks(self, split: str) -> Blocks:
         stream = self._streams[split]
@@ -151,8 +151,7 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
     def _masking(self) -> dict[str, int]:
         """Arguments of `drawn`. The end token is not a piece of a text."""
         count = max(1, round(self.share * (self.length - 2)))
-        mask_id = token_ids.mask_id(self.vocabulary_used)
-        return {"count": count, "mask_id": mask_id, "pieces": self.tokens_from.vocab_size - 1}
+        return {"count": count, "mask_id": self.mask_id, "pieces": self.tokens_from.vocab_size - 1}
 
     def backbone_kwargs(self) -> dict[str, object]:
         # no block has padding, but fine-tuning examples have

@@ -18,10 +18,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tasks.checks import DataError, Progress, one_of
+from tasks.checks import DataError, Progress
 from tasks.data_task import SYNTHETIC
 from tasks.file_digests import path_identity
-from tasks.lm import tokenizers
+from tasks.lm import tokenizer_names, tokenizers
 from tasks.lm.documents import Piece
 from tasks.lm.text_sources import text_splits
 from tasks.mlm import topics
@@ -41,65 +41,44 @@ class PretrainingTokens:
     vocabulary_text: str | Path | None
     data_root: Path
 
+    def check_tokens(self) -> None:
+        """Raises ValueError for settings that do not fit each other."""
+        names = ("tokenizer_path", "vocabulary", "vocabulary_text")
+        tokenizer_names.check(self.tokenizer, NAMES, **{name: getattr(self, name) for name in names})
+
     @cached_property
     def vocabulary_used(self) -> Vocabulary:
-        """Raises DataError for files of `tokenizer_path` that are no vocabulary."""
-        return make(
+        """Its pieces are kept below `data_root`. Raises DataError for files of `tokenizer_path` that are none."""
+        pieces = tokenizer_names.make(
             self.tokenizer,
             path=self.tokenizer_path,
             vocabulary=self.vocabulary,
-            vocabulary_text=self.vocabulary_text,
-            data_root=self.data_root,
+            folder=self.data_root / "lm" / "tokenizers",
+            follows_from=texts_identity(self.vocabulary_text) if self.tokenizer == "bpe" else {},
         )
+        return Vocabulary(pieces, self.vocab_size)
 
     @property
     def vocab_size(self) -> int:
-        return rows(self.tokenizer, self.vocabulary)
+        """The number of ids, known before any file exists."""
+        pieces = {"gpt2": ROBERTA_ROWS - SPECIAL_ROWS, "bpe": self.vocabulary, "bytes": tokenizers.BYTE_IDS + 1}
+        return SPECIAL_ROWS + pieces[self.tokenizer]
 
+    @property
+    def mask_id(self) -> int:
+        """The row of `<mask>`."""
+        return self.vocab_size - 1
 
-def check(tokenizer: str, path: str | Path | None, vocabulary: int | None, vocabulary_text: str | Path | None) -> None:
-    """Raises ValueError for settings that do not fit each other."""
-    one_of(NAMES, tokenizer=tokenizer)
-    for name, value in (("vocabulary", vocabulary), ("vocabulary_text", vocabulary_text)):
-        if (value is None) != (tokenizer != "bpe"):
-            raise ValueError(f"{name}={value} with tokenizer={tokenizer}: it belongs to bpe alone, which requires it")
-    if path is not None and tokenizer != "gpt2":
-        raise ValueError(f"tokenizer={tokenizer} has no files: tokenizer_path=null")
-
-
-def make(
-    tokenizer: str,
-    *,
-    path: str | Path | None,
-    vocabulary: int | None,
-    vocabulary_text: str | Path | None,
-    data_root: Path,
-) -> Vocabulary:
-    """The vocabulary of these settings. Its pieces are kept below `data_root`. Raises DataError."""
-    pieces = tokenizers.make(
-        tokenizer,
-        path=None if path is None else Path(path).expanduser(),
-        vocabulary=vocabulary,
-        folder=data_root / "lm" / "tokenizers",
-        follows_from=texts_identity(vocabulary_text) if tokenizer == "bpe" else {},
-    )
-    return Vocabulary(pieces, rows(tokenizer, vocabulary))
-
-
-def rows(tokenizer: str, vocabulary: int | None) -> int:
-    """The number of ids, known before any file exists."""
-    pieces = {"gpt2": ROBERTA_ROWS - SPECIAL_ROWS, "bpe": vocabulary, "bytes": tokenizers.BYTE_IDS + 1}[tokenizer]
-    return SPECIAL_ROWS + pieces
-
-
-def prepare(used: Vocabulary, vocabulary_text: str | Path | None, progress: Progress) -> None:
-    """Fetch the pieces, or train them on the training texts at `vocabulary_text`. Raises DataError."""
-    texts: Sequence[Piece] = []
-    if vocabulary_text == SYNTHETIC:
-        texts = topics.documents(GENERATED, seed=0, split=0)
-    elif vocabulary_text is not None:
-        texts = text_splits(existing(vocabulary_text))["train"]
-    used.prepare(lambda: (document.text for piece in texts for document in piece.documents()), progress)
+    def prepare_tokens(self, progress: Progress) -> None:
+        """Fetch the pieces, or train them on the training texts at `vocabulary_text`. Raises DataError."""
+        texts: Sequence[Piece] = []
+        if self.vocabulary_text == SYNTHETIC:
+            texts = topics.documents(GENERATED, seed=0, split=0)
+        elif self.vocabulary_text is not None:
+            texts = text_splits(existing(self.vocabulary_text))["train"]
+        self.vocabulary_used.prepare(
+            lambda: (document.text for piece in texts for document in piece.documents()), progress
+        )
 
 
 def texts_identity(vocabulary_text: str | Path) -> dict[str, Any]:
@@ -107,11 +86,6 @@ def texts_identity(vocabulary_text: str | Path) -> dict[str, Any]:
     if vocabulary_text == SYNTHETIC:
         return {"topics": topics.VERSION, "documents": GENERATED}
     return {"texts": path_identity(existing(vocabulary_text))}
-
-
-def mask_id(used: Vocabulary) -> int:
-    """The row of `<mask>`."""
-    return used.vocab_size - 1
 
 
 def existing(path: str | Path) -> Path:

@@ -175,11 +175,6 @@ class Wmt14EnDe(SequenceToSequence):
             for start in range(0, len(tokens), SHARDS_AT_ONCE):
                 yield from pool.map(methodcaller("texts"), tokens[start : start + SHARDS_AT_ONCE])
 
-    def check_vocabulary(self, split: str, examples: AnyExamples) -> None:
-        """As for every task; splits of texts hold bytes."""
-        if not split.endswith(TEXTS):
-            super().check_vocabulary(split, examples)
-
     def decoded_splits(
         self, examples: Mapping[str, AnyExamples], lengths: Mapping[str, int]
     ) -> dict[str, TextPairSplit]:

@@ -162,10 +162,6 @@ class SequenceToSequence(CachedTask):
         # a trained one is identified before its texts exist
         return SPECIAL_ROWS + self.vocabulary if self.trains_vocabulary else self.vocabulary_used.vocab_size
 
-    @property
-    def cached_ids(self) -> int:
-        return self.vocab_size
-
     def cached_sets(self) -> list[CachedSet]:
         self.check_source()
         rows = {"vocabulary": self.vocabulary_used.identity, "special": SPECIAL_ROWS}

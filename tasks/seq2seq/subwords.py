@@ -19,7 +19,8 @@ from typing import Any
 from tasks import data_sources, file_digests
 from tasks.checks import DataError, Progress, at_least
 from tasks.data_sources import one_line
-from tasks.lm.tokenizers import Pieces, Trained, digest
+from tasks.lm.tokenizers import Pieces, digest
+from tasks.lm.trained import Trained
 
 END = "</w>"
 UNKNOWN = "<unk>"  # piece 0

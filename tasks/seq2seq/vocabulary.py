@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tasks.checks import Progress, one_of
-from tasks.lm import tokenizers
+from tasks.lm import tokenizer_names
 from tasks.lm.tokenizers import Tokenizer, dtype
 from tasks.seq2seq import subwords
 
@@ -83,5 +83,5 @@ def make(
     if path is not None and name != "bart":
         raise ValueError(f"tokenizer={name} has no files: tokenizer_path=null")
     where = {"path": path, "vocabulary": vocabulary, "folder": folder, "follows_from": follows_from}
-    pieces = tokenizers.make("gpt2" if name == "bart" else name, **where)
+    pieces = tokenizer_names.make("gpt2" if name == "bart" else name, **where)
     return Vocabulary(pieces, BART_ROWS if name == "bart" else SPECIAL_ROWS + pieces.vocab_size)

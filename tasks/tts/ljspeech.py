@@ -30,7 +30,7 @@ from models.generation.speech import synthesise
 from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor
 from tasks.checks import DataError, Progress, at_least
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedTask, Source
-from tasks.examples import AnyExamples, Shards, fingerprint
+from tasks.examples import Shards, fingerprint
 from tasks.lm.text_sources import HubFiles
 from tasks.metrics import Ratio
 from tasks.tts import audio, clips, phonemes, synthetic_speech
@@ -68,7 +68,6 @@ class LJSpeech(CachedTask):
     baseline_name = "mean_frame"
     name = "tts/ljspeech"
     release = f"{clips.ARCHIVE.url}, or the folder in it"
-    cached_ids = len(phonemes.SYMBOLS)
 
     source: str = "official"
     pattern: Pattern | str = Pattern.CAUSAL_SELF
@@ -162,10 +161,6 @@ class LJSpeech(CachedTask):
         written = {name + TEXT: texts(splits[name], phonemizer, self.max_phonemes) for name in SPLITS}
         heard = {name: spectrograms(splits[name], self.scale, self.max_frames, title) for name in SPLITS}
         return heard | written
-
-    def check_vocabulary(self, split: str, examples: AnyExamples) -> None:
-        if split.endswith(TEXT):
-            super().check_vocabulary(split, examples)
 
     def load(self) -> DataInfo:
         cached = self.cached_sets()[0]

@@ -6,13 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from tasks import cache, data_task
-from tasks.checks import DataError
-from tasks.examples import ShardedExamples
+from tasks import data_task
 from tasks.lra import classification
 from tasks.lra.byte_tokens import pack_bytes
 from tasks.lra.text import Text
-from tests.helpers.tasks import no_progress, one_line
+from tests.helpers.tasks import no_progress
 
 SMALL = {"source": "synthetic", "max_length": 128, "distance": 32, "train": 60, "val": 20, "test": 31}
 NEXT = "do=prepare task=lra/text"
@@ -71,21 +69,6 @@ def test_scores_are_exact_over_unequal_batches(tmp_path):
     loss.backward()
     assert model.table.weight.grad.abs().sum() > 0
     assert task.tokens(batch) == sum(map(len, split.examples.tokens[None])) == split.examples.offsets[-1]
-
-
-def test_a_token_outside_the_vocabulary_names_split_and_example(tmp_path, monkeypatch):
-    task = loaded(tmp_path)
-    tokens = task.split("val").batch(range(20))["tokens"]
-    limit = int(tokens.max())
-    example = int((tokens == limit).any(1).nonzero()[0])
-    monkeypatch.setattr(Text, "symbols", limit)
-    with pytest.raises(DataError) as error:
-        Text(data_root=tmp_path, **SMALL).load()
-    one_line(error, "lra/text: ", f"token id {limit - 1} is not from 0 to {limit - 2}", NEXT)
-    examples = cache.read(next(tmp_path.rglob("manifest.json")).parent, task.cached_sets()[0].parameters)[0]["val"]
-    with pytest.raises(DataError, match=f"val, example {example}: token id"):
-        shards = ShardedExamples([examples.part(0, 1), examples.part(1, 20)])
-        Text(data_root=tmp_path, **SMALL).check_vocabulary("val", shards)
 
 
 def test_last_batch_may_be_left_out(tmp_path):

@@ -81,8 +81,7 @@ def test_no_reader_of_a_cache_waits_and_the_next_write_mends_it(tmp_path, kind, 
 @pytest.mark.parametrize("kind", [*IN_PLACE_OF_A_FILE, "a link"])
 def test_a_lock_that_is_no_file_is_one_line(tmp_path, kind):
     (other := tmp_path / "other").write_text("of the user")
-    (partial := tmp_path / ".set.partial").mkdir()
-    IN_PLACE_OF_A_FILE.get(kind, lambda path: path.symlink_to(other))(partial / ".lock")
+    IN_PLACE_OF_A_FILE.get(kind, lambda path: path.symlink_to(other))(tmp_path / ".set.lock")
     with pytest.raises(CacheError, match="cannot write"):
         cache.write(tmp_path / "set", {"train": EXAMPLES}, PARAMETERS)
     assert other.read_text() == "of the user"

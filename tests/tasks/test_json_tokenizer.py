@@ -8,7 +8,8 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tasks.checks import DataError
-from tasks.lm import json_tokenizer
+from tasks.data.lm import OwnText
+from tasks.lm import tokenizer_names
 
 WORDS = {"<pad>": 0, "<eos>": 1, "a": 2, "bc": 3, "<unk>": 4, "<": 5, "eos": 6, ">": 7}
 
@@ -22,8 +23,9 @@ def folder(tmp_path):
     return tmp_path
 
 
-def made(folder, vocabulary=10):
-    return json_tokenizer.make(path=folder, vocabulary=vocabulary)
+def made(folder, vocabulary=10, **settings):
+    where = {"path": folder, "folder": folder, "follows_from": {}}
+    return tokenizer_names.make("json", **{**where, "vocabulary": vocabulary, **settings})
 
 
 def test_ids(folder):
@@ -64,6 +66,20 @@ def test_wrong_files_are_refused_in_one_line(folder, text, message):
     assert "\n" not in str(refused.value)
 
 
+def test_the_end_token_is_the_one_that_is_named(folder):
+    pieces = made(folder, end_token="<pad>")
+    assert pieces.end_id == 0 and pieces.text([2, 1, 0]) == "a <eos>"
+    assert pieces.identity != made(folder).identity == made(folder, end_token=None).identity
+
+
+def test_an_end_token_that_is_not_there_is_refused_with_those_alike(folder):
+    with pytest.raises(DataError, match=r"no token <\|eos\|>; it has <eos>; name .*task.end_token") as refused:
+        made(folder, end_token="<|eos|>").prepare(lambda: [], lambda *_: None)
+    assert "\n" not in str(refused.value)
+    with pytest.raises(ValueError, match="end_token=</s> with tokenizer=bytes: it belongs to json"):
+        OwnText(data_root=folder, path=folder, length=8, end_token="</s>")
+
+
 def test_more_ids_than_rows(folder):
     with pytest.raises(DataError, match=r"ids up to 7; task\.vocabulary=7 is not more"):
         made(folder, 7).prepare(lambda: [], lambda *_: None)
@@ -72,7 +88,7 @@ def test_more_ids_than_rows(folder):
 @pytest.mark.parametrize("settings", [{"path": None, "vocabulary": 3}, {"vocabulary": None}, {"vocabulary": 0}])
 def test_settings_that_are_missing(folder, settings):
     with pytest.raises(ValueError):
-        json_tokenizer.make(**{"path": folder, "vocabulary": 3, **settings})
+        made(folder, **settings)
 
 
 REPLACE = {"type": "Replace", "pattern": {"String": "a"}, "content": "aaa"}

@@ -2,7 +2,9 @@
 
 import gzip
 import pickle
+import time
 from concurrent.futures.process import BrokenProcessPool
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -79,6 +81,16 @@ def test_pieces_are_grouped_by_size(monkeypatch):
     pieces = [documents.Members(None, (str(i),), size) for i, size in enumerate([40, 60, 1, 300, 99, 1, 1])]
     groups = [make.pieces for make in shards(pieces, BYTES, reading="packed", title="").makers]
     assert [[piece.size for piece in group] for group in groups] == [[40, 60], [1], [300], [99, 1], [1]]
+
+
+def test_time_to_group_is_linear_in_the_pieces():
+    def seconds(count):
+        pieces = [SimpleNamespace(size=70) for _ in range(count)]
+        started = time.process_time()
+        assert [len(group) for group in documents.grouped(pieces, 1 << 30)] == [count]
+        return time.process_time() - started
+
+    assert min(seconds(8000) for _ in range(3)) < 6 * min(seconds(2000) for _ in range(3)) + 0.02
 
 
 def write(folder, tmp_path, *, workers, dies=False, count=8):

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from tasks.checks import DataError
-from tasks.lm import tokenizers
+from tasks.lm import tokenizer_names, tokenizers
+from tasks.lm import trained as trained_pieces
 from tests.helpers.tasks import never, no_progress, one_line
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "tokenizers"
@@ -35,7 +36,7 @@ SMALL = ["[UNK]", "[SEP]", "the", "The", "##re", "a", "##n", "##an", "ban", "##a
 
 
 def make(name, tmp_path, **options):
-    return tokenizers.make(name, folder=tmp_path, **{"follows_from": {"text": "here"}, **options})
+    return tokenizer_names.make(name, folder=tmp_path, **{"follows_from": {"text": "here"}, **options})
 
 
 def trained(tmp_path, vocabulary=300, texts=(TEXT,) * 3, **options):
@@ -196,12 +197,12 @@ def test_fetched_files_are_checked_and_known_by_their_content(tmp_path):
     ("file", "content", "reason"),
     [
         (None, b"", "no vocab.json and merges.txt or encoder.json and vocab.bpe there"),
-        ("vocab.json", b"{", "vocab.json: no vocabulary"),
-        ("vocab.json", b"[1]", "vocab.json: no vocabulary"),
-        ("vocab.json", b"\xff", "vocab.json: no vocabulary"),
-        ("vocab.json", b'{"a": 0}', "vocab.json: 1 pieces, not GPT-2's 50,257"),
+        ("vocab.json", b"{", "vocab.json and merges.txt: "),
+        ("vocab.json", b"[1]", "vocab.json and merges.txt: "),
+        ("vocab.json", b"\xff", "vocab.json and merges.txt: "),
+        ("vocab.json", b'{"a": 0}', "vocab.json: not GPT-2's 50,257 pieces"),
         ("vocab.json", json.dumps({f"{i}": 2 * i for i in range(50_257)}).encode(), "with ids from 0 to 50256"),
-        ("merges.txt", b"a b c\nd", "merges.txt: not the merges of vocab.json"),
+        ("merges.txt", b"a b c\nd", "vocab.json and merges.txt: Error while reading BPE files"),
     ],
 )
 def test_wrong_files_of_gpt2_are_one_line(tmp_path, file, content, reason):
@@ -258,7 +259,7 @@ def test_training_is_the_same_anywhere_and_happens_once(tmp_path, monkeypatch):
 
 
 def test_training_reads_a_bounded_part(tmp_path, monkeypatch):
-    monkeypatch.setattr(tokenizers, "TRAINED_ON", 3 * len(TEXT))
+    monkeypatch.setattr(trained_pieces, "TRAINED_ON", 3 * len(TEXT))
     seen = []
 
     def texts():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tasks.checks import DataError
-from tasks.lm import words
+from tasks.lm import tokenizer_names
 from tasks.lm.wikitext103 import WikiText103
 from tests.helpers.tasks import no_progress, one_line
 
@@ -12,7 +12,8 @@ TEXT = "b a c a <unk> \n = b @-@ a =\n"  # a 3, = 2, b 2, @-@ 1, c 1
 
 
 def trained(folder, vocabulary=6, texts=(TEXT,), **options):
-    tokenizer = words.make(vocabulary=vocabulary, folder=folder, **{"follows_from": {"text": "here"}, **options})
+    how = {"follows_from": {"text": "here"}, **options}
+    tokenizer = tokenizer_names.make("words", vocabulary=vocabulary, folder=folder, **how)
     tokenizer.prepare(lambda: texts, no_progress)
     return tokenizer
 
@@ -39,7 +40,7 @@ def test_wrong_sizes_in_one_line(tmp_path):
     with pytest.raises(DataError) as error:
         trained(tmp_path, 9)
     one_line(error, "the training split gives 7 ids, not 9", "task.vocabulary=7")
-    for vocabulary, says in ((2, "vocabulary=2 is less than 3"), (None, "takes task.vocabulary")):
+    for vocabulary, says in ((2, "vocabulary=2 is less than 3"), (None, "belongs to bpe, words")):
         with pytest.raises(ValueError, match=says):
             trained(tmp_path, vocabulary)
 

@@ -8,7 +8,6 @@ import torch
 
 from tasks.examples import Examples
 from tasks.lm.windows import TokenStream
-from tasks.mlm import tokens as token_ids
 from tasks.mlm import topics
 from tasks.mlm.blocks import Blocks, MaskedBlocks, drawn
 from tasks.mlm.pretrain import Pretraining
@@ -149,13 +148,13 @@ def test_pieces_follow_from_the_text_alone(tmp_path):
     bpe = {"tokenizer": "bpe", "vocabulary": 300, "vocabulary_text": folder}
     loaded = task(tmp_path, path=folder, **bpe)
     loaded.prepare(no_progress)
-    where = {"path": None, "data_root": tmp_path / "data"}
-    other = token_ids.make("bpe", vocabulary=300, vocabulary_text=str(folder), **where)
+    again = task(tmp_path, path=folder, **{**bpe, "vocabulary_text": str(folder)})
     files = list((tmp_path / "data" / "lm" / "tokenizers").iterdir())
-    token_ids.prepare(other, folder, no_progress)
+    again.prepare_tokens(no_progress)
+    other = again.vocabulary_used
     assert len(files) == 1 and list((tmp_path / "data" / "lm" / "tokenizers").iterdir()) == files
     assert other.identity == loaded.vocabulary_used.identity and other.vocab_size == loaded.vocab_size == 304
-    assert token_ids.mask_id(other) == 303
+    assert again.mask_id == 303
     ids = other.encode(["the line has words, and <mask> is none of them"])[0]
     assert other.decode(ids.tolist()) == "the line has words, and <mask> is none of them" and ids.max() < 303
 
@@ -187,8 +186,9 @@ def test_pieces_of_generated_documents_are_their_words(tmp_path):
 
 @pytest.mark.skipif(not GPT2.is_dir(), reason="no GPT-2 files")
 def test_gpt2_has_robertas_rows():
-    used = token_ids.make("gpt2", path=GPT2, vocabulary=None, vocabulary_text=None, data_root=Path("none"))
-    assert used.vocab_size == token_ids.rows("gpt2", None) == 50_265 and token_ids.mask_id(used) == 50_264
+    made = task(Path("none"), tokenizer="gpt2", tokenizer_path=GPT2)
+    used = made.vocabulary_used
+    assert used.vocab_size == made.vocab_size == 50_265 and made.mask_id == 50_264
     assert used.encode(["Hello world"])[0].tolist() == [FIRST + 15496, FIRST + 995]
 
 
@@ -200,7 +200,7 @@ def test_gpt2_has_robertas_rows():
         ({"tokenizer": "wordpiece"}, "tokenizer='wordpiece' is none of gpt2, bpe, bytes"),
         ({"tokenizer": "bpe", "vocabulary": 300}, "vocabulary_text=None with tokenizer=bpe"),
         ({"vocabulary": 300}, "vocabulary=300 with tokenizer=bytes"),
-        ({"tokenizer_path": "there"}, "tokenizer=bytes has no files"),
+        ({"tokenizer_path": "there"}, "tokenizer_path=there with tokenizer=bytes"),
         ({"pattern": "noncausal_cross"}, "no second sequence"),
         ({"source": "synthetic", "path": None, "documents": 0}, "documents=0 is less than 1"),
     ],

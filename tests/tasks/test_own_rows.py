@@ -134,13 +134,12 @@ def test_what_unpacks_without_end_is_refused_within_seconds(tmp_path):
     assert "\n" not in str(error.value) and time.process_time() - started < 5
 
 
-def test_a_quotation_without_end_is_refused_within_seconds(tmp_path, monkeypatch):
+def test_a_quotation_without_end_is_refused_within_seconds(tmp_path):
     (tmp_path / "a.csv").write_bytes(b'text,label\nx,y\n"' + b"x\n" * (1 << 20))
     started = time.process_time()
-    with pytest.raises(DataError, match=r"a\.csv:3: more than 500,000 lines in a row") as error:
+    with pytest.raises(DataError, match=r"a\.csv:3: unexpected end of data; close its quotation") as error:
         read(tmp_path / "a.csv")
     assert "\n" not in str(error.value) and time.process_time() - started < 5
-    monkeypatch.setattr(rows, "MOST_LINES", 4)
     (tmp_path / "a.csv").write_text('text,label\n"1\n2\n3\n4",y\n"1\n2\n3\n4",y\n')
     assert read(tmp_path / "a.csv") == {"all": [("1\n2\n3\n4", "y")] * 2}
 

@@ -20,6 +20,7 @@ from tasks.lra.retrieval import texts
 from tasks.mt.pair_files import of_folder as translations
 from tasks.summarization import pair_files
 from tasks.tts.clips import read_clips
+from tests.helpers.layouts import LAYOUTS, Layout
 from tests.helpers.tasks import one_line
 
 
@@ -132,6 +133,24 @@ def test_time_is_linear_in_the_records(tmp_path, name):
     few = 2000
     seconds(few)
     assert min(seconds(4 * few) for _ in range(3)) < 6 * min(seconds(few) for _ in range(3)) + 0.02
+
+
+FEW = {"tts/ljspeech": 3, "lra/pathx": 5}  # times the small folder; of large files less
+
+
+@pytest.mark.parametrize("name", {layout: name for name, layout in LAYOUTS.items()}.values())
+def test_time_is_linear_in_the_data_of_each_task(tmp_path, monkeypatch, name):
+    def seconds(times: int, again: int = 0) -> float:
+        task = Layout(name, tmp_path / f"{times}-{again}", tmp_path / "prepared", monkeypatch, times).task()
+        started = time.process_time()
+        task.prepare(no_progress)
+        task.load()
+        return time.process_time() - started
+
+    seconds(1)  # what is loaded once
+    few = FEW.get(name, 20)
+    most = 6 * seconds(few) + 0.05
+    assert any(seconds(4 * few, again) < most for again in range(2))
 
 
 @pytest.mark.parametrize("name", ["._a.txt", ".DS_Store", "Thumbs.db", "__MACOSX/a.txt", ".hidden/a.txt"])

@@ -36,11 +36,12 @@ def kernels(chosen: bool) -> Iterator[None]:
         os.environ[SWITCH] = before
 
 
-def step(model: nn.Module, x: Tensor, chosen: bool) -> None:
-    """A forward and backward pass; with the kernels or without them under autocast to bfloat16."""
+def step(model: nn.Module, x: Tensor, chosen: bool, autocast: bool) -> None:
+    """A forward and backward pass with the kernels or without them. `autocast`: forward, to bfloat16."""
     model.zero_grad(set_to_none=True)
     with kernels(chosen):
-        y = model(x.clone().requires_grad_())[0]
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=autocast):
+            y = model(x.clone().requires_grad_())[0]
         y.sum().backward()
 
 
@@ -55,9 +56,8 @@ def compare_forms(form: str, name: str, device: torch.device, length: int, round
         ours = one_pass(other, x, autocast=autocast)
     with kernels(False):
         deviation = deviations(ours, one_pass(model, x, autocast=autocast))
-    calls = {"plain": partial(step, model, x, False), form: partial(step, other, x, autocast)}
-    with torch.autocast(device.type, torch.bfloat16, enabled=autocast):
-        times = time_alternating(calls, device=device, rounds=rounds, retry_disturbed=False)
+    calls = {"plain": partial(step, model, x, False, autocast), form: partial(step, other, x, autocast, autocast)}
+    times = time_alternating(calls, device=device, rounds=rounds, retry_disturbed=False)
     plain, ratio = times["plain"].median, times["plain"].median / times[form].median
     numbers = {"length": length, "deviation": deviation, "ratio": ratio, "ms": 1000 * plain}
     if all(deviation[kind] <= limit for kind, limit in (BFLOAT16 if autocast else FLOAT32).items()):

@@ -63,7 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.out:
             write(options.out, content)
     for name, group in content["groups"].items():
-        print(f"{group['title']}: {summary(group, [row for row in content['rows'] if row['group'] == name])}")
+        rows = [row for row in content["rows"] if row["group"] == name]
+        print(f"{group['title']}: {summary(group, rows) or 'nothing was measured'}")
 
 
 def check_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from benchmarks.comparison import Row
 from harness.records.files import write_atomic
 
-MISSED = "missed"
 HOW = """\
 Milliseconds are processor time on one thread, medians of rounds in which both sides take turns; in brackets a 95 %
 interval of the median ratio. `output` and `gradient` are the largest differences of what both sides compute, as a share
@@ -106,7 +105,7 @@ def table(group: Row, rows: Sequence[Row]) -> str:
     for row in shown:
         if "ratio" in row:
             interval = "" if row["low"] is None else f" ({row['low']:.2f} to {row['high']:.2f})"
-            row |= {"interval": f"{row['ratio']:.2f}{interval}", "missed": "" if met(group, row) else MISSED}
+            row |= {"interval": f"{row['ratio']:.2f}{interval}", "missed": "" if met(group, row) else "missed"}
             row["shown_goal"] = row.get("goal") if several else ""
     ours, theirs = group["sides"]
     fields = {key: field._replace(title=field.title.format(ours=ours, theirs=theirs)) for key, field in FIELDS.items()}
@@ -140,7 +139,11 @@ def page(content: Row) -> str:
     for name, group in content["groups"].items():
         rows = [row for row in content["rows"] if row["group"] == name]
         head = summary(group, rows)
-        parts += [f"{'##' if parts else '#'} {group['title']}\n", f"{head}.\n" if head else "", table(group, rows)]
+        parts += [
+            f"{'##' if parts else '#'} {group['title']}\n",
+            f"{head}.\n" if head else "",
+            table(group, rows) if rows else "",
+        ]
         parts += [f"{group['text']}\n"]
         notes = (f"- {row['name']}, {row['theirs']}: {row['note']}." for row in rows if row.get("note"))
         parts.append("".join(f"{escaped(note)}\n" for note in notes))

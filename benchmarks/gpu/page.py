@@ -32,14 +32,13 @@ TEXTS = {
     ),
     "cell": ("One cell of a paper", "LAVO on ListOps at the paper's size, until the time was over."),
 }
-DEVIATION = "{:.0e}".format
 DEVIATIONS = [f"{dtype}, {kind}" for dtype in ("float32", "bfloat16") for kind in ("output", "gradient")]
 # a part has the columns that any of its rows has
 FIELDS = {
     "id": Field("", left=True),
     "name": Field("", left=True),
     "pattern": Field("pattern", left=True),
-    **{name: Field(name, text=DEVIATION) for name in DEVIATIONS},
+    **{name: Field(name, text="{:.0e}".format) for name in DEVIATIONS},
     "repeats": Field("repeats", left=True, text=lambda value: "yes" if value else "no"),
     "measured": Field("measured"),
     "wanted": Field("goal"),

@@ -126,7 +126,8 @@ RETNET_NOTE = "with large values, for theirs divides scores by a sum, which the 
 COMPARISONS = (
     Comparison("longnet", "torchscale", longnet, PROJECT, note=LONGNET_NOTE),
     Comparison("retnet", "torchscale, parallel", partial(retnet, chunked=False), PROJECT, note=RETNET_NOTE),
-    Comparison("retnet", "torchscale, in chunks", partial(retnet, chunked=True), PROJECT, note=RETNET_NOTE),
+    # in float64, too, its form in chunks differs by 5e-5 to 1e-4
+    Comparison("retnet", "torchscale, in chunks", partial(retnet, chunked=True), PROJECT, 2e-4, note=RETNET_NOTE),
     Comparison("s5", "s5-pytorch", s5, S5_PROJECT, tolerance=1e-3),
     Comparison("longformer", "transformers LongformerSelfAttention", longformer, TRANSFORMERS, note=LONGFORMER_NOTE),
 )

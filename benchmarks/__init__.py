@@ -1,1 +1,1 @@
-"""Measurements that are run by hand: `python -m benchmarks.<name>` from the root of the clone."""
+"""Measurements that are run by hand: `python -m benchmarks`, and `make gpu`."""

@@ -25,7 +25,7 @@ def hook(name):
 
 
 sys.path.insert(0, str(ROOT / "docs" / "hooks"))  # a hook imports the others
-generated, cards, links, formulas = hook("generated"), hook("cards"), hook("links"), hook("formulas")
+generated, cards, links = hook("generated"), hook("cards"), hook("links")
 PAGES = generated.pages()
 MADE = (cards.PAGE, cards.MATRIX)  # from what do=report wrote
 
@@ -111,42 +111,9 @@ def test_figures_without_a_picture_stand_below_all_others():
     assert drawn.count("\n### ") == drawn.count("\n![") > 15 and "Latte Figure 4" in waiting and "![" not in waiting
 
 
-def test_a_docstring_is_prose_and_formulas():
-    made = list(generated.prose("Name: <a> of\nb.\n\nWith\n    y = x_i * 2\n"))
-    assert made[:4] == ["Name: &lt;a&gt; of b.", "", "With", ""] and "y = x_i * 2" in made[4] and made[5:] == [""]
-
-
-@pytest.mark.parametrize(
-    ("text", "made"),
-    [
-        ("o_i = sum_{j<=i} a_ij v_j", r"o_{i} = \sum _{j\le i} a_{ij} v_{j}"),
-        ("softmax_j(<q_i, k_j> / sqrt(E))", r"\operatorname{softmax}_{j}(\langle q_{i}, k_{j}\rangle  / \sqrt{E})"),
-        ("S_t' q_t,  K~_m", r"S_{t}\text{′} q_{t},\quad \tilde{K}_{m}"),
-        ("x^ = R^t x E^-1/2", r"\hat{x} = R^{t} x E^{-1/2}"),
-        ("u <- SiLU(u) if i < 4", r"u \leftarrow  \operatorname{SiLU}(u)\text{ }\text{if}\text{ }i < 4"),
-        (
-            "g_out = W_beta of t's own",
-            r"g_{\mathrm{out}} = W_{\beta }\text{ }\text{of}\text{ }\text{t's}\text{ }\text{own}",
-        ),
-        ("{ % # $ \\\\ & }", r"\{ \% \# \$ \backslash \backslash  \& \}"),
-    ],
-)
-def test_an_equation_is_latex(text, made):
-    assert re.sub(r" +", " ", formulas.latex(text)) == re.sub(r" +", " ", made)
-
-
-def test_the_equations_of_all_models_have_balanced_braces():
-    blocks = [part for _, names in generated.modules() for part in equations(names)]
-    assert len(blocks) > 100
-    for line in blocks:
-        text = formulas.latex(line).replace(r"\{", "").replace(r"\}", "")
-        assert text.count("{") == text.count("}"), line
-
-
-def equations(names):
-    path = generated.module_of(generated.read(ROOT / f"conf/model/{names[0]}.yaml")).replace(".", "/")
-    lines = generated.docstring(ROOT / f"{path}.py").splitlines()
-    return [line.strip() for line in lines if line.startswith("    ") and not formulas.SHAPES.match(line.strip())]
+def test_a_docstring_is_prose_and_code():
+    made = list(generated.prose("Name: <a> of\nb.\n\nWith\n    y = x_i * 2\n      + <z>\n"))
+    assert made == ["Name: &lt;a&gt; of b.", "", "With", "", "```text\ny = x_i * 2\n  + <z>\n```", ""]
 
 
 def clicks(start, most):

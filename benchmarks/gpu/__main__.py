@@ -7,7 +7,7 @@ repeat    one small cell twice: equal in every bit
 devices   DDP on all devices beside one device
 compile   layers under torch.compile: equal, and how much faster
 kernels   layers with flash-linear-attention's kernels: equal, and how much faster
-speed     the core algorithms beside softmax attention, flex attention and flash-linear-attention (G1 to G8)
+speed     the core algorithms beside softmax attention and flash-linear-attention (G1 to G6)
 cell      LAVO on ListOps at the paper's size, until the time is over: throughput and memory
 
 Each part runs in a separate process with a share of the time. A part that crashes or hangs is a failure and does not
@@ -23,19 +23,14 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.part import FAILED, Row, row
-from benchmarks.gpu.process import in_separate_process
+from benchmarks.gpu.part import FAILED, PARTS, in_separate_process, row
 from harness.errors import UsageError, one_line
 
-SHARES = {"models": 3.0, "repeat": 2.0, "devices": 2.0, "compile": 1.5, "kernels": 1.5, "speed": 3.0, "cell": 3.5}
 SHORTEST = 0.2  # minutes in all
-SCHEMA = 1
-Rows = list[Row]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -49,14 +44,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("results/gpu"), help="folder of the page and its numbers")
     parser.add_argument("--work", type=Path, default=Path("outputs/gpu"), help="folder of cells and records")
     options = parser.parse_args(arguments)
-    if unknown := set(options.parts) - set(SHARES):
-        parser.error(f"there is no part {', '.join(sorted(unknown))}; there is {', '.join(SHARES)}")
+    if unknown := set(options.parts) - set(PARTS):
+        parser.error(f"there is no part {', '.join(sorted(unknown))}; there is {', '.join(PARTS)}")
     if not options.minutes >= SHORTEST or math.isinf(options.minutes):
         parser.error(f"--minutes={options.minutes:g}: it is a number of at least {SHORTEST:g}")
-    for name in ("out", "work"):
-        folder = getattr(options, name)
-        if any(path.exists() and not path.is_dir() for path in (folder, *folder.parents)):
-            parser.error(f"--{name} is a folder; {folder} is a file, or lies in one")
     try:
         return measure_parts(options)
     except KeyboardInterrupt:
@@ -86,11 +77,11 @@ def measure_parts(options: argparse.Namespace) -> int:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
     print(f"{name}: at most {options.minutes:g} minutes", flush=True)
     began = time.monotonic()
-    parts = run_parts(options, in_separate_process)
+    parts = run_parts(options)
     measured = {
-        "schema": SCHEMA,
+        "schema": 1,
         "kind": "gpu",
-        "name": file_name(name),
+        "name": re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "device",
         "device": name,
         "devices": torch.cuda.device_count() if device.type == "cuda" else 1,
         "minutes": options.minutes,
@@ -111,24 +102,17 @@ def measure_parts(options: argparse.Namespace) -> int:
     return int(any(row["state"] == FAILED for part in parts.values() for row in part["rows"]))
 
 
-def file_name(device: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-") or "device"
-
-
-Launch = Callable[[str, float, argparse.Namespace], Rows]  # a part and its seconds -> its rows
-
-
-def run_parts(options: argparse.Namespace, launch: Launch) -> dict[str, Any]:
+def run_parts(options: argparse.Namespace) -> dict[str, Any]:
     """Run all parts in order. The later parts share the time that a part leaves."""
-    names = [name for name in SHARES if not options.parts or name in options.parts]
+    names = [name for name in PARTS if not options.parts or name in options.parts]
     until, parts = time.monotonic() + 60 * options.minutes, {}
     for number, name in enumerate(names):
         began = time.monotonic()
         left = max(1.0, until - began)
-        seconds = left * SHARES[name] / sum(SHARES[later] for later in names[number:])
+        seconds = left * PARTS[name][0] / sum(PARTS[later][0] for later in names[number:])
         print(f"{name}: at most {seconds:.0f} s", flush=True)
         try:
-            rows = launch(name, seconds, options)
+            rows = in_separate_process(name, seconds, options)
         except Exception as error:  # a part that does not start does not affect the other parts
             rows = [row(name, FAILED, f"{type(error).__name__}: {one_line(error)[:300]}")]
         parts[name] = {"seconds": round(time.monotonic() - began, 1), "rows": rows}

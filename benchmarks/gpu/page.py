@@ -1,36 +1,57 @@
 """The page of `make gpu`: what works, what fails and how fast it is. It is made from the JSON alone."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.gpu.part import FAILED, MEASURED, OK, SKIPPED, UNFINISHED, Row, goal_texts
-from benchmarks.side_by_side import Column, escaped, markdown
+from benchmarks.gpu.part import FAILED, MEASURED, OK, SKIPPED, UNFINISHED, Row
+from benchmarks.page import Field, columns, escaped, markdown, scaled
 
-TITLES = {
-    "models": "Every model, beside the CPU",
-    "repeat": "The same command twice",
-    "devices": "Several devices",
-    "compile": "Under torch.compile",
-    "kernels": "With flash-linear-attention's kernels",
-    "speed": "The core algorithms, goals G1 to G8",
-    "cell": "One cell of a paper",
-}
+# title, and how to read the numbers
 TEXTS = {
-    "models": "Outputs and all gradients of a layer with the same weights: float32 beside the CPU's float32, bfloat16\n"
-    "(autocast) beside the CPU's float64. A number is the largest difference, as a share of the largest entry.\n"
-    "`repeats`: a second pass gave every bit again.",
-    "repeat": "Weights and scores of two runs, bit by bit.",
-    "devices": "DDP, one process on each device, beside one device: the same examples in every update.",
-    "compile": "One causal layer, float32, forward and backward: the time as it is over the time compiled.",
-    "kernels": "One causal layer, bfloat16 (autocast), forward and backward: the time in torch over the time with\n"
-    "`resources.kernels=fla`.",
-    "speed": "One sequence, bfloat16, forward or with backward. The goals are for an NVIDIA H200: a line that misses\n"
-    "one is a measurement, and no fault of this machine.",
-    "cell": "LAVO on ListOps at the paper's size, until the time was over.",
+    "models": (
+        "Every model, beside the CPU",
+        "Outputs and all gradients of a layer with the same weights: float32 beside the CPU's float32, bfloat16\n"
+        "(autocast) beside the CPU's float64. A number is the largest difference, as a share of the largest entry.\n"
+        "`repeats`: a second pass gave every bit again.",
+    ),
+    "repeat": ("The same command twice", "Weights and scores of two runs, bit by bit."),
+    "devices": ("Several devices", "DDP, one process on each device, beside one: the same examples in every update."),
+    "compile": (
+        "Under torch.compile",
+        "One causal layer, float32, forward and backward: the time as it is over the time compiled.",
+    ),
+    "kernels": (
+        "With flash-linear-attention's kernels",
+        "One causal layer, bfloat16 (autocast), forward and backward: the time in torch over the time with\n"
+        "`resources.kernels=fla`.",
+    ),
+    "speed": (
+        "The core algorithms, goals G1 to G6",
+        "One sequence, bfloat16, forward or with backward. The goals are for an NVIDIA H200: a line that misses\n"
+        "one is a measurement, and no fault of this machine.",
+    ),
+    "cell": ("One cell of a paper", "LAVO on ListOps at the paper's size, until the time was over."),
+}
+DEVIATIONS = [f"{dtype}, {kind}" for dtype in ("float32", "bfloat16") for kind in ("output", "gradient")]
+# a part has the columns that any of its rows has
+FIELDS = {
+    "id": Field("", left=True),
+    "name": Field("", left=True),
+    "pattern": Field("pattern", left=True),
+    **{name: Field(name, text="{:.0e}".format) for name in DEVIATIONS},
+    "repeats": Field("repeats", left=True, text=lambda value: "yes" if value else "no"),
+    "measured": Field("measured"),
+    "wanted": Field("goal"),
+    "examples_per_s": Field("examples per second", text=scaled(1)),
+    "tokens_per_s": Field("tokens per second", text=scaled(0)),
+    "batch": Field("examples per update"),
+    "precision": Field("precision", left=True),
+    "peak_memory_mb": Field("peak MiB", text=scaled(0)),
+    "hours_of_recipe": Field("hours of the whole recipe, one seed", text=scaled(2)),
+    "state": Field("", left=True),
+    "text": Field("", left=True),
 }
 Measured = Mapping[str, Any]
-text_column = partial(Column, width=0, left=True)
 
 
 def verdict(measured: Measured) -> str:
@@ -48,92 +69,44 @@ def verdict(measured: Measured) -> str:
     return f"{text}. Without enough time: {', '.join(late)}; `--minutes` gives more." if late else f"{text}."
 
 
-def count_text(name: str, rows: Sequence[Row]) -> str:
-    """One line of a part, for the page and the terminal."""
-    counts = {
+def counts(rows: list[Row]) -> str:
+    numbers = {
         state: sum(row["state"] == state for row in rows) for state in (OK, FAILED, MEASURED, SKIPPED, UNFINISHED)
     }
-    words = [f"{count} {state}" for state, count in counts.items() if count]
-    if name == "speed" and counts[MEASURED]:
-        words.append(f"{sum(bool(row.get('met')) for row in rows)} of {counts[MEASURED]} goals met")
+    words = [f"{count} {state}" for state, count in numbers.items() if count]
+    if goals := [row for row in rows if "met" in row]:
+        words.append(f"{sum(row['met'] for row in goals)} of {len(goals)} goals met")
     return ", ".join(words) or "no row"
 
 
+def entries(row: Row) -> Row:
+    """What the columns show of a row."""
+    shown = dict(row)
+    for dtype in ("float32", "bfloat16"):
+        shown |= {f"{dtype}, {kind}": value for kind, value in row.get(dtype, {}).items()}
+    if "goal" in row:
+        value = "never" if row["value"] is None else f"{row['value']:.4g} {row['unit']}".strip()
+        shown |= {"measured": value, "wanted": f"{'≥' if row['at_least'] else '≤'} {row['goal']:g}"}
+        shown["state"] = "" if row["met"] else "missed"
+    return shown
+
+
 def page(measured: Measured) -> str:
-    machine = measured["hardware"]
-    parts = [
+    machine, parts = (
+        measured["hardware"],
+        {name: measured["parts"][name] for name in TEXTS if name in measured["parts"]},
+    )
+    lines = [
         f"# Does Longhaul work on {escaped(measured['device'])}, and how fast?\n",
         f"**{escaped(verdict(measured))}**\n",
         f"`make gpu` on {measured['devices']} x {escaped(measured['device'])}, {escaped(machine['cpu'])}, "
         f"{machine['cores']} cores, torch {escaped(measured['versions']['torch'])}, {escaped(measured['when'])}; "
         f"{measured['seconds']:.0f} s of at most {60 * measured['minutes']:g}.\n",
+        "**Sizes of tests: the times mean nothing.**\n" if measured["tiny"] else "",
     ]
-    if measured["tiny"]:
-        parts.append("**Sizes of tests: the times mean nothing.**\n")
-    summary = [
-        (TITLES[name], count_text(name, part["rows"]), f"{part['seconds']:.0f}") for name, part in parts_of(measured)
-    ]
-    parts.append(markdown((text_column("part"), text_column(""), Column("seconds", 0)), summary))
-    for name, part in parts_of(measured):
-        parts += [f"## {TITLES[name]}\n", f"{TEXTS[name]}\n", *TABLES[name](part["rows"])]
-    return "\n".join(parts).rstrip() + "\n"
-
-
-def parts_of(measured: Measured) -> Iterator[tuple[str, Measured]]:
-    return ((name, part) for name, part in measured["parts"].items() if name in TITLES)
-
-
-def other_rows(rows: Sequence[Row]) -> Iterator[str]:
-    """Rows without numbers: skipped, unfinished or failed."""
-    lines = [f"- {escaped(row['name'])}, {row['state']}: {escaped(row['text'])}\n" for row in rows]
-    if lines:
-        yield "".join(lines)
-
-
-def models(rows: Sequence[Row]) -> Iterator[str]:
-    numbers = (f"{dtype}, {kind}" for dtype in ("float32", "bfloat16") for kind in ("output", "gradient"))
-    columns = [text_column("model"), text_column("pattern"), *(Column(title, 0) for title in numbers)]
-    columns += [text_column("repeats"), text_column("")]
-    compared = [row for row in rows if "float32" in row]
-    if compared:
-        yield markdown(columns, (model_cells(row) for row in compared))
-    yield from other_rows([row for row in rows if "float32" not in row])
-
-
-def model_cells(row: Row) -> tuple[str, ...]:
-    numbers = [row[dtype][kind] for dtype in ("float32", "bfloat16") for kind in ("output", "gradient")]
-    deviations = ("not finite" if number is None else f"{number:.0e}" for number in numbers)
-    state = row["state"] if row["state"] == OK else f"{row['state']}: {row['text']}"
-    return row["name"], row["pattern"], *deviations, "yes" if row["repeats"] else "no", state
-
-
-def speed(rows: Sequence[Row]) -> Iterator[str]:
-    columns = (text_column(""), text_column("what"), Column("measured", 0), Column("goal", 0), text_column(""))
-    lines = [row for row in rows if row["state"] == MEASURED]
-    if lines:
-        yield markdown(columns, map(goal_cells, lines))
-    yield from other_rows([row for row in rows if row["state"] != MEASURED])
-
-
-def goal_cells(row: Row) -> tuple[str, ...]:
-    return row["id"], row["name"], *goal_texts(row), "" if row["met"] else "missed"
-
-
-def cell(rows: Sequence[Row]) -> Iterator[str]:
-    for row in rows:
-        yield f"{escaped(row['name'])}: {escaped(row['text'])}.\n"
-        if not row.get("steps"):
-            continue
-        lines = [
-            ("examples in a second", f"{row['examples_per_s']:,.1f}"),
-            ("tokens in a second", f"{row['tokens_per_s']:,.0f}"),
-            ("examples of an update", str(row["batch"])),
-            ("precision", row["precision"]),
-            ("peak memory, MiB", f"{row['peak_memory_mb']:,.0f}"),
-            ("hours of training for the whole recipe, one seed", f"{row['hours_of_recipe']:,.2f}"),
-        ]
-        yield markdown((text_column(""), Column("", 0)), lines)
-
-
-TABLES = {"models": models, "speed": speed, "cell": cell}
-TABLES |= dict.fromkeys(("repeat", "devices", "compile", "kernels"), other_rows)
+    summary = [(TEXTS[name][0], counts(part["rows"]), f"{part['seconds']:.0f}") for name, part in parts.items()]
+    lines.append(markdown((Field("part", left=True), Field("", left=True), Field("seconds")), summary))
+    for name, part in parts.items():
+        title, text = TEXTS[name]
+        lines += [f"## {title}\n", f"{text}\n", columns(FIELDS, [entries(row) for row in part["rows"]])]
+    return "\n".join(line for line in lines if line).rstrip() + "\n"

@@ -1,1 +1,1 @@
-"""Public implementations of our layers, one file per project, which `benchmarks.baselines` times beside ours."""
+"""Public implementations beside ours, with the same weights: one file per project or kind of layer."""

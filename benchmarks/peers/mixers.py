@@ -1,4 +1,4 @@
-"""Public CPU forms of the sequence mixers of `benchmarks.competitors`, each beside ours on the same numbers.
+"""Public CPU forms of the sequence mixers of `table=frontier`, each beside ours on the same numbers.
 
 flash-linear-attention's kernels need a GPU: its rows are the torch forms that its own tests compare the kernels with.
 A file of a clone is read alone, so that nothing of Triton is imported. For a comparison in float64 it computes in
@@ -7,10 +7,9 @@ float64 where it says float32.
     B batch, H heads, N length, K and V widths of a key and a value
 """
 
-import ast
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -21,14 +20,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.attention.workloads import Workload
-from benchmarks.peers.base import Clone, Project, imported_from, package, projections
-from benchmarks.side_by_side import Weights, copy, scatter
+from benchmarks.comparison import Comparison, Sides, Tensors
+from benchmarks.peers.clones import Clone, Project, imported_from
+from benchmarks.peers.layers import Weights, copy, projections, scatter
+from benchmarks.workloads import Workload
 from models.attention.based import ConvBlock, LinearBlock
 from models.attention.hyena import Hyena
 from models.attention.mamba2 import Mamba2
 from models.attention.moba import MoBA
-from models.attention.nsa import NSA
 from models.ops.delta_rule import delta_rule
 from models.ops.forgetting import forgetting_attention
 from models.ops.gated_linear import gated_linear_attention
@@ -44,56 +43,57 @@ BASED = Clone("based", "https://github.com/HazyResearch/based", "32c1bd4e09c8f7f
 
 DIM, HEADS = 128, 4
 HEAD = DIM // HEADS
-CHOICE = 4096  # tokens of which published block sizes leave many out; shorter texts get smaller blocks
+COMPARED, TIMED = 512, 4096  # tokens
+TOLERANCE = 1e-9
 
 
-class MixerPair(NamedTuple):
-    """Two functions of the same tensors, with outputs of one shape; `parameters` belong to the layers of both."""
+class Pair(NamedTuple):
+    """Two functions of the same inputs, with outputs of one shape; `parameters` belong to the layers of both."""
 
-    peer: str
     ours: Callable[..., Tensor]
     theirs: Callable[..., Tensor]
     inputs: Sequence[Tensor]
     parameters: tuple[Sequence[Tensor], Sequence[Tensor]] = ((), ())
 
-    def workloads(self) -> tuple[Workload, Workload]:
-        """Ours and theirs, to be timed or compared. The leaves are the inputs, followed by the side's parameters."""
-        return tuple(
-            LayerWorkload(function, self.inputs, parameters)
-            for function, parameters in zip((self.ours, self.theirs), self.parameters, strict=True)
-        )
+    def workloads(self) -> list[Workload]:
+        functions = zip((self.ours, self.theirs), self.parameters, strict=True)
+        return [Workload(function, *self.inputs, parameters=parameters) for function, parameters in functions]
 
 
-class LayerWorkload(Workload):
-    """A function of inputs that also reads parameters."""
-
-    def __init__(self, function: Callable[..., Tensor], inputs: Sequence[Tensor], parameters: Sequence[Tensor]):
-        count = len(inputs)
-        super().__init__(lambda *leaves: function(*leaves[:count]), *inputs)
-        self.leaves += parameters
+Make = Callable[[Path | None, torch.dtype, int], Pair]
 
 
-class Widened(ast.NodeTransformer):
-    """A source that computes in float64 where it says float32."""
+def sides(make: Make, wide: bool, peers: Path | None) -> Sides:
+    """Compared in float64 at COMPARED tokens, timed forward and backward in float32 at TIMED tokens.
 
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        self.generic_visit(node)
-        of_torch = isinstance(node.value, ast.Name) and node.value.id == "torch"
-        if of_torch and node.attr in ("float32", "float"):
-            node.attr = "float64"
-        elif node.attr == "float":
-            node.attr = "double"
-        return node
+    `wide`: their new tensors that name no type are to be float64 in the comparison.
+    """
+
+    def values() -> list[Tensors]:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64 if wide else before)
+        try:
+            pair = make(peers, torch.float64, COMPARED)
+            return [(each.forward(), *each.train()[: len(pair.inputs)]) for each in pair.workloads()]
+        finally:
+            torch.set_default_dtype(before)
+
+    ours, theirs = make(peers, torch.float32, TIMED).workloads()
+    return Sides(ours.train, theirs.train, values, {"tokens": TIMED})
 
 
 def names_of(file: Path, dtype: torch.dtype, within: str = "") -> dict[str, Any]:
-    """The names that a file defines. `within`: the package that its relative imports start from."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
+    """The names that a file defines, which computes in float64, if that is `dtype`, where it says float32.
+
+    `within`: the package that its relative imports start from.
+    """
+    source = file.read_text(encoding="utf-8")
     if dtype is torch.float64:
-        tree = Widened().visit(tree)
+        source = re.sub(r"\btorch\.float(32)?\b", "torch.float64", source)
+        source = re.sub(r"\.float\b", ".double", source)
     module = ModuleType(f"{within}.{file.stem}" if within else file.stem)
     module.__package__, module.__file__ = within, str(file)
-    exec(compile(tree, str(file), "exec"), vars(module))
+    exec(compile(source, str(file), "exec"), vars(module))
     return vars(module)
 
 
@@ -110,21 +110,10 @@ def of_clone(
         return names_of(folder / path, dtype)
 
 
-@contextmanager
-def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """The type of new tensors that name none."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-def heads(dtype: torch.dtype, length: int, *widths: int, count: int = HEADS) -> list[Tensor]:
+def heads(dtype: torch.dtype, length: int, *widths: int) -> list[Tensor]:
     """Random (1, H, N, width) tensors, with tokens before heads in memory, as projections have them."""
     generator = torch.Generator().manual_seed(0)
-    return [torch.randn(1, length, count, width, generator=generator).to(dtype).transpose(1, 2) for width in widths]
+    return [torch.randn(1, length, HEADS, width, generator=generator).to(dtype).transpose(1, 2) for width in widths]
 
 
 def units(x: Tensor) -> Tensor:
@@ -137,35 +126,91 @@ def swapped(x: Tensor) -> Tensor:
 
 
 def tokens_first(function: Callable[..., Any], *arguments: Tensor, **options: Any) -> Tensor:
-    """The first output of a function with (B, N, H, ..), from and to (B, H, N, ..)."""
-    y = function(*map(swapped, arguments), **options)
+    """The first output of a function with (B, N, H, ..), from and to (B, H, N, ..). All heads may share a tensor."""
+    y = function(*(swapped(x.expand(-1, HEADS, *x.shape[2:])) for x in arguments), **options)
     return swapped(y[0] if isinstance(y, tuple) else y)
 
 
-def gla(peers: Path | None, dtype: torch.dtype, length: int) -> MixerPair:
-    naive = of_clone(FLA, "ops/gla/naive.py", peers, dtype)["naive_recurrent_gla"]
-    q, k, v, gate = heads(dtype, length, HEAD // 2, HEAD // 2, HEAD, HEAD // 2)
+class Operator(NamedTuple):
+    """An operator of flash-linear-attention in torch, of tensors (B, N, H, ..) or (B, H, N, ..), beside ours.
 
-    def ours(q: Tensor, k: Tensor, v: Tensor, g: Tensor) -> Tensor:
-        return gated_linear_attention(q * q.shape[-1] ** -0.5, k, v, g)[0]
+    `widths` are those of random heads, of which `inputs` makes queries, keys, values and gates.
+    """
 
-    inputs = q, k, v, F.logsigmoid(gate) / 16
-    return MixerPair(f"{FLA.label} naive_recurrent_gla", ours, partial(tokens_first, naive), inputs)
+    file: str
+    function: str
+    widths: tuple[int, ...]
+    inputs: Callable[..., Sequence[Tensor]]
+    ours: Callable[..., Tensor]
+    tokens_first: bool = True
 
-
-def hgrn2(peers: Path | None, dtype: torch.dtype, length: int) -> MixerPair:
-    naive = of_clone(FLA, "ops/gla/naive.py", peers, dtype)["naive_recurrent_gla"]
-
-    def ours(q: Tensor, v: Tensor, f: Tensor) -> Tensor:
-        return gated_linear_attention(q * HEAD**-0.5, torch.sigmoid(-f), v, F.logsigmoid(f))[0]
-
-    def theirs(q: Tensor, v: Tensor, f: Tensor) -> Tensor:
-        return tokens_first(naive, q, torch.sigmoid(-f), v, F.logsigmoid(f))
-
-    return MixerPair(f"{FLA.label} naive_recurrent_gla", ours, theirs, heads(dtype, length, HEAD, HEAD, HEAD))
+    def __call__(self, peers: Path | None, dtype: torch.dtype, length: int) -> Pair:
+        naive = of_clone(FLA, f"ops/{self.file}/naive.py", peers, dtype)[self.function]
+        theirs = partial(tokens_first, naive) if self.tokens_first else lambda *tensors: naive(*tensors)[0]
+        return Pair(self.ours, theirs, self.inputs(*heads(dtype, length, *self.widths)))
 
 
-def mamba2(peers: Path | None, dtype: torch.dtype, length: int) -> MixerPair:
+def gated_linear(q: Tensor, k: Tensor, v: Tensor, g: Tensor) -> Tensor:
+    return gated_linear_attention(q * q.shape[-1] ** -0.5, k, v, g if g.ndim == q.ndim else g[..., None])[0]
+
+
+def delta(q: Tensor, k: Tensor, v: Tensor, *gates: Tensor) -> Tensor:
+    """`gates`: the log decay (B, H, N) or (B, H, N, K), if there is one, and the rate (B, H, N)."""
+    *decay, rate = gates
+    decay = [g if g.ndim == k.ndim else g[..., None] for g in decay]
+    return delta_rule(q * q.shape[-1] ** -0.5, k, rate[..., None] * v, rate[..., None] * k, *decay)[0]
+
+
+def two_vectors(q: Tensor, k: Tensor, v: Tensor, minus_z: Tensor, erase: Tensor, g: Tensor) -> Tensor:
+    """The state times exp(g) - erase z^T in place of the delta rule's I - rate k k^T."""
+    return delta_rule(q * HEAD**-0.5, k, v, -minus_z * (-g).exp(), g, erase=erase)[0]
+
+
+def forgetting(q: Tensor, k: Tensor, v: Tensor, g: Tensor) -> Tensor:
+    return forgetting_attention(q, k, v, g.double().cumsum(-1))
+
+
+OPERATORS = {
+    "gla": Operator(
+        "gla", "naive_recurrent_gla", (HEAD // 2, HEAD // 2, HEAD, HEAD // 2),
+        lambda q, k, v, g: (q, k, v, F.logsigmoid(g) / 16), gated_linear,
+    ),
+    "hgrn2": Operator(
+        "gla", "naive_recurrent_gla", (HEAD, HEAD, HEAD),
+        lambda q, v, f: (q, torch.sigmoid(-f), v, F.logsigmoid(f)), gated_linear,
+    ),
+    "mamba2_core": Operator(
+        "simple_gla", "naive_chunk_simple_gla", (128, 128, 2 * HEAD, 1),
+        lambda q, k, v, g: (q[:, :1], k[:, :1], v, -F.softplus(g[..., 0])),
+        gated_linear,
+    ),
+    "deltanet": Operator(
+        "delta_rule", "delta_rule_chunkwise", (HEAD, HEAD, HEAD, 1),
+        lambda q, k, v, rate: (q, units(k), v, rate[..., 0].sigmoid()), delta, tokens_first=False,
+    ),
+    "gated_deltanet": Operator(
+        "gated_delta_rule", "naive_chunk_gated_delta_rule", (HEAD * 3 // 4, HEAD * 3 // 4, HEAD * 3 // 2, 1, 1),
+        lambda q, k, v, g, rate: (q, units(k), v, -F.softplus(g[..., 0]), rate[..., 0].sigmoid()), delta,
+    ),
+    "kda": Operator(
+        "kda", "naive_chunk_kda", (HEAD, HEAD, HEAD, HEAD, 1),
+        lambda q, k, v, g, rate: (q, units(k), v, -F.softplus(g), rate[..., 0].sigmoid()), delta,
+    ),
+    "rwkv7": Operator(
+        "generalized_delta_rule/dplr", "dplr_chunkwise", (HEAD,) * 6,
+        lambda q, k, v, z, rate, g: (
+            q, k, v, -units(z), rate.sigmoid() * units(z), -math.exp(-0.5) * g.sigmoid()
+        ),
+        two_vectors, tokens_first=False,
+    ),
+    "forgetting": Operator(
+        "forgetting_attn", "naive_forgetting_attn", (HEAD, HEAD, HEAD, 1),
+        lambda q, k, v, g: (q, k, v, F.logsigmoid(g[..., 0])), forgetting,
+    ),
+}  # fmt: skip
+
+
+def mamba2(peers: Path | None, dtype: torch.dtype, length: int) -> Pair:
     """The whole layer. Raises ModuleNotFoundError without transformers."""
     from transformers import Mamba2Config
 
@@ -180,75 +225,10 @@ def mamba2(peers: Path | None, dtype: torch.dtype, length: int) -> MixerPair:
     weights |= {"convolution.weight": theirs.conv1d.weight.flip(-1), "convolution_bias": theirs.conv1d.bias}
     weights |= {"step_bias": theirs.dt_bias, "log_decay": theirs.A_log, "skip": theirs.D}
     copy(model, weights | {"norm.weight": theirs.norm.weight})
-    return layer_pair(f"{package('transformers')} Mamba2Mixer", model, theirs, dtype, length)
+    return layer_pair(model, theirs, dtype, length)
 
 
-def mamba2_core(peers: Path | None, dtype: torch.dtype, length: int) -> MixerPair:
-    naive = of_clone(FLA, "ops/simple_gla/naive.py", peers, dtype)["naive_chunk_simple_gla"]
-    q, k = heads(dtype, length, 128, 128, count=1)  # shared by all heads
-    v, steps = heads(dtype, length, 2 * HEAD, 1)
-
-    def ours(q: Tensor, k: Tensor, v: Tensor, g: Tensor) -> Tensor:
-        return gated_linear_attention(q * 128**-0.5, k, v, g[..., None])[0]
-
-    def theirs(q: Tensor, k: Tensor, v: Tensor, g: Tensor) -> Tensor:
-        return tokens_first(naive, q.expand(-1, HEADS, -1, -1), k.expand(-1, HEADS, -1, -1), v, g)
-
-    inputs = q, k, v, -F.softplus(steps[..., 0])
-    return MixerPair(f"{FLA.label} naive_chunk_simple_gla", ours, theirs, inputs)
-
-
-def deltanet(peers: Path | None, dtype: torch.dtype, length: int) -> MixerPair:
-    naive = of_clone(FLA, "ops/delta_rule/naive.py", peers, dtype)["delta_rule_chunkwise"]
-    q, k, v, beta = heads(dtype, length, HEAD, HEAD, HEAD, 1)
-
-    def ours(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> Tensor:
-        return delta_rule(q * HEAD**-0.5, k, beta[..., None] * v, beta[..., None] * k)[0]
-
-    inputs = q, units(k), v, beta[..., 0].sigmoid()
-    return MixerPair(f"{FLA.label} delta_rule_chunkwise", ours, lambda *tensors: naive(*tensors)[0], inputs)
-
-
-def gated_deltanet(peers: Path | None, dtype: torch.dtype, length: int) -> MixerPair:
-    naive = of_clone(FLA, "ops/gated_delta_rule/naive.py", peers, dtype)["naive_chunk_gated_delta_rule"]
-    q, k, v, g, beta = heads(dtype, length, HEAD * 3 // 4, HEAD * 3 // 4, HEAD * 3 // 2, 1, 1)
-
-    def ours(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor) -> Tensor:
-        rate = beta[..., None]
-        return delta_rule(q * q.shape[-1] ** -0.5, k, rate * v, rate * k, g[..., None])[0]
-
-    inputs = q, units(k), v, -F.softplus(g[..., 0]), beta[..., 0].sigmoid()
-    return MixerPair(f"{FLA.label} {naive.__name__}", ours, partial(tokens_first, naive), inputs)
-
-
-def kda(peers: Path | None, dtype: torch.dtype, length: int) -> MixerPair:
-    naive = of_clone(FLA, "ops/kda/naive.py", peers, dtype)["naive_chunk_kda"]
-    q, k, v, g, beta = heads(dtype, length, HEAD, HEAD, HEAD, HEAD, 1)
-
-    def ours(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor) -> Tensor:
-        rate = beta[..., None]
-        return delta_rule(q * HEAD**-0.5, k, rate * v, rate * k, g)[0]
-
-    inputs = q, units(k), v, -F.softplus(g), beta[..., 0].sigmoid()
-    return MixerPair(f"{FLA.label} naive_chunk_kda", ours, partial(tokens_first, naive), inputs)
-
-
-def rwkv7(peers: Path | None, dtype: torch.dtype, length: int) -> MixerPair:
-    naive = of_clone(FLA, "ops/generalized_delta_rule/dplr/naive.py", peers, dtype)["dplr_chunkwise"]
-    q, k, v, z, rate, decay = heads(dtype, length, *[HEAD] * 6)
-
-    def ours(q: Tensor, k: Tensor, v: Tensor, z: Tensor, rate: Tensor, g: Tensor) -> Tensor:
-        return delta_rule(q * HEAD**-0.5, k, v, z * (-g).exp(), g, erase=rate * z)[0]
-
-    def theirs(q: Tensor, k: Tensor, v: Tensor, z: Tensor, rate: Tensor, g: Tensor) -> Tensor:
-        with default_dtype(dtype):  # of its zeros
-            return naive(q, k, v, -z, rate * z, g)[0]
-
-    inputs = q, k, v, units(z), rate.sigmoid(), -math.exp(-0.5) * decay.sigmoid()
-    return MixerPair(f"{FLA.label} dplr_chunkwise", ours, theirs, inputs)
-
-
-def based(peers: Path | None, dtype: torch.dtype, length: int) -> MixerPair:
+def based(peers: Path | None, dtype: torch.dtype, length: int) -> Pair:
     naive = of_clone(FLA, "ops/based/naive.py", peers, dtype)["naive_chunk_based"]
     block = LinearBlock(DIM, HEADS, 16).to(dtype)
     sums = block.empty_state(1)["sums"]
@@ -261,10 +241,10 @@ def based(peers: Path | None, dtype: torch.dtype, length: int) -> MixerPair:
         y = naive(q, k, with_ones(v))
         return y[..., :-1] / y[..., -1:]
 
-    return MixerPair(f"{FLA.label} naive_chunk_based", ours, theirs, heads(dtype, length, 16, 16, HEAD))
+    return Pair(ours, theirs, heads(dtype, length, 16, 16, HEAD))
 
 
-def based_conv(peers: Path | None, dtype: torch.dtype, length: int) -> MixerPair:
+def based_conv(peers: Path | None, dtype: torch.dtype, length: int) -> Pair:
     unused = {"flash_attn.utils.generation": ("InferenceParams",)}
     names = of_clone(BASED, "based/models/mixers/convolution.py", peers, dtype, unused)
     theirs = names["BaseConv"](DIM, length, expand_proj=4).to(dtype)
@@ -272,13 +252,12 @@ def based_conv(peers: Path | None, dtype: torch.dtype, length: int) -> MixerPair
     scatter(theirs)
     weights = projections(in_proj=theirs.in_proj, out_proj=theirs.out_proj)
     copy(model, weights | {"convolution.weight": theirs.conv.conv.weight.flip(-1)})
-    return layer_pair(f"{BASED.label} BaseConv", model, theirs, dtype, length)
+    return layer_pair(model, theirs, dtype, length)
 
 
-def hyena(peers: Path | None, dtype: torch.dtype, length: int) -> MixerPair:
+def hyena(peers: Path | None, dtype: torch.dtype, length: int) -> Pair:
     names = of_clone(SAFARI, "standalone_hyena.py", peers, dtype)
-    with default_dtype(dtype):  # of the tables that it computes
-        theirs = names["HyenaOperator"](DIM, length, emb_dim=33, w=14)
+    theirs = names["HyenaOperator"](DIM, length, emb_dim=33, w=14)
     model = Hyena(DIM, HEADS, pattern="causal_self", max_length=length).to(dtype)
     network = theirs.filter_fn.implicit_filter
     weights = projections(in_proj=theirs.in_proj, out_proj=theirs.out_proj)
@@ -286,58 +265,13 @@ def hyena(peers: Path | None, dtype: torch.dtype, length: int) -> MixerPair:
     weights |= {"filters.skip": theirs.filter_fn.bias, "filters.frequency": network[1].freq}
     weights |= projections(**{"filters.out": network[6]}, **{f"filters.hidden.{i}": network[2 * i] for i in range(3)})
     copy(model, weights)
-    return layer_pair(f"{SAFARI.label} HyenaOperator", model, theirs, dtype, length)
+    return layer_pair(model, theirs, dtype, length)
 
 
-def forgetting(peers: Path | None, dtype: torch.dtype, length: int) -> MixerPair:
-    naive = of_clone(FLA, "ops/forgetting_attn/naive.py", peers, dtype)["naive_forgetting_attn"]
-    q, k, v, gate = heads(dtype, length, HEAD, HEAD, HEAD, 1)
-
-    def ours(q: Tensor, k: Tensor, v: Tensor, g: Tensor) -> Tensor:
-        return forgetting_attention(q, k, v, g.double().cumsum(-1))
-
-    inputs = q, k, v, F.logsigmoid(gate[..., 0])
-    return MixerPair(f"{FLA.label} naive_forgetting_attn", ours, partial(tokens_first, naive), inputs)
-
-
-def block_means(x: Tensor, block: int, *_: Any) -> Tensor:
-    """(B, N, H, E) -> (B, C, H, E), as flash-linear-attention's kernel; N is a multiple of the block."""
-    return x.unflatten(1, (-1, block)).mean(2)
-
-
-def near(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, window_size: tuple[int, int]) -> Tensor:
-    """flash-attn's function for a window, by torch."""
-    distance = torch.arange(q.shape[1])[:, None] - torch.arange(k.shape[1])
-    mask = (distance >= 0) & (distance <= window_size[0])
-    return swapped(F.scaled_dot_product_attention(*map(swapped, (q, k, v)), attn_mask=mask, enable_gqa=True))
-
-
-def nsa(peers: Path | None, dtype: torch.dtype, length: int) -> MixerPair:
-    """16 heads that share keys and values, the fewest that its function takes."""
-    sizes = {"block": 16, "selected": 6, "window": 64} if length < CHOICE else {}
-    unused = {"fla.ops.utils": ("prepare_chunk_offsets",), "fla.ops.utils.pooling": ("mean_pooling",)}
-    unused |= {"flash_attn": ("flash_attn_func", "flash_attn_varlen_func")}
-    names = of_clone(FLA, "ops/nsa/naive.py", peers, dtype, unused)
-    names.update(mean_pooling=block_means, flash_attn_func=near)
-    model = NSA(DIM, 16, group=16, pattern="causal_self", max_length=length, **sizes).to(dtype)
-    (q,), (k, v) = heads(dtype, length, 8, count=16), heads(dtype, length, 8, 8, count=1)
-    (x,) = heads(dtype, length, DIM, count=1)  # (1, 1, N, D), what the gates read
-
-    def ours(q: Tensor, k: Tensor, v: Tensor, x: Tensor) -> Tensor:
-        return model.look(x[:, 0], q, k, v, model.summaries(k, v, None), None)
-
-    def theirs(q: Tensor, k: Tensor, v: Tensor, x: Tensor) -> Tensor:
-        gates = model.gate_proj(x[:, 0]).unflatten(-1, (-1, 3)).sigmoid().unbind(-1)  # (B, N, H) each
-        options = {"block_counts": model.selected, "block_size": model.block, "window_size": model.window}
-        return swapped(names["naive_nsa"](*map(swapped, (q, k, v)), *gates, **options))
-
-    gates = list(model.gate_proj.parameters())
-    return MixerPair(f"{FLA.label} naive_nsa", ours, theirs, (q, k, v, x), (gates, gates))
-
-
-def moba(peers: Path | None, dtype: torch.dtype, length: int) -> MixerPair:
+def moba(peers: Path | None, dtype: torch.dtype, length: int) -> Pair:
     naive = of_clone(MOBA, "moba_naive.py", peers, dtype)["moba_attn_varlen_naive"]
-    sizes = {"block": 64} if length < CHOICE else {}
+    # published blocks of 512 leave many keys out of a long text only
+    sizes = {"block": 64} if length < TIMED else {}
     model = MoBA(DIM, HEADS, pattern="causal_self", max_length=length, **sizes).to(dtype)
 
     def ours(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -348,10 +282,10 @@ def moba(peers: Path | None, dtype: torch.dtype, length: int) -> MixerPair:
         y = naive(*(swapped(x)[0] for x in (q, k, v)), ends, length, model.block, model.selected)
         return swapped(y[None])
 
-    return MixerPair(f"{MOBA.label} moba_attn_varlen_naive", ours, theirs, heads(dtype, length, HEAD, HEAD, HEAD))
+    return Pair(ours, theirs, heads(dtype, length, HEAD, HEAD, HEAD))
 
 
-def layer_pair(peer: str, model: nn.Module, theirs: nn.Module, dtype: torch.dtype, length: int) -> MixerPair:
+def layer_pair(model: nn.Module, theirs: nn.Module, dtype: torch.dtype, length: int) -> Pair:
     """Two layers (B, N, D) -> (B, N, D) with the same weights."""
     x = torch.randn(1, length, DIM, generator=torch.Generator().manual_seed(0)).to(dtype)
 
@@ -359,17 +293,30 @@ def layer_pair(peer: str, model: nn.Module, theirs: nn.Module, dtype: torch.dtyp
         y = model(x)
         return y[0] if isinstance(y, tuple) else y
 
-    return MixerPair(peer, ours, theirs, (x,), (list(model.parameters()), list(theirs.parameters())))
+    return Pair(ours, theirs, (x,), (list(model.parameters()), list(theirs.parameters())))
 
 
-def project(clone: Clone, *makers: Callable[..., MixerPair]) -> Project:
-    return Project(clone.name, tuple((maker.__name__, maker) for maker in makers), clone, ("einops==0.8.2",))
+LOOP = "theirs is a loop over tokens: flash-linear-attention has no chunked form of it in torch"
+TRANSFORMERS = Project("transformers", packages=("transformers==5.24.0",))
 
 
-PROJECTS = (
-    project(FLA, gla, mamba2_core, hgrn2, deltanet, gated_deltanet, kda, rwkv7, based, forgetting, nsa),
-    Project("transformers", (("mamba2", mamba2),), packages=("transformers==5.24.0",)),
-    project(BASED, based_conv),
-    project(SAFARI, hyena),
-    project(MOBA, moba),
+def comparison(name: str, make: Make, theirs: str, source: Clone | Project = FLA, note: str = "") -> Comparison:
+    project = Project(source.name, source, ("einops==0.8.2",)) if isinstance(source, Clone) else source
+    made = partial(sides, make, name in ("rwkv7", "hyena"))
+    return Comparison(name, f"{project.name} {theirs}", made, project, TOLERANCE, note=note)
+
+
+NOTES = {
+    "gla": LOOP,
+    "hgrn2": LOOP,
+    "mamba2_core": "its recurrence: one decay per head; all heads have the same queries and keys",
+    "forgetting": "softmax attention: its time is quadratic by design",
+}
+COMPARISONS = (
+    *(comparison(name, each, each.function, note=NOTES.get(name, "")) for name, each in OPERATORS.items()),
+    comparison("mamba2", mamba2, "Mamba2Mixer", TRANSFORMERS, "the whole layer"),
+    comparison("based", based, "naive_chunk_based", note="the linear layer"),
+    comparison("based_conv", based_conv, "BaseConv", BASED, "the convolution, a whole layer"),
+    comparison("hyena", hyena, "HyenaOperator", SAFARI, "the whole layer, N log N by design"),
+    comparison("moba", moba, "moba_attn_varlen_naive", MOBA, "ours reads N / 512 means per token"),
 )

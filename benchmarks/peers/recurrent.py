@@ -1,4 +1,4 @@
-"""Recurrent layers of language models beside those of `transformers` and `xlstm`; measured only if they are named.
+"""Recurrent layers of language models beside those of `transformers` and `xlstm`.
 
 transformers 5 has no TransfoXL; XLNet's relative attention, called segment by segment, is the same function. No package
 has compressive, block_recurrent or infinity_former. `retnet` is a row of torchscale.
@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.peers.base import LENGTH, LayerPair, Project, layer, package
-from benchmarks.side_by_side import Call, Weights, copy, scatter
+from benchmarks.comparison import Comparison, Sides
+from benchmarks.peers.clones import Project
+from benchmarks.peers.layers import LENGTH, Function, Weights, copy, layer, scatter, sides_of
 from models.attention.base import Attention, Pattern
 from models.attention.griffin import Griffin
 from models.attention.mamba import Mamba
@@ -25,29 +26,25 @@ WINDOW = 1024
 XLSTM_SIZES = {"dim": 768, "heads": 4}
 
 
-def _pair(
-    name: str,
-    public: str,
+SIZE = (4, 512)  # batch and length, so that public layers which walk from token to token end within a minute
+
+
+def _sides(
     ours: tuple[type[Attention], Mapping[str, Any]],
     theirs: nn.Module,
     weights: Weights,
-    call: Call | None = None,
-    size: tuple[int, int] = (4, 512),
-) -> LayerPair:
-    """`ours`: a layer's class and its arguments; `public`: the package and name of theirs.
-
-    `size`: batch and length, so that public layers which walk from token to token end within a minute.
-    """
+    call: Function | None = None,
+    size: tuple[int, int] = SIZE,
+) -> Sides:
+    """`ours`: a layer's class and its arguments."""
     kind, hyper = ours
     model = layer(kind, **{"heads": 1} | dict(hyper), pattern=Pattern.CAUSAL_SELF)
     taps = {key: value.flip(-1) for key, value in weights.items() if key.endswith("convolution.weight")}
     copy(model, weights | taps)  # our taps have the opposite order
-    project, _, name_there = public.partition(" ")
-    label, sizes = f"{package(project)} {name_there}", {"size": size, "note": f"{size[0]} x {size[1]} tokens"}
-    return LayerPair(name, label, model, theirs, call or theirs, **sizes)
+    return sides_of(model, theirs, call, size=size)
 
 
-def mamba(peers: Path | None) -> LayerPair:
+def mamba(peers: Path | None) -> Sides:
     from transformers import MambaConfig
     from transformers.models.mamba.modeling_mamba import MambaMixer
 
@@ -56,10 +53,10 @@ def mamba(peers: Path | None) -> LayerPair:
     names = {"A_log": "log_decay", "D": "skip"}
     names |= {"conv1d.weight": "convolution.weight", "conv1d.bias": "convolution_bias"}
     weights = {names.get(name, name): value for name, value in theirs.named_parameters()}
-    return _pair("mamba", "transformers MambaMixer", (Mamba, {"dim": dim}), theirs, weights, size=(1, 256))
+    return _sides((Mamba, {"dim": dim}), theirs, weights, size=(1, 256))
 
 
-def rwkv4(peers: Path | None) -> LayerPair:
+def rwkv4(peers: Path | None) -> Sides:
     from transformers import RwkvConfig
     from transformers.models.rwkv.modeling_rwkv import RwkvSelfAttention
 
@@ -70,8 +67,7 @@ def rwkv4(peers: Path | None) -> LayerPair:
     names |= {f"{part[0]}_proj.weight": f"{part}.weight" for part in parts}
     weights = {ours: values[public] for ours, public in names.items()}
     weights["shift.shares"] = torch.cat([values[f"time_mix_{part}"] for part in parts], 1)
-    public = "transformers RwkvSelfAttention"
-    return _pair("rwkv4", public, (RWKV4, {"dim": dim}), theirs, weights, lambda x: theirs(x)[0])
+    return _sides((RWKV4, {"dim": dim}), theirs, weights, lambda x: theirs(x)[0])
 
 
 def _griffin_config() -> Any:
@@ -99,7 +95,7 @@ def _griffin_weights(theirs: nn.Module) -> Weights:
     return {our_name(name): value for name, value in scatter(theirs).items()}
 
 
-def griffin_recurrent(peers: Path | None) -> LayerPair:
+def griffin_recurrent(peers: Path | None) -> Sides:
     from transformers.models.recurrent_gemma.modeling_recurrent_gemma import RecurrentGemmaRecurrentBlock
 
     theirs, positions = RecurrentGemmaRecurrentBlock(_griffin_config(), 0), torch.arange(LENGTH)[None]
@@ -107,11 +103,10 @@ def griffin_recurrent(peers: Path | None) -> LayerPair:
     def call(x: Tensor) -> Tensor:
         return theirs(x, positions[:, : x.shape[1]], None, use_cache=False)[0]
 
-    ours, public = (Griffin, GRIFFIN | {"rnn_dim": 1024}), "transformers RecurrentGemma"
-    return _pair("griffin_recurrent", public, ours, theirs, _griffin_weights(theirs), call)
+    return _sides((Griffin, GRIFFIN | {"rnn_dim": 1024}), theirs, _griffin_weights(theirs), call)
 
 
-def griffin_local(peers: Path | None) -> LayerPair:
+def griffin_local(peers: Path | None) -> Sides:
     from transformers.models.recurrent_gemma.modeling_recurrent_gemma import RecurrentGemmaAttention
 
     theirs, positions = RecurrentGemmaAttention(_griffin_config(), 2), torch.arange(LENGTH)[None]
@@ -120,14 +115,14 @@ def griffin_local(peers: Path | None) -> LayerPair:
     def call(x: Tensor) -> Tensor:
         return theirs(x, positions[:, : x.shape[1]], seen[..., : x.shape[1], : x.shape[1]])[0]
 
-    ours, public = (Griffin, GRIFFIN | {"block_types": ["local"], "window": WINDOW}), "transformers RecurrentGemma"
-    return _pair("griffin_local", public, ours, theirs, _griffin_weights(theirs), call)
+    ours = (Griffin, GRIFFIN | {"block_types": ["local"], "window": WINDOW})
+    return _sides(ours, theirs, _griffin_weights(theirs), call)
 
 
 CONVOLUTION = {"conv1d.conv.weight": "convolution.weight", "conv1d.conv.bias": "convolution.bias"}
 
 
-def mlstm(peers: Path | None) -> LayerPair:
+def mlstm(peers: Path | None) -> Sides:
     from xlstm import mLSTMLayer, mLSTMLayerConfig
 
     dim, heads = XLSTM_SIZES.values()
@@ -139,10 +134,10 @@ def mlstm(peers: Path | None) -> LayerPair:
     for part in ("weight", "bias"):
         weights[f"block.gate_proj.{part}"] = torch.cat([values[f"mlstm_cell.{gate}gate.{part}"] for gate in "if"])
     weights["block.norm.weight"] = 1 + values["mlstm_cell.outnorm.weight"]
-    return _pair("mlstm", "xlstm mLSTMLayer", (XLSTM, XLSTM_SIZES), theirs, weights)
+    return _sides((XLSTM, XLSTM_SIZES), theirs, weights)
 
 
-def slstm(peers: Path | None) -> LayerPair:
+def slstm(peers: Path | None) -> Sides:
     from xlstm import sLSTMLayer, sLSTMLayerConfig
 
     dim, heads = XLSTM_SIZES.values()
@@ -158,10 +153,10 @@ def slstm(peers: Path | None) -> LayerPair:
     kernel = theirs.slstm_cell._recurrent_kernel_.view(heads, 4, width, width)
     weights["block.recurrent"] = kernel.permute(0, 3, 1, 2)
     weights["block.norm.weight"] = 1 + values["group_norm.weight"]
-    return _pair("slstm", "xlstm sLSTMLayer, vanilla", (XLSTM, XLSTM_SIZES | {"slstm_every": 1}), theirs, weights)
+    return _sides((XLSTM, XLSTM_SIZES | {"slstm_every": 1}), theirs, weights)
 
 
-def transformer_xl(peers: Path | None) -> LayerPair:
+def transformer_xl(peers: Path | None) -> Sides:
     from transformers import XLNetConfig
     from transformers.models.xlnet.modeling_xlnet import XLNetRelativeAttention
 
@@ -191,10 +186,21 @@ def transformer_xl(peers: Path | None) -> LayerPair:
         return torch.cat(rows).transpose(0, 1)
 
     sizes = {"dim": dim, "heads": heads, "segment": segment, "memory_length": segment}
-    public = "transformers XLNetRelativeAttention"
-    return _pair("transformer_xl", public, (TransformerXL, sizes), theirs, weights, walk)
+    return _sides((TransformerXL, sizes), theirs, weights, walk)
 
 
-MAKERS = (mamba, rwkv4, griffin_recurrent, griffin_local, mlstm, slstm, transformer_xl)
-PAIRS = tuple((make.__name__, make) for make in MAKERS)
-PROJECT = Project("recurrent", PAIRS, packages=("transformers==5.23.0", "xlstm==2.0.6"), in_table=False)
+PROJECT = Project("transformers", packages=("transformers==5.23.0",))
+XLSTM_PROJECT = Project("xlstm", packages=("xlstm==2.0.6",))
+THEIRS = {
+    mamba: "transformers MambaMixer",
+    rwkv4: "transformers RwkvSelfAttention",
+    griffin_recurrent: "transformers RecurrentGemma",
+    griffin_local: "transformers RecurrentGemma",
+    mlstm: "xlstm mLSTMLayer",
+    slstm: "xlstm sLSTMLayer, vanilla",
+    transformer_xl: "transformers XLNetRelativeAttention",
+}
+COMPARISONS = tuple(
+    Comparison(make.__name__, theirs, make, XLSTM_PROJECT if "xlstm" in theirs else PROJECT)
+    for make, theirs in THEIRS.items()
+)

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.peers.base import LENGTH, SEED, Clone, LayerPair, Project, imported_from, layer, ones, projections
-from benchmarks.side_by_side import Weights, copy
+from benchmarks.comparison import Comparison, Sides
+from benchmarks.peers.clones import Clone, Project, imported_from
+from benchmarks.peers.layers import LENGTH, SEED, Weights, copy, layer, ones, projections, sides_of
 from models.attention.base import Attention, without_biases
 from models.attention.bigbird import BigBird
 from models.attention.kernelized import Kernelized
@@ -30,6 +31,7 @@ from models.attention.vanilla import Vanilla
 CLONE = Clone(
     "Skyformer", "https://github.com/pkuzengqi/Skyformer", "1a677cb104dac8ad83079196a5d78d5913d1d278", source="src"
 )
+PROJECT = Project("Skyformer", CLONE, ("transformers==5.23.0", "einops"))
 DIM, HEADS = 64, 2
 SIZES = {"transformer_dim": DIM, "num_head": HEADS, "head_dim": DIM // HEADS, "max_seq_len": LENGTH, "device": "cpu"}
 SKETCH = {"nb_features": 128, "sketched_kernel": "kernel_RS_RBF", "accumulation": 1, "sampling_factor": 4}
@@ -42,6 +44,8 @@ OPTIONS = {
     "bigbird": {"num_random_blocks": 3, "block_size": 64, "random_seed": SEED},
     "reformer": {"num_hash": 2},
 }
+RECOMPUTED_NOTE = "theirs makes the weights again in the backward pass, as its configuration says"
+MAP_NOTE, FROZEN_NOTE = "both train the map", "neither trains the map, as theirs on a GPU"
 BIGBIRD_NOTE = "theirs draws random blocks at each step, in Python"
 REFORMER_NOTE = "compared but for each round's first chunk, where theirs looks at the last one; both draw at each step"
 UNUSED = {
@@ -59,7 +63,7 @@ def _block(peers: Path | None, kind: str) -> nn.Module:
         return Public(config)
 
 
-def _pair(name: str, ours: Attention, theirs: nn.Module, others: Weights | None = None, **more: Any) -> LayerPair:
+def _sides(ours: Attention, theirs: nn.Module, others: Weights | None = None, **more: Any) -> Sides:
     """`others`: the weights outside the projections."""
     if isinstance(ours, Reformer):
         weights = {"qk_proj.weight": theirs.W_q.weight, "v_proj.weight": theirs.W_v.weight}
@@ -68,23 +72,10 @@ def _pair(name: str, ours: Attention, theirs: nn.Module, others: Weights | None 
         weights = projections(q_proj=theirs.W_q, k_proj=theirs.W_k, v_proj=theirs.W_v, out_proj=theirs.ff)
     copy(ours, weights | (others or {}))
     mask = ones()
-    return LayerPair(name, CLONE.label, ours, theirs, lambda x: theirs(x, mask[: len(x)]), **more)
+    return sides_of(ours, theirs, lambda x: theirs(x, mask[: len(x)]), **more)
 
 
-def softmax(theirs: nn.Module) -> LayerPair:
-    note = "theirs makes the weights again in the backward pass, as its configuration says"
-    return _pair("vanilla", layer(Vanilla, DIM, HEADS), theirs, note=note)
-
-
-def kernelized(theirs: nn.Module) -> LayerPair:
-    return _pair("kernelized", layer(Kernelized, DIM, HEADS), theirs)
-
-
-def nystrom(theirs: nn.Module) -> LayerPair:
-    return _pair("nystrom", layer(Nystrom, DIM, HEADS, landmarks=128, batch_init=True), theirs)
-
-
-def probsparse(theirs: nn.Module) -> LayerPair:
+def probsparse(theirs: nn.Module) -> Sides:
     model = layer(ProbSparse, DIM, HEADS, factor=theirs.attn.factor)
     torch.manual_seed(SEED)  # the peer's first draw is the sample, in this shape
     model.draws.copy_(torch.randint(LENGTH, tuple(model.draws.shape)))
@@ -92,10 +83,10 @@ def probsparse(theirs: nn.Module) -> LayerPair:
     def redraw() -> None:
         model.redraw = True
 
-    return _pair("probsparse", model, theirs, redraw=redraw, note="both draw a sample at each step")
+    return _sides(model, theirs, redraw=redraw)
 
 
-def skyformer(theirs: nn.Module) -> LayerPair:
+def skyformer(theirs: nn.Module) -> Sides:
     model = layer(Skyformer, DIM, HEADS, features=SKETCH["nb_features"], batch_init=True)
     torch.manual_seed(SEED)  # the peer's first draw is the sample
     model.draws.copy_(torch.rand(len(model.draws)))
@@ -103,20 +94,13 @@ def skyformer(theirs: nn.Module) -> LayerPair:
     def redraw() -> None:
         model.resample = True
 
-    return _pair("skyformer", model, theirs, redraw=redraw, note="both draw a sample at each step")
+    return _sides(model, theirs, redraw=redraw)
 
 
-def reformer(theirs: nn.Module) -> LayerPair:
-    model = layer(Reformer, DIM, HEADS, hashes=OPTIONS["reformer"]["num_hash"])
+def reformer(theirs: nn.Module) -> Sides:
+    """Ours has the rotations that theirs draws from SEED."""
+    model, peer = layer(Reformer, DIM, HEADS, hashes=OPTIONS["reformer"]["num_hash"]), theirs.attn
     without_biases(model.qk_proj, model.v_proj)
-    return _pair("reformer", model, theirs, **share_rotations(model, theirs.attn))
-
-
-def share_rotations(model: Reformer, peer: nn.Module) -> dict[str, Any]:
-    """Set the seed of `peer`, an LSHSelfAttention, and copy the rotations that it draws to `model`.
-
-    Returns the pair's fields `same`, `redraw` and `note`.
-    """
     peer.hash_seed = SEED
     levels, hashes, heads, width, columns = model.rotations.shape
     if levels != 1:
@@ -134,44 +118,37 @@ def share_rotations(model: Reformer, peer: nn.Module) -> dict[str, Any]:
     def redraw() -> None:
         model.redraw, peer.hash_seed = True, None
 
-    return {"same": same, "redraw": redraw, "note": REFORMER_NOTE}
+    return _sides(model, theirs, same=same, redraw=redraw)
 
 
-def performer(theirs: nn.Module) -> LayerPair:
+def performer(theirs: nn.Module) -> Sides:
     model = layer(Performer, DIM, HEADS, features=128, skyformer_compat=True)
     model.directions.copy_(theirs.attn.attn_fn.projection_matrix.expand_as(model.directions))
     with torch.no_grad():  # heads with the same keys have the same maximum
         theirs.W_k.weight.copy_(theirs.W_k.weight[: DIM // HEADS].repeat(HEADS, 1))
         theirs.W_k.bias.copy_(theirs.W_k.bias[: DIM // HEADS].repeat(HEADS))
-    note = (
-        "compared on one example with the same keys in all heads, for theirs subtracts one maximum of the whole batch"
-    )
-    return _pair("performer", model, theirs, examples=1, note=note)
+    return _sides(model, theirs, examples=1)
 
 
-def linformer(theirs: nn.Module, *, freeze_maps: bool = False) -> LayerPair:
+def linformer(theirs: nn.Module, *, freeze_maps: bool = False) -> Sides:
     model = layer(Linformer, DIM, HEADS, rank=128, per_head=True, freeze_maps=freeze_maps)
     maps = theirs.attn.E.detach().mT
     if freeze_maps:
         theirs.attn.E.requires_grad_(False)
         model.key_map.copy_(maps)
-        return _pair("linformer_skyformer", model, theirs, note="neither trains the map, as theirs on a GPU")
-    return _pair("linformer", model, theirs, {"key_map": maps}, note="both train the map")
+        return _sides(model, theirs)
+    return _sides(model, theirs, {"key_map": maps})
 
 
-def bigbird(theirs: nn.Module) -> LayerPair:
-    model = layer(BigBird, DIM, HEADS)
-    share_blocks(model, theirs.attn)
-    return _pair("bigbird", model, theirs, note=BIGBIRD_NOTE)
-
-
-def share_blocks(model: BigBird, peer: nn.Module) -> None:
-    """Copy the random blocks that `peer`, a BigBirdBlockSparseAttention, draws from `SEED` to `model`."""
+def bigbird(theirs: nn.Module) -> Sides:
+    """Ours has the random blocks that theirs draws from SEED."""
+    model, peer = layer(BigBird, DIM, HEADS), theirs.attn
     np.random.seed(SEED)
     size = peer.block_size
     plan = peer._get_rand_attn_plan(LENGTH, size, peer.num_random_blocks)
     drawn = peer._bigbird_block_rand_mask_with_head(LENGTH, LENGTH, size, size, HEADS, *plan)
     model.draws.copy_(draws_of(torch.as_tensor(np.stack(drawn)), LENGTH // size))
+    return _sides(model, theirs)
 
 
 def draws_of(blocks: Tensor, count: int) -> Tensor:
@@ -185,20 +162,25 @@ def draws_of(blocks: Tensor, count: int) -> Tensor:
     return nn.functional.pad(places.sort(-1).values, (0, 0, 1, 1))
 
 
-def _maker(kind: str, make: Callable[..., LayerPair], **options: Any) -> Callable[[Path | None], LayerPair]:
-    return lambda peers: make(_block(peers, kind), **options)
+def _comparison(name: str, kind: str, make: Callable[..., Sides], note: str = "", **options: Any) -> Comparison:
+    return Comparison(name, "Skyformer", lambda peers: make(_block(peers, kind), **options), PROJECT, note=note)
 
 
-PAIRS = (
-    ("vanilla", _maker("softmax", softmax)),
-    ("kernelized", _maker("kernelized", kernelized)),
-    ("nystrom", _maker("nystrom", nystrom)),
-    ("probsparse", _maker("informer", probsparse)),
-    ("skyformer", _maker("skyformer", skyformer)),
-    ("reformer", _maker("reformer", reformer)),
-    ("performer", _maker("performer", performer)),
-    ("linformer", _maker("linformer", linformer)),
-    ("linformer_skyformer", _maker("linformer", linformer, freeze_maps=True)),
-    ("bigbird", _maker("bigbird", bigbird)),
+def _plain(kind: type[Attention], **hyper: Any) -> Callable[[nn.Module], Sides]:
+    return lambda theirs: _sides(layer(kind, DIM, HEADS, **hyper), theirs)
+
+
+SAMPLE_NOTE = "both draw a sample at each step"
+KEYS_NOTE = "compared on one example with equal keys in all heads, for theirs subtracts one maximum of the whole batch"
+COMPARISONS = (
+    _comparison("vanilla", "softmax", _plain(Vanilla), RECOMPUTED_NOTE),
+    _comparison("kernelized", "kernelized", _plain(Kernelized)),
+    _comparison("nystrom", "nystrom", _plain(Nystrom, landmarks=128, batch_init=True)),
+    _comparison("probsparse", "informer", probsparse, SAMPLE_NOTE),
+    _comparison("skyformer", "skyformer", skyformer, SAMPLE_NOTE),
+    _comparison("reformer", "reformer", reformer, REFORMER_NOTE),
+    _comparison("performer", "performer", performer, KEYS_NOTE),
+    _comparison("linformer", "linformer", linformer, MAP_NOTE),
+    _comparison("linformer_skyformer", "linformer", linformer, FROZEN_NOTE, freeze_maps=True),
+    _comparison("bigbird", "bigbird", bigbird, BIGBIRD_NOTE),
 )
-PROJECT = Project("Skyformer", PAIRS, CLONE, packages=("transformers==5.23.0", "einops"))

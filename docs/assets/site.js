@@ -97,7 +97,7 @@ function scrollable(box) {
 
 // The theme makes the boxes of tables. The buttons of each block of code are a landmark, which needs a name of its own.
 addEventListener("load", () => {
-  document.querySelectorAll(".md-typeset__scrollwrap, .formulas").forEach(scrollable);
+  document.querySelectorAll(".md-typeset__scrollwrap").forEach(scrollable);
   const name = () => document.querySelectorAll(".md-code__nav").forEach((bar, at) => bar.setAttribute("aria-label", `Code ${at + 1}`));
   new MutationObserver(name).observe(document.querySelector("article"), { childList: true, subtree: true });
   name();

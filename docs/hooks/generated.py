@@ -8,6 +8,7 @@ import ast
 import csv
 import re
 import subprocess
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from functools import cache
@@ -15,7 +16,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import formulas
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -161,14 +161,14 @@ def scores_of_models() -> dict[str, list[str]]:
 
 
 def prose(text: str) -> Iterator[str]:
-    """A docstring as Markdown: paragraphs as text, indented blocks as formulas."""
+    """A docstring as Markdown: paragraphs as text, indented blocks as code."""
     for block in re.split(r"\n\s*\n", text):
         lines = block.splitlines()
         first = next((number for number, line in enumerate(lines) if line.startswith("  ")), len(lines))
         if first:
             yield from (escaped(" ".join(lines[:first])), "")
         if lines[first:]:
-            yield from (formulas.rendered(lines[first:]), "")
+            yield from (fenced(textwrap.dedent("\n".join(lines[first:])), "text"), "")
 
 
 def table_files() -> list[Path]:

@@ -30,7 +30,8 @@ from harness.training.checkpoints.dependency import Dependency
 from harness.training.dependents import refused_dependents
 from harness.training.extras.long_run import longest, records_here
 from harness.training.process import catch_stop_signals, launched_as_group, rank
-from harness.training.run_cell import STOPPED, CellRequest, CellResult, is_done, report_line
+from harness.training.process import STOPPED
+from harness.training.run_cell import CellRequest, CellResult, is_done, report_line
 
 HERE = "here"
 REFUSED = 2  # exit status

@@ -76,6 +76,11 @@ def catch_stop_signals() -> Iterator[StopSignal]:
             signal.signal(number, handler)
 
 
+def exit_status(number: int) -> int:
+    """128 + n, as shells report. SIGUSR1 counts as SIGUSR2: a shell reports 138 for a run that SIGUSR1 killed, unsaved."""
+    return STOPPED + (SCHEDULER if number in ENDS_LATER else number)
+
+
 def stop_status(number: int) -> str:
     """The state of a stopped run: `timeout` or `preempted` if its job is queued again, else `interrupted`."""
     if not will_requeue(number):

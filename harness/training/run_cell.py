@@ -30,8 +30,8 @@ from harness.training.extras.long_run import refuse_by_published, refuse_by_reco
 from harness.training.lean_imports import import_lean
 from harness.training.process import (
     REQUEUED,
-    STOPPED,
     SchedulerError,
+    exit_status,
     keep_compiler_cache_private,
     rank,
     requeue,
@@ -236,7 +236,7 @@ def _assist(attempt: "Attempt") -> CellResult:
     try:
         attempt.run(Progress(silent=True))
     except Interrupted as stop:
-        return CellResult(name, stop.state, STOPPED + stop.number, str(stop))
+        return CellResult(name, stop.state, exit_status(stop.number), str(stop))
     return CellResult(name, "done", 0, "")
 
 
@@ -272,7 +272,7 @@ def _run(
                     detail += f"; {error}"
                 except Exception as refusal:  # submitit's: the job was queued too often
                     return _record_failure(attempt, request, refusal, started, stop.state)
-            return CellResult(str(cell), stop.state, STOPPED + stop.number, detail)
+            return CellResult(str(cell), stop.state, exit_status(stop.number), detail)
         except (DataError, UsageError) as error:
             run_dir.write_heartbeat("refused", step=0, steps=0, force=True)
             return CellResult(str(cell), "refused", 2, explained(error, attempt.cfg))

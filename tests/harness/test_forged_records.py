@@ -8,7 +8,6 @@ import shutil
 import numpy as np
 import pytest
 
-from benchmarks.records import COMMITTED, fitted, save_copy, with_seed
 from harness.commands import check, predictions
 from harness.config.compose import compose
 from harness.errors import UsageError
@@ -18,6 +17,7 @@ from harness.records.listing import record_files
 from harness.records.record import RecordError
 from harness.records.task_metric import constant, task_metric
 from harness.report.scores.compare_cells import compare_cells
+from tests.helpers.copied_records import COMMITTED, fitted, save_copy, with_seed
 
 SOURCE = next(iter(record_files(COMMITTED / "lra" / "listops" / "skyformer" / "reduced", [])))
 ACCURACIES = (("metrics", "best", "test", "acc"), ("evaluations", "test", "metrics", "acc"))

@@ -13,7 +13,6 @@ import pytest
 from omegaconf import OmegaConf
 
 import longhaul
-from benchmarks.records import COMMITTED, fitted, save_copy, with_seed
 from harness.commands import check, compare, report, status
 from harness.config.compose import compose
 from harness.config.places import ROOT
@@ -22,6 +21,7 @@ from harness.records import checks, record, schema
 from harness.records.collect import frame, load_records, valid_records
 from harness.records.listing import record_files
 from harness.records.schema import Record
+from tests.helpers.copied_records import COMMITTED, fitted, save_copy, with_seed
 
 TASK = "lra/listops"
 SOURCE = next(iter(record_files(COMMITTED / TASK / "skyformer" / "reduced", [])))

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import longhaul
-from benchmarks.records import COMMITTED, save_copy, with_seed
 from harness.commands import check, compare, status
 from harness.config.compose import compose
 from harness.config.schema import Paths
@@ -19,6 +18,7 @@ from harness.records import cache, index, record
 from harness.records.cache import Cache
 from harness.records.collect import load_records, valid_records
 from harness.records.listing import record_files
+from tests.helpers.copied_records import COMMITTED, save_copy, with_seed
 
 SOURCE = next(iter(record_files(COMMITTED / "lra" / "listops" / "skyformer" / "reduced", [])))
 NUMBER = 6

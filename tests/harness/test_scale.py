@@ -1,7 +1,7 @@
 """Many records: the processor time per record, the files that a table reads, and the calls that it makes.
 
 The time is in units of `json.loads` on the same files at the same time, so the bounds are independent of the machine
-and its load. `python -m benchmarks.records` measures the commands on 20,000 records.
+and its load.
 """
 
 import gc
@@ -12,7 +12,6 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.records import COMMITTED, populate
 from harness.commands import check
 from harness.commands.table_pages import table_page
 from harness.config.compose import folders
@@ -20,6 +19,7 @@ from harness.config.places import ROOT
 from harness.records import cache, collect, index, recipe
 from harness.records.listing import record_files
 from tasks import regular_files
+from tests.helpers.copied_records import COMMITTED, populate
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("scale")]  # the fixture takes seconds
 NUMBER = 500

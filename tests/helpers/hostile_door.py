@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import longhaul
-from benchmarks.records import COMMITTED, fitted, with_seed
 from harness.config.places import ROOT
 from harness.records import record
+from tests.helpers.copied_records import COMMITTED, fitted, with_seed
 
 EXPORTED = ROOT / "longhaul" / "weights" / "demo" / "lavo"
 SOURCE = COMMITTED / "lra" / "listops" / "skyformer" / "reduced"

@@ -7,7 +7,7 @@ import torch
 from torch._dynamo.utils import counters
 from zoo import CASES, build, inputs, run
 
-from benchmarks.gpu import compiled
+from benchmarks.gpu.forms import compare_forms
 from benchmarks.gpu.part import OK
 from models.attention.lavo import LAVO
 from models.ops.banded import banded_attention
@@ -33,7 +33,7 @@ def test_traced_equals_untraced(name, pattern):
 @pytest.mark.parametrize("name", ["vanilla", "lavo", "latte", "cosformer", "gla"])
 def test_compiled_equals_uncompiled(name):
     """With inductor: output and every gradient, as `make gpu` compares them on a GPU."""
-    comparison = compiled.compare_compiled(name, torch.device("cpu"), 64, rounds=1)
+    comparison = compare_forms("compile", name, torch.device("cpu"), 64, rounds=1)
     assert comparison["state"] == OK, comparison["text"]
 
 

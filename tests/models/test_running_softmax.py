@@ -1,4 +1,4 @@
-"""Both paths of the running softmax against its definition and against the forms in the benchmark."""
+"""Both paths of the running softmax against its definition."""
 
 import pytest
 import torch
@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import LargestStorage
 
-from benchmarks.attention import peers
 from models.ops import running_softmax as module
 from models.ops.running_softmax import empty_running_softmax, running_softmax, running_softmax_step
 from models.ops.tiles import TileBudget
@@ -256,29 +255,3 @@ def test_refuses_shapes_that_do_not_fit():
         running_softmax(weights, theta[..., :2], v)
     with pytest.raises(ValueError, match=r"\(2, 2, 4, 4\)"):
         running_softmax(weights, theta, v[:, :, :4])
-
-
-@pytest.mark.parametrize("peer", [peers.latte_loop, peers.latte_materialised])
-def test_peers_compute_the_same(peer):
-    inputs = tensors(40)
-    assert worst(passes(peer, inputs), passes(running_softmax, inputs)) <= 1e-12
-
-
-def test_the_loop_stands_any_logits():
-    weights, theta, v = tensors(40, spread=1.0)
-    theta = 1000 * theta
-    assert worst(passes(peers.latte_loop, [weights, theta, v]), passes(definition, [weights, theta, v])) <= 1e-9
-
-
-def test_the_jax_layer_computes_the_same():
-    pytest.importorskip("jax")
-    generator = torch.Generator().manual_seed(0)
-    shapes = [(2, 30, 8), (8, 6), (8, 6), (8, 8)]
-    inputs = [torch.randn(shape, generator=generator).requires_grad_() for shape in shapes]
-    out = peers.latte_layer(running_softmax, 2, *inputs)
-    cotangent = torch.randn(out.shape, generator=generator)
-    exact = [out.detach(), *torch.autograd.grad(out, inputs, cotangent)]
-    forward, gradient = peers.jax_latte_layer(2, unroll=2)
-    arrays = [x.detach().numpy() for x in inputs]
-    theirs = [forward(*arrays), *gradient(cotangent.numpy(), *arrays)]
-    assert worst([torch.tensor(x.tolist()) for x in theirs], exact) <= 5e-6

@@ -32,7 +32,8 @@ def test_labels_are_values_and_the_manifest_counts_them(tmp_path):
     task, calls = small(tmp_path), []
     task.prepare(lambda *call: calls.append(call))
     assert calls[-1][1:] == (390, 390)
-    for name, size in task.load().sizes.items():
+    info = task.load()
+    for name, size in info.sizes.items():
         batch = task.split(name).batch(range(size))
         for tokens, label in zip(batch["tokens"], batch["label"], strict=True):
             assert evaluate(tokens[tokens > 0].numpy()) == label

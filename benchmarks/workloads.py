@@ -1,9 +1,6 @@
-"""Workloads of the core algorithms on random inputs, their timer, and the measurement that a goal yields.
+"""The core algorithms on random inputs, for the goals C1 to C10 (a CPU) and G1 to G8 of `benchmarks.gpu`."""
 
-Goals C1 to C14 (a CPU) and G1 to G8 of `benchmarks.gpu` share them.
-"""
-
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from harness.bench.timing import time_alternating
 from models.attention.lavo import lavo, past_memory, read
 from models.ops.banded import banded_attention
 from models.ops.dilated import Branch, dilated_attention, grouped_offsets
@@ -20,26 +16,6 @@ from models.ops.running_softmax import running_softmax
 
 CPU = torch.device("cpu")
 SOFTPLUS = ACTIVATIONS["softplus"]
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """A measured number: `value` must be at least, or at most, `goal`."""
-
-    id: str
-    what: str
-    value: float
-    goal: float
-    at_least: bool = True
-    unit: str = "×"
-
-    @property
-    def met(self) -> bool:
-        return self.value >= self.goal if self.at_least else self.value <= self.goal
-
-
-at_most = partial(Measurement, at_least=False)
-without_unit = partial(at_most, unit="")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,47 +33,25 @@ class Sizes:
 
 
 class Workload:
-    """A function of tensors, timed forward and with its backward pass for a gradient of ones."""
+    """A function of tensors, forward and with its backward pass for a gradient of ones.
 
-    def __init__(self, function: Callable[..., Tensor], *leaves: Tensor):
-        self.function, self.leaves = function, [leaf.detach().requires_grad_() for leaf in leaves]
+    `parameters`: what the function reads besides; the gradients follow those of the tensors.
+    """
+
+    def __init__(self, function: Callable[..., Tensor], *leaves: Tensor, parameters: Sequence[Tensor] = ()):
+        self.function, self.inputs = function, [leaf.detach().requires_grad_() for leaf in leaves]
+        self.leaves = [*self.inputs, *parameters]
 
     @torch.no_grad()
     def forward(self) -> Tensor:
-        return self.function(*self.leaves)
+        return self.function(*self.inputs)
 
     def train(self) -> tuple[Tensor, ...]:
-        y = self.function(*self.leaves)
+        y = self.function(*self.inputs)
         return torch.autograd.grad(y, self.leaves, torch.ones_like(y))
 
 
 PASSES = {"forward": "forward", "train": "forward + backward"}  # a method of Workload: how a page calls it
-
-
-@dataclass(frozen=True)
-class Timer:
-    """Times calls on the CPU, `rounds` samples of each."""
-
-    rounds: int = 5
-
-    def seconds(self, candidates: dict[str, Callable[[], object]], **options) -> dict[str, float]:
-        """Median seconds of calls that take turns."""
-        timings = time_alternating(candidates, device=CPU, rounds=self.rounds, **options)
-        return {name: timing.median for name, timing in timings.items()}
-
-    def ratio(self, ours: Workload, peer: Workload, kind: str) -> float:
-        """Median seconds of the peer's `forward` or `train` over ours."""
-        times = self.seconds({"ours": getattr(ours, kind), "peer": getattr(peer, kind)})
-        return times["peer"] / times["ours"]
-
-
-def speedups(
-    id: str, title: str, timer: Timer, ours: Workload, peer: Workload, goals: tuple[float | None, float | None]
-) -> Iterator[Measurement]:
-    """How many times faster `ours` is than the peer: forward, and with backward. A goal of None skips its line."""
-    for (kind, name), goal in zip(PASSES.items(), goals, strict=True):
-        if goal is not None:
-            yield Measurement(id, f"{title}, {name}", timer.ratio(ours, peer, kind), goal)
 
 
 def random_heads(sizes: Sizes, length: int, *widths: int) -> list[Tensor]:

@@ -1,1 +1,0 @@
-"""Goals of the core algorithms: `python -m benchmarks.attention`."""

@@ -1,0 +1,100 @@
+"""Two layers with the same weights, (B, N, D) -> (B, N, D), in training mode, without dropout and padding."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.comparison import Call, Sides, Tensors
+from models.attention.base import Attention, Pattern
+
+BATCH, LENGTH = 4, 2048
+SEED = 1
+
+Function = Callable[[Tensor], Tensor]
+Weights = dict[str, Tensor]
+
+
+def layer(
+    kind: type[Attention], dim: int, heads: int, *, pattern: Pattern = Pattern.NONCAUSAL_SELF, **hyper: Any
+) -> Attention:
+    return kind(dim, heads, pattern=pattern, max_length=LENGTH, **hyper)
+
+
+def projections(**linears: nn.Module) -> Weights:
+    """Weights for linear layers of these names in ours, from the peer's linear layers."""
+    return {f"{name}.{part}": value for name, linear in linears.items() for part, value in linear.named_parameters()}
+
+
+@torch.no_grad()
+def copy(model: nn.Module, values: Weights) -> None:
+    """Raises ValueError unless `values` are those of all parameters, in their shapes."""
+    parameters = dict(model.named_parameters())
+    if set(values) != set(parameters):
+        raise ValueError(f"other parameters: {sorted(set(values) ^ set(parameters))}")
+    for name, value in values.items():
+        parameters[name].copy_(value.reshape(parameters[name].shape))
+
+
+@torch.no_grad()
+def scatter(module: nn.Module, scale: float = 0.05) -> Weights:
+    """Weights of `module` that are all random, by name."""
+    for parameter in module.parameters():
+        parameter.copy_(scale * torch.randn_like(parameter))
+    return dict(module.named_parameters())
+
+
+def ones(batch: int = BATCH) -> Tensor:
+    """A mask (B, N) without padding, for peers that must have one."""
+    return torch.ones(batch, LENGTH)
+
+
+def training_step(call: Function, module: nn.Module, x: Tensor, cotangent: Tensor) -> Call:
+    """Forward, and backward from the gradient of the output, `cotangent`, to x and to all parameters."""
+    leaves = [x.clone().requires_grad_(), *module.parameters()]
+
+    def run() -> None:
+        for leaf in leaves:
+            leaf.grad = None
+        call(leaves[0]).backward(cotangent)
+
+    return run
+
+
+def sides_of(
+    ours: Attention,
+    theirs: nn.Module,
+    call: Function | None = None,
+    *,
+    size: tuple[int, int] = (BATCH, LENGTH),
+    examples: int = BATCH,
+    same: Callable[[Tensor], Tensor] | None = None,
+    redraw: Callable[[], None] = lambda: None,
+) -> Sides:
+    """`call` reads theirs where it is not simply called. `size`: batch and length.
+
+    A peer that draws random numbers takes them from torch's stream or from its own seed. The comparison begins at
+    `SEED`; `redraw` then lets our layer draw as often as the peer. `same` returns the mask (B, N) of the rows of
+    x (B, N, D) that must agree, where the two functions differ in some rows. `examples`: sequences that are compared.
+    """
+    torch.manual_seed(0)
+    x, cotangent = torch.randn(2, *size, ours.dim).unbind(0)
+    functions = (lambda x: ours(x)[0], call or theirs)
+    ours.train(), theirs.train()
+
+    def values() -> tuple[Tensors, Tensors]:
+        few = x[:examples]
+        kept = torch.ones(few.shape[:2], dtype=torch.bool) if same is None else same(few)
+        results = []
+        for function in functions:
+            leaf = few.clone().requires_grad_()
+            torch.manual_seed(SEED)
+            y = function(leaf)
+            y.backward(cotangent[:examples] * kept[..., None])
+            results.append((y.detach()[kept], leaf.grad))
+        redraw()
+        return tuple(results)
+
+    steps = (training_step(f, side, x, cotangent) for f, side in zip(functions, (ours, theirs), strict=True))
+    return Sides(*steps, values, {"batch": size[0], "tokens": size[1], "width": ours.dim, "heads": ours.heads})

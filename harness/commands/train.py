@@ -29,8 +29,7 @@ from harness.records.validation import TrialRecords
 from harness.training.checkpoints.dependency import Dependency
 from harness.training.dependents import refused_dependents
 from harness.training.extras.long_run import longest, records_here
-from harness.training.process import catch_stop_signals, launched_as_group, rank
-from harness.training.process import STOPPED
+from harness.training.process import STOPPED, catch_stop_signals, launched_as_group, rank
 from harness.training.run_cell import CellRequest, CellResult, is_done, report_line
 
 HERE = "here"

@@ -77,7 +77,7 @@ def catch_stop_signals() -> Iterator[StopSignal]:
 
 
 def exit_status(number: int) -> int:
-    """128 + n, as shells report. SIGUSR1 counts as SIGUSR2: a shell reports 138 for a run that SIGUSR1 killed, unsaved."""
+    """128 + n, as shells report. SIGUSR1 counts as SIGUSR2: 138 is the status of a run that SIGUSR1 killed, unsaved."""
     return STOPPED + (SCHEDULER if number in ENDS_LATER else number)
 
 

@@ -12,6 +12,7 @@ from harness.training.process import (
     SchedulerError,
     StopSignal,
     catch_stop_signals,
+    exit_status,
     requeue,
     stop_status,
     will_requeue,
@@ -78,6 +79,11 @@ def test_a_signal_is_noted_and_handlers_come_back(handlers, number):
         send(number)
         assert stop_signal.number == number
     assert {number: signal.getsignal(number) for number in NUMBERS} == handlers
+
+
+def test_a_saved_run_has_not_the_status_of_one_that_the_signal_of_a_time_limit_killed():
+    assert exit_status(signal.SIGTERM) == 128 + signal.SIGTERM
+    assert exit_status(signal.SIGUSR1) == exit_status(signal.SIGUSR2) == 128 + signal.SIGUSR2
 
 
 def test_handlers_come_back_after_an_error(handlers):

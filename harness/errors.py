@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from harness.config.masking import masked
+from harness.masking import masked
 
 LONGEST_NAME = 200  # letters that a message compares
 LONGEST_MESSAGE, LONGEST_START = 4_000, 3_000  # letters of a message, and of its start

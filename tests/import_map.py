@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # lowest first: a module imports only from its own floor and from those before it
 FLOORS = (
     *("models.ops", "models.layers", "models.attention", "models.backbones", "models.diagrams", "models.generation"),
-    *("tasks", "harness.config.masking", "harness.errors", "harness.progress"),
+    *("tasks", "harness.masking", "harness.errors", "harness.progress"),
     *("harness.config", "harness.records", "harness.training"),
     *("harness.report.stats", "harness.report.render", "harness.report.spec", "harness.report.scores"),
     *("harness.report.pages", "harness.report.plots", "harness.report.spec_files", "harness.report.site"),

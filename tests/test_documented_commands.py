@@ -187,8 +187,7 @@ def own_files(folder, monkeypatch):
     spec = importlib.util.spec_from_file_location("models.attention.mine", folder / "mine.py")
     monkeypatch.setitem(sys.modules, spec.name, importlib.util.module_from_spec(spec))
     spec.loader.exec_module(sys.modules[spec.name])
-    for module in ("own_settings", "hydra_guard"):
-        monkeypatch.setattr(f"harness.config.{module}.CONF", folder / "own")  # as if they were in the clone
+    monkeypatch.setattr("harness.config.option_files.is_own", lambda folder: True)  # as if they were in the clone
     return folder / "own"
 
 

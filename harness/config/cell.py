@@ -23,12 +23,12 @@ from omegaconf.errors import OmegaConfBaseException
 
 from harness.config import local_mixing
 from harness.config.declared import declared, map_paths
-from harness.config.masking import ADDRESS_USER, MASK, first_noted, is_secret
 from harness.config.places import below, folder_below
 from harness.config.plain import missing_is_an_error, resolved
 from harness.config.schema import DECLARES, NEVER, WHEN_SET, Recipe, Scale, Train, names_of
 from harness.config.source_code import source_digest
 from harness.errors import UsageError
+from harness.masking import ADDRESS_USER, MASK, first_noted, is_secret
 from tasks.checks import DataError
 from tasks.file_digests import path_identity
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from harness.config.cell import AXES, NOT_A_CHANGE, Cell, NoValueError, flatten
 from harness.config.compose import OWN_CLASS, folders
-from harness.config.family_files import existing
-from harness.config.option_names import is_option
+from harness.config.option_files import existing, is_option
 from harness.config.overrides import to_overrides
 from harness.config.rows import Rows
 

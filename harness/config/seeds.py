@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from omegaconf import DictConfig
 
-from harness.config import masking
+from harness import masking
 from harness.config.cell import Cell, Variants, VariedConfig, shared_values
 from harness.config.compose import compose
 from harness.config.overrides import key_of

@@ -24,13 +24,13 @@ from harness.config.cell import Cell, Variants, VariedConfig, cell_of
 from harness.config.compose import compose, folders, has_recipe, names_in, search_path
 from harness.config.further_models import further_models, reason_it_cannot_run
 from harness.config.overrides import key_of, to_overrides, typed_values
-from harness.config.own_settings import check_shared
 from harness.config.resolvers import default_protocol
 from harness.config.rows import Rows
 from harness.config.schema import Bound
 from harness.config.search import RATE, TRIAL, Choice, Pair, Search, Trial, decide, learning_rate, search_of
 from harness.config.seeds import Seeds
 from harness.config.table_rows import Row, cell_settings, has_cells, row, row_hours, runs
+from harness.config.untrusted import check_shared
 from harness.errors import UsageError, did_you_mean, one_line
 from harness.garbage import rare_garbage_collection
 

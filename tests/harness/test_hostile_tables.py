@@ -165,7 +165,7 @@ def test_a_scalar_that_yaml_cannot_read_is_one_line(conf, scalar):
     line = conf.report("table")
     assert "table/evil.yaml: line " in line and len(line) < 400
     with pytest.raises(UsageError, match=r"evil\.yaml: line "):
-        yaml_files.checked(file)  # what Hydra reads
+        yaml_files.load_config(file)  # what Hydra reads
 
 
 def test_a_table_of_100_000_cells_is_refused_before_a_cell_is_composed(conf, monkeypatch):

@@ -13,7 +13,6 @@ import hydra
 import pytest
 from omegaconf import OmegaConf
 
-from harness.config import hydra_guard
 from harness.config.cell import cell_of
 from harness.config.compose import (
     OWN_CLASS,
@@ -23,8 +22,8 @@ from harness.config.compose import (
     register,
     with_model,
 )
+from harness.config.option_files import option_source, read_option
 from harness.config.places import CONF
-from harness.config.read_options import option_source, read_option
 from harness.config.rows import Rows
 
 FILE = Path(__file__).with_name("resolved_recipes.json")
@@ -94,9 +93,8 @@ def built_on_others():
 
 
 @pytest.mark.parametrize("task", built_on_others())
-def test_an_option_that_builds_on_another_is_read_as_hydra_composes_it(task, monkeypatch):
+def test_an_option_that_builds_on_another_is_read_as_hydra_composes_it(task):
     """Readers of records ask for each task, and a composition takes as long as a hundred records."""
-    monkeypatch.setattr(hydra_guard, "check_hydra", lambda *settings: None)  # there is no config.yaml in between
     register()
     with hydra.initialize_config_dir(str(CONF), version_base=None):
         composed = OmegaConf.select(hydra.compose(f"task/{task}"), f"task.{task.rpartition('/')[0]}".replace("/", "."))

@@ -20,9 +20,9 @@ from harness.config.cell import flatten
 from harness.config.compose import compose, search_path
 from harness.config.formula import evaluate
 from harness.config.overrides import to_overrides
-from harness.config.own_settings import check_shared
 from harness.config.plain import resolved
 from harness.config.table_rows import read_table
+from harness.config.untrusted import check_shared
 from harness.errors import UsageError, did_you_mean, one_line
 from harness.records import ledger
 from harness.report.pages.printed import TONES, Verdict, is_number, is_same

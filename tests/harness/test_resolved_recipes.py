@@ -117,7 +117,8 @@ def test_an_option_that_builds_on_another_is_read_as_hydra_composes_it(task):
         "${name}",
     ],
 )
-def test_other_lists_of_defaults_are_left_to_hydra(defaults, tmp_path):
+def test_other_lists_of_defaults_are_left_to_hydra(defaults, tmp_path, monkeypatch):
+    monkeypatch.setattr("harness.config.option_files.is_own", lambda folder: True)
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "other.yaml").write_text("name: other\nsize: 1\n")
     (tmp_path / "task" / "own.yaml").write_text(f"defaults: {defaults}\nname: own\n")

@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.config import yaml_files
-from harness.config.cell import DECLARING, VariedConfig, cell_of, flatten
+from harness.config.cell import DECLARING, cell_of, flatten
 from harness.config.declared import absolute_path, map_paths
 from harness.config.local_mixing import KEY
 from harness.config.own_files import absolute, check_data_root, check_files, files_outside, split
@@ -29,6 +29,7 @@ from harness.config.plain import escaped, resolved
 from harness.config.schema import Config, Paths, check_ranges
 from harness.config.untrusted import OWNER
 from harness.config.validation import StrictModel, TupleOf, parse
+from harness.config.variants import VariedConfig
 from harness.errors import UsageError, shown
 from harness.masking import note, noted
 from harness.records.schema import SearchEntry

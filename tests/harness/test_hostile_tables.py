@@ -11,7 +11,6 @@ from rich.console import Console
 from harness.commands.report import draw_figures, report_tables
 from harness.config import table_files, yaml_files
 from harness.config.compose import CONF, compose
-from harness.config.formula import evaluate
 from harness.config.places import LEDGER
 from harness.config.sweep import expand
 from harness.config.table_rows import row_named
@@ -19,6 +18,7 @@ from harness.errors import UsageError, one_line
 from harness.records import ledger
 from harness.records.collect import frame
 from harness.report.plots.figures import MOST_PANELS
+from harness.report.spec.expressions import evaluate
 from harness.report.spec_files import load_figure, load_table, named_errors
 
 CASES = [("table", kind, name) for kind, name in TABLES_OF_KIND.items()]

@@ -24,7 +24,7 @@ from harness.config.compose import (
 )
 from harness.config.option_files import option_source, read_option
 from harness.config.places import CONF
-from harness.config.rows import Rows
+from harness.config.variants import Variants
 
 FILE = Path(__file__).with_name("resolved_recipes.json")
 LUNA = (16, 128, 256)  # slots; recorded as luna_16, ...
@@ -49,7 +49,7 @@ def digest(config):
 def digests(recipe, models):
     """{model: digest} for "task|protocol|budget", of the cells that a plan has for these models."""
     task, protocol, budget = recipe.split("|")
-    words, rows = (f"task={task}", f"protocol={protocol}", f"budget={budget}"), Rows()
+    words, rows = (f"task={task}", f"protocol={protocol}", f"budget={budget}"), Variants()
     digest_of = {}
     for model in models:
         name, _, slots = model.partition("_") if model.startswith("luna_") else (model, "", "")

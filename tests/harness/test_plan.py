@@ -2,10 +2,8 @@
 
 import shutil
 
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
-
 from harness.commands import plan
-from harness.config import schema, sweep, variants
+from harness.config import schema, sweep, variants, yaml_files
 from harness.config.compose import compose, pickled
 from harness.config.declared import missing_files
 from harness.config.places import CONF, ROOT
@@ -62,10 +60,8 @@ def test_compositions_parse_each_yaml_once_and_see_an_edit(tmp_path, monkeypatch
     mine = tmp_path / "protocol" / "mine.yaml"
     recipe = (CONF / "protocol" / "own.yaml").read_text().replace("name: own", "name: mine")
     mine.write_text(recipe)
-    parsed, load = [], FileConfigSource.load_config
-    monkeypatch.setattr(
-        FileConfigSource, "load_config", lambda self, config_path: parsed.append(config_path) or load(self, config_path)
-    )
+    parsed, parse = [], yaml_files.parsed
+    monkeypatch.setattr(yaml_files, "parsed", lambda text, path, *more: parsed.append(path) or parse(text, path, *more))
 
     def width(seed):
         pickled.cache_clear()

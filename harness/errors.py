@@ -19,8 +19,8 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\
 class UsageError(Exception):
     """The command cannot be carried out as typed: a message of one line, exit code 2, no file changed.
 
-    What is not printable in the message, such as a part of a file's name, is escaped; secrets are masked. A name of thousands of letters is
-    shortened; the start of the message and its end, the next command, are kept.
+    What is not printable in the message, such as a part of a file's name, is escaped, and secrets are masked. A name of
+    thousands of letters is shortened; the start of the message and its end, the next command, are kept.
     """
 
     def __init__(self, message: object = "", *more: object):

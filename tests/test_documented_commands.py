@@ -20,9 +20,10 @@ import pytest
 from hydra.core.singleton import Singleton
 from omegaconf import OmegaConf
 
+from harness.commands.rewrite import rewrite
 from harness.config.cell import flatten
 from harness.config.compose import NAMED, options
-from harness.config.overrides import rewrite, split_sweep
+from harness.config.overrides import split_sweep
 from harness.config.schema import Config
 from harness.config.sweep import compose_commands, expand_all
 from harness.config.table_rows import row_named

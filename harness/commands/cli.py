@@ -20,12 +20,13 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from harness.commands.explain import explain
+from harness.commands.rewrite import MULTIRUN, rewrite
 from harness.commands.typed import check_typed
 from harness.commands.verbs import VERBS
 from harness.config import option_files, yaml_files
 from harness.config.compose import check_part_names, check_settings, keep_settings, search_path
 from harness.config.local_mixing import apply_short_conv
-from harness.config.overrides import MULTIRUN, key_of, rewrite
+from harness.config.overrides import key_of
 from harness.config.own_files import check_own_files, resolved_parts
 from harness.config.places import CONF
 from harness.config.schema import check_ranges

@@ -63,7 +63,7 @@ OTHER_THAN_NAME = re.compile(r"^/|/$|\\|\s|^conf/|\.(ya?ml|md|py|csv|html)$")  #
 
 
 def check_typed(overrides: Sequence[str], search: Sequence[str] = ()) -> None:
-    """Raises UsageError for typed settings that the command would not use. They went through `overrides.rewrite`.
+    """Raises UsageError for typed settings that the command would not use. They went through `rewrite`.
 
     `search`: further config folders, which may have groups of their own.
     """

@@ -7,9 +7,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import QuotedString
 from omegaconf import OmegaConf
 
+from harness.commands.rewrite import rewrite
 from harness.config import sweep
 from harness.config.compose import compose
-from harness.config.overrides import rewrite, to_overrides
+from harness.config.overrides import to_overrides
 from harness.config.table_rows import format_settings, settings_key
 from harness.config.variants import changes
 

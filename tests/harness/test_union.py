@@ -10,9 +10,9 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 from harness.commands import report as verb
+from harness.commands.rewrite import rewrite
 from harness.config import build, sweep
 from harness.config.compose import compose, file_of
-from harness.config.overrides import rewrite
 from harness.errors import UsageError
 from harness.records.collect import frame
 from harness.report import spec_files

@@ -60,29 +60,3 @@ def test_a_class_stands_only_at_the_key_of_its_kind(name, place):
     for other in {"model", "task", "train.optimizer", "train.schedule", "trainer", "logger"} - {kind}:
         with pytest.raises(UsageError, match="each at its own key"):
             check_targets({"x": [{"_target_": name}]}, other)
-
-
-SHARED = """# @package _global_
-{setting}
-"""
-
-
-@pytest.mark.parametrize(
-    ("setting", "says"),
-    [
-        ("trusted_packages: [evil]", "trusted_packages"),
-        ("hydra: {callbacks: {x: {_target_: os.system, command: 'touch %s'}}}", "hydra: only the command line"),
-        ("model: {x: {_target_: os.system, command: 'touch %s'}}", None),
-    ],
-)
-def test_an_untrusted_file_trusts_nothing_and_runs_nothing(tmp_path, run_here, capfd, setting, says):
-    canary = tmp_path / "canary"
-    (tmp_path / "conf" / "x").mkdir(parents=True)
-    setting = setting % canary if "%s" in setting else setting
-    (tmp_path / "conf" / "x" / "shared.yaml").write_text(SHARED.format(setting=setting))
-    places = [f"paths.{name}={tmp_path / name}" for name in ("outputs", "records")]
-    typed = ["model=latte", "task=lra/listops", "budget=smoke", "+x=shared", *places]
-    status = run_here(["--config-dir", str(tmp_path / "conf"), *typed])
-    error = capfd.readouterr().err
-    assert status == 2 and (says or "may not be built") in error and "Traceback" not in error
-    assert not canary.exists()

@@ -4,16 +4,19 @@
 `\\${name}` in a yaml is `${name}`, and stays that. `as_config` makes a configuration from plain values.
 """
 
+import functools
 import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf._impl import select_value
-from omegaconf.base import Container
+from omegaconf.base import Container, Node
 from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
+from omegaconf.grammar_parser import parse
 
 from harness.errors import UsageError, one_line
 
@@ -44,9 +47,31 @@ def resolved(config: Any) -> Any:
     if not OmegaConf.is_config(config):
         return config
     try:
-        return OmegaConf.to_container(config, resolve=True, enum_to_str=True)
+        return _values(config)
     except RecursionError:
         raise InterpolationResolutionError("a value of the configuration contains itself") from None
+    except OmegaConfBaseException:
+        return OmegaConf.to_container(config, resolve=True, enum_to_str=True)  # its error names the key
+
+
+def _values(node: Node) -> Any:
+    """As `OmegaConf.to_container`, but each text is parsed once: a plan reads the same ones thousands of times."""
+    if node._is_interpolation():
+        parent, tree = node._get_parent_container(), parse_tree(node._value())
+        node = parent._resolve_interpolation_from_parse_tree(
+            parent=parent, value=node, key=node._key(), parse_tree=tree, throw_on_resolution_failure=True, memo=set()
+        )
+    content = node._value()
+    if isinstance(node, DictConfig) and isinstance(content, dict):
+        return {key: _values(child) for key, child in content.items()}
+    if isinstance(node, ListConfig) and isinstance(content, list):
+        return [_values(child) for child in content]
+    return content.name if isinstance(content, Enum) else content
+
+
+@functools.lru_cache(maxsize=2048)
+def parse_tree(text: str) -> Any:
+    return parse(text)
 
 
 def resolved_or_refused(config: Any, where: str) -> Any:

@@ -16,7 +16,6 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import SearchPathElement
-from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -59,17 +58,14 @@ NOT_ARGUMENTS = ("name", "budgets", "protocol", DECLARES)
 
 def register() -> None:
     """Register the schema, the options without a file, the reader of options, and the resolvers."""
-    option_files.register(folders)  # each time: Hydra loses its plugins when its singletons are reset
+    built_in = {f"{group}/{name}": node for group, named in BUILT_IN.items() for name, (_, node) in named.items()}
+    # each time: Hydra loses its plugins when its singletons are reset
+    option_files.register(folders, {"schema": Config} | built_in)
     _register_once()
 
 
 @functools.cache
 def _register_once() -> None:
-    store = ConfigStore.instance()
-    store.store(name="schema", node=Config)
-    for group, options_of_group in BUILT_IN.items():
-        for name, (_, node) in options_of_group.items():
-            store.store(group=group, name=name, node=node)
     functions = {
         "pick": resolvers.pick,
         "setting": resolvers.setting,

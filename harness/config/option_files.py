@@ -145,10 +145,19 @@ def option_source(group: str, name: str, search: Sequence[str]) -> DictConfig | 
     return None
 
 
-def register(folders: Callable[[], Folders]) -> None:
-    """Let Hydra read options as this module does. `folders`: the config folders; the first has priority."""
+def register(folders: Callable[[], Folders], built_in: Mapping[str, Any]) -> None:
+    """Let Hydra read options as this module does. `folders`: the config folders; the first has priority.
+
+    `built_in`: {option: dataclass or values} of the options without a file. From Hydra's own store, each composition
+    would copy all of them.
+    """
+    if not _built_in:
+        _built_in.update({option: pickle.dumps(OmegaConf.structured(node)) for option, node in built_in.items()})
     for plugin in _plugins(folders):
         Plugins.instance().register(plugin)
+
+
+_built_in: dict[str, bytes] = {}
 
 
 _added: ContextVar[tuple[str, ...]] = ContextVar("added", default=())
@@ -178,21 +187,22 @@ def _plugins(folders: Callable[[], Folders]) -> tuple[type[ConfigSource] | type[
             return PROVIDER
 
         def load_config(self, config_path: str) -> ConfigResult:
-            return ConfigResult(
-                self.provider, self.path, values_in_family(config_path, folders()), header={"package": None}
-            )
+            pickled = _built_in.get(config_path)
+            values = values_in_family(config_path, folders()) if pickled is None else pickle.loads(pickled)
+            return ConfigResult(self.provider, self.path, values, header={"package": None})
 
         def is_config(self, config_path: str) -> bool:
-            return is_in_family(config_path, folders())
+            return config_path in _built_in or is_in_family(config_path, folders())
 
         def is_group(self, config_path: str) -> bool:
-            return False
+            return any(option.startswith(f"{config_path}/") for option in _built_in)
 
         def available(self) -> bool:
             return True
 
         def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
-            return []
+            start = f"{config_path}/"
+            return [option.removeprefix(start) for option in _built_in if option.startswith(start)]
 
     class SearchPath(SearchPathPlugin):
         def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from harness.config.masking import masked
+from harness.masking import masked
 
 LONGEST_NAME = 200  # letters that a message compares
 LONGEST_MESSAGE, LONGEST_START = 4_000, 3_000  # letters of a message, and of its start
@@ -19,12 +19,12 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\
 class UsageError(Exception):
     """Raised when a command cannot run as given. One-line message, exit code 2, no file is changed.
 
-    Characters that cannot be printed are escaped. Long messages are truncated in the middle, so that the suggested
-    command at the end survives.
+    Characters that cannot be printed are escaped, and secrets are masked. Long messages are truncated in the middle, so
+    that the suggested command at the end survives.
     """
 
     def __init__(self, message: object = "", *more: object):
-        text = shown(message)
+        text = masked(shown(message))
         if len(text) > LONGEST_MESSAGE:
             text = f"{text[:LONGEST_START]} ... {text[LONGEST_START - LONGEST_MESSAGE :]}"
         super().__init__(text, *more)

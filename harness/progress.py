@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from harness.config.masking import masked
+from harness.masking import masked
 
 LINE_INTERVAL_S = 10.0  # before the first line; each line doubles it
 LONGEST_INTERVAL_S = 120.0

@@ -13,9 +13,10 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.commands.explain import explain
+from harness.commands.rewrite import MULTIRUN, rewrite
 from harness.commands.typed import check_typed, refuse_ignored
 from harness.config.compose import NAMED
-from harness.config.overrides import MULTIRUN, in_grammar, key_of, rewrite, split_sweep, typed_values
+from harness.config.overrides import in_grammar, key_of, split_sweep, typed_values
 from harness.config.sweep import Command, compose_commands
 from harness.errors import UsageError, one_line, shown, with_known_arguments
 from harness.records.record import RecordError

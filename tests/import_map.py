@@ -15,10 +15,25 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+# the rooms of harness/config, lowest first: what each is, and its files, which lie side by side
+CONFIG = {
+    "schema": (
+        "The typed keys, the readers of yaml and plain values, and what may be built",
+        "allowed local_mixing places plain schema search source_code trainer_settings validation yaml_files",
+    ),
+    "untrusted": ("The door for configurations of other people", "own_files untrusted"),
+    "compose": ("Overrides and yamls -> a configuration, through Hydra", "compose option_files resolvers"),
+    "names": ("Typed words, names, and the rows of tables", "model_names overrides table_files table_rows"),
+    "build": ("A configuration -> task and model", "build declared instantiate"),
+    "cell": ("A configuration -> the identity of a cell", "cell"),
+    "plan": ("Commands and tables -> cells", "sweep variants"),
+}
+CONFIG_ROOM = {name: room for room, (_, names) in CONFIG.items() for name in names.split()}
 # lowest first: a module imports only from its own floor and from those before it
 FLOORS = (
     *("models.ops", "models.layers", "models.attention", "models.backbones", "models.diagrams", "models.generation"),
-    *("tasks", "harness.config.masking", "harness.errors", "harness.progress"),
+    *("tasks", "harness.masking", "harness.errors", "harness.progress"),
+    *(f"harness.config.{room}" for room in CONFIG),
     *("harness.config", "harness.records", "harness.training"),
     *("harness.report.stats", "harness.report.render", "harness.report.spec", "harness.report.scores"),
     *("harness.report.pages", "harness.report.plots", "harness.report.spec_files", "harness.report.site"),
@@ -64,13 +79,22 @@ class Module:
         return room(self.name)
 
 
+def placed(name: str) -> str:
+    """A dotted name with the room of harness/config that its file belongs to."""
+    head, _, rest = name.removeprefix("harness.config.").partition(".")
+    is_config = name.startswith("harness.config.") and head in CONFIG_ROOM
+    return ".".join(filter(None, ("harness.config", CONFIG_ROOM[head], head, rest))) if is_config else name
+
+
 def floor(name: str) -> int | None:
     """Index in FLOORS of the floor that a module belongs to; None for a foreign module."""
+    name = placed(name)
     return next((i for i, top in enumerate(FLOORS) if name == top or name.startswith(f"{top}.")), None)
 
 
 def room(name: str) -> str:
     """The package of a module; `harness.errors` and `run` are rooms of their own."""
+    name = placed(name)
     return name.rpartition(".")[0] if name not in FLOORS else name
 
 
@@ -98,7 +122,7 @@ class ImportMap:
             for module in self.packages.values()
             if module.floor is not None
             for name in sorted(module.imports)
-            if (floor(name) or 0) > module.floor
+            if (floor(name) or 0) > module.floor and name != "harness.config"  # the package: its files are in its rooms
         ]
 
     def cycle(self) -> list[str]:
@@ -140,7 +164,7 @@ def text(import_map: ImportMap) -> str:
     lines = ["floors, lowest first: " + " < ".join(FLOORS), ""]
     for name, modules in import_map.rooms().items():
         below = {target: count for (source, target), count in sorted(arrows.items()) if source == name}
-        lines.append(f"{name}: {', '.join(module.name.removeprefix(f'{name}.') for module in modules)}")
+        lines.append(f"{name}: {', '.join(module.name.rpartition('.')[2] for module in modules)}")
         lines += [f"    -> {target} ({count})" for target, count in below.items()]
     inside = {pair: n for pair, n in arrows.items() if all(room.startswith("harness") for room in pair)}
     lines += ["", f"harness/: {len(import_map.rooms())} rooms, {len(inside)} arrows, {sum(inside.values())} imports"]
@@ -154,10 +178,10 @@ def markdown(import_map: ImportMap) -> str:
     """One table: room, what it is, its modules."""
     lines = ["| room | what it is | modules |", "| --- | --- | --- |"]
     for name, modules in import_map.rooms().items():
-        summary = import_map.packages[name].summary
-        names = (
-            "" if name in import_map.modules else ", ".join(f"`{module.name.rpartition('.')[2]}`" for module in modules)
-        )
+        in_config = CONFIG.get(name.removeprefix("harness.config."))
+        summary = in_config[0] if in_config else import_map.packages[name].summary
+        is_file = name == modules[0].name and not in_config
+        names = "" if is_file else ", ".join(f"`{module.name.rpartition('.')[2]}`" for module in modules)
         lines.append(f"| `{name.replace('.', '/')}` | {summary} | {names} |")
     return "\n".join(lines)
 

@@ -20,9 +20,10 @@ import pytest
 from hydra.core.singleton import Singleton
 from omegaconf import OmegaConf
 
+from harness.commands.rewrite import rewrite
 from harness.config.cell import flatten
 from harness.config.compose import NAMED, options
-from harness.config.overrides import rewrite, split_sweep
+from harness.config.overrides import split_sweep
 from harness.config.schema import Config
 from harness.config.sweep import compose_commands, expand_all
 from harness.config.table_rows import row_named
@@ -187,8 +188,7 @@ def own_files(folder, monkeypatch):
     spec = importlib.util.spec_from_file_location("models.attention.mine", folder / "mine.py")
     monkeypatch.setitem(sys.modules, spec.name, importlib.util.module_from_spec(spec))
     spec.loader.exec_module(sys.modules[spec.name])
-    for module in ("own_settings", "hydra_guard"):
-        monkeypatch.setattr(f"harness.config.{module}.CONF", folder / "own")  # as if they were in the clone
+    monkeypatch.setattr("harness.config.option_files.is_own", lambda folder: True)  # as if they were in the clone
     return folder / "own"
 
 

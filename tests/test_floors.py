@@ -1,13 +1,20 @@
 """The import map: imports only go down the floors, without cycles; no file exceeds the length limit."""
 
 import pytest
-from import_map import ROOT, ImportMap, markdown, text
+from import_map import CONFIG, CONFIG_ROOM, ROOT, ImportMap, markdown, text
 
 MAP = ImportMap()
 
 
 def test_imports_go_down():
     assert not MAP.upward()
+
+
+def test_the_rooms_of_config_are_few_and_in_order():
+    modules = [module.name for module in MAP.modules.values() if module.name.startswith("harness.config.")]
+    assert {name.rpartition(".")[2] for name in modules} == set(CONFIG_ROOM)
+    arrows = [pair for pair in MAP.room_arrows() if all(room.startswith("harness.config.") for room in pair)]
+    assert len(CONFIG) <= 7 and len(arrows) <= 21
 
 
 def test_no_import_is_relative():

@@ -13,7 +13,7 @@ from harness.bench.command import keep, measure
 from harness.bench.subjects import Subject, device_type
 from harness.config.compose import compose, folders, search_path
 from harness.config.overrides import key_of, typed_values
-from harness.config.own_settings import check_shared
+from harness.config.untrusted import check_shared
 from harness.errors import UsageError, did_you_mean
 from harness.report.spec.measured import MeasuredRows, Run
 from harness.report.spec.table import TableSpec

@@ -14,8 +14,8 @@ from harness.bench.measure import DTYPES
 from harness.bench.recipe import RecipeModel
 from harness.config.compose import compose, default_arguments, names_in, search_path
 from harness.config.overrides import key_of, to_overrides, typed_values
-from harness.config.own_settings import check_shared
 from harness.config.table_rows import row_named
+from harness.config.untrusted import check_shared
 from harness.errors import UsageError, did_you_mean
 from harness.training.process import require_machine
 from models.attention.base import Pattern

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -19,17 +20,18 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from harness.commands.explain import explain
+from harness.commands.rewrite import MULTIRUN, rewrite
 from harness.commands.typed import check_typed
 from harness.commands.verbs import VERBS
-from harness.config import yaml_files
+from harness.config import option_files, yaml_files
 from harness.config.compose import check_part_names, check_settings, keep_settings, search_path
 from harness.config.local_mixing import apply_short_conv
-from harness.config.masking import note_environment, note_overrides
-from harness.config.overrides import MULTIRUN, rewrite
-from harness.config.own_settings import check_own
+from harness.config.overrides import key_of
+from harness.config.own_files import check_own_files, resolved_parts
 from harness.config.places import CONF
 from harness.config.schema import check_ranges
-from harness.errors import UsageError, did_you_mean, one_line
+from harness.errors import UsageError, did_you_mean, one_line, shown
+from harness.masking import note_environment, note_overrides
 from harness.progress import announce_torch
 from harness.records.provenance import version
 from harness.training.process import STOPPED, keep_compiler_cache_private
@@ -65,8 +67,11 @@ def main(hydra_main: Callable[[], Any], statuses: list[int]) -> int:
             verb("list").print_names()
             return 0
         sys.argv[1:] = rewrite(sys.argv[1:])
-        check_typed(*settings_and_folders(sys.argv[1:]))
-        hydra_main()
+        settings, folders = settings_and_folders(sys.argv[1:])
+        check_typed(settings, folders)
+        sys.argv[1:] = without_folders(sys.argv[1:])
+        with option_files.added(folders):
+            hydra_main()
         return max(statuses, default=0)
     except UsageError as error:
         return print_error(str(error))
@@ -97,7 +102,7 @@ def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:
     try:
         apply_short_conv(cfg)
         check_typed(overrides, search_path())  # `main` checks them before they are composed; other callers do not
-        check_own(cfg, overrides)
+        check_own_files(cfg.paths, overrides, resolved_parts(cfg))
         check_ranges(cfg)
         check_part_names(cfg, overrides, search_path())
         check_settings(cfg, overrides)
@@ -174,13 +179,14 @@ def is_flag(word: str) -> bool:
 
 
 def settings_and_folders(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The typed settings and the folders of `--config-dir`.
+    """The typed settings and the folders of `--config-dir` and `hydra.searchpath`, which Hydra does not read itself.
 
-    Raises UsageError for a flag that Hydra lacks, its pickle, and a launcher without a sweep.
+    Raises UsageError for a flag that Hydra lacks, its pickle, another `conf`, and a launcher without a sweep.
     """
     from hydra._internal.utils import get_args_parser
 
     parser = get_args_parser()
+    parser.allow_abbrev = False
 
     def refuse(message: str) -> None:
         if message.startswith("unrecognized arguments:"):  # argparse lists every word behind the flag as well
@@ -203,4 +209,24 @@ def settings_and_folders(arguments: Sequence[str]) -> tuple[list[str], list[str]
     for kind in ("launcher", "sweeper"):
         if not flags.multirun and any(argument.startswith(f"hydra/{kind}=") for argument in arguments):
             raise UsageError(f"only sweeps have a {kind}: python run.py -m {' '.join(arguments)}")
-    return flags.overrides, [flags.config_dir] if flags.config_dir else []
+    if flags.config_path or flags.config_name:
+        refuse("--config-path and --config-name: conf/config.yaml is always read; --config-dir adds a folder")
+    folders = [flags.config_dir] if flags.config_dir else []
+    for word in filter(is_search_path, flags.overrides):
+        values = OverridesParser.create().parse_override(word).value()
+        folders += [str(value).removeprefix("file://") for value in (values if isinstance(values, list) else [values])]
+    if missing := [folder for folder in folders if not os.path.isdir(folder)]:
+        raise UsageError(f"{shown(missing[0])}: there is no such folder of configurations")
+    settings = [word for word in flags.overrides if not is_search_path(word)]
+    return settings, [os.path.abspath(folder) for folder in folders]
+
+
+def is_search_path(word: str) -> bool:
+    return key_of(word) == "hydra.searchpath"
+
+
+def without_folders(arguments: Sequence[str]) -> list[str]:
+    """The arguments without `--config-dir FOLDER` and `hydra.searchpath=`."""
+    pairs = zip(["", *arguments], arguments, strict=False)
+    kept = [word for before, word in pairs if not {before, word.partition("=")[0]} & {"--config-dir", "-cd"}]
+    return [word for word in kept if not is_search_path(word)]

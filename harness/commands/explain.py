@@ -21,9 +21,9 @@ from harness.commands.hints import (
 )
 from harness.config.cell import flatten
 from harness.config.compose import NAMED, compose, names_in, option_config, options, recipes
-from harness.config.option_names import UNNAMED
+from harness.config.option_files import UNNAMED
 from harness.config.overrides import key_of
-from harness.config.own_settings import KEY
+from harness.config.untrusted import OVERRIDDEN_KEY
 from harness.config.yaml_files import LONGEST_REASON, fault_of, reason
 from harness.errors import UsageError, did_you_mean, one_line, same_name
 
@@ -204,7 +204,7 @@ def logger_hint(name: str) -> str:
 def several_keys(override: str) -> str:
     """What to type where one value was typed for a mapping, `train.optimizer=sgd`; empty for any other override."""
     key = override.partition("=")[0]
-    node = OmegaConf.select(compose(), key, throw_on_missing=False) if KEY.fullmatch(key) else None
+    node = OmegaConf.select(compose(), key, throw_on_missing=False) if OVERRIDDEN_KEY.fullmatch(key) else None
     if not isinstance(node, DictConfig):
         return ""
     values = flatten(OmegaConf.to_container(node, resolve=False, enum_to_str=True))

@@ -9,13 +9,13 @@ from yaml import YAMLError
 
 from harness.config import yaml_files
 from harness.config.compose import default_arguments, file_of, option_config, options, recipes
-from harness.config.data_cards import cards, printed
 from harness.config.declared import declared
 from harness.config.local_mixing import local_mixing
 from harness.config.overrides import key_of
 from harness.config.schema import DECLARES
 from harness.errors import UsageError
 from harness.progress import announce_torch
+from harness.records.data_cards import cards, printed
 
 TITLES = {
     "model": "models",
@@ -88,7 +88,7 @@ def print_card(task: str) -> None:
     print(f"{task}  {dict(options('task')).get(task, '')}".rstrip())
     print(f"  protocols: {', '.join(recipes(task)) or 'those that serve every task'}\n")
     if card is None:
-        print("it has no data card: harness/config/data_cards.py says how to write one")
+        print("it has no data card: harness/records/data_cards.py says how to write one")
         return
     if card.files:
         announce_torch()

@@ -12,8 +12,8 @@ from harness.commands.refusals import refusals
 from harness.commands.tables import check_tables
 from harness.config.cell import Cell, flatten
 from harness.config.declared import missing_file_message, missing_files
-from harness.config.published_hours import published_hours
 from harness.config.sweep import Command, Plan, PlannedCell, expand_all
+from harness.config.table_rows import published_hours
 from harness.errors import UsageError
 from harness.garbage import rare_garbage_collection
 from harness.launch.cell_state import cell_state_at

@@ -15,11 +15,12 @@ from omegaconf import DictConfig
 
 from harness.commands.tables import check_tables
 from harness.commands.typed import require_choice
-from harness.config.cell import VariedConfig, cell_of
+from harness.config.cell import cell_of
 from harness.config.compose import search_path
 from harness.config.declared import missing_file, missing_file_message, missing_files
 from harness.config.places import folder_below
 from harness.config.sweep import Command, Plan, PlannedCell, expand_all, parse_depends_on
+from harness.config.variants import VariedConfig
 from harness.errors import UsageError
 from harness.launch import serialized_cell
 from harness.launch.local import devices_per_cell, run_parallel, run_sequential

@@ -61,7 +61,7 @@ OTHER_THAN_NAME = re.compile(r"^/|/$|\\|\s|^conf/|\.(ya?ml|md|py|csv|html)$")  #
 
 
 def check_typed(overrides: Sequence[str], search: Sequence[str] = ()) -> None:
-    """Raises UsageError for typed settings that the command would not use. They went through `overrides.rewrite`.
+    """Raises UsageError for typed settings that the command would not use. They went through `rewrite`.
 
     `search`: further config folders, which may have groups of their own.
     """
@@ -73,6 +73,8 @@ def check_typed(overrides: Sequence[str], search: Sequence[str] = ()) -> None:
     refuse_no_names(overrides)
     if re.fullmatch(r"[\w.:/]+", module := typed.get("model.module", "")):
         raise UsageError(f"model.module={module}: a class is typed model.module._target_={module}")
+    if not re.fullmatch(r"true|false|\[.*\]", verbose := typed.get("hydra.verbose", "true"), re.IGNORECASE):
+        raise UsageError(f"hydra.verbose={verbose}: true, false or a list of loggers is expected")
     launcher, launchers = typed.get("hydra/launcher"), names_in("hydra/launcher")
     if launcher is not None and launcher not in launchers and not is_group("hydra/launcher", search):
         raise UsageError(f"there is no hydra/launcher '{launcher}': {did_you_mean(launcher, launchers)}")

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from harness.config.formula import evaluate
+from harness.report.spec.expressions import evaluate
 from harness.training.causality import change_after_cut, max_difference
 from models.attention.base import ROOM, Attention
 

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from harness.config.cell import cell_of, flatten
 from harness.config.compose import compose, search_path
 from harness.config.overrides import key_of, to_overrides
-from harness.config.own_settings import check_shared
+from harness.config.untrusted import check_shared
 from harness.config.validation import shortened
 from harness.errors import UsageError, agreeing, one_line, shown
 from harness.records import record

@@ -2,7 +2,7 @@
 
 A configuration may come from somebody else. Its `_target_` must therefore be of the kind that stands at its key: a
 model, backbone, diagram or task of this project, a function or class of the lists below, or part of a package that the
-user trusts by name (`harness.config.own_settings`).
+user trusts by name (`harness.config.untrusted`).
 """
 
 import importlib

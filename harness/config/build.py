@@ -1,6 +1,7 @@
 """Configuration -> task and model. Invalid combinations are refused here, on the meta device, before data are read."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,16 +11,23 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from torch import nn
+from torch.nn.modules.module import (
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+)
 
-from harness.config.compose import arguments, options, with_model
+from harness.config.compose import OWN_CLASS, arguments, names_in, option_config, options, with_model
 from harness.config.declared import check_limits
 from harness.config.instantiate import RefusedError, call, config_class, instantiate, target
-from harness.config.model_size import bounded_size
 from harness.config.schema import Rule
+from harness.config.table_rows import row
 from harness.errors import UsageError, one_line
 from models.attention.base import Attention, Pattern
 from tasks.base import Task
 from tasks.checks import DataError
+
+MOST_MODULES = 50_000  # 200 layers of PerceiverAR have 3,000
+MOST_PARAMETERS = 10**12
 
 
 @dataclass
@@ -202,3 +210,62 @@ def fits(cfg: DictConfig, model: str) -> bool:
     except (UsageError, OmegaConfBaseException, HydraException, OSError):
         return False
     return True
+
+
+@contextmanager
+def bounded_size(where: str) -> Iterator[None]:
+    """Raises UsageError inside the context for a model beyond the bounds. `where`: the configuration's key.
+
+    `layers: 10000000` builds modules in a loop, and so do other keys whose names are not known here. torch reports each
+    module and parameter that a constructor adds, also on the meta device, where parameters take no memory.
+    """
+    modules = parameters = 0
+
+    def add_module(parent: nn.Module, name: str, module: nn.Module | None) -> None:
+        nonlocal modules
+        modules += 1
+        if modules > MOST_MODULES:
+            raise UsageError(f"{where}: more than {MOST_MODULES:,} modules; a size of it is too large")
+
+    def add_parameter(parent: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        nonlocal parameters
+        parameters += 0 if parameter is None else parameter.numel()
+        if parameters > MOST_PARAMETERS:
+            raise UsageError(f"{where}: more than {MOST_PARAMETERS:,} parameters; a size of it is too large")
+
+    hooks = [
+        register_module_module_registration_hook(add_module),
+        register_module_parameter_registration_hook(add_parameter),
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def further_models(table: DictConfig) -> list[str]:
+    """Models for `every` in a table: those with one of these patterns that are neither in `rows` nor in `without`."""
+    named = {row(raw, table.protocol).model for raw in table.rows.values()} | set(table.get("without") or ())
+    models = [name for name in names_in("model") if name not in {*named, *OWN_CLASS}]
+    return [name for name in models if set(table.every) & patterns_of(name)]
+
+
+def patterns_of(model: str) -> set[str]:
+    """The patterns that a model of `conf/model/` declares; none if the model cannot be read."""
+    try:
+        built = target({"_target_": option_config("model", model)["_target_"]}, "model")
+    except (OmegaConfBaseException, UsageError, KeyError):
+        return set()
+    return {str(pattern) for pattern in getattr(built.func, "patterns", ())}
+
+
+def reason_it_cannot_run(cfg: DictConfig, model: str, table: DictConfig) -> str:
+    """The reason why a cell of a model outside the table's rows cannot run; empty if it can."""
+    if model in {row(raw, table.protocol).model for raw in table.rows.values()}:
+        return ""
+    try:
+        on_meta(cfg)
+    except UsageError as error:
+        return str(error)
+    return ""

@@ -11,11 +11,9 @@ import functools
 import hashlib
 import importlib
 import json
-import pickle
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePath
-from types import SimpleNamespace
 from typing import Any
 
 from omegaconf import MISSING, DictConfig, OmegaConf
@@ -23,12 +21,12 @@ from omegaconf.errors import OmegaConfBaseException
 
 from harness.config import local_mixing
 from harness.config.declared import declared, map_paths
-from harness.config.masking import ADDRESS_USER, MASK, first_noted, is_secret
 from harness.config.places import below, folder_below
 from harness.config.plain import missing_is_an_error, resolved
 from harness.config.schema import DECLARES, NEVER, WHEN_SET, Recipe, Scale, Train, names_of
 from harness.config.source_code import source_digest
 from harness.errors import UsageError
+from harness.masking import ADDRESS_USER, MASK, first_noted, is_secret
 from tasks.checks import DataError
 from tasks.file_digests import path_identity
 
@@ -93,8 +91,8 @@ class Cell:
         """The `cell` entry of a record."""
         return {key: getattr(self, key) for key in NAMES}
 
-    def record_path(self, cfg: "DictConfig | VariedConfig") -> Path:
-        """The file of the record. Raises UsageError for a link in the place of a folder."""
+    def record_path(self, cfg: Any) -> Path:
+        """The file of the record. `cfg`: has `paths.records`. Raises UsageError for a link in the place of a folder."""
         return below(cfg.paths.records, self.path.with_name(self.path.name + ".json"))
 
     def folder(self, cfg: DictConfig) -> Path:
@@ -124,92 +122,10 @@ def cell_of(cfg: DictConfig, dependencies: Sequence[str] = ()) -> Cell:
     return Cell(identity(config), config)
 
 
-@dataclass(frozen=True)
-class VariedConfig:
-    """A composed configuration with other values at some keys. A copy takes milliseconds, and a plan has thousands.
-
-    `pickled`: the composed configuration, which its variants share. `set_model`: puts another model into it.
-    `changes`: (key, value), such as another seed. `paths`: its folders, as attributes.
-    """
-
-    pickled: bytes
-    set_model: Callable[[DictConfig], None] | None
-    changes: tuple[tuple[str, Any], ...]
-    paths: SimpleNamespace
-
-    def copy(self) -> DictConfig:
-        cfg = pickle.loads(self.pickled)
-        if self.set_model is not None:
-            self.set_model(cfg)
-        return with_changes(cfg, dict(self.changes))
-
-    def resolved(self) -> dict[str, Any]:
-        """The configuration as plain values. Variants of the same keys share what does not change."""
-        values = shared_values(self.pickled, self.set_model, tuple(key for key, _ in self.changes))
-        if values is None:
-            return resolved(self.copy())
-        for key, value in self.changes:
-            values = with_value(values, key.split("."), value)
-        return values
-
-
-def with_changes(cfg: DictConfig, changes: Mapping[str, Any]) -> DictConfig:
-    for key, value in changes.items():
-        OmegaConf.update(cfg, key, value)
-    return cfg
-
-
-class Variants:
-    """A composed configuration with other values at some keys, {key: value}: its configurations and cells.
-
-    The other values are resolved once, with nothing at `keys`. That fails if one of them depends on such a key; each
-    variant is then resolved, and has a configuration of its own in place of a `VariedConfig`.
-    """
-
-    def __init__(self, cfg: DictConfig, keys: Collection[str] = ("seed",)):
-        self._base, self._seed = VariedConfig(pickle.dumps(cfg), None, (), SimpleNamespace()), cfg.seed
-        try:
-            self._config = identifying_config(cfg, keys)
-            with without_values(cfg, keys):
-                self._base = replace(self._base, paths=SimpleNamespace(**resolved(cfg.paths)))
-        except (OmegaConfBaseException, UsageError):
-            self._config = None
-
-    @classmethod
-    def resolved(cls, base: VariedConfig, config: dict[str, Any], seed: int) -> "Variants":
-        """The variants of a configuration whose canonical form, `config`, is there already."""
-        variants = cls.__new__(cls)
-        variants._base, variants._config, variants._seed = base, config, seed
-        return variants
-
-    def cell(self, changes: Mapping[str, Any]) -> tuple[DictConfig | VariedConfig, Cell]:
-        """`changes`: at some of the keys, and no mappings. Raises UsageError for a missing value."""
-        if self._config is None:
-            cfg = with_changes(self._base.copy(), changes)
-            return cfg, cell_of(cfg)
-        config = self._config | {"seed": self._seed}
-        for key, value in changes.items():
-            config = with_value(config, key.split("."), value)
-        return replace(self._base, changes=tuple(changes.items())), Cell(identity(config), config)
-
-
 def with_value(config: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
     """A copy of nested mappings with another value; what does not change is shared."""
     first, *rest = keys
     return {**config, first: with_value(config[first], rest, value) if rest else value}
-
-
-@functools.lru_cache(maxsize=64)
-def shared_values(
-    pickled: bytes, set_model: Callable[[DictConfig], None] | None, keys: tuple[str, ...]
-) -> dict[str, Any] | None:
-    """All of a configuration as plain values, without those at `keys`; None if another value depends on one of them."""
-    cfg = VariedConfig(pickled, set_model, (), SimpleNamespace()).copy()
-    try:
-        with without_values(cfg, keys):
-            return resolved(cfg)
-    except (OmegaConfBaseException, UsageError):
-        return None
 
 
 @contextlib.contextmanager

@@ -16,20 +16,22 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import SearchPathElement
-from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
-from harness.config import family_files, masking, resolvers, yaml_files
-from harness.config.hydra_guard import guard_hydra
+from harness import masking
+from harness.config import option_files, plain, resolvers, yaml_files
 from harness.config.local_mixing import apply_short_conv
-from harness.config.own_settings import check_own, check_own_files, resolved_parts
+from harness.config.option_files import read_option
+from harness.config.own_files import check_own_files, resolved_parts
 from harness.config.places import CONF
-from harness.config.plain import escaped, limit_interpolations, resolved
-from harness.config.read_options import read_option
+from harness.config.plain import escaped, resolved
 from harness.config.schema import (
     BUILT_IN,
     DECLARES,
@@ -38,7 +40,6 @@ from harness.config.schema import (
     check_names,
     check_ranges,
     check_sizes,
-    refuse_numbers_as_flags,
     value_of,
 )
 from harness.config.source_code import PARTS, check_class
@@ -56,32 +57,26 @@ NOT_ARGUMENTS = ("name", "budgets", "protocol", DECLARES)
 
 
 def register() -> None:
-    """Register the schema, the options without a file, the resolvers, and the checks of Hydra's configurations."""
-    family_files.register(folders)  # each time: Hydra loses its plugins when its singletons are reset
+    """Register the schema, the options without a file, the reader of options, and the resolvers."""
+    built_in = {f"{group}/{name}": node for group, named in BUILT_IN.items() for name, (_, node) in named.items()}
+    # each time: Hydra loses its plugins when its singletons are reset
+    option_files.register(folders, {"schema": Config} | built_in)
     _register_once()
 
 
 @functools.cache
 def _register_once() -> None:
-    store = ConfigStore.instance()
-    store.store(name="schema", node=Config)
-    for group, options_of_group in BUILT_IN.items():
-        for name, (_, node) in options_of_group.items():
-            store.store(group=group, name=name, node=node)
     functions = {
         "pick": resolvers.pick,
         "setting": resolvers.setting,
         "size": resolvers.size,
         "default_protocol": lambda task: resolvers.default_protocol(task, folders()),
         "oc.env": masking.environment,
+        "oc.select": plain.select,
         "for_task": lambda group, *, _root_: resolvers.for_task(group, folders(), _root_),
     }
     for name, function in functions.items():
         OmegaConf.register_new_resolver(name, function, replace=True)
-    limit_interpolations()
-    refuse_numbers_as_flags()
-    yaml_files.use_c_parser()
-    guard_hydra()
 
 
 def compose(overrides: Sequence[str] = (), search: Sequence[str] = (), *, shared: Collection[str] = ()) -> DictConfig:
@@ -93,7 +88,6 @@ def compose(overrides: Sequence[str] = (), search: Sequence[str] = (), *, shared
     `harness.commands.explain` turns into one line.
     """
     search = tuple(map(str, search))
-    check_levels(overrides)
     values = [word for word in overrides if not is_choice(word, search)]
     choices = [word for word in overrides if word not in values]
     model, rest = model_of(choices, search)
@@ -105,7 +99,7 @@ def compose(overrides: Sequence[str] = (), search: Sequence[str] = (), *, shared
     keep_settings(cfg, overrides)
     apply_short_conv(cfg)
     parts = resolved_parts(cfg)
-    check_own(cfg, [override for override in overrides if override not in shared], parts)
+    check_own_files(cfg.paths, [override for override in overrides if override not in shared], parts)
     check_ranges(cfg, parts)
     check_part_names(cfg, overrides, search)
     check_settings(cfg, overrides)
@@ -141,13 +135,6 @@ def check_parts(
     check_settings(cfg, overrides)
 
 
-def check_levels(overrides: Iterable[str]) -> None:
-    """Raises UsageError for more levels of brackets than Hydra's parser can recurse into."""
-    for override in overrides:
-        if yaml_files.levels(override) > yaml_files.DEEPEST:
-            raise UsageError(f"{override[:60]}: more than {yaml_files.DEEPEST} levels of brackets")
-
-
 def is_choice(override: str, search: Sequence[str]) -> bool:
     """Whether an override chooses an option of a group or configures Hydra; otherwise it sets a value."""
     group = re.split("[/@=]", override.lstrip("+~"), maxsplit=1)[0]
@@ -165,12 +152,18 @@ def parse_value(override: str) -> Override:
 def pickled(choices: tuple[str, ...], search: tuple[str, ...]) -> bytes:
     """The configuration that Hydra composes from these choices. A pickle is copied in a third of the time."""
     register()
-    path = create_config_search_path(str(CONF))
-    path.get_path()[-1:-1] = [SearchPathElement("search", folder) for folder in search]  # the last is the schema
+    with option_files.added(()):
+        path = create_config_search_path(str(CONF))
+    further = [SearchPathElement("search", option_files.element(folder)) for folder in search]
+    path.get_path()[-1:-1] = further  # the last is the schema
     with outside_the_application():
         try:
             Hydra.create_main_hydra2("longhaul", path)
             return pickle.dumps(hydra.compose("config", overrides=list(choices)))
+        except (HydraException, OmegaConfBaseException, YAMLError):
+            raise  # `harness.commands.explain` knows them
+        except yaml_files.UNREADABLE as error:
+            raise UsageError(f"{' '.join(choices)[:200]}: does not compose: {yaml_files.reason(error)}") from error
         finally:
             GlobalHydra.instance().clear()
 
@@ -225,7 +218,7 @@ def check_part_names(cfg: DictConfig, overrides: Sequence[str], search: Sequence
             raise UsageError(
                 f"budget={option}: its yaml has the name {name}; records would pass for those of budget={name}"
             )
-        if part != "model" and not family_files.has_option(f"{part}/{name}", (CONF, *search)):
+        if part != "model" and not option_files.has_option(f"{part}/{name}", (CONF, *search)):
             hint = did_you_mean(name, names_in(part))
             raise UsageError(f"{part}={option}: {part}.name is {name}, and no yaml has it: {hint}")
 
@@ -303,8 +296,9 @@ def search_path() -> list[str]:
     if not GlobalHydra.instance().is_initialized():
         return []
     sources = GlobalHydra.instance().config_loader().get_search_path().get_path()
-    always = {"hydra", "main", "schema", family_files.PROVIDER}
-    return [source.path.removeprefix("file://") for source in sources if source.provider not in always and source.path]
+    always = {"hydra", "main", "schema", option_files.PROVIDER}
+    found = [source.path for source in sources if source.provider not in always and source.path]
+    return [path.removeprefix(option_files.element("")) for path in found]
 
 
 def folders() -> list[str]:
@@ -315,16 +309,16 @@ def folders() -> list[str]:
 def options(group: str) -> Iterator[tuple[str, str]]:
     """(name, description) of every option of a group. The description is the first comment line of its file."""
     descriptions = {name: description for name, (description, _) in BUILT_IN.get(group, {}).items()}
-    descriptions |= {name: describe(path) for name, path in option_files(group).items()}
+    descriptions |= {name: describe(path) for name, path in files_of(group).items()}
     yield from sorted(descriptions.items())
 
 
 def names_in(group: str) -> list[str]:
     """The names in `options`, for which no file is read."""
-    return sorted({*BUILT_IN.get(group, {}), *option_files(group)})
+    return sorted({*BUILT_IN.get(group, {}), *files_of(group)})
 
 
-def option_files(group: str) -> dict[str, Path]:
+def files_of(group: str) -> dict[str, Path]:
     """{name: file} of the options of a group; of files with one name, the first in `folders`.
 
     Files in subfolders of `protocol/` and `budget/` hold values for single tasks and are not options.
@@ -338,7 +332,7 @@ def option_files(group: str) -> dict[str, Path]:
 
 def file_of(group: str, name: str) -> Path:
     """The yaml of an option: the first one in `folders`. Raises FileNotFoundError."""
-    file = next(family_files.existing(f"{group}/{name}.yaml", folders()), None)
+    file = next(option_files.existing(f"{group}/{name}.yaml", folders()), None)
     if file is None:
         raise FileNotFoundError(f"{group}/{name}.yaml in {', '.join(folders())}")
     return file
@@ -366,7 +360,7 @@ def recipes(task: str) -> list[str]:
 
 def has_recipe(protocol: str, task: str) -> bool:
     option = recipe_of(protocol, task)
-    return family_files.has_option(f"protocol/{option}", folders())
+    return option_files.has_option(f"protocol/{option}", folders())
 
 
 def recipe_of(protocol: str, task: str) -> str:

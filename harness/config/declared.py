@@ -7,7 +7,7 @@
       identity_by_content: [path]                  path keys whose files count with the digest of their content
       identity_by_source: [module]                 keys whose class counts with the digest of its source
       scores: {ppl: [1, null], f1: [0, 100]}       the range of a score; null: no limit
-      size: ["{length} tokens", "{pairs} pairs"]   phrases of a task's size line (`harness.config.size_line`)
+      size: ["{length} tokens", "{pairs} pairs"]   phrases of a task's size line (`harness.report.scores.size_line`)
       limits: {slots: [1, null]}                   the range of a number that the constructor does not check
       state: {numbers: "2 * slots * dim", scales_with: slots}   of a causal model's decoding
       local: "conv {conv}"                         how a model mixes neighbouring tokens by position: harness.config.
@@ -48,8 +48,8 @@ SCORES = {"acc": PERCENT, "loss": (0.0, INFINITY)}
 class DecodingState(StrictModel):
     """What decoding keeps of a sequence, in one layer.
 
-    `numbers`: how many numbers, a formula (`harness.config.formula`) over the settings of the model, the whole numbers
-    among its layer's attributes (`dim`, `heads`, `head_dim`, ..) and `tokens`, the number of tokens that it has read.
+    `numbers`: how many numbers, a formula (`harness.report.spec.expressions`) over the settings of the model, the whole
+    numbers among its layer's attributes (`dim`, `heads`, `head_dim`, ..) and `tokens`, which it has read.
     Shared tables count; room that a growing cache has not filled does not. `scales_with`: the setting that changes it.
     """
 

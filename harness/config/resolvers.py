@@ -8,8 +8,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from harness.config import yaml_files
-from harness.config.family_files import BY_TASK, contents, existing, has_option
-from harness.config.option_names import UNNAMED, is_option
+from harness.config.option_files import BY_TASK, UNNAMED, contents, existing, has_option, is_option
 from harness.errors import UsageError
 
 DEEPEST = 20  # tasks that name each other in a chain of defaults lists

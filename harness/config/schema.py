@@ -6,7 +6,6 @@ A new setting is a field here and the code that uses it. The field's metadata (`
 identity of a cell. A setting that is WHEN_SET does not change the ids of earlier cells.
 """
 
-import functools
 import math
 import re
 from collections.abc import Mapping
@@ -15,8 +14,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from omegaconf import MISSING, BooleanNode, DictConfig, ValueNode
-from omegaconf.errors import OmegaConfBaseException, ValidationError
+from omegaconf import MISSING, DictConfig, ValueNode
+from omegaconf.errors import OmegaConfBaseException
 
 from harness.config.places import CLONE, LEDGER
 from harness.config.trainer_settings import COUNTS, check_counts, check_trainer
@@ -328,20 +327,6 @@ def check_ranges(cfg: DictConfig, resolved_parts: Mapping[str, Any] | None = Non
     for length in cfg.bench.lengths:
         Bound(most=LONGEST_MEASURED).check("bench.lengths", length)
     check_folders(cfg.paths)
-
-
-@functools.cache
-def refuse_numbers_as_flags() -> None:
-    """Let OmegaConf refuse 5 as true or false, as it refuses 5.0 and other texts; 0 and 1 remain."""
-    convert = BooleanNode._validate_and_convert_impl
-
-    @functools.wraps(convert)
-    def convert_flag(self: BooleanNode, value: Any) -> bool:
-        if isinstance(value, int) and value not in (0, 1):
-            raise ValidationError("Value '$VALUE' is neither true nor false")
-        return convert(self, value)
-
-    BooleanNode._validate_and_convert_impl = convert_flag
 
 
 def check_fields(node: Mapping[str, Any], schema: type, prefix: str = "") -> None:

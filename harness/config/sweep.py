@@ -10,27 +10,27 @@ differs, or a mapping {cell: "<overrides>", weights: [prefixes]}. With the mappi
 start from the selected weights of the earlier cell.
 """
 
+import importlib
 import itertools
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import ModuleType
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from harness.config import table_files, yaml_files
-from harness.config.cell import Cell, Variants, VariedConfig, cell_of
+from harness.config.cell import Cell, cell_of
 from harness.config.compose import compose, folders, has_recipe, names_in, search_path
-from harness.config.further_models import further_models, reason_it_cannot_run
 from harness.config.overrides import key_of, to_overrides, typed_values
-from harness.config.own_settings import check_shared
 from harness.config.resolvers import default_protocol
-from harness.config.rows import Rows
 from harness.config.schema import Bound
 from harness.config.search import RATE, TRIAL, Choice, Pair, Search, Trial, decide, learning_rate, search_of
-from harness.config.seeds import Seeds
-from harness.config.table_rows import Row, cell_settings, has_cells, row, row_hours, runs
+from harness.config.table_rows import Row, cell_settings, has_cells, row, row_hours, runs, task_columns
+from harness.config.untrusted import check_shared
+from harness.config.variants import Variants, VariedConfig
 from harness.errors import UsageError, did_you_mean, one_line
 from harness.garbage import rare_garbage_collection
 
@@ -92,9 +92,9 @@ class Command:
 
 def compose_commands(swept: Sequence[Sequence[str]]) -> list[Command]:
     """Compose the commands of a sweep."""
-    seeds, commands = Seeds(search_path()), []
+    variants, commands = Variants(search_path()), []
     for overrides in swept:
-        cfg, variant = seeds.compose(overrides)
+        cfg, variant = variants.command(overrides)
         commands.append(Command(cfg, tuple(overrides), variant))
     return commands
 
@@ -217,10 +217,10 @@ def expand(
         tables = {table_files.shown_path("table", name, folders()): cfg.table}
     cells: dict[str, PlannedCell] = {}
     absent: dict[str, str] = {}
-    unchosen, rows = 0, Rows(search_path())
+    unchosen, variants = 0, Variants(search_path())
     for (path, table), report_inside in reporting(tables.items(), report):
         table_files.check(table, path, has_cells=True)
-        plan = expand_table(table, cfg, overrides, validation, report_inside, rows)
+        plan = expand_table(table, cfg, overrides, validation, report_inside, variants)
         cells |= {planned.cell.id: planned for planned in plan.cells}  # tables share cells
         absent |= plan.absent
         unchosen += plan.unchosen
@@ -240,11 +240,11 @@ def expand_table(
     overrides: Sequence[str],
     validation: Validation | None = None,
     report: Report | None = None,
-    rows: Rows | None = None,
+    variants: Variants | None = None,
 ) -> Plan:
     """A table's cells. A typed seed or task selects some; a typed model is the only row, also if the table lacks it.
 
-    `rows`: those of other tables may have parts in common.
+    `variants`: other tables may have parts in common.
     """
     typed = typed_values(overrides)
     if "protocol" in typed and typed["protocol"] != default_protocol(typed.get("task", ""), folders()):
@@ -262,7 +262,7 @@ def expand_table(
     cells: dict[tuple[str, ...], list[PlannedCell]] = {}  # overrides -> one cell per seed, after its trials
     searches = validation is not None and RATE not in typed and table.get("search", True)
     search = search_of(cfg) if searches else None
-    rows = rows or Rows(search_path())
+    variants = variants or Variants(search_path())
     unchosen = 0
     for (table_row, column), _ in reporting(runnable_cells(table, typed, cfg.model.name, absent), report):
         protocol = column.get("protocol") or table_row.protocol
@@ -273,46 +273,46 @@ def expand_table(
         words = (*names, *changed, *shared)
         if words in cells:
             continue  # columns may show several scores of one cell
-        composed, variants = rows.row(words, ("seed",) if search is None else ("seed", RATE, TRIAL), shared=changed)
-        if table.get("every") and (why := reason_it_cannot_run(composed, table_row.model, table)):
+        composed, varied = variants.row(words, ("seed",) if search is None else ("seed", RATE, TRIAL), shared=changed)
+        if table.get("every") and (why := built().reason_it_cannot_run(composed, table_row.model, table)):
             absent[f"{cfg.model.name if 'model' in typed else table_row.model}, {column.task}"] = why
             continue
         hours = None
         if cfg.budget.name == "paper" and table.get("gpu_hours"):
             hours = row_hours(table.gpu_hours, table_row.protocol) / runs_of_row
         if search is None:
-            cells[words] = planned_cells(words, variants, {}, seeds, hours)
+            cells[words] = planned_cells(words, varied, {}, seeds, hours)
             continue
-        cells[words], choice = trials(search, words, composed, variants, validation)
+        cells[words], choice = trials(search, words, composed, varied, validation)
         if choice is None:
             unchosen += len(seeds)
         else:
             change, searched = at_rate(composed, choice.rate), choice.entry(OmegaConf.select(composed, RATE))
-            seeds_at_rate = planned_cells((*words, *to_overrides(change)), variants, change, seeds, hours)
+            seeds_at_rate = planned_cells((*words, *to_overrides(change)), varied, change, seeds, hours)
             cells[words] += [replace(planned, searched=searched) for planned in seeds_at_rate]
     return Plan(tuple(itertools.chain.from_iterable(cells.values())), absent, unchosen)
 
 
 def planned_cells(
-    words: tuple[str, ...], variants: Variants, change: Mapping[str, Any], seeds: Sequence[int], hours: float | None
+    words: tuple[str, ...], varied: VariedConfig, change: Mapping[str, Any], seeds: Sequence[int], hours: float | None
 ) -> list[PlannedCell]:
-    """One cell per seed. `change`: the values, {key: value}, that `words` set beyond those of the variants."""
-    cells = [(seed, *variants.cell({**change, "seed": seed})) for seed in seeds]
+    """One cell per seed. `change`: the values, {key: value}, that `words` set beyond those of the variant."""
+    cells = [(seed, *varied.cell({**change, "seed": seed})) for seed in seeds]
     return [PlannedCell((*words, f"seed={seed}"), config, cell, hours) for seed, config, cell in cells]
 
 
 def trials(
-    search: Search, words: tuple[str, ...], cfg: DictConfig, variants: Variants, validation: Validation
+    search: Search, words: tuple[str, ...], cfg: DictConfig, varied: VariedConfig, validation: Validation
 ) -> tuple[list[PlannedCell], Choice | None]:
     """The trials of a row in a column, and the chosen multiple of the recipe's rate; None until they have ended.
 
-    `variants`: of `cfg`, with other seeds and rates.
+    `varied`: `cfg`, with other seeds and rates.
     """
     planned: dict[Pair, PlannedCell] = {}
 
     def result(rate: float, seed: int) -> Trial | None:
         change = {**at_rate(cfg, rate), TRIAL: True}
-        (planned[rate, seed],) = planned_cells((*words, *to_overrides(change)), variants, change, [seed], None)
+        (planned[rate, seed],) = planned_cells((*words, *to_overrides(change)), varied, change, [seed], None)
         return validation(planned[rate, seed])
 
     _, choice = decide(search, result)
@@ -345,7 +345,7 @@ def runnable_cells(
         listed = {label: entry for label, entry in rows.items() if entry.model == typed["model"]}
         rows = listed or {model: row(typed["model"], table.protocol)}
     elif table.get("every"):
-        rows |= {name: row(name, table.protocol) for name in further_models(table)}
+        rows |= {name: row(name, table.protocol) for name in built().further_models(table)}
         absent |= dict(table.get("without") or {})
     for label, table_row in rows.items():
         if table_row.model not in models:
@@ -370,6 +370,6 @@ def suggested(name: str, names: Iterable[str]) -> str:
     return f": {suggestion}" if suggestion.startswith("did you mean") else " yet"
 
 
-def task_columns(table: DictConfig) -> dict[str, DictConfig]:
-    """The columns with scores of cells; other columns show measurements of do=bench."""
-    return {name: column for name, column in table.columns.items() if "task" in column}
+def built() -> ModuleType:
+    """`harness.config.build`, which imports torch: only tables with `every` need it."""
+    return importlib.import_module("harness.config.build")

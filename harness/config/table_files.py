@@ -153,6 +153,8 @@ def _problem(node: Any) -> str:
             return f"the key {shortened(wrong[0])} is no name of at most {LONGEST_KEY} letters" if wrong else ""
         case str() if len(node) > LONGEST_TEXT:
             return f"{len(node):,} letters are more than {LONGEST_TEXT:,}"
+        case str() if "${" in node:
+            return f"{shortened(node)}: a table or figure has no interpolations"
         case int() | float() if not abs(node) <= LARGEST:  # nan as well
             return f"{shortened(node)} is no number of at most {LARGEST:,}"
         case _ if not isinstance(node, PLAIN):

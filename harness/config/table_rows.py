@@ -22,6 +22,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Protocol
 
+from omegaconf import DictConfig, OmegaConf
 from pydantic import AfterValidator, Field
 
 from harness.config import table_files
@@ -201,3 +202,20 @@ def model_settings(value: Any, where: object = "") -> tuple[str, dict[str, Any]]
         value = {key: entry for key, entry in value.items() if key != "runs"}
     named = row(value, "own", where)  # its protocol does not count
     return named.model, {key: setting for key, setting in named.set.items() if key.startswith("model.")}
+
+
+def task_columns(table: DictConfig) -> dict[str, DictConfig]:
+    """The columns with scores of cells; other columns show measurements of do=bench."""
+    return {name: column for name, column in table.columns.items() if "task" in column}
+
+
+@functools.cache
+def published_hours(task: str, protocol: str) -> float | None:
+    """GPU-hours of one run of a task, from the first table that has the task under this protocol."""
+    for _, content in tables(about_others=True):
+        table = OmegaConf.create(content)
+        columns = task_columns(table).values() if table.get("gpu_hours") else ()
+        rows = [row(raw, table.protocol) for raw in table.rows.values()] if columns else []
+        if any(column.task == task for column in columns) and any(row.protocol == protocol for row in rows):
+            return row_hours(table.gpu_hours, protocol) / runs((c.task, c.get("set", {})) for c in columns)
+    return None

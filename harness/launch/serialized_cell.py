@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
@@ -21,23 +21,17 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.config import yaml_files
-from harness.config.cell import DECLARING, VariedConfig, cell_of
+from harness.config.cell import DECLARING, cell_of, flatten
 from harness.config.declared import absolute_path, map_paths
 from harness.config.local_mixing import KEY
-from harness.config.masking import note, noted
-from harness.config.own_settings import (
-    check_files,
-    check_folders,
-    check_loggers,
-    check_trusted,
-    files_outside,
-    logger_keys,
-    split,
-)
+from harness.config.own_files import absolute, check_data_root, check_files, files_outside, split
 from harness.config.plain import escaped, resolved
-from harness.config.schema import Config, check_ranges
+from harness.config.schema import Config, Paths, check_ranges
+from harness.config.untrusted import OWNER
 from harness.config.validation import StrictModel, TupleOf, parse
+from harness.config.variants import VariedConfig
 from harness.errors import UsageError, shown
+from harness.masking import note, noted
 from harness.records.schema import SearchEntry
 from harness.training.checkpoints.dependency import Dependency
 from harness.training.run_cell import CellRequest
@@ -70,7 +64,7 @@ def write(path: Path, request: CellRequest) -> CellFile:
     typed = [f"paths.{name}={folder}" for name, folder in config["paths"].items()]
     typed += [f"task.data_root={config['task']['data_root']}"] if config["task"].get("data_root") else []
     typed += [f"{key}={file}" for key, file in files_outside(config, config["paths"]).items()]
-    typed += [f"{key}=" for key in logger_keys(config["logger"])]  # not the values, which may be passwords
+    typed += [f"{key}=" for key in flatten({"logger": config["logger"]})]  # not the values, which may be passwords
     return CellFile(path, (*typed, f"trusted_packages=[{','.join(config['trusted_packages'])}]"))
 
 
@@ -127,9 +121,8 @@ def read(path: Path, typed: Sequence[str] = ()) -> CellRequest:
         cfg.paths[name] = words[f"paths.{name}"]
     outside = files_outside(cfg, cfg.paths)
     try:
-        check_trusted(cfg, words)
-        check_folders(cfg, words)
-        check_loggers(cfg.logger, words)
+        check_settings_of_user(cfg, words)
+        check_data_root(cfg.task, cfg.paths, words)
         check_files(outside, [key for key, file in outside.items() if words.get(key) == file])
         check_ranges(cfg)
     except UsageError as error:
@@ -140,6 +133,19 @@ def read(path: Path, typed: Sequence[str] = ()) -> CellRequest:
         serialized.dependents, serialized.longest_s,
         searched=serialized.searched and serialized.searched.model_dump(),
     )  # fmt: skip
+
+
+def check_settings_of_user(cfg: DictConfig, typed: Mapping[str, str]) -> None:
+    """Raises UsageError for packages, folders and loggers that the process which starts the cell does not name."""
+    trusted = {word.strip(" '\"") for word in typed.get("trusted_packages", "").strip("[] ").split(",")}
+    if unknown := sorted(set(cfg.trusted_packages) - trusted):
+        raise UsageError(f"trusted_packages={unknown}: {OWNER} trust packages; trusted_packages=[{unknown[0]}] does")
+    for name, default in resolved(OmegaConf.structured(Paths)).items():
+        if f"paths.{name}" not in typed and absolute(cfg.paths[name]) != absolute(default):
+            raise UsageError(f"paths.{name}={cfg.paths[name]}: {OWNER} move folders; type paths.{name}=... to use it")
+    if unnamed := flatten({"logger": resolved(cfg.logger)}).keys() - typed.keys() - {"logger"}:
+        key = min(unnamed)
+        raise UsageError(f"{key}: {OWNER}, and conf/logger of this clone, set loggers; type {key}=... to use it")
 
 
 def with_absolute_paths(dependency: Dependency) -> Dependency:

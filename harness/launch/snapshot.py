@@ -21,9 +21,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from harness.config.masking import kind_of
 from harness.config.places import ROOT
 from harness.errors import one_line
+from harness.masking import kind_of
 from harness.records import provenance
 from harness.records.git import git_output
 

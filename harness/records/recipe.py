@@ -9,9 +9,9 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.config.cell import AXES, Cell, flatten
-from harness.config.changes import changes
 from harness.config.overrides import to_overrides
 from harness.config.schema import NAME
+from harness.config.variants import changes
 from harness.errors import UsageError, one_line
 
 PLAIN_PRECISION = "32-true"  # the default of recipes

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.config import family_files, table_files, yaml_files
+from harness.config import option_files, table_files, yaml_files
 from harness.config.validation import parse, shortened
 from harness.errors import UsageError, did_you_mean
 from harness.records import ledger
@@ -142,7 +142,7 @@ def _test_sizes(spec: TableSpec, conf: Folders) -> dict[str, int]:
     """Column -> examples in the test split of its task, where the task's yaml says so."""
     sizes = {}
     for name, column in spec.columns.items():
-        path = next(family_files.existing(f"task/{column.task}.yaml", _folders(conf)), None)
+        path = next(option_files.existing(f"task/{column.task}.yaml", _folders(conf)), None)
         if path is not None:
             task = yaml_files.read(path)
             n = task.get("test") if isinstance(task, dict) else None

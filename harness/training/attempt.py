@@ -47,13 +47,13 @@ from omegaconf import DictConfig
 from harness.config import source_code
 from harness.config.build import Built, build, build_or_refuse
 from harness.config.cell import Cell, canonical
-from harness.config.changes import changes
 from harness.config.compose import with_resolved_train
-from harness.config.masking import masked_texts
 from harness.config.places import ROOT
 from harness.config.plain import resolved
 from harness.config.schema import Rule
+from harness.config.variants import changes
 from harness.errors import UsageError, one_line
+from harness.masking import masked_texts
 from harness.progress import Progress
 from harness.records import provenance, record
 from harness.records.machine import keep_freed_memory, release_freed_memory

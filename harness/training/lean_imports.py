@@ -1,22 +1,18 @@
-"""Imports of a cell without the libraries that it does not use: two of five CPU seconds of a short cell.
+"""Imports of a cell without the libraries that it does not use: a CPU second of a short cell.
 
 torchmetrics imports matplotlib and `scipy.signal` wherever they are installed. Nothing here calls `Metric.plot`, which
 then says that matplotlib is missing. torchmetrics has no setting for it, so the two functions that it asks are replaced
-while it is imported. `late_tracer` postpones the import of torch.compile's tracer.
-`tests/harness/test_lean_imports.py` fails if a new version of a library asks for more.
+while it is imported. `tests/harness/test_lean_imports.py` fails if a new version of a library asks for more.
 """
 
 import importlib
 import sys
-
-from harness.training import late_tracer
 
 PLOTS, ALIAS = "matplotlib", "scipy"
 
 
 def import_lean() -> None:
     """Import torch and torchmetrics, unless they are imported. Call it before Lightning, which imports more."""
-    late_tracer.install()
     if "torchmetrics" in sys.modules:
         return
     from lightning_utilities.core import imports

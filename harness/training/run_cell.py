@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from harness.config.cell import Cell, VariedConfig, cell_of
+from harness.config.cell import Cell, cell_of
 from harness.config.declared import missing_file, missing_file_message
-from harness.config.masking import masked, masked_override, masked_texts, note_environment, note_overrides
 from harness.config.places import ROOT
 from harness.config.schema import Rerun
 from harness.config.source_code import code_of
+from harness.config.variants import VariedConfig
 from harness.errors import UsageError, one_line
 from harness.garbage import end_imports, rare_garbage_collection
+from harness.masking import masked, masked_override, masked_texts, note_environment, note_overrides
 from harness.progress import Progress, announce_torch
 from harness.records import baselines, predictions, record
 from harness.records.files import is_storage_failure, remove_temporaries, require_writable, storage_message

@@ -3,10 +3,9 @@
 import pytest
 from omegaconf import OmegaConf
 
-from harness.config import allowed, own_settings
+from harness.config import allowed
 from harness.config.allowed import check_targets, is_allowed
-from harness.config.compose import compose, file_of, options, register
-from harness.config.own_settings import check_own
+from harness.config.compose import file_of, options
 from harness.errors import UsageError
 from tests.helpers.hostile import HOSTILE_TARGETS
 
@@ -61,44 +60,3 @@ def test_a_class_stands_only_at_the_key_of_its_kind(name, place):
     for other in {"model", "task", "train.optimizer", "train.schedule", "trainer", "logger"} - {kind}:
         with pytest.raises(UsageError, match="each at its own key"):
             check_targets({"x": [{"_target_": name}]}, other)
-
-
-SHARED = """# @package _global_
-{setting}
-"""
-
-
-@pytest.mark.parametrize(
-    ("setting", "says"),
-    [
-        ("trusted_packages: [evil]", "trusted_packages"),
-        ("hydra: {callbacks: {x: {_target_: os.system, command: 'touch %s'}}}", "may not be built"),
-        ("hydra: {job_logging: {handlers: {x: {class: subprocess.Popen, args: [touch, '%s']}}}}", "may not be built"),
-        ("hydra: {job_logging: {filters: {x: {(): os.system, command: 'touch %s'}}}}", "may not be built"),
-        ("hydra: {sweeper: {_target_: os.system}}", "may not be built"),
-        ("model: {x: {_target_: os.system, command: 'touch %s'}}", None),
-    ],
-)
-def test_an_untrusted_file_trusts_nothing_and_runs_nothing(tmp_path, run_here, capfd, setting, says):
-    canary = tmp_path / "canary"
-    (tmp_path / "conf" / "x").mkdir(parents=True)
-    setting = setting % canary if "%s" in setting else setting
-    (tmp_path / "conf" / "x" / "shared.yaml").write_text(SHARED.format(setting=setting))
-    places = [f"paths.{name}={tmp_path / name}" for name in ("outputs", "records")]
-    typed = ["model=latte", "task=lra/listops", "budget=smoke", "+x=shared", *places]
-    status = run_here(["--config-dir", str(tmp_path / "conf"), *typed])
-    error = capfd.readouterr().err
-    assert status == 2 and (says or "may not be built") in error and "Traceback" not in error
-    assert not canary.exists()
-
-
-def test_trusted_packages_come_from_the_command_or_from_this_machine(tmp_path, monkeypatch):
-    register()
-    cfg = compose(["model=latte", "task=lra/listops", "trusted_packages=[mine,other]"])
-    assert list(cfg.trusted_packages) == ["mine", "other"]
-    with pytest.raises(UsageError, match="conf/local"):
-        check_own(cfg, [])
-    (tmp_path / "local").mkdir()
-    (tmp_path / "local" / "default.yaml").write_text("trusted_packages: [mine, other]")
-    monkeypatch.setattr(own_settings, "CONF", tmp_path)
-    check_own(cfg, [])

@@ -8,8 +8,8 @@ import yaml
 from helpers import crosses, pages, synthetic
 from helpers.pages import RENDER, T11, build
 
-from harness.config.data_cards import DataName, cards, data_name
 from harness.records.collect import frame
+from harness.records.data_cards import DataName, cards, data_name
 from harness.report import spec_files
 from harness.report.pages import answer, caveats, columns
 from harness.report.scores import groups, select

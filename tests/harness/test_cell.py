@@ -5,12 +5,12 @@ import json
 import pytest
 from omegaconf import OmegaConf
 
-from harness.config.cell import Variants, canonical, cell_of, flatten, identity
-from harness.config.changes import changes
+from harness.config.cell import canonical, cell_of, flatten, identity
 from harness.config.compose import compose, options
 from harness.config.places import CONF
 from harness.config.resolvers import default_protocol
 from harness.config.schema import Config
+from harness.config.variants import VariedConfig, changes
 
 BASE = ["model=lavo", "task=lra/listops", "budget=smoke"]
 
@@ -105,7 +105,7 @@ def test_a_derived_value_is_no_change_of_its_own():
 def test_another_seed_is_another_cell_as_if_it_were_composed():
     for follows in ([], ["+backbone.note=${seed}"]):
         cfg = compose(["model=lavo", "budget=smoke", *follows])
-        config, cell = Variants(cfg).cell({"seed": 7})
+        config, cell = VariedConfig.of(cfg).cell({"seed": 7})
         assert (config if follows else config.copy()).seed == 7
         assert cell == cell_of(compose(["model=lavo", "budget=smoke", *follows, "seed=7"]))
     assert cfg.seed == 1, "the given one is left as it is"

@@ -9,9 +9,9 @@ from rich.console import Console
 
 from harness.commands import cli
 from harness.commands.compare import show_comparison
+from harness.commands.rewrite import rewrite
 from harness.config.cell import identity
 from harness.config.compose import compose
-from harness.config.overrides import rewrite
 from harness.errors import UsageError
 from harness.records import checks
 from harness.report.scores import compare_cells as module

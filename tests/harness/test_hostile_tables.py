@@ -11,7 +11,6 @@ from rich.console import Console
 from harness.commands.report import draw_figures, report_tables
 from harness.config import table_files, yaml_files
 from harness.config.compose import CONF, compose
-from harness.config.formula import evaluate
 from harness.config.places import LEDGER
 from harness.config.sweep import expand
 from harness.config.table_rows import row_named
@@ -19,6 +18,7 @@ from harness.errors import UsageError, one_line
 from harness.records import ledger
 from harness.records.collect import frame
 from harness.report.plots.figures import MOST_PANELS
+from harness.report.spec.expressions import evaluate
 from harness.report.spec_files import load_figure, load_table, named_errors
 
 CASES = [("table", kind, name) for kind, name in TABLES_OF_KIND.items()]
@@ -165,7 +165,7 @@ def test_a_scalar_that_yaml_cannot_read_is_one_line(conf, scalar):
     line = conf.report("table")
     assert "table/evil.yaml: line " in line and len(line) < 400
     with pytest.raises(UsageError, match=r"evil\.yaml: line "):
-        yaml_files.checked(file)  # what Hydra reads
+        yaml_files.load_config(file)  # what Hydra reads
 
 
 def test_a_table_of_100_000_cells_is_refused_before_a_cell_is_composed(conf, monkeypatch):

@@ -6,13 +6,13 @@ import stat
 import pytest
 import yaml
 
-from harness.config import masking
+from harness import masking
 from harness.config.cell import cell_of
 from harness.config.compose import compose
-from harness.config.masking import MASK, is_secret, kind_of, masked, masked_override
 from harness.config.places import CONF
 from harness.errors import UsageError, one_line
 from harness.launch import serialized_cell
+from harness.masking import MASK, is_secret, kind_of, masked, masked_override
 from harness.progress import Progress
 from harness.training.run_cell import CellRequest, run_cell
 

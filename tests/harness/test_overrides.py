@@ -7,11 +7,12 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import QuotedString
 from omegaconf import OmegaConf
 
+from harness.commands.rewrite import rewrite
 from harness.config import sweep
-from harness.config.changes import changes
 from harness.config.compose import compose
-from harness.config.overrides import rewrite, to_overrides
+from harness.config.overrides import to_overrides
 from harness.config.table_rows import format_settings, settings_key
+from harness.config.variants import changes
 
 VALUES = [
     *(1, 1.5, 1e-05, None, True, "null", "true", "12", "1e5", "nan", "10_000", "3.5x", "lra/text", "packed"),

@@ -2,10 +2,8 @@
 
 import shutil
 
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
-
 from harness.commands import plan
-from harness.config import cell, schema, sweep
+from harness.config import schema, sweep, variants, yaml_files
 from harness.config.compose import compose, pickled
 from harness.config.declared import missing_files
 from harness.config.places import CONF, ROOT
@@ -37,12 +35,12 @@ def test_cells_of_one_name_show_the_settings_that_tell_them_apart():
 def test_the_configuration_of_a_seed_is_that_of_its_own_composition(monkeypatch):
     made = planned("table=lavo/t11", "model=lavo", "task=lra/listops", "budget=smoke")
     copies = []
-    copy = cell.VariedConfig.copy
-    monkeypatch.setattr(cell.VariedConfig, "copy", lambda self: copies.append(self) or copy(self))
+    copy = variants.VariedConfig.copy
+    monkeypatch.setattr(variants.VariedConfig, "copy", lambda self: copies.append(self) or copy(self))
     assert made.levels() == [0] * 5 and not copies, "a plan makes none"
     for entry in made.cells:
         by_itself = compose(entry.overrides)
-        assert entry.cfg == by_itself and entry.cell == cell.cell_of(by_itself)
+        assert entry.cfg == by_itself and entry.cell == variants.cell_of(by_itself)
 
 
 def test_seeds_of_a_cell_read_the_same_files_unless_a_setting_follows_the_seed(tmp_path):
@@ -62,10 +60,8 @@ def test_compositions_parse_each_yaml_once_and_see_an_edit(tmp_path, monkeypatch
     mine = tmp_path / "protocol" / "mine.yaml"
     recipe = (CONF / "protocol" / "own.yaml").read_text().replace("name: own", "name: mine")
     mine.write_text(recipe)
-    parsed, load = [], FileConfigSource.load_config
-    monkeypatch.setattr(
-        FileConfigSource, "load_config", lambda self, config_path: parsed.append(config_path) or load(self, config_path)
-    )
+    parsed, parse = [], yaml_files.parsed
+    monkeypatch.setattr(yaml_files, "parsed", lambda text, path, *more: parsed.append(path) or parse(text, path, *more))
 
     def width(seed):
         pickled.cache_clear()

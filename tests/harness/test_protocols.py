@@ -3,9 +3,9 @@
 import pytest
 
 from harness.commands.explain import explain
+from harness.commands.rewrite import rewrite
 from harness.config.cell import cell_of
 from harness.config.compose import compose, options, pickled, recipes
-from harness.config.overrides import rewrite
 from harness.config.places import CONF, ROOT
 from harness.config.resolvers import default_protocol
 from harness.config.sweep import compose_commands, expand, expand_all

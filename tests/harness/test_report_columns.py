@@ -4,13 +4,13 @@ import pytest
 from helpers import pages
 from helpers.synthetic import record as made
 
-from harness.config.formula import evaluate
 from harness.errors import UsageError
 from harness.records.collect import frame
 from harness.records.measurements import load_measurements
 from harness.report import spec_files
 from harness.report.pages import table
 from harness.report.scores import groups, select
+from harness.report.spec.expressions import evaluate
 
 CONF, PAPER, RENDER, ROOT = pages.CONF, pages.PAPER, pages.RENDER, pages.ROOT
 REDUCED = {"budget": "reduced", "source": "synthetic"}

@@ -13,7 +13,6 @@ import hydra
 import pytest
 from omegaconf import OmegaConf
 
-from harness.config import hydra_guard
 from harness.config.cell import cell_of
 from harness.config.compose import (
     OWN_CLASS,
@@ -23,9 +22,9 @@ from harness.config.compose import (
     register,
     with_model,
 )
+from harness.config.option_files import option_source, read_option
 from harness.config.places import CONF
-from harness.config.read_options import option_source, read_option
-from harness.config.rows import Rows
+from harness.config.variants import Variants
 
 FILE = Path(__file__).with_name("resolved_recipes.json")
 LUNA = (16, 128, 256)  # slots; recorded as luna_16, ...
@@ -50,7 +49,7 @@ def digest(config):
 def digests(recipe, models):
     """{model: digest} for "task|protocol|budget", of the cells that a plan has for these models."""
     task, protocol, budget = recipe.split("|")
-    words, rows = (f"task={task}", f"protocol={protocol}", f"budget={budget}"), Rows()
+    words, rows = (f"task={task}", f"protocol={protocol}", f"budget={budget}"), Variants()
     digest_of = {}
     for model in models:
         name, _, slots = model.partition("_") if model.startswith("luna_") else (model, "", "")
@@ -94,9 +93,8 @@ def built_on_others():
 
 
 @pytest.mark.parametrize("task", built_on_others())
-def test_an_option_that_builds_on_another_is_read_as_hydra_composes_it(task, monkeypatch):
+def test_an_option_that_builds_on_another_is_read_as_hydra_composes_it(task):
     """Readers of records ask for each task, and a composition takes as long as a hundred records."""
-    monkeypatch.setattr(hydra_guard, "check_hydra", lambda *settings: None)  # there is no config.yaml in between
     register()
     with hydra.initialize_config_dir(str(CONF), version_base=None):
         composed = OmegaConf.select(hydra.compose(f"task/{task}"), f"task.{task.rpartition('/')[0]}".replace("/", "."))
@@ -119,7 +117,8 @@ def test_an_option_that_builds_on_another_is_read_as_hydra_composes_it(task, mon
         "${name}",
     ],
 )
-def test_other_lists_of_defaults_are_left_to_hydra(defaults, tmp_path):
+def test_other_lists_of_defaults_are_left_to_hydra(defaults, tmp_path, monkeypatch):
+    monkeypatch.setattr("harness.config.option_files.is_own", lambda folder: True)
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "other.yaml").write_text("name: other\nsize: 1\n")
     (tmp_path / "task" / "own.yaml").write_text(f"defaults: {defaults}\nname: own\n")

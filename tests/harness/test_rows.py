@@ -2,15 +2,15 @@
 
 import pytest
 
-from harness.config import rows as module
+from harness.config import variants as module
 from harness.config import yaml_files
-from harness.config.cell import VariedConfig, cell_of
+from harness.config.cell import cell_of
 from harness.config.compose import compose, folders, options
 from harness.config.overrides import to_overrides
-from harness.config.rows import Rows
 from harness.config.sweep import RATE, TRIAL, runnable_cells
 from harness.config.table_files import path_of
 from harness.config.table_rows import cell_settings, has_cells
+from harness.config.variants import Variants, VariedConfig
 from harness.errors import UsageError
 
 KEYS = ("seed", RATE, TRIAL)
@@ -41,7 +41,7 @@ def assert_same(words, variants):
 
 @pytest.mark.parametrize("table", WITH_CELLS)
 def test_a_row_is_the_cell_of_its_own_composition(table):
-    rows = Rows()
+    rows = Variants()
     for words in words_of(TABLES[table]):
         assert_same(words, rows.row(words, KEYS)[1])
 
@@ -57,7 +57,7 @@ FOLLOWING = {
 
 @pytest.mark.parametrize("typed", FOLLOWING.values(), ids=FOLLOWING)
 def test_a_part_that_follows_the_model_is_that_of_its_own_model(typed):
-    rows = Rows()
+    rows = Variants()
     for values in ([], ["model.bases=3"], ["model.bases=5", "model.window=2"]):
         words = ["model=lavo", "task=lra/listops", "protocol=skyformer", "budget=smoke", *values, *typed]
         assert_same(words, rows.row(words, KEYS)[1])
@@ -68,7 +68,7 @@ def test_what_rows_share_is_composed_once(monkeypatch):
     monkeypatch.setattr(
         module, "compose", lambda words, *more, **few: composed.append(words) or original(words, *more, **few)
     )
-    rows = Rows()
+    rows = Variants()
     for model in ("lavo", "vanilla", "luna"):
         rows.row([f"model={model}", "task=lra/text", "protocol=skyformer", "budget=smoke"], KEYS)
     assert len(composed) == 1
@@ -76,7 +76,7 @@ def test_what_rows_share_is_composed_once(monkeypatch):
 
 @pytest.mark.parametrize("value", ["+model.dropout=2", "model.window=9999999999", "model.bases=/etc/passwd"])
 def test_a_row_is_refused_as_its_own_composition_is(value):
-    rows = Rows()
+    rows = Variants()
     common = ["task=lra/text", "protocol=skyformer", "budget=smoke"]
     rows.row(["model=vanilla", *common], KEYS)
     words = ["model=lavo", *common, value]

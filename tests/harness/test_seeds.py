@@ -6,9 +6,10 @@ import pytest
 from omegaconf import OmegaConf
 
 from harness.commands.train import requests_of
-from harness.config import seeds, sweep
-from harness.config.cell import VariedConfig, cell_of
+from harness.config import sweep, variants
+from harness.config.cell import cell_of
 from harness.config.compose import compose
+from harness.config.variants import VariedConfig
 from harness.launch import serialized_cell
 
 CELL = ["model=lavo", "task=lra/listops", "budget=smoke"]
@@ -39,7 +40,7 @@ def test_a_file_of_a_shared_request_is_that_of_its_own(tmp_path):
 
 def test_other_seeds_compose_nothing(monkeypatch):
     composed = []
-    monkeypatch.setattr(seeds, "compose", lambda *words: composed.append(words) or compose(*words))
+    monkeypatch.setattr(variants, "compose", lambda *words: composed.append(words) or compose(*words))
     commands = sweep.compose_commands(swept(CELL, range(10)))
     assert len(composed) == 1
     assert [command.cfg.seed for command in commands] == list(range(10))

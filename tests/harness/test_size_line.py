@@ -2,13 +2,12 @@
 
 import pytest
 
-from harness.config import size_line
 from harness.config.compose import compose, names_in
 from harness.config.declared import declared_by
 from harness.config.plain import resolved
 from harness.errors import UsageError
 from harness.records.collect import frame
-from harness.report.scores import groups, select
+from harness.report.scores import groups, select, size_line
 from tests.helpers import pages, synthetic
 
 PARTS = ("task", "protocol", "budget", "backbone", "train")

@@ -62,7 +62,7 @@ def outcome(conf, typed):
         return "refused", explain(error, typed) or one_line(error)
 
 
-def attacked(case, folder, data, watch):
+def attacked(case, folder, data, watch, must_be_refused=False):
     """What is wrong with how a case ended, '' if nothing is; and its state."""
     stranger = Stranger(case, folder)
     places = [f"paths.{name}={stranger.mine / name}" for name in ("outputs", "records")]
@@ -86,6 +86,7 @@ def attacked(case, folder, data, watch):
         f"changed the environment: {changed}": changed,
         "showed a secret": SECRET.encode() in said,
         f"took {seconds:.0f} s": seconds > LIMIT_S,
+        f"ended as {state}": must_be_refused and state != "refused",
         f"says {line[:200]!r}": state != "done" and (not line or not line.isprintable() or len(line) > LONGEST),
     }
     return "; ".join(fault for fault, is_so in faults.items() if is_so), state
@@ -100,7 +101,7 @@ def attack(tmp_path, data, watch, monkeypatch, alarm, capfd):
     monkeypatch.setenv("HF_TOKEN", SECRET)
 
     def attack(kind, number):
-        fault, _ = attacked(STRANGERS[kind][number], tmp_path / "case", data, watch)
+        fault, _ = attacked(STRANGERS[kind][number], tmp_path / "case", data, watch, kind == "refused")
         said = "".join(capfd.readouterr())
         return fault or ("showed a secret" if SECRET in said else "")
 
@@ -119,7 +120,7 @@ def test_none_of_hundreds_does_anything(attack, kind, number):
 
 
 def test_there_are_hundreds():
-    assert len(CASES) > 400
+    assert len(CASES) > 700
 
 
 def acts_as_a_stranger_would(act, path):

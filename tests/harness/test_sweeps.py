@@ -11,8 +11,9 @@ import pytest
 from hydra.errors import HydraException
 
 from harness.commands import cli, train
+from harness.commands.rewrite import rewrite
 from harness.config import compose as composing
-from harness.config import overrides, sweep
+from harness.config import sweep
 from harness.config.compose import compose, options, pickled
 from harness.errors import UsageError
 from harness.launch import local
@@ -44,20 +45,20 @@ LATTE = ",".join(name for name, _ in options("model") if name.startswith("latte"
     ],
 )
 def test_names_that_fit(typed, meant):
-    assert overrides.rewrite([typed]) == [meant]
+    assert rewrite([typed]) == [meant]
 
 
 def test_a_pattern_never_fits_custom_or_all():
-    (rewritten,) = overrides.rewrite(["model=*"])
+    (rewritten,) = rewrite(["model=*"])
     assert "custom" not in rewritten.split("=")[1].split(",")
-    flag, rewritten = overrides.rewrite(["table=*"])
+    flag, rewritten = rewrite(["table=*"])
     assert flag == "-m" and "all" not in rewritten.split("=")[1].split(",")
 
 
 def test_a_pattern_runs_tables_that_have_cells_and_shows_all():
     """`kind: formulas` has none; a typed name is an error instead."""
-    _, run = overrides.rewrite(["table=llp/*"])
-    shown = overrides.rewrite(["do=report", "table=llp/*"])
+    _, run = rewrite(["table=llp/*"])
+    shown = rewrite(["do=report", "table=llp/*"])
     assert "llp/t5" in run and "llp/t8" not in run
     assert any("llp/t5" in line and "llp/t8" in line for line in shown)
 
@@ -65,12 +66,12 @@ def test_a_pattern_runs_tables_that_have_cells_and_shows_all():
 @pytest.mark.parametrize("typed", ["model=none*", "task=lra/nothing*", "model=glob(none*)"])
 def test_a_pattern_that_fits_nothing_is_refused(typed):
     with pytest.raises(UsageError, match="there is "):
-        overrides.rewrite([typed])
+        rewrite([typed])
 
 
 def test_a_mistyped_name_beside_a_pattern_is_not_lost():
     with pytest.raises(UsageError, match="lavoo"):
-        overrides.rewrite(["model=latte*,lavoo"])
+        rewrite(["model=latte*,lavoo"])
 
 
 @pytest.mark.parametrize("name", ["slurm", "background"])
@@ -319,13 +320,13 @@ def test_data_that_are_not_there_are_asked_for_before_a_job_is_made(typed, tmp_p
 
 
 def test_the_flag_m_may_stand_anywhere():
-    assert overrides.rewrite(["do=plan", "-m", "model=a,b"]) == ["-m", "do=plan", "model=a,b"]
-    assert overrides.rewrite(["model=a", "--multirun"]) == ["--multirun", "model=a"]
-    assert overrides.rewrite(["model=a", "--cfg", "job"]) == ["--cfg", "job", "model=a"]
+    assert rewrite(["do=plan", "-m", "model=a,b"]) == ["-m", "do=plan", "model=a,b"]
+    assert rewrite(["model=a", "--multirun"]) == ["--multirun", "model=a"]
+    assert rewrite(["model=a", "--cfg", "job"]) == ["--cfg", "job", "model=a"]
 
 
 def test_a_table_is_a_sweep_without_the_flag():
-    assert overrides.rewrite(["table=probes", "model=a,b"]) == ["-m", "table=probes", "model=a,b"]
-    assert overrides.rewrite(["-m", "table=probes", "seed=1,2"]) == ["-m", "table=probes", "seed=1,2"]
-    assert overrides.rewrite(["table=probes", "model=a"]) == ["table=probes", "model=a"]
-    assert overrides.rewrite(["task=a", "model=a,b"]) == ["task=a", "model=a,b"], "one cell: asks for -m"
+    assert rewrite(["table=probes", "model=a,b"]) == ["-m", "table=probes", "model=a,b"]
+    assert rewrite(["-m", "table=probes", "seed=1,2"]) == ["-m", "table=probes", "seed=1,2"]
+    assert rewrite(["table=probes", "model=a"]) == ["table=probes", "model=a"]
+    assert rewrite(["task=a", "model=a,b"]) == ["task=a", "model=a,b"], "one cell: asks for -m"

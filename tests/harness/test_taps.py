@@ -7,7 +7,7 @@ from harness.config.build import build_or_refuse
 from harness.config.cell import cell_of
 from harness.config.compose import OWN_CLASS, compose, names_in
 from harness.config.local_mixing import own_mixing
-from harness.config.rows import Rows
+from harness.config.variants import Variants
 from harness.errors import UsageError
 
 MODELS = [name for name in names_in("model") if name not in OWN_CLASS]
@@ -39,7 +39,7 @@ def test_the_published_form_is_one_of_the_two_cells(name):
 
 @pytest.mark.parametrize("taps", [1, 4])
 def test_rows_of_a_table_share_no_backbone_that_follows_the_model(taps):
-    rows = Rows()
+    rows = Variants()
     for name in ("vanilla", "deltanet", "gla", "h3"):
         words = [f"model={name}", *RECALL, f"backbone.short_conv={taps}"]
         assert rows.row(words, ["seed"])[1].cell({"seed": 1})[1].id == cell_of(compose(words)).id

@@ -10,9 +10,9 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 from harness.commands import report as verb
-from harness.config import further_models, sweep
+from harness.commands.rewrite import rewrite
+from harness.config import build, sweep
 from harness.config.compose import compose, file_of
-from harness.config.overrides import rewrite
 from harness.errors import UsageError
 from harness.records.collect import frame
 from harness.report import spec_files
@@ -323,10 +323,10 @@ def test_models_without_a_row_are_found_by_their_patterns(monkeypatch):
         "bigbird": {"noncausal_self"},
         "custom": {"causal_self"},
     }
-    monkeypatch.setattr(further_models, "patterns_of", lambda name: patterns.get(name, set()))
+    monkeypatch.setattr(build, "patterns_of", lambda name: patterns.get(name, set()))
     read = OmegaConf.create({"protocol": "p", "rows": {"LAVO": "lavo"}, "every": ["causal_self"]})
-    assert further_models.further_models(read) == ["griffin"]
-    assert further_models.further_models(OmegaConf.merge(read, {"without": {"griffin": "why"}})) == []
+    assert build.further_models(read) == ["griffin"]
+    assert build.further_models(OmegaConf.merge(read, {"without": {"griffin": "why"}})) == []
 
 
 @pytest.mark.slow
@@ -334,5 +334,5 @@ def test_models_without_a_row_are_found_by_their_patterns(monkeypatch):
 def test_the_rows_are_every_model_with_the_pattern(name):
     read = OmegaConf.load(file_of("table", name))
     named = {sweep.row(raw, read.protocol).model for raw in read.rows.values()} | set(read.without)
-    assert further_models.further_models(read) == []
-    assert all(further_models.patterns_of(model) & set(read.every) for model in named)
+    assert build.further_models(read) == []
+    assert all(build.patterns_of(model) & set(read.every) for model in named)

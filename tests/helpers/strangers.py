@@ -7,6 +7,7 @@ stand for what `tests.helpers.stranger` names.
 import json
 from typing import Any
 
+from tests.helpers.hostile import REFUSED
 from tests.helpers.stranger import GLOBAL, SHARED, Case
 
 SPAWN = "{_target_: distutils.spawn.spawn, cmd: [touch, CANARY]}"
@@ -335,4 +336,5 @@ STRANGERS: dict[str, list[str | Case]] = {
     "tables": TABLES,
     "names": NAMES,
     "files": FILES,
+    "refused": list(REFUSED),
 }

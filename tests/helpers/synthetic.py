@@ -4,7 +4,7 @@ import copy
 
 from harness.config.cell import identity
 from harness.config.declared import declared_by
-from harness.config.size_line import KEY
+from harness.report.scores.size_line import KEY
 
 BASE = {
     "schema_version": 2,

@@ -14,10 +14,10 @@ import tasks.lra.text
 import tasks.summarization.multinews
 from harness.commands import list as list_command
 from harness.commands.typed import refuse_ignored
-from harness.config import data_cards as module
 from harness.config.compose import compose, options
-from harness.config.data_cards import PAGE, cards, page, stand_ins, value
 from harness.errors import UsageError
+from harness.records import data_cards as module
+from harness.records.data_cards import PAGE, cards, page, stand_ins, value
 from tasks.data_sources import Download
 from tasks.lm.text_sources import HubFiles
 
@@ -37,11 +37,11 @@ def total(counts):
 
 
 def test_every_task_has_a_card_and_every_card_a_task():
-    assert set(cards()) == set(TASKS), "tasks/<package>/cards.yaml: harness/config/data_cards.py says how to write one"
+    assert set(cards()) == set(TASKS), "tasks/<package>/cards.yaml: harness/records/data_cards.py says how to write one"
 
 
 def test_the_page_is_that_of_the_cards():
-    assert PAGE.read_text(encoding="utf-8") == page(), "out of date: python -m harness.config.data_cards"
+    assert PAGE.read_text(encoding="utf-8") == page(), "out of date: python -m harness.records.data_cards"
 
 
 @pytest.mark.parametrize("task", TASKS)

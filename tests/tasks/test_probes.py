@@ -10,9 +10,9 @@ import torch
 
 from harness.config.build import build
 from harness.config.cell import cell_of
-from harness.config.changes import changes
 from harness.config.compose import compose
 from harness.config.places import CONF
+from harness.config.variants import changes
 from harness.training.batches.loader import TrainLoader
 from harness.training.run_cell import CellRequest, run_cell
 from models.attention.base import Pattern

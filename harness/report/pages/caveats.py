@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from harness.config.data_cards import cards, merged
+from harness.records.data_cards import cards, merged
 from harness.report.render.words import listed
 from harness.report.scores.groups import Group, ProtocolResults, shared_name
 from harness.report.stats.grouping import grouped

@@ -8,11 +8,11 @@ here; tests compare our formulas with the query-key pairs that the code computes
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.config.formula import value_of
 from harness.errors import agreeing
 from harness.records import ledger
 from harness.report.pages.printed import Verdict, is_same
 from harness.report.render.layout import Block, Section, Table, TableEntry, table_of, tidy_row
+from harness.report.spec.expressions import value_of
 from harness.report.spec.formula import CountsSpec, FormulasSpec
 from harness.report.spec.parts import Kind
 

@@ -7,7 +7,7 @@ budget, and count the same printed numbers.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.config.data_cards import cards
+from harness.records.data_cards import cards
 from harness.report.pages.answer import baseline_name
 from harness.report.pages.entries import EMPTY, muted
 from harness.report.pages.grids import PREDICTOR

@@ -18,15 +18,15 @@ from omegaconf.errors import OmegaConfBaseException
 
 from harness.config.cell import flatten
 from harness.config.compose import compose, search_path
-from harness.config.formula import evaluate
 from harness.config.overrides import to_overrides
-from harness.config.own_settings import check_shared
 from harness.config.plain import resolved
 from harness.config.table_rows import read_table
+from harness.config.untrusted import check_shared
 from harness.errors import UsageError, did_you_mean, one_line
 from harness.records import ledger
 from harness.report.pages.printed import TONES, Verdict, is_number, is_same
 from harness.report.render.layout import Block, Section, Table, TableEntry, table_of, tidy_row
+from harness.report.spec.expressions import evaluate
 from harness.report.spec.parts import Kind
 from harness.report.spec.settings import Recipe, SettingsSpec, Source
 from harness.report.stats.grouping import grouped

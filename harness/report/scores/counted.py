@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from harness.config.compose import compose, search_path
 from harness.config.overrides import to_overrides
-from harness.config.own_settings import check_shared
 from harness.config.table_rows import PAPER, cell_settings
+from harness.config.untrusted import check_shared
 from harness.errors import UsageError
 from harness.report.scores.scores import Score
 from harness.report.spec.parts import UNITS

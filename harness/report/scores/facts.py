@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from harness.config.data_cards import DataName, data_name
 from harness.records.collect import Cells
+from harness.records.data_cards import DataName, data_name
 from harness.report.render.words import span
 from harness.report.scores.select import UNKNOWN_SOURCE
 from harness.report.scores.tuning import Tuning

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from harness.config.data_cards import DataName, merged
 from harness.records.collect import Cells
+from harness.records.data_cards import DataName, merged
 from harness.records.measurements import Measurements
 from harness.report.scores.comparison import BASELINE, Comparison, clear_winner, compare_group
 from harness.report.scores.facts import data_name_of, hours_by_device, rates_of, run_facts

@@ -15,11 +15,11 @@ import pandas as pd
 
 from harness.config.cell import identifying_config
 from harness.config.compose import compose, search_path
-from harness.config.data_cards import complete_name
 from harness.config.overrides import to_overrides
 from harness.config.table_rows import PAPER, cell_settings
 from harness.records import baselines
 from harness.records.collect import Cells, say_left_out_once
+from harness.records.data_cards import complete_name
 from harness.records.record import RecordError
 from harness.report.spec.table import TableSpec
 

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.config.cell import values_at
-from harness.config.formula import evaluate
-from harness.config.size_line import size_line
 from harness.config.table_rows import PAPER, Settings, as_composed, cell_settings, format_settings, settings_key
 from harness.errors import UsageError
 from harness.records.collect import Cells, say_left_out, say_left_out_once
+from harness.report.scores.size_line import size_line
 from harness.report.scores.tuning import tuned
+from harness.report.spec.expressions import evaluate
 from harness.report.spec.parts import UNITS, Column
 from harness.report.spec.table import TableSpec
 from harness.report.stats.grouping import grouped
@@ -35,7 +35,7 @@ def select(cells: Cells, spec: TableSpec, *, at_recipe: bool = False) -> dict[st
     selected, with their cells at the recipe's rate (`harness.report.scores.tuning`).
 
     A column's cells have `row`, the label of their row or the name of a model that the table lacks; `setting`, what was
-    set beyond the meaning of row and column, empty for the recipe; `size`, the line of `harness.config.size_line`; and
+    set beyond the meaning of row and column, empty for the recipe; `size`, the line of `size_line`; and
     `score`, their number in this column. A cell whose size cannot be stated is left out, in one line. Columns of bench
     measurements have no cells.
     """

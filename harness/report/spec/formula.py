@@ -1,5 +1,5 @@
 """The tables of formulas, `conf/table/<name>.yaml`: `kind: formulas` has printed formulas beside those of our code,
-`kind: counts` has printed numbers beside the values of both at one choice of sizes (`harness.config.formula`).
+`kind: counts` has printed numbers beside the values of both at one choice of sizes (`harness.report.spec.expressions`).
 """
 
 import math
@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from harness.config.formula import require_formula
 from harness.config.validation import StrictModel
 from harness.errors import UsageError
+from harness.report.spec.expressions import require_formula
 from harness.report.spec.parts import Decimals, Size, SpecWithFootnotes, require_known, require_same
 
 

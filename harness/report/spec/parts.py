@@ -79,7 +79,7 @@ class Column(StrictModel):
     """One measured column. It shows its `metric`, `record_field`, `formula` or `bench`; exactly one is set.
 
     `evaluation`: an additional evaluation that has the metric, instead of the test. `formula`: an expression over the
-    numbers of a cell's config (`harness.config.formula`). `set`: settings of its cells beyond those of their rows.
+    numbers of a cell's config (`expressions`). `set`: settings of its cells beyond those of their rows.
     `column` and `condition`: the names in the ledger; by default the key in the yaml. `column: null`: the paper prints
     no such number. `protocol`: replaces that of the rows. `unit` and `higher_is_better`: for a column without published
     numbers. `decimals`: of our numbers; by default as many as the published ones have. `cost`: the metric is no score,

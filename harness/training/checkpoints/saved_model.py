@@ -27,10 +27,11 @@ from harness.config.cell import Cell, cell_of
 from harness.config.compose import arguments, compose
 from harness.config.declared import declared, map_paths
 from harness.config.overrides import key_of, to_overrides
-from harness.config.own_settings import SHARED, check_files, check_shared, files_outside
+from harness.config.own_files import check_files, files_outside
 from harness.config.places import folder_below
 from harness.config.plain import resolved
 from harness.config.schema import LARGEST_SEED, check_sizes
+from harness.config.untrusted import SHARED, check_shared
 from harness.errors import UsageError, in_markdown, one_line, shown, with_known_arguments
 from harness.records import record
 from harness.records.cache import of_folder

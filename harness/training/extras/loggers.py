@@ -23,7 +23,7 @@ from omegaconf import DictConfig
 
 from harness.config.cell import cell_of, flatten
 from harness.config.instantiate import call, check_types, target
-from harness.config.own_settings import inside, own_folders
+from harness.config.own_files import inside, own_folders
 from harness.config.places import CLONE
 from harness.config.plain import resolved_or_refused
 from harness.errors import UsageError, one_line

@@ -13,8 +13,7 @@ from omegaconf import DictConfig
 
 from harness.config.cell import Cell
 from harness.config.overrides import recipe_settings, typed_values
-from harness.config.published_hours import published_hours
-from harness.config.table_rows import PAPER
+from harness.config.table_rows import PAPER, published_hours
 from harness.errors import UsageError
 from harness.progress import clock
 from harness.records.collect import load_records

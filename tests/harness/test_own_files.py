@@ -1,4 +1,4 @@
-"""Trusted packages, folders and the scheduler's settings come from the user alone, not from what is shared."""
+"""Files, trusted packages and folders come from the user, not from what is shared."""
 
 import json
 from unittest.mock import Mock
@@ -6,11 +6,12 @@ from unittest.mock import Mock
 import pytest
 from omegaconf import OmegaConf
 
-from harness.config import own_settings, yaml_files
+from harness.config import own_files, yaml_files
 from harness.config.cell import cell_of
 from harness.config.compose import compose
-from harness.config.own_settings import check_own, check_shared
+from harness.config.own_files import check_own_files, resolved_parts
 from harness.config.sweep import Command, expand_all
+from harness.config.untrusted import check_shared
 from harness.errors import UsageError
 from harness.launch import local, serialized_cell
 from harness.records.run_directory import RunDirectory
@@ -20,6 +21,10 @@ from harness.training.run_cell import CellRequest
 
 CELL = ["model=latte", "task=lra/listops", "budget=smoke"]
 EVIL = "setuptools._distutils.spawn.spawn"
+
+
+def check_own(cfg, typed):
+    check_own_files(cfg.paths, typed, resolved_parts(cfg))
 
 
 @pytest.mark.parametrize(
@@ -43,13 +48,13 @@ EVIL = "setuptools._distutils.spawn.spawn"
     ],
 )
 def test_a_shared_override_sets_only_a_recipe(override):
-    with pytest.raises(UsageError, match=r"a table: .* is not set here"):
+    with pytest.raises(UsageError, match=r"a table: .*(only the command line and conf/local set it|is not key=value)"):
         check_shared(["model.window=3", override], "a table")
 
 
 def test_a_shared_override_does_not_read_the_environment():
     check_shared(["+model.window=3", "task=lra/text", "~train.schedule", "protocol.configuration=small"], "a table")
-    with pytest.raises(UsageError, match=r"oc\.env is not read here"):
+    with pytest.raises(UsageError, match="is not an interpolation of a shared configuration"):
         check_shared(["model.name=${oc.env:HF_TOKEN}"], "a table")
 
 
@@ -71,7 +76,7 @@ def test_a_table_trusts_nothing_and_moves_no_folder(place, settings):
     (table["rows"]["a"] if place == "row" else table["columns"]["c"])["set"] = settings
     cfg = compose(CELL)
     cfg.table = table
-    with pytest.raises(UsageError, match=r"latte, lra/listops: set: .* is not set here"):
+    with pytest.raises(UsageError, match=r"latte, lra/listops: set: .*only the command line and conf/local set it"):
         expand_all([Command(cfg, tuple(CELL))])
 
 
@@ -84,7 +89,7 @@ def test_depends_on_trusts_nothing_and_moves_no_folder(words, with_weights):
     entry = {"cell": words, "weights": ["layers"]} if with_weights else words
     cfg = compose(CELL)
     cfg.depends_on = [entry]
-    with pytest.raises(UsageError, match=r"depends_on of latte .* is not set here"):
+    with pytest.raises(UsageError, match=r"depends_on of latte .*only the command line and conf/local set it"):
         expand_all([Command(cfg, tuple(CELL))])
 
 
@@ -93,35 +98,6 @@ def test_a_typed_trusted_package_holds_for_the_rows_of_a_table():
     cfg.table = TABLE
     (planned,) = expand_all([Command(cfg, (*CELL[2:], "trusted_packages=[mine]"))]).cells
     assert list(planned.cfg.trusted_packages) == ["mine"]
-
-
-@pytest.mark.parametrize("name", ["records", "outputs", "data"])
-def test_a_shared_file_moves_no_folder(name, tmp_path):
-    cfg = compose(CELL)
-    cfg.paths[name] = str(tmp_path)
-    with pytest.raises(UsageError, match=rf"paths\.{name}={tmp_path}: only the command line and conf/local"):
-        check_own(cfg, [])
-    check_own(cfg, [f"paths.{name}={tmp_path}", f"paths.data={tmp_path}"])
-    check_own(cfg, [f"paths={{{name}:{tmp_path},data:{tmp_path}}}"])
-
-
-def test_a_folder_below_the_outputs_may_be_chosen(tmp_path):
-    typed = [*CELL, f"paths.outputs={tmp_path}/o"]
-    assert str(compose([*typed, "debug=limit"]).paths.records) == f"{tmp_path}/o/debug"
-    cfg = compose(typed)
-    cfg.paths.records = "${paths.outputs}/../elsewhere"
-    with pytest.raises(UsageError, match=r"paths\.records"):
-        check_own(cfg, typed)
-
-
-def test_the_folders_of_this_machine_are_its_own(tmp_path, monkeypatch):
-    (tmp_path / "local").mkdir()
-    (tmp_path / "local" / "default.yaml").write_text("paths: {records: '${oc.env:MY}/r', data: /d}")
-    monkeypatch.setattr(own_settings, "CONF", tmp_path)
-    monkeypatch.setenv("MY", "/mine")
-    cfg = compose(CELL)
-    cfg.paths.records, cfg.paths.data = "/mine/r", "/d/"
-    check_own(cfg, [])
 
 
 def test_a_task_writes_below_the_data_folder(tmp_path):
@@ -157,7 +133,7 @@ def test_a_shared_file_names_no_file_elsewhere(part, changed, tmp_path, monkeypa
     if "pile" not in str(changed) and "${" not in str(changed) and "files" not in str(changed):
         (tmp_path / "local").mkdir()
         (tmp_path / "local" / "default.yaml").write_text(OmegaConf.to_yaml({part: changed}))
-        monkeypatch.setattr(own_settings, "CONF", tmp_path)
+        monkeypatch.setattr(own_files, "CONF", tmp_path)
         check_own(cfg, typed)
 
 
@@ -190,23 +166,6 @@ def test_a_table_names_no_file_elsewhere(place):
     cfg = compose([*CELL[:2], *typed])
     cfg.table = table
     assert expand_all([Command(cfg, typed)]).cells[0].cfg.task.path == "/mine"
-
-
-@pytest.mark.parametrize("changed", [
-    {"setup": ["touch x"]}, {"sbatch": {"wrap": "touch x"}}, {"folder": "/elsewhere"}, {"partition": "a\nb"},
-])  # fmt: skip
-def test_a_shared_file_gives_the_scheduler_nothing(changed, tmp_path, monkeypatch):
-    cfg = compose(CELL)
-    OmegaConf.set_struct(cfg, False)
-    cfg.cluster = OmegaConf.merge(cfg.cluster, changed)
-    (name,) = changed
-    with pytest.raises(UsageError, match=rf"cluster\.{name}.*: only the command line and conf/local"):
-        check_own(cfg, ["cluster=mine"])
-    check_own(cfg, ["cluster.sbatch.wrap=x", f"cluster.{name}=x"])
-    (tmp_path / "cluster").mkdir()
-    (tmp_path / "cluster" / "mine.yaml").write_text(OmegaConf.to_yaml(changed))
-    monkeypatch.setattr(own_settings, "CONF", tmp_path)
-    check_own(cfg, ["cluster=mine"])
 
 
 def test_the_clusters_of_the_clone_pass(monkeypatch):
@@ -346,41 +305,6 @@ def test_a_logger_writes_below_the_user_s_folders(settings, is_refused, tmp_path
         return
     with pytest.raises(UsageError, match=r"logger\.mine\..*: a logger writes below paths\.\*"):
         make_loggers(cfg, tmp_path / "outputs" / "run", print)
-
-
-@pytest.mark.usefixtures("measured_anew")
-def test_shared_records_lie_below_the_outputs_with_their_baselines(tmp_path):
-    """Baselines are written beside the folder of records."""
-    conf = tmp_path / "conf"
-    (conf / "debug").mkdir(parents=True)
-    text = "# @package _global_\npaths: {records: '${paths.outputs}%s'}\n"
-    (conf / "debug" / "beside.yaml").write_text(text % "")
-    (conf / "debug" / "below.yaml").write_text(text % "/x/records")
-    typed = [*CELL, f"paths.outputs={tmp_path / 'o'}"]
-    with pytest.raises(UsageError, match=r"paths\.records=.*move it out of the folders below paths\.outputs"):
-        compose([*typed, "debug=beside"], [str(conf)])
-    assert compose([*typed, "debug=below"], [str(conf)]).paths.records.endswith("/o/x/records")
-
-
-MLFLOW = {"_target_": "lightning.pytorch.loggers.MLFlowLogger", "tracking_uri": "http://stranger.example"}
-
-
-@pytest.mark.parametrize("changed", [
-    {"x": MLFLOW}, {"wandb": {"settings": {"base_url": "http://stranger.example"}}}, {"x": "${task.spare}"},
-])  # fmt: skip
-def test_a_shared_file_sends_nothing_to_a_server(changed, tmp_path, monkeypatch):
-    cfg = compose([*CELL, "logger=wandb"])
-    check_own(cfg, ["logger=wandb"])
-    OmegaConf.set_struct(cfg, False)
-    cfg.logger = OmegaConf.merge(cfg.logger, changed)
-    (name,) = changed
-    with pytest.raises(UsageError, match=rf"logger\.{name}.*: only the command line and conf/local.*set loggers"):
-        check_own(cfg, ["logger=wandb"])
-    check_own(cfg, ["logger=wandb", *own_settings.logger_keys(changed)])
-    (tmp_path / "local").mkdir()
-    (tmp_path / "local" / "default.yaml").write_text(OmegaConf.to_yaml({"logger": cfg.logger}))
-    monkeypatch.setattr(own_settings, "CONF", tmp_path)
-    check_own(cfg, ["logger=wandb"])
 
 
 def test_a_job_file_sends_nothing_to_a_server(tmp_path):

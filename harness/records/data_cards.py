@@ -23,7 +23,7 @@
                docs/probes.md has such runs
 
 The harness has no list of tasks. It recognises a Download by its `sha256`, and a data set of the hub by a tuple that
-begins with its name and revision. `python -m harness.config.data_cards` writes all cards to docs/data_cards.md.
+begins with its name and revision. `python -m harness.records.data_cards` writes all cards to docs/data_cards.md.
 """
 
 import functools
@@ -55,7 +55,7 @@ Titles and notes of a table name data that are not the published data as here.
 """
 FOOT = """\
 The cards are in `tasks/*/cards.yaml`; hashes and revisions are in the code that checks them.
-`python -m harness.config.data_cards` writes this page.
+`python -m harness.records.data_cards` writes this page.
 """
 
 

@@ -1,0 +1,270 @@
+"""The yamls of options, `task/lra/listops` in each folder of configuration, as Hydra and this project read them.
+
+Hydra reads options through a plugin of it, a source of configurations. `register` adds ours: the clone's files are read
+by the C parser once per version, those of other folders through `harness.config.untrusted`, and nothing else of Hydra
+opens a file of configuration.
+
+A yaml may have the recipes of a family's tasks: `conf/protocol/luna/lra.yaml` has the values that the tasks share and,
+below `tasks:`, the values of each task (`any`: of every other task). It serves the option `protocol/luna/lra/image`.
+"""
+
+import functools
+import os
+import pickle
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.object_type import ObjectType
+from hydra.core.plugins import Plugins
+from hydra.plugins.config_source import ConfigResult, ConfigSource
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from harness.config import untrusted, yaml_files
+from harness.config.places import CONF
+from harness.errors import UsageError, shown
+
+BY_TASK = "tasks"
+UNNAMED = "???"  # Hydra's mark for a choice that the command must give
+PART = re.compile(r"[\w.+-]+")
+LONGEST = 200  # characters; a file system has no longer names
+SCHEME = "options"
+PROVIDER, COMMAND_LINE = "families", "command-line"  # names of sources in Hydra's search path
+
+Folders = Sequence[str | Path]
+
+
+@functools.lru_cache(maxsize=8192)
+def is_option(path: str) -> bool:
+    """Whether a path such as `task/lra/listops` is a name: not an absolute path, and without `..`."""
+    parts = path.split("/")
+    return len(path) <= LONGEST and all(
+        part == UNNAMED or (PART.fullmatch(part) is not None and part.strip(".")) for part in parts
+    )
+
+
+def check_option(path: str) -> None:
+    """Raises UsageError for a path that is not a name."""
+    if not path:
+        raise UsageError("an override without a key: settings are typed key=value (python run.py --help)")
+    if not is_option(path):
+        raise UsageError(
+            f"'{shown(path[:60])}' is no name of an option: names have letters, digits and _ . + -, with / between them"
+        )
+
+
+class OptionFiles(FileConfigSource):
+    """A folder of configuration, as Hydra searches it."""
+
+    @staticmethod
+    def scheme() -> str:
+        return SCHEME
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        option = loaded(self.path, config_path.removesuffix(".yaml"))
+        return ConfigResult(self.provider, f"{SCHEME}://{self.path}", pickle.loads(option.pickled), option.header)
+
+    def is_group(self, config_path: str) -> bool:
+        return (not config_path or is_option(config_path)) and super().is_group(config_path)
+
+    def is_config(self, config_path: str) -> bool:
+        check_option(config_path)
+        return os.path.lexists(f"{self.path}/{self._normalize_file_name(config_path)}")
+
+
+class Loaded(NamedTuple):
+    """`config`: callers must not change it, but may change what is read from `pickled`."""
+
+    config: DictConfig | ListConfig
+    header: dict[str, str | None]
+    pickled: bytes
+
+
+def loaded(folder: str, option: str) -> Loaded:
+    """The yaml of an option. Raises UsageError, and YAMLError for invalid yaml of the clone."""
+    try:
+        status = os.stat(f"{folder}/{option}.yaml")
+    except OSError as error:  # a broken link
+        raise UsageError(
+            f"{shown(f'{folder}/{option}.yaml')}: {(error.strerror or '').lower()}, so it is not read as yaml"
+        ) from error
+    return _loaded(folder, option, status.st_mtime_ns, status.st_size)
+
+
+@functools.lru_cache(maxsize=2048)
+def _loaded(folder: str, option: str, modified_ns: int, size: int) -> Loaded:
+    """Read once per version of the file: compositions share most files."""
+    path = Path(folder, f"{option}.yaml")
+    text = yaml_files.text_in(path) if is_own(folder) else untrusted.text_in(folder, option)
+    content = yaml_files.parsed(text, path, yaml_files.config_loader(), yaml_files.MOST_CONFIGURED)
+    header = ConfigSource._get_header_dict(text[:512])
+    if not is_own(folder):
+        untrusted.check(content, header, folder, option)
+    config = yaml_files.as_written(content, path)
+    return Loaded(config, header, pickle.dumps(config))
+
+
+def is_own(folder: str | Path) -> bool:
+    """Whether a folder of configuration is the clone's."""
+    return os.path.realpath(folder) == os.path.realpath(CONF)
+
+
+def read_option(group: str, name: str, search: Sequence[str]) -> DictConfig | None:
+    """The values in an option's yaml, which callers must not change; a composition takes a hundred times as long.
+
+    With `defaults: [/<group>/<other>@_here_, _self_]` they override those of the other option. None if Hydra must
+    compose them: the yaml is missing, or has another defaults list or a `@package`, or the other option has one.
+    """
+    config = option_source(group, name, search)
+    if config is None or "defaults" not in config:
+        return config
+    defaults = OmegaConf.to_container(config)["defaults"]
+    is_pair = isinstance(defaults, list) and defaults[1:] == ["_self_"]
+    match = re.fullmatch(rf"/{group}/([^@]+)@_here_", str(defaults[0])) if is_pair else None
+    other = option_source(group, match[1], search) if match else None
+    if other is None or "defaults" in other:
+        return None
+    return OmegaConf.merge(other, OmegaConf.masked_copy(config, [key for key in config if key != "defaults"]))
+
+
+def option_source(group: str, name: str, search: Sequence[str]) -> DictConfig | None:
+    """The content of an option's yaml, without the options that its defaults list names.
+
+    None for a missing yaml, and for one that is not a mapping or has a `@package`.
+    """
+    for folder in (str(CONF), *map(str, search)) if is_option(name) else ():
+        if os.path.isfile(f"{folder}/{group}/{name}.yaml"):
+            option = loaded(folder, f"{group}/{name}")
+            return option.config if isinstance(option.config, DictConfig) and not option.header["package"] else None
+    return None
+
+
+def register(folders: Callable[[], Folders], built_in: Mapping[str, Any]) -> None:
+    """Let Hydra read options as this module does. `folders`: the config folders; the first has priority.
+
+    `built_in`: {option: dataclass or values} of the options without a file. From Hydra's own store, each composition
+    would copy all of them.
+    """
+    if not _built_in:
+        _built_in.update({option: pickle.dumps(OmegaConf.structured(node)) for option, node in built_in.items()})
+    for plugin in _plugins(folders):
+        Plugins.instance().register(plugin)
+
+
+_built_in: dict[str, bytes] = {}
+
+
+_added: ContextVar[tuple[str, ...]] = ContextVar("added", default=())
+
+
+@contextmanager
+def added(folders: Iterable[str]) -> Iterator[None]:
+    """Inside the context the search path of Hydra has these folders after the clone's."""
+    token = _added.set(tuple(folders))
+    try:
+        yield
+    finally:
+        _added.reset(token)
+
+
+def element(folder: str | Path) -> str:
+    """A folder as Hydra's search path names it."""
+    return f"{SCHEME}://{folder}"
+
+
+@functools.cache
+def _plugins(folders: Callable[[], Folders]) -> tuple[type[ConfigSource] | type[SearchPathPlugin], ...]:
+
+    class Families(ConfigSource):
+        @staticmethod
+        def scheme() -> str:
+            return PROVIDER
+
+        def load_config(self, config_path: str) -> ConfigResult:
+            pickled = _built_in.get(config_path)
+            values = values_in_family(config_path, folders()) if pickled is None else pickle.loads(pickled)
+            return ConfigResult(self.provider, self.path, values, header={"package": None})
+
+        def is_config(self, config_path: str) -> bool:
+            return config_path in _built_in or is_in_family(config_path, folders())
+
+        def is_group(self, config_path: str) -> bool:
+            return any(option.startswith(f"{config_path}/") for option in _built_in)
+
+        def available(self) -> bool:
+            return True
+
+        def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+            start = f"{config_path}/"
+            return [option.removeprefix(start) for option in _built_in if option.startswith(start)]
+
+    class SearchPath(SearchPathPlugin):
+        def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+            for entry in search_path.get_path():
+                if entry.path == str(CONF):
+                    entry.path = element(CONF)
+            for folder in _added.get():
+                search_path.append(COMMAND_LINE, element(folder))
+            search_path.append(PROVIDER, f"{PROVIDER}://")
+
+    return OptionFiles, Families, SearchPath
+
+
+def has_option(option: str, folders: Folders) -> bool:
+    """Whether an option such as `protocol/luna/lra/image` is a file or part of its family's file."""
+    return any(existing(f"{option}.yaml", folders)) or is_in_family(option, folders)
+
+
+def is_in_family(option: str, folders: Folders) -> bool:
+    """Whether `luna/lra.yaml` has the values of `protocol/luna/lra/image`, and the task has no file of its own."""
+    return next(_parts_in_family(option, folders), None) is not None
+
+
+def values_in_family(option: str, folders: Folders) -> DictConfig | None:
+    """The values of `protocol/luna/lra/image` in `luna/lra.yaml`; None unless `is_in_family`."""
+    parts = next(_parts_in_family(option, folders), None)
+    return None if parts is None else OmegaConf.merge(*parts)
+
+
+def _parts_in_family(option: str, folders: Folders) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    if option.count("/") != 3 or any(existing(f"{option}.yaml", folders)):
+        return
+    family, _, name = option.rpartition("/")
+    for content in contents(family, folders):
+        if (parts := _parts_of(content, name)) is not None:
+            yield parts
+
+
+def contents(option: str, folders: Folders) -> Iterator[dict[str, Any]]:
+    """The yaml `protocol/luna/lra` in each folder, with unresolved interpolations."""
+    for folder in folders:
+        if any(existing(f"{option}.yaml", [folder])):
+            yield _plain(str(folder), option, os.stat(f"{folder}/{option}.yaml").st_mtime_ns)
+
+
+def _parts_of(content: Mapping[str, Any], name: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """The values that a family shares, and those of a task that override them; None if `tasks:` lacks the task."""
+    by_task = content.get(BY_TASK, {"any": {}})
+    key = next((key for key in (name, "any") if key in by_task), None)
+    if key is None:
+        return None
+    return {key: value for key, value in content.items() if key != BY_TASK}, by_task[key] or {}
+
+
+def existing(path: str, folders: Iterable[str | Path]) -> Iterator[Path]:
+    """The files of an option such as `protocol/luna/lra.yaml`. Raises UsageError for a path that is not a name."""
+    check_option(path)  # `Path.is_file` takes four times as long, and a plan asks a hundred thousand times
+    return (Path(file) for folder in folders if os.path.isfile(file := f"{folder}/{path}"))
+
+
+@functools.lru_cache(maxsize=64)
+def _plain(folder: str, option: str, modified_ns: int) -> dict[str, Any]:
+    """The content of a yaml as plain values, once per version of the file."""
+    content = OmegaConf.to_container(loaded(folder, option).config)
+    return content if isinstance(content, dict) else {}

@@ -1,0 +1,185 @@
+"""Files that only the user names: on the command line, in Python, or in the `conf/local` of this machine.
+
+A shared configuration (a table, a protocol, a folder of `--config-dir`, the overrides in a run folder) does not name
+files outside the user's folders of data, its outputs and the clone.
+"""
+
+import functools
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePath
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from harness.config import yaml_files
+from harness.config.places import CLONE, CONF
+from harness.config.plain import resolved
+from harness.config.schema import DECLARES, value_of
+from harness.config.untrusted import OWNER
+from harness.errors import UsageError
+
+OPENING = ("model", "task", "backbone")  # parts whose classes open files
+READ_FROM = ("data", "slices", "outputs")  # folders of `paths` with files for them
+
+
+def check_own_files(paths: Mapping[str, Any], overrides: Iterable[str], parts: Mapping[str, Any]) -> None:
+    """Raises UsageError if a shared configuration names a file elsewhere.
+
+    `overrides`: what the user typed. `parts`: model, task and backbone, or some of them.
+    """
+    typed = [key for key in typed_leaves(overrides) if is_below_group(key)]
+    check_files(files_outside(parts, paths), typed)
+    check_data_root(parts.get("task", {}), paths, typed)
+
+
+def check_data_root(task: Mapping[str, Any], paths: Mapping[str, Any], typed: Iterable[str]) -> None:
+    """Raises UsageError for a folder of prepared data that is neither below the user's own nor typed."""
+    root = value_of(task, "data_root")
+    if root is None or inside(root, (paths["data"], paths["outputs"])) or "task.data_root" in typed:
+        return
+    if not is_local("task.data_root", root):
+        raise UsageError(f"task.data_root={root}: {OWNER} move it out of paths.data; type paths.data=... to use it")
+
+
+def typed_leaves(overrides: Iterable[str]) -> dict[str, str]:
+    """{key: typed value}, with each entry of a typed mapping: `task={path:/d}` is `task.path=/d` as well."""
+    typed: dict[str, str] = {}
+    for key, value in map(split, overrides):
+        typed[key] = value
+        if value.startswith("{"):
+            parsed = OverridesParser.create().parse_override(f"key={value}").value()
+            typed |= {f"{key}.{name}": str(entry) for name, entry in parsed.items()} if isinstance(parsed, dict) else {}
+    return typed
+
+
+def split(override: str) -> tuple[str, str]:
+    key, _, value = override.lstrip("+~").partition("=")
+    return key, value
+
+
+def check_files(outside: Mapping[str, str], typed: Iterable[str]) -> None:
+    """Raises UsageError for a file that neither a typed key nor conf/local names. `outside`: of `files_outside`."""
+    keys = tuple(typed)
+    for key, path in outside.items():
+        is_typed = any(key == name or key.startswith((f"{name}.", f"{name}[")) for name in keys)
+        if not is_typed and not is_local(key, path):
+            raise UsageError(
+                f"{key}={path[:200]}: {OWNER} name files outside paths.data, paths.outputs and the clone; "
+                f"type {key}=... to use it"
+            )
+
+
+def is_below_group(key: str) -> bool:
+    """Whether a typed key sets a value: `task=lra/text` alone names none of the task's files."""
+    return "." in key
+
+
+def is_local(key: str, path: str) -> bool:
+    """Whether a yaml in `conf/local` names this file."""
+    return any(path == value for value in (local_value(file, key) for file in sorted((CONF / "local").glob("*.yaml"))))
+
+
+def local_value(file: Path, key: str) -> Any:
+    try:
+        return OmegaConf.select(yaml_files.load_config(file), key)
+    except (OSError, ValueError, YAMLError, UsageError, OmegaConfBaseException):
+        return None  # Hydra reports the fault
+
+
+def resolved_parts(cfg: DictConfig) -> dict[str, Any]:
+    """Model, task and backbone as plain values; one that does not resolve stays a configuration."""
+    parts: dict[str, Any] = {}
+    for part in OPENING:
+        try:
+            parts[part] = resolved(cfg[part])
+        except OmegaConfBaseException:
+            parts[part] = cfg[part]
+    return parts
+
+
+def files_outside(parts: Mapping[str, Any], paths: Mapping[str, Any]) -> dict[str, str]:
+    """{"task.path": path}: what model, task and backbone name outside the folders of the user and the clone.
+
+    A text counts if it is absolute or has `..`, and below a declared path key also if it exists, relative to the
+    working directory. A part that does not resolve is left out: nothing is built from it.
+    """
+    outside: dict[str, str] = {}
+    for part in filter(parts.__contains__, OPENING):
+        try:
+            values = resolved(parts[part])
+        except OmegaConfBaseException:
+            continue
+        declares = values.get(DECLARES)
+        declared = declares.get("paths") if isinstance(declares, Mapping) else None
+        keys = declared_in_clone() | set(declared if isinstance(declared, Mapping) else ())
+        for key, value in values.items():
+            if key not in (DECLARES, "data_root"):  # `check_data_root` checks the folder of the data
+                for place, text in texts(value, f"{part}.{key}"):
+                    if leads_out(text, paths, is_path=key in keys):
+                        outside[place] = text
+    return outside
+
+
+def leads_out(text: str, paths: Mapping[str, Any], *, is_path: bool) -> bool:
+    is_anywhere = text.startswith(("/", "~")) or ".." in PurePath(text).parts
+    if not is_anywhere and not (is_path and os.path.exists(text)):
+        return False
+    if os.path.expanduser(text).startswith("~"):  # of a user that this machine lacks
+        return True
+    folders = [paths[name] for name in READ_FROM]
+    if inside(text, [*folders, *([CLONE] if CLONE else ())]):
+        return False
+    # the folders of data may hold links of the user; `..` behind a link leads elsewhere than it seems
+    typed = Path(os.path.abspath(os.path.expanduser(text)))
+    linked = any(typed.is_relative_to(os.path.abspath(os.path.expanduser(folder))) for folder in folders[:2])
+    return ".." in PurePath(text).parts or not linked
+
+
+def texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
+    """The texts in nested mappings and lists with their keys."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, Mapping):
+        for name, entry in value.items():
+            yield from texts(entry, f"{key}.{name}")
+    elif isinstance(value, list):
+        for number, entry in enumerate(value):
+            yield from texts(entry, f"{key}[{number}]")
+
+
+@functools.cache
+def declared_in_clone() -> frozenset[str]:
+    """The path keys that a yaml of the clone declares: a shared yaml need not declare the keys that it sets."""
+    keys = {"path"}
+    for group in ("model", "task", "protocol", "budget"):
+        for file in sorted((CONF / group).rglob("*.yaml")):
+            if DECLARES in file.read_text(encoding="utf-8"):
+                keys |= set(declared_paths(yaml_files.read(file)))
+    return frozenset(keys)
+
+
+def declared_paths(content: Any) -> Iterator[str]:
+    """The keys below `declares.paths` at any depth of a yaml."""
+    entries = content.items() if isinstance(content, Mapping) else ()
+    for key, value in entries:
+        yield from (value.get("paths") or ()) if key == DECLARES else declared_paths(value)
+
+
+def absolute(path: Any) -> Path:
+    """Without links and `..`, so that a folder below another one is there on the disk, too."""
+    return Path(os.path.realpath(os.path.expanduser(str(path))))
+
+
+def inside(path: str, folders: Iterable[Any]) -> bool:
+    """Whether a path lies in one of the folders."""
+    target = absolute(path)
+    return any(target.is_relative_to(absolute(folder)) for folder in folders if folder not in (None, MISSING))
+
+
+def own_folders(cfg: DictConfig) -> Iterator[str]:
+    """The folders that a run may write: those of `paths.*`."""
+    yield from map(str, resolved(cfg.paths).values())

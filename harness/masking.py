@@ -38,7 +38,7 @@ NUMBER = re.compile(r"[-+\d.eE_]+")
 ADDRESS_USER = re.compile(r"//[^/\s@]+@")  # http://user:password@host
 # not what `errors.did_you_mean` says of a name: `no task 'secret': did you mean ...`
 ASSIGNMENT = re.compile(
-    r"(?<![\w.\-])([\w.\-]+)(['\"]?\s*[=:]\s*['\"]?)(?!(?:did you mean|there is)\b)([^\s,;'\"\]})]+)"
+    r"(?<![\w.\-/])([\w.\-]+)(['\"]?\s*[=:]\s*['\"]?)(?!(?:did you mean|there is)\b)([^\s,;'\"\]})]+)"
 )
 _noted: set[str] = set()  # the secrets that this process knows
 

@@ -17,8 +17,8 @@ from harness.bench.recipe import RecipeModel
 from harness.commands import report
 from harness.commands.bench import measure, run
 from harness.commands.report import run as render
+from harness.commands.rewrite import bench_lists
 from harness.config.compose import compose
-from harness.config.overrides import bench_lists
 from harness.errors import UsageError
 from harness.records import machine
 from harness.records.measurements import load_measurements

@@ -18,8 +18,8 @@ from harness.bench.recipe import RecipeModel
 from harness.bench.subjects import typed_subjects
 from harness.commands.bench import measure
 from harness.commands.bench import run as bench_verb
+from harness.commands.rewrite import bench_lists
 from harness.config.compose import compose
-from harness.config.overrides import bench_lists
 from harness.config.places import CONF, ROOT
 from harness.config.table_rows import row_named
 from harness.errors import UsageError

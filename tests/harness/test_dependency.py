@@ -190,13 +190,14 @@ def test_a_shared_dependency_is_refused_in_one_line(entries, says):
 
 
 def test_a_chain_of_dependencies_ends(tmp_path):
-    """Each cell of this protocol depends on one with another seed."""
+    """Each protocol's cell depends on one of the next protocol."""
     (tmp_path / "protocol").mkdir()
-    (tmp_path / "protocol" / "chain.yaml").write_text(
-        "# @package _global_\ndefaults: [own@_global_, _self_]\nprotocol: {name: chain}\n"
-        "depends_on: ['task=lra/listops protocol=chain task.data_seed=1${task.data_seed}']\n"
-    )
-    cfg = compose(["model=latte", "task=lra/listops", "budget=smoke", "protocol=chain"], [tmp_path])
+    for number in range(7):
+        (tmp_path / "protocol" / f"chain{number}.yaml").write_text(
+            f"# @package _global_\ndefaults: [own@_global_, _self_]\nprotocol: {{name: chain{number}}}\n"
+            + (f"depends_on: [task=lra/listops protocol=chain{number + 1}]\n" if number < 6 else "")
+        )
+    cfg = compose(["model=latte", "task=lra/listops", "budget=smoke", "protocol=chain0"], [tmp_path])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sweep, "search_path", lambda: [str(tmp_path)])
         patch.setattr(sweep, "MOST_DEPENDENCIES", 5)

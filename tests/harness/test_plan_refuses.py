@@ -25,7 +25,7 @@ REFUSED = {
     "table=lavo/t11 model=lavo task=lra/text model.window=0": "LAVO requires window >= 1, not 0",
     "model=vanilla task=data/lm task.path={rows} task.text=texts": "no column 'texts', there is a, b, text, label",
     "model=vanilla task=data/regression task.path={rows} task.inputs=[a] task.target=z": "no column 'z'",
-    "model=vanilla task=data/regression task.path={rows} task.inputs=[a] task.target=b task.vocabulary=9": "to null",
+    "model=vanilla task=data/regression task.path={rows} task.inputs=[a] task.target=b task.vocabulary=9": "belongs to",
     "model=vanilla task=data/classification task.path={rows} task.text=tex": "no column 'tex'",
     "model=vanilla task=data/lm task.path={rows} task.names=0": "task.names=0 is less than 1",
 }

@@ -3,7 +3,7 @@
 import pytest
 from omegaconf import OmegaConf
 
-from harness.config import rows, sweep
+from harness.config import sweep, variants
 from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.config.search import Trial
@@ -43,9 +43,11 @@ def test_a_trial_is_the_cell_of_its_own_composition(follows):
 
 
 def test_the_rates_of_a_row_are_composed_and_resolved_once(monkeypatch):
-    composed, resolved, compose_once, resolve = [], [], rows.compose, rows.resolved_alone
-    monkeypatch.setattr(rows, "compose", lambda *words, **more: composed.append(words) or compose_once(*words, **more))
-    monkeypatch.setattr(rows, "resolved_alone", lambda *part: resolved.extend(part[2]) or resolve(*part))
+    composed, resolved, compose_once, resolve = [], [], variants.compose, variants.resolved_alone
+    monkeypatch.setattr(
+        variants, "compose", lambda *words, **way: composed.append(words) or compose_once(*words, **way)
+    )
+    monkeypatch.setattr(variants, "resolved_alone", lambda *part: resolved.extend(part[2]) or resolve(*part))
     plan = expanded(Trials(**{"3.3e_4": 1.0, "1e_3": 2.0, "3.3e_3": 1.0}))
     assert len(plan.cells) == 5 and len(composed) == 1 and resolved.count("model") == 1
 

@@ -83,7 +83,7 @@ def check_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace
     try:
         options.out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        parser.error(f"--out is no place for a file: {error}")
+        parser.error(f"cannot write --out: {error}")
 
 
 def machine() -> dict[str, Any]:

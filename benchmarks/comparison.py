@@ -1,8 +1,8 @@
 """A comparison: two calls that do the same, compared in what they return and timed in turns on one CPU thread.
 
 Times are processor time. A ratio is the median over rounds of their time over ours: above 1 ours is faster. Its
-interval holds the median of such ratios with a probability of at least 95 %, whatever their distribution: it lies
-between two of the sorted ratios (order statistics).
+interval contains the true median with a probability of at least 95 % for any distribution: its ends are two of the
+sorted ratios (order statistics).
 """
 
 import gc
@@ -19,7 +19,7 @@ from benchmarks.peers.clones import NO_PROJECT, AbsentError, Project
 from harness.bench.timing import processor_call, time_alternating
 from harness.errors import one_line
 
-LEAST_ROUNDS, MOST_ROUNDS = 6, 25  # with fewer there is no interval
+LEAST_ROUNDS, MOST_ROUNDS = 6, 25  # fewer rounds give no interval
 CONFIDENCE = 0.95
 TOLERANCE = 1e-4  # of the largest entry
 

@@ -268,7 +268,7 @@ def test_a_measurement_is_continued_on_the_same_machine(run, monkeypatch):
         (["one", "--peers", "nowhere"], "--peers is a folder; nowhere is none"),
         (["one", "--out", "."], "--out is a Markdown file, not .;"),
         (["one", "--out", "table.json"], "--out is a Markdown file, not table.json;"),
-        (["one", "--out", f"{__file__}/table.md"], "--out is no place for a file: "),
+        (["one", "--out", f"{__file__}/table.md"], "cannot write --out: "),
         (["one", "--seconds", "0"], "--seconds is above 0, not 0"),
         (["nobody"], "no comparison nobody; `python -m benchmarks` lists them"),
     ],

@@ -335,7 +335,7 @@ def test_without_cuda_it_says_so_and_succeeds(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["modles"], "there is no part modles; there is models, repeat,"),
+        (["modles"], "unknown part modles; the parts are models, repeat,"),
         (["--minutes", "0"], "--minutes=0: it is a number of at least 0.2"),
         (["--minutes", "nan"], "--minutes=nan"),
         (["--minutes", "inf"], "--minutes=inf"),

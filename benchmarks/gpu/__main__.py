@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--work", type=Path, default=Path("outputs/gpu"), help="folder of cells and records")
     options = parser.parse_args(arguments)
     if unknown := set(options.parts) - set(PARTS):
-        parser.error(f"there is no part {', '.join(sorted(unknown))}; there is {', '.join(PARTS)}")
+        parser.error(f"unknown part {', '.join(sorted(unknown))}; the parts are {', '.join(PARTS)}")
     if not options.minutes >= SHORTEST or math.isinf(options.minutes):
         parser.error(f"--minutes={options.minutes:g}: it is a number of at least {SHORTEST:g}")
     try:

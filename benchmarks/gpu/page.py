@@ -1,4 +1,4 @@
-"""The page of `make gpu`: what works, what fails and how fast it is. It is made from the JSON alone."""
+"""The page of `make gpu`: what works, what fails and how fast it is. It is made only from the JSON."""
 
 from collections.abc import Mapping
 from typing import Any

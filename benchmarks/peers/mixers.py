@@ -1,7 +1,7 @@
 """Public CPU forms of the sequence mixers of `table=frontier`, each beside ours on the same numbers.
 
 flash-linear-attention's kernels need a GPU: its rows are the torch forms that its own tests compare the kernels with.
-A file of a clone is read alone, so that nothing of Triton is imported. For a comparison in float64 it computes in
+Only one file of a clone is read, so that nothing of Triton is imported. For a comparison in float64 it computes in
 float64 where it says float32.
 
     B batch, H heads, N length, K and V widths of a key and a value

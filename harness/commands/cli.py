@@ -216,7 +216,7 @@ def settings_and_folders(arguments: Sequence[str]) -> tuple[list[str], list[str]
         values = OverridesParser.create().parse_override(word).value()
         folders += [str(value).removeprefix("file://") for value in (values if isinstance(values, list) else [values])]
     if missing := [folder for folder in folders if not os.path.isdir(folder)]:
-        raise UsageError(f"{shown(missing[0])}: there is no such folder of configurations")
+        raise UsageError(f"{shown(missing[0])}: no such configuration folder")
     settings = [word for word in flags.overrides if not is_search_path(word)]
     return settings, [os.path.abspath(folder) for folder in folders]
 

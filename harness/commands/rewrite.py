@@ -17,7 +17,7 @@ from harness.config.table_rows import has_cells, read_table, row_named
 from harness.errors import UsageError
 
 MULTIRUN = ("-m", "--multirun")
-# do=bench compares the entries of these lists within a run; they are no sweep
+# do=bench compares the entries of these lists within one run instead of sweeping over them
 BENCH_LISTS = {"model": "bench.models", "lengths": "bench.lengths", "what": "bench.what", "mode": "bench.mode"}
 SHARED = ("n_jobs", "fail_fast")
 STATUS_KEYS = ("state", "since", "page")  # of do=status

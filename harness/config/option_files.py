@@ -55,7 +55,7 @@ def check_option(path: str) -> None:
         raise UsageError("an override without a key: settings are typed key=value (python run.py --help)")
     if not is_option(path):
         raise UsageError(
-            f"'{shown(path[:60])}' is no name of an option: names have letters, digits and _ . + -, with / between them"
+            f"'{shown(path[:60])}' is no name of an option: names have letters, digits and _ . + -, separated by /"
         )
 
 

@@ -74,7 +74,7 @@ def check_files(outside: Mapping[str, str], typed: Iterable[str]) -> None:
 
 
 def is_below_group(key: str) -> bool:
-    """Whether a typed key sets a value: `task=lra/text` alone names none of the task's files."""
+    """Whether a typed key sets a value: `task=lra/text` only chooses a task and names none of its files."""
     return "." in key
 
 

@@ -226,7 +226,7 @@ def set_model(cfg: DictConfig, model: bytes, values: Iterable[str]) -> None:
 
 
 def shared_parts(cfg: DictConfig, keys: Sequence[str]) -> Shared | None:
-    """What a configuration shares with others that differ in their model alone.
+    """What a configuration shares with others that differ only in their model.
 
     The model of `cfg` is removed. None if a part on which checks, folders or other cells depend follows the model, and
     with `backbone.short_conv`, which each model reads in its own way.

@@ -71,7 +71,7 @@ def test_a_kill_while_it_is_written_leaves_the_old_one(tmp_path, page, monkeypat
 
 def test_every_model_has_its_own_look():
     names = [path.relative_to(CONF / "model").with_suffix("").as_posix() for path in (CONF / "model").rglob("*.yaml")]
-    greys, numbers = style._looks()
+    greys, numbers = style.looks()
     assert set(names) == {*numbers, *greys}, "a name that is not a model, or a model without a colour of its own"
     colours = [style.look(name)["colour"] for name in (*numbers, "vanilla", "vanilla_math", "no_mixing")]
     assert len({*colours, style.MUTED, style.BASELINE["colour"]}) == len(colours) + 2

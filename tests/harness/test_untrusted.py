@@ -192,8 +192,8 @@ def test_a_typed_folder_is_read_through_the_door(tmp_path, run_here, capfd, flag
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--config-dir", "/nowhere/at/all"], "there is no such folder"),
-        (["hydra.searchpath=[pkg://os]"], "there is no such folder"),
+        (["--config-dir", "/nowhere/at/all"], "no such configuration folder"),
+        (["hydra.searchpath=[pkg://os]"], "no such configuration folder"),
         (["--config-path", "/tmp"], "--config-path and --config-name: conf/config.yaml is always read"),
         (["--config-name", "x"], "--config-path and --config-name: conf/config.yaml is always read"),
         (["--config-di", "/tmp"], "unrecognized arguments"),

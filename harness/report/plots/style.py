@@ -80,7 +80,7 @@ def look(model: str, role: str = "", variant: int = 0) -> Look:
     """
     if role == "baseline":
         return dict(BASELINE)
-    greys, numbers = _looks()
+    greys, numbers = looks()
     if model in greys:
         shown = greys[model]
         dash = DASHES[(DASHES.index(shown["dash"]) + variant) % len(DASHES)]
@@ -95,7 +95,7 @@ def look(model: str, role: str = "", variant: int = 0) -> Look:
 
 
 @functools.cache
-def _looks() -> tuple[dict[str, Look], dict[str, int]]:
+def looks() -> tuple[dict[str, Look], dict[str, int]]:
     """The looks of the models that others are compared with, and the numbers of others' colours and markers."""
     content = yaml.safe_load(LOOKS.read_text(encoding="utf-8"))
     return content["greys"], {name: number for number, name in enumerate(" ".join(content["colours"]).split())}

@@ -29,6 +29,13 @@ class Split(Protocol):
 
     def batch(self, indices: Sequence[int]) -> Batch: ...
 
+    def checked(self, indices: Sequence[int]) -> np.ndarray:
+        """The numbers of examples, int64. Raises IndexError for one that the split does not have."""
+        index = np.asarray(indices, np.int64)
+        if index.size and not 0 <= index.min() <= index.max() < len(self):
+            raise IndexError(f"examples are numbered 0 to {len(self) - 1}, not {index.min()} to {index.max()}")
+        return index
+
     def lengths(self) -> np.ndarray | None:
         """(n,) int: the tokens of each example, for batches that are cut by tokens. None: all have the same number."""
         return None

@@ -249,17 +249,20 @@ def lines_of(file: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def lines(stream: IO[bytes], where: str) -> Iterator[tuple[int, bytes]]:
-    """(number from 1, line without its end and without a byte order mark) of an open file.
+    """(number from 1, line without its end and without a byte order mark) of an open file. Raises DataError."""
+    for number, line in enumerate(raw_lines(stream, where), 1):
+        yield number, (line.removeprefix(MARK) if number == 1 else line).rstrip(b"\r\n")
 
-    Raises DataError if it cannot be read to its end.
-    """
+
+def raw_lines(stream: IO[bytes], where: str) -> Iterator[bytes]:
+    """The lines of an open file as they are. Raises DataError if it cannot be read to its end."""
     number = 0
     try:
         while line := stream.readline(LONGEST_LINE + 1):
             number += 1
             if len(line) > LONGEST_LINE:
                 raise DataError(f"{where}:{number}: more than {LONGEST_LINE // MIB} MiB in a line")
-            yield number, (line.removeprefix(MARK) if number == 1 else line).rstrip(b"\r\n")
+            yield line
     except BROKEN as error:
         raise DataError(f"{where}:{number + 1}: {reason(error)}", "put the whole file there") from error
 

@@ -80,9 +80,7 @@ class Clouds(Split):
         return len(self.shapes.labels)
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        index = [int(i) for i in indices]
-        if index and not 0 <= min(index) <= max(index) < len(self):
-            raise IndexError(f"examples are numbered 0 to {len(self) - 1}, not {min(index)} to {max(index)}")
+        index = self.checked(indices).tolist()
         partial = np.empty((len(index), self.input_points, 3), np.float32)
         complete = np.empty((len(index), self.output_points, 3), np.float32)
         seed = int(torch.randint(2**62, ())) if self.drawn else 0

@@ -32,7 +32,7 @@ from tasks.examples import AnyExamples, Examples
 from tasks.forecasting.errors import ForecastErrors, window_errors
 from tasks.lra.classification import SequenceSplit
 from tasks.lra.classifiers import pieces, saw
-from tasks.lra.fitted import at_most, within
+from tasks.lra.fitted import at_most, stacked, within
 from tasks.lra.ngram_counts import ngram_counts
 
 NUMBERS = "levels"
@@ -169,11 +169,8 @@ class Ridge:
 
 
 def joined(task: Regression, split: Any, most: int) -> tuple[Any, np.ndarray]:
-    from scipy.sparse import vstack
-
     parts = [(task.features(tokens), target[:, 0]) for tokens, target in pieces(split, most)]
-    stack = np.concatenate if task.tokenizer == NUMBERS else partial(vstack, format="csr")
-    return stack([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+    return stacked([part[0] for part in parts]), stacked([part[1] for part in parts])
 
 
 def levels(entries: Sequence[Entry], edges: Sequence[np.ndarray]) -> Examples:

@@ -93,9 +93,7 @@ class Chosen(Split):
         return len(self.numbers)
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        index = np.asarray(indices, np.int64)
-        if index.size and not 0 <= index.min() <= index.max() < len(self):
-            raise IndexError(f"examples are numbered 0 to {len(self) - 1}, not {index.min()} to {index.max()}")
+        index = self.checked(indices)
         return self.whole.batch(self.numbers[index])
 
     def lengths(self) -> np.ndarray | None:

@@ -88,9 +88,7 @@ class TextSplit(Split):
         return np.minimum(both + 2 + self.separators, self.max_length).sum(1)
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        index = np.asarray(indices, np.int64)
-        if index.size and not 0 <= index.min() <= index.max() < len(self):
-            raise IndexError(f"examples are numbered 0 to {len(self) - 1}, not {index.min()} to {index.max()}")
+        index = self.checked(indices)
         rows = [row for number in self.numbers[index].tolist() for row in self._sequences(number)]
         tokens = np.full((len(rows), max(map(len, rows), default=0)), PADDING, np.int64)
         for padded, row in zip(tokens, rows, strict=True):

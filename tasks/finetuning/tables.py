@@ -7,7 +7,7 @@ from typing import Any
 from tasks import data_sources
 from tasks.checks import DataError
 from tasks.data.rows import Row, position
-from tasks.lm.parquet import broken_parquet, parquet_file
+from tasks.lm.parquet import parquet_file, refusing_arrow
 
 ROWS_AT_ONCE = 1024
 
@@ -48,17 +48,12 @@ def tsv_rows(file: Path, columns: Sequence[str], *, left_out: Callable[[str], ob
 
 def parquet_table(file: Path, columns: Sequence[str]) -> Iterator[Row]:
     """Rows of a parquet file, nested values included. Raises DataError."""
-    import pyarrow as pa
-
-    try:
-        with parquet_file(file) as opened:
-            for name in columns:
-                position(name, opened.schema_arrow.names, file)
-            batches = opened.iter_batches(ROWS_AT_ONCE, columns=list(columns))
-            for number, row in enumerate((row for batch in batches for row in batch.to_pylist()), 1):
-                yield Row(f"{file}:{number}", tuple(row[name] for name in columns))
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise broken_parquet(file, error) from error
+    with refusing_arrow(file), parquet_file(file) as opened:
+        for name in columns:
+            position(name, opened.schema_arrow.names, file)
+        batches = opened.iter_batches(ROWS_AT_ONCE, columns=list(columns))
+        for number, row in enumerate((row for batch in batches for row in batch.to_pylist()), 1):
+            yield Row(f"{file}:{number}", tuple(row[name] for name in columns))
 
 
 def text(value: Any, name: str, where: str) -> str:

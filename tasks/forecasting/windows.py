@@ -51,9 +51,7 @@ class Windows(Split):
         return max(0, len(self.values) - self.seq_len - self.pred_len + 1)
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        first = torch.as_tensor(np.asarray(indices, dtype=np.int64))
-        if len(first) and not 0 <= first.min() <= first.max() < len(self):
-            raise IndexError(f"windows are numbered 0 to {len(self) - 1}, not {first.min()} to {first.max()}")
+        first = torch.as_tensor(self.checked(indices))
         now = first + self.seq_len
         past, label, future = (
             start[:, None] + torch.arange(length)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from tasks.checks import DataError
-from tasks.data_sources import LONGEST_LINE, MIB, decoded, opened_text, refusing
+from tasks.data_sources import decoded, opened_text, raw_lines, refusing
 from tasks.lm.documents import SHARD, Document, grouped
 
 HEADING = re.compile(rb" = [^=\s].* = \s*")  # of the first level; ` = = Life = = ` is of the second
@@ -64,13 +64,11 @@ def article_index(file: Path) -> ArticleIndex:
 
     def counted(stream: IO[bytes]) -> Iterator[bytes]:
         nonlocal size, number
-        while line := stream.readline(LONGEST_LINE + 1):
+        for line in raw_lines(stream, str(file)):
             size, number = size + len(line), number + 1
-            if len(line) > LONGEST_LINE:
-                raise DataError(f"{file}:{number}: more than {LONGEST_LINE // MIB} MiB in a line")
             yield line
 
-    with opened_text(file) as stream, refusing(file):
+    with opened_text(file) as stream:
         starts = list(article_starts(counted(stream)))
     return ArticleIndex(file, starts, size, number)
 

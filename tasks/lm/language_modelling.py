@@ -233,17 +233,16 @@ class LanguageModelling(CachedTask):
         fit has made yet.
         """
         counts = cache(self._ngram_counts)
+
+        def with_cache(seen: int | None = None) -> NGramWithCache:
+            return NGramWithCache.fitted(self._ngram(counts, CACHE_ORDER, seen), self._discount_windows())
+
         part = {f"{order}gram": partial(self._ngram, counts, order, seen) for order in NGRAM_ORDERS}
         whole = {f"{order}gram_all": partial(self._ngram, counts, order) for order in NGRAM_ORDERS_OF_ALL}
         if self.split("val") is not self.split("test"):
-            part[f"{CACHE_ORDER}gram_with_cache"] = partial(self._ngram_with_cache, counts, CACHE_ORDER, seen)
-            whole[f"{CACHE_ORDER}gram_with_cache_all"] = partial(self._ngram_with_cache, counts, CACHE_ORDER)
+            part[f"{CACHE_ORDER}gram_with_cache"] = partial(with_cache, seen)
+            whole[f"{CACHE_ORDER}gram_with_cache_all"] = with_cache
         return {"unigram": self._unigram, **part, **whole}
-
-    def _ngram_with_cache(
-        self, counts: Callable[[int], NGramCounts], order: int, seen: int | None = None
-    ) -> NGramWithCache:
-        return NGramWithCache.fitted(self._ngram(counts, order, seen), self._discount_windows())
 
     def _ngram(self, counts: Callable[[int], NGramCounts], order: int, seen: int | None = None) -> NGram:
         """`seen` training windows at most, None: all. Raises ValueError where all are more than can be counted."""

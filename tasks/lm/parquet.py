@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.checks import DataError
-from tasks.data_sources import MIB, most_unpacked, not_utf8, reason, refusing
+from tasks.data_sources import MIB, most_unpacked, not_utf8, refusing
 from tasks.lm.documents import SHARD, Document
 from tasks.regular_files import require_regular
 
@@ -120,12 +120,8 @@ def is_text(kind: Any) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
-def broken_parquet(file: Path, error: Exception) -> DataError:
-    return DataError(f"{file}: {reason(error)}", "put the whole file there")
-
-
 def refusing_arrow(file: Path) -> AbstractContextManager[None]:
     """Turns the errors of Arrow into a DataError of one line."""
     import pyarrow as pa
 
-    return refusing(file, errors=(pa.ArrowException, OSError, MemoryError))
+    return refusing(file, errors=(pa.ArrowException, OSError, MemoryError, UnicodeDecodeError))

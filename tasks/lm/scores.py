@@ -13,34 +13,28 @@ import math
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
+
+from tasks.metrics import Sums
 
 LARGEST = 34.5  # the logarithm of about 1e15, the largest number that a record takes
 
 
-class TextScores(Metric):
-    """All scores of a text, and its tokens, words and bytes; sums in float64 and integers, exact for any batches."""
-
-    is_differentiable = False
-    higher_is_better = False
-    full_state_update = False
+class TextScores(Sums):
+    """All scores of a text, and its tokens, words and bytes, whose sums are exact for any batches."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.add_state("nats", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("counts", torch.zeros(3, dtype=torch.long), dist_reduce_fx="sum")
+        super().__init__(4)
 
     def update(self, nats: Tensor, tokens: Tensor, words: Tensor, bytes_: Tensor) -> None:
         """Sums over some part of the text, of any one shape."""
-        self.nats += nats.double().sum()
-        self.counts += torch.stack([count.sum() for count in (tokens, words, bytes_)])
+        self.sums += torch.stack([part.double().sum() for part in (nats, tokens, words, bytes_)])
 
     def compute(self) -> dict[str, Tensor]:
-        tokens, words, bytes_ = counts = self.counts.double()
+        nats, tokens, words, bytes_ = self.sums
         values = {
-            "ppl": (self.nats / tokens).clamp(max=LARGEST).exp(),
-            "word_ppl": (self.nats / words).clamp(max=LARGEST).exp(),
-            "bits_per_byte": self.nats / (math.log(2) * bytes_),
-            "loss": self.nats / tokens,
+            "ppl": (nats / tokens).clamp(max=LARGEST).exp(),
+            "word_ppl": (nats / words).clamp(max=LARGEST).exp(),
+            "bits_per_byte": nats / (math.log(2) * bytes_),
+            "loss": nats / tokens,
         }
-        return values | dict(zip(("tokens", "words", "bytes"), counts, strict=True))
+        return values | {"tokens": tokens, "words": words, "bytes": bytes_}

@@ -85,9 +85,7 @@ class WindowSplit(Split):
         return -(-len(self.stream) // self.stride)
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        index = np.asarray(indices, np.int64)
-        if index.size and not 0 <= index.min() <= index.max() < len(self):
-            raise IndexError(f"windows are numbered 0 to {len(self) - 1}, not {index.min()} to {index.max()}")
+        index = self.checked(indices)
         tokens = np.empty((len(index), self.length), np.int64)
         targets = np.empty((len(index), self.stride), np.int64)
         counts = np.empty((len(index), 2), np.int64)

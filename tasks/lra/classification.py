@@ -84,9 +84,7 @@ class SequenceSplit(Split):
         return (self._lengths + (self.eos is not None)).reshape(-1, self.per_example).sum(1)
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        index = np.asarray(indices, dtype=np.int64)
-        if index.size and not 0 <= index.min() <= index.max() < len(self):
-            raise IndexError(f"examples are numbered 0 to {len(self) - 1}, not {index.min()} to {index.max()}")
+        index = self.checked(indices)
         row = (index[:, None] * self.per_example + np.arange(self.per_example)).ravel()
         end = self.eos is not None
         length = self._lengths[row]

@@ -33,7 +33,7 @@ class Fitted:
     def __init__(self, split: Split, classes: int, features: Features, classifier: Any, most: int | None = None):
         self.features, self.classes, self.classifier = features, classes, classifier
         parts = [(features(tokens), label) for tokens, label in pieces(split, most)]
-        x, y = (_stacked([part[i] for part in parts]) for i in (0, 1))
+        x, y = (stacked([part[i] for part in parts]) for i in (0, 1))
         self.classifier.fit(x, y)
         self.saw = saw(len(y))
 
@@ -80,7 +80,7 @@ def logistic(**settings: Any) -> Any:
     return make_pipeline(TfidfTransformer(sublinear_tf=True), LogisticRegression(**{"max_iter": 200, **settings}))
 
 
-def _stacked(parts: list[Any]) -> Any:
+def stacked(parts: list[Any]) -> Any:
     """Arrays or sparse matrices, one below the other."""
     if isinstance(parts[0], np.ndarray):
         return np.concatenate(parts)

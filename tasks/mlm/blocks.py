@@ -41,9 +41,7 @@ class Blocks(Split):
 
     def rows(self, indices: Sequence[int]) -> np.ndarray:
         """int64 (B, N)."""
-        index, inside = np.asarray(indices, np.int64), self.length - 2
-        if index.size and not 0 <= index.min() <= index.max() < len(self):
-            raise IndexError(f"blocks are numbered 0 to {len(self) - 1}, not {index.min()} to {index.max()}")
+        index, inside = self.checked(indices), self.length - 2
         tokens = np.full((len(index), self.length), EOS, np.int64)
         tokens[:, 0] = BOS
         for row, block in zip(tokens, index.tolist(), strict=True):

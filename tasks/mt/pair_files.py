@@ -18,7 +18,7 @@ from typing import Any
 
 from tasks import data_sources
 from tasks.checks import DataError
-from tasks.lm.parquet import broken_parquet, is_text, parquet_file
+from tasks.lm.parquet import is_text, parquet_file, refusing_arrow
 from tasks.mt import moses
 from tasks.seq2seq import pair_files
 from tasks.seq2seq.pair_files import check_same_length, files_by_split, incomplete
@@ -55,17 +55,10 @@ class RowPairs:
     count: int
 
     def pairs(self) -> Iterator[Pair]:
-        import pyarrow as pa
-
-        number = self.first
-        try:
-            with parquet_file(self.file) as opened:
-                for batch in opened.iter_batches(ROWS_AT_ONCE, row_groups=[self.group], columns=[COLUMN]):
-                    for value in batch.column(0):
-                        number += 1
-                        yield self._pair(f"{self.file}:{number}", value)
-        except (pa.ArrowException, OSError) as error:
-            raise broken_parquet(self.file, error) from error
+        with refusing_arrow(self.file), parquet_file(self.file) as opened:
+            batches = opened.iter_batches(ROWS_AT_ONCE, row_groups=[self.group], columns=[COLUMN])
+            for number, value in enumerate((value for batch in batches for value in batch.column(0)), self.first + 1):
+                yield self._pair(f"{self.file}:{number}", value)
 
     def _pair(self, where: str, value: Any) -> Pair:
         try:
@@ -158,17 +151,14 @@ def of_parquet(file: Path) -> list[RowPairs]:
     """Raises DataError for a file without the column."""
     import pyarrow as pa
 
-    try:
-        with parquet_file(file) as opened:
-            schema, metadata = opened.schema_arrow, opened.metadata
-            kind = schema.field(COLUMN).type if COLUMN in schema.names else None
-            fields = {field.name: field.type for field in kind} if kind is not None and pa.types.is_struct(kind) else {}
-            if not all(name in fields and is_text(fields[name]) for name in (SOURCE, TARGET)):
-                problem = f"{file}: no column {COLUMN} with texts {SOURCE} and {TARGET}"
-                raise DataError(problem, "put the right file there")
-            counts = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
-    except (pa.ArrowException, OSError) as error:
-        raise broken_parquet(file, error) from error
+    with refusing_arrow(file), parquet_file(file) as opened:
+        schema, metadata = opened.schema_arrow, opened.metadata
+        kind = schema.field(COLUMN).type if COLUMN in schema.names else None
+        fields = {field.name: field.type for field in kind} if kind is not None and pa.types.is_struct(kind) else {}
+        if not all(name in fields and is_text(fields[name]) for name in (SOURCE, TARGET)):
+            problem = f"{file}: no column {COLUMN} with texts {SOURCE} and {TARGET}"
+            raise DataError(problem, "put the right file there")
+        counts = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
     firsts = itertools.accumulate(counts, initial=0)
     return [
         RowPairs(file, number, first, count) for number, (first, count) in enumerate(zip(firsts, counts, strict=False))

@@ -64,9 +64,7 @@ class GeneratedSplit(Split):
         return self.count
 
     def sequences(self, indices: Sequence[int]) -> Sequences:
-        index = np.asarray(indices, np.int64)
-        if index.size and not 0 <= index.min() <= index.max() < self.count:
-            raise IndexError(f"examples are numbered 0 to {self.count - 1}, not {index.min()} to {index.max()}")
+        index = self.checked(indices)
         return self.make(Draws(self.seed, self.stream, index))
 
     def batch(self, indices: Sequence[int]) -> Batch:

@@ -35,10 +35,8 @@ class LinePairs:
     def _texts(self, file: Path, offset: int) -> Iterator[tuple[str, str]]:
         """(file:line, text) of each line."""
         with data_sources.opened_text(file) as stream:
-            try:
+            with data_sources.refusing(file):
                 stream.seek(offset)
-            except data_sources.BROKEN as error:
-                raise DataError(f"{file}: {data_sources.one_line(error)}") from error
             for number, line in itertools.islice(data_sources.lines(stream, str(file)), self.count):
                 where = f"{file}:{self.start + number}"
                 yield where, self.text(file, data_sources.decoded(line, where))
@@ -57,17 +55,11 @@ def of_line_files(sources: Path, targets: Path, text: Callable[[Path, str], str]
 def _marks(file: Path, part: int) -> tuple[int, list[int]]:
     """The number of lines of a file, and the byte at which each part of them begins. Raises DataError."""
     count, at, marks = 0, 0, []
-    try:
-        with data_sources.opened(file) as stream:
-            for line in iter(lambda: stream.readline(data_sources.LONGEST_LINE + 1), b""):
-                if count % part == 0:
-                    marks.append(at)
-                count, at = count + 1, at + len(line)
-                if len(line) > data_sources.LONGEST_LINE:
-                    raise DataError(f"{file}:{count}: more than {data_sources.LONGEST_LINE} bytes in a line")
-    except data_sources.BROKEN as error:
-        reason = getattr(error, "strerror", None) or data_sources.one_line(error)
-        raise DataError(f"{file}:{count + 1}: {reason}", "put the whole file there") from error
+    with data_sources.opened_text(file) as stream:
+        for line in data_sources.raw_lines(stream, str(file)):
+            if count % part == 0:
+                marks.append(at)
+            count, at = count + 1, at + len(line)
     return count, marks
 
 

@@ -123,9 +123,7 @@ class PairSplit(Split):
         return source, target
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        index = np.asarray(indices, np.int64)
-        if index.size and not 0 <= index.min() <= index.max() < len(self):
-            raise IndexError(f"pairs are numbered 0 to {len(self) - 1}, not {index.min()} to {index.max()}")
+        index = self.checked(indices)
         how = self.vocabulary
         pairs = [self.pair(i) for i in index.tolist()]
         whole = [np.append(target, how.eos_id) for _, target in pairs]

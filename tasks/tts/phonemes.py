@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from tasks.checks import DataError
-from tasks.data_sources import BROKEN, Download, one_line
+from tasks.data_sources import BROKEN, Download, content, refusing
 from tasks.regular_files import open_regular
 
 CMUDICT = Download(
@@ -25,7 +25,6 @@ CMUDICT = Download(
     "d07cca47fd72ad32ea9d8ad1219f85301eeaf4568f8b6b73747506a71fb5afd6",
 )
 MEMBER = "cmudict/cmudict"
-LARGEST = 16 << 20  # bytes of the file in it
 VOWELS = ("AA", "AE", "AH", "AO", "AW", "AY", "EH", "ER", "EY", "IH", "IY", "OW", "OY", "UH", "UW")
 CONSONANTS = (
     *("B", "CH", "D", "DH", "F", "G", "HH", "JH", "K", "L", "M", "N", "NG"),
@@ -151,17 +150,14 @@ def espeak() -> tuple[Callable[[str], str], str] | None:
 
 def read_dictionary(file: Path) -> dict[str, str]:
     """{word in lower case: phonemes} of CMUdict's archive, the first of several pronunciations. Raises DataError."""
-    try:
-        with (
-            open_regular(file, follow=True) as packed,
-            zipfile.ZipFile(packed) as archive,
-            archive.open(MEMBER) as stream,
-        ):
-            data = stream.read(LARGEST + 1)
-    except (*BROKEN, zipfile.BadZipFile, KeyError, ValueError, NotImplementedError, RuntimeError) as error:
-        raise DataError(f"{file}: {one_line(error)[:120]}", f"put {CMUDICT.url} there") from error
-    if len(data) > LARGEST:
-        raise DataError(f"{file}: {MEMBER} in it is more than {LARGEST >> 20} MiB", f"put {CMUDICT.url} there")
+    errors = (*BROKEN, KeyError, ValueError, NotImplementedError, RuntimeError)
+    with (
+        refusing(file, f"put {CMUDICT.url} there", errors),
+        open_regular(file, follow=True) as packed,
+        zipfile.ZipFile(packed) as archive,
+        archive.open(MEMBER) as stream,
+    ):
+        data = content(stream, f"{file}: {MEMBER}")
     dictionary: dict[str, str] = {}
     for number, line in enumerate(data.decode("latin-1").splitlines(), 1):
         fields = line.split()

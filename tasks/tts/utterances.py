@@ -45,9 +45,7 @@ class Utterances(Split):
         return phonemes.without_unseen(self.text.tokens_of(index), self.seen)
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        index = np.asarray(list(indices), np.int64)
-        if index.size and not 0 <= index.min() <= index.max() < len(self):
-            raise IndexError(f"examples are numbered 0 to {len(self) - 1}, not {index.min()} to {index.max()}")
+        index = self.checked(indices)
         ids, lengths = [self.ids(i) for i in index], self.frame_counts[index]
         sources = np.zeros((len(index), max(map(len, ids), default=0)), np.int64)
         frames = np.zeros((len(index), lengths.max(initial=0), self.scale.mels), np.float32)

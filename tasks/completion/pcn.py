@@ -192,15 +192,11 @@ class PCN(DataTask):
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         """One cloud for all shapes, of points of training shapes; the input; the input and a reflection of it; the
         training shape that the input fits best."""
-
-        def nearest() -> NearestShape:
-            return NearestShape(self.training_shapes(at_most(NEIGHBOURS, seen)))
-
         return {
             "training_points": lambda: partial(always, torch.from_numpy(self.training_points())),
             "input": lambda: lambda partial_cloud: (partial_cloud, partial_cloud),
             "input_and_reflection": lambda: partial(reflected, self.best_reflection()),
-            "nearest_training_shape": nearest,
+            "nearest_training_shape": lambda: NearestShape(self.training_shapes(at_most(NEIGHBOURS, seen))),
         }
 
     def tokens(self, batch: Batch) -> int:

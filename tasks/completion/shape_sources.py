@@ -154,13 +154,11 @@ def shapenet55_files(root: Path, data_seed: int) -> tuple[tuple[str, ...], dict[
     ordered = sorted(lists["train"], key=shuffle_key)
     held = len(ordered) // 10
     names = {"train": ordered[held:], "val": ordered[:held], "test": lists["test"]}
-    categories = sorted({_category(name) for some in lists.values() for name in some})
+    categories = sorted({name.split("-", 1)[0] for some in lists.values() for name in some})
     splits = {}
     for split in SPLITS:
-        members: dict[str, list[str]] = {category: [] for category in categories}
-        for name in names[split]:
-            members[_category(name)].append(name)
-        entries = _in_turn(members)
+        some = names[split]
+        entries = _in_turn({c: [name for name in some if name.startswith(f"{c}-")] for c in categories})
         files = [root / "shapenet_pc" / name for _, name in entries]
         listed = folder / ("test.txt" if split == "test" else "train.txt")
         splits[split] = ShapeNet55Files(listed, files, _labels([category for category, _ in entries], categories))
@@ -214,10 +212,6 @@ def _cloud_names(listed: Path) -> list[str]:
             raise DataError(f"{listed}:{number}: {name[:60]!r} is no <taxonomy>-<model>.npy")
         names.append(name)
     return names
-
-
-def _category(name: str) -> str:
-    return name.split("-", 1)[0]
 
 
 def _in_turn(of_categories: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:

@@ -22,7 +22,7 @@ from tasks.examples import Examples
 from tasks.file_digests import path_identity
 from tasks.lra import synthetic_text
 from tasks.lra.classifiers import NaiveBayes, ngrams
-from tasks.lra.fitted import Fitted, at_most, logistic, within
+from tasks.lra.fitted import at_most, logistic, within
 from tasks.lra.ngram_counts import ngram_counts
 
 MOST_CLASSES = 1000
@@ -84,15 +84,10 @@ class Classification(OwnSequences):
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         most, unit = (BYTES, "byte") if self.tokenizer == "bytes" else (PIECES, "token")
-
-        def naive_bayes() -> NaiveBayes:
-            return NaiveBayes(self.split("train"), self.classes, partial(ngrams, n=most, symbols=self.vocab_size), seen)
-
-        def regression() -> Fitted:
-            features = partial(ngram_counts, most=most, symbols=self.vocab_size)
-            count = within(self.split("train"), TOKENS, at_most(FIT_ON, seen))
-            return Fitted(self.split("train"), self.classes, features, logistic(), count)
-
+        train, symbols = self.split("train"), self.vocab_size
+        naive_bayes = partial(NaiveBayes, train, self.classes, partial(ngrams, n=most, symbols=symbols), seen)
+        counts = partial(ngram_counts, most=most, symbols=symbols)
+        regression = partial(self.fitted, counts, logistic, within(train, TOKENS, at_most(FIT_ON, seen)))
         fits = {"naive_bayes": naive_bayes, "logistic_regression": regression}
         return {**super().baselines(seen), **{f"{unit}_{most}gram_{name}": make for name, make in fits.items()}}
 

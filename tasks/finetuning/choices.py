@@ -12,6 +12,7 @@ table says development set (X56). The licence of RACE allows research only.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -40,11 +41,8 @@ class Choice(LabelledTexts):
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         """`most_shared_tokens`: the answer that, with its question, shares most of its pieces with the first text;
         `cooccurrence_naive_bayes`: which piece of the first text occurs with which of a right answer."""
-
-        def cooccurrence() -> Cooccurrence:
-            return Cooccurrence(self.split("train"), self.vocab_size, self.is_choice, at_most(FIT_ON, seen))
-
-        other = {"most_shared_tokens": lambda: most_shared, "cooccurrence_naive_bayes": cooccurrence}
+        how = (self.split("train"), self.vocab_size, self.is_choice, at_most(FIT_ON, seen))
+        other = {"most_shared_tokens": lambda: most_shared, "cooccurrence_naive_bayes": partial(Cooccurrence, *how)}
         return {**super().baselines(seen), **other}
 
 

@@ -63,13 +63,9 @@ class GLUE(LabelledTexts):
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         """`token_2gram_naive_bayes`; for pairs also `shared_tokens`, how many tokens both texts have, and
         `cooccurrence_naive_bayes`, which token of one occurs with which of the other."""
-
-        def naive_bayes() -> NaiveBayes:
-            return NaiveBayes(self.split("train"), self.classes, self._ngrams, seen)
-
-        def cooccurrence() -> Cooccurrence:
-            return Cooccurrence(self.split("train"), self.vocab_size, self.is_choice, at_most(FIT_ON, seen))
-
+        train = self.split("train")
+        naive_bayes = partial(NaiveBayes, train, self.classes, self._ngrams, seen)
+        cooccurrence = partial(Cooccurrence, train, self.vocab_size, self.is_choice, at_most(FIT_ON, seen))
         baselines = {**super().baselines(seen), f"token_{NGRAM}gram_naive_bayes": naive_bayes}
         of_pairs = {"shared_tokens": self._shared_tokens, "cooccurrence_naive_bayes": cooccurrence}
         return baselines if self.texts == 1 else {**baselines, **of_pairs}

@@ -75,6 +75,7 @@ class Forecasting(DataTask):
             raise ValueError(f"label_len={self.label_len} is longer than seq_len={self.seq_len}")
         self.published: Dataset = DATASETS[self.dataset]
         super().__post_init__()
+        self._folder = self.data_root / "forecasting"
 
     @property
     def name(self) -> str:
@@ -168,16 +169,14 @@ class Forecasting(DataTask):
             return lambda past, past_time, future_time: forecast(past).expand(-1, self.pred_len, -1)
 
         simple = {name: partial(predictor, forecast) for name, forecast in forecasts.items()}
+        sets = (self.split("train"), self.split("val"), TIME_FEATURES[self.time])
+        ridge = partial(RidgeForecast.fitted, *sets, seen=seen)
         return simple | {
-            "ridge": partial(self._ridge, seen, from_last=False, calendar=False),
-            "ridge_from_last": partial(self._ridge, seen, from_last=True, calendar=False),
-            "ridge_calendar": partial(self._ridge, seen, from_last=False, calendar=True),
-            "ridge_calendar_from_last": partial(self._ridge, seen, from_last=True, calendar=True),
+            "ridge": partial(ridge, from_last=False, calendar=False),
+            "ridge_from_last": partial(ridge, from_last=True, calendar=False),
+            "ridge_calendar": partial(ridge, from_last=False, calendar=True),
+            "ridge_calendar_from_last": partial(ridge, from_last=True, calendar=True),
         }
-
-    def _ridge(self, seen: int | None, **form: bool) -> Predictor:
-        fields = TIME_FEATURES[self.time]
-        return RidgeForecast.fitted(self.split("train"), self.split("val"), fields, seen=seen, **form)
 
     def tokens(self, batch: Batch) -> int:
         return batch["past"].shape[0] * (self.seq_len + self.pred_len)
@@ -195,10 +194,6 @@ class Forecasting(DataTask):
             x[..., column].float().cpu().numpy() for x in (batch["past"], batch["future"], self.forecast(model, batch))
         )
         return {"png": forecast_plot.draw(*lines, numbers=numbers, target=self.published.target)}
-
-    @property
-    def _folder(self) -> Path:
-        return self.data_root / "forecasting"
 
     def _file(self) -> Path | None:
         """The CSV file, whether it exists or not; None for a generated series."""

@@ -109,15 +109,10 @@ def encode(texts: Sequence[str], tokenizer: Tokenizer, reading: str) -> tuple[np
     kind = dtype(tokenizer.vocab_size)
     if reading == "packed":
         return closed(tokenizer.encode(texts), tokenizer.end_id, kind)
-    lines = [stripped_lines(text) for text in texts]
+    lines = [[line.strip() for line in text.removesuffix("\n").split("\n")] for text in texts]  # as in its file
     tokens, lengths = closed(tokenizer.encode(list(itertools.chain.from_iterable(lines))), tokenizer.end_id, kind)
     first = np.cumsum([0, *map(len, lines)])[:-1]
     return tokens, np.add.reduceat(lengths, first)
-
-
-def stripped_lines(text: str) -> list[str]:
-    """The lines of a text, as in its file, without the white space at their ends."""
-    return [line.strip() for line in text.removesuffix("\n").split("\n")]
 
 
 def closed(parts: Sequence[np.ndarray], end_id: int, kind: type[np.integer]) -> tuple[np.ndarray, np.ndarray]:

@@ -6,14 +6,13 @@ tiny_stories     TinyStories, validation part
 """
 
 import io
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tasks.checks import DataError
-from tasks.data_sources import files_in
+from tasks.data_sources import files_in, json_object
 from tasks.file_digests import path_identity
 from tasks.lm import openwebtext
 from tasks.lm.documents import Document, Piece, TextFile
@@ -49,16 +48,11 @@ class JsonLines:
             io.BufferedReader(packed) as stream,
         ):
             for number, line in enumerate(iter(lambda: stream.readline(LINE), b""), 1):
-                yield Document(f"{self.file}:{number}", self._text(line, number))
-
-    def _text(self, line: bytes, number: int) -> str:
-        try:
-            text = json.loads(line)["text"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            text = None
-        if not isinstance(text, str):
-            raise DataError(f"{self.file}:{number}: no JSON object with a text", "put the right file there")
-        return text
+                where = f"{self.file}:{number}"
+                text = json_object(line, where).get("text")
+                if not isinstance(text, str):
+                    raise DataError(f"{where}: no JSON object with a text", "put the right file there")
+                yield Document(where, text)
 
 
 def pile() -> list[Piece]:

@@ -79,5 +79,4 @@ class SlimPajama(Corpus):
     def _read(self, name: str, progress: Progress) -> dict[str, Shards]:
         pieces = other_corpora.pieces(name, self.corpora[name])
         limited = pieces if self.test_bytes is None else [FirstBytes(tuple(pieces), self.test_bytes)]
-        how = {"reading": self.reading}
-        return {"test": shards(limited, self.tokens_from, title=f"{name}, test", **how)}
+        return {"test": shards(limited, self.tokens_from, reading=self.reading, title=f"{name}, test")}

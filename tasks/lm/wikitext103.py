@@ -7,7 +7,6 @@ documents one after another are the file. The published numbers of lines must ma
 slice without a training file trains on the validation text less the last tenth of its articles, and validates on those.
 """
 
-import contextlib
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,9 +76,12 @@ class WikiText103(Corpus):
         if self.path is not None and self.path.is_dir():
             return self._articles(self.path)
         folder = self.data_root / "downloads"
-        if self.path is not None:
-            ZIP.check(self.path)
-        file = self.path or fetched(folder, progress)
+        try:
+            file = ZIP.at(self.path, folder, progress)
+        except DataError:
+            if self.path is not None:
+                raise
+            file = MIRROR.fetch(folder, progress)
         return self._articles(unpacked(file, folder / "wikitext-103-raw"))
 
     def _hub(self, progress: Progress) -> Pieces:
@@ -118,13 +120,6 @@ def text_file(folder: Path, split: str) -> Path | None:
     """The file of a split in a folder, under one of the names that it has."""
     names = [f"{start}{split}{end}{zipped}" for start in ("wiki.", "") for end in ENDINGS for zipped in ("", ".gz")]
     return next((folder / name for name in names if (folder / name).is_file()), None)
-
-
-def fetched(folder: Path, progress: Progress) -> Path:
-    """The archive, from the authors' address or, if that fails, from its mirror. Raises DataError."""
-    with contextlib.suppress(DataError):
-        return ZIP.fetch(folder, progress)
-    return MIRROR.fetch(folder, progress)
 
 
 def unpacked(file: Path, folder: Path) -> Path:

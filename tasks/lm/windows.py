@@ -90,7 +90,8 @@ class WindowSplit(Split):
         targets = np.empty((len(index), self.stride), np.int64)
         counts = np.empty((len(index), 2), np.int64)
         for row, window in enumerate(index.tolist()):
-            start, stop = self.targets_of(window)
+            start = window * self.stride
+            stop = min(start + self.stride, len(self.stream))
             read = self.stream.tokens(stop - self.length - 1, stop)
             tokens[row], targets[row] = read[:-1], read[len(read) - self.stride :]
             targets[row, : self.stride - (stop - start)] = IGNORED
@@ -99,8 +100,3 @@ class WindowSplit(Split):
         arrays["document"] = self.stream.documents_at(index * self.stride)
         arrays["weight"] = np.full(len(index), len(self) / len(self.stream))
         return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
-
-    def targets_of(self, window: int) -> tuple[int, int]:
-        """Where in the stream the scored targets of a window begin and end."""
-        start = window * self.stride
-        return start, min(start + self.stride, len(self.stream))

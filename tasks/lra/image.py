@@ -13,6 +13,7 @@ Our readings:
 
 import io
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -79,11 +80,8 @@ class Image(SequenceClassification):
     def __post_init__(self) -> None:
         if self.max_length not in LENGTHS:
             raise ValueError(f"max_length={self.max_length} is no square picture: {', '.join(map(str, LENGTHS))}")
+        self.padding_id = 0 if self.mask_black else None
         super().__post_init__()
-
-    @property
-    def padding_id(self) -> int | None:
-        return 0 if self.mask_black else None
 
     def sources(self) -> dict[str, Source]:
         archive = self.path_source(
@@ -109,10 +107,7 @@ class Image(SequenceClassification):
             "nearest_pixels": lambda tokens: switched_on(tokens, size),
             "nearest_pixels_in_corner": lambda tokens: in_corner(switched_on(tokens, size), size),
         }
-
-        def linear() -> LinearDiscriminant:
-            return LinearDiscriminant(self.split("train"), self.classes, seen)
-
+        linear = partial(LinearDiscriminant, self.split("train"), self.classes, seen)
         nearest_one, most = partial(nearest, 1), at_most(FIT_ON, seen)
         by_distance = {name: partial(self.fitted, some, nearest_one, most) for name, some in vectors.items()}
         return {**super().baselines(seen), "linear_discriminant": linear, **by_distance}
@@ -223,14 +218,9 @@ def read_sprites(labels: Path, sprites: list[Path]) -> Pictures:
             content = f"{colours.dtype} {colours.shape}"
             raise DataError(f"{file}:1: {content} is no number of {SIDE} x {SIDE} colour pictures")
         pictures.append(colours.reshape(-1, SIDE, SIDE, 3))
-    numbers = [class_line(line, f"{labels}:{number}") for number, line in data_sources.records_of(labels)]
+    texts = [(f"{labels}:{number}", line.decode(errors="replace")) for number, line in data_sources.records_of(labels)]
+    numbers = [class_of(int(text) if re.fullmatch("[0-9]", text) else text, where) for where, text in texts]
     count = sum(map(len, pictures))
     if len(numbers) != count:
         raise DataError(f"{labels}:{len(numbers)}: {len(numbers)} classes for {count} pictures")
     return np.concatenate(pictures), np.array(numbers, np.uint8)
-
-
-def class_line(line: bytes, where: str) -> int:
-    """The class number of a line. Raises DataError."""
-    text = line.decode(errors="replace")
-    return class_of(int(text) if len(text) == 1 and text in "0123456789" else text, where)

@@ -77,11 +77,8 @@ class Pathfinder(SequenceClassification):
             raise ValueError(f"design.{unknown[0]} is none of {', '.join(sorted(settings))}")
         generated = self.source == GENERATED
         self.design = dataclasses.replace(self.drawn, size=self.size, **changes) if generated else None
+        self.padding_id = 0 if self.mask_black else None
         super().__post_init__()
-
-    @property
-    def padding_id(self) -> int | None:
-        return 0 if self.mask_black else None
 
     def sources(self) -> dict[str, Source]:
         return {

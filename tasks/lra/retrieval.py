@@ -87,22 +87,16 @@ class Retrieval(SequenceClassification):
         boosted trees on similarities; regression on which n-grams both texts have, and which only one of them."""
         train = self.split("train")
         most = within(train, BYTES, at_most(FIT_ON, seen))
-
-        def most_cited() -> NaiveBayes:
-            return NaiveBayes(train, self.classes, text_numbers, seen)
-
-        similar, both = (partial(features, symbols=self.vocab_size) for features in (similarities, shared_and_not))
+        all_features = (shared, similarities, shared_and_not)
+        share, similar, both = (partial(features, symbols=self.vocab_size) for features in all_features)
+        by_share = partial(Lookup.by_level, train, self.classes, LEVELS, share)
         return {
             **super().baselines(seen),
-            "most_cited": most_cited,
-            "same_bytes": partial(self._same_bytes, at_most(PAIRS_OF_TABLE, seen)),
+            "most_cited": partial(NaiveBayes, train, self.classes, text_numbers, seen),
+            "same_bytes": partial(by_share, at_most(PAIRS_OF_TABLE, seen)),
             "boosted_similarity": partial(self.fitted, similar, boosted, most),
             f"shared_{NGRAM}gram_logistic_regression": partial(self.fitted, both, logistic, most),
         }
-
-    def _same_bytes(self, most: int) -> Lookup:
-        share = partial(shared, symbols=self.vocab_size)
-        return Lookup.by_level(self.split("train"), self.classes, LEVELS, share, most)
 
     def _files(self) -> dict[str, Path]:
         packed = {name: self.path / f"{file}.gz" for name, file in FILES.items()}

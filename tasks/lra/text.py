@@ -30,7 +30,7 @@ from tasks.lra import synthetic_text
 from tasks.lra.byte_tokens import BYTE_SHIFT, BYTE_SYMBOLS, pack_bytes
 from tasks.lra.classification import PUBLISHED_SPLITS, SequenceClassification, padded
 from tasks.lra.classifiers import NaiveBayes, ngrams
-from tasks.lra.fitted import Fitted, at_most, logistic, within
+from tasks.lra.fitted import at_most, logistic, within
 from tasks.lra.ngram_counts import WORDS, LogRatioRegression, ngram_counts, word_counts
 
 ARCHIVE = Download(
@@ -107,28 +107,24 @@ class Text(SequenceClassification):
         return CLASSES[number]
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
-        def byte_ngrams() -> NaiveBayes:
-            features = lambda tokens: ngrams(tokens, NGRAM, self.vocab_size)  # noqa: E731
-            return NaiveBayes(self.split("train"), self.classes, features, seen)
-
-        def regression() -> Fitted:
-            features = partial(ngram_counts, most=NGRAM, symbols=self.vocab_size)
-            return self.fitted(features, logistic, within(self.split("train"), BYTES, at_most(FIT_ON, seen)))
-
-        by_ngrams = {"naive_bayes": byte_ngrams, "logistic_regression": regression}
+        train, counts = self.split("train"), partial(ngram_counts, most=NGRAM, symbols=self.vocab_size)
+        by_ngrams = {
+            "naive_bayes": partial(
+                NaiveBayes, train, self.classes, partial(ngrams, n=NGRAM, symbols=self.vocab_size), seen
+            ),
+            "logistic_regression": partial(self.fitted, counts, logistic, within(train, BYTES, at_most(FIT_ON, seen))),
+        }
         of_bytes = {f"byte_{NGRAM}gram_{name}": make for name, make in by_ngrams.items()}
         words = partial(self.fitted, word_counts, LogRatioRegression, seen)
         return {**super().baselines(seen), **of_bytes, f"word_{WORDS}gram_log_ratio_regression": words}
 
     def _official(self, progress: Progress) -> dict[str, Examples]:
         file = ARCHIVE.at(self.path, self.data_root / "downloads", progress)
-        return {name: self._pack(rows) for name, rows in archive_rows(file, progress).items()}
+        return {name: pack_bytes(reviews(rows)) for name, rows in archive_rows(file, progress).items()}
 
     def _library(self, rows: Iterable[Mapping[str, Any]], where: str, progress: Progress) -> Examples:
-        return self._pack((f"{where}:{i}", row.get("text"), row.get("label")) for i, row in enumerate(rows, 1))
-
-    def _pack(self, rows: Iterable[Row]) -> Examples:
-        return pack_bytes(reviews(rows))
+        numbered = ((f"{where}:{i}", row.get("text"), row.get("label")) for i, row in enumerate(rows, 1))
+        return pack_bytes(reviews(numbered))
 
     def _slice_files(self) -> dict[str, Path]:
         return {name: data_sources.only_file(self.path, f"imdb_{name}*.jsonl*") for name in PUBLISHED_SPLITS}
@@ -144,8 +140,8 @@ class Text(SequenceClassification):
 
     def _slice(self, progress: Progress) -> dict[str, Examples]:
         if self._is_unpacked:
-            return {name: self._pack(folder_rows(self.path / name)) for name in PUBLISHED_SPLITS}
-        return {name: self._pack(json_rows(file)) for name, file in self._slice_files().items()}
+            return {name: pack_bytes(reviews(folder_rows(self.path / name))) for name in PUBLISHED_SPLITS}
+        return {name: pack_bytes(reviews(json_rows(file))) for name, file in self._slice_files().items()}
 
 
 def folder_rows(folder: Path) -> Iterator[Row]:

@@ -13,8 +13,8 @@ Every block has the same number of masked tokens, so that `nats` is that of a to
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -91,14 +91,9 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
             lambda: {"version": topics.VERSION, "documents": self.documents},
             check=lambda: at_least(1, documents=self.documents),
         )
-        return {
-            "hf": Source(self._hub, self._hub_identity, path=layout, complete=True),
-            **super().sources(),
-            SYNTHETIC: generated,
-        }
-
-    def _hub_identity(self) -> dict[str, Any]:
-        return self.identity(**{files.name: files.revision for files in (bookcorpus.HUB, WIKIPEDIA)})
+        identity = partial(self.identity, **{files.name: files.revision for files in (bookcorpus.HUB, WIKIPEDIA)})
+        hub = Source(self._hub, identity, path=layout, complete=True)
+        return {"hf": hub, **super().sources(), SYNTHETIC: generated}
 
     def _hub(self, progress: Progress) -> Pieces:
         books, articles = (self.path and self.path / name for name in FOLDERS)

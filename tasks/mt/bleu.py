@@ -68,14 +68,9 @@ def bleu(kind: str, summed: Sequence[int]) -> float:
     return score.score
 
 
-@lru_cache(maxsize=1)
-def _chrf_scorer() -> Any:
-    return library().CHRF()
-
-
 def chrf(text: str, reference: str) -> float:
     """chrF2 from 0 to 100 of one sentence."""
-    return _chrf_scorer().sentence_score(text, [reference]).score
+    return library().CHRF().sentence_score(text, [reference]).score
 
 
 class Bleu(Metric):

@@ -57,8 +57,7 @@ class Codes(Subwords):
         """Nothing to prepare: the file exists."""
 
     def open(self) -> Any:
-        pieces, merges = read_codes(self.file)
-        return _tokenizer(pieces, merges)
+        return _tokenizer(*read_codes(self.file))
 
 
 @dataclass(frozen=True)

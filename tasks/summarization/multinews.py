@@ -75,7 +75,7 @@ class MultiNews(SequenceToSequence):
         return {
             "official": Source(self._official, identity, path="a folder with the six files", complete=True),
             SLICE: Source(
-                self._slice,
+                lambda progress: pair_files.pieces(self.path, cut_abstract=self.cut_abstract),
                 lambda: {"cut_abstract": self.cut_abstract, **self.identity()},
                 path=pair_files.LAYOUT,
                 requires_path=True,
@@ -105,9 +105,6 @@ class MultiNews(SequenceToSequence):
         counts = [sum(piece.count for piece in splits[name]) for name in SPLITS]
         self.check_is_complete(folder, counts, self.published, "pairs")
         return splits
-
-    def _slice(self, progress: Progress) -> Pieces:
-        return pair_files.pieces(self.path, cut_abstract=self.cut_abstract)
 
     def _sizes(self) -> dict[str, int]:
         return {"facts": self.document_facts, "announced": self.announced, "articles": self.articles}

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.checks import DataError, Progress
-from tasks.data_sources import MIB, Download, archive, content, one_line, records_of, write_whole
+from tasks.data_sources import MIB, Download, archive, content, records_of, write_whole
 from tasks.data_task import SPLITS
-from tasks.regular_files import read_json, require_regular
+from tasks.lm.parquet import parquet_file, refusing_arrow
+from tasks.regular_files import read_json
 
 ARCHIVE = Download(
     "https://data.keithito.com/data/speech/LJSpeech-1.1.tar.bz2",
@@ -116,25 +117,18 @@ def from_parquet(files: Sequence[Path], folder: Path, identity: Mapping[str, str
 
 def parquet_clips(file: Path) -> Iterator[tuple[str, str, bytes]]:
     """(id, text, bytes of the sound) of each row. Raises DataError."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    try:
-        require_regular(file, follow=True)
-        with parquet.ParquetFile(file) as opened:
-            names = opened.schema_arrow.names
-            text = next((name for name in ("normalized_text", "normalised_text", "text") if name in names), None)
-            if text is None or not {"id", "audio"} <= set(names):
-                raise DataError(f"{file}: columns {', '.join(names)[:80]}, not id, audio and normalized_text")
-            for batch in opened.iter_batches(32, columns=["id", "audio", text]):
-                for row in batch.to_pylist():
-                    sound = row["audio"]
-                    data = sound.get("bytes") if isinstance(sound, dict) else None
-                    if data and len(data) > 64 * MIB:
-                        raise DataError(f"{file}: a sound of more than 64 MiB")
-                    yield row["id"], row[text], data
-    except (pa.ArrowException, OSError, TypeError, UnicodeDecodeError) as error:
-        raise DataError(f"{file}: {one_line(error)[:120]}", "fetch it again") from error
+    with refusing_arrow(file), parquet_file(file) as opened:
+        names = opened.schema_arrow.names
+        text = next((name for name in ("normalized_text", "normalised_text", "text") if name in names), None)
+        if text is None or not {"id", "audio"} <= set(names):
+            raise DataError(f"{file}: columns {', '.join(names)[:80]}, not id, audio and normalized_text")
+        for batch in opened.iter_batches(32, columns=["id", "audio", text]):
+            for row in batch.to_pylist():
+                sound = row["audio"]
+                data = sound.get("bytes") if isinstance(sound, dict) else None
+                if data and len(data) > 64 * MIB:
+                    raise DataError(f"{file}: a sound of more than 64 MiB")
+                yield row["id"], row[text], data
 
 
 def is_whole(folder: Path, identity: Mapping[str, str]) -> bool:

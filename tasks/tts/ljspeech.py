@@ -88,6 +88,7 @@ class LJSpeech(CachedTask):
             raise ValueError(
                 f"{self.name} has causal_self (the decoder) and noncausal_self (the encoder): not {self.pattern}"
             )
+        self.max_steps = -(-self.max_frames // self.frames_per_step)
         self.scale = synthetic_speech.SCALE if self.source == SYNTHETIC else LJSPEECH
         self._references: dict[tuple[int, int], np.ndarray] = {}  # log-mels of true clips, synthesised again
 
@@ -191,10 +192,6 @@ class LJSpeech(CachedTask):
             "mels": self.scale.mels,
             "frames_per_step": self.frames_per_step,
         }
-
-    @property
-    def max_steps(self) -> int:
-        return -(-self.max_frames // self.frames_per_step)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """L1 and squared error before and after the postnet, and the stop's cross entropy, over all frames."""

@@ -168,11 +168,6 @@ def read_dictionary(file: Path) -> dict[str, str]:
     return dictionary
 
 
-def without_unseen(ids: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Ids (n,) with `UNKNOWN` in place of those that `seen` (V,) does not have: phonemes that no training clip has."""
-    return np.where(seen[ids], ids, IDS[UNKNOWN]).astype(ids.dtype)
-
-
 def spelled(ids: Sequence[int]) -> str:
     """Ids as symbols between spaces, without padding and end."""
     return " ".join(SYMBOLS[number] for number in ids if SYMBOLS[number] not in (PADDING, END))

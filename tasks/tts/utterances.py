@@ -41,8 +41,9 @@ class Utterances(Split):
         return self.mels.tokens_of(index).reshape(-1, self.scale.mels)[: self.frame_counts[index]]
 
     def ids(self, index: int) -> np.ndarray:
-        """(M,) uint8."""
-        return phonemes.without_unseen(self.text.tokens_of(index), self.seen)
+        """(M,) uint8; a phoneme that no training clip has is `UNKNOWN`."""
+        ids = self.text.tokens_of(index)
+        return np.where(self.seen[ids], ids, phonemes.IDS[phonemes.UNKNOWN]).astype(ids.dtype)
 
     def batch(self, indices: Sequence[int]) -> Batch:
         index = self.checked(indices)

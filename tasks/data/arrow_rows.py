@@ -27,12 +27,12 @@ Choose = Callable[[Sequence[str]], Sequence[int]]  # names of all columns -> num
 
 def parquet_cells(file: Path, choose: Choose) -> Iterator[Cells]:
     """Raises DataError."""
-    with refusing_arrow(file), parquet_file(file) as opened:
+    with refusing_arrow(file, ()), parquet_file(file) as opened:
         fields = [opened.schema_arrow.field(number) for number in choose(opened.schema_arrow.names)]
         names = [field.name for field in fields]
         require_unpackable(file, opened.metadata, names)
         texts = [field.name for field in fields if is_text(field.type)]  # a text that is repeated is kept once
-    with refusing_arrow(file), parquet_file(file, read_dictionary=texts) as opened:
+    with refusing_arrow(file, ()), parquet_file(file, read_dictionary=texts) as opened:
         for batch in opened.iter_batches(ROWS_AT_ONCE, columns=names):
             yield from _cells(batch, choose, file)
 
@@ -42,7 +42,7 @@ def saved_cells(folder: Path, choose: Choose) -> Iterator[Cells]:
     import pyarrow as pa
 
     for file in _arrow_files(folder):
-        with refusing_arrow(file), open_regular(file) as stream, pa.ipc.open_stream(stream) as batches:
+        with refusing_arrow(file, ()), open_regular(file) as stream, pa.ipc.open_stream(stream) as batches:
             for batch in batches:
                 for start in range(0, len(batch), ROWS_AT_ONCE):
                     yield from _cells(batch.slice(start, ROWS_AT_ONCE), choose, file)

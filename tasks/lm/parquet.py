@@ -120,8 +120,11 @@ def is_text(kind: Any) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
-def refusing_arrow(file: Path) -> AbstractContextManager[None]:
-    """Turns the errors of Arrow into a DataError of one line."""
+def refusing_arrow(file: Path, texts: tuple[type[Exception], ...] = (UnicodeDecodeError,)) -> AbstractContextManager:
+    """Turns the errors of Arrow into a DataError of one line.
+
+    `texts`: the errors of a broken text; () where the caller names its row.
+    """
     import pyarrow as pa
 
-    return refusing(file, errors=(pa.ArrowException, OSError, MemoryError, UnicodeDecodeError))
+    return refusing(file, errors=(pa.ArrowException, OSError, MemoryError, *texts))

@@ -4,10 +4,8 @@ The time is in units of `json.loads` on the same files at the same time, so the 
 and its load.
 """
 
-import gc
 import json
 import sys
-import time
 from collections import Counter
 
 import pytest
@@ -20,6 +18,7 @@ from harness.records import cache, collect, index, recipe
 from harness.records.listing import record_files
 from tasks import regular_files
 from tests.helpers.copied_records import COMMITTED, populate
+from tests.helpers.timing import cpu_s
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("scale")]  # the fixture takes seconds
 NUMBER = 500
@@ -32,13 +31,6 @@ def root(tmp_path_factory):
     root = tmp_path_factory.mktemp("many") / "records"
     populate(root, NUMBER)
     return root
-
-
-def cpu_s(function, *arguments):
-    gc.collect()
-    started = time.process_time()
-    function(*arguments)
-    return time.process_time() - started
 
 
 def units(root, read):

@@ -2,7 +2,6 @@
 
 import gzip
 import pickle
-import time
 from concurrent.futures.process import BrokenProcessPool
 from types import SimpleNamespace
 
@@ -20,6 +19,7 @@ from tasks.lm.parquet import parquet_rows
 from tasks.lm.text_sources import MEMBER, text_splits
 from tests.helpers.tasks import one_line, tar
 from tests.helpers.texts import BYTES, Deadly, folder, parquet, text_of, texts_of
+from tests.helpers.timing import cpu_s, grows_linearly
 
 TEXTS = {"train/10.txt": "Ten words.\nÆ", "train/9.txt": " nine  ", "validation/1.txt": "one", "test/2.txt": "two\n"}
 WIKI = (
@@ -86,11 +86,9 @@ def test_pieces_are_grouped_by_size(monkeypatch):
 def test_time_to_group_is_linear_in_the_pieces():
     def seconds(count):
         pieces = [SimpleNamespace(size=70) for _ in range(count)]
-        started = time.process_time()
-        assert [len(group) for group in documents.grouped(pieces, 1 << 30)] == [count]
-        return time.process_time() - started
+        return cpu_s(lambda: list(documents.grouped(pieces, 1 << 30)))
 
-    assert min(seconds(8000) for _ in range(3)) < 6 * min(seconds(2000) for _ in range(3)) + 0.02
+    assert grows_linearly(seconds, 2000, 0.02)
 
 
 def write(folder, tmp_path, *, workers, dies=False, count=8):

@@ -2,7 +2,7 @@
 files in the forms in which the community has them."""
 
 import json
-import time
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from tasks.summarization import pair_files
 from tasks.tts.clips import read_clips
 from tests.helpers.layouts import LAYOUTS, Layout
 from tests.helpers.tasks import one_line
+from tests.helpers.timing import cpu_s, grows_linearly
 
 
 def clips(file: Path) -> list:
@@ -124,15 +125,10 @@ def test_a_broken_record_is_named_with_its_line(tmp_path, name, kind):
 
 @pytest.mark.parametrize("name", READERS)
 def test_time_is_linear_in_the_records(tmp_path, name):
-    def seconds(count: int) -> float:
-        file = written(tmp_path / str(count), name, count)
-        started = time.process_time()
-        READERS[name][-1](file)
-        return time.process_time() - started
+    def seconds(number: int) -> float:
+        return cpu_s(READERS[name][-1], written(tmp_path / str(number), name, number))
 
-    few = 2000
-    seconds(few)
-    assert min(seconds(4 * few) for _ in range(3)) < 6 * min(seconds(few) for _ in range(3)) + 0.02
+    assert grows_linearly(seconds, 2000, 0.02)
 
 
 FEW = {"tts/ljspeech": 3, "lra/pathx": 5}  # times the small folder; of large files less
@@ -140,17 +136,13 @@ FEW = {"tts/ljspeech": 3, "lra/pathx": 5}  # times the small folder; of large fi
 
 @pytest.mark.parametrize("name", {layout: name for name, layout in LAYOUTS.items()}.values())
 def test_time_is_linear_in_the_data_of_each_task(tmp_path, monkeypatch, name):
-    def seconds(times: int, again: int = 0) -> float:
-        task = Layout(name, tmp_path / f"{times}-{again}", tmp_path / "prepared", monkeypatch, times).task()
-        started = time.process_time()
-        task.prepare(no_progress)
-        task.load()
-        return time.process_time() - started
+    fresh = count()
 
-    seconds(1)  # what is loaded once
-    few = FEW.get(name, 20)
-    most = 6 * seconds(few) + 0.05
-    assert any(seconds(4 * few, again) < most for again in range(2))
+    def seconds(times: int) -> float:
+        task = Layout(name, tmp_path / f"{times}-{next(fresh)}", tmp_path / "prepared", monkeypatch, times).task()
+        return cpu_s(lambda: (task.prepare(no_progress), task.load()))
+
+    assert grows_linearly(seconds, FEW.get(name, 20), 0.05)
 
 
 @pytest.mark.parametrize("name", ["._a.txt", ".DS_Store", "Thumbs.db", "__MACOSX/a.txt", ".hidden/a.txt"])

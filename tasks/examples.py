@@ -12,6 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+# texts as bytes: the id of a byte is its value + 1, 0 is padding (LRA's ByteTextEncoder)
+BYTE_SHIFT = 1  # id of byte 0
+BYTE_SYMBOLS = 256 + BYTE_SHIFT
+
 
 class Examples(NamedTuple):
     """Labelled sequences one after another: example i is tokens[offsets[i]:offsets[i + 1]]."""
@@ -45,6 +49,17 @@ class Examples(NamedTuple):
     def take(self, indices: Sequence[int]) -> "Examples":
         """The examples of these numbers, in this order; a copy."""
         return join(self.part(i, i + 1) for i in indices)
+
+
+def pack_bytes(rows: Iterable[tuple[bytes, int]]) -> Examples:
+    """Examples of (text, label), as bytes; the rows are read one at a time."""
+    tokens, lengths, labels = bytearray(), [0], bytearray()
+    for text, label in rows:
+        tokens += text
+        lengths.append(len(text))
+        labels.append(label)
+    offsets = np.cumsum(lengths, dtype=np.int64)
+    return Examples(np.frombuffer(tokens, np.uint8), offsets, np.frombuffer(labels, np.uint8))
 
 
 class ShardedExamples:

@@ -26,6 +26,8 @@ from tasks.metrics import Sums
 NAMES = ("cd_l1", "cd_l2", "f1")
 THRESHOLD = 0.01  # of the published F-score, in units of the coordinates
 SCALE = 1000
+POINTS = 64  # of a partial cloud and of each training shape, by which the nearest shape is found
+AT_ONCE = 16  # training shapes
 
 
 def chamfer_l1(prediction: Tensor, target: Tensor) -> Tensor:
@@ -99,3 +101,29 @@ def _without(cloud: Tensor, kept: Tensor) -> Tensor:
 def _mean(values: Tensor, kept: Tensor) -> Tensor:
     """Means (B,) float64 of the kept values (B, N)."""
     return (values.double() * kept).sum(-1) / kept.sum(-1)
+
+
+class NearestShape:
+    """Gives the complete cloud of the training shape that fits best, as coarse and as fine output (Tatarchenko, 2019).
+
+    `shapes`: complete clouds of training shapes, (T, m, 3). The distance of a partial cloud and a shape is one-sided:
+    the mean over its points of the squared distance to the shape's nearest point. B clouds take B T POINTS^2 of them.
+    """
+
+    def __init__(self, shapes: Tensor):
+        self.shapes, self.saw = shapes, f"{len(shapes):,} shapes"
+
+    def __call__(self, seen: Tensor) -> tuple[Tensor, Tensor]:
+        few = _some(seen.float().cpu())  # (B, P, 3)
+        squares = [
+            torch.cdist(few[:, None], _some(part)[None]).square().amin(-1).mean(-1)  # (B, t)
+            for part in self.shapes.split(AT_ONCE)
+        ]
+        nearest = self.shapes[torch.cat(squares, 1).argmin(1)].to(seen)
+        return nearest, nearest
+
+
+def _some(clouds: Tensor) -> Tensor:
+    """(B, n, 3) -> (B, at most POINTS, 3), at equal steps: points have no order."""
+    count = clouds.shape[1]
+    return clouds[:, torch.linspace(0, count - 1, min(count, POINTS)).long()]

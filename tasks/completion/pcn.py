@@ -30,8 +30,7 @@ from models.attention.base import Pattern
 from tasks.base import Batch, DataInfo, Predictor, Split
 from tasks.checks import DataError, Progress, at_least, one_of
 from tasks.completion import synthetic_shapes
-from tasks.completion.chamfer import NAMES, THRESHOLD, CompletionScores, chamfer_l1, scores
-from tasks.completion.nearest_shape import NearestShape
+from tasks.completion.chamfer import NAMES, THRESHOLD, CompletionScores, NearestShape, chamfer_l1, scores
 from tasks.completion.shape_sources import Files, pcn_files, shapenet55_files
 from tasks.completion.synthetic_shapes import GeneratedShapes
 from tasks.data_task import SPLITS, SYNTHETIC, DataTask, Source, no_progress

@@ -47,7 +47,7 @@ class Generator(Protocol):
         """Raises ValueError for settings that cannot be."""
 
     def generate(self, count: int, *, seed: tuple[int, ...], progress: Progress, **settings: Any) -> Any:
-        """`count` examples. The seed ends with the number of the split, as in tasks/held_out.py."""
+        """`count` examples. The seed ends with the number of the split, as in tasks/lra/synthetic.py."""
 
 
 class SequenceSplit(Split):

@@ -29,9 +29,8 @@ from tasks.base import DataInfo, FinalEvaluation, Predictor
 from tasks.checks import DataError, Progress
 from tasks.data_sources import RELEASE
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedSet, Source
-from tasks.examples import Examples, content_hash, fingerprint
+from tasks.examples import Examples, content_hash, fingerprint, pack_bytes
 from tasks.lra import listops_generator as generator
-from tasks.lra.byte_tokens import pack_bytes
 from tasks.lra.classification import SequenceClassification, SequenceSplit, padded, split_off
 from tasks.lra.classifiers import Lookup
 from tasks.lra.fitted import at_most, boosted

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, hstack
 
-from tasks.lra.byte_tokens import BYTE_SHIFT, BYTE_SYMBOLS
+from tasks.examples import BYTE_SHIFT, BYTE_SYMBOLS
 from tasks.lra.classifiers import bucket, ngrams
 
 BUCKETS = 1 << 18  # of hashed n-grams

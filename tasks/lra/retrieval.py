@@ -26,9 +26,8 @@ from tasks.base import Predictor
 from tasks.checks import DataError, Progress
 from tasks.data_sources import RELEASE
 from tasks.data_task import SLICE, SYNTHETIC, Source
-from tasks.examples import Examples
+from tasks.examples import BYTE_SHIFT, BYTE_SYMBOLS, Examples, pack_bytes
 from tasks.lra import synthetic_pairs, synthetic_text
-from tasks.lra.byte_tokens import BYTE_SHIFT, BYTE_SYMBOLS, pack_bytes
 from tasks.lra.classification import SequenceClassification
 from tasks.lra.classifiers import Lookup, NaiveBayes, ngrams
 from tasks.lra.fitted import at_most, boosted, logistic, within

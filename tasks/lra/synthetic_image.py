@@ -7,7 +7,7 @@ shape. A `silhouette` is white on black, without colour or noise: a recipe that 
 alone, and few levels have to be learned.
 
 A picture is later averaged over squares of `block` x `block` pixels. What it then shows of its shape, moved to the
-corner, is its form. No form occurs in two splits (tasks/held_out.py): a picture that has a form of another split is
+corner, is its form. No form occurs in two splits (tasks/synthetic.py): a picture that has a form of another split is
 drawn again.
 """
 
@@ -15,9 +15,9 @@ from functools import partial
 
 import numpy as np
 
-from tasks import held_out
 from tasks.checks import Progress
-from tasks.lra.random_stream import RandomStream
+from tasks.lra import synthetic
+from tasks.lra.synthetic import RandomStream
 
 VERSION = 2  # part of the cache key: raise it when the same seed gives other examples
 SIDE = 32
@@ -49,7 +49,7 @@ def generate(
         labels[part] = random.balanced_classes(CLASSES, part.stop - start)
 
         draw = partial(_draw, random, grain, colours[part], labels[part], noise, silhouette, block)
-        drawn += held_out.rejecting(part.stop - start, seed[-1], draw, "generating images", _quiet)
+        drawn += synthetic.rejecting(part.stop - start, seed[-1], draw, "generating images", _quiet)
         progress(f"generating images, {drawn:,} drawn", part.stop, count)
     return colours, labels
 

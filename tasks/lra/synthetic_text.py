@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from tasks.checks import Progress
-from tasks.examples import Examples
-from tasks.lra.byte_tokens import pack_bytes
-from tasks.lra.random_stream import RandomStream
+from tasks.examples import Examples, pack_bytes
+from tasks.lra.synthetic import RandomStream
 
 VERSION = 1  # part of the cache key: raise it when the same seed gives other examples
 FRAMES = (b"I mean every word of this. ", b"I mean the reverse of this. ")

@@ -25,9 +25,8 @@ from tasks.base import Predictor
 from tasks.checks import DataError, Progress, one_of
 from tasks.data_sources import Download
 from tasks.data_task import SLICE, SYNTHETIC, Source
-from tasks.examples import AnyExamples, Examples, ShardedExamples
+from tasks.examples import BYTE_SHIFT, BYTE_SYMBOLS, AnyExamples, Examples, ShardedExamples, pack_bytes
 from tasks.lra import synthetic_text
-from tasks.lra.byte_tokens import BYTE_SHIFT, BYTE_SYMBOLS, pack_bytes
 from tasks.lra.classification import PUBLISHED_SPLITS, SequenceClassification, padded
 from tasks.lra.classifiers import NaiveBayes, ngrams
 from tasks.lra.fitted import at_most, logistic, within

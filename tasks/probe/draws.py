@@ -2,7 +2,7 @@
 
 Philox (Salmon et al., 2011) is a counter-based generator: the numbers of an example do not depend on previous draws, so
 training examples need not be stored. Only its raw words are used: numpy promises that they never change. Integers are
-their upper halves scaled, as in tasks/lra/random_stream.py.
+their upper halves scaled, as in tasks/lra/synthetic.py.
 
     n examples
 """

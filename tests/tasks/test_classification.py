@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from tasks import data_task
+from tasks.examples import pack_bytes
 from tasks.lra import classification
-from tasks.lra.byte_tokens import pack_bytes
 from tasks.lra.text import Text
 from tests.helpers.tasks import no_progress
 

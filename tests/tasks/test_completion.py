@@ -7,8 +7,7 @@ import torch
 from models.attention.base import Pattern
 from tasks.checks import DataError
 from tasks.completion import cloud_plot
-from tasks.completion.chamfer import NAMES, chamfer_l1
-from tasks.completion.nearest_shape import NearestShape
+from tasks.completion.chamfer import NAMES, NearestShape, chamfer_l1
 from tasks.completion.pcn import PCN, resampled
 from tests.helpers.completion import SMALL, equal, loaded, points
 from tests.helpers.tasks import baseline_scores, no_progress, one_line

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.lra.byte_tokens import BYTE_SHIFT, BYTE_SYMBOLS
+from tasks.examples import BYTE_SHIFT, BYTE_SYMBOLS
 from tasks.lra.fitted import Fitted, at_most, boosted, logistic, nearest, within
-from tasks.lra.image_neighbours import in_corner, levels, switched_on
+from tasks.lra.image import in_corner, levels, switched_on
 from tasks.lra.listops_counts import DEPTHS, SYMBOLS, depth_counts
 from tasks.lra.listops_generator import parse
 from tasks.lra.ngram_counts import LogRatioRegression, ngram_counts, shared_and_not, similarities, word_counts

@@ -13,7 +13,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from omegaconf import MISSING, DictConfig, OmegaConf, flag_override
+from omegaconf import MISSING, DictConfig, OmegaConf, flag_override, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from harness import masking
@@ -33,13 +33,13 @@ from harness.config.cell import (
     without_values,
 )
 from harness.config.compose import OWN_CLASS, apply_values, check_parts, compose, folders, is_choice, model_of
-from harness.config.local_mixing import KEY
+from harness.config.local_mixing import KEY, apply_short_conv
 from harness.config.option_files import existing, is_option
 from harness.config.overrides import key_of, to_overrides
 from harness.config.plain import resolved
 from harness.errors import UsageError
 
-MODEL = "model."
+MODEL, BACKBONE = "model.", "backbone"
 NO_COPY = "no_deepcopy_set_nodes"  # OmegaConf's flag: it sets a value itself, not a copy, which takes most of the time
 CHECKED = ("paths", "trainer", "resources", "cluster", "checkpoint", "bench")  # parts that are checked once per group
 SEED = re.compile(r"seed=(0|[1-9]\d{0,8})")  # a seed that needs no check; others are composed
@@ -140,7 +140,7 @@ class Variants:
         self._search = tuple(map(str, search))
         self._first: dict[tuple[str, ...], DictConfig] = {}
         self._seeds: dict[tuple[str, ...], VariedConfig | None] = {}
-        self._shared: dict[tuple[tuple[str, ...], tuple[str, ...]], Shared | None] = {}
+        self._shared: dict[tuple[tuple[str, ...], tuple[str, ...], bool], Shared | None] = {}
         self._models: dict[int, tuple[DictConfig, bytes]] = {}
 
     def command(self, overrides: Sequence[str]) -> tuple[DictConfig, tuple[VariedConfig, Cell] | None]:
@@ -174,16 +174,18 @@ class Variants:
         """
         model, _ = model_of([word for word in overrides if is_choice(word, self._search)], self._search)
         values = tuple(word for word in overrides if word.lstrip("+~").startswith(MODEL))
-        others = tuple(word for word in overrides if word not in values and not word.startswith("model="))
+        taps = tuple(word for word in overrides if word.startswith(f"{BACKBONE}.{KEY}="))
+        others = tuple(word for word in overrides if word not in (*values, *taps) and not word.startswith("model="))
         if model is None or any(word.startswith("model.name=") for word in values):
             return self._by_itself(overrides, keys, shared)
-        group = (others, tuple(keys))
+        group = (others, tuple(keys), bool(taps))
         if group not in self._shared:
-            self._shared[group] = shared_parts(compose(overrides, self._search, shared=shared), keys)
+            composed = compose([word for word in overrides if word not in taps], self._search, shared=shared)
+            self._shared[group] = shared_parts(composed, keys, ["model", BACKBONE] if taps else ["model"])
         if (base := self._shared[group]) is None:
             return self._by_itself(overrides, keys, shared)
         content = self._pickled_model(model)
-        set_model(base.cfg, content, values)
+        set_model(base.cfg, content, values, taps)
         try:
             parts = resolved_alone(base.cfg, keys, base.dependent)
         except (OmegaConfBaseException, UsageError):
@@ -191,7 +193,7 @@ class Variants:
         check_parts(base.cfg, overrides, self._search, shared, parts)
         canonical = identifying_parts(parts) | base.canonical
         config = {part: canonical[part] for part in (*IDENTITY, "depends_on") if part in canonical}
-        set_this = partial(set_model, model=content, values=values)
+        set_this = partial(set_model, model=content, values=values, taps=taps)
         return base.cfg, VariedConfig(base.pickled, set_this, (), base.paths, config | {"seed": base.cfg.seed})
 
     def _pickled_model(self, model: DictConfig) -> bytes:
@@ -215,21 +217,26 @@ def seeds_of(cfg: DictConfig) -> VariedConfig | None:
     return varied if shares else None
 
 
-def set_model(cfg: DictConfig, model: bytes, values: Iterable[str]) -> None:
-    """Replace the model by that of a yaml, pickled, and set typed values of it."""
+def set_model(cfg: DictConfig, model: bytes, values: Iterable[str], taps: Sequence[str]) -> None:
+    """Replace the model by that of a yaml, pickled, and set typed values of it. `taps`: a typed short convolution."""
     if cfg._get_flag(NO_COPY):
         cfg.model = pickle.loads(model)
     else:
         with flag_override(cfg, NO_COPY, True):
             cfg.model = pickle.loads(model)
     apply_values(cfg, values)
+    if taps:
+        with open_dict(cfg):
+            cfg.backbone[KEY] = None
+        apply_values(cfg, taps)
+        apply_short_conv(cfg)
 
 
-def shared_parts(cfg: DictConfig, keys: Sequence[str]) -> Shared | None:
+def shared_parts(cfg: DictConfig, keys: Sequence[str], dependent: list[str]) -> Shared | None:
     """What a configuration shares with others that differ only in their model.
 
     The model of `cfg` is removed. None if a part on which checks, folders or other cells depend follows the model, and
-    with `backbone.short_conv`, which each model reads in its own way.
+    with a short convolution that no override sets, which each model reads in its own way. `dependent`: parts that do.
     """
     if KEY in cfg.backbone:
         return None
@@ -237,8 +244,9 @@ def shared_parts(cfg: DictConfig, keys: Sequence[str]) -> Shared | None:
     cfg._set_flag(NO_COPY, True)  # for all rows: a change of flags visits every value
     cfg.model = MISSING
     canonical: dict[str, Any] = {}
-    dependent = ["model"]
-    for part in IDENTITY[1:]:
+    for part in IDENTITY:
+        if part in dependent:
+            continue
         try:
             canonical |= identifying_parts(resolved_alone(cfg, keys, [part]))
         except (OmegaConfBaseException, UsageError):

@@ -83,15 +83,13 @@ class RecurrentBlock(nn.Module):
 class LocalBlock(nn.Module):
     """Multi-query attention to a window: 2 D^2 + 2 D E + D parameters.
 
-    Raises ValueError for a window below 1, or a head width that is not a multiple of 4.
+    Raises ValueError for a head width that is not a multiple of 4.
     """
 
     has_weights = True
 
     def __init__(self, dim: int, heads: int, window: int):
         super().__init__()
-        if window < 1:
-            raise ValueError(f"Griffin's window has 1 key or more, not {window}")
         self.heads, self.head_dim, self.window = heads, dim // heads, window
         if self.head_dim % 4:
             raise ValueError(f"Griffin rotates half a head's channels in pairs: {self.head_dim} is not a multiple of 4")
@@ -169,6 +167,8 @@ class Griffin(BlockCycle):
         **options: Any,
     ):
         super().__init__(dim, heads, block_types=block_types, **options)
+        if window < 1:
+            raise ValueError(f"Griffin's window has 1 key or more, not {window}")
         self.window, self.conv = window, conv
         self.rnn_dim = heads * -(-4 * dim // (3 * heads)) if rnn_dim is None else rnn_dim
         self.build_block()

@@ -35,7 +35,7 @@ SMALL = ("budget=smoke", "trainer=cpu")
 WRONG = {bool: ("maybe",), int: ("-1", "1.5", "abc"), float: ("-1", "abc", "nan"), str: ("nonsense",)}
 # any value is one: names, seeds, columns of a file; numbers of which those below 0 are some; the folder of the data
 FREE = ("name", "_target_", "protocol", "declares", "budgets", "data_root", "length_penalty", "frequency", "shift")
-MEANT = ("model.kl_mean=-1",)  # not known, as in the paper's text
+MEANT = ("model.kl_mean=-1", "task.power=1.5")  # not known, as in the paper's text; a law that grows
 
 
 @pytest.fixture

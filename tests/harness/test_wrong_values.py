@@ -19,7 +19,7 @@ GROUPS = ("model", "backbone", "task", "train", "checkpoint", "resources", "clus
 WRONG = {bool: ("maybe", "3"), int: ("-1", "1.5", "abc", "true"), float: ("-1", "abc", "nan"), str: ("[]",)}
 # values that mean something: a name of any kind, a number of which 0 or less is one, what another budget has
 MEANT = ("name", "_target_", "protocol", "accelerator", "precision", "budgets", "length_penalty")
-FLOATS = ("schedule.every=1.5",)  # the recipe has an integer
+TAKEN = ("schedule.every=1.5", "resources.compile=3")  # the recipe has an integer; OmegaConf reads 3 as true
 
 
 def mistakes(command):
@@ -27,7 +27,7 @@ def mistakes(command):
     for key, value in flatten(cfg).items():
         if key.split(".")[0] in GROUPS and not set(key.split(".")) & set(MEANT):
             typed = (f"{key}={wrong}" for wrong in WRONG.get(type(value), ()))
-            yield from (word for word in typed if not word.endswith(FLOATS))
+            yield from (word for word in typed if not word.endswith(TAKEN))
 
 
 def answer(command, mistake):

@@ -39,7 +39,7 @@ def test_the_band_equals_its_form_in_torch(monkeypatch, length, left, right, wid
         return banded_attention(q, k, v, bias=bias if biased else None, **options)
 
     errors = relative_errors(monkeypatch, attention, (q, k, v, bias) if biased else (q, k, v), unused=not biased)
-    assert max(errors) < 2e-6
+    assert max(errors) < 5e-6  # of a single key the gradients are zero but for rounding
 
 
 @pytest.mark.parametrize("gain", [10.0, 1000.0])

@@ -22,7 +22,7 @@ GENERATED = [
     ["lra/pathfinder"],
     ["lra/pathx", "protocol=google"],
     ["lra/retrieval"],
-    ["lra/text"],
+    ["lra/text", "task.source=synthetic", "task.path=null"],
     ["glue/qqp"],
     ["qa/race"],
     ["qa/csqa"],

@@ -1,11 +1,12 @@
 """A configuration, wherever it comes from, builds only what is allowed, and nothing else runs."""
 
-import pytest
-from omegaconf import OmegaConf
+import math
+from pathlib import Path
 
-from harness.config import allowed
+import pytest
+
 from harness.config.allowed import check_targets, is_allowed
-from harness.config.compose import file_of, options
+from harness.config.instantiate import instantiate
 from harness.errors import UsageError
 from tests.helpers.hostile import HOSTILE_TARGETS
 
@@ -16,14 +17,6 @@ def test_what_acts_is_not_built(name):
         assert not is_allowed(name)
     except UsageError as error:
         assert "cannot find" in str(error), "nothing of this name"
-
-
-@pytest.mark.parametrize("group", ["model", "task", "protocol", "budget", "trainer", "logger"])
-def test_every_target_in_conf_may_be_built(group):
-    for path in {file_of(group, name) for name, _ in options(group) if name not in ("all", "csv", "default", "local")}:
-        target_names = dict(allowed.targets(OmegaConf.to_container(OmegaConf.load(path), resolve=False), ""))
-        for name in target_names.values():
-            assert "?" in name or "$" in name or is_allowed(name), f"{path}: {name}"
 
 
 def test_targets_are_found_at_any_depth():
@@ -60,3 +53,62 @@ def test_a_class_stands_only_at_the_key_of_its_kind(name, place):
     for other in {"model", "task", "train.optimizer", "train.schedule", "trainer", "logger"} - {kind}:
         with pytest.raises(UsageError, match="each at its own key"):
             check_targets({"x": [{"_target_": name}]}, other)
+
+
+TORCH = ["torch"]  # trusted
+
+
+def test_builds_with_configured_and_given_arguments():
+    layer = instantiate({"_target_": "torch.nn.Linear", "bias": False}, "layer", TORCH, 3, out_features=4)
+    assert layer.weight.shape == (4, 3) and layer.bias is None
+
+
+def test_a_target_outside_the_allowed_packages_is_refused_at_any_depth():
+    with pytest.raises(UsageError, match="trusted_packages"):
+        instantiate({"_target_": "modelsx.Thing"}, "model")
+    with pytest.raises(UsageError, match=r"model\.inner"):
+        instantiate(
+            {"_target_": "torch.nn.Sequential", "inner": {"_target_": "os.system", "command": "true"}}, "model", TORCH
+        )
+
+
+def test_a_named_package_is_trusted():
+    assert instantiate({"_target_": "fractions.Fraction", "numerator": 3}, "x", ["fractions"]) == 3
+
+
+def test_wrong_arguments_are_named_with_what_is_near():
+    with pytest.raises(UsageError, match=r"layer \(Linear\).*'out_feature': did you mean 'out_features'"):
+        instantiate({"_target_": "torch.nn.Linear", "in_features": 3, "out_feature": 4}, "layer", TORCH)
+    with pytest.raises(UsageError, match="missing a required argument: 'in_features'"):
+        instantiate({"_target_": "torch.nn.Linear"}, "layer", TORCH)
+
+
+def test_a_missing_target_is_refused():
+    with pytest.raises(UsageError, match=r"cannot find torch\.nn\.Liner"):
+        instantiate({"_target_": "torch.nn.Liner"}, "layer", TORCH)
+
+
+class Typed:
+    """A class as a user may write it."""
+
+    def __init__(self, width: int, rates: tuple[float, ...] = (), scale: float = None, path: Path = None, **more):  # noqa: RUF013
+        self.given = width, rates, scale, path, more
+
+
+def test_types_are_those_of_the_annotations():
+    def made(**settings):
+        return instantiate({"_target_": f"{__name__}.Typed", "width": 3, **settings}, "layer", [__name__]).given
+
+    assert made() == made(scale=None, path=None) == (3, (), None, None, {})
+    assert made(rates=[1, 0.5], scale=2, path="here", any="thing") == (3, [1, 0.5], 2, "here", {"any": "thing"})
+    for key, value, says in (
+        ("width", 1.5, "valid integer, not 1.5"),
+        ("width", True, "valid integer, not True"),
+        ("width", "3", "valid integer, not '3'"),
+        ("rates", [1, "b"], "not [1, 'b']"),
+        ("scale", math.inf, "finite number, not inf"),
+        ("path", 3, "not 3"),
+    ):
+        with pytest.raises(UsageError) as error:
+            made(**{key: value})
+        assert str(error.value).startswith(f"layer.{key}: input should be ") and str(error.value).endswith(says)

@@ -51,13 +51,10 @@ def files(tmp_path):
     return {path.suffix: path for path in (tmp_path / "records").rglob("*.*")}
 
 
-def test_a_task_without_artifacts_leaves_no_file(cell, tmp_path):
+def test_a_figure_lies_beside_the_record_and_changes_no_number(cell, tmp_path, monkeypatch, capsys):
+    """One cell again and again: without artifacts, with one, with one that fails, sharded, and failing itself."""
     assert cell().state == "done"
     assert set(files(tmp_path)) == PLAIN
-
-
-def test_a_figure_lies_beside_the_record_and_changes_no_number(cell, tmp_path, monkeypatch):
-    cell()
     plain = json.loads(files(tmp_path)[".json"].read_text())
 
     def noisy(self, model):
@@ -75,12 +72,6 @@ def test_a_figure_lies_beside_the_record_and_changes_no_number(cell, tmp_path, m
     assert all(plain[key] == drawn[key] for key in ("metrics", "weights_sha256", "config", "selection"))
     assert drawn["artifacts"] == {paths[".png"].name: sha256(paths[".png"].read_bytes()).hexdigest()}
 
-
-def test_artifacts_that_fail_lose_no_record(cell, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(Task, "artifacts", sketch)
-    cell()
-    assert ".png" in files(tmp_path)
-
     def broken(self, model):
         raise RuntimeError("no ink\nat all")
 
@@ -90,21 +81,16 @@ def test_artifacts_that_fail_lose_no_record(cell, tmp_path, monkeypatch, capsys)
     lines = [line for line in (capsys.readouterr().err).splitlines() if "no artifacts" in line]
     assert len(lines) == 1 and "RuntimeError: no ink" in lines[0]
 
-
-def test_a_failed_run_removes_an_earlier_run_s_artifacts(cell, tmp_path, monkeypatch):
     monkeypatch.setattr(Task, "artifacts", sketch)
-    cell()
+    with monkeypatch.context() as patched:
+        sharded = SimpleNamespace(**vars(fsdp) | {"is_sharded": lambda module: True})
+        patched.setattr("harness.training.attempt.fsdp", sharded)
+        assert cell("rerun=all").state == "done"
+    assert set(files(tmp_path)) == PLAIN
+    paths[".png"].write_bytes(b"of an earlier run")
     monkeypatch.setattr("harness.training.module.TaskModule.training_step", lambda *_: 1 / 0)
     assert cell("rerun=all").state == "failed"
     assert set(files(tmp_path)) == {".json"}
-
-
-def test_a_sharded_model_makes_no_artifacts(cell, tmp_path, monkeypatch):
-    sharded = SimpleNamespace(**vars(fsdp) | {"is_sharded": lambda module: True})
-    monkeypatch.setattr("harness.training.attempt.fsdp", sharded)
-    monkeypatch.setattr(Task, "artifacts", sketch)
-    assert cell().state == "done"
-    assert set(files(tmp_path)) == PLAIN
 
 
 class Maker:

@@ -32,7 +32,11 @@ def cell(places, tmp_path_factory):
     return run
 
 
-def test_the_mean_of_the_last_evaluations_is_tested(cell):
+class Killed(BaseException):
+    pass
+
+
+def test_the_mean_of_the_last_evaluations_is_tested_and_a_killed_run_averages_the_same(cell, monkeypatch):
     folder, entries = cell(*MEAN)
     files = checkpoint.evaluated_files(folder)
     steps = entries["steps"]
@@ -49,13 +53,6 @@ def test_the_mean_of_the_last_evaluations_is_tested(cell):
     assert best["step"] == end["step"] == steps and best["val"] != end["val"] and "test" not in end
     assert entries["selection"]["rule"] == "last_mean"
 
-
-class Killed(BaseException):
-    pass
-
-
-def test_a_killed_run_averages_the_same_weights(cell, monkeypatch):
-    _, whole = cell(*MEAN)
     real, seen = TrainingCallback._evaluate, []
 
     def killed(self, trainer, module, step):
@@ -69,8 +66,8 @@ def test_a_killed_run_averages_the_same_weights(cell, monkeypatch):
         cell(*MEAN, "rerun=all")
     monkeypatch.undo()
     _, again = cell(*MEAN)
-    assert again["resumes"] == 1 and again["metrics"] == whole["metrics"]
-    assert again["tested_weights_sha256"] == whole["tested_weights_sha256"]
+    assert again["resumes"] == 1 and again["metrics"] == entries["metrics"]
+    assert again["tested_weights_sha256"] == entries["tested_weights_sha256"]
 
 
 def test_integer_buffers_come_from_the_last_checkpoint(tmp_path):

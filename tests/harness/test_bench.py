@@ -1,7 +1,6 @@
 """do=bench: what it measures, what it refuses, and how its timing treats a busy machine."""
 
 import json
-import math
 import platform
 import resource
 from functools import partial
@@ -20,7 +19,6 @@ from harness.commands.report import run as render
 from harness.commands.rewrite import bench_lists
 from harness.config.compose import compose
 from harness.errors import UsageError
-from harness.records import machine
 from harness.records.measurements import load_measurements
 from harness.records.provenance import hardware, versions
 from harness.report.plots.costs import plots, write_report
@@ -230,11 +228,6 @@ def test_samples_that_allocated_memory_are_repeated_up_to_the_number_of_rounds(c
     assert (len(timed.samples), timed.cold, len(made)) == (3, kept, calls)
     made.clear()
     assert timing.time_alternating({"a": lambda: made.append("a")}, **settings)["a"].cold == 0 and len(made) == 3
-
-
-def test_the_time_of_other_processes_is_a_number():
-    assert machine.other_cpu_s(()) >= 0
-    assert math.isfinite(machine.other_cpu_s(()))
 
 
 def test_peak_memory_is_that_of_the_call():

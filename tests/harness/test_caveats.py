@@ -4,10 +4,10 @@ import csv
 import io
 
 import pytest
-import yaml
 from helpers import crosses, pages, synthetic
 from helpers.pages import RENDER, T11, build
 
+from harness.config import yaml_files
 from harness.records.collect import frame
 from harness.records.data_cards import DataName, cards, data_name
 from harness.report import spec_files
@@ -134,7 +134,7 @@ def test_the_page_of_all_columns_names_the_data():
 def test_columns_that_say_in_place_of_have_the_names_of_the_cards():
     named = {}
     for path in (pages.CONF / "table").rglob("*.yaml"):
-        for name, column in (yaml.safe_load(path.read_text()).get("columns") or {}).items():
+        for name, column in (yaml_files.read(path).get("columns") or {}).items():
             if "in place of" in name:
                 card = cards()[column["task"]]
                 named[name] = {str(data_name(column["task"], source)) for source in card.stand_ins}

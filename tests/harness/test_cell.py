@@ -1,6 +1,7 @@
 """Which commands mean the same cell, and what the hash in a cell's id covers."""
 
 import json
+import re
 
 import pytest
 from omegaconf import OmegaConf
@@ -61,17 +62,13 @@ def test_a_data_folder_counts_by_its_name_alone():
 
 
 @pytest.mark.parametrize(
-    "task", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name, _ in options("task")]
+    "task",
+    {name.split("/")[0]: name for name, _ in options("task")}.values(),  # tasks of a family share their budgets
 )
 def test_no_recipe_depends_on_where_the_slices_lie(task):
     recipe = [f"task={task}", f"protocol={default_protocol(task, [CONF])}", "budget=reduced"]
     values = flatten(cell_of(compose([*recipe, "model=vanilla", "paths.slices=/else/where"])).config)
     assert [key for key, value in values.items() if "/else/" in str(value)] == []
-
-
-def test_no_path_of_a_machine_is_in_the_identity(tmp_path):
-    cell = cell_of(compose([*BASE, f"paths.data={tmp_path}", f"task.path={tmp_path}/slice"]))
-    assert str(tmp_path) not in str(cell.config)
 
 
 def test_changes_name_every_departure_from_the_recipe():
@@ -111,24 +108,12 @@ def test_another_seed_is_another_cell_as_if_it_were_composed():
     assert cfg.seed == 1, "the given one is left as it is"
 
 
-def targets(node):
-    if isinstance(node, dict):
-        yield from ([node["_target_"]] if "_target_" in node else ())
-        node = list(node.values())
-    if isinstance(node, list):
-        for value in node:
-            yield from targets(value)
-
-
 def test_a_class_that_conf_names_is_known_by_its_name_alone():
     """Two classes with the same name in two modules would have the same identity."""
     # figures have no cells
-    paths = [path for path in sorted(CONF.rglob("*.yaml")) if path.relative_to(CONF).parts[0] != "figure"]
-    files = [OmegaConf.to_container(OmegaConf.load(path)) for path in paths]
-    schema = OmegaConf.to_container(OmegaConf.structured(Config), enum_to_str=True)
-    our_targets = {
-        target for target in targets([*files, schema]) if target.startswith(("models.", "tasks.", "harness."))
-    }
+    paths = [path for path in CONF.rglob("*.yaml") if path.relative_to(CONF).parts[0] != "figure"]
+    texts = [OmegaConf.to_yaml(OmegaConf.structured(Config)), *(path.read_text(encoding="utf-8") for path in paths)]
+    our_targets = set(re.findall(r"_target_: [\"']?((?:models|tasks|harness)\.[\w.]+)", "\n".join(texts)))
     assert len(our_targets) > 50
     names = {}
     for target in sorted(our_targets):

@@ -60,44 +60,58 @@ def attempt(tmp_path, monkeypatch):
     attempt.folder.release()
 
 
-def summary(state):
-    return state.name, state.active, state.recorded
+GOES_ON, NOT_BEGUN = "the same command resumes it", "before its run began"
+# events in their order (so many seconds ago), the state of the job, and what is said
+STATES = [
+    ("", GONE, "missing", ""),
+    ("submitted", "PENDING", "queued, active", "job 12_3, pending"),
+    ("submitted", "RUNNING", "queued, active", "job 12_3, running"),
+    ("submitted", None, "queued, active", "job 12_3, squeue is not available here"),
+    ("submitted", GONE, "dead", NOT_BEGUN),
+    ("interrupted 20, submitted 10", "PENDING", "queued, active", ""),  # a new job replaces an interrupted run
+    ("interrupted 20, submitted 10", GONE, "dead", ""),
+    ("submitted 10, interrupted", "PENDING", "interrupted, active", ""),
+    *(("submitted 10, running held", job, "running, active", "") for job in ("RUNNING", GONE, None)),
+    ("preparing_data held", GONE, "running, active", "preparing data, step 3/12"),
+    # a run that no process holds, whatever SLURM says
+    *(("submitted 10, running", job, "dead", GOES_ON) for job in ("RUNNING", GONE, None)),
+    ("submitted 10, running", "PENDING", "queued, active", "killed at step 3/12"),
+    # requeued, it is active as long as its job is
+    *(
+        (f"submitted 10, {state}", job, f"{state}, active", "; job 12_3 resumes it")
+        for state in ("timeout", "preempted")
+        for job in ("PENDING", "RUNNING", None)
+    ),
+    *((f"submitted 10, {state}", GONE, state, f"; {GOES_ON}") for state in ("timeout", "preempted")),
+    ("preempted", GONE, "preempted", ""),
+    # the heart beats once after the record is written
+    *((f"submitted 20, {status}, record {status} 1", GONE, f"{status}, recorded", "")
+      for status in ("done", "failed", "oom", "nan")),
+    # as harness.training.run_cell leaves a job that was queued too often: the last heartbeat, then the record
+    ("submitted 20, timeout 1, record timeout", GONE, "timeout, recorded", ""),
+    # a new attempt overrides an old failure, and a record an older attempt
+    ("record failed 30, submitted 20", "PENDING", "queued, active", ""),
+    ("record failed 30, submitted 20, running held 10", "RUNNING", "running, active", ""),
+    ("record failed 30, submitted 20, running 10", GONE, "dead", ""),
+    ("record failed 30, submitted 20, interrupted 5", GONE, "interrupted", ""),
+    ("submitted 20, record done 10", "PENDING", "done, recorded", ""),
+    ("submitted 20, record done 10, interrupted 15", GONE, "done, recorded", ""),
+]  # fmt: skip
 
 
-def test_nothing_is_missing(attempt):
-    assert summary(attempt.state()) == ("missing", False, False)
-
-
-@pytest.mark.parametrize("job_state", ["PENDING", "RUNNING", None])
-def test_a_job_that_has_not_started_its_cell_is_queued(attempt, job_state):
-    attempt.submitted()
+@pytest.mark.parametrize(("events", "job_state", "expected", "detail"), STATES)
+def test_states(attempt, events, job_state, expected, detail):
+    for words in (event.split() for event in filter(None, events.split(", "))):
+        at = float(words.pop()) if words[-1].isdigit() else 0.0
+        if words[0] == "submitted":
+            attempt.submitted(at)
+        elif words[0] == "record":
+            attempt.record(words[1], at)
+        else:
+            attempt.beat(words[0].replace("_", " "), held="held" in words, at=at)
     state = attempt.state(job_state)
-    assert summary(state) == ("queued", True, False)
-    assert state.detail == f"job 12_3, {job_state.lower() if job_state else 'squeue is not available here'}"
-
-
-def test_a_job_that_ended_before_its_run_began_is_dead(attempt):
-    attempt.submitted()
-    state = attempt.state(GONE)
-    assert summary(state) == ("dead", False, False) and "before its run began" in state.detail
-
-
-def test_a_new_job_replaces_an_interrupted_run(attempt):
-    attempt.beat("interrupted", at=20)
-    attempt.submitted(at=10)
-    assert attempt.state("PENDING").name == "queued" and attempt.state(GONE).name == "dead"
-
-
-@pytest.mark.parametrize("job_state", ["RUNNING", GONE, None])
-def test_a_held_folder_is_running(attempt, job_state):
-    attempt.submitted(at=10)
-    attempt.beat("running", held=True)
-    assert summary(attempt.state(job_state)) == ("running", True, False)
-
-
-def test_the_phase_of_a_run_is_shown(attempt):
-    attempt.beat("preparing data", held=True)
-    assert attempt.state().name == "running" and attempt.state().detail.startswith("preparing data, step 3/12")
+    marks = [mark for mark in ("active", "recorded") if getattr(state, mark)]
+    assert ", ".join([state.name, *marks]) == expected and detail in state.detail
 
 
 @pytest.mark.parametrize(("age", "name"), [(0.0, "running"), (2 * DEAD_AFTER_S, "dead")])
@@ -106,80 +120,6 @@ def test_a_run_on_another_host_is_dead_without_heartbeats(attempt, age, name):
     path = attempt.folder.path / "heartbeat.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"host": f"not-{socket.gethostname()}"}))
     assert attempt.state().name == name
-
-
-@pytest.mark.parametrize("job_state", ["RUNNING", GONE, None])
-def test_a_run_that_no_process_holds_is_dead_whatever_slurm_says(attempt, job_state):
-    attempt.submitted(at=10)
-    attempt.beat("running")
-    state = attempt.state(job_state)
-    assert summary(state) == ("dead", False, False) and "the same command resumes it" in state.detail
-
-
-def test_a_killed_run_whose_job_waits_is_queued(attempt):
-    attempt.submitted(at=10)
-    attempt.beat("running")
-    state = attempt.state("PENDING")
-    assert summary(state) == ("queued", True, False) and state.detail.startswith("killed at step 3/12")
-
-
-@pytest.mark.parametrize("name", ["timeout", "preempted"])
-@pytest.mark.parametrize(
-    ("job_state", "active", "resumed_by"),
-    [("PENDING", True, "job 12_3"), ("RUNNING", True, "job 12_3"), (None, True, "job 12_3"), (GONE, False, "the same")],
-)
-def test_a_requeued_run_is_active_as_long_as_its_job_is(attempt, name, job_state, active, resumed_by):
-    attempt.submitted(at=10)
-    attempt.beat(name)
-    state = attempt.state(job_state)
-    assert summary(state) == (name, active, False) and resumed_by in state.detail.split("; ")[1]
-
-
-def test_a_preempted_run_without_a_job_waits_for_the_command(attempt):
-    attempt.beat("preempted")
-    assert summary(attempt.state()) == ("preempted", False, False)
-
-
-@pytest.mark.parametrize("status", ["done", "failed", "oom", "nan"])
-def test_a_record_says_how_it_ended(attempt, status):
-    attempt.submitted(at=20)
-    attempt.beat(status, at=0)  # the heart beats once after the record is written
-    attempt.record(status, at=1)
-    assert summary(attempt.state()) == (status, False, True)
-
-
-def test_a_job_that_was_queued_too_often_is_recorded(attempt):
-    """As harness.training.run_cell leaves it: the last heartbeat, then the record of a time-out."""
-    attempt.submitted(at=20)
-    attempt.beat("timeout", at=1)
-    attempt.record("timeout", at=0)
-    assert summary(attempt.state(GONE)) == ("timeout", False, True)
-
-
-def test_an_interrupted_run_whose_job_waits_is_active(attempt):
-    attempt.submitted(at=10)
-    attempt.beat("interrupted")
-    assert attempt.state("PENDING").active
-
-
-def test_a_new_attempt_overrides_an_old_failure(attempt):
-    attempt.record("failed", at=30)
-    attempt.submitted(at=20)
-    assert summary(attempt.state("PENDING")) == ("queued", True, False)
-    attempt.beat("running", held=True, at=10)
-    assert summary(attempt.state("RUNNING")) == ("running", True, False)
-    attempt.folder.release()
-    assert summary(attempt.state(GONE)) == ("dead", False, False)
-    attempt.beat("interrupted", at=5)
-    assert summary(attempt.state(GONE)) == ("interrupted", False, False)
-
-
-def test_a_record_overrides_an_older_attempt(attempt):
-    attempt.submitted(at=20)
-    attempt.record("done", at=10)
-    assert summary(attempt.state("PENDING")) == ("done", False, True)
-    attempt.beat("interrupted", at=15)
-    assert summary(attempt.state(GONE)) == ("done", False, True)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"job": "1"}'])

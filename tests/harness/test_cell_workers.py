@@ -60,6 +60,7 @@ def test_a_worker_goes_on_until_a_cell_does_not_end_well(tmp_path, done, started
     assert len(started) == 2 and all(process.returncode is not None for process in started), "none is left behind"
 
 
+@pytest.mark.slow
 def test_a_worker_that_was_killed_between_two_cells_is_replaced(done, started):
     worker = local.Worker(None, 1)
     for cell in done[:2]:
@@ -76,12 +77,10 @@ def test_a_worker_that_was_killed_between_two_cells_is_replaced(done, started):
 def test_a_cell_of_several_devices_has_a_process_of_its_own(done, started):
     """Lightning repeats the command for each device, so the command names the cell."""
     worker = local.Worker(None, 1, devices=2)
-    for cell in done[:2]:
-        worker.run(cell)
-        while (status := worker.poll()) is None:
-            time.sleep(0.01)
-        assert status == 0
-    assert [process.args[3] for process in started] == [str(cell.path) for cell in done[:2]]
+    worker.run(done[0])
+    while (status := worker.poll()) is None:
+        time.sleep(0.01)
+    assert status == 0 and [process.args[3] for process in started] == [str(done[0].path)]
 
 
 SAME = ("metrics", "weights_sha256", "tested_weights_sha256", "steps", "tokens", "examples", "baseline", "data", "cell")

@@ -1,6 +1,5 @@
 """The commands that must answer at once."""
 
-import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -13,33 +12,34 @@ from harness.config.compose import NAMED, names_in, options
 from harness.config.places import CONF
 
 ROOT = Path(__file__).resolve().parents[2]
-# run.py as it is started, then what it has imported
+COMMANDS = ("", "--help", "do=list", "--run do=list", "do=status", "do=plan", "do=plan table=luna/t6")
+# run.py as it is started, with one command after another, and what it has imported
 PROBE = """
 import runpy, sys
-sys.argv = ["run.py", *sys.argv[1:]]
-try:
-    runpy.run_path("run.py", run_name="__main__")
-except SystemExit as stop:
-    assert not stop.code, stop.code
-print("HEAVY", sorted({"torch", "lightning", "datasets", "matplotlib", "transformers"} & set(sys.modules)))
+for command in sys.argv[1:]:
+    sys.argv = ["run.py", *command.split()]
+    try:
+        runpy.run_path("run.py", run_name="__main__")
+    except SystemExit as stop:
+        assert not stop.code, stop.code
+    print("HEAVY", sorted({"torch", "lightning", "datasets", "matplotlib", "transformers"} & set(sys.modules)))
 """
 
 
-@functools.cache
-def ask(*arguments):
-    """The output of a command, which imports nothing heavy."""
-    done = subprocess.run([sys.executable, "-c", PROBE, *arguments], capture_output=True, text=True, cwd=ROOT)
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory):
+    """{command: its output}; there are no records."""
+    records = f" paths.records={tmp_path_factory.mktemp('records')}"
+    words = [f"{command}{records if command.startswith(('do=status', 'do=plan')) else ''}" for command in COMMANDS]
+    done = subprocess.run([sys.executable, "-c", PROBE, *words], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    text, _, heavy = done.stdout.rpartition("HEAVY ")
-    assert heavy == "[]\n", f"imported: {heavy}"
-    return text
+    *texts, last = done.stdout.split("HEAVY []\n")
+    assert last == "" and "HEAVY" not in done.stdout.replace("HEAVY []\n", "")
+    return dict(zip(COMMANDS, texts, strict=True))
 
 
-@pytest.mark.parametrize(
-    "command", ["--help", "do=list", "do=status", "do=plan paths.records={}/none", "do=plan table=luna/t6"]
-)
-def test_nothing_heavy_is_imported(command, tmp_path):
-    ask(*command.format(tmp_path).split())
+def test_nothing_heavy_is_imported(printed):
+    assert all(printed.values())
 
 
 def test_a_python_without_the_packages_is_told_in_one_line():
@@ -49,16 +49,16 @@ def test_a_python_without_the_packages_is_told_in_one_line():
     assert (done.returncode, done.stderr) == (2, told)
 
 
-def test_help_lists_every_verb():
+def test_help_lists_every_verb(printed):
     from harness.commands.verbs import VERBS
 
-    text = ask("--help")
-    assert ask() == text, "without arguments nothing is trained"
+    text = printed["--help"]
+    assert printed[""] == text, "without arguments nothing is trained"
     assert all(f"do={verb}" in text for verb in VERBS if verb != "train")
 
 
-def test_list_names_everything_in_conf():
-    text = ask("do=list")
+def test_list_names_everything_in_conf(printed):
+    text = printed["do=list"]
     for group in ("model", "task", "protocol", "budget", "table", "figure"):
         for name, description in options(group):
             assert description, f"conf/{group}/{name}.yaml: its first line should say what it is"
@@ -72,10 +72,10 @@ def test_names_are_those_of_the_options_and_no_file_is_read_for_them(monkeypatch
     assert all(len(set(names)) == len(names) > 0 for names in listed.values())
 
 
-def test_the_list_of_names_composes_nothing(monkeypatch, capsys):
+def test_the_list_of_names_composes_nothing(printed, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["run.py", "do=list"])
     assert cli.main(lambda: pytest.fail("a configuration is composed"), []) == 0
-    assert capsys.readouterr().out == ask("--run", "do=list"), "as through Hydra"
+    assert capsys.readouterr().out == printed["--run do=list"], "as through Hydra"
 
 
 def test_every_name_is_its_file_s():

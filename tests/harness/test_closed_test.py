@@ -50,6 +50,7 @@ def test_a_row_that_differs_less_never_has_a_smaller_p():
     assert p[7, 7] == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_family_wise_error_of_equal_rows():
     """Equal rows beside some that always fail: a set of rows that are equal to the reference is seldom torn apart."""
     generator = np.random.default_rng(0)

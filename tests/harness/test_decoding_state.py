@@ -48,6 +48,7 @@ def test_all_of_them_declare_a_formula_that_holds():
     assert {name: fault for name, fault in faults.items() if fault} == {} and len(faults) > 45
 
 
+@pytest.mark.slow
 def test_the_named_setting_changes_it():
     for name, (cfg, layer) in layers().items():
         state = declared(cfg.model).state

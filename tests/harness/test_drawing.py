@@ -25,7 +25,8 @@ def plot(shown, path):
     return partial(Plot(scores.data("a title", shown), scores.draw, (path,), dpi=50).write, [path]), [path]
 
 
-def test_processes_draw_the_same_bytes_and_name_the_first_picture_that_fails(tmp_path, shown):
+def test_processes_draw_the_same_bytes_and_name_the_first_picture_that_fails(tmp_path, shown, monkeypatch):
+    monkeypatch.setattr(drawing, "FEW", 1)
     (tmp_path / "file").write_text("no folder")
     expected, made = tmp_path / "here.png", [tmp_path / "pool" / f"{number}.png" for number in range(drawing.FEW + 2)]
     bad = [tmp_path / "file" / f"{name}.png" for name in ("first", "second")]

@@ -60,18 +60,6 @@ def text(panel):
     return " ".join(panel["notes"])
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name
-        for name in spec_files.available(OURS, "figure")
-        if "\nkind: " not in (OURS / "figure" / f"{name}.yaml").read_text(encoding="utf-8")
-    ],
-)
-def test_every_figure_loads_and_has_a_panel(name):
-    assert tradeoff.panels(spec_files.load_figure(name, CONF, PAPER), frame([]), PAPER)
-
-
 def test_the_papers_bubbles_are_the_ledgers_numbers():
     (theirs, _) = tradeoff.panels(F1, frame([]), PAPER)
     accuracy = {c["row"]: c["number"] for c in ledger.entries("luna_table01", PAPER) if c["column"] == "Avg (w/o rtl)"}

@@ -1,6 +1,7 @@
 """FIFOs, devices, links and forged content in a run folder: no command waits, and the run itself sets them aside."""
 
 import errno
+import itertools
 import json
 import os
 import shutil
@@ -52,8 +53,9 @@ def cell(places):
             words = [*CELL, *places, *typed]
             return run_cell(CellRequest(compose(words), words))
 
-        def put(self, kind):
-            for name in FILES:
+        def put(self, *kinds):
+            """A kind after the other in the place of each file."""
+            for name, kind in zip(FILES, itertools.cycle(kinds), strict=False):
                 (path := self.folder.path / name).parent.mkdir(parents=True, exist_ok=True)
                 IN_PLACE_OF_A_FILE[kind](path)
 
@@ -78,9 +80,12 @@ def test_no_reader_of_a_run_folder_waits(cell, kind, capsys):
     assert status.run(cell.cfg, []) == 0
 
 
-@pytest.mark.parametrize("kind", ["a FIFO", "a link to a device", "a link to another file", "a directory"])
-def test_a_run_sets_them_aside(cell, kind):
-    cell.put(kind)
+KINDS = ("a FIFO", "a link to a device", "a link to another file", "a directory")
+
+
+@pytest.mark.parametrize("kinds", [KINDS, KINDS[::-1]], ids=["a FIFO first", "a directory first"])
+def test_a_run_sets_them_aside(cell, kinds):
+    cell.put(*kinds)
     assert cell().state == "done"
     set_aside = {path.name.removesuffix(".aside-1") for path in cell.folder.path.rglob("*.aside-1")}
     assert set_aside == {name.split("/")[-1] for name in FILES if not name.startswith("checkpoints")}
@@ -88,7 +93,7 @@ def test_a_run_sets_them_aside(cell, kind):
     assert cell().state == "skipped"
 
 
-def test_weights_that_are_no_file_are_one_line(cell, places):
+def test_weights_and_an_exported_folder_are_read_only_as_files(cell, places, tmp_path):
     assert cell().state == "done"
     places = dict(word.split("=", 1) for word in places)
     for make in IN_PLACE_OF_A_FILE.values():
@@ -100,12 +105,7 @@ def test_weights_that_are_no_file_are_one_line(cell, places):
             file.rmdir() if file.is_dir() else file.unlink()
             whole.rename(file)
     assert longhaul.load(cell_of(cell.cfg).id, **places).record["status"] == "done"
-
-
-def test_an_exported_folder_is_read_only_as_files(cell, places, tmp_path):
     pytest.importorskip("safetensors")
-    assert cell().state == "done"
-    places = dict(word.split("=", 1) for word in places)
     folder = longhaul.export(cell_of(cell.cfg).id, tmp_path / "exported", **places)
     hub = tmp_path / "hub"  # in the hub's cache, files are links
     hub.mkdir()
@@ -154,20 +154,18 @@ def test_a_job_is_a_number_of_a_process():
     assert Queue().state(Submission(LOCAL, "self", "", socket.gethostname(), 0.0)) == GONE
 
 
-@pytest.mark.parametrize("end", [".json", ".npz"])
-def test_a_folder_in_the_place_of_a_result_is_named_before_the_run(cell, end):
-    (path := cell.path.with_suffix(end)).mkdir(parents=True)
-    (path / "of the user").touch()
-    for typed in ((), ("rerun=all",)):
-        result = cell(*typed)
-        assert (result.state, result.code) == ("refused", 2)
-        assert str(path) in result.detail and "move it away" in result.detail and "rerun=all" not in result.detail
-        assert not cell.folder.path.exists()
-    path.rename(path.with_name("moved"))
-    assert cell().state == "done"
-
-
-def test_a_folder_that_appears_during_the_run_is_named(cell, monkeypatch):
+def test_a_folder_in_the_place_of_a_result_is_named(cell, monkeypatch):
+    """Before the run, and one that appears during the run. Another that is named like an artifact is left alone."""
+    for end in (".json", ".npz"):
+        (path := cell.path.with_suffix(end)).mkdir(parents=True)
+        (path / "of the user").touch()
+        for typed in ((), ("rerun=all",)):
+            result = cell(*typed)
+            assert (result.state, result.code) == ("refused", 2)
+            assert str(path) in result.detail and "move it away" in result.detail and "rerun=all" not in result.detail
+            assert not cell.folder.path.exists()
+        path.rename(path.with_name(f"moved{end}s"))
+    (mine := cell.path.with_name(f"{cell.path.stem}.mine")).mkdir()
     write = predictions.write
 
     def in_the_way(file, scores):
@@ -182,26 +180,22 @@ def test_a_folder_that_appears_during_the_run_is_named(cell, monkeypatch):
     way = "a folder is in the way; move it away"
     assert result.detail == f"{path}: {way}; after that, the same command goes on"
     path.rmdir()
-    assert cell().state == "done"
+    assert cell().state == "done" and mine.is_dir()
 
 
-def test_a_folder_named_like_an_artifact_is_left_alone(cell):
-    (folder := cell.path.with_name(f"{cell.path.stem}.mine")).mkdir(parents=True)
-    assert cell().state == "done" and folder.is_dir()
-
-
-@pytest.mark.parametrize("call", ["pwrite", "ftruncate", "fsync"])
-def test_a_full_disk_at_the_first_file_is_one_line(cell, monkeypatch, call):
+def test_a_full_disk_at_the_first_file_is_one_line(cell, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # of a descriptor: no name
 
-    with monkeypatch.context() as patched:
-        patched.setattr(os, call, full)
-        result = cell()
-    assert (result.state, result.code) == ("interrupted", 1)
-    assert result.detail.startswith(str(cell.folder.path))
-    assert result.detail.endswith(": no space left on device; once it takes writes again, the same command goes on")
-    assert not cell.folder.ownership._lock and not cell.path.exists()
+    for call in ("pwrite", "ftruncate", "fsync"):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, call, full)
+            result = cell()
+        assert (result.state, result.code) == ("interrupted", 1)
+        assert result.detail.startswith(str(cell.folder.path))
+        assert result.detail.endswith(": no space left on device; once it takes writes again, the same command goes on")
+        assert not cell.folder.ownership._lock and not cell.path.exists()
+        shutil.rmtree(cell.folder.path, ignore_errors=True)
     assert cell().state == "done" and record.read(cell.path)["status"] == "done"
 
 

@@ -1,21 +1,27 @@
-"""Foreign text is data: never markup, a heading or a terminal command, and no name leads out of its folder."""
+"""Foreign text is data: never markup, a heading or a terminal command, and no name leads out of its folder.
 
-import json
+Whole reports of valid records with such texts stay text as well.
+"""
+
+import copy
+import csv
+import itertools
 import os
-import subprocess
-import sys
+import re
 from pathlib import Path
 
 import pytest
+from helpers import latex_syntax, pages
+from helpers.synthetic import example
 from helpers.synthetic import record as made
+from omegaconf import OmegaConf
 
-from harness.commands import status
-from harness.config.cell import Cell, cell_of
+from harness.commands import report, status
+from harness.config.cell import Cell, cell_of, identity
 from harness.config.compose import compose
-from harness.config.places import ROOT
 from harness.errors import UsageError, one_line
-from harness.records import record
-from harness.records.measurements import load_measurements
+from harness.records import evidence, record
+from harness.records.collect import frame, load_records
 from harness.records.record import RecordError
 from harness.training.run_cell import without_folders
 
@@ -66,13 +72,6 @@ def test_names_that_are_typed_stay_inside(tmp_path, name):
         compose(["model=latte", "task=lra/listops", f"model.name={name}" if "$" in name else f"model.name='{name}'"])
 
 
-def test_a_measurement_is_called_as_its_file(tmp_path):
-    measured = {"kind": "bench", "name": "../../x", "points": []}
-    (tmp_path / "one.json").write_text(json.dumps(measured))
-    with pytest.raises(UsageError, match=r"one\.json: not a measurement"):
-        load_measurements(tmp_path)
-
-
 def test_a_failed_record_holds_no_path_of_this_machine(places):
     cfg = compose(["model=latte", "task=lra/listops", *places])
     texts = [str(Path(cfg.paths.data).absolute() / "a.txt"), str(Path.home() / "secret" / "b.py"), cell_of(cfg).id]
@@ -80,7 +79,7 @@ def test_a_failed_record_holds_no_path_of_this_machine(places):
     assert clean == f"<paths.data>/a.txt ~/secret/b.py {cell_of(cfg).id}"
 
 
-def test_the_list_of_options_shows_no_control_characters_and_reads_no_file_elsewhere(tmp_path):
+def test_the_list_of_options_shows_no_control_characters_and_reads_no_file_elsewhere(tmp_path, run_here, capfd):
     """Descriptions are the first lines of shared files: a link, FIFO or device there is not read."""
     conf, private = tmp_path / "conf", tmp_path / "private.txt"
     (conf / "model").mkdir(parents=True)
@@ -91,8 +90,99 @@ def test_the_list_of_options_shows_no_control_characters_and_reads_no_file_elsew
     os.mkfifo(conf / "model" / "g.yaml")
     (conf / "model" / "h.yaml").symlink_to("/dev/zero")
     (conf / "table" / "i.yaml").symlink_to(private)
-    command = [sys.executable, ROOT / "run.py", "--config-dir", conf, "do=list"]
-    listed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert listed.returncode == 0 and "clear \\x1b[2J" in listed.stdout and "  g" in listed.stdout
-    assert all(letter.isprintable() for letter in listed.stdout.replace("\n", ""))
-    assert "private line" not in listed.stdout
+    assert run_here(["--config-dir", str(conf), "do=list"]) == 0
+    listed = capfd.readouterr().out
+    assert "clear \\x1b[2J" in listed and "  g" in listed and "private line" not in listed
+    assert all(letter.isprintable() for letter in listed.replace("\n", ""))
+
+
+TEXTS = (
+    "<script>alert(1)</script>",
+    "\"><img src=x onerror='alert(1)'>",
+    "[x](javascript:alert(1)) ![y](file:///etc/passwd)",
+    "\\input{/etc/passwd} \\href{javascript:x}{y} $x_1$ & % #",
+    "=cmd|' /C calc'!A0",
+    "[red]x[/red] [link=file:///etc/passwd]y[/link]",
+    "# a heading | `code` **bold** ~~gone~~",
+    "{{ 7*7 }} ${oc.env:HOME} </textarea></title>",
+)
+BEGINS_FORMULA = ("=", "+", "-", "@")
+NUMBER = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?")
+
+
+def hostile(entries, text):
+    """The record with this text wherever the schema takes any text."""
+    entries = copy.deepcopy(entries)
+    entries["hardware"] |= {"cpu": text, "device": text, "capability": text, "kernels": text}
+    if entries["hardware"]["gpu"]:
+        entries["hardware"]["gpu"] = text
+    entries["git"]["sha"] = text
+    entries["versions"] |= {"torch": text, text: text}
+    entries["data"] |= {"fingerprint": text, "sizes": entries["data"]["sizes"] | {text: 1}}
+    if entries["data"]["source"].startswith("slice"):
+        entries["data"]["source"] = f"slice:{text}"
+    if entries["baseline"]:
+        entries["baseline"]["name"] = text
+    entries["config"] |= {"trainer": {text: text}, text: text}
+    entries["config"]["train"] |= {"precision": text, text: text}
+    entries["changed"] = {f"train.{text}": [text, text]}
+    entries["artifacts"] = {f"x.{text.replace('/', ' ')}.png": "0" * 64}
+    entries["evaluations"] = {
+        f"{prefix}{text}": {
+            "status": "failed", "message": text, "metrics": None, "n": None, "seconds": 1.0, "peak_memory_mb": None,
+            "predictions": None,
+        }
+        for prefix in ("", "baseline/", "test/")
+    }  # fmt: skip
+    if entries["error"]:
+        entries["error"] = {"type": text, "message": f"{text}\n{text}\x1b[2J", "traceback": text}
+    entries["cell"]["id"] = identity({key: value for key, value in entries["config"].items() if key != "trainer"})
+    return entries
+
+
+@pytest.fixture
+def reported(tmp_path, monkeypatch):
+    monkeypatch.setitem(evidence.RULES, "recipe", lambda file, entries: ())  # these records follow no recipe
+    for number, (entries, text) in enumerate(zip(example(), itertools.cycle(TEXTS), strict=False)):
+        record.write(hostile(entries, text), tmp_path / "records" / f"{number}.json")
+    folders = {key: str(tmp_path / key) for key in ("records", "tables", "figures", "bench", "outputs", "docs", "site")}
+    return folders | {"paper": str(pages.PAPER)}
+
+
+def check_page(path):
+    content = path.read_text(encoding="utf-8")
+    if path.suffix == ".tex":
+        assert latex_syntax.problems(content) == [], path
+    elif path.suffix == ".csv":
+        for row in csv.DictReader(content.splitlines()):
+            wrong = [v for v in row.values() if v and v.startswith(BEGINS_FORMULA) and not NUMBER.fullmatch(v)]
+            assert not wrong, (path, wrong)
+    else:
+        assert not re.search(r"<(script|img|/textarea|/title)", content), path
+        assert not re.search(r"(?<!\\)\]\((javascript|file):", content), path
+        assert "\x1b" not in content and "\n# a heading" not in content, path
+
+
+def test_a_table_of_hostile_records_is_text(reported, capsys):
+    cells = frame(load_records(reported["records"]))
+    assert len(cells) == len(example()) >= len(TEXTS)
+    made = report.report_tables("lavo/t11", cells, conf=pages.CONF, paths=reported, plots=False).files
+    assert {path.suffix for path in made} == {".md", ".tex", ".csv"}
+    for path in made:
+        check_page(path)
+    said = capsys.readouterr()
+    assert "\x1b[2J" not in said.out + said.err
+
+
+@pytest.mark.slow
+def test_the_whole_report_and_the_site_of_hostile_records_are_text(reported, few_tables, capsys):
+    cfg = OmegaConf.create({"check": False, "paths": reported, "format": ["md", "tex", "csv", "html"]})
+    assert report.run(cfg, ["do=report"]) == 0
+    said = capsys.readouterr()
+    assert "Traceback" not in said.err and "\x1b[2J" not in said.out + said.err
+    folders = [reported[name] for name in ("tables", "docs", "site")]
+    made = [path for folder in folders for path in sorted(Path(folder).rglob("*")) if path.is_file()]
+    assert {path.suffix for path in made} >= {".md", ".tex", ".csv", ".json"}
+    for path in made:
+        if path.suffix in (".md", ".tex", ".csv"):
+            check_page(path)

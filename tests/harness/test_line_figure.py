@@ -1,4 +1,4 @@
-"""Line figures: which scores are points, their positions, what is named as missing, and the verb."""
+"""Line figures: which scores are points, their positions, what is named as missing, the verb, and costs."""
 
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from harness.report.plots.figures import figure_plot
 from harness.report.plots.file import Sources
 from harness.report.plots.lines import _together, discs, draw
 from harness.report.scores.lines import front, panels
-from harness.report.spec.figure import LineFigure
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF, PAPER = ROOT / "conf", ROOT / "results" / "paper"
@@ -68,15 +67,6 @@ def by_label(panel):
     """{name of a line: its points as (x, y, low, high, label)}"""
     keys = ("x", "y", "low", "high", "labels")
     return {line["name"]: [*zip(*(line[key] for key in keys), strict=True)] for line in panel["series"]}
-
-
-@pytest.mark.parametrize("name", [name for name in spec_files.available(CONF, "figure") if name.startswith("probes/")])
-def test_every_figure_of_the_probes_loads_and_says_what_fills_it(name):
-    figure = spec_files.load_figure(name, CONF, PAPER)
-    assert isinstance(figure, LineFigure)
-    [panel] = panels(figure, frame([]))
-    assert not panel["series"]
-    assert panel["notes"] == [f"Not run yet: python run.py table={figure.table.name} budget=reduced"]
 
 
 def test_columns_are_points_in_the_order_of_their_places(conf):
@@ -231,7 +221,7 @@ def test_budgets_have_panels_of_their_own(conf):
 def test_drawn_and_checked(conf, tmp_path):
     paths = {"paper": PAPER, "figures": tmp_path / "figures"}
     cells = frame([needle("vanilla", 1, 100.0, 90.0), needle("lavo", 1, 99.0, 20.0)])
-    names = ["distance", "state"]
+    names = ["distance"]
     files = verb.draw_figures(names, cells, conf=conf, paths=paths, check=True)
     assert len(files) == 2 and not paths["figures"].exists()
     assert verb.draw_figures(names, cells, conf=conf, paths=paths) == files
@@ -264,3 +254,47 @@ def test_a_mistake_in_the_yaml_is_named(conf, old, new, says):
     with pytest.raises(UsageError) as refused:
         load("bad", conf)
     assert "bad.yaml" in str(refused.value) and says in str(refused.value) and "\n" not in str(refused.value)
+
+
+SIZES = [1024, 4096, 16384]
+
+
+def picture(*costs, sizes=SIZES, notes=(), panels=1):
+    """The axes of a picture with a row for each list of costs; a shorter list ends earlier."""
+    series = [
+        {"name": f"row {number}", "model": "latte", "role": "", "x": sizes[: len(y)], "y": y, "exponent": "1.0"}
+        for number, y in enumerate(costs)
+    ]
+    scales = {"log_x": True, "log_y": True, "series": series, "notes": list(notes)}
+    panel = {"title": "Forward", "x": "length, tokens", "y": "time, ms"} | scales
+    return draw({"title": "Costs", "panels": style.with_looks([panel] * panels)}).axes
+
+
+def exponents(axis):
+    return [text for text in axis.texts if text.get_text().startswith("n^")]
+
+
+def test_costs_at_one_size_are_bars_with_numbers():
+    (axis,) = picture([1140.4], [0.0281], sizes=[16384])
+    assert [bar.get_width() for bar in axis.patches] == [1140.4, 0.0281]
+    assert [text.get_text() for text in axis.texts[:2]] == ["1,140", "0.0281"]
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["row 0", "row 1"]
+    assert axis.get_title() == "Forward, length 16,384" and axis.get_xlabel() == "time, ms"
+
+
+def test_an_exponent_is_inside_the_frame_and_near_the_end_of_its_line():
+    (axis,) = picture([1, 4, 16], [1, 4, 16.1], [1, 4, 16.2], [1, 4, 16.3], [1, 4, 16.4], [100, 400, 1600])
+    heights = [text.xy[1] for text in exponents(axis)]
+    assert 2 <= len(heights) < 6, "those without room are left out"
+    assert round(max(heights)) == 1600 < axis.get_ylim()[1] / 1.1
+
+
+def test_a_line_that_ends_before_the_others_has_no_exponent():
+    (axis,) = picture([1, 4, 16], [100, 400])
+    assert [text.xy[0] for text in exponents(axis)] == [16384]
+
+
+def test_a_note_that_the_panel_beside_it_has_is_drawn_once():
+    first, second = picture([1, 4, 16], notes=["one layer"], panels=2)
+    texts = [[text.get_text() for text in axis.texts if "layer" in text.get_text()] for axis in (first, second)]
+    assert texts == [["one layer"], []]

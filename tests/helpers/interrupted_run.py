@@ -1,5 +1,7 @@
 """A small cell that a test can kill between two updates and start again."""
 
+import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,9 @@ CELL = (
     *("model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1", "train.max_steps=24"),
     *("train.eval_every=6", "checkpoint.every_steps=4"),
 )
+
+
+_KEPT = tempfile.TemporaryDirectory()  # run folders of killed cells, which several tests resume
 
 
 class Killed(BaseException):
@@ -47,7 +52,12 @@ class Run:
         return record.read(self.record_path)
 
     def killed(self, monkeypatch: pytest.MonkeyPatch, saves: int, *typed: str) -> None:
-        """Kills the cell after this number of saved checkpoints."""
+        """Kills the cell after this number of saved checkpoints; a new cell is killed once, and copied after that."""
+        outputs = Path(self.config().paths.outputs)
+        kept, is_new = Path(_KEPT.name) / " ".join([str(saves), *typed]), not outputs.exists()
+        if is_new and kept.exists():
+            shutil.copytree(kept, outputs)
+            return
         real, seen = TrainingCallback._save, []
 
         def save(callback, trainer):
@@ -60,3 +70,5 @@ class Run:
             patched.setattr(TrainingCallback, "_save", save)
             with pytest.raises(Killed):
                 self(*typed)
+        if is_new:
+            shutil.copytree(outputs, kept)

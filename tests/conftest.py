@@ -19,6 +19,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from harness.config.compose import register  # noqa: E402
 from harness.records import provenance  # noqa: E402
+from harness.records.machine import release_freed_memory  # noqa: E402
 from tests.helpers import kept_git  # noqa: E402
 
 register()
@@ -94,6 +95,12 @@ def pytest_runtest_setup(item):
 
         module = baselines if "measured_anew" in item.fixturenames else kept_baselines
         attempt.ensure = module.ensure
+
+
+def pytest_runtest_teardown(item):
+    """Long tests need gigabytes, and each worker would keep them."""
+    if item.get_closest_marker("slow"):
+        release_freed_memory()
 
 
 @pytest.fixture

@@ -71,6 +71,11 @@ def test_no_recipe_depends_on_where_the_slices_lie(task):
     assert [key for key, value in values.items() if "/else/" in str(value)] == []
 
 
+def test_no_path_of_a_machine_is_in_the_identity(tmp_path):
+    cell = cell_of(compose([*BASE, f"paths.data={tmp_path}", f"task.path={tmp_path}/slice"]))
+    assert str(tmp_path) not in str(cell.config)
+
+
 def test_changes_name_every_departure_from_the_recipe():
     def changed(*overrides):
         return changes(cell_of(compose([*BASE, *overrides])))

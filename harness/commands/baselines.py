@@ -9,17 +9,13 @@ from collections.abc import Sequence
 
 from omegaconf import DictConfig
 
-from harness.commands.typed import require_choice
+from harness.commands.mistakes import require_choice
 from harness.config.compose import arguments
 from harness.config.schema import Rerun
 from harness.config.sweep import Command, expand_all
 from harness.errors import UsageError, one_line
 from harness.progress import Progress, announce_torch
 from harness.records import baselines
-
-
-def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
-    return run_all([Command(cfg, tuple(overrides))])
 
 
 def run_all(commands: Sequence[Command], launcher: str = "") -> int:

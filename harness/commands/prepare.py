@@ -5,15 +5,11 @@ from collections.abc import Sequence
 
 from omegaconf import DictConfig
 
-from harness.commands.typed import require_choice
+from harness.commands.mistakes import require_choice
 from harness.config.compose import arguments
 from harness.config.sweep import Command, expand_all
 from harness.errors import UsageError, one_line
 from harness.progress import Progress, announce_torch
-
-
-def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
-    return run_all([Command(cfg, tuple(overrides))])
 
 
 def run_all(commands: Sequence[Command], launcher: str = "") -> int:

@@ -13,8 +13,8 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from harness.commands.mistakes import require_choice
 from harness.commands.tables import check_tables
-from harness.commands.typed import require_choice
 from harness.config.cell import cell_of
 from harness.config.compose import search_path
 from harness.config.declared import missing_file, missing_file_message, missing_files
@@ -36,10 +36,6 @@ from harness.training.run_cell import CellRequest, CellResult, is_done, report_l
 HERE = "here"
 REFUSED = 2  # exit status
 SKIPPED_S = 0.5  # a cell that takes less was done already
-
-
-def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
-    return run_all([Command(cfg, tuple(overrides))])
 
 
 def run_all(commands: Sequence[Command], launcher: str = HERE) -> int:

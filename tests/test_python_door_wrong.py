@@ -170,32 +170,22 @@ def test_a_name_of_another_library_has_an_answer(name, says):
     assert says in str(error.value) and not hasattr(longhaul, name)
 
 
-def test_an_absurd_length_and_an_empty_folder(tmp_path):
-    saved = longhaul.load("demo/lavo")
-    assert "at most 1,000,000 at once" in message(lambda: saved.generate("To be", 10**9))
-    assert "not an empty text" in message(lambda: longhaul.export("demo/lavo", ""))
-
-
 CALLS = [
+    (lambda: longhaul.load("demo/lavo").generate("To be", 10**9), "at most 1,000,000 at once"),
+    (lambda: longhaul.export("demo/lavo", ""), "not an empty text"),
     (lambda: longhaul.run(), "type task= or table="),
     (lambda: longhaul.run(**CELL, n_jobs=0), "n_jobs=0 is less than 1"),
     (lambda: longhaul.run(**CELL, resources={"devices": 0}), "resources.devices=0 is less than 1"),
     (lambda: longhaul.run(**CELL, paths={"records": ""}), "a folder of this machine is expected"),
-    (lambda: longhaul.records(model="lavoo"), "did you mean 'lavo'"),
     (lambda: longhaul.records(task="listops"), "no record has task='listops'"),
     (lambda: longhaul.records(budget="full"), "no record has budget='full'"),
-    (lambda: longhaul.records(seed="1"), "the column holds int"),
     (lambda: longhaul.records(accuracy=1), "records have no column 'accuracy'"),
     (lambda: longhaul.records(ABSENT), "no folder of records"),
-    (lambda: longhaul.records(5), "a file or folder is a path, not a int"),
-    (lambda: longhaul.records(model=[]), "model=[]: no value"),
-    (lambda: longhaul.load("lavo"), "lavo is no cell"),
     (lambda: longhaul.load("000000"), "there is no record of 000000"),
     (lambda: longhaul.load(model="lavo"), "missing a required argument: 'cell'"),
     (lambda: longhaul.load(5), "not int"),
     (lambda: longhaul.load("demo/luna"), "there are no weights demo/luna"),
     (lambda: longhaul.load(Path(ABSENT)), "no cell"),
-    (lambda: longhaul.load("demo/lavo", seed=3), "does not read seed="),
     (lambda: longhaul.load(pd.DataFrame()), "not 0 rows"),
     (lambda: longhaul.load("demo/lavo").predict([]), "an input, or a list of one or more"),
     (lambda: longhaul.load("demo/lavo").predict("hello"), "hello"),
@@ -207,13 +197,10 @@ CALLS = [
     (lambda: longhaul.load("demo/shakespeare/lavo").generate("", 5), "a text is expected"),
     (lambda: longhaul.compare("demo/lavo"), "missing a required argument: 'b'"),
     (lambda: longhaul.compare("lavo", "vanilla"), "lavo is no cell"),
-    (lambda: longhaul.compare(1, 2), "not int"),
     (lambda: longhaul.compare("demo/lavo", "demo/vanilla", root=ABSENT), ABSENT),
     (lambda: longhaul.export("demo/luna"), "there are no weights demo/luna"),
     (lambda: longhaul.export("ffffff"), "there is no record"),
     (lambda: longhaul.report("demo2"), "there is no table 'demo2'"),
-    (lambda: longhaul.report("demo", records=5), "not a int"),
-    (lambda: longhaul.report("demo", records=pd.DataFrame({"model": []})), "records lacks the columns"),
     (lambda: longhaul.report(), "missing a required argument: 'table'"),
     (lambda: longhaul.figure("luna/f9"), "did you mean 'luna/f"),
     (lambda: longhaul.status(state="finished"), "state"),

@@ -135,7 +135,7 @@ def verb(name: str) -> Any:
     if name in IMPORT_TORCH:
         announce_torch()
         keep_compiler_cache_private()
-    return importlib.import_module(VERBS[name])
+    return importlib.import_module(f"harness.commands.{name}")
 
 
 def reader_left() -> int:

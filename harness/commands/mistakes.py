@@ -55,9 +55,9 @@ NOT_OF_BENCH = ("seed", "rerun", "n_jobs", "fail_fast", "checkpoint", "logger", 
 OF_LAYER = tuple(f"bench.{key}" for key in ("pattern", "dim", "heads", "layers", "decoder"))  # a recipe sets these
 # pattern of keys that do=bench reads only together with another word: that word
 NEEDED_BY_BENCH = {
-    r"bench\.run": "table",
-    r"(backbone|train|protocol|budget|settings)(\..*)?": "task",
-    r"bench\.decoder(\..*)?": "bench.layers",
+    r"bench\.run": "table=",
+    r"(backbone|train|protocol|budget|settings)(\..*)?": "task=",
+    r"bench\.decoder(\..*)?": "bench.layers=",
     r"bench\.chunk": "what=forward",
     r"bench\.(mode|batches|prompt|top_k)": "what=generate",
 }
@@ -106,7 +106,7 @@ def check_typed(overrides: Sequence[str], search: Sequence[str] = ()) -> None:
         is_list = "(" in value or (key in SEVERAL and value.startswith("["))
         is_other = NO_TEXT.fullmatch(value) or OTHER_THAN_NAME.search(value) or key == "hydra/launcher"
         if key in NAMED and is_other and not is_list and value not in names_in(key):
-            raise UsageError(unknown_option(key, value, names_in(key)))
+            raise UsageError(unknown_option(f"{key}/{value}"))
 
 
 def refuse_ignored(do: str, overrides: Iterable[str]) -> None:
@@ -128,7 +128,8 @@ def refuse_ignored(do: str, overrides: Iterable[str]) -> None:
 def refuse_ignored_by_bench(typed: Mapping[str, str]) -> None:
     """Raises UsageError for a typed key that do=bench would not read. A table or figure says what is read."""
     has_runs = any(typed.get(group, "null") != "null" for group in ("table", "figure"))
-    given = {*typed, *(f"what={name}" for name in re.findall(r"\w+", typed.get("bench.what", "forward")))}
+    measures = re.findall(r"\w+", typed.get("bench.what", "forward"))
+    given = {*(f"{key}=" for key in typed), *(f"what={name}" for name in measures)}
     for key in typed:
         if key.split(".")[0] in NOT_OF_BENCH:
             raise UsageError(f"do=bench does not read {key}=: it runs no cell")
@@ -189,11 +190,11 @@ def explain(error: BaseException, arguments: Sequence[str]) -> str | None:
     if match := re.match(r"In '([^']+)': (?:Could not load '([^']+)'|\w+ raised while composing config:)", text):
         group = match[1].partition("/")[0]
         cause = error.__cause__ or error
-        problem = f"defaults: {unknown(match[2])}" if match[2] else line_of(cause, text[match.end() :])
+        problem = f"defaults: {unknown_option(match[2])}" if match[2] else line_of(cause, text[match.end() :])
         is_headless = problem.startswith((f"{group}.{group}:", f"{group}: Key '{group}' not in"))
         return f"{match[1]}: {problem}{'; its first line lacks # @package _global_' if is_headless else ''}"
     if isinstance(error, MissingConfigException) and error.options is not None:
-        return unknown(error.missing_cfg_file, error.options)
+        return unknown_option(error.missing_cfg_file, error.options)
     if isinstance(error, OverrideParseException) or "Config group override" in text:
         return unread(arguments)
     # Hydra names the override of the following errors only in their text
@@ -239,7 +240,7 @@ def unread(arguments: Sequence[str]) -> str:
         except HydraException:
             key, equals, value = word.partition("=")
             if key in NAMED and equals and value not in names_in(key):
-                return unknown_option(key, value, names_in(key))
+                return unknown_option(f"{key}/{value}")
             if not equals or not key:
                 return not_key_value(word)
             return f"cannot read {word[:LONGEST_REASON]}: {suggestion('unread', word, word)}"
@@ -253,17 +254,10 @@ def not_key_value(word: str) -> str:
     return f"'{word[:LONGEST_REASON]}' is not key=value ({hint})"
 
 
-def unknown(path: str, available: Sequence[str] = ()) -> str:
-    """The message for an option that Hydra misses: `model/lavoo`, `protocol/google/lm/pg19`, `hydra/launcher/slrum`."""
-    group = next((group for group in NAMED if path.startswith(f"{group}/")), None)
-    if group is None:
-        group, _, name = path.rpartition("/")
-        return unknown_option(group, name, available)
-    return unknown_option(group, path[len(group) + 1 :], names_in(group))
-
-
-def unknown_option(group: str, name: str, names: Sequence[str]) -> str:
-    """The message for a name that a group lacks, or for a protocol or budget without the recipe of a task."""
+def unknown_option(path: str, available: Sequence[str] = ()) -> str:
+    """The message for `model/lavoo`, which a group lacks, or `protocol/google/lm/pg19`: no recipe for a task."""
+    group = next((group for group in NAMED if path.startswith(f"{group}/")), path.rpartition("/")[0])
+    name, names = path[len(group) + 1 :], names_in(group) if group in NAMED else available
     nothing = f"there is no {group} '{name[:LONGEST_SHOWN]}'"
     if name.startswith(UNNAMED):
         task = name.removeprefix(f"{UNNAMED}/")

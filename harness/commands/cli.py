@@ -64,7 +64,8 @@ def main(hydra_main: Callable[[], Any], statuses: list[int]) -> int:
             verb("list").print_names()
             return 0
         sys.argv[1:] = rewrite(sys.argv[1:])
-        settings, folders = settings_and_folders(sys.argv[1:])
+        with in_one_line(sys.argv[1:]):
+            settings, folders = settings_and_folders(sys.argv[1:])
         check_typed(settings, folders)
         sys.argv[1:] = without_folders(sys.argv[1:])
         with option_files.added(folders), in_one_line(sys.argv[1:]):

@@ -29,7 +29,7 @@ from harness.config.option_files import UNNAMED
 from harness.config.overrides import key_of, typed_values
 from harness.config.schema import Config
 from harness.config.untrusted import OVERRIDDEN_KEY
-from harness.config.yaml_files import LONGEST_REASON, reason
+from harness.config.yaml_files import LONGEST_REASON, fault_of, reason
 from harness.errors import UsageError, did_you_mean, one_line, same_name
 
 if TYPE_CHECKING:
@@ -183,7 +183,8 @@ def explain(error: BaseException, arguments: Sequence[str]) -> str | None:
     if refusal := refusal_in(error):  # OmegaConf and Hydra wrap what a resolver raises
         return refusal
     if isinstance(error, YAMLError):
-        return one_line(error)[:LONGEST_REASON]
+        mark = getattr(error, "problem_mark", None)
+        return f"{mark.name}:{mark.line + 1}: {fault_of(error)}" if mark else reason(error)
     text = str(error)
     if not isinstance(error, (HydraException, OmegaConfBaseException)) and "Config group override" not in text:
         return None

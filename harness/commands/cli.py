@@ -204,7 +204,7 @@ def settings_and_folders(arguments: Sequence[str]) -> tuple[list[str], list[str]
         refuse("--config-path and --config-name: conf/config.yaml is always read; --config-dir adds a folder")
     folders = [flags.config_dir] if flags.config_dir else []
     for word in filter(is_search_path, flags.overrides):
-        values = OverridesParser.create().parse_override(word).value()
+        values = OverridesParser.create().parse_overrides([word])[0].value()
         folders += [str(value).removeprefix("file://") for value in (values if isinstance(values, list) else [values])]
     if missing := [folder for folder in folders if not os.path.isdir(folder)]:
         raise UsageError(f"{shown(missing[0])}: no such configuration folder")

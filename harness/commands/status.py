@@ -17,7 +17,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from harness.config.cell import name_of
-from harness.config.overrides import key_of, typed_values
+from harness.config.overrides import typed_values
 from harness.config.places import folder_below, require_folders
 from harness.config.sweep import Command, expand_all
 from harness.errors import UsageError, did_you_mean, one_line, shown
@@ -107,8 +107,9 @@ def narrow(names: Iterable[str], cfg: DictConfig, overrides: Sequence[str]) -> l
 
 
 def as_typed(overrides: Sequence[str]) -> list[str]:
-    """`task=lra/text model=lavo`: the overrides that narrow."""
-    return [word for word in overrides if key_of(word) in ("table", *NARROWING)]
+    """`task=lra/text model=lavo`: the overrides that narrow, in this order."""
+    typed = typed_values(overrides)
+    return [f"{key}={typed[key]}" for key in ("table", *NARROWING) if key in typed]
 
 
 def check_filters(status: DictConfig) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 from omegaconf import DictConfig
 
-from harness.commands.narrow import as_typed, narrow
+from harness.commands.status import as_typed, narrow
 from harness.config.cell import NAMES, Cell
 from harness.config.overrides import typed_values
 from harness.config.places import require_folders

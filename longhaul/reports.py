@@ -145,15 +145,15 @@ def points_of(name: str, measured: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _require_single(group: str, name: str) -> None:
     """Raises UsageError for anything but the name of one table or figure."""
+    from harness.commands.mistakes import unknown_option
     from harness.config.compose import folders
-    from harness.errors import UsageError, did_you_mean
+    from harness.errors import UsageError
     from harness.report.spec_files import available
 
-    names = available(folders(), group)
-    if name not in names:
-        if name == "all":
-            raise UsageError(f"'all' is no single {group}: python run.py do=report {group}=all makes all of them")
-        raise UsageError(f"there is no {group} '{name}': {did_you_mean(str(name), names)}")
+    if name == "all":
+        raise UsageError(f"'all' is no single {group}: python run.py do=report {group}=all makes all of them")
+    if name not in available(folders(), group):
+        raise UsageError(unknown_option(f"{group}/{name}"))
 
 
 def _all_records() -> "pd.DataFrame":

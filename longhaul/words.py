@@ -1,20 +1,16 @@
 """The arguments of the functions as words of the command line, `seed=[1, 2]` as `seed=1,2`."""
 
-import contextlib
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydra.errors import HydraException
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
-from harness.commands.explain import explain
+from harness.commands.mistakes import check_typed, in_one_line, refuse_ignored
 from harness.commands.rewrite import MULTIRUN, rewrite
-from harness.commands.typed import check_typed, refuse_ignored
 from harness.config.compose import NAMED
 from harness.config.overrides import in_grammar, key_of, split_sweep, typed_values
 from harness.config.sweep import Command, compose_commands
@@ -127,9 +123,8 @@ def usage_errors(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def checked_function(*arguments: Any, **settings: Any) -> Any:
         try:
-            return function(*arguments, **settings)
-        except (HydraException, OmegaConfBaseException) as error:
-            raise UsageError(explain(error, list(filter(is_text, arguments))) or one_line(error)) from error
+            with in_one_line([word for word in arguments if isinstance(word, str)]):
+                return function(*arguments, **settings)
         except RecordError as error:
             raise UsageError(one_line(error)) from error
         except OSError as error:
@@ -139,16 +134,3 @@ def usage_errors(function: Callable[..., Any]) -> Callable[..., Any]:
             raise UsageError(f"{file}: {(error.strerror or one_line(error)).lower()}") from error
 
     return checked_function
-
-
-def is_text(argument: Any) -> bool:
-    return isinstance(argument, str)
-
-
-@contextlib.contextmanager
-def in_one_line(words: Sequence[str]) -> Iterator[None]:
-    """Turn Hydra's composition errors into a UsageError of one line."""
-    try:
-        yield
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
-        raise UsageError(explain(error, words) or one_line(error)) from error

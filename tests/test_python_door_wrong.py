@@ -6,16 +6,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from torch import nn
 
 import longhaul
 from longhaul.words import words_of
 
 ROOT = Path(__file__).resolve().parents[1]
+ABSENT = str(Path(__file__).with_name("absent"))
 FOLDER = Path("lra/listops/skyformer/reduced")
 CELL = {"task": "lra/listops", "budget": "smoke"}
 
 
-class Mixer:
+class Mixer(nn.Module):
     def forward(self, x):
         return x
 
@@ -44,21 +46,42 @@ def message(call):
 ARGUMENTS = [
     (({"model": "lavo"},), {}, "settings are texts, 'model=lavo', or keywords"),
     ((None,), {}, "a NoneType is neither"),
-    ((["model=lavo"],), {}, "a list is neither"),
     ((b"model=lavo",), {}, "a bytes is neither"),
     (("",), {}, "a setting is empty"),
     (("--cfg", "job"), {}, "--cfg: flags are typed after python run.py"),
-    (("model=lavo task=lra/listops budget=smoke",), {}, "is one word: type each setting as a word of its own"),
+    (("model=lavo task=lra/listops budget=smoke",), {}, "type each setting as a word of its own"),
     (("hydra/launcher=slurm",), {}, "functions run here"),
-    (("hydra/sweeper=optuna",), {}, "functions run here"),
+    ((), {"hydra/sweeper": "optuna"}, "functions run here"),
+    (("table=lavo/t99",), {}, "there is no table 'lavo/t99'"),
+    ((), {"table": "llp/t6"}, "has no cells"),
+    ((), {"do": "report"}, "longhaul has functions for it"),
     ((), {"model": None}, "model=None: give a name, or leave model out"),
     ((), {"model": Mixer}, "model=Mixer: a name is expected, or longhaul.attention"),
+    ((), {"model": Mixer()}, "longhaul.attention(MyModule)"),
     ((), {"model": []}, "model=[]: no value"),
+    ((), {"model": "lavoo"}, "did you mean 'lavo'"),
+    ((), {"model": ["lavo", "nothing"]}, "there is no model 'nothing'"),
+    ((), {"model": "linformer", "task": "probe/recall"}, "no causal_self form"),
+    ((), {"model": "lavo", "model.window": 0}, "LAVO requires window >= 1"),
+    ((), {"task": "listops"}, "did you mean 'lra/listops'"),
     ((), {"seed": {1, 2}}, "seed: set is no value"),
     ((), {"seed": np.arange(2)}, "seed: ndarray is no value"),
     ((), {"seed": pd.Series([1, 2])}, "seed: Series is no value"),
+    ((), {"seed": -1}, "seed=-1 is less than 0"),
+    ((), {"seed": "one"}, "seed"),
+    ((), {"seed": []}, "seed=[]: no value"),
+    ((), {"seeds": [1, 2]}, "did you mean 'seed'"),
     ((), {"budget": 5}, "there is no budget '5': there is: paper, reduced, smoke"),
+    ((), {"epochs": 3}, "a run has train.max_steps=... updates"),
+    ((), {"device": "cuda"}, "there is no key 'device'"),
+    ((), {"lr": 0.1}, "did you mean 'train.optimizer.lr'"),
+    ((), {"train": 3}, "train"),
     ((), {"train": {"lr": 0.1}}, "did you mean 'train.optimizer.lr'?"),
+    ((), {"train": {"max_step": 3}}, "did you mean 'train.max_steps'"),
+    ((), {"train": {"max_steps": 0}}, "train.max_steps=0 is less than 1"),
+    ((), {"train": {"optimizer": {"lr": -1}}}, "train.optimizer.lr=-1 is not more than 0"),
+    ((), {"optimizer": object()}, "object is no value that can be typed"),
+    ((), {"resources": {"gpus": 1}}, "there is no key 'resources.gpus': resources=gpu1"),
     ((), {"depends_on": ["task=lra/listop"]}, "did you mean 'lra/listops'?"),
 ]
 
@@ -146,7 +169,75 @@ def test_a_name_of_another_library_has_an_answer(name, says):
     assert says in str(error.value) and not hasattr(longhaul, name)
 
 
-def test_an_absurd_length_and_an_empty_folder(tmp_path):
-    saved = longhaul.load("demo/lavo")
-    assert "at most 1,000,000 at once" in message(lambda: saved.generate("To be", 10**9))
-    assert "not an empty text" in message(lambda: longhaul.export("demo/lavo", ""))
+CALLS = [
+    (lambda: longhaul.load("demo/lavo").generate("To be", 10**9), "at most 1,000,000 at once"),
+    (lambda: longhaul.export("demo/lavo", ""), "not an empty text"),
+    (lambda: longhaul.run(), "type task= or table="),
+    (lambda: longhaul.run(**CELL, n_jobs=0), "n_jobs=0 is less than 1"),
+    (lambda: longhaul.run(**CELL, resources={"devices": 0}), "resources.devices=0 is less than 1"),
+    (lambda: longhaul.run(**CELL, paths={"records": ""}), "a folder of this machine is expected"),
+    (lambda: longhaul.records(task="listops"), "no record has task='listops'"),
+    (lambda: longhaul.records(budget="full"), "no record has budget='full'"),
+    (lambda: longhaul.records(accuracy=1), "records have no column 'accuracy'"),
+    (lambda: longhaul.records(ABSENT), "no folder of records"),
+    (lambda: longhaul.load("000000"), "there is no record of 000000"),
+    (lambda: longhaul.load(model="lavo"), "missing a required argument: 'cell'"),
+    (lambda: longhaul.load(5), "not int"),
+    (lambda: longhaul.load("demo/luna"), "there are no weights demo/luna"),
+    (lambda: longhaul.load(Path(ABSENT)), "no cell"),
+    (lambda: longhaul.load(pd.DataFrame()), "not 0 rows"),
+    (lambda: longhaul.load("demo/lavo").predict([]), "an input, or a list of one or more"),
+    (lambda: longhaul.load("demo/lavo").predict("hello"), "hello"),
+    (lambda: longhaul.load("demo/lavo").predict(5), "an input, or a list"),
+    (lambda: longhaul.load("demo/lavo").generate("[MAX"), "continue"),
+    (lambda: longhaul.load("demo/shakespeare/lavo").predict("To be"), "generate"),
+    (lambda: longhaul.load("demo/shakespeare/lavo").generate("To be", 0), "max_new_tokens=0"),
+    (lambda: longhaul.load("demo/shakespeare/lavo").generate("To be", temperature=0), "temperature=0"),
+    (lambda: longhaul.load("demo/shakespeare/lavo").generate("", 5), "a text is expected"),
+    (lambda: longhaul.compare("demo/lavo"), "missing a required argument: 'b'"),
+    (lambda: longhaul.compare("lavo", "vanilla"), "lavo is no cell"),
+    (lambda: longhaul.compare("demo/lavo", "demo/vanilla", root=ABSENT), ABSENT),
+    (lambda: longhaul.export("demo/luna"), "there are no weights demo/luna"),
+    (lambda: longhaul.export("ffffff"), "there is no record"),
+    (lambda: longhaul.report("demo2"), "there is no table 'demo2'"),
+    (lambda: longhaul.report(), "missing a required argument: 'table'"),
+    (lambda: longhaul.figure("luna/f9"), "did you mean 'luna/f"),
+    (lambda: longhaul.status(state="finished"), "state"),
+    (lambda: longhaul.status(since="yesterday"), "since=12h"),
+    (lambda: longhaul.bench(model=["lavo"], lengths=[0]), "bench.lengths"),
+    (lambda: longhaul.bench(model=["lavoo"], lengths=[64]), "did you mean 'lavo'"),
+    (lambda: longhaul.bench(model=["lavo"], lengths=[64], what=["inference"]), "there is: decode, forward"),
+    (lambda: longhaul.verify(model="lavoo"), "did you mean 'lavo'"),
+    (lambda: longhaul.check(ABSENT), ABSENT),
+    (lambda: longhaul.predictions(task="lra/listop"), "did you mean 'lra/listops'"),
+    (lambda: longhaul.curves(task="lra/listop"), "did you mean 'lra/listops'"),
+    (lambda: longhaul.attention(Mixer()), "a class is expected"),
+    (lambda: longhaul.attention("mypkg.Mixer"), "a class is expected"),
+    (lambda: longhaul.attention(int), "has no forward"),
+    (lambda: longhaul.attention(Mixer, causal="no"), "causal='no': True or False"),
+    (lambda: longhaul.attention(Mixer, name=3), "name='3': a text is expected"),
+    (
+        lambda: longhaul.load("demo/lavo").predict(),
+        ".predict: missing a required argument: 'inputs'; it takes (inputs)",
+    ),
+    (lambda: longhaul.load("demo/lavo").predict("[MAX 1 2 ]", top_k=3), "unexpected keyword argument 'top_k'"),
+    (lambda: longhaul.load("demo/lavo").encode([None]), "an input is a text"),
+    (lambda: longhaul.load("demo/lavo").encode({"text": "[MAX 1 2 ]"}), "an input, or a list of one or more"),
+    (lambda: longhaul.load("demo/shakespeare/lavo").generate("To", top_p=1), "unexpected keyword argument 'top_p'"),
+    (lambda: longhaul.plan(model=longhaul.attention(Mixer, name="a/b"), task="lra/listops"), "a name has letters"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(len(CALLS)))
+def test_a_wrong_call_is_one_line(number):
+    call, says = CALLS[number]
+    assert says in message(call)
+
+
+@pytest.mark.parametrize("read", [longhaul.records, longhaul.measurements])
+def test_a_folder_without_records_is_named(tmp_path, capsys, read):
+    assert read(tmp_path).empty
+    assert str(tmp_path) in capsys.readouterr().err
+    read()
+    assert not capsys.readouterr().err

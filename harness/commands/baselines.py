@@ -9,17 +9,12 @@ from collections.abc import Sequence
 
 from omegaconf import DictConfig
 
-from harness.commands.typed import require_choice
-from harness.config.compose import arguments
+from harness.commands.mistakes import require_choice
+from harness.commands.prepare import prepared
 from harness.config.schema import Rerun
 from harness.config.sweep import Command, expand_all
-from harness.errors import UsageError, one_line
-from harness.progress import Progress, announce_torch
+from harness.progress import Progress
 from harness.records import baselines
-
-
-def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
-    return run_all([Command(cfg, tuple(overrides))])
 
 
 def run_all(commands: Sequence[Command], launcher: str = "") -> int:
@@ -36,18 +31,10 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
 
 def measure(cfg: DictConfig, config: dict, position: str) -> None:
     """Raises UsageError for data that are missing or broken."""
-    announce_torch()
-    from harness.config.instantiate import instantiate
-    from harness.training.baselines import ensure
-    from tasks.checks import DataError
-
-    task = instantiate(arguments(cfg.task), "task", list(cfg.trusted_packages))
     with Progress() as progress:
-        try:
-            task.prepare(progress)
-            data = task.load()
-        except DataError as error:
-            raise UsageError(one_line(error)) from error
+        task, data = prepared(cfg, progress)
+        from harness.training.baselines import ensure  # imports torch
+
         path = baselines.path_of(cfg.paths.records, cfg.task.name, baselines.key_of(config, data.fingerprint))
         if cfg.rerun is Rerun.all:
             path.unlink(missing_ok=True)

@@ -13,15 +13,11 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
-from harness.commands.explain import explain
+from harness.commands.mistakes import check_typed, in_one_line
 from harness.commands.rewrite import MULTIRUN, rewrite
-from harness.commands.typed import check_typed
 from harness.commands.verbs import VERBS
 from harness.config import option_files, yaml_files
 from harness.config.compose import check_part_names, check_settings, keep_settings, search_path
@@ -30,18 +26,19 @@ from harness.config.overrides import key_of
 from harness.config.own_files import check_own_files, resolved_parts
 from harness.config.places import CONF
 from harness.config.schema import check_ranges
+from harness.config.sweep import Command, compose_commands
 from harness.errors import UsageError, did_you_mean, one_line, shown
 from harness.masking import note_environment, note_overrides
 from harness.progress import announce_torch
 from harness.records.provenance import version
 from harness.training.process import STOPPED, keep_compiler_cache_private
 
-# verb -> module with `run(cfg, overrides) -> exit status`
 IMPORT_TORCH = ("bench", "verify")
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 LONGEST_MESSAGE = 2_000  # letters; a file of somebody else may have thousands of names
 SHELLS = ("bash", "fish", "zsh")  # that Hydra completes
-# these have `run_all(commands, launcher)`: a sweep's commands share cells
+# these have `run_all(commands, launcher) -> exit status`, as the commands of a sweep share cells; the other verbs have
+# `run(cfg, overrides)`
 SWEEP_VERBS = ("train", "plan", "prepare", "baselines")
 
 
@@ -67,19 +64,15 @@ def main(hydra_main: Callable[[], Any], statuses: list[int]) -> int:
             verb("list").print_names()
             return 0
         sys.argv[1:] = rewrite(sys.argv[1:])
-        settings, folders = settings_and_folders(sys.argv[1:])
+        with in_one_line(sys.argv[1:]):
+            settings, folders = settings_and_folders(sys.argv[1:])
         check_typed(settings, folders)
         sys.argv[1:] = without_folders(sys.argv[1:])
-        with option_files.added(folders):
+        with option_files.added(folders), in_one_line(sys.argv[1:]):
             hydra_main()
         return max(statuses, default=0)
     except UsageError as error:
         return print_error(str(error))
-    except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
-        message = explain(error, sys.argv[1:])
-        if message is None:
-            raise
-        return print_error(message)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
@@ -106,11 +99,11 @@ def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:
         check_ranges(cfg)
         check_part_names(cfg, overrides, search_path())
         check_settings(cfg, overrides)
-        status = verb(cfg.do).run(cfg, overrides)
+        with in_one_line(sys.argv[1:]):
+            module, command = verb(cfg.do), Command(cfg, tuple(overrides))
+            status = module.run_all([command]) if cfg.do in SWEEP_VERBS else module.run(cfg, overrides)
     except UsageError as error:
         return print_error(str(error), overrides)
-    except (HydraException, OmegaConfBaseException, YAMLError) as error:
-        return print_error(explain(error, sys.argv[1:]) or str(error), overrides)
     except BrokenPipeError:
         return reader_left()
     except OSError as error:
@@ -125,8 +118,6 @@ def dispatch_all(swept: Sequence[Sequence[str]], launcher: str) -> int:
 
     Raises UsageError, and Hydra's errors for overrides that do not compose.
     """
-    from harness.config.sweep import compose_commands
-
     commands = compose_commands(swept)
     do = commands[0].cfg.do
     if all(command.cfg.do == do for command in commands) and do in SWEEP_VERBS:
@@ -145,7 +136,7 @@ def verb(name: str) -> Any:
     if name in IMPORT_TORCH:
         announce_torch()
         keep_compiler_cache_private()
-    return importlib.import_module(VERBS[name])
+    return importlib.import_module(f"harness.commands.{name}")
 
 
 def reader_left() -> int:
@@ -213,7 +204,7 @@ def settings_and_folders(arguments: Sequence[str]) -> tuple[list[str], list[str]
         refuse("--config-path and --config-name: conf/config.yaml is always read; --config-dir adds a folder")
     folders = [flags.config_dir] if flags.config_dir else []
     for word in filter(is_search_path, flags.overrides):
-        values = OverridesParser.create().parse_override(word).value()
+        values = OverridesParser.create().parse_overrides([word])[0].value()
         folders += [str(value).removeprefix("file://") for value in (values if isinstance(values, list) else [values])]
     if missing := [folder for folder in folders if not os.path.isdir(folder)]:
         raise UsageError(f"{shown(missing[0])}: no such configuration folder")

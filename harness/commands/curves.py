@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from omegaconf import DictConfig
 from rich.console import Console
 
-from harness.commands.narrow import as_typed, narrow
+from harness.commands.status import as_typed, narrow
 from harness.config.overrides import typed_values
 from harness.config.places import below, folder_below, require_folders
 from harness.errors import UsageError

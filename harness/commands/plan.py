@@ -1,31 +1,35 @@
 """do=plan: the cells of a command, their states and their estimated time. Nothing is run."""
 
+import json
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from omegaconf import DictConfig
 
-from harness.commands.refusals import refusals
 from harness.commands.tables import check_tables
 from harness.config.cell import Cell, flatten
-from harness.config.declared import missing_file_message, missing_files
-from harness.config.sweep import Command, Plan, PlannedCell, expand_all
+from harness.config.declared import declared, missing_file, missing_file_message, missing_files
+from harness.config.overrides import typed_values
+from harness.config.sweep import Command, Plan, PlannedCell, expand_all, parse_depends_on
 from harness.config.table_rows import published_hours
 from harness.errors import UsageError
 from harness.garbage import rare_garbage_collection
 from harness.launch.cell_state import cell_state_at
 from harness.launch.local import visible_gpus
 from harness.launch.queue import Queue
-from harness.progress import clock, late_bar
+from harness.progress import announce_torch, clock, late_bar
 from harness.records.cache import of_command
 from harness.records.collect import RecordsByName
 from harness.records.estimate import MEASURED, PUBLISHED, Estimate, estimate
 from harness.records.validation import TrialRecords
 
 REFUSED = "refused"
+BUILT = ("model", "task", "backbone", "train")  # what a model and its task are built from
+CHANGING = (*BUILT, "protocol", "settings", "trusted_packages")  # typed keys that change it
+SELECTING = ("task", "protocol")  # keys that only select cells of a table
 
 
 @dataclass(frozen=True)
@@ -39,10 +43,6 @@ class PlanRow:
     state: str
     estimate: Estimate | None
     refusal: str | None = None
-
-
-def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
-    return run_all([Command(cfg, tuple(overrides))])
 
 
 def run_all(commands: Sequence[Command], launcher: str = "") -> int:
@@ -134,6 +134,58 @@ def plan_rows(commands: Sequence[Command], plan: Plan | None = None) -> list[Pla
         rows.append(PlanRow(planned.cell, REFUSED if refusal else state, remaining, refusal))
     records.say_left_out()
     return rows
+
+
+def refusals(commands: Sequence[Command], cells: Sequence[PlannedCell]) -> dict[str, str]:
+    """{cell id: reason} of the cells that a run would refuse before it trains, if something typed can be the reason.
+
+    Cells are built without memory, which takes torch and a part of a second per model and task. A table to which
+    nothing is typed is not built: tests build all of them.
+    """
+    if not any(map(is_changed, commands)):
+        return {}
+    typed = {key for command in commands for key in typed_values(command.overrides)}
+    alike = defaultdict(list)
+    for planned in cells:
+        parts = {part: planned.cell.config.get(part) for part in (*BUILT, "depends_on")}
+        train = parts.pop("train")
+        same = {**train, "optimizer": {**train.get("optimizer", {}), "lr": None}}  # seed and rate change no model
+        alike[json.dumps([parts, same], sort_keys=True)].append(planned)
+    refused: dict[str, str] = {}
+    with late_bar("checked") as report:
+        for number, (first, *others) in enumerate(alike.values()):
+            report(number, len(alike))
+            if reason := refusal(first, typed):
+                refused |= {planned.cell.id: reason for planned in (first, *others)}
+    return {planned.cell.id: refused[planned.cell.id] for planned in cells if planned.cell.id in refused}
+
+
+def is_changed(command: Command) -> bool:
+    """Whether something typed makes the command's cell, or changes the cells of its table."""
+    typed = typed_values(command.overrides)
+    changing = {key for key in typed if key.split(".")[0] in CHANGING}
+    return bool(changing if typed.get("table", "null") == "null" else changing - {*SELECTING})
+
+
+def refusal(planned: PlannedCell, typed: Collection[str]) -> str | None:
+    """The reason why a run would refuse the cell; None without one. A missing file that nobody typed is none."""
+    from harness.config.build import build_or_refuse
+
+    cfg = planned.cfg
+    if path := missing_file(cfg):
+        is_typed = any(f"task.{key}" in typed for key in declared(cfg.task).paths)
+        return missing_file_message(path, cfg) if is_typed else None
+    announce_torch()
+    try:
+        model = build_or_refuse(cfg).model
+        for entry in planned.cell.config.get("depends_on", ()):
+            if prefixes := parse_depends_on(entry).weights:
+                from harness.training.checkpoints.dependency import require_prefixes
+
+                require_prefixes(model.state_dict(), prefixes)
+    except UsageError as error:
+        return str(error)
+    return None
 
 
 def trains_on_gpu(cfg: DictConfig) -> bool:

@@ -2,18 +2,15 @@
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from omegaconf import DictConfig
 
-from harness.commands.typed import require_choice
+from harness.commands.mistakes import require_choice
 from harness.config.compose import arguments
 from harness.config.sweep import Command, expand_all
 from harness.errors import UsageError, one_line
 from harness.progress import Progress, announce_torch
-
-
-def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
-    return run_all([Command(cfg, tuple(overrides))])
 
 
 def run_all(commands: Sequence[Command], launcher: str = "") -> int:
@@ -28,20 +25,25 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
 
 def prepare(cfg: DictConfig) -> None:
     """Prepare the data of one task. Raises UsageError for missing or broken data."""
+    with Progress() as progress:
+        task, data = prepared(cfg, progress)
+    sizes = ", ".join(f"{count} {split}" for split, count in data.sizes.items())
+    print(f"{cfg.task.name}: {sizes} · source {data.source} · fingerprint {data.fingerprint[:12]}")
+    if task.samples is not None:
+        print(f"samples: {task.samples}")
+
+
+def prepared(cfg: DictConfig, progress: Progress) -> tuple[Any, Any]:
+    """The task of a configuration with its data, prepared and loaded. Raises UsageError."""
     announce_torch()
     from harness.config.instantiate import instantiate
     from tasks.checks import DataError
 
     task = instantiate(arguments(cfg.task), "task", list(cfg.trusted_packages))
     try:
-        with Progress() as progress:
-            task.prepare(progress)
-        data = task.load()
+        task.prepare(progress)
+        return task, task.load()
     except DataError as error:
         raise UsageError(one_line(error)) from error
     except ValueError as error:  # a value that only the data can refuse, such as the size of a trained vocabulary
         raise UsageError(f"task={cfg.task.name}: {one_line(error)}") from error
-    sizes = ", ".join(f"{count} {split}" for split, count in data.sizes.items())
-    print(f"{cfg.task.name}: {sizes} · source {data.source} · fingerprint {data.fingerprint[:12]}")
-    if task.samples is not None:
-        print(f"samples: {task.samples}")

@@ -17,10 +17,13 @@ from harness.config.table_rows import has_cells, read_table, row_named
 from harness.errors import UsageError
 
 MULTIRUN = ("-m", "--multirun")
-# do=bench compares the entries of these lists within one run instead of sweeping over them
-BENCH_LISTS = {"model": "bench.models", "lengths": "bench.lengths", "what": "bench.what", "mode": "bench.mode"}
-SHARED = ("n_jobs", "fail_fast")
-STATUS_KEYS = ("state", "since", "page")  # of do=status
+# verb: {key: what it means there}; with []: a list, which is typed without brackets. do=bench compares the entries of
+# its lists within one run instead of sweeping over them
+KEYS = {
+    "bench": {"model": "bench.models[]", "lengths": "bench.lengths[]", "what": "bench.what[]", "mode": "bench.mode[]"},
+    "report": {"format": "format[]"},
+    "status": {"state": "status.state[]", "since": "status.since", "page": "status.page"},
+}
 
 
 def rewrite(arguments: Sequence[str]) -> list[str]:
@@ -37,9 +40,8 @@ def rewrite(arguments: Sequence[str]) -> list[str]:
     `table=probes model=a,b`    -> `-m table=probes model=a,b`: a table is a sweep already
     `-m task=a protocol=b,c`    -> `-m task=choice(a) protocol=b,c`
     """
-    refuse_swept(arguments)
     expanded = budget_of_tables(expand_patterns([unquoted(word) for word in flags_first(arguments)]))
-    return choices_together(table_sweep(named_cells(status_keys(formats(bench_lists(expanded))))))
+    return choices_together(table_sweep(named_cells(keys_of_verb(expanded))))
 
 
 def flags_first(arguments: Sequence[str]) -> list[str]:
@@ -52,13 +54,6 @@ def flags_first(arguments: Sequence[str]) -> list[str]:
         (flags if is_flag else words).extend([] if is_again else [argument])
         before = argument
     return [*flags, *words]
-
-
-def refuse_swept(arguments: Sequence[str]) -> None:
-    """Raises UsageError for several values of what all cells of a command share."""
-    for key, value in typed_values(arguments).items():
-        if (key in SHARED or key.startswith("paths.")) and re.fullmatch(r"[^\[{(\"',]+(,[^,]+)+", value):
-            raise UsageError(f"{key}={value}: all cells of a command share one value; type one command for each")
 
 
 def unquoted(argument: str) -> str:
@@ -139,20 +134,20 @@ def fitting(pattern: str, group: str, names: Sequence[str]) -> list[str]:
     return matches
 
 
-def bench_lists(arguments: Sequence[str]) -> list[str]:
-    """`model=a,b` -> `model=a bench.models=[a,b]`, so that model.key=value belongs to the first model."""
-    if "do=bench" not in arguments:
-        return list(arguments)
+def keys_of_verb(arguments: Sequence[str]) -> list[str]:
+    """`do=bench model=a,b` -> `do=bench bench.models=[a,b] model=a`, so that model.key=value is the first model's."""
+    meanings = KEYS.get(typed_values(arguments).get("do", ""), {})
     rewritten = []
     for argument in arguments:
         key, equals, value = argument.partition("=")
-        if not equals or key not in BENCH_LISTS:
+        if not equals or key not in meanings:
             rewritten.append(argument)
             continue
+        name, is_list, _ = meanings[key].partition("[]")
         if not value.strip("[] "):
-            raise UsageError(f"{key}= has no value: model=a,b lengths=1024,4096 what=forward,train")
-        rewritten.append(f"{BENCH_LISTS[key]}=[{value.strip('[]')}]")
-        if key == "model" and not is_row(first := argument.split(",")[0].removeprefix("model=")):
+            raise UsageError(f"{key}= has no value: {key}=a or, where it takes several, {key}=a,b")
+        rewritten.append(f"{name}=[{value.strip('[]')}]" if is_list else f"{name}={value}")
+        if key == "model" and not is_row(first := value.split(",")[0]):
             rewritten.append(f"model={first}")
     return rewritten
 
@@ -160,29 +155,6 @@ def bench_lists(arguments: Sequence[str]) -> list[str]:
 def is_row(name: str) -> bool:
     """Whether a name is a row of a published table, such as `luna_16`, and not a model."""
     return name not in names_in("model") and row_named(name) is not None
-
-
-def formats(arguments: Sequence[str]) -> list[str]:
-    """The formats of do=report as a list, which may be typed without brackets."""
-    if "do=report" not in arguments:
-        return list(arguments)
-    words = (argument.partition("=") for argument in arguments)
-    return [f"format=[{value.strip('[]')}]" if key == "format" else f"{key}{eq}{value}" for key, eq, value in words]
-
-
-def status_keys(arguments: Sequence[str]) -> list[str]:
-    """The keys of do=status below `status`; `state=` is a list, which may be typed without brackets."""
-    if "do=status" not in arguments:
-        return list(arguments)
-    rewritten = []
-    for argument in arguments:
-        key, equals, value = argument.partition("=")
-        if equals and key in STATUS_KEYS:
-            if not value.strip("[] "):
-                raise UsageError(f"{key}= has no value: state=failed,dead, since=12h, page=2")
-            argument = f"status.{key}=" + (f"[{value.strip('[]')}]" if key == "state" else value)
-        rewritten.append(argument)
-    return rewritten
 
 
 def named_cells(arguments: Sequence[str]) -> list[str]:

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from harness.commands.narrow import narrow
 from harness.config.cell import name_of
 from harness.config.overrides import typed_values
 from harness.config.places import folder_below, require_folders
+from harness.config.sweep import Command, expand_all
 from harness.errors import UsageError, did_you_mean, one_line, shown
 from harness.launch.cell_state import UNFINISHED, CellState, cell_state_at, last_log_lines
 from harness.launch.queue import Queue
@@ -27,11 +27,14 @@ from harness.records.cache import of_command
 from harness.records.collect import say_left_out, valid_summaries
 from harness.records.index import Summary
 from harness.records.listing import files_below
+from harness.records.named import run_parts
 from harness.records.ownership import HEARTBEAT
 from harness.records.run_directory import JOB
 from harness.records.schema import STATUSES
+from harness.records.validation import TrialRecords
 
 PER_PAGE = 50  # runs
+NARROWING = ("task", "protocol", "budget", "model", "seed")
 STATES = (*UNFINISHED, *STATUSES, "refused", "invalid")
 UNITS = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 
@@ -88,6 +91,25 @@ def states_of(cfg: DictConfig, overrides: Sequence[str]) -> dict[str, CellState]
     }
     wanted = set(cfg.status.state)  # a look-up in `cfg` takes as long as a run's state
     return {name: state for name, state in states.items() if not wanted or state.name in wanted}
+
+
+def narrow(names: Iterable[str], cfg: DictConfig, overrides: Sequence[str]) -> list[str]:
+    """The runs, `<task>/<protocol>/<budget>/<model>-s<seed>-<id>`, with the typed names and of the typed table.
+
+    A path that names no run is left out. Raises UsageError for a table without a cell that can run.
+    """
+    wanted = {key: value for key, value in typed_values(overrides).items() if key in NARROWING}.items()
+    names = [name for name in names if (parts := run_parts(name)) and wanted <= parts.items()]
+    if cfg.table is None:
+        return names
+    planned = expand_all([Command(cfg, tuple(overrides))], TrialRecords()).cells
+    return [*filter({cell.cell.path.as_posix() for cell in planned}.__contains__, names)]
+
+
+def as_typed(overrides: Sequence[str]) -> list[str]:
+    """`task=lra/text model=lavo`: the overrides that narrow, in this order."""
+    typed = typed_values(overrides)
+    return [f"{key}={typed[key]}" for key in ("table", *NARROWING) if key in typed]
 
 
 def check_filters(status: DictConfig) -> float:

@@ -13,8 +13,8 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from harness.commands.mistakes import require_choice
 from harness.commands.tables import check_tables
-from harness.commands.typed import require_choice
 from harness.config.cell import cell_of
 from harness.config.compose import search_path
 from harness.config.declared import missing_file, missing_file_message, missing_files
@@ -36,10 +36,6 @@ from harness.training.run_cell import CellRequest, CellResult, is_done, report_l
 HERE = "here"
 REFUSED = 2  # exit status
 SKIPPED_S = 0.5  # a cell that takes less was done already
-
-
-def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
-    return run_all([Command(cfg, tuple(overrides))])
 
 
 def run_all(commands: Sequence[Command], launcher: str = HERE) -> int:
@@ -74,8 +70,7 @@ def run_all(commands: Sequence[Command], launcher: str = HERE) -> int:
 
 def run_here(plan: Plan, cfg: DictConfig) -> int:
     whole, plan = plan, without_missing_data(plan)
-    requests = requests_of(plan, search_path())
-    requests = [replace(request, longest_s=longest(request.overrides)) for request in requests]
+    requests = [replace(request, longest_s=longest(request.overrides)) for request in requests_of(plan, search_path())]
     refused = {} if launched_as_group() else refused_dependents(requests)
     if refused:
         kept = without_refused(plan, refused)
@@ -105,13 +100,9 @@ def without_missing_data(plan: Plan) -> Plan:
         return plan
     absent = {}
     for path, cfg in missing.items():
-        lacking = [planned.cell for planned in plan.cells if without.get(planned.cell.id) == path]
-        tasks = ", ".join(sorted({cell.task for cell in lacking}))
-        absent |= (
-            {f"{len(lacking)} cell{'s' if len(lacking) > 1 else ''} of {tasks}": missing_file_message(path, cfg)}
-            if lacking
-            else {}
-        )
+        if tasks := [planned.cell.task for planned in plan.cells if without.get(planned.cell.id) == path]:
+            name = f"{len(tasks)} cell{'s' * (len(tasks) > 1)} of {', '.join(sorted(set(tasks)))}"
+            absent[name] = missing_file_message(path, cfg)
     return replace(plan, cells=tuple(kept), absent=plan.absent | absent)
 
 

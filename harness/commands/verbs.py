@@ -1,17 +1,6 @@
-"""The verbs of `do=`, with the module that runs each."""
+"""The verbs of `do=`. The module of the same name in this package runs each."""
 
-VERBS = {
-    "train": "harness.commands.train",
-    "prepare": "harness.commands.prepare",
-    "baselines": "harness.commands.baselines",
-    "plan": "harness.commands.plan",
-    "status": "harness.commands.status",
-    "compare": "harness.commands.compare",
-    "export": "harness.commands.export",
-    "curves": "harness.commands.curves",
-    "check": "harness.commands.check",
-    "report": "harness.commands.report",
-    "bench": "harness.commands.bench",
-    "verify": "harness.commands.verify",
-    "list": "harness.commands.list",
-}
+VERBS = (
+    *("train", "prepare", "baselines", "plan", "status", "compare", "export"),
+    *("curves", "check", "report", "bench", "verify", "list"),
+)

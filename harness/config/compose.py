@@ -85,7 +85,7 @@ def compose(overrides: Sequence[str] = (), search: Sequence[str] = (), *, shared
     `shared`: overrides of a shared file, such as a table, among them; what only the user sets, they do not.
     Hydra composes each choice of options once per process. The result is a copy with the model and the typed values,
     which the caller may change. Raises UsageError for a number out of range, and Hydra's errors, which
-    `harness.commands.explain` turns into one line.
+    `harness.commands.mistakes` turns into one line.
     """
     search = tuple(map(str, search))
     values = [word for word in overrides if not is_choice(word, search)]
@@ -161,7 +161,7 @@ def pickled(choices: tuple[str, ...], search: tuple[str, ...]) -> bytes:
             Hydra.create_main_hydra2("longhaul", path)
             return pickle.dumps(hydra.compose("config", overrides=list(choices)))
         except (HydraException, OmegaConfBaseException, YAMLError):
-            raise  # `harness.commands.explain` knows them
+            raise  # `harness.commands.mistakes` knows them
         except yaml_files.UNREADABLE as error:
             raise UsageError(f"{' '.join(choices)[:200]}: does not compose: {yaml_files.reason(error)}") from error
         finally:

@@ -16,7 +16,7 @@ from harness.bench.recipe import RecipeModel
 from harness.commands import report
 from harness.commands.bench import measure, run
 from harness.commands.report import run as render
-from harness.commands.rewrite import bench_lists
+from harness.commands.rewrite import keys_of_verb
 from harness.config.compose import compose
 from harness.errors import UsageError
 from harness.records.measurements import load_measurements
@@ -187,8 +187,8 @@ def test_a_list_in_a_bench_key_is_no_sweep():
         "bench.what=[forward]",
         "model.window=3",
     ]
-    assert bench_lists(typed) == commands
-    assert bench_lists(["model=a,b"]) == ["model=a,b"]
+    assert keys_of_verb(typed) == commands
+    assert keys_of_verb(["model=a,b"]) == ["model=a,b"]
 
 
 def test_exponent_and_crossover():

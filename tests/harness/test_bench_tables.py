@@ -18,7 +18,7 @@ from harness.bench.recipe import RecipeModel
 from harness.bench.subjects import typed_subjects
 from harness.commands.bench import measure
 from harness.commands.bench import run as bench_verb
-from harness.commands.rewrite import bench_lists
+from harness.commands.rewrite import keys_of_verb
 from harness.config.compose import compose
 from harness.config.places import CONF, ROOT
 from harness.config.table_rows import row_named
@@ -79,8 +79,8 @@ def test_a_step_of_a_recipe_is_loss_gradients_and_update(places):
 def test_names_of_rows_can_be_typed():
     assert row_named("luna_16") == ("luna", {"model.slots": 16})
     assert row_named("no_such_row") is None
-    assert bench_lists(["do=bench", "model=luna_16,lavo"]) == ["do=bench", "bench.models=[luna_16,lavo]"]
-    assert bench_lists(["do=bench", "model=lavo,luna_16"])[-1] == "model=lavo"
+    assert keys_of_verb(["do=bench", "model=luna_16,lavo"]) == ["do=bench", "bench.models=[luna_16,lavo]"]
+    assert keys_of_verb(["do=bench", "model=lavo,luna_16"])[-1] == "model=lavo"
     with pytest.raises(UsageError, match="there is no model 'luna_l6': did you mean"):
         typed_subjects(compose(["bench.models=[luna_l6]"]))
 

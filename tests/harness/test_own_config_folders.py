@@ -3,7 +3,7 @@
 import pytest
 from hydra.errors import HydraException
 
-from harness.commands.explain import explain
+from harness.commands.mistakes import explain
 
 HEAD = "title: T\nledger: null\nprotocol: skyformer\ncontrol: no_mixing\nreference: vanilla\n"
 COLUMNS = 'columns:\n  a: {task: lra/listops, metric: acc, unit: "%", decimals: 1, higher_is_better: true}\n'

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.commands.explain import explain
+from harness.commands.mistakes import explain
 from harness.commands.rewrite import rewrite
 from harness.config.cell import cell_of
 from harness.config.compose import compose, options, pickled, recipes

@@ -19,7 +19,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from harness.commands.explain import explain
+from harness.commands.mistakes import explain
 from harness.config.compose import compose
 from harness.config.sweep import Command, expand_all
 from harness.errors import UsageError, one_line

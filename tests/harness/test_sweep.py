@@ -105,7 +105,7 @@ def test_a_failure_stops_the_others_only_if_asked(monkeypatch, capsys, fail_fast
     states = iter([("done", 0), ("failed", 1), *[("done", 0)] * 3])
     monkeypatch.setattr(local, "run_cell", lambda request: CellResult("a cell", *next(states), "why"))
     typed = [*TABLE, "model=lavo", "task=lra/listops", f"fail_fast={fail_fast}"]
-    assert train.run(compose(typed), typed) == 1
+    assert train.run_all([sweep.Command(compose(typed), tuple(typed))]) == 1
     shown = capsys.readouterr()
     assert (shown.out + shown.err).count("a cell") == ran
     assert f"{ran - 1} done, 1 failed" in shown.out

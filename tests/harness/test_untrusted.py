@@ -9,7 +9,7 @@ from hydra.errors import HydraException
 from hydra.plugins.config_source import ConfigSource
 from omegaconf.errors import OmegaConfBaseException
 
-from harness.commands.explain import explain
+from harness.commands.mistakes import explain
 from harness.config import untrusted, yaml_files
 from harness.config.compose import compose
 from harness.config.places import CONF

@@ -1,7 +1,7 @@
 """`python run.py ...` as a fork of a process that has imported the libraries of a cell, which takes six CPU seconds.
 
 The fork imports the modules of its clone itself and has its own session, signals, folder and environment. For what a
-new interpreter does, start one: tests/test_readme.py and tests/harness/test_wrong_commands.py do.
+new interpreter does, start one: tests/test_readme.py and tests/harness/test_mistakes.py do.
 """
 
 import atexit

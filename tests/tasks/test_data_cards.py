@@ -13,7 +13,7 @@ import tasks.lra.image
 import tasks.lra.text
 import tasks.summarization.multinews
 from harness.commands import list as list_command
-from harness.commands.typed import refuse_ignored
+from harness.commands.mistakes import refuse_ignored
 from harness.config.compose import compose, options
 from harness.errors import UsageError
 from harness.records import data_cards as module

@@ -1,7 +1,5 @@
 """The notes below a block: one on simple predictors and one on thresholds, for any number of columns."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,6 @@ from harness.report.render.words import listed
 from harness.report.scores.comparison import Comparison
 from harness.report.scores.groups import Group
 from harness.report.scores.scores import Score
-from harness.report.scores.solved import SolvedRuns
 from harness.report.spec.table import ResolvedColumn
 
 SEEDS = (1, 2, 3)
@@ -55,39 +52,12 @@ def test_one_note_names_the_strongest_predictor_and_the_rows_below_it():
     assert notes.below_notes([group("PPL", {})]) == []
 
 
-def test_a_predictor_that_no_row_is_below_gives_way_to_the_best_other_one():
-    shown = group("PPL", {"control": ("5-gram",)})
-    assert notes.below_notes([shown]) == ["† Below a simple predictor: control (5-gram, 4.60)."]
-
-
 def test_columns_with_the_same_rows_below_share_a_note():
     alike = [group(column, {"control": ("6-gram",)}) for column in ("N", "2 N")]
     other = group("4 N", {"LLP": ("5-gram",), "control": ("5-gram",)}, strongest="baseline: 5-gram")
     assert notes.below_notes([*alike, other]) == [
         "† Below the strongest simple predictor: control in N and 2 N (6-gram); LLP and control in 4 N (5-gram)."
     ]
-
-
-def test_the_row_of_a_predictor_says_what_it_was_fitted_to():
-    slower = {"baseline: 6-gram": FITS["baseline: 6-gram"] | {"saw": "1,015,552 bytes", "seconds": 3.09}}
-    columns = [group("N", {}), group("2 N", {}, fits=FITS | slower)]
-    assert notes.label_with_fit("baseline: 5-gram", columns[:1]) == "baseline: 5-gram (819,200 bytes, 0.737 s)"
-    assert notes.label_with_fit("baseline: 6-gram", columns) == (
-        "baseline: 6-gram (819,200 bytes or 1,015,552 bytes, 0.732 to 3.09 s)"
-    )
-    assert notes.label_with_fit("baseline: unigram", columns) == "baseline: unigram", "it is fitted to nothing"
-
-
-def test_the_thresholds_of_all_columns_stand_in_one_note():
-    runs = SolvedRuns(56.1, "control and reference", {}, {})
-    columns = [group(name, {}, runs=replace(runs, threshold=t)) for name, t in (("recall", 56.1), ("needle", 53.14))]
-    (note,) = notes.notes_of_tests([*columns, group("copy", {})])
-    start = (
-        "A run is solved from 56.10 on in recall and from 53.14 on in needle, half way between control and reference."
-    )
-    assert start in note
-    (alone,) = notes.notes_of_tests(columns[:1])
-    assert "A run is solved from 56.10 on, half way between" in alone
 
 
 @pytest.mark.parametrize(("count", "text"), [(1, "0"), (4, "0, 1, 2 and 3"), (5, "0, 1, 2 and 2 more")])

@@ -8,7 +8,6 @@ import pytest
 
 from harness.report.pages.ranking import MIN_ROWS, complete_block
 from harness.report.stats.ranks import (
-    DRAWS,
     SeedScores,
     bootstrap,
     interquartile_mean,
@@ -123,16 +122,6 @@ def test_columns_of_an_ability_are_drawn_within_it():
     assert shares == pytest.approx({0.0: 0.25, 0.5: 0.5, 1.0: 0.25}, abs=0.015)
 
 
-def test_intervals_are_those_of_all_draws():
-    control, reference = np.zeros((2, 2)), np.ones((2, 2))
-    ranked = {row.row: row for row in rank_rows(["a", "b", "c"], of_seeds(SCORES), draws=20_000)}
-    for name, of_row in zip("abc", SCORES.tolist(), strict=True):
-        exact = sorted(all_draws(of_row, control.tolist(), reference.tolist()).items())
-        below = np.cumsum([p for _, p in exact])
-        low, high = (exact[int(np.searchsorted(below, edge))][0] for edge in (0.025, 0.975))
-        assert ranked[name].interval == pytest.approx((low, high), abs=1e-9)
-
-
 def test_the_reference_has_an_interval_with_width():
     """Its seeds differ: the scale is as uncertain as the row. Its mean is 1 all the same."""
     reference, control = [[90.0, 100.0, 110.0], [50.0, 60.0, 40.0]], [[0.0, 5.0, -5.0], [0.0, 0.0, 0.0]]
@@ -153,14 +142,6 @@ def test_all_rows_have_the_same_draws():
     assert ranked[0].interval[0] < ranked[1].interval[1]  # although their intervals overlap
 
 
-def test_seeds_alone_and_tasks_alone_make_an_interval():
-    seeds, tasks = np.array([[[0.0, 1.0]] * 3]), np.array([[[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]])
-    for scores in (seeds, tasks):
-        (row,) = rank_rows(["a"], of_seeds(scores))
-        assert row.interval[0] < row.mean < row.interval[1] and row.ranks == (1, 1)
-    assert bootstrap(of_seeds(seeds)).shape == (1, DRAWS)
-
-
 def test_ranks_without_one_ability_by_hand():
     """The first row leads by its first ability alone. Without the second ability, the others are equal: 0.3."""
     of_ability = np.array([[1.0, 0.3, 0.5], [0.0, 0.9, 0.6], [0.2, 0.2, 0.4]])
@@ -168,11 +149,6 @@ def test_ranks_without_one_ability_by_hand():
     assert ranks_without_one(of_ability[:, :1]).shape == (3, 0)  # nothing is left
     (row,) = rank_rows(["a"], of_seeds([[[1.0], [2.0]]], ["one", "one"]))
     assert row.rank_without == {}
-
-
-def test_the_same_scores_have_the_same_ranks():
-    scores = np.random.RandomState(3).rand(4, 6, 3)
-    assert rank_rows("abcd", of_seeds(scores)) == rank_rows("abcd", of_seeds(scores.copy()))
 
 
 @pytest.mark.parametrize(
@@ -187,15 +163,6 @@ def test_the_same_scores_have_the_same_ranks():
 def test_scores_that_cannot_be_ranked_are_refused(scores, ends, message):
     with pytest.raises(ValueError, match=message):
         of_seeds(scores, **ends)
-
-
-def test_names_and_shapes_must_agree():
-    with pytest.raises(ValueError, match="scores are of 3 rows, not 2"):
-        rank_rows(["a", "b"], of_seeds(np.zeros((3, 1, 1))))
-    with pytest.raises(ValueError, match="2 columns have as many names"):
-        of_seeds(np.zeros((1, 2, 1)), ["one"])
-    with pytest.raises(ValueError, match="control and reference are"):
-        SeedScores(("t0",), ("t0",), np.zeros((1, 1, 2)), np.zeros((1, 1)), np.ones((1, 2)))
 
 
 def test_the_largest_gap_is_dropped_first():

@@ -172,12 +172,3 @@ def test_a_page_shows_solved_runs_and_no_interval_beyond_the_scale():
     )
     text = pages.RENDER["md"](page)
     assert "±" not in text.split("Ours only")[1].split("Reading")[0] or "121" not in text
-
-
-def test_an_interval_ends_where_the_scale_does():
-    high = row("high", [99.0, 100.0, 98.0])
-    assert high.estimate.is_clipped and high.estimate.interval[1] == 100.0
-    assert high.number(1) == f"99.0 [{high.estimate.interval[0]:.1f}, 100.0]"
-    inside = row("inside", [50.0, 51.0, 52.0])
-    assert not inside.estimate.is_clipped and "±" in inside.number(1)
-    assert row("fixed", [100.0] * 3).number(1) == "100.0"

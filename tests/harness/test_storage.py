@@ -19,7 +19,7 @@ from harness.training.callback import TrainingCallback
 from harness.training.failures import failure_status
 from harness.training.run_cell import CellRequest
 
-CELL = ("model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1", "train.max_steps=8")
+CELL = ("model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1", "train.max_steps=4")
 
 
 @pytest.mark.parametrize(

@@ -81,11 +81,6 @@ def test_one_command_has_no_launcher(name):
     cli.settings_and_folders(["-m", "model=lavo", f"hydra/launcher={name}"])
 
 
-@pytest.mark.parametrize("name", ["here", "slurm", "background"])
-def test_a_launcher_composes_whatever_plugins_are_installed(name):
-    compose([f"hydra/launcher={name}"])
-
-
 SWEPT = [
     [f"model={model}", "budget=smoke", "train.max_steps=7", f"seed={seed}"]
     for model in ("local", "lavo")

@@ -7,8 +7,8 @@ from helpers.pages import CONF, PAPER, T11, build
 
 from harness.records.collect import frame
 from harness.report import spec_files
-from harness.report.pages import columns, not_run, notes
-from harness.report.pages.not_run import Waiting, waiting_columns, waiting_sentences
+from harness.report.pages import not_run, notes
+from harness.report.pages.not_run import waiting_columns
 from harness.report.plots import figures
 from harness.report.plots.file import Sources
 from harness.report.scores import groups, select
@@ -64,27 +64,6 @@ def test_a_union_leaves_out_rows_on_purpose_so_only_whole_columns_wait():
     assert "Text" not in waits and waits["Image"].rows == () and "do not count" in waits["Image"].why
     assert waits["ListOps"].why == ""
     assert not any("No run yet" in line for line in build(union, records).answer), "the ranks name what they leave out"
-
-
-def test_sentences_name_columns_of_one_reason_together():
-    def wait(column, why="", protocol="", rows=()):
-        return Waiting(column, "reduced", protocol, rows, why)
-
-    waits = [wait("A", "x"), wait("B"), wait("C", "x"), wait("D", protocol="luna")]
-    assert waiting_sentences([*waits, wait("E", "y", rows=("LAVO", "Latte"))]) == [
-        "No run yet at the reduced budget: A, C. Why: x.",
-        "No run yet at the reduced budget: B.",
-        "No run yet at the reduced budget, protocol luna: D.",
-        "E: no run yet at the reduced budget of LAVO, Latte. Why: y.",
-    ]
-
-
-def test_the_page_of_all_columns_has_the_columns_without_a_run():
-    waits = [Waiting("A, B", "reduced", "", (), "its data changed"), Waiting("C", "reduced", "luna", (), "")]
-    some = Waiting("D", "reduced", "", ("LAVO",), "its data changed")
-    *_, first, second = columns.page([("luna/t1", (), [*waits, some])]).splitlines()
-    assert first == "| [luna/t1](luna/t1.md) | A, B | reduced | its data changed |"
-    assert second == "| [luna/t1](luna/t1.md) | C | reduced, protocol luna | no run yet |"
 
 
 def test_predictors_of_the_test_split_alone_are_named_and_none_is_chosen():

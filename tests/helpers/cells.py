@@ -3,7 +3,7 @@
 from omegaconf import DictConfig
 
 EXAMPLES = 40  # validation and test each: a whole batch and a part of one
-TRAINED = 64  # at least a batch
+TRAINED = 128  # from which every simple predictor can be fitted
 
 
 def shorten(cfg: DictConfig) -> None:

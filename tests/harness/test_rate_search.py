@@ -3,14 +3,14 @@
 import math
 
 import pytest
-from helpers.searched import GRID, RECIPE, TABLE_SPEC, records, runs, trials
+from helpers.searched import GRID, RECIPE, TABLE_SPEC, Trials, records, runs, trials
 from omegaconf import OmegaConf
 
 from harness.commands import train
 from harness.config import sweep
 from harness.config.cell import Cell
 from harness.config.compose import compose
-from harness.config.search import Trial, search_of
+from harness.config.search import search_of
 from harness.errors import UsageError
 from harness.records import checks, record
 from harness.records.collect import frame
@@ -47,17 +47,6 @@ def test_a_search_that_cannot_be_is_refused_in_one_line(search, message):
         cfg = OmegaConf.create({"budget": {"name": "reduced", "search": search}})
         search_of(cfg)
     assert "\n" not in str(refusal.value)
-
-
-class Trials:
-    """Scores of trials by their learning rates, and the trials that were asked for."""
-
-    def __init__(self, **by_rate):
-        self.by_rate = {float(rate.replace("_", "-")): score for rate, score in by_rate.items()}
-
-    def __call__(self, planned):
-        score = self.by_rate.get(planned.cfg.train.optimizer.lr)
-        return None if score is None else Trial(score)
 
 
 def planned(validation, *typed, budget="reduced"):

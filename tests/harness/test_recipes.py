@@ -8,7 +8,7 @@ from hydra.utils import get_class
 from omegaconf import OmegaConf
 
 from harness.config.build import on_meta
-from harness.config.cell import cell_of, flatten
+from harness.config.cell import cell_of
 from harness.config.compose import OWN_CLASS, arguments, compose, options, recipes, with_model
 from harness.config.declared import declared_by
 from harness.config.places import CONF
@@ -172,59 +172,6 @@ def test_sizes_for_budgets_are_neither_arguments_nor_identity():
     cfg = compose(["model=lavo", "budget=smoke"])
     assert "budgets" in cfg.model
     assert "budgets" not in arguments(cfg.model) and "budgets" not in cell_of(cfg).config["model"]
-
-
-# the settings of ListOps in the published code and tables
-PUBLISHED = {
-    "skyformer": {
-        "backbone.layers": 2, "backbone.dim": 64, "backbone.heads": 2, "backbone.ffn_dim": 128,
-        "backbone.positions": "learned", "backbone.norm": "pre", "backbone.pooling": "mean",
-        "backbone.max_length": 2048, "backbone.dropout": 0.1, "backbone.attention_dropout": 0.1,
-        "train.batch_size": 32, "train.optimizer.lr": 1e-4, "train.schedule.warmup": 1000, "train.max_steps": 50_000,
-        "train.eval_every": 500, "train.clip_value": 1.0, "train.optimizer.eps": 1e-6,
-        "train.optimizer.weight_decay": 0.0, "train.select.rule": "best_val", "train.select.after": 0.2,
-        "model.bases": 32, "model.window": 256,
-    },
-    "google": {
-        "backbone.layers": 4, "backbone.dim": 512, "backbone.heads": 8, "backbone.ffn_dim": 1024,
-        "backbone.head_dim": 1024, "backbone.positions": "sinusoidal", "backbone.pooling": "cls",
-        "backbone.attention_bias": False, "backbone.norm_eps": 1e-6, "backbone.ffn": "gelu_tanh",
-        "backbone.cls_std": 0.0,
-        "backbone.embedding_std": 1.0, "backbone.final_norm": True, "train.batch_size": 32,
-        "train.optimizer.lr": 0.05 / 1000**0.5, "train.optimizer.betas": [0.9, 0.98], "train.optimizer.eps": 1e-9,
-        "train.optimizer.weight_decay": 0.1, "train.schedule.warmup": 1000, "train.max_steps": 5000,
-        "train.select.rule": "last",
-    },
-    "luna": {
-        "backbone.layers": 1, "backbone.dim": 512, "backbone.heads": 8, "backbone.ffn_dim": 2048,
-        "backbone.norm": "post", "backbone.head_dim": 2048, "backbone.head_bias": False, "backbone.head_dropout": 0.0,
-        "backbone.head_activation": "relu", "backbone.positions": "learned", "backbone.positions_std": 0.02,
-        "backbone.embedding_norm": True, "backbone.embedding_scale": False, "backbone.embedding_std": 0.02,
-        "backbone.linear_init": "bert", "backbone.activation_dropout": 0.0, "train.eval_every": 20,
-        "task.append_eos": True, "train.optimizer.lr": 1e-4, "train.optimizer.betas": [0.9, 0.98],
-        "train.optimizer.weight_decay": 1e-4, "train.schedule.warmup": 1000, "train.schedule.start": 1e-7,
-        "train.max_steps": 5000, "train.batch_size": 32, "train.select.rule": "best_val",
-    },
-    "latte": {
-        "backbone.layers": 6, "backbone.dim": 128, "backbone.heads": 4, "backbone.pooling": "masked_mean",
-        "train.optimizer.lr": 1e-3, "train.optimizer.weight_decay": 0.01, "train.batch_size": 64,
-        "train.max_steps": 50 * 96_000 // 64, "train.clip_norm": 1.0, "train.schedule.warmup": 0,
-        "train.select.rule": "best_test", "backbone.final_norm": False, "backbone.embedding_std": 128**-0.5,
-    },
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("protocol", PUBLISHED)
-def test_listops_is_as_published(protocol):
-    cfg = compose(["model=lavo", "task=lra/listops", f"protocol={protocol}"])
-    settings = flatten(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
-    for key, value in PUBLISHED[protocol].items():
-        assert settings[key] == (pytest.approx(value) if isinstance(value, float) else value), key
-    data = {
-        key: settings[f"task.{key}"]
-        for key in ("min_length", "max_length", "max_depth", "max_args", "train", "val", "test")
-    }
-    assert list(data.values()) == [500, 2000, 10, 10, 96_000, 2_000, 2_000]
 
 
 def test_shakespeare_gives_sinusoids_to_models_that_have_no_order():

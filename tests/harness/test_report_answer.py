@@ -126,35 +126,6 @@ def test_a_row_beats_a_simple_predictor_by_a_test():
     assert answer._overall([none]).startswith("no row beats the strongest simple predictor (5-gram)")
 
 
-def test_several_columns_open_with_a_count_of_those_where_no_row_beats_a_simple_predictor():
-    unbeaten = fitted(listops(vanilla=0.5, lavo=0.499, no_mixing=0.3), ("counts", 63.0, 64.0))
-    beaten = fitted(listops(vanilla=0.5, lavo=0.499, no_mixing=0.3), ("counts", 43.0, 64.0))
-    assert answer._overall([unbeaten, beaten]) == (
-        "no row beats the strongest simple predictor (counts) in 1 of 2 columns; "
-        "the reference is clearly ahead of the control in 2 of 2 columns (R ≥ 4)."
-    )
-    without = only(listops(vanilla=0.5, lavo=0.499, no_mixing=0.3))
-    assert answer._overall([unbeaten, without]).startswith(
-        "no row beats the strongest simple predictor (counts) in the only column that has one; the reference"
-    )
-    assert answer._overall([beaten, beaten]).startswith(
-        "some row beats the strongest simple predictor in each of 2 columns; the reference"
-    )
-    assert answer._overall([without, without]).startswith("no simple predictor was measured; the reference")
-
-
-def test_a_column_whose_control_is_not_behind_says_so_first():
-    records = listops(vanilla=0.5, lavo=0.51, no_mixing=0.499)
-    first = build(T11, records).answer[0]
-    assert re.fullmatch(
-        r"Reduced budget, ListOps: the column cannot rank rows, because the control is not clearly behind the "
-        r"reference \(R = 0\.\d, below 4\)\. Cost: 0\.9 core-hours\.",
-        first,
-    )
-    spec = T11.model_copy(update={"why": "the data are too easy"})
-    assert " Why: the data are too easy." in table.build_table(spec, results_of(records, spec)).answer[0]
-
-
 def test_a_control_that_is_ahead_of_the_reference_ranks_nothing():
     """With Apollo softmax attention is behind no mixing in Luna's translation (6.04 and 5.84 nats)."""
     (only_answer,) = answer.answers(results_of(listops(vanilla=0.3, lavo=0.4, no_mixing=0.5)))
@@ -245,12 +216,6 @@ def test_baselines_are_rows_in_their_place_and_mark_who_is_below():
     assert "†" not in scores["LAVO"].text  # 0.2 points below, too little for any test
     assert block.lines[1] == "† Below a simple predictor: no mixing (root operator, 44.00)."
     assert "chance" not in block.title  # the row says so
-
-
-def test_below_three_seeds_a_lower_mean_is_marked():
-    records = listops({"root_operator": 44.0}, vanilla=0.5, lavo=0.438)
-    block = ranking([record for record in records if record["cell"]["seed"] < 3])
-    assert block.lines[1] == "† Below a simple predictor: LAVO (root operator, 44.00)."
 
 
 def test_a_page_says_how_rows_were_paired():

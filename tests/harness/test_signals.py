@@ -86,12 +86,6 @@ def test_a_saved_run_has_not_the_status_of_one_that_the_signal_of_a_time_limit_k
     assert exit_status(signal.SIGUSR1) == exit_status(signal.SIGUSR2) == 128 + signal.SIGUSR2
 
 
-def test_handlers_come_back_after_an_error(handlers):
-    with pytest.raises(ValueError, match="any"), catch_stop_signals():
-        raise ValueError("any")
-    assert {number: signal.getsignal(number) for number in NUMBERS} == handlers
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_signal_ends_the_process(number):
     with catch_stop_signals():
@@ -163,14 +157,6 @@ def test_a_job_without_squeue_ends(monkeypatch, tmp_path):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     signal.signal(signal.SIGUSR2, Scheduler().checkpoint_and_try_requeue)
     assert not will_requeue(signal.SIGTERM)
-
-
-def test_requeue_calls_the_schedulers_handler():
-    requeue()  # no handler
-    scheduler = Scheduler()
-    signal.signal(signal.SIGUSR2, scheduler.checkpoint_and_try_requeue)
-    requeue()
-    assert scheduler.called == [(signal.SIGUSR2, None)]
 
 
 @pytest.mark.parametrize("refusals", [0, 1, 3])

@@ -1,20 +1,15 @@
 """Columns that lack runs: on their page and on the page of all columns, with the reason of their table."""
 
-from dataclasses import replace
-
 from helpers import synthetic
 from helpers.pages import CONF, PAPER, T11, build
 
 from harness.records.collect import frame
 from harness.report import spec_files
-from harness.report.pages import not_run, notes
+from harness.report.pages import not_run
 from harness.report.pages.not_run import waiting_columns
 from harness.report.plots import figures
 from harness.report.plots.file import Sources
 from harness.report.scores import groups, select
-from harness.report.scores.groups import Group
-from harness.report.scores.scores import Score
-from harness.report.spec.table import ResolvedColumn
 
 REDUCED = {"budget": "reduced", "source": "synthetic"}
 
@@ -64,16 +59,3 @@ def test_a_union_leaves_out_rows_on_purpose_so_only_whole_columns_wait():
     assert "Text" not in waits and waits["Image"].rows == () and "do not count" in waits["Image"].why
     assert waits["ListOps"].why == ""
     assert not any("No run yet" in line for line in build(union, records).answer), "the ranks name what they leave out"
-
-
-def test_predictors_of_the_test_split_alone_are_named_and_none_is_chosen():
-    lead = Score("baseline: lead", "", {1: 52.44}, {})
-    failed = Score("baseline: ridge", "", {}, {"no training text": 1})
-    resolved = ResolvedColumn("R-1", "R-1", "", 2, True, (), True)
-    column = Group("R-1", "reduced", "synthetic data", False, resolved, (), baselines=(lead, failed))
-    assert notes.why_none_is_strongest(column) == "none chosen (lead 52.44)"
-    alone = replace(column, chance_names=("lead",))
-    assert notes.why_none_is_strongest(alone) == "not fitted" and notes.predictor_notes([alone]) == []
-    (note,) = notes.predictor_notes([column])
-    assert note.startswith("No simple predictor is chosen as the strongest: a choice is made on the validation split")
-    assert "strongest in R-1 and R-2: a choice" in notes.predictor_notes([column, replace(column, column="R-2")])[0]

@@ -3,9 +3,8 @@
 import copy
 import hashlib
 import json
+import multiprocessing
 import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -179,27 +178,28 @@ def test_a_failed_write_leaves_the_old_record(tmp_path, monkeypatch, step):
     assert [file.name for file in tmp_path.iterdir()] == ["one.json"]
 
 
-WRITER = """
-import json, sys
-from harness.records.record import write
-record, root, me = json.load(open(sys.argv[1])), sys.argv[2], int(sys.argv[3])
-for turn in range(12):
-    record["resumes"] = me * 1000 + turn
-    write(record, f"{root}/shared.json")
-    write(record, f"{root}/{me}-{turn}.json")
-"""
+def write_in_turns(root, me, looked):
+    """Twelve records of its own, and a shared one until another process has looked at that."""
+    for turn in range(12):
+        write(made(resumes=me), root / f"{me}-{turn}.json")
+    while not looked.wait(0):
+        write(made(resumes=me), root / "shared.json")
 
 
 def test_many_processes_write_at_once(tmp_path):
-    source, root = tmp_path / "source.txt", tmp_path / "records"
-    source.write_text(json.dumps(made()), encoding="utf-8")
-    writers = [subprocess.Popen([sys.executable, "-c", WRITER, source, root, str(me)]) for me in range(6)]
-    seen = 0
-    while any(writer.poll() is None for writer in writers):
-        if (root / "shared.json").exists():
-            seen += read(root / "shared.json")["resumes"] >= 0  # never half a record
-    assert [writer.wait() for writer in writers] == [0] * 6
-    assert seen
+    root, context = tmp_path / "records", multiprocessing.get_context("fork")
+    looked = context.Event()
+    writers = [context.Process(target=write_in_turns, args=(root, me, looked), daemon=True) for me in range(6)]
+    for writer in writers:
+        writer.start()
+    for _ in range(30):
+        while not (root / "shared.json").exists():
+            assert any(writer.is_alive() for writer in writers)
+        assert read(root / "shared.json")["resumes"] in range(6)  # never half a record
+    looked.set()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0] * 6
     assert len([read(path) for path in root.iterdir()]) == 6 * 12 + 1
 
 

@@ -4,7 +4,6 @@ import copy
 import math
 
 import pytest
-from matplotlib.figure import Figure
 
 from harness.config.places import CONF, ROOT
 from harness.config.validation import parse
@@ -16,10 +15,9 @@ from harness.report.pages.printed import count_beside
 from harness.report.plots import costs
 from harness.report.plots.figures import figure_plot
 from harness.report.plots.file import Sources
-from harness.report.plots.lines import cost_axes
 from harness.report.render import latex, markdown
 from harness.report.scores.measurements import measured_for, number_at, printed_slope, slope
-from harness.report.spec.measured import MeasuredSpec, Run
+from harness.report.spec.measured import MeasuredSpec
 from harness.report.spec_files import load_figure, load_table
 
 PAPER = ROOT / "results" / "paper"
@@ -107,36 +105,6 @@ def test_two_measurements_of_one_point_stand_apart_and_count_once():
     assert entries.startswith(start)
 
 
-def test_a_measurement_without_a_column_s_points_shows_what_is_missing():
-    """One of the two batches of Latte's Table 9."""
-    table = load_table("latte/t9", CONF, PAPER)
-    run, made = table.runs["recompute"], measurement()
-    settings = {"task": run.task, "protocol": run.protocol, "set": {"protocol.configuration": "t1"}, "top_k": 40}
-    made["settings"] |= settings | {"prompt": 20, "batches": [16], "mode": ["recompute"]}
-    names = {"Standard Att. (additive)": "vanilla", "VAPOR Latte": "latte"}
-    made["models"] = {name: {} for name in names}
-    made["rows"] = {name: {"model": model, "set": dict(table.rows[name].set)} for name, model in names.items()}
-    point = {"what": "generate", "mode": "recompute", "batch": 16, "length": 276, "status": "ok", "memory_mb": 1.0}
-    made["points"] = [point | {"model": name, "ms": 2e3 * (1 + index)} for index, name in enumerate(names)]
-    assert measured_for(run, {"m-cpu-0": made}) == [made] and measured_for(table.runs["incremental"], {"m": made}) == []
-    page = page_of(table, {"m-cpu-0": made})
-    rows = {(row["row"], row["column"]): row for row in page.tidy}
-    assert float(rows["VAPOR Latte", "CPU, 16"]["ours_mean"]) == 4.0
-    assert rows["Latte (additive)", "CPU, 16"]["status"] == "not measured"
-    for column in ("CPU, 128", "GPU, 16", "times softmax's, 128"):
-        assert rows["VAPOR Latte", column]["status"] == "not measured", column
-        assert not rows["VAPOR Latte", column]["paper_value"]
-    text = markdown.render(page)
-    command = "python run.py do=bench table=latte/t9 bench.run=recompute"
-    assert f"): {command} (about 6 minutes on 2 cores)." in text and "Not measured yet (“CPU, 128”, " in text
-    assert "batch 128" not in text, "no block without numbers"
-    made["settings"]["batches"] = [16, 128]
-    made["points"] += [point | {"batch": 128} for point in made["points"]]
-    text = markdown.render(page_of(table, {"m-cpu-0": made}))
-    assert f"Not measured yet (“GPU, 16” and “GPU, 128”): {command}. It needs a GPU." in text
-    assert text.count("batch 16 and 128") == 1, "what was measured stands once, below the last of its grids"
-
-
 def test_a_ratio_never_mixes_measurements():
     """A measurement from another machine or another command is no reference."""
     alone, second = measurement(), measurement() | {"name": "m-cpu-1"}
@@ -152,14 +120,10 @@ def test_a_ratio_never_mixes_measurements():
     ("text", "says"),
     [
         ("{", "not a measurement"),
-        ("[]", "not a measurement"),
-        ("{}", "not a measurement: 'name'"),
         ('{"name": "other", "kind": "bench"}', "its name is other"),
         ('{"name": "m", "kind": "bench", "points": []}', "not a measurement: settings: missing"),
-        ('{"name": "m", "kind": ["bench"]}', "not a measurement"),
         ('{"name": "m", "kind": "bench", "points": [{}]}', r"not a measurement: points\[0\]\.model: missing"),
         ('{"name": "m", "kind": "of another time"}', "its kind is of another time"),
-        ('{"name": "m", "kind": "bench", "points": 3}', "not a measurement"),
     ],
 )
 def test_a_broken_file_is_one_line_with_its_path(tmp_path, text, says):
@@ -183,8 +147,6 @@ def test_hostile_names_are_text():
         ({"reference": "Transformr"}, "did you mean 'Transformer'"),
         ({"columns": {"a": {"run": "train", "value": "ms", "length": 7, "column": None}}}, "has no length 7"),
         ({"columns": {"a": {"run": "test", "value": "ms", "length": 1024}}}, "there is no 'test'"),
-        ({"columns": {"a": {"run": "train", "value": "ms", "length": 1024, "column": "speed"}}}, "has no speed"),
-        ({"rows": {"Transformr": "vanilla", "Transformer": "vanilla"}}, "there is no 'Transformr'"),
     ],
 )
 def test_a_setting_that_does_not_fit_is_one_line(change, says):
@@ -253,26 +215,3 @@ def test_figures_show_measurements_or_what_they_lack(tmp_path):
     assert len(panels({"m-cpu-0": made, "m-cpu-1": elsewhere})) == 4
     pending = load_figure("latte/f7", CONF, PAPER)
     assert "python run.py table=latte/t1" in panels({}, pending)[0]["notes"][1]
-
-
-def test_the_axes_of_a_cost_have_its_sizes_and_hold_its_points():
-    figure = Figure()
-    axis, narrow = figure.subplots(1, 2)
-    cost_axes(axis, [(1024, 1.0), (4096, 10.0), (4100, 50.0)])
-    labels = [axis.xaxis.get_major_formatter()(x) for x in axis.get_xticks()]
-    assert labels == ["1,024", "4,100"], "4,096 is too near"
-    low, high = axis.get_ylim()
-    assert 0.5 < low < 1 and 50 < high < 100
-    cost_axes(narrow, [(1, 365.0), (2, 364.0)])
-    low, high = narrow.get_ylim()
-    assert low < 200 and high > 700, "what is nearly the same looks so"
-
-
-def test_a_run_says_what_a_user_would_type():
-    run = Run(what="forward", lengths=(5000,), axis="model.latents", values=(8, 16), set={"bench.dim": 32})
-    assert run.overrides == [
-        *("bench.lengths=[5000]", "bench.what=[forward]", "bench.axis=model.latents", "bench.axis_values=[8,16]"),
-        "bench.dim=32",
-    ]
-    with pytest.raises(ValueError, match="axis comes with values and one length"):
-        Run(what="forward", lengths=(1, 2), axis="model.latents", values=(8,))

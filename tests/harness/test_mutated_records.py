@@ -18,7 +18,7 @@ from harness.config.compose import compose
 from harness.config.places import ROOT
 from harness.config.validation import StrictModel
 from harness.records import checks, record, schema
-from harness.records.collect import frame, load_records, valid_records
+from harness.records.collect import load_records
 from harness.records.listing import record_files
 from harness.records.schema import Record
 from tests.helpers.copied_records import COMMITTED, fitted, save_copy, with_seed
@@ -282,29 +282,3 @@ def test_no_mutant_is_loaded_from_an_exported_folder_unless_it_is_valid(tmp_path
             assert said, path
             refused += 1
     assert refused > 100
-
-
-def test_each_mutant_of_the_review_alone_stops_no_reader(cfg, capsys, tmp_path):
-    """All of them are read, so that a failure lists each reader that stops."""
-    entries = record.load_json(SOURCE)
-    cfg.status.page = None
-    stopped = {}
-    for number, (path, value) in enumerate(OF_THE_REVIEW):
-        root = tmp_path / str(number)
-        good = save_copy(root, SOURCE, with_seed(entries, 3001))
-        (root / "mutant.json").write_text(json.dumps(mutated(with_seed(entries, 5000), path, value)), encoding="utf-8")
-        cfg.paths.records = str(root)
-        readers = {
-            "status": lambda: status.run(cfg, []),
-            "check": lambda: check.run(cfg, []),
-            "report": lambda root=root: frame(valid_records(root, published=True)[0]),
-        }
-        for name, read in readers.items():
-            try:
-                read()
-            except Exception as error:
-                stopped[path, name] = repr(error)[:100]
-            said = capsys.readouterr()
-            if name == "status" and good.stem not in said.out:
-                stopped[path, name] = "the other record is gone"
-    assert stopped == {}

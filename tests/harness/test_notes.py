@@ -1,17 +1,18 @@
 """The notes below a block: one on simple predictors and one on thresholds, for any number of columns."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from helpers import pages
+from helpers.synthetic import example, seeds
 
 from harness.report.pages import notes
 from harness.report.pages.answer import SHOWN_ROWS
+from harness.report.pages.notes import SIGNS, signs_line
+from harness.report.render.layout import TableEntry
 from harness.report.render.words import listed
 from harness.report.scores.comparison import Comparison
 from harness.report.scores.groups import Group
 from harness.report.scores.scores import Score
-from harness.report.scores.solved import SolvedRuns
 from harness.report.spec.table import ResolvedColumn
 
 SEEDS = (1, 2, 3)
@@ -55,11 +56,6 @@ def test_one_note_names_the_strongest_predictor_and_the_rows_below_it():
     assert notes.below_notes([group("PPL", {})]) == []
 
 
-def test_a_predictor_that_no_row_is_below_gives_way_to_the_best_other_one():
-    shown = group("PPL", {"control": ("5-gram",)})
-    assert notes.below_notes([shown]) == ["† Below a simple predictor: control (5-gram, 4.60)."]
-
-
 def test_columns_with_the_same_rows_below_share_a_note():
     alike = [group(column, {"control": ("6-gram",)}) for column in ("N", "2 N")]
     other = group("4 N", {"LLP": ("5-gram",), "control": ("5-gram",)}, strongest="baseline: 5-gram")
@@ -68,30 +64,52 @@ def test_columns_with_the_same_rows_below_share_a_note():
     ]
 
 
-def test_the_row_of_a_predictor_says_what_it_was_fitted_to():
-    slower = {"baseline: 6-gram": FITS["baseline: 6-gram"] | {"saw": "1,015,552 bytes", "seconds": 3.09}}
-    columns = [group("N", {}), group("2 N", {}, fits=FITS | slower)]
-    assert notes.label_with_fit("baseline: 5-gram", columns[:1]) == "baseline: 5-gram (819,200 bytes, 0.737 s)"
-    assert notes.label_with_fit("baseline: 6-gram", columns) == (
-        "baseline: 6-gram (819,200 bytes or 1,015,552 bytes, 0.732 to 3.09 s)"
-    )
-    assert notes.label_with_fit("baseline: unigram", columns) == "baseline: unigram", "it is fitted to nothing"
-
-
-def test_the_thresholds_of_all_columns_stand_in_one_note():
-    runs = SolvedRuns(56.1, "control and reference", {}, {})
-    columns = [group(name, {}, runs=replace(runs, threshold=t)) for name, t in (("recall", 56.1), ("needle", 53.14))]
-    (note,) = notes.notes_of_tests([*columns, group("copy", {})])
-    start = (
-        "A run is solved from 56.10 on in recall and from 53.14 on in needle, half way between control and reference."
-    )
-    assert start in note
-    (alone,) = notes.notes_of_tests(columns[:1])
-    assert "A run is solved from 56.10 on, half way between" in alone
-
-
 @pytest.mark.parametrize(("count", "text"), [(1, "0"), (4, "0, 1, 2 and 3"), (5, "0, 1, 2 and 2 more")])
 def test_a_sentence_names_at_most_four_rows(count, text):
     names = [str(number) for number in np.arange(count)]
     assert listed(names, SHOWN_ROWS) == text
     assert "more" not in listed(names)
+
+
+# a sign in an entry of a grid -> what its explanation begins with
+EXPLAINED = {
+    "±": "± is the half width",
+    "†": "†",
+    " · ?": "?",
+    "*": "*: the learning rate is at the end",
+    "§": "§: the recipe's learning rate is better",
+    "‡": "‡: at the floor",
+    "not run (": "Not run: ",
+    "oom": "oom, nan",
+}
+
+
+def grids_and_text(records):
+    """The entries of all grids of LAVO Table 11, and the sentences around them."""
+    page = pages.build(pages.T11, records)
+    blocks = [block for section in page.sections for block in section.blocks]
+    entries = [entry.text for block in blocks for row in block.rows for entry in row[1:]]
+    return entries, [*(line for block in blocks for line in block.lines), *page.caption]
+
+
+@pytest.mark.parametrize("records", [example(), seeds("lavo", "lra/text", [0.6, 0.61, 0.62]), []], ids=range(3))
+def test_each_sign_of_a_page_is_explained_and_no_other(records):
+    entries, sentences = grids_and_text(records)
+    for sign, start in EXPLAINED.items():
+        stands = any(sign in text for text in entries)
+        explained = any(start in sentence for sentence in sentences)
+        assert explained or not stands, sign
+        if sign in ("†", "not run ("):
+            assert stands or not explained, sign
+
+
+def test_the_line_below_a_short_grid_names_the_signs_that_stand_in_it():
+    def said(*texts):
+        return signs_line([(TableEntry("LAVO † · ?"), *map(TableEntry, texts))])
+
+    assert said("20.0") == [], "the name of a row is none of its signs"
+    assert said("20.0 · 1") == [f"Signs: {SIGNS[' · ']}."]
+    (line,) = said("20.0 · ? †", "–", "50.0 [test leak]", "20.0 *§‡")
+    assert [meaning for meaning in SIGNS.values() if meaning in line] == [
+        meaning for sign, meaning in SIGNS.items() if sign != "(recipe)"
+    ]

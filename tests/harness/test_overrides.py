@@ -11,7 +11,7 @@ from harness.commands.rewrite import rewrite
 from harness.config import sweep
 from harness.config.compose import compose
 from harness.config.overrides import to_overrides
-from harness.config.table_rows import format_settings, settings_key
+from harness.config.table_rows import settings_key
 from harness.config.variants import changes
 
 VALUES = [
@@ -68,20 +68,6 @@ def test_settings_of_a_table_are_those_of_its_record():
     recorded = json.loads(json.dumps(changes(planned.cell)))
     used = {key: value for key, (_, value) in recorded.items()}
     assert settings_key(used) == settings_key(LISTS | OTHERS)
-
-
-def test_a_list_in_a_yaml_and_one_in_a_record_have_one_key():
-    assert settings_key(OmegaConf.create({"model.segments": [16, 32]})) == settings_key({"model.segments": [16, 32]})
-    assert settings_key({"b": 1, "a": "x, y"}) == (("a", '"x, y"'), ("b", "1"))
-    assert settings_key({"a": "1"}) != settings_key({"a": 1}) and len({settings_key(LISTS), settings_key(OTHERS)}) == 2
-
-
-def test_settings_are_shown_as_they_are_typed():
-    shown = format_settings(settings_key(LISTS | OTHERS))
-    assert shown == (
-        "backbone.pooling=masked_mean, model.ratios=[1, 2], model.segments=[16, 32], train.clip_value=null, "
-        "train.optimizer.betas=[0.9, 0.98]"
-    )
 
 
 def test_a_pattern_selects_names_with_a_recipe_and_lists_the_others(capsys):

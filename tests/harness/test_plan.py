@@ -3,7 +3,7 @@
 import shutil
 
 from harness.commands import plan
-from harness.config import schema, sweep, variants, yaml_files
+from harness.config import sweep, variants, yaml_files
 from harness.config.compose import compose, pickled
 from harness.config.declared import missing_files
 from harness.config.places import CONF, ROOT
@@ -16,11 +16,6 @@ RECORDS = ROOT / "results" / "records"
 
 def planned(*overrides):
     return sweep.expand_all([Command(compose(overrides), overrides)])
-
-
-def test_columns_are_as_wide_as_their_longest_text(capsys):
-    plan.print_columns([("cell", "state", "from"), ("a · b", "done", ""), ("c", "missing", "a record")])
-    assert capsys.readouterr().out.splitlines() == ["cell   state    from", "a · b  done", "c      missing  a record"]
 
 
 def test_cells_of_one_name_show_the_settings_that_tell_them_apart():
@@ -73,15 +68,6 @@ def test_compositions_parse_each_yaml_once_and_see_an_edit(tmp_path, monkeypatch
     assert width(2) == 128 and parsed == []
     mine.write_text(recipe.replace("  dim: 128", "  dim: 32"))
     assert width(3) == 32 and parsed, "an edited yaml is read again"
-
-
-def test_the_ranges_of_a_configuration_are_checked_on_values_resolved_once(monkeypatch):
-    cfg = compose(["model=lavo", "budget=smoke"])
-    read, value_of = [], schema.value_of
-    monkeypatch.setattr(schema, "value_of", lambda node, key: read.append((id(node), key)) or value_of(node, key))
-    schema.check_ranges(cfg)
-    of_backbone = [key for node, key in read if node == id(cfg.backbone)]
-    assert sorted(of_backbone) == sorted(cfg.backbone)
 
 
 def test_a_plan_tells_how_long_the_cells_behind_the_trials_take(monkeypatch, capsys, tmp_path):

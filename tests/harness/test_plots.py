@@ -13,7 +13,6 @@ from harness.config.places import CONF
 from harness.records.png import with_palette
 from harness.report.plots import style
 from harness.report.plots.file import Plot, is_current, save
-from harness.report.scores import messages
 
 SHOWS = "ab" * 32
 
@@ -102,27 +101,6 @@ def test_every_model_has_one_name_for_people():
     assert len(set(names.values())) == len(ids) and not [name for name, shown in names.items() if shown == name]
     assert labelled("luna (model.slots=16)", "luna") == "Luna (slots=16)" and labelled("luna_16", "luna") == "Luna-16"
     assert labelled("w 2K", "longnet") == "w 2K" and labelled("mine", "mine") == "mine"
-
-
-def test_the_title_is_what_the_numbers_say():
-    def line(name, x, y, role="", model="lavo"):
-        return {"name": name, "model": model, "role": role, "x": x, "y": y, "labels": [name] * len(x)}
-
-    percent = messages.Numbers(1, "%", True, "numbers")
-    far = [line("softmax attention", [1, 4], [99.0, 60.0], "reference", "vanilla"), line("Latte", [1, 4], [99.0, 80.0])]
-    said = messages.of_curves(far, percent, {4: "4 N"})
-    assert said == "Latte has the highest mean at 4 N: 80.0 %; softmax attention 60.0 %"
-    costs = [
-        line("softmax attention", [8, 16], [4.0, 16.0], "reference", "vanilla"),
-        line("Latte", [8, 16], [2.0, 4.0]),
-    ]
-    latte = "Latte is 4 times faster than softmax attention at 16 tokens (4 ms against 16 ms)"
-    assert messages.of_costs(costs, "ms", "tokens") == latte
-    costs += [
-        line("fused", [8, 16], [2.0, 8.0], "", "vanilla_math"),
-        line("none", [8, 16], [1.0, 1.0], "", "no_mixing"),
-    ]
-    assert messages.of_costs(costs, "ms", "tokens") == f"{latte}, 2 times faster than fused", "a control does not lead"
 
 
 def test_rows_of_one_model_share_its_marker_and_differ_in_shade_and_dash():

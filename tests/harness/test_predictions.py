@@ -10,7 +10,7 @@ from harness.records.collect import frame, load_records
 from harness.records.record import RecordError
 from harness.training.run_cell import CellRequest, run_cell
 
-CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
+CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1", "train.max_steps=4"]
 DRAWS = np.random.RandomState(0)
 SCORES = {
     "test": {"acc": np.array([100.0, 0.0, 100.0]), "loss": np.array([0.1, 2.0, 1 / 3])},

@@ -3,18 +3,18 @@
 import math
 
 import pytest
-from helpers.searched import GRID, RECIPE, TABLE_SPEC, records, runs, trials
+from helpers.searched import GRID, RECIPE, TABLE_SPEC, Trials, records, runs, trials
 from omegaconf import OmegaConf
 
 from harness.commands import train
 from harness.config import sweep
 from harness.config.cell import Cell
 from harness.config.compose import compose
-from harness.config.search import Trial, search_of
+from harness.config.search import search_of
 from harness.errors import UsageError
 from harness.records import checks, record
 from harness.records.collect import frame
-from harness.report.pages import caveats, counts, tuning
+from harness.report.pages import tuning
 from harness.report.scores import groups, select
 from harness.training import run_cell
 from harness.training.run_cell import CellResult
@@ -47,17 +47,6 @@ def test_a_search_that_cannot_be_is_refused_in_one_line(search, message):
         cfg = OmegaConf.create({"budget": {"name": "reduced", "search": search}})
         search_of(cfg)
     assert "\n" not in str(refusal.value)
-
-
-class Trials:
-    """Scores of trials by their learning rates, and the trials that were asked for."""
-
-    def __init__(self, **by_rate):
-        self.by_rate = {float(rate.replace("_", "-")): score for rate, score in by_rate.items()}
-
-    def __call__(self, planned):
-        score = self.by_rate.get(planned.cfg.train.optimizer.lr)
-        return None if score is None else Trial(score)
 
 
 def planned(validation, *typed, budget="reduced"):
@@ -155,12 +144,6 @@ def test_a_row_counts_at_the_chosen_rate_alone():
     assert scores_of(records()) == pytest.approx({("softmax", ""): 91, ("control", ""): 21, ("LAVO", ""): 81})
 
 
-def test_the_rows_with_a_complete_search_are_counted():
-    for lavo, share in (((0.3, 0.4, 0.8, None), "2 of 3"), ((0.3, 0.4, 0.8), "1 of 3")):  # the grid has to grow
-        counted, _ = counts.lines([], frame(records(lavo=lavo)))
-        assert counted == f"rows tuned over at least 3 learning rates, by family of tasks: lra {share}"
-
-
 def test_a_rate_that_a_user_typed_is_a_setting_of_the_row():
     scores = scores_of([*records(), *runs("lavo", 0.05, [0.60, 0.61, 0.62])])
     assert scores["LAVO", ""] == pytest.approx(81)
@@ -213,17 +196,6 @@ def searched_records(**scores):
     return [*records(**scores), *trials("no_mixing", dict(zip(GRID, (0.20, 0.25, 0.21), strict=False)))]
 
 
-def test_the_page_shows_the_rates_and_what_the_recipes_rate_gives():
-    cells = frame(searched_records())
-    block = sections_of(cells)[0].blocks[0]
-    shown = [["softmax", "1e-3"], ["control", "1e-3"], ["LAVO", "3.3e-3 (41.00)"]]
-    assert [[entry.text for entry in row] for row in block.rows] == shown
-    assert "3 or 4 rates tried" in block.lines[0] and "In 1 of 3 searches" in block.lines[1]
-    assert not caveats.rate_lines(groups.group_scores(select.select(cells, TABLE_SPEC), TABLE_SPEC)), (
-        "rows no longer share one rate"
-    )
-
-
 def test_a_row_that_is_better_at_the_recipes_rate_is_marked():
     """The trials preferred 3.3e-3; here its seeds are worse than those at the recipe's rate."""
     fewer = [entries for entries in records() if entries not in runs("lavo", 3.3e-3, [0.80, 0.81, 0.82])]
@@ -232,18 +204,6 @@ def test_a_row_that_is_better_at_the_recipes_rate_is_marked():
     assert block.lines[-1].startswith("§: every seed") and block.lines[-1].endswith("LAVO in ListOps.")
     block = sections_of(frame(fewer + runs("lavo", 3.3e-3, [0.30, 0.31, 0.405])))[0].blocks[0]
     assert block.rows[1][1].text == "3.3e-3 (41.00)" and not block.lines[-1].startswith("§")
-
-
-def test_a_choice_at_the_end_of_the_grid_is_marked():
-    cells = frame(searched_records(lavo=(0.3, 0.4, 0.8, 0.9)) + runs("lavo", 0.0109, [0.95, 0.96, 0.97]))
-    block = sections_of(cells)[0].blocks[0]
-    assert block.rows[2][1].text == "1.09e-2* (41.00)"
-    assert "*: at an end of the grid (1)" in block.lines[1]
-
-
-def test_a_page_without_searches_has_no_such_section():
-    cells = frame(runs("vanilla", RECIPE, [0.90, 0.91, 0.92]))
-    assert sections_of(cells) == []
 
 
 def test_a_trial_has_no_test_score():

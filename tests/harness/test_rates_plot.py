@@ -66,10 +66,3 @@ def test_the_best_trial_is_darkest_whatever_is_better(higher_is_better):
     (image,) = axis.images
     best, control = (sum(image.cmap(image.norm(panel["values"][i][j]))[:3]) for i, j in ((0, 1), (1, 1)))
     assert best < 1 and control == pytest.approx(3)
-
-
-@pytest.mark.parametrize(
-    "value, text", [(99.833, "99.8"), (100.0, "100"), (6.0, "6"), (1234.5, "1,234"), (34567.0, "35k"), (3e8, "3e+08")]
-)
-def test_numbers_are_short(value, text):
-    assert rates.short_number(value) == text

@@ -3,9 +3,8 @@
 import copy
 import hashlib
 import json
+import multiprocessing
 import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -55,10 +54,6 @@ def test_a_share_is_between_0_and_100():
     validate(translated({"bleu": 100.00000000000004}))
 
 
-def test_a_score_of_a_task_without_a_yaml_has_no_range():
-    validate(translated({"bleu": 101.0}, task="mt/gone"))
-
-
 def translated(scores, task="mt/wmt14_ende"):
     return made(task=task, evaluations={"decoded": evaluation(metrics=scores)})
 
@@ -68,53 +63,28 @@ def evaluation(**entries):
     return defaults | {"seconds": 1.0, "peak_memory_mb": None, "predictions": None} | entries
 
 
+# test_mutated_records.py has every field with values of other types
 @pytest.mark.parametrize(
     "key, value",
     [
         ("steps", ...),
-        ("cell.seed", ...),
-        ("metrics.best.val.n", ...),
-        ("versions.torch", ...),
         ("colour", "blue"),
         ("cell.colour", "blue"),
         ("metrics.best.train", {}),
-        ("cell.id", "xyz"),
         ("cell.budget", "../huge"),
-        ("cell.seed", "1"),
         ("cell.seed", True),
         ("cell.seed", 1.0),
         ("git.dirty", 0),
-        ("status", "fine"),
-        ("status", None),
-        ("metrics", None),
-        ("metric", None),
-        ("steps", None),
         ("wall_s", float("nan")),
         ("metrics.best.test.acc", float("inf")),
-        ("metrics.best.test.acc", "0.6"),
         ("config.lr", float("nan")),
         ("config.path", Path("x")),
         ("config.betas", (0.9, 0.99)),
-        ("data.source", "partial"),
         ("data.source", "unknown"),
-        ("data.sizes.train", 0.5),
         ("started", "yesterday"),
-        ("hardware.gpu", 4),
-        ("weights_sha256", "not hex"),
         ("metrics.last.val.acc", ...),
-        ("selection.rule", "best"),
         ("error", {"type": "E", "message": "m", "traceback": ""}),
-        ("metrics.best", None),
-        ("metrics.best.test.acc", None),
-        ("metrics.best.test", None),
-        ("metrics.best.val.loss", True),
-        ("update", None),
-        ("versions.numpy", 2),
         ("config", {1: 2}),
-        ("artifacts", {"a/b.png": "00"}),
-        ("depends_on", [{"cell": "00"}]),
-        ("evaluations.test", {"status": "done"}),
-        ("evaluations.test", evaluation(status="lost")),
         ("evaluations.test", evaluation(n=None)),
         ("evaluations.test", evaluation(status="oom", metrics=None)),
     ],
@@ -145,20 +115,9 @@ def test_the_parts_of_a_record_may_hold_lists_and_evaluations_that_failed():
     validate(record)
 
 
-def test_mistyped_key_is_named_with_its_neighbour():
-    record = changed("stepz", 3)
-    with pytest.raises(RecordError, match="stepz: unknown key; did you mean 'steps'"):
-        validate(record)
-
-
 def test_a_leak_cannot_be_hidden():
     with pytest.raises(RecordError, match=r"selection\.leak"):
         validate(changed("selection", {"rule": "best_test", "after_steps": 0, "leak": False}))
-
-
-def test_another_schema_version_says_so():
-    with pytest.raises(RecordError, match="schema_version: 3, but this Longhaul reads 2 alone"):
-        validate(changed("schema_version", 3))
 
 
 @pytest.mark.parametrize("status", ["failed", "oom", "nan", "timeout", "preempted"])
@@ -182,10 +141,7 @@ def test_integers_are_floats_but_not_the_other_way():
 @pytest.mark.parametrize(
     "text, says",
     [
-        ("", "line 1"),
         ('{"schema_version": 2,\n "cell": ', "line 2"),
-        ("[]", "mapping"),
-        ('{"schema_version": NaN}', "NaN"),
         ("{}", "missing"),
         ('{"schema_version": 1}', "schema_version: 1, but this Longhaul reads 2 alone; remove the record and run"),
         (json.dumps(changed("cell.seed", "1")), "cell.seed"),
@@ -222,41 +178,29 @@ def test_a_failed_write_leaves_the_old_record(tmp_path, monkeypatch, step):
     assert [file.name for file in tmp_path.iterdir()] == ["one.json"]
 
 
-WRITER = """
-import json, sys
-from harness.records.record import write
-record, root, me = json.load(open(sys.argv[1])), sys.argv[2], int(sys.argv[3])
-for turn in range(12):
-    record["resumes"] = me * 1000 + turn
-    write(record, f"{root}/shared.json")
-    write(record, f"{root}/{me}-{turn}.json")
-"""
+def write_in_turns(root, me, looked):
+    """Twelve records of its own, and a shared one until another process has looked at that."""
+    for turn in range(12):
+        write(made(resumes=me), root / f"{me}-{turn}.json")
+    while not looked.wait(0):
+        write(made(resumes=me), root / "shared.json")
 
 
 def test_many_processes_write_at_once(tmp_path):
-    source, root = tmp_path / "source.txt", tmp_path / "records"
-    source.write_text(json.dumps(made()), encoding="utf-8")
-    writers = [subprocess.Popen([sys.executable, "-c", WRITER, source, root, str(me)]) for me in range(6)]
-    seen = 0
-    while any(writer.poll() is None for writer in writers):
-        if (root / "shared.json").exists():
-            seen += read(root / "shared.json")["resumes"] >= 0  # never half a record
-    assert [writer.wait() for writer in writers] == [0] * 6
-    assert seen
+    root, context = tmp_path / "records", multiprocessing.get_context("fork")
+    looked = context.Event()
+    writers = [context.Process(target=write_in_turns, args=(root, me, looked), daemon=True) for me in range(6)]
+    for writer in writers:
+        writer.start()
+    for _ in range(30):
+        while not (root / "shared.json").exists():
+            assert any(writer.is_alive() for writer in writers)
+        assert read(root / "shared.json")["resumes"] in range(6)  # never half a record
+    looked.set()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0] * 6
     assert len([read(path) for path in root.iterdir()]) == 6 * 12 + 1
-
-
-def test_cold_start_stays_light():
-    """`do=list` and similar verbs must not import pandas, SciPy or torch."""
-    code = (
-        "import sys, harness.records.record, harness.records.ledger, harness.records.collect\n"
-        "import harness.report.stats.seeds, harness.commands.report\n"
-        "assert not {'pandas', 'scipy', 'numpy', 'torch', 'rich'} & set(sys.modules), sorted(sys.modules)\n"
-        "import harness.report.pages.table\n"
-        "from harness.report.render import latex, markdown, terminal\n"
-        "assert 'torch' not in sys.modules and 'lightning' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 # removed to keep results/ small; their records keep the sha256

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import longhaul
-from harness.commands import check, compare, status
+from harness.commands import compare
 from harness.config.compose import compose
 from harness.config.schema import Paths
 from harness.records import cache, index, record
@@ -206,15 +206,6 @@ def test_committed_records_are_read_alike_with_and_without_the_cache(tmp_path, m
     for _ in range(2):
         assert load_records(COMMITTED / "forecasting", broken, cache=Cache(tmp_path)) == plain
     assert broken == [] and len(plain) > cache.FEW and list(tmp_path.iterdir())
-
-
-def test_commands_say_the_same_with_and_without_it(records, tmp_path, capsys):
-    cfg = compose([f"paths.records={records}", f"paths.outputs={tmp_path / 'outputs'}"])
-    next(iter(record_files(records, []))).write_text("{", encoding="utf-8")
-    said = []
-    for _ in range(2):
-        said.append((status.run(cfg, []), check.run(cfg, []), capsys.readouterr().out))
-    assert said[0] == said[1] and Path(cfg.paths.outputs, cache.FOLDER).is_dir()
 
 
 def test_a_record_that_was_checked_is_not_checked_again(records, tmp_path, monkeypatch):

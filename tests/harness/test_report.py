@@ -3,10 +3,8 @@
 import pytest
 from helpers import pages, synthetic
 
-from harness.config.model_names import row_name
 from harness.errors import UsageError
 from harness.report import spec_files
-from harness.report.render import latex, markdown
 
 build = pages.build
 CONF, PAPER, T11, RENDER, plain = (pages.CONF, pages.PAPER, pages.T11, pages.RENDER, pages.plain)
@@ -33,28 +31,8 @@ def bold(block):
     return [cell.text for row in block.rows for cell in row if cell.bold]
 
 
-def test_rows_have_the_papers_order_and_its_printed_numbers():
-    by_row = rows(block(seeds("lavo", "lra/text", [0.67, 0.68]), "Text"))
-    assert list(by_row) == [
-        f"{row_name(row)} (not in the paper)" if T11.is_ours(row) else row_name(row) for row in T11.rows
-    ]
-    assert by_row["LAVO"] == ["65.28", "67.00 to 68.00 (2)", "+2.22", "close"]
-    assert by_row["softmax attention"] == ["61.95", "–", "–", "not run (≈ 3 GPU-hours)"]
-
-
-def test_a_seed_alone_has_no_interval():
-    assert rows(block([made("lavo", "lra/text", 1, 0.6)], "Text"))["LAVO"][1] == "60.00 (1)"
-
-
 @pytest.mark.parametrize(
-    "other",
-    [
-        REDUCED,
-        {"budget": "reduced"},
-        {"source": "synthetic"},
-        {"source": "slice:a"},
-        {"changed": {"train.max_steps": [50000, 10]}},
-    ],
+    "other", [{"budget": "reduced"}, {"source": "synthetic"}, {"changed": {"train.max_steps": [50000, 10]}}]
 )
 def test_only_the_papers_recipe_on_full_data_stands_beside_the_paper(other):
     table = build(T11, [made("lavo", "lra/text", 1, 0.7777, **other)])
@@ -71,19 +49,11 @@ def test_no_paper_number_in_a_section_of_ours():
     assert section.blocks and not shown & printed
 
 
-@pytest.mark.parametrize("suffix", RENDER)
-@pytest.mark.parametrize(
-    "stranger",
-    [
-        {"budget": "smoke"},
-        {"protocol": "google"},
-        {"task": "lm/pg19"},
-        {"metric": {"name": "loss", "higher_is_better": False}},
-    ],
-)
-def test_smoke_runs_and_other_protocols_tasks_and_metrics_do_not_enter(suffix, stranger):
-    records = [made(**({"model": "vanilla", "task": "lra/text", "score": 0.9} | stranger))]
-    assert RENDER[suffix](build(T11, records)) == RENDER[suffix](build(T11, []))
+def test_smoke_runs_and_other_protocols_tasks_and_metrics_do_not_enter():
+    loss = {"metric": {"name": "loss", "higher_is_better": False}}
+    others = ({"budget": "smoke"}, {"protocol": "google"}, {"task": "lm/pg19"}, loss)
+    records = [made(**({"model": "vanilla", "task": "lra/text", "score": 0.9} | other)) for other in others]
+    assert build(T11, records) == build(T11, [])
 
 
 def test_a_column_without_runs_does_not_list_every_row_as_not_run():
@@ -97,13 +67,6 @@ def test_a_column_without_runs_does_not_list_every_row_as_not_run():
     assert "≈ 195 GPU-hours per seed (A100)" in overview.lines[0]
     assert plain(table).count("not run") == 1  # in the summary
     assert table.summary.endswith("50 not run")
-
-
-def test_cost_of_what_is_missing():
-    (left,) = [
-        part for part in build(T11, seeds("lavo", "lra/text", [0.6])).sections[0].blocks if part.lines[0][:3] == "Not"
-    ]
-    assert "ListOps, Retrieval, Pathfinder, Image; all 13 rows ≈ 156 GPU-hours" in left.lines[0]
 
 
 def titles_of(table, needle):
@@ -194,16 +157,6 @@ def test_an_average_is_over_seeds_that_ended_everywhere():
     assert rows(block(broken, "AVG"))["LAVO"][1] == "50.00 to 52.00 (2; 1 oom)"
 
 
-def test_the_title_of_a_column_states_chance():
-    tenth = {"name": "majority class", "val": 17.0, "test": 16.8}
-    assert "chance 16.80 (majority class)" in block([made("lavo", "lra/listops", baseline=tenth)], "ListOps").title
-    assert "chance not measured" in block([made("lavo", "lra/listops", baseline=None)], "ListOps").title
-    reduced = block([made("lavo", "lra/listops", 1, 0.40, baseline=tenth, **REDUCED)], "ListOps", 1)
-    assert "chance 16.80" in reduced.title and rows(reduced)["LAVO"][2] == "+23.20"
-    unknown = block([made("lavo", "lra/listops", 1, 0.40, baseline=None, **REDUCED)], "ListOps", 1)
-    assert rows(unknown)["LAVO"][2] == "–"
-
-
 def test_a_run_on_other_test_examples_changes_no_other_rows_chance():
     whole, part = ({"name": "majority class", "val": 17.0, "test": chance} for chance in (16.8, 30.0))
     fewer = {"data": REDUCED_DATA | {"fingerprint": "beef"}, "baseline": part}
@@ -236,10 +189,6 @@ def test_no_difference_has_no_minus():
     assert rows(block([made("vanilla", "lra/text", 1, 0.61949)], "Text"))["softmax attention"][2] == "+0.00"
 
 
-def test_the_title_shows_the_direction():
-    assert "↑" in block(seeds("lavo", "lra/text", [0.6]), "Text").title
-
-
 def test_bold_is_best_and_clear_of_the_runner_up():
     far = seeds("vanilla", "lra/text", [0.50, 0.501, 0.502])
     assert bold(block(far + seeds("lavo", "lra/text", [0.60, 0.602, 0.601]), "Text")) == ["60.10 ± 0.25 (3)"]
@@ -249,13 +198,6 @@ def test_bold_is_best_and_clear_of_the_runner_up():
     assert bold(block(far, "Text")) == []  # no runner-up to beat
     survivor = [*seeds("lavo", "lra/text", [0.60, 0.601, 0.602]), made("lavo", "lra/text", 4, status="nan")]
     assert bold(block(far + survivor, "Text")) == []
-
-
-def test_a_new_model_needs_no_registration():
-    records = [*seeds("mixer_x", "lra/text", [0.7]), *seeds("mixer_x", "lra/listops", [0.5], **REDUCED)]
-    assert rows(block(records, "Text"))["mixer_x (not in the paper)"][:2] == ["–", "70.00 (1)"]
-    assert "mixer_x (not in the paper)" in rows(block(records, "ListOps", 1))
-    assert [row["notes"] for row in build(T11, records).tidy if row["row"] == "mixer_x"] == ["not in the paper"] * 2
 
 
 def test_two_configurations_are_never_one_mean():
@@ -271,29 +213,11 @@ def test_two_configurations_are_never_one_mean():
     assert not [part for part in build(T11, both).sections[0].blocks if part.title.startswith("AVG")]
 
 
-def test_a_changed_recipe_says_what_was_changed():
-    changed = {"changed": {"train.max_steps": [50000, 10], "model.window": [16, 64]}, "settings": {"window": 64}}
-    records = [made("lavo", "lra/text", 1, 0.6), made("lavo", "lra/text", 1, 0.7, **changed)]
-    assert rows(block(records, "Text"))["LAVO"][1] == "60.00 (1)"
-    ours = block(records, "Text", 1)
-    assert ours.title.startswith("Text, accuracy % ↑ · paper budget, full data")
-    assert list(rows(ours)) == ["LAVO (model.window=64, train.max_steps=10)"]
-
-
 def test_one_seed_twice_is_an_error():
     twin = made("lavo", "lra/text", 1, 0.6)
     twin["cell"]["id"] = "abc"
     with pytest.raises(UsageError, match="one cell"):
         build(T11, [made("lavo", "lra/text", 1, 0.6), twin])
-
-
-def test_a_test_leak_is_stamped():
-    table = build(T11, [made("lavo", "lra/text", 1, 0.6, leak=True)])
-    assert rows(block([made("lavo", "lra/text", 1, 0.6, leak=True)], "Text"))["LAVO"][1] == "60.00 (1) [test leak]"
-    for suffix in RENDER:
-        assert "test leak" in RENDER[suffix](table).replace("\\[", "[")
-    assert any("TEST LEAK" in line for line in table.sections[0].lines)
-    assert "leak" not in plain(build(T11, [made("lavo", "lra/text", 1, 0.6)])).lower()
 
 
 def test_reduced_runs_are_ranked_and_their_ordering_compared():
@@ -327,35 +251,7 @@ def test_other_data_have_another_block():
     assert "Caution: these runs used 2 different data sets." in block(mixed, "Image", 1).lines
 
 
-def test_footnotes_stand_at_their_cells():
-    text_block = block(seeds("lavo", "lra/text", [0.6]), "Text")
-    assert text_block.notes == ("X11",)
-    assert {row[0].text: row[1].notes for row in text_block.rows}["LAVO"] == ()
-    more = {"Linformer": ("X72",), "Performer": ("D-42",)}
-    quoted = [row for row in text_block.rows if row[0].text != "LAVO" and "not in the paper" not in row[0].text]
-    assert len(quoted) == 9
-    assert all(row[1].notes == ("X12", *more.get(row[0].text, ())) for row in quoted)
-    assert text_block.rows[12][0].notes == ("control",)
-    (overview,) = build(T11, []).sections[-1].blocks
-    noted = {cell.text: cell.notes for cell in overview.header if cell.notes}
-    assert noted == {"Text": ("X11",), "Pathfinder": ("X4",), "Image": ("X4",)}
-    page = build(T11, [])
-    assert "<sup>X12</sup>" in markdown.render(page) and r"\textsuperscript{X12}" in latex.render(page)
-    assert "softmax attention [X12]" in plain(page)
-    assert {row["notes"] for row in page.tidy if row["row"] == "vanilla"} == {"X11; X12", "X12", "X4; X12"}
-    for name, text in page.footnotes:
-        assert text in plain(page, width=200) and f"[{name}]" in plain(page)
-
-
-def test_the_caption_states_protocol_seeds_and_hardware():
+def test_the_caption_says_what_was_made_with_uncommitted_changes():
     dirty = made("lavo", "lra/text", 2, 0.6, git={"sha": None, "dirty": True})
     text = plain(build(T11, [made("lavo", "lra/text", 1, 0.6), dirty]), width=200)
-    for part in (
-        "Protocol skyformer",
-        "best_val from step 10,000 on",
-        "Seeds: 2 per row; the table plans 5",
-        "GPU® A&B",
-        "Made with uncommitted changes in the code: 1 of 2 runs",
-        "95 % t interval",
-    ):
-        assert part in text, part
+    assert "Made with uncommitted changes in the code: 1 of 2 runs" in text

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from helpers import pages, synthetic
 
-from harness.errors import UsageError
 from harness.records.collect import frame
 from harness.report import spec_files
-from harness.report.pages import answer, counts, table
+from harness.report.pages import answer, table
 from harness.report.scores import comparison, groups, predictors, select
 from harness.report.scores.scores import Score
 
@@ -81,13 +80,6 @@ def test_a_page_opens_with_the_best_rows_the_control_and_the_cost():
         assert text.index("softmax attention and LAVO (") < text.index("Paper budget")
 
 
-def test_a_long_tier_is_shortened():
-    models = dict.fromkeys(("vanilla", "lavo", "bigbird", "reformer", "skyformer", "nystrom"), 0.5)
-    line = only(listops(**models, no_mixing=0.3)).sentence()
-    leaders = line.split(" and 3 more (50.00) lead, and no test separates them")[0]
-    assert leaders != line and leaders.count(", ") == 2
-
-
 def fitted(records, *baselines):
     """The answer of the only column with these predictors: name, score on the test split, score on validation."""
     (only_answer,) = answer.answers(results_of(records))
@@ -132,35 +124,6 @@ def test_a_row_beats_a_simple_predictor_by_a_test():
     none = fitted(records[3:], ("5-gram", 45.0, 45.0))
     assert "none of 2 rows beats the 5-gram baseline (45.00) by a test, 1 by its mean" in none.sentence()
     assert answer._overall([none]).startswith("no row beats the strongest simple predictor (5-gram)")
-
-
-def test_several_columns_open_with_a_count_of_those_where_no_row_beats_a_simple_predictor():
-    unbeaten = fitted(listops(vanilla=0.5, lavo=0.499, no_mixing=0.3), ("counts", 63.0, 64.0))
-    beaten = fitted(listops(vanilla=0.5, lavo=0.499, no_mixing=0.3), ("counts", 43.0, 64.0))
-    assert answer._overall([unbeaten, beaten]) == (
-        "no row beats the strongest simple predictor (counts) in 1 of 2 columns; "
-        "the reference is clearly ahead of the control in 2 of 2 columns (R ≥ 4)."
-    )
-    without = only(listops(vanilla=0.5, lavo=0.499, no_mixing=0.3))
-    assert answer._overall([unbeaten, without]).startswith(
-        "no row beats the strongest simple predictor (counts) in the only column that has one; the reference"
-    )
-    assert answer._overall([beaten, beaten]).startswith(
-        "some row beats the strongest simple predictor in each of 2 columns; the reference"
-    )
-    assert answer._overall([without, without]).startswith("no simple predictor was measured; the reference")
-
-
-def test_a_column_whose_control_is_not_behind_says_so_first():
-    records = listops(vanilla=0.5, lavo=0.51, no_mixing=0.499)
-    first = build(T11, records).answer[0]
-    assert re.fullmatch(
-        r"Reduced budget, ListOps: the column cannot rank rows, because the control is not clearly behind the "
-        r"reference \(R = 0\.\d, below 4\)\. Cost: 0\.9 core-hours\.",
-        first,
-    )
-    spec = T11.model_copy(update={"why": "the data are too easy"})
-    assert " Why: the data are too easy." in table.build_table(spec, results_of(records, spec)).answer[0]
 
 
 def test_a_control_that_is_ahead_of_the_reference_ranks_nothing():
@@ -216,16 +179,6 @@ def test_the_reason_for_no_resolution_is_named(records, missing):
     assert only_answer.resolution == "–" and (only_answer.control == "not run") == ("control" in missing)
 
 
-def test_a_line_for_each_column():
-    header, (line,) = answer.column_lines(answer.answers(results_of(listops(vanilla=0.5, lavo=0.499, no_mixing=0.3))))
-    assert header == ["column", "budget", "rows", "seeds", "control", "R", "pairs resolved"]
-    assert line[:5] == ["ListOps", "reduced", "3", "3", "no mixing 30.00"] and line[6] == "1 of 2"
-    assert float(line[5]) > 4
-    all_answers = answer.answers(results_of(listops(vanilla=0.5, lavo=0.499, no_mixing=0.3)))
-    assert counts.totals(all_answers) == "columns with R ≥ 4: 1 of 1 (100 %); pairs resolved: 1 of 2 (50 %)"
-    assert "no column has a run yet" in counts.totals([])
-
-
 def test_a_metric_that_is_a_cost_ranks_nothing():
     """The size of a decoding state, for example, does not differ by seed: every test would separate it."""
     columns = T11.columns | {"ListOps": T11.columns["ListOps"].model_copy(update={"cost": True})}
@@ -235,18 +188,6 @@ def test_a_metric_that_is_a_cost_ranks_nothing():
         b for b in table.build_table(spec, results_of(records, spec)).sections[1].blocks if "ListOps" in b.title
     )
     assert {row[0].text for row in block.rows} >= {"softmax attention", "LAVO"}, "its numbers stand in the table"
-
-
-def test_tiers_stand_in_the_table_and_the_csv():
-    records = listops(vanilla=0.5, lavo=0.499, no_mixing=0.3, linformer_skyformer=0.4)
-    block = ranking(records)
-    assert [row[2].text for row in block.rows] == ["1", "1", "2", "2"] and block.tiers == (2,)
-    rows = {row["row"]: row for row in csv.DictReader(io.StringIO(RENDER["csv"](build(T11, records)))) if row["tier"]}
-    assert rows["Linformer"]["apart_from"] == "LAVO; no mixing; vanilla"
-    assert (rows["LAVO"]["reference"], rows["LAVO"]["difference"]) == ("vanilla", "-0.1000")
-    assert float(rows["LAVO"]["p_holm"]) > 0.05 > float(rows["Linformer"]["p_holm"])
-    assert rows["vanilla"]["p"] == "" and rows["vanilla"]["reference"] == ""
-    assert RENDER["tex"](build(T11, records)).count(r"\addlinespace") == 1
 
 
 def test_a_row_far_from_the_best_that_no_test_separates_is_not_in_its_tier():
@@ -277,12 +218,6 @@ def test_baselines_are_rows_in_their_place_and_mark_who_is_below():
     assert "chance" not in block.title  # the row says so
 
 
-def test_below_three_seeds_a_lower_mean_is_marked():
-    records = listops({"root_operator": 44.0}, vanilla=0.5, lavo=0.438)
-    block = ranking([record for record in records if record["cell"]["seed"] < 3])
-    assert block.lines[1] == "† Below a simple predictor: LAVO (root operator, 44.00)."
-
-
 def test_a_page_says_how_rows_were_paired():
     records = listops(vanilla=0.5, lavo=0.438, no_mixing=0.3)
     assert (
@@ -305,37 +240,6 @@ def test_no_interval_below_three_seeds_anywhere():
         assert row["ours_ci"] == row["difference_ci"] == row["p"] == row["tier"] == ""
         assert row["ours_ci_low"] == row["ours_ci_high"] == ""
     assert "61.00 to 62.00 (2)" in RENDER["md"](build(T11, records))
-
-
-def test_a_measurement_that_is_the_same_for_all_seeds_stays_a_plain_number(tmp_path):
-    costs = spec_files.load_table("latte/costs", CONF, PAPER)
-    records = [made("latte", "lra/listops", seed, protocol="latte", **REDUCED) for seed in (1, 2)]
-    for record in records:
-        record["config"]["train"]["batch_size"] = 32
-        record["peak_memory_mb"] += 10 * record["cell"]["seed"]
-    (block,) = build(costs, records).sections[0].blocks
-    (row,) = [[cell.text for cell in row] for row in block.rows if row[0].text == "Latte"]
-    assert row[1] == "72,514" and row[5] == "822 to 832 (2)"
-    assert not build(costs, records).answer  # a cost ranks no rows
-
-
-@pytest.mark.parametrize(
-    "old, new, says",
-    [
-        ("control: no_mixing", "control: no_mixin", "control: there is no 'no_mixin': did you mean 'no_mixing'"),
-        ("reference: vanilla", "reference: [vanila]", "reference: there is no 'vanila': did you mean 'vanilla'"),
-        ("  Text: {task", "  Text: {control: lava, task", "columns.Text.control: there is no 'lava'"),
-        ("chance: true", "block: 0", "block: "),
-    ],
-)
-def test_a_mistake_in_the_yaml_is_named(tmp_path, old, new, says):
-    text = (CONF / "table" / "lavo" / "t11.yaml").read_text(encoding="utf-8")
-    assert text.count(old) == 1
-    (tmp_path / "table").mkdir()
-    (tmp_path / "table" / "bad.yaml").write_text(text.replace(old, new), encoding="utf-8")
-    with pytest.raises(UsageError) as refused:
-        spec_files.load_table("bad", tmp_path, PAPER)
-    assert says in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_the_noise_of_a_published_number():
@@ -382,17 +286,6 @@ def test_metrics_of_a_table_of_ours_have_tiers_baselines_and_a_control_of_their_
     right, loss = answer.answers(results_of(records, spec))
     assert (right.control, loss.control) == ("nothing 30.00", "LAVO 0.70")
     assert not loss.tests.ranks and "loss: no test, because no row's score differs between its seeds." in shown.answer
-
-
-def test_a_row_may_stand_in_some_columns_alone():
-    t3 = spec_files.load_table("luna/t3", CONF, PAPER)
-    record = made("luna", "lra/listops", 1, 0.4, protocol="luna", changed={"backbone.pooling": ["cls", "packed"]})
-    cls = made("luna", "lra/listops", 1, 0.4, protocol="luna")
-    blocks = {block.title.split(",")[0]: block for block in build(t3, [record, cls]).sections[0].blocks}
-    names = {title: [row[0].text for row in block.rows] for title, block in blocks.items()}
-    assert "no mixing (not in the paper)" in names["ListOps [CLS]"]
-    assert names["ListOps P"] == ["Luna-16", "Luna-128", "Luna-256"]
-    assert t3.has("no mixing", "Avg. [CLS]") and not t3.has("no mixing", "Avg. P")
 
 
 def test_a_resolution_below_enough_is_not_rounded_up_to_it():

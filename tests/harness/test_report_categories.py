@@ -1,8 +1,5 @@
 """A metric in each category of the test examples, under the column of the metric: LAVO's Table 7."""
 
-import csv
-import io
-
 from helpers import pages
 from helpers.crosses import completion
 
@@ -10,8 +7,6 @@ from harness.report import spec_files
 
 build = pages.build
 T7 = spec_files.load_table("lavo/t7", pages.CONF, pages.PAPER)
-REDUCED = {"budget": "reduced", "source": "slice:a"}
-MODELS = [("lavo", 6.0, 8.0), ("vanilla", 7.0, 8.0)]  # score of chairs and of boxes
 
 
 def cell(model, seed=1, chairs=6.0, boxes=8.0, **kwargs):
@@ -56,50 +51,8 @@ def test_no_interval_of_a_category_leaves_the_scale():
     assert (row["ours_ci"], row["ours_ci_low"], row["ours_ci_high"]) == ("2.4841", "96.5159", "100.0000")
 
 
-def test_the_best_of_each_category_is_bold():
-    cells = [
-        cell(model, seed, chairs + (seed + index) % 3 / 1000, boxes)
-        for index, (model, chairs, boxes) in enumerate(MODELS)
-        for seed in (1, 2, 3)
-    ]
-    (grid,) = grids(build(T7, cells), 0)
-    bold = [
-        (row[0].text, head.text)
-        for row in grid.rows
-        for head, entry in zip(grid.header, row, strict=True)
-        if entry.bold
-    ]
-    assert bold == [("chair", "LAVO")]
-    best_last = [
-        cell(model, seed, 13 - chairs + (seed + index) % 3 / 1000)
-        for index, (model, chairs, _) in enumerate(MODELS)
-        for seed in (1, 2, 3)
-    ]
-    (grid,) = grids(build(T7, best_last), 0)
-    assert [head.text for head, entry in zip(grid.header, grid.rows[1], strict=True) if entry.bold] == [
-        "softmax attention"
-    ]
-
-
-def test_smaller_budgets_have_categories_with_the_best_row_first():
-    table = build(T7, [cell(model, 1, chairs, boxes, **REDUCED) for model, chairs, boxes in reversed(MODELS)])
-    (grid,) = [grid for section in range(len(table.sections)) for grid in grids(table, section)]
-    assert not grids(table, 0)
-    assert grid.title.endswith("by category · reduced budget, slice:a data")
-    assert lines(grid)[0] == ["category", "LAVO", "softmax attention"]
-
-
 def test_a_record_without_one_category_has_no_score_in_it():
     broken = cell("vanilla")
     del broken["metrics"]["best"]["test"]["cd_l1/chair"]
     (grid,) = grids(build(T7, [cell("lavo"), broken]), 0)
     assert lines(grid)[2] == ["chair", "no test score", "6.000 (1)"]
-
-
-def test_the_tidy_csv_has_categories_as_columns_without_a_paper_value():
-    table = build(T7, [cell("lavo")])
-    rows = list(csv.DictReader(io.StringIO(pages.RENDER["csv"](table))))
-    (chair,) = (row for row in rows if row["column"] == "CD-L1/chair")
-    assert (chair["row"], chair["ours_mean"], chair["n"], chair["status"]) == ("lavo", "6.0000", "1", "done")
-    assert chair["paper_value"] == chair["delta"] == chair["verdict"] == chair["chance"] == ""
-    assert table.summary == build(T7, [completion("lavo", cd_l1=7.0)]).summary  # they are no published numbers

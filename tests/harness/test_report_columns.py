@@ -6,7 +6,6 @@ from helpers.synthetic import record as made
 
 from harness.errors import UsageError
 from harness.records.collect import frame
-from harness.records.measurements import load_measurements
 from harness.report import spec_files
 from harness.report.pages import table
 from harness.report.scores import groups, select
@@ -168,23 +167,6 @@ def test_nothing_but_arithmetic_is_evaluated(formula, says):
     assert says in str(refused.value) and formula in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "columns, says",
-    [
-        ("x: {task: lra/text}", "columns.x: one of metric, field, formula, bench is expected, not none"),
-        ("x: {task: lra/text, metric: acc, field: parameters}", "is expected, not metric and field"),
-        ("x: {task: lra/text, field: parameter}", "columns.x.field: "),
-        ("x: {task: lra/text, metric: acc}", "columns.x: a metric that is published neither here nor in an average"),
-        ("x: {field: parameters}", "columns.x: a column has a task, or bench without a task"),
-        ("x: {bench: {measurements: [one], what: forwards, length: 1}}", "columns.x.bench.what: "),
-    ],
-)
-def test_a_mistake_in_a_column_is_named(spec_of, columns, says):
-    with pytest.raises(UsageError) as refused:
-        spec_of(columns)
-    assert "own.yaml: " in str(refused.value) and says in str(refused.value) and "\n" not in str(refused.value)
-
-
 def test_a_list_is_one_setting(spec_of):
     """A list value has commas of its own; a row may set it, and any other list is shown in full."""
     rows = "rows: {long: {model: longnet, set: {model.segments: [64, 128]}}, plain: longnet}\n"
@@ -240,13 +222,6 @@ def test_rows_of_another_table_are_left_to_it(spec_of, tmp_path):
         assert set(grid(page(spec, records))) == {*shown, "mine"}, "a table of ours, which no paper has"
 
 
-def test_the_tables_of_one_recipe_name_each_other():
-    named = {name: [linked.name for linked in spec_files.load_table(name, CONF, PAPER).elsewhere] for name in (
-        "latte/t1", "latte/t2", "llp/t3", "llp/t4")}  # fmt: skip
-    assert named == {"latte/t1": ["latte/t2"], "latte/t2": ["latte/t1"], "llp/t3": ["llp/t4", "llp/t5"],
-                     "llp/t4": ["llp/t3"]}  # fmt: skip
-
-
 def test_an_ablation_has_its_rows_alone(spec_of):
     """Otherwise Table 9 would compare LAVO's parts with all methods of Table 6, which has the same task."""
     head, columns = HEAD.partition("rows:")[0], "parameters: {task: lra/text, field: parameters}"
@@ -255,19 +230,3 @@ def test_an_ablation_has_its_rows_alone(spec_of):
     rows = {only: spec_of(columns, f"{head}{only}rows: {{LAVO: lavo}}\n") for only in ("", "only_rows: true\n")}
     shown = [list(grid(page(spec, records))) for spec in rows.values()]
     assert shown == [["LAVO", "LAVO (model.bases=8)", "ABC"], ["LAVO"]]
-
-
-def test_the_committed_table_of_ours_has_every_kind_of_column():
-    spec = spec_files.load_table("latte/costs", CONF, PAPER)
-    records = [made(model, "lra/listops", protocol="latte", **REDUCED) for model in ("latte", "latte_rglru_swa")]
-    for record in records:
-        record["config"]["train"]["batch_size"] = 32
-    measurements = load_measurements(ROOT / "results" / "bench")
-    (name,) = spec.columns["its memory"].bench.measurements
-    point_at = {(p["model"], p["length"]): p for p in measurements[name]["points"] if p["what"] == "forward"}
-    shown = grid(page(spec, records, measurements))
-    assert shown["Latte"][:5] == ["72,514", "16,384", "1,600,000", "296.3", "812"]
-    for row, model in (("Latte", "latte"), ("Latte-RGLRU-SWA++", "latte_rglru_swa")):
-        at = point_at[model, 4096], point_at[model, 16384]
-        values = [at[0]["ms"], at[1]["ms"], at[1]["memory_mb"]]
-        assert shown[row][-3:] == [f"{value:.1f}" for value in values]

@@ -8,7 +8,6 @@ from omegaconf import OmegaConf
 
 from harness.config import sweep
 from harness.config.compose import compose
-from harness.errors import UsageError
 from harness.report import spec_files
 
 build = pages.build
@@ -54,22 +53,6 @@ def test_a_tested_metric_that_is_missing_is_no_score():
     assert rows(block(build(T7, [record]), "F-Score@1%"))["LAVO"][1] == "no test score"
 
 
-def test_the_baseline_is_known_for_one_metric_alone():
-    table = build(T7, [completion("lavo")])
-    assert "baseline 31.000 (the input)" in block(table, "CD-L1").title
-    assert "baseline" not in block(table, "CD-L2").title
-
-
-def test_each_column_has_its_unit_and_direction():
-    titles = [part.title for part in build(T7, [completion("lavo")]).sections[0].blocks]
-    assert titles[0].startswith("CD-L1, chamfer x1000 ↓") and titles[2] == "F-Score@1%, fraction ↑"
-    not_run, published = build(T7, []).sections[:2]
-    assert not_run.title == "Not run"
-    (overview,) = published.blocks
-    assert [cell.text for cell in overview.header] == ["model", "CD-L1 ↓", "CD-L2 ↓", "F-Score@1% ↑"]
-    assert overview.title.startswith("The paper's numbers, chamfer x1000 and fraction;")
-
-
 def test_a_tolerance_may_be_a_share_of_the_papers_number():
     assert T7.tolerances(7.2) == pytest.approx({"reproduced": 0.144, "close": 0.36})
     words = {}
@@ -94,16 +77,6 @@ def test_a_row_of_ours_has_no_published_number_and_no_verdict():
     assert not_run.title == "Not run"
     (overview,) = published.blocks
     assert "no cross" not in str(overview.rows)
-
-
-def test_the_ordering_is_over_rows_of_the_paper():
-    printed = {"vanilla": 7.425, "abc": 7.344, "performer": 7.368, "cosformer": 8.673, "lavo": 7.2}
-    for sign, tau in ((1, "1.00"), (-1, "-1.00")):
-        records = [completion(m, s, 50 + sign * n, **REDUCED) for m, n in printed.items() for s in (1, 2)]
-        records += [completion("no_cross", s, 1.0, **REDUCED) for s in (1, 2)]
-        cd_l1 = block(build(T7, records), "CD-L1", 1)
-        assert f"τ = {tau} over 5 shared rows (p = 0.017, uncorrected" in cd_l1.lines[1]
-        assert next(iter(rows(cd_l1))) == CONTROL  # ranked, the best first
 
 
 def test_a_mean_stands_beside_the_paper_and_its_parts_below():
@@ -189,42 +162,6 @@ def test_data_are_never_mixed_where_a_column_has_both():
     ]
     titles = [part.title for part in build(T8, records).sections[1].blocks]
     assert len(set(titles)) == len(titles) == 12  # the others once
-
-
-def test_an_empty_table_shows_what_is_printed():
-    (overview,) = build(T8, []).sections[1].blocks
-    assert [cell.text for cell in overview.header[1:]] == ["ETT MSE ↓", "ETT MAE ↓", "Weather MSE ↓", "Weather MAE ↓"]
-    assert "ETTh1 S, ETTh1 M," in overview.lines[0] and "all 6 rows ≈ 6.4 GPU-hours" in overview.lines[0]
-    assert build(T8, []).summary.endswith("20 not run")
-
-
-def test_the_order_of_the_records_does_not_matter():
-    records = [*everywhere("lavo"), *everywhere("abc", **REDUCED), forecast("vanilla", "ETTh1", "S", status="oom")]
-    in_order, reversed_order = build(T8, records), build(T8, records[::-1])
-    for suffix, render in RENDER.items():
-        assert render(in_order) == render(reversed_order), suffix
-
-
-@pytest.mark.parametrize(
-    "old, new, says",
-    [
-        (
-            "ETTh1 S MSE, ETTh1 M MSE, ",
-            "ETTh1 S MSE, ",
-            "columns.ETTh1 M MSE: a metric that is published neither",
-        ),
-        ("close: 5 %", "close: 5 percent", "tolerance.close: '5 percent' is neither a number nor a percentage"),
-        (", ours: true", "", "rows: there is no 'no cross attention'"),
-    ],
-)
-def test_a_mistake_in_the_yaml_is_named(tmp_path, old, new, says):
-    text = (CONF / "table" / "lavo" / "t8.yaml").read_text(encoding="utf-8")
-    assert text.count(old) == 1
-    (tmp_path / "table").mkdir()
-    (tmp_path / "table" / "bad.yaml").write_text(text.replace(old, new), encoding="utf-8")
-    with pytest.raises(UsageError) as refused:
-        spec_files.load_table("bad", tmp_path, PAPER)
-    assert says in str(refused.value)
 
 
 def test_a_run_of_several_columns_is_planned_and_paid_once():

@@ -51,8 +51,7 @@ def undisturbed(folder, *settings):
     return folder
 
 
-@pytest.mark.parametrize("rule", ["best_val", "last"])
-@pytest.mark.parametrize("micro", [16, 4])
+@pytest.mark.parametrize(("rule", "micro"), [("best_val", 16), ("last", 4)])
 def test_a_stopped_run_is_resumed_exactly(tmp_path, monkeypatch, whole, rule, micro):
     """SIGTERM at steps with and without an evaluation and at the last, with and without accumulated gradients."""
     settings = [f"train.select.rule={rule}", f"train.micro_batch_size={micro}"]

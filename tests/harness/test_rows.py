@@ -1,9 +1,13 @@
-"""Rows that differ in their model alone share the other parts, and are the cells of their own compositions."""
+"""Rows, seeds and trials share what does not differ between them, and are the cells of their own compositions."""
+
+import dataclasses
 
 import pytest
+from omegaconf import OmegaConf
 
+from harness.commands.train import requests_of
+from harness.config import sweep, yaml_files
 from harness.config import variants as module
-from harness.config import yaml_files
 from harness.config.cell import cell_of
 from harness.config.compose import compose, folders, options
 from harness.config.overrides import to_overrides
@@ -12,6 +16,8 @@ from harness.config.table_files import path_of
 from harness.config.table_rows import cell_settings, has_cells
 from harness.config.variants import Variants, VariedConfig
 from harness.errors import UsageError
+from harness.launch import serialized_cell
+from tests.helpers.searched import Trials
 
 KEYS = ("seed", RATE, TRIAL)
 TABLES = {
@@ -85,3 +91,93 @@ def test_a_row_is_refused_as_its_own_composition_is(value):
     with pytest.raises(UsageError) as refused:
         rows.row(words, KEYS, shared=[value])
     assert str(refused.value) == str(by_itself.value)
+
+
+# commands that differ in their seed alone
+
+CELL = ["model=lavo", "task=lra/listops", "budget=smoke"]
+
+
+def swept(words, numbers):
+    return [[*words, f"seed={number}"] for number in numbers]
+
+
+@pytest.mark.parametrize("words", [CELL, ["seed=0", *CELL], [*CELL, "train.eval_every=${seed}"], [*CELL, "seed=5"]])
+def test_each_command_is_what_it_composes_to(words, tmp_path):
+    for command in sweep.compose_commands(swept(words, (1, 2, 3))):
+        alone = compose(command.overrides)
+        assert OmegaConf.to_container(command.cfg) == OmegaConf.to_container(alone)
+        (planned,) = sweep.expand_all([command]).cells
+        assert planned.cell == cell_of(alone) and planned.overrides == command.overrides
+        assert OmegaConf.to_container(planned.cfg) == OmegaConf.to_container(alone)
+
+
+def test_a_file_of_a_shared_request_is_that_of_its_own(tmp_path):
+    requests = requests_of(sweep.expand_all(sweep.compose_commands(swept(CELL, (1, 2, 3)))), ())
+    assert isinstance(requests[2].varied, VariedConfig), "the test tests something"
+    for request in requests:
+        shared = serialized_cell.write(tmp_path / "shared.yaml", request)
+        own = serialized_cell.write(tmp_path / "own.yaml", dataclasses.replace(request, varied=None))
+        assert shared.typed == own.typed and shared.path.read_text() == own.path.read_text()
+
+
+def test_other_seeds_compose_nothing(monkeypatch):
+    composed = []
+    monkeypatch.setattr(module, "compose", lambda *words: composed.append(words) or compose(*words))
+    commands = sweep.compose_commands(swept(CELL, range(10)))
+    assert len(composed) == 1
+    assert [command.cfg.seed for command in commands] == list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (CELL, "-1"),
+        (CELL, "many"),
+        ([*CELL, "train.eval_every=${seed}"], "0"),
+        ([*CELL, "resources.minutes=${seed}"], "0"),
+    ],
+)
+def test_a_wrong_seed_is_refused_after_others(words, wrong):
+    with pytest.raises(Exception) as alone:
+        compose([*words, f"seed={wrong}"])
+    with pytest.raises(type(alone.value)) as shared:
+        sweep.compose_commands(swept(words, (1, 2, wrong)))
+    assert str(shared.value) == str(alone.value)
+
+
+# trials and seeds of a cell of a table
+
+ONE_CELL = OmegaConf.create({
+    "protocol": "skyformer", "rows": {"LAVO": "lavo"}, "seeds": [1, 2],
+    "columns": {"ListOps": {"task": "lra/listops", "metric": "acc"}},
+})  # fmt: skip
+
+
+def expanded(validation, *typed):
+    words = ["budget=reduced", *typed]
+    return sweep.expand_table(ONE_CELL, compose(words), words, validation)
+
+
+@pytest.mark.parametrize("follows", [[], ["+backbone.note=${train.optimizer.lr}"], ["+task.note=${train.trial}"],
+                                     ["+model.note='${oc.select:train.optimizer.lr,7}'"]])  # fmt: skip
+def test_a_trial_is_the_cell_of_its_own_composition(follows):
+    validation = Trials(**{"3.3e_4": 1.0, "1e_3": 2.0, "3.3e_3": 3.0, "1.09e_2": 0.0})
+    cells = expanded(validation, *follows).cells
+    assert len(cells) == 6
+    for planned_cell in cells:
+        by_itself = compose(planned_cell.overrides)
+        assert planned_cell.cfg == by_itself and planned_cell.cell == cell_of(by_itself)
+
+
+def test_the_rates_of_a_row_are_composed_and_resolved_once(monkeypatch):
+    composed, resolved, compose_once, resolve = [], [], module.compose, module.resolved_alone
+    monkeypatch.setattr(module, "compose", lambda *words, **way: composed.append(words) or compose_once(*words, **way))
+    monkeypatch.setattr(module, "resolved_alone", lambda *part: resolved.extend(part[2]) or resolve(*part))
+    plan = expanded(Trials(**{"3.3e_4": 1.0, "1e_3": 2.0, "3.3e_3": 1.0}))
+    assert len(plan.cells) == 5 and len(composed) == 1 and resolved.count("model") == 1
+
+
+def test_a_rate_beyond_all_numbers_is_refused():
+    with pytest.raises(UsageError, match=r"train.optimizer.lr=inf: a finite number is expected"):
+        sweep.at_rate(compose(["train.optimizer.lr=1000"]), 1e308)

@@ -11,7 +11,7 @@ from rich.console import Console
 from harness.commands import report as verb
 from harness.records.collect import frame
 from harness.report.pages import answer
-from harness.report.plots import scores, style
+from harness.report.plots import scores
 from harness.report.plots.drawing import draw_now
 from harness.report.plots.figures import table_plots
 from harness.report.plots.file import Plot
@@ -30,23 +30,6 @@ def records(**changed):
 
 def answers(entries):
     return answer.answers(groups.group_scores(select.select(frame(entries), T11), T11))
-
-
-def test_a_panel_shows_seeds_means_and_intervals_of_three_seeds():
-    (axis,) = scores.draw(scores.data("title", answers(records()))).axes
-    assert [label.get_text() for label in axis.get_yticklabels()] == ["softmax attention", "LAVO", "no mixing"]
-    assert len(axis.containers) == 2  # LAVO's two seeds have no bar
-    texts = [text.get_text() for text in axis.texts]
-    assert axis.get_title().strip() == "ListOps" and texts[-2].startswith("R = ") and texts[-1] == "tier"
-    assert axis.get_xlabel() == "accuracy %, higher is better"
-    behind = [text for text in axis.texts if text.get_text() in ("1", "2", "3", "?")]
-    assert behind and all(text.xy[0] == 1 and text.xyann[0] > 0 for text in behind), "a tier stands outside the frame"
-    dots = sorted(line.get_xdata()[0] for line in axis.lines if line.get_marker() == ".")
-    assert dots == [30.0, 40.0, 50.0]
-    means = {line.get_xdata()[0]: line for line in axis.lines if line.get_marker() not in (".", "|", "None", "_")}
-    assert means[43.0].get_markerfacecolor() == "white" and means[43.0].get_color() == style.look("lavo")["colour"]
-    reference = style.look("vanilla")
-    assert (means[51.0].get_markerfacecolor(), means[51.0].get_marker()) == (reference["colour"], reference["marker"])
 
 
 def test_a_table_that_ranks_no_rows_shows_its_first_columns_alone():

@@ -58,13 +58,3 @@ def test_a_small_simulation_is_the_same_twice_and_sees_a_broken_test(monkeypatch
     assert first == simulate("normal", 5, 16, 20) and first.families <= 0.2
     monkeypatch.setattr("harness.report.scores.paired.holm", lambda p, counts=None: list(p))
     assert simulate("normal", 5, 16, 20).families > 0.3
-
-
-def test_the_draws_are_what_their_names_say():
-    import numpy as np
-
-    generator = np.random.default_rng(0)
-    for name in NAMES:
-        values, truth = seed_simulation.draw(name, generator, 400, 50)
-        measured = (values > 50).mean() if name.startswith("bimodal") else values.mean()
-        assert values.shape == (400, 50) and measured == pytest.approx(truth, abs=0.03)

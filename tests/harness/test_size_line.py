@@ -1,9 +1,8 @@
-"""Each task states what its numbers were measured at; a report leaves out a record whose size cannot be stated."""
+"""The line with the size of a task (test_recipes.py has every task), and records whose size cannot be stated."""
 
 import pytest
 
-from harness.config.compose import compose, names_in
-from harness.config.declared import declared_by
+from harness.config.compose import compose
 from harness.config.plain import resolved
 from harness.errors import UsageError
 from harness.records.collect import frame
@@ -18,17 +17,6 @@ def config_of(*overrides):
     return {part: resolved(cfg[part]) for part in PARTS if part != "protocol"} | {
         "protocol": {"name": cfg.protocol.name}
     }
-
-
-@pytest.mark.parametrize("task", names_in("task"))
-def test_every_task_states_its_size_beside_the_paper_s(task):
-    reduced, paper = config_of(f"task={task}", "budget=reduced"), config_of(f"task={task}", "budget=paper")
-    phrases = declared_by(task).size
-    assert phrases and {key for phrase in phrases for key in size_line.KEY.findall(phrase)} <= set(reduced["task"])
-    line, of_paper = size_line.size_line(reduced), size_line.size_line(paper)
-    assert line == f"{size_line.size(reduced)} (paper budget: {of_paper})"
-    assert all(f"width {config['backbone']['dim']}, " in text for config, text in ((reduced, line), (paper, of_paper)))
-    assert f", {paper['train']['max_steps']:,} updates of " in of_paper
 
 
 def test_a_size_in_full():

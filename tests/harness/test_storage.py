@@ -19,7 +19,7 @@ from harness.training.callback import TrainingCallback
 from harness.training.failures import failure_status
 from harness.training.run_cell import CellRequest
 
-CELL = ("model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1", "train.max_steps=8")
+CELL = ("model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1", "train.max_steps=4")
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,6 @@ CELL = ("model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resou
         RuntimeError("[enforce fail at alloc_cpu.cpp:114] DefaultCPUAllocator: can't allocate memory: you tried"),
         RuntimeError("CUDA error: out of memory\nCompile with TORCH_USE_CUDA_DSA"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-        RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
         RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
     ],
 )

@@ -32,15 +32,10 @@ LATTE = ",".join(name for name, _ in options("model") if name.startswith("latte"
         ("task=lra/*", f"task={LRA}"),
         ("model=latte*", f"model={LATTE}"),
         ("model=glob(latte*)", f"model={LATTE}"),
-        ("model=vanilla,latte*", f"model=vanilla,{LATTE}"),
         ("model=latte*,latte", f"model={LATTE}"),
-        ("task=lra/path?", "task=lra/pathx"),
         ("task=lra/[it]*", "task=lra/image,lra/text"),
-        ("model=vanilla,lavo", "model=vanilla,lavo"),
         ("seed=1,2", "seed=1,2"),
-        ("train.name=a*", "train.name=a*"),
         ("model.pattern=[1,2]", "model.pattern=[1,2]"),
-        ("logger=[csv,tensorboard]", "logger=[csv,tensorboard]"),
         ("--multirun", "--multirun"),
     ],
 )
@@ -79,11 +74,6 @@ def test_one_command_has_no_launcher(name):
     with pytest.raises(UsageError, match="-m model=lavo"):
         cli.settings_and_folders(["model=lavo", f"hydra/launcher={name}"])
     cli.settings_and_folders(["-m", "model=lavo", f"hydra/launcher={name}"])
-
-
-@pytest.mark.parametrize("name", ["here", "slurm", "background"])
-def test_a_launcher_composes_whatever_plugins_are_installed(name):
-    compose([f"hydra/launcher={name}"])
 
 
 SWEPT = [

@@ -67,13 +67,6 @@ def test_path_x_builds_with_every_model_of_its_recipe_s_tables():
         assert on_meta(with_model(cfg, model)).parameters()["attention"]
 
 
-def test_path_x_trains(places):
-    result = run_cell(
-        CellRequest(compose(["task=lra/pathx", "protocol=google", "budget=smoke", "trainer=cpu", *places]))
-    )
-    assert result.state == "done", result.detail
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """One folder for all pytest-xdist workers: data are made once, and shared cells run once."""

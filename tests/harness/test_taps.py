@@ -7,16 +7,19 @@ from harness.config.build import build_or_refuse
 from harness.config.cell import cell_of
 from harness.config.compose import OWN_CLASS, compose, names_in
 from harness.config.local_mixing import own_mixing
-from harness.config.variants import Variants
+from harness.config.variants import Variants, VariedConfig
 from harness.errors import UsageError
 
 MODELS = [name for name in names_in("model") if name not in OWN_CLASS]
 RECALL = ("task=probe/recall", "budget=reduced", "task.pattern=causal_self")
 
 
+ROWS = Variants()  # compose once what the models share
+
+
 def cell(*overrides):
-    cfg = compose([*RECALL, *overrides])
-    return cfg, cell_of(cfg).id
+    config, made = ROWS.row([*overrides, *RECALL], ())[1].cell({})
+    return (config.copy() if isinstance(config, VariedConfig) else config), made.id
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import shutil
 import signal
 
 import pytest
@@ -18,12 +19,31 @@ from harness.training.module import TaskModule
 from harness.training.run_cell import CellRequest, run_cell
 
 CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
+PLACES = ("data", "outputs", "records")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The folder of a cell that was trained once for all tests; its data lie there, too."""
+    folder = tmp_path_factory.mktemp("whole")
+    result = run_cell(CellRequest(compose([*CELL, *(f"paths.{name}={folder / name}" for name in PLACES)])))
+    assert (result.state, result.code) == ("done", 0)
+    return folder
 
 
 @pytest.fixture
-def cell(places, tmp_path_factory):
-    data = f"paths.data={tmp_path_factory.getbasetemp() / 'listops-smoke'}"  # made once for all tests
-    return lambda *overrides: run_cell(CellRequest(compose([*CELL, *places, data, *overrides])))
+def cell(places, whole):
+    return lambda *overrides: run_cell(
+        CellRequest(compose([*CELL, *places, f"paths.data={whole / 'data'}", *overrides]))
+    )
+
+
+@pytest.fixture
+def trained(whole, tmp_path):
+    """The trained cell is that of this test. Returns its record."""
+    for name in ("outputs", "records"):
+        shutil.copytree(whole / name, tmp_path / name)
+    return one_record(tmp_path)
 
 
 def records(tmp_path):
@@ -35,10 +55,8 @@ def one_record(tmp_path):
     return entries
 
 
-def test_a_record_is_complete(cell, tmp_path):
-    result = cell()
-    assert (result.state, result.code) == ("done", 0)
-    entries = one_record(tmp_path)
+def test_a_record_is_complete(whole):
+    entries = one_record(whole)
     best, last = entries["metrics"]["best"], entries["metrics"]["last"]
     assert best["test"]["n"] == best["val"]["n"] == last["val"]["n"] == 96
     assert "test" not in last or last["step"] == best["step"]
@@ -56,7 +74,7 @@ def test_a_record_is_complete(cell, tmp_path):
     assert test["status"] == "done" and test["metrics"] | {"n": test["n"]} == best["test"]
     assert test["seconds"] > 0 and test["peak_memory_mb"] > 0 and entries["artifacts"] == {}
     assert (entries["tested_weights_sha256"] == entries["weights_sha256"]) == (best["step"] == 12)
-    assert str(tmp_path) not in json.dumps(entries), "a path of this machine is in the record"
+    assert str(whole) not in json.dumps(entries), "a path of this machine is in the record"
 
 
 def test_updates_read_a_recipe_without_interpolations(tmp_path):
@@ -70,27 +88,23 @@ def test_updates_read_a_recipe_without_interpolations(tmp_path):
     assert cell_of(made.cfg) == made.cell
 
 
-def test_the_second_command_trains_nothing(cell, tmp_path, monkeypatch):
-    cell()
+def test_the_second_command_trains_nothing(cell, trained, tmp_path, monkeypatch):
     before = {path: path.stat().st_mtime_ns for path in records(tmp_path)}
     monkeypatch.setattr(TrainingCallback, "on_train_start", lambda *_: pytest.fail("trained again"))
     assert cell().state == "skipped"
     assert before == {path: path.stat().st_mtime_ns for path in records(tmp_path)}
 
 
-def test_rerun_all_gives_the_same_numbers(cell, tmp_path):
-    cell()
-    first = one_record(tmp_path)
+def test_rerun_all_gives_the_same_numbers(cell, trained, tmp_path):
     assert cell("rerun=all").state == "done"
     second = one_record(tmp_path)
-    assert first["metrics"] == second["metrics"] and first["weights_sha256"] == second["weights_sha256"]
-    assert second["started"] >= first["finished"]
+    assert trained["metrics"] == second["metrics"] and trained["weights_sha256"] == second["weights_sha256"]
+    assert second["started"] >= trained["finished"]
 
 
-def test_seeds_differ(cell, tmp_path):
-    cell()
+def test_seeds_differ(cell, whole, tmp_path):
     cell("seed=2")
-    first, second = records(tmp_path).values()
+    first, second = one_record(whole), one_record(tmp_path)
     assert first["weights_sha256"] != second["weights_sha256"]
     assert first["data"]["fingerprint"] == second["data"]["fingerprint"]
 
@@ -171,7 +185,7 @@ def test_a_failure_leaves_a_record_a_traceback_and_a_status(cell, tmp_path, monk
     assert "Traceback" in text.read_text()
 
 
-def test_after_a_failure_the_work_so_far_is_not_lost(cell, tmp_path, monkeypatch):
+def test_after_a_failure_the_work_so_far_is_not_lost(cell, whole, tmp_path, monkeypatch):
     healthy, steps = TaskModule.training_step, []
 
     def fail_at_seven(self, batch, index):
@@ -184,14 +198,10 @@ def test_after_a_failure_the_work_so_far_is_not_lost(cell, tmp_path, monkeypatch
     assert cell().state == "failed"
     assert cell("rerun=failed").state == "done"
     assert steps == [*range(8), *range(4, 12)], "it should resume from the checkpoint of step 4"
-    broken = one_record(tmp_path)
-    cell("rerun=all")
-    assert one_record(tmp_path)["weights_sha256"] == broken["weights_sha256"]
+    assert one_record(tmp_path)["weights_sha256"] == one_record(whole)["weights_sha256"]
 
 
-def test_a_second_run_that_was_stopped_is_resumed_although_there_is_a_record(cell, tmp_path, monkeypatch):
-    cell()
-    first = one_record(tmp_path)
+def test_a_second_run_that_was_stopped_is_resumed(cell, trained, tmp_path, monkeypatch):
     finish = TrainingCallback.on_train_batch_end
 
     def stop(self, trainer, *rest):
@@ -204,7 +214,7 @@ def test_a_second_run_that_was_stopped_is_resumed_although_there_is_a_record(cel
         assert cell("rerun=all").state == "interrupted"
     assert cell().state == "done"
     second = one_record(tmp_path)
-    assert second["resumes"] == 1 and second["weights_sha256"] == first["weights_sha256"]
+    assert second["resumes"] == 1 and second["weights_sha256"] == trained["weights_sha256"]
 
 
 def test_the_model_and_the_trainer_are_built_once(cell, monkeypatch):
@@ -237,9 +247,8 @@ def test_memory_that_a_model_does_not_find_is_recorded(cell, tmp_path, monkeypat
     assert "OutOfMemoryError" in one_record(tmp_path)["error"]["traceback"]
 
 
-def test_a_checkpoint_of_another_version_is_refused(cell, tmp_path):
+def test_a_checkpoint_of_another_version_is_refused(cell, trained, tmp_path):
     """It is named, it stays, and rerun=all trains from the start."""
-    cell()
     (checkpoint,) = (tmp_path / "outputs").rglob("last.ckpt")
     for record_file in records(tmp_path):
         record_file.unlink()
@@ -255,8 +264,7 @@ def test_a_checkpoint_of_another_version_is_refused(cell, tmp_path):
     assert cell("rerun=all").state == "done"
 
 
-def test_a_checkpoint_that_is_cut_short_is_named_and_not_used(cell, tmp_path, capfd):
-    cell()
+def test_a_checkpoint_that_is_cut_short_is_named_and_not_used(cell, trained, tmp_path, capfd):
     for record_file in records(tmp_path):
         record_file.unlink()
     (checkpoint,) = (tmp_path / "outputs").rglob("last.ckpt")

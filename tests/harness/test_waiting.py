@@ -1,20 +1,15 @@
 """Columns that lack runs: on their page and on the page of all columns, with the reason of their table."""
 
-from dataclasses import replace
-
 from helpers import synthetic
 from helpers.pages import CONF, PAPER, T11, build
 
 from harness.records.collect import frame
 from harness.report import spec_files
-from harness.report.pages import columns, not_run, notes
-from harness.report.pages.not_run import Waiting, waiting_columns, waiting_sentences
+from harness.report.pages import not_run
+from harness.report.pages.not_run import waiting_columns
 from harness.report.plots import figures
 from harness.report.plots.file import Sources
 from harness.report.scores import groups, select
-from harness.report.scores.groups import Group
-from harness.report.scores.scores import Score
-from harness.report.spec.table import ResolvedColumn
 
 REDUCED = {"budget": "reduced", "source": "synthetic"}
 
@@ -64,37 +59,3 @@ def test_a_union_leaves_out_rows_on_purpose_so_only_whole_columns_wait():
     assert "Text" not in waits and waits["Image"].rows == () and "do not count" in waits["Image"].why
     assert waits["ListOps"].why == ""
     assert not any("No run yet" in line for line in build(union, records).answer), "the ranks name what they leave out"
-
-
-def test_sentences_name_columns_of_one_reason_together():
-    def wait(column, why="", protocol="", rows=()):
-        return Waiting(column, "reduced", protocol, rows, why)
-
-    waits = [wait("A", "x"), wait("B"), wait("C", "x"), wait("D", protocol="luna")]
-    assert waiting_sentences([*waits, wait("E", "y", rows=("LAVO", "Latte"))]) == [
-        "No run yet at the reduced budget: A, C. Why: x.",
-        "No run yet at the reduced budget: B.",
-        "No run yet at the reduced budget, protocol luna: D.",
-        "E: no run yet at the reduced budget of LAVO, Latte. Why: y.",
-    ]
-
-
-def test_the_page_of_all_columns_has_the_columns_without_a_run():
-    waits = [Waiting("A, B", "reduced", "", (), "its data changed"), Waiting("C", "reduced", "luna", (), "")]
-    some = Waiting("D", "reduced", "", ("LAVO",), "its data changed")
-    *_, first, second = columns.page([("luna/t1", (), [*waits, some])]).splitlines()
-    assert first == "| [luna/t1](luna/t1.md) | A, B | reduced | its data changed |"
-    assert second == "| [luna/t1](luna/t1.md) | C | reduced, protocol luna | no run yet |"
-
-
-def test_predictors_of_the_test_split_alone_are_named_and_none_is_chosen():
-    lead = Score("baseline: lead", "", {1: 52.44}, {})
-    failed = Score("baseline: ridge", "", {}, {"no training text": 1})
-    resolved = ResolvedColumn("R-1", "R-1", "", 2, True, (), True)
-    column = Group("R-1", "reduced", "synthetic data", False, resolved, (), baselines=(lead, failed))
-    assert notes.why_none_is_strongest(column) == "none chosen (lead 52.44)"
-    alone = replace(column, chance_names=("lead",))
-    assert notes.why_none_is_strongest(alone) == "not fitted" and notes.predictor_notes([alone]) == []
-    (note,) = notes.predictor_notes([column])
-    assert note.startswith("No simple predictor is chosen as the strongest: a choice is made on the validation split")
-    assert "strongest in R-1 and R-2: a choice" in notes.predictor_notes([column, replace(column, column="R-2")])[0]

@@ -3,6 +3,7 @@
 from omegaconf import DictConfig
 
 EXAMPLES = 40  # validation and test each: a whole batch and a part of one
+TRAINED = 128  # from which every simple predictor can be fitted
 
 
 def shorten(cfg: DictConfig) -> None:
@@ -12,5 +13,7 @@ def shorten(cfg: DictConfig) -> None:
     if all(isinstance(cfg.task.get(name), int) for name in ("val", "test")):
         cfg.train.eval_batch_size = min(cfg.train.eval_batch_size, 32)
         cfg.task.val, cfg.task.test = (min(cfg.task[name], EXAMPLES) for name in ("val", "test"))
+        if isinstance(cfg.task.get("train"), int):
+            cfg.task.train = min(cfg.task.train, max(TRAINED, cfg.train.batch_size))
     if "test_bytes" in cfg.task:
         cfg.task.test_bytes = min(cfg.task.test_bytes, 800)

@@ -1,5 +1,6 @@
 """Records of a table of three rows with searched learning rates, and its spec."""
 
+from harness.config.search import Trial
 from harness.report.spec.table import TableSpec
 from helpers import synthetic
 
@@ -54,3 +55,14 @@ def records(vanilla=(0.5, 0.9, 0.6), lavo=(0.3, 0.4, 0.8, None)):
         *runs("lavo", 3.3e-3, [0.80, 0.81, 0.82]),
         *runs("no_mixing", RECIPE, [0.20, 0.22, 0.21]),
     ]
+
+
+class Trials:
+    """Scores of trials by their learning rates (`3.3e_4`), and None for others."""
+
+    def __init__(self, **by_rate):
+        self.by_rate = {float(rate.replace("_", "-")): score for rate, score in by_rate.items()}
+
+    def __call__(self, planned):
+        score = self.by_rate.get(planned.cfg.train.optimizer.lr)
+        return None if score is None else Trial(score)

@@ -305,7 +305,7 @@ def test_the_verb(places, capsys, few_tables):
     assert not places["tables"].exists()  # a figure alone
     assert verb.run(cfg(True), ["do=report", "figure=luna/f1"]) == 0
     assert verb.run(cfg(True), ["do=report", "table=all"]) == 1  # the other figures are part of all
-    assert "figure=lavo/f2" in capsys.readouterr().err
+    assert "figure=lavo/f4" in capsys.readouterr().err
     with pytest.raises(UsageError, match=r"no figure 'luna/f3': did you mean 'luna/f"):
         verb.run(cfg(True), ["figure=luna/f3"])
 

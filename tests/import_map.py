@@ -31,7 +31,7 @@ CONFIG = {
 CONFIG_ROOM = {name: room for room, (_, names) in CONFIG.items() for name in names.split()}
 # lowest first: a module imports only from its own floor and from those before it
 FLOORS = (
-    *("models.ops", "models.layers", "models.attention", "models.backbones", "models.diagrams", "models.generation"),
+    *("models.ops", "models.layers", "models.attention", "models.backbones", "models.generation"),
     *("tasks", "harness.masking", "harness.errors", "harness.progress"),
     *(f"harness.config.{room}" for room in CONFIG),
     *("harness.config", "harness.records", "harness.training"),

@@ -63,7 +63,7 @@ def test_a_plot_is_a_picture_and_the_backend_stays(page, tmp_path):
 
 
 def test_a_figure_is_a_picture(cells):
-    assert longhaul.figure("llp/f4", records=cells).png.startswith(PNG)
+    assert longhaul.figure("luna/f1", records=cells).png.startswith(PNG)
 
 
 def test_measurements():

@@ -224,7 +224,8 @@ def figures() -> str:
             title = escaped(raw["title"]) if "title" in raw else f"{folder.name}/{file.stem}"
             if (ROOT / picture).is_file():  # it has its caption
                 lines += [f"### {title}", "", f"![{title}](../{picture})", ""]
-                lines += [f"`python run.py do=report figure={folder.name}/{file.stem}`", ""]
+                drawn_by = f"[{raw['source']}](../{raw['source']})" if "source" in raw else ""
+                lines += [drawn_by or f"`python run.py do=report figure={folder.name}/{file.stem}`", ""]
             else:
                 needs = [escaped(raw["needs"].strip())] if "needs" in raw else []
                 needs += [f"`{raw['command']}`"] if "command" in raw else []

@@ -85,8 +85,7 @@ def _report(cfg: Any, overrides: Sequence[str]) -> int:
     with drawing.drawing_processes() as draw:
         settings |= {"measurements": measurements, "draw": draw}
         if figures and draws:  # their files are made while the tables are
-            trusted = cfg.get("trusted_packages") or ()
-            drawn = draw_figures(figures, cells, trusted=trusted, made=of_figures, **settings)
+            drawn = draw_figures(figures, cells, made=of_figures, **settings)
         plots: list[Path] = []
         if tables == ["all"] and draws:
             for plot in costs.plots(measurements, Path(cfg.paths.figures)):
@@ -292,7 +291,6 @@ def draw_figures(
     conf: "Folders",
     paths: Mapping[str, Any],
     check: bool = False,
-    trusted: Sequence[str] = (),
     measurements: Mapping[str, Mapping[str, Any]] | None = None,
     draw: Schedule = draw_now,
     made: "dict[str, Plot] | None" = None,
@@ -300,19 +298,23 @@ def draw_figures(
     """Draw figures (`all`, one name, or several) into `<paths.figures>/<name>.{png,pdf}`. Returns these files.
 
     A file that shows the same already is left as it is. With `check`, draws nothing and returns the files that differ
-    from the records. `trusted`: packages whose functions may draw, too. `measurements`: those of do=bench by their
-    names. `draw` takes what writes the files; `made` gets the plots by name. Raises UsageError.
+    from the records. `measurements`: those of do=bench by their names. `draw` takes what writes the files; `made` gets
+    the plots by name. `all` leaves out the pictures that something else draws. Raises UsageError.
     """
     from harness.report.plots.figures import figure_plot
     from harness.report.plots.file import Sources
+    from harness.report.spec.figure import PictureFigure
     from harness.report.spec_files import available, load_figure, named_errors
 
-    if names in ("all", ["all"]):
+    is_all = names in ("all", ["all"])
+    if is_all:
         names = available(conf, "figure")
-    sources = Sources(cells, paths["paper"], measurements or {}, trusted)
+    sources = Sources(cells, paths["paper"], measurements or {})
     files = []
     for name in [names] if isinstance(names, str) else names:
         figure = load_figure(name, conf, paths["paper"])
+        if is_all and isinstance(figure, PictureFigure):
+            continue
         with named_errors("figure", name, conf):
             plot = figure_plot(figure, sources, Path(paths["figures"]))
         if made is not None:

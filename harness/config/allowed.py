@@ -1,7 +1,7 @@
 """The targets that a configuration may build: classes made for it, and nothing that has side effects.
 
 A configuration may come from somebody else. Its `_target_` must therefore be of the kind that stands at its key: a
-model, backbone, diagram or task of this project, a function or class of the lists below, or part of a package that the
+model, backbone or task of this project, a function or class of the lists below, or part of a package that the
 user trusts by name (`harness.config.untrusted`).
 """
 
@@ -29,8 +29,6 @@ TARGETS = (
     *(f"{SCHEDULES}.{name}" for name in ("cosine", "exponential", "inverse_sqrt", "linear", "milestones", "one_cycle")),
 )
 OPTIMIZERS = tuple(f"torch.optim.{name}" for name in ("Adagrad", "Adam", "AdamW", "NAdam", "RAdam", "RMSprop", "SGD"))
-# functions of these modules may be called: they run a layer on made-up inputs and return its steps
-FUNCTIONS = "models.diagrams."
 # key -> the packages and targets that may stand there, at any depth
 PLACES = {
     "model": ("models",),
@@ -41,7 +39,6 @@ PLACES = {
     "trainer": (TRAINER,),
     "trainer.strategy": (STRATEGY,),
     "logger": ("lightning.pytorch.loggers",),
-    "figure": (FUNCTIONS,),
 }
 MEANT = "a model, backbone or task of this project, torch.optim, or a logger of Lightning, each at its own key"
 
@@ -58,11 +55,9 @@ def check_targets(config: Any, where: str, trusted: Sequence[str] = ()) -> None:
 
 def fits_place(name: str, path: str) -> bool:
     """Whether a target is of the kind that `PLACES` lists for its key, or for the longest key above it."""
-    keys = [key for key in PLACES if path == key or path.startswith((f"{key}.", f"{key} "))]
+    keys = [key for key in PLACES if path == key or path.startswith(f"{key}.")]
     kinds = PLACES[max(keys, key=len)] if keys else ()
-    if name.startswith(FUNCTIONS) and FUNCTIONS not in kinds:
-        return False
-    return any(name == kind or name.startswith(f"{kind.rstrip('.')}.") for kind in kinds)
+    return any(name == kind or name.startswith(f"{kind}.") for kind in kinds)
 
 
 def is_allowed(name: str, trusted: Sequence[str] = ()) -> bool:
@@ -77,8 +72,6 @@ def is_allowed(name: str, trusted: Sequence[str] = ()) -> bool:
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(f"cannot find {name} ({one_line(error)})") from error
     is_defined_there = target.__module__ == name.rpartition(".")[0] if hasattr(target, "__module__") else False
-    if name.startswith(FUNCTIONS) and inspect.isfunction(target):
-        return is_defined_there
     if not inspect.isclass(target) or not issubclass(target, base):
         return False
     # a name that a module of this project only imports is not allowed

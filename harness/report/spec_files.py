@@ -14,7 +14,7 @@ from harness.config import option_files, table_files, yaml_files
 from harness.config.validation import parse, shortened
 from harness.errors import UsageError, did_you_mean
 from harness.records import ledger
-from harness.report.spec.figure import FigureSpec, LineFigure, MatrixFigure, MeasuredFigure, PendingFigure
+from harness.report.spec.figure import FigureSpec, LineFigure, MeasuredFigure, PendingFigure, PictureFigure
 from harness.report.spec.finding import FINDINGS, QUESTIONS, Asked
 from harness.report.spec.formula import CountsSpec, FormulasSpec
 from harness.report.spec.measured import MeasuredSpec
@@ -33,9 +33,9 @@ BUBBLES = "bubbles"  # kind of a figure whose yaml names none
 FIGURES = {
     BUBBLES: FigureSpec,
     "lines": LineFigure,
-    "matrices": MatrixFigure,
     "measured": MeasuredFigure,
     "pending": PendingFigure,
+    "picture": PictureFigure,
 }
 AnyTableSpec = TableSpec | SettingsSpec | FormulasSpec | CountsSpec | MeasuredSpec
 Folders = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -92,7 +92,7 @@ def _others(names: Any, conf: Folders) -> tuple[TableSpec, ...]:
 
 def load_figure(
     name: str, conf: Folders, paper_root: str | os.PathLike[str]
-) -> FigureSpec | LineFigure | MatrixFigure | MeasuredFigure | PendingFigure:
+) -> FigureSpec | LineFigure | MeasuredFigure | PendingFigure | PictureFigure:
     """The figure `<conf>/figure/<name>.yaml`. Raises UsageError for what does not fit its table or the ledger."""
     with _reading(name, conf, "figure") as raw:
         schema = _schema(raw.get("kind", BUBBLES), FIGURES)

@@ -43,7 +43,6 @@ def test_a_target_of_this_project_names_the_defining_module():
         ("harness.training.optim.schedules.cosine", "train.schedule"),
         ("harness.training.fsdp.strategy", "trainer.strategy"),
         ("lightning.pytorch.loggers.CSVLogger", "logger.csv"),
-        ("models.diagrams.lavo.memory", "figure f1, panels[0]"),
     ],
 )
 def test_a_class_stands_only_at_the_key_of_its_kind(name, place):

@@ -124,18 +124,11 @@ def test_a_hostile_table_is_one_line_with_file_and_key(conf, name):
     assert "table/evil.yaml: " in line and says in line and len(line) < 1500
 
 
-INDEX, BRANCHES = "models.diagrams.lavo.position_index", "models.diagrams.longnet.branches"
 RUN = {"what": "train", "lengths": [64]}
 FIGURES = {
     "2,000 panels": ("lines", ("columns",), ["Text"] * 2_000, "columns"),
-    "2,000 diagrams": ("matrices", ("panels",), [{"_target_": INDEX}] * 2_000, "panels"),
     "2,000 runs": ("measured", ("runs",), {f"r{n}": RUN for n in range(2_000)}, "panels"),
-    "a diagram of any length": ("matrices", ("panels", 0, "length"), 90_000_000, "length: 9e+07 is more than"),
-    "a diagram of many sizes": (
-        "matrices", ("panels", 0), {"_target_": BRANCHES, "length": 32, "heads": 32, "ratios": [1, 2, 4]},
-        "more than 1,024",
-    ),
-    "a list of sizes": ("matrices", ("panels", 0, "window"), [[1]] * 3_000, "window: 3000 is more than"),
+    "a target": ("picture", ("panels",), [{"_target_": "os.system"}], "panels: unknown key"),
     "a table elsewhere": ("lines", ("table",), "../secret", "there is no table '../secret'"),
     "a table in place": ("lines", ("table",), {"rows": {}}, "table: the name of a table expected"),
     "a ledger elsewhere": ("bubbles", ("paper", "ledger"), "/etc/passwd", "no published table '/etc/passwd'"),

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from harness.commands.report import draw_figures
 from harness.config.compose import compose
 from harness.config.sweep import expand
+from harness.errors import UsageError
 from harness.records import ledger
-from harness.report.spec.figure import MeasuredFigure, PendingFigure
+from harness.report.spec.figure import MeasuredFigure, PendingFigure, PictureFigure
 from harness.report.spec.table import TableSpec
 from harness.report.spec_files import available, load_figure, load_table
 
@@ -55,8 +57,28 @@ def test_a_figure_has_an_entry(paper, number):
 
 
 def test_the_lost_screenshots_are_one_entry_that_says_so():
-    figure = load_figure(SCREENSHOTS, CONF, PAPER)
-    assert figure.title.startswith("LongNet") and "lost" in figure.caption and "drawn from the code" in figure.caption
+    assert "seven screenshots" in load_figure(SCREENSHOTS, CONF, PAPER).title
+    first = (CONF / "figure" / f"{SCREENSHOTS}.yaml").read_text(encoding="utf-8").splitlines()[0]
+    assert "lost" in first and "from the code" in first
+
+
+def test_a_picture_is_committed_and_linked_where_it_is_drawn():
+    figures = {name: load_figure(name, CONF, PAPER) for name in available(CONF, "figure")}
+    pictures = {name: figure for name, figure in figures.items() if isinstance(figure, PictureFigure)}
+    papers = {"lavo/f1", "lavo/f2", "lavo/f3", "latte/f1", "latte/f2", "latte/f3", "luna/f2", SCREENSHOTS}
+    assert set(pictures) == papers | {f"llp/f{number}" for number in range(1, 6)}
+    for name, figure in pictures.items():
+        assert all((ROOT / f"results/figures/{name}.{suffix}").is_file() for suffix in ("png", "pdf")), name
+        assert f"(../results/figures/{name}.png)" in (ROOT / figure.source).read_text(encoding="utf-8"), name
+
+
+def test_a_picture_is_not_drawn_by_the_report(tmp_path):
+    folders = {"paper": PAPER, "figures": tmp_path}
+    with pytest.raises(UsageError, match=r"lavo/f2\.yaml: notebooks/lavo\.ipynb draws this figure"):
+        draw_figures("lavo/f2", None, conf=CONF, paths=folders)
+    (tmp_path / "figure").mkdir()
+    (tmp_path / "figure/a.yaml").write_text("kind: picture\ntitle: A\nsource: a.ipynb\n", encoding="utf-8")
+    assert draw_figures("all", None, conf=tmp_path, paths=folders) == []
 
 
 def test_an_entry_of_a_paper_is_published_or_known_as_ours():

@@ -10,12 +10,12 @@ from harness.config.places import below
 from harness.errors import UsageError
 from harness.report.pages.answer import ColumnAnswer
 from harness.report.pages.ranking import ranking
-from harness.report.plots import bubbles, costs, heat, lines, matrix, rates, scores
+from harness.report.plots import bubbles, costs, heat, lines, rates, scores
 from harness.report.plots.file import SUFFIXES, Plot, Sources
 from harness.report.render.layout import Picture
 from harness.report.scores.groups import ProtocolResults
 from harness.report.scores.tuning import Selected
-from harness.report.spec.figure import FigureSpec, LineFigure, MatrixFigure, MeasuredFigure, PendingFigure
+from harness.report.spec.figure import FigureSpec, LineFigure, MeasuredFigure, PendingFigure, PictureFigure
 from harness.report.spec.table import TableSpec
 
 SCORES, RATES, RANKS = TABLE_SUFFIXES = ("-scores", "-rates", "-ranks")  # of the files, behind the name of the table
@@ -24,7 +24,6 @@ MOST_PANELS = 60
 KINDS = {
     FigureSpec: bubbles,
     LineFigure: lines,
-    MatrixFigure: matrix,
     MeasuredFigure: costs,
     PendingFigure: costs,
 }
@@ -32,6 +31,8 @@ KINDS = {
 
 def figure_plot(figure: Any, sources: Sources, folder: Path) -> Plot:
     """The picture of a figure, `<folder>/<name>.{png,pdf}`. Raises UsageError."""
+    if isinstance(figure, PictureFigure):
+        raise UsageError(f"{figure.source} draws this figure; do=report leaves its picture as it is")
     kind = KINDS[type(figure)]
     data = kind.data(figure, sources)
     if len(data["panels"]) > MOST_PANELS:
@@ -43,7 +44,7 @@ def without_numbers(
     figures: Sequence[Any], sources: Sources, made: Mapping[str, Plot] = {}
 ) -> list[tuple[Any, dict[str, Any]]]:
     """The figures that no run or measurement fills, each with what its panel says. `made`: plots that are known."""
-    filled = (figure for figure in figures if not isinstance(figure, MatrixFigure))
+    filled = (figure for figure in figures if not isinstance(figure, PictureFigure))
     plots = [(figure, made.get(figure.name) or figure_plot(figure, sources, Path())) for figure in filled]
     return [(figure, dict(plot.data)) for figure, plot in plots if plot.shows_nothing]
 

@@ -28,13 +28,12 @@ SEAL_BYTES = len("\n%longhaul  \n") + 2 * 64
 
 
 class Sources(NamedTuple):
-    """What figures are made of: the frame of all records, the folder of the published numbers, the measurements of
-    do=bench by their names, and the packages whose functions may run."""
+    """What figures are made of: the frame of all records, the folder of the published numbers, and the measurements of
+    do=bench by their names."""
 
     cells: Cells
     paper: Any
     measurements: Mapping[str, Measurement] = {}
-    trusted: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The schemas of `conf/figure/<name>.yaml`, by `kind`: a table whose rows are bubbles, with the paper's costs; `lines`
-of scores; `matrices` and graphs; runs of do=bench (`measured`); a figure that cannot be drawn yet (`pending`)."""
+of scores; runs of do=bench (`measured`); a committed `picture`; a figure that cannot be drawn yet (`pending`)."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -9,8 +9,6 @@ from harness.config.validation import StrictModel, TupleOf
 from harness.report.spec.measured import MeasuredRows
 from harness.report.spec.parts import require_known
 from harness.report.spec.table import TableSpec
-
-MOST_PANELS = 8  # of a yaml
 
 
 class LedgerColumn(StrictModel):
@@ -90,15 +88,13 @@ class LineFigure(StrictModel):
         return self
 
 
-class MatrixFigure(StrictModel):
-    """The keys of the yaml and its `name`. `across`: panels in a row. `caption` stands below them all."""
+class PictureFigure(StrictModel):
+    """A picture in `results/figures` that do=report leaves as it is. `source`: what draws it, a file of the clone."""
 
     name: str
-    kind: Literal["matrices"]
+    kind: Literal["picture"]
     title: str
-    caption: str = ""
-    across: int = Field(default=3, ge=1, le=4)
-    panels: TupleOf[dict[str, Any]] = Field(max_length=MOST_PANELS)
+    source: str
 
 
 class MeasuredFigure(MeasuredRows):

@@ -16,9 +16,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from harness.commands import VERBS
 from harness.commands.mistakes import check_typed, in_one_line
 from harness.commands.rewrite import MULTIRUN, rewrite
-from harness.commands.verbs import VERBS
 from harness.config import option_files, yaml_files
 from harness.config.compose import check_part_names, check_settings, keep_settings, search_path
 from harness.config.local_mixing import apply_short_conv

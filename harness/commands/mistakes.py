@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from harness.commands.verbs import VERBS
+from harness.commands import VERBS
 from harness.config import yaml_files
 from harness.config.cell import flatten
 from harness.config.compose import NAMED, compose, names_in, option_config, recipes

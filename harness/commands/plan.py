@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 from omegaconf import DictConfig
 
-from harness.commands.tables import check_tables
 from harness.config.cell import Cell, flatten
+from harness.config.compose import folders, names_in
 from harness.config.declared import declared, missing_file, missing_file_message, missing_files
 from harness.config.overrides import typed_values
 from harness.config.sweep import Command, Plan, PlannedCell, expand_all, parse_depends_on
+from harness.config.table_files import ALL
 from harness.config.table_rows import published_hours
-from harness.errors import UsageError
+from harness.errors import UsageError, did_you_mean
 from harness.garbage import rare_garbage_collection
 from harness.launch.cell_state import cell_state_at
 from harness.launch.local import visible_gpus
@@ -186,6 +187,27 @@ def refusal(planned: PlannedCell, typed: Collection[str]) -> str | None:
     except UsageError as error:
         return str(error)
     return None
+
+
+def check_tables(commands: Sequence[Command]) -> None:
+    """Raises UsageError for a table whose page could not be made from its cells, and for an unknown protocol.
+
+    A typed table is checked as a whole before any of its cells is planned or run, as do=report checks it.
+    """
+    typed = {(typed_values(command.overrides).get("table", ALL), command.cfg.paths.paper) for command in commands}
+    if all(name in (ALL, "null") for name, _ in typed):
+        return
+    from harness.report.spec.table import TableSpec  # with the report's modules, which a cell without a table spares
+    from harness.report.spec_files import load_table
+
+    protocols = set(names_in("protocol"))
+    for name, paper in sorted(typed):
+        spec = load_table(name, folders(), paper) if name not in (ALL, "null") else None
+        rows = spec.rows if isinstance(spec, TableSpec) else {}
+        for label, row in rows.items():
+            if row.protocol not in protocols:
+                hint = did_you_mean(row.protocol, protocols)
+                raise UsageError(f"conf/table/{name}.yaml: rows.{label}: there is no protocol '{row.protocol}': {hint}")
 
 
 def trains_on_gpu(cfg: DictConfig) -> bool:

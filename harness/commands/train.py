@@ -14,7 +14,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from harness.commands.mistakes import require_choice
-from harness.commands.tables import check_tables
+from harness.commands.plan import check_tables
 from harness.config.cell import cell_of
 from harness.config.compose import search_path
 from harness.config.declared import missing_file, missing_file_message, missing_files

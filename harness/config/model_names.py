@@ -10,8 +10,8 @@ LONGEST = 40
 
 def model_names(models: Iterable[str]) -> dict[str, str]:
     """{model: the words before the colon in the first line of its yaml}; a model without such a line keeps its id."""
-    described = _descriptions(tuple(folders()))
-    return {model: _name(described.get(model, ""), model) for model in models}
+    names = _names(tuple(folders()))
+    return {model: names.get(model, model) for model in models}
 
 
 def row_name(row: str) -> str:
@@ -20,8 +20,9 @@ def row_name(row: str) -> str:
 
 
 @functools.cache
-def _descriptions(_: tuple[str, ...]) -> dict[str, str]:
-    return dict(options("model"))
+def _names(_: tuple[str, ...]) -> dict[str, str]:
+    lines = ((model, *line.partition(": ")) for model, line in options("model"))
+    return {model: name for model, name, colon, _ in lines if colon and len(name) <= LONGEST}
 
 
 def labelled(label: str, model: str) -> str:
@@ -34,8 +35,3 @@ def labelled(label: str, model: str) -> str:
         return f"{name}-{label.removeprefix(f'{model}_')}"
     start, bracket, rest = label.partition(" (")
     return name + bracket + rest.replace("model.", "") if start == model else label
-
-
-def _name(description: str, model: str) -> str:
-    name, colon, _ = description.partition(": ")
-    return name if colon and len(name) <= LONGEST else model

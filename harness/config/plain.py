@@ -1,7 +1,7 @@
 """Interpolations, `${...}`: their resolvers, and configurations as plain values in which they are evaluated once.
 
 `resolved` turns a part of a configuration into plain values. What is built from them is not evaluated again: the text
-`\\${name}` in a yaml is `${name}`, and stays that. `as_config` makes a configuration from plain values.
+`\\${name}` in a yaml is `${name}`, and stays that.
 """
 
 import functools
@@ -69,9 +69,7 @@ def _values(node: Node) -> Any:
     return content.name if isinstance(content, Enum) else content
 
 
-@functools.lru_cache(maxsize=2048)
-def parse_tree(text: str) -> Any:
-    return parse(text)
+parse_tree = functools.lru_cache(maxsize=2048)(parse)
 
 
 def resolved_or_refused(config: Any, where: str) -> Any:
@@ -81,11 +79,6 @@ def resolved_or_refused(config: Any, where: str) -> Any:
     except OmegaConfBaseException as error:
         reason = one_line(str(error).split("\n")[0])
         raise UsageError(f"{getattr(error, 'full_key', None) or where}: {reason}") from error
-
-
-def as_config(values: Any) -> DictConfig | ListConfig:
-    """A configuration of plain values, in which every text is that text."""
-    return OmegaConf.create(escaped(values))
 
 
 def escaped(values: Any) -> Any:

@@ -41,7 +41,8 @@ def estimate(
         if all(entries["cell"][key] == getattr(cell, key) for key in ("task", "protocol", "budget"))
     ]
     of_model = [entries for entries in others if entries["cell"]["model"] == cell.model]
-    of_row = [entries for entries in of_model if _is_of_row(entries["config"], config)]
+    row = _without_search(config)
+    of_row = [entries for entries in of_model if _without_search(entries["config"]) == row]
     if similar := of_row or of_model or others:
         by_step = {entries["wall_s"] / entries["steps"]: entries for entries in similar}
         seconds = statistics.median_low(by_step)
@@ -52,15 +53,11 @@ def estimate(
     return None
 
 
-def _is_of_row(config: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two cells differ in nothing but their seed and what a search for a learning rate sets."""
-    keys = (config.keys() | other.keys()) - {"seed", "train"}
-    return all(config.get(key) == other.get(key) for key in keys) and _searched(config) == _searched(other)
-
-
-def _searched(config: Mapping[str, Any]) -> dict[str, Any]:
+def _without_search(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of a cell apart from its seed and from what a search for a learning rate sets."""
     optimizer = {key: value for key, value in config["train"].get("optimizer", {}).items() if key != "lr"}
-    return {key: value for key, value in config["train"].items() if key != "trial"} | {"optimizer": optimizer}
+    train = {key: value for key, value in config["train"].items() if key != "trial"} | {"optimizer": optimizer}
+    return {key: value for key, value in config.items() if key != "seed"} | {"train": train}
 
 
 def device(entries: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Measurements of do=bench and of `benchmarks`, read from `results/bench`: the keys and types of their parts.
+"""Measurements of do=bench, read from `results/bench`: the keys and types of their parts.
 
 A file may come from elsewhere, so it is checked as a whole before any page uses a part of it. Keys that no reader uses
 may be there as well.
@@ -111,12 +111,9 @@ class Versions(Part):
     torch: Text
 
 
-class Measurement(Part):
-    kind: Literal["bench", "goals"]
+class Measured(Part):
+    kind: Literal["bench"]
     name: Text
-
-
-class BenchMeasurement(Measurement):
     settings: Sizes
     models: dict[Text, Settings]
     points: Annotated[TupleOf[Point], Field(max_length=100_000)]
@@ -126,25 +123,6 @@ class BenchMeasurement(Measurement):
     absent: dict[Text, Text] = Field(default_factory=dict)
     timed: dict[Text, Text] = Field(default_factory=dict)
     kernels: dict[Text, TupleOf[Text]] = Field(default_factory=dict)
-
-
-class Goal(Part):
-    id: Text
-    what: Text
-    value: Amount
-    goal: Amount
-    at_least: bool
-    unit: Text
-    met: bool
-
-
-class GoalsMeasurement(Measurement):
-    lines: Annotated[TupleOf[Goal], Field(max_length=10_000)]
-    hardware: Machine
-    versions: Versions
-
-
-KINDS: dict[Any, type[Measurement]] = {"bench": BenchMeasurement, "goals": GoalsMeasurement}
 
 
 class MeasurementError(UsageError):
@@ -159,9 +137,7 @@ def load_measurements(folder: Path) -> Measurements:
             measured = read_json(path, MAX_BYTES)
             if measured["name"] != path.stem:
                 raise ValueError(f"its name is {str(measured['name'])[:LONGEST_NAME]}")
-            if measured["kind"] not in KINDS:
-                raise ValueError(f"its kind is {str(measured['kind'])[:LONGEST_NAME]}")
-            parse(KINDS[measured["kind"]], measured, "", MeasurementError)
+            parse(Measured, measured, "", MeasurementError)
         except (OSError, ValueError, KeyError, TypeError, MeasurementError) as error:
             raise UsageError(
                 f"{shown(path)}: not a measurement: {one_line(error)}; move it away or measure again"

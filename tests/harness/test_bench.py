@@ -20,7 +20,6 @@ from harness.commands.rewrite import keys_of_verb
 from harness.config.compose import compose
 from harness.errors import UsageError
 from harness.records.measurements import load_measurements
-from harness.records.provenance import hardware, versions
 from harness.report.plots.costs import plots, write_report
 from harness.report.stats import growth
 
@@ -96,23 +95,16 @@ def test_report_makes_and_checks_the_pages(bench, tmp_path, capsys, monkeypatch)
     (tmp_path / "bench").mkdir()
     (tmp_path / "bench" / f"{measured['name']}.json").write_text(json.dumps(measured))
     path = tmp_path / "tables" / "bench" / f"{measured['name']}.md"
-    goal = {"id": "C0", "what": "a | b", "value": 2.5, "goal": 2.0, "at_least": True, "unit": "×", "met": True}
-    (tmp_path / "bench" / "goals.json").write_text(
-        json.dumps(
-            {"kind": "goals", "name": "goals", "lines": [goal], "hardware": hardware(CPU), "versions": versions()}
-        )
-    )
     assert render(cfg, []) == 0 and path.is_file()
-    assert "| C0 | a \\| b | 2.5 × | ≥ 2 |" in (tmp_path / "tables" / "bench" / "goals.md").read_text()
     cfg.check = True
     assert render(cfg, []) == 0
     path.write_text("something else")
     assert render(cfg, []) == 1
     assert f"{path} differs from the records and measurements" in capsys.readouterr().err
-    (tmp_path / "bench" / "goals.json").write_text("{}")
-    with pytest.raises(UsageError, match=r"goals\.json: not a measurement"):
+    (tmp_path / "bench" / "other.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"other\.json: not a measurement"):
         render(cfg, [])
-    (tmp_path / "bench" / "goals.json").unlink()
+    (tmp_path / "bench" / "other.json").unlink()
     (old,) = (tmp_path / "bench").glob("*.json")
     old.write_text(old.read_text().replace('"status"', '"state"'))
     with pytest.raises(UsageError, match=r"points\[0\]\.status: missing; move it away or measure again"):

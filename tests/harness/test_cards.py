@@ -99,13 +99,12 @@ def test_a_measurement_has_its_setting_and_command(paths):
     measured = {"kind": "bench", "models": {"a": {}}, "points": [point, point | {"length": 128, "status": "oom"}],
                 "settings": dict.fromkeys(("pattern", "dim", "heads", "batch", "precision"), "x") | {"layers": None},
                 "hardware": {"gpu": "G", "cpu": "C", "threads": 1}, "versions": {"torch": "2"}}  # fmt: skip
-    *_, content = written(paths, [], [hostile_table("a")], {"m": measured, "g": {"kind": "goals"}})
+    *_, content = written(paths, [], [hostile_table("a")], {"m": measured})
     shown = content["measurements"]
     assert (
         shown["m"]["command"] == "do=bench model=a lengths=65536,128 what=forward"
         and "torch 2" in shown["m"]["setting"]
     )
-    assert shown["g"] == {}
 
 
 def test_the_printed_command_runs_the_same_cell():

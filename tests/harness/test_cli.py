@@ -50,7 +50,7 @@ def test_a_python_without_the_packages_is_told_in_one_line():
 
 
 def test_help_lists_every_verb(printed):
-    from harness.commands.verbs import VERBS
+    from harness.commands import VERBS
 
     text = printed["--help"]
     assert printed[""] == text, "without arguments nothing is trained"

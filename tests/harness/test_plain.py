@@ -8,7 +8,7 @@ from omegaconf.errors import InterpolationResolutionError
 
 from harness.config.compose import register
 from harness.config.instantiate import instantiate
-from harness.config.plain import as_config, missing_is_an_error, resolved
+from harness.config.plain import escaped, missing_is_an_error, resolved
 
 PARTS = ["\\", "$", "{", "}", "a", "'", '"', ":", "${", "oc.env", " ", "\n"]
 
@@ -22,7 +22,7 @@ def test_every_text_comes_back_as_it_was():
     dice = random.Random(1)
     for _ in range(300):
         text = "".join(dice.choice(PARTS) for _ in range(dice.randint(1, 12)))
-        assert resolved(as_config({"a": [text, {"b": text}]})) == {"a": [text, {"b": text}]}
+        assert resolved(OmegaConf.create(escaped({"a": [text, {"b": text}]}))) == {"a": [text, {"b": text}]}
 
 
 def test_an_escaped_interpolation_is_a_text_wherever_it_goes(tmp_path):

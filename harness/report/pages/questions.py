@@ -89,7 +89,7 @@ def affordable(asked: finding.Affordable, evidence: Evidence) -> Reply:
         missing.append(error.reply.text.rstrip("."))
     times = {
         model: milliseconds
-        for measured in _bench(evidence)
+        for _, measured in sorted(evidence.measurements.items())
         if measured["hardware"]["device"] == asked.device
         for model, milliseconds in _times(measured, asked.measure, asked.length).items()
     }
@@ -114,7 +114,11 @@ def affordable(asked: finding.Affordable, evidence: Evidence) -> Reply:
 
 def measured(asked: finding.Measured, evidence: Evidence) -> Reply:
     """At the asked length; without one the longest measured length is stated, and the reply is that we cannot say."""
-    texts = {length: text for measurement in _bench(evidence) for length, text in _compared_times(measurement, asked)}
+    texts = {
+        length: text
+        for _, measurement in sorted(evidence.measurements.items())
+        for length, text in _compared_times(measurement, asked)
+    }
     if asked.length in texts:
         return Reply(f"{capitalized(texts[asked.length])}.")
     why = f"no measurement of {row_name(asked.model)} at {asked.length:,} tokens"
@@ -150,11 +154,6 @@ def _times(
         if keys == wanted and point.get("ms"):
             times.setdefault(rows.get(point["model"], point)["model"], point["ms"])
     return times
-
-
-def _bench(evidence: Evidence) -> list[Measurement]:
-    """The measurements of do=bench, by their names."""
-    return [measurement for _, measurement in sorted(evidence.measurements.items()) if measurement["kind"] == "bench"]
 
 
 def deviations(asked: finding.Deviations, evidence: Evidence) -> Reply:

@@ -149,8 +149,8 @@ def measurement_data(measured: Measurement) -> dict[str, Any]:
 
 
 def plots(measurements: Measurements, figures: Path) -> list[Plot]:
-    """The picture of every measurement by do=bench."""
-    return [measurement_plot(measured, figures) for measured in measurements.values() if measured["kind"] == "bench"]
+    """The picture of every measurement."""
+    return [measurement_plot(measured, figures) for measured in measurements.values()]
 
 
 def measurement_plot(measured: Measurement, figures: Path) -> Plot:

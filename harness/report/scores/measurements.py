@@ -73,7 +73,7 @@ def bench_scores(point: BenchPoint, rows: Mapping[str, Row], measurements: Measu
     A row takes the first measurement that has the row or its model, with its `model.*` settings and the settings of the
     point. Missing measurements are named after the settings of the others.
     """
-    names = point.measurements or sorted(name for name, measured in measurements.items() if measured["kind"] == "bench")
+    names = point.measurements or sorted(measurements)
     chosen = [measurements[name] for name in names if name in measurements]
     scores, used = [], []
     for label, row in rows.items():
@@ -114,8 +114,7 @@ def _model_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def measured_for(run: Run, measurements: Measurements) -> list[Measurement]:
     """The measurements that a run's command makes, on any machine, in order of their names."""
-    ordered = [measured for _, measured in sorted(measurements.items())]
-    return [measured for measured in ordered if measured["kind"] == "bench" and _is_of(run, measured)]
+    return [measured for _, measured in sorted(measurements.items()) if _is_of(run, measured)]
 
 
 def _is_of(run: Run, measured: Measurement) -> bool:

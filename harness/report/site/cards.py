@@ -99,8 +99,6 @@ def command(entries: Mapping[str, Any]) -> str:
 
 def _measurement(measured: Mapping[str, Any]) -> dict[str, Any]:
     """Setting and command of a measurement of do=bench."""
-    if measured["kind"] != "bench":
-        return {}
     lengths, timed = (",".join(dict.fromkeys(str(p[key]) for p in measured["points"])) for key in ("length", "what"))
     command = f"do=bench model={','.join(measured['models'])} lengths={lengths} what={timed}"
     return {"setting": describe_setting(dict(measured)), "command": command}

@@ -1,8 +1,7 @@
 """Python's garbage collector: how often it looks for objects that only refer to each other.
 
 Imports and compositions create a million objects that stay. Rescanning them took a quarter of the CPU time of a
-one-second run. In training, the collector works as usual: such objects may hold
-tensors.
+one-second run. In training, the collector works as usual: such objects may hold tensors.
 """
 
 import contextlib

@@ -125,20 +125,16 @@ class Measured(Part):
     kernels: dict[Text, TupleOf[Text]] = Field(default_factory=dict)
 
 
-class MeasurementError(UsageError):
-    """A file is no measurement."""
-
-
 def load_measurements(folder: Path) -> Measurements:
     """{name: measurement} of a folder. Raises UsageError for a file that is no measurement."""
     measurements = {}
     for path in sorted(folder.glob("*.json")):
         try:
             measured = read_json(path, MAX_BYTES)
+            parse(Measured, measured, "")
             if measured["name"] != path.stem:
-                raise ValueError(f"its name is {str(measured['name'])[:LONGEST_NAME]}")
-            parse(Measured, measured, "", MeasurementError)
-        except (OSError, ValueError, KeyError, TypeError, MeasurementError) as error:
+                raise ValueError(f"its name is {measured['name'][:LONGEST_NAME]}")
+        except (OSError, ValueError, KeyError, TypeError, UsageError) as error:
             raise UsageError(
                 f"{shown(path)}: not a measurement: {one_line(error)}; move it away or measure again"
             ) from error

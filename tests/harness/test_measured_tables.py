@@ -123,7 +123,7 @@ def test_a_ratio_never_mixes_measurements():
         ('{"name": "other", "kind": "bench"}', "its name is other"),
         ('{"name": "m", "kind": "bench", "points": []}', "not a measurement: settings: missing"),
         ('{"name": "m", "kind": "bench", "points": [{}]}', r"not a measurement: points\[0\]\.model: missing"),
-        ('{"name": "m", "kind": "of another time"}', "its kind is of another time"),
+        ('{"name": "m", "kind": "of another time"}', "input should be 'bench', not 'of another time'"),
     ],
 )
 def test_a_broken_file_is_one_line_with_its_path(tmp_path, text, says):

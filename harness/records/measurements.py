@@ -131,9 +131,9 @@ def load_measurements(folder: Path) -> Measurements:
     for path in sorted(folder.glob("*.json")):
         try:
             measured = read_json(path, MAX_BYTES)
-            parse(Measured, measured, "")
             if measured["name"] != path.stem:
-                raise ValueError(f"its name is {measured['name'][:LONGEST_NAME]}")
+                raise ValueError(f"its name is {str(measured['name'])[:LONGEST_NAME]}")
+            parse(Measured, measured, "")
         except (OSError, ValueError, KeyError, TypeError, UsageError) as error:
             raise UsageError(
                 f"{shown(path)}: not a measurement: {one_line(error)}; move it away or measure again"

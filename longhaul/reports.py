@@ -151,7 +151,7 @@ def _require_single(group: str, name: str) -> None:
     from harness.report.spec_files import available
 
     if name == "all":
-        raise UsageError(f"'all' is no single {group}: python run.py do=report {group}=all makes all of them")
+        raise UsageError(f"one {group} is expected, not 'all': python run.py do=report {group}=all makes all of them")
     if name not in available(folders(), group):
         raise UsageError(unknown_option(f"{group}/{name}"))
 

@@ -60,7 +60,7 @@ def data_flow(run: Callable[[], Mapping[str, Tensor]], inputs: Mapping[str, Tens
 
     A part is an object and the name of what is called: `(layer.norm, "forward")`. For one run its outputs are cut from
     what made them; a part then reads exactly those outputs directly that its inputs have a gradient for. A part that is
-    called again has ` 2`, ` 3` behind its name.
+    called again has ` 2`, ` 3` after its name.
     """
     leaves: dict[str, list[Tensor]] = {name: [x] for name, x in inputs.items()}
     edges, calls = set(), Counter()
@@ -98,7 +98,7 @@ def data_flow(run: Callable[[], Mapping[str, Tensor]], inputs: Mapping[str, Tens
 
 
 def axes(title: str, count: int, across: int = 3, tall: float = 2.9) -> list[Axes]:
-    """The axes of a figure of so many panels, `across` in a row."""
+    """The axes of a figure with `count` panels, `across` in a row."""
     across, down = min(across, count), -(-count // across)
     figure, grid = plt.subplots(down, across, figsize=(3.8 * across, tall * down), squeeze=False, layout="constrained")
     figure.suptitle(title)

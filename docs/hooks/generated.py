@@ -213,19 +213,17 @@ def tables() -> str:
 
 def figures() -> str:
     """Every figure of `conf/figure` with its picture, by paper; below them those that nothing draws yet."""
-    lines, waiting = (
-        ["# Figures", "", "Drawn from records, measurements and code. A table's page shows its own.", ""],
-        [],
-    )
+    lines = ["# Figures", "", "Drawn from records, measurements and code. A table's page shows its own.", ""]
+    waiting = []
     for folder, group in groupby(sorted((ROOT / "conf/figure").rglob("*.yaml")), key=lambda file: file.parent):
         lines += [f"## {paper_of(folder)}", ""]
         for file in sorted(group, key=lambda file: number_of(file.stem)):
-            raw, picture = read(file), f"results/figures/{folder.name}/{file.stem}.png"
-            title = escaped(raw["title"]) if "title" in raw else f"{folder.name}/{file.stem}"
+            raw, name = read(file), f"{folder.name}/{file.stem}"
+            title, picture = escaped(raw.get("title", name)), f"results/figures/{name}.png"
             if (ROOT / picture).is_file():  # it has its caption
-                lines += [f"### {title}", "", f"![{title}](../{picture})", ""]
-                drawn_by = f"[{raw['source']}](../{raw['source']})" if "source" in raw else ""
-                lines += [drawn_by or f"`python run.py do=report figure={folder.name}/{file.stem}`", ""]
+                source = raw.get("source")
+                drawn_by = f"[{source}](../{source})" if source else f"`python run.py do=report figure={name}`"
+                lines += [f"### {title}", "", f"![{title}](../{picture})", "", drawn_by, ""]
             else:
                 needs = [escaped(raw["needs"].strip())] if "needs" in raw else []
                 needs += [f"`{raw['command']}`"] if "command" in raw else []

@@ -1,7 +1,7 @@
 """Mistyped commands: what is wrong, where, and what would be right, in one line, before anything trains.
 
 `check_typed` refuses words that Hydra would accept and the verb would ignore. `explain` makes one line of an error of
-Hydra or OmegaConf: the library's own message, after the nearest names, or a suggestion of `mistakes.yaml`.
+Hydra or OmegaConf: the nearest names, a suggestion of `mistakes.yaml`, or else the library's own message.
 """
 
 import contextlib
@@ -259,7 +259,7 @@ def unknown_option(path: str, available: Sequence[str] = ()) -> str:
     """The message for `model/lavoo`, which a group lacks, or `protocol/google/lm/pg19`: no recipe for a task."""
     group = next((group for group in NAMED if path.startswith(f"{group}/")), path.rpartition("/")[0])
     name, names = path[len(group) + 1 :], names_in(group) if group in NAMED else available
-    nothing = f"there is no {group} '{name[:LONGEST_SHOWN]}'"
+    problem = f"there is no {group} '{name[:LONGEST_SHOWN]}'"
     if name.startswith(UNNAMED):
         task = name.removeprefix(f"{UNNAMED}/")
         fitting = ", ".join(recipes(task)) or "own, which is for every task"
@@ -270,40 +270,40 @@ def unknown_option(path: str, available: Sequence[str] = ()) -> str:
             fitting = ", ".join(recipes(task)) or "none"
             return f"{group} '{option}' has no recipe for task '{task}'; protocols that have: {fitting}"
     if hint := suggestion("names", name, f"{group}={name}"):
-        return f"{nothing}: {hint}"
+        return f"{problem}: {hint}"
     parts = ENDING.sub("", name.strip().replace("\\", "/")).strip("/").split("/")
     paths = ["/".join(parts[first:]) for first in range(len(parts))]  # conf/task/lra/listops.yaml, /lra/listops
     if path := next((path for path in paths if path in names), None):
-        return f"{nothing}: {group}={path} chooses it"
+        return f"{problem}: {group}={path} chooses it"
     if group == "model" and "." in name:
-        return f"{nothing}: your own class is model=module model.module._target_={name}"
+        return f"{problem}: your own class is model=module model.module._target_={name}"
     if below := [option for option in names if option.startswith(f"{name}/")]:
-        return f"{nothing}: -m '{group}={name}/*' runs its {len(below)}: {', '.join(below)}"
-    return f"{nothing}: {did_you_mean(name, names)} (python run.py do=list)"
+        return f"{problem}: -m '{group}={name}/*' runs its {len(below)}: {', '.join(below)}"
+    return f"{problem}: {did_you_mean(name, names)} (python run.py do=list)"
 
 
 def unknown_key(key: str) -> str:
-    """The message for a key outside the schema: keys of this name at other places, or similar ones."""
-    nothing = f"there is no key '{key}'"
+    """The message for a key outside the schema: keys of this name elsewhere, or similar ones."""
+    problem = f"there is no key '{key}'"
     synonyms, last = suggestions()["synonyms"], key.rpartition(".")[2]
     if meant := suggestion("keys", key, key) or synonyms.get(key) or synonyms.get(last.lower()):
-        return f"{nothing}: {meant}"
+        return f"{problem}: {meant}"
     group, _, setting = key.partition(".")
     of_options = settings_of_options(group) if setting else {}
     if with_setting := of_options.get(setting):
         shown = f"{', '.join(with_setting[:MOST_SHOWN])}{', ...' * (len(with_setting) > MOST_SHOWN)}"
-        return f"{nothing} in this {group}; {shown} have it: add {group}=..., which chooses one"
+        return f"{problem} in this {group}; {shown} have it: add {group}=..., which chooses one"
     leaves = set(flatten(OmegaConf.to_container(compose(), enum_to_str=True)))
     keys = {name.rpartition(".")[0] for name in leaves} - {""} | leaves | set(NAMED)
     if key in keys:  # the default cell has it
-        return f"{nothing} in this recipe, as in others: +{key}=... adds it"
+        return f"{problem} in this recipe, as in others: +{key}=... adds it"
     siblings = [name for name in keys if "." in key and name.rpartition(".")[0] == key.rpartition(".")[0]]
     alike = [name for name in siblings if get_close_matches(last, [name.rpartition(".")[2]], cutoff=ALIKE)]
     alike = alike or same_name(last, sorted(keys))  # train.lr is train.optimizer.lr
     alike = alike or [f"{group}.{name}" for name in get_close_matches(setting, of_options, cutoff=ALIKE)]
     hint = f"did you mean {' or '.join(map(repr, sorted(alike)))}?" if alike else ""
     hint = hint or did_you_mean(key, siblings or keys, siblings or [name for name in keys if "." not in name])
-    return f"{nothing}: {hint} (python run.py --cfg job shows them all)"
+    return f"{problem}: {hint} (python run.py --cfg job shows them all)"
 
 
 def settings_of_options(group: str) -> dict[str, list[str]]:

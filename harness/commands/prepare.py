@@ -14,6 +14,7 @@ from harness.progress import Progress, announce_torch
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
+    """For scripts, which have one command."""
     return run_all([Command(cfg, tuple(overrides))])
 
 

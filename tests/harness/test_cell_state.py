@@ -61,7 +61,7 @@ def attempt(tmp_path, monkeypatch):
 
 
 GOES_ON, NOT_BEGUN = "the same command resumes it", "before its run began"
-# events in their order (so many seconds ago), the state of the job, and what is said
+# events in their order, each with its age in seconds; the state of the job; the state of the cell, and its detail
 STATES = [
     ("", GONE, "missing", ""),
     ("submitted", "PENDING", "queued, active", "job 12_3, pending"),
@@ -73,7 +73,7 @@ STATES = [
     ("submitted 10, interrupted", "PENDING", "interrupted, active", ""),
     *(("submitted 10, running held", job, "running, active", "") for job in ("RUNNING", GONE, None)),
     ("preparing_data held", GONE, "running, active", "preparing data, step 3/12"),
-    # a run that no process holds, whatever SLURM says
+    # no process holds the run, whatever SLURM says
     *(("submitted 10, running", job, "dead", GOES_ON) for job in ("RUNNING", GONE, None)),
     ("submitted 10, running", "PENDING", "queued, active", "killed at step 3/12"),
     # requeued, it is active as long as its job is

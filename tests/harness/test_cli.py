@@ -28,7 +28,7 @@ for command in sys.argv[1:]:
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory):
-    """{command: its output}; there are no records."""
+    """{command: its output}, without records."""
     records = f" paths.records={tmp_path_factory.mktemp('records')}"
     words = [f"{command}{records if command.startswith(('do=status', 'do=plan')) else ''}" for command in COMMANDS]
     done = subprocess.run([sys.executable, "-c", PROBE, *words], capture_output=True, text=True, cwd=ROOT)

@@ -155,7 +155,7 @@ def test_a_job_is_a_number_of_a_process():
 
 
 def test_a_folder_in_the_place_of_a_result_is_named(cell, monkeypatch):
-    """Before the run, and one that appears during the run. Another that is named like an artifact is left alone."""
+    """Before the run, or when it appears during the run. A folder that only resembles an artifact stays as it is."""
     for end in (".json", ".npz"):
         (path := cell.path.with_suffix(end)).mkdir(parents=True)
         (path / "of the user").touch()

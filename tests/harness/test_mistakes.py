@@ -53,7 +53,7 @@ def words_of(line, files, places, is_run):
     verb = [] if any(word.startswith("do=") for word in settings) else ["do=plan"]
     budget = [] if not verb or any(word.startswith("budget") for word in settings) else ["budget=smoke"]
     typed = {word.partition("=")[0] for word in settings}
-    read = verb or {"do=bench", "do=prepare", "do=baselines"} & set(settings)
+    read = verb or {"do=bench", "do=prepare", "do=baselines", "do=status"} & set(settings)
     moved = [place for place in places if read and place.partition("=")[0] not in typed]
     return [*flags, *([] if is_run else verb), *budget, *words, *moved]
 

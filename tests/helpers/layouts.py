@@ -183,7 +183,7 @@ def series(name: str):
 
 def own_rows(folder: Path, times: int = 1) -> list[str]:
     for split in THREE:
-        rows = "".join(f"{split} review {i} of a film,{'ab'[i % 2]}\n" for i in range(20 * times))
+        rows = "".join(f"{split} review {i} of {'words ' * 99},{'ab'[i % 2]}\n" for i in range(20 * times))
         put(folder, {f"{split}.csv": "text,label\n" + rows})
     return ["task.train=null", "task.val=null", "task.test=null", "task.max_length=64"]
 

@@ -194,6 +194,16 @@ def test_regression_on_columns_and_on_lists_of_numbers(tmp_path):
         assert float(loss) == pytest.approx(1, rel=1e-5)
 
 
+@pytest.mark.parametrize("columns", [1, 2])
+def test_rows_of_numbers_that_differ_are_no_copies(tmp_path, columns):
+    names = ["a", "b"][:columns]
+    file = tmp_path / "numbers.csv"
+    rows = (",".join([*(f"{i / 7 + 1000 * at:.6f}" for at in range(columns)), str(i)]) for i in range(2000))
+    file.write_text("\n".join([",".join([*names, "target"]), *rows]))
+    task = Regression(data_root=tmp_path / "data", path=file, inputs=names, max_length=columns)
+    assert loaded(task)[1].sizes == {"train": 1600, "val": 200, "test": 200}
+
+
 def test_regression_on_texts(tmp_path):
     rows = [(text, 1.5 if name == "good" else -0.5) for text, name in reviews(400)]
     file = csv_of(tmp_path / "a.csv", rows, "text,y")

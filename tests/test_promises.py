@@ -17,7 +17,8 @@ import longhaul
 from harness.config.cell import identity
 from harness.config.compose import compose
 from harness.launch import serialized_cell
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
+from tests.helpers.cells import request_of
 
 ROOT = Path(__file__).resolve().parents[1]
 CELL = ["model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
@@ -62,7 +63,7 @@ def kept(tmp_path_factory):
     """The folders of one run of the cell."""
     folder = tmp_path_factory.mktemp("kept")
     words = [*CELL, *folders(folder)]
-    result = run_cell(CellRequest(compose(words), words))
+    result = run_cell(request_of(compose(words), words))
     assert result.state == "done", result.detail
     return folder
 
@@ -190,7 +191,7 @@ def test_1_an_exported_model_runs_no_code(own, exported, part):
 
 def test_1_a_job_file_trusts_no_package(own):
     file, words = own / "0000.yaml", [*CELL, *folders(own), "seed=2"]
-    serialized_cell.write(file, CellRequest(compose(words), words))
+    serialized_cell.write(file, request_of(compose(words), words))
     content = yaml.safe_load(file.read_text())
     content["config"]["trusted_packages"] = ["setuptools"]
     content["config"]["model"]["window"] = yaml.safe_load(

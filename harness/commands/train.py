@@ -15,7 +15,6 @@ from omegaconf import DictConfig
 
 from harness.commands.mistakes import require_choice
 from harness.commands.plan import check_tables
-from harness.config.cell import cell_of
 from harness.config.compose import search_path
 from harness.config.declared import missing_file, missing_file_message, missing_files
 from harness.config.places import folder_below
@@ -129,6 +128,7 @@ def requests_of(plan: Plan, search: Sequence[str]) -> list[CellRequest]:
                 dependents[id].append(str(planned.cell.record_path(planned.cfg)))
     return [
         CellRequest(
+            planned.cell,
             planned.cfg,
             planned.overrides,
             search,
@@ -160,11 +160,10 @@ def expected_s(requests: Sequence[CellRequest], at_once: int) -> float | None:
     records: dict[Path, list[dict[str, Any]]] = {}
     seconds = 0.0
     for request in requests:
-        cell = cell_of(request.cfg)
-        folder = cell.record_path(request.cfg).parent
+        folder = request.cell.record_path(request.cfg).parent
         if folder not in records:
             records[folder] = records_here(folder)
-        if (expected := estimate(cell, records[folder])) is None:
+        if (expected := estimate(request.cell, records[folder])) is None:
             return None
         seconds += expected.seconds
     return seconds / at_once

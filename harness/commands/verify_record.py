@@ -83,7 +83,7 @@ def run_again(cfg: DictConfig, entries: Mapping[str, Any], folder: Path) -> dict
         )
         differing = sorted(key for key in then.keys() | now.keys() if then.get(key) != now.get(key))
         raise UsageError(f"{shown(cfg.record)}: its recipe is another cell in this clone: {', '.join(differing)[:200]}")
-    result = run_cell(CellRequest(composed, words, search_path()))
+    result = run_cell(CellRequest(cell, composed, words, search_path()))
     file = cell.record_path(composed)
     if not file.exists():
         raise UsageError(f"{shown(cfg.record)}: not run again: {result.state}: {one_line(result.detail)}")

@@ -212,6 +212,18 @@ def content_digests(part: Mapping[str, Any], keys: Iterable[str]) -> dict[str, s
     return digests
 
 
+def require_same_files(cell: Cell, cfg: DictConfig) -> None:
+    """Raises UsageError if a file that the cell's identity depends on has changed since its id was computed."""
+    for group in DECLARING:
+        part = resolved(cfg[group])
+        for key, digest in content_digests(part, declared(part, f"{group}.").identity_by_content).items():
+            if cell.config[group].get(key) != digest:
+                file = part[key.removesuffix("_sha256")]
+                raise UsageError(
+                    f"{file}: it changed after the cell was planned; the same command runs it as it is now"
+                )
+
+
 def read_in_folder(part: Mapping[str, Any]) -> Sequence[str]:
     """Patterns of the files that a task of ours reads in a folder; all of them for another class."""
     module, _, name = str(part.get("_target_")).rpartition(".")

@@ -95,6 +95,7 @@ def compose(overrides: Sequence[str] = (), search: Sequence[str] = (), *, shared
     if model is not None:
         cfg.model = model
     apply_values(cfg, values)
+    masking.note_environment()
     masking.note_overrides(overrides)
     keep_settings(cfg, overrides)
     apply_short_conv(cfg)

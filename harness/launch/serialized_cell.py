@@ -31,7 +31,7 @@ from harness.config.untrusted import OWNER
 from harness.config.validation import StrictModel, TupleOf, parse
 from harness.config.variants import VariedConfig
 from harness.errors import UsageError, shown
-from harness.masking import note, noted
+from harness.masking import note, note_environment, note_overrides, noted
 from harness.records.schema import SearchEntry
 from harness.training.checkpoints.dependency import Dependency
 from harness.training.run_cell import CellRequest
@@ -107,13 +107,15 @@ class SerializedCell(StrictModel):
 def read(path: Path, typed: Sequence[str] = ()) -> CellRequest:
     """`typed`: as in `CellFile`. Raises UsageError for a broken file, and for other folders or trusted packages."""
     try:
+        note_environment()
         serialized = parse(SerializedCell, content_of(path), "")
+        note_overrides(serialized.overrides)
         for value in serialized.secrets:
             note(value)
         cfg = OmegaConf.merge(OmegaConf.structured(Config), escaped(serialized.config))
         if KEY not in serialized.config.get("backbone", {}):  # the schema's, which composing leaves out
             cfg.backbone.pop(KEY, None)
-        cell_of(cfg)
+        cell = cell_of(cfg, [dependency.id for dependency in serialized.depends_on])
     except (UsageError, OSError, OmegaConfBaseException, yaml.YAMLError, *yaml_files.UNREADABLE) as error:
         raise UsageError(f"{shown(path)}: no serialized cell ({yaml_files.reason(error)})") from error
     words = dict(split(word) for word in typed)
@@ -128,7 +130,7 @@ def read(path: Path, typed: Sequence[str] = ()) -> CellRequest:
     except UsageError as error:
         raise UsageError(f"{shown(path)}: {error}") from error
     return CellRequest(
-        cfg, serialized.overrides, serialized.search, serialized.since,
+        cell, cfg, serialized.overrides, serialized.search, serialized.since,
         [Dependency(**entry.model_dump()) for entry in serialized.depends_on],
         serialized.dependents, serialized.longest_s,
         searched=serialized.searched and serialized.searched.model_dump(),

@@ -42,7 +42,8 @@ class RecordError(UsageError):
 
 def validate(record: Any) -> None:
     """Check a record against the schema and its own parts against each other (`checks`). Raises RecordError."""
-    for problem in checks.problems(parsed(record)):
+    valid = parsed(record)
+    for problem in checks.problems(valid):
         raise RecordError(one_line(problem))
 
 

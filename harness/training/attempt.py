@@ -46,7 +46,7 @@ from omegaconf import DictConfig
 
 from harness.config import source_code
 from harness.config.build import Built, build, build_or_refuse
-from harness.config.cell import Cell, canonical
+from harness.config.cell import Cell, canonical, require_same_files
 from harness.config.compose import with_resolved_train
 from harness.config.places import ROOT
 from harness.config.plain import resolved
@@ -144,7 +144,8 @@ class Attempt:
         """
         self._chosen_from = self.run_dir.checkpoint_stamps()
         self.start = checkpoint.find_start(self.run_dir, self.cell.id) if resumable else Start()
-        self._set_threads(self.start.state.get("threads"))
+        threads, parameters = self.start.state.get("threads"), self.built.parameters()["total"] if self.on_cpu else None
+        self.callback.state.threads = process.set_threads(threads, self.cfg.resources.cpus, parameters)
         if self.start.checkpoint is None:
             self.callback.state.start_weights = {
                 dependency.id: load_weights(self.built.model, dependency)
@@ -153,14 +154,11 @@ class Attempt:
             }
         self.callback.conditions = conditions_of(self.trainer, self.cfg.resources, self.training_code)
         require_same_recipe(self.start.state.get("conditions", {}), self.callback.conditions, self.start.checkpoint)
-        if not self._is_corrected():
+        beat, last = read_heartbeat(self.run_dir.path), self.start.state.get("last") or {"step": 0}
+        was_refused = bool(beat) and beat["state"] == "refused" and last["step"] >= self.cfg.train.max_steps
+        if not was_refused:  # the record of a trained model: the code may be corrected, to test the weights
             self.start.require_unchanged("code", self.code, "the code of model, backbone or task has")
         self.callback.state.code = self.code
-
-    def _is_corrected(self) -> bool:
-        """Whether training had ended and its record was refused: the code may be corrected, to test the weights."""
-        beat, last = read_heartbeat(self.run_dir.path), self.start.state.get("last") or {"step": 0}
-        return bool(beat) and beat["state"] == "refused" and last["step"] >= self.cfg.train.max_steps
 
     def take_start(self, *, resumable: bool) -> None:
         """Put the files of the start in their places. The run directory is acquired.
@@ -170,11 +168,6 @@ class Attempt:
         if self._chosen_from != self.run_dir.checkpoint_stamps():
             self.choose_start(resumable=resumable)
         checkpoint.restore(self.run_dir, self.start, self.cell.id)
-
-    def _set_threads(self, earlier: int | None) -> None:
-        """`earlier`: threads of the resumed attempt."""
-        parameters = self.built.parameters()["total"] if self.on_cpu else None
-        self.callback.state.threads = process.set_threads(earlier, self.cfg.resources.cpus, parameters)
 
     @property
     def description(self) -> str:
@@ -208,6 +201,7 @@ class Attempt:
         self.run_dir.write_heartbeat("preparing data", step=0, steps=self.cfg.train.max_steps, force=True)
         task.prepare(progress)
         self.data = task.load()
+        require_same_files(self.cell, self.cfg)
         self.start.require_unchanged("fingerprint", self.data.fingerprint, "the data have")
         self.callback.state.fingerprint = self.data.fingerprint
         self._check_record()
@@ -262,7 +256,7 @@ class Attempt:
     def _evaluate(self, progress: Progress) -> dict[str, Any]:
         """Test the chosen weights once, then make the task's final evaluations and artifacts."""
         module, state, rule = self.module, self.callback.state, self.cfg.train.select.rule
-        if (earlier := self.start.state.get("code")) not in (None, self.code):  # `_is_corrected`
+        if (earlier := self.start.state.get("code")) not in (None, self.code):  # corrected: `choose_start`
             state.changed_at_resume.append(f"step {self.trainer.global_step}: code {earlier[:8]}, now {self.code[:8]}")
         last_weights = weights_sha256(self.built.model)
         started = time.monotonic()

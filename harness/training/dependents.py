@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator, Sequence
 
-from harness.config.cell import Cell, cell_of
 from harness.errors import UsageError
 from harness.progress import Progress, announce_torch
 from harness.training.run_cell import CellRequest, CellResult, explained, is_done
@@ -16,7 +15,8 @@ def refused_dependents(requests: Sequence[CellRequest]) -> dict[str, CellResult]
     """
     refused: dict[str, CellResult] = {}
     problems: dict[str, str | None] = {}
-    for request, cell in waiting(requests):
+    for request in waiting(requests):
+        cell = request.cell
         key = json.dumps({name: value for name, value in cell.config.items() if name not in ("seed", "dependencies")})
         if key not in problems:
             announce_torch()
@@ -26,14 +26,13 @@ def refused_dependents(requests: Sequence[CellRequest]) -> dict[str, CellResult]
     return refused
 
 
-def waiting(requests: Sequence[CellRequest]) -> Iterator[tuple[CellRequest, Cell]]:
+def waiting(requests: Sequence[CellRequest]) -> Iterator[CellRequest]:
     """The cells to run with a dependency that is not done."""
     for request in requests:
         if all(is_done(dependency.record) for dependency in request.depends_on):
             continue
-        cell = cell_of(request.cfg, [dependency.id for dependency in request.depends_on])
-        if not is_done(str(cell.record_path(request.cfg))):
-            yield request, cell
+        if not is_done(str(request.cell.record_path(request.cfg))):
+            yield request
 
 
 def problem_of(request: CellRequest) -> str | None:

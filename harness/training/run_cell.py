@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from harness.config.cell import Cell, cell_of
+from harness.config.cell import Cell
 from harness.config.declared import missing_file, missing_file_message
 from harness.config.places import ROOT
 from harness.config.schema import Rerun
@@ -20,14 +20,14 @@ from harness.config.source_code import code_of
 from harness.config.variants import VariedConfig
 from harness.errors import UsageError, one_line
 from harness.garbage import end_imports, rare_garbage_collection
-from harness.masking import masked, masked_override, masked_texts, note_environment, note_overrides
+from harness.masking import masked, masked_override, masked_texts
 from harness.progress import Progress, announce_torch
 from harness.records import baselines, predictions, record
 from harness.records.files import is_storage_failure, remove_temporaries, require_writable, storage_message
 from harness.records.ownership import OwnershipLostError, read_heartbeat
 from harness.records.run_directory import RunDirectory
 from harness.training.checkpoints.dependency import Dependency, chosen_weights
-from harness.training.extras.long_run import refuse_by_published, refuse_by_records
+from harness.training.extras.long_run import refuse_long_run
 from harness.training.lean_imports import import_lean
 from harness.training.process import (
     REQUEUED,
@@ -58,6 +58,7 @@ class CellResult:
 class CellRequest:
     """A cell to run. `since` (time.time()) identifies the request, also when its job is queued again."""
 
+    cell: Cell  # of `cfg` and `depends_on`
     cfg: DictConfig
     overrides: Sequence[str] = ()
     search: Sequence[str] = ()  # configuration folders that the command added to conf/
@@ -74,26 +75,23 @@ def run_cell(request: CellRequest) -> CellResult:
 
     The model and the Trainer are built before the run directory is touched, so a refusal leaves no file.
     """
-    note_environment()
-    note_overrides(request.overrides)
     result = _run_cell(request)
     return replace(result, detail=masked(result.detail))
 
 
 def _run_cell(request: CellRequest) -> CellResult:
-    cfg = request.cfg
+    cell, cfg = request.cell, request.cfg
     try:
-        cell = cell_of(cfg, [dependency.id for dependency in request.depends_on])
         run_dir, record_path = RunDirectory(cell.folder(cfg)), cell.record_path(cfg)
     except UsageError as error:
-        return CellResult(str(cfg.model.get("name", "?")), "refused", 2, str(error))
+        return CellResult(str(cell), "refused", 2, str(error))
     try:
-        earlier = earlier_attempt(cell, request)
+        earlier = earlier_attempt(request, run_dir, record_path)
     except record.RecordError as error:
         cure = "move it away" if record_path.is_dir() else "rerun=all replaces it"
         return CellResult(str(cell), "refused", 2, f"{error}; {cure}")
-    if result := earlier_result(cell, request, earlier) or missing_dependency(cell, request, earlier):
-        settle(cell, request)
+    if result := earlier_result(request, record_path, earlier) or missing_dependency(request, earlier):
+        settle(run_dir, record_path)
         return result
 
     announce_torch()
@@ -109,8 +107,7 @@ def _run_cell(request: CellRequest) -> CellResult:
         attempt.build()
         attempt.choose_start(resumable=earlier.resumable)
         if request.longest_s is not None and attempt.on_cpu and not earlier.resumable:
-            refuse_by_records(cell, cfg, request.longest_s)
-            refuse_by_published(cell, request.overrides, request.longest_s)
+            refuse_long_run(cell, record_path.parent, request.overrides, request.longest_s)
             attempt.callback.pace.longest_s = request.longest_s
         require_writable(record_path.parent, record_path, predictions.path_of(record_path))
         require_writable(run_dir.path)
@@ -128,8 +125,8 @@ def _run_cell(request: CellRequest) -> CellResult:
         return CellResult(str(cell), "interrupted", 1, not_written(error))
     try:
         remove_temporaries(record_path.parent, f"{cell.path.name}.*")
-        earlier = earlier_attempt(cell, request)  # another process may have finished the cell meanwhile
-        return earlier_result(cell, request, earlier) or _run(attempt, request, earlier, build_error)
+        earlier = earlier_attempt(request, run_dir, record_path)  # another process may have finished the cell meanwhile
+        return earlier_result(request, record_path, earlier) or _run(attempt, request, earlier, build_error)
     finally:
         run_dir.release()
 
@@ -150,9 +147,8 @@ class EarlierAttempt:
     lost_weights: Path | None = None
 
 
-def earlier_attempt(cell: Cell, request: CellRequest) -> EarlierAttempt:
+def earlier_attempt(request: CellRequest, run_dir: RunDirectory, path: Path) -> EarlierAttempt:
     """Read the record and the run directory. Raises RecordError if the record is not valid."""
-    path, run_dir = cell.record_path(request.cfg), RunDirectory(cell.folder(request.cfg))
     begun, has_checkpoint = run_dir.last_attempt(), run_dir.has_checkpoint
     if request.cfg.rerun is Rerun.all and (begun is None or begun.since < request.since):
         return EarlierAttempt(None)
@@ -169,14 +165,13 @@ def earlier_attempt(cell: Cell, request: CellRequest) -> EarlierAttempt:
     return EarlierAttempt(entries, lost_weights=weights if lost else None)
 
 
-def settle(cell: Cell, request: CellRequest) -> None:
+def settle(run_dir: RunDirectory, record_path: Path) -> None:
     """Remove the temporary files of a killed process from the run directory of a cell that keeps its record.
 
     An attempt that was begun but has no checkpoint to go on from is marked as ended.
     """
-    run_dir = RunDirectory(cell.folder(request.cfg))
     beat = read_heartbeat(run_dir.path)
-    if rank() or (beat and beat["alive"]) or not cell.record_path(request.cfg).exists() or not run_dir.is_half_written:
+    if rank() or (beat and beat["alive"]) or not record_path.exists() or not run_dir.is_half_written:
         return
     with contextlib.suppress(OSError):  # nothing depends on it
         if run_dir.acquire():
@@ -192,12 +187,11 @@ def is_done(record_path: str) -> bool:
         return False
 
 
-def earlier_result(cell: Cell, request: CellRequest, earlier: EarlierAttempt) -> CellResult | None:
+def earlier_result(request: CellRequest, path: Path, earlier: EarlierAttempt) -> CellResult | None:
     """The result of an earlier attempt; None if the cell has to run."""
     if earlier.record is None or earlier.lost_weights:
         return None
-    path = cell.record_path(request.cfg)
-    status = earlier.record["status"]
+    cell, status = request.cell, earlier.record["status"]
     if status == "done":
         done = f"already done{other_code(earlier.record, request.cfg)}"
         return CellResult(str(cell), "skipped", 0, f"{done}: {record.score_text(earlier.record)} · {path}")
@@ -215,7 +209,7 @@ def other_code(entries: dict[str, Any], cfg: DictConfig) -> str:
     return f" by other code ({then[:8]}, now {now[:8]}; rerun=all runs it again)"
 
 
-def missing_dependency(cell: Cell, request: CellRequest, earlier: EarlierAttempt) -> CellResult | None:
+def missing_dependency(request: CellRequest, earlier: EarlierAttempt) -> CellResult | None:
     """A result that names the cell to be done first; None if all dependencies are done."""
     for dependency in request.depends_on:
         name, detail = dependency.name, None
@@ -225,7 +219,7 @@ def missing_dependency(cell: Cell, request: CellRequest, earlier: EarlierAttempt
             detail = f"starts from the weights of {name}, which are gone ({dependency.weights_path})"
             detail += "; python run.py with the same overrides trains them again"
         if detail:
-            return CellResult(str(cell), "waiting", 2, detail)
+            return CellResult(str(request.cell), "waiting", 2, detail)
     return None
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from tests.drills.runs import CELL, Drills, Ended
+from tests.helpers.cells import request_of
 from tests.helpers.hostile import HOSTILE_PLACES, HOSTILE_TARGETS
 from tests.helpers.stranger import Stranger
 from tests.helpers.strangers import STRANGERS
@@ -213,11 +214,10 @@ def folders(attack: Attack) -> tuple[str, Ended]:
 def job_file(attack: Attack) -> tuple[str, Ended]:
     from harness.config.compose import compose
     from harness.launch import serialized_cell
-    from harness.training.run_cell import CellRequest
 
     value, name = attack.call()
     path = attack.drills.workspace / "0000.yaml"
-    serialized_cell.write(path, CellRequest(compose(attack.drills.typed), attack.drills.typed))
+    serialized_cell.write(path, request_of(compose(attack.drills.typed), attack.drills.typed))
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     part = attack.dice.choice(("model", "task", "backbone", "trainer"))
     if attack.dice.random() < 0.5:

@@ -20,7 +20,8 @@ from harness.config.compose import compose
 from harness.records import record
 from harness.records.ownership import DEAD_AFTER_S
 from harness.records.provenance import resident_mb
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
+from tests.helpers.cells import request_of
 
 CELL = (
     *("model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1", "train.max_steps=24"),
@@ -80,7 +81,7 @@ class Drills:
         `before` is called in that process first.
         """
         overrides = [*self.typed, *more]
-        request = CellRequest(compose(overrides), overrides)
+        request = request_of(compose(overrides), overrides)
 
         def work() -> list[str]:
             before()

@@ -24,8 +24,9 @@ from harness.report.render.markdown import _pictures
 from harness.report.scores.select import select
 from harness.training import fsdp
 from harness.training.extras.artifacts import MAX_BYTES, MAX_PNG_BYTES, encoded, save_artifacts
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
 from tasks.base import Task
+from tests.helpers.cells import request_of
 
 CONF, PAPER, T11 = pages.CONF, pages.PAPER, pages.T11
 made = synthetic.record
@@ -41,7 +42,7 @@ def sketch(self, model):
 @pytest.fixture
 def cell(places, tmp_path_factory):
     data = f"paths.data={tmp_path_factory.getbasetemp() / 'listops-smoke'}"
-    return lambda *overrides: run_cell(CellRequest(compose([*CELL, *places, data, *overrides])))
+    return lambda *overrides: run_cell(request_of(compose([*CELL, *places, data, *overrides])))
 
 
 PLAIN = {".json", ".npz"}  # a record and its predictions

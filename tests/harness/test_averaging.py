@@ -12,7 +12,8 @@ from harness.training.callback import TrainingCallback
 from harness.training.checkpoints import checkpoint
 from harness.training.checkpoints.checkpoint import state_sha256, write_sealed
 from harness.training.optim.schedules import milestones
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
+from tests.helpers.cells import request_of
 
 CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1", "train.eval_every=4"]
 MEAN = ["train.select.rule=last_mean", "train.mean_of=2"]
@@ -25,7 +26,7 @@ def cell(places, tmp_path_factory):
     def run(*typed):
         data = f"paths.data={tmp_path_factory.getbasetemp() / 'listops-smoke'}"
         cfg = compose([*CELL, *places, data, *typed])
-        result = run_cell(CellRequest(cfg))
+        result = run_cell(request_of(cfg))
         assert result.state == "done", result.detail
         return RunDirectory(cell_of(cfg).folder(cfg)), record.read(result.detail.rpartition(" · ")[2])
 
@@ -84,7 +85,7 @@ def test_integer_buffers_come_from_the_last_checkpoint(tmp_path):
     "typed", [["train.select.rule=last_mean"], ["train.mean_of=3"], [*MEAN[:1], "train.mean_of=1"]]
 )
 def test_rule_and_number_come_together(places, typed):
-    result = run_cell(CellRequest(compose([*CELL, *places, *typed])))
+    result = run_cell(request_of(compose([*CELL, *places, *typed])))
     assert result.state == "refused" and "come together" in result.detail
 
 

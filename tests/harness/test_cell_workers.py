@@ -15,7 +15,7 @@ from harness.launch import local, serialized_cell
 from harness.records import record
 from harness.training.checkpoints.dependency import Dependency
 from harness.training.process import StopSignal
-from harness.training.run_cell import CellRequest
+from tests.helpers.cells import request_of
 from tests.helpers.places import below
 
 RECORDS = ROOT / "results" / "records"
@@ -40,7 +40,7 @@ def done(tmp_path):
     typed = ("model=vanilla", "task=probe/recall", "budget=reduced", "task.pattern=causal_self")
     typed = (*typed, f"paths.records={RECORDS}", f"paths.outputs={tmp_path}")
     planned = expand_all(compose_commands([[*typed, f"seed={seed}"] for seed in range(1, 6)])).cells
-    return [serialized_cell.write(tmp_path / f"{cell.cell.seed}.yaml", CellRequest(cell.cfg)) for cell in planned]
+    return [serialized_cell.write(tmp_path / f"{cell.cell.seed}.yaml", request_of(cell.cfg)) for cell in planned]
 
 
 def waiting(done, path):
@@ -48,7 +48,7 @@ def waiting(done, path):
     cfg = serialized_cell.read(*done).cfg
     cfg.seed, cfg.paths.records = 9, str(path.parent / "none")
     missing = Dependency("0" * 16, "another cell", str(path.parent / "none.json"), str(path.parent / "none"), ())
-    return serialized_cell.write(path, CellRequest(cfg, depends_on=[missing]))
+    return serialized_cell.write(path, request_of(cfg, depends_on=[missing]))
 
 
 def test_a_worker_goes_on_until_a_cell_does_not_end_well(tmp_path, done, started):
@@ -99,7 +99,7 @@ def test_a_cell_after_others_in_one_process_has_the_bits_of_a_cell_alone(tmp_pat
             typed = [*typed, *common]
             cfg = compose([*typed, *below(tmp_path / name, typed)])
             (tmp_path / name).mkdir(exist_ok=True)
-            cells.append(serialized_cell.write(tmp_path / name / f"{number}.yaml", CellRequest(cfg, typed)))
+            cells.append(serialized_cell.write(tmp_path / name / f"{number}.yaml", request_of(cfg, typed)))
         results = list(local.run_parallel(cells, 1, StopSignal()))
         assert [result.state for result in results] == ["done"] * len(sweep), results
         (path,) = (tmp_path / name / "results").rglob("local-s1-*.json")

@@ -12,7 +12,8 @@ from harness.records import record
 from harness.training import compiled
 from harness.training.compiled import CompiledLoss, compiling, require_compiler
 from harness.training.conditions import require_same_recipe
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
+from tests.helpers.cells import request_of
 
 CELL = ["model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu"]
 COMPILE = "resources.compile=true"
@@ -136,7 +137,7 @@ def test_do_bench_refuses_it():
 @pytest.mark.slow
 def test_a_compiled_cell_is_the_same_cell_and_its_record_says_so(places, tmp_path, traced, capsys):
     """Training alone goes through the compiled model, and the checkpoint has the model's names."""
-    run = lambda *overrides: run_cell(CellRequest(compose([*CELL, *places, *overrides])))  # noqa: E731
+    run = lambda *overrides: run_cell(request_of(compose([*CELL, *places, *overrides])))  # noqa: E731
     assert run(COMPILE).state == "done" and len(traced) == 1
     assert "1 of" in (said := capsys.readouterr().err) and "threads, compiled" in said
     (path,) = (tmp_path / "records").rglob("*.json")

@@ -11,8 +11,9 @@ import torch
 from harness.config.compose import compose
 from harness.records import predictions
 from harness.training.fsdp import sharing
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
 from tests.helpers import forked
+from tests.helpers.cells import request_of
 from tests.helpers.checkpoints import checkpoint_times
 
 CELL = [
@@ -37,7 +38,7 @@ def start(folder, *overrides):
 def run(folder, *overrides):
     """On one device in this process, which has imported torch."""
     if TWO not in overrides:
-        result = run_cell(CellRequest(compose(arguments(folder, *overrides))))
+        result = run_cell(request_of(compose(arguments(folder, *overrides))))
         assert result.state == "done", result.detail
         return the_record(folder)
     process = start(folder, *overrides)

@@ -9,10 +9,11 @@ from torchmetrics import MeanMetric, MetricCollection
 
 from harness.config.compose import compose
 from harness.records import predictions, record
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
 from tasks.base import FinalEvaluation
 from tasks.lra.listops import ListOps
 from tests.helpers.baselines import measured_beside
+from tests.helpers.cells import request_of
 
 pytestmark = pytest.mark.usefixtures("measured_anew")
 CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
@@ -24,7 +25,7 @@ def run(places, tmp_path_factory):
 
     def run(*overrides):
         data = f"paths.data={tmp_path_factory.getbasetemp() / 'listops-smoke'}"
-        result = run_cell(CellRequest(compose([*CELL, *places, data, *overrides])))
+        result = run_cell(request_of(compose([*CELL, *places, data, *overrides])))
         assert result.state == "done", result.detail
         path = Path(result.detail.rpartition(" · ")[2])
         assert path.with_suffix(".npz").exists()
@@ -191,5 +192,5 @@ def test_names_of_final_evaluations_are_checked_before_training(places, monkeypa
     for names in (("a", "a"), ("test",), ("a/b",)):
         twice = lambda self, names=names: [FinalEvaluation(name, self.split("test")) for name in names]  # noqa: E731
         monkeypatch.setattr(ListOps, "final_evaluations", twice)
-        result = run_cell(CellRequest(compose([*CELL, *places, data])))
+        result = run_cell(request_of(compose([*CELL, *places, data])))
         assert result.state == "refused" and "differ from each other" in result.detail

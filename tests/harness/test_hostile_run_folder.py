@@ -24,7 +24,8 @@ from harness.records.ownership import read_heartbeat
 from harness.records.run_directory import CONFIG, RunDirectory
 from harness.training.checkpoints.checkpoint import find_start, format_of, read_weights
 from harness.training.checkpoints.dependency import Dependency
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
+from tests.helpers.cells import request_of
 
 pytestmark = pytest.mark.usefixtures("alarm")
 CELL = ("model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1", "train.max_steps=4")
@@ -51,7 +52,7 @@ def cell(places):
 
         def __call__(self, *typed):
             words = [*CELL, *places, *typed]
-            return run_cell(CellRequest(compose(words), words))
+            return run_cell(request_of(compose(words), words))
 
         def put(self, *kinds):
             """A kind after the other in the place of each file."""
@@ -128,7 +129,7 @@ def test_weights_and_an_exported_folder_are_read_only_as_files(cell, places, tmp
 def test_a_dependency_whose_record_is_no_file_is_one_line(places, tmp_path):
     os.mkfifo(tmp_path / "other.json")
     dependency = Dependency("0" * 16, "another cell", str(tmp_path / "other.json"), str(tmp_path))
-    result = run_cell(CellRequest(compose([*CELL, *places]), depends_on=[dependency]))
+    result = run_cell(request_of(compose([*CELL, *places]), depends_on=[dependency]))
     assert (result.state, result.code) == ("waiting", 2) and "depends on another cell, which is not" in result.detail
 
 

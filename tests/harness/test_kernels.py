@@ -13,8 +13,9 @@ from harness.errors import UsageError
 from harness.records import record
 from harness.training import process
 from harness.training.process import choose_kernels, kernels_in_use
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
 from models.ops import fla_kernels
+from tests.helpers.cells import request_of
 from tests.helpers.kernels import compiled
 
 CELL = ["model=lavo", "task=lra/listops", "budget=smoke", "trainer=cpu"]
@@ -31,7 +32,7 @@ def torch_again():
 @pytest.mark.slow
 def test_a_cell_is_the_same_cell_with_other_kernels(places, tmp_path, capsys):
     """Its identity does not change, and the code of its record does: losses differ by rounding."""
-    run = lambda *overrides: run_cell(CellRequest(compose([*CELL, *places, *overrides])))  # noqa: E731
+    run = lambda *overrides: run_cell(request_of(compose([*CELL, *places, *overrides])))  # noqa: E731
     done = run(NATIVE)
     assert done.state == "done" and "1 of" in (said := capsys.readouterr().err) and "kernels=native" in said
     (path,) = (tmp_path / "records").rglob("*.json")
@@ -57,7 +58,7 @@ def test_a_cell_whose_kernels_do_not_compile_ran_with_torchs(places, tmp_path, m
     native.load.cache_clear()
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))  # holds no library
     monkeypatch.setattr("torch.utils.cpp_extension.load", fail)
-    assert run_cell(CellRequest(compose([*CELL, *places, NATIVE]))).state == "done"
+    assert run_cell(request_of(compose([*CELL, *places, NATIVE]))).state == "done"
     assert [line for line in caplog.messages if line.startswith("resources.kernels=native: ")]
     (path,) = (tmp_path / "records").rglob("*.json")
     assert "kernels" not in record.read(path)["hardware"]

@@ -15,7 +15,7 @@ from harness.launch import serialized_cell, submit
 from harness.launch.cell_state import CellState
 from harness.launch.queue import LOCAL, SLURM
 from harness.training.checkpoints.dependency import Dependency
-from harness.training.run_cell import CellRequest
+from tests.helpers.cells import request_of
 
 composed = functools.cache(lambda *overrides: compose(overrides))  # for tests that do not change it
 
@@ -29,14 +29,14 @@ def write_and_read(tmp_path, request):
 @pytest.mark.parametrize(("model", "task", "protocol"), NAMES)
 def test_a_serialized_cell_has_the_same_identity(tmp_path, model, task, protocol):
     cfg = compose([f"model={model}", f"task={task}", f"protocol={protocol}", "budget=reduced", "seed=3"])
-    again = write_and_read(tmp_path, CellRequest(cfg))
+    again = write_and_read(tmp_path, request_of(cfg))
     assert cell_of(again.cfg) == cell_of(cfg)
     assert serialized_cell.resolved_config(cfg) == serialized_cell.resolved_config(again.cfg)
 
 
 def test_types_survive(tmp_path):
     typed = ["rerun=failed", "budget=smoke", "train.select.rule=last", "fail_fast=true", "train.clip_norm=null"]
-    cfg = write_and_read(tmp_path, CellRequest(compose(typed))).cfg
+    cfg = write_and_read(tmp_path, request_of(compose(typed))).cfg
     assert (cfg.rerun, cfg.budget.name, cfg.train.select.rule) == (Rerun.failed, "smoke", Rule.last)
     assert cfg.fail_fast is True and cfg.train.clip_norm is None
     with pytest.raises(Exception, match="nobody"):
@@ -47,10 +47,10 @@ DEPENDENCY = Dependency("0123", "a cell", "/a/record", "/a/run", ("layers",))
 
 
 def test_the_request_survives(tmp_path):
-    request = CellRequest(
-        compose(), ("seed=3", "model.window='ä: 1'"), ("/some/conf",), 12.25, (DEPENDENCY,), ("/other/record",)
-    )
+    settings = {"search": ("/some/conf",), "since": 12.25, "dependents": ("/other/record",)}
+    request = request_of(compose(), ("seed=3", "model.window='ä: 1'"), depends_on=(DEPENDENCY,), **settings)
     again = write_and_read(tmp_path, request)
+    assert again.cell == request.cell
     assert list(again.overrides) == list(request.overrides) and list(again.search) == ["/some/conf"]
     assert again.since == 12.25 and list(again.depends_on) == [replace(DEPENDENCY, weights=("layers",))]
     assert list(again.dependents) == ["/other/record"]
@@ -61,10 +61,7 @@ def test_paths_are_absolute_wherever_the_job_runs(tmp_path, monkeypatch):
     here.mkdir(), there.mkdir()
     monkeypatch.chdir(here)
     cfg = compose(["task.source=slice", "task.path=part/of/listops", "paths.outputs=out", f"paths.records={there}"])
-    cell, request = (
-        cell_of(cfg),
-        CellRequest(cfg, search=["conf2"], depends_on=[replace(DEPENDENCY, record="r/a.json", run_dir="o/a")]),
-    )
+    request = request_of(cfg, search=["conf2"], depends_on=[replace(DEPENDENCY, record="r/a.json", run_dir="o/a")])
     again = write_and_read(tmp_path, request)
     monkeypatch.chdir(there)
     assert again.cfg.task.path == f"{here}/part/of/listops" and again.cfg.task.data_root == f"{here}/data"
@@ -72,12 +69,12 @@ def test_paths_are_absolute_wherever_the_job_runs(tmp_path, monkeypatch):
     assert all(Path(path).is_absolute() for path in again.cfg.paths.values())
     assert list(again.search) == [f"{here}/conf2"] and again.depends_on[0].record == f"{here}/r/a.json"
     assert again.depends_on[0].run_dir == f"{here}/o/a"
-    assert cell_of(again.cfg) == cell and cell.folder(again.cfg).is_relative_to(here / "out")
+    assert again.cell == request.cell and again.cell.folder(again.cfg).is_relative_to(here / "out")
 
 
 def test_a_tilde_means_the_same_home_serialized_or_not(tmp_path):
     cfg = compose(["paths.records='~/records'"])
-    cell, again = cell_of(cfg), write_and_read(tmp_path, CellRequest(cfg))
+    cell, again = cell_of(cfg), write_and_read(tmp_path, request_of(cfg))
     assert cell.record_path(again.cfg) == cell.record_path(cfg).absolute()
 
 
@@ -173,7 +170,7 @@ def cells_to_submit(*commands, level=0):
         cfg = composed("budget=smoke", *typed).copy()
         cfg.seed = seed
         planned = sweep.PlannedCell(tuple(typed), cfg, cell_of(cfg))
-        cells.append(submit.CellToSubmit(planned, CellRequest(cfg), level))
+        cells.append(submit.CellToSubmit(planned, request_of(cfg), level))
     return cells
 
 

@@ -14,7 +14,8 @@ from harness.errors import UsageError
 from harness.records import baselines, cache
 from harness.records.collect import frame
 from harness.training.checkpoints.saved_model import export
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
+from tests.helpers.cells import request_of
 
 CELL = ("model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1", "train.max_steps=4")
 
@@ -31,7 +32,7 @@ def elsewhere(tmp_path):
 def test_a_cell_does_not_run_through_a_link(places, tmp_path, elsewhere, name):
     (tmp_path / name).parent.mkdir(parents=True)
     (tmp_path / name).symlink_to(elsewhere)
-    result = run_cell(CellRequest(compose([*CELL, *places])))
+    result = run_cell(request_of(compose([*CELL, *places])))
     assert (result.state, result.code) == ("refused", 2) and os.listdir(elsewhere) == []
     assert result.detail == (f"{tmp_path / name}: a link in the place of a folder, which is not followed; move it away")
 
@@ -40,7 +41,7 @@ def test_the_run_folder_itself_is_no_link(places, tmp_path, elsewhere):
     cfg = compose([*CELL, *places])
     (folder := cell_of(cfg).folder(cfg)).parent.mkdir(parents=True)
     folder.symlink_to(elsewhere)
-    assert run_cell(CellRequest(cfg)).state == "refused" and os.listdir(elsewhere) == []
+    assert run_cell(request_of(cfg)).state == "refused" and os.listdir(elsewhere) == []
 
 
 @pytest.mark.slow
@@ -50,7 +51,7 @@ def test_folders_of_the_user_may_be_links(places, tmp_path, elsewhere):
         (elsewhere / name).mkdir()
         (tmp_path / name).symlink_to(elsewhere / name)
     cfg = compose([*CELL, *places])
-    assert run_cell(CellRequest(cfg)).state == "done"
+    assert run_cell(request_of(cfg)).state == "done"
     assert cell_of(cfg).record_path(cfg).is_file() and list((elsewhere / "outputs" / "cells").rglob("last.ckpt"))
 
 

@@ -13,7 +13,8 @@ from harness.config.compose import compose
 from harness.errors import UsageError
 from harness.records import record
 from harness.training.extras.loggers import EXTRA, OptionalLogger, make_loggers
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
+from tests.helpers.cells import request_of
 
 CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
 STEPS = [4, 8, 12]  # of the evaluations
@@ -48,7 +49,7 @@ class Recorder(Logger):
 def cell(places, tmp_path_factory):
     data = f"paths.data={tmp_path_factory.getbasetemp() / 'listops-smoke'}"  # made once for all tests
     Recorder.made.clear()
-    return lambda *overrides: run_cell(CellRequest(compose([*CELL, *places, data, *overrides])))
+    return lambda *overrides: run_cell(request_of(compose([*CELL, *places, data, *overrides])))
 
 
 def run_folder(tmp_path: Path) -> Path:

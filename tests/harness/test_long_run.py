@@ -9,7 +9,8 @@ from harness.config.compose import compose
 from harness.errors import UsageError
 from harness.records import record
 from harness.training.extras import long_run
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
+from tests.helpers.cells import request_of
 
 CELL = ["model=no_mixing", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
 
@@ -18,7 +19,7 @@ CELL = ["model=no_mixing", "task=lra/listops", "budget=smoke", "trainer=cpu", "r
 def cell(places, tmp_path_factory):
     data = f"paths.data={tmp_path_factory.getbasetemp() / 'listops-smoke'}"  # made once for all tests
     cfg = compose([*CELL, *places, data])
-    return cfg, lambda **settings: run_cell(CellRequest(cfg, **settings))
+    return cfg, lambda **settings: run_cell(request_of(cfg, **settings))
 
 
 def files(folder, pattern):
@@ -77,18 +78,18 @@ def test_records_of_this_machine_refuse_it_before_it_begins(cell, tmp_path, monk
     other_seed.seed = 2
     path.write_text(json.dumps(entries | {"wall_s": 7200.0, "resumes": 1}), encoding="utf-8")
     with pytest.raises(UsageError, match=r"about 2:00:00 on this machine \(by seed 1 on"):
-        long_run.refuse_by_records(cell_of(other_seed), other_seed, 3600.0)
-    result = run_cell(CellRequest(other_seed, longest_s=3600.0))
+        long_run.refuse_long_run(cell_of(other_seed), path.parent, (), 3600.0)
+    result = run_cell(request_of(other_seed, longest_s=3600.0))
     assert (result.state, result.code) == ("refused", 2)
     assert not cell_of(other_seed).folder(other_seed).exists()
     monkeypatch.setattr(long_run, "cpu_name", lambda: "another CPU")
-    assert long_run.estimate_here(cell_of(other_seed), other_seed) is None
+    long_run.refuse_long_run(cell_of(other_seed), path.parent, (), 3600.0)
 
 
 def test_a_whole_recipe_that_took_hours_on_a_gpu_is_refused_before_its_data_are_made(places, tmp_path):
     typed = ["model=lavo", "task=lra/listops", "trainer=cpu", *places]
-    result = run_cell(CellRequest(compose(typed), typed, longest_s=long_run.LONGEST_S))
+    result = run_cell(request_of(compose(typed), typed, longest_s=long_run.LONGEST_S))
     assert result.state == "refused" and "published tables state this for a GPU" in result.detail
     assert not (tmp_path / "data").exists()
     shorter = cell_of(compose([*typed, "train.max_steps=9"]))
-    long_run.refuse_by_published(shorter, [*typed, "train.max_steps=9"], long_run.LONGEST_S)
+    long_run.refuse_long_run(shorter, tmp_path, [*typed, "train.max_steps=9"], long_run.LONGEST_S)

@@ -14,7 +14,8 @@ from harness.errors import UsageError, one_line
 from harness.launch import serialized_cell
 from harness.masking import MASK, is_secret, kind_of, masked, masked_override
 from harness.progress import Progress
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
+from tests.helpers.cells import request_of
 
 SECRET = "hunter2-and-more-of-it"
 CELL = ["model=latte", "task=lra/text", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
@@ -157,7 +158,7 @@ def test_no_file_of_a_run_shows_a_secret(tmp_path, places, capfd, monkeypatch):
         f"+trainer.api_key={SECRET}-2",
     ]
     cfg = compose([*CELL, *places, *typed[:-1]])
-    result = run_cell(CellRequest(cfg, [*CELL, *typed]))
+    result = run_cell(request_of(cfg, [*CELL, *typed]))
     assert result.state == "done", result
     (run_folder,) = (tmp_path / "outputs").rglob(".hydra")
     saved = yaml.safe_load((run_folder / "overrides.yaml").read_text())
@@ -174,7 +175,7 @@ def test_a_failed_run_shows_no_secret(tmp_path, places, capfd, monkeypatch):
 
     monkeypatch.setenv("SOME_API_KEY", f"{SECRET}-3")
     monkeypatch.setattr(Attempt, "run", fail)
-    result = run_cell(CellRequest(compose([*CELL, *places])))
+    result = run_cell(request_of(compose([*CELL, *places])))
     assert result.state == "failed" and "401 for token=***" in result.detail
     assert SECRET not in result.detail + "".join(capfd.readouterr())
     assert not files_with(SECRET, tmp_path)
@@ -204,7 +205,7 @@ def test_paths_may_come_from_the_environment(tmp_path, monkeypatch):
 def test_a_job_file_is_private_and_its_worker_knows_the_secrets(tmp_path, places, monkeypatch):
     monkeypatch.setenv("PLAIN_NAME", SECRET)
     typed = ["+logger.x._target_=lightning.pytorch.loggers.CSVLogger", "+logger.x.name=${oc.env:PLAIN_NAME}"]
-    written = serialized_cell.write(tmp_path / "0000.yaml", CellRequest(compose([*CELL, *places, *typed])))
+    written = serialized_cell.write(tmp_path / "0000.yaml", request_of(compose([*CELL, *places, *typed])))
     assert stat.S_IMODE((tmp_path / "0000.yaml").stat().st_mode) == 0o600
     monkeypatch.setattr(masking, "_noted", set())
     monkeypatch.delenv("PLAIN_NAME")

@@ -17,7 +17,7 @@ from harness.launch import local, serialized_cell
 from harness.records.run_directory import RunDirectory
 from harness.training.checkpoints.saved_model import config_of
 from harness.training.extras.loggers import make_loggers
-from harness.training.run_cell import CellRequest
+from tests.helpers.cells import request_of
 
 CELL = ["model=latte", "task=lra/listops", "budget=smoke"]
 EVIL = "setuptools._distutils.spawn.spawn"
@@ -171,7 +171,7 @@ def test_the_clusters_of_the_clone_pass(monkeypatch):
 def job(tmp_path):
     """A job file of another user, and what its submission typed."""
     cfg = compose([*CELL, "trusted_packages=[mine]", f"paths.records={tmp_path}/r", f"paths.data={tmp_path}/d"])
-    return serialized_cell.write(tmp_path / "0000.yaml", CellRequest(cfg))
+    return serialized_cell.write(tmp_path / "0000.yaml", request_of(cfg))
 
 
 def test_a_job_file_trusts_nothing_and_moves_no_folder(job, tmp_path, capsys):
@@ -198,7 +198,7 @@ def test_typed_folders_hold_whatever_the_job_file_says(job, tmp_path):
 
 def test_a_job_file_names_only_the_files_of_its_submission(tmp_path):
     cfg = compose([*CELL, f"task.path={tmp_path}/mine", f"paths.data={tmp_path}/d"])
-    file = serialized_cell.write(tmp_path / "0.yaml", CellRequest(cfg))
+    file = serialized_cell.write(tmp_path / "0.yaml", request_of(cfg))
     assert serialized_cell.read(*file).cfg.task.path == f"{tmp_path}/mine"
     file.path.write_text(file.path.read_text().replace(f"{tmp_path}/mine", "/etc/passwd"))
     with pytest.raises(UsageError, match=r"0\.yaml: task\.path=/etc/passwd"):
@@ -260,7 +260,7 @@ def test_a_broken_job_file_is_one_line(tmp_path, text, capsys):
 def test_a_text_of_a_job_file_is_evaluated_only_once(tmp_path):
     cfg = compose([*CELL, r"+model.x='\${seed}'"])
     cell = cell_of(cfg)
-    again = serialized_cell.read(*serialized_cell.write(tmp_path / "0.yaml", CellRequest(cfg))).cfg
+    again = serialized_cell.read(*serialized_cell.write(tmp_path / "0.yaml", request_of(cfg))).cfg
     assert again.model.x == "${seed}" and cell_of(again) == cell
 
 
@@ -297,7 +297,7 @@ def test_a_logger_writes_below_the_user_s_folders(settings, is_refused, tmp_path
 
 
 def test_a_job_file_sends_nothing_to_a_server(tmp_path):
-    job = serialized_cell.write(tmp_path / "0000.yaml", CellRequest(compose([*CELL, "logger=mlflow"])))
+    job = serialized_cell.write(tmp_path / "0000.yaml", request_of(compose([*CELL, "logger=mlflow"])))
     assert "mlflow" in serialized_cell.read(*job).cfg.logger
     without = [word for word in job.typed if not word.startswith("logger.mlflow.tracking_uri")]
     with pytest.raises(UsageError, match=r"logger\.mlflow\.tracking_uri: only the command line"):

@@ -10,8 +10,9 @@ from harness.config.compose import compose
 from harness.records import record
 from harness.training.attempt import Attempt
 from harness.training.callback import TrainingCallback
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
 from tasks.lra.listops import ListOps
+from tests.helpers.cells import request_of
 
 CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
 
@@ -45,13 +46,13 @@ def steps(monkeypatch):
 def test_data_that_no_record_can_hold_are_refused_before_training(changes, message, cfg, steps, monkeypatch):
     load = ListOps.load
     monkeypatch.setattr(ListOps, "load", lambda self: dataclasses.replace(load(self), **changes))
-    result = run_cell(CellRequest(cfg))
+    result = run_cell(request_of(cfg))
     assert result.state == "refused" and message in result.detail and steps == []
 
 
 def test_more_examples_per_update_than_there_are_is_refused(cfg, steps):
     cfg.train.batch_size = 10_000
-    result = run_cell(CellRequest(cfg))
+    result = run_cell(request_of(cfg))
     assert result.state == "refused" and "train.batch_size=10000 is more than the " in result.detail and steps == []
 
 
@@ -59,12 +60,12 @@ def test_a_record_that_is_refused_keeps_the_weights_for_the_corrected_task(cfg, 
     evaluate = Attempt._evaluate
     monkeypatch.setattr(source_code, "code_of", lambda cfg: "a" * 64)
     monkeypatch.setattr(Attempt, "_evaluate", lambda self, progress: evaluate(self, progress) | {"tokens": -1})
-    result = run_cell(CellRequest(cfg))
+    result = run_cell(request_of(cfg))
     assert result.state == "refused" and "not written: " in result.detail and "weights are kept" in result.detail
     trained = list(steps)
     monkeypatch.setattr(Attempt, "_evaluate", evaluate)
     monkeypatch.setattr(source_code, "code_of", lambda cfg: "b" * 64)
-    result = run_cell(CellRequest(cfg))
+    result = run_cell(request_of(cfg))
     assert result.state == "done" and steps == trained, "nothing is trained again"
     entries = record.read(cell_of(cfg).record_path(cfg))
     assert entries["code_sha256"] == "b" * 64

@@ -10,7 +10,8 @@ from harness.records import ownership
 from harness.records.ownership import Ownership, OwnershipLostError
 from harness.records.run_directory import RunDirectory
 from harness.training.callback import TrainingCallback
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
+from tests.helpers.cells import request_of
 
 CELL = ("model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1")
 
@@ -73,7 +74,7 @@ def test_a_run_that_was_taken_over_saves_nothing_and_leaves_no_record(places, mo
         real(callback, trainer)
 
     monkeypatch.setattr(TrainingCallback, "_save", save)
-    result = run_cell(CellRequest(cfg))
+    result = run_cell(request_of(cfg))
     assert (result.state, result.code) == ("running", 1) and "taken" in result.detail
     assert not cell_of(cfg).record_path(cfg).exists() and not folder.has_checkpoint
 

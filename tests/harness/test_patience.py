@@ -10,7 +10,8 @@ from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.records import record
 from harness.training.callback import TrainingCallback
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
+from tests.helpers.cells import request_of
 
 CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
 LONG = ["train.max_steps=24", "train.eval_every=4"]
@@ -31,7 +32,7 @@ def scripted(monkeypatch):
 
 @pytest.fixture
 def run(places):
-    return lambda *typed: run_cell(CellRequest(compose([*CELL, *LONG, *places, *typed])))
+    return lambda *typed: run_cell(request_of(compose([*CELL, *LONG, *places, *typed])))
 
 
 def entries_of(result):

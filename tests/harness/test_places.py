@@ -8,19 +8,19 @@ import pytest
 
 from harness.commands import cli
 from harness.config import places, schema
+from harness.config.compose import compose
+from harness.training.run_cell import run_cell
 from tests.conftest import ROOT
+from tests.helpers.cells import request_of
 
 CELL = ["model=no_mixing", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
 
 
 @pytest.mark.parametrize("key", ["data", "outputs", "records"])
 def test_a_place_that_cannot_be_written_stops_a_cell_before_its_first_update(places, tmp_path, key, capsys):
-    from harness.config.compose import compose
-    from harness.training.run_cell import CellRequest, run_cell
-
     file = tmp_path / "a file"
     file.touch()
-    result = run_cell(CellRequest(compose([*CELL, *places, f"paths.{key}='{file}'"])))
+    result = run_cell(request_of(compose([*CELL, *places, f"paths.{key}='{file}'"])))
     assert (result.state, result.code) == ("refused", 2)
     assert str(file) in result.detail and "Not a directory" in result.detail and "paths." in result.detail
     assert "step 4" not in capsys.readouterr().err
@@ -65,25 +65,22 @@ def test_without_a_clone_places_are_those_of_the_working_directory(tmp_path, mon
 
 def test_a_missing_file_is_named_with_its_substitute(places, tmp_path, capsys):
     from harness.commands.plan import run_all
-    from harness.config.compose import compose
     from harness.config.sweep import Command
-    from harness.training.run_cell import CellRequest, run_cell
 
     text = ["task=lm/pg19", "model=no_mixing", "budget=reduced", f"paths.slices={tmp_path / 'slices'}", "trainer=cpu"]
     missing = f"{tmp_path}/slices/pg19/pg19_slice.tar.gz: missing, lm/pg19 reads it at budget=reduced; paths.slices="
     cfg = compose([*text, *places])
     assert run_all([Command(cfg)]) == 0
     assert f"data: {missing}" in capsys.readouterr().out
-    result = run_cell(CellRequest(cfg))
+    result = run_cell(request_of(cfg))
     assert (result.state, result.code) == ("refused", 2) and result.detail.startswith(missing)
     (typed,) = re.findall(r"; (task\.source=.*) generates data instead", result.detail)
     stand_in = ["budget=smoke", *(word for word in text if not word.startswith("budget"))]
-    assert run_cell(CellRequest(compose([*stand_in, *typed.split(), *places]))).state == "done"
+    assert run_cell(request_of(compose([*stand_in, *typed.split(), *places]))).state == "done"
 
 
 def test_a_sweep_runs_what_it_can_where_files_are_missing(places, tmp_path):
     from harness.commands.train import without_missing_data
-    from harness.config.compose import compose
     from harness.config.sweep import Command, expand_all
 
     missing = ["task=lm/pg19", "budget=reduced", f"paths.slices={tmp_path / 'slices'}", "trainer=cpu", *places]
@@ -98,9 +95,21 @@ def test_a_sweep_runs_what_it_can_where_files_are_missing(places, tmp_path):
 
 
 def test_nothing_stands_in_for_the_tokenizer_of_a_checkpoint(places):
-    from harness.config.compose import compose
     from harness.config.declared import stand_in
 
     task = ["task=lm/slimpajama", "model=latte"]
     assert stand_in(compose([*task, "protocol=latte_extended", *places])) == []
     assert stand_in(compose([*task, "protocol=latte", *places]))
+
+
+def test_a_file_that_changes_after_its_cell_was_planned_runs_under_no_id(places, tmp_path):
+    file = tmp_path / "reviews.csv"
+    file.write_text("text,label\n" + "".join(f"review {i},{i % 2}\n" for i in range(90)))
+    typed = ["model=no_mixing", "task=data/classification", f"task.path={file}", "budget=smoke", "trainer=cpu"]
+    request = request_of(compose([*typed, *places]))
+    file.write_text(file.read_text().replace("review 7,", "review seven,"))
+    result = run_cell(request)
+    assert result.state == "refused" and result.detail == (
+        f"{file}: it changed after the cell was planned; the same command runs it as it is now"
+    )
+    assert run_cell(request_of(request.cfg)).state == "done"

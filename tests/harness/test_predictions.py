@@ -8,7 +8,8 @@ from harness.config.compose import compose
 from harness.records import npz, predictions, record
 from harness.records.collect import frame, load_records
 from harness.records.record import RecordError
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
+from tests.helpers.cells import request_of
 
 CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1", "train.max_steps=4"]
 DRAWS = np.random.RandomState(0)
@@ -146,7 +147,7 @@ def test_predictions_live_and_die_with_their_record(places, tmp_path, tmp_path_f
     data = f"paths.data={tmp_path_factory.getbasetemp() / 'listops-smoke'}"
 
     def cell(*overrides):
-        return run_cell(CellRequest(compose([*CELL, *places, data, *overrides])))
+        return run_cell(request_of(compose([*CELL, *places, data, *overrides])))
 
     assert cell().state == "done"
     [path], [file] = ((tmp_path / "records").rglob(f"*.{end}") for end in ("json", "npz"))

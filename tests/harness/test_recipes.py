@@ -16,8 +16,8 @@ from harness.config.plain import resolved
 from harness.config.resolvers import default_protocol
 from harness.errors import UsageError
 from harness.report.scores import size_line
-from harness.training.run_cell import CellRequest, run_cell
-from tests.helpers.cells import shorten
+from harness.training.run_cell import run_cell
+from tests.helpers.cells import request_of, shorten
 
 TASKS = [name for name, _ in options("task")]
 MODELS = [name for name, _ in options("model") if name not in OWN_CLASS]
@@ -89,7 +89,7 @@ def test_trains(protocol, task, places, tmp_path_factory):
     overrides = [f"task={task}", f"protocol={protocol}", "budget=smoke", "trainer.accelerator=cpu", *places, data]
     cfg = compose([*overrides, *FROM_NOTHING.get(protocol, ())])
     shorten(cfg)
-    result = run_cell(CellRequest(cfg))
+    result = run_cell(request_of(cfg))
     assert result.state == "done", result.detail
     assert ("[selected on test]" in result.detail) == (cfg.train.select.rule.name == "best_test")
 
@@ -97,8 +97,8 @@ def test_trains(protocol, task, places, tmp_path_factory):
 def test_a_selection_by_the_test_split_is_a_leak_whatever_its_name(places):
     """The recipes say best_test; whoever types best_val where validation is the test split gets the same stamp."""
     typed = ["task=lra/text", "budget=smoke", "trainer=cpu", "train.select.rule=best_val", *places]
-    assert "[selected on test]" in run_cell(CellRequest(compose(typed))).detail
-    assert "[selected on test]" not in run_cell(CellRequest(compose([*typed, "task.validation=held_out"]))).detail
+    assert "[selected on test]" in run_cell(request_of(compose(typed))).detail
+    assert "[selected on test]" not in run_cell(request_of(compose([*typed, "task.validation=held_out"]))).detail
 
 
 @pytest.mark.parametrize("name", [name for name, _ in options("debug")])
@@ -119,7 +119,7 @@ def test_a_renamed_model_keeps_what_the_recipe_sets_for_it():
 
 @pytest.mark.parametrize("name", [name for name, _ in options("debug")])
 def test_debug_aids_train(name, places):
-    result = run_cell(CellRequest(compose([f"debug={name}", "budget=smoke", "trainer=cpu", *places])))
+    result = run_cell(request_of(compose([f"debug={name}", "budget=smoke", "trainer=cpu", *places])))
     assert result.state == "done", result.detail
 
 

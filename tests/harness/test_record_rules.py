@@ -15,7 +15,8 @@ from harness.errors import UsageError
 from harness.records import checks, predictions, record
 from harness.records.collect import load_records, valid_records
 from harness.records.record import RecordError
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
+from tests.helpers.cells import request_of
 from tests.helpers.hostile import CONTRADICTIONS, RELABELLED
 from tests.helpers.saved_cells import save
 
@@ -27,7 +28,7 @@ def real(tmp_path_factory):
     """The record of a run."""
     folder = tmp_path_factory.mktemp("real")
     cfg = compose([*CELL, *(f"paths.{name}={folder / name}" for name in ("data", "outputs", "records"))])
-    assert run_cell(CellRequest(cfg)).state == "done"
+    assert run_cell(request_of(cfg)).state == "done"
     return cell_of(cfg).record_path(cfg)
 
 
@@ -137,10 +138,10 @@ def test_a_file_in_the_place_of_a_record_stops_its_own_cell_alone(places, capsys
     path = cell_of(cfgs[0]).record_path(cfgs[0])
     path.parent.mkdir(parents=True)
     path.write_text("{}")
-    results = [run_cell(CellRequest(cfg)) for cfg in cfgs]
+    results = [run_cell(request_of(cfg)) for cfg in cfgs]
     assert [result.state for result in results] == ["refused", "done"]
     assert str(path) in results[0].detail and "rerun=all replaces it" in results[0].detail
-    assert run_cell(CellRequest(compose([*CELL, *places, "seed=1", "rerun=all"]))).state == "done"
+    assert run_cell(request_of(compose([*CELL, *places, "seed=1", "rerun=all"]))).state == "done"
 
 
 # do=check

@@ -14,7 +14,7 @@ from harness.config.sweep import Command
 from harness.launch import serialized_cell, submit
 from harness.launch.queue import GONE, LOCAL, Queue, read_submission
 from harness.records import record
-from harness.training.run_cell import CellRequest
+from tests.helpers.cells import request_of
 from tests.helpers.places import below
 from tests.helpers.tasks import no_progress
 
@@ -92,7 +92,7 @@ def job(tmp_path_factory):
 def test_a_serialized_cell_holds_the_absolute_path(tmp_path, monkeypatch, key):
     monkeypatch.chdir(tmp_path)
     cfg = compose([*SMOKE, *COMMANDS[key], "task.data_root=data"])
-    again = serialized_cell.read(*serialized_cell.write(tmp_path / "cell.yaml", CellRequest(cfg))).cfg
+    again = serialized_cell.read(*serialized_cell.write(tmp_path / "cell.yaml", request_of(cfg))).cfg
     path = OmegaConf.select(again, f"{key}.pile" if key == "task.corpora" else key)
     typed = OmegaConf.select(cfg, f"{key}.pile" if key == "task.corpora" else key)
     assert path == str(tmp_path / typed) and again.task.data_root == str(tmp_path / "data")
@@ -101,7 +101,7 @@ def test_a_serialized_cell_holds_the_absolute_path(tmp_path, monkeypatch, key):
 
 def test_a_word_in_the_place_of_a_path_stays(tmp_path):
     cfg = compose(["task=mlm/pretrain", "task.vocabulary_text=synthetic", "budget=smoke"])
-    written = serialized_cell.write(tmp_path / "cell.yaml", CellRequest(cfg))
+    written = serialized_cell.write(tmp_path / "cell.yaml", request_of(cfg))
     assert serialized_cell.read(*written).cfg.task.vocabulary_text == "synthetic"
 
 

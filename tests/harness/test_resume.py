@@ -13,8 +13,9 @@ import pytest
 from harness.config.compose import compose
 from harness.training import process
 from harness.training.callback import TrainingCallback
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
 from tests.helpers import forked
+from tests.helpers.cells import request_of
 from tests.helpers.checkpoints import checkpoint_times
 
 pytestmark = pytest.mark.xdist_group("forked")
@@ -31,7 +32,7 @@ def the_record(folder):
 def run_here(folder, *overrides):
     places = [f"paths.{name}={folder / name}" for name in ("outputs", "records")]
     data = f"paths.data={folder.parent / 'data'}"
-    return run_cell(CellRequest(compose([*CELL, *places, data, *overrides])))
+    return run_cell(request_of(compose([*CELL, *places, data, *overrides])))
 
 
 @pytest.fixture(scope="module")

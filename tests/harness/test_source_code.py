@@ -8,7 +8,8 @@ from harness.config.places import ROOT
 from harness.config.source_code import closure, source_digest, training_code
 from harness.records import record
 from harness.training import run_cell as running
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
+from tests.helpers.cells import request_of
 
 TARGETS = ("models.attention.a.A", "models.backbones.b.B", "tasks.c.C")
 MODEL = """
@@ -137,13 +138,13 @@ def test_a_class_from_elsewhere_is_its_file_and_is_not_imported(tree, monkeypatc
 
 def test_a_cell_of_other_code_is_skipped_with_a_line_that_says_so(places, monkeypatch):
     cfg = compose(["budget=smoke", "trainer=cpu", "task=lra/text", *places])
-    done = run_cell(CellRequest(cfg))
+    done = run_cell(request_of(cfg))
     path = done.detail.rpartition(" · ")[2]
     code = record.read(path)["code_sha256"]
     assert done.state == "done" and code == source_code.code_of(cfg)
-    again = run_cell(CellRequest(cfg))
+    again = run_cell(request_of(cfg))
     assert again.state == "skipped" and again.detail.startswith("already done: ")
     monkeypatch.setattr(running, "code_of", lambda cfg: "f" * 16)
-    other = run_cell(CellRequest(cfg))
+    other = run_cell(request_of(cfg))
     said = f"already done by other code ({code[:8]}, now ffffffff; rerun=all runs it again): "
     assert other.state == "skipped" and other.detail.startswith(said)

@@ -10,7 +10,8 @@ from harness.commands import cli, status
 from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.records.run_directory import RunDirectory
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
+from tests.helpers.cells import request_of
 
 
 def line(cfg, cell, capsys):
@@ -33,7 +34,7 @@ def test_from_nothing_to_done_and_again(places, capsys):
     folder.append_log("train 3/12")
     assert "dead" in (dead := line(cfg, cell, capsys)) and "step 3/12" in dead
 
-    run_cell(CellRequest(cfg))
+    run_cell(request_of(cfg))
     assert "done" in line(cfg, cell, capsys)
     folder.acquire()
     folder.write_heartbeat("running", step=5, steps=12, force=True)
@@ -49,7 +50,7 @@ def test_a_failure_shows_what_went_wrong(places, capsys, monkeypatch):
 
     monkeypatch.setattr(TaskModule, "training_step", fail)
     cfg = compose(["model=local", "budget=smoke", "trainer=cpu", *places])
-    run_cell(CellRequest(cfg))
+    run_cell(request_of(cfg))
     shown = line(cfg, cell_of(cfg), capsys)
     assert "failed" in shown and "the disk is full" in shown
     assert json.loads(next(cell_of(cfg).folder(cfg).glob("heartbeat.json")).read_text())["state"] == "failed"

@@ -17,7 +17,7 @@ from harness.records.run_directory import RunDirectory
 from harness.training import attempt, run_cell
 from harness.training.callback import TrainingCallback
 from harness.training.failures import failure_status
-from harness.training.run_cell import CellRequest
+from tests.helpers.cells import request_of
 
 CELL = ("model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1", "train.max_steps=4")
 
@@ -42,7 +42,7 @@ def test_no_memory_has_a_state_of_its_own(error):
 @pytest.fixture
 def cell(places):
     def run(*typed):
-        return run_cell.run_cell(CellRequest(compose([*CELL, *places, *typed])))
+        return run_cell.run_cell(request_of(compose([*CELL, *places, *typed])))
 
     run.cfg = compose([*CELL, *places])
     run.path = cell_of(run.cfg).record_path(run.cfg)

@@ -23,7 +23,8 @@ from harness.commands.mistakes import explain
 from harness.config.compose import compose
 from harness.config.sweep import Command, expand_all
 from harness.errors import UsageError, one_line
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
+from tests.helpers.cells import request_of
 from tests.helpers.stranger import Stranger
 from tests.helpers.strangers import STRANGERS
 from tests.helpers.watch import OWN_VARIABLES, Watch
@@ -45,7 +46,7 @@ def data(tmp_path_factory):
     """The data of the cell, generated once; what a first cell imports is imported."""
     folder = tmp_path_factory.mktemp("data")
     words = [*CELL, *(f"paths.{name}={folder / name}" for name in ("data", "outputs", "records"))]
-    assert run_cell(CellRequest(compose(words), words)).state == "done"
+    assert run_cell(request_of(compose(words), words)).state == "done"
     return folder / "data"
 
 
@@ -54,7 +55,7 @@ def outcome(conf, typed):
     try:
         cfg = compose(typed, [conf])
         cells = expand_all([Command(cfg, tuple(typed))]).cells
-        results = [run_cell(CellRequest(planned.cfg, typed)) for planned in cells[:CELLS]]
+        results = [run_cell(request_of(planned.cfg, typed)) for planned in cells[:CELLS]]
         return results[-1].state, results[-1].detail
     except UsageError as error:
         return "refused", str(error)

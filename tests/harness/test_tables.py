@@ -10,8 +10,8 @@ from harness.config.cell import cell_of
 from harness.config.compose import compose, file_of, options, with_model
 from harness.config.sweep import expand
 from harness.config.table_rows import has_cells
-from harness.training.run_cell import CellRequest, run_cell
-from tests.helpers.cells import shorten
+from harness.training.run_cell import run_cell
+from tests.helpers.cells import request_of, shorten
 
 READ = {name: OmegaConf.load(file_of("table", name)) for name, _ in options("table") if name != "all"}
 TABLES = [name for name, read in READ.items() if has_cells(read) and not read.get("every")]  # of the papers and probes
@@ -82,5 +82,5 @@ def test_every_cell_trains(table, folder):
     planned_cells = cells(table, "smoke", "trainer.accelerator=cpu", *places)
     for name, planned in (few_of_each(planned_cells) if table.startswith("probes") else planned_cells).items():
         shorten(planned.cfg)
-        result = run_cell(CellRequest(planned.cfg))
+        result = run_cell(request_of(planned.cfg))
         assert result.state in ("done", "skipped", "running"), f"{name}: {result.detail}"  # running: in another process

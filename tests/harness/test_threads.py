@@ -14,8 +14,8 @@ from harness.config.places import ROOT
 from harness.records import record
 from harness.training import process
 from harness.training.callback import TrainingCallback
-from harness.training.run_cell import CellRequest, run_cell
-from tests.helpers.cells import shorten
+from harness.training.run_cell import run_cell
+from tests.helpers.cells import request_of, shorten
 
 CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu"]
 
@@ -89,7 +89,7 @@ def test_a_cell_says_what_it_takes_and_keeps_it_when_it_is_resumed(places, tmp_p
     def run(*overrides):
         cfg = compose([*CELL, *places, *overrides])
         shorten(cfg)  # beside another busy process, two threads wait for each other
-        return run_cell(CellRequest(cfg))
+        return run_cell(request_of(cfg))
 
     def stop(self, trainer, *rest):
         if trainer.global_step == 3:

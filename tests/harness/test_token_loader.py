@@ -14,8 +14,9 @@ from harness.config.compose import compose
 from harness.errors import UsageError
 from harness.records import record
 from harness.training.batches.loader import TokenLoader, make_loader, update_bounds
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
 from tests.harness.test_resume import check_stopped_run, undisturbed
+from tests.helpers.cells import request_of
 
 SIZES = np.random.Generator(np.random.PCG64(0)).integers(3, 40, size=101)
 BOUND = 200
@@ -138,7 +139,7 @@ def test_micro_batches_of_unequal_size_train_the_same_weights(places):
     losses = []
     for micro in ("null", "250"):
         cfg = compose([*typed, f"train.micro_batch_tokens={micro}", "rerun=all"])
-        result = run_cell(CellRequest(cfg))
+        result = run_cell(request_of(cfg))
         assert result.state == "done", result.detail
         entries = record.read(cell_of(cfg).record_path(cfg))
         losses.append([entries["metrics"]["last"]["val"]["loss"], entries["tokens"], entries["examples"]])

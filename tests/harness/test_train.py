@@ -16,7 +16,8 @@ from harness.records.run_directory import RunDirectory
 from harness.training import attempt, evaluate
 from harness.training.callback import TrainingCallback
 from harness.training.module import TaskModule
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
+from tests.helpers.cells import request_of
 
 CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
 PLACES = ("data", "outputs", "records")
@@ -26,7 +27,7 @@ PLACES = ("data", "outputs", "records")
 def whole(tmp_path_factory):
     """The folder of a cell that was trained once for all tests; its data lie there, too."""
     folder = tmp_path_factory.mktemp("whole")
-    result = run_cell(CellRequest(compose([*CELL, *(f"paths.{name}={folder / name}" for name in PLACES)])))
+    result = run_cell(request_of(compose([*CELL, *(f"paths.{name}={folder / name}" for name in PLACES)])))
     assert (result.state, result.code) == ("done", 0)
     return folder
 
@@ -34,7 +35,7 @@ def whole(tmp_path_factory):
 @pytest.fixture
 def cell(places, whole):
     return lambda *overrides: run_cell(
-        CellRequest(compose([*CELL, *places, f"paths.data={whole / 'data'}", *overrides]))
+        request_of(compose([*CELL, *places, f"paths.data={whole / 'data'}", *overrides]))
     )
 
 

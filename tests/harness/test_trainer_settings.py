@@ -9,7 +9,8 @@ from harness.config.compose import compose, options
 from harness.config.trainer_settings import KEPT, REPLACED, check_trainer
 from harness.errors import UsageError
 from harness.records import record
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
+from tests.helpers.cells import request_of
 
 ARGUMENTS = tuple(inspect.signature(pl.Trainer.__init__).parameters)[1:]
 # a value of each kept setting other than that of trainer=cpu, as typed; devices follow resources=
@@ -59,7 +60,7 @@ def test_the_trainers_of_the_clone_have_only_such_settings(name):
 def test_the_kept_settings_leave_the_weights_as_they_are(places, tmp_path):
     def weights(number, *typed):
         elsewhere = [*places, f"paths.records={tmp_path / str(number)}", f"paths.outputs={tmp_path / str(number)}/out"]
-        result = run_cell(CellRequest(compose([*CELL, *elsewhere, *typed])))
+        result = run_cell(request_of(compose([*CELL, *elsewhere, *typed])))
         entries = record.read(result.detail.rpartition(" · ")[2])
         return entries["cell"]["id"], entries["weights_sha256"], entries["changed"]
 

@@ -1,6 +1,11 @@
-"""Cells of the smoke budget, made shorter."""
+"""Cells of the smoke budget, made shorter, and how they are asked for."""
+
+from collections.abc import Sequence
 
 from omegaconf import DictConfig
+
+from harness.config.cell import cell_of
+from harness.training.run_cell import CellRequest
 
 EXAMPLES = 40  # validation and test each: a whole batch and a part of one
 TRAINED = 128  # from which every simple predictor can be fitted
@@ -17,3 +22,8 @@ def shorten(cfg: DictConfig) -> None:
             cfg.task.train = min(cfg.task.train, max(TRAINED, cfg.train.batch_size))
     if "test_bytes" in cfg.task:
         cfg.task.test_bytes = min(cfg.task.test_bytes, 800)
+
+
+def request_of(cfg: DictConfig, overrides: Sequence[str] = (), **settings) -> CellRequest:
+    cell = cell_of(cfg, [dependency.id for dependency in settings.get("depends_on", ())])
+    return CellRequest(cell, cfg, overrides, **settings)

@@ -13,7 +13,8 @@ from harness.config.compose import compose
 from harness.records import record
 from harness.records.run_directory import RunDirectory
 from harness.training.callback import TrainingCallback
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
+from tests.helpers.cells import request_of
 
 CELL = (
     *("model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1", "train.max_steps=24"),
@@ -38,7 +39,7 @@ class Run:
         return compose([*CELL, *self.places, *typed])
 
     def __call__(self, *typed: str) -> Any:
-        return run_cell(CellRequest(self.config(*typed)))
+        return run_cell(request_of(self.config(*typed)))
 
     @property
     def folder(self) -> RunDirectory:

@@ -12,8 +12,9 @@ from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.records import record
 from harness.records.run_directory import RunDirectory
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
 from tasks.forecasting.windows import time_features
+from tests.helpers.cells import request_of
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "forecasting"
 TRAIN, VAL, TEST = 8640, 2880, 2880  # rows of ETTh1
@@ -26,7 +27,7 @@ def test_the_record_holds_the_errors_of_every_window(features, places):
     typed = ["model=lavo", "task=forecasting/etth1", "budget=smoke", "trainer=cpu", f"task.features={features}"]
     typed += ["train.eval_every=12", "train.eval_batch_size=256"]
     cfg = compose([*typed, "task.source=slice", f"task.path={REAL}", "task.rows=null", *places])
-    result = run_cell(CellRequest(cfg))
+    result = run_cell(request_of(cfg))
     assert result.state == "done", result.detail
     entries = record.read(cell_of(cfg).record_path(cfg))
     metrics = entries["metrics"]["best"]

@@ -11,7 +11,8 @@ from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.records import predictions, record
 from harness.records.run_directory import RunDirectory
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
+from tests.helpers.cells import request_of
 
 LENGTH, STRIDE, END = 32, 16, 256  # of the smoke budget, and the token that closes a document
 BOOKS = {"train": ("10", "9"), "validation": ("3",), "test": ("12", "11")}
@@ -30,7 +31,7 @@ def texts(tmp_path):
 def trained(texts, places, *more):
     typed = ["model=vanilla", "task=lm/pg19", "budget=smoke", "trainer=cpu", "task.source=slice", f"task.path={texts}"]
     cfg = compose([*typed, "task.train_bytes=null", "task.val_bytes=null", "task.test_bytes=null", *more, *places])
-    result = run_cell(CellRequest(cfg))
+    result = run_cell(request_of(cfg))
     assert result.state == "done", result.detail
     return cfg, record.read(cell_of(cfg).record_path(cfg))
 

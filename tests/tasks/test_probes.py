@@ -14,7 +14,7 @@ from harness.config.compose import compose
 from harness.config.places import CONF
 from harness.config.variants import changes
 from harness.training.batches.loader import TrainLoader
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
 from models.attention.base import Pattern
 from tasks.probe.capacity import Capacity
 from tasks.probe.compression import Compression
@@ -29,6 +29,7 @@ from tasks.probe.probe import NO_ANSWER
 from tasks.probe.recall import Recall
 from tasks.probe.selective_copy import SelectiveCopy
 from tasks.probe.state_tracking import GROUPS, StateTracking
+from tests.helpers.cells import request_of
 from tests.helpers.probes import CASES, made
 
 
@@ -382,7 +383,7 @@ def test_the_state_of_a_decoder_is_counted():
 @pytest.mark.parametrize("name", sorted(path.stem for path in (CONF / "task" / "probe").glob("*.yaml")))
 def test_trains_and_makes_its_final_evaluations(name, places):
     cfg = compose([f"task=probe/{name}", "budget=smoke", "trainer=cpu", "model=vanilla", *places])
-    result = run_cell(CellRequest(cfg))
+    result = run_cell(request_of(cfg))
     assert result.state == "done", result.detail
     [record] = (json.loads(path.read_text()) for path in Path(cfg.paths.records).rglob("*.json"))
     assert record["metrics"]["best"]["test"]["n"] == 96 and record["data"]["source"] == "synthetic"

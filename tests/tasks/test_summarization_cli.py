@@ -12,9 +12,10 @@ from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.records import predictions, record
 from harness.records.run_directory import RunDirectory
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
 from tasks.summarization.rouge import NAMES, rouge, sentences
 from tests.helpers.baselines import measured_beside
+from tests.helpers.cells import request_of
 
 pytest.importorskip("rouge_score")
 BOS, EOS, FIRST = 0, 2, 4  # rows of the vocabulary, and that of byte 0
@@ -63,7 +64,7 @@ def test_the_record_holds_nats_and_rouge_of_every_document(documents, places, pa
     folder, pairs = documents
     typed = ["model=lavo", "task=summarization/multinews", "budget=smoke", "trainer=cpu", "task.source=slice"]
     cfg = compose([*typed, f"task.path={folder}", f"task.pattern={pattern}", "task.decoded=4", *places])
-    result = run_cell(CellRequest(cfg))
+    result = run_cell(request_of(cfg))
     assert result.state == "done", result.detail
     path = cell_of(cfg).record_path(cfg)
     entries, model = record.read(path), build(cfg).model.eval()

@@ -9,17 +9,18 @@ from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.records import predictions, record
 from harness.records.run_directory import RunDirectory
-from harness.training.run_cell import CellRequest, run_cell
+from harness.training.run_cell import run_cell
 from tasks.tts import audio, distortion
 from tasks.tts.synthetic_speech import SCALE
 from tests.helpers.baselines import measured_beside
+from tests.helpers.cells import request_of
 
 
 @pytest.mark.parametrize("pattern", ["causal_self", "noncausal_self"])
 def test_the_record_holds_the_distortions_of_its_weights(pattern, places, tmp_path):
     typed = ["model=lavo", "task=tts/ljspeech", f"task.pattern={pattern}", "budget=smoke", "trainer=cpu"]
     cfg = compose([*typed, "task.frames_per_step=1", "train.max_steps=4", *places])
-    result = run_cell(CellRequest(cfg))
+    result = run_cell(request_of(cfg))
     assert result.state == "done", result.detail
     path = cell_of(cfg).record_path(cfg)
     entries = record.read(path)

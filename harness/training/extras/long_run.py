@@ -9,15 +9,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
 from harness.config.cell import Cell
 from harness.config.overrides import recipe_settings, typed_values
 from harness.config.table_rows import PAPER, published_hours
 from harness.errors import UsageError
 from harness.progress import clock
 from harness.records.collect import load_records
-from harness.records.estimate import Estimate, estimate
+from harness.records.estimate import estimate
 from harness.records.provenance import cpu_name
 
 LONGEST_S = 30 * 60.0  # for a run on the CPU whose budget was not typed
@@ -30,28 +28,20 @@ def longest(overrides: Iterable[str]) -> float | None:
     return None if "budget" in typed_values(overrides) else LONGEST_S
 
 
-def refuse_by_records(cell: Cell, cfg: DictConfig, longest_s: float) -> None:
-    """Raises UsageError for a cell that would last longer, judging by similar cells on this machine."""
-    estimated = estimate_here(cell, cfg)
+def refuse_long_run(cell: Cell, folder: Path, overrides: Iterable[str], longest_s: float) -> None:
+    """Raises UsageError for a cell that would last longer.
+
+    It is judged by the records of similar cells in `folder` that a machine like this made without a GPU, and for a
+    paper's whole recipe by the time on the GPU of its authors: a CPU takes longer yet. `overrides`: as typed. A changed
+    recipe is not judged by that time.
+    """
+    here, settings = records_here(folder), recipe_settings(typed_values(overrides))
+    hours = published_hours(cell.task, cell.protocol) if cell.budget == PAPER and not settings else None
+    estimated = estimate(cell, here)
     if estimated is not None and estimated.seconds > longest_s:
         refuse(estimated.seconds, f"by {estimated.source}")
-
-
-def refuse_by_published(cell: Cell, overrides: Iterable[str], longest_s: float) -> None:
-    """Raises UsageError for a paper's whole recipe that took longer on the GPU of its authors; a CPU takes longer yet.
-
-    `overrides`: as typed. A changed recipe is not judged.
-    """
-    if cell.budget != PAPER or recipe_settings(typed_values(overrides)):
-        return
-    hours = published_hours(cell.task, cell.protocol) or 0.0
-    if 3600 * hours > longest_s:
+    if hours is not None and 3600 * hours > longest_s:
         refuse(3600 * hours, "or longer: published tables state this for a GPU")
-
-
-def estimate_here(cell: Cell, cfg: DictConfig) -> Estimate | None:
-    """From records of the same task, protocol and budget that a machine like this made without a GPU."""
-    return estimate(cell, records_here(cell.record_path(cfg).parent))
 
 
 def records_here(folder: Path) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@
       identity_as_text: [dictionary]               keys whose numbers are text in the identity and in records
       identity_by_content: [path]                  path keys whose files count with the digest of their content
       identity_by_source: [module]                 keys whose class counts with the digest of its source
+      maximize: acc                                the metric of a task; minimize: of one that is better when lower
       scores: {ppl: [1, null], f1: [0, 100]}       the range of a score; null: no limit
       size: ["{length} tokens", "{pairs} pairs"]   phrases of a task's size line (`harness.report.scores.size_line`)
       limits: {slots: [1, null]}                   the range of a number that the constructor does not check
@@ -63,6 +64,8 @@ class Declared(StrictModel):
     identity_as_text: TupleOf[str] = ()
     identity_by_content: TupleOf[str] = ()
     identity_by_source: TupleOf[str] = ()
+    maximize: str | None = None
+    minimize: str | None = None
     scores: dict[str, Limits] = Field(default_factory=dict)
     size: TupleOf[str] = ()
     limits: dict[str, Limits] = Field(default_factory=dict)

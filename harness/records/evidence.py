@@ -10,18 +10,21 @@ applies them: do=report, do=compare, do=check and longhaul.predictions. A metric
 A metric of another form, such as a corpus BLEU, is not compared.
 """
 
+import contextlib
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.config.declared import PERCENT, Limits, declared_scores, score_range
+from harness.config.cell import class_name
+from harness.config.compose import option_config
+from harness.config.declared import PERCENT, Limits, declared_by, declared_scores, score_range
 from harness.config.validation import shortened
 from harness.errors import shown
 from harness.records import predictions
 from harness.records.recipe import unstated_changes
 from harness.records.record import RecordError
-from harness.records.task_metric import task_metric
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,14 +90,26 @@ def explanation(metric: str, arrays: Mapping[str, "np.ndarray"], is_percent: boo
 
 
 def metric(path: Path, entries: Mapping[str, Any]) -> Iterator[str]:
-    """Its metric and the direction of the metric are those of the task's class, if this clone has its source."""
-    recorded, target = entries["metric"], entries["config"]["task"].get("_target_")
-    declared = task_metric(entries["cell"]["task"]) if recorded else None
-    if declared is None or target != declared.target:
+    """Its metric and the direction of the metric are those of the task's yaml, if this clone has its class."""
+    recorded, task = entries["metric"], entries["cell"]["task"]
+    if not recorded or (target := entries["config"]["task"].get("_target_")) != class_of(task):
         return
-    for key in ("name", "higher_is_better"):
-        if recorded[key] != getattr(declared, key):
-            yield f"metric.{key}: {recorded[key]}, but that of {target} is {getattr(declared, key)}"
+    declaration = declared_by(task)
+    metric = {
+        "name": declaration.maximize or declaration.minimize,
+        "higher_is_better": declaration.maximize is not None,
+    }
+    for key in metric if metric["name"] else ():
+        if recorded[key] != metric[key]:
+            yield f"metric.{key}: {recorded[key]}, but that of {target} is {metric[key]}"
+
+
+@functools.cache
+def class_of(task: str) -> str | None:
+    """The class in the yaml of a task; None for a task without one."""
+    with contextlib.suppress(FileNotFoundError, KeyError):
+        return class_name(option_config("task", task)["_target_"])
+    return None
 
 
 def recipe(path: Path, entries: Mapping[str, Any]) -> Iterator[str]:

@@ -8,16 +8,17 @@ import shutil
 
 import numpy as np
 import pytest
+from hydra.utils import get_class
 
 import longhaul
 from harness.commands import check
-from harness.config.compose import compose
+from harness.config.compose import compose, option_config, options
+from harness.config.declared import declared_by
 from harness.errors import UsageError
 from harness.records import baselines, evidence, record
 from harness.records.collect import frame, valid_records
 from harness.records.listing import record_files
 from harness.records.record import RecordError
-from harness.records.task_metric import constant, task_metric
 from harness.report.scores.compare_cells import compare_cells
 from tests.helpers.copied_records import COMMITTED, fitted, save_copy, with_seed
 
@@ -157,17 +158,13 @@ def test_a_metric_follows_from_the_scores_of_its_examples(arrays, metrics, accep
     assert accepted or problems[0].startswith(f"evaluations.test.metrics.{next(iter(metrics))}: ")
 
 
-def test_the_metric_of_a_task_is_that_of_its_class():
-    from tasks.lra.listops import ListOps
-    from tasks.tts.ljspeech import LJSpeech
-
-    for task, cls in (("lra/listops", ListOps), ("tts/ljspeech", LJSpeech)):
-        metric = task_metric(task)
-        assert (metric.target, metric.name, metric.higher_is_better) == (
-            cls.__name__, cls.metric, cls.higher_is_better,
-        )  # fmt: skip
-    assert task_metric("lra/none") is None and constant("torch.nn.Linear", "metric") is None
-    assert constant("tasks.base.Task", "metric") is None, "the base class declares a type alone"
+def test_the_declared_metric_of_every_task_is_that_of_its_class():
+    for task, _ in options("task"):
+        cls, declaration = get_class(option_config("task", task)["_target_"]), declared_by(task)
+        assert (declaration.maximize or declaration.minimize, declaration.maximize is not None) == (
+            cls.metric, cls.higher_is_better,
+        ), task  # fmt: skip
+    assert evidence.class_of("lra/none") is None
 
 
 def test_all_committed_files_of_predictors_follow_from_their_examples():

@@ -153,3 +153,16 @@ def test_the_verb_narrows_draws_and_prints(tmp_path, places, capsys):
     assert out.err.count("\n") == 1 and "do=status" in out.err
     assert "do=curves does not read train.max_steps=" in run("train.max_steps=3")[2].err
     assert file_name(["table=lavo/t11", "task=lra/text", "seed=3"]) == "lavo-t11-lra-text-seed3"
+
+
+def test_the_curve_of_a_record_needs_no_run_folder(tmp_path):
+    entries = made("lavo") | {"curve": [{"step": 5, "val": 10.0}, {"step": 10, "val": 40.0}]}
+    name = Cell(entries["cell"]["id"], entries["config"]).path.as_posix()
+    (panel,) = panels = curve_panels({name: tmp_path / "gone"}, [entries])
+    assert [(curve.steps, curve.val, curve.loss) for curve in panel.lines[0].curves] == [((5, 10), (10.0, 40.0), ())]
+    plot = curves.curves_plot("title", panels, tmp_path / "one.png")
+    assert [axis.get_ylabel() for axis in plot.draw(plot.data).axes] == ["validation acc ↑"]
+    assert curves.text_rows(panel, 20) == [("lavo, seed 1", "▁█", "10", "40", "40", "10", "–")]
+    (panel,) = curve_panels(folders(tmp_path, (entries, ROWS[:2])), [entries])
+    (curve,) = panel.lines[0].curves
+    assert curve.val == (10.0, 40.0) and curve.loss == (2.0, 1.0), "the record's scores, the folder's loss"

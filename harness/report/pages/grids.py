@@ -3,7 +3,14 @@
 from collections.abc import Iterable, Sequence
 
 from harness.report.pages.entries import EMPTY, baseline_text, muted, row_entry, score_entry, short_entry
-from harness.report.pages.notes import label_with_fit, notes_of_marks, shared_notes, signs_line, size_notes
+from harness.report.pages.notes import (
+    label_with_fit,
+    predictor_notes,
+    shared_notes,
+    signs_line,
+    size_notes,
+    solved_notes,
+)
 from harness.report.render.layout import Block, TableEntry
 from harness.report.scores.groups import Group
 from harness.report.scores.scores import Score
@@ -45,7 +52,7 @@ def parts_block(spec: TableSpec, mean: Group) -> list[Block]:
         ]
     body += _baseline_rows(parts)
     notes = shared_notes({group.resolved.short_name: group.data_notes for group in parts})
-    lines = [*size_notes(parts), *notes, *notes_of_marks(parts)]
+    lines = [*size_notes(parts), *notes, *solved_notes(parts), *predictor_notes(parts)]
     if not mean.scores and not mean.comparable:
         lines.append(no_average([mean.column]))
     names = [part.resolved.short_name if mean.data_name else part.in_grid(part.resolved.short_name) for part in parts]
@@ -66,7 +73,7 @@ def own_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
     header = [TableEntry(group.in_grid(group.resolved.heading), group.resolved.notes) for group in groups]
     lines = size_notes(groups)
     lines += shared_notes({group.column: group.data_notes for group in groups if spec.columns[group.column].metric})
-    lines += notes_of_marks(groups)
+    lines += [*solved_notes(groups), *predictor_notes(groups)]
     columns = {group.column: spec.columns[group.column] for group in groups}
     lines += [f"{name} = {column.formula}." for name, column in columns.items() if column.formula is not None]
     measured = [(group, point) for group in groups if (point := columns[group.column].bench) is not None]

@@ -7,7 +7,6 @@ from harness.report.render.layout import TableEntry
 from harness.report.render.words import listed, span
 from harness.report.scores.groups import Group
 from harness.report.scores.scores import LEAK, Score
-from harness.report.scores.tiers import LOW_POWER
 from harness.report.scores.tuning import AT_FLOOR, EDGE, OUTDONE
 from harness.report.stats.grouping import grouped
 from harness.report.stats.seeds import significant
@@ -73,10 +72,7 @@ def predictor_notes(groups: Sequence[Group]) -> list[str]:
     notes = below_notes(groups)
     if columns := [group.column for group in groups if group.strongest is None and _unvalidated(group)]:
         where = f" in {listed(columns)}" if len(groups) > 1 else ""
-        notes.append(
-            f"No simple predictor is chosen as the strongest{where}: a choice is made on the validation split, and "
-            "these are scored on the test split alone."
-        )
+        notes.append(f"No simple predictor has a validation score{where}, so none is the strongest.")
     return notes
 
 
@@ -111,16 +107,7 @@ def _rows(rows: Mapping[str, Sequence[str]], predictor: str) -> str:
     return "; ".join([listed(below), *texts])
 
 
-def notes_of_tests(groups: Sequence[Group]) -> list[str]:
-    """How rows were paired, from which score on a run is solved, and pairs without measured noise."""
-    pairing, equal_seeds = (
-        shared_notes({group.column: list(filter(None, [getattr(group.comparison, key)])) for group in groups})
-        for key in ("pairing", "equal_seeds_note")
-    )
-    return [*pairing, *_solved_notes(groups), *equal_seeds]
-
-
-def _solved_notes(groups: Sequence[Group]) -> list[str]:
+def solved_notes(groups: Sequence[Group]) -> list[str]:
     """At most one sentence per threshold, and what a share of solved runs is."""
     thresholds = grouped(
         ((runs.between, f"{runs.threshold:.{group.resolved.decimals}f}"), group.column)
@@ -135,20 +122,7 @@ def _solved_notes(groups: Sequence[Group]) -> list[str]:
     )
     halves = {between: f", half way between {between}" if between else "" for between in starts}
     text = "; ".join(f"{listed(texts)}{halves[between]}" for between, texts in starts.items())
-    return [
-        f"The seeds of some row solve the task or fail. A run is solved {text}. Behind a mean: solved runs of "
-        "all runs, with Wilson's 95 % interval; tests compare these shares."
-    ]
-
-
-def notes_of_marks(groups: Sequence[Group]) -> list[str]:
-    """Explains the marks in a grid of several columns."""
-    notes = notes_of_tests(groups)
-    if any(group.comparison.tiers for group in groups):
-        unsearched = any(group.comparison.unsearched for group in groups)
-        without = " A score without one was reached at a learning rate that no search found." if unsearched else ""
-        notes.append(f"The number after · is the tier of the score in its column; ? is {LOW_POWER}.{without}")
-    return [*notes, *predictor_notes(groups)]
+    return [f"Solved: {text}; tests compare the shares of solved runs."]
 
 
 def score_text(group: Group, score: Score) -> str:

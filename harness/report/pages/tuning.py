@@ -64,14 +64,11 @@ def _lines(spec: TableSpec, tunings: Tunings) -> tuple[str, ...]:
     recipes = sorted({tuning.recipe for tuning in every})
     search = budget_search(spec.budget, spec.columns[next(iter(tunings))].task)
     moved, on_edge = (sum(flags) for flags in zip(*((not t.is_recipe, t.choice.on_edge) for t in every), strict=True))
-    edges = f" {EDGE}: at an end of the grid ({on_edge}): a rate further out might be better, so it has no tier."
+    edges = f" {EDGE}: at an end of the grid ({on_edge})."
     rates = ", ".join(f"{rate:g}" for rate in sorted(search.rates))
-    ties = f"; near a tie, with {_seeds(search.ties)} as well, of which the median counts" if search.ties else ""
     return (
-        f"A search tries {rates} times the recipe's rate ({', '.join(map(rate_text, recipes))}) with "
-        f"{_seeds(search.seeds)}{ties}; and one rate more where the best is at an end "
-        f"({' or '.join(map(str, tried))} rates tried). The least loss on the validation split is chosen; its seeds "
-        "are no seeds of the table. –: no search.",
+        f"Tried: {rates} times the recipe's rate ({', '.join(map(rate_text, recipes))}), with "
+        f"{_seeds([*search.seeds, *search.ties])}; {' or '.join(map(str, tried))} rates a row.",
         f"In {moved} of {counted(len(every), 'search', 'searches')} a rate other than the recipe's was chosen."
         + edges * bool(on_edge),
     )
@@ -84,10 +81,7 @@ def _seeds(seeds: Sequence[int]) -> str:
 def _outdone_lines(tunings: Tunings) -> Iterator[str]:
     """The rows whose search did not choose well, as the seeds of the table show."""
     if rows := [f"{row_name(row)} in {name}" for name, rows in tunings.items() for row in rows if rows[row].outdone]:
-        yield (
-            f"{OUTDONE}: every seed at the recipe's rate is ahead of every seed at the chosen one, so that another "
-            f"seed of the search might choose another rate, and the row has no tier: {', '.join(rows)}."
-        )
+        yield f"{OUTDONE}: every seed at the recipe's rate is ahead of every seed at the chosen one: {', '.join(rows)}."
 
 
 def _unfinished_lines(columns: Mapping[str, Mapping[str, Unfinished]]) -> Iterator[str]:

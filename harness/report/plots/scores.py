@@ -12,11 +12,7 @@ from harness.report.render.words import listed
 from harness.report.scores.comparison import BASELINE
 from harness.report.scores.scores import Score, rank
 
-CAPTION = (
-    "Best row first. Small dots are seeds, bars are 95 % intervals of three or more seeds. On the right is the tier, "
-    "and every other tier is shaded; ? marks a row that too few seeds separate from the best one, and a hollow marker "
-    "a row that was not tested."
-)
+CAPTION = "Best row first: seeds, mean, 95 % interval; on the right the tier."
 MEANING = {"": "mean, 95 % interval, seeds", "baseline": "simple predictor (dotted line)"}
 BOLD = "bold: reference and control"
 SHADE = "#DCE9F5"  # of every other tier

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from harness.config.model_names import row_name
 from harness.report.scores import paired
-from harness.report.scores.paired import BY_SEED, UNPAIRED, Key, Pair
+from harness.report.scores.paired import Key, Pair
 from harness.report.scores.scores import Score
 from harness.report.scores.solved import SolvedRuns, compare_solved, solved_runs
 from harness.report.scores.tiers import LOW_POWER, find_tiers
@@ -84,30 +84,6 @@ class Comparison:
     @property
     def resolved(self) -> int:
         return sum(pair.is_resolved for pair in self.pairs)
-
-    @property
-    def pairing(self) -> str:
-        """A sentence on the pairs that are not paired by seed and example; empty if all are."""
-        if self.runs:
-            return ""
-        kinds = [pair.pairing for pair in self.pairs]
-        parts = []
-        if by_seed := kinds.count(BY_SEED):
-            parts.append(f"{by_seed} of {len(kinds)} by seed alone, without scores of the test examples")
-        if unpaired := kinds.count(UNPAIRED):
-            parts.append(f"{unpaired} of {len(kinds)} not, because seeds or test examples differ")
-        return f"Pairs of rows are paired: {'; '.join(parts)}." if parts else ""
-
-    @property
-    def equal_seeds_note(self) -> str:
-        """A sentence on pairs without measured noise; empty without such pairs."""
-        count = sum(pair.half_width == 0 and pair.difference != 0 for pair in self.pairs)
-        if not count or self.runs:
-            return ""
-        return (
-            f"In {count} of {len(self.pairs)} pairs all seeds differ by the same number: no noise is measured, there "
-            "is no interval, and the p-value is that of a permutation of the seeds."
-        )
 
     @property
     def is_apart(self) -> bool:

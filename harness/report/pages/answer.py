@@ -8,10 +8,11 @@ from harness.errors import agreeing
 from harness.report.render.words import counted, listed, span
 from harness.report.scores.comparison import BASELINE, Comparison
 from harness.report.scores.groups import Group, ProtocolResults
+from harness.report.scores.places import Place
 from harness.report.scores.scores import Score
 from harness.report.spec.table import TableSpec
 
-SHOWN_ROWS = 4  # of a tier, in a sentence
+SHOWN_ROWS = 4  # of a place, in a sentence
 SHOWN_LEADERS = 2  # in the short sentence on a column
 SHOWN_PREDICTORS = 3  # of all columns, in a sentence
 LARGEST_R = 100
@@ -119,7 +120,7 @@ class ColumnAnswer:
     def leaders(self) -> str:
         """The best rows, and those that the seeds are too few to separate from them."""
         tests, parts, best = self.tests, [], self._leading
-        unclear = [score for score in self.group.scores if score.key in tests.low_power]
+        unclear = self._at(Place.UNCLEAR)
         if tests.best is None:
             parts.append(f"no row is the best one, because {tests.untested}")
         elif not tests.resolved:
@@ -180,7 +181,11 @@ class ColumnAnswer:
 
     @property
     def _leading(self) -> list[Score]:
-        return [score for score in self.group.scores if score.key in self.tests.leading]
+        return self._at(Place.TIED)
+
+    def _at(self, place: Place) -> list[Score]:
+        keys = self.tests.rows_at(place)
+        return [score for score in self.group.scores if score.key in keys]
 
     @property
     def _best(self) -> Score:

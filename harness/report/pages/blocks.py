@@ -12,6 +12,7 @@ from harness.report.pages.paper_predictors import predictor_row, predictors_bloc
 from harness.report.render.layout import Block, Section, TableEntry
 from harness.report.render.words import joined
 from harness.report.scores.groups import AGREES, BENCH, DIFFERS, Group, ProtocolResults
+from harness.report.scores.places import Place
 from harness.report.scores.scores import Score
 from harness.report.spec.parts import Kind
 from harness.report.spec.table import TableSpec
@@ -142,14 +143,14 @@ def _ranking_block(spec: TableSpec, group: Group, left_out: Collection[str]) -> 
         parameters = f"{score.parameters:,}" if score.parameters else "–"
         speed = significant(score.examples_per_s) if score.examples_per_s else "–"
         name, entry = row_entry(spec, score.row, score.setting), score_entry(spec, score, group)
-        rows.append((name, entry, _tier(spec, group, score), above_chance, parameters, speed, group.source))
-    header = ("model", MEAN_HEADER, "tier", f"Δ to {_guess(spec)}", "parameters", "examples/s", "data")
+        rows.append((name, entry, _place(spec, group, score), above_chance, parameters, speed, group.source))
+    header = ("model", MEAN_HEADER, "place", f"Δ to {_guess(spec)}", "parameters", "examples/s", "data")
     title = f"{column.heading}{group.on_data} · {group.where}{_chance_text(spec, group)}"
     lines = (*size_notes([group]), *predictor_notes([group]), *solved_notes([group]), *group.data_notes)
     kept = [index for index, name in enumerate(header) if name not in left_out]
     header, *rows = ([row[index] for index in kept] for row in (header, *rows))
     align = "".join("lrrrrrl"[index] for index in kept)
-    return Block(title, header, rows, align, lines=lines, tiers=_tier_starts(group))
+    return Block(title, header, rows, align, lines=lines, tiers=_behind(group))
 
 
 def _category_block(spec: TableSpec, group: Group) -> Block:
@@ -205,16 +206,16 @@ def not_run_block(results: Sequence[ProtocolResults]) -> Block:
     return Block("All rows", header, body, "lrlr", lines=[command])
 
 
-def _tier(spec: TableSpec, group: Group, score: Score) -> str:
-    """Its tier, or `as FlashAttention` for a row that repeats the computation of another row."""
-    repeated = spec.same_as(score.row) if group.comparison.tiers else ""
-    return f"as {repeated}" if repeated else group.comparison.tier(score.key)
+def _place(spec: TableSpec, group: Group, score: Score) -> str:
+    """`tied`, `behind`, `unclear`, or `as FlashAttention` for a row that repeats the computation of another row."""
+    repeated = spec.same_as(score.row) if group.comparison.places else ""
+    return f"as {repeated}" if repeated else group.comparison.places.get(score.key, "–")
 
 
-def _tier_starts(group: Group) -> tuple[int, ...]:
-    """Indices of the lines that begin a tier after the first."""
-    tiers = [group.comparison.tiers.get(line.score.key, 0) for line in group.lines]
-    return tuple(number for number, tier in enumerate(tiers) if tier > 1 and tier not in tiers[:number])
+def _behind(group: Group) -> tuple[int, ...]:
+    """The index of the first line that is not tied for best, if another is."""
+    tied = [group.comparison.places.get(line.score.key) is Place.TIED for line in group.lines]
+    return (tied.index(False),) if True in tied and False in tied[tied.index(True) :] else ()
 
 
 def _chance_text(spec: TableSpec, group: Group) -> str:

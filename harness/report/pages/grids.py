@@ -21,7 +21,7 @@ PREDICTOR = "strongest simple predictor"
 
 
 def short_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
-    """Mean and tier of each row in several columns, in the order of the first one, and the strongest predictors."""
+    """Mean of each row in several columns, in the order of the first one, and the strongest predictors."""
     lines = [line for group in groups for line in group.lines if line.score and not line.is_baseline]
     body = [
         (row_entry(spec, *key), *(short_entry(spec, group, score) for group, score in _of_row(groups, key)))
@@ -89,9 +89,7 @@ def _side_by_side(
 ) -> list[TableEntry]:
     """The scores of one row in several columns. `fixed_alone`: show a number that all seeds share without a count."""
     return [
-        score_entry(spec, score, group, with_tier=True, alone=fixed_alone and score.is_fixed and not score.failures)
-        if score
-        else EMPTY
+        score_entry(spec, score, group, alone=fixed_alone and score.is_fixed and not score.failures) if score else EMPTY
         for group, score in _of_row(groups, (row, setting))
     ]
 

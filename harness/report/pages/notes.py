@@ -13,13 +13,13 @@ from harness.report.stats.seeds import significant
 
 RECIPE = "(recipe)"  # behind a learning rate that no search chose
 BELOW = "†"  # marks a score below a baseline
+UNCLEAR = "?"
 SIGNS = {  # in an entry of a short grid -> what it means
-    " · ": "behind · the tier: 1 is the best, and no test separates rows of one tier",
-    " · ?": "?: too few seeds to separate the row from the best one",
+    UNCLEAR: f"{UNCLEAR}: unclear, neither tied with the best row (bold) nor behind it",
     BELOW: f"{BELOW}: below the strongest simple predictor",
     LEAK: f"{LEAK}: the checkpoint was chosen on the test split",
-    EDGE: f"{EDGE}: the learning rate is at the end of its grid, so that the row has no tier",
-    OUTDONE: f"{OUTDONE}: the recipe's learning rate is better than the chosen one, so that the row has no tier",
+    EDGE: f"{EDGE}: the learning rate is at the end of its grid",
+    OUTDONE: f"{OUTDONE}: the recipe's learning rate is better than the chosen one",
     AT_FLOOR: f"{AT_FLOOR}: at the floor, no better on validation than the best simple predictor",
     RECIPE: f"{RECIPE}: the learning rate of the recipe, because its search is not complete in every column",
     "–": "–: no run, or no measurement",

@@ -133,13 +133,13 @@ def _tidy_score(spec: TableSpec, group: Group, line: ScoreLine, column: str) -> 
 
 
 def _tests(group: Group, score: Score) -> dict[str, object]:
-    """The tier of a row, its paired difference to the reference, and what tests separate it from."""
+    """The place of a row, its paired difference to the reference, and what tests separate it from."""
     tests = group.comparison
     reference = tests.reference.key if tests.reference else None
     pair = tests.pair(score.key, reference) if reference and reference != score.key else None
     apart = [key for pair in tests.pairs if pair.p_all < 1 - LEVEL and score.key in pair.rows for key in pair.rows]
     columns = {
-        "tier": tests.tier(score.key) if tests.tier(score.key) != "–" else "",
+        "place": tests.places.get(score.key, ""),
         "apart_from": [f"{key[0]} ({key[1]})" if key[1] else key[0] for key in apart if key != score.key],
         "below": tests.below.get(score.key, ()),
     }

@@ -16,7 +16,7 @@ BELOW = "†"  # marks a score below a baseline
 UNCLEAR = "?"
 SIGNS = {  # in an entry of a short grid -> what it means
     UNCLEAR: f"{UNCLEAR}: unclear, neither tied with the best row (bold) nor behind it",
-    BELOW: f"{BELOW}: below the strongest simple predictor",
+    BELOW: f"{BELOW}: below a simple predictor",
     LEAK: f"{LEAK}: the checkpoint was chosen on the test split",
     EDGE: f"{EDGE}: the learning rate is at the end of its grid",
     OUTDONE: f"{OUTDONE}: the recipe's learning rate is better than the chosen one",
@@ -45,35 +45,11 @@ def size_notes(groups: Sequence[Group]) -> list[str]:
     ]
 
 
-def below_notes(groups: Sequence[Group]) -> list[str]:
-    """At most one sentence: the rows below the strongest simple predictor of each column, alike columns together."""
-    pairs, names = [], set()
-    for group in groups:
-        rows = {score.label: group.comparison.below.get(score.key, ()) for score in group.scores if score.by_seed}
-        if not any(rows.values()):
-            continue
-        predictor = _predictor(group)
-        names.add("the strongest simple predictor" if predictor is group.strongest else "a simple predictor")
-        name = baseline_name(predictor.row)
-        if len(groups) == 1:
-            name += f", {predictor.number(group.resolved.decimals)}"
-        pairs.append(((_rows(rows, predictor.row), name), group.column))
-    if not pairs:
-        return []
-    texts = [
-        f"{rows} ({name})" if len(groups) == 1 else f"{rows} in {listed(columns)} ({name})"
-        for (rows, name), columns in grouped(pairs).items()
-    ]
-    return [f"{BELOW} Below {min(names)}: {'; '.join(texts)}."]
-
-
 def predictor_notes(groups: Sequence[Group]) -> list[str]:
-    """At most two sentences: the rows below a simple predictor, and the columns without a strongest one."""
-    notes = below_notes(groups)
-    if columns := [group.column for group in groups if group.strongest is None and _unvalidated(group)]:
-        where = f" in {listed(columns)}" if len(groups) > 1 else ""
-        notes.append(f"No simple predictor has a validation score{where}, so none is the strongest.")
-    return notes
+    """At most one sentence: the columns with simple predictors of which none is the strongest."""
+    columns = [group.column for group in groups if group.strongest is None and _unvalidated(group)]
+    where = f" in {listed(columns)}" if len(groups) > 1 else ""
+    return [f"No simple predictor has a validation score{where}, so none is the strongest."] if columns else []
 
 
 def why_none_is_strongest(group: Group) -> str:
@@ -87,24 +63,6 @@ def _unvalidated(group: Group) -> list[Score]:
     """The predictors of a column without a strongest one; none if there is the chance level alone."""
     scored = [score for score in group.baselines if score.by_seed]
     return scored if {baseline_name(score.row) for score in scored} - set(group.chance_names) else []
-
-
-def _predictor(group: Group) -> Score:
-    """The strongest one; if no row is below it, the best one that a row is below."""
-    beaten = {name for names in group.comparison.below.values() for name in names}
-    if group.strongest is not None and group.strongest.row in beaten:
-        return group.strongest
-    return next(score for score in group.baselines if score.row in beaten)
-
-
-def _rows(rows: Mapping[str, Sequence[str]], predictor: str) -> str:
-    """`all 8 rows`, or their names; rows that are below another predictor alone stand apart."""
-    below = [row for row, names in rows.items() if predictor in names]
-    if len(below) == len(rows) > 1:
-        return f"all {len(rows)} rows"
-    others = {row: names for row, names in rows.items() if names and predictor not in names}
-    texts = [f"{row} below {listed([baseline_name(name) for name in names])}" for row, names in others.items()]
-    return "; ".join([listed(below), *texts])
 
 
 def solved_notes(groups: Sequence[Group]) -> list[str]:

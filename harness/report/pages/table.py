@@ -54,8 +54,9 @@ def build_table(
     if waits and not has_run:  # what is missing is read first, and the paper's numbers are an appendix
         appendix = [replace(section, is_appendix=True) for section in sections if section.blocks]
         sections = [Section("Not run", (not_run_block(results),)), *appendix]
-    has_grid = any(section.blocks for section in sections)
-    caption = (*(() if in_front else data), *rate_lines(results), *(_notes(spec) if has_grid else ()))
+    headers = {entry.text for section in sections for block in section.blocks for entry in block.header}
+    notes = _notes(spec, "verdict" in headers) if headers else ()
+    caption = (*(() if in_front else data), *rate_lines(results), *notes)
     groups = [group for result in results for group in (*result.others, *result.other_means)]
     is_beside = any(is_beside_the_paper(spec, group) for group in groups)
     table = table_of(
@@ -171,7 +172,7 @@ def _summary(spec: TableSpec, rows: Sequence[dict[str, str]]) -> str:
     return "; ".join(parts)
 
 
-def _notes(spec: TableSpec) -> list[str]:
+def _notes(spec: TableSpec, has_verdicts: bool) -> list[str]:
     """What this page alone needs, beside docs/report.md: its protocols, and what its verdicts mean."""
     names = ", ".join(spec.protocols)
     several = f"Protocols {names}, never compared with each other" if len(spec.protocols) > 1 else f"Protocol {names}"
@@ -182,10 +183,10 @@ def _notes(spec: TableSpec) -> list[str]:
         notes = [f"Each column is of one protocol: {of_columns}."]
     if repeated := [f"{row} is the computation of {spec.same_as(row)}" for row in spec.rows if spec.same_as(row)]:
         notes.append(f"{'; '.join(repeated)}: shown beside it, not tested again.")
-    if spec.ledger is not None:
+    if has_verdicts:
         near, far = (limit if isinstance(limit, str) else f"{limit:g}" for _, limit in spec.tolerance)
         of_paper = " (% of the paper's number)" if "%" in near + far else ""
         notes.append(f"Reproduced: |Δ| ≤ {near}, or |Δ| ≤ {far} within the noise; close: |Δ| ≤ {far}{of_paper}.")
-        if spec.unpublished:
-            notes.append("The paper prints the mean alone; the numbers of its parts are ours.")
+    if spec.ledger is not None and spec.unpublished:
+        notes.append("The paper prints the mean alone; the numbers of its parts are ours.")
     return notes

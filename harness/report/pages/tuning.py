@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from harness.config.model_names import row_name
+from harness.errors import agreeing
 from harness.records.collect import Cells
 from harness.report.pages.caveats import rate_text
 from harness.report.render.layout import Block, Section
@@ -85,11 +86,7 @@ def _outdone_lines(tunings: Tunings) -> Iterator[str]:
 
 
 def _unfinished_lines(columns: Mapping[str, Mapping[str, Unfinished]]) -> Iterator[str]:
-    """The rows without a chosen rate, and the rates that they lack."""
-    parts = [
-        f"{row_name(row)} in {name} lacks {', '.join(map(rate_text, search.missing))}"
-        for name, rows in columns.items()
-        for row, search in rows.items()
-    ]
-    if parts:
-        yield f"Searches that are not complete, whose rows are shown at the recipe's rate: {'; '.join(parts)}."
+    """How many rows are shown without a chosen rate."""
+    if count := sum(map(len, columns.values())):
+        searches = counted(count, "search is", "searches are")
+        yield f"{searches} not complete: {agreeing(count, 'its row is', 'their rows are')} shown at the recipe's rate."

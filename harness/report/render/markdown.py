@@ -41,7 +41,7 @@ def render(table: Table, number: Number | None = None) -> str:
     lines += _pictures(table.pictures)
     lines += _provenance(table.sections)
     how = "../" * (table.name.count("/") + 2) + "docs/report.md"
-    lines += ["## Notes", "", f"- Words, signs, intervals and tests: [reading a report]({how})."]
+    lines += ["## Notes", "", f"- [How to read a page]({how})."]
     lines += [f"- {escape(line)}" for line in table.caption]
     lines += [f"- {superscript((name,))} {escape(text)}" for name, text in table.footnotes]
     return "\n".join(lines) + "\n"

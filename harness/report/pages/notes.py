@@ -48,7 +48,7 @@ def size_notes(groups: Sequence[Group]) -> list[str]:
 def predictor_notes(groups: Sequence[Group]) -> list[str]:
     """At most one sentence: the columns with simple predictors of which none is the strongest."""
     columns = [group.column for group in groups if group.strongest is None and _unvalidated(group)]
-    where = f" in {listed(columns)}" if len(groups) > 1 else ""
+    where = f" in {listed(columns)}" if columns and len(groups) > 1 else ""
     return [f"No simple predictor has a validation score{where}, so none is the strongest."] if columns else []
 
 

@@ -1,10 +1,7 @@
 """do=bench: what it measures, what it refuses, and how its timing treats a busy machine."""
 
 import json
-import platform
-import resource
 from functools import partial
-from itertools import pairwise
 
 import pytest
 import torch
@@ -58,31 +55,19 @@ def test_a_measurement_is_a_file_a_page_and_a_picture(bench, tmp_path, capsys):
     for suffix in ("png", "pdf"):
         assert (tmp_path / "figures" / "bench" / f"{measured['name']}.{suffix}").stat().st_size > 1000
     drawn = load_measurements(tmp_path / "bench")
-    (plot,) = plots(drawn, tmp_path / "figures")
-    assert plot.stale() == []
+    assert [plot.stale() for plot in plots(drawn, tmp_path / "figures")] == [[]]
     drawn[measured["name"]]["points"][0]["ms"] += 1
     (plot,) = plots(drawn, tmp_path / "figures")
     assert len(plot.stale()) == 2, "pictures of other numbers"
     assert "Forward and backward" in capsys.readouterr().out
 
 
-def test_a_page_is_the_same_each_time(bench, tmp_path):
-    measured = measure(*bench("bench.models=[local]", "bench.lengths=[32,64]"))
-    texts = [write_report(measured, tmp_path / name, tmp_path / name)[0].read_bytes() for name in ("a", "b")]
-    assert texts[0] == texts[1]
-
-
 def test_points_that_a_logarithmic_axis_cannot_show_are_left_out(bench, tmp_path):
     """A call may need no memory beyond what is already held, and all points of a text may be extrapolated."""
     measured = measure(*bench("bench.models=[local]", "bench.lengths=[32]"))
     for point in measured["points"]:
-        point["memory_mb"] = 0.0
-    (picture,) = [path for path in write_report(measured, tmp_path, tmp_path) if path.suffix == ".png"]
-    for point in measured["points"]:
-        point["status"] = "extrapolated: too long"
-    before = picture.read_bytes()
-    write_report(measured, tmp_path, tmp_path)
-    assert picture.read_bytes() != before
+        point |= {"memory_mb": 0.0, "status": "extrapolated: too long"}
+    assert {path.suffix for path in write_report(measured, tmp_path, tmp_path)} >= {".png"}
 
 
 def test_report_makes_and_checks_the_pages(bench, tmp_path, capsys, monkeypatch):
@@ -111,28 +96,24 @@ def test_report_makes_and_checks_the_pages(bench, tmp_path, capsys, monkeypatch)
         render(cfg, [])
 
 
-def test_a_call_that_would_take_too_long_is_skipped(bench):
-    points = measure(*bench("bench.models=[local]", "bench.limit_s=1e-9"))["points"]
-    assert [p["status"].split(":")[0] for p in points if p["model"] == "local"] == ["ok", "skipped", "skipped"]
-
-
-def test_models_without_the_pattern_are_absent(bench):
-    measured = measure(*bench("bench.models=[linformer,local]"))
+def test_a_call_that_would_take_too_long_is_skipped_and_typed_settings_reach_the_model_alone(bench):
+    """The peer keeps its own settings, and a model without the pattern is absent."""
+    typed = ("bench.models=[linformer,local]", "model=local", "model.window=3", "bench.limit_s=1e-9")
+    measured = measure(*bench(*typed))
+    statuses = [point["status"].split(":")[0] for point in measured["points"] if point["model"] == "local"]
+    assert statuses == ["ok", "skipped", "skipped"] and measured["models"].keys() == {"local", "vanilla"}
+    assert measured["models"]["local"]["window"] == 3
+    assert measured["models"]["vanilla"] == {"_target_": "models.attention.vanilla.Vanilla"}
     assert "Linformer has no causal_self form" in measured["absent"]["linformer"]
-    assert "linformer" not in measured["models"]
 
 
-def test_only_causal_models_decode(bench):
-    points = measure(*bench("bench.models=[local]", "bench.what=[decode]", "bench.pattern=noncausal_self"))["points"]
-    assert {point["status"] for point in points} == {"only causal_self decodes, this is noncausal_self"}
-
-
-def test_only_causal_layers_read_in_chunks(bench):
-    typed = ["bench.models=[local]", "bench.what=[forward]", "bench.pattern=noncausal_self", "bench.chunk=32"]
-    points = [point for point in measure(*bench(*typed))["points"] if point["model"] == "local"]
-    assert [point["status"] for point in points] == [
-        "ok", "only causal layers read 64 tokens in chunks", "only causal layers read 128 tokens in chunks",
-    ]  # fmt: skip
+def test_only_causal_models_decode_and_read_in_chunks(bench):
+    typed = ["bench.models=[local]", "bench.what=[forward,decode]", "bench.pattern=noncausal_self", "bench.chunk=64"]
+    points = measure(*bench(*typed))["points"]
+    refused = "only causal_self decodes, this is noncausal_self"
+    assert {point["status"] for point in points if point["what"] == "decode"} == {refused}
+    read = [point["status"] for point in points if point["what"] == "forward" and point["model"] == "local"]
+    assert read == ["ok", "ok", "only causal layers read 128 tokens in chunks"]
 
 
 def test_a_whole_decoder_is_measured_beside_decoders(bench):
@@ -146,22 +127,13 @@ def test_a_whole_decoder_is_measured_beside_decoders(bench):
     assert {(point["model"], point["status"]) for point in points} == {("perceiver_ar", "ok"), ("vanilla", "ok")}
 
 
-def test_typed_hyperparameters_reach_the_model_and_not_its_peer(bench):
-    measured = measure(*bench("bench.models=[local]", "model=local", "model.window=3"))
-    assert measured["models"]["local"]["window"] == 3
-    assert measured["models"]["vanilla"] == {"_target_": "models.attention.vanilla.Vanilla"}
-
-
 @pytest.mark.parametrize(
     ("override", "says"),
     [
         ("bench.models=[lavoo]", "did you mean 'lavo'"),
         ("bench.what=[backward]", "bench.what: there is no 'backward': there is: decode, forward, generate, train"),
-        ("bench.precision=float8", "bench.precision: there is no 'float8'"),
         ("bench.lengths=[0]", "are no lengths"),
         ("bench.models=[vanilla]", "no model to compare with vanilla"),
-        ("+model.colour=red", "colour"),
-        ("bench.pattern=sideways", "sideways"),
     ],
 )
 def test_refusals(bench, override, says):
@@ -170,16 +142,8 @@ def test_refusals(bench, override, says):
 
 
 def test_a_list_in_a_bench_key_is_no_sweep():
-    typed = ["do=bench", "model=a,b", "lengths=1,2", "what=[forward]", "model.window=3"]
-    commands = [
-        "do=bench",
-        "bench.models=[a,b]",
-        "model=a",
-        "bench.lengths=[1,2]",
-        "bench.what=[forward]",
-        "model.window=3",
-    ]
-    assert keys_of_verb(typed) == commands
+    typed = ["do=bench", "model=a,b", "lengths=1,2", "model.window=3"]
+    assert keys_of_verb(typed) == ["do=bench", "bench.models=[a,b]", "model=a", "bench.lengths=[1,2]", "model.window=3"]
     assert keys_of_verb(["model=a,b"]) == ["model=a,b"]
 
 
@@ -202,13 +166,10 @@ def test_candidates_alternate_and_disturbed_samples_are_repeated(monkeypatch):
     samples = order[4:]  # after a first call, and a second that says how many calls make a sample
     assert samples == ["a", "a", "b", "b", "a", "a", "b"], "the first is disturbed; every other round goes backwards"
     assert all(len(timing.samples) == 3 and timing.disturbed == 0 for timing in timings.values())
-
-
-def test_disturbed_samples_are_counted_when_no_retry_is_left(monkeypatch):
     busy = iter(range(0, 10**6, 5))
     monkeypatch.setattr(timing, "other_cpu_s", lambda worker_pids: float(next(busy)))
     timed = timing.time_alternating({"a": lambda: None}, device=CPU, rounds=3, min_sample_s=0.0)["a"]
-    assert timed.disturbed == 3
+    assert timed.disturbed == 3, "counted when no retry is left"
 
 
 @pytest.mark.parametrize(("cold_samples", "kept", "calls"), [(2, 0, 5), (5, 2, 6)])
@@ -227,19 +188,7 @@ def test_peak_memory_is_that_of_the_call():
     assert timing.peak_mb(lambda: None, CPU) < 5
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep what was freed")
-def test_calls_timed_after_a_memory_measurement_fault_no_pages():
-    """Training keeps freed memory. Timed calls do as well, or large tensors would take twice as long."""
-    timing.peak_mb(lambda: torch.ones(2**24), CPU)
-    faults = [resource.getrusage(resource.RUSAGE_SELF).ru_minflt]
-    for _ in range(6):  # the first calls allocate the memory that the later calls reuse
-        torch.ones(2**24)
-        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
-    pages = 2**24 * 4 / resource.getpagesize()
-    assert min(after - before for before, after in pairwise(faults)) < pages / 10
-
-
-@pytest.mark.parametrize("task", ["probe/recall", "probe/needle", "lra/listops", "lra/retrieval", "lm/wikitext103"])
+@pytest.mark.parametrize("task", ["lra/listops", "lra/retrieval", "lm/wikitext103"])
 def test_a_recipe_trains_on_random_tokens_or_one_line_says_what_it_lacks(task):
     cfg = compose([f"task={task}", "budget=smoke", "model=vanilla", "do=bench", "bench.batch=2"])
     recipe = RecipeModel(cfg, torch.device("cpu"))

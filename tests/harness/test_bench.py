@@ -70,7 +70,7 @@ def test_points_that_a_logarithmic_axis_cannot_show_are_left_out(bench, tmp_path
     assert {path.suffix for path in write_report(measured, tmp_path, tmp_path)} >= {".png"}
 
 
-def test_report_makes_and_checks_the_pages(bench, tmp_path, capsys, monkeypatch):
+def test_report_makes_and_checks_the_pages(bench, tmp_path, capsys, monkeypatch, few_tables):
     # all tables take half a minute
     monkeypatch.setattr(report, "report_tables", lambda *asked, **settings: report.TablesReport([], []))
     monkeypatch.setattr(report, "draw_figures", lambda *asked, **settings: [])

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import time
+from unittest.mock import Mock
 
 import pytest
 
@@ -39,7 +40,7 @@ def done(tmp_path):
     """Files of cells whose records are committed: a worker skips them in a moment."""
     typed = ("model=vanilla", "task=probe/recall", "budget=reduced", "task.pattern=causal_self")
     typed = (*typed, f"paths.records={RECORDS}", f"paths.outputs={tmp_path}")
-    planned = expand_all(compose_commands([[*typed, f"seed={seed}"] for seed in range(1, 6)])).cells
+    planned = expand_all(compose_commands([[*typed, f"seed={seed}"] for seed in (1, 2)])).cells
     return [serialized_cell.write(tmp_path / f"{cell.cell.seed}.yaml", CellRequest(cell.cfg)) for cell in planned]
 
 
@@ -52,11 +53,9 @@ def waiting(done, path):
 
 
 def test_a_worker_goes_on_until_a_cell_does_not_end_well(tmp_path, done, started):
-    cells = [*done[:2], waiting(done[0], tmp_path / "waiting.yaml"), *done[2:4]]
+    cells = [done[0], waiting(done[0], tmp_path / "waiting.yaml"), done[1]]
     results = list(local.run_parallel(cells, 1, StopSignal()))
-    assert [(result.state, result.code) for result in results] == [("skipped", 0)] * 2 + [("waiting", 2)] + [
-        ("skipped", 0)
-    ] * 2
+    assert [(result.state, result.code) for result in results] == [("skipped", 0), ("waiting", 2), ("skipped", 0)]
     assert len(started) == 2 and all(process.returncode is not None for process in started), "none is left behind"
 
 
@@ -74,13 +73,12 @@ def test_a_worker_that_was_killed_between_two_cells_is_replaced(done, started):
     assert len(started) == 2
 
 
-def test_a_cell_of_several_devices_has_a_process_of_its_own(done, started):
+def test_a_cell_of_several_devices_has_a_process_of_its_own(done, monkeypatch):
     """Lightning repeats the command for each device, so the command names the cell."""
-    worker = local.Worker(None, 1, devices=2)
-    worker.run(done[0])
-    while (status := worker.poll()) is None:
-        time.sleep(0.01)
-    assert status == 0 and [process.args[3] for process in started] == [str(done[0].path)]
+    start = Mock(return_value=Mock(stdout=None))
+    monkeypatch.setattr(local.subprocess, "Popen", start)
+    local.Worker(None, 1, devices=2).run(done[0])
+    assert [call.args[0][3] for call in start.call_args_list] == [str(done[0].path)]
 
 
 SAME = ("metrics", "weights_sha256", "tested_weights_sha256", "steps", "tokens", "examples", "baseline", "data", "cell")

@@ -27,11 +27,20 @@ def _restore_threads():
 
 
 def test_another_typed_number_of_threads_is_not_taken_at_a_resume(run, monkeypatch, capfd):
-    run.killed(monkeypatch, 4)
+    """The record names the instructions and the code of the training; older records and checkpoints do not."""
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
+    run.killed(monkeypatch, 4, "resources.cpus=1")
     assert run("resources.cpus=2").state == "done"
-    assert run.record()["hardware"]["threads"] == torch.get_num_threads() == 1
+    entries, used = run.record(), torch.backends.cpu.get_cpu_capability()
+    assert entries["hardware"]["threads"] == torch.get_num_threads() == 1
     assert "1 of 1 CPU threads, as the checkpoint, not resources.cpus=2" in capfd.readouterr().err
-    assert run.record()["changed_at_resume"] == []
+    assert entries["changed_at_resume"] == [] and entries["training_sha256"] == source_code.training_code()
+    assert entries["hardware"]["capability"] == f"{used}, ONEDNN_MAX_CPU_ISA=SSE41"
+    for key in ("training_sha256", "changed_at_resume"):
+        del entries[key]
+    del entries["hardware"]["capability"]
+    record.validate(entries)
+    assert differences({}, {"torch": "2.0"}) == differences({"torch": "2.0", "gone": "1"}, {"torch": "2.0"}) == []
 
 
 def test_what_changed_is_said_in_one_line_and_kept_in_the_record(run, monkeypatch, capfd):
@@ -85,21 +94,3 @@ def test_a_trainer_of_another_recipe_is_refused(run, monkeypatch):
         assert (result.state, result.code) == ("refused", 2) and result.detail.count("\n") == 0
         assert all(part in result.detail for part in (f"trainer.{setting}", f"now {value}", "rerun=all"))
     assert run().state == "done" and run.record()["changed_at_resume"] == []
-
-
-def test_a_checkpoint_of_an_older_version_is_not_compared():
-    assert differences({}, {"torch": "2.0"}) == []
-    assert differences({"torch": "2.0", "gone": "1"}, {"torch": "2.0"}) == []
-
-
-def test_the_record_names_the_instructions_and_the_code_of_the_training(run, monkeypatch):
-    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
-    assert run().state == "done"
-    entries = run.record()
-    used = torch.backends.cpu.get_cpu_capability()
-    assert entries["hardware"]["capability"] == f"{used}, ONEDNN_MAX_CPU_ISA=SSE41"
-    assert entries["training_sha256"] == source_code.training_code()
-    for key in ("training_sha256", "changed_at_resume"):  # older records have none
-        del entries[key]
-    del entries["hardware"]["capability"]
-    record.validate(entries)

@@ -49,7 +49,7 @@ def test_every_printed_parameter_count_has_a_row_of_ours():
 
 @pytest.mark.parametrize(
     ("table", "exact"),
-    [pytest.param(*table, marks=() if table[0] in ("lavo/t4", "llp/t4") else pytest.mark.slow) for table in TABLES],
+    [pytest.param(*table, marks=() if table[0] == "lavo/t4" else pytest.mark.slow) for table in TABLES],
 )
 def test_our_counts_are_the_printed_ones_or_a_footnote_says_why(table, exact):
     spec = load_table(table, CONF, PAPER)

@@ -9,7 +9,7 @@ from harness.commands import list as list_verb
 from harness.commands.verify import build_layer
 from harness.commands.verify_checks import LENGTH, declared_state, wrong_state
 from harness.config.build import is_attention
-from harness.config.compose import OWN_CLASS, arguments, compose, options
+from harness.config.compose import OWN_CLASS, arguments, compose, options, with_model
 from harness.config.declared import declared
 from harness.config.instantiate import target
 from harness.errors import UsageError
@@ -24,11 +24,12 @@ TAKEN = {"heads", "segments"}  # of the recipe, and a list
 @functools.cache
 def layers():
     """{model: (cfg, layer)} of the attentions that decode, by `causal_self`."""
-    made = {}
+    made, any_model = {}, compose(["budget=reduced", *SIZES])
     for name, _ in options("model"):
         if name in OWN_CLASS:
             continue
-        cfg = compose([f"model={name}", "budget=reduced", *SIZES, *KIND.get(name, ())])
+        kind = KIND.get(name)
+        cfg = compose([f"model={name}", "budget=reduced", *SIZES, *kind]) if kind else with_model(any_model, name)
         if is_attention(target(arguments(cfg.model), "model", [])):
             torch.manual_seed(0)
             try:

@@ -98,10 +98,8 @@ MODEL = torch.nn.Linear(2, 2)
 
 
 def save(tmp_path, contents):
-    lines = []
-    saved = save_artifacts(
-        SimpleNamespace(artifacts=lambda model: contents), MODEL, tmp_path / "a-s1-01234567.json", lines.append
-    )
+    lines, task = [], SimpleNamespace(artifacts=lambda model: contents)
+    saved = save_artifacts(task, MODEL, tmp_path / "a-s1-01234567.json", lines.append)
     return saved, lines
 
 

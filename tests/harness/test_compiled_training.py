@@ -1,10 +1,12 @@
 """resources.compile: cells that torch.compile trains, and what refuses them."""
 
 import functools
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from harness.bench.command import measure
 from harness.config.compose import compose
 from harness.config.source_code import code_of
 from harness.errors import UsageError
@@ -33,17 +35,18 @@ def traced(monkeypatch):
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize(
-    ("overrides", "devices", "message"),
-    [
+def test_devices_kernels_and_measurements_that_cannot_be_compiled_are_refused():
+    for overrides, devices, message in (
         ([], 2, r"a cell on 2 devices is not compiled"),
         (["resources.kernels=native"], 1, r"not those of resources\.kernels=native; leave one out"),
-    ],
-)
-def test_devices_and_kernels_that_cannot_be_compiled_are_refused(overrides, devices, message):
-    with pytest.raises(UsageError, match=rf"^resources\.compile=true: .*{message}.*compile=false trains without$"):
-        require_compiler(compose([COMPILE, *overrides]), "cpu", devices)
-    require_compiler(compose(overrides), "cpu", devices)
+    ):
+        with pytest.raises(UsageError, match=rf"^resources\.compile=true: .*{message}.*compile=false trains without$"):
+            require_compiler(compose([COMPILE, *overrides]), "cpu", devices)
+        require_compiler(compose(overrides), "cpu", devices)
+    with pytest.raises(UsageError, match="do=bench measures without it"):
+        measure(compose([COMPILE, "trainer=cpu"]), [])
+    with pytest.raises(UsageError, match=r"last\.ckpt: was trained with resources\.compile true, now false; rerun=all"):
+        require_same_recipe({"resources.compile": "true"}, {"resources.compile": "false"}, "last.ckpt")
 
 
 def test_a_machine_without_a_compiler_is_refused(monkeypatch):
@@ -72,23 +75,20 @@ class SumTask:
         return model(batch)
 
 
-class BypassingTask:
-    """Calls the model's forward, which torch.compile does not replace."""
-
-    def loss(self, model, batch):
-        return Summing.forward(None, batch)
+TASK = SimpleNamespace(loss=lambda model, batch: model(batch))
 
 
 def test_a_loss_that_compiles_nothing_is_refused(traced):
     with pytest.raises(UsageError, match=r"^resources\.compile=true: nothing of Summing can be compiled"):
-        CompiledLoss(BypassingTask(), Summing())(torch.ones(2))
+        # the model's forward, which torch.compile does not replace
+        CompiledLoss(SimpleNamespace(loss=Summing.forward), Summing())(torch.ones(2))
 
 
 def test_batches_of_too_many_sizes_are_refused_and_not_trained_uncompiled(traced, monkeypatch):
     monkeypatch.setattr(compiled, "GRAPHS", 2)
     cfg = compose([*CELL, COMPILE])
     model = Summing()
-    loss = CompiledLoss(SumTask(), model)
+    loss = CompiledLoss(TASK, model)
     with (
         pytest.raises(UsageError, match=r"^resources\.compile=true: Summing with latte needs more than 2 graphs"),
         compiling(cfg, model, lambda: False),
@@ -103,7 +103,7 @@ def test_a_failure_of_the_compiler_is_one_line(monkeypatch):
 
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=fail))
     cfg, model = compose([*CELL, COMPILE]), torch.nn.Linear(2, 2)
-    loss = CompiledLoss(SumTask(), model)
+    loss = CompiledLoss(TASK, model)
     with (
         pytest.raises(UsageError, match=r"^resources\.compile=true: Linear with latte does not") as raised,
         compiling(cfg, model, lambda: False),
@@ -119,18 +119,6 @@ def test_a_failure_of_the_compiler_is_one_line(monkeypatch):
 def test_the_code_of_a_cell_covers_the_compiler():
     assert None not in (digests := [code_of(compose([*CELL, *more])) for more in ([], [COMPILE])])
     assert digests[0] != digests[1]
-
-
-def test_a_resume_without_the_compiler_is_refused():
-    with pytest.raises(UsageError, match=r"last\.ckpt: was trained with resources\.compile true, now false; rerun=all"):
-        require_same_recipe({"resources.compile": "true"}, {"resources.compile": "false"}, "last.ckpt")
-
-
-def test_do_bench_refuses_it():
-    from harness.bench.command import measure
-
-    with pytest.raises(UsageError, match="do=bench measures without it"):
-        measure(compose([COMPILE, "trainer=cpu"]), [])
 
 
 @pytest.mark.slow

@@ -140,14 +140,6 @@ def test_two_devices_translate_every_sentence_once(tmp_path):
 
 
 @pytest.mark.slow
-def test_micro_batches_train_and_report_the_same(alone):
-    folder = alone[0].parent / "micro"
-    run(folder, "train.micro_batch_size=4")
-    for ours, theirs in zip(curve(folder), curve(alone[0]), strict=True):
-        assert ours == pytest.approx(theirs, rel=1e-5)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("trainer", ["auto", "fsdp"])
 def test_a_run_on_two_devices_resumes_on_one(tmp_path, trainer):
     long = ["train.max_steps=600", "train.eval_every=300", "checkpoint.every_steps=10"]

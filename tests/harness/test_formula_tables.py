@@ -63,12 +63,9 @@ def test_our_formulas_count_the_pairs_of_the_code(row, pairs):
             layer = cls(8, heads, pattern="causal_self", max_length=n, **options).eval()
             for _ in range(layers):
                 layer(torch.randn(1, n, 8))
+    assert set(T8.rows) == {*DECODERS, *LAYERS}
     ours = T8.rows[row]
     assert pairs == [value_of(ours.computed, SIZES), value_of(ours.visible, SIZES)]
-
-
-def test_all_rows_are_counted():
-    assert set(T8.rows) == {*DECODERS, *LAYERS}
 
 
 def test_the_default_of_v3_differs_by_what_the_footnote_says(pairs):
@@ -125,9 +122,6 @@ def test_formulas_are_the_same_if_they_agree_at_several_sizes():
     [
         ("t6", "s: 256, p", "s: 128, p", "sizes: n=4096;l=48;h=24;s=128;p=256, but llp_table06.csv has"),
         ("t6", "formulas: llp/t8", "formulas: llp/t6", "is no table with kind: formulas"),
-        ("t6", "(baseline): PerceiverAR (", "(baseline): PerceiverA (", "did you mean 'PerceiverAR (baseline)'"),
-        ("t6", "  percent_of_full:", "  percent:", "columns: there is no 'percent'"),
-        ("t8", "scale: 1.0e+6\n", "", "scale: missing"),
         ("t8", "  Transformer - Full", "  Transfomer - Full", "did you mean 'Transformer - Full Attention'"),
     ],
 )
@@ -141,8 +135,3 @@ def test_a_mistake_in_the_yaml_is_named(tmp_path, table, old, new, says):
     with pytest.raises(UsageError) as refused:
         spec_files.load_table(f"llp/{table}", tmp_path, PAPER)
     assert says in str(refused.value) and "\n" not in str(refused.value)
-
-
-def test_text_that_is_no_formula_is_named():
-    with pytest.raises(UsageError, match="is no arithmetic"):
-        value_of("__import__('os').system('true')", SIZES)

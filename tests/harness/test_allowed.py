@@ -37,11 +37,9 @@ def test_a_target_of_this_project_names_the_defining_module():
     ("name", "place"),
     [
         ("models.attention.latte.Latte", "model"),
-        ("models.backbones.encoder.EncoderClassifier", "backbone.inner"),
         ("tasks.lra.listops.ListOps", "task"),
         ("torch.optim.AdamW", "train.optimizer"),
         ("harness.training.optim.schedules.cosine", "train.schedule"),
-        ("harness.training.fsdp.strategy", "trainer.strategy"),
         ("lightning.pytorch.loggers.CSVLogger", "logger.csv"),
     ],
 )

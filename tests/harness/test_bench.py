@@ -21,7 +21,7 @@ from harness.report.plots.costs import plots, write_report
 from harness.report.stats import growth
 
 CPU = torch.device("cpu")
-SMALL = ["trainer=cpu", "bench.dim=16", "bench.heads=2", "bench.rounds=1", "bench.lengths=[32,64,128]"]
+SMALL = ["trainer=cpu", "bench.dim=16", "bench.heads=2", "bench.rounds=1", "bench.lengths=[32,128]"]
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_a_measurement_is_a_file_a_page_and_a_picture(bench, tmp_path, capsys):
     (path,) = (tmp_path / "bench").glob("*.json")
     measured = json.loads(path.read_text())
     points = measured["points"]
-    assert len(points) == 3 * 3 * 3, "measures x lengths x models, softmax among them"
+    assert len(points) == 3 * 2 * 3, "measures x lengths x models, softmax among them"
     assert all(point["status"] == "ok" and point["ms"] > 0 for point in points)
     assert set(measured["models"]) == {"local", "vanilla_rope", "vanilla"}
     decoded = {p["model"]: p["memory_mb"] for p in points if p["what"] == "decode" and p["length"] == 128}
@@ -101,19 +101,19 @@ def test_a_call_that_would_take_too_long_is_skipped_and_typed_settings_reach_the
     typed = ("bench.models=[linformer,local]", "model=local", "model.window=3", "bench.limit_s=1e-9")
     measured = measure(*bench(*typed))
     statuses = [point["status"].split(":")[0] for point in measured["points"] if point["model"] == "local"]
-    assert statuses == ["ok", "skipped", "skipped"] and measured["models"].keys() == {"local", "vanilla"}
+    assert statuses == ["ok", "skipped"] and measured["models"].keys() == {"local", "vanilla"}
     assert measured["models"]["local"]["window"] == 3
     assert measured["models"]["vanilla"] == {"_target_": "models.attention.vanilla.Vanilla"}
     assert "Linformer has no causal_self form" in measured["absent"]["linformer"]
 
 
 def test_only_causal_models_decode_and_read_in_chunks(bench):
-    typed = ["bench.models=[local]", "bench.what=[forward,decode]", "bench.pattern=noncausal_self", "bench.chunk=64"]
+    typed = ["bench.models=[local]", "bench.what=[forward,decode]", "bench.pattern=noncausal_self", "bench.chunk=32"]
     points = measure(*bench(*typed))["points"]
     refused = "only causal_self decodes, this is noncausal_self"
     assert {point["status"] for point in points if point["what"] == "decode"} == {refused}
     read = [point["status"] for point in points if point["what"] == "forward" and point["model"] == "local"]
-    assert read == ["ok", "ok", "only causal layers read 128 tokens in chunks"]
+    assert read == ["ok", "only causal layers read 128 tokens in chunks"]
 
 
 def test_a_whole_decoder_is_measured_beside_decoders(bench):

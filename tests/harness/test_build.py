@@ -19,7 +19,6 @@ def test_a_model_without_slow_parameters_has_one_group():
     ("overrides", "names"),
     [
         (["model.slow_lr=0.5"], ("eigenvalues", "log_step", "enter")),
-        (["model.slow_lr=0.5", "model.slow=[leave]"], ("leave",)),
         (["model=s4d", "model.slow_lr=0.5"], ("log_decay", "frequency", "log_step")),
     ],
 )

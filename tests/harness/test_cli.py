@@ -1,5 +1,6 @@
 """The commands that must answer at once."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -81,4 +82,5 @@ def test_the_list_of_names_composes_nothing(printed, monkeypatch, capsys):
 def test_every_name_is_its_file_s():
     for group in ("model", "task"):
         for name, _ in options(group):
-            assert f"\nname: {name}\n" in f"\n{(CONF / group / f'{name}.yaml').read_text(encoding='utf-8')}", name
+            text = (CONF / group / f"{name}.yaml").read_text(encoding="utf-8")
+            assert re.search(rf"^name: {name}( |$)", text, re.MULTILINE), name

@@ -111,13 +111,8 @@ def test_sharded_layers_may_share_a_parameter(tmp_path):
 @pytest.mark.slow
 def test_two_devices_train_updates_of_so_many_tokens(alone):
     folder, tokens = alone[0].parent / "tokens", ["train.batch_tokens=640", "train.max_steps=20"]
-    alone_record = run(folder / "one", *tokens)
-    shared_record = run(folder / "two", *tokens, TWO)
-    assert (alone_record["tokens"], alone_record["examples"], alone_record["cell"]) == (
-        shared_record["tokens"],
-        shared_record["examples"],
-        shared_record["cell"],
-    )
+    records = [run(folder / "one", *tokens), run(folder / "two", *tokens, TWO)]
+    assert all(records[0][key] == records[1][key] for key in ("tokens", "examples", "cell"))
     for ours, theirs in zip(curve(folder / "two"), curve(folder / "one"), strict=True):
         assert ours == pytest.approx(theirs, rel=1e-4)
 

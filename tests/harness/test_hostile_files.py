@@ -123,7 +123,7 @@ def test_a_strange_name_of_an_artifact_is_a_problem_and_no_traceback(places, cap
     assert str(file) in printed and len(printed) < 1000
 
 
-@pytest.mark.parametrize("kind", IN_PLACE_OF_A_FILE)
+@pytest.mark.parametrize("kind", ["a FIFO", "a directory", "a link to a device", "a broken link"])
 def test_an_artifact_is_read_only_as_a_file(places, capsys, kind):
     cfg = compose(["model=latte", "task=lra/text", *places])
     file = save(cfg.paths.records, RIGHT, budget="reduced")["file"]
@@ -177,7 +177,7 @@ def test_forged_scores_of_examples_are_one_line(places, capsys, name):
     assert check.run(cfg, []) == 1 and f"{file}: scores: " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("kind", IN_PLACE_OF_A_FILE)
+@pytest.mark.parametrize("kind", ["a FIFO", "a directory", "a link that leads out of its folder"])
 def test_scores_of_examples_are_read_only_from_a_file(places, capsys, kind):
     """The table of another cell is made, too."""
     cfg = compose(["model=latte", "task=lra/text", *places])

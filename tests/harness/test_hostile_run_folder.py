@@ -191,7 +191,7 @@ def test_a_full_disk_at_the_first_file_is_one_line(cell, monkeypatch):
     assert cell().state == "done" and record.read(cell.path)["status"] == "done"
 
 
-@pytest.mark.parametrize("kind", IN_PLACE_OF_A_FILE)
+@pytest.mark.parametrize("kind", ["a FIFO", "a directory", "a link to a device"])
 @pytest.mark.parametrize("name", ["metrics.csv", ".hydra/config.yaml"])
 def test_curves_of_other_runs_are_drawn(tmp_path, capsys, kind, name):
     records, rows = [made(seed=seed) for seed in (1, 2)], [(5, 2.0, {"acc": 10.0}), (10, 1.0, {"acc": 30.0})]

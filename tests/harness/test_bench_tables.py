@@ -1,8 +1,6 @@
 """do=bench for recipes, texts and tables, and the pages that do=report makes from the measurements."""
 
 import json
-import platform
-import resource
 import time
 from functools import partial
 
@@ -138,27 +136,6 @@ def test_calls_repeat_until_they_allocate_nothing_and_a_long_call_runs_once(limi
     assert 0 < bench_measure.first_calls(timed, CPU) < 60 and len(made) == calls
     assert 112 < bench_measure.memory_taken(timed, CPU) < 130 and len(made) == calls + 1
     assert bench_measure.memory_taken(timed._replace(memory_mb=7.0), CPU) == 7.0 and len(made) == calls + 1
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep what was freed")
-def test_timed_calls_fault_no_pages(places, monkeypatch):
-    """Not even the only sample of a length. Memory is measured after all times, because that returns the pages."""
-    faults = {"a": [], "b": []}
-
-    def call(name):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        torch.ones(2**25)  # 128 MiB
-        faults[name].append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-
-    cfg = compose([*places, "bench.rounds=1"])
-    prepare = {name: lambda work, length, name=name: bench_measure.Timed(partial(call, name)) for name in faults}
-    monkeypatch.setattr(timing, "other_cpu_s", lambda pids: 0.0)
-    points = bench_measure.measure_points(cfg, "forward", [1], prepare, CPU, Progress(silent=True))
-    assert [len(point["samples"]) for point in points] == [1, 1] and all(120 < p["memory_mb"] < 140 for p in points)
-    pages = 2**27 / resource.getpagesize()
-    for *_, sample, memory in faults.values():
-        assert memory > 0.9 * pages, "a page costs"
-        assert sample < pages / 10, "the sample"
 
 
 def test_the_operators_of_a_call_are_named():

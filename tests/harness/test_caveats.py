@@ -7,9 +7,8 @@ import pytest
 from helpers import pages, synthetic
 from helpers.pages import RENDER, T11, build
 
-from harness.config import yaml_files
 from harness.records.collect import frame
-from harness.records.data_cards import DataName, cards, data_name
+from harness.records.data_cards import DataName, data_name
 from harness.report import spec_files
 from harness.report.pages import caveats
 from harness.report.scores import groups, select
@@ -90,16 +89,6 @@ def test_different_data_are_named_in_the_notes_and_each_column_says_its_own(own)
         "generated silhouettes, % ↑",  # the column is named after its data
         "ListOps, % ↑ (generated expressions)",
     ]
-
-
-def test_columns_that_say_in_place_of_have_the_names_of_the_cards():
-    named = {}
-    for path in (pages.CONF / "table").rglob("*.yaml"):
-        for name, column in (yaml_files.read(path).get("columns") or {}).items():
-            if "in place of" in name:
-                card = cards()[column["task"]]
-                named[name] = {str(data_name(column["task"], source)) for source in card.stand_ins}
-    assert named and all(name in names for name, names in named.items())
 
 
 def test_another_corpus_of_an_evaluation_has_its_own_name():

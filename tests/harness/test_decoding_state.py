@@ -5,7 +5,6 @@ import functools
 import pytest
 import torch
 
-from harness.commands import list as list_verb
 from harness.commands.verify import build_layer
 from harness.commands.verify_checks import LENGTH, declared_state, wrong_state
 from harness.config.build import is_attention
@@ -74,8 +73,3 @@ def test_a_wrong_formula_is_a_fault():
     assert "but decoding keeps 544" in wrong_state("latents * head_dim", layer, settings)
     with pytest.raises(UsageError, match="no number 'nothing'"):
         wrong_state("nothing", layer, settings)
-
-
-def test_the_list_shows_it(capsys):
-    assert list_verb.run(compose(["model=latte"]), ["do=list"]) == 0
-    assert "decoding state: latents * (head_dim + 1); model.latents scales it" in capsys.readouterr().out

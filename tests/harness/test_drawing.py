@@ -38,19 +38,6 @@ def test_processes_draw_the_same_bytes_and_name_the_first_picture_that_fails(tmp
     assert made.read_bytes() == expected.read_bytes() and refused.value.filename == str(bad[0])
 
 
-def test_few_pictures_and_one_core_need_no_process(tmp_path, monkeypatch):
-    monkeypatch.setattr(drawing, "process_pool", None)
-    made = [tmp_path / f"{number}" for number in range(drawing.FEW + 2)]
-    with drawing.drawing_processes(2) as draw:
-        for path in made[: drawing.FEW]:
-            draw(path.touch, [path])
-    with drawing.drawing_processes(1) as draw:
-        for path in made[drawing.FEW :]:
-            draw(path.touch, [path])
-            assert path.exists()
-    assert all(path.exists() for path in made)
-
-
 def test_an_error_names_the_picture():
     def fail(error):
         raise error

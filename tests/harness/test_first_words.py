@@ -3,7 +3,7 @@
 import pytest
 from helpers import pages, synthetic
 
-from harness.report.render import latex, markdown
+from harness.report.render import markdown
 from harness.report.render.layout import LINES, WORDS, Block, Section, Table
 
 pytestmark = pytest.mark.usefixtures("rates_searched")
@@ -60,12 +60,6 @@ def test_a_first_line_without_room_is_shown_and_a_shorter_later_one_fills_the_ro
     assert table(answer=lines).lead == lines[:LINES]
 
 
-def test_a_headline_stands_in_front_and_all_sentences_stand_below():
-    page = table(headline=("LAVO leads.",), answer=LONG)
-    made = latex.render(page)
-    assert made.index("LAVO leads.") < made.index("Measured") < made.index("finding 0") and page.details == LONG
-
-
 def runs(task="lra/listops", leak=False, **scores):
     """Three seeds of each model at the reduced budget."""
     noise, options = (-0.004, 0.0, 0.004), {"budget": "reduced", "source": "synthetic", "leak": leak}
@@ -84,7 +78,3 @@ def test_columns_open_with_counts_a_leak_the_leaders_or_why_they_rank_nothing():
     assert "Text: LAVO (60.00) leads; reference softmax attention 50.00." in page.lead
     page = pages.build(pages.T11, runs(vanilla=0.5, lavo=0.5, no_mixing=0.6))
     assert page.lead[-1].endswith("cannot rank rows, because the control is not clearly behind the reference.")
-
-
-def test_a_page_without_runs_counts_the_columns_that_wait():
-    assert pages.build(pages.T11, []).lead == ("No run yet at the reduced budget (5 columns).",)

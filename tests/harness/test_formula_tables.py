@@ -6,7 +6,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from harness.errors import UsageError
 from harness.report import spec_files
 from harness.report.pages.formulas import count_numbers, counts_page, is_same_formula, page, value_of
 from models.attention.llp import LLP
@@ -115,23 +114,3 @@ def test_formulas_are_the_same_if_they_agree_at_several_sizes():
     assert not is_same_formula(T8, "n*s", "n*p"), "s and p are equal in the table's sizes"
     verdicts = {row["row"]: row["verdict"] for row in page(T8).tidy}
     assert [verdicts[row] for row in T8.rows] == ["same", "differs", "differs", "differs", "differs", "same"]
-
-
-@pytest.mark.parametrize(
-    ("table", "old", "new", "says"),
-    [
-        ("t6", "s: 256, p", "s: 128, p", "sizes: n=4096;l=48;h=24;s=128;p=256, but llp_table06.csv has"),
-        ("t6", "formulas: llp/t8", "formulas: llp/t6", "is no table with kind: formulas"),
-        ("t8", "  Transformer - Full", "  Transfomer - Full", "did you mean 'Transformer - Full Attention'"),
-    ],
-)
-def test_a_mistake_in_the_yaml_is_named(tmp_path, table, old, new, says):
-    folder = tmp_path / "table" / "llp"
-    folder.mkdir(parents=True)
-    for name in ("t6", "t8"):
-        text = (CONF / "table" / "llp" / f"{name}.yaml").read_text(encoding="utf-8")
-        assert name != table or text.count(old) == 1
-        (folder / f"{name}.yaml").write_text(text.replace(old, new) if name == table else text, encoding="utf-8")
-    with pytest.raises(UsageError) as refused:
-        spec_files.load_table(f"llp/{table}", tmp_path, PAPER)
-    assert says in str(refused.value) and "\n" not in str(refused.value)

@@ -95,6 +95,8 @@ CHANGES = {
     "a task elsewhere": ("cells", ("columns", "Text", "task"), "../secret", "columns.Text.task"),
     "a ledger elsewhere": ("cells", ("ledger",), "../secret", "no published table '../secret'"),
     "formulas in place": ("counts", ("formulas",), {"kind": "formulas"}, "formulas: the name of a table"),
+    "other sizes than the ledger's": ("counts", ("sizes", "s"), 128, "but llp_table06.csv has"),
+    "formulas of another kind": ("counts", ("formulas",), "llp/t6", "is no table with kind: formulas"),
     "other tables elsewhere": ("cells", ("elsewhere",), ["../secret"], "there is no table '../secret'"),
     "negative decimals": ("counts", ("columns", "attention_steps", "decimals"), -1, f"{ATTENTION}.decimals"),
     "modes that are a number": ("measured", ("runs", "recompute", "set"), {"bench.mode": 7}, "runs.recompute: set"),
@@ -124,6 +126,10 @@ FIGURES = {
     "a target": ("picture", ("panels",), [{"_target_": "os.system"}], "panels: unknown key"),
     "a table elsewhere": ("lines", ("table",), "../secret", "there is no table '../secret'"),
     "a ledger elsewhere": ("bubbles", ("paper", "ledger"), "/etc/passwd", "no published table '/etc/passwd'"),
+    "another row": ("bubbles", ("reference",), "vanila", "reference: there is no 'vanila': did you mean 'vanilla'"),
+    "another key": ("bubbles", ("paper", "ledgers"), "x", "paper.ledgers: unknown key; did you mean 'ledger'"),
+    "another column": ("bubbles", ("accuracy",), "Avg (w/o)", "accuracy: there is no 'Avg (w/o)'"),
+    "points and columns": ("lines", ("against",), "Text", "has points, or against and columns"),
     "another kind": ("pending", ("kind",), ["a"], "kind: there is no ['a']"),
 }  # fmt: skip
 
@@ -201,13 +207,9 @@ def test_a_plan_needs_all_parts_of_a_table(key):
 def test_a_hostile_table_does_not_end_the_look_up_of_a_row(conf, monkeypatch):
     row_named.cache_clear()
     monkeypatch.setattr("harness.config.table_rows.folders", lambda: [str(folder) for folder in conf.folders])
-    for rows, says in (
-        ({"Evil": {"model": "lavo", "set": 7}}, "rows.Evil: set: a mapping"),
-        (["a"], "rows: a mapping expected"),
-    ):
-        conf.put("table/evil.yaml", committed("table", "lavo/t11") | {"rows": rows})
-        with pytest.raises(UsageError, match=f"evil.*{says}"):
-            row_named("evil")
+    conf.put("table/evil.yaml", committed("table", "lavo/t11") | {"rows": ["a"]})
+    with pytest.raises(UsageError, match=r"evil.*rows: a mapping expected"):
+        row_named("evil")
     row_named.cache_clear()
 
 

@@ -34,26 +34,22 @@ def test_a_serialized_cell_has_the_same_identity(tmp_path, model, task, protocol
     assert serialized_cell.resolved_config(cfg) == serialized_cell.resolved_config(again.cfg)
 
 
-def test_types_survive(tmp_path):
+DEPENDENCY = Dependency("0123", "a cell", "/a/record", "/a/run", ("layers",))
+
+
+def test_the_request_survives_with_its_types(tmp_path):
     typed = ["rerun=failed", "budget=smoke", "train.select.rule=last", "fail_fast=true", "train.clip_norm=null"]
-    cfg = write_and_read(tmp_path, CellRequest(compose(typed))).cfg
+    words, search = ("seed=3", "model.window='ä: 1'"), ("/some/conf",)
+    request = CellRequest(compose(typed), words, search, 12.25, (DEPENDENCY,), ("/other/record",))
+    again = write_and_read(tmp_path, request)
+    assert list(again.overrides) == list(words) and list(again.search) == list(search) and again.since == 12.25
+    assert list(again.depends_on) == [replace(DEPENDENCY, weights=("layers",))]
+    assert list(again.dependents) == ["/other/record"]
+    cfg = again.cfg
     assert (cfg.rerun, cfg.budget.name, cfg.train.select.rule) == (Rerun.failed, "smoke", Rule.last)
     assert cfg.fail_fast is True and cfg.train.clip_norm is None
     with pytest.raises(Exception, match="nobody"):
         cfg.train.nobody = 1
-
-
-DEPENDENCY = Dependency("0123", "a cell", "/a/record", "/a/run", ("layers",))
-
-
-def test_the_request_survives(tmp_path):
-    request = CellRequest(
-        compose(), ("seed=3", "model.window='ä: 1'"), ("/some/conf",), 12.25, (DEPENDENCY,), ("/other/record",)
-    )
-    again = write_and_read(tmp_path, request)
-    assert list(again.overrides) == list(request.overrides) and list(again.search) == ["/some/conf"]
-    assert again.since == 12.25 and list(again.depends_on) == [replace(DEPENDENCY, weights=("layers",))]
-    assert list(again.dependents) == ["/other/record"]
 
 
 def test_paths_are_absolute_wherever_the_job_runs(tmp_path, monkeypatch):

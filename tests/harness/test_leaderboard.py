@@ -5,12 +5,10 @@ from helpers import pages as golden
 from helpers.synthetic import seeds
 
 from harness.records.collect import frame
-from harness.report.pages import findings, leaderboard, table
+from harness.report.pages import leaderboard, table
 from harness.report.pages.answer import answers
-from harness.report.pages.evidence import Evidence, Reply, TableEvidence
+from harness.report.pages.evidence import Evidence, TableEvidence
 from harness.report.scores import groups, select
-from harness.report.scores.judge import Verdict
-from harness.report.spec.finding import Compared, Leaders
 from harness.report.spec_files import load_table
 
 pytestmark = pytest.mark.usefixtures("rates_searched")
@@ -72,18 +70,3 @@ def test_every_entry_follows_from_the_records_and_what_is_missing_is_a_dash(tmp_
     for said in ("another column of the same ability is: far.", "No run yet: later.", "Models without a run: never."):
         assert said in text
     assert "Not measured by do=bench yet: step (train at 16,384 tokens)." in text
-
-
-def test_the_first_findings_are_decided_claims_then_answers():
-    def claim(name, paper):
-        subject = {"table": "own", "column": "near", "row": "a", "rivals": ["b"]}
-        return Compared(name=name, title=f"T {name}", text=f"{name} leads.", paper=paper, **subject)
-
-    holds = Reply("a 1.", Verdict.HOLDS, ("a minus b: +1 ± 0.1.",), difference="a minus b: +1 ± 0.1.")
-    unknown = Reply("no run.", Verdict.UNKNOWN, (), "no run")
-    question = Leaders(name="q", title="Who <b>", text="who", table="own", column="near")
-    claims = [(claim("x", "p"), unknown), (claim("y", "p"), holds), (claim("z", "p"), holds)]
-    rows = findings.first_findings([*claims, (question, Reply("c leads."))], "docs")
-    assert len(rows) == 2
-    assert rows[0] == "| Holds: y leads. a 1. a minus b: +1 ± 0.1. | [T y](docs/findings.md#t-y) |"
-    assert rows[1] == "| Who &lt;b&gt;: c leads. | [Who &lt;b&gt;](docs/findings.md#who-b) |"

@@ -6,7 +6,6 @@ import pytest
 from helpers.synthetic import record as made
 
 from harness.commands import report as verb
-from harness.errors import UsageError
 from harness.records.collect import frame
 from harness.report import spec_files
 from harness.report.plots import style
@@ -183,22 +182,6 @@ def test_drawn_and_checked(conf, tmp_path):
     assert verb.draw_figures(names, cells, conf=conf, paths=paths) == files
     assert [path.stat().st_mtime_ns == time for path, time in zip(files, times, strict=True)] == [False, True]
     assert verb.draw_figures(names, cells[:1], conf=conf, paths=paths, check=True) == files  # by LAVO
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "says"),
-    [
-        ("{far: 62", "{fra: 62", "points: there is no 'fra': did you mean 'far'"),
-        ("points: {far: 62, near: 1}", "against: state", "has points, or against and columns"),
-        ("x_label: x\n", "", "x_label"),
-    ],
-)
-def test_a_mistake_in_the_yaml_is_named(conf, old, new, says):
-    assert DISTANCE.count(old) == 1
-    (conf / "figure" / "bad.yaml").write_text(DISTANCE.replace(old, new), encoding="utf-8")
-    with pytest.raises(UsageError) as refused:
-        load("bad", conf)
-    assert "bad.yaml" in str(refused.value) and says in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_an_exponent_is_inside_the_frame_and_near_the_end_of_its_line():

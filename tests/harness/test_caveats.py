@@ -1,4 +1,4 @@
-"""What a page says of all its runs: data in place of the published ones, and the learning rate that its rows share."""
+"""What a page says first: few words before its grid, data in place of the published ones, a shared learning rate."""
 
 import csv
 import io
@@ -11,6 +11,8 @@ from harness.records.collect import frame
 from harness.records.data_cards import DataName, data_name
 from harness.report import spec_files
 from harness.report.pages import caveats
+from harness.report.render import markdown
+from harness.report.render.layout import LINES, WORDS, Block, Section, Table
 from harness.report.scores import groups, select
 
 pytestmark = pytest.mark.usefixtures("rates_searched")
@@ -33,7 +35,7 @@ columns:
 """
 
 
-def runs(model, task, scores, rate=None, **changes):
+def runs_of(model, task, scores, rate=None, **changes):
     records = synthetic.seeds(model, task, scores, **changes)
     for record in records if rate is not None else ():
         record["config"]["train"]["optimizer"] = {"lr": rate}
@@ -45,8 +47,8 @@ def rows(task="lra/text", rates=(None, None), **changes):
     """Two rows of three seeds, with their learning rates."""
     first, second = rates
     return [
-        *runs("vanilla", task, [0.70, 0.71, 0.72], first, **changes),
-        *runs("no_mixing", task, [0.50, 0.51, 0.53], second, **changes),
+        *runs_of("vanilla", task, [0.70, 0.71, 0.72], first, **changes),
+        *runs_of("no_mixing", task, [0.50, 0.51, 0.53], second, **changes),
     ]
 
 
@@ -120,6 +122,78 @@ def test_rows_with_several_rates_or_unknown_ones_do_not():
     assert rate_lines(rows(rates=(1e-3, 2e-3), **REDUCED)) == []
     assert rate_lines(rows(rates=(1e-3, None), **REDUCED)) == []
     assert rate_lines(rows(rates=(1e-3, 1e-3))) == [], "the rates of the paper's recipes are published"
-    assert rate_lines(runs("vanilla", "lra/text", [0.7, 0.71], 1e-3, **REDUCED)) == [], "a single row has no order"
-    other = runs("lavo", "lra/text", [0.6, 0.6], 5e-3, changed={"train.optimizer.lr": [1e-3, 5e-3]}, **REDUCED)
+    assert rate_lines(runs_of("vanilla", "lra/text", [0.7, 0.71], 1e-3, **REDUCED)) == [], "a single row has no order"
+    other = runs_of("lavo", "lra/text", [0.6, 0.6], 5e-3, changed={"train.optimizer.lr": [1e-3, 5e-3]}, **REDUCED)
     assert len(rate_lines([*rows(rates=(1e-3, 1e-3), **REDUCED), *other])) == 1, "not of the recipe"
+
+
+COMMITTED = sorted((pages.ROOT / "results" / "tables").rglob("*.md"))
+WITHOUT_GRID = 150  # words of a page that has no numbers yet
+LONG = tuple(f"finding {number} is that {'many words ' * 6}stand here" for number in range(6))
+GRID = Section("Measured", (Block("grid", ("model", "score"), (("LAVO", "1"),)),))
+
+
+def visible(text):
+    """The lines of a page that a reader sees."""
+    return [line for line in text.splitlines() if line.strip() and not line.startswith("<!--")]
+
+
+def before_the_grid(text):
+    lines = visible(text)
+    return lines[: next((number for number, line in enumerate(lines) if line.startswith("|")), len(lines))]
+
+
+def word_count(lines):
+    return sum(len(line.split()) for line in lines)
+
+
+def test_every_committed_page_shows_numbers_after_few_words():
+    for path in COMMITTED:
+        text = path.read_text(encoding="utf-8")
+        first = before_the_grid(text)
+        assert word_count(first) <= (WITHOUT_GRID if first == visible(text) else WORDS), path
+        assert first == visible(text) or sum(not line.startswith("#") for line in first) <= LINES, path
+    first = before_the_grid((pages.ROOT / "docs" / "findings.md").read_text(encoding="utf-8"))
+    assert 1 <= sum(line.startswith("- ") for line in first) <= 10
+
+
+def table(**content):
+    summary = "trained scores: 1 off"
+    return Table("a/b", "Title of four words", summary, (GRID,), ("how to read",), (), **content)
+
+
+def test_the_opening_is_cut_to_the_lines_that_fit_and_the_rest_stands_below():
+    page = table(answer=LONG)
+    text = markdown.render(page)
+    below = text[text.index("## In detail") :]
+    assert page.lead == LONG[:2] and page.details == LONG[2:]
+    assert word_count(before_the_grid(text)) <= WORDS and text.index("| LAVO | 1 |") < text.index(below)
+    assert all(text.count(line) == 1 and (line in below) == (line in page.details) for line in LONG)
+    assert "- Published numbers: trained scores: 1 off." in below
+
+
+def test_a_first_line_without_room_is_shown_and_a_shorter_later_one_fills_the_room():
+    endless, lines = "word " * WORDS, tuple(f"line {number}" for number in range(LINES + 2))
+    assert table(answer=(endless, "short")).lead == (endless,)
+    assert table(answer=("short", endless, "last")).lead == ("short", "last")
+    assert table(answer=lines).lead == lines[:LINES]
+
+
+def runs(task="lra/listops", leak=False, **scores):
+    """Three seeds of each model at the reduced budget."""
+    noise, options = (-0.004, 0.0, 0.004), {"budget": "reduced", "source": "synthetic", "leak": leak}
+    order = {model: noise[shift % 3 :] + noise[: shift % 3] for shift, model in enumerate(scores)}
+    return [
+        entries
+        for model, score in scores.items()
+        for entries in synthetic.seeds(model, task, [score + change for change in order[model]], **options)
+    ]
+
+
+def test_columns_open_with_counts_a_leak_the_leaders_or_why_they_rank_nothing():
+    scores = {"vanilla": 0.5, "lavo": 0.6, "no_mixing": 0.3}
+    page = pages.build(pages.T11, [*runs(**scores), *runs("lra/text", leak=True, **scores)])
+    assert page.lead[0] == "Reduced budget, synthetic data, test leak in Text: 2 of 2 columns rank rows."
+    assert "Text: LAVO (60.00) leads; reference softmax attention 50.00." in page.lead
+    page = pages.build(pages.T11, runs(vanilla=0.5, lavo=0.5, no_mixing=0.6))
+    assert page.lead[-1].endswith("cannot rank rows, because the control is not clearly behind the reference.")

@@ -1,13 +1,10 @@
 """do=compare: which cells it selects, their settings, and differences against hand computation."""
 
-import io
 import math
 
 import pytest
-from rich.console import Console
 
 from harness.commands import cli
-from harness.commands.compare import show_comparison
 from harness.commands.rewrite import rewrite
 from harness.config.compose import compose
 from harness.errors import UsageError
@@ -196,11 +193,3 @@ def test_wrong_commands_are_one_line(typed, says, tmp_path, places, capsys):
     error = capsys.readouterr().err
     assert error.startswith("error: ") and error.count("\n") == 1 and says in error
     assert list(tmp_path.iterdir()) == []
-
-
-def test_an_ascii_terminal_is_enough(two, tmp_path):
-    raw = io.BytesIO()
-    screen = Console(file=io.TextIOWrapper(raw, encoding="ascii"), width=200)
-    show_comparison(compare_cells(*map(id_of, two), tmp_path), screen)
-    screen.file.flush()
-    assert "+50.00 +- 91.87" in raw.getvalue().decode("ascii")

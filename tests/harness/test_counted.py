@@ -181,18 +181,6 @@ def test_printed_numbers_against_our_formulas(row, printed, by_formula, ours):
     assert float(line["delta"]) == pytest.approx(ours - printed, abs=0.06)
 
 
-def test_the_printed_numbers_of_x58_follow_the_formulas_of_the_footnotes():
-    """The footnotes of Table 6 name formulas that are printed nowhere."""
-    sizes, million = T6.sizes, 1e6
-    formulas = {
-        "Enhanced Model V2": "[((n/2)/s)*((n/2)/s)*s + (n/2)*n]*h*l",
-        "Enhanced Model V3": "[(n/2)*n + (n/2)*(p+n/2) + p*p]*(l-1)*h",
-        "Long LoRA Inspired Model (LLP)": "[(s/2)*(s/2) + (s/2)*s*(2*n/s)]*h*l",
-    }
-    for row, formula in formulas.items():
-        assert int(value_of(formula, sizes) / million) == int(T6.printed[row, "attention_steps"])
-
-
 def test_formulas_are_the_same_if_they_agree_at_several_sizes():
     assert is_same_formula(T8, "[(n/2)*n]*h", "n^2*h/2")
     assert not is_same_formula(T8, "n*s", "n*p"), "s and p are equal in the table's sizes"

@@ -4,7 +4,7 @@ import io
 import time
 
 import pytest
-from helpers.hostile_tables import FIGURES_OF_KIND, TABLES_OF_KIND, drawn, mutations
+from helpers.hostile_tables import FIGURES_OF_KIND, TABLES_OF_KIND, drawn, mutations, with_value
 from omegaconf import OmegaConf
 from rich.console import Console
 
@@ -104,18 +104,10 @@ CHANGES = {
 }  # fmt: skip
 
 
-def changed(raw, key, value):
-    node = raw
-    for step in key[:-1]:
-        node = node[step]
-    node[key[-1]] = value
-    return raw
-
-
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_hostile_table_is_one_line_with_file_and_key(conf, name):
     kind, key, value, says = CHANGES[name]
-    conf.put("table/evil.yaml", changed(committed("table", TABLES_OF_KIND[kind]), key, value))
+    conf.put("table/evil.yaml", with_value(committed("table", TABLES_OF_KIND[kind]), key, value))
     line = conf.report("table")
     assert "table/evil.yaml: " in line and says in line and len(line) < 1500
 
@@ -137,7 +129,7 @@ FIGURES = {
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_hostile_figure_is_one_line_with_file_and_key(conf, name):
     kind, key, value, says = FIGURES[name]
-    conf.put("figure/evil.yaml", changed(committed("figure", FIGURES_OF_KIND[kind]), key, value))
+    conf.put("figure/evil.yaml", with_value(committed("figure", FIGURES_OF_KIND[kind]), key, value))
     began = time.process_time()
     line = conf.report("figure")
     assert "figure/evil.yaml: " in line and says in line and len(line) < 1500 and time.process_time() - began < SECONDS

@@ -19,16 +19,13 @@ from harness.training.run_cell import CellRequest
 
 composed = functools.cache(lambda *overrides: compose(overrides))  # for tests that do not change it
 
-NAMES = [("luna", "lra/text", "luna"), ("s5", "lra/image", "s5")]
-
 
 def write_and_read(tmp_path, request):
     return serialized_cell.read(*serialized_cell.write(tmp_path / "0000.yaml", request))
 
 
-@pytest.mark.parametrize(("model", "task", "protocol"), NAMES)
-def test_a_serialized_cell_has_the_same_identity(tmp_path, model, task, protocol):
-    cfg = compose([f"model={model}", f"task={task}", f"protocol={protocol}", "budget=reduced", "seed=3"])
+def test_a_serialized_cell_has_the_same_identity(tmp_path):
+    cfg = compose(["model=luna", "task=lra/text", "protocol=luna", "budget=reduced", "seed=3"])
     again = write_and_read(tmp_path, CellRequest(cfg))
     assert cell_of(again.cfg) == cell_of(cfg)
     assert serialized_cell.resolved_config(cfg) == serialized_cell.resolved_config(again.cfg)

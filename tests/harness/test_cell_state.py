@@ -225,6 +225,7 @@ def waiting(done, path):
     return serialized_cell.write(path, CellRequest(cfg, depends_on=[missing]))
 
 
+@pytest.mark.slow
 def test_a_worker_goes_on_until_a_cell_does_not_end_well(tmp_path, done, started):
     cells = [done[0], waiting(done[0], tmp_path / "waiting.yaml"), done[1]]
     results = list(local.run_parallel(cells, 1, StopSignal()))

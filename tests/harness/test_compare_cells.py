@@ -8,13 +8,19 @@ from harness.commands import cli
 from harness.commands.rewrite import rewrite
 from harness.config.compose import compose
 from harness.errors import UsageError
-from harness.records import checks
+from harness.records import checks, evidence
 from harness.report.scores import compare_cells as module
 from harness.report.scores.compare_cells import UNSET, block_of, compare_cells
 from tests.helpers.saved_cells import run_folder, save
 
 A, B = (1, 1, 1, 0), (0, 1, 0, 0)
 T3, T2 = 3.182446305284263, 4.302652729911275  # quantile 0.975 of Student's t with 3 and 2 degrees of freedom
+
+
+@pytest.fixture(autouse=True)
+def made_up(monkeypatch):
+    """No recipe is composed for these records, although they name one."""
+    monkeypatch.setitem(evidence.RULES, "recipe", lambda file, entries: ())
 
 
 def id_of(entries):

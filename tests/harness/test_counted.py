@@ -72,13 +72,14 @@ def test_our_counts_are_the_printed_ones_or_a_footnote_says_why(table, exact):
 
 def test_a_page_shows_what_was_counted_and_what_was_not():
     spec = load_table("lavo/t2", CONF, PAPER)
-    small = spec.model_copy(update={"rows": {name: spec.rows[name] for name in ("vanilla", "lavo")}})
+    rows = {name: spec.rows[name] for name in ("vanilla", "lavo")}
+    small = spec.model_copy(update={"rows": rows})
     none, counts = select(frame([]), spec), {counted.FIELD: counted.count}
     page = build_table(small, group_scores(none, small, counts=counts))
     assert "122.91<sup>X22</sup> | 122.91 (counted) | +0.00 | agrees |" in markdown.render(page)
     assert page.summary.endswith("3 not run; counted sizes: 2 agree · 0 differ · 0 failed · 0 not run")
-    broken = spec.rows["lavo"].model_copy(update={"set": {"model.bases": -1}})
-    small = spec.model_copy(update={"rows": {"lavo": broken}})
+    broken = rows["lavo"].model_copy(update={"set": {"model.bases": -1}})
+    small = spec.model_copy(update={"rows": rows | {"lavo": broken}})
     assert "lavo: not counted: " in markdown.render(build_table(small, group_scores(none, small, counts=counts)))
 
 

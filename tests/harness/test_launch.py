@@ -53,7 +53,7 @@ def test_paths_are_absolute_wherever_the_job_runs(tmp_path, monkeypatch):
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir(), there.mkdir()
     monkeypatch.chdir(here)
-    cfg = compose(["task.source=slice", "task.path=part/of/listops", "paths.outputs=out", "paths.records='~/r'"])
+    cfg = compose(["task.source=slice", "task.path=part/of/listops", "paths.outputs=out", f"paths.records={there}"])
     cell, request = (
         cell_of(cfg),
         CellRequest(cfg, search=["conf2"], depends_on=[replace(DEPENDENCY, record="r/a.json", run_dir="o/a")]),
@@ -61,12 +61,17 @@ def test_paths_are_absolute_wherever_the_job_runs(tmp_path, monkeypatch):
     again = write_and_read(tmp_path, request)
     monkeypatch.chdir(there)
     assert again.cfg.task.path == f"{here}/part/of/listops" and again.cfg.task.data_root == f"{here}/data"
-    assert again.cfg.paths.outputs == f"{here}/out"
-    assert cell.record_path(again.cfg) == cell.record_path(cfg).absolute(), "`~` is the same home"
+    assert again.cfg.paths.outputs == f"{here}/out" and again.cfg.paths.records == str(there)
     assert all(Path(path).is_absolute() for path in again.cfg.paths.values())
     assert list(again.search) == [f"{here}/conf2"] and again.depends_on[0].record == f"{here}/r/a.json"
     assert again.depends_on[0].run_dir == f"{here}/o/a"
     assert cell_of(again.cfg) == cell and cell.folder(again.cfg).is_relative_to(here / "out")
+
+
+def test_a_tilde_means_the_same_home_serialized_or_not(tmp_path):
+    cfg = compose(["paths.records='~/records'"])
+    again = write_and_read(tmp_path, CellRequest(cfg)).cfg
+    assert cell_of(cfg).record_path(again) == cell_of(cfg).record_path(cfg).absolute()
 
 
 ACTIVE = [CellState(name, active=True) for name in ("queued", "running", "timeout", "preempted")]

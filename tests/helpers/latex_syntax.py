@@ -27,14 +27,14 @@ def problems(text: str) -> list[str]:
         return ROW_END if found[1] == "\\" else "" if found[1] in "&%$#_{}" else found[0]
 
     # from left to right, so that the second backslash of a row's end begins no command; an escaped sign is text
-    plain = re.sub(r"\\(.)", plain_of, text)
+    plain = re.sub("%[^\n]*\n?", "", re.sub(r"\\(.)", plain_of, text))  # without comments
     return [*_signs(text, plain), *_nesting(plain), *_rows(plain)]
 
 
 def _signs(text: str, plain: str) -> Iterator[str]:
     if not text.isascii():
         yield "not ASCII"
-    yield from (f"{sign} is not escaped" for sign in "#_^~%" if sign in plain)
+    yield from (f"{sign} is not escaped" for sign in "#_^~" if sign in plain)
     if wrong := re.findall(r"\\[^a-zA-Z]", plain):
         yield f"unknown commands {wrong}"
     for number, part in enumerate(plain.split("$")):

@@ -180,17 +180,11 @@ def test_a_folder_in_the_place_of_a_file_is_set_aside(run, whole, monkeypatch):
     assert (run.folder.path / "log.txt.aside-1" / "of the user").read_text() == "?", "nothing is deleted"
 
 
-@pytest.mark.parametrize(
-    ("metrics", "texts"),
-    [
-        ("step,train/loss\nx,y\n", ('{"time": 1e999}', "", '{"time": 1e999}', "[]")),
-        ("\0\0\0", ("\x00", '{"since": "x"}', '{"state": 1}', "null")),
-    ],
-)
-def test_small_files_may_hold_anything(run, whole, monkeypatch, metrics, texts):
+def test_small_files_may_hold_anything(run, whole, monkeypatch):
     run.killed(monkeypatch, 4)
-    run.folder.metrics.write_text(metrics)
-    for name, text in zip(("heartbeat.json", "attempt.json", "job.json", "owner"), texts, strict=True):
+    run.folder.metrics.write_text("step,train/loss\nx,y\n\0")
+    texts = {"heartbeat.json": '{"time": 1e999}', "attempt.json": "\x00", "job.json": '{"since": "x"}', "owner": "[]"}
+    for name, text in texts.items():
         (run.folder.path / name).write_text(text)
     assert run().state == "done" and same(run, whole)
 
@@ -198,32 +192,19 @@ def test_small_files_may_hold_anything(run, whole, monkeypatch, metrics, texts):
 # what a resumed run must share
 
 
-def test_micro_batches_may_change_between_two_attempts(run, whole, monkeypatch, capfd):
-    run.killed(monkeypatch, 4)
-    assert run("train.micro_batch_size=2").state == "done"
-    entries, before = run.record(), whole.record()
-    assert (entries["tokens"], entries["examples"]) == (before["tokens"], before["examples"])
-    assert "micro-batches" in capfd.readouterr().err
-
-
-def test_code_that_changed_since_is_refused(run, whole, monkeypatch):
-    run.killed(monkeypatch, 4)
-    with monkeypatch.context() as patched:
-        patched.setattr("harness.config.source_code.code_of", lambda cfg: "f" * 16)
-        result = run()
-    assert (result.state, result.code) == ("refused", 2) and "the code of model" in result.detail
-    assert "rerun=all" in result.detail
-    assert run().state == "done" and same(run, whole), "with the old code it goes on"
-
-
-def test_data_that_changed_since_are_refused(run, whole, monkeypatch):
+def test_code_and_data_that_changed_since_are_refused(run, whole, monkeypatch):
     run.killed(monkeypatch, 4)
     real = ListOps.load
-    with monkeypatch.context() as patched:
-        patched.setattr(ListOps, "load", lambda task: replace(real(task), fingerprint="f" * 64))
-        result = run()
-    assert (result.state, result.code) == ("refused", 2) and "the data have changed" in result.detail
-    assert run().state == "done" and same(run, whole)
+    other_data = lambda task: replace(real(task), fingerprint="f" * 64)  # noqa: E731
+    for owner, name, changed, why in (
+        (source_code, "code_of", lambda cfg: "f" * 16, "the code of model"),
+        (ListOps, "load", other_data, "the data have changed"),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, name, changed)
+            result = run()
+        assert (result.state, result.code) == ("refused", 2) and why in result.detail
+    assert run().state == "done" and same(run, whole), "with the old code and data it goes on"
 
 
 # which attempt counts
@@ -249,14 +230,16 @@ def _restore_threads():
     torch.set_num_threads(before)
 
 
-def test_another_typed_number_of_threads_is_not_taken_at_a_resume(run, monkeypatch, capfd):
+def test_micro_batches_may_change_at_a_resume_and_the_number_of_threads_may_not(run, whole, monkeypatch, capfd):
     """The record names the instructions and the code of the training; older records and checkpoints do not."""
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
     run.killed(monkeypatch, 4, "resources.cpus=1")
-    assert run("resources.cpus=2").state == "done"
+    assert run("resources.cpus=2", "train.micro_batch_size=2").state == "done"
     entries, used = run.record(), torch.backends.cpu.get_cpu_capability()
+    assert all(entries[key] == whole.record()[key] for key in ("tokens", "examples"))
     assert entries["hardware"]["threads"] == torch.get_num_threads() == 1
-    assert "1 of 1 CPU threads, as the checkpoint, not resources.cpus=2" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert "1 of 1 CPU threads, as the checkpoint, not resources.cpus=2" in said and "micro-batches" in said
     assert entries["changed_at_resume"] == [] and entries["training_sha256"] == source_code.training_code()
     assert entries["hardware"]["capability"] == f"{used}, ONEDNN_MAX_CPU_ISA=SSE41"
     for key in ("training_sha256", "changed_at_resume"):

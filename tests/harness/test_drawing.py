@@ -25,6 +25,7 @@ def plot(shown, path):
     return partial(Plot(scores.data("a title", shown), scores.draw, (path,), dpi=50).write, [path]), [path]
 
 
+@pytest.mark.slow
 def test_processes_draw_the_same_bytes_and_name_the_first_picture_that_fails(tmp_path, shown, monkeypatch):
     monkeypatch.setattr(drawing, "FEW", 0)
     (tmp_path / "file").write_text("no folder")

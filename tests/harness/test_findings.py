@@ -112,6 +112,8 @@ def test_as_good_needs_the_interval_within_the_margin(spread, tmp_path):
     assert reply.verdict is Verdict.HOLDS and "margin 7.0" in reply.facts[0]
     narrow = compared(evidence, relation="as good", margin=0.001)
     assert narrow.verdict is not Verdict.HOLDS
+    reaching = compared(evidence, relation="as good", margin=0.017)  # 1.2, and the difference is 1.0 with its interval
+    assert reaching.verdict is Verdict.UNKNOWN
     assert compared(spread, "window", ("LAVO",), relation="as good").verdict is Verdict.FAILS
 
 

@@ -1,4 +1,4 @@
-"""Pages with cards: what a number shows, and texts that stay text."""
+"""Pages with cards, and the leaderboard: what a number shows, what stands beside it, and texts that stay text."""
 
 import json
 import re
@@ -13,12 +13,16 @@ from harness.config.compose import compose
 from harness.config.model_names import row_name
 from harness.records.collect import frame, load_records
 from harness.records.record import read, write
-from harness.report.pages import table
+from harness.report.pages import leaderboard, table
+from harness.report.pages.answer import answers
+from harness.report.pages.evidence import Evidence, TableEvidence
 from harness.report.render import markdown
 from harness.report.render.layout import Block, Card, Section, Table, TableEntry
 from harness.report.scores import groups, select
 from harness.report.site import cards
+from harness.report.spec_files import load_table
 
+pytestmark = pytest.mark.usefixtures("rates_searched")
 T11, ROOT = golden.T11, golden.ROOT
 NUMBER = re.compile(r'<button type="button" class="number" data-card="(\d+)">(.*?)</button>')
 HOSTILE = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</button><b>", "a|b`c`[d](javascript:x)")
@@ -82,3 +86,62 @@ def test_the_printed_command_runs_the_same_cell():
     assert cell_of(cfg).id == plain["cell"]["id"]
     changed = made.record("lavo", "lra/text", changed={"model.segments": [None, [16, 32]], "model.x": [1, "a b"]})
     assert shlex.split(cards.command(changed))[-2:] == ["++model.segments=[16,32]", "model.x='a b'"]
+
+
+TEXT = """
+title: all of them
+ledger: null
+leaderboard: Causal
+protocol: skyformer
+seeds: [1, 2, 3]
+control: no_mixing
+reference: vanilla
+rows: {softmax: vanilla, nothing: no_mixing, LAVO: lavo, window: local, never: luna}
+columns:
+  near: {task: lra/listops, ability: reach, metric: acc, unit: "%", decimals: 1, higher_is_better: true}
+  far: {task: lra/listops, ability: reach, metric: acc, evaluation: far, unit: "%", decimals: 1, higher_is_better: true}
+  text: {task: lra/text, metric: acc, unit: "%", decimals: 1, higher_is_better: true}
+  later: {task: lra/image, metric: acc, unit: "%", decimals: 1, higher_is_better: true}
+  size: {task: lra/listops, metric: numbers, evaluation: decoding_state, cost: true, unit: numbers,
+    decimals: 0, higher_is_better: false}
+"""
+OF = {"budget": "reduced", "source": "synthetic"}
+
+
+def evidence_of(tmp_path, text):
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "own.yaml").write_text(text, encoding="utf-8")
+    spec, records = load_table("own", tmp_path, golden.PAPER), []
+    scores = {"vanilla": [0.9, 0.91, 0.92], "no_mixing": [0.2, 0.21, 0.19], "lavo": [0.7, 0.71, 0.69]}
+    for model, values in (scores | {"local": [0.5, 0.51, 0.49]}).items():
+        runs = made.seeds(model, "lra/listops", values, **OF)
+        for run in runs:
+            state = {"status": "done", "metrics": {"numbers": 12288.0}}
+            run["evaluations"] = {"far": {"status": "done", "metrics": {"acc": 50.0}}, "decoding_state": state}
+            run["parameters"] = {"total": 1234, "attention": 1}
+            run["config"]["train"]["optimizer"] = {"lr": 1e-3}
+        records += runs
+    for model, values in scores.items():
+        records += made.seeds(model, "lra/text", values, **OF)
+    cells = frame(records)
+    results = groups.group_scores(select.select(cells, spec), spec)
+    page = table.build_table(spec, results)
+    return Evidence({"own": TableEvidence(page, answers(results), results, (), {}, spec)}, cells, {})
+
+
+def test_every_entry_follows_from_the_records_and_what_is_missing_is_a_dash(tmp_path):
+    step = "  step: {bench: {what: train, length: 16384, settings: {dim: 64}}, unit: ms, higher_is_better: false}\n"
+    (board,) = leaderboard.boards(evidence_of(tmp_path, TEXT + step))
+    assert list(board.scores) == ["near", "text"] and board.costs == {"size": "size, numbers"}  # one column per ability
+    card = board.entries["LAVO"]["near"].card
+    assert (card.measure, card.by_seed) == ("acc", {1: "70.0", 2: "71.0", 3: "69.0"}) and len(card.cells) == 3
+    lines = leaderboard.page(["| found | [why](../../docs/findings.md#why) |"], [board]).splitlines()
+    rows = {line.split(" | ")[1]: line.strip("| ").split(" | ") for line in lines if line.startswith("| [")}
+    assert list(rows) == ["vanilla", "lavo", "local", "no\\_mixing"], "the control stands last"
+    assert rows["lavo"][0] == "[LAVO](../../conf/model/lavo.yaml)" and rows["lavo"][3].startswith("70.0 · ")
+    assert rows["lavo"][-3:] == ["12,288", "1,234 to 72,514", "1e-3 (recipe)"]
+    assert rows["local"][2] == rows["local"][4] == "–", "no mean and no score without a run"
+    text = "\n".join(lines)
+    for said in ("another column of the same ability is: far.", "No run yet: later.", "Models without a run: never."):
+        assert said in text
+    assert "Not measured by do=bench yet: step (train at 16,384 tokens)." in text

@@ -121,7 +121,6 @@ FIGURES = {
     "another row": ("bubbles", ("reference",), "vanila", "reference: there is no 'vanila': did you mean 'vanilla'"),
     "another key": ("bubbles", ("paper", "ledgers"), "x", "paper.ledgers: unknown key; did you mean 'ledger'"),
     "another column": ("bubbles", ("accuracy",), "Avg (w/o)", "accuracy: there is no 'Avg (w/o)'"),
-    "points and columns": ("lines", ("against",), "N", "has points, or against and columns"),
     "another kind": ("pending", ("kind",), ["a"], "kind: there is no ['a']"),
 }  # fmt: skip
 

@@ -8,8 +8,6 @@ from helpers.synthetic import record as made
 from harness.commands import report as verb
 from harness.records.collect import frame
 from harness.report import spec_files
-from harness.report.plots import style
-from harness.report.plots.lines import draw
 from harness.report.scores.lines import front, panels
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -107,11 +105,6 @@ def test_the_front_has_the_points_with_a_better_score_than_all_before(conf, monk
     )
     [without_verdicts] = panels(load("state", conf), frame(records))
     assert without_verdicts["front"] == [(1000, 40.0, "LAVO, 8 bases")]
-    shown = draw({"title": "A figure", "panels": style.with_looks([panel])}).axes[0]
-    texts = {text.get_text(): text for text in shown.texts}
-    assert {"LAVO", "LAVO, 8 bases", "all pairs"} <= texts.keys()
-    extents = [texts[name].get_window_extent() for name in ("LAVO", "LAVO, 8 bases")]
-    assert not extents[0].overlaps(extents[1])
 
 
 def test_a_score_that_prints_like_a_cheaper_one_is_not_on_the_front():
@@ -182,18 +175,3 @@ def test_drawn_and_checked(conf, tmp_path):
     assert verb.draw_figures(names, cells, conf=conf, paths=paths) == files
     assert [path.stat().st_mtime_ns == time for path, time in zip(files, times, strict=True)] == [False, True]
     assert verb.draw_figures(names, cells[:1], conf=conf, paths=paths, check=True) == files  # by LAVO
-
-
-def test_an_exponent_is_inside_the_frame_and_near_the_end_of_its_line():
-    costs, sizes = ([1, 4, 16], [1, 4, 16.1], [1, 4, 16.2], [1, 4, 16.3], [100, 400, 1600], [9, 9]), [1024, 4096, 16384]
-    series = [
-        {"name": f"row {number}", "model": "latte", "role": "", "x": sizes[: len(y)], "y": y, "exponent": "1.0"}
-        for number, y in enumerate(costs)
-    ]
-    panel = {"title": "Forward", "x": "length, tokens", "y": "time, ms", "log_x": True, "log_y": True}
-    panels = style.with_looks([panel | {"series": series, "notes": []}])
-    (axis,) = draw({"title": "Costs", "panels": panels}).axes
-    shown = [text.xy for text in axis.texts if text.get_text().startswith("n^")]
-    assert 2 <= len(shown) < 5, "those without room are left out"
-    assert {x for x, _ in shown} == {16384}, "a line that ends before the others has none"
-    assert round(max(y for _, y in shown)) == 1600 < axis.get_ylim()[1] / 1.1

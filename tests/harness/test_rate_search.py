@@ -218,7 +218,7 @@ def test_the_line_of_a_trial_names_its_rate_once(capsys):
     (entries,) = trials("vanilla", {RECIPE: 0.5})
     cell = Cell(entries["cell"]["id"], entries["config"])
     earlier = run_cell.EarlierAttempt(entries, False, False)
-    request = run_cell.CellRequest(cell, compose(["budget=reduced"]))
+    request = request_of(cell, compose(["budget=reduced"]))
     run_cell.report_line(run_cell.earlier_result(request, cell.path, earlier))
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith(f"skipped: {cell} · already done") and line.count("trial at lr 0.001") == 1

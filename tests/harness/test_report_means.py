@@ -62,9 +62,9 @@ def test_a_mean_with_a_missing_part_is_not_shown():
     assert line(block(table, "Parts of ETT MSE"), "LAVO")["ETTm1 M"] == "–"
     assert "Not averaged, because no row has a score in every column: ETT MSE, ETT MAE." in plain(table, width=200)
     assert "Not run at the paper budget: ETTm1 M;" in plain(table, width=200)
-    broken = [*missing, forecast("lavo", "ETTm1", "M", status="nan")]
-    assert line(block(build(T8, broken), "Parts of ETT MSE"), "LAVO")["ETTm1 M"] == "nan"
-    assert not [part for part in build(T8, broken).sections[0].blocks if part.title.startswith("ETT ")]
+    broken = build(T8, [*missing, forecast("lavo", "ETTm1", "M", status="nan")])
+    assert line(block(broken, "Parts of ETT MSE"), "LAVO")["ETTm1 M"] == "nan"
+    assert not [part for part in broken.sections[0].blocks if part.title.startswith("ETT ")]
 
 
 def test_a_column_s_setting_may_be_the_recipe_s_default():
@@ -91,13 +91,14 @@ def test_a_changed_recipe_is_a_line_of_its_own_apart():
 def test_data_are_never_mixed_where_a_column_has_both():
     records = everywhere("lavo", mse=0.4, **REDUCED)
     records += everywhere("lavo", mse=0.9, budget="reduced", source="synthetic", sets=["Weather"])
-    weather = [part for part in build(T8, records).sections[1].blocks if part.title.startswith("Weather MSE")]
+    blocks = build(T8, records).sections[1].blocks
+    weather = [part for part in blocks if part.title.startswith("Weather MSE")]
     assert [(part.title.split(", ")[-1], rows(part)["LAVO"]) for part in weather] == [
         ("slice:a data", ["0.410 to 0.420 (2)", "–"]),
         ("synthetic data", ["0.910 to 0.920 (2)", "–"]),
     ]
-    titles = [part.title for part in build(T8, records).sections[1].blocks]
-    assert len(set(titles)) == len(titles) == 12  # the others once
+    titles = {part.title for part in blocks}
+    assert len(titles) == len(blocks) == 12  # the others once
 
 
 def test_a_run_of_several_columns_is_planned_and_paid_once():

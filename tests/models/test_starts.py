@@ -80,7 +80,7 @@ MODELS = {  # (model, width, heads, settings)
     "synthesizer": ("synthesizer", 8, 4, {"rank": 4}),
     "synthesizer, random": ("synthesizer", 8, 4, {"rank": 0}),
     "transformer_xl": ("transformer_xl", 256, 4, {}),
-    "xlstm, matrix": ("xlstm", 256, 4, {"slstm_every": 0}),
+    "xlstm, matrix": ("xlstm", 256, 4, {"slstm_at": []}),
     "xlstm, scalar": ("xlstm", 256, 4, {"slstm_every": 1, "ffn": True}),
 }
 SMALL = math.sqrt(2 / (5 * 256))
@@ -98,7 +98,7 @@ STARTS = [
     ("block_recurrent", "factor,recurrence.token_factor,recurrence.state_factors,recurrence.norm", equal(1.0)),
     ("deltanet", "norm_weight", equal(1.0)),
     ("deltanet", "convolution", uniform(0.5)),
-    ("deltanet", "q_proj,k_proj", uniform(1 / 16)),
+    ("deltanet", "qkv_proj,beta_proj,out_proj", uniform(1 / 16)),
     ("gated_deltanet", "log_rate", between(0, 16, torch.exp)),
     ("gated_deltanet", "decay_bias", SOFT_STEP),
     ("kda", "log_rate", between(1, 16, torch.exp)),

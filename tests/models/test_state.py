@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from test_decoding import DECODING
-from zoo import CROSS, DECODERS, DIM, build, by_first, in_chunks, inputs, load, padding, run
+from zoo import CAUSAL_LAYERS, CROSS, DECODERS, DIM, build, by_first, in_chunks, inputs, load, padding, run
 
 from models.attention.base import Pattern
 from models.generation.state import take_rows
@@ -14,9 +13,9 @@ ROWS = torch.tensor([1, 1, 0])
 BEFORE, AFTER = 19, 9  # across the windows, blocks and chunks of the tiny sizes
 
 
-@by_first(("name", "pattern", "variant"), [case for case in DECODING if not case[1].cross])
-def test_rows_of_the_past_go_on(name, pattern, variant):
-    model = build(name, pattern, **variant).double()
+@by_first(("name", "pattern", "hyper"), CAUSAL_LAYERS)
+def test_rows_of_the_past_go_on(name, pattern, hyper):
+    model = build(name, pattern, **hyper).double()
     past, _ = inputs(pattern, BEFORE, dtype=torch.float64)
     future, _ = inputs(pattern, AFTER, batch=3, dtype=torch.float64, seed=2)
     with torch.no_grad():

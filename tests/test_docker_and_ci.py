@@ -36,11 +36,6 @@ def extras():
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 
 
-def test_the_image_is_of_a_python_that_is_supported():
-    (image,) = arguments("FROM")
-    assert image == "python:3.11-slim"
-
-
 def test_what_is_copied_is_there_and_nothing_is_fetched_by_add():
     assert not arguments("ADD")
     sources = [source for rest in arguments("COPY") for source in rest.split()[:-1]]
@@ -93,10 +88,6 @@ def test_every_package_of_this_environment_is_locked_with_its_hashes():
     assert len(here) > 100 and {name: locked.get(name) for name in here} == here
 
 
-def test_the_container_does_not_run_as_root():
-    assert instructions()[-3][0] == "USER" and arguments("USER")[-1].split(":")[0] not in ("root", "0")
-
-
 def test_what_belongs_to_this_machine_is_not_copied():
     of_git = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
     places = {line.strip("/") for line in of_git if line.startswith("/") and "*" not in line}
@@ -116,7 +107,7 @@ def test_a_failing_part_fails_ci_and_is_shown(tmp_path):
     script.parent.mkdir()
     script.write_bytes((ROOT / ".ci" / "run").read_bytes())
     targets = list(dict.fromkeys(target for target, *_ in parts()))
-    for failing in ["no part", *targets]:
+    for failing in ["no part", "test", targets[-1]]:
         ends = {target: "fails && false" if target == failing else "passes" for target in targets}
         (tmp_path / "Makefile").write_text("".join(f"{name}:\n\t@echo {name} {end}\n" for name, end in ends.items()))
         done = subprocess.run(["bash", script], capture_output=True, text=True, timeout=60)
@@ -159,8 +150,3 @@ def test_the_workflow_installs_what_the_makefile_does(workflow):
     (default,) = re.findall(r"^EXTRAS \?= (\S+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
     chosen = set(workflow["env"]["EXTRAS"].split(","))
     assert {*default.split(","), "loggers"} <= chosen <= set(extras())
-
-
-def test_the_commands_are_targets_of_make():
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert all(f"\n{target}:" in makefile for target, *_ in parts())

@@ -113,6 +113,7 @@ def test_values_are_typed_as_on_the_command_line(key, value, words):
     ({"seed": 1.5}, "seed=1.5: the column holds int"),
     ({"seed": True}, "seed=True: the column holds int"),
     ({"config": {}}, "config={}: the column holds dict"),
+    ({"status": "finished"}, "no record has status='finished'"),
 ])  # fmt: skip
 def test_records_cannot_be_selected_by_a_value_that_none_can_have(root, where, says):
     assert says in message(lambda: longhaul.records(root, **where))
@@ -236,8 +237,8 @@ def test_a_wrong_call_is_one_line(number):
 
 
 @pytest.mark.parametrize("read", [longhaul.records, longhaul.measurements])
-def test_a_folder_without_records_is_named(tmp_path, capsys, read):
+def test_a_folder_without_records_is_named(root, tmp_path, capsys, read):
     assert read(tmp_path).empty
     assert str(tmp_path) in capsys.readouterr().err
-    read()
+    longhaul.records(root)
     assert not capsys.readouterr().err

@@ -13,8 +13,10 @@ import pandas as pd
 
 import longhaul
 from tests.helpers.hostile_door import (
+    CREATE,
     NAMES,
     PLACES,
+    SPAWN,
     SYSTEM,
     TERMINAL,
     Door,
@@ -38,6 +40,9 @@ LOAD: list[Callable[[Door], Any]] = [
             [[SYSTEM]],
             "${oc.env:HF_TOKEN}",
             "\\${oc.env:HF_TOKEN}",
+            CREATE,
+            f"\\{CREATE}",
+            [{"y": SPAWN}],
             nested(90),
             10**400,
             float("nan"),
@@ -71,6 +76,11 @@ LOAD: list[Callable[[Door], Any]] = [
             ("task", "declares", {"paths": ["max_length"]}),
             ("task", "_args_", [1]),
             ("task", "workers", 10**6),
+            ("task", "declares", {"paths": 3}),
+            ("task", "declares", [3]),
+            ("task", "data_root", ["/elsewhere"]),
+            ("model", "x", {"_target_": "tasks.lra.listops.ListOps"}),
+            ("model", "x", 10**12),
             ("model", "_args_", ["/etc/passwd"]),
             ("model", "_partial_", True),
             ("model", "declares", {"x": SYSTEM}),
@@ -85,6 +95,12 @@ LOAD: list[Callable[[Door], Any]] = [
             ("backbone", "positions", TERMINAL),
             ("backbone", "dropout", -3.0),
             ("backbone", "layers", -1),
+            ("backbone", "layers", 900),
+            ("backbone", "layers", 10**7),
+            ("backbone", "dim", 32_000),
+            ("backbone", "dim", 10**6),
+            ("backbone", "dim", 10**9),
+            ("backbone", "ffn_dim", 10**15),
             ("backbone", "dim", "64"),
             ("backbone", "max_length", 10**9),
             ("backbone", "weights", "/etc/passwd"),
@@ -135,6 +151,14 @@ LOAD: list[Callable[[Door], Any]] = [
             header(tensor()) + b"0000",
             b"\x80\x04cos\nsystem\n(S'touch canary'\ntR.",
             b"PK\x03\x04" + b"\0" * 100,
+        )
+    ),
+    *(
+        lambda door, text=text: door.instead("config.json", lambda path: path.write_text(text))
+        for text in (
+            *("[" * 3_000 + "]" * 3_000, '{"model": ' * 3_000 + "1" + "}" * 3_000, "[" * 10**5, "null", "\x00"),
+            *('{"model": 1, "task": 2, "backbone": 3}', '{"model": {}, "task": {}, "backbone": {}}'),
+            '"' + "x" * 2**20 + '"',
         )
     ),
     *(

@@ -229,6 +229,8 @@ LAYOUTS = {
     "data/regression": own_numbers,
     "data/lm": own_texts,
 }
+# the first task of each layout
+KINDS = {layout.__qualname__: name for name, layout in reversed(LAYOUTS.items())}.values()
 
 
 class Layout:

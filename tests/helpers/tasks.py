@@ -6,7 +6,7 @@ import random
 import sys
 import tarfile
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -46,21 +46,12 @@ def survives(task: Task) -> bool:
         task.prepare(no_progress)
     except DataError as error:
         assert "\n" not in str(error) and f"do=prepare task={task.name}" in str(error)
-        assert not list(task.data_root.rglob("*.arrow"))
+        assert not [file for file in task.data_root.rglob("*.arrow") if not file.parent.name.startswith(".")]
         return False
     info = task.load()
-    for name, size in info.sizes.items():
-        task.split(name).batch(range(size))
+    for name in ("train", "val", "test"):
+        task.split(name).batch(range(info.sizes[name]))
     return True
-
-
-def survivals(file: Path, task_of: Callable[[int], Task], count: int = 40) -> int:
-    """How many of so many ways to break a file `survives`; `task_of` makes a task of its own for each."""
-    read = 0
-    for number, broken in enumerate(mutations(file.read_bytes(), count)):
-        file.write_bytes(broken)
-        read += survives(task_of(number))
-    return read
 
 
 def mutations(data: bytes, count: int, seed: int = 0) -> Iterator[bytes]:

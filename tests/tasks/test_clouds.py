@@ -77,13 +77,6 @@ def test_a_folder_like_the_official_one_is_read(tmp_path, flat):
     assert views == {0, 1, 2}
 
 
-def test_a_part_has_as_many_of_each_category(tmp_path):
-    path = write_pcn(tmp_path / "pcn")
-    task = part(tmp_path / "data", path=path, train=6, test=3)
-    assert task.split("train").shapes.labels.tolist() == [0, 1, 2, 0, 1, 2]
-    assert task.split("test").shapes.labels.tolist() == [0, 1, 2]
-
-
 def test_clouds_are_cut_or_filled_to_the_sizes_asked_for(tmp_path):
     task = part(tmp_path / "data", path=write_pcn(tmp_path / "pcn"), input_points=50, output_points=20)
     batch = task.split("test").batch([0])
@@ -108,18 +101,6 @@ def test_a_part_is_not_taken_for_the_official_data(tmp_path):
     one_line(error, "PCN.json:1: 12 + 3 + 6 instead of 28,974 + 800 + 1,200", "task.source=slice", "do=prepare")
 
 
-def test_files_are_known_by_list_sizes_and_content(tmp_path):
-    path = write_pcn(tmp_path / "pcn")
-    task = part(tmp_path / "data", path=path)
-    fingerprint = task.load().fingerprint
-    assert part(tmp_path / "data", path=path).load().fingerprint == fingerprint
-    file = path / "train" / "complete" / "02691156" / "train2.pcd"
-    file.write_bytes(pcd(points(5, 49)))
-    assert (changed := task.load().fingerprint) != fingerprint
-    file.write_bytes(pcd(points(6, 49)))
-    assert task.load().fingerprint != changed
-
-
 def test_shapenet55_is_cropped_from_a_viewpoint(tmp_path):
     path = write_shapenet55(tmp_path / "ShapeNet55")
     task = loaded(tmp_path / "data", source="shapenet55", path=path, output_points=64)
@@ -135,15 +116,6 @@ def test_shapenet55_is_cropped_from_a_viewpoint(tmp_path):
     names = {file.name for split in ("train", "val") for file in task.split(split).shapes.complete}
     assert len(names) == 27
     assert not torch.equal(*(train.batch([0])["partial"].abs().sort(1).values for _ in range(2)))
-
-
-def test_the_lists_of_shapenet55_may_be_in_a_folder_of_their_own(tmp_path):
-    path = write_shapenet55(tmp_path / "s")
-    before = loaded(tmp_path / "data", source="shapenet55", path=path).load().fingerprint
-    (path / "ShapeNet-55").mkdir()
-    for name in ("train.txt", "test.txt"):
-        (path / name).rename(path / "ShapeNet-55" / name)
-    assert loaded(tmp_path / "data", source="shapenet55", path=path).load().fingerprint == before
 
 
 def test_a_crop_leaves_out_the_farthest():
@@ -172,13 +144,6 @@ def test_preparing_names_the_first_file_that_is_missing(tmp_path):
             with pytest.raises(DataError) as error:
                 ask()
             one_line(error, f"{path / gone}:1: No such file, but {path}/PCN.json lists it", f"task.path={path}")
-
-
-def test_preparing_says_how_far_it_is(tmp_path):
-    said = []
-    task = PCN(data_root=tmp_path, source="slice", path=write_pcn(tmp_path / "pcn"), views=3)
-    task.prepare(lambda *words: said.append(words))
-    assert ("looking for the files of PCN.json", 12, 12) in said
 
 
 @pytest.mark.parametrize(
@@ -235,10 +200,3 @@ def test_a_broken_line_of_shapenet55_is_named(line, tmp_path):
     with pytest.raises(DataError) as error:
         PCN(data_root=tmp_path, source="shapenet55", path=path).prepare(no_progress)
     one_line(error, f"{path}/train.txt:31: ", "is no <taxonomy>-<model>.npy", "task.source=shapenet55")
-
-
-def test_a_folder_without_a_list_is_refused(tmp_path):
-    for source, file in (("slice", "*.json"), ("shapenet55", "train.txt")):
-        with pytest.raises(DataError) as error:
-            PCN(data_root=tmp_path, source=source, path=tmp_path / "none").prepare(no_progress)
-        one_line(error, tmp_path / "none", file, "No such file", f"task.source={source}")

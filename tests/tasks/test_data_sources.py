@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from tasks import data_sources, file_digests
+from tasks import data_sources
 from tasks.checks import DataError
 from tasks.data_sources import Download
 from tests.helpers.tasks import no_progress, one_line, tar
@@ -245,20 +245,6 @@ def test_a_line_without_an_end(monkeypatch):
         list(data_sources.lines(io.BytesIO(b"0123456789"[:9] + b"\n" + b"x" * 99), "there"))
 
 
-def test_identity_sees_changes(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    file, seen = tmp_path / "a", set()
-    for whole in (10**6, 500):
-        monkeypatch.setattr(file_digests, "WORTH_REMEMBERING", whole)
-        for data in (b"x" * 1000, b"y" + b"x" * 999, b"x" * 999 + b"y", b"x" * 1001):
-            file.write_bytes(data)
-            seen.add((whole, file_digests.identity(file)))
-            assert file_digests.identity(file) in {name for _, name in seen}
-    assert len(seen) == 8 and len({digest for _, digest in seen}) == 4
-    with pytest.raises(DataError, match=":1: No such file"):
-        file_digests.identity(tmp_path / "b")
-
-
 def test_the_one_file_of_a_pattern(tmp_path):
     for name in ("imdb_train.jsonl", "other"):
         (tmp_path / name).write_text("")
@@ -314,7 +300,7 @@ def test_a_small_file_that_unpacks_to_many_lines_is_refused_soon(tmp_path):
     from tasks.seq2seq import pair_files
 
     file = tmp_path / "basic_train.tsv.gz"
-    file.write_bytes(gzip.compress(b"Source\tTarget\n" + b"1\t1\n" * 6_000_000, 1))
+    file.write_bytes(gzip.compress(b"Source\tTarget\n" + b"1\t1\n" * 2_000_000, 1))
     readers = (
         lambda: deque(data_sources.lines_of(file), maxlen=0),
         lambda: data_sources.opened(file).read(),

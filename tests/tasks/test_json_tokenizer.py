@@ -46,10 +46,6 @@ def test_identity_is_that_of_the_content_and_a_copy_reads_the_same(folder, tmp_p
     assert pickle.loads(pickle.dumps(made(folder))).encode(["a"])[0].tolist() == [2]
 
 
-def test_the_size_is_known_without_the_file(tmp_path):
-    assert made(tmp_path / "none", 256_000).vocab_size == 256_000
-
-
 @pytest.mark.parametrize(
     "text, message", [(None, "No such file"), ("{", "no tokenizer"), ("no end", "no end token"), ("", "no tokenizer")]
 )
@@ -83,12 +79,6 @@ def test_an_end_token_that_is_not_there_is_refused_with_those_alike(folder):
 def test_more_ids_than_rows(folder):
     with pytest.raises(DataError, match=r"ids up to 7; task\.vocabulary=7 is not more"):
         made(folder, 7).prepare(lambda: [], lambda *_: None)
-
-
-@pytest.mark.parametrize("settings", [{"path": None, "vocabulary": 3}, {"vocabulary": None}, {"vocabulary": 0}])
-def test_settings_that_are_missing(folder, settings):
-    with pytest.raises(ValueError):
-        made(folder, **settings)
 
 
 REPLACE = {"type": "Replace", "pattern": {"String": "a"}, "content": "aaa"}

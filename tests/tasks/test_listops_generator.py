@@ -85,12 +85,6 @@ def test_malformed_text(text, message):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("token", [0, 16, 17, 255])
-def test_ids_outside_the_grammar(token):
-    with pytest.raises(ValueError, match=f"token id {token}"):
-        evaluate(np.array([11, 1, token, 15]))
-
-
 # generated expressions
 
 
@@ -100,8 +94,6 @@ def test_ids_outside_the_grammar(token):
         Grammar(),
         Grammar(1, 60, 3, 16),
         Grammar(20, 64, 6, 5),
-        Grammar(100, 256, 8, 8),
-        Grammar(3, 40, 2, 16),
         Grammar(4, 9, 9, 2),
     ],
     ids=str,
@@ -143,12 +135,6 @@ def test_duplicates_are_dropped(monkeypatch):
         generate(1, Grammar(min_length=4, max_length=6, max_args=2))  # pairs give 4, 7, 10, ... tokens
 
 
-@pytest.mark.parametrize("bounds", [(500, 501), (500, 400), (0, 10), (5, 9, 1), (5, 9, 3, 1), (5, 9, 3, 17)])
-def test_undefined_grammars(bounds):
-    with pytest.raises(ValueError, match=r"^[^\n]+$"):
-        Grammar(*bounds)
-
-
 @pytest.mark.parametrize("size", range(2, 17))
 def test_sorting_network(size):
     # a network that sorts all zeros and ones sorts everything
@@ -184,13 +170,6 @@ def test_fewer_examples_are_the_beginning_of_more():
     few, more = generate(100, seed=2), generate(900, seed=2)
     assert content_hash(few) == content_hash(more.part(0, 100))
     assert content_hash(few) != content_hash(generate(100, seed=3))
-
-
-def test_progress_reaches_the_end():
-    calls = []
-    generate(800, progress=lambda *call: calls.append(call))
-    assert calls[-1] == ("generating ListOps", 800, 800)
-    assert [done for _, done, _ in calls] == sorted(done for _, done, _ in calls)
 
 
 # statistics against LRA's own generator

@@ -3,7 +3,6 @@
 import base64
 import gzip
 import hashlib
-import itertools
 import threading
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks import file_digests
 from tasks.checks import DataError
 from tasks.data_sources import Download
 from tasks.data_task import SPLITS
@@ -27,7 +25,6 @@ from tests.helpers.tasks import never, no_progress, one_line, tar
 from tests.helpers.texts import folder, parquet, text_of, texts_of
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
-CORPORA = [PG19, WikiText103, OpenWebText, BookCorpus, SlimPajama, Shakespeare]
 TEXTS = {
     f"{name}/{number}.txt": f"{name} {number} " * 9 for name in ("train", "validation", "test") for number in (1, 2)
 }
@@ -51,19 +48,8 @@ def documents(split):
     return [text_of(split, number) for number in range(split.count)]
 
 
-@pytest.mark.parametrize("kind", CORPORA)
-def test_stories_stand_for_every_corpus(tmp_path, kind):
-    _, info, splits = prepared(kind, tmp_path, source="synthetic")
-    assert info.source == "synthetic" and [splits[name].count for name in splits] == [9, 2, 2]
-    assert prepared(kind, tmp_path / "again", source="synthetic")[1] == info
-    assert prepared(kind, tmp_path / "other", source="synthetic", data_seed=1)[1].fingerprint != info.fingerprint
-    with pytest.raises(ValueError, match="distance=5000 is not between 0 and"):
-        task(kind, tmp_path, source="synthetic", distance=5000)
-
-
-@pytest.mark.parametrize("kind", [PG19, OpenWebText, BookCorpus, SlimPajama, Shakespeare])
-def test_any_texts_are_a_slice(tmp_path, kind):
-    _, info, splits = prepared(kind, tmp_path, source="slice", path=folder(tmp_path / "few", TEXTS))
+def test_any_texts_are_a_slice(tmp_path):
+    _, info, splits = prepared(PG19, tmp_path, source="slice", path=folder(tmp_path / "few", TEXTS))
     assert info.source == "slice:few"
     assert {name: documents(split) for name, split in splits.items()} == {
         "train": [TEXTS["train/1.txt"], TEXTS["train/2.txt"]],
@@ -71,21 +57,8 @@ def test_any_texts_are_a_slice(tmp_path, kind):
         "test": [TEXTS["test/1.txt"], TEXTS["test/2.txt"]],
     }
     archive = tar(tmp_path / "few_books.tar.gz", {name: text.encode() for name, text in TEXTS.items()})
-    _, packed, _ = prepared(kind, tmp_path, source="slice", path=archive)
+    _, packed, _ = prepared(PG19, tmp_path, source="slice", path=archive)
     assert (packed.source, packed.fingerprint) == ("slice:few_books", info.fingerprint)
-
-
-@pytest.mark.parametrize("kind", CORPORA)
-def test_a_slice_that_is_none_is_one_line(tmp_path, kind):
-    for path, message in (
-        (None, "requires task.path"),
-        (tmp_path / "nothing", "nothing"),
-        (folder(tmp_path / "x", {}), "x"),
-    ):
-        with pytest.raises(DataError) as error:
-            task(kind, tmp_path, source="slice", path=path).prepare(no_progress)
-        one_line(error, message, f"do=prepare task={kind.name}")
-    assert not list((tmp_path).rglob("*.arrow"))
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no shared data here")
@@ -156,12 +129,11 @@ def test_pg19_must_have_all_books_and_words(tmp_path, monkeypatch):
         assert info.source == "full" and documents(splits["val"])[1] == TEXTS["validation/2.txt"]
 
 
-@pytest.mark.parametrize("kind", CORPORA[:-1])  # the hub has no Shakespeare
-def test_the_hub_without_a_network_is_one_line(tmp_path, kind, monkeypatch):
+def test_the_hub_without_a_network_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(DataError) as error:
-        task(kind, tmp_path, source="hf").prepare(no_progress)
-    one_line(error, "https://huggingface.co/datasets/", "HF_HOME", "task.path", f"do=prepare task={kind.name}")
+        task(PG19, tmp_path, source="hf").prepare(no_progress)
+    one_line(error, "https://huggingface.co/datasets/", "HF_HOME", "task.path", "do=prepare task=lm/pg19")
 
 
 class Bucket(BaseHTTPRequestHandler):
@@ -344,21 +316,6 @@ def test_slimpajama_is_named_after_its_sample(tmp_path):
     assert task(SlimPajama, tmp_path).origin(True) == "slice:slimpajama_6b"
 
 
-def test_an_identity_follows_the_content(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    path = folder(tmp_path / "texts", TEXTS)
-    for most in (1 << 20, 10):
-        monkeypatch.setattr(file_digests, "WORTH_REMEMBERING", most)
-        before = file_digests.path_identity(path)
-        assert file_digests.path_identity(folder(tmp_path / f"copy{most}", TEXTS)) == before
-        folder(path, {"train/2.txt": TEXTS["train/2.txt"][:-1] + "!"})
-        assert file_digests.path_identity(path) != before
-        folder(path, TEXTS)
-        (path / "test" / "2.txt").rename(path / "test" / "3.txt")
-        assert file_digests.path_identity(path) != before
-        (path / "test" / "3.txt").rename(path / "test" / "2.txt")
-
-
 def test_a_story_asks_far_later_for_what_it_says_once():
     settings = {"document_bytes": 6000, "names": 20, "distance": 1500}
     synthetic_text.check(1, **settings)
@@ -378,17 +335,3 @@ def test_a_story_asks_far_later_for_what_it_says_once():
             assert said == f"{name}{answer[: answer.index('.')]}"
     traits = {text[text.index("Balan") :].split(".")[0] for text in whole if "Balan" in text}
     assert len(traits) > 3, "what belongs to a name is drawn anew in each story"
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"documents": 0}, {"names": 0}, {"names": 129}, {"distance": -1}, {"document_bytes": 900}]
-)
-def test_stories_that_cannot_be_told(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        synthetic_text.check(**{"documents": 1, "document_bytes": 6000, "names": 20, "distance": 1500, **wrong})
-
-
-def test_names_are_all_different():
-    every = [synthetic_text.NAMES, synthetic_text.TRADES, synthetic_text.TOWNS, synthetic_text.ANIMALS]
-    assert [len(set(words)) for words in every] == [128, 32, 32, 32]
-    assert not any(a in b for a, b in itertools.permutations(synthetic_text.NAMES, 2))

@@ -37,13 +37,6 @@ def test_blocks_by_hand():
     assert batch["weight"].tolist() == [2 / 6] * 2
 
 
-def test_stride_by_hand():
-    split = WindowSplit(TokenStream(stored("a bb ccc", "dddd"), END), length=4, stride=2)
-    batch = split.batch(range(3))
-    assert batch["tokens"].tolist() == [[9, 9, 9, 1], [9, 1, 2, 3], [2, 3, 9, 4]]
-    assert batch["targets"].tolist() == [[1, 2], [3, 9], [4, 9]]
-
-
 @given(
     lengths=st.lists(st.lists(st.integers(1, 8), min_size=1, max_size=9), min_size=1, max_size=6),
     shards=st.integers(1, 3),
@@ -88,11 +81,6 @@ def test_ids_are_replaced():
     stream = TokenStream(stored("a bb"), END, ids)
     assert WindowSplit(stream, 3).batch([0])["tokens"].tolist() == [[2, 3, 4]]
     assert stream.counts(6).tolist() == [0, 0, 1, 1, 1, 0]
-
-
-def test_windows_have_numbers():
-    with pytest.raises(IndexError, match="numbered 0 to 1, not 0 to 2"):
-        WindowSplit(TokenStream(stored("a bb ccc", "dddd"), END), 4).batch([0, 2])
 
 
 def test_scores_of_a_text_are_those_of_ten_lines():

@@ -192,25 +192,6 @@ def test_gpt2_has_robertas_rows():
     assert used.encode(["Hello world"])[0].tolist() == [FIRST + 15496, FIRST + 995]
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"share": 0.0}, "share=0.0"),
-        ({"length": 2}, "length=2 is less than 3"),
-        ({"tokenizer": "wordpiece"}, "tokenizer='wordpiece' is none of gpt2, bpe, bytes"),
-        ({"tokenizer": "bpe", "vocabulary": 300}, "vocabulary_text=None with tokenizer=bpe"),
-        ({"vocabulary": 300}, "vocabulary=300 with tokenizer=bytes"),
-        ({"tokenizer_path": "there"}, "tokenizer_path=there with tokenizer=bytes"),
-        ({"pattern": "noncausal_cross"}, "no second sequence"),
-        ({"source": "synthetic", "path": None, "documents": 0}, "documents=0 is less than 1"),
-    ],
-)
-def test_wrong_settings_are_one_line(tmp_path, settings, message):
-    with pytest.raises(ValueError) as error:
-        task(tmp_path, **{"path": "somewhere", **settings})
-    one_line(error, message)
-
-
 def test_wrong_data_are_one_line(tmp_path):
     folder = texts(tmp_path / "texts")
     refuses(

@@ -61,7 +61,7 @@ def test_probabilities_are_those_counted_by_hand():
     assert model(tokens, targets).neg().exp().flatten().tolist() == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize("order", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("order", [1, 2, 3, 6])
 @pytest.mark.parametrize(("length", "stride"), [(9, 9), (9, 2), (3, 3), (2, 1)])
 def test_probabilities_are_those_of_the_naive_twin(order, length, stride):
     train, discounts = drawn(40, 12), discounts_of(order)
@@ -75,7 +75,7 @@ def test_probabilities_are_those_of_the_naive_twin(order, length, stride):
     assert torch.allclose(model(tokens, targets), torch.tensor(expected, dtype=torch.float64), rtol=1e-12)
 
 
-@pytest.mark.parametrize("order", [1, 2, 4, 6])
+@pytest.mark.parametrize("order", [1, 4])
 def test_probabilities_sum_to_one_over_the_vocabulary(order):
     counts = NGramCounts(drawn(40, 12), V)
     model = NGram.fitted(counts, order, tensors(drawn(10, 12, seed=1)), "")

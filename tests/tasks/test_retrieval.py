@@ -9,7 +9,7 @@ from torch import nn
 
 from tasks.checks import DataError
 from tasks.lra.retrieval import FILES, Retrieval
-from tests.helpers.tasks import baseline_scores, no_progress, one_line, refuses, survivals, tar
+from tests.helpers.tasks import baseline_scores, no_progress, one_line, refuses, tar
 
 SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_retrieval"
 SMALL = {
@@ -67,13 +67,6 @@ def test_files_are_read_in_every_form(tmp_path, monkeypatch, form):
     assert few.load().sizes == {"train": 9, "val": 6, "test": 3} and few.load().source.startswith("slice:tsv_data")
     part = loaded(tmp_path / "data", source="slice", path=path, drop_remainder=5)
     assert part.load().sizes == {"train": 30, "val": 5, "test": 5} and part.load().source.startswith("slice:tsv_data")
-
-
-def test_all_pairs_are_wanted_but_of_a_slice(tmp_path, monkeypatch):
-    monkeypatch.setattr(Retrieval, "published", (37, 7))
-    path = write_files(tmp_path / "tsv_data")
-    refuses(Retrieval(data_root=tmp_path / "data", path=path), f"{path}: ", "36 + 7 instead of 37 + 7", "source=slice")
-    assert loaded(tmp_path / "data", source="slice", path=path).load().sizes == COUNTS
 
 
 @pytest.mark.parametrize("append_eos", [False, True])
@@ -135,34 +128,6 @@ def test_broken_lines(tmp_path, line, reason):
     members = {file: tsv(name, COUNTS[name]) for name, file in FILES.items()}
     whole = tar(tmp_path / "lra_release.gz", {**members, FILES["val"]: GOOD + b"\n" + line + b"\n"})
     refuses(Retrieval(data_root=tmp_path / "data", path=whole), f"{whole}/{FILES['val']}:2: ", reason)
-
-
-@pytest.mark.parametrize("kind", ["no file", "empty", "cut in a line"])
-def test_broken_folders(tmp_path, kind):
-    folder = write_files(tmp_path / "files", "")
-    [file] = folder.glob(f"{FILES['test']}*")
-    if kind == "no file":
-        file.unlink()
-    else:
-        file.write_bytes({"empty": b"", "cut in a line": tsv("test", 3)[:-25]}[kind])
-    refuses(Retrieval(data_root=tmp_path / "data", path=folder), folder)
-
-
-def test_an_archive_without_a_split(tmp_path):
-    members = {f"tsv_data/{file}": tsv(name, COUNTS[name]) for name, file in FILES.items() if name != "val"}
-    file = tar(tmp_path / "lra_release.gz", members)
-    refuses(Retrieval(data_root=tmp_path / "data", path=file), file)
-
-
-@pytest.mark.parametrize("form", ["plain", "gzipped", "archive"])
-def test_whatever_is_broken_is_refused_or_read(tmp_path, form):
-    path = file = write_files(tmp_path / "files", ".gz" if form == "gzipped" else "")
-    if form == "archive":
-        members = {file: tsv(name, COUNTS[name]) for name, file in FILES.items()}
-        path = file = tar(tmp_path / "lra_release.gz", members)
-    else:
-        [file] = path.glob(f"{FILES['train']}*")
-    assert survivals(file, lambda i: Retrieval(data_root=tmp_path / str(i), source="slice", path=path)) < 30
 
 
 @pytest.mark.skipif(not SLICE.exists(), reason="the slice is not next to the clone")

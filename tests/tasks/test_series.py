@@ -8,7 +8,7 @@ from tasks.checks import DataError
 from tasks.forecasting import synthetic_series
 from tasks.forecasting.datasets import DATASETS
 from tasks.forecasting.series import read
-from tests.helpers.tasks import mutations, one_line
+from tests.helpers.tasks import one_line
 
 HOURLY = DATASETS["etth1"]
 
@@ -61,33 +61,22 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("kind", BROKEN)
-@pytest.mark.parametrize("zipped", [False, True])
-def test_what_is_broken_is_named_with_its_row(tmp_path, kind, zipped):
+def test_what_is_broken_is_named_with_its_row(tmp_path, kind):
     change, said = BROKEN[kind]
     file = written(tmp_path / "ETTh1.csv", change(good_lines()))
-    if zipped:
-        data, file = file.read_bytes(), tmp_path / "ETTh1.csv.gz"
-        file.write_bytes(gzip.compress(data))
     with pytest.raises(DataError) as error:
         read(file, HOURLY)
     one_line(error, str(file), said)
 
 
 def test_what_is_no_file_of_text(tmp_path):
-    for name, data in {"ETTh1.csv": b"\xff\xfe\x00\x01" * 50, "ETTh1.csv.gz": b"no gzip"}.items():
+    whole = gzip.compress("\n".join(good_lines(300)).encode())
+    broken = {"ETTh1.csv": b"\xff\xfe\x00\x01" * 50, "ETTh1.csv.gz": b"no gzip", "cut.csv.gz": whole[: len(whole) // 2]}
+    for name, data in broken.items():
         (tmp_path / name).write_bytes(data)
         with pytest.raises(DataError) as error:
             read(tmp_path / name, HOURLY)
         one_line(error, name)
-
-
-def test_a_truncated_archive(tmp_path):
-    whole = gzip.compress("\n".join(good_lines(300)).encode())
-    file = tmp_path / "ETTh1.csv.gz"
-    file.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError) as error:
-        read(file, HOURLY)
-    one_line(error, str(file))
 
 
 def test_copies_of_the_same_numbers_are_one_content(tmp_path):
@@ -103,15 +92,3 @@ def test_copies_of_the_same_numbers_are_one_content(tmp_path):
         assert read(file, HOURLY).content_hash == plain.content_hash
     changed = with_cell(lines, 9, 2, "7.5")
     assert read(written(tmp_path / "d.csv", changed), HOURLY).content_hash != plain.content_hash
-
-
-def test_bytes_broken_at_random_are_read_or_refused_in_one_line(tmp_path):
-    file, refused = tmp_path / "ETTh1.csv", 0
-    for broken in mutations("\n".join(good_lines()).encode(), 300):
-        file.write_bytes(broken)
-        try:
-            read(file, HOURLY)
-        except DataError as error:
-            assert "\n" not in str(error) and str(error).startswith(str(file))
-            refused += 1
-    assert refused > 150

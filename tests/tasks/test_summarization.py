@@ -19,7 +19,7 @@ from tasks.seq2seq.pairs import IGNORED, PairSplit
 from tasks.summarization import pair_files, synthetic_articles
 from tasks.summarization.multinews import MultiNews
 from tasks.summarization.rouge import rouge, sentences
-from tests.helpers.tasks import no_progress, refuses, survivals
+from tests.helpers.tasks import no_progress, refuses
 
 BOS, PAD, EOS, FIRST = 0, 1, 2, 4  # rows of every vocabulary, and the row of the first piece
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -123,23 +123,6 @@ def test_files_of_lines_are_read(tmp_path):
     ]
 
 
-def test_files_of_json_are_read(tmp_path):
-    loaded = task(tmp_path, path=json_files(tmp_path / "files"))
-    loaded.prepare(no_progress)
-    loaded.load()
-    assert texts(loaded, "test") == [(f"An article {n}\nof test.", f"Summary {n}.") for n in range(2)]
-
-
-def test_parts_of_a_file_are_the_file(tmp_path, monkeypatch):
-    folder, pairs = line_files(tmp_path / "files"), []
-    for part in (1000, 3):
-        monkeypatch.setattr(pair_files, "PART", part)
-        pieces = pair_files.pieces(folder, cut_abstract=False)["train"]
-        assert [piece.count for piece in pieces] == ([4] if part == 1000 else [3, 1])
-        pairs.append([pair for piece in pieces for pair in piece.pairs()])
-    assert pairs[0] == pairs[1] and pairs[0][2].where == f"{folder / 'train.target'}:3"
-
-
 @pytest.mark.parametrize(
     ("changed", "parts"),
     [
@@ -178,15 +161,6 @@ def test_wrong_folders_are_one_line(tmp_path):
     refuses(task(tmp_path, path=folder), "val.source for val")
     (folder / "valid.src").write_bytes(b"a\n")
     refuses(task(tmp_path, path=folder), "valid.src and val.source both are val's source")
-
-
-def test_hostile_files_are_read_or_refused(tmp_path):
-    folder = json_files(tmp_path / "files")
-    file = folder / "train.jsonl"
-    file.write_bytes(gzip.decompress((folder / "set_train.jsonl.gz").read_bytes()))
-    (folder / "set_train.jsonl.gz").unlink()
-    read = survivals(file, lambda number: task(tmp_path / str(number), path=folder, decoded=1), count=25)
-    assert 0 < read < 25
 
 
 # abstracts
@@ -304,12 +278,6 @@ def test_nats_and_loss_of_documents(loaded):
     assert values["ppl"] == pytest.approx(math.exp(per_token)) and values["tokens"] == len(tokens)
     smoothed = 0.9 * per_token - 0.1 * float(log_p.mean())
     assert float(loaded.loss(model, batch)) == pytest.approx(smoothed, rel=1e-5)
-
-
-def test_padding_changes_no_score(loaded):
-    split, model = loaded.split("test"), Constant(loaded.vocab_size)
-    alone = [loaded.score(model, split.batch([i]), loaded.metrics())["nats"] for i in range(2)]
-    assert torch.equal(torch.cat(alone), loaded.score(model, split.batch([0, 1]), loaded.metrics())["nats"])
 
 
 def test_a_writer_is_scored_against_whole_references(tmp_path):

@@ -58,11 +58,10 @@ def greedy(model, source: list[int]) -> list[int]:
     return written[1:]
 
 
-@pytest.mark.parametrize("pattern", ["noncausal_self", "causal_self"])
-def test_the_record_holds_nats_and_rouge_of_every_document(documents, places, pattern, tmp_path):
+def test_the_record_holds_nats_and_rouge_of_every_document(documents, places, tmp_path):
     folder, pairs = documents
     typed = ["model=lavo", "task=summarization/multinews", "budget=smoke", "trainer=cpu", "task.source=slice"]
-    cfg = compose([*typed, f"task.path={folder}", f"task.pattern={pattern}", "task.decoded=4", *places])
+    cfg = compose([*typed, f"task.path={folder}", "task.pattern=causal_self", "task.decoded=4", *places])
     result = run_cell(CellRequest(cfg))
     assert result.state == "done", result.detail
     path = cell_of(cfg).record_path(cfg)

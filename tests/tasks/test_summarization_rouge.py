@@ -89,6 +89,7 @@ def test_where_sentences_end(text, expected):
     assert "".join(text.split()) == "".join("".join(expected).split())  # nothing is lost
 
 
+@pytest.mark.slow
 def test_the_scorer_leaves_a_redirected_stderr_open():
     """absl's logging, which comes with it, closes the stderr of its import when logging is configured anew."""
     lines = (

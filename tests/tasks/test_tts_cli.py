@@ -15,9 +15,8 @@ from tasks.tts.synthetic_speech import SCALE
 from tests.helpers.baselines import measured_beside
 
 
-@pytest.mark.parametrize("pattern", ["causal_self", "noncausal_self"])
-def test_the_record_holds_the_distortions_of_its_weights(pattern, places, tmp_path):
-    typed = ["model=lavo", "task=tts/ljspeech", f"task.pattern={pattern}", "budget=smoke", "trainer=cpu"]
+def test_the_record_holds_the_distortions_of_its_weights(places, tmp_path):
+    typed = ["model=lavo", "task=tts/ljspeech", "task.pattern=causal_self", "budget=smoke", "trainer=cpu"]
     cfg = compose([*typed, "task.frames_per_step=1", "train.max_steps=4", *places])
     result = run_cell(CellRequest(cfg))
     assert result.state == "done", result.detail

@@ -19,6 +19,7 @@ from harness.config.compose import compose
 from harness.config.sweep import Command
 from harness.records import record
 from harness.training.checkpoints import saved_model
+from tests.helpers.tasks import refused
 
 ROOT = Path(__file__).resolve().parents[1]
 CELL = {"task": "lra/listops", "budget": "smoke", "trainer": "cpu", "resources.cpus": 1}
@@ -93,9 +94,8 @@ def test_a_folder_that_is_no_exported_model_is_one_line(ran, places, tmp_path, f
     exported = longhaul.export(ran["id"][2], tmp_path / "exported", **places)
     path = exported / file
     path.write_bytes(new if old is None else path.read_bytes().replace(old.encode(), new.encode()))
-    with pytest.raises(longhaul.UsageError, match=message) as error:
+    with refused(kind=longhaul.UsageError, match=message):
         longhaul.load(exported, **places)
-    assert "\n" not in str(error.value)
 
 
 @pytest.fixture(scope="module")
@@ -218,9 +218,8 @@ def test_verify_and_bench_measure():
     (lambda: longhaul.bench(table="luna/t2"), "python run.py do=bench table=luna/t2"),
 ])  # fmt: skip
 def test_a_mistake_is_one_line(call, message):
-    with pytest.raises(longhaul.UsageError, match=message) as error:
+    with refused(kind=longhaul.UsageError, match=message):
         call()
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.slow

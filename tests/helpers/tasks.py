@@ -1,5 +1,6 @@
 """Helpers for tests of tasks: silent progress, one-line errors, archives, and ways to break bytes."""
 
+import contextlib
 import hashlib
 import io
 import random
@@ -32,11 +33,18 @@ def one_line(error, *parts):
         assert str(part) in text, text
 
 
+@contextlib.contextmanager
+def refused(*parts: object, kind: type[Exception] = DataError, match: str | None = None) -> Iterator[None]:
+    """The block raises an error of one line with all of `parts`, and with the pattern."""
+    with pytest.raises(kind, match=match) as error:
+        yield
+    one_line(error, *parts)
+
+
 def refuses(task: Task, *parts: object) -> None:
     """Preparing raises one line with all of `parts` and the next command, and leaves no cache, whole or half."""
-    with pytest.raises(DataError) as error:
+    with refused(*parts, f"do=prepare task={task.name}"):
         task.prepare(no_progress)
-    one_line(error, *parts, f"do=prepare task={task.name}")
     assert not list(task.data_root.rglob("*.arrow")) and not list(task.data_root.rglob("manifest.json"))
 
 

@@ -11,7 +11,7 @@ from tasks.lm.windows import TokenStream
 from tasks.mlm import topics
 from tasks.mlm.blocks import Blocks, MaskedBlocks, drawn
 from tasks.mlm.pretrain import Pretraining
-from tests.helpers.tasks import no_progress, one_line, refuses
+from tests.helpers.tasks import no_progress, refused, refuses
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 GPT2, BOOKS = SHARED / "tokenizers" / "gpt2", SHARED / "pg19" / "pg19_slice.tar.gz"
@@ -201,6 +201,5 @@ def test_wrong_data_are_one_line(tmp_path):
     refuses(task(tmp_path), "source=slice requires task.path")
     long = task(tmp_path, path=folder, length=5000)
     long.prepare(no_progress)
-    with pytest.raises(ValueError) as error:
+    with refused("fewer than a block of 4,998", "lower task.length", kind=ValueError):
         long.load()
-    one_line(error, "fewer than a block of 4,998", "lower task.length")

@@ -12,7 +12,7 @@ from harness.config.compose import arguments, compose
 from harness.config.instantiate import instantiate
 from tasks.lm import language_modelling
 from tasks.lm.ngrams import NGram, NGramCounts, joined, leaving_out, mean_nats
-from tests.helpers.tasks import no_progress, one_line
+from tests.helpers.tasks import no_progress, refused
 from tests.tasks.test_language_modelling import corpus, evaluated
 
 SLICES = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -149,9 +149,8 @@ def test_more_text_than_can_be_counted_is_cut_or_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(language_modelling, "MOST_COUNTED", 160)
     task = corpus(tmp_path)
     assert task.baselines(20)["2gram"]().saw == "160 bytes"
-    with pytest.raises(ValueError) as error:
+    with refused("training tokens are more than the 160", kind=ValueError):
         task.baselines(20)["6gram_all"]()
-    one_line(error, "training tokens are more than the 160")
 
 
 def test_discounts_are_not_chosen_on_the_test(tmp_path, monkeypatch):

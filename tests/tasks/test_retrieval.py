@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from torch import nn
 
-from tasks.checks import DataError
 from tasks.lra.retrieval import FILES, Retrieval
-from tests.helpers.tasks import baseline_scores, no_progress, one_line, refuses, tar
+from tests.helpers.tasks import baseline_scores, no_progress, refused, refuses, tar
 
 SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_retrieval"
 SMALL = {
@@ -41,9 +40,8 @@ def write_files(folder: Path, end="") -> Path:
 def test_a_missing_folder_says_where_to_get_it(tmp_path):
     task = Retrieval(data_root=tmp_path / "data", path=tmp_path / "nowhere")
     refuses(task, f"{tmp_path}/nowhere/new_aan_pairs.train.tsv:1: No such file", "lra_release.gz (7.7 GB)")
-    with pytest.raises(DataError) as error:
+    with refused("No such file", "lra_release.gz (7.7 GB)"):
         task.load()
-    one_line(error, "No such file", "lra_release.gz (7.7 GB)")
 
 
 @pytest.mark.parametrize("form", ["plain", "gzipped", "archive"])

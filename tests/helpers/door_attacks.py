@@ -95,7 +95,7 @@ LOAD: list[Callable[[Door], Any]] = [
             ("backbone", "positions", TERMINAL),
             ("backbone", "dropout", -3.0),
             ("backbone", "layers", -1),
-            ("backbone", "layers", 900),
+            ("backbone", "layers", 200),
             ("backbone", "layers", 10**7),
             ("backbone", "dim", 32_000),
             ("backbone", "dim", 10**6),
@@ -338,7 +338,7 @@ REST: list[Callable[[Door], Any]] = [
     ),
     *(
         lambda door, name=name, verb=verb: getattr(longhaul, verb)(model=name)
-        for name in ("../../x", TERMINAL, "x" * 100_000, "os.system", "[", "", "${oc.env:HF_TOKEN}")
+        for name in ("../../x", TERMINAL, "x" * 100_000, "${oc.env:HF_TOKEN}")
         for verb in ("plan", "run", "verify", "bench", "status", "curves")
     ),
     *(

@@ -21,6 +21,13 @@ def no_progress(*_):
     """Progress that is not shown."""
 
 
+def ready(task):
+    """The task, prepared and loaded."""
+    task.prepare(no_progress)
+    task.load()
+    return task
+
+
 def never(*call):
     raise AssertionError(f"worked although all was there: {call}")
 

@@ -10,17 +10,14 @@ import pytest
 from tasks.lra import image
 from tasks.lra.image import Image, grey, to_sequences
 from tests.helpers import tasks
-from tests.helpers.tasks import baseline_scores, no_progress, published, refuses
+from tests.helpers.tasks import baseline_scores, published, ready, refuses
 
 SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_image"
 SMALL = {"source": "synthetic", "max_length": 64, "train": 60, "val": 20, "test": 31}
 
 
 def loaded(root, **changes) -> Image:
-    task = Image(data_root=root, **changes)
-    task.prepare(no_progress)
-    task.load()
-    return task
+    return ready(Image(data_root=root, **changes))
 
 
 def pictures(split: str, count: int):

@@ -12,7 +12,7 @@ from harness.config.compose import arguments, compose
 from harness.config.instantiate import instantiate
 from tasks.lm import language_modelling
 from tasks.lm.ngrams import NGram, NGramCounts, joined, leaving_out, mean_nats
-from tests.helpers.tasks import no_progress, refused
+from tests.helpers.tasks import ready, refused
 from tests.tasks.test_language_modelling import corpus, evaluated
 
 SLICES = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -177,9 +177,7 @@ def test_real_bytes_have_the_perplexities_of_another_program(tmp_path, typed, se
         *(f"task={name}", f"protocol={protocol}", f"protocol.configuration={configuration}", "budget=reduced"),
         *(f"paths.data={tmp_path}", f"paths.slices={SLICES}", *settings),
     ])  # fmt: skip
-    task = instantiate(arguments(cfg.task), "task", [])
-    task.prepare(no_progress)
-    task.load()
+    task = ready(instantiate(arguments(cfg.task), "task", []))
     makers = task.baselines(seen)
     test = task.split("test").batch(range(len(task.split("test"))))
     tokens, targets = task._discount_windows()

@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 from tasks.lra.retrieval import FILES, Retrieval
-from tests.helpers.tasks import baseline_scores, no_progress, refused, refuses, tar
+from tests.helpers.tasks import baseline_scores, ready, refused, refuses, tar
 
 SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_retrieval"
 SMALL = {
@@ -18,10 +18,7 @@ COUNTS = {"train": 30, "val": 6, "test": 7}
 
 
 def loaded(root, **changes) -> Retrieval:
-    task = Retrieval(data_root=root, **changes)
-    task.prepare(no_progress)
-    task.load()
-    return task
+    return ready(Retrieval(data_root=root, **changes))
 
 
 def tsv(name: str, count: int) -> bytes:

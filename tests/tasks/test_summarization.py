@@ -19,7 +19,7 @@ from tasks.seq2seq.pairs import IGNORED, PairSplit
 from tasks.summarization import pair_files, synthetic_articles
 from tasks.summarization.multinews import MultiNews
 from tasks.summarization.rouge import rouge, sentences
-from tests.helpers.tasks import no_progress, refuses
+from tests.helpers.tasks import no_progress, ready, refuses
 
 BOS, PAD, EOS, FIRST = 0, 1, 2, 4  # rows of every vocabulary, and the row of the first piece
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -257,10 +257,7 @@ class Constant(nn.Module):
 @pytest.fixture
 def loaded(tmp_path):
     options = {"documents": 16, "document_facts": 6, "announced": 1}
-    loaded_task = task(tmp_path, source="synthetic", **options, articles=2, smoothing=0.1)
-    loaded_task.prepare(no_progress)
-    loaded_task.load()
-    return loaded_task
+    return ready(task(tmp_path, source="synthetic", **options, articles=2, smoothing=0.1))
 
 
 def test_nats_and_loss_of_documents(loaded):

@@ -13,7 +13,7 @@ from tasks.examples import content_hash
 from tasks.lra import classification, text
 from tasks.lra.text import Text
 from tests.helpers import tasks
-from tests.helpers.tasks import baseline_scores, never, no_progress, published, refuses
+from tests.helpers.tasks import baseline_scores, never, published, ready, refuses
 
 SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_text"
 SMALL = {"source": "synthetic", "max_length": 128, "distance": 32, "train": 60, "val": 20, "test": 31}
@@ -21,10 +21,7 @@ NEXT = "do=prepare task=lra/text"
 
 
 def loaded(root, **changes) -> Text:
-    task = Text(data_root=root, **changes)
-    task.prepare(no_progress)
-    task.load()
-    return task
+    return ready(Text(data_root=root, **changes))
 
 
 # files to read

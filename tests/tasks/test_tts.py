@@ -15,7 +15,7 @@ from tasks.tts.frame_predictors import LastFrame
 from tasks.tts.ljspeech import LJSpeech
 from tasks.tts.phonemes import IDS
 from tasks.tts.synthetic_speech import SCALE, Sentence
-from tests.helpers.tasks import baseline_scores, no_progress
+from tests.helpers.tasks import baseline_scores, ready
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 GOLDEN = SHARED / "golden" / "mcd_msd_fairseq.npz"
@@ -24,10 +24,7 @@ SIZES = {"source": "synthetic", "sentences": 12, "held_out": 5, "frames_per_step
 
 
 def synthetic(root, **changed):
-    task = LJSpeech(data_root=root, **{**SIZES, "max_phonemes": 32, "workers": 1, **changed})
-    task.prepare(no_progress)
-    task.load()
-    return task
+    return ready(LJSpeech(data_root=root, **{**SIZES, "max_phonemes": 32, "workers": 1, **changed}))
 
 
 @pytest.fixture(scope="module")

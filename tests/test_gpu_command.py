@@ -1,6 +1,5 @@
 """The parts of `make gpu` on the CPU: comparisons, measurements, and results of parts that fail or hang."""
 
-import dataclasses
 import json
 import os
 import types
@@ -78,18 +77,6 @@ def test_a_model_that_rounds_much_is_judged_by_the_cpu():
     assert list(models.beyond("float32", {"output": float("inf")}, {"output": float("inf")}, least, 10.0))
 
 
-def test_models_without_time_are_named(tmp_path, monkeypatch):
-    def compare(case, device):
-        while case.pattern is Pattern.CAUSAL_CROSS:
-            pass
-        return row(case.model, OK)
-
-    monkeypatch.setattr(models, "compare_devices", compare)
-    first, *_, last = models.model_rows(PartRun(CPU, 0.2, tmp_path), ["local", "vanilla"])
-    assert first["state"] == OK and last["state"] == UNFINISHED
-    assert "vanilla (causal_cross), vanilla (causal_self)" in last["text"] and "local" not in last["text"]
-
-
 def test_a_model_that_fails_costs_no_other(part_run, monkeypatch):
     def compare(case, device):
         if case.pattern is Pattern.CAUSAL_SELF:
@@ -134,14 +121,6 @@ def test_a_goal_or_a_peer_that_fails_costs_no_other(part_run, monkeypatch):
     assert peer["state"] == SKIPPED and "No module named 'fla'" in peer["text"] and measured["met"]
 
 
-def test_a_peer_is_compared_before_it_is_timed(part_run, monkeypatch):
-    """Both sides are ours, in place of the peer's kernel."""
-    for name, state in (("Latte", MEASURED), ("Luna", SKIPPED)):
-        monkeypatch.setitem(goals.WORKLOADS, goals.LIGHTNET, goals.WORKLOADS[name])
-        result = goals.goal_row("G1", "Latte", goals.LIGHTNET, "forward", 2.0, goals.TINY, 64, 0.0)
-        assert result["state"] == state and ("differs" in result["text"]) == (state == SKIPPED)
-
-
 @pytest.mark.parametrize(("error", "state"), [(1.0, OK), (3.0, FAILED)])
 def test_a_layer_with_other_kernels_is_compared(monkeypatch, error, state):
     """On the CPU, where the kernels are a stand-in."""
@@ -157,14 +136,6 @@ def test_a_layer_with_other_kernels_is_compared(monkeypatch, error, state):
     results = forms.compare_forms("kernels", "gla", CPU, 64, rounds=1)
     assert results["state"] == state and results["ratio"] > 0 and max(results["deviation"].values()) > 0
     assert os.environ.get(fla_kernels.SWITCH, "0") == "0"
-
-
-def test_kernels_are_skipped_without_a_gpu_or_the_library(part_run, monkeypatch):
-    (results,) = forms.kernel_rows(part_run)
-    assert results["state"] == SKIPPED and "for GPUs" in results["text"]
-    monkeypatch.setattr(forms, "find_spec", lambda name: None)
-    (results,) = forms.kernel_rows(dataclasses.replace(part_run, device=torch.device("cuda")))
-    assert results["state"] == SKIPPED and "pip install flash-linear-attention" in results["text"]
 
 
 def test_a_cell_stops_at_its_time_and_says_how_fast_it_was(tmp_path, capfd):
@@ -292,12 +263,6 @@ def test_a_process_that_crashes_or_hangs_leaves_its_rows(tmp_path, monkeypatch, 
     first, *last = part.in_separate_process("models", 60.0, chosen)
     assert first == row("lavo", OK) and last == [row("models", FAILED, text)]
     assert capfd.readouterr().out == "  lavo : ok\n"
-
-
-def test_an_error_of_a_part_is_a_row(tmp_path, monkeypatch):
-    monkeypatch.setitem(part.PARTS, "models", (1.0, "tests.helpers.gpu_parts", "fails"))
-    rows = list(part.rows_of("models", PartRun(CPU, 0.0, tmp_path)))
-    assert rows == [row("lavo", OK), row("models", FAILED, "ZeroDivisionError: float division by zero")]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

@@ -35,8 +35,3 @@ def crashes(part_run):
 def hangs(part_run):
     yield row("lavo", OK)
     time.sleep(600)
-
-
-def fails(part_run):
-    yield row("lavo", OK)
-    yield 1 / part_run.left

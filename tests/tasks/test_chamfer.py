@@ -46,14 +46,6 @@ def test_scores_equal_all_pairs(n, m):
     assert narrow[:, :2].numpy() == pytest.approx(np.array(expected)[:, :2], rel=1e-5)
 
 
-def test_the_threshold_of_the_f_score_is_a_setting():
-    first, second = cloud(1, 2, 40, spread=0.1), cloud(2, 2, 50, spread=0.1)
-    computed = scores(torch.from_numpy(first), torch.from_numpy(second), threshold=0.1)
-    expected = [brute(*pair, tau=0.1) for pair in zip(first, second, strict=True)]
-    assert computed.numpy() == pytest.approx(np.array(expected), rel=1e-12)
-    assert (computed[:, 2] > scores(torch.from_numpy(first), torch.from_numpy(second))[:, 2]).all()
-
-
 def test_ignored_points_are_those_whose_coordinates_sum_to_zero():
     first, second = cloud(1, 20), cloud(2, 30)
     with_zeros = np.concatenate([np.zeros((3, 3)), first, [[1.0, -1.0, 0.0]]])
@@ -105,9 +97,3 @@ def test_the_mean_is_over_categories_and_not_over_shapes():
         for label, mean in zip("abc", means, strict=True):
             assert float(metrics[f"{name}/{label}"]) == pytest.approx(float(mean[i]), rel=1e-12)
     assert float(metrics["cd_l1"]) != pytest.approx(float(per_shape[:, 0].mean()), rel=1e-6)
-
-
-def test_a_category_without_shapes_counts_for_nothing():
-    metrics, per_shape = filled([(0, 9)], torch.tensor([0, 2, 2, 2, 2, 2, 2, 2, 2]))
-    assert "cd_l1/b" not in metrics
-    assert float(metrics["cd_l1"]) == pytest.approx(float(per_shape[0, 0] + per_shape[1:, 0].mean()) / 2, rel=1e-12)

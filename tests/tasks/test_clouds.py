@@ -76,13 +76,6 @@ def test_a_folder_like_the_official_one_is_read(tmp_path, flat):
     assert views == {0, 1, 2}
 
 
-def test_clouds_are_cut_or_filled_to_the_sizes_asked_for(tmp_path):
-    task = part(tmp_path / "data", path=write_pcn(tmp_path / "pcn"), input_points=50, output_points=20)
-    batch = task.split("test").batch([0])
-    assert batch["partial"].shape == (1, 50, 3) and len(batch["partial"][0].unique(dim=0)) == 20
-    assert batch["complete"].shape == (1, 20, 3) and len(batch["complete"][0].unique(dim=0)) == 20
-
-
 def test_all_that_was_published_is_full(tmp_path, monkeypatch):
     monkeypatch.setattr(pcn, "PUBLISHED", {"train": 12, "val": 3, "test": 6})
     path = write_pcn(tmp_path / "pcn", views=8)

@@ -115,16 +115,6 @@ def test_more_shapes_than_memory_are_refused_before_they_are_made(tmp_path):
             ask()
 
 
-def test_a_picture_shows_shapes_of_four_categories(tmp_path):
-    figure = loaded(tmp_path).artifacts(Copy())["png"]
-    assert [axis.get_title() for axis in figure.axes[:3]] == ["input", "prediction", "target"]
-    assert len(figure.axes) == 12
-    figure.savefig(tmp_path / "plot.png", dpi=50)
-    words = [text.get_text() for axis in figure.axes for text in axis.texts]
-    assert len(set(words[::2])) == 4 and all(word.startswith("CD-L1 ") for word in words[1::2])
-    assert (tmp_path / "plot.png").stat().st_size > 5000
-
-
 def test_the_camera_sees_what_is_missing():
     whole = points(3, 500)
     for direction in np.eye(3):

@@ -17,7 +17,6 @@ from harness.commands import list as list_command
 from harness.commands.mistakes import refuse_ignored
 from harness.config.compose import compose, options
 from harness.errors import UsageError
-from harness.records import data_cards as module
 from harness.records.data_cards import PAGE, cards, page, value
 from tasks.data_sources import Download
 from tasks.lm.text_sources import HubFiles
@@ -116,16 +115,3 @@ def test_the_command_prints_one_card(capsys):
     refuse_ignored("list", ["do=list", "task=lra/listops"])
     with pytest.raises(UsageError, match=r"do=list does not read task\.train="):
         list_command.run(compose(["do=list"]), ["do=list", "task.train=3"])
-
-
-@pytest.mark.parametrize(
-    "entry",
-    ["lra/x: {data: a}", "lra/x: {licenze: b}", "lra/x: a text", "lra/x: {evaluations: {pile: {parts: {}}}}"],
-    ids=["missing", "misspelt", "no card", "no corpus"],
-)
-def test_what_is_no_card_is_refused(entry, tmp_path, monkeypatch):
-    (tmp_path / "lra").mkdir()
-    (tmp_path / "lra" / "cards.yaml").write_text(entry, encoding="utf-8")
-    monkeypatch.setattr(module, "FOLDER", tmp_path)
-    with pytest.raises(ValueError, match=r"cards\.yaml: lra/x"):
-        cards.__wrapped__()

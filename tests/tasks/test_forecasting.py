@@ -230,18 +230,6 @@ def test_future_time_begins_with_the_label(tmp_path):
     assert torch.equal(made.split("test").batch([3 + 12])["past"][0, -12:], batch["future"][0])
 
 
-def test_a_generated_series_follows_its_seed_alone(tmp_path):
-    same, other = (loaded(task(tmp_path, data_seed=seed)).load().fingerprint for seed in (0, 1))
-    assert same != other and loaded(task(tmp_path)).load().fingerprint == same
-    assert loaded(task(tmp_path)).load().source == "synthetic"
-
-
-def test_the_picture_shows_three_windows(tmp_path):
-    with torch.no_grad():
-        figure = loaded(task(tmp_path)).artifacts(Echo(12))["png"]
-    assert len(figure.axes) == 3 and all(len(axis.lines) == 4 for axis in figure.axes)
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [

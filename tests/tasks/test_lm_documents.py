@@ -14,7 +14,7 @@ from tasks.checks import DataError
 from tasks.examples import content_hash, join
 from tasks.lm import documents
 from tasks.lm.articles import article_index
-from tasks.lm.documents import Document, Encoder, TextFile, shards
+from tasks.lm.documents import Document, TextFile, shards
 from tasks.lm.parquet import parquet_rows
 from tasks.lm.text_sources import MEMBER, text_splits
 from tests.helpers.tasks import refused, tar
@@ -262,27 +262,6 @@ def test_what_stands_before_the_first_heading_is_not_lost(tmp_path, start):
     file.write_bytes(start + WIKI)
     index = article_index(file)
     assert len(index.starts) == 2 + bool(start) and "".join(texts_of(index.pieces(size=1))).encode() == start + WIKI
-
-
-def test_an_encoder_holds_no_more_than_its_batches(monkeypatch, tmp_path):
-    """Documents are read one batch at a time, not all at once."""
-    monkeypatch.setattr(documents, "BATCH", 1)
-    seen = []
-
-    class Watched:
-        size = count = 1
-
-        def documents(self):
-            for number in range(3):
-                seen.append(f"read {number}")
-                yield Document("here", f"text {number}")
-
-    class Tokenizer:
-        vocab_size, end_id = 257, 256
-        encode = staticmethod(lambda texts: seen.append(f"encode {texts[0][-1]}") or BYTES.encode(texts))
-
-    assert Encoder((Watched(),), Tokenizer(), "packed")().count == 3
-    assert seen == [f"{verb} {number}" for number in range(3) for verb in ("read", "encode")]
 
 
 def test_pieces_can_be_sent_to_other_processes(tmp_path):

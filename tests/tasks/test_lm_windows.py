@@ -1,7 +1,5 @@
 """Windows of a stream, of which every token is a target once, and the scores of a text."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -81,32 +79,6 @@ def test_ids_are_replaced():
     stream = TokenStream(stored("a bb"), END, ids)
     assert WindowSplit(stream, 3).batch([0])["tokens"].tolist() == [[2, 3, 4]]
     assert stream.counts(6).tolist() == [0, 0, 1, 1, 1, 0]
-
-
-def test_scores_of_a_text_are_those_of_ten_lines():
-    """Perplexities and bits per byte, computed from the probabilities themselves."""
-    text, probabilities = "to be or not to be", [0.5, 0.25, 0.125, 0.5, 0.0625, 0.25, 0.5]
-    metric = TextScores()
-    for part in (slice(0, 3), slice(3, 7)):
-        nats = -torch.tensor(probabilities[part]).log()
-        last = part.stop == len(probabilities)
-        metric.update(
-            nats, torch.ones(len(nats), dtype=torch.bool), torch.tensor([6 * last]), torch.tensor([len(text) * last])
-        )
-    bits = -sum(math.log2(p) for p in probabilities)  # 13
-    values = {name: float(value) for name, value in metric.compute().items()}
-    assert values == pytest.approx(
-        {
-            "ppl": 2 ** (bits / 7),
-            "word_ppl": 2 ** (bits / 6),
-            "bits_per_byte": bits / 18,
-            "loss": bits / 7 * math.log(2),
-            "tokens": 7,
-            "words": 6,
-            "bytes": 18,
-        },
-        rel=1e-7,
-    )
 
 
 def test_a_model_that_has_hardly_trained_has_scores_that_a_record_takes():

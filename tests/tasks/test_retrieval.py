@@ -3,17 +3,12 @@
 import gzip
 from pathlib import Path
 
-import numpy as np
 import pytest
-from torch import nn
 
 from tasks.lra.retrieval import FILES, Retrieval
 from tests.helpers.tasks import baseline_scores, ready, refused, refuses, tar
 
 SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_retrieval"
-SMALL = {
-    "source": "synthetic", "max_length": 128, "distance": 32, "words": 5, "train": 60, "val": 20, "test": 31
-}  # fmt: skip
 COUNTS = {"train": 30, "val": 6, "test": 7}
 
 
@@ -79,27 +74,6 @@ def test_both_towers_are_cut_and_padded_alike(tmp_path, append_eos):
     assert batch["tokens"].tolist() == [[row + [0] * (longest - len(row)) for row in pair] for pair in rows]
     assert task.tokens(batch) == sum(len(row) for pair in rows for row in pair)
     assert task.backbone_kwargs()["vocab_size"] == 257 + append_eos
-
-
-class SameLength(nn.Module):
-    """Whether two texts are as long as each other: logits (B, 2)."""
-
-    def forward(self, tokens):
-        length = (tokens > 0).sum(-1)  # (B, 2)
-        return nn.functional.one_hot((length[:, 0] == length[:, 1]).long(), 2).float()
-
-
-def test_scores_count_pairs(tmp_path):
-    task = loaded(tmp_path, **SMALL)
-    split, metrics = task.split("test"), task.metrics()
-    assert len(split) == 31 and split.examples.count == 62
-    scored = 0
-    for i in range(0, 31, 8):
-        scored += len(task.score(SameLength(), split.batch(range(i, min(i + 8, 31))), metrics)["acc"])
-    assert scored == 31 and 0 < metrics.compute()["acc"].item() < 100
-    assert baseline_scores(task)["acc"] == pytest.approx(100 * max(np.bincount(split.labels)) / 31)
-    batch = split.batch([])
-    assert batch["tokens"].shape == (0, 2, 0) and batch["label"].shape == (0,)
 
 
 # broken files

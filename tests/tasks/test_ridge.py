@@ -87,12 +87,6 @@ def test_a_column_is_forecast_from_its_past_alone(tmp_path):
         assert torch.allclose(change[..., 3], torch.ones(5, 12), atol=1e-5) == from_last, "its level is carried on"
 
 
-def test_one_step_is_a_forecast_too(tmp_path):
-    made = loaded(task(tmp_path, pred_len=1))
-    batch = made.split("test").batch([0, 3])
-    assert fitted(made)(batch["past"], batch["past_time"], batch["future_time"]).shape == (2, 1, 1)
-
-
 def test_a_fit_sees_what_a_model_draws(tmp_path, monkeypatch):
     made = loaded(task(tmp_path))
     count = len(made.split("train"))

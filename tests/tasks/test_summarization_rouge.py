@@ -80,7 +80,6 @@ def test_the_metric_is_the_mean_over_documents_for_any_batches():
         ("see e.g. the first one. then it goes on", ["see e.g. the first one. then it goes on"]),
         ("A line\nbreak is an end .\n\n Always ", ["A line", "break is an end .", "Always"]),
         ("Dr.\nWho", ["Dr.", "Who"]),
-        ("  ", []),
         ("", []),
     ],
 )

@@ -14,7 +14,6 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKFLOW = ROOT / ".github" / "workflows" / "ci.yaml"
-ACTION = ROOT / ".github" / "actions" / "python" / "action.yaml"
 
 
 def instructions():

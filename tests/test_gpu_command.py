@@ -172,18 +172,6 @@ def test_several_devices_train_what_one_trains(part_run, monkeypatch, second, st
     assert alone["state"] == SKIPPED and "one device" in alone["text"]
 
 
-@pytest.mark.parametrize(("seconds", "state"), [(60.0, FAILED), (0.0, UNFINISHED)])
-def test_devices_that_hang_are_told_from_a_lack_of_time(tmp_path, monkeypatch, seconds, state):
-    def trained(part_run, name, *overrides):
-        if "resources.devices=2" in overrides:
-            raise cells.LateError("all-devices: no end within 5 s")
-        return record()
-
-    monkeypatch.setattr(cells, "trained", trained)
-    (results,) = cells.several_devices(PartRun(CPU, seconds, tmp_path), 2)
-    assert results["state"] == state
-
-
 @pytest.mark.slow
 def test_cells_are_run_as_a_user_runs_them(tmp_path):
     part_run = PartRun(CPU, 400.0, tmp_path, tiny=True)

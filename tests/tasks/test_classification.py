@@ -13,7 +13,6 @@ from tasks.lra.text import Text
 from tests.helpers.tasks import ready
 
 SMALL = {"source": "synthetic", "max_length": 128, "distance": 32, "train": 60, "val": 20, "test": 31}
-NEXT = "do=prepare task=lra/text"
 
 
 def loaded(root, **changes) -> Text:

@@ -73,6 +73,8 @@ def test_the_real_slices(tmp_path):
     assert info.source == "slice:wikitext-103" and [splits[name].count for name in splits] == [54, 6, 60]
     assert splits["test"].labels[:, 0].sum() == 245_569 - 4_358, "the published number of words, without ends of lines"
     assert splits["val"].labels[:, 0].sum() + splits["train"].labels[:, 0].sum() == 217_646 - 3_760
+    _, info, splits = prepared(Shakespeare, tmp_path, path=SHARED / "lm_text" / "tinyshakespeare.txt.gz")
+    assert info.source == "full" and sum(len(documents(split)[0]) for split in splits.values()) == 1_115_394
 
 
 def test_shakespeare_is_cut_between_speeches_and_checked(tmp_path, monkeypatch):
@@ -90,13 +92,6 @@ def test_shakespeare_is_cut_between_speeches_and_checked(tmp_path, monkeypatch):
     assert "".join(parts).encode() == text and all(part.startswith("SPEAKER ") for part in parts)
     assert 0.8 * len(text) <= len(parts[0]) < 0.9 * len(text) <= len(parts[0] + parts[1]) < len(text)
     assert prepared(Shakespeare, tmp_path / "zipped", path=zipped)[1] == info
-
-
-@pytest.mark.skipif(not SHARED.is_dir(), reason="no shared data here")
-def test_shakespeare_is_whole(tmp_path):
-    _, info, splits = prepared(Shakespeare, tmp_path, path=SHARED / "lm_text" / "tinyshakespeare.txt.gz")
-    assert info.source == "full" and sum(len(documents(split)[0]) for split in splits.values()) == 1_115_394
-    assert documents(splits["train"])[0].startswith("First Citizen:\nBefore we proceed any further")
 
 
 def published(monkeypatch, counts, words):

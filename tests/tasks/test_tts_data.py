@@ -115,15 +115,12 @@ def test_several_processes_make_the_same_features(tmp_path, dictionary, monkeypa
 
 WRONG = [
     (lambda root: (root / "wavs/LJ001-0002.wav").write_bytes(b"RIFF nothing"), ("LJ001-0002.wav", "no audio")),
-    (lambda root: (root / "wavs/LJ001-0002.wav").write_bytes(b""), ("LJ001-0002.wav", "no audio")),
-    (lambda root: (root / "wavs/LJ001-0002.wav").write_bytes(sound(0)), ("LJ001-0002.wav", "0 samples")),
     (lambda root: (root / "wavs/LJ001-0002.wav").write_bytes(sound(0.04)), ("882 samples", "too few")),
     (lambda root: (root / "wavs/LJ001-0002.wav").write_bytes(sound(rate=16_000)), ("16000 samples a second", "22050")),
     (lambda root: (root / "wavs/LJ001-0002.wav").write_bytes(sound(15)), ("15.0 s are more than 13.9", "max_frames")),
     (lambda root: (root / "wavs/LJ001-0002.wav").write_bytes(stereo()), ("2 channels",)),
     (lambda root: (root / "wavs/LJ001-0002.wav").write_bytes(sound()[:9000]), ("8,956 of 13,230 bytes of sound",)),
     (lambda root: (root / "wavs/LJ001-0002.wav").unlink(), ("metadata.csv:2", "no wavs/LJ001-0002.wav or .flac")),
-    (lambda root: (root / "metadata.csv").unlink(), ("metadata.csv:1", "No such file")),
     (lambda root: (root / "metadata.csv").write_text(""), ("metadata.csv:1", "no clips")),
     (lambda root: line(root, "LJ001-0002|two fields"), ("metadata.csv:2", "2 fields")),
     (lambda root: line(root, "../../etc/passwd|a|a"), ("metadata.csv:2", "'../../etc/passwd' is no name")),

@@ -281,15 +281,21 @@ def test_7_a_resume_on_another_processor_is_said(tmp_path):
     assert any(str(value).startswith("DEFAULT") for value in hardware.values()) and "CPU capability" in done.stderr
 
 
-def test_8_a_file_that_never_answers_is_not_waited_for(own, run_here, capfd):
+@pytest.mark.parametrize("place", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["fifo", "device"])
+def test_8_a_file_that_never_answers_or_ends_is_not_read(own, run_here, capfd, place):
     record = record_of(own)
     heartbeat = run_folder_of(own, record) / "heartbeat.json"
     record.unlink()
     heartbeat.unlink(missing_ok=True)
-    os.mkfifo(heartbeat)
-    with limited():
-        run_here(["do=status", *folders(own)])
-        assert record.stem in capfd.readouterr().out
+    place(heartbeat)
+    earlier, pages = resource.getrlimit(resource.RLIMIT_AS), Path("/proc/self/statm").read_text().split()[0]
+    resource.setrlimit(resource.RLIMIT_AS, (int(pages) * resource.getpagesize() + 2**31, earlier[1]))
+    try:
+        with limited():
+            run_here(["do=status", *folders(own)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, earlier)
+    assert record.stem in capfd.readouterr().out
 
 
 def test_8_weights_that_never_answer_are_not_waited_for(own):
@@ -299,21 +305,6 @@ def test_8_weights_that_never_answer_are_not_waited_for(own):
         os.mkfifo(weights)
     with limited(), pytest.raises(longhaul.UsageError):
         longhaul.load(json.loads(record.read_text())["cell"]["id"], *folders(own))
-
-
-def test_8_a_device_is_not_read(own, run_here, capfd):
-    record = record_of(own)
-    heartbeat = run_folder_of(own, record) / "heartbeat.json"
-    record.unlink()
-    heartbeat.unlink(missing_ok=True)
-    heartbeat.symlink_to("/dev/zero")
-    earlier, pages = resource.getrlimit(resource.RLIMIT_AS), Path("/proc/self/statm").read_text().split()[0]
-    resource.setrlimit(resource.RLIMIT_AS, (int(pages) * resource.getpagesize() + 2**31, earlier[1]))
-    try:
-        run_here(["do=status", *folders(own)])
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, earlier)
-    assert record.stem in capfd.readouterr().out
 
 
 def test_8_a_folder_in_the_place_of_scores_is_named_before_the_run(own, run_here, capfd):

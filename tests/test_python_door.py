@@ -151,12 +151,6 @@ def test_weights_of_another_run_are_refused(ran, places):
     checkpoint.write_bytes(kept)
 
 
-def test_compare_is_paired(ran, places):
-    comparison = longhaul.compare(ran["id"][0], ran["id"][2], root=places["paths.records"])
-    (acc,) = (difference for difference in comparison.differences if difference.metric == "acc")
-    assert acc.difference == pytest.approx(ran["score"][0] - ran["score"][2]) and acc.n == 96
-
-
 def test_a_row_of_the_records_names_a_cell(ran, places, folder):
     comparison = longhaul.compare(ran.iloc[0], ran.iloc[[2]], root=places["paths.records"])
     assert (comparison.a.id, comparison.b.id) == (ran["id"][0], ran["id"][2])
@@ -166,12 +160,14 @@ def test_a_row_of_the_records_names_a_cell(ran, places, folder):
             longhaul.load(wrong, **places)
 
 
-def test_a_comparison_is_shown_as_tables(ran, places):
+def test_a_comparison_is_paired_and_shown_as_tables(ran, places):
     comparison = longhaul.compare(ran["id"][0], ran["id"][2], root=places["paths.records"])
+    (acc,) = (difference for difference in comparison.differences if difference.metric == "acc")
+    assert acc.difference == pytest.approx(ran["score"][0] - ran["score"][2]) and acc.n == 96
     shown = comparison._repr_markdown_()
     assert "| model.name | no_mixing | vanilla |" in shown and "- a: no_mixing" in shown and "| acc ↑ |" in shown
-    acc = comparison.frame.set_index("score").loc["acc"]
-    assert acc["difference"] == pytest.approx(ran["score"][0] - ran["score"][2]) and len(repr(comparison)) < 200
+    shown = comparison.frame.set_index("score").loc["acc"]
+    assert shown["difference"] == pytest.approx(acc.difference) and len(repr(comparison)) < 200
 
 
 def test_records_as_csv_are_one_value_per_cell(ran, places, folder):

@@ -89,9 +89,6 @@ class Door:
             shutil.copy(good.with_suffix(".npz"), folder / f"{name}.npz")
         return self.mine / "records"
 
-    def ids(self, root: Path) -> list[str]:
-        return [json.loads(path.read_text())["cell"]["id"] for path in sorted(root.rglob("*.json"))]
-
     def scores(self, content: bytes | Callable[[Path], object]) -> Path:
         """A record whose file of examples is another."""
         root = self.records()

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.completion import cloud_plot
 from tasks.completion.chamfer import NearestShape, chamfer_l1
 from tasks.completion.pcn import PCN, resampled
 from tests.helpers.completion import SMALL, equal, loaded, points
@@ -113,15 +112,6 @@ def test_more_shapes_than_memory_are_refused_before_they_are_made(tmp_path):
     for ask in (task.check_is_prepared, task.load, lambda: task.prepare(no_progress)):
         with refused("GiB of generated points", "task.source=synthetic", "task.train="):
             ask()
-
-
-def test_the_camera_sees_what_is_missing():
-    whole = points(3, 500)
-    for direction in np.eye(3):
-        camera = cloud_plot.camera_of(whole[whole @ direction > 0], whole)
-        assert camera @ camera.T == pytest.approx(np.eye(3), abs=1e-6)
-        assert np.linalg.det(camera) == pytest.approx(1)
-        assert camera[2] @ -direction > 0
 
 
 def test_the_nearest_training_shape_completes_what_it_has_seen_and_nothing_else():

@@ -223,13 +223,6 @@ def test_time_features_are_those_of_the_calendar():
     assert np.array_equal(time_features(times, "h"), computed[:, 1:])
 
 
-def test_future_time_begins_with_the_label(tmp_path):
-    made = loaded(task(tmp_path))
-    batch = made.split("test").batch([3, 40])
-    assert torch.equal(batch["future_time"][:, :8], batch["past_time"][:, -8:])
-    assert torch.equal(made.split("test").batch([3 + 12])["past"][0, -12:], batch["future"][0])
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -3,7 +3,6 @@
 import functools
 import gzip
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -83,17 +82,6 @@ def test_all_reviews_are_wanted_but_of_a_slice(tmp_path, monkeypatch):
     refuses(task, "source=official", "50 + 12 instead of 50 + 13 examples", "task.source=slice")
     part = loaded(tmp_path / "other", source="slice", path=write_slice(tmp_path / "part"))
     assert part.load().source == "slice:part"
-
-
-def test_tfds_may_have_its_own_folder(tmp_path, monkeypatch):
-    library(monkeypatch, "tfds")
-    monkeypatch.setattr(Text, "published", (50, 12))
-    module, asked = sys.modules["tensorflow_datasets"], []
-    builder = module.builder
-    module.builder = lambda name, data_dir, file_format: asked.append(data_dir) or builder(name, data_dir, file_format)
-    for path in (None, "~/tensorflow_datasets"):
-        loaded(tmp_path / str(len(asked)), source="tfds", path=path)
-    assert asked == [f"{tmp_path}/0/tfds", str(Path.home() / "tensorflow_datasets")]
 
 
 def test_a_tenth_is_held_out_by_the_seed(tmp_path):

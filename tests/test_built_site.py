@@ -4,14 +4,11 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs" / "hooks"))
 
 ROOT = Path(__file__).resolve().parents[1]
 

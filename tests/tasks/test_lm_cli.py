@@ -18,7 +18,7 @@ def texts(tmp_path):
     for split, names in BOOKS.items():
         (tmp_path / "books" / split).mkdir(parents=True)
         for name in names:
-            text = f"Chapter {name}. " + "It was a dark and stormy night; the rain fell. " * 40
+            text = f"Chapter {name}. " + "It was a dark and stormy night; the rain fell. " * 20
             (tmp_path / "books" / split / f"{name}.txt").write_text(text, encoding="utf-8")
     return tmp_path / "books"
 

@@ -72,11 +72,6 @@ def test_the_leaderboard_leads_to_the_page_of_each_model_and_task():
         ), target
 
 
-def test_a_docstring_is_prose_and_code():
-    made = list(generated.prose("Name: <a> of\nb.\n\nWith\n    y = x_i * 2\n      + <z>\n"))
-    assert made == ["Name: &lt;a&gt; of b.", "", "With", "", "```text\ny = x_i * 2\n  + <z>\n```", ""]
-
-
 def clicks(start, most):
     """{path of the repository: the fewest clicks from a page}, of the pages as they are read on GitHub."""
     seen, waiting = {start: 0}, [start]

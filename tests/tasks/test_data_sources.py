@@ -280,11 +280,12 @@ def test_tfds_is_an_extra(monkeypatch, tmp_path):
             ask()
 
 
-def test_a_small_file_that_unpacks_to_many_lines_is_refused_soon(tmp_path):
+def test_a_small_file_that_unpacks_to_many_lines_is_refused_soon(tmp_path, monkeypatch):
     from tasks.seq2seq import pair_files
 
+    monkeypatch.setattr(data_sources, "UNPACKED_OF_ANY", 1 << 19)
     file = tmp_path / "basic_train.tsv.gz"
-    file.write_bytes(gzip.compress(b"Source\tTarget\n" + b"1\t1\n" * 2_000_000, 1))
+    file.write_bytes(gzip.compress(b"Source\tTarget\n" + b"1\t1\n" * 500_000, 1))
     readers = (
         lambda: deque(data_sources.lines_of(file), maxlen=0),
         lambda: data_sources.opened(file).read(),

@@ -194,7 +194,6 @@ def test_fetched_files_are_checked_and_known_by_their_content(tmp_path):
     [
         (None, b"", "no vocab.json and merges.txt or encoder.json and vocab.bpe there"),
         ("vocab.json", b"{", "vocab.json and merges.txt: "),
-        ("vocab.json", b"[1]", "vocab.json and merges.txt: "),
         ("vocab.json", b"\xff", "vocab.json and merges.txt: "),
         ("vocab.json", b'{"a": 0}', "vocab.json: not GPT-2's 50,257 pieces"),
         ("vocab.json", json.dumps({f"{i}": 2 * i for i in range(50_257)}).encode(), "with ids from 0 to 50256"),
@@ -216,7 +215,6 @@ def test_wrong_files_of_gpt2_are_one_line(tmp_path, file, content, reason):
         (None, "No such file"),
         (b"[UNK]\nthe\n", "no [SEP] in its 2 lines"),
         (b"[SEP]\n[UNK]\nthe\nthe\n", "an empty piece or one that is there twice"),
-        (b"[SEP]\n[UNK]\n\nthe\n", "an empty piece or one that is there twice"),
         (b"[SEP]\n[UNK]\nth\xe9\n", "byte 14 is not UTF-8"),
     ],
 )

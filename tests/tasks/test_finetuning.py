@@ -194,9 +194,6 @@ def test_the_hubs_labels_are_checked(tmp_path):
         pq.write_table(table, folder / f"{split}-00000-of-00001.parquet")
     refuses(task(tmp_path, "sst2", source="hf", path=tmp_path / "hub"), "parquet:2: label '-1' is none of 0, 1")
     refuses(task(tmp_path, "qqp", source="hf", path=tmp_path / "hub"), "no column 'question1', there is sentence")
-    refuses(task(tmp_path, "qqp", source="hf", path=tmp_path / "nowhere"), "nowhere:1: No such file")
-    pq.write_table(pa.table({"text": ["a"], "label": [0]}), folder / "train-00000-of-00001.parquet")
-    refuses(task(tmp_path, "sst2", source="hf", path=tmp_path / "hub"), "no column 'sentence', there is text, label")
 
 
 @pytest.mark.parametrize(
@@ -215,8 +212,6 @@ def test_wrong_lines_are_one_line(tmp_path, lines, parts):
 def test_wrong_files_are_one_line(tmp_path):
     folder = sst2(tmp_path / "SST-2")
     refuses(task(tmp_path, "qnli", path=folder), "train.tsv:1: no column 'question', there is sentence, label")
-    (folder / "train.tsv").write_bytes(b"sentence\tlabel\n\xff\t1\n")
-    refuses(task(tmp_path, "sst2", path=folder), "train.tsv:2", "not UTF-8")
     (folder / "train.tsv").write_bytes(b"")
     refuses(task(tmp_path, "sst2", path=folder), "train.tsv:1: no header")
     (folder / "dev.tsv").unlink()

@@ -129,7 +129,6 @@ def test_files_of_lines_are_read(tmp_path):
         ({"val_source": b"a\nb\nc\nd\n"}, ["val.source: 4 lines, but 2 in val.target", "lines 3 to 4 have no partner"]),
         ({"test_target": b"a\n \n"}, ["test.target:2: an empty target"]),
         ({"val_target": b"a\nb\xff\n"}, ["val.target:2", "0xff", "not UTF-8"]),
-        ({"train_source": b"\xc3\na\na\na\n"}, ["train.source:1", "not UTF-8"]),
         ({"test_source": b"", "test_target": b""}, ["test of summarization/multinews: no pairs"]),
     ],
 )
@@ -152,7 +151,6 @@ def test_wrong_json_is_one_line(tmp_path, line, parts):
 def test_wrong_folders_are_one_line(tmp_path):
     (tmp_path / "empty").mkdir()
     refuses(task(tmp_path, path=tmp_path / "empty"), "no file for train", "a folder with a .jsonl")
-    refuses(task(tmp_path, path=tmp_path / "nowhere"), "nowhere:1: No such file")
     folder = line_files(tmp_path / "files")
     refuses(task(tmp_path, path=folder, cut_abstract=True), "cut_abstract is for .jsonl")
     refuses(task(tmp_path, path=folder, source="official"), "4 + 2 + 2 instead of 44,972 + 5,622 + 5,622 pairs")

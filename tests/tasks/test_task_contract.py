@@ -44,14 +44,7 @@ FINAL = {
     "tts/ljspeech": [],
 }
 # at the smoke budget, the code and the size of another one: heavy tests leave them out
-REPEATS = (
-    "lm/bookcorpus",
-    "lm/openwebtext",
-    "lm/shakespeare",
-    "lm/slimpajama",
-    "forecasting/etth2",
-    "forecasting/ettm1",
-)
+REPEATS = ("lm/bookcorpus", "lm/openwebtext", "lm/shakespeare", "lm/slimpajama", "forecasting/etth2")
 
 
 def composed(name: str, root: Path, *overrides: str):

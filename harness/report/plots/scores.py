@@ -21,7 +21,6 @@ ACROSS = 3  # panels in a row
 PANEL, MARGIN = 4.2, 0.4  # inches wide
 PER_ROW = 0.19  # inches
 LONGEST_NAME = 34
-MOST = 6  # panels of a table whose columns rank no rows
 DIGITS = 4  # behind the point: what all machines agree on
 BESIDE = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "annotation_clip": False}
 MARK = BESIDE | {"va": "center", "fontsize": 6.5, "color": style.SOFT}
@@ -29,14 +28,13 @@ BETTER = {True: "higher is better", False: "lower is better", None: ""}
 
 
 def shown_columns(answers: Sequence[ColumnAnswer]) -> list[ColumnAnswer]:
-    """The columns that have two rows to compare: those that rank them, or else the first ones with a test, or else the
-    first ones; one of several with the same rows in the same order at the same resolution, such as R-1 and R-L."""
-    columns = [answer for answer in answers if answer.tests.rows > 1]
-    ranking, shown = [answer for answer in columns if answer.tests.ranks], {}
-    for answer in ranking or [answer for answer in columns if answer.tests.pairs] or columns:
+    """The columns that have two rows to compare; one of several with the same rows in the same order at the same
+    resolution, such as R-1 and R-L."""
+    shown: dict[tuple[object, ...], ColumnAnswer] = {}
+    for answer in (answer for answer in answers if answer.tests.rows > 1):
         order = tuple(score.key for score in answer.group.scores if score.by_seed)
         shown.setdefault((order, answer.resolution, answer.group.where), answer)
-    return list(shown.values())[: None if ranking else MOST]
+    return list(shown.values())
 
 
 def data(title: str, answers: Sequence[ColumnAnswer]) -> dict[str, Any]:
@@ -44,7 +42,7 @@ def data(title: str, answers: Sequence[ColumnAnswer]) -> dict[str, Any]:
     if not columns:
         return {"title": title, "subtitle": "", "panels": []}
     left_out = sum(answer.tests.rows > 1 for answer in answers) - len(columns)
-    alike = f" · columns not drawn, which rank no rows or repeat another: {left_out}" if left_out else ""
+    alike = f" · columns not drawn, which repeat another: {left_out}" if left_out else ""
     subtitle = f"{title} · {listed(list(dict.fromkeys(answer.group.where for answer in columns)))}{alike}"
     return {"title": _title(columns[0]), "subtitle": subtitle, "panels": [_panel_data(answer) for answer in columns]}
 

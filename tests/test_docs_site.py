@@ -190,7 +190,7 @@ def test_links_are_rewritten_but_not_in_code():
     places = {
         "results/tables/leaderboard.md": "index.md",
         "README.md": "overview.md",
-        "docs/gpus.md": "gpus.md",
+        "docs/clusters.md": "clusters.md",
         "notebooks/a.ipynb": "notebooks/a.md",
     }
     places["results/paper/audit.yaml"] = "faq.md"

@@ -21,7 +21,7 @@ PLACES = {START: "index.md", "README.md": "overview.md", "results/paper/audit.ya
 EXECUTED, PNG = ROOT / "outputs/notebooks", "image/png"
 NUMBERS = re.compile(r"<table>")
 WIDE = re.compile(r"^\|(?:[^|\n]*\|){8,}$", re.MULTILINE)  # a row of eight columns and more
-NO_RUN = "No run yet"
+NO_RUN = re.compile(r"^# .+\n\n- No run yet", re.MULTILINE)  # nothing else to say
 NO_TITLE = re.compile(r"<th( [^>]*)?></th>")
 # code is left as it is; a link has no space and no scheme, and may have an anchor
 LINK = re.compile(
@@ -88,7 +88,7 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
 def boost(path: str, markdown: str) -> float:
     """The weight of a page in the search: written pages first, measurements and tables without a run last."""
     if path.startswith(RESULTS):
-        return 0.2 if "/bench/" in path or NO_RUN in markdown.partition("\n## ")[0] else 1
+        return 0.2 if "/bench/" in path or NO_RUN.search(markdown) else 1
     return 2 if (ROOT / path).is_file() else 1
 
 

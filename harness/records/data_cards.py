@@ -44,7 +44,8 @@ WIDTH, INDENT = 110, 12  # of the printed text
 HEAD = """# Data cards
 
 The content, origin, licence and splits of each task's data. `python run.py do=list task=lra/text` prints one card.
-[Tasks and data](tasks.md#sources-of-data) explains how to get the data, and [decisions.md](decisions.md) the numbers D-n and X-n.
+[Tasks and data](tasks.md#sources-of-data) explains how to get the data,
+and [decisions.md](decisions.md) the numbers D-n and X-n.
 
 ## Stand-ins
 

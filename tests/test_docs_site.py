@@ -142,7 +142,7 @@ def test_links_are_rewritten_but_not_in_code():
     places = {
         "results/tables/leaderboard.md": "index.md",
         "README.md": "overview.md",
-        "docs/gpus.md": "gpus.md",
+        "docs/clusters.md": "clusters.md",
         "notebooks/a.ipynb": "notebooks/a.md",
     }
     places["results/paper/audit.yaml"] = "faq.md"
@@ -190,3 +190,10 @@ def test_a_notebook_that_was_run_shows_its_outputs(tmp_path, monkeypatch):
     text = links.notebook(ROOT / "notebooks" / "lavo.ipynb")
     assert text.startswith("```python\n1 + 1\n```\n\n![What the cell draws](data:image/png;base64,AAAA)\n\n")
     assert text.endswith("````text\na ```\n<b>\n````\n") and "warning" not in text
+
+
+@pytest.mark.slow
+def test_the_sizes_of_the_budgets_follow_from_the_configuration():
+    from helpers import size_table
+
+    assert size_table.MARKED.search(size_table.PAGE.read_text(encoding="utf-8"))[0] == size_table.table()

@@ -38,7 +38,7 @@ HELP = ROOT / "conf/hydra/help/longhaul.yaml"
 # `page: command` -> why it does not run here
 EXEMPT = {
     r"^CONTRIBUTING.md file=commands: ": "tests/test_contributing.py runs these blocks in a copy of the clone",
-    r"^slurm.md: next: ": "it is what a submission prints",
+    r"^clusters.md: next: ": "it is what a submission prints",
     r"hydra/sweeper=optuna": "Optuna is an extra; tests/harness/test_tune.py searches with it",
 }
 
@@ -166,7 +166,7 @@ def run_here(tmp_path, monkeypatch, capfd):
 
 
 def own_files(folder, monkeypatch):
-    """A folder with README.md's model `mine`, whose class is also in mypkg, and docs/slurm.md's cluster `mine`.
+    """A folder with README.md's model `mine`, whose class is also in mypkg, and docs/clusters.md's cluster `mine`.
 
     mypkg also has the plain module of docs/own.md.
     """
@@ -177,7 +177,7 @@ def own_files(folder, monkeypatch):
     (model,) = re.findall(r"`conf/model/mine.yaml`:\n\n```yaml\n(.*?)```", text, flags=re.DOTALL)
     files = {
         "mypkg.py": f"{CONTRACT}\n{plain}\n\n{source}\n\nMyAttention = Mine\n",
-        # each token's own value is causal, too: docs/probes.md has a row for it
+        # each token's own value is causal, too: docs/tasks.md has a row for it
         "mine.py": source.replace("frozenset({", "frozenset({Pattern.CAUSAL_SELF, "),
         "own/model/mine.yaml": model,
         "own/cluster/mine.yaml": (ROOT / "conf/cluster/modules.yaml").read_text(encoding="utf-8"),

@@ -21,6 +21,7 @@ PLACES = {START: "index.md", "README.md": "overview.md", "results/paper/audit.ya
 EXECUTED, PNG = ROOT / "outputs/notebooks", "image/png"
 NUMBERS = re.compile(r"<table>")
 WIDE = re.compile(r"^\|(?:[^|\n]*\|){8,}$", re.MULTILINE)  # a row of eight columns and more
+NO_RUN = re.compile(r"^# .+\n\n- No run yet", re.MULTILINE)  # nothing else to say
 NO_TITLE = re.compile(r"<th( [^>]*)?></th>")
 # code is left as it is; a link has no space and no scheme, and may have an anchor
 LINK = re.compile(
@@ -32,7 +33,7 @@ TITLED = re.compile(r"^```(\w+) file=(\S+)$", re.MULTILINE)
 
 
 def place_of(path: str) -> str:
-    """The path in the site of a file of the repository: `gpus.md` for `docs/gpus.md`."""
+    """The path in the site of a file of the repository: `tasks.md` for `docs/tasks.md`."""
     if path in PLACES:
         return PLACES[path]
     return re.sub(f"{re.escape(NOTEBOOK)}$", ".md", path.removeprefix("docs/"))
@@ -68,6 +69,7 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
     """Rewrite the links for the site; a fence that names a file gets that name as its title."""
     origin = config.extra["paths"][page.file.src_uri]
+    page.meta.setdefault("search", {"boost": boost(origin, markdown)})
     if origin == START or page.file.src_uri == cards.MATRIX:
         page.meta["hide"] = ["navigation", "toc"]  # its tables are wide
     elif origin.startswith(RESULTS) and WIDE.search(markdown):
@@ -81,6 +83,13 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
 
     markdown = relinked(markdown + downloads(origin), rewritten)
     return TITLED.sub(r'```\1 title="\2"', markdown.replace("```sh file=commands", "```sh"))
+
+
+def boost(path: str, markdown: str) -> float:
+    """The weight of a page in the search: written pages first, measurements and tables without a run last."""
+    if path.startswith(RESULTS):
+        return 0.2 if "/bench/" in path or NO_RUN.search(markdown) else 1
+    return 2 if (ROOT / path).is_file() else 1
 
 
 def on_page_content(html: str, *, page: Any, config: Any, files: Any) -> str:

@@ -158,7 +158,7 @@ def missing_files(cfgs: Iterable[DictConfig]) -> dict[Path, DictConfig]:
 def missing_file_message(path: Path, cfg: DictConfig) -> str:
     """One line: the file, its reader, its source, and how to replace it."""
     below = path.is_relative_to(Path(cfg.paths.slices))
-    where = "paths.slices=<folder> names another folder" if below else "docs/data.md names its source"
+    where = "paths.slices=<folder> names another folder" if below else "docs/tasks.md names its source"
     cures = [where, *stand_in(cfg), f"docs/data_cards.md, {family(cfg.task.name)}: the published data"]
     return f"{path}: missing, {cfg.task.name} reads it at budget={cfg.budget.name}; {'; '.join(cures)}"
 

@@ -70,6 +70,6 @@ def check_trainer(settings: Mapping[str, Any]) -> None:
     if (deterministic := settings.get("deterministic")) not in DETERMINISTIC:
         raise UsageError(f"trainer.deterministic={deterministic}: it is null, true or warn")
     if not isinstance(profiler := settings.get("profiler"), str | None):
-        raise UsageError("trainer.profiler: it is a name; docs/logging.md lists them")
+        raise UsageError("trainer.profiler: it is a name; docs/commands.md lists them")
     if profiler not in (None, *PROFILERS):
         raise UsageError(f"trainer.profiler={profiler}: {did_you_mean(profiler, PROFILERS)}")

@@ -19,8 +19,8 @@
                `full` needs no entry
     checked    how the generator was compared with the published one, where the published data are generated
     evaluations  {corpus: name, parts, stand_ins} of evaluations on other corpora, named <corpus>_...
-    rate_chosen_on  the model whose pilot runs chose the learning rate of `budget=reduced`, where docs/reduced.md or
-               docs/probes.md has such runs
+    rate_chosen_on  the model whose pilot runs chose the learning rate of `budget=reduced`, where docs/reduced.md
+               has such runs
 
 The harness has no list of tasks. It recognises a Download by its `sha256`, and a data set of the hub by a tuple that
 begins with its name and revision. `python -m harness.records.data_cards` writes all cards to docs/data_cards.md.
@@ -44,7 +44,8 @@ WIDTH, INDENT = 110, 12  # of the printed text
 HEAD = """# Data cards
 
 The content, origin, licence and splits of each task's data. `python run.py do=list task=lra/text` prints one card.
-[data.md](data.md) explains how to get the data, and [decisions.md](decisions.md) the numbers D-n and X-n.
+[Tasks and data](tasks.md#sources-of-data) explains how to get the data,
+and [decisions.md](decisions.md) the numbers D-n and X-n.
 
 ## Stand-ins
 

@@ -1,4 +1,4 @@
-"""Small trained models that come with the project: `longhaul.load("demo/lavo")`. docs/python.md says how they are made.
+"""Small trained models that come with the project: `longhaul.load("demo/lavo")`. docs/own.md says how they are made.
 
 A folder `longhaul/weights/demo/<...>/<model>` is what `longhaul.export` wrote.
 """

@@ -9,8 +9,8 @@ topic: SHARE words of ten are the topic's, the others common ones.
 The two halves of such a section therefore share no word. Fine-tuning could also teach which words belong together,
 because words of both halves occur in one section. The last HELD_OUT words of each half are therefore in no section to
 fine-tune on, and the sections to validate and to test have only these words: only the pre-training text shows that they
-are on one topic. (Whole topics were held out first. A model that was fine-tuned on the other ones
-did not tell them apart: docs/pretraining.md.)
+are on one topic. (A model that is fine-tuned on some topics and
+tested on others does not tell the others apart.)
 
 A document and a section are functions of the seed and their number alone.
 """

@@ -43,7 +43,7 @@ def test_what_replaces_a_setting_of_the_trainer_is_named():
         ("trainer.strategy=ddp", "trainer=fsdp"),
         ("trainer.strategy={_target_:lightning.pytorch.strategies.DDPStrategy}", "trainer=fsdp"),
         ("+trainer.deterministic=false", "null, true or warn"),
-        ("trainer.profiler={_target_:lightning.pytorch.profilers.SimpleProfiler}", "docs/logging.md"),
+        ("trainer.profiler={_target_:lightning.pytorch.profilers.SimpleProfiler}", "docs/commands.md"),
         ("trainer._target_=lightning.pytorch.Callback", "cells run in lightning.pytorch.Trainer"),
     ):
         with pytest.raises(UsageError, match=says) as error:

@@ -7,6 +7,7 @@ import sys
 import types
 from pathlib import Path
 
+import pytest
 import yaml
 
 from harness.config.compose import OWN_CLASS

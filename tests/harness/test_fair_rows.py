@@ -1,4 +1,4 @@
-"""Rows whose learning rate was not searched have no tier; the agreement of the others with the papers is tested."""
+"""Rows whose learning rate was not searched have no place; the agreement of the others with the papers is tested."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import pytest
 from helpers.searched import GRID, RECIPE, TABLE_SPEC, records, runs, trials
 
 from harness.records.collect import frame
-from harness.report.pages import agreement, columns, findings, leaderboard, notes, table
+from harness.report.pages import agreement, columns, findings, leaderboard, table
 from harness.report.pages.agreement import column_agreement
 from harness.report.pages.answer import answers
 from harness.report.pages.evidence import Evidence, TableEvidence
@@ -30,8 +30,8 @@ def answer_of(entries, spec=TABLE_SPEC):
     return answer, headline(results, ())
 
 
-def tiers_of(answer):
-    return {row: tier for (row, _), tier in answer.tests.tiers.items()}
+def places_of(answer):
+    return {row: str(place) for (row, _), place in answer.tests.places.items()}
 
 
 def test_without_the_search_of_the_control_the_column_ranks_nothing():
@@ -43,10 +43,10 @@ def test_without_the_search_of_the_control_the_column_ranks_nothing():
     assert lines[0].endswith("ListOps: cannot rank rows, because not every row's learning rate was searched.")
 
 
-def test_a_row_at_the_recipes_rate_has_no_tier_though_its_mean_is_the_best():
+def test_a_row_at_the_recipes_rate_has_no_place_though_its_mean_is_the_best():
     answer, lines = answer_of([*records(), *trials("no_mixing", CONTROL), *DELTANET])
     assert answer.group.scores[0].row == "deltanet"
-    assert tiers_of(answer) == {"softmax": 1, "LAVO": 2, "control": 2}
+    assert places_of(answer) == {"softmax": "tied", "LAVO": "behind", "control": "behind"}
     assert answer.tests.ranks and answer.tests.best == ("softmax", "")
     assert lines[0].endswith("softmax (91.00) leads the 3 rows with a searched learning rate.")
     pair = answer.tests.pair(("deltanet", ""), ("softmax", ""))
@@ -54,7 +54,7 @@ def test_a_row_at_the_recipes_rate_has_no_tier_though_its_mean_is_the_best():
     assert answer.group.winner is None
     searched = trials("deltanet", dict(zip(GRID, (0.5, 0.9, 0.6), strict=False)))
     answer, _ = answer_of([*records(), *trials("no_mixing", CONTROL), *DELTANET, *searched])
-    assert tiers_of(answer)["deltanet"] == 1 and answer.tests.best == ("deltanet", ""), "its search gives it a tier"
+    assert places_of(answer)["deltanet"] == "tied" and answer.tests.best == ("deltanet", ""), "it is searched"
 
 
 WITHOUT = [entries for entries in records(lavo=()) if entries["cell"]["model"] != "lavo"]
@@ -79,15 +79,15 @@ def test_a_row_whose_search_did_not_end_well_is_marked_and_has_no_verdict_on_any
     assert score.row == "LAVO" and score.marks == mark and score.text(1).endswith(mark)
 
     tests = answer.tests
-    assert tests.ranks and tests.tier(score.key) == "–" and tests.sign(score.key) is None
+    assert tests.ranks and score.key not in tests.places
     assert answer.group.winner is None and tests.best == ("softmax", "")
     assert not any(pair.is_hypothesis for pair in tests.pairs if score.key in pair.rows)
     assert "LAVO" not in answer.sentence() + " ".join(headline(results, ()))
     page = table.build_table(TABLE_SPEC, results)
-    assert [line["tier"] for line in page.tidy if line["row"] == "LAVO"] == [""]
+    assert [line["place"] for line in page.tidy if line["row"] == "LAVO"] == [""]
     text = markdown.render(page)
     (line,) = [line for line in text.splitlines() if line.startswith("| LAVO")]
-    assert markdown.escape(notes.SIGNS[mark]) in text and line.endswith(f" {markdown.escape(mark)} |")
+    assert line.endswith(f" {markdown.escape(mark)} |")
     assert columns.line_of("own", answer)[4] == "2", "of three rows"
 
     evidence = Evidence({"own": TableEvidence(page, [answer], results, (), tunings, TABLE_SPEC)}, cells, {})
@@ -102,10 +102,10 @@ def test_a_row_whose_search_did_not_end_well_is_marked_and_has_no_verdict_on_any
 def test_a_table_about_the_recipes_rate_ranks_its_rows():
     entries = [entries for entries in records() if not entries["config"]["train"].get("trial")]
     answer, _ = answer_of(entries)
-    assert answer.tests.resolution > 4 and answer.tests.best is None and not tiers_of(answer)
+    assert answer.tests.resolution > 4 and answer.tests.best is None and not places_of(answer)
     assert answer.finding == "the column cannot rank rows, because no row's learning rate was searched."
     answer, _ = answer_of(entries, TABLE_SPEC.model_copy(update={"search": False}))
-    assert answer.tests.ranks and tiers_of(answer)["softmax"] == 1
+    assert answer.tests.ranks and places_of(answer)["softmax"] == "tied"
 
 
 REDUCED = {"budget": "reduced", "source": "synthetic"}

@@ -1,10 +1,7 @@
 """Paired differences: false and true positive rates on made-up tables, and the variance."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from harness.report.scores.tiers import find_tiers
 from scipy import stats
 
 from harness.report.scores.comparison import compare_group, compare_scores
@@ -17,6 +14,7 @@ from harness.report.scores.paired import (
     holm,
     seed_noise,
 )
+from harness.report.scores.places import Place, find_places
 from harness.report.scores.scores import Score
 from harness.report.spec_files import load_table
 from tests.helpers.pages import CONF, PAPER
@@ -129,7 +127,7 @@ def test_seeds_that_are_equal_up_to_rounding_need_no_warning():
 
 def test_fewer_than_three_seeds_have_no_test():
     assert compare_rows([row("a", [1.0, 2.0]), row("b", [5.0, 6.0, 7.0])]) == []
-    assert find_tiers([row("a", [1.0, 2.0])], [], None).numbers == {}
+    assert find_places([row("a", [1.0, 2.0])], [], None) == {}
 
 
 def test_seeds_that_agree_by_chance_are_not_believed():
@@ -186,23 +184,28 @@ def test_hypotheses_are_pairs_with_the_best_row_or_the_reference():
     assert all(pair.p_holm == pair.p_all for pair in few if pair.is_hypothesis), "six pairs are fewer hypotheses"
 
 
-def test_a_row_is_in_the_best_tier_only_if_nothing_speaks_against_it():
+def test_places_are_monotone_and_tied_means_within_the_margin():
     """Linformer had 12.5 beside 100.0 in one tier: three seeds separated nothing (noncausal memorization)."""
-    best, close = row("best", [99.9, 100.0, 100.0]), row("close", [99.8, 100.0, 100.0])
-    wide, far = row("wide", [100.0, 98.0, 30.0]), row("far", [60.0, 20.0, 5.0])
-    reference, behind = row("reference", [99.7, 99.5, 99.6]), row("behind", [1.5, 1.6, 1.7])
-    scores = [best, close, reference, wide, far, behind]
-    sides = [best.key, reference.key]
-    pairs = [
-        replace(pair, p_holm=0.5 if pair.p_holm is not None and "behind" not in str(pair.rows) else 0.001)
-        for pair in compare_rows(scores, *sides)
-    ]
-    tiers = find_tiers(scores, pairs, best, reference, scale=300.0)
-    assert tiers.numbers == {best.key: 1, close.key: 1, behind.key: 3, wide.key: 1}
-    assert tiers.low_power == (reference.key, far.key)  # the reference's interval excludes the best mean
-    assert wide.key in find_tiers(scores, pairs, best, reference, scale=98.0).low_power  # 24 of 98 points away
-    without = find_tiers(scores, pairs, best)
-    assert without.numbers[behind.key] == 2 and far.key in without.low_power
+    generator, seen = np.random.default_rng(0), set()
+    for _ in range(60):
+        means = np.sort(generator.choice([100.0, 99.5, 98.0, 93.0, 60.0, 20.0], 6))[::-1]
+        rows = [row(f"r{i}", mean + generator.choice([0.01, 1.0, 20.0]) * generator.normal(size=4))
+                for i, mean in enumerate(means)]  # fmt: skip
+        ranked = sorted(rows, key=lambda score: -score.estimate.mean)
+        pairs = compare_rows(ranked, ranked[0].key)
+        places = find_places(ranked, pairs, ranked[0], scale=90.0)
+        by_rows = {frozenset(pair.rows): pair for pair in pairs}
+        order = [places[score.key] is Place.TIED for score in ranked]
+        assert order == sorted(order, reverse=True) and order[0], "no tied row is worse than one that is not"
+        for score in ranked[1:]:
+            pair, place = by_rows[frozenset((ranked[0].key, score.key))], places[score.key]
+            seen.add(place)
+            if place is Place.TIED:
+                assert abs(pair.difference) + pair.half_width <= 9.0
+            else:
+                assert (place is Place.BEHIND) == pair.is_resolved
+    assert seen == set(Place)
+    assert Place.TIED not in [*find_places(ranked, pairs, ranked[0]).values()][1:], "no margin is known"
 
 
 def test_of_several_best_rows_the_reference_is_the_best_one():
@@ -212,7 +215,8 @@ def test_of_several_best_rows_the_reference_is_the_best_one():
     ranked = [few, many, reference, behind, control]
     compared = compare_scores(ranked, True, control, reference)
     assert compared.best == reference.key
-    assert compared.tiers == {few.key: 1, many.key: 1, reference.key: 1, behind.key: 2, control.key: 2}
+    assert compared.rows_at(Place.TIED) == [few.key, many.key, reference.key]
+    assert compared.rows_at(Place.BEHIND) == [behind.key, control.key]
     assert compare_scores([few, many, behind], True, None, None).best == many.key
     assert compare_scores([row("first", [100.0, 100.0, 99.0]), many], True, None, None).best == ("first", "")
 
@@ -234,13 +238,6 @@ def test_a_reference_with_noisy_seeds_is_not_apart_from_its_control():
     tests = compare_group(load_table("llp/t5", CONF, PAPER), "PPL", rows, ())
     assert (tests.reference.row, tests.control.row) == ("softmax attention, RoPE", "no mixing")
     assert tests.resolution < 4 and tests.ranks_nothing
-    assert not tests.tiers and not tests.low_power  # a tier is a rank
+    assert not tests.places  # a place is a rank
     pair = tests.pair(tests.reference.key, tests.control.key)
     assert abs(pair.difference) / pair.half_width == pytest.approx(tests.resolution)
-
-
-def test_half_of_the_distance_is_the_widest_tier():
-    """RACE of luna/t4 had 99.9 and 30.8 in one tier; its data have changed, so the scores are made up around these."""
-    rows = [row("softmax", [99.9, 99.8, 100.0]), row("Luna", [10.4, 31.0, 51.0]), row("no mixing", [25.0, 25.2, 24.8])]
-    tests = compare_scores(rows, True, rows[2], rows[0])
-    assert tests.tiers["softmax", ""] == 1 and tests.tiers.get(("Luna", "")) != 1

@@ -93,7 +93,7 @@ def test_no_interval_below_three_seeds_anywhere():
         text = render(build(T11, records))
         assert not re.search(r"\d ?(±|\+-|\$\\pm\$)", text), suffix
     for row in csv.DictReader(io.StringIO(RENDER["csv"](build(T11, records)))):
-        assert row["ours_ci"] == row["difference_ci"] == row["p"] == row["tier"] == ""
+        assert row["ours_ci"] == row["difference_ci"] == row["p"] == row["place"] == ""
         assert row["ours_ci_low"] == row["ours_ci_high"] == ""
     assert "61.00 to 62.00 (2)" in RENDER["md"](build(T11, records))
 

@@ -4,12 +4,12 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from harness.report.scores.tiers import find_tiers
 from scipy import stats
 
 from harness.report.scores.comparison import compare_scores
 from harness.report.scores.exact_tests import fisher
 from harness.report.scores.paired import compare_rows
+from harness.report.scores.places import Place, find_places
 from harness.report.scores.scores import Score
 from harness.report.scores.solved import SOLVED, compare_solved, share_interval, smallest_p_test, solved_runs
 
@@ -118,9 +118,9 @@ def test_three_seeds_of_such_a_column_separate_nothing_and_five_with_many_solved
         assert all(pair.p_all >= pair.p for pair in pairs)
         equal = by_rows[scores[0].key, scores[1].key]
         assert (equal.p, equal.p_holm) == (1.0, 1.0) and not by_rows[scores[1].key, scores[2].key].is_hypothesis
-        tiers = find_tiers(scores, pairs, scores[0], scores[0], 95.0, runs)
-        assert (scores[-1].key in tiers.low_power) != is_resolved
-        assert tiers.numbers[scores[1].key] == 1
+        places = find_places(scores, pairs, scores[0], 95.0)
+        assert places[scores[-1].key] is (Place.BEHIND if is_resolved else Place.UNCLEAR)
+        assert places[scores[1].key] is Place.TIED
 
 
 def test_failing_rows_do_not_hide_one_another_from_the_reference():
@@ -133,10 +133,11 @@ def test_failing_rows_do_not_hide_one_another_from_the_reference():
     scores, control, reference = column(5)
     tests = compare_scores(scores, True, control, reference)
     assert tests.best == reference.key  # named in advance, and no row solves more
-    assert {tests.tiers[score.key] for score in scores[:9]} == {1} and tests.tier(scores[10].key) == "2"
+    assert {tests.places[score.key] for score in scores[:9]} == {Place.TIED}
+    assert tests.places[scores[10].key] is Place.BEHIND
     pair = tests.pair(reference.key, scores[10].key)
     assert pair.p < pair.p_holm < 0.05 < pair.p_all
-    assert scores[9].key in tests.low_power
+    assert tests.places[scores[9].key] is Place.UNCLEAR
 
     scores, control, reference = column(4)
     tests = compare_scores(scores, True, control, reference)

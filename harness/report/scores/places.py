@@ -5,7 +5,7 @@
     behind    a test separates the row from the best one
     unclear   neither: the seeds are too few to tell
 
-A row that no test separates from the best row is not thereby as good.
+A row that no test separates from the best row is not thereby as good, and a row some of whose seeds failed is not tied.
 """
 
 from collections.abc import Sequence
@@ -37,10 +37,9 @@ def find_places(
     for score in ranked if best is not None else ():
         if score.key not in tested:
             continue
-        if score is best:
-            places[score.key] = Place.TIED
-            continue
-        pair = by_rows[frozenset((best.key, score.key))]
-        all_tied &= scale is not None and abs(pair.difference) + pair.half_width <= margin
-        places[score.key] = Place.TIED if all_tied else Place.BEHIND if pair.is_resolved else Place.UNCLEAR
+        pair = by_rows.get(frozenset((best.key, score.key)))  # None: it is the best row
+        is_near = pair is None or (scale is not None and abs(pair.difference) + pair.half_width <= margin)
+        all_tied &= is_near and not score.failures
+        is_behind = pair is not None and pair.is_resolved
+        places[score.key] = Place.TIED if all_tied else Place.BEHIND if is_behind else Place.UNCLEAR
     return places

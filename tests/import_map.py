@@ -14,20 +14,18 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# the rooms of harness/config, lowest first: what each is, and its files, which lie side by side
+# the rooms of harness/config, lowest first, with their files, which lie side by side
 CONFIG = {
-    "schema": (
-        "The typed keys, the readers of yaml and plain values, and what may be built",
-        "allowed local_mixing places plain schema search source_code trainer_settings validation yaml_files",
-    ),
-    "untrusted": ("The door for configurations of other people", "own_files untrusted"),
-    "compose": ("Overrides and yamls -> a configuration, through Hydra", "compose option_files resolvers"),
-    "names": ("Typed words, names, and the rows of tables", "model_names overrides table_files table_rows"),
-    "build": ("A configuration -> task and model", "build declared instantiate"),
-    "cell": ("A configuration -> the identity of a cell", "cell"),
-    "plan": ("Commands and tables -> cells", "sweep variants"),
+    # the typed keys, the readers of yaml and plain values, and what may be built
+    "schema": "allowed local_mixing places plain schema search source_code trainer_settings validation yaml_files",
+    "untrusted": "own_files untrusted",  # the door for configurations of other people
+    "compose": "compose option_files resolvers",  # overrides and yamls -> a configuration, through Hydra
+    "names": "model_names overrides table_files table_rows",  # typed words, names, and the rows of tables
+    "build": "build declared instantiate",  # a configuration -> task and model
+    "cell": "cell",  # a configuration -> the identity of a cell
+    "plan": "sweep variants",  # commands and tables -> cells
 }
-CONFIG_ROOM = {name: room for room, (_, names) in CONFIG.items() for name in names.split()}
+CONFIG_ROOM = {name: room for room, names in CONFIG.items() for name in names.split()}
 # lowest first: a module imports only from its own floor and from those before it
 FLOORS = (
     *("models.ops", "models.layers", "models.attention", "models.backbones", "models.generation"),

@@ -1,6 +1,6 @@
 """Mistyped commands: each line of tests/lines/mistakes.txt ends in one line that names its mistake; nothing is written.
 
-The default suite has every eighth line, and CI has all. A few of them run in a process of their own.
+The default suite has every eighth line, and CI has all. One of them runs in a process of its own.
 """
 
 import os
@@ -83,19 +83,12 @@ def test_there_are_three_hundred_different_lines():
     assert len(set(lines)) == len(lines) >= 300
 
 
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("model=lavoo", "did you mean 'lavo'"),
-        ("train.clip_norm=1 budget=smoke", "both set"),
-    ],
-)
-def test_a_new_process_prints_one_line(line, says, tmp_path):
+def test_a_new_process_prints_one_line(tmp_path):
     done = subprocess.run(
-        [sys.executable, str(ROOT / "run.py"), *line.split()], cwd=tmp_path,
+        [sys.executable, str(ROOT / "run.py"), "model=lavoo"], cwd=tmp_path,
         capture_output=True, text=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
-    assert fault(says, done.returncode, done.stdout, done.stderr) is None
+    assert fault("did you mean 'lavo'", done.returncode, done.stdout, done.stderr) is None
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,6 +1,7 @@
 """Measurements with one value of another type, missing, huge or nested: refused in one line, or shown on their page."""
 
 import copy
+import itertools
 import json
 
 from harness.config.places import ROOT
@@ -39,8 +40,9 @@ def test_each_mutated_value_is_refused_or_shown(tmp_path):
     entries, refused, accepted = json.loads(SOURCE.read_text()), 0, 0
     entries["points"] = entries["points"][:2]
     file = tmp_path / SOURCE.name
+    values = itertools.cycle(VALUES)
     for path in paths(entries):
-        for value in VALUES:
+        for value in itertools.islice(values, 4):
             file.write_text(json.dumps(mutated(entries, path, value)))
             try:
                 (measured,) = load_measurements(tmp_path).values()

@@ -98,7 +98,7 @@ def report(table: str, records: "pd.DataFrame | None" = None) -> Page:
     cells = _all_records() if records is None else record_frame(records)
     page = table_page(table, cells, load_measurements(Path(paths.bench)), CONF, folders)
     made = page.table
-    return Page(table, made.title, made.answer, _frame(made.tidy), markdown.render(made), tuple(page.answers or ()))
+    return Page(table, made.title, made.lead, _frame(made.tidy), markdown.render(made), tuple(page.answers or ()))
 
 
 @usage_errors

@@ -33,7 +33,9 @@ def on_config(config: Any) -> Any:
                 for title, page in entry.items():
                     if page in below:
                         entry[title] = [page, *below[page]]
-    config.site_name = f"{config.site_name} {tomllib.loads(text_of('pyproject.toml'))['project']['version']}"
+    config.site_name = (
+        f"{config.site_name} {tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']['version']}"
+    )
     config.extra["places"] = places()
     remote = subprocess.run(["git", "remote", "get-url", "origin"], cwd=ROOT, capture_output=True, text=True).stdout
     if not config.repo_url and remote.startswith("https://"):
@@ -130,7 +132,12 @@ def model_page(members: list[str], names: dict[str, str]) -> str:
             lines += ["| --- | ---: | ---: | ---: | --- | --- |", *scores, ""]
     lines += ["## Method", "", *prose(text), f"Code: [`{path}`](../../{path}).", ""]
     for name in members:
-        lines += [f"`conf/model/{name}.yaml`", "", fenced(text_of(f"conf/model/{name}.yaml"), "yaml"), ""]
+        lines += [
+            f"`conf/model/{name}.yaml`",
+            "",
+            fenced((ROOT / f"conf/model/{name}.yaml").read_text(encoding="utf-8"), "yaml"),
+            "",
+        ]
     for target in dict.fromkeys(raw["_target_"] for raw in raws.values()):
         lines += [f"::: {target}", ""]
     return "\n".join(lines)
@@ -331,7 +338,7 @@ def linked(name: str) -> str:
 
 def reference() -> str:
     """The functions of `import longhaul` and the classes of its reports."""
-    imports = ast.parse(text_of("longhaul/__init__.py")).body
+    imports = ast.parse((ROOT / "longhaul/__init__.py").read_text(encoding="utf-8")).body
     nodes = [
         node for node in imports if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("longhaul.")
     ]
@@ -378,10 +385,6 @@ def comments_by_task(file: Path) -> dict[str, str]:
     tasks = read(file).get("tasks", [])
     comments = {task: re.search(rf"{head}  {task}:", text, re.MULTILINE) for task in tasks}
     return {f"/{task}": comment[1] if comment else named(file)[1] for task, comment in comments.items()}
-
-
-def text_of(path: str) -> str:
-    return (ROOT / path).read_text(encoding="utf-8")
 
 
 def module_of(raw: dict[str, Any]) -> str:

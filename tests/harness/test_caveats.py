@@ -165,7 +165,7 @@ def table(**content):
 def test_the_opening_is_cut_to_the_lines_that_fit_and_the_rest_stands_below():
     page = table(answer=LONG)
     text = markdown.render(page)
-    below = text[text.index("## In detail") :]
+    below = text[text.index("## Status") :]
     assert page.lead == LONG[:2] and page.details == LONG[2:]
     assert word_count(before_the_grid(text)) <= WORDS and text.index("| LAVO | 1 |") < text.index(below)
     assert all(text.count(line) == 1 and (line in below) == (line in page.details) for line in LONG)

@@ -48,7 +48,7 @@ def test_a_row_at_the_recipes_rate_has_no_place_though_its_mean_is_the_best():
     assert answer.group.scores[0].row == "deltanet"
     assert places_of(answer) == {"softmax": "tied", "LAVO": "behind", "control": "behind"}
     assert answer.tests.ranks and answer.tests.best == ("softmax", "")
-    assert lines[0].endswith("softmax (91.00) leads the 3 rows with a searched learning rate.")
+    assert lines[0].endswith("softmax (91.00) leads among the 3 rows with a searched learning rate.")
     pair = answer.tests.pair(("deltanet", ""), ("softmax", ""))
     assert pair.p < 0.05 and not pair.is_hypothesis, "its difference is shown, without a verdict"
     assert answer.group.winner is None

@@ -116,27 +116,17 @@ class ColumnAnswer:
         """The rows that are tested: a row that repeats another row's computation does not count again."""
         return [score for score in self.group.scores if score.by_seed and not self.spec.same_as(score.row)]
 
-    @property
-    def leaders(self) -> str:
-        """The best rows, and those that the seeds are too few to separate from them."""
-        tests, parts, best = self.tests, [], self._leading
-        unclear = self._at(Place.UNCLEAR)
+    def leaders(self, most: int = SHOWN_ROWS) -> str:
+        """`LAVO (52.7) leads`, `A and B (100.0) are tied for best`, and the rows of which neither can be said."""
+        tests, tied, unclear = self.tests, self._at(Place.TIED), self._at(Place.UNCLEAR)
         if tests.best is None:
-            parts.append(f"no row is the best one, because {tests.untested}")
-        elif not tests.resolved:
-            parts.append(f"no test separates the best row, {self._score(self._best)}, from another row")
-        else:
-            separated, those = (", and no test separates them", "them") if len(best) > 1 else ("", "it")
-            parts.append(f"{self._rows(best)} {self._lead(best)}{separated}")
-            if unclear:
-                parts.append(f"too few seeds to separate {self._rows(unclear)} from {those}")
-        if tests.runs:
-            counts = [tests.runs.counts[score.key] for score in self.group.scores if score.key in tests.runs.counts]
-            every = sum(solved == runs for solved, runs in counts)
-            threshold = f"{tests.runs.threshold:.{self.decimals}f}"
-            solve = f"rows {agreeing(every, 'solves', 'solve')} the task with every seed"
-            parts.append(f"{every} of {len(counts)} {solve} (scores from {threshold} on)")
-        return "; ".join(parts)
+            return f"no row is the best one, because {tests.untested}"
+        searched = counted(tests.rows - len(tests.unsearched), "row")
+        among = f" among the {searched} with a searched learning rate" if tests.unsearched else ""
+        verb = "are tied for best" if len(tied) > 1 else "has the best mean" if unclear else "leads"
+        best = [score for score in self.group.scores if score.key == tests.best]
+        text = f"{self._rows(tied or best, most)} {verb}{among}"
+        return f"{text}; unclear: {self._rows(unclear, most)}" if unclear else text
 
     @property
     def finding(self) -> str:
@@ -148,9 +138,9 @@ class ColumnAnswer:
             reason = f" Why: {why}." if why else ""
             return f"the column cannot rank rows, because {tests.why_not}.{reason}"
         if tests.resolution is None:
-            return f"{self.leaders}; R is unknown, because {tests.missing}."
+            return f"{self.leaders()}; R is unknown, because {tests.missing}."
         ends = f"reference {self._score(tests.reference)}, control {self._score(tests.control)}"
-        return f"{self.leaders}; {self.stated_resolution} ({ends})."
+        return f"{self.leaders()}; {self.stated_resolution} ({ends})."
 
     def sentence(self, with_fit: bool = False) -> str:
         """The strongest simple predictor, `with_fit` with what it was fitted to, and what the column tells."""
@@ -163,33 +153,13 @@ class ColumnAnswer:
         if not tests.pairs or tests.ranks_nothing:
             why = tests.why_not_in_short if tests.pairs else tests.untested
             return f"{self.name}: {'cannot rank rows' if tests.pairs else 'no test'}, because {why}."
-        best = self._leading
-        if tests.best is None:
-            start = tests.untested
-        elif tests.resolved:
-            start = f"{self._rows(best, SHOWN_LEADERS)} {self._lead(best)}"
-        else:
-            start = f"no test separates {self._score(self._best)} from another row"
-        behind = tests.reference if tests.reference not in best else None
-        return f"{self.name}: {start}{f'; reference {self._score(behind)}' if behind else ''}."
-
-    def _lead(self, best: Sequence[Score]) -> str:
-        """`leads`, or `lead the 4 rows with a searched learning rate`"""
-        searched = self.tests.rows - len(self.tests.unsearched)
-        over = f" the {counted(searched, 'row')} with a searched learning rate" if self.tests.unsearched else ""
-        return f"{agreeing(len(best), 'leads', 'lead')}{over}"
-
-    @property
-    def _leading(self) -> list[Score]:
-        return self._at(Place.TIED)
+        behind = tests.reference if tests.reference not in self._at(Place.TIED) else None
+        beside = f"; reference {self._score(behind)}" if behind else ""
+        return f"{self.name}: {self.leaders(SHOWN_LEADERS)}{beside}."
 
     def _at(self, place: Place) -> list[Score]:
         keys = self.tests.rows_at(place)
         return [score for score in self.group.scores if score.key in keys]
-
-    @property
-    def _best(self) -> Score:
-        return next(score for score in self.group.scores if score.key == self.tests.best)
 
     @property
     def decimals(self) -> int:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from harness.report.pages.answer import ColumnAnswer
 
 NUMBERS = (
-    *("ours_mean", "ours_ci", "ours_ci_low", "ours_ci_high", "n", "ours_min", "ours_max", "chance", "tier"),
+    *("ours_mean", "ours_ci", "ours_ci_low", "ours_ci_high", "n", "ours_min", "ours_max", "chance"),
     *("difference", "difference_ci"),
 )
 POINT = ("model", "what", "length", "status", "ms", "memory_mb")
@@ -58,7 +58,7 @@ class Page:
         return self.markdown
 
     def plot(self, *columns: str) -> Picture:
-        """Each row's seeds, mean, interval and tier, with one panel per column, or per named column.
+        """Each row's seeds, mean, interval and place, with one panel per column, or per named column.
 
         Raises UsageError where no column has two rows with scores.
         """

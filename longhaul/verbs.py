@@ -4,6 +4,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,7 @@ def points_of_curves(charts: "Sequence[Panel]") -> "pd.DataFrame":
         names = {key: getattr(panel, key) for key in ("task", "protocol", "budget", "metric")}
         for curve in (curve for line in panel.lines for curve in line.curves):
             run = names | {"run": curve.name, "model": curve.model, "seed": curve.seed}
-            values = zip(curve.steps, curve.val, curve.loss, strict=True)
+            values = zip_longest(curve.steps, curve.val, curve.loss)  # a record has no loss
             rows += [run | {"step": step, "val": val, "train_loss": loss} for step, val, loss in values]
     return pd.DataFrame(rows)
 

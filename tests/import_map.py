@@ -1,7 +1,6 @@
 """The map of imports: rooms, their floors and the arrows between them, read from the source with `ast`.
 
-    python tests/import_map.py              # the rooms of harness/ and their modules, arrows with the number of imports
-    python tests/import_map.py --markdown   # a table of the rooms and their modules, for CONTRIBUTING.md
+    python tests/import_map.py   # the rooms of harness/ and their modules, arrows with the number of imports
 
 `tests/test_floors.py` tests the same map. An arrow goes from the importing module to the imported one.
 """
@@ -64,11 +63,6 @@ class Module:
                 package = "." * node.level + (node.module or "")
                 names |= {package, *(f"{package}.{alias.name}" for alias in node.names)}
         return frozenset(names)
-
-    @property
-    def summary(self) -> str:
-        """The first line of the docstring."""
-        return (ast.get_docstring(self.tree) or "").split("\n")[0]
 
     @property
     def floor(self) -> int | None:
@@ -174,23 +168,11 @@ def text(import_map: ImportMap) -> str:
     return "\n".join(lines)
 
 
-def markdown(import_map: ImportMap) -> str:
-    """One table: room, what it is, its modules."""
-    lines = ["| room | what it is | modules |", "| --- | --- | --- |"]
-    for name, modules in import_map.rooms().items():
-        in_config = CONFIG.get(name.removeprefix("harness.config."))
-        summary = in_config[0] if in_config else import_map.packages[name].summary
-        is_file = name == modules[0].name and not in_config
-        names = "" if is_file else ", ".join(f"`{module.name.rpartition('.')[2]}`" for module in modules)
-        lines.append(f"| `{name.replace('.', '/')}` | {summary} | {names} |")
-    return "\n".join(lines)
-
-
-def main(arguments: list[str]) -> int:
+def main() -> int:
     import_map = ImportMap()
-    print(markdown(import_map) if "--markdown" in arguments else text(import_map))
+    print(text(import_map))
     return 1 if import_map.upward() or import_map.cycle() else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

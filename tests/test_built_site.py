@@ -4,15 +4,11 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs" / "hooks"))
-import cards
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -149,29 +145,3 @@ def check_in_browser(site):
     search = "const i = document.querySelector('.md-search__input'); i.focus(); i.value = 'softmax';"
     results = in_browser(board, f"{search} i.dispatchEvent(new Event('keyup', {{bubbles: true}}))")
     assert "models/vanilla.html" in results.partition("md-search-result__list")[2]
-
-
-@pytest.mark.slow
-def test_a_list_of_twenty_thousand_records_shows_a_page_at_once(tmp_path):
-    if not shutil.which("chromium"):
-        pytest.skip("apt-get install chromium")
-    (tmp_path / "assets").mkdir()
-    filling = {"result": "test acc 50.0 (n 1,000)", "changed": "", "data": "synthetic", "command": "model=latte"}
-    run = {"model": "latte", "task": "lra/text", "protocol": "p", "budget": "reduced", "status": "done"} | filling
-    runs = {
-        f"{number:016x}": run | {"seed": number, "name": "Latte", "file": f"{number}.json"} for number in range(20_000)
-    }
-    (tmp_path / "assets/records.js").write_text(cards.script({"runs": runs, "measurements": {}}))
-    for name in ("site.js", "cards.js"):  # in the order of mkdocs.yml
-        shutil.copy(ROOT / "docs/assets" / name, tmp_path / "assets" / name)
-    done = "document.title = `${Math.round(performance.now())} ms`"
-    watch = f"new MutationObserver((_, seen) => {{ {done}; seen.disconnect(); }})"
-    page = tmp_path / "index.html"
-    scripts = "".join(f'<script src="assets/{name}.js"></script>' for name in ("records", "site", "cards"))
-    page.write_text(
-        f'<title>-</title><body><article><div id="all-records"></div></article>{scripts}'
-        f'<script>{watch}.observe(document.getElementById("all-records"), {{ childList: true }})</script></body>'
-    )
-    shown = in_browser(page)
-    assert shown.count("<tr>") == 1 + 50 and "20000 of 20000 records, page 1 of 400" in shown
-    assert int(re.search(r"<title>(\d+) ms", shown)[1]) < 2000

@@ -14,7 +14,6 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKFLOW = ROOT / ".github" / "workflows" / "ci.yaml"
-ACTION = ROOT / ".github" / "actions" / "python" / "action.yaml"
 
 
 def instructions():
@@ -34,11 +33,6 @@ def ignored():
 
 def extras():
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-
-
-def test_the_image_is_of_a_python_that_is_supported():
-    (image,) = arguments("FROM")
-    assert image == "python:3.11-slim"
 
 
 def test_what_is_copied_is_there_and_nothing_is_fetched_by_add():
@@ -93,10 +87,6 @@ def test_every_package_of_this_environment_is_locked_with_its_hashes():
     assert len(here) > 100 and {name: locked.get(name) for name in here} == here
 
 
-def test_the_container_does_not_run_as_root():
-    assert instructions()[-3][0] == "USER" and arguments("USER")[-1].split(":")[0] not in ("root", "0")
-
-
 def test_what_belongs_to_this_machine_is_not_copied():
     of_git = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
     places = {line.strip("/") for line in of_git if line.startswith("/") and "*" not in line}
@@ -116,7 +106,7 @@ def test_a_failing_part_fails_ci_and_is_shown(tmp_path):
     script.parent.mkdir()
     script.write_bytes((ROOT / ".ci" / "run").read_bytes())
     targets = list(dict.fromkeys(target for target, *_ in parts()))
-    for failing in ["no part", *targets]:
+    for failing in ["no part", "test", targets[-1]]:
         ends = {target: "fails && false" if target == failing else "passes" for target in targets}
         (tmp_path / "Makefile").write_text("".join(f"{name}:\n\t@echo {name} {end}\n" for name, end in ends.items()))
         done = subprocess.run(["bash", script], capture_output=True, text=True, timeout=60)
@@ -145,22 +135,7 @@ def test_the_workflow_runs_what_ci_run_runs(workflow):
     assert optional[0]["strategy"]["matrix"]["python"] == ["3.12", "3.13"]
 
 
-def test_every_job_ends_and_every_action_is_pinned(workflow):
-    steps = list(yaml.safe_load(ACTION.read_text(encoding="utf-8"))["runs"]["steps"])
-    for job in workflow["jobs"].values():
-        assert job["runs-on"] == "ubuntu-latest" and 0 < job["timeout-minutes"] <= 180
-        steps += job["steps"]
-    used = {step["uses"] for step in steps if "uses" in step}
-    assert "./.github/actions/python" in used
-    assert all(re.fullmatch(r"actions/[\w-]+@v\d+", name) for name in used if not name.startswith("./"))
-
-
 def test_the_workflow_installs_what_the_makefile_does(workflow):
     (default,) = re.findall(r"^EXTRAS \?= (\S+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
     chosen = set(workflow["env"]["EXTRAS"].split(","))
     assert {*default.split(","), "loggers"} <= chosen <= set(extras())
-
-
-def test_the_commands_are_targets_of_make():
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert all(f"\n{target}:" in makefile for target, *_ in parts())

@@ -1,6 +1,5 @@
 """The documentation site: navigation, generated pages, links, and a strict build."""
 
-import csv
 import importlib.util
 import json
 import re
@@ -57,14 +56,6 @@ def test_every_page_is_in_the_navigation():
     assert set(PAGES) - listed <= set(navigated())
 
 
-def test_the_hook_lists_pages_of_models_and_tasks():
-    config = type("Config", (), {"nav": yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]})()
-    config.site_name, config.extra, config.repo_url = "Longhaul", {}, ""
-    names = navigated(generated.on_config(config).nav)
-    assert {"models/lavo.md", "tasks/lra.md", "results/tables/lavo/t11.md"} <= set(names)
-    assert len(names) == len(set(names)) and re.fullmatch(r"Longhaul \d+\.\d+\.\d+", config.site_name)
-
-
 def test_every_table_is_in_the_list_and_in_the_navigation():
     committed = {path.relative_to(ROOT).as_posix() for path in (ROOT / "results/tables").rglob("*.md")}
     assert {target.removeprefix("./") for target in links.targets(PAGES["tables.md"], "docs/tables.md")} == committed
@@ -80,40 +71,6 @@ def test_the_leaderboard_leads_to_the_page_of_each_model_and_task():
         assert re.search(rf"{{ #{anchor} }}", PAGES[page]) or anchor in map(
             generated.anchor, re.findall(r"^## (.+)$", PAGES[page], re.MULTILINE)
         ), target
-
-
-def test_a_model_is_found_by_its_name():
-    """The search reads titles first: that of softmax attention is its name, whose id is vanilla."""
-    page = PAGES["models/vanilla.md"]
-    assert "\n# Softmax attention\n" in page and "## softmax attention { #vanilla }" in page
-    assert "boost: 4" in page and "`model=vanilla`" in page and "Code: [`models/attention/vanilla.py`]" in page
-    assert "[softmax attention](vanilla.md#vanilla) | `vanilla`" in PAGES["models/index.md"]
-
-
-def test_the_page_of_a_model_has_its_scores_in_every_table():
-    page = PAGES["models/latte.md"]
-    (row,) = re.findall(r"^\| recall \|.*\[frontier\]\(../../results/tables/frontier.md\).*$", page, re.MULTILINE)
-    table = csv.DictReader((ROOT / "results/tables/frontier.csv").read_text(encoding="utf-8").splitlines())
-    (ours,) = [entry for entry in table if (entry["row"], entry["column"]) == ("Latte", "recall")]
-    assert f"| {float(ours['ours_mean']):.4g}" in row and f"| {ours['n']} |" in row and "synthetic" in row
-    assert "[probes](../../results/tables/probes.md)" in row, "one row for a score that several tables show"
-    assert all(row in {"1", "2", "3", "?", "–"} for row in re.findall(r"\| \d+ \| ([^|]+) \| reduced", page))
-
-
-@pytest.mark.parametrize("name", [name for name, text in PAGES.items() if "\n| --- |" in text])
-def test_a_made_page_shows_its_table_after_few_words(name):
-    before = PAGES[name].partition("\n| ")[0]
-    assert len(before.split()) <= 60, f"{name}: {before}"
-
-
-def test_figures_without_a_picture_stand_below_all_others():
-    drawn, _, waiting = PAGES["figures.md"].partition("## Not drawn yet")
-    assert drawn.count("\n### ") == drawn.count("\n![") > 15 and "Latte Figure 4" in waiting and "![" not in waiting
-
-
-def test_a_docstring_is_prose_and_code():
-    made = list(generated.prose("Name: <a> of\nb.\n\nWith\n    y = x_i * 2\n      + <z>\n"))
-    assert made == ["Name: &lt;a&gt; of b.", "", "With", "", "```text\ny = x_i * 2\n  + <z>\n```", ""]
 
 
 def clicks(start, most):
@@ -175,10 +132,6 @@ def test_links_of_made_pages_lead_somewhere():
         assert re.search(rf"^(class|def) {name}\b", source, re.MULTILINE), target
 
 
-def test_text_of_others_is_text():
-    assert generated.escaped("<script>|[a](b)_c_") == r"&lt;script&gt;\|\[a\](b)\_c\_"
-
-
 def test_links_are_rewritten_but_not_in_code():
     code = "`[b](../README.md)`\n```python\nx[c](../README.md)\n```\n"
     text = f"[a](../README.md#words) {code}[d](https://e.org) ![f](g%20h.png)"
@@ -209,24 +162,11 @@ def run_of(**changes):
     return run | changes
 
 
-def test_the_matrix_counts_runs():
-    runs = [run_of(), run_of(seed=2), run_of(seed=3, status="oom"), run_of(budget="paper"), run_of(model="<b>|")]
-    text = cards.matrix(runs)
-    assert "| [Latte](../conf/model/latte.yaml) | 2 (1) 1 × |" in text and "| &lt;b&gt;\\| | 1 |" in text
-
-
 def test_records_are_a_script_in_ascii_that_no_text_can_close():
     shown = {"runs": {"b": run_of(seed=2), "a": run_of(result="</script>ü")}, "measurements": {}}
     text = cards.script(shown)
     data = json.loads(text.removeprefix("window.RECORDS = ").removesuffix(";\n"))
     assert text.isascii() and [row[0] for row in data["rows"]] == ["a", "b"] and data["fields"][1] == "model"
-
-
-def test_the_site_is_made_of_the_pages_that_the_report_wrote(monkeypatch):
-    monkeypatch.setenv("LONGHAUL_PAGES", "/elsewhere/pages")
-    assert Path("/elsewhere/pages") == hook("cards").PAGES
-    monkeypatch.delenv("LONGHAUL_PAGES")
-    assert hook("cards").PAGES == ROOT / "outputs/pages"
 
 
 def test_a_page_of_results_is_that_with_cards(tmp_path, monkeypatch):
@@ -244,12 +184,6 @@ def test_a_page_of_results_is_that_with_cards(tmp_path, monkeypatch):
     made = cards.on_post_page("<body></body>", page=page, config=config)
     held = re.search(r'id="cards">(.*?)</script>', made, re.DOTALL)[1]
     assert json.loads(held) == [{"name": "</script><b>"}] and made.endswith("</script></body>")
-
-
-def test_a_notebook_is_a_page(tmp_path, monkeypatch):
-    monkeypatch.setattr(links, "EXECUTED", tmp_path)
-    text = links.notebook(ROOT / "notebooks" / "lavo.ipynb")
-    assert text.startswith("# LAVO") and "```python\nimport" in text
 
 
 def test_a_notebook_that_was_run_shows_its_outputs(tmp_path, monkeypatch):

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import yaml
 from hydra.core.singleton import Singleton
 from omegaconf import OmegaConf
 
@@ -261,5 +262,5 @@ def settings():
     for file in sorted((ROOT / "conf").rglob("*.yaml")):
         group = file.relative_to(ROOT / "conf").parts[0]
         prefix = "" if group in ("protocol", "budget") else f"{group}."
-        keys |= set(flatten(OmegaConf.to_container(OmegaConf.load(file)), prefix))
+        keys |= set(flatten(yaml.load(file.read_text(encoding="utf-8"), yaml.CSafeLoader), prefix))
     return keys | {key.rpartition(".")[0] for key in keys}  # and the mappings that hold them

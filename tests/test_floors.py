@@ -1,7 +1,7 @@
 """The import map: imports only go down the floors, without cycles; no file exceeds the length limit."""
 
 import pytest
-from import_map import CONFIG, CONFIG_ROOM, ROOT, ImportMap, markdown, text
+from import_map import CONFIG, CONFIG_ROOM, ROOT, ImportMap, text
 
 MAP = ImportMap()
 
@@ -70,9 +70,3 @@ def test_the_map_finds_arrows_up_and_cycles(tmp_path, files, upward, cycle):
     import_map = ImportMap(tmp_path)
     assert (len(import_map.upward()), len(set(import_map.cycle()))) == (upward, cycle)
     assert ("no arrow up" in text(import_map), "no cycle of modules" in text(import_map)) == (not upward, not cycle)
-
-
-def test_the_markdown_map_names_every_room_and_module():
-    page = markdown(MAP)
-    assert "| `harness/launch` |" in page and all(f"`{name}`" in page for name in ("cell_state", "run_cell", "schema"))
-    assert page.count("\n") == len(MAP.rooms()) + 1

@@ -57,12 +57,12 @@ def replaced(text):
                 yield name
             if isinstance(target, ast.Subscript) and ast.unparse(target.value) in ("sys.modules", "sys.meta_path[:]"):
                 yield ast.unparse(target)
-        called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-        is_setter = called.split(".")[-1] in ("setattr", "delattr", "patch")
+        function = node.func if isinstance(node, ast.Call) else None
+        is_setter = getattr(function, "attr", getattr(function, "id", "")) in ("setattr", "delattr", "patch")
         if is_setter and node.args and (name := name_of(node.args[0])):
             yield name
-        if called.startswith("sys.meta_path."):
-            yield called
+        if getattr(getattr(function, "value", None), "attr", "") == "meta_path":
+            yield ast.unparse(function)
 
 
 def test_no_attribute_of_a_library_is_replaced():

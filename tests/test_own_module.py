@@ -200,8 +200,3 @@ def test_a_text_in_the_place_of_a_class_is_one_line(package, words):
     with pytest.raises(longhaul.UsageError, match=r"model\.module: "):
         build_or_refuse(cfg)
     assert "plain_package" not in sys.modules
-
-
-@pytest.mark.parametrize("path", ["[a]", "{a: b}"])
-def test_what_is_no_path_has_no_digest(path):
-    assert cell_of(compose(["model=no_mixing", "task=data/classification", f"task.path={path}"])).id

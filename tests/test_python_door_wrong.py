@@ -113,6 +113,7 @@ def test_values_are_typed_as_on_the_command_line(key, value, words):
     ({"seed": 1.5}, "seed=1.5: the column holds int"),
     ({"seed": True}, "seed=True: the column holds int"),
     ({"config": {}}, "config={}: the column holds dict"),
+    ({"status": "finished"}, "no record has status='finished'"),
 ])  # fmt: skip
 def test_records_cannot_be_selected_by_a_value_that_none_can_have(root, where, says):
     assert says in message(lambda: longhaul.records(root, **where))
@@ -177,7 +178,6 @@ CALLS = [
     (lambda: longhaul.run(**CELL, resources={"devices": 0}), "resources.devices=0 is less than 1"),
     (lambda: longhaul.run(**CELL, paths={"records": ""}), "a folder of this machine is expected"),
     (lambda: longhaul.records(task="listops"), "no record has task='listops'"),
-    (lambda: longhaul.records(budget="full"), "no record has budget='full'"),
     (lambda: longhaul.records(accuracy=1), "records have no column 'accuracy'"),
     (lambda: longhaul.records(ABSENT), "no folder of records"),
     (lambda: longhaul.load("000000"), "there is no record of 000000"),
@@ -197,7 +197,6 @@ CALLS = [
     (lambda: longhaul.compare("demo/lavo"), "missing a required argument: 'b'"),
     (lambda: longhaul.compare("lavo", "vanilla"), "lavo is no cell"),
     (lambda: longhaul.compare("demo/lavo", "demo/vanilla", root=ABSENT), ABSENT),
-    (lambda: longhaul.export("demo/luna"), "there are no weights demo/luna"),
     (lambda: longhaul.export("ffffff"), "there is no record"),
     (lambda: longhaul.report("demo2"), "there is no table 'demo2'"),
     (lambda: longhaul.report(), "missing a required argument: 'table'"),
@@ -207,9 +206,7 @@ CALLS = [
     (lambda: longhaul.bench(model=["lavo"], lengths=[0]), "bench.lengths"),
     (lambda: longhaul.bench(model=["lavoo"], lengths=[64]), "did you mean 'lavo'"),
     (lambda: longhaul.bench(model=["lavo"], lengths=[64], what=["inference"]), "there is: decode, forward"),
-    (lambda: longhaul.verify(model="lavoo"), "did you mean 'lavo'"),
     (lambda: longhaul.check(ABSENT), ABSENT),
-    (lambda: longhaul.predictions(task="lra/listop"), "did you mean 'lra/listops'"),
     (lambda: longhaul.curves(task="lra/listop"), "did you mean 'lra/listops'"),
     (lambda: longhaul.attention(Mixer()), "a class is expected"),
     (lambda: longhaul.attention("mypkg.Mixer"), "a class is expected"),
@@ -222,8 +219,6 @@ CALLS = [
     ),
     (lambda: longhaul.load("demo/lavo").predict("[MAX 1 2 ]", top_k=3), "unexpected keyword argument 'top_k'"),
     (lambda: longhaul.load("demo/lavo").encode([None]), "an input is a text"),
-    (lambda: longhaul.load("demo/lavo").encode({"text": "[MAX 1 2 ]"}), "an input, or a list of one or more"),
-    (lambda: longhaul.load("demo/shakespeare/lavo").generate("To", top_p=1), "unexpected keyword argument 'top_p'"),
     (lambda: longhaul.plan(model=longhaul.attention(Mixer, name="a/b"), task="lra/listops"), "a name has letters"),
 ]
 
@@ -236,8 +231,8 @@ def test_a_wrong_call_is_one_line(number):
 
 
 @pytest.mark.parametrize("read", [longhaul.records, longhaul.measurements])
-def test_a_folder_without_records_is_named(tmp_path, capsys, read):
+def test_a_folder_without_records_is_named(root, tmp_path, capsys, read):
     assert read(tmp_path).empty
     assert str(tmp_path) in capsys.readouterr().err
-    read()
+    longhaul.records(root)
     assert not capsys.readouterr().err

@@ -1,5 +1,6 @@
 """The README's commands run exactly as printed, in a copy of the tracked files."""
 
+import csv
 import re
 from pathlib import Path
 
@@ -59,3 +60,32 @@ def test_linked_files_exist(page):
     for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
         if "://" not in link:
             assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_the_numbers_of_the_readme_are_those_of_the_tables():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    scores = {}
+    for table, budget in (("probes", "reduced"), ("lavo/t11", "paper"), ("lavo/t8", "paper")):
+        for row in csv.DictReader((ROOT / f"results/tables/{table}.csv").open(encoding="utf-8")):
+            if row["budget"] == budget:
+                name = "simple" if row["notes"].startswith("strongest simple predictor") else row["row"].lower()
+                scores[name, row["column"]] = row["paper_value"] or row["ours_mean"]
+    columns = {"ETT": "ETT MSE", "Weather": "Weather MSE"}
+    for start in ("ListOps", "Text", "Pathfinder", *columns):
+        (line,) = re.findall(rf"^\| {start}, .*$", text, flags=re.MULTILINE)
+        shown = [float(number) for number in re.findall(r"(?<![\w,])\d+\.\d+", line)]
+        printed = [scores[name, columns.get(start, start)] for name in ("vanilla", "lavo", "simple")]
+        assert shown == [pytest.approx(float(number), abs=0.0051) for number in printed], line
+    table = text.split("| model | its own form | with taps |")[1].split("\n\n")[0]
+    for line in table.strip().splitlines()[1:]:
+        names, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        names = re.sub(r" \(.*|, the control", "", names).replace("always the most", "baseline: most").lower()
+        for column, cell in zip(("recall", "recall, with taps"), cells, strict=True):
+            numbers = re.findall(r"[\d.]+", cell)
+            for number, name in enumerate(names.split(", ") if numbers else ()):
+                shown = float(numbers[min(number, len(numbers) - 1)])
+                assert shown == pytest.approx(float(scores[name, column]), abs=0.051), (line, column)
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 110

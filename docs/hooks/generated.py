@@ -126,7 +126,7 @@ def model_page(members: list[str], names: dict[str, str]) -> str:
         lines += [] if is_alone else [f"## {escaped(names.get(name, name))} {{ #{name} }}", ""]
         lines += [f"`model={name}`: {escaped(named(ROOT / f'conf/model/{name}.yaml')[1])}", ""]
         if scores := scores_of_models().get(name):
-            lines += ["| column | score | seeds | tier (?: too few seeds) | budget, data | tables |"]
+            lines += ["| column | score | seeds | place | budget, data | tables |"]
             lines += ["| --- | ---: | ---: | ---: | --- | --- |", *scores, ""]
     lines += ["## Method", "", *prose(text), f"Code: [`{path}`](../../{path}).", ""]
     for name in members:
@@ -149,9 +149,14 @@ def scores_of_models() -> dict[str, list[str]]:
             label = labels.get(row["row"], row["row"])
             model = label["model"] if isinstance(label, dict) else label
             spread = f" ± {float(row['ours_ci']):.2g}" if float(row["ours_ci"] or 0) else ""
-            tier = "?" if row["tier"].startswith("not separated") else row["tier"] or "–"
             where = escaped(f"{row['budget']}, {row['data'] or row['source']}")
-            cells = (escaped(row["column"]), f"{float(row['ours_mean']):.4g}{spread}", row["n"], tier, where)
+            cells = (
+                escaped(row["column"]),
+                f"{float(row['ours_mean']):.4g}{spread}",
+                row["n"],
+                row["place"] or "–",
+                where,
+            )
             links = tables.setdefault(model, {}).setdefault(" | ".join(cells), [])
             links.append(f"[{escaped(name)}](../../results/tables/{name}.md)")
     return {

@@ -125,7 +125,7 @@ def comparison_notes(comparison: CellComparison, different: Sequence[Difference]
 
 
 def show_curves(comparison: CellComparison, cfg: DictConfig, screen: Console) -> None:
-    """Draw the curves of both cells where their run folders are here, and say where the picture is."""
+    """Draw the curves of both cells, where their records or run folders have them, and say where the picture is."""
     folders = {}
     for cell, typed in zip((comparison.a, comparison.b), cfg.cells, strict=True):
         name = Cell(cell.id, dict(cell.config)).path
@@ -140,7 +140,7 @@ def show_curves(comparison: CellComparison, cfg: DictConfig, screen: Console) ->
     drawn = {curve.name for panel in charts for line in panel.lines for curve in line.curves}
     for side, (name, folder) in zip("ab", folders.items(), strict=False):
         if name not in drawn:
-            print_line(f"No curve of {side}: no evaluation in {folder / 'metrics.csv'}", screen)
+            print_line(f"No curve of {side}: none in its record and none in {folder / 'metrics.csv'}", screen)
 
 
 def setting_text(value: Any) -> str:

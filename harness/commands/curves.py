@@ -1,7 +1,7 @@
 """do=curves: validation metric and training loss of runs against the step, as a PNG and in the terminal.
 
-Reads `metrics.csv` of the run folders below paths.outputs/cells, including those of runs that have not ended. `model=`,
-`task=`, `protocol=`, `budget=`, `seed=` and `table=` narrow it as in do=status.
+Reads the records, and `metrics.csv` of the run folders below paths.outputs/cells, which has the training loss and the
+runs that have not ended. `model=`, `task=`, `protocol=`, `budget=`, `seed=` and `table=` narrow it as in do=status.
 """
 
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from harness.commands.status import as_typed, narrow
+from harness.config.cell import path_of
 from harness.config.overrides import typed_values
 from harness.config.places import below, folder_below, require_folders
 from harness.errors import UsageError
@@ -22,6 +23,7 @@ from harness.report.plots.curves import curves_plot, text_rows
 from harness.report.render.terminal import console, print_line, show_columns
 
 CHART = 24  # characters
+MOST = 200  # runs in a picture
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
@@ -45,12 +47,17 @@ def charts_of(cfg: DictConfig, overrides: Sequence[str]) -> list[Panel]:
     problems: list[str] = []
     files = [path for path in files_below(root, problems) if path.name == METRICS]
     say_left_out(problems)
-    names = narrow(sorted(path.parent.relative_to(root).as_posix() for path in files), cfg, overrides)
-    records = valid_records(cfg.paths.records, cache=of_command(cfg.paths.outputs))[0] if names else []
+    records = valid_records(cfg.paths.records, cache=of_command(cfg.paths.outputs))[0]
+    recorded = [path_of(**entries["cell"]).as_posix() for entries in records if entries.get("curve")]
+    ran = [path.parent.relative_to(root).as_posix() for path in files]
+    names = narrow(sorted({*recorded, *ran}), cfg, overrides)
+    if len(names) > MOST:
+        example = "do=curves task=probe/recall model=latte"
+        raise UsageError(f"{len(names):,} runs have curves; name a task, model, budget or table: {example}")
     charts = curve_panels({name: root / name for name in names}, records) if names else []
     if not charts:
         curves = " of ".join(filter(None, ["no curves", " ".join(typed)]))
-        raise UsageError(f"{curves}: no metrics.csv below {root} has an evaluation; python run.py do=status")
+        raise UsageError(f"{curves}: no record and no metrics.csv below {root} has an evaluation; do=status")
     return charts
 
 

@@ -106,9 +106,7 @@ def table_page(
         pictures = pictures_of(selected, spec, Path(paths["records"]), page)
         at_recipe = select(cells, spec, at_recipe=True)
         rates = tuning.sections(selected, at_recipe, spec)
-        ours = [part for part in spec.elsewhere if part.ledger is None]  # the others have no published numbers here
-        others = {part.name: group_scores(select(cells, part), part) for part in ours}
-        table = build_table(spec, results, pictures, [picture for _, picture in drawn if picture], rates, others)
+        table = build_table(spec, results, pictures, [picture for _, picture in drawn if picture], rates)
     tunings = {name: rows for parts in selected.values() for name, rows in tuned_columns(parts, spec.budget).items()}
     waits = waiting_columns(results)
     evidence = TableEvidence(table, columns, results, waits, tunings, spec)

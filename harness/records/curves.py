@@ -1,4 +1,4 @@
-"""Learning curves: the evaluations that run folders keep in `metrics.csv`, gathered into panels.
+"""Learning curves: the evaluations that records and the `metrics.csv` of run folders keep, gathered into panels.
 
 A panel has the runs of one task, protocol, budget and source of data, with the metric that the task selects by. Runs
 that differ in nothing but their seed are one line: its mean over the steps that all of them have, and each seed.
@@ -29,7 +29,10 @@ Metric = tuple[str, bool]  # name, higher is better
 
 @dataclass(frozen=True)
 class Curve:
-    """The evaluations of one run at `steps` (n,): `val` (n,) is the panel's metric, `loss` (n,) that of training."""
+    """The evaluations of one run at `steps` (n,): `val` (n,) is the panel's metric, `loss` (n,) that of training.
+
+    A record has no `loss`: it is () unless the run folder has it.
+    """
 
     name: str  # as harness.records.named.run_parts
     config: dict[str, Any] = field(repr=False)
@@ -94,9 +97,9 @@ class Panel:
 def curve_panels(
     folders: Mapping[str, Path], records: Sequence[Mapping[str, Any]] = (), *, average: bool = True
 ) -> list[Panel]:
-    """The curves of run folders, {name of the run: folder}; a folder without an evaluation has none.
+    """The curves of runs, {name of the run: its folder, which may be gone}: of its record, else of its folder.
 
-    With `average`, the seeds of a variant are one line; without, each run is.
+    A run without an evaluation has none. With `average`, the seeds of a variant are one line; without, each run is.
 
     `records` say which metric a task selects by: the run's own, else one of its task; without any, it is the first
     metric of the file. A `metrics.csv` that is none is named and left out.
@@ -110,6 +113,11 @@ def curve_panels(
     chances: dict[tuple[str, ...], set[float]] = {}
     for name, folder in sorted(folders.items()):
         table, parts, entries = metrics_of(folder), run_parts(name), by_name.get(name)
+        if entries and entries.get("curve"):
+            recorded = [[point[key] for point in entries["curve"]] for key in ("step", "val")]
+            if table.get("step") != recorded[0]:
+                table = {"step": recorded[0], "train/loss": []}
+            table[f"val/{_metric(entries)[0]}"] = recorded[1]
         if not table or not table["step"]:
             continue
         metrics = [_metric(entries)] if entries and entries["metric"] else []

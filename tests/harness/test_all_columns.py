@@ -12,29 +12,12 @@ from helpers.pages import CONF, PAPER
 from harness.records import baselines
 from harness.report import spec_files
 from harness.report.pages import answer, columns, not_run
-from harness.report.scores.comparison import ENOUGH
 from harness.report.scores.predictors import OF_ALL
 from harness.report.spec.table import TableSpec
-from harness.report.stats.seeds import MIN_SEEDS
 
 TABLES = [
     name for name in spec_files.available([CONF]) if isinstance(spec_files.load_table(name, CONF, PAPER), TableSpec)
 ]
-# columns whose runs were removed because their data changed
-FORMER = {
-    "lavo/t2": ("N", "1.5 N", "2 N"),
-    "lavo/f4": ("N", "2 N", "4 N", "8 N", "16 N", "32 N", "64 N"),
-    "lavo/t11": ("Retrieval", "Image"),
-    "latte/t2": ("PPL",),
-    "latte/t4": tuple(
-        f"{n}, {text}" for text in ("SlimPajama", "Pile", "OpenWebText", "TinyStories") for n in ("N", "2 N", "4 N")
-    ),
-    "llp/t3": ("PG-19",),
-    "llp/t5": ("PPL",),
-    "luna/t4": ("QQP", "RACE", "CSQA"),
-    "union/causal": ("PG-19 bytes",),
-    "union/noncausal": ("Image", "Retrieval", "QQP", "RACE", "CSQA"),
-}
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("committed")]
 
 
@@ -145,39 +128,6 @@ def test_rows_above_the_strongest_predictor_by_the_raw_records(name):
         assert any(named == f"{predictor} {best:.{answered.decimals}f}" for predictor in chosen), (strongest, chosen)
         count = sum(mean > best if higher else mean < best for mean in rows.values())
         assert above == f"{count} of {len(rows)}"
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_the_p_of_the_control_or_why_there_is_none(name):
-    by_column, _ = page_of(name)
-    for answered in reduced(name):
-        tests, entry = answered.tests, by_column[title(answered), "reduced"]["p of reference and control"]
-        tested = [score for score in answered.group.scores if len(score.by_seed) >= MIN_SEEDS]
-        if len(tested) < 2:
-            assert entry == f"fewer than two rows have {MIN_SEEDS} seeds"
-        elif all(len(set(score.by_seed.values())) == 1 for score in tested):
-            assert entry == "no row's score differs between its seeds"
-        elif tests.reference is None or tests.control is None:
-            assert "was not run" in entry or "has no" in entry or entry == "no row's learning rate was searched"
-        elif min(len(score.by_seed) for score in (tests.reference, tests.control)) < MIN_SEEDS:
-            assert f"fewer than {MIN_SEEDS} seeds" in entry
-        else:
-            p = 0.001 if entry == "< 0.001" else float(entry)
-            pair = tests.pair(tests.reference.key, tests.control.key)
-            assert 0 < p <= 1 and p >= min(pair.p, 0.001), "corrected, so not below that of the pair alone"
-            ahead = (pair.difference > 0) == answered.group.resolved.higher_is_better
-            assert tests.is_clear == (p < 0.05 and ahead and (tests.resolution or 0) >= ENOUGH)
-            assert tests.ranks == (tests.is_clear and tests.reference.search_done and tests.control.search_done)
-
-
-@pytest.mark.parametrize("name", FORMER)
-def test_columns_whose_runs_were_removed_say_that_they_wait(name):
-    waits = {column.column: column for column in not_run.waiting_columns(results_of(name))}
-    named = set(ranking(results_of(name)))
-    assert set(FORMER[name]) <= named
-    for column in FORMER[name]:
-        if column in waits:
-            assert "do not count" in waits[column].why, f"{name} {column}: set waits: in conf/table/{name}.yaml"
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -11,12 +11,12 @@ from harness.errors import UsageError
 from tests.helpers.hostile import HOSTILE_TARGETS
 
 
-@pytest.mark.parametrize("name", sorted({target for target, _ in HOSTILE_TARGETS}))
-def test_what_acts_is_not_built(name):
-    try:
-        assert not is_allowed(name)
-    except UsageError as error:
-        assert "cannot find" in str(error), "nothing of this name"
+def test_what_acts_is_not_built():
+    for name, _ in HOSTILE_TARGETS:
+        try:
+            assert not is_allowed(name), name
+        except UsageError as error:
+            assert "cannot find" in str(error), "nothing of this name"
 
 
 def test_targets_are_found_at_any_depth():
@@ -37,11 +37,9 @@ def test_a_target_of_this_project_names_the_defining_module():
     ("name", "place"),
     [
         ("models.attention.latte.Latte", "model"),
-        ("models.backbones.encoder.EncoderClassifier", "backbone.inner"),
         ("tasks.lra.listops.ListOps", "task"),
         ("torch.optim.AdamW", "train.optimizer"),
         ("harness.training.optim.schedules.cosine", "train.schedule"),
-        ("harness.training.fsdp.strategy", "trainer.strategy"),
         ("lightning.pytorch.loggers.CSVLogger", "logger.csv"),
     ],
 )
@@ -71,18 +69,11 @@ def test_a_target_outside_the_allowed_packages_is_refused_at_any_depth():
         )
 
 
-def test_a_named_package_is_trusted():
-    assert instantiate({"_target_": "fractions.Fraction", "numerator": 3}, "x", ["fractions"]) == 3
-
-
 def test_wrong_arguments_are_named_with_what_is_near():
     with pytest.raises(UsageError, match=r"layer \(Linear\).*'out_feature': did you mean 'out_features'"):
         instantiate({"_target_": "torch.nn.Linear", "in_features": 3, "out_feature": 4}, "layer", TORCH)
     with pytest.raises(UsageError, match="missing a required argument: 'in_features'"):
         instantiate({"_target_": "torch.nn.Linear"}, "layer", TORCH)
-
-
-def test_a_missing_target_is_refused():
     with pytest.raises(UsageError, match=r"cannot find torch\.nn\.Liner"):
         instantiate({"_target_": "torch.nn.Liner"}, "layer", TORCH)
 

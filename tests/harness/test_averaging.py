@@ -81,9 +81,7 @@ def test_integer_buffers_come_from_the_last_checkpoint(tmp_path):
     assert mean["count"].item() == 11 and mean["wide"].tolist() == [0.5]
 
 
-@pytest.mark.parametrize(
-    "typed", [["train.select.rule=last_mean"], ["train.mean_of=3"], [*MEAN[:1], "train.mean_of=1"]]
-)
+@pytest.mark.parametrize("typed", [["train.select.rule=last_mean"], [*MEAN[:1], "train.mean_of=1"]])
 def test_rule_and_number_come_together(places, typed):
     result = run_cell(request_of(compose([*CELL, *places, *typed])))
     assert result.state == "refused" and "come together" in result.detail

@@ -30,8 +30,8 @@ def key(*overrides):
 
 def test_what_has_the_same_file():
     alike = ("model=lavo", "seed=3", "train.optimizer.lr=0.1", "backbone.dim=16", "task.pattern=causal_self")
-    assert {key(override) for override in alike} == {key()}
-    others = ("train.max_steps=13", "train.batch_size=8", "task.max_length=65", "task.max_depth=3")
+    assert key(*alike) == key()
+    others = ("train.max_steps=13", "train.batch_size=8", "task.max_length=65")
     assert len({key(), *map(key, others)}) == 1 + len(others)
     assert baselines.key_of(cell_of(compose(CELL)).config, "cd" * 32) != key()
 
@@ -44,14 +44,10 @@ def test_the_command_measures_what_is_missing_and_a_changed_file_is_one_line(pla
     assert {"baseline/majority_class", "baseline/root_operator"} <= entries["evaluations"].keys()
     assert f"{path}: measured" in capfd.readouterr().out
     assert run_here(["do=baselines", *CELL, "seed=2", *places]) == 0 and path.read_bytes() == before
-    assert "there already" in capfd.readouterr().out
-    path.with_suffix(".npz").unlink()
-    assert run_here(["do=baselines", *CELL, "rerun=all", *places]) == 0
-    assert path.with_suffix(".npz").is_file() and not (tmp_path / "records").exists()
+    assert "there already" in capfd.readouterr().out and not (tmp_path / "records").exists()
     written = json.loads(path.read_text())
     for change, message in (
         ({"schema_version": 0}, "schema_version is not 1"),
-        ({"seen": 0}, "seen: "),
         ({"key": "00" * 8}, "is not the name of the file"),
         ({"more": 1}, "unknown key"),
     ):

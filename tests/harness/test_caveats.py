@@ -1,17 +1,18 @@
-"""What a page says of all its runs: data in place of the published ones, and the learning rate that its rows share."""
+"""What a page says first: few words before its grid, data in place of the published ones, a shared learning rate."""
 
 import csv
 import io
 
 import pytest
-from helpers import crosses, pages, synthetic
+from helpers import pages, synthetic
 from helpers.pages import RENDER, T11, build
 
-from harness.config import yaml_files
 from harness.records.collect import frame
-from harness.records.data_cards import DataName, cards, data_name
+from harness.records.data_cards import DataName, data_name
 from harness.report import spec_files
-from harness.report.pages import answer, caveats, columns
+from harness.report.pages import caveats
+from harness.report.render import markdown
+from harness.report.render.layout import LINES, WORDS, Block, Section, Table
 from harness.report.scores import groups, select
 
 pytestmark = pytest.mark.usefixtures("rates_searched")
@@ -34,7 +35,7 @@ columns:
 """
 
 
-def runs(model, task, scores, rate=None, **changes):
+def runs_of(model, task, scores, rate=None, **changes):
     records = synthetic.seeds(model, task, scores, **changes)
     for record in records if rate is not None else ():
         record["config"]["train"]["optimizer"] = {"lr": rate}
@@ -46,8 +47,8 @@ def rows(task="lra/text", rates=(None, None), **changes):
     """Two rows of three seeds, with their learning rates."""
     first, second = rates
     return [
-        *runs("vanilla", task, [0.70, 0.71, 0.72], first, **changes),
-        *runs("no_mixing", task, [0.50, 0.51, 0.53], second, **changes),
+        *runs_of("vanilla", task, [0.70, 0.71, 0.72], first, **changes),
+        *runs_of("no_mixing", task, [0.50, 0.51, 0.53], second, **changes),
     ]
 
 
@@ -65,20 +66,16 @@ def own(tmp_path):
 def test_every_format_names_the_data_in_place_of_the_published_ones():
     page = build(T11, rows(**REDUCED))
     texts = {suffix: " ".join(render(page).split()) for suffix, render in RENDER.items()}
-    assert page.data == (LINE,) and all(LINE in texts[suffix] for suffix in ("md", "tex", "txt"))
-    assert all(
-        texts[suffix].index(LINE) < texts[suffix].index("softmax attention (71.00) leads") for suffix in ("md", "txt")
-    )
-    assert f"### Text, accuracy % ↑ · {REVIEWS} · reduced budget, synthetic data" in RENDER["md"](page)
+    assert page.lead[0] == LINE and all(LINE in texts[suffix] for suffix in ("md", "tex", "txt"))
+    assert f"### Text, accuracy % ↑ · {REVIEWS} · reduced budget, synthetic data" in texts["md"]
     written = [row for row in csv.DictReader(io.StringIO(RENDER["csv"](page))) if row["budget"] == "reduced"]
     assert {row["data"] for row in written} == {REVIEWS}
-    assert page.lead[0] == LINE
 
 
-@pytest.mark.parametrize("changes", [{}, {"budget": "reduced"}, {"budget": "reduced", "source": "slice:unlisted"}])
-def test_published_data_and_unlisted_ones_have_no_other_name(changes):
-    page = build(T11, rows(**changes))
-    assert page.data == () and "Data at" not in " ".join(page.caption) and "in place of" not in RENDER["md"](page)
+def test_published_data_and_unlisted_ones_have_no_other_name():
+    for changes in ({}, {"budget": "reduced", "source": "slice:unlisted"}):
+        page = build(T11, rows(**changes))
+        assert page.data == () and "in place of" not in RENDER["md"](page)
 
 
 def test_different_data_are_named_in_the_notes_and_each_column_says_its_own(own):
@@ -96,51 +93,6 @@ def test_different_data_are_named_in_the_notes_and_each_column_says_its_own(own)
     ]
 
 
-def test_averages_and_their_parts_share_the_name_of_one_content():
-    spec = spec_files.load_table("lavo/t8", pages.CONF, pages.PAPER)
-    page = build(spec, crosses.everywhere("lavo", **REDUCED))
-    ett, parts = (page_block(page, start) for start in ("ETT MSE", "Parts of ETT MSE"))
-    assert page.data == ("Data at the reduced budget: generated series (in place of ETTh1, ETTh2, ETTm1 and Weather).",)
-    assert all("generated series (in place of ETTh1, ETTh2 and ETTm1)" in title for title in (ett.title, parts.title))
-    assert [entry.text for entry in parts.header][1:3] == ["ETTh1 S", "ETTh1 M"]
-
-
-def page_block(page, start):
-    (block,) = [block for section in page.sections for block in section.blocks if block.title.startswith(start)]
-    return block
-
-
-def test_columns_of_further_evaluations_name_their_corpora():
-    spec = spec_files.load_table("latte/t4", pages.CONF, pages.PAPER)
-    of_table = {"protocol": "latte_extended", "budget": "reduced", "source": "slice:pg19_slice"}
-    metric = {"name": "ppl", "higher_is_better": False}
-    records = runs("vanilla", "lm/slimpajama", [0.08, 0.081, 0.082], metric=metric, **of_table)
-    for record in records:
-        record["metrics"]["best"]["test"]["ppl"] = 8.0
-        record["evaluations"] = {
-            f"{corpus}_1x": {"status": "done", "metrics": {"ppl": 9.0}, "n": 10} for corpus in ("pile", "openwebtext")
-        }
-    page = build(spec, records)
-    assert "PG-19 bytes (in place of SlimPajama)" in page_block(page, "N, SlimPajama").title
-    assert "WikiText-2 bytes (in place of the Pile)" in page_block(page, "N, Pile").title
-    assert "Shakespeare bytes (in place of OpenWebText)" in page_block(page, "N, OpenWebText").title
-
-
-def test_the_page_of_all_columns_names_the_data():
-    (answered,) = answer.answers(results_of(T11, rows(**REDUCED)))
-    assert columns.line_of("lavo/t11", answered)[1] == f"Text · {REVIEWS}"
-
-
-def test_columns_that_say_in_place_of_have_the_names_of_the_cards():
-    named = {}
-    for path in (pages.CONF / "table").rglob("*.yaml"):
-        for name, column in (yaml_files.read(path).get("columns") or {}).items():
-            if "in place of" in name:
-                card = cards()[column["task"]]
-                named[name] = {str(data_name(column["task"], source)) for source in card.stand_ins}
-    assert named and all(name in names for name, names in named.items())
-
-
 def test_another_corpus_of_an_evaluation_has_its_own_name():
     source = "slice:pg19_slice"
     assert data_name("lm/slimpajama", source) == DataName("PG-19 bytes", ("SlimPajama",))
@@ -151,39 +103,97 @@ def test_another_corpus_of_an_evaluation_has_its_own_name():
     assert data_name("mine/task", "synthetic") is None
 
 
-def rate_lines(records, spec=T11):
-    return caveats.rate_lines(results_of(spec, records))
+def rate_lines(records):
+    return caveats.rate_lines(results_of(T11, records))
 
 
 def test_rows_with_one_learning_rate_say_so():
-    assert rate_lines(rows(rates=(1e-3, 1e-3), **REDUCED)) == [
-        "Reduced budget: all rows share one learning rate (1e-3); another rate may change their order."
-    ]
     assert rate_lines(rows("lra/listops", rates=(2.5e-4, 2.5e-4), **REDUCED)) == [
         "Reduced budget: all rows share one learning rate (2.5e-4), which was chosen on softmax attention; "
         "another rate may change their order."
     ]
+    text = rows(rates=(1e-3, 1e-3), **REDUCED)
+    pathfinder = rows("lra/pathfinder", rates=(1e-3, 2e-3), **REDUCED)
+    (line,) = rate_lines([*text, *rows("lra/listops", rates=(5e-4, 5e-4), **REDUCED), *pathfinder])
+    assert "in Text and ListOps, all rows of a column share one learning rate (1e-3 in Text; 5e-4 in ListOps)" in line
 
 
 def test_rows_with_several_rates_or_unknown_ones_do_not():
     assert rate_lines(rows(rates=(1e-3, 2e-3), **REDUCED)) == []
     assert rate_lines(rows(rates=(1e-3, None), **REDUCED)) == []
     assert rate_lines(rows(rates=(1e-3, 1e-3))) == [], "the rates of the paper's recipes are published"
-    assert rate_lines(runs("vanilla", "lra/text", [0.7, 0.71], 1e-3, **REDUCED)) == [], "a single row has no order"
-    other = runs("lavo", "lra/text", [0.6, 0.6], 5e-3, changed={"train.optimizer.lr": [1e-3, 5e-3]}, **REDUCED)
+    assert rate_lines(runs_of("vanilla", "lra/text", [0.7, 0.71], 1e-3, **REDUCED)) == [], "a single row has no order"
+    other = runs_of("lavo", "lra/text", [0.6, 0.6], 5e-3, changed={"train.optimizer.lr": [1e-3, 5e-3]}, **REDUCED)
     assert len(rate_lines([*rows(rates=(1e-3, 1e-3), **REDUCED), *other])) == 1, "not of the recipe"
 
 
-def test_columns_with_different_rates_and_origins_are_named():
-    text = rows(rates=(1e-3, 1e-3), **REDUCED)
-    listops = rows("lra/listops", rates=(5e-4, 5e-4), **REDUCED)
-    pathfinder = rows("lra/pathfinder", rates=(1e-3, 2e-3), **REDUCED)
-    assert rate_lines([*text, *listops, *pathfinder]) == [
-        "Reduced budget: in Text and ListOps, all rows of a column share one learning rate (1e-3 in Text; 5e-4 in "
-        "ListOps); another rate may change their order. The rate in ListOps was chosen on softmax attention."
+COMMITTED = sorted((pages.ROOT / "results" / "tables").rglob("*.md"))
+WITHOUT_GRID = 150  # words of a page that has no numbers yet
+LONG = tuple(f"finding {number} is that {'many words ' * 6}stand here" for number in range(6))
+GRID = Section("Measured", (Block("grid", ("model", "score"), (("LAVO", "1"),)),))
+
+
+def visible(text):
+    """The lines of a page that a reader sees."""
+    return [line for line in text.splitlines() if line.strip() and not line.startswith("<!--")]
+
+
+def before_the_grid(text):
+    lines = visible(text)
+    return lines[: next((number for number, line in enumerate(lines) if line.startswith("|")), len(lines))]
+
+
+def word_count(lines):
+    return sum(len(line.split()) for line in lines)
+
+
+def test_every_committed_page_shows_numbers_after_few_words():
+    for path in COMMITTED:
+        text = path.read_text(encoding="utf-8")
+        first = before_the_grid(text)
+        assert word_count(first) <= (WITHOUT_GRID if first == visible(text) else WORDS), path
+        assert first == visible(text) or sum(not line.startswith("#") for line in first) <= LINES, path
+    first = before_the_grid((pages.ROOT / "docs" / "findings.md").read_text(encoding="utf-8"))
+    assert 1 <= sum(line.startswith("- ") for line in first) <= 10
+
+
+def table(**content):
+    summary = "trained scores: 1 off"
+    return Table("a/b", "Title of four words", summary, (GRID,), ("how to read",), (), **content)
+
+
+def test_the_opening_is_cut_to_the_lines_that_fit_and_the_rest_stands_below():
+    page = table(answer=LONG)
+    text = markdown.render(page)
+    below = text[text.index("## In detail") :]
+    assert page.lead == LONG[:2] and page.details == LONG[2:]
+    assert word_count(before_the_grid(text)) <= WORDS and text.index("| LAVO | 1 |") < text.index(below)
+    assert all(text.count(line) == 1 and (line in below) == (line in page.details) for line in LONG)
+    assert "- Published numbers: trained scores: 1 off." in below
+
+
+def test_a_first_line_without_room_is_shown_and_a_shorter_later_one_fills_the_room():
+    endless, lines = "word " * WORDS, tuple(f"line {number}" for number in range(LINES + 2))
+    assert table(answer=(endless, "short")).lead == (endless,)
+    assert table(answer=("short", endless, "last")).lead == ("short", "last")
+    assert table(answer=lines).lead == lines[:LINES]
+
+
+def runs(task="lra/listops", leak=False, **scores):
+    """Three seeds of each model at the reduced budget."""
+    noise, options = (-0.004, 0.0, 0.004), {"budget": "reduced", "source": "synthetic", "leak": leak}
+    order = {model: noise[shift % 3 :] + noise[: shift % 3] for shift, model in enumerate(scores)}
+    return [
+        entries
+        for model, score in scores.items()
+        for entries in synthetic.seeds(model, task, [score + change for change in order[model]], **options)
     ]
 
 
-def test_the_notes_of_a_page_have_the_rate():
-    page = build(T11, rows(rates=(1e-3, 1e-3), **REDUCED))
-    assert "- Reduced budget: all rows share one learning rate (1e-3);" in RENDER["md"](page)
+def test_columns_open_with_counts_a_leak_the_leaders_or_why_they_rank_nothing():
+    scores = {"vanilla": 0.5, "lavo": 0.6, "no_mixing": 0.3}
+    page = pages.build(pages.T11, [*runs(**scores), *runs("lra/text", leak=True, **scores)])
+    assert page.lead[0] == "Reduced budget, synthetic data, test leak in Text: 2 of 2 columns rank rows."
+    assert "Text: LAVO (60.00) leads; reference softmax attention 50.00." in page.lead
+    page = pages.build(pages.T11, runs(vanilla=0.5, lavo=0.5, no_mixing=0.6))
+    assert page.lead[-1].endswith("cannot rank rows, because the control is not clearly behind the reference.")

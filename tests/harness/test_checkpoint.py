@@ -1,5 +1,9 @@
-"""Checkpoints: the previous one replaces a damaged or foreign one. What a resumed run must share with the first."""
+"""Checkpoints: the previous one replaces a damaged or foreign one. What a resumed run shares with the first.
 
+Other conditions are said in one line and kept in the record, or refused where the recipe changes.
+"""
+
+import importlib.metadata
 import os
 import random
 import shutil
@@ -9,11 +13,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from harness.config import source_code
 from harness.config.cell import cell_of
+from harness.errors import UsageError
+from harness.records import provenance, record
 from harness.records.files import DamagedError, check_seal
 from harness.records.run_directory import RunDirectory
+from harness.training import attempt, conditions
 from harness.training.attempt import Attempt
 from harness.training.checkpoints.checkpoint import read_sealed, write_sealed
+from harness.training.conditions import differences
 from tasks.lra.listops import ListOps
 from tests.helpers.interrupted_run import Run
 
@@ -171,19 +180,11 @@ def test_a_folder_in_the_place_of_a_file_is_set_aside(run, whole, monkeypatch):
     assert (run.folder.path / "log.txt.aside-1" / "of the user").read_text() == "?", "nothing is deleted"
 
 
-@pytest.mark.parametrize(
-    ("metrics", "texts"),
-    [
-        ("", ("{}", "[]", "null", '{"state": 1}')),
-        ("step,tra", ('{"since": "x"}', "{}", "\x00", "")),
-        ("step,train/loss\nx,y\n", ('{"time": 1e999}', "", '{"time": 1e999}', "[]")),
-        ("\0\0\0", ("\x00", '{"since": "x"}', '{"state": 1}', "null")),
-    ],
-)
-def test_small_files_may_hold_anything(run, whole, monkeypatch, metrics, texts):
+def test_small_files_may_hold_anything(run, whole, monkeypatch):
     run.killed(monkeypatch, 4)
-    run.folder.metrics.write_text(metrics)
-    for name, text in zip(("heartbeat.json", "attempt.json", "job.json", "owner"), texts, strict=True):
+    run.folder.metrics.write_text("step,train/loss\nx,y\n\0")
+    texts = {"heartbeat.json": '{"time": 1e999}', "attempt.json": "\x00", "job.json": '{"since": "x"}', "owner": "[]"}
+    for name, text in texts.items():
         (run.folder.path / name).write_text(text)
     assert run().state == "done" and same(run, whole)
 
@@ -191,38 +192,26 @@ def test_small_files_may_hold_anything(run, whole, monkeypatch, metrics, texts):
 # what a resumed run must share
 
 
-def test_micro_batches_may_change_between_two_attempts(run, whole, monkeypatch, capfd):
-    run.killed(monkeypatch, 4)
-    assert run("train.micro_batch_size=2").state == "done"
-    entries, before = run.record(), whole.record()
-    assert (entries["tokens"], entries["examples"]) == (before["tokens"], before["examples"])
-    assert "micro-batches" in capfd.readouterr().err
-
-
-def test_code_that_changed_since_is_refused(run, whole, monkeypatch):
-    run.killed(monkeypatch, 4)
-    with monkeypatch.context() as patched:
-        patched.setattr("harness.config.source_code.code_of", lambda cfg: "f" * 16)
-        result = run()
-    assert (result.state, result.code) == ("refused", 2) and "the code of model" in result.detail
-    assert "rerun=all" in result.detail
-    assert run().state == "done" and same(run, whole), "with the old code it goes on"
-
-
-def test_data_that_changed_since_are_refused(run, whole, monkeypatch):
+def test_code_and_data_that_changed_since_are_refused(run, whole, monkeypatch):
     run.killed(monkeypatch, 4)
     real = ListOps.load
-    with monkeypatch.context() as patched:
-        patched.setattr(ListOps, "load", lambda task: replace(real(task), fingerprint="f" * 64))
-        result = run()
-    assert (result.state, result.code) == ("refused", 2) and "the data have changed" in result.detail
-    assert run().state == "done" and same(run, whole)
+    other_data = lambda task: replace(real(task), fingerprint="f" * 64)  # noqa: E731
+    for owner, name, changed, why in (
+        (source_code, "code_of", lambda cfg: "f" * 16, "the code of model"),
+        (ListOps, "load", other_data, "the data have changed"),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, name, changed)
+            result = run()
+        assert (result.state, result.code) == ("refused", 2) and why in result.detail
+    assert run().state == "done" and same(run, whole), "with the old code and data it goes on"
 
 
 # which attempt counts
 
 
 def test_a_record_that_is_older_than_its_checkpoint_is_done(whole):
+    assert sorted(path.name for path in whole.folder.checkpoints.iterdir()) == ["best.pt", "last.ckpt"]
     os.utime(whole.record_path, (1, 1))
     assert whole().state == "skipped"
 
@@ -234,5 +223,81 @@ def test_a_killed_rerun_goes_on_although_the_old_record_is_younger(run, whole, m
     assert run().state == "done" and run.record()["resumes"] == 1 and same(run, whole)
 
 
-def test_previous_checkpoints_are_deleted_once_a_cell_is_done(whole):
-    assert sorted(path.name for path in whole.folder.checkpoints.iterdir()) == ["best.pt", "last.ckpt"]
+@pytest.fixture(autouse=True)
+def _restore_threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def test_micro_batches_may_change_at_a_resume_and_the_number_of_threads_may_not(run, whole, monkeypatch, capfd):
+    """The record names the instructions and the code of the training; older records and checkpoints do not."""
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
+    run.killed(monkeypatch, 4, "resources.cpus=1")
+    assert run("resources.cpus=2", "train.micro_batch_size=2").state == "done"
+    entries, used = run.record(), torch.backends.cpu.get_cpu_capability()
+    assert all(entries[key] == whole.record()[key] for key in ("tokens", "examples"))
+    assert entries["hardware"]["threads"] == torch.get_num_threads() == 1
+    said = capfd.readouterr().err
+    assert "1 of 1 CPU threads, as the checkpoint, not resources.cpus=2" in said and "micro-batches" in said
+    assert entries["changed_at_resume"] == ["step 12: micro-batches per update 1, now 8"]
+    assert entries["training_sha256"] == source_code.training_code()
+    assert entries["hardware"]["capability"] == f"{used}, ONEDNN_MAX_CPU_ISA=SSE41"
+    for key in ("training_sha256", "changed_at_resume"):
+        del entries[key]
+    del entries["hardware"]["capability"]
+    record.validate(entries)
+    assert differences({}, {"torch": "2.0"}) == differences({"torch": "2.0", "gone": "1"}, {"torch": "2.0"}) == []
+
+
+def test_what_changed_is_said_in_one_line_and_kept_in_the_record(run, monkeypatch, capfd):
+    run.killed(monkeypatch, 4)
+    real = importlib.metadata.version
+    with monkeypatch.context() as patched:
+        version = lambda name: "9.9" if name == "torch" else real(name)  # noqa: E731
+        patched.setattr(conditions.importlib.metadata, "version", version)
+        patched.setattr(source_code, "training_code", lambda: "f" * 16)
+        patched.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
+        patched.setenv("MKL_CBWR", "COMPATIBLE")
+        patched.setattr(provenance, "cpu_name", lambda: "Another CPU")
+        assert run().state == "done"
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("resumed at step")]
+    kept = [change.removeprefix("step 12: ") for change in run.record()["changed_at_resume"]]
+    now = {
+        "training code": "f" * 16, "torch": "9.9", "CPU": "Another CPU",
+        "CPU capability": "DEFAULT, MKL_CBWR=COMPATIBLE",
+    }  # fmt: skip
+    for change, (name, value) in zip(kept, now.items(), strict=True):
+        assert change.startswith(f"{name} ") and change.endswith(f", now {value}") and change in line
+
+
+def test_each_resume_is_compared_with_the_one_before(run, monkeypatch):
+    """Changed at the first resume, and back at the second: two lines, not three."""
+    run.killed(monkeypatch, 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(provenance, "cpu_name", lambda: "Another CPU")
+        run.killed(patched, 2)
+    run.killed(monkeypatch, 1)
+    assert run().state == "done"
+    kept = run.record()["changed_at_resume"]
+    assert [line.split(":")[0] for line in kept] == ["step 6", "step 12"] and run.record()["resumes"] == 3
+    assert kept[0].endswith(", now Another CPU") and kept[1].startswith("step 12: CPU Another CPU, now ")
+
+
+def test_a_trainer_of_another_recipe_is_refused(run, monkeypatch):
+    """Whatever route a setting took to the Trainer: what the Trainer has counts."""
+    run.killed(monkeypatch, 4)
+    try:
+        detail = run("+trainer.gradient_clip_val=0.0001").detail
+    except UsageError as error:
+        detail = str(error)
+    assert "gradient_clip_val" in detail and not run.record_path.exists()
+    real = attempt.conditions_of
+    for setting, value in (("gradient_clip_val", 1e-4), ("precision", "bf16-mixed")):
+        with monkeypatch.context() as patched:
+            other = {f"trainer.{setting}": str(value)}
+            patched.setattr(attempt, "conditions_of", lambda *arguments, other=other: real(*arguments) | other)
+            result = run()
+        assert (result.state, result.code) == ("refused", 2) and result.detail.count("\n") == 0
+        assert all(part in result.detail for part in (f"trainer.{setting}", f"now {value}", "rerun=all"))
+    assert run().state == "done" and run.record()["changed_at_resume"] == []

@@ -25,33 +25,18 @@ def plot(shown, path):
     return partial(Plot(scores.data("a title", shown), scores.draw, (path,), dpi=50).write, [path]), [path]
 
 
+@pytest.mark.slow
 def test_processes_draw_the_same_bytes_and_name_the_first_picture_that_fails(tmp_path, shown, monkeypatch):
-    monkeypatch.setattr(drawing, "FEW", 1)
+    monkeypatch.setattr(drawing, "FEW", 0)
     (tmp_path / "file").write_text("no folder")
-    expected, made = tmp_path / "here.png", [tmp_path / "pool" / f"{number}.png" for number in range(drawing.FEW + 2)]
-    bad = [tmp_path / "file" / f"{name}.png" for name in ("first", "second")]
+    expected, made = tmp_path / "here.png", tmp_path / "pool" / "made.png"
+    bad = [tmp_path / "file" / name for name in ("first.png", "second.png")]
     drawing.draw_now(*plot(shown, expected))
-    with pytest.raises(OSError, match=r"file") as refused_here:
-        drawing.draw_now(*plot(shown, bad[0]))
     with pytest.raises(OSError, match=r"file") as refused, drawing.drawing_processes(2) as draw:
-        for path in [*made, *bad]:
-            draw(*plot(shown, path))
-            assert not path.is_file() or path in made, "nothing waits for a picture"
-    assert {path.read_bytes() for path in made} == {expected.read_bytes()}
-    assert (refused.value.errno, refused.value.filename) == (refused_here.value.errno, refused_here.value.filename)
-
-
-def test_few_pictures_and_one_core_need_no_process(tmp_path, monkeypatch):
-    monkeypatch.setattr(drawing, "process_pool", None)
-    made = [tmp_path / f"{number}" for number in range(drawing.FEW + 2)]
-    with drawing.drawing_processes(2) as draw:
-        for path in made[: drawing.FEW]:
+        draw(*plot(shown, made))
+        for path in bad:
             draw(path.touch, [path])
-    with drawing.drawing_processes(1) as draw:
-        for path in made[drawing.FEW :]:
-            draw(path.touch, [path])
-            assert path.exists()
-    assert all(path.exists() for path in made)
+    assert made.read_bytes() == expected.read_bytes() and refused.value.filename == str(bad[0])
 
 
 def test_an_error_names_the_picture():

@@ -1,6 +1,7 @@
 """Evaluations of a cell: the test, the task's final evaluations, and the scores per example that they save."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -35,9 +36,8 @@ def run(places, tmp_path_factory):
     return run
 
 
-@pytest.mark.parametrize("rule", ["last", "best_test"])
-def test_the_test_saves_the_scores_of_every_example(run, rule):
-    entries, scores_of = run(f"train.select.rule={rule}", "train.eval_batch_size=36")
+def test_the_test_saves_the_scores_of_every_example(run):
+    entries, scores_of = run("train.select.rule=best_test", "train.eval_batch_size=36")
     test, scores = entries["evaluations"]["test"], scores_of["test"]
     assert test["predictions"]["scores"] == sorted(scores) == ["acc", "loss"]
     assert {name: values.dtype.name for name, values in scores.items()} == {"acc": "uint8", "loss": "float32"}
@@ -94,10 +94,6 @@ def test_scores_are_in_the_order_of_the_split(run, monkeypatch, tmp_path):
     assert baseline_scores["tokens/baseline/forty"]["tokens"].tolist() == [40] * 96
     both = [baseline_scores[f"{prefix}baseline/root_operator"]["acc"].tolist() for prefix in ("", "reversed/")]
     assert both[0] == both[1][::-1], "a pass that scores as the test does takes the same predictors"
-    assert all(
-        evaluation["seconds"] > 0 and evaluation["peak_memory_mb"] > 0 and evaluation["n"] == 96
-        for evaluation in (evaluations | file["evaluations"]).values()
-    )
 
 
 class Long:
@@ -110,13 +106,6 @@ class Long:
         return {"tokens": torch.ones(len(indices), 4096, dtype=torch.long), "label": torch.zeros(len(indices)).long()}
 
 
-def raising(error):
-    def score(model, batch, metrics):
-        raise error
-
-    return score
-
-
 def test_a_failed_evaluation_is_a_value_in_a_done_record(run, monkeypatch):
     """So is a chance level that cannot be scored."""
 
@@ -124,8 +113,8 @@ def test_a_failed_evaluation_is_a_value_in_a_done_record(run, monkeypatch):
         split = self.split("test")
         return [
             FinalEvaluation("length_4096", Long()),
-            FinalEvaluation("memory", split, score=raising(torch.OutOfMemoryError("CUDA out\nof memory"))),
-            FinalEvaluation("broken", split, score=raising(KeyError("token"))),
+            FinalEvaluation("memory", split, score=Mock(side_effect=torch.OutOfMemoryError("CUDA out\nof memory"))),
+            FinalEvaluation("broken", split, score=Mock(side_effect=KeyError("token"))),
             FinalEvaluation("short", split, score=lambda model, batch, metrics: {"acc": torch.zeros(1)}),
             FinalEvaluation("after", split),
         ]
@@ -171,7 +160,6 @@ def test_baselines_are_scored_on_the_same_examples_once_for_all_cells(run, monke
     uniform = evaluations["baseline/uniform"]
     assert made == ["uniform"], "it is made once for all batches"
     assert (uniform["status"], uniform["n"]) == ("done", 96)
-    assert uniform["metrics"]["loss"] == pytest.approx(np.log(10)) and uniform["seconds"] > 0
     assert scores["baseline/uniform"]["loss"] == pytest.approx(np.full(96, np.log(10)))
     assert evaluations["baseline/broken"]["status"] == "failed" and "baseline/broken" not in scores
     majority = evaluations["baseline/majority_class"]["metrics"]["acc"]
@@ -183,13 +171,11 @@ def test_baselines_are_scored_on_the_same_examples_once_for_all_cells(run, monke
     other, _ = run("seed=2", "train.optimizer.lr=0.01")
     assert made == ["uniform"], "another seed and another rate have the same data and number of updates"
     assert measured_beside(tmp_path / "records", other)[0] == file
-    longer, _ = run("train.max_steps=13")
-    assert made == ["uniform"] * 2 and measured_beside(tmp_path / "records", longer)[0]["seen"] == 13 * 16
 
 
 def test_names_of_final_evaluations_are_checked_before_training(places, monkeypatch, tmp_path_factory):
     data = f"paths.data={tmp_path_factory.getbasetemp() / 'listops-smoke'}"
-    for names in (("a", "a"), ("test",), ("a/b",)):
+    for names in (("a", "a"), ("a/b",)):
         twice = lambda self, names=names: [FinalEvaluation(name, self.split("test")) for name in names]  # noqa: E731
         monkeypatch.setattr(ListOps, "final_evaluations", twice)
         result = run_cell(request_of(compose([*CELL, *places, data])))

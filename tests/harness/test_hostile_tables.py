@@ -4,7 +4,7 @@ import io
 import time
 
 import pytest
-from helpers.hostile_tables import FIGURES_OF_KIND, TABLES_OF_KIND, drawn, mutations
+from helpers.hostile_tables import FIGURES_OF_KIND, TABLES_OF_KIND, drawn, mutations, with_value
 from omegaconf import OmegaConf
 from rich.console import Console
 
@@ -17,14 +17,13 @@ from harness.config.table_rows import row_named
 from harness.errors import UsageError, one_line
 from harness.records import ledger
 from harness.records.collect import frame
-from harness.report.plots.figures import MOST_PANELS
 from harness.report.spec.expressions import evaluate
 from harness.report.spec_files import load_figure, load_table, named_errors
 
 CASES = [("table", kind, name) for kind, name in TABLES_OF_KIND.items()]
 CASES += [("figure", kind, name) for kind, name in FIGURES_OF_KIND.items()]
 SECONDS = 20  # processor time; imports of libraries, on a busy machine, are a part of it
-QUICK = 5
+QUICK = 3
 SECRET = "swordfish"
 
 
@@ -88,19 +87,16 @@ ATTENTION = "columns.attention_steps"
 CHANGES = {
     "a setting that is a number": ("cells", ("rows", "LAVO"), {"model": "lavo", "set": 7}, "rows.LAVO.set: a mapping"),
     "a formula of 100,000 signs": ("formulas", VISIBLE, "-" * 10**5 + "1", "rows."),
-    "a formula without a number": ("formulas", VISIBLE, "1e999-1e999", "rows.Trans"),
     "a formula of nested signs": ("formulas", VISIBLE, "(" * 120 + ")" * 120, "rows."),
     "a power of powers": ("counts", ("columns", "attention_steps", "formula"), "((9**16)**16)**16", ATTENTION),
     "no scale": ("formulas", ("scale",), 0, "scale: "),
-    "a size of zero": ("formulas", ("sizes", "n"), 0, "sizes.n: "),
-    "seeds of no table": ("settings", ("columns", "iters"), {"seeds_of": "evil2"}, "there is no table 'evil2'"),
     "seeds of a file elsewhere": ("settings", ("columns", "iters"), {"seeds_of": "../task/lra/text"}, "seeds_of"),
-    "a setting without a number": ("settings", ("columns", "iters"), {"formula": "1e999-1e999"}, "its value is nan"),
     "a model elsewhere": ("cells", ("rows", "LAVO"), "../../secret", "rows.LAVO: string should match"),
     "a task elsewhere": ("cells", ("columns", "Text", "task"), "../secret", "columns.Text.task"),
     "a ledger elsewhere": ("cells", ("ledger",), "../secret", "no published table '../secret'"),
-    "formulas elsewhere": ("counts", ("formulas",), "../secret", "there is no table '../secret'"),
     "formulas in place": ("counts", ("formulas",), {"kind": "formulas"}, "formulas: the name of a table"),
+    "other sizes than the ledger's": ("counts", ("sizes", "s"), 128, "but llp_table06.csv has"),
+    "formulas of another kind": ("counts", ("formulas",), "llp/t6", "is no table with kind: formulas"),
     "other tables elsewhere": ("cells", ("elsewhere",), ["../secret"], "there is no table '../secret'"),
     "negative decimals": ("counts", ("columns", "attention_steps", "decimals"), -1, f"{ATTENTION}.decimals"),
     "modes that are a number": ("measured", ("runs", "recompute", "set"), {"bench.mode": 7}, "runs.recompute: set"),
@@ -108,30 +104,23 @@ CHANGES = {
 }  # fmt: skip
 
 
-def changed(raw, key, value):
-    node = raw
-    for step in key[:-1]:
-        node = node[step]
-    node[key[-1]] = value
-    return raw
-
-
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_hostile_table_is_one_line_with_file_and_key(conf, name):
     kind, key, value, says = CHANGES[name]
-    conf.put("table/evil.yaml", changed(committed("table", TABLES_OF_KIND[kind]), key, value))
+    conf.put("table/evil.yaml", with_value(committed("table", TABLES_OF_KIND[kind]), key, value))
     line = conf.report("table")
     assert "table/evil.yaml: " in line and says in line and len(line) < 1500
 
 
 RUN = {"what": "train", "lengths": [64]}
 FIGURES = {
-    "2,000 panels": ("lines", ("columns",), ["Text"] * 2_000, "columns"),
     "2,000 runs": ("measured", ("runs",), {f"r{n}": RUN for n in range(2_000)}, "panels"),
     "a target": ("picture", ("panels",), [{"_target_": "os.system"}], "panels: unknown key"),
     "a table elsewhere": ("lines", ("table",), "../secret", "there is no table '../secret'"),
-    "a table in place": ("lines", ("table",), {"rows": {}}, "table: the name of a table expected"),
     "a ledger elsewhere": ("bubbles", ("paper", "ledger"), "/etc/passwd", "no published table '/etc/passwd'"),
+    "another row": ("bubbles", ("reference",), "vanila", "reference: there is no 'vanila': did you mean 'vanilla'"),
+    "another key": ("bubbles", ("paper", "ledgers"), "x", "paper.ledgers: unknown key; did you mean 'ledger'"),
+    "another column": ("bubbles", ("accuracy",), "Avg (w/o)", "accuracy: there is no 'Avg (w/o)'"),
     "another kind": ("pending", ("kind",), ["a"], "kind: there is no ['a']"),
 }  # fmt: skip
 
@@ -139,7 +128,7 @@ FIGURES = {
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_hostile_figure_is_one_line_with_file_and_key(conf, name):
     kind, key, value, says = FIGURES[name]
-    conf.put("figure/evil.yaml", changed(committed("figure", FIGURES_OF_KIND[kind]), key, value))
+    conf.put("figure/evil.yaml", with_value(committed("figure", FIGURES_OF_KIND[kind]), key, value))
     began = time.process_time()
     line = conf.report("figure")
     assert "figure/evil.yaml: " in line and says in line and len(line) < 1500 and time.process_time() - began < SECONDS
@@ -147,7 +136,7 @@ def test_a_hostile_figure_is_one_line_with_file_and_key(conf, name):
 
 @pytest.mark.parametrize(
     "scalar",
-    ["!!int x", "!!bool maybe", "!!timestamp x", "!!float x", "0x_", "._", "9" * 5_000, "!!set {a}", "2001-13-45"],
+    ["!!int x", "!!timestamp x", "._", "9" * 5_000, "!!set {a}", "2001-13-45"],
 )
 def test_a_scalar_that_yaml_cannot_read_is_one_line(conf, scalar):
     text = (CONF / "table/lavo/t11.yaml").read_text(encoding="utf-8")
@@ -197,14 +186,7 @@ def test_a_seed_is_no_setting_of_a_row_or_column(conf, place):
     assert "seed is no setting: `seeds:` of the table has those of all rows" in conf.report("table")
 
 
-def test_a_plan_names_the_table_and_the_key():
-    cfg = compose(["table=lavo/t11"])
-    cfg.table.rows["LAVO"] = {"model": "lavo", "set": 7}
-    with pytest.raises(UsageError, match=r"^table lavo/t11: rows\.LAVO: set: a mapping expected, not 7$"):
-        expand(cfg, ["table=lavo/t11"])
-
-
-@pytest.mark.parametrize("key", ["rows", "columns", "seeds", "protocol"])
+@pytest.mark.parametrize("key", ["rows", "protocol"])
 def test_a_plan_needs_all_parts_of_a_table(key):
     cfg = compose(["table=lavo/t11"])
     OmegaConf.set_struct(cfg, False)
@@ -216,13 +198,9 @@ def test_a_plan_needs_all_parts_of_a_table(key):
 def test_a_hostile_table_does_not_end_the_look_up_of_a_row(conf, monkeypatch):
     row_named.cache_clear()
     monkeypatch.setattr("harness.config.table_rows.folders", lambda: [str(folder) for folder in conf.folders])
-    for rows, says in (
-        ({"Evil": {"model": "lavo", "set": 7}}, "rows.Evil: set: a mapping"),
-        (["a"], "rows: a mapping expected"),
-    ):
-        conf.put("table/evil.yaml", committed("table", "lavo/t11") | {"rows": rows})
-        with pytest.raises(UsageError, match=f"evil.*{says}"):
-            row_named("evil")
+    conf.put("table/evil.yaml", committed("table", "lavo/t11") | {"rows": ["a"]})
+    with pytest.raises(UsageError, match=r"evil.*rows: a mapping expected"):
+        row_named("evil")
     row_named.cache_clear()
 
 
@@ -248,7 +226,7 @@ def test_the_folder_of_the_user_may_be_a_link(conf, tmp_path):
     assert table_files.path_of("table", "mine", [tmp_path / "moved"]).is_file()
 
 
-@pytest.mark.parametrize("name", ["../secret", "sub/../../secret", "/etc/passwd", "linked", "x" * 10_000, "\0", ".."])
+@pytest.mark.parametrize("name", ["sub/../../secret", "/etc/passwd", "linked", "x" * 10_000, "\0", ".."])
 def test_only_names_of_published_tables_are_read(tmp_path, name):
     (paper := tmp_path / "paper").mkdir()
     columns = ",".join(ledger.COLUMNS)
@@ -267,14 +245,8 @@ def test_a_file_that_is_no_ledger_is_one_line(tmp_path, content):
     assert len(one_line(error.value)) < 1000
 
 
-@pytest.mark.parametrize(
-    "formula", ["1e999", "0/0", "1or 2", "-" * 299, "(" * 299, "max()", "(-8)**0.5", "ceil(1e999)"]
-)
+@pytest.mark.parametrize("formula", ["1e999", "0/0", "1or 2", "-" * 299, "(" * 299, "max()", "(-8)**0.5"])
 def test_a_formula_without_a_finite_number_is_one_line(formula):
     with pytest.raises(UsageError, match=r"^formula ") as error:
         evaluate(formula, {"n": 1})
     assert len(str(error.value)) < 600
-
-
-def test_most_panels_are_more_than_any_figure_has():
-    assert max(len(committed("figure", name).get("panels", ())) for name in FIGURES_OF_KIND.values()) < MOST_PANELS

@@ -57,16 +57,16 @@ def cell_in(entries):
 
 
 @pytest.mark.parametrize("key", ["model", "task", "protocol", "budget"])
-@pytest.mark.parametrize("name", ["<script>", "../../x", "=cmd", "a\nb", "[red]", "", "x" * 300, "a|b", "/abs"])
-def test_names_of_a_record_are_names(key, name):
-    entries = made()
-    entries["cell"][key] = name
-    entries["config"][key] = {"name": name}
-    with pytest.raises(RecordError, match=rf"(cell\.{key}|config\.{key}\.name): "):
-        record.validate(entries)
+def test_names_of_a_record_are_names(key):
+    for name in ("<script>", "../../x", "=cmd", "a\nb", "[red]", "", "x" * 300, "a|b", "/abs"):
+        entries = made()
+        entries["cell"][key] = name
+        entries["config"][key] = {"name": name}
+        with pytest.raises(RecordError, match=rf"(cell\.{key}|config\.{key}\.name): "):
+            record.validate(entries)
 
 
-@pytest.mark.parametrize("name", ["/abs", "../..", "${oc.env:HOME}", "x" * 300, "a b", ".hidden"])
+@pytest.mark.parametrize("name", ["../..", "${oc.env:HOME}", "x" * 300])
 def test_names_that_are_typed_stay_inside(tmp_path, name):
     with pytest.raises(UsageError, match="a name has letters"):
         compose(["model=latte", "task=lra/listops", f"model.name={name}" if "$" in name else f"model.name='{name}'"])

@@ -19,41 +19,36 @@ from tests.helpers.cells import request_of
 
 composed = functools.cache(lambda *overrides: compose(overrides))  # for tests that do not change it
 
-NAMES = [("luna", "lra/text", "luna"), ("s5", "lra/image", "s5")]
-
 
 def write_and_read(tmp_path, request):
     return serialized_cell.read(*serialized_cell.write(tmp_path / "0000.yaml", request))
 
 
-@pytest.mark.parametrize(("model", "task", "protocol"), NAMES)
-def test_a_serialized_cell_has_the_same_identity(tmp_path, model, task, protocol):
-    cfg = compose([f"model={model}", f"task={task}", f"protocol={protocol}", "budget=reduced", "seed=3"])
+def test_a_serialized_cell_has_the_same_identity(tmp_path):
+    cfg = compose(["model=luna", "task=lra/text", "protocol=luna", "budget=reduced", "seed=3"])
     again = write_and_read(tmp_path, request_of(cfg))
     assert cell_of(again.cfg) == cell_of(cfg)
     assert serialized_cell.resolved_config(cfg) == serialized_cell.resolved_config(again.cfg)
 
 
-def test_types_survive(tmp_path):
+DEPENDENCY = Dependency("0123", "a cell", "/a/record", "/a/run", ("layers",))
+
+
+def test_the_request_survives_with_its_types(tmp_path):
     typed = ["rerun=failed", "budget=smoke", "train.select.rule=last", "fail_fast=true", "train.clip_norm=null"]
-    cfg = write_and_read(tmp_path, request_of(compose(typed))).cfg
+    words, search = ("seed=3", "model.window='ä: 1'"), ("/some/conf",)
+    settings = {"search": search, "since": 12.25, "dependents": ("/other/record",)}
+    request = request_of(compose(typed), words, depends_on=(DEPENDENCY,), **settings)
+    again = write_and_read(tmp_path, request)
+    assert again.cell == request.cell
+    assert list(again.overrides) == list(words) and list(again.search) == list(search) and again.since == 12.25
+    assert list(again.depends_on) == [replace(DEPENDENCY, weights=("layers",))]
+    assert list(again.dependents) == ["/other/record"]
+    cfg = again.cfg
     assert (cfg.rerun, cfg.budget.name, cfg.train.select.rule) == (Rerun.failed, "smoke", Rule.last)
     assert cfg.fail_fast is True and cfg.train.clip_norm is None
     with pytest.raises(Exception, match="nobody"):
         cfg.train.nobody = 1
-
-
-DEPENDENCY = Dependency("0123", "a cell", "/a/record", "/a/run", ("layers",))
-
-
-def test_the_request_survives(tmp_path):
-    settings = {"search": ("/some/conf",), "since": 12.25, "dependents": ("/other/record",)}
-    request = request_of(compose(), ("seed=3", "model.window='ä: 1'"), depends_on=(DEPENDENCY,), **settings)
-    again = write_and_read(tmp_path, request)
-    assert again.cell == request.cell
-    assert list(again.overrides) == list(request.overrides) and list(again.search) == ["/some/conf"]
-    assert again.since == 12.25 and list(again.depends_on) == [replace(DEPENDENCY, weights=("layers",))]
-    assert list(again.dependents) == ["/other/record"]
 
 
 def test_paths_are_absolute_wherever_the_job_runs(tmp_path, monkeypatch):
@@ -61,7 +56,10 @@ def test_paths_are_absolute_wherever_the_job_runs(tmp_path, monkeypatch):
     here.mkdir(), there.mkdir()
     monkeypatch.chdir(here)
     cfg = compose(["task.source=slice", "task.path=part/of/listops", "paths.outputs=out", f"paths.records={there}"])
-    request = request_of(cfg, search=["conf2"], depends_on=[replace(DEPENDENCY, record="r/a.json", run_dir="o/a")])
+    cell, request = (
+        cell_of(cfg),
+        request_of(cfg, search=["conf2"], depends_on=[replace(DEPENDENCY, record="r/a.json", run_dir="o/a")]),
+    )
     again = write_and_read(tmp_path, request)
     monkeypatch.chdir(there)
     assert again.cfg.task.path == f"{here}/part/of/listops" and again.cfg.task.data_root == f"{here}/data"
@@ -69,33 +67,26 @@ def test_paths_are_absolute_wherever_the_job_runs(tmp_path, monkeypatch):
     assert all(Path(path).is_absolute() for path in again.cfg.paths.values())
     assert list(again.search) == [f"{here}/conf2"] and again.depends_on[0].record == f"{here}/r/a.json"
     assert again.depends_on[0].run_dir == f"{here}/o/a"
-    assert again.cell == request.cell and again.cell.folder(again.cfg).is_relative_to(here / "out")
+    assert cell_of(again.cfg) == cell and cell.folder(again.cfg).is_relative_to(here / "out")
 
 
 def test_a_tilde_means_the_same_home_serialized_or_not(tmp_path):
     cfg = compose(["paths.records='~/records'"])
-    cell, again = cell_of(cfg), write_and_read(tmp_path, request_of(cfg))
-    assert cell.record_path(again.cfg) == cell.record_path(cfg).absolute()
+    again = write_and_read(tmp_path, request_of(cfg)).cfg
+    assert cell_of(cfg).record_path(again) == cell_of(cfg).record_path(cfg).absolute()
 
 
 ACTIVE = [CellState(name, active=True) for name in ("queued", "running", "timeout", "preempted")]
 UNRECORDED = [CellState(name) for name in ("missing", "interrupted", "dead", "timeout", "preempted", "refused")]
 FAILED = [CellState(name, recorded=True) for name in ("failed", "oom", "nan")]
-CASES = [
-    *((state, Rerun.missing, False) for state in ACTIVE), *((state, Rerun.all, False) for state in ACTIVE),
-    *((state, rerun, True) for state in UNRECORDED for rerun in Rerun),
-    *((state, rerun, rerun is not Rerun.missing) for state in FAILED for rerun in Rerun),
-    *((CellState("done", recorded=True), rerun, rerun is Rerun.all) for rerun in Rerun),
-]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("state", "rerun", "submitted"),
-    CASES,
-    ids=[f"{state.name}-{rerun.name}-{submitted}" for state, rerun, submitted in CASES],
-)
-def test_states_that_are_submitted(state, rerun, submitted):
-    assert submit.to_submit(state, rerun) is submitted
+@pytest.mark.parametrize("rerun", Rerun)
+def test_states_that_are_submitted(rerun):
+    assert not any(submit.to_submit(state, rerun) for state in ACTIVE)
+    assert all(submit.to_submit(state, rerun) for state in UNRECORDED)
+    assert {submit.to_submit(state, rerun) for state in FAILED} == {rerun is not Rerun.missing}
+    assert submit.to_submit(CellState("done", recorded=True), rerun) is (rerun is Rerun.all)
 
 
 COMMON = {
@@ -109,21 +100,11 @@ COMMON = {
     [
         ("cpu1", {"time": 60, "ntasks_per_node": 1, "cpus_per_task": 1}),
         ("gpu1", {"time": 240, "ntasks_per_node": 1, "cpus_per_task": 8, "gpus_per_node": 1}),
-        ("gpu4", {"time": 240, "ntasks_per_node": 4, "cpus_per_task": 8, "gpus_per_node": 4}),
         ("gpu8x2", {"time": 240, "nodes": 2, "ntasks_per_node": 8, "cpus_per_task": 8, "gpus_per_node": 8}),
-        ("small", {"time": 240, "ntasks_per_node": 1, "cpus_per_task": 8, "gpus_per_node": 1}),
     ],
 )
 def test_resources_become_parameters_of_sbatch(resources, expected):
     assert submit.sbatch_parameters(composed(f"resources={resources}")) == COMMON | expected
-
-
-def test_a_site_s_names_replace_the_number_of_gpus():
-    parameters = submit.sbatch_parameters(compose(["resources=gpu4", "cluster=gres"]))
-    assert (
-        parameters["gres"] == "gpu:a100:4" and parameters["constraint"] == "a100" and "gpus_per_node" not in parameters
-    )
-    assert "gres" not in submit.sbatch_parameters(compose(["resources=cpu1", "cluster=gres"]))
 
 
 @pytest.mark.parametrize(
@@ -147,21 +128,23 @@ def test_what_is_typed_is_passed_on(typed, changed):
     assert {key: value for key, value in other.items() if default.get(key) != value} == changed
 
 
+def test_a_site_s_names_replace_the_number_of_gpus():
+    parameters = submit.sbatch_parameters(compose(["resources=gpu4", "cluster=gres"]))
+    assert parameters["gres"] == "gpu:a100:4" and "gpus_per_node" not in parameters
+
+
 @pytest.mark.parametrize(
     ("typed", "why"),
     [
         (["trainer.devices=2"], "follow resources.devices"),
-        (["trainer.num_nodes=2"], "follow resources.devices"),
         (["resources=gpu4", "trainer.devices=auto"], "follow resources.devices"),
         (["resources=gpu4", "resources.cells_per_job=2"], "takes a job of its own"),
-        (["resources.nodes=2", "resources.at_once=2"], "takes a job of its own"),
     ],
 )
 def test_contradictory_resources_are_refused(typed, why):
     with pytest.raises(UsageError, match=why):
         submit.check_resources(composed(*typed))
-    for consistent in (["resources=gpu8x2"], ["resources=small"], ["resources=cpu1", "trainer=cpu"]):
-        submit.check_resources(composed(*consistent))
+    submit.check_resources(composed("resources=gpu8x2"))
 
 
 def cells_to_submit(*commands, level=0):
@@ -179,9 +162,8 @@ def seeds(groups):
 
 
 def test_equal_resources_share_an_array():
-    cells = cells_to_submit(["resources=gpu1"], ["resources=gpu4"], ["resources=gpu1"], ["resources=gpu4"])
-    assert seeds(submit.group_by_resources(cells, SLURM)) == [[0, 2], [1, 3]]
-    assert seeds(submit.group_by_resources(cells_to_submit(["model=lavo"], ["model=local"]), SLURM)) == [[0, 1]]
+    cells = cells_to_submit(["resources=gpu1"], ["resources=gpu4"], ["resources=gpu1"])
+    assert seeds(submit.group_by_resources(cells, SLURM)) == [[0, 2], [1]]
     cells = cells_to_submit(["resources=small"], ["resources=small", "resources.cells_per_job=8"])
     assert seeds(submit.group_by_resources(cells, SLURM)) == [[0], [1]]
 
@@ -197,21 +179,17 @@ def test_dependencies_are_in_an_earlier_array():
     ("typed", "scheduler", "sizes"),
     [
         ([], SLURM, [1] * 5),
-        (["resources.cells_per_job=2"], SLURM, [2, 2, 1]),
         (["resources=small"], SLURM, [5]),
         ([], LOCAL, [5]),
         (["n_jobs=2"], LOCAL, [3, 2]),
-        (["n_jobs=9"], LOCAL, [1] * 5),
     ],
 )
 def test_cells_are_split_into_jobs(typed, scheduler, sizes):
     (cell,) = cells_to_submit(typed)
     assert [len(batch) for batch in submit.split_into_jobs([cell] * 5, scheduler)] == sizes
-
-
-def test_one_background_job_runs_cells_that_depend_on_each_other():
-    (cell,) = cells_to_submit(["n_jobs=2"], level=1)
-    assert [len(batch) for batch in submit.split_into_jobs([cell] * 5, LOCAL)] == [5]
+    if scheduler == LOCAL:
+        (dependent,) = cells_to_submit(typed, level=1)
+        assert [len(batch) for batch in submit.split_into_jobs([dependent] * 5, LOCAL)] == [5], "one job"
 
 
 def test_missing_slurm_is_one_line(tmp_path, places, monkeypatch):

@@ -23,25 +23,15 @@ def drain(stream):
     return [batch["index"].tolist() for batch in stream]
 
 
-def test_an_epoch_visits_every_example_once():
-    seen = joined(drain(TrainLoader(Numbers(12), steps=3, batch_size=4, micro_batch_size=4, seed=1)))
-    assert sorted(seen) == list(range(12))
+def test_epochs_differ_by_the_seed_and_a_batch_may_straddle_them():
+    def seen(seed):
+        return joined(drain(TrainLoader(Numbers(10), steps=5, batch_size=4, micro_batch_size=4, seed=seed)))
+
+    assert sorted(seen(1)[:10]) == sorted(seen(1)[10:]) == list(range(10)), "every example once in an epoch"
+    assert seen(1)[:10] != seen(1)[10:] and seen(3) == seen(3) != seen(4)
 
 
-def test_epochs_differ_and_a_batch_may_straddle_them():
-    seen = joined(drain(TrainLoader(Numbers(10), steps=5, batch_size=4, micro_batch_size=4, seed=1)))
-    assert sorted(seen[:10]) == sorted(seen[10:]) == list(range(10))
-    assert seen[:10] != seen[10:]
-
-
-def test_order_is_a_function_of_the_seed():
-    def batches(seed):
-        return drain(TrainLoader(Numbers(50), steps=9, batch_size=8, micro_batch_size=8, seed=seed))
-
-    assert batches(3) == batches(3) != batches(4)
-
-
-@pytest.mark.parametrize(("stop", "before", "after"), [(1, 4, 4), (5, 4, 2), (12, 2, 4), (13, 1, 4)])
+@pytest.mark.parametrize(("stop", "before", "after"), [(5, 4, 2), (13, 1, 4)])
 def test_a_restored_stream_goes_on_with_the_next_examples(stop, before, after):
     def fresh(micro):
         return TrainLoader(Numbers(10), steps=20, batch_size=4, micro_batch_size=micro, seed=7)
@@ -54,7 +44,7 @@ def test_a_restored_stream_goes_on_with_the_next_examples(stop, before, after):
     assert joined(drain(second)) == joined(drain(fresh(4)))[stop * 4 :]
 
 
-@pytest.mark.parametrize(("micro", "world"), [(8, 1), (4, 1), (4, 2), (2, 2), (1, 4)])
+@pytest.mark.parametrize(("micro", "world"), [(8, 1), (4, 2), (1, 4)])
 def test_an_update_holds_the_same_examples_however_it_is_shared(micro, world):
     whole = drain(TrainLoader(Numbers(30), steps=6, batch_size=8, micro_batch_size=8, seed=2))
     ranks = [

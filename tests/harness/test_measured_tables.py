@@ -1,6 +1,5 @@
 """Pages and figures from do=bench measurements, and from missing, duplicate or broken ones."""
 
-import copy
 import math
 
 import pytest
@@ -12,13 +11,10 @@ from harness.records import ledger
 from harness.records.measurements import load_measurements
 from harness.report.pages.measured import page as page_of
 from harness.report.pages.printed import count_beside
-from harness.report.plots import costs
-from harness.report.plots.figures import figure_plot
-from harness.report.plots.file import Sources
 from harness.report.render import latex, markdown
 from harness.report.scores.measurements import measured_for, number_at, printed_slope, slope
 from harness.report.spec.measured import MeasuredSpec
-from harness.report.spec_files import load_figure, load_table
+from harness.report.spec_files import load_table
 
 PAPER = ROOT / "results" / "paper"
 RAW = {
@@ -75,34 +71,20 @@ def test_a_measurement_stands_beside_the_printed_ratios_with_exponents():
     latex.render(page)
 
 
-def test_a_table_without_a_measurement_shows_the_paper_and_the_command():
-    page = page_of(luna_t2(), {})
-    assert page.answer == ("Not measured yet: python run.py do=bench table=luna/t2",)
-    assert not any(row["paper_value"] for row in page.tidy), "no number stands beside ours"
-    assert "python run.py do=bench table=luna/t2 bench.run=train" in markdown.render(page)
-
-
 @pytest.mark.parametrize("settings", [{"task": "lra/image"}, {"protocol": "luna"}, {"set": {"backbone.layers": "2"}}])
 def test_a_measurement_of_something_else_is_in_no_table(settings):
     assert measured_for(luna_t2().runs["train"], {"m-cpu-0": measurement(**settings)}) == []
 
 
-def test_a_ratio_never_mixes_machines():
-    elsewhere = copy.deepcopy(measurement(scale=0.5)) | {"name": "m-cpu-1"}
-    page = page_of(luna_t2(), {"m-cpu-0": measurement(), "m-cpu-1": elsewhere})
-    ours = [row["ours_mean"] for row in page.tidy if (row["row"], row["column"]) == ("Luna-16", "speed, 1K")]
-    assert [float(value) for value in ours] == pytest.approx([2.048, 4.096])
-
-
 def test_two_measurements_of_one_point_stand_apart_and_count_once():
-    narrow = measurement() | {"name": "m-cpu-1"}
-    page = page_of(luna_t2(), {"m-cpu-0": measurement(), "m-cpu-1": narrow})
+    elsewhere = measurement(scale=0.5) | {"name": "m-cpu-1"}
+    page = page_of(luna_t2(), {"m-cpu-0": measurement(), "m-cpu-1": elsewhere})
     twice = [row for row in page.tidy if (row["row"], row["column"]) == ("Luna-16", "speed, 1K")]
     assert [row["source"] for row in twice] == ["m-cpu-0", "m-cpu-1"]
-    entries = count_beside([page], PAPER)
+    assert [float(row["ours_mean"]) for row in twice] == pytest.approx([2.048, 4.096]), "no ratio mixes machines"
     assert page.summary == "measured costs: 96, ours beside 8"
     start = "Published numbers with ours beside them at full size: 8 of 96 measured costs, 0 of "
-    assert entries.startswith(start)
+    assert count_beside([page], PAPER).startswith(start)
 
 
 def test_a_ratio_never_mixes_measurements():
@@ -180,38 +162,3 @@ def test_printed_formulas_have_exponents():
     assert printed_slope("O(TLD+TWD)", "T", sizes, at) == pytest.approx(1)
     assert printed_slope("O(TL+LD)", "T", sizes, at) == pytest.approx(math.log(4224 / 1152) / math.log(4), abs=0.02)
     assert printed_slope("linear", "T", sizes, at) is None
-
-
-def test_figures_show_measurements_or_what_they_lack(tmp_path):
-    figure = load_figure("latte/f8", CONF, PAPER)
-
-    def panels(measurements, figure=figure):
-        return costs.data(figure, Sources(None, PAPER, measurements))["panels"]
-
-    (empty,) = panels({})
-    assert empty["notes"] == ["Not measured yet: python run.py do=bench figure=latte/f8 bench.run=causal"]
-    settings = {"pattern": "causal_self", "dim": 128, "heads": 4, "batch": 2, "layers": None, "precision": "float32"}
-    points = [
-        {"model": label, "what": "forward", "length": n, "status": status, "ms": float(n), "memory_mb": 2.0 * n}
-        for label in ("softmax attention", "Latte causal")
-        for n, status in ((8, "ok"), (16, "ok"), (32, "extrapolated: n^1.00"))
-    ]
-    made = measurement() | {
-        "settings": settings,
-        "points": points,
-        "models": {"softmax attention": {}, "Latte causal": {}},
-    }
-    made["rows"] = {label: {"model": row.model, "set": row.set} for label, row in figure.rows.items()}
-    shown = panels({"m-cpu-0": made})
-    assert [panel["y"] for panel in shown] == ["time, ms", "memory, MiB"]
-    line = shown[0]["series"][-1]
-    assert line["x"] == [8, 16, 32] and line["hollow"] == [False, False, True] and line["exponent"].startswith("1.0")
-    plot = figure_plot(figure, Sources(None, PAPER, {"m-cpu-0": made}), tmp_path)
-    plot.write(plot.paths)
-    assert plot.stale() == [] and len(plot.paths) == 2
-    part = made | {"name": "m-cpu-1", "models": {"Latte causal": {}}, "points": points[3:]}
-    assert panels({"m-cpu-0": made, "m-cpu-1": part}) == shown, "a part of a whole one"
-    elsewhere = part | {"hardware": made["hardware"] | {"cpu": "another"}}
-    assert len(panels({"m-cpu-0": made, "m-cpu-1": elsewhere})) == 4
-    pending = load_figure("latte/f7", CONF, PAPER)
-    assert "python run.py table=latte/t1" in panels({}, pending)[0]["notes"][1]

@@ -53,7 +53,3 @@ def test_each_mutated_value_is_refused_or_shown(tmp_path):
             points_of(measured["name"], measured)
             describe_setting(measured)
     assert refused > 50 and accepted
-
-
-def test_every_measurement_of_the_project_is_read():
-    assert len(load_measurements(ROOT / "results" / "bench")) == len(list((ROOT / "results" / "bench").glob("*.json")))

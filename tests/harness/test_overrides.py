@@ -16,24 +16,7 @@ from harness.config.variants import changes
 
 VALUES = [
     *(1, 1.5, 1e-05, None, True, "null", "true", "12", "1e5", "nan", "10_000", "3.5x", "lra/text", "packed"),
-    *(
-        "a b",
-        " lead ",
-        "a,b",
-        "a=b",
-        "a:b",
-        "it's",
-        "\\",
-        "x\\'y",
-        "end\\",
-        "a\\b",
-        "(x)",
-        "[1]",
-        "a{b}",
-        "",
-        "é",
-        "~/x",
-    ),
+    *("a b", " lead ", "a,b", "a=b", "a:b", "it's", "\\", "x\\'y", "end\\", "(x)", "[1]", "a{b}", "", "é", "~/x"),
     *("glob(x)", "choice(a,b)", "-m", "@x", "a#b", "new\nline"),
     *([16, 32], ["a,b", "c d", None], [], [[1], [2.5]], {"a": 1, "b": [None, "x y"]}),
 ]

@@ -9,7 +9,13 @@ HEAD = "title: T\nledger: null\nprotocol: skyformer\ncontrol: no_mixing\nreferen
 COLUMNS = 'columns:\n  a: {task: lra/listops, metric: acc, unit: "%", decimals: 1, higher_is_better: true}\n'
 LAVO = "_target_: models.attention.lavo.LAVO\n"
 TABLE = f"{HEAD}seeds: [1]\nrows:\n  x: lavo\n  y: no_mixing\n  z: vanilla\n{COLUMNS}"
-PACKAGE = "# @package _global_\ndefaults: [own@_global_, _self_]\n"
+
+
+def write(folder, files):
+    for name, text in files.items():
+        path = folder / "conf" / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
 
 
 @pytest.fixture
@@ -17,10 +23,7 @@ def refusal(tmp_path, places, run_here, capfd):
     """(files below the folder, words) -> the line that the command ends with."""
 
     def run(files, *words):
-        for name, text in files.items():
-            path = tmp_path / "conf" / f"{name}.yaml"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        write(tmp_path, files)
         (tmp_path / "records").mkdir()
         assert run_here(["--config-dir", str(tmp_path / "conf"), *words, *places]) == 2
         line = capfd.readouterr().err.replace("importing torch ...\n", "")
@@ -40,11 +43,8 @@ SMOKE = ("task=lra/listops", "budget=smoke")
         ({"model/latin": b"# caf\xe9\n"}, ("model=latin", *SMOKE), "model/latin.yaml: no yaml: 'utf-8' codec"),
         ({"model/empty": ""}, ("model=empty", *SMOKE), "model=empty: its yaml has no name, name: empty"),
         ({"model/listed": "- a\n"}, ("model=listed", *SMOKE), "model/listed"),
-        ({"model/twin": f"name: vanilla\n{LAVO}"}, ("model=twin", *SMOKE), "the name of another model"),
-        ({"budget/a": "budget: {name: a}\n"}, ("task=lra/listops", "budget=a"), "lacks # @package _global_"),
         ({"task/x/y": "name: x/y\n"}, ("task=x/y", "budget=smoke"), "protocols that have a recipe for it: own"),
         ({"table/a": TABLE.replace("[1]", "[x]")}, ("do=plan", "table=a"), "table/a.yaml: seeds[0]"),
-        ({"table/a": TABLE.replace("null", "nowhere")}, ("do=plan", "table=a"), "table/a.yaml: tolerance: missing"),
         (
             {"table/a": TABLE.replace("y: no_mixing", "y: local")},
             ("do=plan", "table=a"),
@@ -73,10 +73,7 @@ OTHERS = {"model/other": b"# caf\xe9\n", "table/other": HEAD, "model/empty": ""}
 
 @pytest.mark.parametrize("words", [("do=plan", "table=a"), ("model=lavo", "model.window=x", *SMOKE)])
 def test_the_yaml_of_another_option_may_be_broken(words, tmp_path, places, run_here, capfd):
-    for name, text in {**OTHERS, "table/a": TABLE}.items():
-        path = tmp_path / "conf" / f"{name}.yaml"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    write(tmp_path, {**OTHERS, "table/a": TABLE})
     status = run_here(["--config-dir", str(tmp_path / "conf"), *words, *places])
     out = capfd.readouterr()
     if "table=a" in words:

@@ -61,27 +61,28 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize("place", ["row", "column"])
-@pytest.mark.parametrize("settings", [
-    {"trusted_packages": ["setuptools"], "+model.x": {"_target_": EVIL, "cmd": ["true"]}},
-    {"paths.records": "/elsewhere"},
-])  # fmt: skip
-def test_a_table_trusts_nothing_and_moves_no_folder(place, settings):
+def with_settings(place, settings):
     table = OmegaConf.to_container(OmegaConf.create(TABLE))
     (table["rows"]["a"] if place == "row" else table["columns"]["c"])["set"] = settings
+    return table
+
+
+@pytest.mark.parametrize(("place", "settings"), [
+    ("row", {"trusted_packages": ["setuptools"], "+model.x": {"_target_": EVIL, "cmd": ["true"]}}),
+    ("column", {"paths.records": "/elsewhere"}),
+])  # fmt: skip
+def test_a_table_trusts_nothing_and_moves_no_folder(place, settings):
     cfg = compose(CELL)
-    cfg.table = table
+    cfg.table = with_settings(place, settings)
     with pytest.raises(UsageError, match=r"latte, lra/listops: set: .*only the command line and conf/local set it"):
         expand_all([Command(cfg, tuple(CELL))])
 
 
-@pytest.mark.parametrize("words", [
+@pytest.mark.parametrize("entry", [
     f"trusted_packages=[setuptools] +model.x={{_target_:{EVIL},cmd:[true]}}",
-    "seed=2 paths.records=/elsewhere",
+    {"cell": "seed=2 paths.records=/elsewhere", "weights": ["layers"]},
 ])  # fmt: skip
-@pytest.mark.parametrize("with_weights", [False, True])
-def test_depends_on_trusts_nothing_and_moves_no_folder(words, with_weights):
-    entry = {"cell": words, "weights": ["layers"]} if with_weights else words
+def test_depends_on_trusts_nothing_and_moves_no_folder(entry):
     cfg = compose(CELL)
     cfg.depends_on = [entry]
     with pytest.raises(UsageError, match=r"depends_on of latte .*only the command line and conf/local set it"):
@@ -149,9 +150,7 @@ def test_files_below_the_folders_of_the_user_may_be_named(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("place", ["row", "column"])
 def test_a_table_names_no_file_elsewhere(place):
-    table = OmegaConf.to_container(OmegaConf.create(TABLE))
-    (table["rows"]["a"] if place == "row" else table["columns"]["c"])["set"] = {"task.path": "/etc/passwd"}
-    cfg = compose(CELL)
+    cfg, table = compose(CELL), with_settings(place, {"task.path": "/etc/passwd"})
     cfg.table = table
     with pytest.raises(UsageError, match=r"task\.path=/etc/passwd: only the command line"):
         expand_all([Command(cfg, tuple(CELL))])
@@ -207,21 +206,16 @@ def test_a_job_file_names_only_the_files_of_its_submission(tmp_path):
 
 @pytest.mark.parametrize(("key", "value"), [
     ("search", 7), ("overrides", [1, None]), ("depends_on", [{"id": 1}]), ("since", None), ("config", 7),
-    ("secrets", 7), ("more", 1),
+    ("secrets", 7), ("more", 1), ("model.name", None), ("budget.name", None),
 ])  # fmt: skip
-def test_a_job_file_has_the_types_of_a_request(job, key, value):
-    content = yaml_files.read(job.path)
-    job.path.write_text(yaml_files.text_of(content | {key: value}))
-    with pytest.raises(UsageError, match=rf"0000\.yaml: no serialized cell \(.*{key}"):
-        serialized_cell.read(*job)
-
-
-@pytest.mark.parametrize("part", ["model", "task", "protocol", "budget"])
-def test_a_job_file_without_a_name_is_one_line(job, part):
-    content = yaml_files.read(job.path)
-    content["config"][part].pop("name")
+def test_a_job_file_has_the_types_and_names_of_a_request(job, key, value):
+    content, (part, _, name) = yaml_files.read(job.path), key.partition(".")
+    if name:
+        content["config"][part].pop(name)
+    else:
+        content[key] = value
     job.path.write_text(yaml_files.text_of(content))
-    with pytest.raises(UsageError, match=rf"no serialized cell \({part}\.name"):
+    with pytest.raises(UsageError, match=rf"0000\.yaml: no serialized cell \(.*{key}"):
         serialized_cell.read(*job)
 
 

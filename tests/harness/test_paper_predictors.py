@@ -14,7 +14,6 @@ from harness.report.scores.groups import group_scores
 from harness.report.scores.paper_data import paper_data
 from harness.report.scores.select import select
 from harness.report.spec_files import load_table
-from tests.helpers.pages import RENDER
 
 PAPER, RECORDS = ROOT / "results" / "paper", ROOT / "results" / "records"
 ENDED = {"status": "done", "message": None, "n": 20, "seconds": 1.0, "peak_memory_mb": None, "predictions": None}
@@ -88,38 +87,3 @@ def test_other_data_and_other_recipes_are_not_in_a_papers_column(tmp_path, chang
     keep(tmp_path / "records", "lavo/t11", "ListOps", {"counts": (99, 99)}, **change)
     assert paper_data(tmp_path / "records", table("lavo/t11"), "ListOps") is None
     assert "strongest simple predictor" not in str(blocks(page("lavo/t11", tmp_path / "records")))
-
-
-@pytest.mark.parametrize(
-    ("scores", "chosen", "mark"),
-    [
-        ({"one_thing": (60, 38.6), "other": (50, 99)}, "one thing", ""),  # chosen on the validation split
-        ({"one_thing": (None, 38.6), "other": (None, 30)}, "one thing", ", chosen on the test split"),
-    ],
-)
-def test_a_page_counts_the_printed_rows_below_the_chosen_predictor(tmp_path, scores, chosen, mark):
-    keep(tmp_path / "records", "lavo/t11", "ListOps", scores)
-    spec, made = table("lavo/t11"), page("lavo/t11", tmp_path / "records")
-    numbers = [number.number for (_, column), number in spec.published.items() if column == "ListOps"]
-    below = sum(number < 38.6 for number in numbers)
-    printed, listed = blocks(made)
-    assert 0 < below < len(numbers) and [entry.text for entry in printed.rows[-1]][2] == "38.60"
-    assert [entry.text for entry in listed.rows[0]][1:3] == [chosen + mark, "38.60"]
-    assert listed.rows[0][6].text == f"{below} of {len(numbers)}"
-    assert (
-        made.lead[0]
-        == "Printed rows reach the strongest simple predictor in each of 1 column (ListOps 38.60 against 40.57)."
-    )
-    for render in RENDER.values():
-        assert "38.60" in render(made) and "strongest simple predictor" in render(made)
-
-
-@pytest.mark.parametrize(("error", "first"), [(0.01, "No printed row reaches"), (9.0, "Printed rows reach")])
-def test_a_mean_takes_the_direction_of_its_metric_and_all_its_parts(tmp_path, error, first):
-    spec, root = table("lavo/t8"), tmp_path / "records"
-    parts = spec.averages["Weather MSE"].parts
-    keep(root, "lavo/t8", parts[0], {"ridge": (error, error)})
-    assert "strongest simple predictor" not in str(page("lavo/t8", root).lead)
-    keep(root, "lavo/t8", parts[1], {"ridge": (error, error)})
-    line = page("lavo/t8", root).lead[0]
-    assert line.startswith(first) and "of 2 columns (Weather MSE " in line, "MSE and MAE are of one file"

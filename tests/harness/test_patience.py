@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from harness.config import trainer_settings
-from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.records import record
 from harness.training.callback import TrainingCallback
@@ -46,10 +45,6 @@ def test_a_run_ends_when_patience_is_over_and_tests_its_best_weights(run, script
     assert entries["metrics"]["best"]["test"]["n"] == entries["data"]["sizes"]["test"]
 
 
-def test_a_run_whose_patience_lasts_goes_to_the_end(run, scripted):
-    assert entries_of(run("train.patience=20"))["steps"] == 24
-
-
 @pytest.mark.parametrize("setting", ["+trainer.max_time=00:00:00:00", "+trainer.max_steps=3"])
 def test_a_setting_of_the_trainer_that_ends_it_is_named(run, setting, monkeypatch):
     monkeypatch.setattr(trainer_settings, "KEPT", (*trainer_settings.KEPT, "max_time", "max_steps"))
@@ -78,9 +73,3 @@ def test_a_signal_at_the_last_evaluation_loses_nothing(run, scripted, monkeypatc
 
     monkeypatch.setattr(TrainingCallback, "_evaluate", evaluate)
     assert run("train.patience=3").state == "done"
-
-
-def test_patience_is_part_of_the_identity_only_where_it_is_set():
-    typed = ["model=vanilla", "task=lra/listops", "budget=smoke"]
-    assert "patience" not in cell_of(compose(typed)).config["train"]
-    assert cell_of(compose([*typed, "train.patience=3"])).config["train"]["patience"] == 3

@@ -7,11 +7,15 @@ import sys
 import pytest
 
 from harness.commands import cli
+from harness.commands.plan import run_all
+from harness.commands.train import without_missing_data
 from harness.config import places, schema
 from harness.config.compose import compose
+from harness.config.declared import stand_in
+from harness.config.sweep import Command, expand_all
 from harness.training.run_cell import run_cell
 from tests.conftest import ROOT
-from tests.helpers.cells import request_of
+from tests.helpers.cells import request_of, shorten
 
 CELL = ["model=no_mixing", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
 
@@ -64,9 +68,6 @@ def test_without_a_clone_places_are_those_of_the_working_directory(tmp_path, mon
 
 
 def test_a_missing_file_is_named_with_its_substitute(places, tmp_path, capsys):
-    from harness.commands.plan import run_all
-    from harness.config.sweep import Command
-
     text = ["task=lm/pg19", "model=no_mixing", "budget=reduced", f"paths.slices={tmp_path / 'slices'}", "trainer=cpu"]
     missing = f"{tmp_path}/slices/pg19/pg19_slice.tar.gz: missing, lm/pg19 reads it at budget=reduced; paths.slices="
     cfg = compose([*text, *places])
@@ -75,14 +76,12 @@ def test_a_missing_file_is_named_with_its_substitute(places, tmp_path, capsys):
     result = run_cell(request_of(cfg))
     assert (result.state, result.code) == ("refused", 2) and result.detail.startswith(missing)
     (typed,) = re.findall(r"; (task\.source=.*) generates data instead", result.detail)
-    stand_in = ["budget=smoke", *(word for word in text if not word.startswith("budget"))]
-    assert run_cell(request_of(compose([*stand_in, *typed.split(), *places]))).state == "done"
+    words = ["budget=smoke", *(word for word in text if not word.startswith("budget"))]
+    shorten(cfg := compose([*words, *typed.split(), *places]))
+    assert run_cell(request_of(cfg)).state == "done"
 
 
 def test_a_sweep_runs_what_it_can_where_files_are_missing(places, tmp_path):
-    from harness.commands.train import without_missing_data
-    from harness.config.sweep import Command, expand_all
-
     missing = ["task=lm/pg19", "budget=reduced", f"paths.slices={tmp_path / 'slices'}", "trainer=cpu", *places]
     commands = [Command(compose(["model=no_mixing", f"seed={seed}", *missing])) for seed in (1, 2)]
     listops = Command(compose(["model=no_mixing", "task=lra/listops", "budget=smoke", "trainer=cpu", *places]))
@@ -95,8 +94,6 @@ def test_a_sweep_runs_what_it_can_where_files_are_missing(places, tmp_path):
 
 
 def test_nothing_stands_in_for_the_tokenizer_of_a_checkpoint(places):
-    from harness.config.declared import stand_in
-
     task = ["task=lm/slimpajama", "model=latte"]
     assert stand_in(compose([*task, "protocol=latte_extended", *places])) == []
     assert stand_in(compose([*task, "protocol=latte", *places]))

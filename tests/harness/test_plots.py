@@ -77,12 +77,6 @@ def test_every_model_has_its_own_look():
     assert style.look("mine") == style.look("mine") != style.look("yours"), "the name alone gives a model its look"
 
 
-def test_a_model_has_one_look_whatever_its_role():
-    assert style.look("lavo", "reference") == style.look("lavo", "own") == style.look("lavo")
-    assert style.look("no_mixing") == style.look("no_cross", "control")
-    assert style.look("lavo", "baseline") == style.look("5-gram", "baseline") == style.BASELINE
-
-
 def test_a_picture_without_numbers_is_no_file(tmp_path):
     def plot(series):
         return Plot({"title": "A figure", "panels": [{"series": series}]}, lambda data: Figure(), (path,))

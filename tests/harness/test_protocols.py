@@ -4,22 +4,14 @@ import pytest
 
 from harness.commands.mistakes import explain
 from harness.commands.rewrite import rewrite
-from harness.config.cell import cell_of
-from harness.config.compose import compose, options, pickled, recipes
-from harness.config.places import CONF, ROOT
+from harness.config.compose import compose, pickled
+from harness.config.places import CONF
 from harness.config.resolvers import default_protocol
 from harness.config.sweep import compose_commands, expand, expand_all
 from harness.errors import UsageError
 
 ETTH1 = "task=forecasting/etth1"
 MINE = ["task=lra/mine", "budget=smoke"]
-
-
-@pytest.mark.parametrize("task", [name for name, _ in options("task")])
-def test_every_task_names_a_protocol_with_a_recipe_for_it(task):
-    named = default_protocol(task, [CONF])
-    # `own` serves every task: that of a task without a published recipe
-    assert named in recipes(task) or (named == "own" and not recipes(task))
 
 
 def test_a_typed_protocol_wins():
@@ -34,14 +26,6 @@ def test_each_task_of_a_sweep_has_its_own_protocol():
     assert [(cell.task, cell.protocol) for cell in cells] == [
         ("lra/pathx", "google"), ("lra/text", "skyformer"), ("forecasting/etth1", "lavo"),
     ]  # fmt: skip
-
-
-def test_a_sweep_as_it_is_typed(run_here, capfd, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    status = run_here(["-m", "do=plan", "task=lra/path?,forecasting/etth1", "budget=smoke"])
-    said = capfd.readouterr()
-    assert status == 0, said.err
-    assert "lra/pathx · google" in said.out and "forecasting/etth1 · lavo" in said.out
 
 
 @pytest.fixture
@@ -81,22 +65,11 @@ def test_the_file_of_a_family_may_hold_the_recipe_of_each_task(user_conf):
         train()
 
 
-def test_a_task_that_the_file_of_its_family_leaves_out():
-    assert "luna" in recipes("lra/text") and "luna" not in recipes("lra/pathx")
-    with pytest.raises(Exception, match="Could not find") as error:
-        compose(["task=lra/pathx", "protocol=luna"])
-    assert "protocol 'luna' has no recipe for task 'lra/pathx'" in explain(error.value, [])
-
-
 def test_a_task_without_a_protocol_asks_for_one(user_conf):
     (user_conf / "task" / "lra" / "mine.yaml").write_text("name: lra/mine\n")
     with pytest.raises(Exception, match="Could not find") as error:
         compose(["task=lra/mine", "budget=smoke"], [str(user_conf)])
     assert "task 'lra/mine' names no protocol: add protocol=" in explain(error.value, [])
-
-
-def test_the_default_is_not_part_of_the_identity():
-    assert "protocol" not in cell_of(compose([ETTH1, "budget=smoke"])).config["task"]
 
 
 def test_a_table_narrowed_to_a_task_takes_no_protocol():
@@ -125,8 +98,6 @@ def test_a_task_and_its_protocol_are_composed_together(typed, meant):
 
 
 def test_a_task_has_the_protocol_of_the_task_that_it_starts_from(tmp_path):
-    from harness.config.places import CONF
-    from harness.config.resolvers import default_protocol
 
     folder = tmp_path / "task" / "mine"
     folder.mkdir(parents=True)

@@ -17,19 +17,11 @@ from torch import nn
 
 from harness.config.build import build, parameter_groups
 from harness.config.compose import compose
+from tests.harness.test_published_lra import gelu, layer_norm
 from tests.helpers.tasks import no_progress
 
 LAYERS, HEADS, PADDING = 6, 4, 0
 RATE, DECAY, CLIP, STEPS = 1e-3, 0.01, 1.0, 75_000
-
-
-def layer_norm(x, scale, bias):
-    x = x - x.mean(-1, keepdim=True)
-    return x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * scale + bias
-
-
-def gelu(x):
-    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
 def sinusoids(length, dim):

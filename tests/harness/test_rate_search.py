@@ -3,20 +3,17 @@
 import math
 
 import pytest
-from helpers.searched import GRID, RECIPE, TABLE_SPEC, Trials, records, runs, trials
+from helpers.searched import RECIPE, TABLE_SPEC, Trials, records, runs, trials
 from omegaconf import OmegaConf
 
 from harness.commands import train
 from harness.config import sweep
-from harness.config.cell import Cell
 from harness.config.compose import compose
 from harness.config.search import search_of
 from harness.errors import UsageError
 from harness.records import checks, record
 from harness.records.collect import frame
-from harness.report.pages import tuning
 from harness.report.scores import groups, select
-from harness.training import run_cell
 from harness.training.run_cell import CellResult
 
 TABLE = OmegaConf.create({
@@ -49,9 +46,10 @@ def test_a_search_that_cannot_be_is_refused_in_one_line(search, message):
     assert "\n" not in str(refusal.value)
 
 
-def planned(validation, *typed, budget="reduced"):
+def planned(validation, *typed, budget="reduced", search=True):
     words = [f"budget={budget}", *typed]
-    return sweep.expand_table(TABLE, compose(words), words, validation)
+    table = TABLE if search else OmegaConf.merge(TABLE, {"search": False})
+    return sweep.expand_table(table, compose(words), words, validation)
 
 
 def rates(plan):
@@ -83,17 +81,16 @@ def test_the_recipes_rate_gives_the_cells_of_the_recipe():
 
 
 @pytest.mark.parametrize(
-    "typed, budget",
-    [(["train.optimizer.lr=0.01"], "reduced"), (["budget.search=null"], "reduced"), ([], "paper"), ([], "smoke")],
+    "typed, budget, search",
+    [
+        (["train.optimizer.lr=0.01"], "reduced", True),
+        (["budget.search=null"], "reduced", True),
+        ([], "paper", True),
+        ([], "reduced", False),
+    ],
 )
-def test_no_search_without_one_in_the_budget_or_with_a_typed_rate(typed, budget):
-    plan = planned(Trials(), *typed, budget=budget)
-    assert len(plan.cells) == 2 and not any(cell.cfg.train.trial for cell in plan.cells)
-
-
-def test_a_table_may_go_without_a_search():
-    words = ["budget=reduced"]
-    plan = sweep.expand_table(OmegaConf.merge(TABLE, {"search": False}), compose(words), words, Trials())
+def test_no_search_without_one_in_the_budget_or_table_or_with_a_typed_rate(typed, budget, search):
+    plan = planned(Trials(), *typed, budget=budget, search=search)
     assert len(plan.cells) == 2 and not any(cell.cfg.train.trial for cell in plan.cells)
 
 
@@ -135,47 +132,14 @@ def scores_of(entries):
     return {(score.row, score.setting): score.estimate.mean for group in result.own for score in group.scores}
 
 
-def sections_of(cells):
-    selected, at_recipe = select.select(cells, TABLE_SPEC), select.select(cells, TABLE_SPEC, at_recipe=True)
-    return tuning.sections(selected, at_recipe, TABLE_SPEC)
-
-
-def test_a_row_counts_at_the_chosen_rate_alone():
+def test_the_rate_at_which_a_row_counts():
     assert scores_of(records()) == pytest.approx({("softmax", ""): 91, ("control", ""): 21, ("LAVO", ""): 81})
-
-
-def test_a_rate_that_a_user_typed_is_a_setting_of_the_row():
-    scores = scores_of([*records(), *runs("lavo", 0.05, [0.60, 0.61, 0.62])])
-    assert scores["LAVO", ""] == pytest.approx(81)
-    assert scores["LAVO", "train.optimizer.lr=0.05"] == pytest.approx(61)
-
-
-def test_without_a_complete_search_it_counts_at_the_recipes_rate():
-    incomplete = scores_of(records(lavo=(0.3, 0.4, 0.8)))  # the grid has to grow
-    assert incomplete["LAVO", ""] == pytest.approx(41) and incomplete["softmax", ""] == pytest.approx(91)
-
-
-def test_the_page_says_which_rates_a_search_lacks():
-    cells = frame(records(lavo=(0.3, 0.4, 0.8)))
-    (section,) = sections_of(cells)
-    assert section.blocks[0].lines[-1].endswith("shown at the recipe's rate: LAVO in ListOps lacks 1.09e-2.")
-    alone = frame([entries for entries in records(lavo=(0.3, 0.4, 0.8)) if entries["cell"]["model"] == "lavo"])
-    (section,) = sections_of(alone)
-    assert not section.blocks and len(section.lines) == 1
-
-
-def test_cells_at_other_rates_of_the_search_are_those_of_an_earlier_choice():
-    scores = scores_of([*records(), *runs("lavo", 3.3e-4, [0.3, 0.3, 0.3])])
-    assert scores["LAVO", ""] == pytest.approx(81) and len(scores) == 3
-
-
-def test_the_page_and_the_sweep_take_the_same_trials_near_a_tie():
-    tied = records(lavo=(0.3, 0.797, 0.8))
-    (section,) = sections_of(frame(tied))
-    assert section.blocks[0].lines[-1].endswith("LAVO in ListOps lacks 1e-3, 3.3e-3.")
-    for seed in (102, 103):
-        tied += trials("lavo", {1e-3: 0.9, 3.3e-3: 0.2}, seed)
-    assert scores_of(tied)["LAVO", ""] == pytest.approx(41), "the recipe's rate, by its median"
+    typed = scores_of([*records(), *runs("lavo", 0.05, [0.60, 0.61, 0.62])])
+    assert (typed["LAVO", ""], typed["LAVO", "train.optimizer.lr=0.05"]) == pytest.approx((81, 61))
+    incomplete = scores_of(records(lavo=(0.3, 0.4, 0.8)))  # the grid has to grow: the recipe's rate
+    assert (incomplete["LAVO", ""], incomplete["softmax", ""]) == pytest.approx((41, 91))
+    earlier = scores_of([*records(), *runs("lavo", 3.3e-4, [0.3, 0.3, 0.3])])
+    assert earlier["LAVO", ""] == pytest.approx(81) and len(earlier) == 3, "an earlier choice of the search"
 
 
 def test_without_seeds_at_the_chosen_rate_those_at_the_recipes_rate_are_shown_and_marked():
@@ -191,38 +155,12 @@ def test_without_seeds_at_the_chosen_rate_those_at_the_recipes_rate_are_shown_an
     )
 
 
-def searched_records(**scores):
-    """Records of three searched rows, so that the column ranks them."""
-    return [*records(**scores), *trials("no_mixing", dict(zip(GRID, (0.20, 0.25, 0.21), strict=False)))]
-
-
-def test_a_row_that_is_better_at_the_recipes_rate_is_marked():
-    """The trials preferred 3.3e-3; here its seeds are worse than those at the recipe's rate."""
-    fewer = [entries for entries in records() if entries not in runs("lavo", 3.3e-3, [0.80, 0.81, 0.82])]
-    block = sections_of(frame(fewer + runs("lavo", 3.3e-3, [0.30, 0.31, 0.39])))[0].blocks[0]
-    assert block.rows[1][1].text == "3.3e-3§ (41.00)"
-    assert block.lines[-1].startswith("§: every seed") and block.lines[-1].endswith("LAVO in ListOps.")
-    block = sections_of(frame(fewer + runs("lavo", 3.3e-3, [0.30, 0.31, 0.405])))[0].blocks[0]
-    assert block.rows[1][1].text == "3.3e-3 (41.00)" and not block.lines[-1].startswith("§")
-
-
 def test_a_trial_has_no_test_score():
     (entries,) = trials("vanilla", {RECIPE: 0.5})
     assert not list(checks.problems(record.parsed(entries)))
     entries["metrics"]["best"]["test"] = {"acc": 50.0, "n": 25000}
     assert any("config.train.trial" in problem for problem in checks.problems(record.parsed(entries)))
     assert record.summary(entries).startswith("trial at lr 0.001: val acc 49")
-
-
-def test_the_line_of_a_trial_names_its_rate_once(capsys):
-    (entries,) = trials("vanilla", {RECIPE: 0.5})
-    cell = Cell(entries["cell"]["id"], entries["config"])
-    earlier = run_cell.EarlierAttempt(entries, False, False)
-    request = run_cell.CellRequest(cell, compose(["budget=reduced"]))
-    run_cell.report_line(run_cell.earlier_result(request, cell.path, earlier))
-    (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith(f"skipped: {cell} · already done") and line.count("trial at lr 0.001") == 1
-    assert " val acc 49" in line
 
 
 # updates to reach a score

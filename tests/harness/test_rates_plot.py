@@ -1,7 +1,7 @@
 """The picture of searches: validation scores by learning rate."""
 
 import pytest
-from helpers.searched import GRID, TABLE_SPEC, records, runs, trials
+from helpers.searched import GRID, TABLE_SPEC, records, trials
 
 from harness.records.collect import frame
 from harness.report.plots import rates
@@ -15,32 +15,6 @@ def shown(entries, spec=TABLE_SPEC):
 def with_control():
     """The loss of a trial is 1 less its score."""
     return [*records(), *trials("no_mixing", dict(zip(GRID[:3], (0.11, 0.21, 0.12), strict=True)))]
-
-
-def test_each_search_has_its_scores_its_choice_and_its_failures():
-    data = shown(records())
-    (panel,) = data["panels"]
-    assert data["rows"] == ["softmax", "LAVO"] and panel["rates"] == ["3.3e-4", "1e-3", "3.3e-3", "1.09e-2"]
-    assert panel["values"] == [[0.5, 0.1, 0.4, None], [0.7, 0.6, 0.2, None]]
-    assert panel["chosen"] == [[0, 1], [1, 2]] and panel["failed"] == [[1, 3]] and panel["recipes"] == [1]
-    assert data["title"] == "The recipe's learning rate is the best tried in 1 of 2 searches"
-
-
-def test_a_row_without_a_complete_search_is_not_shown():
-    data = shown([*trials("vanilla", {1e-3: 0.9}), *runs("vanilla", 1e-3, [0.9, 0.91, 0.92])])
-    assert data["panels"] == []
-
-
-def test_a_column_of_another_score_than_the_searchs_is_left_out():
-    column = TABLE_SPEC.columns["ListOps"].model_copy(update={"evaluation": "length_2x"})
-    assert shown(records(), TABLE_SPEC.model_copy(update={"columns": {"2 N": column}}))["panels"] == []
-
-
-def test_white_is_the_control_at_its_best_rate():
-    (panel,) = shown(with_control())["panels"]
-    assert panel["limits"] == [0.79, 0.1]
-    (panel,) = shown(records())["panels"]
-    assert panel["limits"] == [0.7, 0.1], "without a search of the control, the worst trial"
 
 
 def test_the_picture_has_a_number_per_trial_a_cross_per_failure_and_a_frame_per_choice():

@@ -1,4 +1,4 @@
-"""Columns other than test metrics: a record's field, an evaluation, a formula, a measurement; list settings."""
+"""Columns other than test metrics: an evaluation, a formula; which row a record belongs to."""
 
 import pytest
 from helpers import pages
@@ -21,28 +21,6 @@ seeds: [1]
 gpu_hours: 1
 rows: {softmax: vanilla, small: {model: lavo, set: {model.window: 16}}, large: {model: lavo, set: {model.window: 64}}}
 """
-MEASURED = {
-    name: {
-        "kind": "bench",
-        "name": name,
-        "settings": {
-            "layers": None,
-            "pattern": "causal_self",
-            "dim": 8,
-            "heads": 1,
-            "batch": 1,
-            "precision": "float32",
-        },
-        "hardware": {"gpu": None, "cpu": "CPU", "threads": 1},
-        "versions": {"torch": "2"},
-        "models": {"vanilla": {}, "lavo": {"window": window}},
-        "points": [
-            {"model": "vanilla", "what": "forward", "length": 64, "status": "skipped: about 18 s a call"},
-            {"model": "lavo", "what": "forward", "length": 64, "status": "ok", "ms": 1.25 * window, "memory_mb": 3.0},
-        ],
-    }
-    for name, window in (("one", 16), ("two", 64))
-}
 
 
 @pytest.fixture
@@ -55,46 +33,18 @@ def spec_of(tmp_path):
     return load
 
 
-def page(spec, records, measurements=MEASURED):
+def page(spec, records):
     selected = select.select(frame(records), spec)
-    return table.build_table(spec, groups.group_scores(selected, spec, measurements))
+    return table.build_table(spec, groups.group_scores(selected, spec))
 
 
-def grid(page, number=0):
-    """{row: texts} of the block with this number."""
-    return {row[0].text: [entry.text for entry in row[1:]] for row in page.sections[0].blocks[number].rows}
+def grid(page):
+    """{row: texts} of the first block."""
+    return {row[0].text: [entry.text for entry in row[1:]] for row in page.sections[0].blocks[0].rows}
 
 
 def lavo(window, seed=1, **kwargs):
     return made("lavo", "lra/text", seed, settings={"window": window}, changed={"model.window": [8, window]}, **kwargs)
-
-
-def test_a_field_of_the_record_is_a_column_of_each_budget(spec_of):
-    spec = spec_of("memory: {task: lra/text, field: peak_memory_mb}\n  parameters: {task: lra/text, field: parameters}")
-    records = [lavo(16, 1, **REDUCED), lavo(16, 2, **REDUCED), lavo(64, **REDUCED), lavo(64, peak_memory_mb=99.0)]
-    records[1]["peak_memory_mb"] += 10
-    shown = page(spec, records)
-    (section,) = shown.sections
-    assert [block.title for block in section.blocks] == ["paper budget, full data", "reduced budget, synthetic data"]
-    assert [entry.text for entry in section.blocks[0].header[1:]] == ["memory, MiB ↓", "parameters"]
-    assert grid(shown, 0) == {"large": ["99", "72,514"]}
-    assert grid(shown, 1) == {"small": ["812 to 822 (2)", "72,514"], "large": ["812", "72,514"]}
-    assert {row["row"]: row["ours_mean"] for row in shown.tidy if row["column"] == "parameters"} == {
-        "small": "72514.0000", "large": "72514.0000"
-    }  # fmt: skip
-    assert shown.summary == "none" and all(RENDER[suffix](shown) for suffix in RENDER)
-
-
-def test_a_number_of_parameters_is_in_the_unit_of_the_published_one(spec_of):
-    head = "title: t\nledger: latte_table01\nprotocol: latte\nseeds: [1]\ngpu_hours: 1\n"
-    head += "tolerance: {reproduced: 2 %, close: 5 %}\nrows:\n"
-    labels = ("", "++", "-Conv++", "-Conv-SWA++", "-RGLRU++", "-RGLRU-SWA++")
-    head += "".join(f"  Latte{label}: latte\n" for label in labels) + "  Transformer++: vanilla\n"
-    spec = spec_of("params: {task: lra/text, field: parameters}", head)
-    assert spec.unit_of("params") == "M"
-    records = [made("vanilla", "lra/text", 1, protocol="latte")]
-    (cells,) = select.select(frame(records), spec)["latte"].values()
-    assert list(cells["score"]) == [records[0]["parameters"]["total"] / 1e6]
 
 
 def test_a_further_evaluation_is_a_column_and_its_failure_a_value(spec_of):
@@ -107,28 +57,6 @@ def test_a_further_evaluation_is_a_column_and_its_failure_a_value(spec_of):
     ]
     assert grid(page(spec, records)) == {"softmax": ["nan"], "small": ["41.50"], "large": ["oom"]}
     assert grid(page(spec, [lavo(16)])) == {"small": ["no test score"]}  # the test score does not stand in for it
-
-
-def test_a_measurement_is_a_column_without_cells_and_two_rows_may_be_one_model(spec_of):
-    point = "measurements: [one, two], what: forward, length: 64"
-    spec = spec_of(f"time: {{bench: {{{point}}}}}\n  memory: {{bench: {{{point}, quantity: memory_mb}}}}")
-    shown = page(spec, [])
-    assert grid(shown) == {
-        "softmax": ["skipped", "skipped"],
-        "small": ["20.0", "3.0"],
-        "large": ["80.0", "3.0"],
-    }
-    (block,) = shown.sections[0].blocks
-    assert block.lines == ("time, memory: do=bench, forward at 64 tokens: one layer, causal_self, width 8, 1 heads, "
-                           "batch 1, float32; CPU, 1 thread; torch 2.",)  # fmt: skip
-    alone = page(spec, [], {"one": MEASURED["one"]})
-    assert grid(alone) == {"softmax": ["skipped", "skipped"], "small": ["20.0", "3.0"]}
-    assert "no measurement 'two' yet (python run.py do=bench)" in alone.sections[0].blocks[0].lines[0]
-
-
-def test_a_formula_is_computed_from_the_config_of_the_cell(spec_of):
-    spec = spec_of("steps per seed: {task: lra/text, formula: train.max_steps / model.window}")
-    assert grid(page(spec, [lavo(16), lavo(64)])) == {"small": ["3,125"], "large": ["781"]}
 
 
 def test_a_cell_without_a_number_of_the_formula_hides_no_other(spec_of, capsys):

@@ -9,15 +9,12 @@ from helpers import pages, synthetic
 from rich.console import Console
 
 from harness.commands import report as verb
-from harness.commands import table_pages
 from harness.config.compose import compose
-from harness.config.places import require_folders
 from harness.errors import UsageError
 from harness.records import evidence
 from harness.records.collect import frame, load_records
 from harness.records.record import write
 from harness.report import spec_files
-from tasks import workers
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "golden_report"
@@ -92,25 +89,6 @@ def made_up(monkeypatch):
     monkeypatch.setitem(evidence.RULES, "recipe", lambda file, entries: ())
 
 
-def test_the_verb(places, capsys, few_tables):
-    from omegaconf import OmegaConf
-
-    def cfg(check, *formats):
-        folders = {key: str(path) for key, path in places.items()} | {"bench": str(places["tables"] / "no-bench")}
-        folders |= {"figures": str(places["tables"] / "figures"), "outputs": str(places["tables"] / "outputs")}
-        folders["docs"] = str(places["tables"] / "docs")
-        return OmegaConf.create({"check": check, "paths": folders, "format": list(formats)})
-
-    assert verb.run(cfg(True), ["do=report", "table=lavo/t11", "check=true"]) == 1
-    errors = capsys.readouterr().err.splitlines()
-    assert len(errors) == 4 and all(line.endswith("python run.py do=report table=lavo/t11") for line in errors)
-    assert verb.run(cfg(False, "md"), ["do=report"]) == 0
-    assert "LAVO Table 11" in capsys.readouterr().out
-    assert verb.run(cfg(True, "md"), ["do=report"]) == 0
-    assert verb.run(cfg(False), ["do=report", "table=lavo/t11"]) == 0
-    assert verb.run(cfg(True), ["do=report", "table=lavo/t11"]) == 0
-
-
 def test_the_pages_of_claims_and_questions_are_made_and_checked(places, capsys, monkeypatch):
     from omegaconf import OmegaConf
 
@@ -148,12 +126,6 @@ def test_pages_on_tables_elsewhere_leave_the_docs_of_the_clone_alone(tmp_path):
     assert verb.docs_folder({"docs": str(tmp_path / "docs"), "tables": tables}) == tmp_path / "docs"
 
 
-def test_a_typed_folder_of_records_must_be_there(tmp_path):
-    with pytest.raises(UsageError, match=r"nowhere: there is no folder of records; paths\.records="):
-        require_folders({"records": str(tmp_path / "nowhere")}, {"paths.records": "nowhere"}, "records")
-    require_folders({"records": str(tmp_path)}, {"paths.records": str(tmp_path)}, "records")
-
-
 MISTAKES = [
     (
         "lavo/t11",
@@ -182,6 +154,8 @@ MISTAKES = [
         "columns.ETTh1 M MSE: a metric that is published neither",
     ),
     ("lavo/t8", "close: 5 %", "close: 5 percent", "tolerance.close: '5 percent' is neither a number nor a percentage"),
+    ("lavo/t2", "same_as: FlashAttention", "same_as: vanilla", "rows.vanilla.same_as"),
+    ("lavo/t2", "same_as: FlashAttention", "same_as: Flash", "rows.vanilla.same_as"),
     ("latte/costs", ", field: parameters}", "}", "one of metric, field, formula, bench"),
     ("latte/costs", "field: peak_memory_mb", "field: memory", "columns.training memory.field: "),
 ]
@@ -212,22 +186,3 @@ def test_a_record_that_somebody_edited_is_named_and_left_out(places, capsys):
     page = (places["tables"] / "lavo" / "t11.md").read_text()
     assert "67.00 to 67.20 (2)" in page and "140" not in page
     assert verb.run(compose([*typed, "check=true"]), typed) == 1, "the page is current, and a record is broken"
-
-
-def test_a_further_process_makes_the_same_pages(places, monkeypatch):
-    cells, names = frame(load_records(places["records"])), ["lavo/t11", "llp/t6", "lavo/t11"]
-    here = [RENDER["md"](table_pages.table_page(name, cells, {}, CONF, places).table) for name in names]
-    divided, counts = workers.divided, []
-
-    def counted(function, jobs, workers):
-        counts.append(workers)
-        return divided(function, jobs, workers)
-
-    monkeypatch.setattr(workers, "divided", counted)
-    few = list(table_pages.table_pages(names, cells, {}, CONF, places))
-    assert few and counts == [], "a few tables take less than its start"
-    monkeypatch.setattr(table_pages, "MANY_TABLES", 3)
-    monkeypatch.setattr(table_pages, "MANY_CELLS", 1)
-    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1})
-    assert [RENDER["md"](page.table) for page in table_pages.table_pages(names, cells, {}, CONF, places)] == here
-    assert counts == [1]

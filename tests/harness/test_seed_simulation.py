@@ -1,8 +1,7 @@
 """Tests and intervals of a column keep their error rates for normal, skewed and bimodal seeds."""
 
 import pytest
-from helpers import seed_simulation, synthetic
-from helpers.pages import T11, build
+from helpers import seed_simulation
 from helpers.seed_simulation import DOCS, END, NAMES, ROWS, SEEDS, START, simulate
 
 MOST = 0.07  # for a nominal 5 %
@@ -36,20 +35,6 @@ def test_the_docs_hold_the_table_and_no_error_above_seven_percent():
         shares = [cell.strip(" |") for cell in row.split(" | ")[3:]]
         checked = shares[:2] if title == NAMES[SKEWED] else shares
         assert all(share == "–" or float(share.removesuffix(" %")) <= 100 * MOST for share in checked), row
-
-
-def test_pages_say_how_often_intervals_of_skewed_seeds_miss():
-    """Wherever intervals are explained, with the numbers of the simulation."""
-    text = DOCS.read_text(encoding="utf-8")
-    table = text.split(START)[1].split(END)[0].splitlines()
-    shares = [float(row.split(" | ")[-1].strip(" |%")) for row in table if row.startswith(f"| {NAMES[SKEWED]} |")]
-    said = f"{min(shares):.0f} to {max(shares):.0f} %"
-    page = " ".join(build(T11, synthetic.seeds("lavo", "lra/text", [0.5, 0.6, 0.7])).caption)
-    assert "strongly skewed" not in " ".join(build(T11, []).caption), "no interval stands there"
-    assert f"are strongly skewed (lognormal, σ = 1), {said} of intervals miss the truth" in page
-    explained = text.split("## Pairs and tiers")[1].split("##")[0]
-    assert f"{said} of intervals miss the truth" in explained
-    assert f"{said} of rows" in " ".join(text.split("## Simulated error rates")[1].split())
 
 
 def test_a_small_simulation_is_the_same_twice_and_sees_a_broken_test(monkeypatch):

@@ -10,7 +10,6 @@ from harness.config.compose import compose
 from harness.errors import UsageError
 from harness.records import ledger
 from harness.report import spec_files
-from harness.report.pages.printed import is_same
 from harness.report.pages.settings import compared_settings, meaning, page
 from harness.report.render import latex, markdown
 from harness.report.spec.settings import Source
@@ -77,40 +76,9 @@ def load_changed(tmp_path):
     return load
 
 
-@pytest.mark.parametrize(
-    ("printed", "unit", "means"),
-    [
-        ("20K", "", 20_000.0),
-        ("5e-4", "", 0.0005),
-        ("2^17", "", 131_072.0),
-        ("9^99999999", "", "9^99999999"),
-        ("(0.9,0.98)", "", [0.9, 0.98]),
-        ("6 epochs", "epochs", 6.0),
-        ("6 epochs", "", "6 epochs"),
-        ("Cosine", "", "schedules.cosine"),
-        ("BPE(57K)", "", "BPE(57K)"),
-    ],
-)
-def test_values_of_printed_texts(printed, unit, means):
-    names = {"Cosine": "schedules.cosine"} if printed == "Cosine" else {}
-    source = Source(key="x", unit=unit, names=names)
-    assert meaning(printed, source) == means and type(meaning(printed, source)) is type(means)
-
-
-@pytest.mark.parametrize(
-    ("value", "another", "same"),
-    [
-        (0.1 + 0.2, 0.3, True),
-        (0.0005, 0.00051, False),
-        ([0.9, 0.98], [0.9, 0.98], True),
-        ([0.9, 0.98], [0.9, 0.999], False),
-        (1.0, True, False),
-        (0.0, None, False),
-        ("6", 6.0, False),
-    ],
-)
-def test_equal_settings(value, another, same):
-    assert is_same(value, another) is same is is_same(another, value)
+@pytest.mark.parametrize(("printed", "means"), [("2^17", 131_072.0), ("9^99999999", "9^99999999")])
+def test_a_printed_power_is_a_number_within_bounds(printed, means):
+    assert meaning(printed, Source(key="x")) == means
 
 
 @pytest.mark.parametrize("name", DIFFERENT)
@@ -184,10 +152,6 @@ def test_a_key_that_the_recipe_lacks_is_named(load_changed):
 
 
 def test_a_table_without_cells_has_nothing_to_run(monkeypatch):
-    with pytest.raises(
-        UsageError, match=r"^table=latte/t6 has no cells, nothing to run: python run.py do=report \S+ shows it$"
-    ):
-        sweep.expand(compose(["table=latte/t6"]), ["table=latte/t6"])
     monkeypatch.setattr(sweep, "names_in", lambda group: ["latte/t6", "all", "lavo/t9"])
     typed = ["table=all", "seed=1", "model=lavo"]
     monkeypatch.setattr(sweep, "runnable_cells", lambda table, *rest: iter([]) if "LAVO" in table.title else 1 / 0)

@@ -79,17 +79,14 @@ def test_a_signal_is_noted_and_handlers_come_back(handlers, number):
         send(number)
         assert stop_signal.number == number
     assert {number: signal.getsignal(number) for number in NUMBERS} == handlers
+    with pytest.raises(ValueError, match="any"), catch_stop_signals():
+        raise ValueError("any")
+    assert {number: signal.getsignal(number) for number in NUMBERS} == handlers
 
 
 def test_a_saved_run_has_not_the_status_of_one_that_the_signal_of_a_time_limit_killed():
     assert exit_status(signal.SIGTERM) == 128 + signal.SIGTERM
     assert exit_status(signal.SIGUSR1) == exit_status(signal.SIGUSR2) == 128 + signal.SIGUSR2
-
-
-def test_handlers_come_back_after_an_error(handlers):
-    with pytest.raises(ValueError, match="any"), catch_stop_signals():
-        raise ValueError("any")
-    assert {number: signal.getsignal(number) for number in NUMBERS} == handlers
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -120,21 +117,16 @@ def test_a_signal_that_ends_a_job_wins_over_one_that_queues_it_again(sent, stays
         assert stop_signal.number == stays
 
 
-def test_without_a_scheduler_a_run_was_interrupted():
+def test_what_a_signal_means_without_and_with_a_scheduler():
     assert stop_status(signal.SIGINT) == stop_status(signal.SIGTERM) == "interrupted"
-
-
-@pytest.mark.parametrize(("timed_out", "state"), [(True, "timeout"), (False, "preempted")])
-def test_the_scheduler_s_signal_means_what_submitit_says(timed_out, state):
-    signal.signal(signal.SIGUSR2, Scheduler(timed_out).checkpoint_and_try_requeue)
-    assert stop_status(signal.SIGUSR2) == state
-    assert stop_status(signal.SIGINT) == "interrupted"
-
-
-def test_sigusr2_without_submitit_is_a_preemption():
     assert stop_status(signal.SIGUSR2) == "preempted"
-    signal.signal(signal.SIGUSR2, lambda number, frame: None)
-    assert stop_status(signal.SIGUSR2) == "preempted"
+    for handler, state in (
+        (lambda number, frame: None, "preempted"),
+        (Scheduler(timed_out=True).checkpoint_and_try_requeue, "timeout"),
+        (Scheduler().checkpoint_and_try_requeue, "preempted"),
+    ):
+        signal.signal(signal.SIGUSR2, handler)
+        assert (stop_status(signal.SIGUSR2), stop_status(signal.SIGINT)) == (state, "interrupted")
 
 
 @pytest.mark.parametrize(
@@ -165,25 +157,15 @@ def test_a_job_without_squeue_ends(monkeypatch, tmp_path):
     assert not will_requeue(signal.SIGTERM)
 
 
-def test_requeue_calls_the_schedulers_handler():
-    requeue()  # no handler
-    scheduler = Scheduler()
-    signal.signal(signal.SIGUSR2, scheduler.checkpoint_and_try_requeue)
-    requeue()
-    assert scheduler.called == [(signal.SIGUSR2, None)]
-
-
-@pytest.mark.parametrize("refusals", [0, 1, 3])
+@pytest.mark.parametrize("refusals", [0, 1, 3, 4])
 def test_a_busy_scheduler_is_asked_again(monkeypatch, refusals):
     scheduler = Scheduler(refusals=refusals)
     monkeypatch.setattr(process, "REQUEUE_PAUSES_S", (0, 0, 0))
+    requeue()  # no handler
     signal.signal(signal.SIGUSR2, scheduler.checkpoint_and_try_requeue)
-    requeue()
-    assert len(scheduler.called) == refusals + 1
-
-
-def test_a_scheduler_that_refuses_four_times_is_an_error(monkeypatch):
-    monkeypatch.setattr(process, "REQUEUE_PAUSES_S", (0, 0, 0))
-    signal.signal(signal.SIGUSR2, Scheduler(refusals=4).checkpoint_and_try_requeue)
+    if refusals < 4:
+        requeue()
+        assert scheduler.called == [(signal.SIGUSR2, None)] * (refusals + 1)
+        return
     with pytest.raises(SchedulerError, match=r"did not queue the job again: .*scontrol"):
         requeue()

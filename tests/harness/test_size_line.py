@@ -19,13 +19,6 @@ def config_of(*overrides):
     }
 
 
-def test_a_size_in_full():
-    assert size_line.size_line(config_of("task=probe/recall", "budget=reduced")) == (
-        "48 tokens, 8 pairs, width 64, 2 layers, 600 updates of 64 "
-        "(paper budget: 512 tokens, 64 pairs, width 128, 2 layers, 50,000 updates of 128)"
-    )
-
-
 def test_what_a_column_chooses_by_name_holds_at_the_papers_budget_too():
     reduced = config_of("task=lm/pg19", "budget=reduced")
     assert "(paper budget: 8,192 tokens" in size_line.size_line(reduced, {"protocol.configuration": "t2"})
@@ -41,12 +34,6 @@ def test_a_further_phrase_without_a_value_is_left_out_and_the_first_one_is_requi
         assert "tested" not in size_line.size(config | {"task": config["task"] | {"factors": value}})
     with pytest.raises(UsageError, match="of task=probe/extrapolation"):
         size_line.size(config | {"task": {"name": "probe/extrapolation", "length": 128}})
-
-
-def test_a_task_without_a_yaml_says_what_to_declare():
-    assert size_line.size(
-        {"task": {"name": "mine"}, "backbone": {"dim": 8, "layers": 1}, "train": {"max_steps": 5}}
-    ) == ("length not declared (declares: {size: [..]} in the task's yaml states it), width 8, 1 layer, 5 updates")
 
 
 def test_a_record_without_a_size_is_left_out_in_one_line(capsys):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.report.stats.seeds import Estimate, estimate, significant, verdict
+from harness.report.stats.seeds import Estimate, estimate, verdict
 
 
 def test_statistics_are_the_hand_computed_ones():
@@ -55,21 +55,3 @@ def test_a_verdict_weighs_the_noise_of_both(mean, half, error, word):
 
 def test_verdict_is_decided_by_the_printed_digits():
     assert verdict(61.95, Estimate(60.95, None, 1), {"reproduced": 1.0, "close": 3.0}) == "reproduced"
-
-
-@pytest.mark.parametrize(
-    "value, text",
-    [
-        (1474.2, "1,470"),
-        (999.6, "1,000"),
-        (45.64, "45.6"),
-        (0.012345, "0.0123"),
-        (0, "0"),
-    ],
-)
-def test_significant_digits_have_no_exponent(value, text):
-    assert significant(value) == text
-
-
-def test_two_significant_digits():
-    assert [significant(value, 2) for value in (0.0123, 9.96, 123, 1234)] == ["0.012", "10", "120", "1,200"]

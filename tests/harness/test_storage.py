@@ -27,7 +27,6 @@ CELL = ("model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resou
     [
         MemoryError(),
         OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
-        RuntimeError("std::bad_alloc"),
         RuntimeError("[enforce fail at alloc_cpu.cpp:114] DefaultCPUAllocator: can't allocate memory: you tried"),
         RuntimeError("CUDA error: out of memory\nCompile with TORCH_USE_CUDA_DSA"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),

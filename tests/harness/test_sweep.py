@@ -9,7 +9,6 @@ from harness.config.compose import compose, options
 from harness.config.places import CONF
 from harness.errors import UsageError
 from harness.launch import local
-from harness.records.estimate import MEASURED, PUBLISHED, Estimate, estimate
 from harness.training.run_cell import CellResult
 
 TABLE = ["table=lavo/t11", "budget=smoke"]
@@ -94,12 +93,6 @@ def test_all_tables_share_their_cells():
     assert len(ids) == len(set(ids)) and {planned.cell.protocol for planned in plan.cells} >= {"google", "skyformer"}
 
 
-def test_a_cell_of_a_table_is_the_cell_of_the_same_names():
-    (planned,) = cells("model=lavo", "seed=2", "task=lra/listops").cells
-    typed = ["model=lavo", "task=lra/listops", "protocol=skyformer", "budget=smoke", "seed=2"]
-    assert planned.cell.id == sweep.expand(compose(typed), typed).cells[0].cell.id
-
-
 @pytest.mark.parametrize(("fail_fast", "ran"), [(False, 5), (True, 2)])
 def test_a_failure_stops_the_others_only_if_asked(monkeypatch, capsys, fail_fast, ran):
     states = iter([("done", 0), ("failed", 1), *[("done", 0)] * 3])
@@ -109,27 +102,6 @@ def test_a_failure_stops_the_others_only_if_asked(monkeypatch, capsys, fail_fast
     shown = capsys.readouterr()
     assert (shown.out + shown.err).count("a cell") == ran
     assert f"{ran - 1} done, 1 failed" in shown.out
-
-
-def test_a_plan_s_estimate_is_of_the_nearest_cell_that_ended():
-    first, other = (cells("model=lavo", "task=lra/listops", f"seed={seed}").cells[0] for seed in (1, 2))
-    entries = {
-        "status": "done", "wall_s": 61.0, "steps": 12, "config": first.cell.config, "cell": first.cell.names(),
-        "hardware": {"gpu": None, "cpu": "a CPU"},
-    }  # fmt: skip
-    assert estimate(other.cell, [entries]) == Estimate(61.0, "seed 1 on a CPU", MEASURED)
-    assert estimate(other.cell, [entries | {"status": "oom"}]) is None
-    (longer,) = cells("model=bigbird", "task=lra/listops", "seed=1", "train.max_steps=24").cells
-    assert estimate(longer.cell, [entries]) == Estimate(122.0, "lavo on a CPU", MEASURED)
-    typed = ["table=lavo/t11", "model=lavo", "task=lra/listops", "seed=1"]
-    (paper,) = sweep.expand(compose(typed), typed).cells
-    forecast = estimate(paper.cell, [entries], paper.gpu_hours)
-    assert (forecast.seconds, forecast.basis) == (15 / 5 * 3600, PUBLISHED)
-
-
-def test_a_table_names_its_protocols():
-    with pytest.raises(UsageError, match="leave protocol= out"):
-        cells("protocol=google")
 
 
 def test_a_refused_combination_does_not_stop_a_sweep(tmp_path, places, run_here, monkeypatch, capfd):
@@ -183,7 +155,6 @@ def test_a_table_has_a_bounded_number_of_cells():
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"seeds": "range(1,1e9)"}, "seeds: "),
         ({"seeds": 7}, "seeds: "),
         ({"seeds": ["range(1,1e9)"]}, r"seeds\[0\]: "),
         ({"seeds": [-1]}, "seeds: -1 is not between"),
@@ -192,7 +163,6 @@ def test_a_table_has_a_bounded_number_of_cells():
         ({"rows": {"a": {"model": "lavo", "seed": 1}}}, r"rows\.a: seed: unknown key"),
         ({"columns": {"c": 7}}, r"columns\.c"),
         ({"columns": {"c": {"task": "lra/listops", "set": 7}}}, r"columns\.c\.set"),
-        ({"protocol": 7}, "protocol"),
         ({"gpu_hours": "${nowhere}"}, "gpu_hours"),
     ],
 )
@@ -200,24 +170,3 @@ def test_a_table_that_cannot_be_planned_is_one_line(changed, says):
     with pytest.raises(UsageError, match=says) as error:
         plan_of(table(**changed))
     assert "\n" not in str(error.value)
-
-
-def test_a_table_that_is_no_mapping_is_one_line():
-    with pytest.raises(UsageError, match="a mapping expected"):
-        plan_of(7)
-
-
-def test_planning_reports_how_far_it_is():
-    """Of one table the pairs of row and column, of several tables or commands their number."""
-
-    def reports(*swept):
-        seen = []
-        sweep.expand_all(
-            [sweep.Command(compose(words), words) for words in swept], None, lambda *part: seen.append(part)
-        )
-        return seen
-
-    listops = ("table=lavo/t11", "task=lra/listops", "budget=smoke")
-    rows = reports(listops)
-    assert len(rows) > 5 and rows == [(number, len(rows)) for number in range(len(rows))]
-    assert reports((*listops, "model=lavo"), (*listops, "model=luna")) == [(0, 2), (1, 2)]

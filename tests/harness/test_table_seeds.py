@@ -45,8 +45,3 @@ def test_wide_columns_occur():
     spec, scores = reduced("lavo/t3")
     assert spread(scores, spec, "MCD") > 1
     assert spread(*reversed(reduced("latte/t1")), "PPL") < WIDE
-
-
-@pytest.mark.parametrize("name", ["probes", *(f"probes/{part.stem}" for part in ROOT.glob("conf/table/probes/*.yaml"))])
-def test_probes_have_five_seeds(name):
-    assert len(spec_files.load_table(name, CONF, PAPER).seeds) == 5

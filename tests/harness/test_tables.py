@@ -30,8 +30,8 @@ def cells(table, budget, *overrides):
 
 
 def few_of_each(planned_cells):
-    """Each model on two of the probes, or on one of two, in one variant: test_dependence runs every model on every
-    probe, forward and backward."""
+    """Each model on two of the tasks, or on one of two, in one variant: test_dependence runs every model on every
+    probe, forward and backward, and every cell is built at the paper's budget."""
     models, tasks = (
         sorted({getattr(planned.cell, part) for planned in planned_cells.values()}) for part in ("model", "task")
     )
@@ -41,6 +41,17 @@ def few_of_each(planned_cells):
         if offset % len(tasks) < min(2, (len(tasks) + 1) // 2):
             chosen.setdefault((planned.cell.model, planned.cell.task), name)
     return {name: planned_cells[name] for name in chosen.values()}
+
+
+def each_setting(planned_cells):
+    """Beside `few_of_each`, one cell of each task, each model and each setting that a row or a column changes."""
+    chosen, seen = few_of_each(planned_cells), set()
+    for name, planned in planned_cells.items():
+        words = {word for word in planned.overrides if not word.startswith(("seed=", "paths.", "trainer"))}
+        if words - seen:
+            seen |= words
+            chosen[name] = planned
+    return chosen
 
 
 @pytest.mark.parametrize(
@@ -80,7 +91,8 @@ def test_every_cell_trains(table, folder):
     """The steps, the two evaluations and the record of the smoke budget; cells that tables share run once."""
     places = [f"paths.{key}={folder / key}" for key in ("data", "outputs", "records")]
     planned_cells = cells(table, "smoke", "trainer.accelerator=cpu", *places)
-    for name, planned in (few_of_each(planned_cells) if table.startswith("probes") else planned_cells).items():
+    chosen = few_of_each if table.startswith("probes") else each_setting
+    for name, planned in chosen(planned_cells).items():
         shorten(planned.cfg)
         result = run_cell(request_of(planned.cfg))
         assert result.state in ("done", "skipped", "running"), f"{name}: {result.detail}"  # running: in another process

@@ -44,6 +44,7 @@ def test_the_compiler_s_cache_lies_below_the_user_s_folder(tmp_path, monkeypatch
     assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ, "no folder can be made there"
 
 
+@pytest.mark.slow
 def test_a_run_makes_no_folder_with_a_name_that_can_be_guessed(tmp_path):
     folders = [f"paths.{name}={tmp_path / name}" for name in ("outputs", "records", "data")]
     (tmp_path / "tmp").mkdir()
@@ -109,5 +110,4 @@ def test_a_cell_says_what_it_takes_and_keeps_it_when_it_is_resumed(places, tmp_p
     assert "2 of 2 CPU threads" in capsys.readouterr().err
     (path,) = (tmp_path / "records").rglob("*.json")
     assert record.read(path)["hardware"]["threads"] == 2
-    assert run("seed=2").state == "done" and torch.get_num_threads() == 1
     assert run("seed=3", "resources.cpus=2").state == "done" and torch.get_num_threads() == 2

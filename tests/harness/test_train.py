@@ -1,6 +1,5 @@
 """One cell: its record, its failures, and reruns."""
 
-import functools
 import json
 import os
 import shutil
@@ -9,10 +8,8 @@ import signal
 import pytest
 import torch
 
-from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.records import record
-from harness.records.run_directory import RunDirectory
 from harness.training import attempt, evaluate
 from harness.training.callback import TrainingCallback
 from harness.training.module import TaskModule
@@ -78,24 +75,6 @@ def test_a_record_is_complete(whole):
     assert str(whole) not in json.dumps(entries), "a path of this machine is in the record"
 
 
-def test_updates_read_a_recipe_without_interpolations(tmp_path):
-    """OmegaConf would evaluate `max_steps` of this task, ${pick:..}, in each update."""
-    cfg = compose(["task=probe/recall", "budget=reduced", r"+train.optimizer.note='\${seed}'"])
-    made = attempt.Attempt(cell_of(cfg), cfg, RunDirectory(tmp_path))
-    assert "${" in cfg.train._get_node("max_steps")._value()
-    read = made.callback.train
-    assert read._get_node("max_steps")._value() == cfg.train.max_steps == 600
-    assert read.select.rule is cfg.train.select.rule and read.optimizer.note == "${seed}"
-    assert cell_of(made.cfg) == made.cell
-
-
-def test_the_second_command_trains_nothing(cell, trained, tmp_path, monkeypatch):
-    before = {path: path.stat().st_mtime_ns for path in records(tmp_path)}
-    monkeypatch.setattr(TrainingCallback, "on_train_start", lambda *_: pytest.fail("trained again"))
-    assert cell().state == "skipped"
-    assert before == {path: path.stat().st_mtime_ns for path in records(tmp_path)}
-
-
 def test_rerun_all_gives_the_same_numbers(cell, trained, tmp_path):
     assert cell("rerun=all").state == "done"
     second = one_record(tmp_path)
@@ -133,12 +112,6 @@ def test_the_test_split_is_scored_once_and_on_the_selected_weights(cell, tmp_pat
     assert best["val"] == chosen[2] and best["test"] == passes[0][2]
 
 
-def test_selection_on_test_is_stamped(cell, tmp_path):
-    cell("train.select.rule=best_test")
-    entries = one_record(tmp_path)
-    assert entries["selection"] == {"rule": "best_test", "after_steps": 2, "leak": True}
-
-
 def test_nan_is_a_value_and_rerun_failed_tries_again(cell, tmp_path, monkeypatch):
     healthy = TaskModule.training_step
     monkeypatch.setattr(
@@ -167,12 +140,7 @@ def test_a_score_that_is_nan_is_a_value_too(cell, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("error", "status"),
-    [
-        (torch.OutOfMemoryError("CUDA out of memory"), "oom"),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"), "oom"),
-        (RuntimeError("boom"), "failed"),
-    ],
+    ("error", "status"), [(torch.OutOfMemoryError("CUDA out of memory"), "oom"), (RuntimeError("boom"), "failed")]
 )
 def test_a_failure_leaves_a_record_a_traceback_and_a_status(cell, tmp_path, monkeypatch, error, status):
     def fail(*_):
@@ -218,26 +186,6 @@ def test_a_second_run_that_was_stopped_is_resumed(cell, trained, tmp_path, monke
     assert second["resumes"] == 1 and second["weights_sha256"] == trained["weights_sha256"]
 
 
-def test_the_model_and_the_trainer_are_built_once(cell, monkeypatch):
-    """Preflight checks and training use the same objects."""
-    from lightning.pytorch import Trainer
-
-    from models.backbones.encoder import EncoderClassifier
-
-    built = []
-    for made in (Trainer, EncoderClassifier):
-        real = made.__init__
-
-        @functools.wraps(real)
-        def counted(self, *args, real=real, made=made, **kwargs):
-            built.append(made.__name__)
-            real(self, *args, **kwargs)
-
-        monkeypatch.setattr(made, "__init__", counted)
-    assert cell().state == "done"
-    assert sorted(built) == ["EncoderClassifier", "Trainer"]
-
-
 def test_memory_that_a_model_does_not_find_is_recorded(cell, tmp_path, monkeypatch):
     def fail(*_):
         raise torch.OutOfMemoryError("CUDA out of memory")
@@ -265,22 +213,8 @@ def test_a_checkpoint_of_another_version_is_refused(cell, trained, tmp_path):
     assert cell("rerun=all").state == "done"
 
 
-def test_a_checkpoint_that_is_cut_short_is_named_and_not_used(cell, trained, tmp_path, capfd):
-    for record_file in records(tmp_path):
-        record_file.unlink()
-    (checkpoint,) = (tmp_path / "outputs").rglob("last.ckpt")
-    checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
-    assert cell().state == "done"
-    assert f"{checkpoint} is damaged: trains from the start" in capfd.readouterr().err
-
-
 def test_a_refused_cell_touches_nothing(cell, tmp_path):
     result = cell("model=lavo", "model.bases=64")
     assert (result.state, result.code) == ("refused", 2) and "these would fit" not in result.detail
     assert result.detail.endswith("LAVO requires bases <= head width: 64 bases, head width 16")
     assert not (tmp_path / "outputs").exists() and not (tmp_path / "data").exists()
-
-
-def test_a_change_of_the_recipe_is_recorded(cell, tmp_path):
-    cell("train.optimizer.lr=0.002")
-    assert one_record(tmp_path)["changed"] == {"train.optimizer.lr": [1e-4, 0.002]}

@@ -31,7 +31,7 @@ def test_each_argument_of_the_trainer_is_kept_or_refused(argument):
         assert argument in OTHER or argument in PLACEMENT
         return
     with pytest.raises(UsageError, match=f"trainer.{argument}: no setting of a cell"):
-        compose([*CELL, f"+trainer.{argument}=1"])
+        check_trainer({argument: 1})
 
 
 def test_what_replaces_a_setting_of_the_trainer_is_named():

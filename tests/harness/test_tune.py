@@ -51,11 +51,6 @@ def trained(optuna, monkeypatch, tmp_path):
     return ran
 
 
-@pytest.fixture
-def places(tmp_path):
-    return [f"paths.{name}={tmp_path / name}" for name in ("outputs", "records", "data")]
-
-
 @pytest.mark.parametrize(("typed", "expected"), [
     ("a=tag(log,interval(1e-4,1e-2))", ("FloatDistribution", {"low": 1e-4, "high": 1e-2, "log": True})),
     ("a=interval(1,8)", ("FloatDistribution", {"low": 1.0, "high": 8.0, "log": False})),
@@ -133,9 +128,13 @@ def test_what_cannot_be_searched_is_one_line(optuna, places, words, trials, mess
     assert "\n" not in str(error.value)
 
 
-def journal_in(folder):
-    (file,) = folder.glob("searches/*.journal")
-    return file
+@pytest.fixture
+def journal(trained, places, tmp_path):
+    """The words of a search of one trial, and its journal."""
+    typed = [*CELL, *places, RATE]
+    assert tune.search(typed, 1, 1) == 0
+    (file,) = (tmp_path / "outputs").glob("searches/*.journal")
+    return typed, file
 
 
 FOREIGN = {
@@ -154,20 +153,17 @@ ENQUEUED = (
 
 
 @pytest.mark.parametrize("change", FOREIGN.values(), ids=FOREIGN)
-def test_a_journal_of_somebody_else_is_one_line(trained, places, tmp_path, change):
-    typed = [*CELL, *places, RATE]
-    assert tune.search(typed, 1, 1) == 0
-    file = journal_in(tmp_path / "outputs")
+def test_a_journal_of_somebody_else_is_one_line(trained, journal, change):
+    typed, file = journal
     file.write_bytes(change(file.read_text()).encode(errors="surrogateescape"))
     with pytest.raises(UsageError, match="no journal of this search") as error:
         tune.search(typed, 2, 1)
     assert "\n" not in str(error.value) and str(error.value).isprintable() and len(trained) == 1
 
 
-def test_a_journal_changes_no_word_of_the_command(trained, places, tmp_path, capsys):
-    typed = [*CELL, *places, RATE]
+def test_a_journal_changes_no_word_of_the_command(journal, capsys):
+    typed, file = journal
     assert tune.search(typed, 1, 1) == 0
-    file = journal_in(tmp_path / "outputs")
     command = capsys.readouterr().out.splitlines()[-1]
     (line,) = (line for line in file.read_text().splitlines() if '"metric":"acc"' in line)
     evil = ['"metric":"\\u001b[2J"', '"overrides":["trusted_packages=[x]"]']
@@ -179,10 +175,8 @@ def test_a_journal_changes_no_word_of_the_command(trained, places, tmp_path, cap
 
 
 @pytest.mark.parametrize(("kind", "ending"), [("fifo", ""), ("folder", tune.LOCK), ("link", ""), ("device", tune.LOCK)])
-def test_only_a_file_is_a_journal_or_its_lock(trained, places, tmp_path, kind, ending):
-    typed = [*CELL, *places, RATE]
-    assert tune.search(typed, 1, 1) == 0
-    file = journal_in(tmp_path / "outputs")
+def test_only_a_file_is_a_journal_or_its_lock(journal, tmp_path, kind, ending):
+    typed, file = journal
     file.unlink()
     path = file.with_name(file.name + ending)
     makers = {"fifo": os.mkfifo, "folder": os.mkdir}

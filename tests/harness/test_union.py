@@ -16,8 +16,7 @@ from harness.config.compose import compose, file_of
 from harness.errors import UsageError
 from harness.records.collect import frame
 from harness.report import spec_files
-from harness.report.pages import ranking, table
-from harness.report.render import markdown, tidy_csv
+from harness.report.pages import ranking
 from harness.report.scores import groups, select
 
 pytestmark = pytest.mark.usefixtures("rates_searched")
@@ -95,11 +94,6 @@ def base_ranks(base):
     return ranking.ranking(*base)
 
 
-@pytest.fixture(scope="module")
-def with_mine(conf):
-    return ranking.ranking(*results(conf, [*RECORDS, *MINE]))
-
-
 def test_complete_rows_are_ranked_over_the_columns_that_are_apart(base_ranks):
     assert base_ranks.columns == ("Text", "ListOps", "Image")
     assert {row.row: row.rank for row in base_ranks.rows} == {"softmax": 1, "LAVO": 2, "control": 3}
@@ -118,63 +112,17 @@ def test_a_column_may_stay_out_of_the_ranks(conf):
     assert ranks.columns == ("ListOps", "Image") and ranks.left_out["Text"] == "all solve it"
 
 
-def test_what_is_left_out_is_named(base, base_ranks):
-    page, left_out = table.build_table(*base), base_ranks.left_out
-    assert left_out["Retrieval"] == "no run" and left_out["Pathfinder"].startswith(
-        "the control is not clearly behind the reference (R = "
-    )
-    assert page.answer[0] == (
-        "Ahead: softmax (1.00), before LAVO (0.98) and control (0.00), of 3 rows by the mean (control 0, reference "
-        "1) of 3 abilities: Text, ListOps and Image."
-    )
-    assert page.answer[1] == (
-        "Only 3 abilities: leaving one out moves ranks by up to 1 place (softmax without Image: 1 to 2). "
-        "In 95 % of the draws softmax and LAVO can be first."
-    )
-    assert page.answer[2] == (
-        "Left out of the ranks: Pathfinder: the control is not clearly behind the reference; Retrieval: no run."
-    )
-    shown = markdown.render(page)
-    assert "Luna-16 lacks ListOps and Image" in shown and "bigbird" not in shown and "window" not in shown
-    assert "skyformer (Text, ListOps, Pathfinder, Retrieval), google (Image)" in shown
-    assert page.sections[0].title == "Ranks" and ",ranks,,reduced," in tidy_csv.render(page)
-
-
-def test_the_first_sentences_are_short_and_the_section_shows_mean_and_worst(base):
-    page = table.build_table(*base)
-    assert len(" ".join(page.answer[:2]).split()) <= 60
-    (block,) = page.sections[0].blocks
-    by_model = {row[1].text: [entry.text for entry in row] for row in block.rows}
-    rank, _, mean, _, _, without, _, worst = by_model["LAVO"]
-    # (1.175 + (60.667 - 40) / 21 + (70 - 30) / 51) / 3
-    assert (rank, mean, without, worst) == ("2", "0.981", "1 to 2", "0.784 (Image)")
-    low, high = by_model["softmax"][3].split(" to ")
-    assert float(low) < 1 < float(high)  # the reference is resampled, too
-    tidy = {row["row"]: row for row in page.tidy if row["column"] == "ranks"}
-    assert [f"{float(tidy['softmax'][key]):.3f}" for key in ("ours_ci_low", "ours_ci_high")] == [low, high]
-    worst_of = {row["row"]: row for row in page.tidy if row["column"] == "ranks/worst column"}
-    assert (worst_of["LAVO"]["ours_mean"], worst_of["LAVO"]["notes"]) == ("0.7843", "Image")
-
-
-def yaml_conf(tmp_path, text):
-    (tmp_path / "table").mkdir()
-    (tmp_path / "table" / "own.yaml").write_text(text, encoding="utf-8")
-    return tmp_path
-
-
 def test_columns_of_one_ability_count_once(tmp_path, base_ranks):
     """Text and ListOps together are one of two abilities, instead of two of three."""
     text = TABLE.replace("Text: {task: lra/text,", "Text: {ability: reading, task: lra/text,")
     text = text.replace("ListOps: {task: lra/listops,", "ListOps: {ability: reading, task: lra/listops,")
-    spec, scores = results(yaml_conf(tmp_path, text), RECORDS)
-    ranks = ranking.ranking(spec, scores)
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "own.yaml").write_text(text, encoding="utf-8")
+    ranks = ranking.ranking(*results(tmp_path, RECORDS))
     assert dict(ranks.abilities) == {"reading": ("Text", "ListOps"), "Image": ("Image",)}
     mean = {row.row: row.mean for row in ranks.rows}
     parts = {name: base_ranks.scores["LAVO", name] for name in ("Text", "ListOps", "Image")}
     assert mean["LAVO"] == pytest.approx((parts["Text"] + parts["ListOps"]) / 4 + parts["Image"] / 2)
-    page = table.build_table(spec, scores)
-    assert "Variants of one ability, which count once: Text and ListOps." in page.answer
-    assert "reading: Text (synthetic), ListOps (synthetic); Image (synthetic)." in markdown.render(page)
 
 
 def test_columns_of_the_same_test_examples_are_one_ability(conf):
@@ -212,22 +160,6 @@ def test_a_column_at_its_ceiling_does_not_rank(conf, others, counts):
     ranks = ranking.ranking(spec, scores)
     assert ranks.at_ceiling.get("ListOps") == counts
     assert "ListOps" not in ranks.left_out and ("ListOps" in ranks.columns) == (counts is None)
-    if counts:
-        assert any(line.startswith("Not ranked, because more than 80 %") and f"ListOps ({counts[0]} of" in line
-                   for line in table.build_table(spec, scores).answer)  # fmt: skip
-
-
-def test_a_model_of_the_user_is_one_more_row(with_mine):
-    assert {row.row: row.rank for row in with_mine.rows} == {"mine": 1, "softmax": 2, "LAVO": 3, "control": 4}
-
-
-def test_without_enough_runs_nothing_is_ranked(conf):
-    spec, scores = results(conf, [entries for entries in RECORDS if entries["cell"]["model"] != "lavo"])
-    page = table.build_table(spec, scores)
-    assert page.answer[0].startswith("No ranks: fewer than 3 rows")
-    assert "python run.py -m table=own budget=reduced" in markdown.render(page)
-    empty = table.build_table(*results(conf, []))
-    assert empty.answer[1] == "Left out of the ranks: Text, ListOps, Image, Pathfinder, Retrieval: no run."
 
 
 def test_the_page_and_its_picture_are_the_same_bytes_twice(conf, tmp_path):

@@ -158,8 +158,9 @@ IN_PLACE_OF_A_YAML = {
 }
 
 
-@pytest.mark.parametrize("kind", IN_PLACE_OF_A_YAML)
-@pytest.mark.parametrize("typed", ["+x=evil", "model=evil"])
+@pytest.mark.parametrize(
+    ("kind", "typed"), [*((kind, "+x=evil") for kind in IN_PLACE_OF_A_YAML), ("a FIFO", "model=evil")]
+)
 def test_what_is_no_file_is_named_in_the_place_of_a_yaml(tmp_path, kind, typed):
     file = tmp_path / typed.strip("+").partition("=")[0] / "evil.yaml"
     file.parent.mkdir()

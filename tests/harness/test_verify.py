@@ -95,8 +95,13 @@ def test_a_model_without_a_step_is_verified_without_it(foreign, capsys):
     assert row[1:6] == ["ok", "ok", "-", "-", "none"] and "broken" not in shown
 
 
-def test_every_model_of_this_project_passes(capsys):
-    assert run(compose(), []) == 0
+@pytest.mark.parametrize(
+    "words",
+    [["model=lavo"], ["model=perceiver_ar"], pytest.param([], marks=pytest.mark.slow)],
+    ids=["layer", "decoder", "all"],
+)
+def test_every_model_of_this_project_passes(words, capsys):
+    assert run(compose(words), words) == 0
     shown = capsys.readouterr().out
     assert "LEAK:" in shown and shown.count("LEAK") == 1 and "broken" not in shown
 

@@ -13,8 +13,10 @@ import pandas as pd
 
 import longhaul
 from tests.helpers.hostile_door import (
+    CREATE,
     NAMES,
     PLACES,
+    SPAWN,
     SYSTEM,
     TERMINAL,
     Door,
@@ -38,6 +40,9 @@ LOAD: list[Callable[[Door], Any]] = [
             [[SYSTEM]],
             "${oc.env:HF_TOKEN}",
             "\\${oc.env:HF_TOKEN}",
+            CREATE,
+            f"\\{CREATE}",
+            [{"y": SPAWN}],
             nested(90),
             10**400,
             float("nan"),
@@ -50,10 +55,7 @@ LOAD: list[Callable[[Door], Any]] = [
             "models.attention.lavo.torch.save",
             "tasks.lra.listops.ListOps",
             ["x"],
-            None,
-            "x" * 10**5,
             TERMINAL,
-            "models.backbones.encoder.EncoderClassifier",
             "models.attention.lavo.LAVO.__init__",
         )
     ),
@@ -61,30 +63,32 @@ LOAD: list[Callable[[Door], Any]] = [
         lambda door, part=part, key=key, value=value: door.load(part, **{key: value})
         for part, key, value in (
             ("task", "path", "/etc/passwd"),
-            ("task", "path", "../../../x"),
             ("task", "source", TERMINAL),
             ("task", "data_root", "/"),
-            ("task", "max_length", 10**12),
             ("task", "min_length", -1),
             ("task", "train", 10**18),
-            ("task", "pattern", "os"),
             ("task", "declares", {"paths": ["max_length"]}),
             ("task", "_args_", [1]),
             ("task", "workers", 10**6),
+            ("task", "declares", {"paths": 3}),
+            ("task", "declares", [3]),
+            ("task", "data_root", ["/elsewhere"]),
+            ("model", "x", {"_target_": "tasks.lra.listops.ListOps"}),
+            ("model", "x", 10**12),
             ("model", "_args_", ["/etc/passwd"]),
             ("model", "_partial_", True),
             ("model", "declares", {"x": SYSTEM}),
             ("model", "bases", -1),
-            ("model", "bases", "32"),
             ("model", "window", 0),
             ("model", "window", 1e308),
-            ("model", "name", TERMINAL),
             ("model", "name", "../../x"),
-            ("backbone", "heads", 0),
             ("backbone", "heads", 7),
             ("backbone", "positions", TERMINAL),
-            ("backbone", "dropout", -3.0),
-            ("backbone", "layers", -1),
+            ("backbone", "layers", 200),
+            ("backbone", "layers", 10**7),
+            ("backbone", "dim", 32_000),
+            ("backbone", "dim", 10**9),
+            ("backbone", "ffn_dim", 10**15),
             ("backbone", "dim", "64"),
             ("backbone", "max_length", 10**9),
             ("backbone", "weights", "/etc/passwd"),
@@ -99,9 +103,7 @@ LOAD: list[Callable[[Door], Any]] = [
         for key, value in (
             ("status", TERMINAL),
             ("tested_weights_sha256", "0" * 64),
-            ("tested_weights_sha256", None),
             ("cell", {}),
-            ("config", []),
             ("metrics", {"best": None, "last": None}),
             ("steps", 10**30),
             ("error", SYSTEM),
@@ -117,24 +119,28 @@ LOAD: list[Callable[[Door], Any]] = [
         for content in (
             b"",
             b"\0" * 8,
-            b"\xff" * 8,
             header({}),
             header("{", 1),
             header("[" * 50_000),
             header({}, 2**63),
-            header({}, 10**9),
             header(tensor()),
             header(tensor("F32", (2**31, 2**31, 2**31))),
             header(tensor(shape=(-1,))),
             header(tensor("X9")) + b"0000",
-            header(tensor(shape="x")) + b"0000",
-            header(tensor(offsets=(4, 0))) + b"0000",
             header(tensor(offsets=(0, 2**62))),
             header({TERMINAL: tensor()["a"]}) + b"0000",
             header({"__metadata__": {"a": {"b": 1}}}),
             header(tensor()) + b"0000",
             b"\x80\x04cos\nsystem\n(S'touch canary'\ntR.",
             b"PK\x03\x04" + b"\0" * 100,
+        )
+    ),
+    *(
+        lambda door, text=text: door.instead("config.json", lambda path: path.write_text(text))
+        for text in (
+            *("[" * 3_000 + "]" * 3_000, '{"model": ' * 3_000 + "1" + "}" * 3_000, "[" * 10**5, "null", "\x00"),
+            *('{"model": 1, "task": 2, "backbone": 3}', '{"model": {}, "task": {}, "backbone": {}}'),
+            '"' + "x" * 2**20 + '"',
         )
     ),
     *(
@@ -158,15 +164,11 @@ TEXTS: tuple[Any, ...] = (
     "\ud800",
     b"[MAX 1 2 ]",
     None,
-    7,
-    [None],
     [[1]],
-    [b"x"],
     [float("nan")],
     {"a": 1},
     ["[MAX 1 ]"] * 200,
     "[" * 20_000,
-    "[MAX 1 2 ]" * 2_000,
     "\u0660",
     ["", "x"],
     iter(()),
@@ -183,7 +185,6 @@ MODEL: list[Callable[[Door], Any]] = [
 VALUES = (
     TERMINAL,
     "<script>alert(1)</script>",
-    "a|b",
     "=cmd|' /C calc'!A1",
     "${oc.env:HF_TOKEN}",
     "../../x",
@@ -194,14 +195,11 @@ VALUES = (
 FIELDS = (
     "config.model.name",
     "config.task.name",
-    "config.model.x",
     "hardware.cpu",
     "versions.torch",
-    "metric.name",
     "data.source",
     "selection.rule",
     "git.sha",
-    "baseline.name",
 )
 
 
@@ -247,14 +245,11 @@ RECORDS: list[Callable[[Door], Any]] = [
         )
         for column, value in (
             ("model", TERMINAL),
-            ("model", 7),
             ("config", "x"),
             ("config", None),
             ("score", float("nan")),
-            ("task", None),
             ("seed", 10**18),
             ("tested", {"acc": "x"}),
-            ("id", None),
             ("status", TERMINAL),
             ("changed", 7),
             ("baselines", 7),
@@ -284,18 +279,13 @@ REST: list[Callable[[Door], Any]] = [
         for key, value in (
             ("points", 7),
             ("points", [7]),
-            ("points", ["status"]),
             ("points", [{"status": TERMINAL}]),
             ("points", None),
             ("hardware", 7),
             ("settings", [1]),
-            ("settings", "x"),
             ("name", TERMINAL),
-            ("kind", ["x"]),
             ("kind", TERMINAL),
             ("x", nested(90)),
-            ("points", {"status": 1}),
-            ("hardware", {"cpu": TERMINAL}),
             ("points", [{"status": "ok", "ms": nested(50)}]),
         )
     ),
@@ -314,7 +304,7 @@ REST: list[Callable[[Door], Any]] = [
     ),
     *(
         lambda door, name=name, verb=verb: getattr(longhaul, verb)(model=name)
-        for name in ("../../x", TERMINAL, "x" * 100_000, "os.system", "[", "", "${oc.env:HF_TOKEN}")
+        for name in ("../../x", TERMINAL, "x" * 100_000, "${oc.env:HF_TOKEN}")
         for verb in ("plan", "run", "verify", "bench", "status", "curves")
     ),
     *(
@@ -322,7 +312,6 @@ REST: list[Callable[[Door], Any]] = [
         for value in (
             SYSTEM,
             "a' trusted_packages=[os] '",
-            "x trusted_packages=[os]",
             "\\${oc.env:HF_TOKEN}",
             TERMINAL,
             "'\\",

@@ -27,10 +27,6 @@ class Process(multiprocessing.get_context("spawn").Process):
         super().join(None if timeout is None else 0.0)
 
 
-def works(part_run):
-    yield row("lavo", OK)
-
-
 def crashes(part_run):
     yield row("lavo", OK)
     os._exit(3)
@@ -39,8 +35,3 @@ def crashes(part_run):
 def hangs(part_run):
     yield row("lavo", OK)
     time.sleep(600)
-
-
-def fails(part_run):
-    yield row("lavo", OK)
-    yield 1 / part_run.left

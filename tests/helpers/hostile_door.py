@@ -16,6 +16,8 @@ from tests.helpers.copied_records import COMMITTED, fitted, with_seed
 EXPORTED = ROOT / "longhaul" / "weights" / "demo" / "lavo"
 SOURCE = COMMITTED / "lra" / "listops" / "skyformer" / "reduced"
 SYSTEM = {"_target_": "os.system", "command": "touch CANARY"}
+SPAWN = {"_target_": "setuptools._distutils.spawn.spawn", "cmd": ["touch", "CANARY"]}
+CREATE = "${oc.create:{_target_:setuptools._distutils.spawn.spawn,cmd:[touch,CANARY]}}"
 TERMINAL = "\x1b]0;x\x07\x1b[2J\u202e\nleft out: all is well"
 NAMES = (
     "../../x",
@@ -87,9 +89,6 @@ class Door:
             shutil.copy(good.with_suffix(".npz"), folder / f"{name}.npz")
         return self.mine / "records"
 
-    def ids(self, root: Path) -> list[str]:
-        return [json.loads(path.read_text())["cell"]["id"] for path in sorted(root.rglob("*.json"))]
-
     def scores(self, content: bytes | Callable[[Path], object]) -> Path:
         """A record whose file of examples is another."""
         root = self.records()
@@ -146,4 +145,6 @@ PLACES = {
     "folder": os.mkdir,
     "zero": link("/dev/zero"),
     "itself": lambda path: path.symlink_to(path.name),
+    "kernel": link("/proc/kmsg"),
+    "terabytes": lambda path: path.touch() or os.truncate(path, 10**13),
 }

@@ -12,6 +12,7 @@ from harness.report.spec_files import FIGURES, TABLES
 
 Key = tuple[str | int, ...]
 NESTED: dict[str, Any] = {"a": {"b": {"c": [[[{"d": 1}]]]}}}
+ABSENT = object()
 VALUES: dict[str, Any] = {
     "null": None, "true": True, "zero": 0, "one": 1, "negative": -1, "huge": 10**30, "large": 90_000_000,
     "fraction": 0.5, "nan": float("nan"), "infinite": float("inf"), "text": "evil", "empty text": "",
@@ -20,6 +21,7 @@ VALUES: dict[str, Any] = {
     "interpolation": "${oc.env:HOME}",
     "list": ["evil", 7], "numbers": [0, -1, 90_000_000], "long list": ["a"] * 9_000, "nested": NESTED, "empty": {},
     "empty list": [], "name": {"evil": "vanilla"}, "keys": {f"a{number}": {} for number in range(3_000)},
+    "absent": ABSENT,
 }  # fmt: skip
 # small yamls of each kind, whose keys are changed
 TABLES_OF_KIND = {
@@ -37,8 +39,6 @@ def mutations(group: str, kind: str, raw: dict[str, Any]) -> Iterator[tuple[Key,
         for name, value in VALUES.items():
             if (changed := with_value(raw, key, value)) is not None:
                 yield key, name, changed
-        if (changed := without(raw, key)) is not None:
-            yield key, "absent", changed
 
 
 def keys_of_schema(schema: type[BaseModel], raw: Any, path: Key = ()) -> Iterator[Key]:
@@ -78,7 +78,7 @@ def keys_of_file(raw: Any, path: Key = ()) -> Iterator[Key]:
 
 
 def with_value(raw: dict[str, Any], key: Key, value: Any) -> dict[str, Any] | None:
-    """A copy with another value; None where a key above it is neither a mapping nor a list."""
+    """A copy with another value, or without the key if the value is ABSENT; None where the file has no such place."""
     changed = node = copy.deepcopy(raw)
     for step in key[:-1]:
         if isinstance(node, list) != isinstance(step, int):
@@ -86,21 +86,12 @@ def with_value(raw: dict[str, Any], key: Key, value: Any) -> dict[str, Any] | No
         if isinstance(node, dict) and not isinstance(node.get(step), dict | list):
             node[step] = {"model": node[step]} if isinstance(node.get(step), str) else {}
         node = node[step]
-    if isinstance(node, list) != isinstance(key[-1], int):
+    if isinstance(node, list) != isinstance(key[-1], int) or (value is ABSENT and key[-1] not in node):
         return None
-    node[key[-1]] = value
-    return changed
-
-
-def without(raw: dict[str, Any], key: Key) -> dict[str, Any] | None:
-    changed = node = copy.deepcopy(raw)
-    for step in key[:-1]:
-        node = node.get(step) if isinstance(node, dict) else node[step]
-        if not isinstance(node, dict | list):
-            return None
-    if not isinstance(node, dict) or key[-1] not in node:
-        return None
-    del node[key[-1]]
+    if value is ABSENT:
+        del node[key[-1]]
+    else:
+        node[key[-1]] = value
     return changed
 
 

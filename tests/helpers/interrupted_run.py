@@ -1,5 +1,6 @@
 """A small cell that a test can kill between two updates and start again."""
 
+import functools
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -41,13 +42,15 @@ class Run:
     def __call__(self, *typed: str) -> Any:
         return run_cell(request_of(self.config(*typed)))
 
-    @property
+    @functools.cached_property
     def folder(self) -> RunDirectory:
-        return RunDirectory(cell_of(self.config()).folder(self.config()))
+        cfg = self.config()
+        return RunDirectory(cell_of(cfg).folder(cfg))
 
-    @property
+    @functools.cached_property
     def record_path(self) -> Path:
-        return cell_of(self.config()).record_path(self.config())
+        cfg = self.config()
+        return cell_of(cfg).record_path(cfg)
 
     def record(self) -> dict[str, Any]:
         return record.read(self.record_path)

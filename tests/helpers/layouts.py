@@ -65,9 +65,9 @@ def paths(width: int):
     def write(folder: Path, times: int = 1) -> list[str]:
         (folder / "metadata").mkdir(parents=True)
         (folder / "imgs/0").mkdir(parents=True)
-        for i in range(20 * times):
+        for i in range(12 * times):
             Image.fromarray(pixels(i, width, width)).save(folder / f"imgs/0/sample_{i}.png")
-        lines = "".join(f"imgs/0 sample_{i}.png {i} {i % 2} 1.8 14 0 4 1.5 1.0 2\n" for i in range(20 * times))
+        lines = "".join(f"imgs/0 sample_{i}.png {i} {i % 2} 1.8 14 0 4 1.5 1.0 2\n" for i in range(12 * times))
         put(folder, {"metadata/0.npy": lines})
         return [f"task.max_length={width * width}"]
 
@@ -229,6 +229,8 @@ LAYOUTS = {
     "data/regression": own_numbers,
     "data/lm": own_texts,
 }
+# the first task of each layout
+KINDS = {layout.__qualname__: name for name, layout in reversed(LAYOUTS.items())}.values()
 
 
 class Layout:

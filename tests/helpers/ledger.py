@@ -6,18 +6,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import yaml
 
 from harness.errors import UsageError
-from harness.records.ledger import COLUMNS, decimals, entries, tables
+from harness.records.ledger import decimals, entries, tables
 
 KEY = ("row", "column", "condition")
-
-
-def load(name: str, root: str | os.PathLike[str]) -> pd.DataFrame:
-    """A table as a frame, `value` as printed and `number`. Raises UsageError as `entries` does."""
-    return pd.DataFrame(entries(name, root), columns=[*COLUMNS, "number"])
 
 
 def validate(root: str | os.PathLike[str]) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tasks.lra.listops import ListOps
 from tasks.lra.listops_generator import END, END_ID, FIRST_OPERATOR, SYMBOLS
-from tests.helpers.tasks import no_progress
+from tests.helpers.tasks import ready
 
 SMALL = {"max_length": 64, "min_length": 20, "max_depth": 6, "max_args": 5, "train": 300, "val": 40, "test": 50}
 NEXT = "do=prepare task=lra/listops"
@@ -15,10 +15,7 @@ def small(root, **changes) -> ListOps:
 
 
 def loaded(root, **changes) -> ListOps:
-    task = small(root, **changes)
-    task.prepare(no_progress)
-    task.load()
-    return task
+    return ready(small(root, **changes))
 
 
 def format_expression(tokens: Sequence[int]) -> str:

@@ -8,7 +8,7 @@ from PIL import Image
 from tasks.lra.pathfinder import Pathfinder
 from tasks.lra.pathfinder_generator import generate
 from tests.helpers import tasks
-from tests.helpers.tasks import no_progress
+from tests.helpers.tasks import ready
 
 NEXT = "do=prepare task=lra/pathfinder"
 DESIGN = {"contour_length": 2, "distractor_length": 1, "distractors": 1, "seed_distance": 2}
@@ -20,10 +20,7 @@ def tiny(root, **changes) -> Pathfinder:
 
 
 def loaded(root, **changes) -> Pathfinder:
-    task = tiny(root, **changes)
-    task.prepare(no_progress)
-    task.load()
-    return task
+    return ready(tiny(root, **changes))
 
 
 def read(root, folder, **changes) -> Pathfinder:

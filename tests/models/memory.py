@@ -34,3 +34,11 @@ def peak_allocated_mb(call: Callable[[], object]) -> float:
             allocated += event.nbytes()
             peak = max(peak, allocated)
     return peak / 2**20
+
+
+def saved_for_backward(call: Callable[[], object]) -> list[torch.Tensor]:
+    """The tensors that a call saves for its backward pass."""
+    kept: list[torch.Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
+        call()
+    return kept

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from same import assert_same
 
 from models.layers.convolution import ShortConvolution
 from models.ops import short_convolution
@@ -25,37 +26,21 @@ def draw(*shape, seed=0):
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).requires_grad_()
 
 
-@settings(max_examples=20)
-@given(length=st.integers(1, 70), taps=st.integers(1, 90))
-def test_fft_convolution_is_the_direct_sum(length, taps):
-    u, kernel = draw(2, 3, length), draw(3, taps, seed=1)
-    ours, theirs = fft_convolution(u, kernel), direct(u, kernel)
-    torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=1e-12)
-    cotangent = draw(2, 3, length, seed=2).detach()
-    gradients = (torch.autograd.grad(y, (u, kernel), cotangent) for y in (ours, theirs))
-    for actual, expected_gradient in zip(*gradients, strict=True):
-        torch.testing.assert_close(actual, expected_gradient, atol=1e-12, rtol=1e-12)
-
-
-@settings(max_examples=20)
-@given(length=st.integers(1, 40), past=st.integers(1, 50), future=st.integers(1, 50))
-def test_fft_convolution_reads_the_future_with_taps_of_its_own(length, past, future):
-    u, kernel, ahead = draw(2, 3, length), draw(3, past, seed=1), draw(3, future, seed=2)
-    shifted = torch.cat([torch.zeros_like(ahead[..., :1]), ahead], -1)
-    expected = direct(u, kernel) + direct(u.flip(-1), shifted).flip(-1)
-    torch.testing.assert_close(fft_convolution(u, kernel, ahead), expected, atol=1e-12, rtol=1e-12)
+@settings(max_examples=15)
+@given(length=st.integers(1, 50), past=st.integers(1, 60), future=st.integers(0, 50))
+def test_fft_convolution_is_the_direct_sum_of_the_past_and_of_the_future(length, past, future):
+    u, kernel, ahead = draw(2, 3, length), draw(3, past, seed=1), draw(3, future, seed=2) if future else None
+    expected = direct(u, kernel)
+    if future:
+        shifted = torch.cat([torch.zeros_like(ahead[..., :1]), ahead], -1)
+        expected = expected + direct(u.flip(-1), shifted).flip(-1)
+    assert_same(fft_convolution(u, kernel, ahead), expected, [u, kernel, ahead], rtol=1e-12)
 
 
 @pytest.mark.parametrize(("lead", "kernel_lead"), [((1, 4), (3, 1)), ((4,), (3, 4)), ((3, 4), ())])
 def test_gradients_of_broadcast_axes_are_sums(lead, kernel_lead):
     u, kernel, ahead = draw(*lead, 9), draw(*kernel_lead, 12, seed=1), draw(*kernel_lead, 5, seed=2)
     assert torch.autograd.gradcheck(fft_convolution, (u, kernel, ahead))
-
-
-def test_the_end_does_not_wrap_around_to_the_start():
-    u = torch.zeros(1, 64)
-    u[:, -1] = 1e6
-    assert fft_convolution(u, torch.ones(1, 64))[0, :-1].abs().max() < 1.0
 
 
 def test_fft_convolution_takes_16_bits_in_float32():
@@ -66,7 +51,7 @@ def test_fft_convolution_takes_16_bits_in_float32():
     torch.testing.assert_close(y.double(), direct(u.double(), kernel.double()), atol=0.01, rtol=0.01)
 
 
-@pytest.mark.parametrize(("taps", "ahead"), [(1, 0), (2, 0), (3, 1), (4, 1), (9, 4)])
+@pytest.mark.parametrize(("taps", "ahead"), [(1, 0), (4, 1), (9, 4)])
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("length", [1, 2, 7])
 def test_short_convolution_is_the_direct_sum(taps, ahead, causal, length):
@@ -85,10 +70,7 @@ def test_short_convolution_in_tiles_has_the_gradients_of_torchs(monkeypatch, num
     x, weight, count = draw(3, 23, 5), draw(5, 4, seed=1), 23 - shift
     y = short_convolution.short_convolution(x, weight, shift=shift, count=count)
     expected = F.conv1d(x.mT, weight.flip(1)[:, None], padding=3, groups=5).mT[:, shift : shift + count]
-    torch.testing.assert_close(y, expected)
-    gradients = (torch.autograd.grad(z, (x, weight), draw(3, count, 5, seed=2).detach()) for z in (y, expected))
-    for ours, theirs in zip(*gradients, strict=True):
-        torch.testing.assert_close(ours, theirs)
+    assert_same(y, expected, [x, weight])
 
 
 def test_short_convolution_sums_16_bits_in_float32():

@@ -80,17 +80,3 @@ def test_a_text_may_be_read_by_its_first_token():
     changed[:, 1:] = 5
     torch.testing.assert_close(model(tokens), model(changed))
     assert model.cls is None and not torch.allclose(model(tokens), model(tokens.flip(1)))
-
-
-def test_hidden_layers_of_the_classifier():
-    single, double, listed = (build(EncoderClassifier, head_dim=width) for width in (12, [12, 6], [12]))
-    assert [layer.out_features for layer in double.head if hasattr(layer, "out_features")] == [12, 6, 3]
-    tokens = pairs()[:, 1]
-    torch.testing.assert_close(single(tokens), listed(tokens), atol=0, rtol=0)
-
-
-def test_longest_length_is_that_of_a_tower():
-    model = build(DualEncoderClassifier)
-    assert model(pairs(length=24)).shape == (3, 3)
-    with pytest.raises(ValueError, match="25 tokens, but max_length is 24"):
-        model(pairs(length=25))

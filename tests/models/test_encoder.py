@@ -1,7 +1,5 @@
 """The encoder's options."""
 
-import itertools
-
 import pytest
 import torch
 import zoo
@@ -13,7 +11,6 @@ from models.attention.luna import Luna
 from models.backbones.config import NORM_PLACEMENTS, POSITIONS
 from models.backbones.encoder import POOLING, EncoderClassifier, EncoderConfig, first_pooling
 from models.layers.feedforward import ACTIVATIONS
-from models.ops.positions import sinusoidal_positions
 
 NONCAUSAL = sorted(name for name, pattern in CASES if pattern is Pattern.NONCAUSAL_SELF)
 TOKEN_POOLING = [pooling for pooling in POOLING if pooling not in ("packed", "all_mean")]
@@ -24,8 +21,11 @@ POOLED = [
     if POOLING[pooling] is not first_pooling or zoo.build(name, Pattern.NONCAUSAL_SELF).looks_ahead
 ]
 # what a pooling does depends little on the model
-POOLED = [case for case in POOLED if case[0] in NONCAUSAL[::6] or case[1] in ("masked_mean", "packed")]
-UNPADDED = [case for case in POOLED if case[0] not in zoo.PADDING_COUNTS]
+POOLED = [
+    case
+    for case in POOLED
+    if case[0] in NONCAUSAL[::12] or (case[0] in zoo.STACKED and case[1] in ("masked_mean", "packed"))
+]
 SIZES = {"vocab_size": 7, "classes": 3, "max_length": 24, "dim": 16, "heads": 2, "layers": 2, "ffn_dim": 20}
 
 
@@ -45,7 +45,7 @@ def tokens(length=17, batch=3, seed=0):
 
 @by_first(
     ("norm", "positions", "pooling", "head_dim", "activation"),
-    pairs(NORM_PLACEMENTS, POSITIONS, TOKEN_POOLING, (None, 12), ACTIVATIONS),
+    pairs(NORM_PLACEMENTS, POSITIONS, TOKEN_POOLING, (None, 12), ACTIVATIONS, most=1),
 )
 def test_every_combination_builds_and_trains(norm, positions, pooling, head_dim, activation):
     for flag in (False, True):
@@ -70,26 +70,45 @@ def test_every_combination_builds_and_trains(norm, positions, pooling, head_dim,
         assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
 
 
-@by_first(("name", "pooling"), UNPADDED)
-def test_trimming_a_batch_changes_nothing(name, pooling):
-    model = encoder(name, pooling=pooling).double()
-    short = tokens(9)
-    short[1, 5:] = 0
-    long = torch.nn.functional.pad(short, (0, 15))
-    torch.testing.assert_close(model(short), model(long), atol=1e-12, rtol=0)
+@by_first(("name", "pooling"), [case for case in POOLED if case[0] not in zoo.PADDING_COUNTS])
+def test_a_sequence_sees_no_padding_of_its_own_or_its_neighbours(name, pooling):
+    model, batch = encoder(name, pooling=pooling).double(), tokens(15)
+    batch[0, 11:] = batch[1, 5:] = 0
+    expected = model(batch)
+    torch.testing.assert_close(model(batch[:1, :11]), expected[:1], atol=1e-12, rtol=0)
+    torch.testing.assert_close(model(torch.nn.functional.pad(batch, (0, 9))), expected, atol=1e-12, rtol=0)
 
 
-@by_first(("name", "pooling"), UNPADDED)
-def test_a_sequence_does_not_see_its_neighbours_padding(name, pooling):
-    model = encoder(name, pooling=pooling).double()
-    batch = tokens(24)
-    batch[0, 11:] = 0
-    torch.testing.assert_close(model(batch)[:1], model(batch[:1, :11]), atol=1e-12, rtol=0)
+@pytest.mark.parametrize("pooling", TOKEN_POOLING)
+def test_attention_learns_its_longest_length_its_slot_the_padding_and_the_carry(pooling):
+    """The vector in front is no padding; a layer hands its carry to the next one."""
+    built, masks, carries = [], [], []
+
+    class Spy(CLASSES["vanilla"]):
+        def __init__(self, dim, heads, **options):
+            built.append((dim, heads, options))
+            super().__init__(dim, heads, **options)
+
+        def forward(self, x, context=None, *, key_padding_mask=None, carry=None):
+            masks.append(key_padding_mask)
+            carries.append(carry)
+            return super().forward(x, context, key_padding_mask=key_padding_mask)[0], (carry or 0) + 1
+
+    options, padded = {"pattern": "noncausal_self", "pooling": pooling, "attention_dropout": 0.2}, tokens(8)
+    padded[:, 5:] = 0
+    EncoderClassifier(Spy, EncoderConfig(**SIZES, **options))(padded)
+    front = int(pooling in ("cls", "cls_mean"))
+    assert built == [(16, 2, {"pattern": "noncausal_self", "max_length": 24 + front, "dropout": 0.2})] * 2
+    assert carries == [None, 1]
+    expected = torch.cat([torch.zeros(3, front, dtype=torch.bool), padded == 0], 1)
+    assert all(torch.equal(mask, expected) for mask in masks)
 
 
 def test_mean_counts_padding_in_the_denominator():
     options = {"positions": "none", "final_norm": False, "head_bias": False, "layers": 0}
     mean, masked = encoder(pooling="mean", **options), encoder(pooling="masked_mean", **options)
+    valid = torch.tensor([[[1.0], [0.0], [0.0]]])
+    assert POOLING["all_mean"](torch.arange(6.0).reshape(1, 3, 2), valid, 3).tolist() == [[2.0, 3.0]]
     masked.load_state_dict(mean.state_dict())
     torch.testing.assert_close(mean(tokens(6)), masked(tokens(6)) * 6 / 24)
 
@@ -118,7 +137,7 @@ def test_packed_requires_a_packed_sequence():
 @pytest.mark.parametrize("name", NONCAUSAL)
 def test_whether_the_first_position_sees_others_is_as_declared(name):
     variants = TWINS[name].variants if name in TWINS else ()
-    x, _ = zoo.inputs(Pattern.NONCAUSAL_SELF, 21, dtype=torch.float64)
+    x, _ = zoo.inputs(Pattern.NONCAUSAL_SELF, 11, dtype=torch.float64)
     for hyper in ({}, *variants, *([{"bidirectional": False}] if name == "s4d" else [])):
         model = zoo.build(name, Pattern.NONCAUSAL_SELF, **hyper).double()
         # all others change at once, because a sparse method sees only some of them
@@ -146,10 +165,9 @@ def test_a_first_position_that_sees_no_other_is_not_pooled(pooling):
 
 
 def test_only_multi_head_projections_lose_their_biases():
-    for name in ("vanilla", "no_mixing", "reformer", "synthesizer"):
+    for name in ("vanilla", "reformer", "synthesizer"):
         model = encoder(name, attention_bias=False)
         assert not [n for n, _ in model.named_parameters() if n.endswith("proj.bias")]
-        assert torch.isfinite(model(tokens())).all()
 
 
 def test_without_a_padding_token_every_token_counts():
@@ -158,15 +176,10 @@ def test_without_a_padding_token_every_token_counts():
     changed[:, -1] = 0
     assert not torch.allclose(model(changed), model(changed[:, :-1]), atol=1e-6)
     assert (model.embedding.weight[0] != 0).any()
-
-
-def test_padding_row_is_zero_and_stays_so():
-    model = encoder(pooling="masked_mean")
-    padded = tokens(8)
-    padded[:, -2:] = 0
+    model, padded = encoder(pooling="masked_mean", head_dim=[12, 8], head_bias=False), tokens(8) * (torch.arange(8) < 6)
     model(padded).sum().backward()
-    assert (model.embedding.weight[0] == 0).all()
-    assert (model.embedding.weight.grad[0] == 0).all()
+    assert not model.embedding.weight[0].any() and not model.embedding.weight.grad[0].any()
+    assert [layer.bias is not None for layer in model.head if hasattr(layer, "bias")] == [True, True, False]
 
 
 @pytest.mark.parametrize("padding_id", [None, 0])
@@ -211,7 +224,7 @@ def test_longest_length(name, pooling):
         model(tokens(25))
 
 
-@pytest.mark.parametrize("name", NONCAUSAL)
+@pytest.mark.parametrize("name", NONCAUSAL[::3])
 def test_builds_on_the_meta_device(name):
     """Parameters of any size can be counted without memory."""
     with torch.device("meta"):
@@ -232,11 +245,6 @@ def test_the_mean_may_read_the_vector_in_front():
     torch.testing.assert_close(model.encode(batch), torch.stack(seen))
 
 
-def test_the_last_layer_of_the_classifier_may_have_no_bias():
-    head = encoder(head_dim=[12, 8], head_bias=False).head
-    assert [layer.bias is not None for layer in head if hasattr(layer, "bias")] == [True, True, False]
-
-
 def test_weights_start_where_they_are_told():
     sizes = {"dim": 64, "ffn_dim": 80, "max_length": 200, "head_dim": 90, "classes": 50, "vocab_size": 300}
     model = encoder(**sizes, linear_init="bert", positions_std=0.3, embedding_std=0.7, attention_dropout=0.0)
@@ -247,65 +255,3 @@ def test_weights_start_where_they_are_told():
     assert abs(model.positions.table.std() - 0.3) < 0.02 and abs(model.embedding.weight.std() - 0.7) < 0.02
     alone = encoder(**sizes)
     assert abs(alone.positions.table.std() - 0.02) < 0.002 and alone.head[1].bias.abs().max() > 0
-
-
-def test_hidden_units_may_be_dropped_apart():
-    for ffn, share in itertools.product(("gelu", "glu"), (0.0, None)):
-        made = encoder(dropout=0.5, activation_dropout=share, ffn=ffn, layers=1).layers[0].ffn
-        shares = sorted(module.p for module in made.modules() if isinstance(module, torch.nn.Dropout))
-        assert shares == ([0.5, 0.5] if share is None else [0.0, 0.5])
-
-
-def test_the_mean_over_all_positions_reads_the_hidden_ones():
-    states = torch.arange(6.0).reshape(1, 3, 2)
-    valid = torch.tensor([[[1.0], [0.0], [0.0]]])
-    assert POOLING["all_mean"](states, valid, 3).tolist() == [[2.0, 3.0]]
-    assert POOLING["masked_mean"](states, valid, 3).tolist() == [[0.0, 1.0]]
-
-
-@pytest.mark.parametrize("pooling", TOKEN_POOLING)
-def test_attention_learns_its_longest_length_and_slot(pooling):
-    seen = []
-
-    def spy(dim, heads, **options):
-        seen.append((dim, heads, options))
-        return CLASSES["vanilla"](dim, heads, **options)
-
-    options = {"pattern": "noncausal_self", "pooling": pooling, "attention_dropout": 0.2}
-    EncoderClassifier(spy, EncoderConfig(**SIZES, **options))
-    length = 24 + (pooling in ("cls", "cls_mean"))
-    assert seen == [(16, 2, {"pattern": "noncausal_self", "max_length": length, "dropout": 0.2})] * 2
-
-
-def test_the_vector_in_front_is_no_padding():
-    class Spy(CLASSES["vanilla"]):
-        def forward(self, x, context=None, *, key_padding_mask=None, carry=None):
-            masks.append(key_padding_mask)
-            return super().forward(x, context, key_padding_mask=key_padding_mask, carry=carry)
-
-    masks = []
-    padded = tokens(8)
-    padded[:, 5:] = 0
-    EncoderClassifier(Spy, EncoderConfig(pooling="cls", **SIZES))(padded)
-    for mask in masks:
-        assert torch.equal(mask, torch.cat([torch.zeros(3, 1, dtype=torch.bool), padded == 0], 1))
-
-
-def test_carry_goes_through_the_layers():
-    class Counting(CLASSES["vanilla"]):
-        def forward(self, x, context=None, *, key_padding_mask=None, carry=None):
-            carries.append(carry)
-            return super().forward(x, context, key_padding_mask=key_padding_mask, carry=(carry or 0) + 1)
-
-    carries = []
-    EncoderClassifier(Counting, EncoderConfig(**SIZES))(tokens())
-    assert carries == [None, 1]
-
-
-def test_sinusoids_are_those_of_the_paper():
-    table = sinusoidal_positions(9, 6)
-    for t, i in itertools.product(range(9), range(3)):
-        angle = torch.tensor(t / 10000 ** (2 * i / 6))
-        torch.testing.assert_close(table[t, 2 * i], angle.sin())
-        torch.testing.assert_close(table[t, 2 * i + 1], angle.cos())
-    assert sinusoidal_positions(4, 5).shape == (4, 5)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from same import assert_same
 
 from models.ops.exponential_kernel import exponential_kernel
 
@@ -17,17 +18,13 @@ def draw(complex_modes: bool):
 
 
 @pytest.mark.parametrize("complex_modes", [False, True])
-@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 16, 17, 41])
+@pytest.mark.parametrize("length", [1, 2, 5, 16, 41])
 def test_is_the_sum_in_value_and_gradient(complex_modes, length):
     coefficients, rates = draw(complex_modes)
     ours = exponential_kernel(coefficients, rates, length)
     theirs = torch.stack([(coefficients * torch.exp(rates * i)).sum(-1).real for i in range(length)], -1)
     assert ours.dtype is torch.float64
-    torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
-    cotangent = torch.randn(2, 3, length, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    gradients = (torch.autograd.grad(y, (coefficients, rates), cotangent) for y in (ours, theirs))
-    for actual, reference in zip(*gradients, strict=True):
-        torch.testing.assert_close(actual, reference, atol=1e-11, rtol=1e-12)
+    assert_same(ours, theirs, (coefficients, rates), rtol=1e-13)
 
 
 def test_stays_wide_under_autocast():

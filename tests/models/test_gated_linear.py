@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from golden import golden, needs_golden
+from golden import check, golden, leaves_of, needs_golden
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from same import assert_same, gradients
 
 from models.ops import gated_linear
 from models.ops.decayed_chunks import Decay
@@ -37,62 +38,40 @@ def tensors(length, decays, *, batch=2, heads=2, keys=3, values=4, seed=0, dtype
     return q, k, v, g, normal(keys, values)
 
 
-@settings(max_examples=30)
-@given(
-    length=st.integers(1, 200),
-    decays=st.sampled_from([0, 1, 3]),
-    tile=st.sampled_from([1, 2**13, 2**19]),
-)
+@settings(max_examples=20)
+@given(length=st.integers(1, 200), decays=st.sampled_from([0, 1, 3]), tile=st.sampled_from([1, 2**13, 2**19]))
 def test_equals_the_recurrence_in_outputs_and_gradients(length, decays, tile):
-    q, k, v, g, state = tensors(length, decays)
+    q, k, v, g, state = leaves = tensors(length, decays)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gated_linear, "TILE", TileBudget(tile, tile))
         ours = gated_linear_attention(q, k, v, g, initial_state=state)
-        theirs = recurrence(q, k, v, g, state)
-        cotangents = [torch.randn(y.shape, generator=torch.Generator().manual_seed(9)).double() for y in theirs]
-        leaves = [x for x in (q, k, v, g, state) if x is not None]
-        gradients = [torch.autograd.grad(pair, leaves, cotangents) for pair in (ours, theirs)]
-    for actual, reference in zip((*ours, *gradients[0]), (*theirs, *gradients[1]), strict=True):
-        torch.testing.assert_close(actual, reference, atol=1e-11, rtol=1e-11)
+        assert_same(ours, recurrence(*leaves), leaves, atol=1e-11, rtol=1e-11)
 
 
 @pytest.mark.parametrize("decays", [0, 1, 260])
 def test_wide_keys_have_longer_chunks(decays):
     """Keys of width 260 are read in chunks of 128."""
-    q, k, v, g, state = tensors(300, decays, batch=1, heads=1, keys=260)
-    leaves = [x for x in (q, k, v, g, state) if x is not None]
-    ours = gated_linear_attention(q, k, v, g, initial_state=state)
-    theirs = recurrence(q, k, v, g, state)
-    gradients = [torch.autograd.grad(pair[0].square().sum(), leaves) for pair in (ours, theirs)]
-    for actual, reference in zip((*ours, *gradients[0]), (*theirs, *gradients[1]), strict=True):
-        torch.testing.assert_close(actual, reference, atol=1e-7, rtol=1e-9)
+    *leaves, state = tensors(300, decays, batch=1, heads=1, keys=260)
+    ours = gated_linear_attention(*leaves, initial_state=state)
+    assert_same(ours, recurrence(*leaves, state), [*leaves, state], atol=1e-8, rtol=1e-9)
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["own q and k", "shared q and k"])
 @pytest.mark.parametrize("decays", [0, 1, 3])
-@pytest.mark.parametrize("length", [1, 5, 48, 64])
+@pytest.mark.parametrize("length", [1, 48, 64])
 def test_a_sequence_of_one_chunk_needs_no_states(length, decays, shared, monkeypatch):
     *_, v, g, _ = tensors(length, decays)
     q, k, *_ = tensors(length, 0, heads=1 if shared else 2, seed=1)
     mask = torch.rand(2, length, generator=torch.Generator().manual_seed(3)) < 0.2
-    leaves = [x for x in (q, k, v, g) if x is not None]
     y, _ = gated_linear_attention(q, k, v, g, key_padding_mask=mask)
-    reference = y, *torch.autograd.grad(y.square().sum(), leaves)
+    expected = [y, *gradients(y, [q, k, v, g])]
     monkeypatch.setattr(gated_linear._CutTokens, "carry", None)
     y, state = gated_linear_attention(q, k, v, g, final_state=False, key_padding_mask=mask)
     assert state is None
-    for actual, expected in zip((y, *torch.autograd.grad(y.square().sum(), leaves)), reference, strict=True):
-        torch.testing.assert_close(actual, expected, atol=1e-12, rtol=1e-12)
+    assert_same([y, *gradients(y, [q, k, v, g])], expected, rtol=1e-12)
 
 
-def test_several_chunks_have_states_without_a_final_one():
-    q, k, v, g, _ = tensors(65, 1)
-    torch.testing.assert_close(
-        gated_linear_attention(q, k, v, g, final_state=False)[0], gated_linear_attention(q, k, v, g)[0]
-    )
-
-
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(
     length=st.integers(1, 150),
     decays=st.sampled_from([0, 1, 3]),
@@ -103,46 +82,34 @@ def test_queries_and_keys_that_heads_share_are_read_as_one_head(length, decays, 
     _, _, v, g, state = tensors(length, decays if keys == 3 else min(decays, 1), keys=keys, heads=3)
     q, k, *_ = tensors(length, 0, keys=keys, heads=1, seed=1)
     mask = torch.rand(2, length, generator=torch.Generator().manual_seed(3)) < 0.2
-    leaves = [x for x in (q, k, v, g, state) if x is not None]
+    decay = None if g is None else g[:, :, -1]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gated_linear, "TILE", TileBudget(tile, tile))
         pairs = [
-            gated_linear_attention(a, b, v, g, initial_state=state, key_padding_mask=mask)
+            (
+                *gated_linear_attention(a, b, v, g, initial_state=state, key_padding_mask=mask),
+                *gated_linear_step(a[:, :, -1], b[:, :, -1], v[:, :, -1], state, decay),
+            )
             for a, b in ((q, k), (x.expand(-1, 3, -1, -1) for x in (q, k)))
         ]
-        gradients = [torch.autograd.grad(y.square().sum() + last.sum(), leaves) for y, last in pairs]
-    for actual, reference in zip((*pairs[0], *gradients[0]), (*pairs[1], *gradients[1]), strict=True):
-        torch.testing.assert_close(actual, reference, atol=1e-10, rtol=1e-10)
-    decay = None if g is None else g[:, :, -1]
-    steps = [
-        gated_linear_step(a[:, :, -1], b[:, :, -1], v[:, :, -1], state, decay)
-        for a, b in ((q, k), (x.expand(-1, 3, -1, -1) for x in (q, k)))
-    ]
-    torch.testing.assert_close(*steps)
+        assert_same(*pairs, [q, k, v, g, state], atol=1e-11, rtol=1e-11)
 
 
 @pytest.mark.parametrize("decays", [0, 1, 3])
-def test_the_state_hands_over(decays):
-    q, k, v, g, state = tensors(150, decays)
-    whole, last = gated_linear_attention(q, k, v, g, initial_state=state)
-    parts = []
-    for part in (slice(0, 67), slice(67, None)):
-        decay = None if g is None else g[:, :, part]
-        y, state = gated_linear_attention(q[:, :, part], k[:, :, part], v[:, :, part], decay, initial_state=state)
-        parts.append(y)
-    torch.testing.assert_close(torch.cat(parts, 2), whole)
-    torch.testing.assert_close(state, last)
+def test_the_state_hands_over_and_padding_leaves_it_alone(decays):
+    *leaves, state = tensors(150, decays, batch=1)
+    whole, last = gated_linear_attention(*leaves, initial_state=state)
+    first, middle = gated_linear_attention(*at(leaves, slice(0, 67)), initial_state=state)
+    second, end = gated_linear_attention(*at(leaves, slice(67, None)), initial_state=middle)
+    assert_same((torch.cat([first, second], 2), end), (whole, last), rtol=1e-7)
+    mask = torch.rand(1, 150, generator=torch.Generator().manual_seed(3)) < 0.4
+    y, last = gated_linear_attention(*leaves, initial_state=state, key_padding_mask=mask)
+    expected = gated_linear_attention(*at(leaves, ~mask[0]), initial_state=state)
+    assert_same((y[:, :, ~mask[0]], last), expected, rtol=1e-7)
 
 
-@pytest.mark.parametrize("decays", [0, 1, 3])
-def test_padding_leaves_the_state_alone(decays):
-    q, k, v, g, state = tensors(90, decays, batch=1)
-    mask = torch.rand(1, 90, generator=torch.Generator().manual_seed(3)) < 0.4
-    y, last = gated_linear_attention(q, k, v, g, initial_state=state, key_padding_mask=mask)
-    kept = [None if x is None else x[:, :, ~mask[0]] for x in (q, k, v, g)]
-    expected, expected_last = gated_linear_attention(*kept, initial_state=state)
-    torch.testing.assert_close(y[:, :, ~mask[0]], expected)
-    torch.testing.assert_close(last, expected_last)
+def at(leaves, tokens):
+    return [None if x is None else x[:, :, tokens] for x in leaves]
 
 
 @pytest.mark.parametrize(("decays", "heads"), [(1, 2), (3, 2), (1, 1)])
@@ -173,14 +140,6 @@ def test_16_bits_are_summed_in_float32():
     assert (y.double() - exact).abs().max() < 0.01 * exact.abs().max()
 
 
-def test_a_hundred_thousand_tokens():
-    """All pairs would take 64 GiB."""
-    x = torch.randn(1, 1, 2**17, 2, requires_grad=True)
-    y, _ = gated_linear_attention(x, x, x, -torch.rand(1, 1, 2**17, 1))
-    y.sum().backward()
-    assert torch.isfinite(x.grad).all()
-
-
 @needs_golden
 def test_published_gated_linear_attention():
     meta, a = golden("gla_n63")
@@ -194,13 +153,9 @@ def test_published_gated_linear_attention():
 @needs_golden
 def test_published_linear_attention():
     meta, a = golden("linear_cs_unnormalised_n128")
-    scale, tolerance = meta["hyper"]["K"] ** -0.5, meta["tolerance_max_abs"]
-    q, k, v = leaves = [a[name].requires_grad_() for name in "qkv"]
-    y, _ = gated_linear_attention(q * scale, k, v)
-    torch.testing.assert_close(y, a["y"], atol=tolerance, rtol=0)
-    if "g" in a:
-        for name, ours in zip("qkv", torch.autograd.grad(y, leaves, a["g"]), strict=True):
-            torch.testing.assert_close(ours, a[f"d{name}"], atol=10 * tolerance, rtol=0)
+    leaves = leaves_of(a, "qkv")
+    q, k, v = leaves.values()
+    check(meta, a, gated_linear_attention(q * meta["hyper"]["K"] ** -0.5, k, v)[0], leaves)
 
 
 @pytest.mark.parametrize("width", [1, 5])

@@ -4,8 +4,9 @@ import math
 from functools import partial
 
 import torch
-from golden import golden, needs_golden
+from golden import fill, golden, needs_golden
 from test_golden import H3_ROLES, PROJECTIONS
+from zoo import in_chunks
 
 from models.attention.h3 import H3
 from models.backbones.decoder import DecoderLM
@@ -15,10 +16,7 @@ def published():
     meta, a = golden("h3_n48_headdim1")
     size = meta["hyper"]
     model = H3(size["d"], 1, pattern=meta["pattern"], max_length=size["n"], d_state=size["d_state"]).double()
-    with torch.no_grad():
-        for role, name in (PROJECTIONS | H3_ROLES).items():
-            parameter = model.get_parameter(name)
-            parameter.copy_(a[role].reshape(parameter.shape))
+    fill(model, a, PROJECTIONS | H3_ROLES)
     return model, a
 
 
@@ -40,30 +38,14 @@ def test_published_kernels():
 @needs_golden
 def test_published_rows_by_steps():
     model, a = published()
-    state, rows = model.init_state(len(a["x"])), []
     with torch.no_grad():
-        for x_t in a["x"].unbind(1):
-            y, state = model.step(x_t, state)
-            rows.append(y)
-    torch.testing.assert_close(torch.stack(rows, 1), a["y"], atol=1e-10, rtol=0)
+        rows, _ = in_chunks(model, a["x"], model.init_state(len(a["x"])), (1,) * a["x"].shape[1])
+    torch.testing.assert_close(rows, a["y"], atol=1e-10, rtol=0)
 
 
 def small(**hyper):
     torch.manual_seed(0)
     return H3(8, 1, pattern="causal_self", max_length=16, d_state=6, **hyper).double()
-
-
-def test_start():
-    torch.manual_seed(0)
-    model = H3(500, 1, pattern="causal_self", max_length=8, d_state=16)
-    ssm, shift = model.diagonal, model.shift
-    torch.testing.assert_close(ssm.log_decay.exp(), torch.full((500, 8), 0.5))
-    torch.testing.assert_close(ssm.frequency[7], math.pi * torch.arange(8.0))
-    step = ssm.log_step.exp()
-    assert step.min() >= 0.001 and step.max() <= 0.1 and abs(ssm.log_step.mean() - math.log(0.01)) < 0.2
-    assert abs(torch.view_as_complex(ssm.leave).abs().square().mean() - 1) < 0.1
-    torch.testing.assert_close(first(shift.taps(), shift.skip), shift.leave, atol=1e-6, rtol=0)
-    assert 0.99 / 4 < shift.leave.abs().max() <= 1 / 4
 
 
 def test_slow_modes_keep_their_digits_in_float32():

@@ -3,8 +3,8 @@
 import copy
 from itertools import pairwise
 
-import pytest
 import torch
+from same import assert_same
 from twins import TWINS, trainable
 
 from models.attention.hgrn2 import HGRN2
@@ -36,11 +36,8 @@ def test_every_layer_of_a_stack_equals_its_twin_in_output_and_every_gradient():
     padding = torch.arange(41).expand(2, 41) >= 38
     leaves = [x, *torch.nn.ModuleList(layers).parameters()]
     for layer in layers:
-        rows = layer(x, key_padding_mask=padding)[0][:, :38], TWINS["hgrn2"].forward(layer, x, None, padding)[:, :38]
-        torch.testing.assert_close(*rows, atol=1e-11, rtol=0)
-        gradients = [torch.autograd.grad(y.square().sum(), leaves, materialize_grads=True) for y in rows]
-        for ours, theirs in zip(*gradients, strict=True):
-            torch.testing.assert_close(ours, theirs, atol=1e-9, rtol=0)
+        pair = layer(x, key_padding_mask=padding)[0], TWINS["hgrn2"].forward(layer, x, None, padding)
+        assert_same(*(y[:, :38] for y in pair), leaves, atol=1e-10)
 
 
 def test_lower_bounds_grow_from_zero():
@@ -61,17 +58,6 @@ def test_layer_l_of_n_starts_with_a_bound_of_l_over_n():
     assert trainable(torch.nn.ModuleList(layers)) == 4 * (4 * 16**2 + 16) + 4 * 16
     for index, layer in enumerate(layers[1:], 1):
         torch.testing.assert_close(layer.lower_bound()[0].exp(), torch.full((16,), index / 4))
-
-
-@pytest.mark.parametrize("size", [1e3, -1e3])
-def test_extreme_rows_stay_finite(size):
-    layers = [layer.float() for layer in stack()]
-    with torch.no_grad():
-        layers[1].rows[1] = size
-    x = torch.randn(1, 30, 16)
-    for layer in layers[1:]:
-        layer(x)[0].sum().backward()
-        assert all(torch.isfinite(p.grad).all() for p in layer.parameters())
 
 
 def test_keys_keep_their_digits_next_to_a_gate_of_one():

@@ -5,52 +5,13 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from zoo import DIM, build, inputs, load, run
+from zoo import build, inputs, run
 
 from models.attention.base import Pattern
 from models.attention.infinity_former import InfinityFormer, Signal, densities
 
 SEGMENT, BASES = 8, 4  # in the tests' size
 NARROW, NARROWEST = (0.02, 0.04), (0.005, 0.01)  # the published code has the latter
-
-
-def value(signal, memory, at):
-    """X(t), (T, D)."""
-    times = torch.as_tensor(at, dtype=torch.float64)
-    return densities(times, torch.zeros_like(times), signal.centres, signal.widths) @ memory
-
-
-@pytest.mark.parametrize(("padded", "shift"), [(True, 0.5), (False, 1.0)])
-def test_the_signal_goes_through_the_tokens_of_a_segment(padded, shift):
-    signal = Signal(64, 16, NARROW, tau=0.5, samples=512, ridge=0.5, padded=padded)
-    x = torch.randn(16, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    memory = signal.maps(x).update(None, x)
-    torch.testing.assert_close(value(signal, memory, [(i + shift) / 16 for i in range(16)]), x, atol=0.05, rtol=0)
-
-
-def test_a_padded_fit_is_zero_outside_the_segment():
-    x = torch.ones(16, 1, dtype=torch.float64)
-    outside = []
-    for padded in (True, False):
-        signal = Signal(64, 16, NARROW, tau=0.5, samples=512, ridge=0.5, padded=padded)
-        memory = signal.maps(x).update(None, x)
-        for _ in range(2):
-            outside.append(value(signal, memory, [-0.5 / 16, 1 + 0.5 / 16]).abs().max().item())
-            memory = signal.maps(x).update(memory, x)
-    first, second, plain_first, plain_second = outside
-    assert max(first, second) < 0.15 < min(plain_first, plain_second)
-
-
-@pytest.mark.parametrize(("padded", "samples", "last"), [(True, 16, 15), (False, 512, 16)])
-def test_an_update_moves_the_past_to_the_first_share(padded, samples, last):
-    """Up to the last token but one if zeros follow, which are as dense as samples and tokens."""
-    signal = Signal(64, 16, NARROW, tau=0.75, samples=samples, ridge=0.5, padded=padded)
-    t = torch.arange(1, 17, dtype=torch.float64)[:, None] / 16
-    first, second = torch.sin(3 * t), torch.cos(2 * t)
-    maps = signal.maps(t)
-    memory = maps.update(maps.update(None, torch.sin(3 * (t - padded * 0.5 / 16))), second)
-    torch.testing.assert_close(value(signal, memory, 0.75 * t[4:15, 0]), first[4:15], atol=0.05, rtol=0)
-    torch.testing.assert_close(value(signal, memory, 0.75 + 0.25 * t[4:last, 0]), second[4:last], atol=0.05, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -90,17 +51,6 @@ def test_the_regulariser_adds_the_gradient_of_the_divergence(monkeypatch, length
         got = torch.autograd.grad(in_tiles.square().sum(), list(regularised.parameters()))
         for actual, resumed in zip(expected, got, strict=True):
             torch.testing.assert_close(actual, resumed, atol=1e-12, rtol=1e-9)
-
-
-def test_variances_are_at_least_that_of_the_published_code():
-    model = build("infinity_former", Pattern.CAUSAL_SELF, heads=1).double()
-    keys, values = torch.zeros(1, 2, DIM, dtype=torch.float64), torch.eye(BASES, DIM, dtype=torch.float64)[None]
-    keys[0, 1, 0] = -400.0
-    q = torch.zeros(1, 1, 1, DIM, dtype=torch.float64)
-    q[..., 0] = 1.0
-    expected = torch.distributions.Normal(model.signal.centres, (1e-4 + model.signal.widths**2).sqrt())
-    half = torch.tensor(0.5, dtype=torch.float64)
-    torch.testing.assert_close(model.recall(q, keys, values)[0, 0, :BASES], expected.log_prob(half).exp())
 
 
 class Expectation(torch.autograd.Function):
@@ -198,10 +148,3 @@ def test_equals_the_published_code_in_its_size():
             assert (a - b).abs().max() <= 1e-9 * b.abs().max(), name
     finally:
         torch.set_default_dtype(torch.float32)
-
-
-def test_the_yaml_has_the_published_codes_values():
-    hyper = load("infinity_former", tiny=False)[1]
-    assert [hyper[name] for name in ("window", "segment", "bases", "samples")] == [512] * 4
-    assert (hyper["kl_weight"], hyper["kl_mean"], hyper["kl_std"]) == (1e-6, -1.0, 0.05)
-    assert hyper["widths"] == [0.005, 0.01]

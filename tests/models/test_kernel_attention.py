@@ -1,8 +1,12 @@
 """Sums of features against the definition, and linear attention against the reference."""
 
+from functools import partial
+
 import pytest
 import torch
-from golden import golden, needs_golden
+from golden import check, golden, leaves_of, needs_golden
+from memory import saved_for_backward
+from same import assert_same
 
 from models.attention.linear_transformer import linear_attention
 from models.ops import kernel_attention as layer
@@ -30,9 +34,7 @@ def test_equals_its_definition_in_output_and_gradient(causal, guards):
     total = (scores.sum(-1, keepdim=True) + guards.get("eps", 0.0)).clamp(min=guards.get("floor", 0.0))
     theirs = scores @ v / total
     ours = kernel_attention(q, k, v, causal=causal, key_padding_mask=padding, **guards)
-    torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
-    for a, b in zip(*(torch.autograd.grad(y.square().sum(), leaves) for y in (ours, theirs)), strict=True):
-        torch.testing.assert_close(a, b, atol=1e-11, rtol=0)
+    assert_same(ours, theirs, leaves)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -45,17 +47,15 @@ def test_segments_are_one_whole(monkeypatch, causal, kept):
     options = {"causal": causal, "key_padding_mask": padding, "floor": 0.1}
     ours = segmented_kernel_attention(q, k, v, torch.cos, 6, **options)
     theirs = kernel_attention(torch.cos(q), torch.cos(k), v, **options)
-    torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
-    for a, b in zip(*(torch.autograd.grad(y.square().sum(), leaves) for y in (ours, theirs)), strict=True):
-        torch.testing.assert_close(a, b, atol=1e-10, rtol=0)
+    assert_same(ours, theirs, leaves)
 
 
 def test_many_features_are_not_kept(monkeypatch):
     monkeypatch.setattr(layer, "SEGMENT", TileBudget(1, 1))
     q, k, v = features(length=640)
-    kept = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
-        segmented_kernel_attention(q, k, v, lambda x: torch.cos(x.repeat(1, 1, 1, 4)), 24, causal=True, floor=0.1)
+    options = {"causal": True, "floor": 0.1}
+    call = partial(segmented_kernel_attention, q, k, v, lambda x: torch.cos(x.repeat(1, 1, 1, 4)), 24, **options)
+    kept = [x.numel() for x in saved_for_backward(call)]
     # pieces of the inputs, and the sums at the borders of segments
     assert max(kept) <= q.numel()
     assert sum(kept) <= q.numel() + k.numel() + v.numel() + 10 * 2 * 3 * 24 * 6
@@ -73,11 +73,7 @@ def test_sums_are_wide_under_autocast():
 @pytest.mark.parametrize("case", ["linear_cs_normalised_n63", "linear_cs_normalised_n192"])
 def test_published_linear_attention(case):
     meta, arrays = golden(case)
+    leaves = leaves_of(arrays, "qkv")
     # its queries are scaled and its eps is not
-    eps, tolerance = 1e-10 * meta["hyper"]["K"] ** 0.5, meta["tolerance_max_abs"]
-    leaves = [arrays[name].requires_grad_() for name in "qkv"]
-    y = linear_attention(*leaves, causal=True, eps=eps)
-    torch.testing.assert_close(y, arrays["y"], atol=tolerance, rtol=0)
-    if "g" in arrays:
-        for name, ours in zip("qkv", torch.autograd.grad(y, leaves, arrays["g"]), strict=True):
-            torch.testing.assert_close(ours, arrays[f"d{name}"], atol=10 * tolerance, rtol=0)
+    y = linear_attention(*leaves.values(), causal=True, eps=1e-10 * meta["hyper"]["K"] ** 0.5)
+    check(meta, arrays, y, leaves)

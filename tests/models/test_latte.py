@@ -24,13 +24,3 @@ def test_dropout_of_latent_shares_is_causal_alone(pattern):
         model = build(name, pattern, dropout=0.5).train()
         assert torch.equal(run(model, x), run(model, x)) is not acts
         assert (model.mixture(x) == 0).any() == (pattern is Pattern.CAUSAL_SELF)
-
-
-def test_weights_start_as_in_the_public_code():
-    """LeCun-normal as in flax: truncated at two standard deviations, but with variance 1 / inputs."""
-    torch.manual_seed(0)
-    model = Latte(512, 4, pattern="noncausal_self", max_length=8, latents=256, window=4)
-    for layer in (model.q_proj, model.k_proj, model.v_proj, model.out_proj, model.local.q_proj, model.local.k_proj):
-        assert layer.bias is None
-        torch.testing.assert_close(layer.weight.std().item(), 512**-0.5, rtol=0.01, atol=0)
-        assert 2.2 * 512**-0.5 < layer.weight.abs().max() <= 2 * 512**-0.5 / 0.87962566

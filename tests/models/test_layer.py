@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from zoo import in_chunks
 
 from models.attention.mega import MegaChunk
 from models.attention.vanilla import Vanilla
@@ -40,11 +41,8 @@ def test_mega_s_gate_acts_on_what_came_before_the_norm(norm):
     x = torch.randn(2, 9, 6, dtype=torch.float64)
     expected = naive_mega(made, x, norm)
     torch.testing.assert_close(made(x, None, None)[0], expected, atol=1e-12, rtol=0)
-    state, rows = made.attention.init_state(2), []
-    for x_t in x.unbind(1):
-        y_t, state = made.step(x_t, state)
-        rows.append(y_t)
-    torch.testing.assert_close(torch.stack(rows, 1), expected, atol=1e-12, rtol=0)
+    rows, _ = in_chunks(made, x, made.attention.init_state(2), (1,) * 9)
+    torch.testing.assert_close(rows, expected, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("norm", NORM_PLACEMENTS)
@@ -58,19 +56,6 @@ def test_without_feed_forward_a_layer_is_its_first_half(norm):
     expected = x + attention(n(x))[0] if norm == "pre" else n(x + attention(x)[0])
     torch.testing.assert_close(y, expected, atol=0, rtol=0)
     torch.testing.assert_close(made.step(x[:, 0], attention.init_state(2))[0], y[:, 0])
-
-
-def test_the_gate_of_glu_is_a_sigmoid():
-    made = FFNS["glu"](6, 10, 0.0)
-    x = torch.randn(3, 6)
-    torch.testing.assert_close(made(x), (made.gate(x).sigmoid() * made.value(x)) @ made.out.weight.T)
-
-
-def test_flax_s_gelu_is_the_one_with_a_hyperbolic_tangent():
-    made = FFNS["gelu_tanh"](6, 10, 0.0).double()
-    x = torch.randn(3, 6, dtype=torch.float64)
-    h = made[0](x)
-    torch.testing.assert_close(made(x), made[3](h / 2 * (1 + ((2 / torch.pi) ** 0.5 * (h + 0.044715 * h**3)).tanh())))
 
 
 @pytest.mark.parametrize("ffn", ["gelu", "glu"])
@@ -112,8 +97,19 @@ def test_linears_start_as_flax_s_do():
         assert not linear.bias.any()
 
 
-def test_silu():
-    made = FFNS["silu"](6, 10, 0.0)
-    x = torch.randn(3, 6)
-    hidden = made[0](x)
-    torch.testing.assert_close(made(x), made[3](hidden * hidden.sigmoid()))
+def gelu_tanh(h):
+    """Flax's GELU, with a hyperbolic tangent."""
+    return h / 2 * (1 + ((2 / torch.pi) ** 0.5 * (h + 0.044715 * h**3)).tanh())
+
+
+FFN = {
+    "silu": lambda made, x: made[3](made[0](x) * made[0](x).sigmoid()),
+    "glu": lambda made, x: (made.gate(x).sigmoid() * made.value(x)) @ made.out.weight.T,
+    "gelu_tanh": lambda made, x: made[3](gelu_tanh(made[0](x))),
+}
+
+
+@pytest.mark.parametrize("ffn", FFN)
+def test_feed_forward_networks_are_their_equations(ffn):
+    made, x = FFNS[ffn](6, 10, 0.0).double(), torch.randn(3, 6, dtype=torch.float64)
+    torch.testing.assert_close(made(x), FFN[ffn](made, x))

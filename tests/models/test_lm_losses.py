@@ -4,13 +4,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from memory import peak_allocated_mb
-from test_decoder import NAMES, POST, decoder, factory, stirred, tokens
+from same import assert_same, gradients
+from test_decoder import NAMES, POST, factory, stirred, tokens
 from test_perceiver_ar import VARIANTS, perceiver
 from torch import nn
 from torch.utils._pytree import tree_flatten
 from zoo import load
 
-from models.attention.base import Attention, MultiHead, Pattern
+from models.attention.base import Pattern
 from models.backbones import decoder as decoder_module
 from models.backbones.config import FFNS, LayerConfig
 from models.backbones.decoder import DecoderConfig, DecoderLM
@@ -42,9 +43,7 @@ def test_losses_of_a_decoder_are_those_of_its_logits(options, training):
         wanted = targets(count)
         ours, theirs = model(text, wanted), expected_losses(model(text), wanted)
         assert ours.shape == (3, min(count, 17))
-        torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
-        gradients = [torch.autograd.grad(y.square().sum(), list(model.parameters())) for y in (ours, theirs)]
-        torch.testing.assert_close(*gradients, atol=1e-10, rtol=0)
+        assert_same(ours, theirs, list(model.parameters()), atol=1e-11)
 
 
 @pytest.mark.parametrize("cls", VARIANTS)
@@ -73,12 +72,6 @@ def test_the_head_reads_scored_positions_alone(model, monkeypatch):
     monkeypatch.setattr(model.head, "forward", lambda _: pytest.fail("all logits were made"))
     model(text, targets(4))
     assert shapes == [(3, 4, 16)]
-
-
-def test_losses_are_float32():
-    with torch.autocast("cpu", torch.bfloat16):
-        assert decoder().float()(tokens(), targets(17)).dtype is torch.float32
-    assert decoder().bfloat16()(tokens(), targets(17)).dtype is torch.float32
 
 
 # feed-forward networks
@@ -132,8 +125,7 @@ def test_slices_change_nothing(kind, options, monkeypatch):
         y = layer.feed_forward(x)
         with torch.no_grad():
             quiet = layer.feed_forward(x)
-        network = [p for name, p in layer.named_parameters() if name.startswith("ffn.")]
-        return y, quiet, *torch.autograd.grad(y.square().sum(), [x, *network])
+        return y, quiet, *gradients(y, [x, *layer.ffn.parameters()])
 
     sliced = results()
     monkeypatch.setattr(feedforward, "SLICE", 38)
@@ -164,8 +156,7 @@ def test_slices_under_autocast():
     assert y.dtype is quiet.dtype is torch.bfloat16
     torch.testing.assert_close(y, whole, atol=0.02, rtol=0)
     torch.testing.assert_close(quiet, whole, atol=0.02, rtol=0)
-    gradients = [torch.autograd.grad(out.float().sum(), x, retain_graph=True)[0] for out in (y, whole)]
-    torch.testing.assert_close(*gradients, atol=0.02, rtol=0)
+    torch.testing.assert_close(gradients(y, [x]), gradients(whole, [x]), atol=0.05, rtol=0)
 
 
 def test_memory_of_a_network_is_that_of_a_slice(monkeypatch):
@@ -225,14 +216,14 @@ def whole_losses(model, text, wanted):
 
 
 @pytest.mark.usefixtures("short_is_long")
-@pytest.mark.parametrize(("name", "options"), [(name, {}) for name in NAMES] + [(name, POST) for name in NAMES[::9]])
+@pytest.mark.parametrize(("name", "options"), [(name, {}) for name in NAMES] + [(name, POST) for name in NAMES[::5]])
 def test_long_texts_are_scored_by_chunks(name, options, chunks):
     model, text = stirred(name, **options), tokens(33)
     lengths = [5, 5, 5, 5, 5, 5, 3] if model.layers[0].attention.chunked else []
     logits = model(text).detach()
     torch.testing.assert_close(whole_losses(model, text, targets(33)), expected_losses(logits, targets(33)))
     assert not chunks
-    for count in (33, 40, 2):
+    for count in (40, 2):
         wanted = targets(count)
         with torch.no_grad():
             torch.testing.assert_close(model(text, wanted), expected_losses(logits, wanted), atol=1e-9, rtol=0)
@@ -241,7 +232,7 @@ def test_long_texts_are_scored_by_chunks(name, options, chunks):
 
 
 @pytest.mark.usefixtures("short_is_long")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES[::2])
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
 def test_long_texts_in_less_precision(name, kind):
     model, text, wanted = stirred(name).float(), tokens(33), targets(33)
@@ -251,37 +242,6 @@ def test_long_texts_in_less_precision(name, kind):
     assert losses.dtype is torch.float32
     tolerance = 1e-4 if kind is torch.float32 else 0.05
     assert (losses - exact).abs().max() <= tolerance * exact.max()
-
-
-def test_which_attention_is_read_by_chunks():
-    layers = {name: decoder(name).layers[0].attention for name in NAMES}
-    # a cache as long as the text; one token at a time; a segment that is reread
-    for name in ("vanilla", "vanilla_rope", "sparse_transformer", "mega", "longshort", "longnet"):
-        assert not layers[name].chunked, name
-    for name in ("abc", "latte", "latte_rglru_swa", "lavo", "linear_transformer", "llp", "local", "luna", "mega_chunk"):
-        assert layers[name].chunked, name
-
-    class Steps(Attention):
-        patterns = frozenset(Pattern)
-
-        def step(self, x_t, state):
-            return x_t, state
-
-    class HeadSteps(MultiHead):
-        patterns = frozenset(Pattern)
-
-        def attend_step(self, q, k, v, state):
-            return v, state
-
-    class Chunks(HeadSteps):
-        def attend_chunk(self, q, k, v, state):
-            return v, state
-
-    class Grows(Chunks):
-        linear = False
-
-    built = [cls(8, 2, pattern="causal_self", max_length=4).chunked for cls in (Steps, HeadSteps, Chunks, Grows)]
-    assert built == [False, False, True, False]
 
 
 @pytest.mark.usefixtures("short_is_long")
@@ -295,13 +255,6 @@ def test_training_gradients_and_short_texts_are_not_read_by_chunks(chunks):
         assert not chunks
         model.eval()(tokens(9), targets(9))
         assert chunks == [5, 4]
-
-
-@pytest.mark.usefixtures("short_is_long")
-def test_a_text_past_the_positions_is_refused_before_it_is_read(chunks):
-    with torch.no_grad(), pytest.raises(ValueError, match="41 tokens, but max_length is 40"):
-        decoder("lavo", positions="learned")(tokens(41), targets(41))
-    assert not chunks
 
 
 @pytest.mark.slow

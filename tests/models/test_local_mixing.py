@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from zoo import CLASSES, DIM, EVERY, HEADS, MAX_LENGTH, build, inputs, load
+from zoo import CLASSES, DIM, EVERY, HEADS, MAX_LENGTH, build, in_chunks, inputs, load
 
 from harness.config.compose import option_config
 from harness.config.local_mixing import local_mixing
@@ -64,7 +64,7 @@ def test_the_switch_changes_the_layer_and_nothing_convolves_without_it(name):
 
 def check_switch(name, **kind):
     on, off = layer(name, **kind, **ON.get(name, {})), layer(name, **kind, **switches(name))
-    (x, _), length = inputs(off.pattern, 13, dtype=torch.float64), 13
+    x, _ = inputs(off.pattern, 13, dtype=torch.float64)
     assert [p.shape for p in on.parameters()] != [p.shape for p in off.parameters()]
     assert not convolves(off)
     y = off(x)[0]
@@ -72,12 +72,9 @@ def check_switch(name, **kind):
     assert all(p.grad is not None for p in off.parameters())
     if not off.pattern.causal:
         return
-    state, rows = off.init_state(len(x)), []
     with torch.no_grad():
-        for part in x.split([1, 5, 1, length - 7], 1):
-            row, state = off.chunk(part, state)
-            rows.append(row)
-    torch.testing.assert_close(torch.cat(rows, 1), y.detach(), atol=1e-9, rtol=0)
+        rows, _ = in_chunks(off, x, off.init_state(len(x)), (1, 5, 1, 6))
+    torch.testing.assert_close(rows, y.detach(), atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize("name", [name for name in CLASSES if name not in OWN])

@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
+from zoo import in_chunks
 
 from models.attention.base import Pattern
 from models.attention.module import PlainModule
@@ -89,6 +90,8 @@ def test_a_module_that_sees_later_tokens_fills_no_causal_slot(module):
 
 def test_a_causal_module_fills_both_slots_and_must_say_so():
     assert not layer(Shift, CAUSAL, causal=True).measured.sees_future
+    mixer, x = layer(Shift, CAUSAL, causal=True), torch.randn(2, 7, DIM)
+    torch.testing.assert_close(in_chunks(mixer, x, mixer.init_state(2), (1,) * 7)[0], mixer(x)[0])
     layer(Shift, NONCAUSAL, causal=True)
     with pytest.raises(ValueError, match=r"Shift has no causal_self form: model\.causal=true"):
         layer(Shift, CAUSAL)
@@ -105,21 +108,9 @@ def test_rows_with_padding_are_those_without(module, minds):
     assert torch.isfinite(y).all()
     for row, length in enumerate(lengths):
         torch.testing.assert_close(y[row, :length], mixer(x[row : row + 1, :length])[0][0] if length else y[row, :0])
-
-
-def test_a_forward_that_takes_the_mask_gets_it():
+    masked = layer(Masked)  # a forward that takes the mask gets it
     x, padding = torch.randn(2, 6, DIM), torch.arange(6).expand(2, -1) >= 4
-    torch.testing.assert_close(layer(Masked)(x, key_padding_mask=padding)[0][:, :4], layer(Masked)(x[:, :4])[0])
-
-
-def test_decoding_is_forward():
-    mixer, x = layer(Shift, CAUSAL, causal=True), torch.randn(2, 7, DIM)
-    state, rows = mixer.init_state(2), []
-    for token in x.unbind(1):
-        row, state = mixer.step(token, state)
-        rows.append(row)
-    torch.testing.assert_close(torch.stack(rows, 1), mixer(x)[0])
-    assert state["seen"].shape == x.shape
+    torch.testing.assert_close(masked(x, key_padding_mask=padding)[0][:, :4], masked(x[:, :4])[0])
 
 
 def test_sizes_go_by_name_and_settings_come_first():

@@ -11,6 +11,7 @@ from models.ops.banded import banded_attention
 
 FAILURES = {
     "no compiler": RuntimeError("Error checking compiler version for c++: [Errno 2] No such file\nmore"),
+    "no ninja": RuntimeError("Ninja is required to load C++ extensions (pip install ninja to get it)\nmore"),
     "other ABI": OSError("longhaul.so: undefined symbol: _ZN3c106detail14torchCheckFailEv\nmore"),
     "read-only cache": PermissionError(13, "Permission denied", "/cache/torch_extensions"),
 }
@@ -46,6 +47,7 @@ def test_torchs_form_goes_on_after_one_line(monkeypatch, tmp_path, caplog, failu
     (message,) = [record.getMessage() for record in caplog.records]
     assert message.startswith("resources.kernels=native: ") and "\n" not in message
     assert str(FAILURES[failure]).splitlines()[0] in message and "resources.kernels=torch" in message
+    assert failure != "no ninja" or "pip install -e .[native]" in message
     assert message.endswith("torch's forms are used instead")
     assert len(attempts) == 1 and not native.enabled()
     monkeypatch.setenv(native.SWITCH, "0")

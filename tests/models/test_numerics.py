@@ -2,13 +2,11 @@
 
 from contextlib import ExitStack
 
-import pytest
 import torch
-from test_decoding import in_chunks
 from torch import nn
-from zoo import CASES, CAUSAL_SELF, build, inputs, padding, run
+from zoo import CASES, CAUSAL_SELF, CLASSES, build, by_first, in_chunks, inputs, padding, run
 
-LENGTH = 41
+LENGTH = 25
 
 
 def constant_values(model, call, *args):
@@ -29,7 +27,7 @@ WITH_VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "pattern"), WITH_VALUES)
+@by_first(("name", "pattern"), WITH_VALUES)
 def test_weights_sum_to_one_in_float32_where_they_do_in_float64(name, pattern):
     """Constant values give that constant: a mean's weights are shares, however large the logits.
 
@@ -44,11 +42,11 @@ def test_weights_sum_to_one_in_float32_where_they_do_in_float64(name, pattern):
 
     def decode(model, factor):
         rows = factor * x.to(model.out_proj.weight.dtype)
-        in_chunks(model, rows, model.init_state(len(x)), (1,) * 17 + (8, 1, 15))
+        in_chunks(model, rows, model.init_state(len(x)), (1, 1, 1, 8, 1, 13))
 
     exact, model = build(name, pattern).double(), build(name, pattern)
     for read in (forward, decode) if (name, pattern) in CAUSAL_SELF else (forward,):
-        for factor in (1, 10, 100, 1000):
+        for factor in (30, 1000):
             if constant_values(exact, read, factor) <= 1e-6:
                 assert constant_values(model, read, factor) <= 3e-6
 
@@ -72,23 +70,24 @@ def largest_number(model, call):
     return max(sizes)
 
 
-@pytest.mark.parametrize(("name", "pattern"), CASES)
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@by_first(("name", "pattern"), CASES, dropout=[0.0, 0.1])
 def test_float16_is_finite_where_its_activations_are(name, pattern, dropout):
     """Scores of queries and keys near 100 overflow in float16, and so are not formed in it, as in torch's attention.
 
     A model is exempt if one of its activations, which any kernel stores in 16 bits, exceeds their range in float32:
     Luna's causal sums of products, and Mega's product of an unbounded gate with the attention output.
     """
+    if dropout and not CLASSES[name].has_weights:
+        return  # it drops nothing
     model = build(name, pattern, dim=WIDE, dropout=dropout).train()
     for layer in model.modules():  # a query equals one of the keys
         linears = [getattr(layer, part, None) for part in ("q_proj", "k_proj")]
         if None not in linears and linears[0].weight.shape == linears[1].weight.shape:
             linears[1].load_state_dict(linears[0].state_dict())
-    x, context = (None if y is None else 100 * y.repeat(1, 1, WIDE // y.shape[-1]) for y in inputs(pattern, 31))
-    mask = padding(2, 31 if context is None else context.shape[1], 9)
+    x, context = (None if y is None else 100 * y.repeat(1, 1, WIDE // y.shape[-1]) for y in inputs(pattern, 13))
+    mask = padding(2, 13 if context is None else context.shape[1], 9)
     if largest_number(model, lambda: run(model, x, context, key_padding_mask=mask)) > RANGE:
-        pytest.skip("an activation leaves float16's range")
+        return  # an activation leaves float16's range
     x.requires_grad_()
     with torch.autocast("cpu", torch.float16):
         y = run(model, x, context, key_padding_mask=mask)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from golden import golden, needs_golden
+from golden import check, fill, golden, leaves_of, needs_golden
 from zoo import DECODERS, load
 
 from models.backbones.perceiver_ar import PerceiverAR, PerceiverARV1, PerceiverARV2, PerceiverARV3
@@ -60,56 +60,30 @@ def test_first_layer_equals_the_package():
     size = meta["hyper"]
     sizes = {"max_length": size["n"], "dim": size["d"], "heads": size["heads"], "head_dim": size["dh"], "layers": 1}
     layer = perceiver(**sizes, latents=40).layers[0]
-    parameters = dict(layer.named_parameters())
-    for name, role in FIRST.items():
-        parameters[name].data = arrays[role]
-    x, history = arrays["x"].requires_grad_(), arrays["context"].requires_grad_()
-    latents = layer.norm(x)
-    source = torch.cat([layer.history_norm(history), latents], 1)
+    leaves = leaves_of(arrays, ("x", "context")) | fill(layer, arrays, {role: name for name, role in FIRST.items()})
+    latents = layer.norm(leaves["x"])
+    source = torch.cat([layer.history_norm(leaves["context"]), latents], 1)
     y = layer.attention(latents, source, torch.arange(64), layer.attention_mask(latents, source))
-    y.backward(arrays["g"])
-    assert (y - arrays["y"]).abs().max() <= 1e-12
-    grads = {"x": x.grad, "context": history.grad} | {role: parameters[name].grad for name, role in FIRST.items()}
-    for role, grad in grads.items():
-        assert (grad - arrays[f"d{role}"]).abs().max() <= 1e-11, role
+    check(meta, arrays, y, leaves)
 
 
 @needs_golden
 def test_model_equals_the_package():
     meta, arrays = golden("perceiver_ar_model_n64")
     size = meta["hyper"]
-    model = perceiver(
-        vocab_size=size["vocab"],
-        max_length=size["n"],
-        dim=size["d"],
-        heads=size["heads"],
-        head_dim=size["dh"],
-        layers=1 + size["depth"],
-        ffn_dim=size["ff_mult"] * size["d"],
-        latents=size["latents"],
-        **PACKAGE,
-    )
-    q, kv = arrays["self0_w_qkv"].split([64, 128])
-    given = {"embedding.weight": arrays["w_tok"], "positions.table": arrays["w_pos"]}
-    given |= {"head.weight": arrays["w_logits"]}
-    given |= {f"layers.0.{name}": arrays[f"cross0_{role}"] for name, role in (FIRST | FFN).items()}
-    given |= {f"layers.1.{name}": arrays[f"self0_{role}"] for name, role in FFN.items()}
-    given |= {f"layers.1.norm.{name}": arrays[f"self0_ln_{name[0]}"] for name in ("weight", "bias")}
-    given |= {"layers.1.attention.q_proj.weight": q, "layers.1.attention.kv_proj.weight": kv}
-    given |= {"layers.1.attention.out_proj.weight": arrays["self0_w_o"]}
-    model.load_state_dict(given)
-    y = model(arrays["ids"])
-    y.backward(arrays["g"])
-    assert (y - arrays["y"]).abs().max() <= 1e-12
-    first = model.layers[0].attention
-    grads = {
-        "w_tok": model.embedding.weight.grad,
-        "w_pos": model.positions.table.grad,
-        "cross0_w_q": first.q_proj.weight.grad,
-        "cross0_w_kv": first.kv_proj.weight.grad,
-    }
-    for role, grad in grads.items():
-        assert (grad - arrays[f"d{role}"]).abs().max() <= 1e-11, role
+    sizes = {"vocab_size": size["vocab"], "max_length": size["n"], "dim": size["d"], "heads": size["heads"]}
+    sizes |= {"head_dim": size["dh"], "layers": 1 + size["depth"], "ffn_dim": size["ff_mult"] * size["d"]}
+    model = perceiver(**sizes, latents=size["latents"], **PACKAGE)
+    arrays["self0_w_q"], arrays["self0_w_kv"] = arrays["self0_w_qkv"].split([64, 128])
+    roles = {"w_tok": "embedding.weight", "w_pos": "positions.table", "w_logits": "head.weight"}
+    roles |= {f"cross0_{role}": f"layers.0.{name}" for name, role in (FIRST | FFN).items()}
+    roles |= {f"self0_{role}": f"layers.1.{name}" for name, role in FFN.items()}
+    roles |= {f"self0_ln_{name[0]}": f"layers.1.norm.{name}" for name in ("weight", "bias")}
+    linears = {"w_q": "q_proj", "w_kv": "kv_proj", "w_o": "out_proj"}
+    roles |= {f"self0_{role}": f"layers.1.attention.{name}.weight" for role, name in linears.items()}
+    assert set(roles.values()) == set(dict(model.named_parameters()))
+    leaves = fill(model, arrays, roles)
+    check(meta, arrays, model(arrays["ids"]), leaves)
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -120,15 +94,6 @@ def test_every_yaml_builds_from_the_keys_of_a_decoder(name):
     assert model(tokens(20)).shape == (2, 8, 11)
     with torch.device("meta"):
         assert all(parameter.is_meta for parameter in cls(cls.Config(**SIZES, **hyper)).parameters())
-
-
-@variants
-def test_logits_are_those_of_the_last_positions(cls):
-    model = perceiver(cls)
-    for length in (1, 2, 7, 8, 9, 13, 19, 20):
-        positions = model.logit_positions(length)
-        assert model(tokens(length)).shape == (2, len(positions), 11)
-        assert list(positions) == list(range(length))[-LATENTS:]
 
 
 @variants
@@ -143,22 +108,6 @@ def test_latents_see_the_history_and_no_later_latent(cls, length):
         seen = gradient[0].abs().sum(-1) > 0
         assert seen[: position + 1].all()
         assert not seen[position + 1 :].any()
-
-
-@variants
-def test_later_tokens_change_no_earlier_logits(cls):
-    model, text, base = perceiver(cls), tokens(20), tokens(20, seed=1)
-    for length in (HISTORY + 1, HISTORY + 4, 19):
-        changed = torch.cat([text[:, :length], base[:, length:]], 1)
-        rows = length - HISTORY
-        torch.testing.assert_close(model(changed)[:, :rows], model(text)[:, :rows], atol=1e-12, rtol=0)
-
-
-@variants
-def test_every_parameter_is_trained(cls):
-    model = perceiver(cls, positions="learned", history_dropout=0.3).train()
-    model(tokens(20)).square().sum().backward()
-    assert all((parameter.grad != 0).any() for parameter in model.parameters())
 
 
 def test_the_history_of_v1_is_refined_in_every_layer_but_the_last():
@@ -234,27 +183,6 @@ def test_v3_may_compress_after_its_first_layer():
     assert all((parameter.grad != 0).any() for parameter in training.parameters())
 
 
-def test_rotary_positions_encode_distances():
-    """Without learned positions a text shifted by a token, its history cut, has the same logits."""
-    options = {"positions": "none", "layers": 2}
-    text = tokens(20)
-    for cls in (PerceiverAR, PerceiverARV1):
-        model = perceiver(cls, **options)
-        states = model.embed(text)
-        positions, out = torch.arange(20), []
-        for shift in (0, 100):
-            history, x = states[:, :HISTORY], states[:, HISTORY:]
-            for layer in model.layers:
-                history, x = layer(history, x, positions + shift)
-            out.append(x)
-        torch.testing.assert_close(*out, atol=1e-12, rtol=0)
-    still = perceiver(rotary=False, **options)
-    swapped = text.clone()
-    swapped[:, [0, 1]] = text[:, [1, 0]]
-    torch.testing.assert_close(still(swapped), still(text), atol=1e-12, rtol=0)
-    assert not torch.allclose(perceiver(**options)(swapped), perceiver(**options)(text))
-
-
 def test_history_dropout_hides_history_in_training():
     model = perceiver(history_dropout=0.5, dropout=0.0, attention_dropout=0.0).train()
     latents, source = torch.zeros(3, LATENTS, 16), torch.zeros(3, LATENTS + HISTORY, 16)
@@ -267,7 +195,7 @@ def test_history_dropout_hides_history_in_training():
 
 
 @variants
-@pytest.mark.parametrize("padded", [5, 10, 12, 15])
+@pytest.mark.parametrize("padded", [5, 12, 15])
 def test_padding_in_front_is_as_if_it_were_not_there(cls, padded):
     """Padding in whole segments, in part of the history, in all of it, and in latents; the other example has none."""
     model, text, base = perceiver(cls, positions="none"), tokens(20), tokens(20, seed=1)
@@ -281,6 +209,9 @@ def test_padding_in_front_is_as_if_it_were_not_there(cls, padded):
     torch.testing.assert_close(logits[1], model(text)[1], atol=1e-12, rtol=0)
     logits.square().sum().backward()
     assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())
+    trained = perceiver(cls, positions="learned", history_dropout=0.3).train()
+    trained(text).square().sum().backward()
+    assert all((parameter.grad != 0).any() for parameter in trained.parameters())
 
 
 def test_as_many_slots_as_tokens_are_not_hidden_as_these_are():
@@ -318,7 +249,7 @@ def test_a_prompt_with_padding_in_front_is_continued_as_it_is_alone(cls):
 
 
 @variants
-@pytest.mark.parametrize("length", [2, 9, 12, 21, 33, 50])
+@pytest.mark.parametrize("length", [2, 12, 33])
 def test_a_stream_is_scored_once_a_token(cls, length):
     model, text = perceiver(cls), tokens(length)
     scores = loglikelihood_rolling(model, text)
@@ -334,41 +265,12 @@ def test_a_stream_is_scored_once_a_token(cls, length):
 @variants
 def test_generation_reads_the_last_tokens_again(cls):
     model, text = perceiver(cls), tokens(15)
-    continued = generate(model, text, max_new_tokens=12)
-    for _ in range(12):
+    continued = generate(model, text, max_new_tokens=8)
+    for _ in range(8):
         text = torch.cat([text, model(text[:, -20:])[:, -1].argmax(-1, keepdim=True)], 1)
     assert torch.equal(continued, text)
     first = model.step(text[:, 0], model.init_state(2))[0]
     torch.testing.assert_close(first, model(text[:, :1])[:, 0])
-
-
-def test_refusals():
-    with pytest.raises(ValueError, match=r"latents=21 is not in 1\.\.20, the max_length"):
-        perceiver(latents=21)
-    with pytest.raises(ValueError, match="norm is one of pre, not post"):
-        perceiver(PerceiverARV1, norm="post")
-    with pytest.raises(TypeError, match="segment"):
-        perceiver(PerceiverARV1, segment=5)
-    with pytest.raises(TypeError, match="compressed"):
-        PerceiverARV3.Config(**SIZES, latents=LATENTS)
-    with pytest.raises(ValueError, match="segment=0 is less than 1"):
-        perceiver(PerceiverARV2, segment=0)
-    with pytest.raises(ValueError, match="compressed=0 is less than 1"):
-        perceiver(PerceiverARV3, compressed=0)
-    with pytest.raises(ValueError, match="requires a second layer, not layers=1"):
-        perceiver(PerceiverARV3, compress_after_first=True, layers=1)
-    with pytest.raises(ValueError, match="width 16 is not a multiple of 3 heads"):
-        perceiver(heads=3)
-    with pytest.raises(ValueError, match="causal_self, not noncausal_self"):
-        perceiver(pattern="noncausal_self")
-    with pytest.raises(ValueError, match=r"ffn is one of .*, not square"):
-        perceiver(ffn="square")
-    for options in ({"cls": PerceiverARV3}, {"positions": "learned"}):
-        with pytest.raises(ValueError, match="21 tokens, but max_length is 20"):
-            perceiver(**options)(tokens(21))
-    with pytest.raises(NotImplementedError, match="PerceiverAR has no state that one more token extends"):
-        perceiver().chunk(tokens(8), perceiver().init_state(2))
-    assert perceiver(positions="none")(tokens(30)).shape == (2, 8, 11)
 
 
 @variants
@@ -382,3 +284,39 @@ def test_bfloat16_is_close(cls):
     logits.float().square().sum().backward()
     assert (logits.float() - exact).abs().max() <= 0.03 * exact.abs().max()
     assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())
+
+
+def test_without_rotary_positions_the_order_of_the_history_does_not_matter():
+    options, text = {"positions": "none", "layers": 2}, tokens(20)
+    swapped = torch.cat([text[:, [1, 0]], text[:, 2:]], 1)
+    for rotary in (False, True):
+        model = perceiver(rotary=rotary, **options)
+        assert torch.allclose(model(swapped), model(text), atol=1e-12, rtol=0) is not rotary
+
+
+REFUSED = [
+    (PerceiverAR, {"latents": 21}, r"latents=21 is not in 1\.\.20, the max_length"),
+    (PerceiverAR, {"heads": 3}, "width 16 is not a multiple of 3 heads"),
+    (PerceiverAR, {"pattern": "noncausal_self"}, "causal_self, not noncausal_self"),
+    (PerceiverAR, {"ffn": "square"}, r"ffn is one of .*, not square"),
+    (PerceiverARV1, {"norm": "post"}, "norm is one of pre, not post"),
+    (PerceiverARV1, {"segment": 5}, "segment"),
+    (PerceiverARV2, {"segment": 0}, "segment=0 is less than 1"),
+    (PerceiverARV3, {"compressed": 0}, "compressed=0 is less than 1"),
+    (PerceiverARV3, {"compress_after_first": True, "layers": 1}, "requires a second layer, not layers=1"),
+]
+
+
+@pytest.mark.parametrize(("cls", "options", "message"), REFUSED)
+def test_options_that_are_refused(cls, options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        perceiver(cls, **options)
+
+
+def test_what_is_read_is_not_too_long_and_not_extended():
+    for options in ({"cls": PerceiverARV3}, {"positions": "learned"}):
+        with pytest.raises(ValueError, match="21 tokens, but max_length is 20"):
+            perceiver(**options)(tokens(21))
+    with pytest.raises(NotImplementedError, match="PerceiverAR has no state that one more token extends"):
+        perceiver().chunk(tokens(8), perceiver().init_state(2))
+    assert perceiver(positions="none")(tokens(30)).shape == (2, 8, 11)

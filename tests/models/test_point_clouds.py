@@ -5,10 +5,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import peak_allocated_mb
+from same import assert_same
 from scipy.spatial import cKDTree
 
 from models.ops import point_clouds
-from models.ops.point_clouds import farthest_points, gather_points, nearest, neighbours
+from models.ops.point_clouds import farthest_points, nearest, neighbours
 from models.ops.tiles import TileBudget
 
 
@@ -50,28 +51,15 @@ def test_nearest_is_the_first_of_the_closest(n, m, batch, limit, make):
     assert torch.equal(index, first)
 
 
-def test_nearest_equals_a_tree():
-    a, b = cloud(3000, batch=1), cloud(2000, batch=1, seed=1)
-    distance, index = nearest(a, b)
-    expected, where = cKDTree(b[0].numpy()).query(a[0].numpy())
-    torch.testing.assert_close(distance[0].sqrt(), torch.from_numpy(expected), atol=1e-14, rtol=1e-12)
-    assert torch.equal(index[0], torch.from_numpy(where))
-
-
 def test_nearest_far_from_the_origin():
     """Products of coordinates of 1e3 in float32 have errors of 0.1, more than the distances of these points."""
-    a, b = (1000 + cloud(200, seed=seed, dtype=torch.float32) / 10 for seed in (0, 1))
-    distance, index = nearest(a, b)
-    exact, where = all_pairs(a.double(), b.double()).min(-1)
-    torch.testing.assert_close(distance.double(), exact, atol=0, rtol=1e-6)
-    assert torch.equal(index, where)
-
-
-def test_nearest_in_sixteen_bits_is_measured_in_thirty_two():
-    a, b = (cloud(50, seed=seed).bfloat16() for seed in (0, 1))
-    distance, _ = nearest(a, b)
-    assert distance.dtype is torch.float32
-    torch.testing.assert_close(distance.double(), all_pairs(a.double(), b.double()).amin(-1), atol=0, rtol=1e-5)
+    for dtype in (torch.float32, torch.bfloat16):
+        a, b = ((1000 + cloud(200, seed=seed, dtype=torch.float32) / 10).to(dtype) for seed in (0, 1))
+        distance, index = nearest(a, b)
+        exact, where = all_pairs(a.double(), b.double()).min(-1)
+        assert distance.dtype is torch.float32
+        torch.testing.assert_close(distance.double(), exact, atol=0, rtol=1e-6)
+        assert torch.equal(index, where) or dtype is torch.bfloat16  # where many distances are equal
 
 
 @pytest.mark.parametrize("limit", [1, None])
@@ -79,15 +67,7 @@ def test_gradients_of_nearest(limit, monkeypatch):
     tiles_of(limit, monkeypatch)
     a, b = cloud(7).requires_grad_(), cloud(5, seed=1).requires_grad_()
     assert torch.autograd.gradcheck(lambda a, b: nearest(a, b)[0], (a, b))
-    ours = torch.autograd.grad(nearest(a, b)[0].sqrt().sum(), (a, b))
-    theirs = torch.autograd.grad(all_pairs(a, b).amin(-1).sqrt().sum(), (a, b))
-    torch.testing.assert_close(ours, theirs, atol=1e-13, rtol=0)
-
-
-def test_a_point_that_nobody_is_nearest_to_gets_no_gradient():
-    a, b = torch.zeros(1, 3, 3), torch.tensor([[[1.0, 0, 0], [5, 0, 0]]], requires_grad=True)
-    nearest(a, b)[0].sum().backward()
-    assert b.grad.tolist() == [[[6, 0, 0], [0, 0, 0]]]
+    assert_same(nearest(a, b)[0].sqrt(), all_pairs(a, b).amin(-1).sqrt(), (a, b))
 
 
 def test_memory_is_not_that_of_all_pairs():
@@ -130,17 +110,6 @@ def test_farthest_points_one_by_one(make):
             gaps = torch.stack([(cloud_points - cloud_points[c]).square().sum(-1) for c in chosen]).amin(0)
             chosen.append(int((gaps == gaps.max()).int().argmax()))
         assert ours.tolist() == chosen
-
-
-def test_farther_points_come_after_the_same_first_ones():
-    points = cloud(50)
-    assert torch.equal(farthest_points(points, 40)[:, :9], farthest_points(points, 9))
-
-
-def test_rows_of_each_cloud():
-    features, index = cloud(9), torch.tensor([[[3, 3], [0, 8]], [[1, 2], [8, 8]]])
-    expected = torch.stack([features[b][index[b]] for b in range(2)])
-    assert torch.equal(gather_points(features, index), expected)
 
 
 def test_refusals():

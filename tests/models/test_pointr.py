@@ -17,7 +17,7 @@ from models.backbones.pointr import (
     linear_of_parts,
 )
 from models.backbones.pointr_grouper import Grouper
-from models.ops.point_clouds import farthest_points, nearest
+from models.ops.point_clouds import farthest_points
 
 CROSS = ["no_cross", *(name for name, cls in CLASSES.items() if Pattern.NONCAUSAL_CROSS in cls.patterns)]
 SIZES = {"input_points": 24, "output_points": 60, "queries": 9, "middle": 16, "proxies": 8, "neighbours": 4}
@@ -87,11 +87,17 @@ def test_both_clouds_end_with_the_input():
         assert torch.equal(ours, partial[order])
 
 
-def test_more_queries_than_points_of_the_input():
-    points = cloud()
-    coarse, fine = pointr(queries=36)(points)
-    assert (coarse.shape, fine.shape) == ((2, 36 + 24, 3), (2, 60, 3))
-    assert torch.equal(coarse[:, 36:].sort(1).values, points.sort(1).values)
+@pytest.mark.parametrize(("points", "queries"), [(cloud(), 36), (cloud(5)[:, torch.arange(24) % 5], 9)])
+def test_more_queries_than_points_and_copies_of_few_points(points, queries):
+    model = pointr(queries=queries).train()
+    coarse, fine = model(points)
+    assert (coarse.shape, fine.shape) == ((2, queries + min(queries, 24), 3), (2, 60, 3))
+    if queries == 36:
+        assert torch.equal(coarse[:, 36:].sort(1).values, points.sort(1).values)
+    (fine.square().sum() + coarse.sum()).backward()
+    assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())
+    with pytest.raises(ValueError, match="a cloud of 23 points, but input_points is 24"):
+        model(cloud(23))
 
 
 def published_parameters(queries):
@@ -135,11 +141,6 @@ def test_parameters_at_the_published_sizes(queries, middle, proxies, count):
 def test_sizes_that_do_not_fit(options, message):
     with pytest.raises(ValueError, match=message):
         pointr(**options)
-
-
-def test_a_cloud_of_another_size():
-    with pytest.raises(ValueError, match="a cloud of 23 points, but input_points is 24"):
-        pointr()(cloud(23))
 
 
 # the equations, in loops
@@ -258,27 +259,11 @@ def test_parts_that_broadcast():
 # properties of the model
 
 
-def test_the_order_of_the_input_matters_only_in_which_point_is_first():
-    points, shuffled = cloud(), torch.cat([torch.tensor([0]), 1 + torch.randperm(23)])
-    model = pointr().train()
-    for ours, theirs in zip(model(points[:, shuffled]), model(points), strict=True):
-        predicted = ours.shape[1] - (9 if ours.shape[1] == 18 else 24)
-        torch.testing.assert_close(ours[:, :predicted], theirs[:, :predicted], atol=1e-10, rtol=0)
-
-
 def test_the_order_of_the_input_does_not_matter_where_all_points_are_proxies():
     points, shuffled = cloud(), torch.randperm(24)
     model = pointr(middle=24, proxies=24)
     moved, kept = model(points[:, shuffled])[0], model(points)[0]
     torch.testing.assert_close(moved[:, :9], kept[:, :9], atol=1e-10, rtol=0)
-
-
-def test_a_cloud_of_copies_of_few_points():
-    model = pointr().train()
-    coarse, fine = model(cloud(5)[:, torch.arange(24) % 5])
-    fine.square().sum().backward()
-    assert torch.isfinite(coarse).all()
-    assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())
 
 
 def test_sixteen_bits():
@@ -302,53 +287,10 @@ def test_gradients_reach_every_parameter():
     assert all(p.grad is not None for p in model.parameters())
 
 
-def test_the_carry_passes_from_one_cross_attention_to_the_next():
-    model = pointr("luna")
-    assert [layer.cross.first is None for layer in model.decoder] == [False, True, True]
-    seen = []
-    for layer in model.decoder:
-        layer.cross.register_forward_hook(
-            lambda _, args, kwargs, output: seen.append((kwargs["carry"], output[1])), with_kwargs=True
-        )
-    model(cloud())
-    assert seen[0][0] is None
-    assert seen[1][0] is seen[0][1]
-    assert seen[2][0] is seen[1][1]
-
-
 def test_only_the_first_layers_are_geometry_aware():
+    """The carry passes from one cross attention to the next."""
+    assert [layer.cross.first is None for layer in pointr("luna").decoder] == [False, True, True]
     model = pointr(geometry_layers=2)
     assert [layer.geometry is not None for layer in model.encoder] == [True, True]
     assert [layer.cross_geometry is not None for layer in model.decoder] == [True, True, False]
     assert pointr(geometry_layers=0)(cloud())[1].shape == (2, 60, 3)
-
-
-def test_initialisation():
-    torch.manual_seed(0)
-    model = PoinTr(Vanilla, input_points=64, output_points=128, queries=64, middle=64, proxies=64)
-    for linear in (model.encoder[5].ffn[0], model.decoder[0].cross_geometry.merge, model.coarse[0]):
-        assert abs(linear.weight.std().item() / 0.02 - 1) < 0.02
-        assert (linear.bias == 0).all()
-    for linear in (model.query, model.input[3]):
-        expected = (2 / (linear.in_features + linear.out_features)) ** 0.5
-        assert abs(linear.weight.std().item() / expected - 1) < 0.02
-
-
-def chamfer(a, b):
-    return sum((nearest(x, y)[0] + 1e-12).sqrt().mean() for x, y in ((a, b), (b, a))) / 2
-
-
-def test_two_clouds_are_learned():
-    torch.manual_seed(0)
-    complete = F.normalize(torch.randn(2, 60, 3), dim=-1) * torch.tensor([[[0.5]], [[1.5]]])
-    partial = complete[complete[..., 0] > complete[..., 0].median(-1, keepdim=True).values].view(2, -1, 3)[:, :24]
-    model = pointr(by=0.0, dim=32, feature_dim=32, folding_dim=32).float().train()
-    optimizer, losses = torch.optim.AdamW(model.parameters(), lr=3e-3), []
-    for _ in range(60):
-        coarse, fine = model(partial)
-        loss = chamfer(coarse, complete) + chamfer(fine, complete)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0] / 2

@@ -6,7 +6,7 @@ import pytest
 import torch
 from golden import golden, needs_golden
 
-from models.ops.positions import apply_rope, rope_frequencies, xpos_scale
+from models.ops.positions import apply_rope, rope_frequencies, sinusoidal_positions, xpos_scale
 
 
 def turned(x, positions, width, sign=1):
@@ -18,6 +18,13 @@ def turned(x, positions, width, sign=1):
             matrix = torch.tensor([[math.cos(a), -math.sin(a)], [math.sin(a), math.cos(a)]], dtype=x.dtype)
             y[..., n, 2 * j : 2 * j + 2] = x[..., n, 2 * j : 2 * j + 2] @ matrix.T
     return y
+
+
+def test_sinusoids_are_those_of_the_paper():
+    table, t, i = sinusoidal_positions(9, 6), torch.arange(9)[:, None], torch.arange(3)
+    angles = t / 10000 ** (2 * i / 6)
+    torch.testing.assert_close(table, torch.stack([angles.sin(), angles.cos()], -1).flatten(1))
+    assert sinusoidal_positions(4, 5).shape == (4, 5)
 
 
 @pytest.mark.parametrize("width", [2, 6, 8])

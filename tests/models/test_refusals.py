@@ -109,6 +109,8 @@ REFUSED = [
     ("longnet", {"segments": [2**11, 2**17], "xpos": True, "max_length": 10**6}, "at most 65536 tokens, not 131072"),
     ("longnet", {"dim": 6, "xpos": True}, "odd"),
     ("longnet", {"pattern": "noncausal_self", "xpos": True}, "xpos requires pattern causal_self"),
+    ("longshort", {"pattern": "causal_self", "memory": 6}, "multiple of its chunk of 4, not 6"),
+    ("longshort", {"pattern": "causal_self", "dim": 15, "heads": 3}, "15 is odd"),
     ("luna", {"pack_heads": 0}, "width 16 is not a multiple of 0 pack_heads"),
     ("luna", {"pack_heads": 3}, "width 16 is not a multiple of 3 pack_heads"),
     ("luna", {"tie_kv": False, "luna_key": "raw"}, "luna_key replaces W_K, which tie_kv=false keeps"),

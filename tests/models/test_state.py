@@ -4,34 +4,27 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from test_decoding import DECODING
-from zoo import CROSS, DECODERS, DIM, build, by_first, inputs, load, padding, run
+from zoo import CAUSAL_LAYERS, CROSS, DECODERS, DIM, build, by_first, in_chunks, inputs, load, padding, run
 
 from models.attention.base import Pattern
 from models.generation.state import take_rows
 
 ROWS = torch.tensor([1, 1, 0])
-BEFORE, AFTER = 19, 14  # across the windows, blocks and chunks of the tiny sizes
+BEFORE, AFTER = 19, 9  # across the windows, blocks and chunks of the tiny sizes
 
 
-@by_first(("name", "pattern", "variant"), [case for case in DECODING if not case[1].cross])
-def test_rows_of_the_past_go_on(name, pattern, variant):
-    model = build(name, pattern, **variant).double()
+@by_first(("name", "pattern", "hyper"), CAUSAL_LAYERS)
+def test_rows_of_the_past_go_on(name, pattern, hyper):
+    model = build(name, pattern, **hyper).double()
     past, _ = inputs(pattern, BEFORE, dtype=torch.float64)
     future, _ = inputs(pattern, AFTER, batch=3, dtype=torch.float64, seed=2)
     with torch.no_grad():
         expected = run(model, torch.cat([past[ROWS], future], 1))[:, BEFORE:]
-        state = model.init_state(2)
-        for x_t in past.unbind(1):
-            _, state = model.step(x_t, state)
+        _, state = model.chunk(past, model.init_state(2))
         stepped, chunked = take_rows(state, ROWS), take_rows(state, ROWS)
-        for x_t in future[:2].unbind(1):  # the result is a copy
-            _, state = model.step(x_t, state)
-        rows = []
-        for x_t in future.unbind(1):
-            y_t, stepped = model.step(x_t, stepped)
-            rows.append(y_t)
-        torch.testing.assert_close(torch.stack(rows, 1), expected, atol=1e-10, rtol=0)
+        model.step(future[:2, 0], state)  # the result is a copy
+        rows, _ = in_chunks(model, future, stepped, (1, 1, 1, AFTER - 3))
+        torch.testing.assert_close(rows, expected, atol=1e-10, rtol=0)
         torch.testing.assert_close(model.chunk(future, chunked)[0], expected, atol=1e-10, rtol=0)
 
 

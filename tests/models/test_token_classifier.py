@@ -39,12 +39,6 @@ def test_noncausal_every_output_reads_every_token():
         assert ((model(x) - model(changed)).abs().amax((0, 2)) > 1e-9).all()
 
 
-def test_without_positions_it_is_equivariant():
-    model, x = made(TokenClassifier, positions="none"), tokens()
-    order = torch.randperm(12)
-    assert torch.allclose(model(x[:, order]), model(x)[:, order])
-
-
 def test_the_carry_passes_from_layer_to_layer():
     """Only the first layer owns Luna's first packed sequence."""
     model = made(TokenClassifier, partial(Luna, slots=4))

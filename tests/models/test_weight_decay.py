@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from zoo import CLASSES, DECODERS, DIM, HEADS, MAX_LENGTH, NAMES, load
+from zoo import DECODERS, DIM, HEADS, MAX_LENGTH, NAMES, by_first, load
 
 from harness.config.build import on_meta, parameter_groups
 from harness.config.compose import compose
@@ -45,42 +45,26 @@ def without_decay(layer):
     return {name for name, parameter in layer.named_parameters() if (parameter == 1).all()}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_exempt_parameters_are_those_of_the_public_code(name):
-    layer = layer_of(name)
-    exempt = without_decay(layer)
-    print(f"{name}: {', '.join(sorted(exempt)) or 'none'}")
-    expected = EXEMPT.get(name, set())
-    assert exempt == ({name for name, _ in layer.named_parameters()} if expected is ALL else expected)
+SCALAR = {*(f"block.{gate}_proj.bias" for gate in "ifzo"), "block.recurrent", "block.ffn_norm.weight"}
+SCALAR |= {"block.norm.weight", "block.convolution.bias"}
+CASES = [(name, {}, EXEMPT.get(name, set())) for name in NAMES]
+CASES += [
+    ("xlstm", {"slstm_at": [0], "ffn": True}, SCALAR),
+    ("rwkv4", {"channel_mix": True}, ALL),
+    ("h3", {"head_width": 2}, EXEMPT["h3"]),
+    ("s4d", {"slow_lr": 0.1}, {"log_decay", "frequency", "log_step"}),
+    ("s5", {"slow_lr": 0.1, "slow": ("eigenvalues",)}, {"eigenvalues"}),
+]
+
+
+@by_first(("name", "settings", "expected"), CASES)
+def test_exempt_parameters_are_those_of_the_public_code(name, settings, expected):
+    layer = layer_of(name, **settings)
+    names = {name for name, _ in layer.named_parameters()}
+    assert without_decay(layer) == (names if expected is ALL else expected)
 
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_whole_decoders_leave_all_parameters_to_the_recipe(name):
     model = on_meta(compose([f"model={name}", "task=lm/wikitext103", "budget=smoke"])).model
     assert [id(p) for p in parameter_groups(model)] == [id(p) for p in model.parameters()]
-
-
-def test_the_table_names_models():
-    assert set(EXEMPT) <= set(CLASSES)
-
-
-def test_the_scalar_lstm_exempts_recurrent_weights_biases_and_norms():
-    layer = layer_of("xlstm", slstm_at=[0], ffn=True)
-    biases = {f"block.{gate}_proj.bias" for gate in "ifzo"}
-    other = {"block.recurrent", "block.norm.weight", "block.ffn_norm.weight", "block.convolution.bias"}
-    assert without_decay(layer) == biases | other
-
-
-def test_the_channel_mix_of_rwkv_is_exempt():
-    layer = layer_of("rwkv4", channel_mix=True)
-    assert without_decay(layer) == {name for name, _ in layer.named_parameters()}
-
-
-def test_h3_in_wider_heads_exempts_the_same():
-    assert without_decay(layer_of("h3", head_width=2)) == EXEMPT["h3"]
-
-
-@pytest.mark.parametrize(("name", "slow"), [("s4d", ("log_decay", "frequency", "log_step")), ("s5", ("eigenvalues",))])
-def test_slow_parameters_are_exempt(name, slow):
-    hyper = {"slow": slow} if name == "s5" else {}
-    assert without_decay(layer_of(name, slow_lr=0.1, **hyper)) == set(slow)

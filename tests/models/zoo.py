@@ -4,6 +4,7 @@ import contextlib
 import copy
 import functools
 import importlib
+import inspect
 import itertools
 import operator
 import sys
@@ -84,6 +85,14 @@ OTHER_LAYERS = [
 OTHER_LAYERS = [(name, Pattern.CAUSAL_SELF, hyper) for name, hyper in OTHER_LAYERS]
 LAYERS = [(*case, {}) for case in CASES] + OTHER_LAYERS
 CAUSAL_LAYERS = [(*case, {}) for case in CAUSAL_SELF] + [case for case in OTHER_LAYERS if case[2] is not OPEN]
+# what backbones are tested with: models that read their place in a stack or gate their residual, and some of the others
+STACKED = [
+    name
+    for index, name in enumerate(NAMES)
+    if index % 6 == 0
+    or CLASSES[name].set_previous is not Attention.set_previous
+    or "residual" in inspect.signature(CLASSES[name].forward).parameters
+]
 # in a model with a causal cross pattern, no query sees another
 ROW_BY_ROW = [case for case in CROSS if Pattern.CAUSAL_CROSS in CLASSES[case[0]].patterns]
 
@@ -117,11 +126,11 @@ def inputs(
     return x.to(dtype), None if y is None else y.to(dtype)
 
 
-def pairs(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
-    """The combinations of options in which at most two differ from the first of their axis."""
+def pairs(*axes: Iterable[Any], most: int = 2) -> list[tuple[Any, ...]]:
+    """The combinations of options in which at most two, or `most`, differ from the first of their axis."""
     axes = [tuple(axis) for axis in axes]
     first = [axis[0] for axis in axes]
-    return [case for case in itertools.product(*axes) if sum(map(operator.ne, case, first)) <= 2]
+    return [case for case in itertools.product(*axes) if sum(map(operator.ne, case, first)) <= most]
 
 
 def padding(batch: int, length: int, real: int) -> torch.Tensor:
@@ -147,6 +156,19 @@ def smallest_tiles() -> Iterator[None]:
 
 def run(model: nn.Module, *args: Any, **kwargs: Any) -> torch.Tensor:
     return model(*args, **kwargs)[0]
+
+
+def in_chunks(model: nn.Module, x: torch.Tensor, state: Any, sizes: Iterable[int]) -> tuple[torch.Tensor, Any]:
+    """x (B, N, D), or tokens (B, N), read in chunks of these sizes, single tokens by `step`: ((B, N, D), state)."""
+    rows = []
+    for part in x.split(tuple(sizes), 1):
+        if part.shape[1] == 1:
+            y, state = model.step(part[:, 0], state)
+            y = y[:, None]
+        else:
+            y, state = model.chunk(part, state)
+        rows.append(y)
+    return torch.cat(rows, 1), state
 
 
 def by_first(names: Sequence[str], cases: Iterable[Sequence[Any]], **more: Iterable[Any]) -> Callable:

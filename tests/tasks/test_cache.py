@@ -1,6 +1,5 @@
 """The cache: any type, any number of shards and workers, kills and damage give one content or one line."""
 
-import json
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from hashlib import sha256
@@ -115,14 +114,6 @@ def test_a_damaged_shard_is_one_line(tmp_path):
         cache.manifest(tmp_path / "set", PARAMETERS)
     cache.write(tmp_path / "set", {"train": shards(makers(tmp_path, 3))}, PARAMETERS)
     cache.read(tmp_path / "set", PARAMETERS)
-
-
-def test_a_cache_without_shards_in_its_manifest_is_read(tmp_path):
-    """As the caches that were written before a split could have shards."""
-    cache.write(tmp_path / "set", {"train": make(0, "uint8", tmp_path)}, PARAMETERS)
-    facts = json.loads((tmp_path / "set" / cache.MANIFEST).read_text())["splits"]["train"]
-    assert set(facts) == {"examples", "sha256"}
-    assert [file.name for file in (tmp_path / "set").glob("*.arrow")] == ["train.arrow"]
 
 
 def in_memory(log):

@@ -18,13 +18,6 @@ def test_an_error_has_a_problem_a_cure_and_a_command():
     assert str(again) == str(error) and isinstance(again, ValueError)
 
 
-def test_the_command_stands_behind_a_problem_without_a_cure_and_may_have_arguments():
-    error = DataError(ValueError("too few pieces"), arguments="task.vocabulary=12")
-    assert str(error) == "too few pieces; task.vocabulary=12"
-    error.command = "python run.py do=prepare"
-    assert str(error) == "too few pieces; run: python run.py do=prepare task.vocabulary=12"
-
-
 @pytest.mark.parametrize("call", ["check_source", "check_is_prepared", "load", "prepare"])
 def test_every_call_of_the_harness_names_the_command_once(tmp_path, call):
     task = Text(data_root=tmp_path / "data", source="slice")

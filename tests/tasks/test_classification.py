@@ -10,17 +10,13 @@ from tasks import data_task
 from tasks.examples import pack_bytes
 from tasks.lra import classification
 from tasks.lra.text import Text
-from tests.helpers.tasks import no_progress
+from tests.helpers.tasks import ready
 
 SMALL = {"source": "synthetic", "max_length": 128, "distance": 32, "train": 60, "val": 20, "test": 31}
-NEXT = "do=prepare task=lra/text"
 
 
 def loaded(root, **changes) -> Text:
-    task = Text(data_root=root, **{**SMALL, **changes})
-    task.prepare(no_progress)
-    task.load()
-    return task
+    return ready(Text(data_root=root, **{**SMALL, **changes}))
 
 
 @pytest.mark.parametrize("append_eos", [False, True])

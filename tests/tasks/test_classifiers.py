@@ -10,7 +10,7 @@ import torch
 
 from tasks.base import Split
 from tasks.lra import classifiers
-from tasks.lra.classifiers import LinearDiscriminant, Lookup, NaiveBayes, bucket, ngrams
+from tasks.lra.classifiers import LinearDiscriminant, Lookup, NaiveBayes, ngrams
 from tasks.lra.listops import root_on_digits
 from tasks.lra.listops_generator import evaluate, parse
 from tasks.lra.pathfinder_predictors import disc_places, distance_key, keys
@@ -89,14 +89,6 @@ def test_linear_discriminant_finds_the_best_line(monkeypatch):
     assert (log_p.argmax(1) == split.label).double().mean() > 0.85
     constant = Tokens(np.full((4, 3), 7), [0, 1, 1, 1])
     assert LinearDiscriminant(constant, 2)(constant.tokens).argmax(1).tolist() == [1, 1, 1, 1], "nothing to tell by"
-
-
-def test_ngrams_are_numbers_of_neighbours():
-    tokens = np.array([[1, 2, 3, 0, 0], [4, 4, 4, 4, 4]])
-    assert ngrams(tokens, 2, 5).tolist() == [[7, 13, -1, -1], [24, 24, 24, 24]]
-    assert ngrams(tokens[:, :2], 3, 5).shape == (2, 0)
-    many = bucket(np.array([-1, *range(1000)]))
-    assert many[0] == -1 and len(set(many.tolist())) == 1001 and many.max() < classifiers.BUCKETS
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tasks.examples import Examples
 from tasks.finetuning.choices import RACE, CommonsenseQA, most_shared
 from tasks.finetuning.glue import QNLI, QQP, SST2, shared
 from tasks.finetuning.labelled_texts import LabelledText, TextSplit, cut, held_out
-from tests.helpers.tasks import baseline_scores, no_progress, refuses, survivals
+from tests.helpers.tasks import baseline_scores, no_progress, refuses
 
 BOS, PAD, EOS, FIRST = 0, 1, 2, 4
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -194,9 +194,6 @@ def test_the_hubs_labels_are_checked(tmp_path):
         pq.write_table(table, folder / f"{split}-00000-of-00001.parquet")
     refuses(task(tmp_path, "sst2", source="hf", path=tmp_path / "hub"), "parquet:2: label '-1' is none of 0, 1")
     refuses(task(tmp_path, "qqp", source="hf", path=tmp_path / "hub"), "no column 'question1', there is sentence")
-    refuses(task(tmp_path, "qqp", source="hf", path=tmp_path / "nowhere"), "nowhere:1: No such file")
-    pq.write_table(pa.table({"text": ["a"], "label": [0]}), folder / "train-00000-of-00001.parquet")
-    refuses(task(tmp_path, "sst2", source="hf", path=tmp_path / "hub"), "no column 'sentence', there is text, label")
 
 
 @pytest.mark.parametrize(
@@ -215,8 +212,6 @@ def test_wrong_lines_are_one_line(tmp_path, lines, parts):
 def test_wrong_files_are_one_line(tmp_path):
     folder = sst2(tmp_path / "SST-2")
     refuses(task(tmp_path, "qnli", path=folder), "train.tsv:1: no column 'question', there is sentence, label")
-    (folder / "train.tsv").write_bytes(b"sentence\tlabel\n\xff\t1\n")
-    refuses(task(tmp_path, "sst2", path=folder), "train.tsv:2", "not UTF-8")
     (folder / "train.tsv").write_bytes(b"")
     refuses(task(tmp_path, "sst2", path=folder), "train.tsv:1: no header")
     (folder / "dev.tsv").unlink()
@@ -237,12 +232,6 @@ def test_wrong_json_is_one_line(tmp_path, line, parts):
     lines = race_lines()
     folder = jsonl(tmp_path / "RACE", train=[lines[0], line], dev=lines, test=lines)
     refuses(task(tmp_path, "race", path=folder), *parts)
-
-
-def test_hostile_files_are_read_or_refused(tmp_path):
-    folder = qnli(tmp_path / "QNLI")
-    read = survivals(folder / "train.tsv", lambda number: task(tmp_path / str(number), "qnli", path=folder), count=25)
-    assert 0 < read < 25
 
 
 # predictors

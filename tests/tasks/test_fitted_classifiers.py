@@ -8,7 +8,7 @@ import torch
 
 from tasks.examples import BYTE_SHIFT, BYTE_SYMBOLS
 from tasks.lra.fitted import Fitted, at_most, boosted, logistic, nearest, within
-from tasks.lra.image import in_corner, levels, switched_on
+from tasks.lra.image import in_corner, switched_on
 from tasks.lra.listops_counts import DEPTHS, SYMBOLS, depth_counts
 from tasks.lra.listops_generator import parse
 from tasks.lra.ngram_counts import LogRatioRegression, ngram_counts, shared_and_not, similarities, word_counts
@@ -81,15 +81,6 @@ def test_boosted_counts_solve_one_operator_and_not_which_argument_is_whose(tmp_p
     assert task.baselines(seen=120)["boosted_counts_per_depth"]().saw == "120 examples"
 
 
-def test_pictures_move_to_the_corner():
-    picture = np.zeros((2, 4, 4), np.int64)
-    picture[0, 1, 2], picture[0, 2, 1] = 200, 90
-    tokens = picture.reshape(2, -1)
-    moved = in_corner(levels(tokens, 4), 4).reshape(2, 4, 4)
-    assert moved[0, 0, 1] == 200 and moved[0, 1, 0] == 90 and moved[0].sum() == 290 and not moved[1].any()
-    assert switched_on(np.pad(tokens, ((0, 0), (0, 1))), 4).sum(1).tolist() == [2, 0], "an end symbol is no pixel"
-
-
 def test_neighbours_know_a_shape_anywhere_only_after_it_is_moved():
     shapes = 255 * np.array(
         [[[1, 1, 0], [1, 0, 0], [1, 0, 0]], [[1, 0, 0], [1, 0, 0], [1, 1, 0]], [[1, 1, 1], [1, 1, 1], [1, 1, 1]]]
@@ -136,13 +127,6 @@ def test_ink_near_the_line_tells_of_a_straight_path_and_not_of_a_distant_one():
     turned = dashed(5, 2).tokens.reshape(5, 16, 16).transpose(1, 2).flatten(1).numpy()
     ink = features(turned)
     assert np.isfinite(ink).all() and ink.shape == (5, features(np.zeros((1, 257), np.int64)).shape[1])
-
-
-def test_ngram_counts_add_up():
-    counts = ngram_counts(np.array([[1, 2, 1, 2, 0], [3, 3, 3, 0, 0]]), 2, 4)
-    assert counts.sum(1).tolist() == [4 + 3, 3 + 2]
-    assert sorted(counts[[0]].data.tolist()) == [1, 2, 2, 2], "1 2 twice, 2 1 once"
-    assert sorted(counts[[1]].data.tolist()) == [2, 3]
 
 
 def test_regression_on_ngrams_knows_words_and_not_their_order():

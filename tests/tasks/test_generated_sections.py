@@ -77,43 +77,6 @@ def test_generated_texts_are_on_one_topic_each_and_share_no_word_of_it(texts, wo
             assert same == wanted and len({line[0][0] for line in lines}) == texts - 1
 
 
-def cooccurrence_accuracy(fitted: list, scored: list) -> float:
-    """Percent: naive Bayes over (word of the first text, word of another one), counted in right and in wrong pairs."""
-    words = {word: number for number, word in enumerate(topics.vocabulary())}
-
-    def pairs(example):
-        _, (first, *others), label = example
-        at = np.array([words[word] for word in first.split()])[:, None]
-        wanted = [bool(label)] if len(others) == 1 else [i == label for i in range(len(others))]
-        return [
-            (at, [words[word] for word in other.split()], right) for other, right in zip(others, wanted, strict=True)
-        ]
-
-    counts = np.ones((2, len(words), len(words)))
-    for example in fitted:
-        for at, others, right in pairs(example):
-            np.add.at(counts[int(right)], (at, others), 1)
-    wrong, right = np.log(counts / counts.sum((1, 2), keepdims=True))
-    hits = []
-    for example in scored:
-        scores = [(right - wrong)[at, others].sum() for at, others, _ in pairs(example)]
-        hits.append((scores[0] > 0) == example[2] if len(scores) == 1 else np.argmax(scores) == example[2])
-    return 100 * float(np.mean(hits))
-
-
-@pytest.mark.parametrize(
-    ("texts", "words", "seen", "chance"), [(2, (24, 24), 6400, 50), (5, (36, 24), 1600, 25), (6, (24, 12), 1600, 20)]
-)
-def test_only_pretraining_knows_which_words_of_the_test_belong_together(texts, words, seen, chance):
-    """What words of the two texts occur together tells nothing of the test, and all of other texts to fine-tune on."""
-    made = sections.examples(None, examples=8192, words=words, texts=texts, seed=0)
-    fitted, others = made["train"][:seen], made["train"][seen:][:400]
-    assert cooccurrence_accuracy(fitted, others) > 99
-    for name in ("val", "test"):
-        deviation = 100 * (chance / 100 * (1 - chance / 100) / len(made[name])) ** 0.5
-        assert abs(cooccurrence_accuracy(fitted, made[name]) - chance) < 4 * deviation, name
-
-
 def test_no_word_of_a_topic_is_both_in_training_and_in_the_test():
     splits = sections.sections(None, seed=0)
     topical = set(topics.vocabulary()[: topics.TOPICS * topics.WORDS])
@@ -128,4 +91,3 @@ def test_too_little_text_is_one_line(tmp_path):
         file.write_text("few words")
     made = task(tmp_path, "race", source="synthetic", path=folder)
     refuses(made, "test has 0 sections of 256 words, fewer than 6")
-    refuses(task(tmp_path, "race", source="synthetic", path=tmp_path / "nowhere"), "nowhere: not there")

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -19,7 +20,8 @@ from tasks.lm.wikitext103 import unpacked
 from tasks.lra.image import read_sprites
 from tasks.tts.clips import WHOLE, is_whole
 from tasks.tts.phonemes import read_dictionary
-from tests.helpers.tasks import no_progress
+from tests.helpers.layouts import KINDS, Layout
+from tests.helpers.tasks import mutations, no_progress, survives
 
 pytestmark = pytest.mark.usefixtures("alarm")
 PARAMETERS = {"seed": 1}
@@ -56,6 +58,24 @@ def test_no_reader_of_data_waits(tmp_path, kind, reader):
         READERS[reader](file)
     said = str(error.value)
     assert str(file) in said and f"{kind}, not a regular file" in said and "\n" not in said
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_files_that_are_missing_empty_or_damaged_are_one_line_or_read(tmp_path, monkeypatch, name):
+    folder, root = tmp_path / "data", tmp_path / "prepared"
+    layout = Layout(name, folder, root, monkeypatch)
+    files = {file.suffix: file for file in sorted(folder.rglob("*")) if file.is_file()}
+    for file in files.values():
+        whole = file.read_bytes()
+        for broken in (None, b"", *mutations(whole, 3)):
+            file.unlink() if broken is None else file.write_bytes(broken)
+            survives(layout.task())
+            shutil.rmtree(root, ignore_errors=True)
+        file.write_bytes(whole)
+    shutil.rmtree(folder)
+    assert not survives(layout.task()), "the folder is not there"
+    folder.mkdir()
+    assert not survives(layout.task()), "an empty folder"
 
 
 def test_a_link_to_data_on_another_disk_is_followed(tmp_path):

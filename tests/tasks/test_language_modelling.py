@@ -13,7 +13,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from models.attention.latte import Latte
-from models.attention.no_mixing import NoMixing
 from models.attention.vanilla import Vanilla
 from models.backbones.decoder import DecoderConfig, DecoderLM
 from models.backbones.perceiver_ar import PerceiverAR, PerceiverConfig
@@ -166,22 +165,6 @@ def test_the_loss_is_the_mean_over_tokens(tmp_path):
     assert task.loss(model, batch).item() == pytest.approx(expected.item(), rel=1e-6)
 
 
-def test_the_unigram(tmp_path):
-    task = corpus(tmp_path)
-    counts, test = Counter(stream_of("train")[1:]), stream_of("test")[1:]
-    total = sum(counts.values()) + 257
-    expected = -sum(math.log((counts[token] + 1) / total) for token in test) / len(test)
-    assert evaluated(task, task.split("test"), task.baselines()["unigram"]())["loss"] == pytest.approx(expected)
-
-
-def test_no_mixing_sees_a_token_and_trains(tmp_path):
-    task = corpus(tmp_path)
-    model = decoder(NoMixing)
-    loss = task.loss(model, task.split("train").batch([0]))
-    loss.backward()
-    assert all(parameter.grad is not None for parameter in model.parameters())
-
-
 def test_the_dictionary_of_the_training_split(tmp_path):
     counts = torch.zeros(10, dtype=torch.long).numpy()
     counts[[1, 3, 5, 9]] = 4, 7, 7, 100  # 9 closes a line
@@ -243,32 +226,6 @@ def test_a_picture_of_the_latent_states(tmp_path):
     expected = -(first[0] * first[0].log2()).sum(1).mean()
     assert drawn.axes[0].get_title() == f"{expected:.2f} bits"
     assert none == {} and not model.layers[0].attention._forward_pre_hooks
-
-
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ({"length": 1}, "length=1 is less than 2"),
-        ({"stride": 17}, "stride=17 is more than a window has tokens"),
-        ({"stride": 12, "lengths": [8]}, "stride=12 is more than a window has tokens"),
-        ({"reading": "words"}, "reading='words' is none of"),
-        ({"tokenizer": "morse"}, "tokenizer='morse' is none of"),
-        ({"vocabulary": 512}, "belongs to bpe, words, json"),
-        ({"tokenizer": "bpe"}, "belongs to bpe, words, json"),
-        ({"tokenizer": "words"}, "belongs to bpe, words, json"),
-        ({"dictionary": 4}, "dictionary=4 is less than 5"),
-        ({"test_bytes": 0}, "test_bytes=0 is less than 1"),
-        ({"beginnings": 3}, "beginnings=3 requires val_bytes, as many or more, not None"),
-        (
-            {"beginnings": 3, "val_bytes": 9, "test_bytes": 2},
-            "beginnings=3 requires test_bytes, as many or more, not 2",
-        ),
-    ],
-)
-def test_wrong_settings(tmp_path, settings, says):
-    with pytest.raises(ValueError) as refused:
-        Corpus(data_root=tmp_path, **{"length": 16} | settings)
-    assert says in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_a_window_longer_than_the_split_is_one_line(tmp_path):

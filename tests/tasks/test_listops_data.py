@@ -1,7 +1,6 @@
 """Where ListOps examples come from: the generator through the cache, LRA's files, a slice; and everything broken."""
 
 import gzip
-import json
 import threading
 from pathlib import Path
 
@@ -9,13 +8,12 @@ import numpy as np
 import pytest
 
 from tasks import cache
-from tasks.checks import DataError
 from tasks.examples import content_hash
 from tasks.lra import listops
 from tasks.lra.listops import ListOps
 from tasks.lra.listops_generator import evaluate, parse
 from tests.helpers.listops import NEXT, format_expression, loaded, small
-from tests.helpers.tasks import baseline_scores, never, no_progress, one_line
+from tests.helpers.tasks import baseline_scores, never, no_progress, refused
 
 SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_listops"
 
@@ -26,22 +24,6 @@ def folder_of(root) -> Path:
 
 
 # generated data and its cache
-
-
-def test_labels_are_values_and_the_manifest_counts_them(tmp_path):
-    task, calls = small(tmp_path), []
-    task.prepare(lambda *call: calls.append(call))
-    assert calls[-1][1:] == (390, 390)
-    info = task.load()
-    for name, size in info.sizes.items():
-        batch = task.split(name).batch(range(size))
-        for tokens, label in zip(batch["tokens"], batch["label"], strict=True):
-            assert evaluate(tokens[tokens > 0].numpy()) == label
-    manifest = json.loads((folder_of(tmp_path) / cache.MANIFEST).read_text())
-    assert manifest["parameters"]["data_seed"] == 0 and manifest["parameters"]["generator_version"]
-    assert manifest["splits"]["train"]["examples"] == info.sizes["train"]
-    lengths = task.split("val").lengths()
-    assert 20 < lengths.min() <= lengths.max() < 64
 
 
 def test_evaluation_splits_do_not_depend_on_the_training_size(tmp_path):
@@ -78,61 +60,15 @@ def test_final_evaluations_are_of_longer_expressions(tmp_path):
 
 def test_exhausted_grammar_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(listops.generator, "PATIENCE", 3)
-    with pytest.raises(DataError) as error:
+    with refused("found", "different", NEXT):
         small(tmp_path, min_length=3, max_length=5, max_depth=2, max_args=2, train=400).prepare(no_progress)
-    one_line(error, "found", "different", NEXT)
     assert not list(tmp_path.rglob("*.arrow"))
 
 
-def flip(file: Path):
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
-
-
-DAMAGES = {
-    "flipped bit": lambda f: flip(f / "train.arrow"),
-    "splits exchanged": lambda f: (f / "test.arrow").write_bytes((f / "val.arrow").read_bytes()),
-    "binary manifest": lambda f: (f / cache.MANIFEST).write_bytes(b"\xff\xfe\x00"),
-    "another manifest": lambda f: (f / cache.MANIFEST).write_text("[]"),
-    "manifest of nothing": lambda f: (f / cache.MANIFEST).write_text(
-        json.dumps({**json.loads((f / cache.MANIFEST).read_text()), "splits": {}})
-    ),
-    "other parameters": lambda f: (f / cache.MANIFEST).write_text(
-        (f / cache.MANIFEST).read_text().replace('"data_seed": 0', '"data_seed": 7')
-    ),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
-def test_damage_is_named_and_repaired(tmp_path, damage):
-    task = loaded(tmp_path)
-    fingerprint = task.load().fingerprint
-    damage(folder_of(tmp_path) if list(tmp_path.rglob(cache.MANIFEST)) else tmp_path)
-    with pytest.raises(DataError) as error:
-        small(tmp_path).load()
-    one_line(error, tmp_path, NEXT)
-    task.prepare(no_progress)
-    assert task.load().fingerprint == fingerprint
-    assert len(list((tmp_path / "lra" / "listops").iterdir())) == 1, "nothing is left beside the cache"
-
-
-def test_interrupted_writing_leaves_nothing(tmp_path, monkeypatch):
-    def interrupted(file, examples):
-        file.write_bytes(b"half")
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(cache, "_write_arrow", interrupted)
-        small(tmp_path).prepare(no_progress)
-    assert not list((tmp_path / "lra" / "listops").iterdir())
-    loaded(tmp_path)
-
-
 def test_many_prepare_at_once(tmp_path):
-    for round_ in range(3):  # the second and third find a damaged cache
+    for round_ in range(2):  # the second finds a damaged cache
         if round_:
-            flip(folder_of(tmp_path) / "train.arrow")
+            (folder_of(tmp_path) / "train.arrow").write_bytes(b"damaged")
         together, errors = threading.Barrier(4), []
 
         def prepare(together=together, errors=errors):
@@ -151,13 +87,6 @@ def test_many_prepare_at_once(tmp_path):
         assert not errors
         assert len(list((tmp_path / "lra" / "listops").iterdir())) == 1
         small(tmp_path).load()
-
-
-def test_unwritable_data_folder_is_one_line(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(DataError) as error:
-        small(tmp_path / "file").prepare(no_progress)
-    one_line(error, "cannot write", NEXT)
 
 
 # official files and slices
@@ -220,9 +149,8 @@ def test_broken_official_file(tmp_path, lines, number, reason):
     file = tmp_path / "basic_val.tsv"
     file.write_bytes(b"".join((line if isinstance(line, bytes) else line.encode()) + b"\n" for line in lines))
     task = small(tmp_path / "data", source="official", path=tmp_path)
-    with pytest.raises(DataError) as error:
+    with refused(f"{file}:{number}: ", reason, NEXT):
         task.prepare(no_progress)
-    one_line(error, f"{file}:{number}: ", reason, NEXT)
     assert not (tmp_path / "data").exists(), "nothing half-written"
 
 
@@ -230,18 +158,8 @@ def test_broken_official_file(tmp_path, lines, number, reason):
 def test_cut_off_last_line(tmp_path, cut):
     for name in ("train", "val", "test"):
         (tmp_path / f"basic_{name}.tsv").write_text(f"{HEADER}\n{GOOD}\n{GOOD}"[:-cut])
-    with pytest.raises(DataError) as error:
+    with refused("basic_train.tsv:3: ", "put the whole file there", NEXT):
         small(tmp_path / "data", source="official", path=tmp_path).prepare(no_progress)
-    one_line(error, "basic_train.tsv:3: ", "put the whole file there", NEXT)
-
-
-@pytest.mark.parametrize("source", ["official", "slice"])
-def test_missing_files(tmp_path, source):
-    task = small(tmp_path / "data", source=source, path=tmp_path / "nowhere")
-    for act in (task.load, lambda: task.prepare(no_progress)):
-        with pytest.raises(DataError) as error:
-            act()
-        one_line(error, "nowhere", ":1: No such file", NEXT)
 
 
 def test_slice_is_split_by_its_seed(tmp_path):
@@ -259,15 +177,6 @@ def test_slice_is_split_by_its_seed(tmp_path):
     assert infos[0] == infos[1] and infos[0].fingerprint != infos[2].fingerprint
     seen = [tuple(row) for name in infos[0].sizes for row in np.split(*edges(tasks[0].split(name).examples))]
     assert sorted(seen) == sorted(tuple(parse(text)) for text in texts)
-
-
-def test_a_slice_of_too_few(tmp_path):
-    file = tmp_path / f"{listops.SLICE_FILE}.gz"
-    file.write_bytes(gzip.compress("".join(f"{i % 10}\t{i % 10}\n" for i in range(9)).encode()))
-    with pytest.raises(DataError) as error:
-        small(tmp_path / "data", source="slice", path=tmp_path).prepare(no_progress)
-    one_line(error, f"{file}:", NEXT)
-    assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.skipif(not SLICE.exists(), reason="the slice is not next to the clone")

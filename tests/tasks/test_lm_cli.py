@@ -6,13 +6,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from harness.config.build import build
-from harness.config.cell import cell_of
-from harness.config.compose import compose
-from harness.records import predictions, record
-from harness.records.run_directory import RunDirectory
-from harness.training.run_cell import run_cell
-from tests.helpers.cells import request_of
+from harness.records import predictions
+from tests.helpers.trained import trained
 
 LENGTH, STRIDE, END = 32, 16, 256  # of the smoke budget, and the token that closes a document
 BOOKS = {"train": ("10", "9"), "validation": ("3",), "test": ("12", "11")}
@@ -23,24 +18,19 @@ def texts(tmp_path):
     for split, names in BOOKS.items():
         (tmp_path / "books" / split).mkdir(parents=True)
         for name in names:
-            text = f"Chapter {name}. " + "It was a dark and stormy night; the rain fell. " * 40
+            text = f"Chapter {name}. " + "It was a dark and stormy night; the rain fell. " * 20
             (tmp_path / "books" / split / f"{name}.txt").write_text(text, encoding="utf-8")
     return tmp_path / "books"
 
 
-def trained(texts, places, *more):
+def trained_on(texts, places, *more):
     typed = ["model=vanilla", "task=lm/pg19", "budget=smoke", "trainer=cpu", "task.source=slice", f"task.path={texts}"]
-    cfg = compose([*typed, "task.train_bytes=null", "task.val_bytes=null", "task.test_bytes=null", *more, *places])
-    result = run_cell(request_of(cfg))
-    assert result.state == "done", result.detail
-    return cfg, record.read(cell_of(cfg).record_path(cfg))
+    return trained(*typed, "task.train_bytes=null", "task.val_bytes=null", "task.test_bytes=null", *more, *places)
 
 
 def test_the_record_holds_the_perplexity_of_every_token(texts, places):
-    cfg, entries = trained(texts, places)
-    model = build(cfg).model.eval()
-    weights = torch.load(RunDirectory(cell_of(cfg).folder(cfg)).best, weights_only=True)
-    model.load_state_dict({key.removeprefix("model."): value for key, value in weights.items()})
+    _, path, entries, built = trained_on(texts, places)
+    model = built.model
     books = [(texts / "test" / f"{name}.txt").read_bytes() for name in sorted(BOOKS["test"])]
     stream = [token for book in books for token in (*book, END)]
     words, size = sum(len(book.split()) for book in books), sum(map(len, books))
@@ -64,13 +54,12 @@ def test_the_record_holds_the_perplexity_of_every_token(texts, places):
         assert scores["bits_per_byte"] == pytest.approx(expected / math.log(2) / size, rel=1e-5)
         assert [scores[name] for name in ("tokens", "words", "bytes")] == [len(stream), words, size]
     assert entries["data"]["source"] == "slice:books" and entries["baseline"]["name"] == "unigram"
-    path = cell_of(cfg).record_path(cfg)
     kept = predictions.read(path, entries)
     assert float(kept["test"]["log_ppl"].mean()) == pytest.approx(math.log(metrics[1]["ppl"]), rel=1e-5)
 
 
 def test_a_length_that_a_model_cannot_read_is_a_value(texts, places):
-    _, entries = trained(texts, places, "backbone.positions=learned")
+    _, _, entries, _ = trained_on(texts, places, "backbone.positions=learned")
     assert entries["status"] == "done" and entries["metrics"]["best"]["test"]["tokens"]
     for name in ("length_1.5x", "length_2x"):
         assert entries["evaluations"][name]["status"] == "unsupported"

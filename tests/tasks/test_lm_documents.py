@@ -14,10 +14,10 @@ from tasks.checks import DataError
 from tasks.examples import content_hash, join
 from tasks.lm import documents
 from tasks.lm.articles import article_index
-from tasks.lm.documents import Document, Encoder, TextFile, shards
+from tasks.lm.documents import Document, TextFile, shards
 from tasks.lm.parquet import parquet_rows
 from tasks.lm.text_sources import MEMBER, text_splits
-from tests.helpers.tasks import one_line, tar
+from tests.helpers.tasks import refused, tar
 from tests.helpers.texts import BYTES, Deadly, folder, parquet, text_of, texts_of
 from tests.helpers.timing import cpu_s, grows_linearly
 
@@ -59,9 +59,8 @@ def test_lines_are_stripped_and_closed(tmp_path):
 def test_texts_without_a_word_are_left_out_and_a_split_of_them_is_refused(tmp_path):
     examples = encoded(files(tmp_path, ["", "a", " \n\t", "b"]))
     assert [text_of(examples, i) for i in range(2)] == ["a", "b"] and examples.count == 2
-    with pytest.raises(DataError) as error:
+    with refused("empty/0.txt", "no words in it"):
         encoded(files(tmp_path / "empty", ["", "\n"]))
-    one_line(error, "empty/0.txt", "no words in it")
     with pytest.raises(DataError, match="train: no documents"):
         encoded([])
 
@@ -153,9 +152,8 @@ def test_folders_and_archives_give_the_same_documents(tmp_path):
             "test": ["two\n"],
         }
         assert sum(piece.count for piece in splits["train"]) == 2
-    with pytest.raises(DataError) as error:
+    with refused(tmp_path / "part", "no texts to val"):
         text_splits(folder(tmp_path / "part", {"train/1.txt": "a", "test/1.txt": "b"}))
-    one_line(error, tmp_path / "part", "no texts to val")
 
 
 def test_an_archive_is_read_in_parts(tmp_path, monkeypatch):
@@ -164,13 +162,6 @@ def test_an_archive_is_read_in_parts(tmp_path, monkeypatch):
     pieces = documents.members(tar(tmp_path / "a.tar", texts), MEMBER)["train"]
     assert len(pieces) > 2 and all(piece.size <= 15 for piece in pieces)
     assert texts_of(pieces) == [text.decode() for text in texts.values()]
-
-
-@pytest.mark.parametrize("name", ["../train/1.txt", "/train/1.txt", "a/../../train/1.txt"])
-def test_an_archive_that_leads_out_of_itself_is_refused(tmp_path, name):
-    with pytest.raises(DataError) as error:
-        text_splits(tar(tmp_path / "a.tar.gz", {"train/1.txt": b"a", name: b"b"}))
-    one_line(error, tmp_path / "a.tar.gz", "leads out of it")
 
 
 def test_invalid_utf8_is_named_by_file_and_byte(tmp_path):
@@ -185,35 +176,27 @@ def test_invalid_utf8_is_named_by_file_and_byte(tmp_path):
         (text_splits(archive)["train"], f"{archive}/train/2.txt", 4),
         (article_index(tmp_path / "wiki.raw").pieces(size=1), tmp_path / "wiki.raw", wiki.index(b"\xc3\xc3")),
     ):
-        with pytest.raises(DataError) as error:
+        with refused(f"{where}: byte {byte} (0x", "is not UTF-8"):
             encoded(pieces)
-        one_line(error, f"{where}: byte {byte} (0x", "is not UTF-8")
 
 
 def test_a_file_that_is_cut_off_is_one_line(tmp_path):
     zipped = gzip.compress(WIKI * 50, mtime=0)
     rows = parquet(tmp_path / "rows.parquet", ["some text"] * 9).read_bytes()
-    folder(
-        tmp_path, {"cut.txt.gz": zipped[:-40], "no.txt.gz": b"text", "cut.parquet": rows[:-40], "no.parquet": b"x" * 99}
-    )
+    folder(tmp_path, {"cut.txt.gz": zipped[:-40], "cut.parquet": rows[:-40]})
     for read, name in (
         (lambda: encoded([TextFile.at(tmp_path / "cut.txt.gz")]), "cut.txt.gz"),
-        (lambda: encoded([TextFile.at(tmp_path / "no.txt.gz")]), "no.txt.gz"),
         (lambda: article_index(tmp_path / "cut.txt.gz"), "cut.txt.gz"),
         (lambda: parquet_rows(tmp_path / "cut.parquet"), "cut.parquet"),
-        (lambda: parquet_rows(tmp_path / "no.parquet"), "no.parquet"),
-        (lambda: parquet_rows(tmp_path / "missing.parquet"), "missing.parquet"),
         (lambda: TextFile.at(tmp_path / "missing.txt"), "missing.txt"),
     ):
-        with pytest.raises(DataError) as error:
+        with refused(tmp_path / name):
             read()
-        one_line(error, tmp_path / name)
     pieces = parquet_rows(tmp_path / "rows.parquet")
     end = int.from_bytes(rows[-8:-4], "little") + 8
     (tmp_path / "rows.parquet").write_bytes(b"\xff" * (len(rows) - end) + rows[-end:])
-    with pytest.raises(DataError) as error:
+    with refused(tmp_path / "rows.parquet"):
         encoded(pieces)
-    one_line(error, tmp_path / "rows.parquet")
 
 
 def test_rows_are_documents_however_they_are_cut(tmp_path, monkeypatch):
@@ -244,16 +227,14 @@ def test_rows_are_documents_however_they_are_cut(tmp_path, monkeypatch):
 )
 def test_rows_that_are_no_texts_are_one_line(tmp_path, texts, options, reason):
     file = parquet(tmp_path / "rows.parquet", texts, **options)
-    with pytest.raises(DataError) as error:
+    with refused(file, reason):
         encoded(parquet_rows(file))
-    one_line(error, file, reason)
 
 
 def test_a_row_with_invalid_utf8_is_named(tmp_path):
     file = parquet(tmp_path / "rows.parquet", pa.array([b"fine", b"ab\xff"]).view(pa.string()))
-    with pytest.raises(DataError) as error:
+    with refused(f"{file}:2: byte 2 (0xff) is not UTF-8"):
         encoded(parquet_rows(file))
-    one_line(error, f"{file}:2: byte 2 (0xff) is not UTF-8")
 
 
 @pytest.mark.parametrize("zipped", [False, True])
@@ -276,32 +257,6 @@ def test_what_stands_before_the_first_heading_is_not_lost(tmp_path, start):
     file.write_bytes(start + WIKI)
     index = article_index(file)
     assert len(index.starts) == 2 + bool(start) and "".join(texts_of(index.pieces(size=1))).encode() == start + WIKI
-
-
-def test_an_encoder_holds_no_more_than_its_batches(monkeypatch, tmp_path):
-    """Documents are read one batch at a time, not all at once."""
-    monkeypatch.setattr(documents, "BATCH", 1)
-    seen = []
-
-    class Watched:
-        size = count = 1
-
-        def documents(self):
-            for number in range(3):
-                seen.append(f"read {number}")
-                yield Document("here", f"text {number}")
-
-    class Tokenizer:
-        vocab_size, end_id = 257, 256
-        encode = staticmethod(lambda texts: seen.append(f"encode {texts[0][-1]}") or BYTES.encode(texts))
-
-    assert Encoder((Watched(),), Tokenizer(), "packed")().count == 3
-    assert seen == [f"{verb} {number}" for number in range(3) for verb in ("read", "encode")]
-
-
-def test_many_lines_of_nothing_are_quick(tmp_path):
-    examples = encoded(files(tmp_path, ["a" + "\n" * 100_000]), "lines")
-    assert examples.tokens.tolist() == [97, *[256] * 100_000]
 
 
 def test_pieces_can_be_sent_to_other_processes(tmp_path):

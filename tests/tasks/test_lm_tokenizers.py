@@ -3,7 +3,6 @@
 import itertools
 import json
 import os
-import pickle
 import re
 import shutil
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from tasks.checks import DataError
 from tasks.lm import tokenizer_names, tokenizers
 from tasks.lm import trained as trained_pieces
-from tests.helpers.tasks import never, no_progress, one_line
+from tests.helpers.tasks import never, no_progress, refused
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "tokenizers"
 GPT2, BERT = SHARED / "gpt2", SHARED / "bert-base-uncased"
@@ -116,7 +115,7 @@ def test_trained_pairs_are_their_naive_twin_and_give_the_text_back(tmp_path):
         assert opened.decode(ids.tolist()) == text and ids.dtype == np.uint16
 
 
-@pytest.mark.parametrize("size", [1, 7, 40])
+@pytest.mark.parametrize("size", [1, 7])
 def test_passages_are_encoded_as_the_whole(tmp_path, monkeypatch, size):
     monkeypatch.setattr(tokenizers, "PASSAGE", size)
     texts = [*HARD, "\n\n a\n \n\nb \nc\n\n\n", "one\n" * 50, " \n" * 30]
@@ -163,14 +162,12 @@ def test_bert_uncased_has_the_known_ids(tmp_path):
 def test_bert_cased_is_the_default_vocabulary(tmp_path):
     tokenizer = make("wordpiece", tmp_path)
     assert (tokenizer.vocab_size, tokenizer.end_id) == (28_996, 102)
-    with pytest.raises(DataError) as error:
+    with refused(tmp_path / "bert-base-cased" / "vocab.txt", "No such file"):
         tokenizer.encode(["a"])
-    one_line(error, tmp_path / "bert-base-cased" / "vocab.txt", "No such file")
     (tmp_path / "bert-base-cased").mkdir()
     vocabulary(tmp_path / "bert-base-cased", SMALL)
-    with pytest.raises(DataError) as error:
+    with refused("bert-base-cased/vocab.txt", "bytes instead of 213,450"):
         tokenizer.prepare(never, no_progress)
-    one_line(error, "bert-base-cased/vocab.txt", "bytes instead of 213,450")
 
 
 @needs_gpt2
@@ -188,9 +185,8 @@ def test_fetched_files_are_checked_and_known_by_their_content(tmp_path):
     (renamed / "merges.txt").write_bytes((GPT2 / "vocab.bpe").read_bytes() + b"\n")
     assert make("gpt2", tmp_path, path=renamed).identity != default.identity
     (tmp_path / "gpt2" / "vocab.bpe").write_bytes(b"#version: 0.2\n")
-    with pytest.raises(DataError) as error:
+    with refused(tmp_path / "gpt2" / "vocab.bpe", "14 bytes instead of 456,318"):
         default.prepare(never, no_progress)
-    one_line(error, tmp_path / "gpt2" / "vocab.bpe", "14 bytes instead of 456,318")
 
 
 @pytest.mark.parametrize(
@@ -198,7 +194,6 @@ def test_fetched_files_are_checked_and_known_by_their_content(tmp_path):
     [
         (None, b"", "no vocab.json and merges.txt or encoder.json and vocab.bpe there"),
         ("vocab.json", b"{", "vocab.json and merges.txt: "),
-        ("vocab.json", b"[1]", "vocab.json and merges.txt: "),
         ("vocab.json", b"\xff", "vocab.json and merges.txt: "),
         ("vocab.json", b'{"a": 0}', "vocab.json: not GPT-2's 50,257 pieces"),
         ("vocab.json", json.dumps({f"{i}": 2 * i for i in range(50_257)}).encode(), "with ids from 0 to 50256"),
@@ -210,9 +205,8 @@ def test_wrong_files_of_gpt2_are_one_line(tmp_path, file, content, reason):
         (tmp_path / "vocab.json").write_text(json.dumps({chr(i): i for i in range(50_257)}))
         (tmp_path / "merges.txt").write_bytes(b"#version: 0.2\n")
         (tmp_path / file).write_bytes(content)
-    with pytest.raises(DataError) as error:
+    with refused(tmp_path, reason):
         make("gpt2", tmp_path, path=tmp_path).encode(["a"])
-    one_line(error, tmp_path, reason)
 
 
 @pytest.mark.parametrize(
@@ -221,27 +215,14 @@ def test_wrong_files_of_gpt2_are_one_line(tmp_path, file, content, reason):
         (None, "No such file"),
         (b"[UNK]\nthe\n", "no [SEP] in its 2 lines"),
         (b"[SEP]\n[UNK]\nthe\nthe\n", "an empty piece or one that is there twice"),
-        (b"[SEP]\n[UNK]\n\nthe\n", "an empty piece or one that is there twice"),
         (b"[SEP]\n[UNK]\nth\xe9\n", "byte 14 is not UTF-8"),
     ],
 )
 def test_wrong_files_of_word_pieces_are_one_line(tmp_path, content, reason):
     if content is not None:
         (tmp_path / "vocab.txt").write_bytes(content)
-    with pytest.raises(DataError) as error:
+    with refused(tmp_path / "vocab.txt", reason):
         make("wordpiece", tmp_path, path=tmp_path)
-    one_line(error, tmp_path / "vocab.txt", reason)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"name": "gpt3"}, {"name": "bytes", "path": Path("x")}, {"name": "bpe"}, {"name": "gpt2", "vocabulary": 9}],
-)
-def test_settings_that_do_not_fit(tmp_path, options):
-    with pytest.raises(ValueError):
-        make(options.pop("name"), tmp_path, **options)
-    with pytest.raises(ValueError, match="vocabulary=256 is less than 257"):
-        make("bpe", tmp_path, vocabulary=256)
 
 
 def test_training_is_the_same_anywhere_and_happens_once(tmp_path, monkeypatch):
@@ -272,9 +253,8 @@ def test_training_reads_a_bounded_part(tmp_path, monkeypatch):
 
 
 def test_training_fails_in_one_line(tmp_path):
-    with pytest.raises(DataError) as error:
+    with refused("the training split gives 3", "ids, not 5,000"):
         trained(tmp_path, vocabulary=5000)
-    one_line(error, "the training split gives 3", "ids, not 5,000")
 
     def broken():
         yield TEXT
@@ -284,9 +264,8 @@ def test_training_fails_in_one_line(tmp_path):
         make("bpe", tmp_path, vocabulary=300).prepare(broken, no_progress)
     assert not list(tmp_path.iterdir()), "nothing half-written"
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError) as error:
+    with refused(tmp_path / "file", "cannot write", "paths.data"):
         trained(tmp_path / "file")
-    one_line(error, tmp_path / "file", "cannot write", "paths.data")
 
 
 def test_a_damaged_vocabulary_is_one_line(tmp_path):
@@ -296,17 +275,9 @@ def test_a_damaged_vocabulary_is_one_line(tmp_path):
     ):
         tokenizer = make("bpe", tmp_path, vocabulary=300, follows_from={"number": number})
         tokenizer.file.write_text(broken)
-        with pytest.raises(DataError) as error:
+        with refused(tokenizer.file, "damaged", "remove it"):
             tokenizer.prepare(never, no_progress)
-        one_line(error, tokenizer.file, "damaged", "remove it")
     other = make("bpe", tmp_path, vocabulary=300, follows_from={"other": 1})
     other.file.write_text(good)
     with pytest.raises(DataError, match="another vocabulary"):
         other.encode([TEXT])
-
-
-def test_a_tokenizer_travels_to_another_process(tmp_path):
-    tokenizer = trained(tmp_path)
-    before = tokenizer.encode([TEXT])[0].tolist()
-    sent = pickle.dumps(tokenizer)
-    assert len(sent) < 1000 and pickle.loads(sent).encode([TEXT])[0].tolist() == before

@@ -1,7 +1,5 @@
 """Windows of a stream, of which every token is a target once, and the scores of a text."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -35,13 +33,6 @@ def test_blocks_by_hand():
     assert batch["targets"].tolist() == [[1, 2, 3, 9], [IGNORED, IGNORED, 4, 9]]
     assert batch["words"].tolist() == [3, 1] and batch["bytes"].tolist() == [8, 4]
     assert batch["weight"].tolist() == [2 / 6] * 2
-
-
-def test_stride_by_hand():
-    split = WindowSplit(TokenStream(stored("a bb ccc", "dddd"), END), length=4, stride=2)
-    batch = split.batch(range(3))
-    assert batch["tokens"].tolist() == [[9, 9, 9, 1], [9, 1, 2, 3], [2, 3, 9, 4]]
-    assert batch["targets"].tolist() == [[1, 2], [3, 9], [4, 9]]
 
 
 @given(
@@ -88,37 +79,6 @@ def test_ids_are_replaced():
     stream = TokenStream(stored("a bb"), END, ids)
     assert WindowSplit(stream, 3).batch([0])["tokens"].tolist() == [[2, 3, 4]]
     assert stream.counts(6).tolist() == [0, 0, 1, 1, 1, 0]
-
-
-def test_windows_have_numbers():
-    with pytest.raises(IndexError, match="numbered 0 to 1, not 0 to 2"):
-        WindowSplit(TokenStream(stored("a bb ccc", "dddd"), END), 4).batch([0, 2])
-
-
-def test_scores_of_a_text_are_those_of_ten_lines():
-    """Perplexities and bits per byte, computed from the probabilities themselves."""
-    text, probabilities = "to be or not to be", [0.5, 0.25, 0.125, 0.5, 0.0625, 0.25, 0.5]
-    metric = TextScores()
-    for part in (slice(0, 3), slice(3, 7)):
-        nats = -torch.tensor(probabilities[part]).log()
-        last = part.stop == len(probabilities)
-        metric.update(
-            nats, torch.ones(len(nats), dtype=torch.bool), torch.tensor([6 * last]), torch.tensor([len(text) * last])
-        )
-    bits = -sum(math.log2(p) for p in probabilities)  # 13
-    values = {name: float(value) for name, value in metric.compute().items()}
-    assert values == pytest.approx(
-        {
-            "ppl": 2 ** (bits / 7),
-            "word_ppl": 2 ** (bits / 6),
-            "bits_per_byte": bits / 18,
-            "loss": bits / 7 * math.log(2),
-            "tokens": 7,
-            "words": 6,
-            "bytes": 18,
-        },
-        rel=1e-7,
-    )
 
 
 def test_a_model_that_has_hardly_trained_has_scores_that_a_record_takes():

@@ -3,24 +3,9 @@
 import numpy as np
 import pytest
 
-from tasks.probe.extrapolation import Extrapolation
 from tasks.probe.long_needle import LongNeedle
-from tasks.probe.long_recall import LongRecall
 from tasks.probe.probe import NO_ANSWER
-
-SIZES = {"train": 4000, "val": 200, "test": 300}
-CASES = {
-    "extrapolation": (Extrapolation, {"length": 22, "pairs": 4, "vocabulary": 26, "noise_vocabulary": 8}),
-    "long needle": (LongNeedle, {"length": 30, "values": 5, "noise_vocabulary": 7, "factors": (2, 8)}),
-    "long recall": (LongRecall, {"length": 48, "pairs": 6, "vocabulary": 40, "factors": (2, 8)}),
-}
-
-
-def made(name):
-    make, options = CASES[name]
-    task = make(**SIZES, **options)
-    task.load()
-    return task
+from tests.helpers.probes import SIZES, made
 
 
 @pytest.mark.parametrize("name", ["long needle", "long recall"])

@@ -46,18 +46,6 @@ def test_chains_are_those_of_a_naive_generator(order):
             assert batch["tokens"][number].tolist() == chain[:-1] and batch["answers"][number].tolist() == chain[1:]
 
 
-def test_rows_of_transitions_are_uniform_on_the_simplex():
-    """Two draws from one row of Dirichlet(1, ..., 1) over G symbols are equal with probability 2 / (G + 1)."""
-    task = Markov(train=4000, val=1, test=1, symbols=4, length=30, ranges=(30,))
-    task.load()
-    tokens, answers = (part.numpy() for part in task.split("train").batch(range(4000)).values())
-    equal = []
-    for row, follows in zip(tokens, answers, strict=True):
-        first, second = np.flatnonzero(row == row[0])[:2] if (row == row[0]).sum() > 1 else (0, 0)
-        equal += [follows[first] == follows[second]] if second else []
-    assert len(equal) > 3000 and np.mean(equal) == pytest.approx(2 / 5, abs=4 * math.sqrt(0.24 / len(equal)))
-
-
 @pytest.mark.parametrize("order", [0, 1, 2])
 def test_the_posterior_s_losses_add_up_to_the_evidence(order):
     """The likelihood of all answers under the prior: for each context (G - 1)! prod_s n_s! / (n + G - 1)!."""

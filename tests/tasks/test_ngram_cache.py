@@ -10,7 +10,6 @@ from scipy.optimize import approx_fprime
 from tasks.lm import ngram_cache
 from tasks.lm.ngram_cache import NGramWithCache, mean_nats, past
 from tasks.lm.ngrams import NGram, NGramCounts
-from tests.tasks.test_language_modelling import corpus, evaluated
 from tests.tasks.test_ngrams import V, discounts_of, drawn, tensors
 
 
@@ -41,13 +40,6 @@ def test_probabilities_are_those_of_the_naive_twin(order, length, stride, monkey
     expected = [[-np.log(probability(model, row, i, row[i])) for i in scored] for row in test.tolist()]
     tokens, targets = torch.from_numpy(test[:, :-1]), torch.from_numpy(test[:, -stride:])
     assert torch.allclose(model(tokens, targets), torch.tensor(expected, dtype=torch.float64), rtol=1e-12)
-
-
-@pytest.mark.parametrize("order", [1, 2, 6])
-def test_probabilities_sum_to_one_over_the_vocabulary(order):
-    model, tokens = drawn_model(order), torch.from_numpy(drawn(50, 30, seed=2))
-    total = sum(model(tokens, torch.full((50, 1), token)).neg().exp() for token in range(V))
-    assert torch.allclose(total, torch.ones_like(total), rtol=1e-12)
 
 
 def test_nothing_of_the_future_or_of_another_window_is_used():
@@ -96,21 +88,3 @@ def test_a_text_that_repeats_itself_is_read_better_than_by_the_ngram():
     model, (tokens, targets) = NGramWithCache.fitted(ngram, tensors(repeating(40, seed=1))), tensors(repeating(40, 2))
     assert model(tokens, targets)[:, 10:].mean() < 0.7 * ngram(tokens, targets)[:, 10:].mean()
     assert (model.discounts >= 0).all() and (model.discounts < 1).all() and (model.strengths > 0).all()
-
-
-def test_a_text_without_repeats_is_read_as_by_the_ngram():
-    windows = np.random.default_rng(5).choice(V, (400, 12))
-    ngram = NGram.fitted(NGramCounts(windows, V), 2, tensors(windows[:50]), "")
-    model, (tokens, targets) = NGramWithCache.fitted(ngram, tensors(windows)), tensors(windows)
-    assert model(tokens, targets).mean() == pytest.approx(float(ngram(tokens, targets).mean()), rel=0.01)
-    assert model(tokens, targets).mean() <= ngram(tokens, targets).mean()
-
-
-def test_the_task_scores_it_on_the_examples_of_the_models(tmp_path):
-    task = corpus(tmp_path)
-    model = task.baselines(3)["6gram_with_cache"]()
-    batch = task.split("test").batch(range(len(task.split("test"))))
-    nats = model(batch["tokens"], batch["targets"])
-    expected = float(torch.exp(nats.sum() / (batch["targets"] >= 0).sum()))
-    assert model.saw == "48 bytes"
-    assert evaluated(task, task.split("test"), model)["ppl"] == pytest.approx(expected, rel=1e-9)

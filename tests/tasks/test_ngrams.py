@@ -12,7 +12,7 @@ from harness.config.compose import arguments, compose
 from harness.config.instantiate import instantiate
 from tasks.lm import language_modelling
 from tasks.lm.ngrams import NGram, NGramCounts, joined, leaving_out, mean_nats
-from tests.helpers.tasks import no_progress, one_line
+from tests.helpers.tasks import ready, refused
 from tests.tasks.test_language_modelling import corpus, evaluated
 
 SLICES = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -61,7 +61,7 @@ def test_probabilities_are_those_counted_by_hand():
     assert model(tokens, targets).neg().exp().flatten().tolist() == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize("order", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("order", [1, 2, 3, 6])
 @pytest.mark.parametrize(("length", "stride"), [(9, 9), (9, 2), (3, 3), (2, 1)])
 def test_probabilities_are_those_of_the_naive_twin(order, length, stride):
     train, discounts = drawn(40, 12), discounts_of(order)
@@ -73,15 +73,6 @@ def test_probabilities_are_those_of_the_naive_twin(order, length, stride):
     ]
     tokens, targets = torch.from_numpy(test[:, :-1]), torch.from_numpy(test[:, -stride:])
     assert torch.allclose(model(tokens, targets), torch.tensor(expected, dtype=torch.float64), rtol=1e-12)
-
-
-@pytest.mark.parametrize("order", [1, 2, 4, 6])
-def test_probabilities_sum_to_one_over_the_vocabulary(order):
-    counts = NGramCounts(drawn(40, 12), V)
-    model = NGram.fitted(counts, order, tensors(drawn(10, 12, seed=1)), "")
-    tokens = torch.from_numpy(np.random.default_rng(2).choice(V, (50, 7)))
-    total = sum(model(tokens, torch.full((50, 1), token)).neg().exp() for token in range(V))
-    assert torch.allclose(total, torch.ones_like(total), rtol=1e-12)
 
 
 def tensors(windows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
@@ -149,9 +140,8 @@ def test_more_text_than_can_be_counted_is_cut_or_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(language_modelling, "MOST_COUNTED", 160)
     task = corpus(tmp_path)
     assert task.baselines(20)["2gram"]().saw == "160 bytes"
-    with pytest.raises(ValueError) as error:
+    with refused("training tokens are more than the 160", kind=ValueError):
         task.baselines(20)["6gram_all"]()
-    one_line(error, "training tokens are more than the 160")
 
 
 def test_discounts_are_not_chosen_on_the_test(tmp_path, monkeypatch):
@@ -178,9 +168,7 @@ def test_real_bytes_have_the_perplexities_of_another_program(tmp_path, typed, se
         *(f"task={name}", f"protocol={protocol}", f"protocol.configuration={configuration}", "budget=reduced"),
         *(f"paths.data={tmp_path}", f"paths.slices={SLICES}", *settings),
     ])  # fmt: skip
-    task = instantiate(arguments(cfg.task), "task", [])
-    task.prepare(no_progress)
-    task.load()
+    task = ready(instantiate(arguments(cfg.task), "task", []))
     makers = task.baselines(seen)
     test = task.split("test").batch(range(len(task.split("test"))))
     tokens, targets = task._discount_windows()

@@ -146,29 +146,11 @@ def test_other_tokenizers(tmp_path, settings):
     ([("x", "a"), (" ", "b")], r"a\.csv:3: column 'text' is empty"),
     ([(f"x{i}", f"class {i}") for i in range(1100)], r"a\.csv:1002: column 'label' has more than 1000"),
     ([("x", "a"), ("y", "b")], "no rows for"),
-    ([("x", "a"), ("y", "b" * 201)], r"a\.csv:3: column 'label' has 201 letters, a class at most 200"),
 ])  # fmt: skip
 def test_rows_that_cannot_be_are_one_line_with_the_command(tmp_path, rows, message):
     with pytest.raises(DataError, match=message) as error:
         loaded(classification(csv_of(tmp_path / "a.csv", rows)))
     assert "\n" not in str(error.value) and "do=prepare task=data/classification" in str(error.value)
-
-
-@pytest.mark.parametrize(("settings", "message"), [
-    ({"fractions": (0.5, 0.5)}, "three positive shares"),
-    ({"tokenizer": "words"}, "vocabulary=None with tokenizer=words: it belongs to words, json"),
-    ({"tokenizer": "json", "vocabulary": 9}, "tokenizer_path=None with tokenizer=json: it belongs to json"),
-    ({"tokenizer": "gpt2"}, "none of bytes, words, json"),
-    ({"source": "synthetic", "path": None}, "takes task.train"),
-])  # fmt: skip
-def test_settings_that_do_not_fit_are_refused(tmp_path, settings, message):
-    with pytest.raises(ValueError, match=message):
-        Classification(**{"data_root": tmp_path, "path": tmp_path, "max_length": 9} | settings)
-
-
-def test_without_a_path_there_is_one_line(tmp_path):
-    with pytest.raises(DataError, match=r"requires task\.path, a \.csv"):
-        Classification(data_root=tmp_path, max_length=9).backbone_kwargs()
 
 
 def numbers(count):
@@ -291,18 +273,3 @@ def test_rows_are_documents_and_copies_are_left_out(tmp_path):
 def copies(task):
     train = text_in(task, "train")
     return sum(text in train for text, _ in reviews(100)[:3])
-
-
-def test_texts_of_a_folder_are_documents(tmp_path):
-    folder = tmp_path / "texts"
-    folder.mkdir()
-    for number in range(20):
-        (folder / f"{number}.txt").write_text(f"text {number} " * 20)
-    task, _ = loaded(own_text(folder))
-    assert [task.split(name).stream.documents.count for name in ("train", "val", "test")] == [16, 2, 2]
-
-
-def test_a_text_of_two_bytes_is_too_short(tmp_path):
-    (tmp_path / "book.txt").write_text("ab")
-    with pytest.raises(DataError, match=r"book\.txt: 2 bytes, too few to cut in three"):
-        own_text(tmp_path / "book.txt").prepare(no_progress)

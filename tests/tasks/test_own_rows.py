@@ -16,6 +16,7 @@ from tasks.checks import DataError
 from tasks.data import arrow_rows, rows
 from tasks.data.rows import tables
 from tasks.lm import parquet
+from tests.helpers.tasks import refused
 
 TEXTS = [("first, with a comma", "a"), ('second\nin "two" lines', "b"), ("third, ä", "a")]
 COLUMNS = ("text", "label")
@@ -62,9 +63,8 @@ def test_a_saved_data_set_and_its_splits(tmp_path):
     assert read(tmp_path / "whole") == {"all": TEXTS}
     assert read(tmp_path / "dict") == {"train": TEXTS, "val": [TEXTS[1]], "test": [TEXTS[2]]}
     (tmp_path / "whole" / "state.json").write_text("{")
-    with pytest.raises(DataError, match="no saved data set") as error:
+    with refused(match="no saved data set"):
         read(tmp_path / "whole")
-    assert "\n" not in str(error.value)
 
 
 def test_names_of_files_tell_the_split(tmp_path):
@@ -100,9 +100,8 @@ def test_files_without_these_names_are_one_table(tmp_path):
 ])  # fmt: skip
 def test_a_broken_file_is_one_line_with_its_place(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(DataError, match=message) as error:
+    with refused(match=message):
         read(tmp_path / name)
-    assert "\n" not in str(error.value)
 
 
 def test_only_regular_files_are_read(tmp_path):
@@ -127,7 +126,7 @@ def test_a_line_has_a_bound(tmp_path, monkeypatch):
 
 def test_what_unpacks_without_end_is_refused_within_seconds(tmp_path):
     """Two letters a row, so that as many rows as possible lie in a small file."""
-    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"text,label\n" + b"a,b\n" * (16 << 20)))
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"text,label\n" + b"a,b\n" * (4 << 20)))
     started = time.process_time()
     with pytest.raises(DataError, match=r"a\.csv\.gz:\d+: it unpacks to more than \d MiB") as error:
         read(tmp_path / "a.csv.gz")
@@ -135,7 +134,7 @@ def test_what_unpacks_without_end_is_refused_within_seconds(tmp_path):
 
 
 def test_a_quotation_without_end_is_refused_within_seconds(tmp_path):
-    (tmp_path / "a.csv").write_bytes(b'text,label\nx,y\n"' + b"x\n" * (1 << 20))
+    (tmp_path / "a.csv").write_bytes(b'text,label\nx,y\n"' + b"x\n" * (1 << 18))
     started = time.process_time()
     with pytest.raises(DataError, match=r"a\.csv:3: unexpected end of data; close its quotation") as error:
         read(tmp_path / "a.csv")
@@ -144,19 +143,17 @@ def test_a_quotation_without_end_is_refused_within_seconds(tmp_path):
     assert read(tmp_path / "a.csv") == {"all": [("1\n2\n3\n4", "y")] * 2}
 
 
-@pytest.mark.parametrize("compression", ["zstd", "gzip"])
-def test_a_parquet_file_that_unpacks_without_end_is_refused_before_it_is_read(tmp_path, monkeypatch, compression):
+def test_a_parquet_file_that_unpacks_without_end_is_refused_before_it_is_read(tmp_path, monkeypatch):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.table({"text": ["x" * (80 << 20)], "label": ["a"]})
-    pq.write_table(table, tmp_path / "a.parquet", compression=compression, use_dictionary=False)
+    table = pa.table({"text": ["x" * (20 << 20)], "label": ["a"]})
+    pq.write_table(table, tmp_path / "a.parquet", compression="gzip", use_dictionary=False)
     assert (tmp_path / "a.parquet").stat().st_size < 1 << 20
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda *_, **__: pytest.fail("it is read"))
-    with pytest.raises(DataError, match="it unpacks to 80 MiB, a text of its size to") as error:
+    with refused(match="it unpacks to 20 MiB, a text of its size to"):
         read(tmp_path / "a.parquet")
-    assert "\n" not in str(error.value)
-    with pytest.raises(DataError, match="it unpacks to 80 MiB"):
+    with pytest.raises(DataError, match="it unpacks to 20 MiB"):
         parquet.parquet_rows(tmp_path / "a.parquet")
 
 
@@ -171,9 +168,8 @@ def parquet_of(folder, **columns):
 @pytest.mark.parametrize("values", [[{"a": 1}], [["x"]], [[[1]]], [b"x"], [datetime.date(1, 1, 1)], [[{"a": 1}]]])
 def test_columns_hold_texts_numbers_or_lists_of_numbers(tmp_path, values):
     file = parquet_of(tmp_path, text=["x"], label=values)
-    with pytest.raises(DataError, match=r"a\.parquet: column 'label' holds .*, no texts, numbers") as error:
+    with refused(match=r"a\.parquet: column 'label' holds .*, no texts, numbers"):
         read(file)
-    assert "\n" not in str(error.value)
     assert read(file, ("text",)) == {"all": [("x",)]}
 
 
@@ -241,9 +237,8 @@ def test_a_saved_data_set_reads_files_of_its_folder_alone(tmp_path, name):
     os.mkfifo(folder / "fifo")
     (folder / "link").symlink_to(tmp_path / "s.arrow")
     (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}]}))
-    with pytest.raises(DataError, match="no saved data set") as error:
+    with refused(match="no saved data set"):
         read(folder)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("state", ["[1]", "[" * 100_000, "{}", '{"_data_files": 7}', '{"_data_files": [1]}', "{", "7"])
@@ -263,13 +258,3 @@ def test_offsets_that_lead_out_of_a_saved_data_set_are_refused(tmp_path):
     (folder / "data-0.arrow").write_bytes(content.replace(offsets, struct.pack("<4i", 0, 10**9, 2 * 10**9, 2 * 10**9)))
     with pytest.raises(DataError, match=r"data-0\.arrow: "):
         read(folder)
-
-
-@pytest.mark.parametrize("text", [r"\ud800", r"\udc00\ud800", r"x\uDFFF"])
-def test_half_a_character_in_json_is_one_line(tmp_path, text):
-    whole = '{"text": "\\ud83d\\ude00", "label": "a"}\n'
-    (tmp_path / "a.jsonl").write_text(whole + f'{{"text": "{text}", "label": "a"}}\n')
-    with pytest.raises(DataError, match=r"a\.jsonl:2: half a character"):
-        read(tmp_path / "a.jsonl")
-    (tmp_path / "a.jsonl").write_text(whole)
-    assert read(tmp_path / "a.jsonl") == {"all": [("\U0001f600", "a")]}

@@ -34,17 +34,14 @@ def pictures(count, design, seed=0, block=0):
 
 
 CASES = {
-    "easy": (EASY, 8),
-    "intermediate": (MIDDLE, 5),
-    "hard": (LRA, 3),
-    "small": (SMALL, 20),
+    "easy": (EASY, 4),
+    "intermediate": (MIDDLE, 3),
+    "hard": (LRA, 2),
+    "small": (SMALL, 10),
     "crowded": (dataclasses.replace(SMALL, distractors=9, distractor_length=1), 8),
     "one brightness": (dataclasses.replace(EASY, distractor_contrast=1.5), 3),
     "two margins": (dataclasses.replace(EASY, size=48, seed_distance=9, margins=(1, 2), contour_length=4), 3),
-    "thick": (
-        dataclasses.replace(EASY, size=64, seed_distance=10, dash_length=4, dash_thickness=1.5, continuity=1.8),
-        3,
-    ),
+    "thick": (THICK, 2),
     "wide border": (dataclasses.replace(SMALL, padding=2, size=20, marker_radius=2.5), 5),
 }
 
@@ -150,10 +147,6 @@ def test_the_interpreter_draws_what_the_compiler_draws(monkeypatch):
     for (design, count), (pixels, labels) in zip(((SMALL, 30), (EASY, 4)), compiled, strict=True):
         again = pictures(count, design)
         assert (again[0] == pixels).all() and (again[1] == labels).all()
-
-
-def test_progress_says_if_it_will_take_long():
-    assert ("numba" in generator.shards(0, 130, TINY).title) == (not kernel.COMPILED)
 
 
 # what cannot be drawn

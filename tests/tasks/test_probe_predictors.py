@@ -22,7 +22,7 @@ FACTS = torch.tensor([[1, 6, 9, 9, 2, 5, 3, 6], [9, 9, 1, 7, 0, 0, 2, 4], [1, 5,
 
 
 def loaded(make, **settings):
-    task = make(**SIZES, **settings)
+    task = make(**SIZES | settings)
     task.load()
     return task
 
@@ -75,10 +75,10 @@ def test_a_table_of_queries_has_the_most_frequent_answer_of_each():
     ],
 )
 def test_a_probe_whose_solution_is_counting_has_no_counting_predictor(make, settings, names):
-    task = loaded(make, **settings)
+    task = loaded(make, **settings, test=100)
     assert task.baselines(500).keys() == names | {"majority_answer"}
     for pattern in task.patterns - {task.pattern}:
-        other = loaded(make, **settings, pattern=pattern)
+        other = loaded(make, **settings, test=100, pattern=pattern)
         assert all(accuracy(other, name) == accuracy(task, name) for name in other.baselines()), pattern
 
 

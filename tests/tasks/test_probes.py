@@ -11,24 +11,14 @@ import torch
 from harness.config.build import build
 from harness.config.cell import cell_of
 from harness.config.compose import compose
-from harness.config.places import CONF
 from harness.config.variants import changes
 from harness.training.batches.loader import TrainLoader
 from harness.training.run_cell import run_cell
 from models.attention.base import Pattern
-from tasks.probe.capacity import Capacity
 from tasks.probe.compression import Compression
-from tasks.probe.extrapolation import Extrapolation
-from tasks.probe.long_needle import LongNeedle
-from tasks.probe.long_recall import LongRecall
-from tasks.probe.markov import Markov
-from tasks.probe.memorization import Memorization
-from tasks.probe.needle import Needle
-from tasks.probe.noisy_recall import NoisyRecall
 from tasks.probe.probe import NO_ANSWER
 from tasks.probe.recall import Recall
-from tasks.probe.selective_copy import SelectiveCopy
-from tasks.probe.state_tracking import GROUPS, StateTracking
+from tasks.probe.state_tracking import GROUPS
 from tests.helpers.cells import request_of
 from tests.helpers.probes import CASES, made
 
@@ -99,18 +89,18 @@ def solve_markov(task, facts, queries, answers):
 
 
 SOLVERS = {
-    Capacity: solve_capacity,
-    StateTracking: solve_state_tracking,
-    Markov: solve_markov,
-    Recall: solve_recall,
-    SelectiveCopy: solve_selective_copy,
-    NoisyRecall: solve_noisy_recall,
-    Extrapolation: solve_noisy_recall,
-    Compression: solve_compression,
-    Memorization: solve_memorization,
-    Needle: solve_needle,
-    LongNeedle: solve_needle,
-    LongRecall: solve_recall,
+    "Capacity": solve_capacity,
+    "StateTracking": solve_state_tracking,
+    "Markov": solve_markov,
+    "Recall": solve_recall,
+    "SelectiveCopy": solve_selective_copy,
+    "NoisyRecall": solve_noisy_recall,
+    "Extrapolation": solve_noisy_recall,
+    "Compression": solve_compression,
+    "Memorization": solve_memorization,
+    "Needle": solve_needle,
+    "LongNeedle": solve_needle,
+    "LongRecall": solve_recall,
 }
 
 
@@ -119,47 +109,18 @@ def test_every_answer_follows_from_the_tokens(task):
         split = task.split(name)
         parts = (part.tolist() for part in split.sequences(range(min(100, len(split)))))
         for facts, queries, answers in zip(*parts, strict=True):
-            assert SOLVERS[type(task)](task, facts, queries, answers) == answers
+            assert SOLVERS[type(task).__name__](task, facts, queries, answers) == answers
             assert any(answer != NO_ANSWER for answer in answers)
-
-
-def test_lengths_and_vocabulary_are_those_that_the_task_tells(task):
-    facts, queries, answers = task.split("test").sequences(range(300))
-    assert (facts.shape[1], queries.shape[1]) == task.lengths
-    assert sum(task.lengths) == task.length
-    tokens = np.hstack([facts, queries, np.maximum(answers, 0)])
-    assert tokens.min() >= 0 and tokens.max() < task.vocab_size
-    assert {part.dtype for part in (facts, queries, answers)} == {np.dtype(np.int64)}
 
 
 def test_scored_positions(task):
     answers = task.split("test").sequences(range(50)).answers
     asked = (answers != NO_ANSWER).sum(1)
-    expected = {
-        Recall: getattr(task, "asked", 0),
-        SelectiveCopy: getattr(task, "copies", 0),
-        NoisyRecall: getattr(task, "pairs", 0),
-        Extrapolation: getattr(task, "pairs", 0),
-        Capacity: getattr(task, "queries", 0),
-        StateTracking: task.length,
-        Markov: task.length,
-        Compression: task.length - 1,
-        Memorization: task.length // 2,
-        Needle: 1,
-        LongNeedle: 1,
-        LongRecall: getattr(task, "asked", 0),
-    }[type(task)]
+    kind, names = type(task).__name__, {"SelectiveCopy": "copies", "Capacity": "queries", "LongRecall": "asked"}
+    names |= {"Recall": "asked", "NoisyRecall": "pairs", "Extrapolation": "pairs"}
+    counts = {"Compression": task.length - 1, "Memorization": task.length // 2, "Needle": 1, "LongNeedle": 1}
+    expected = getattr(task, names[kind]) if kind in names else counts.get(kind, task.length)
     assert set(asked.tolist()) == {expected}
-
-
-def test_examples_are_a_function_of_seed_and_number(task):
-    split, again = task.split("train"), type(task)(**settings_of(task))
-    again.load()
-    chosen = [3999, 5, 5, 1234]
-    batch, alone = split.batch(chosen), [again.split("train").batch([number]) for number in chosen]
-    for key, values in batch.items():
-        assert torch.equal(values, torch.cat([example[key] for example in alone]))
-    assert torch.equal(batch["tokens"][1], batch["tokens"][2])
 
 
 def settings_of(task):
@@ -208,7 +169,7 @@ def test_chance_is_what_guessing_scores(task):
     error = 100 * np.sqrt(share * (1 - share) / len(answers))
     # keys repeat within an example, and a chain has its own frequent symbols: answers are not independent
     repeats = getattr(task, "asked", 1) / getattr(task, "pairs", 1) if isinstance(task, Recall) else 1
-    repeats = {Capacity: 3, Markov: task.length}.get(type(task), max(1, repeats))
+    repeats = {"Capacity": 3, "Markov": task.length}.get(type(task).__name__, max(1, repeats))
     assert abs(100 * counts.max() / len(answers) - task.chance) < 4.5 * error * np.sqrt(repeats)
     assert task.chance == pytest.approx(100 * share)
     guess = task.baselines()[task.baseline_name]()
@@ -304,21 +265,15 @@ def test_capacity_has_the_pairs_that_are_set():
         ("recall", {"pairs": 30}, "vocabulary=40 has 19 keys"),
         ("recall", {"length": 20}, "length=20 has no room"),
         ("recall", {"fill": "zeros"}, "fill='zeros' is none of blank, random"),
-        ("recall", {"power": 0}, "power=0 is not positive"),
-        ("selective copy", {"length": 10}, "length=10 has no room"),
         ("noisy recall", {"noise": 1}, "noise=1 is not from 0 to 1"),
         ("noisy recall", {"length": 43}, "is odd"),
-        ("noisy recall", {"noise": 0.95}, "has no room for pairs=4"),
         ("compression", {"pattern": "causal_cross"}, "has no causal_cross form"),
-        ("memorization", {"length": 15}, "length=15 is odd"),
         ("needle", {"distances": [29]}, "distances=29 is not from 1 to 28"),
         ("extrapolation", {"factors": [1]}, "is less than 2"),
         ("needle", {"train": 0}, "train=0 is less than 1"),
         ("capacity", {"scored": [30]}, "vocabulary=40 has 19 keys, fewer than pairs=30"),
         ("capacity", {"pairs": [19]}, "length=48 has no room for pairs=19 and queries=6"),
-        ("capacity", {"pairs": []}, "pairs has no number"),
         ("state tracking", {"group": "s4"}, "group='s4' is none of parity, s3, a5"),
-        ("state tracking", {"factors": [1]}, "is less than 2"),
         ("state tracking", {"pattern": "noncausal_self"}, "has no noncausal_self form"),
         ("markov", {"order": 3}, "order=3 is neither 1 nor 2"),
         ("markov", {"ranges": [10, 20]}, "do not rise to length=40"),
@@ -380,15 +335,15 @@ def test_the_state_of_a_decoder_is_counted():
     assert made("recall", pattern="noncausal_self").final_evaluations() == [], "of an encoder none"
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in (CONF / "task" / "probe").glob("*.yaml")))
-def test_trains_and_makes_its_final_evaluations(name, places):
+@pytest.mark.parametrize(
+    ("name", "finals"),
+    [("needle", {"distance_1", "distance_8", "distance_22"}), ("long_recall", {"factor_2", "factor_4"})],
+)
+def test_trains_and_makes_its_final_evaluations(name, finals, places):
     cfg = compose([f"task=probe/{name}", "budget=smoke", "trainer=cpu", "model=vanilla", *places])
     result = run_cell(request_of(cfg))
     assert result.state == "done", result.detail
     [record] = (json.loads(path.read_text()) for path in Path(cfg.paths.records).rglob("*.json"))
     assert record["metrics"]["best"]["test"]["n"] == 96 and record["data"]["source"] == "synthetic"
-    finals = {"needle": {"distance_1", "distance_8", "distance_22"}}
-    longer = ("extrapolation", "long_needle", "long_recall", "state_tracking")
-    finals |= {name: {"factor_2", "factor_4"} for name in longer} | {"capacity": {"pairs_2", "pairs_4"}}
-    assert finals.get(name, set()) <= record["evaluations"].keys()
+    assert finals <= record["evaluations"].keys()
     assert all(entry["status"] == "done" for entry in record["evaluations"].values())

@@ -9,15 +9,19 @@ import pytest
 
 from tasks.checks import DataError
 from tasks.completion.pcn import PCN
+from tasks.data.classification import Classification
 from tasks.forecasting.forecasting import Forecasting
 from tasks.lra.image import Image
 from tasks.lra.listops import ListOps
 from tasks.lra.pathfinder import Pathfinder, PathX
 from tasks.lra.retrieval import Retrieval
 from tasks.lra.text import Text
+from tasks.mlm.pretrain import Pretraining
+from tasks.tts.ljspeech import LJSpeech
 from tests.helpers import completion, listops, pathfinder, translation
 from tests.helpers.tasks import one_line
-from tests.tasks import test_finetuning, test_forecasting, test_summarization
+from tests.tasks import test_finetuning, test_forecasting, test_summarization, test_tts
+from tests.tasks.test_language_modelling import Corpus
 
 NO_SECOND = "no second sequence to attend to"
 REFUSED = {
@@ -93,6 +97,45 @@ REFUSED = {
         ({"source": "synthetic", "announced": 13}, "announced=13"),
         ({"source": "synthetic", "document_facts": 3, "announced": 2}, "articles=4"),
         ({"source": "synthetic", "cut_abstract": True}, "cut_abstract is for source=slice"),
+    ],
+    partial(Corpus, length=16): [
+        ({"length": 1}, "length=1 is less than 2"),
+        ({"stride": 17}, "stride=17 is more than a window has tokens"),
+        ({"stride": 12, "lengths": [8]}, "stride=12 is more than a window has tokens"),
+        ({"reading": "words"}, "reading='words' is none of"),
+        ({"tokenizer": "morse"}, "tokenizer='morse' is none of"),
+        ({"vocabulary": 512}, "belongs to bpe, words, json"),
+        ({"tokenizer": "bpe"}, "belongs to bpe, words, json"),
+        ({"tokenizer": "bpe", "vocabulary": 256}, "vocabulary=256 is less than 257"),
+        ({"dictionary": 4}, "dictionary=4 is less than 5"),
+        ({"test_bytes": 0}, "test_bytes=0 is less than 1"),
+        ({"beginnings": 3}, "beginnings=3 requires val_bytes, as many or more, not None"),
+        (
+            {"beginnings": 3, "val_bytes": 9, "test_bytes": 2},
+            "beginnings=3 requires test_bytes, as many or more, not 2",
+        ),
+    ],
+    partial(Pretraining, source="slice", path="somewhere", length=16, tokenizer="bytes"): [
+        ({"share": 0.0}, "share=0.0"),
+        ({"length": 2}, "length=2 is less than 3"),
+        ({"tokenizer": "wordpiece"}, "tokenizer='wordpiece' is none of gpt2, bpe, bytes"),
+        ({"tokenizer": "bpe", "vocabulary": 300}, "vocabulary_text=None with tokenizer=bpe"),
+        ({"vocabulary": 300}, "vocabulary=300 with tokenizer=bytes"),
+        ({"tokenizer_path": "there"}, "tokenizer_path=there with tokenizer=bytes"),
+        ({"pattern": "noncausal_cross"}, NO_SECOND),
+    ],
+    partial(LJSpeech, **test_tts.SIZES): [
+        ({"pattern": "causal_cross"}, "not causal_cross"),
+        ({"frames_per_step": 0}, "frames_per_step=0"),
+        ({"max_frames": 1}, "max_frames=1"),
+        ({"path": "somewhere"}, "takes no path"),
+    ],
+    partial(Classification, path="somewhere", max_length=9): [
+        ({"fractions": (0.5, 0.5)}, "three positive shares"),
+        ({"tokenizer": "words"}, "vocabulary=None with tokenizer=words: it belongs to words, json"),
+        ({"tokenizer": "json", "vocabulary": 9}, "tokenizer_path=None with tokenizer=json: it belongs to json"),
+        ({"tokenizer": "gpt2"}, "none of bytes, words, json"),
+        ({"source": "synthetic", "path": None}, "takes task.train"),
     ],
     test_finetuning.of_settings: [
         ({"max_length": 4}, "max_length=4 is less than 8"),

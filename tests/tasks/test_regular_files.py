@@ -50,13 +50,6 @@ def test_a_file_of_the_kernel_has_a_size_of_0_and_is_bounded_too():
         read_bytes("/proc/self/status", 100)
 
 
-def test_a_file_that_has_no_end_is_refused(tmp_path, monkeypatch):
-    (tmp_path / "x").write_bytes(b"")
-    monkeypatch.setattr(os, "read", lambda descriptor, size: (_ for _ in ()).throw(BlockingIOError()))
-    with pytest.raises(RefusedFileError, match="no file that ends"):
-        read_bytes(tmp_path / "x", 100)
-
-
 def test_a_link_leads_to_a_file_of_its_folder(tmp_path):
     (tmp_path / "outside.txt").write_text("outside")
     (folder := tmp_path / "folder").mkdir()
@@ -82,11 +75,6 @@ def test_a_link_to_itself_or_to_nothing_is_an_error(tmp_path, target):
 def test_the_error_comes_from_another_process_as_it_is(tmp_path):
     error = pickle.loads(pickle.dumps(RefusedFileError("a FIFO", tmp_path / "x")))
     assert (type(error), error.strerror, error.filename) == (RefusedFileError, "a FIFO", str(tmp_path / "x"))
-
-
-def test_a_missing_file_is_missing(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        open_regular(tmp_path / "x")
 
 
 @pytest.mark.parametrize(

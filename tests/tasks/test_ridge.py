@@ -13,7 +13,7 @@ from tasks.forecasting import ridge, synthetic_series
 from tasks.forecasting.datasets import DATASETS
 from tasks.forecasting.ridge import PENALTIES, RidgeForecast, features
 from tasks.forecasting.windows import TIME_FEATURES
-from tests.helpers.tasks import baseline_scores, no_progress
+from tests.helpers.tasks import baseline_scores, ready
 from tests.tasks.test_forecasting import loaded, task
 
 FORMS = [(False, False), (True, False), (False, True), (True, True)]
@@ -87,12 +87,6 @@ def test_a_column_is_forecast_from_its_past_alone(tmp_path):
         assert torch.allclose(change[..., 3], torch.ones(5, 12), atol=1e-5) == from_last, "its level is carried on"
 
 
-def test_one_step_is_a_forecast_too(tmp_path):
-    made = loaded(task(tmp_path, pred_len=1))
-    batch = made.split("test").batch([0, 3])
-    assert fitted(made)(batch["past"], batch["past_time"], batch["future_time"]).shape == (2, 1, 1)
-
-
 def test_a_fit_sees_what_a_model_draws(tmp_path, monkeypatch):
     made = loaded(task(tmp_path))
     count = len(made.split("train"))
@@ -126,9 +120,7 @@ def test_generated_series_have_the_errors_of_another_program(tmp_path, dataset, 
     """Of a separate program whose smallest penalty is 10, on the same windows."""
     settings = [f"task=forecasting/{dataset}", f"task.features={variables}", "protocol=lavo", "budget=reduced"]
     cfg = compose([*settings, f"paths.data={tmp_path}"])
-    made = instantiate(arguments(cfg.task), "task", [])
-    made.prepare(no_progress)
-    made.load()
+    made = ready(instantiate(arguments(cfg.task), "task", []))
     errors = {name: baseline_scores(made, name)["mse"] for name in ("ridge", "ridge_calendar")}
     assert errors["ridge"] == pytest.approx(past, rel=0.05)
     if with_calendar:

@@ -1,7 +1,5 @@
 """Generated shapes: uniform by area, in the unit cube, seen from one side; a function of the seed and number alone."""
 
-import time
-
 import numpy as np
 import pytest
 from scipy.stats import kstest
@@ -50,29 +48,6 @@ def test_points_are_uniform_by_area_with_outward_normals(name):
     expected = (volumes(name, sizes) / area)[:, None, None] * np.eye(3)
     assert abs(moments - expected).max() < 0.02
     assert abs(normals.mean(1)).max() < 0.02
-
-
-def test_the_faces_of_a_box_have_points_as_their_areas():
-    _, u = draws(1, 60_000)
-    half = np.array([[1.0, 0.5, 0.25]])
-    _, points, normals = shapes.box(half, u)
-    shares = [(abs(normals[0, :, axis]) == 1).mean() for axis in range(3)]
-    assert shares == pytest.approx([1 / 7, 2 / 7, 4 / 7], abs=0.01)
-    top = points[0][normals[0, :, 2] == 1]
-    assert (top[:, 2] == 0.25).all()
-    for axis in (0, 1):
-        assert kstest(top[:, axis], "uniform", (-half[0, axis], 2 * half[0, axis])).pvalue > 1e-3
-
-
-def test_a_torus_has_more_points_outside_than_inside():
-    _, u = draws(1, 40_000)
-    radius, tube = 1.0, 0.6
-    _, points, _ = shapes.torus(np.array([radius]), np.array([tube]), u)
-    across = np.hypot(points[0, :, 0], points[0, :, 1]) - radius
-    angle = np.arctan2(points[0, :, 2], across)
-    assert np.hypot(across, points[0, :, 2]) == pytest.approx(tube)
-    ratio = tube / radius
-    assert kstest(angle, lambda v: (v + np.pi + ratio * np.sin(v)) / (2 * np.pi)).pvalue > 1e-3
 
 
 def test_the_side_and_the_ends_have_points_as_their_areas():
@@ -197,15 +172,3 @@ def test_chunks_do_not_show(monkeypatch):
     monkeypatch.setattr(shapes, "CHUNK", 1)
     for array, chunked in zip(whole, made(40), strict=True):
         assert (array == chunked).all()
-
-
-def test_memory_is_what_is_taken():
-    shape_set = made(8)
-    taken = shape_set.complete.nbytes + shape_set.pool.nbytes + shape_set.normals.nbytes
-    assert shapes.memory(8, input_points=64, output_points=96) == taken
-
-
-def test_a_thousand_shapes_take_seconds():
-    started = time.process_time()
-    made(1000, input_points=256, output_points=512, views=8)
-    assert time.process_time() - started < 4

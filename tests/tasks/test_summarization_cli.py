@@ -7,15 +7,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from harness.config.build import build
-from harness.config.cell import cell_of
-from harness.config.compose import compose
-from harness.records import predictions, record
-from harness.records.run_directory import RunDirectory
-from harness.training.run_cell import run_cell
+from harness.records import predictions
 from tasks.summarization.rouge import NAMES, rouge, sentences
 from tests.helpers.baselines import measured_beside
-from tests.helpers.cells import request_of
+from tests.helpers.trained import trained
 
 pytest.importorskip("rouge_score")
 BOS, EOS, FIRST = 0, 2, 4  # rows of the vocabulary, and that of byte 0
@@ -59,17 +54,12 @@ def greedy(model, source: list[int]) -> list[int]:
     return written[1:]
 
 
-@pytest.mark.parametrize("pattern", ["noncausal_self", "causal_self"])
-def test_the_record_holds_nats_and_rouge_of_every_document(documents, places, pattern, tmp_path):
+def test_the_record_holds_nats_and_rouge_of_every_document(documents, places, tmp_path):
     folder, pairs = documents
     typed = ["model=lavo", "task=summarization/multinews", "budget=smoke", "trainer=cpu", "task.source=slice"]
-    cfg = compose([*typed, f"task.path={folder}", f"task.pattern={pattern}", "task.decoded=4", *places])
-    result = run_cell(request_of(cfg))
-    assert result.state == "done", result.detail
-    path = cell_of(cfg).record_path(cfg)
-    entries, model = record.read(path), build(cfg).model.eval()
-    weights = torch.load(RunDirectory(cell_of(cfg).folder(cfg)).last, weights_only=False)["state_dict"]
-    model.load_state_dict({key.removeprefix("model."): value for key, value in weights.items()})
+    typed += [f"task.path={folder}", "task.pattern=causal_self", "task.decoded=4"]
+    _, path, entries, built = trained(*typed, *places)
+    model = built.model
     nats, scores, leads = [], [], []
     count = round(sum(len(sentences(summary)) for _, summary in pairs["train"]) / len(pairs["train"]))
     with torch.no_grad():

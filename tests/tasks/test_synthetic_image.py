@@ -44,28 +44,19 @@ def test_silhouettes_are_white_shapes_on_black():
     assert 0.2 < (sequences.tokens == 0).mean() < 0.9, "a mask of black pixels leaves the shape"
 
 
-def test_noise_hides_shapes():
-    """The share of the variance of a picture that its shape has falls with the noise."""
-    spreads = []
-    for noise in (0, 32, 128):
-        levels = grey(examples_of(noise=noise)[0]).astype(float)
-        neighbours = np.diff(levels, axis=2).var()
-        spreads.append(neighbours / levels.var(axis=(1, 2)).mean())
-    assert spreads[0] < spreads[1] < spreads[2]
-
-
 def test_pixels_alone_do_not_tell_all():
-    """The nearest of 1,000 pictures is right on many, on fewer of those under more noise, and never on all."""
+    """The nearest of 600 pictures is right on many, on fewer of those under more noise, and never on all."""
     easy, hard = (
-        readers.nearest(grey(colours), labels) for colours, labels in (examples_of(1500, 32), examples_of(1500, 128))
+        readers.nearest(grey(colours), labels) for colours, labels in (examples_of(900, 32), examples_of(900, 128))
     )
     assert 20 < hard < easy < 85
 
 
-def test_generated_pictures_are_the_same_everywhere():
+def test_generated_pictures_are_the_same_everywhere(monkeypatch):
     """Another value means another VERSION: every number made with the old one is stale."""
     pinned = "d49518"
     colours, labels = examples_of(noise=32)
     assert content_hash(to_sequences(colours, labels, 1024)).startswith(pinned)
     assert not np.array_equal(colours, examples_of(noise=32, seed=(3, 2))[0])
-    assert np.array_equal(examples_of(1500, 32)[0][:1000], examples_of(1000, 32)[0]), "blocks are drawn on their own"
+    monkeypatch.setattr(synthetic_image, "BLOCK", 100)
+    assert np.array_equal(examples_of(250, 16)[0][:200], examples_of(200, 16)[0]), "blocks are drawn on their own"

@@ -35,7 +35,7 @@ def test_generated_pairs_mean_the_same_or_not(distance, negated, against):
     assert abs(reading_the_verdicts - expected) <= 4 * (expected * (1 - expected) / 400) ** 0.5
 
 
-@pytest.mark.parametrize("gram", [1, 2, 3])
+@pytest.mark.parametrize("gram", [1, 3])
 def test_words_alone_do_not_tell_the_class(gram):
     """Standard deviation of a guess on 1,000 pairs: 1.6 %."""
     score = {}

@@ -47,7 +47,7 @@ def test_a_verdict_is_one_of_so_many_words():
             examples_of(words=wrong)
 
 
-@pytest.mark.parametrize("gram", [1, 2, 3])
+@pytest.mark.parametrize("gram", [1, 3])
 def test_words_alone_do_not_tell_the_class(gram):
     """Standard deviation of a guess on 1,000 reviews: 1.6 %."""
     score = {}

@@ -9,7 +9,7 @@ import pytest
 
 from tasks.mt import pair_files, synthetic_language
 from tasks.mt.encoding import Cleaning
-from tests.helpers.tasks import refuses, survivals
+from tests.helpers.tasks import refuses
 from tests.helpers.translation import DE, EN, NEWS, files, prepared, task, texts
 
 pytest.importorskip("sacrebleu")
@@ -90,12 +90,6 @@ def test_wrong_folders_are_one_line(tmp_path):
     refuses(task(tmp_path, path=folder), "both are dev's en")
     refuses(task(tmp_path, source="hf", path=folder), "no de-en/train-*.parquet")
     refuses(task(tmp_path, source="official", path=folder), "training-parallel-europarl-v7.tgz")
-
-
-def test_hostile_files_are_read_or_refused(tmp_path):
-    folder = files(tmp_path / "files", 4)
-    read = survivals(folder / "train.de", lambda number: task(tmp_path / str(number), path=folder, vocabulary=45), 24)
-    assert 0 < read < 24
 
 
 def test_an_empty_line_to_train_is_left_out(tmp_path):

@@ -4,31 +4,18 @@ import numpy as np
 import pytest
 import torch
 
-from harness.config.build import build
-from harness.config.cell import cell_of
-from harness.config.compose import compose
-from harness.records import predictions, record
-from harness.records.run_directory import RunDirectory
-from harness.training.run_cell import run_cell
+from harness.records import predictions
 from tasks.tts import audio, distortion
 from tasks.tts.synthetic_speech import SCALE
 from tests.helpers.baselines import measured_beside
-from tests.helpers.cells import request_of
+from tests.helpers.trained import trained
 
 
-@pytest.mark.parametrize("pattern", ["causal_self", "noncausal_self"])
-def test_the_record_holds_the_distortions_of_its_weights(pattern, places, tmp_path):
-    typed = ["model=lavo", "task=tts/ljspeech", f"task.pattern={pattern}", "budget=smoke", "trainer=cpu"]
-    cfg = compose([*typed, "task.frames_per_step=1", "train.max_steps=4", *places])
-    result = run_cell(request_of(cfg))
-    assert result.state == "done", result.detail
-    path = cell_of(cfg).record_path(cfg)
-    entries = record.read(path)
-    built = build(cfg)
-    task, model = built.task, built.model.eval()
+def test_the_record_holds_the_distortions_of_its_weights(places, tmp_path):
+    typed = ["model=lavo", "task=tts/ljspeech", "task.pattern=causal_self", "budget=smoke", "trainer=cpu"]
+    _, path, entries, built = trained(*typed, "task.frames_per_step=1", "train.max_steps=4", *places)
+    task, model = built.task, built.model
     task.load()
-    weights = torch.load(RunDirectory(cell_of(cfg).folder(cfg)).best, weights_only=True)
-    model.load_state_dict({key.removeprefix("model."): value for key, value in weights.items()})
     test, forced, spoken = task.split("test"), [], []
     for number in range(len(test)):
         batch = test.batch([number])

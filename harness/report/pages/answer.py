@@ -1,18 +1,18 @@
 """The findings of a table: sentences for the top of its page, and one line per column."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.errors import agreeing
-from harness.report.render.words import capitalized, cost, counted, joined, listed, span
-from harness.report.scores.comparison import BASELINE, ENOUGH, NOT_BEHIND, Comparison, below_enough
-from harness.report.scores.groups import OF_EACH, Group, ProtocolResults
+from harness.report.render.words import counted, listed, span
+from harness.report.scores.comparison import BASELINE, Comparison
+from harness.report.scores.groups import Group, ProtocolResults
+from harness.report.scores.places import Place
 from harness.report.scores.scores import Score
 from harness.report.spec.table import TableSpec
-from harness.report.stats.grouping import grouped
 
-SHOWN_ROWS = 4  # of a tier, in a sentence
+SHOWN_ROWS = 4  # of a place, in a sentence
 SHOWN_LEADERS = 2  # in the short sentence on a column
 SHOWN_PREDICTORS = 3  # of all columns, in a sentence
 LARGEST_R = 100
@@ -120,7 +120,7 @@ class ColumnAnswer:
     def leaders(self) -> str:
         """The best rows, and those that the seeds are too few to separate from them."""
         tests, parts, best = self.tests, [], self._leading
-        unclear = [score for score in self.group.scores if score.key in tests.low_power]
+        unclear = self._at(Place.UNCLEAR)
         if tests.best is None:
             parts.append(f"no row is the best one, because {tests.untested}")
         elif not tests.resolved:
@@ -181,7 +181,11 @@ class ColumnAnswer:
 
     @property
     def _leading(self) -> list[Score]:
-        return [score for score in self.group.scores if score.key in self.tests.leading]
+        return self._at(Place.TIED)
+
+    def _at(self, place: Place) -> list[Score]:
+        keys = self.tests.rows_at(place)
+        return [score for score in self.group.scores if score.key in keys]
 
     @property
     def _best(self) -> Score:
@@ -213,75 +217,6 @@ def answers(results: Sequence[ProtocolResults]) -> list[ColumnAnswer]:
             data = group.data if counts[group.column, group.budget] > 1 else ""
             columns.append(ColumnAnswer(result.spec, group, protocol, data))
     return columns
-
-
-def sentences(results: Sequence[ProtocolResults]) -> tuple[str, ...]:
-    """For each budget: what beats the strongest simple predictors, which columns rank no rows, and who leads in others.
-
-    A column that is alone at its budget has one sentence.
-    """
-    lines = []
-    for budget, columns in grouped((answer.group.budget, answer) for answer in answers(results)).items():
-        hours = [result.hours[budget] for result in results if budget in result.hours]
-        spent = cost(*map(sum, zip(*hours, strict=True))) if hours else ""
-        start, end = f"{capitalized(budget)} budget", f" Cost: {spent}." if spent else ""
-        if len(columns) == 1:
-            lines.append(f"{start}, {columns[0].sentence(with_fit=True)}{end}")
-        else:
-            lines += [f"{start}: {_overall(columns)}{end}", *_column_sentences(columns)]
-    return tuple(lines)
-
-
-def _column_sentences(columns: Sequence[ColumnAnswer]) -> list[str]:
-    """Columns that cannot rank rows, those that rank rows, and those without a test; alike ones together."""
-    hidden, lines = parts_of_means(columns), []
-    nothing = [answer for answer in columns if answer.tests.ranks_nothing]
-    unsearched = [answer for answer in nothing if answer.tests.is_clear]
-    reasons = grouped((answer.tests.why_not, answer) for answer in unsearched)
-    lines += [f"{_column_names(answered)}: cannot rank rows, because {why}." for why, answered in reasons.items()]
-    unclear = [answer for answer in nothing if answer not in unsearched]
-    whys = grouped((answer.spec.why_not_apart(answer.group.column), answer) for answer in unclear)
-    for why, answered in whys.items():
-        several = _rank_nothing(answered, hidden) + (f" Why: {why}." if why else "")
-        lines.append(answered[0].sentence() if len(answered) == 1 else several)
-    shown = [answer for answer in columns if answer not in nothing and answer.name not in hidden]
-    lines += [answer.sentence() for answer in shown if answer.tests.pairs]
-    untested = grouped((answer.tests.untested, answer) for answer in columns if not answer.tests.pairs)
-    return lines + [f"{_column_names(answered)}: no test, because {why}." for why, answered in untested.items()]
-
-
-def _column_names(answered: Sequence[ColumnAnswer]) -> str:
-    return joined(dict.fromkeys(answer.name for answer in answered))
-
-
-def _rank_nothing(answered: Sequence[ColumnAnswer], hidden: Collection[str]) -> str:
-    """A sentence on several columns."""
-    low = [answer.tests.resolution for answer in answered if answer.tests.is_low]
-    named = [answer for answer in answered if answer.name not in hidden] or answered
-    parts = len(answered) - len(named)
-    names = _column_names(named) + (f" and {parts} parts of means" if parts else "")
-    reasons = [f"R = {span(map(below_enough, sorted(low)))}, below {ENOUGH:g}"] if low else []
-    reasons += dict.fromkeys(answer.tests.why_not_behind for answer in answered if not answer.tests.is_low)
-    return f"{names}: these columns cannot rank rows, because {NOT_BEHIND} ({'; '.join(reasons)})."
-
-
-def _overall(answered: Sequence[ColumnAnswer]) -> str:
-    """In how many columns no row beats the strongest simple predictor, and how many columns rank their rows."""
-    measured, parts = [answer for answer in answered if answer.group.strongest is not None], []
-    if measured:
-        ahead = [answer.group.strongest.row for answer in measured if not answer.rows_ahead]
-        below, columns = len(ahead), "only column" if len(measured) == 1 else f"{len(measured)} columns"
-        names = [baseline_name(row) for row, _ in Counter(ahead).most_common() if row != BASELINE + OF_EACH]
-        named = f" ({listed(names, SHOWN_PREDICTORS)})" if names else ""
-        where = columns if measured == answered else f"the {columns} that {agreeing(len(measured), 'has', 'have')} one"
-        which = "" if len(measured) == 1 else f"{below} of " if below else "each of "
-        start = "no row beats" if below else "some row beats"
-        parts.append(f"{start} the strongest simple predictor{named} in {which}{where}")
-    else:
-        parts.append("no simple predictor was measured")
-    enough = f"{sum(answer.tests.is_clear for answer in answered)} of {counted(len(answered), 'column')}"
-    parts.append(f"the reference is clearly ahead of the control in {enough} (R ≥ {ENOUGH:g})")
-    return f"{'; '.join(parts)}."
 
 
 def parts_of_means(answered: Sequence[ColumnAnswer]) -> set[str]:

@@ -96,10 +96,7 @@ def milliseconds(value: float) -> str:
 
 
 def measurement_notes(measured: dict[str, Any]) -> list[str]:
-    lines = [
-        "Medians; in brackets the speedup over the peer in the same run. "
-        "Slopes are fitted to the upper half of the lengths.",
-    ]
+    lines = []
     if disturbed := sum(point.get("disturbed", 0) for point in measured["points"]):
         lines.append(f"{disturbed} samples were taken while other processes used this machine.")
     if cold := sum(point.get("cold", 0) for point in measured["points"]):

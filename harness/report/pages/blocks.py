@@ -5,14 +5,14 @@ from dataclasses import replace
 
 from harness.config.model_names import row_name
 from harness.errors import agreeing
-from harness.report.pages.agreement import column_agreement
 from harness.report.pages.entries import EMPTY, baseline_text, card_of, muted, plain_entry, row_entry, score_entry
 from harness.report.pages.grids import no_average, own_block, parts_block, short_block
-from harness.report.pages.notes import label_with_fit, notes_of_tests, predictor_notes, size_notes
+from harness.report.pages.notes import label_with_fit, predictor_notes, size_notes, solved_notes
 from harness.report.pages.paper_predictors import predictor_row, predictors_block
 from harness.report.render.layout import Block, Section, TableEntry
 from harness.report.render.words import joined
 from harness.report.scores.groups import AGREES, BENCH, DIFFERS, Group, ProtocolResults
+from harness.report.scores.places import Place
 from harness.report.scores.scores import Score
 from harness.report.spec.parts import Kind
 from harness.report.spec.table import TableSpec
@@ -20,7 +20,6 @@ from harness.report.stats.seeds import significant
 
 TONES = {"reproduced": "good", "close": "fair", "off": "bad", "failed": "bad", AGREES: "good", DIFFERS: "fair"}
 MEAN_HEADER = "ours: mean ± CI (n)"
-OF_ONE = "uncorrected: of this column alone"  # what a p-value is for
 OF_RUNS = ("Δ to chance", "Δ to baseline", "parameters", "examples/s", "data")  # a mean over columns has none
 OWN = "Measured by us"
 PAPER = "Paper budget"
@@ -144,15 +143,14 @@ def _ranking_block(spec: TableSpec, group: Group, left_out: Collection[str]) -> 
         parameters = f"{score.parameters:,}" if score.parameters else "–"
         speed = significant(score.examples_per_s) if score.examples_per_s else "–"
         name, entry = row_entry(spec, score.row, score.setting), score_entry(spec, score, group)
-        rows.append((name, entry, _tier(spec, group, score), above_chance, parameters, speed, group.source))
-    header = ("model", MEAN_HEADER, "tier", f"Δ to {_guess(spec)}", "parameters", "examples/s", "data")
+        rows.append((name, entry, _place(spec, group, score), above_chance, parameters, speed, group.source))
+    header = ("model", MEAN_HEADER, "place", f"Δ to {_guess(spec)}", "parameters", "examples/s", "data")
     title = f"{column.heading}{group.on_data} · {group.where}{_chance_text(spec, group)}"
-    tests = (*predictor_notes([group]), *_ordering(spec, group), *notes_of_tests([group]))
-    lines = (*size_notes([group]), *tests, *group.data_notes)
+    lines = (*size_notes([group]), *predictor_notes([group]), *solved_notes([group]), *group.data_notes)
     kept = [index for index, name in enumerate(header) if name not in left_out]
     header, *rows = ([row[index] for index in kept] for row in (header, *rows))
     align = "".join("lrrrrrl"[index] for index in kept)
-    return Block(title, header, rows, align, lines=lines, tiers=_tier_starts(group))
+    return Block(title, header, rows, align, lines=lines, tiers=_behind(group))
 
 
 def _category_block(spec: TableSpec, group: Group) -> Block:
@@ -208,16 +206,16 @@ def not_run_block(results: Sequence[ProtocolResults]) -> Block:
     return Block("All rows", header, body, "lrlr", lines=[command])
 
 
-def _tier(spec: TableSpec, group: Group, score: Score) -> str:
-    """Its tier, or `as FlashAttention` for a row that repeats the computation of another row."""
-    repeated = spec.same_as(score.row) if group.comparison.tiers else ""
-    return f"as {repeated}" if repeated else group.comparison.tier(score.key)
+def _place(spec: TableSpec, group: Group, score: Score) -> str:
+    """`tied`, `behind`, `unclear`, or `as FlashAttention` for a row that repeats the computation of another row."""
+    repeated = spec.same_as(score.row) if group.comparison.places else ""
+    return f"as {repeated}" if repeated else group.comparison.places.get(score.key, "–")
 
 
-def _tier_starts(group: Group) -> tuple[int, ...]:
-    """Indices of the lines that begin a tier after the first."""
-    tiers = [group.comparison.tiers.get(line.score.key, 0) for line in group.lines]
-    return tuple(number for number, tier in enumerate(tiers) if tier > 1 and tier not in tiers[:number])
+def _behind(group: Group) -> tuple[int, ...]:
+    """The index of the first line that is not tied for best, if another is."""
+    tied = [group.comparison.places.get(line.score.key) is Place.TIED for line in group.lines]
+    return (tied.index(False),) if True in tied and False in tied[tied.index(True) :] else ()
 
 
 def _chance_text(spec: TableSpec, group: Group) -> str:
@@ -231,23 +229,6 @@ def _chance_text(spec: TableSpec, group: Group) -> str:
 
 def _guess(spec: TableSpec) -> str:
     return "chance" if spec.chance else "baseline"
-
-
-def _ordering(spec: TableSpec, group: Group) -> tuple[str, ...]:
-    """Our order of the rows beside the paper's; nothing for a column that does not rank them, such as a count."""
-    if group.column in spec.columns and not spec.columns[group.column].ranks:
-        return ()
-    beside = column_agreement(spec, group)
-    order = beside.order
-    start = "Order of the rows beside the paper's: Kendall τ"
-    if order.tau is None:
-        return (f"{start} {order.note}.",)
-    shown = f"{start} = {order.tau:.2f} over {order.rows} shared rows (p = {order.p:.2g}, {OF_ONE})."
-    if beside.separable is None:
-        return (f"{shown} The noise of the paper's numbers is not known.",)
-    apart, pairs = beside.separable
-    numbers = f"The paper's own numbers, of one seed, tell at most {apart} of these {pairs} pairs apart at 5 %"
-    return (f"{shown} {numbers} (the binomial noise of the test set alone).",)
 
 
 def _hours(value: float) -> str:

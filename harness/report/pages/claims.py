@@ -65,8 +65,8 @@ def leaders(asked: Leaders, evidence: Evidence) -> Reply:
     ]
     if not tests.pairs or tests.ranks_nothing:
         return cannot_say(answer.finding.rstrip("."), facts)
-    text = answer.sentence().removeprefix(f"{answer.name}: ")
-    return Reply(evidence.at_rate(asked) + text, None, tuple(facts))
+    text = answer.short.removeprefix(f"{answer.name}: ")
+    return Reply(evidence.at_rate(asked) + text, None, tuple(facts), regime=answer.baseline())
 
 
 def with_state(asked: WithState, evidence: Evidence) -> Reply:
@@ -127,8 +127,8 @@ def _reply(judged: Judged, stated: Sequence[str], facts: Sequence[str]) -> Reply
     difference = facts[0] if judged.pairs else ""
     if judged.verdict is Verdict.UNKNOWN:
         reply = cannot_say(judged.why, facts)
-        return replace(reply, text=f"{reply.text} {text}".rstrip(), difference=difference)
-    return Reply(text, judged.verdict, tuple(facts), difference=difference)
+        return replace(reply, text=f"{reply.text} {text}".rstrip(), difference=difference, regime=judged.regime)
+    return Reply(text, judged.verdict, tuple(facts), difference=difference, regime=judged.regime)
 
 
 def _unless_unsearched(judged: Judged, evidence: Evidence, asked: Compared | Kept, rows: Sequence[str]) -> Judged:

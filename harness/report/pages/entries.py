@@ -1,10 +1,11 @@
-"""Entries of the grids on a page: names of rows, and scores with their interval, tier, marks and card."""
+"""Entries of the grids on a page: names of rows, and scores with their interval, marks and card."""
 
 from dataclasses import replace
 
-from harness.report.pages.notes import BELOW, score_text
+from harness.report.pages.notes import BELOW, UNCLEAR, score_text
 from harness.report.render.layout import Card, TableEntry
 from harness.report.scores.groups import Group
+from harness.report.scores.places import Place
 from harness.report.scores.scores import Score
 from harness.report.spec.table import TableSpec
 
@@ -12,29 +13,29 @@ EMPTY = TableEntry("–", tone="muted")
 
 
 def short_entry(spec: TableSpec, group: Group, score: Score | None) -> TableEntry:
-    """`20.0 · ? †`: the mean without interval, its tier and its marks; how runs ended, without a mean."""
+    """`20.0 ? †`: the mean without interval, with its marks; how runs ended, without a mean."""
     if score is None:
         return EMPTY
     tests, card = group.comparison, card_of(score, group, spec)
     if not score.by_seed:
         return TableEntry(score.failure_text, tone="bad", card=card)
-    tier = tests.sign(score.key)
-    parts = [f"{score.estimate.mean:,.{group.resolved.decimals}f}", *([f"· {tier}"] if tier else [])]
-    parts += [BELOW] * bool(tests.below.get(score.key)) + score.signs
-    return TableEntry(" ".join(parts), bold=score is group.winner, card=card)
+    parts = [f"{score.estimate.mean:,.{group.resolved.decimals}f}", *_marks(group, score), *score.signs]
+    return TableEntry(" ".join(parts), bold=tests.places.get(score.key) is Place.TIED, card=card)
 
 
-def score_entry(
-    spec: TableSpec, score: Score, group: Group, with_tier: bool = False, alone: bool = False
-) -> TableEntry:
-    """The score with its marks. `with_tier`: add its tier, for a grid without tier column; `alone`: the mean alone."""
-    entry = plain_entry(score, group.resolved.decimals, group.winner, card_of(score, group, spec))
-    tier = group.comparison.sign(score.key)
+def _marks(group: Group, score: Score) -> list[str]:
+    """`?` and `†`"""
+    tests = group.comparison
+    return [UNCLEAR] * (tests.places.get(score.key) is Place.UNCLEAR) + [BELOW] * bool(tests.below.get(score.key))
+
+
+def score_entry(spec: TableSpec, score: Score, group: Group, alone: bool = False) -> TableEntry:
+    """The score with its marks, bold if it is tied for best. `alone`: the mean alone."""
+    entry = plain_entry(score, group.resolved.decimals, None, card_of(score, group, spec))
     is_alone = alone and not group.comparison.runs
     text = f"{score.estimate.mean:,.{group.resolved.decimals}f}" if is_alone else score_text(group, score)
-    if group.comparison.below.get(score.key):
-        text += f" {BELOW}"
-    return replace(entry, text=f"{text} · {tier}" if with_tier and tier else text)
+    is_tied = group.comparison.places.get(score.key) is Place.TIED
+    return replace(entry, text=" ".join([text, *_marks(group, score)]), bold=is_tied)
 
 
 def card_of(score: Score, group: Group, spec: TableSpec, category: str = "") -> Card:

@@ -40,13 +40,15 @@ class TableEvidence:
 @dataclass(frozen=True)
 class Reply:
     """`text`: one sentence. `verdict`: of a claim; None for an open question that has an answer. `facts`: interval,
-    seeds, learning rates and cost, a line each. `why`: what keeps us from saying. `difference`: with its interval."""
+    seeds, learning rates and cost, a line each. `why`: what keeps us from saying. `difference`: with its interval;
+    `regime`: where the scores are beside the strongest simple predictor."""
 
     text: str
     verdict: Verdict | None = None
     facts: tuple[str, ...] = ()
     why: str = ""
     difference: str = ""
+    regime: str = ""
 
     @property
     def short(self) -> str:

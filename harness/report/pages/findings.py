@@ -23,9 +23,10 @@ test at 5 %, so that of 20 false claims one may seem to hold.
 
 - **holds**, **does not hold**: a test at 5 % says so. "As good as" holds if the 95 % interval of the difference stays
   within the margin, a tenth of the distance from reference to control where nothing else is stated.
-- **cannot say**: no run, fewer than 3 seeds, a column whose control is not clearly behind its reference, a simple
-  predictor ahead of all rows compared, no test that separates the rows, or a learning rate that was not searched for
-  each of them. The reason follows.
+- **cannot say**: no run, fewer than 3 seeds, a column whose control is not clearly behind its reference, no test that
+  separates the rows, or a learning rate that was not searched for each of them. The reason follows.
+- **Regime**: where the rows are beside the strongest simple predictor. Below it, a difference tells little of a model
+  that learnt the task.
 
 All numbers are of the reduced budget unless a page says otherwise: minutes of training, not the papers' sizes."""
 Pages = dict[Path, str]
@@ -68,6 +69,7 @@ def first_findings(replies: Sequence[tuple[Asked, Reply]], docs: str) -> list[st
         start = f"{capitalized(answer.verdict)}: {asked.text}" if asked.is_claim else f"{asked.title}:"
         text = f"{start} {_first_clauses((answer.why or answer.text).rstrip('.'))}."
         parts = [text, *([answer.difference] if answer.difference and answer.verdict in DECIDED else [])]
+        parts += [f"Regime: {answer.regime}."] if asked.is_claim and answer.regime else []
         shown.setdefault(key, f"| {escape(' '.join(parts))} | {link} |")
     return list(shown.values())[:FIRST]
 
@@ -104,7 +106,8 @@ def opening(replies: Sequence[tuple[Asked, Reply]], evidence: Evidence, tables: 
         if answer.verdict in DECIDED and asked.is_claim:
             size = next(iter(evidence.answer(asked).group.sizes), "not stated")
             ours = "Our question. " if asked.ours else ""
-            text = f"{ours}{capitalized(answer.verdict)}: {asked.text} {answer.text} Size: {size}."
+            text = f"{ours}{capitalized(answer.verdict)}: {asked.text} {answer.text} Regime: {answer.regime}."
+            text += f" Size: {size}."
             decided.append(f"- [{escape(asked.title)}](#{_anchor(asked.title)}). {escape(text)}")
     return [*full[:AT_FULL_SIZE], *decided][:OPENING]
 
@@ -115,7 +118,12 @@ def _findings(
     verdicts = [answer.verdict for asked, answer in replies if asked.is_claim and not asked.ours]
     counts = ", ".join(f"{(count := verdicts.count(v))} {agreeing(count, *WORDS[v])}" for v in Verdict)
     rows = [
-        (_ask_of(asked, papers), f"[{escape(asked.title)}](#{_anchor(asked.title)})", escape(answer.short))
+        (
+            _ask_of(asked, papers),
+            f"[{escape(asked.title)}](#{_anchor(asked.title)})",
+            escape(answer.short),
+            escape(answer.regime or "–"),
+        )
         for asked, answer in replies
     ]
     text = [
@@ -123,7 +131,7 @@ def _findings(
         "",
         f"Of {counted(len(verdicts), 'claim')} of the papers, {counts}.",
         "",
-        *grid(("paper", "claim or question", "answer"), rows, "lll"),
+        *grid(("paper", "claim or question", "difference", "regime"), rows, "llll"),
     ]
     heading = ""
     for asked, answer in replies:
@@ -171,6 +179,7 @@ def _entry(asked: Asked, answer: Reply, tables: str) -> list[str]:
         "",
         f"{start}{escape(answer.text)}",
         "",
+        *([f"- Regime: {escape(answer.regime)}."] if answer.regime else []),
         *(f"- {escape(fact)}" for fact in answer.facts),
         f"- Table: {_link(asked, tables)}{where}. To run it: `python run.py -m table={asked.table} budget=reduced`.",
     ]

@@ -3,7 +3,14 @@
 from collections.abc import Iterable, Sequence
 
 from harness.report.pages.entries import EMPTY, baseline_text, muted, row_entry, score_entry, short_entry
-from harness.report.pages.notes import label_with_fit, notes_of_marks, shared_notes, signs_line, size_notes
+from harness.report.pages.notes import (
+    label_with_fit,
+    predictor_notes,
+    shared_notes,
+    signs_line,
+    size_notes,
+    solved_notes,
+)
 from harness.report.render.layout import Block, TableEntry
 from harness.report.scores.groups import Group
 from harness.report.scores.scores import Score
@@ -14,7 +21,7 @@ PREDICTOR = "strongest simple predictor"
 
 
 def short_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
-    """Mean and tier of each row in several columns, in the order of the first one, and the strongest predictors."""
+    """Mean of each row in several columns, in the order of the first one, and the strongest predictors."""
     lines = [line for group in groups for line in group.lines if line.score and not line.is_baseline]
     body = [
         (row_entry(spec, *key), *(short_entry(spec, group, score) for group, score in _of_row(groups, key)))
@@ -45,7 +52,7 @@ def parts_block(spec: TableSpec, mean: Group) -> list[Block]:
         ]
     body += _baseline_rows(parts)
     notes = shared_notes({group.resolved.short_name: group.data_notes for group in parts})
-    lines = [*size_notes(parts), *notes, *notes_of_marks(parts)]
+    lines = [*size_notes(parts), *notes, *solved_notes(parts), *predictor_notes(parts)]
     if not mean.scores and not mean.comparable:
         lines.append(no_average([mean.column]))
     names = [part.resolved.short_name if mean.data_name else part.in_grid(part.resolved.short_name) for part in parts]
@@ -66,7 +73,7 @@ def own_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
     header = [TableEntry(group.in_grid(group.resolved.heading), group.resolved.notes) for group in groups]
     lines = size_notes(groups)
     lines += shared_notes({group.column: group.data_notes for group in groups if spec.columns[group.column].metric})
-    lines += notes_of_marks(groups)
+    lines += [*solved_notes(groups), *predictor_notes(groups)]
     columns = {group.column: spec.columns[group.column] for group in groups}
     lines += [f"{name} = {column.formula}." for name, column in columns.items() if column.formula is not None]
     measured = [(group, point) for group in groups if (point := columns[group.column].bench) is not None]
@@ -82,9 +89,7 @@ def _side_by_side(
 ) -> list[TableEntry]:
     """The scores of one row in several columns. `fixed_alone`: show a number that all seeds share without a count."""
     return [
-        score_entry(spec, score, group, with_tier=True, alone=fixed_alone and score.is_fixed and not score.failures)
-        if score
-        else EMPTY
+        score_entry(spec, score, group, alone=fixed_alone and score.is_fixed and not score.failures) if score else EMPTY
         for group, score in _of_row(groups, (row, setting))
     ]
 

@@ -7,20 +7,19 @@ from harness.report.render.layout import TableEntry
 from harness.report.render.words import listed, span
 from harness.report.scores.groups import Group
 from harness.report.scores.scores import LEAK, Score
-from harness.report.scores.tiers import LOW_POWER
 from harness.report.scores.tuning import AT_FLOOR, EDGE, OUTDONE
 from harness.report.stats.grouping import grouped
 from harness.report.stats.seeds import significant
 
 RECIPE = "(recipe)"  # behind a learning rate that no search chose
 BELOW = "†"  # marks a score below a baseline
+UNCLEAR = "?"
 SIGNS = {  # in an entry of a short grid -> what it means
-    " · ": "behind · the tier: 1 is the best, and no test separates rows of one tier",
-    " · ?": "?: too few seeds to separate the row from the best one",
-    BELOW: f"{BELOW}: below the strongest simple predictor",
+    UNCLEAR: f"{UNCLEAR}: unclear, neither tied with the best row (bold) nor behind it",
+    BELOW: f"{BELOW}: below a simple predictor",
     LEAK: f"{LEAK}: the checkpoint was chosen on the test split",
-    EDGE: f"{EDGE}: the learning rate is at the end of its grid, so that the row has no tier",
-    OUTDONE: f"{OUTDONE}: the recipe's learning rate is better than the chosen one, so that the row has no tier",
+    EDGE: f"{EDGE}: the learning rate is at the end of its grid",
+    OUTDONE: f"{OUTDONE}: the recipe's learning rate is better than the chosen one",
     AT_FLOOR: f"{AT_FLOOR}: at the floor, no better on validation than the best simple predictor",
     RECIPE: f"{RECIPE}: the learning rate of the recipe, because its search is not complete in every column",
     "–": "–: no run, or no measurement",
@@ -46,38 +45,11 @@ def size_notes(groups: Sequence[Group]) -> list[str]:
     ]
 
 
-def below_notes(groups: Sequence[Group]) -> list[str]:
-    """At most one sentence: the rows below the strongest simple predictor of each column, alike columns together."""
-    pairs, names = [], set()
-    for group in groups:
-        rows = {score.label: group.comparison.below.get(score.key, ()) for score in group.scores if score.by_seed}
-        if not any(rows.values()):
-            continue
-        predictor = _predictor(group)
-        names.add("the strongest simple predictor" if predictor is group.strongest else "a simple predictor")
-        name = baseline_name(predictor.row)
-        if len(groups) == 1:
-            name += f", {predictor.number(group.resolved.decimals)}"
-        pairs.append(((_rows(rows, predictor.row), name), group.column))
-    if not pairs:
-        return []
-    texts = [
-        f"{rows} ({name})" if len(groups) == 1 else f"{rows} in {listed(columns)} ({name})"
-        for (rows, name), columns in grouped(pairs).items()
-    ]
-    return [f"{BELOW} Below {min(names)}: {'; '.join(texts)}."]
-
-
 def predictor_notes(groups: Sequence[Group]) -> list[str]:
-    """At most two sentences: the rows below a simple predictor, and the columns without a strongest one."""
-    notes = below_notes(groups)
-    if columns := [group.column for group in groups if group.strongest is None and _unvalidated(group)]:
-        where = f" in {listed(columns)}" if len(groups) > 1 else ""
-        notes.append(
-            f"No simple predictor is chosen as the strongest{where}: a choice is made on the validation split, and "
-            "these are scored on the test split alone."
-        )
-    return notes
+    """At most one sentence: the columns with simple predictors of which none is the strongest."""
+    columns = [group.column for group in groups if group.strongest is None and _unvalidated(group)]
+    where = f" in {listed(columns)}" if columns and len(groups) > 1 else ""
+    return [f"No simple predictor has a validation score{where}, so none is the strongest."] if columns else []
 
 
 def why_none_is_strongest(group: Group) -> str:
@@ -93,34 +65,7 @@ def _unvalidated(group: Group) -> list[Score]:
     return scored if {baseline_name(score.row) for score in scored} - set(group.chance_names) else []
 
 
-def _predictor(group: Group) -> Score:
-    """The strongest one; if no row is below it, the best one that a row is below."""
-    beaten = {name for names in group.comparison.below.values() for name in names}
-    if group.strongest is not None and group.strongest.row in beaten:
-        return group.strongest
-    return next(score for score in group.baselines if score.row in beaten)
-
-
-def _rows(rows: Mapping[str, Sequence[str]], predictor: str) -> str:
-    """`all 8 rows`, or their names; rows that are below another predictor alone stand apart."""
-    below = [row for row, names in rows.items() if predictor in names]
-    if len(below) == len(rows) > 1:
-        return f"all {len(rows)} rows"
-    others = {row: names for row, names in rows.items() if names and predictor not in names}
-    texts = [f"{row} below {listed([baseline_name(name) for name in names])}" for row, names in others.items()]
-    return "; ".join([listed(below), *texts])
-
-
-def notes_of_tests(groups: Sequence[Group]) -> list[str]:
-    """How rows were paired, from which score on a run is solved, and pairs without measured noise."""
-    pairing, equal_seeds = (
-        shared_notes({group.column: list(filter(None, [getattr(group.comparison, key)])) for group in groups})
-        for key in ("pairing", "equal_seeds_note")
-    )
-    return [*pairing, *_solved_notes(groups), *equal_seeds]
-
-
-def _solved_notes(groups: Sequence[Group]) -> list[str]:
+def solved_notes(groups: Sequence[Group]) -> list[str]:
     """At most one sentence per threshold, and what a share of solved runs is."""
     thresholds = grouped(
         ((runs.between, f"{runs.threshold:.{group.resolved.decimals}f}"), group.column)
@@ -135,20 +80,7 @@ def _solved_notes(groups: Sequence[Group]) -> list[str]:
     )
     halves = {between: f", half way between {between}" if between else "" for between in starts}
     text = "; ".join(f"{listed(texts)}{halves[between]}" for between, texts in starts.items())
-    return [
-        f"The seeds of some row solve the task or fail. A run is solved {text}. Behind a mean: solved runs of "
-        "all runs, with Wilson's 95 % interval; tests compare these shares."
-    ]
-
-
-def notes_of_marks(groups: Sequence[Group]) -> list[str]:
-    """Explains the marks in a grid of several columns."""
-    notes = notes_of_tests(groups)
-    if any(group.comparison.tiers for group in groups):
-        unsearched = any(group.comparison.unsearched for group in groups)
-        without = " A score without one was reached at a learning rate that no search found." if unsearched else ""
-        notes.append(f"The number after · is the tier of the score in its column; ? is {LOW_POWER}.{without}")
-    return [*notes, *predictor_notes(groups)]
+    return [f"Solved: {text}; tests compare the shares of solved runs."]
 
 
 def score_text(group: Group, score: Score) -> str:

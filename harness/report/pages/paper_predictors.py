@@ -7,7 +7,6 @@ budget, and count the same printed numbers.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.records.data_cards import cards
 from harness.report.pages.answer import baseline_name
 from harness.report.pages.entries import EMPTY, muted
 from harness.report.pages.grids import PREDICTOR
@@ -77,11 +76,7 @@ def predictors_block(spec: TableSpec, groups: Sequence[Group]) -> Block | None:
     standings = [each for group in groups if (each := standing(spec, group))]
     if not standings:
         return None
-    body, lines = [_list_row(each) for each in standings], []
-    tasks = dict.fromkeys(data.task for each in standings for data in _data(each.group))
-    checks = grouped((cards()[task].checked, cards()[task].name) for task in tasks)
-    lines += [f"{', '.join(names)}, how the generator was checked: {text}." for text, names in checks.items() if text]
-    return Block(TITLE, HEADER, body, "llrrrrrl", lines=lines)
+    return Block(TITLE, HEADER, [_list_row(each) for each in standings], "llrrrrrl")
 
 
 def first_line(results: Sequence[ProtocolResults]) -> list[str]:

@@ -17,6 +17,7 @@ from harness.report.render.words import capitalized, joined, listed
 from harness.report.scores.groups import AGREES
 from harness.report.scores.judge import plain_score
 from harness.report.scores.measurements import describe_setting
+from harness.report.scores.places import Place
 from harness.report.spec import finding
 from harness.report.spec.parts import Kind
 from harness.report.spec.table import TableSpec
@@ -32,7 +33,7 @@ EQUAL = ("reproduced", AGREES, "same")  # verdicts on a number that is not off
 
 
 def of_row(asked: finding.OfRow, evidence: Evidence) -> Reply:
-    """The score of a row, its tier, and the scores of control, predictor and reference beside it."""
+    """The score of a row, its place, and the scores of control, predictor and reference beside it."""
     evidence.require_rows(asked, [asked.row])
     answer = evidence.answer(asked)
     score = plain_score(answer.group, asked.row)
@@ -43,10 +44,8 @@ def of_row(asked: finding.OfRow, evidence: Evidence) -> Reply:
     others = [f"{name} {baseline_name(other.name)} {other.number(decimals)}" for name, other in beside if other]
     is_below = group.strongest and group.strongest.row in tests.below.get(score.key, ())
     below = " †, below the simple predictor" if is_below else ""
-    text = (
-        f"{asked.row} {score.text(decimals)} {group.resolved.unit}, tier {tests.tier(score.key)}{below}; beside it "
-        f"{listed(others)}."
-    )
+    place = tests.places.get(score.key, "not tested")
+    text = f"{asked.row} {score.text(decimals)} {group.resolved.unit}, {place}{below}; beside it {listed(others)}."
     rate = evidence.rate(asked.table, asked.column, score)
     return Reply(f"At the learning rate {rate}: {text}" if rate else text, None, tuple(evidence.facts(asked, [score])))
 
@@ -81,7 +80,7 @@ def command(asked: finding.Command, evidence: Evidence) -> Reply:
 
 
 def affordable(asked: finding.Affordable, evidence: Evidence) -> Reply:
-    """The fastest row of the best tier; both the scores and a measurement on the device are needed."""
+    """The fastest row of those that are tied for best; both the scores and a measurement on the device are needed."""
     spec, missing = evidence.spec(asked.table), []
     try:
         answer = evidence.answer(asked)
@@ -101,14 +100,14 @@ def affordable(asked: finding.Affordable, evidence: Evidence) -> Reply:
         return cannot_say("; ".join(missing))
     if not answer.tests.ranks:
         return cannot_say(answer.finding.rstrip("."))
-    best = [row for row, setting in answer.tests.leading if not setting]
+    best = [row for row, setting in answer.tests.rows_at(Place.TIED) if not setting]
     timed = sorted((times[model], row) for row in best if (model := spec.rows[row].model) in times)
     if not timed:
-        return cannot_say(f"no row of the best tier was measured at {asked.length:,} tokens")
+        return cannot_say(f"no row that is tied for best was measured at {asked.length:,} tokens")
     milliseconds, row = timed[0]
     return Reply(
-        f"{row}: {significant(milliseconds)} ms at {asked.length:,} tokens, the fastest of the measured rows in the "
-        f"best tier of {asked.column} ({len(timed)} of {len(best)})."
+        f"{row}: {significant(milliseconds)} ms at {asked.length:,} tokens, the fastest of the measured rows that are "
+        f"tied for best in {asked.column} ({len(timed)} of {len(best)})."
     )
 
 

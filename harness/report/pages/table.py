@@ -6,25 +6,20 @@ need every score. Smoke runs and other protocols are left out.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from harness.report.pages import stability
 from harness.report.pages.agreement import is_beside_the_paper
-from harness.report.pages.answer import sentences
 from harness.report.pages.blocks import not_run_block, sections_of
 from harness.report.pages.caveats import data_lines, is_shared, rate_lines
 from harness.report.pages.headline import headline
 from harness.report.pages.not_run import waiting_columns, waiting_sentences
-from harness.report.pages.notes import SIGNS
 from harness.report.pages.paper_predictors import first_line, tidy_marks
 from harness.report.pages.ranked_page import with_ranks
 from harness.report.render.layout import Picture, Section, Table, table_of, tidy_row
 from harness.report.render.words import joined
-from harness.report.scores.comparison import ENOUGH
 from harness.report.scores.groups import AGREES, DIFFERS, Group, ProtocolResults, ScoreLine
 from harness.report.scores.scores import Score
-from harness.report.scores.tuning import AT_FLOOR, EDGE, OUTDONE
 from harness.report.spec.parts import Kind
 from harness.report.spec.table import TableSpec
 from harness.report.stats.grouping import grouped
@@ -35,7 +30,6 @@ RUN = ("reproduced", "close", "off", "failed", SEVERAL, "not run")
 VERDICTS = {Kind.SCORE: RUN, Kind.COST: RUN, Kind.COUNT: (AGREES, DIFFERS, "failed", SEVERAL, "not run")}
 PLURAL = {AGREES: "agree", DIFFERS: "differ"}
 SELDOM = (SEVERAL,)  # not stated where no number has it
-ENDINGS = ("oom", "nan", "failed", "timeout", "preempted")
 NOT_RUN = "All that was not run, with its cost and command"
 AGREEMENT = "The order of the rows beside the paper's, corrected for all columns"
 
@@ -46,10 +40,8 @@ def build_table(
     pictures: Sequence[Picture] = (),
     plots: Sequence[Picture] = (),
     rates: Sequence[Section] = (),
-    elsewhere: Mapping[str, Sequence[ProtocolResults]] | None = None,
 ) -> Table:
-    """The page of a table, from the results of each of its protocols. `rates`: its sections on learning rates;
-    `elsewhere`: name -> results of the tables of the same cells with other settings."""
+    """The page of a table, from the results of each of its protocols. `rates`: its sections on learning rates."""
     sections, tidy = [], []
     for result in results:
         sections += sections_of(result, f" · protocol {result.spec.protocol}" if len(results) > 1 else "")
@@ -62,10 +54,9 @@ def build_table(
     if waits and not has_run:  # what is missing is read first, and the paper's numbers are an appendix
         appendix = [replace(section, is_appendix=True) for section in sections if section.blocks]
         sections = [Section("Not run", (not_run_block(results),)), *appendix]
-    # how to read the page: of signs and words, those that stand on it; nothing for a page without a grid
-    text = "\n".join(block.text for section in sections for block in section.blocks)
-    readings = [line for signs, line in _readings(spec) if text and any(sign in text for sign in signs)]
-    caption = (*(() if in_front else data), *rate_lines(results), *readings)
+    headers = {entry.text for section in sections for block in section.blocks for entry in block.header}
+    notes = _notes(spec, "verdict" in headers) if headers else ()
+    caption = (*(() if in_front else data), *rate_lines(results), *notes)
     groups = [group for result in results for group in (*result.others, *result.other_means)]
     is_beside = any(is_beside_the_paper(spec, group) for group in groups)
     table = table_of(
@@ -78,7 +69,7 @@ def build_table(
         data=data if in_front else (),
         see_also=({AGREEMENT: "agreement.md"} if is_beside else {})
         | ({NOT_RUN: "not_run.md"} if waits and not has_run else {}),
-        answer=(*sentences(results), *stability.sentences(results, elsewhere or {}), *waiting_sentences(waits)),
+        answer=waiting_sentences(waits),
         # the second line of a headline explains its first one
         headline=(*at_paper_size, *headline(results, waits)[: 1 if at_paper_size else None]),
         pictures=list(pictures),
@@ -143,13 +134,13 @@ def _tidy_score(spec: TableSpec, group: Group, line: ScoreLine, column: str) -> 
 
 
 def _tests(group: Group, score: Score) -> dict[str, object]:
-    """The tier of a row, its paired difference to the reference, and what tests separate it from."""
+    """The place of a row, its paired difference to the reference, and what tests separate it from."""
     tests = group.comparison
     reference = tests.reference.key if tests.reference else None
     pair = tests.pair(score.key, reference) if reference and reference != score.key else None
     apart = [key for pair in tests.pairs if pair.p_all < 1 - LEVEL and score.key in pair.rows for key in pair.rows]
     columns = {
-        "tier": tests.tier(score.key) if tests.tier(score.key) != "–" else "",
+        "place": tests.places.get(score.key, ""),
         "apart_from": [f"{key[0]} ({key[1]})" if key[1] else key[0] for key in apart if key != score.key],
         "below": tests.below.get(score.key, ()),
     }
@@ -181,59 +172,21 @@ def _summary(spec: TableSpec, rows: Sequence[dict[str, str]]) -> str:
     return "; ".join(parts)
 
 
-def _readings(spec: TableSpec) -> list[tuple[tuple[str, ...], str]]:
-    """(signs or words, the sentences that explain them); an empty word is on every page with a grid."""
+def _notes(spec: TableSpec, has_verdicts: bool) -> list[str]:
+    """What this page alone needs, beside docs/report.md: its protocols, and what its verdicts mean."""
     names = ", ".join(spec.protocols)
     several = f"Protocols {names}, never compared with each other" if len(spec.protocols) > 1 else f"Protocol {names}"
-    protocols = f"{several}; runs of other protocols are left out."
+    notes = [f"{several}; runs of other protocols are left out."]
     if any(column.protocol for column in spec.columns.values()):
         columns = grouped((column.protocol or spec.protocol, name) for name, column in spec.columns.items()).items()
         of_columns = ", ".join(f"{protocol} ({joined(names)})" for protocol, names in columns)
-        protocols = f"Each column is of one protocol: {of_columns}."
-    if spec.ledger is not None:
-        protocols += (
-            " Only the unchanged recipe on the full data is compared with the paper. Ours only: runs of a reduced "
-            "budget, a changed recipe or other data."
-        )
-    intervals = (
-        "± is the half width of the 95 % t interval over seeds, n the number of seeds that finished. Fewer than 3 "
-        "seeds have no interval and no test: their range stands there. The interval is that of normal seeds: if seeds "
-        "are strongly skewed (lognormal, σ = 1), 13 to 16 % of intervals miss the truth, not 5 %. The tests hold."
-    )
-    tests = (
-        "Tests: each row against the best row and against the reference, by their difference on the same seeds and, "
-        "where the score of each test example was kept, the same test examples; 5 % after Holm's correction for these "
-        "pairs. "
-        "Tier 1: the best row, and rows that no test separates from it, whose interval holds the best mean and whose "
-        "difference is at most a tenth of that between reference and control. A row that fails only the last two is "
-        "not separated (low power). Tier 2: behind the best row. Tier 3: behind the reference too. Bold: the best row, "
-        "if a test separates it from the runner-up."
-    )
-    resolution = (
-        "R, the resolution of a column, is the distance between its reference and its control over the half width of "
-        f"the 95 % interval of this difference, paired. Below {ENOUGH:g}, or if no test separates the two, the column "
-        "cannot rank rows."
-    )
-    repeated = [f"{row} is the computation of {spec.same_as(row)}" for row in spec.rows if spec.same_as(row)]
-    marks = (
-        "†: below a predictor that was not trained, by a test at 5 %, or by its mean below 3 seeds; the CSV names all "
-        "of them (below). Brackets behind a predictor: what it was fitted to, and the time of the fit."
-    )
-    readings = [(("",), protocols), (("±", "] (", " to "), intervals)]
-    if any(column.metric is not None for column in spec.columns.values()):  # a cost has no test
-        readings += [(("tier", " · "), tests), (("tier", " · ", "R ="), resolution), (("†",), marks)]
-        readings += [((sign,), f"{SIGNS[sign]}.") for sign in (EDGE, OUTDONE, AT_FLOOR)]
-    if repeated:
-        readings.append((("",), f"{'; '.join(repeated)}: shown beside it, not tested again."))
-    if spec.ledger is not None:
+        notes = [f"Each column is of one protocol: {of_columns}."]
+    if repeated := [f"{row} is the computation of {spec.same_as(row)}" for row in spec.rows if spec.same_as(row)]:
+        notes.append(f"{'; '.join(repeated)}: shown beside it, not tested again.")
+    if has_verdicts:
         near, far = (limit if isinstance(limit, str) else f"{limit:g}" for _, limit in spec.tolerance)
         of_paper = " (% of the paper's number)" if "%" in near + far else ""
-        verdicts = (
-            f"Δ is ours minus the paper's, in {spec.unit or 'the unit of its column'}. Reproduced: |Δ| ≤ {near}, or "
-            f"|Δ| ≤ {far} if our interval and the paper's noise explain it; close: |Δ| ≤ {far}; off: more{of_paper}."
-        )
-        readings.append((("verdict",), verdicts))
-        if spec.unpublished:
-            readings.append((("",), "The paper prints the mean alone; the numbers of its parts are ours."))
-        readings.append((("not run (",), f"Not run: the brackets give the cost of one seed on one {spec.gpu}."))
-    return [*readings, (ENDINGS, f"{', '.join(ENDINGS)} say how a run ended; such runs are in no mean.")]
+        notes.append(f"Reproduced: |Δ| ≤ {near}, or |Δ| ≤ {far} within the noise; close: |Δ| ≤ {far}{of_paper}.")
+    if spec.ledger is not None and spec.unpublished:
+        notes.append("The paper prints the mean alone; the numbers of its parts are ours.")
+    return notes

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from harness.config.model_names import row_name
+from harness.errors import agreeing
 from harness.records.collect import Cells
 from harness.report.pages.caveats import rate_text
 from harness.report.render.layout import Block, Section
@@ -64,14 +65,11 @@ def _lines(spec: TableSpec, tunings: Tunings) -> tuple[str, ...]:
     recipes = sorted({tuning.recipe for tuning in every})
     search = budget_search(spec.budget, spec.columns[next(iter(tunings))].task)
     moved, on_edge = (sum(flags) for flags in zip(*((not t.is_recipe, t.choice.on_edge) for t in every), strict=True))
-    edges = f" {EDGE}: at an end of the grid ({on_edge}): a rate further out might be better, so it has no tier."
+    edges = f" {EDGE}: at an end of the grid ({on_edge})."
     rates = ", ".join(f"{rate:g}" for rate in sorted(search.rates))
-    ties = f"; near a tie, with {_seeds(search.ties)} as well, of which the median counts" if search.ties else ""
     return (
-        f"A search tries {rates} times the recipe's rate ({', '.join(map(rate_text, recipes))}) with "
-        f"{_seeds(search.seeds)}{ties}; and one rate more where the best is at an end "
-        f"({' or '.join(map(str, tried))} rates tried). The least loss on the validation split is chosen; its seeds "
-        "are no seeds of the table. –: no search.",
+        f"Tried: {rates} times the recipe's rate ({', '.join(map(rate_text, recipes))}), with "
+        f"{_seeds([*search.seeds, *search.ties])}; {' or '.join(map(str, tried))} rates a row.",
         f"In {moved} of {counted(len(every), 'search', 'searches')} a rate other than the recipe's was chosen."
         + edges * bool(on_edge),
     )
@@ -84,18 +82,11 @@ def _seeds(seeds: Sequence[int]) -> str:
 def _outdone_lines(tunings: Tunings) -> Iterator[str]:
     """The rows whose search did not choose well, as the seeds of the table show."""
     if rows := [f"{row_name(row)} in {name}" for name, rows in tunings.items() for row in rows if rows[row].outdone]:
-        yield (
-            f"{OUTDONE}: every seed at the recipe's rate is ahead of every seed at the chosen one, so that another "
-            f"seed of the search might choose another rate, and the row has no tier: {', '.join(rows)}."
-        )
+        yield f"{OUTDONE}: every seed at the recipe's rate is ahead of every seed at the chosen one: {', '.join(rows)}."
 
 
 def _unfinished_lines(columns: Mapping[str, Mapping[str, Unfinished]]) -> Iterator[str]:
-    """The rows without a chosen rate, and the rates that they lack."""
-    parts = [
-        f"{row_name(row)} in {name} lacks {', '.join(map(rate_text, search.missing))}"
-        for name, rows in columns.items()
-        for row, search in rows.items()
-    ]
-    if parts:
-        yield f"Searches that are not complete, whose rows are shown at the recipe's rate: {'; '.join(parts)}."
+    """How many rows are shown without a chosen rate."""
+    if count := sum(map(len, columns.values())):
+        searches = counted(count, "search is", "searches are")
+        yield f"{searches} not complete: {agreeing(count, 'its row is', 'their rows are')} shown at the recipe's rate."

@@ -2,31 +2,37 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.records.curves import Panel
+from harness.records.curves import Curve, Panel
 from harness.report.plots import style
 from harness.report.plots.file import Plot
 from harness.report.plots.lines import draw, spread
 
 
 def curves_plot(title: str, shown: Sequence[Panel], path: Path) -> Plot:
-    """The panels below each other, validation metric on the left and training loss on the right, as a PNG."""
-    panels = [panel | {"series": list(lines)} for of_runs in shown for panel, lines in _sides(of_runs)]
+    """The panels below each other, validation metric on the left and training loss on the right, as a PNG.
+
+    Without a training loss, as of records alone, there is no right side.
+    """
+    sides = ["val", "loss"] if any(curve.loss for panel in shown for curve in _curves(panel)) else ["val"]
+    panels = [panel | {"series": list(lines)} for of_runs in shown for panel, lines in _sides(of_runs, sides)]
     several = any(len(line.curves) > 1 for panel in shown for line in panel.lines)
     if several:
         title += "\nthick: mean over seeds, thin: each seed"
     return Plot({"title": title, "panels": style.with_looks(panels)}, draw, (path,), dpi=130)
 
 
-def _sides(panel: Panel) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, Any]]]]:
+def _sides(panel: Panel, sides: Sequence[str]) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, Any]]]]:
     """The panels of `harness.report.plots.style` for `val` and `loss`, and their series."""
     arrow = "↑" if panel.higher_is_better else "↓"
     labels = {"val": f"validation {panel.metric} {arrow}", "loss": "training loss ↓"}
-    for quantity, label in labels.items():
+    for quantity in sides:
         is_left = quantity == "val"
-        side = {"title": panel.title if is_left else "", "side": "left", "x": "step", "y": label, "log_x": False}
+        side = {"title": panel.title if is_left else "", "side": "left", "x": "step", "y": labels[quantity]}
+        side["log_x"] = False
         side["notes"] = []
         side["log_y"] = spread(list(_values_of(panel, quantity)))
         if is_left and panel.chance is not None:
@@ -36,14 +42,21 @@ def _sides(panel: Panel) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, An
 
 def _series(panel: Panel, quantity: str) -> Iterator[dict[str, Any]]:
     for line in panel.lines:
+        line = replace(line, curves=tuple(curve for curve in line.curves if getattr(curve, quantity)))
+        if not line.curves:
+            continue
         x, y = line.mean(quantity)
         thin = [[curve.steps, getattr(curve, quantity)] for curve in line.curves] if len(line.curves) > 1 else []
         name = {"name": line.label, "model": line.curves[0].model, "role": ""}
         yield name | {"x": x, "y": y, "thin": thin, "marked": False}
 
 
+def _curves(panel: Panel) -> Iterator[Curve]:
+    return (curve for line in panel.lines for curve in line.curves)
+
+
 def _values_of(panel: Panel, quantity: str) -> Iterator[float]:
-    return (value for line in panel.lines for curve in line.curves for value in getattr(curve, quantity))
+    return (value for curve in _curves(panel) for value in getattr(curve, quantity))
 
 
 def text_rows(panel: Panel, width: int, *, ascii_only: bool = False) -> list[tuple[str, ...]]:
@@ -59,7 +72,7 @@ def text_rows(panel: Panel, width: int, *, ascii_only: bool = False) -> list[tup
             sparkline(curve.val, low, high, width, ascii_only=ascii_only),
             *(f"{value:.4g}" for value in (curve.val[0], curve.best(panel.higher_is_better), curve.val[-1])),
             f"{curve.steps[-1]:,}",
-            f"{curve.loss[-1]:.4g}",
+            f"{curve.loss[-1]:.4g}" if curve.loss else "–",
         )
         for line in panel.lines
         for curve in line.curves

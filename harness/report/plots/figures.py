@@ -61,10 +61,11 @@ def table_plots(
     nothing, whose former file goes. `selected`: as `select` returns it."""
     kinds = []
     if not spec.every:
-        kinds.append(("Scores and intervals", scores, SCORES, 130, scores.data(spec.title, answers)))
+        ranking_rows = [answer for answer in answers if answer.tests.ranks]  # of others a picture tells nothing
+        kinds.append(("Scores and intervals", scores, SCORES, 130, scores.data(spec.title, ranking_rows)))
+        kinds.append(("Scores by learning rate", rates, RATES, 130, rates.data(spec, selected)))
     elif (ranks := ranking(spec, results)).rows:
         kinds.append(("Heat map", heat, RANKS, 180, heat.data(spec.title, ranks)))
-    kinds.append(("Scores by learning rate", rates, RATES, 130, rates.data(spec, selected)))
     plots = []
     for heading, kind, suffix, dpi, data in kinds:
         plot = Plot(data, kind.draw, (figures / f"{spec.name}{suffix}.png",), dpi=dpi)

@@ -9,9 +9,7 @@ from harness.report.plots.style import Figure
 from harness.report.render.words import span
 
 CAPTION = (
-    "The number in a square is the score of a row, 0 at the control and 1 at the reference of its column; the "
-    "darker the higher. On the right the mean over abilities, the rank and its range in 95 % of the draws. Below "
-    "the line: rows that lack a column, which have no rank."
+    "0: the control, 1: the reference of a column. On the right: mean over abilities, rank, its range in 95 % of draws."
 )
 FOOT = "0: the control of the column, 1: its reference. Empty: a seed is missing."
 WIDE, TALL = 0.42, 0.19  # of a square, inches

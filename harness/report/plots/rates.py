@@ -13,10 +13,7 @@ from harness.report.scores.tuning import Selected, Tuning, tuned_columns
 from harness.report.spec.table import TableSpec
 
 CAPTION = (
-    "The number in a square is the validation loss of a row's trials (of a task without a loss, its score), the median "
-    "if there are several; a frame marks the chosen rate. Each column has its own scale: white is the control at its "
-    "best rate (the worst trial if the control was not searched), the darkest blue the best trial. Bold: the recipe's "
-    "rate. ×: a trial failed. Grey: not tried."
+    "Median validation loss, else score, at a rate; framed: chosen, bold: the recipe's, ×: failed, grey: not tried."
 )
 WIDE, TALL = 0.34, 0.17  # of a square, inches
 LETTER = 0.06  # inches

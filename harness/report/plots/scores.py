@@ -1,4 +1,4 @@
-"""A panel for each column of a table: every row's seeds as dots, its mean with its interval, its tier as a shade."""
+"""A panel for each column of a table: every row's seeds as dots, its mean with its interval; a shade: tied for best."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,36 +10,31 @@ from harness.report.plots import style
 from harness.report.plots.style import Axes, Figure
 from harness.report.render.words import listed
 from harness.report.scores.comparison import BASELINE
+from harness.report.scores.places import Place
 from harness.report.scores.scores import Score, rank
 
-CAPTION = (
-    "Best row first. Small dots are seeds, bars are 95 % intervals of three or more seeds. On the right is the tier, "
-    "and every other tier is shaded; ? marks a row that too few seeds separate from the best one, and a hollow marker "
-    "a row that was not tested."
-)
+CAPTION = "Best row first: seeds, mean, 95 % interval; shaded: tied for best, ?: unclear, hollow: not tested."
 MEANING = {"": "mean, 95 % interval, seeds", "baseline": "simple predictor (dotted line)"}
 BOLD = "bold: reference and control"
-SHADE = "#DCE9F5"  # of every other tier
+SHADE = "#DCE9F5"  # of rows that are tied for best
 ACROSS = 3  # panels in a row
 PANEL, MARGIN = 4.2, 0.4  # inches wide
 PER_ROW = 0.19  # inches
 LONGEST_NAME = 34
-MOST = 6  # panels of a table whose columns rank no rows
 DIGITS = 4  # behind the point: what all machines agree on
 BESIDE = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "annotation_clip": False}
-TIER = BESIDE | {"va": "center", "fontsize": 6.5, "color": style.SOFT}
+MARK = BESIDE | {"va": "center", "fontsize": 6.5, "color": style.SOFT}
 BETTER = {True: "higher is better", False: "lower is better", None: ""}
 
 
 def shown_columns(answers: Sequence[ColumnAnswer]) -> list[ColumnAnswer]:
-    """The columns that have two rows to compare: those that rank them, or else the first ones with a test, or else the
-    first ones; one of several with the same rows in the same order at the same resolution, such as R-1 and R-L."""
-    columns = [answer for answer in answers if answer.tests.rows > 1]
-    ranking, shown = [answer for answer in columns if answer.tests.ranks], {}
-    for answer in ranking or [answer for answer in columns if answer.tests.pairs] or columns:
+    """The columns that have two rows to compare; one of several with the same rows in the same order at the same
+    resolution, such as R-1 and R-L."""
+    shown: dict[tuple[object, ...], ColumnAnswer] = {}
+    for answer in (answer for answer in answers if answer.tests.rows > 1):
         order = tuple(score.key for score in answer.group.scores if score.by_seed)
         shown.setdefault((order, answer.resolution, answer.group.where), answer)
-    return list(shown.values())[: None if ranking else MOST]
+    return list(shown.values())
 
 
 def data(title: str, answers: Sequence[ColumnAnswer]) -> dict[str, Any]:
@@ -47,7 +42,7 @@ def data(title: str, answers: Sequence[ColumnAnswer]) -> dict[str, Any]:
     if not columns:
         return {"title": title, "subtitle": "", "panels": []}
     left_out = sum(answer.tests.rows > 1 for answer in answers) - len(columns)
-    alike = f" · columns not drawn, which rank no rows or repeat another: {left_out}" if left_out else ""
+    alike = f" · columns not drawn, which repeat another: {left_out}" if left_out else ""
     subtitle = f"{title} · {listed(list(dict.fromkeys(answer.group.where for answer in columns)))}{alike}"
     return {"title": _title(columns[0]), "subtitle": subtitle, "panels": [_panel_data(answer) for answer in columns]}
 
@@ -92,7 +87,7 @@ def _drawn_row(answer: ColumnAnswer, score: Score) -> dict[str, Any]:
         "mean": round(mean.mean, DIGITS),
         # seeds that solve or fail have no interval of their mean
         "interval": (mean.interval and not answer.tests.runs and [round(end, DIGITS) for end in mean.interval]) or None,
-        "tier": answer.tests.sign(score.key),
+        "place": answer.tests.places.get(score.key),
     }
 
 
@@ -113,7 +108,7 @@ def _draw_scores(axis: Axes, panel: Mapping[str, Any]) -> None:
     for height, row in enumerate(rows):
         look, mean = row["look"], row["mean"]
         colour = look["colour"]
-        if row["tier"] in (1, 3):
+        if row["place"] == Place.TIED:
             axis.axhspan(height - 0.5, height + 0.5, color=SHADE, linewidth=0, zorder=0)
         if row["role"] == "baseline":
             axis.axvline(mean, color=colour, linewidth=0.7, linestyle=look["dash"], zorder=1)
@@ -123,10 +118,10 @@ def _draw_scores(axis: Axes, panel: Mapping[str, Any]) -> None:
         if row["interval"] is not None:
             ends = [[mean - row["interval"][0]], [row["interval"][1] - mean]]
             axis.errorbar(mean, height, xerr=ends, color=colour, linewidth=1, zorder=3)
-        hollow = row["tier"] is None
+        hollow = row["place"] is None
         axis.plot(mean, height, **style.marker_style(look, hollow=hollow, zorder=4, markersize=5))
-        if not hollow:
-            axis.annotate(f"{row['tier']}", (1, height), (4, 0), **TIER)
+        if row["place"] == Place.UNCLEAR:
+            axis.annotate("?", (1, height), (4, 0), **MARK)
     axis.set_yticks(range(len(rows)), [style.shortened(row["name"], LONGEST_NAME) for row in rows])
     for label, row in zip(axis.get_yticklabels(), rows, strict=True):
         label.set_color(row["look"]["colour"] if row["role"] == "baseline" else style.INK)
@@ -143,8 +138,6 @@ def _draw_scores(axis: Axes, panel: Mapping[str, Any]) -> None:
     axis.set_xlabel(panel["x"], fontsize=7)
     axis.set_title(f"{panel['title']}\n", fontsize=8, fontweight="bold")
     axis.annotate(panel["tests"], (0.5, -0.5), (0, 5), ha="center", fontsize=7, color=style.SOFT, **BESIDE)
-    if any(row["tier"] is not None for row in rows):
-        axis.annotate("tier", (1, -0.5), (1, 5), fontsize=6.5, color=style.SOFT, **BESIDE)
 
 
 def _draw_role_legend(figure: Figure, roles: set[str], wide: float) -> None:

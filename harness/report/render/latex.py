@@ -124,7 +124,7 @@ def _block(start: str, block: Block) -> list[str]:
         *(
             line
             for number, row in enumerate(block.rows)
-            for line in (*[r"\addlinespace"] * (number in block.tiers), _row(row))  # a gap where a tier begins
+            for line in (*[r"\addlinespace"] * (number in block.tiers), _row(row))
         ),
         r"\bottomrule",
         r"\end{tabular}}",

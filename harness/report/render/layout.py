@@ -10,7 +10,7 @@ WORDS, LINES = 60, 4  # above the first grid of a page, with its title and headi
 TIDY_COLUMNS = (
     *("paper", "table", "row", "column", "kind", "budget", "source", "data", "paper_value", "ours_mean", "ours_ci"),
     # the ends of the interval within the scale of the metric, which mean and half width may leave
-    *("ours_ci_low", "ours_ci_high", "n", "ours_min", "ours_max", "delta", "verdict", "chance", "tier"),
+    *("ours_ci_low", "ours_ci_high", "n", "ours_min", "ours_max", "delta", "verdict", "chance", "place"),
     # the paired difference to the reference row; its p-value, and that corrected for all pairs of the column
     *("reference", "difference", "difference_ci", "p", "p_holm", "pairing"),
     *("apart_from", "below", "status", "notes"),
@@ -53,7 +53,7 @@ class Block:
     """One grid, with `lines` below it. Entries may be given as plain text.
 
     `align`: l or r per column; by default the first is left-aligned and the others right-aligned. `tiers`: indices of
-    the rows that begin a tier after the first.
+    the rows above which a gap is.
     """
 
     title: str

@@ -1,6 +1,7 @@
 """A table in GitHub's Markdown."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from urllib.parse import quote
 
@@ -28,33 +29,38 @@ def render(table: Table, number: Number | None = None) -> str:
         *([""] if table.lead else []),
     ]
     sections = grouped((section.is_appendix, section) for section in table.in_reading_order)
+    said: set[str] = set()
     for section in sections.get(False, ()):
-        lines += _section(section, section.title, number)
+        lines += _section(section, section.title, number, said)
     lines += _details(table)
     for plot in table.plots:
         lines += [f"## {escape(plot.heading)}", "", escape(plot.caption), ""]
         lines += [f"![{escape(plot.message or plot.caption)}]({quote(plot.link)})", ""]
     for section in sections.get(True, ()):
-        lines += _section(section, f"Appendix: {section.title}", number)
+        lines += _section(section, f"Appendix: {section.title}", number, said)
     lines += _pictures(table.pictures)
     lines += _provenance(table.sections)
-    lines += ["## How to read this", ""]
+    how = "../" * (table.name.count("/") + 2) + "docs/report.md"
+    lines += ["## Notes", "", f"- [How to read a page]({how})."]
     lines += [f"- {escape(line)}" for line in table.caption]
     lines += [f"- {superscript((name,))} {escape(text)}" for name, text in table.footnotes]
     return "\n".join(lines) + "\n"
 
 
-def _section(section: Section, title: str, number: Number | None) -> Iterator[str]:
+def _section(section: Section, title: str, number: Number | None, said: set[str]) -> Iterator[str]:
+    """`said`: the lines below the grids so far; a page says each once."""
     yield from (f"## {escape(title)}", "")
     for block in section.blocks:
-        yield from (*block_lines(block, number), "")
+        once = replace(block, lines=[line for line in block.lines if line not in said])
+        said |= set(block.lines)
+        yield from (*block_lines(once, number), "")
     if not section.blocks:
         yield from (*(f"- {escape(line)}" for line in section.lines), "")
 
 
 def _details(table: Table) -> Iterator[str]:
-    """What was measured, column by column, and how much of it stands beside published numbers."""
-    yield from ("## In detail", "", *(f"- {escape(line)}" for line in table.details))
+    """What was not run, and how much of the rest stands beside published numbers."""
+    yield from ("## Status", "", *(f"- {escape(line)}" for line in table.details))
     yield f"- Published numbers: {escape(table.summary)}."
     folders = "../" * table.name.count("/")
     yield from (f"- {escape(text)}: [{page}]({folders}{page})." for text, page in table.see_also.items())
@@ -94,7 +100,7 @@ def _pictures(pictures: Sequence[Picture]) -> Iterator[str]:
             caption = escape(picture.caption)
             yield from (caption, "")
             if picture.link is not None:
-                yield from (f"![{caption}]({quote(picture.link)})", "")
+                yield from (f"![{caption.partition(' · ')[0]}]({quote(picture.link)})", "")
             if picture.files:
                 files = picture.files.items()
                 yield from (" · ".join(f"[{escape(name)}]({quote(file)})" for name, file in files), "")

@@ -1,14 +1,14 @@
-"""The tests of one group of scores: pairs, tiers, the resolution of the column, and rows below a baseline."""
+"""The tests of one group of scores: pairs, places, the resolution of the column, and rows below a baseline."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from harness.config.model_names import row_name
 from harness.report.scores import paired
-from harness.report.scores.paired import BY_SEED, UNPAIRED, Key, Pair
+from harness.report.scores.paired import Key, Pair
+from harness.report.scores.places import Place, find_places
 from harness.report.scores.scores import Score
 from harness.report.scores.solved import SolvedRuns, compare_solved, solved_runs
-from harness.report.scores.tiers import LOW_POWER, find_tiers
 from harness.report.spec.table import TableSpec
 from harness.report.stats.grouping import grouped
 from harness.report.stats.seeds import LEVEL, MIN_SEEDS
@@ -21,21 +21,19 @@ BASELINE = "baseline: "
 
 @dataclass(frozen=True)
 class Comparison:
-    """`pairs`: the tested ones; `tiers`: 1 is the best; `below`: row -> the baselines that beat it; `ahead`: row -> the
-    baselines that it beats.
+    """`pairs`: the tested ones; `places`: from the best mean down; `below`: row -> the baselines that beat it; `ahead`:
+    row -> the baselines that it beats.
 
-    `low_power`: no test separates these rows from the best one, but they are too far from it for its tier.
     `unsearched`: the rows without a verdict, because no search found their learning rate, although the budget states a
-    search (`harness.report.scores.tuning.why_no_verdict`). They have no tier, and no hypothesis is about them, but that
-    of reference and control.
+    search (`harness.report.scores.tuning.why_no_verdict`). They have no place, and no hypothesis is about them, but
+    that of reference and control.
 
     `resolution`: |reference - control| over the half width of the 95 % interval of their own paired difference. It is
     None if something is missing, and `missing` says what.
     """
 
     pairs: tuple[Pair, ...] = ()
-    tiers: Mapping[Key, int] = field(default_factory=dict)
-    low_power: tuple[Key, ...] = ()
+    places: Mapping[Key, Place] = field(default_factory=dict)
     best: Key | None = None  # the row that all others are tested against
     below: Mapping[Key, tuple[str, ...]] = field(default_factory=dict)
     ahead: Mapping[Key, tuple[str, ...]] = field(default_factory=dict)
@@ -68,46 +66,13 @@ class Comparison:
         two_sides = self.reference is not None and self.best != self.reference.key
         return max(2 * others - 1, 0) if two_sides else others
 
-    def tier(self, key: Key) -> str:
-        """`1`, `not separated (low power)`, or `–` for a row without a test."""
-        return LOW_POWER if key in self.low_power else str(self.tiers.get(key, "–"))
-
-    def sign(self, key: Key) -> int | str | None:
-        """Its tier, or `?` for a row that is not separated; None without a test."""
-        return "?" if key in self.low_power else self.tiers.get(key)
-
-    @property
-    def leading(self) -> list[Key]:
-        """The rows of the best tier, best first."""
-        return [key for key, tier in self.tiers.items() if tier == 1]
+    def rows_at(self, place: Place) -> list[Key]:
+        """Best first."""
+        return [key for key, its_place in self.places.items() if its_place is place]
 
     @property
     def resolved(self) -> int:
         return sum(pair.is_resolved for pair in self.pairs)
-
-    @property
-    def pairing(self) -> str:
-        """A sentence on the pairs that are not paired by seed and example; empty if all are."""
-        if self.runs:
-            return ""
-        kinds = [pair.pairing for pair in self.pairs]
-        parts = []
-        if by_seed := kinds.count(BY_SEED):
-            parts.append(f"{by_seed} of {len(kinds)} by seed alone, without scores of the test examples")
-        if unpaired := kinds.count(UNPAIRED):
-            parts.append(f"{unpaired} of {len(kinds)} not, because seeds or test examples differ")
-        return f"Pairs of rows are paired: {'; '.join(parts)}." if parts else ""
-
-    @property
-    def equal_seeds_note(self) -> str:
-        """A sentence on pairs without measured noise; empty without such pairs."""
-        count = sum(pair.half_width == 0 and pair.difference != 0 for pair in self.pairs)
-        if not count or self.runs:
-            return ""
-        return (
-            f"In {count} of {len(self.pairs)} pairs all seeds differ by the same number: no noise is measured, there "
-            "is no interval, and the p-value is that of a permutation of the seeds."
-        )
 
     @property
     def is_apart(self) -> bool:
@@ -192,7 +157,7 @@ def compare_group(spec: TableSpec, column: str, ranked: Sequence[Score], baselin
     resolution, missing = _resolution(named, plain, tests.pairs)
     below, ahead = _against_baselines(measured, baselines, higher) if higher is not None else ({}, {})
     compared = replace(tests, below=below, ahead=ahead, resolution=resolution, missing=missing)
-    return replace(compared, tiers={}, low_power=()) if compared.ranks_nothing else compared  # a tier is a rank
+    return replace(compared, places={}) if compared.ranks_nothing else compared  # a place is a rank
 
 
 def compare_scores(
@@ -202,7 +167,7 @@ def compare_scores(
     reference: Score | None,
     solved_from: float | None = None,
 ) -> Comparison:
-    """The tests and tiers of rows with a score, best first. `higher`: whether a higher score is better."""
+    """The tests and places of rows with a score, best first. `higher`: whether a higher score is better."""
     runs = None if higher is None else solved_runs(ranked, control, reference, higher, solved_from)
     ends = [score.key for score in (control, reference) if score]
     searched = [score for score in ranked if score.search_done]
@@ -216,12 +181,10 @@ def compare_scores(
     if runs:
         pairs = compare_solved(pairs, runs, *reversed(keys))
     distance = reference.estimate.mean - control.estimate.mean if reference and control else None
-    places = find_tiers(searched, pairs, best, reference, None if distance is None else abs(distance), runs)
     counts = [len(score.by_seed) for score in ranked]
     return Comparison(
         pairs=tuple(pairs),
-        tiers=places.numbers,
-        low_power=places.low_power,
+        places=find_places(searched, pairs, best, None if distance is None else abs(distance)),
         best=keys[0],
         rows=len(ranked),
         seeds=(min(counts), max(counts)),

@@ -22,13 +22,15 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Judged:
-    """`why`: what keeps us from saying; empty for a verdict. `p`: corrected for the pairs of the claim."""
+    """The verdict on a difference. `why`: what keeps us from saying; empty for a verdict. `p`: corrected for the pairs
+    of the claim. `regime`: where the scores are beside the strongest simple predictor."""
 
     verdict: Verdict
     why: str = ""
     pairs: tuple[Pair, ...] = ()
     p: tuple[float, ...] = ()
     margin: float | None = None  # in the unit of the column
+    regime: str = ""
 
 
 def plain_score(group: Group, row: str) -> Score | None:
@@ -48,8 +50,8 @@ def compared(group: Group, row: str, rivals: Sequence[str], as_good: bool, share
     pairs = [tests.pair(scores[row].key, scores[rival].key) for rival in rivals]
     if missing := [rival for rival, pair in zip(rivals, pairs, strict=True) if pair is None]:
         return Judged(Verdict.UNKNOWN, f"no test of {row_name(row)} against {_names(missing)}: {tests.untested}")
-    why = _no_ranks(tests) or _below_predictor(group, list(scores.values()))
-    return _judged(pairs, group, as_good, share, why)
+    judged = _judged(pairs, group, as_good, share, _no_ranks(tests))
+    return replace(judged, regime=_regime(group, list(scores.values())))
 
 
 def _names(rows: Sequence[str]) -> str:
@@ -69,8 +71,8 @@ def kept(group: Group, first: Group, row: str, as_good: bool, share: float) -> J
     # the test examples differ: pairs are by seed
     sides = [replace(score, row=part.column, examples={}) for score, part in ((last, group), (before, first))]
     (pair,) = tested_pairs([tuple(sides)], SeedNoise())
-    why = _no_ranks(first.comparison) or _below_predictor(first, [before])
-    return _judged([pair], first, as_good, share, why)
+    judged = _judged([pair], first, as_good, share, _no_ranks(first.comparison))
+    return replace(judged, regime=_regime(first, [before]))
 
 
 def _judged(pairs: Sequence[Pair], group: Group, as_good: bool, share: float, why: str) -> Judged:
@@ -113,12 +115,12 @@ def _no_ranks(tests: Comparison) -> str:
     return f"the resolution of the column is unknown: {tests.missing}" if tests.resolution is None else ""
 
 
-def _below_predictor(group: Group, scores: Sequence[Score]) -> str:
-    """Whether the strongest simple predictor is ahead of all these rows."""
+def _regime(group: Group, scores: Sequence[Score]) -> str:
+    """`below 6-gram (5.93)`: the means of the compared rows beside the strongest simple predictor."""
     strongest, higher = group.strongest, group.resolved.higher_is_better
     if strongest is None:
-        return ""
+        return "no simple predictor"
     limit = strongest.estimate.mean
-    if any(score.estimate.mean > limit if higher else score.estimate.mean < limit for score in scores):
-        return ""
-    return f"the strongest simple predictor ({strongest.row.partition(': ')[2]}) is ahead of all rows compared"
+    above = sum(score.estimate.mean > limit if higher else score.estimate.mean < limit for score in scores)
+    where = "above" if above == len(scores) else f"{above} of {len(scores)} above" if above else "below"
+    return f"{where} {strongest.row.partition(': ')[2]} ({strongest.number(group.resolved.decimals)})"

@@ -133,7 +133,7 @@ def with_search_done(cells: Cells) -> Cells:
 
 
 def why_no_verdict(tuning: "Tuning | Unfinished | None") -> str:
-    """Why a row, {}, may carry no verdict, such as a tier, where the budget states a search; empty if it may.
+    """Why a row, {}, may carry no verdict, such as a place, where the budget states a search; empty if it may.
 
     A rate that suits one row, such as that chosen on softmax attention for all, decides between no rows.
     """

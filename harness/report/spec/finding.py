@@ -94,7 +94,7 @@ class Command(OfColumn):
 
 
 class Affordable(OfColumn):
-    """Of the rows in the best tier of a column, the one that is fastest at a length on a device."""
+    """Of the rows that are tied for best in a column, the one that is fastest at a length on a device."""
 
     measure: Literal["forward", "train", "token"] = "train"
     length: int

@@ -15,13 +15,14 @@ def gaussian(at, centre, variance):
     return torch.exp(-((at - centre) ** 2) / (2 * variance)) / torch.sqrt(2 * math.pi * variance)
 
 
-def basis(model, t):
-    return gaussian(torch.tensor(t, dtype=torch.float64), model.signal.centres, model.signal.widths**2)
+def basis(model, times):
+    """(T, N)"""
+    return gaussian(torch.tensor(times, dtype=torch.float64)[:, None], model.signal.centres, model.signal.widths**2)
 
 
 def fitted(model, tokens, times, zeros):
     """B, the ridge regression of tokens (L, D) on the bases at these times, with zeros at others."""
-    rows = torch.stack([basis(model, t) for t in times + zeros])
+    rows = basis(model, times + zeros)
     targets = torch.cat([tokens, tokens.new_zeros(len(zeros), tokens.shape[1])])
     return torch.linalg.inv(rows.T @ rows + RIDGE * torch.eye(model.bases, dtype=torch.float64)) @ rows.T @ targets
 
@@ -62,8 +63,8 @@ def memories(model, x, padding, padded_fit):
             continue
         if model.detach_memory:
             before = before.detach()
-        past = torch.stack([basis(model, t) @ before for t in old])
-        memories_so_far.append(fitted(model, torch.cat([past, segment]), times, zeros))
+        past = torch.cat([basis(model, old) @ before, segment])
+        memories_so_far.append(fitted(model, past, times, zeros))
     return memories_so_far
 
 

@@ -80,7 +80,7 @@ def rfa_parameters(dim, heads, pattern, max_length, hyper):
 @per_head
 def bounded_memory(model, h, q, k, v, padding, causal):
     def slots(x, control, tokens):
-        return torch.stack([(x[tokens] @ control[:, s]).softmax(0) @ x[tokens] for s in range(control.shape[1])])
+        return (x[tokens] @ control).softmax(0).T @ x[tokens]
 
     rows = []
     for i in range(len(q)):
@@ -140,7 +140,7 @@ def performer_relu(model, h, q, k, v, padding, causal):
 @per_head
 def forgetful_memory(model, h, q, k, v, padding, causal):
     def shares(x, control, i, tokens):
-        return torch.stack([(x[tokens] @ column).softmax(0)[tokens.index(i)] for column in control.T])
+        return (x[tokens] @ control).softmax(0)[tokens.index(i)]
 
     rows = []
     for i in range(len(q)):

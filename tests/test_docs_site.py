@@ -150,6 +150,13 @@ def test_links_are_rewritten_but_not_in_code():
     assert {path: links.place_of(path) for path in places} == places
 
 
+def test_the_search_ranks_written_pages_first_and_empty_tables_last():
+    text = "# A\n\n- 2 of 3 columns"
+    assert [links.boost(path, text) for path in ("docs/own.md", "models/lavo.md", links.START)] == [2, 1, 1]
+    assert links.boost("results/tables/bench/x.md", text) < 1
+    assert links.boost(links.START, "# A\n\n- No run yet at") < 1
+
+
 def run_of(**changes):
     run = {"model": "latte", "task": "lra/text", "protocol": "p", "budget": "reduced", "seed": 1, "status": "done"}
     return run | changes

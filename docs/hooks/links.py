@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 import cards
 
 ROOT = Path(__file__).resolve().parents[2]
-START, NOTEBOOK, RESULTS = "results/tables/leaderboard.md", ".ipynb", "results/"
+START, NOTEBOOK, RESULTS, HISTORY = "results/tables/leaderboard.md", ".ipynb", "results/", "CHANGELOG.md"
 # a page generated from the audit stands for it
 PLACES = {START: "index.md", "README.md": "overview.md", "results/paper/audit.yaml": "faq.md"}
 EXECUTED, PNG = ROOT / "outputs/notebooks", "image/png"
@@ -89,7 +89,7 @@ def boost(path: str, markdown: str) -> float:
     """The weight of a page in the search: written pages first, measurements and tables without a run last."""
     if path.startswith(RESULTS):
         return 0.2 if "/bench/" in path or NO_RUN.search(markdown) else 1
-    return 2 if (ROOT / path).is_file() else 1
+    return 2 if (ROOT / path).is_file() and path != HISTORY else 1
 
 
 def on_page_content(html: str, *, page: Any, config: Any, files: Any) -> str:

@@ -25,7 +25,7 @@ SIGNS = re.compile(r"([\\`*_\[\]|])")
 
 def on_config(config: Any) -> Any:
     """Put the pages of models, task families and tables below their list in the navigation; version and repository."""
-    below = {name: [page for page in pages() if is_below(page, name.partition("/")[0]) and page != name]
+    below = {name: [page for page in pages() if page.startswith(name.partition("/")[0] + "/") and page != name]
              for name in (MODELS, TASKS)} | {TABLES: nav_of_tables()}  # fmt: skip
     for section in config.nav:
         for entries in section.values():
@@ -33,18 +33,12 @@ def on_config(config: Any) -> Any:
                 for title, page in entry.items():
                     if page in below:
                         entry[title] = [page, *below[page]]
-    config.site_name = (
-        f"{config.site_name} {tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']['version']}"
-    )
+    config.site_name += f" {tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']['version']}"
     config.extra["places"] = places()
     remote = subprocess.run(["git", "remote", "get-url", "origin"], cwd=ROOT, capture_output=True, text=True).stdout
     if not config.repo_url and remote.startswith("https://"):
         config.repo_url = remote.strip().removesuffix(".git")
     return config
-
-
-def is_below(name: str, folder: str) -> bool:
-    return name.startswith(f"{folder}/")
 
 
 def places() -> dict[str, str]:

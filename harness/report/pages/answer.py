@@ -153,7 +153,8 @@ class ColumnAnswer:
         if not tests.pairs or tests.ranks_nothing:
             why = tests.why_not_in_short if tests.pairs else tests.untested
             return f"{self.name}: {'cannot rank rows' if tests.pairs else 'no test'}, because {why}."
-        behind = tests.reference if tests.reference not in self._at(Place.TIED) else None
+        named = (Place.TIED, Place.UNCLEAR)
+        behind = tests.reference if tests.reference and tests.places.get(tests.reference.key) not in named else None
         beside = f"; reference {self._score(behind)}" if behind else ""
         return f"{self.name}: {self.leaders(SHOWN_LEADERS)}{beside}."
 

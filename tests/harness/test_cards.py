@@ -8,9 +8,11 @@ import pytest
 from helpers import pages as golden
 from helpers import synthetic as made
 
+from harness.commands.report import formats_of
 from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.config.model_names import row_name
+from harness.errors import UsageError
 from harness.records.collect import frame, load_records
 from harness.records.record import read, write
 from harness.report.pages import leaderboard, table
@@ -76,6 +78,18 @@ def test_a_hostile_text_stays_text(paths, text):
     ((_, shown),) = NUMBER.findall(page)
     assert card["name"] == text and shown == markdown.escape(text)
     assert not re.search(r"<(?!/?(button|sup)\b|!--)", page) and page.count("<button") == page.count("</button>") == 1
+
+
+def test_a_format_that_is_not_there_is_named():
+    assert formats_of(()) == {"md", "tex", "csv", "png"} and formats_of(["html"]) == {"html", "png"}
+    with pytest.raises(UsageError, match="format: there is no 'htm': did you mean 'html'"):
+        formats_of(["htm"])
+
+
+def test_a_folder_that_is_a_file_is_one_line(paths):
+    paths["site"].write_text("a file")
+    with pytest.raises(UsageError, match=r"site: cannot be written \(File exists\); paths.<name>= moves a folder"):
+        written(paths, hostile_table("a"))
 
 
 def test_the_printed_command_runs_the_same_cell():

@@ -9,7 +9,6 @@ from helpers.pages import RENDER, T11, build
 
 from harness.records.collect import frame
 from harness.records.data_cards import DataName, data_name
-from harness.report import spec_files
 from harness.report.pages import caveats
 from harness.report.render import markdown
 from harness.report.render.layout import LINES, WORDS, Block, Section, Table
@@ -20,19 +19,6 @@ pytestmark = pytest.mark.usefixtures("rates_searched")
 REDUCED = {"budget": "reduced", "source": "synthetic"}
 REVIEWS = "generated reviews (in place of IMDb reviews)"
 LINE = f"Data at the reduced budget: {REVIEWS}."
-OWN = """
-title: ours
-ledger: null
-protocol: skyformer
-control: no_mixing
-reference: vanilla
-seeds: [1, 2, 3]
-rows: {softmax: vanilla, control: no_mixing}
-columns:
-  Text: {task: lra/text, <<: &acc {metric: acc, unit: "%", higher_is_better: true}}
-  generated silhouettes: {task: lra/image, <<: *acc}
-  ListOps: {task: lra/listops, <<: *acc}
-"""
 
 
 def runs_of(model, task, scores, rate=None, **changes):
@@ -56,13 +42,6 @@ def results_of(spec, records):
     return groups.group_scores(select.select(frame(records), spec), spec)
 
 
-@pytest.fixture
-def own(tmp_path):
-    (tmp_path / "table").mkdir()
-    (tmp_path / "table" / "own.yaml").write_text(OWN)
-    return spec_files.load_table("own", tmp_path, pages.PAPER)
-
-
 def test_every_format_names_the_data_in_place_of_the_published_ones():
     page = build(T11, rows(**REDUCED))
     texts = {suffix: " ".join(render(page).split()) for suffix, render in RENDER.items()}
@@ -78,29 +57,11 @@ def test_published_data_and_unlisted_ones_have_no_other_name():
         assert page.data == () and "in place of" not in RENDER["md"](page)
 
 
-def test_different_data_are_named_in_the_notes_and_each_column_says_its_own(own):
-    records = [*rows(**REDUCED), *rows("lra/image", **REDUCED), *rows("lra/listops", **REDUCED)]
-    page = build(own, records)
-    assert page.data == () and page.caption[0] == (
-        f"Data at the reduced budget: {REVIEWS}; generated silhouettes (in place of CIFAR-10); generated expressions."
-    )
-    (block,) = page.sections[0].blocks
-    assert [entry.text for entry in block.header] == [
-        "model",
-        "Text, % ↑ (generated reviews)",
-        "generated silhouettes, % ↑",  # the column is named after its data
-        "ListOps, % ↑ (generated expressions)",
-    ]
-
-
 def test_another_corpus_of_an_evaluation_has_its_own_name():
     source = "slice:pg19_slice"
-    assert data_name("lm/slimpajama", source) == DataName("PG-19 bytes", ("SlimPajama",))
     assert data_name("lm/slimpajama", source, "length_2x") == DataName("PG-19 bytes", ("SlimPajama",))
     assert data_name("lm/slimpajama", source, "pile_2x") == DataName("WikiText-2 bytes", ("the Pile",))
-    assert data_name("lm/slimpajama", source, "tiny_stories_1x") == DataName("a page of TinyStories")
-    assert data_name("lm/pg19", source) == DataName("PG-19 bytes") and data_name("lm/pg19", "full") is None
-    assert data_name("mine/task", "synthetic") is None
+    assert data_name("lm/pg19", "full") is None
 
 
 def rate_lines(records):

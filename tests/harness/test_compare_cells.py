@@ -199,3 +199,8 @@ def test_wrong_commands_are_one_line(typed, says, tmp_path, places, capsys):
     error = capsys.readouterr().err
     assert error.startswith("error: ") and error.count("\n") == 1 and says in error
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_value_of_a_flag_is_no_cell():
+    typed = rewrite(["--config-dir", "mine", "do=compare", "/a", "/b", "-cd", "more"])
+    assert typed == ["--config-dir", "mine", "-cd", "more", "do=compare", "cells=[/a,/b]"]

@@ -112,8 +112,8 @@ def test_as_good_needs_the_interval_within_the_margin(spread, tmp_path):
     assert reply.verdict is Verdict.HOLDS and "margin 7.0" in reply.facts[0]
     narrow = compared(evidence, relation="as good", margin=0.001)
     assert narrow.verdict is not Verdict.HOLDS
-    reaching = compared(evidence, relation="as good", margin=0.017)  # 1.2, and the difference is 1.0 with its interval
-    assert reaching.verdict is not Verdict.HOLDS
+    reaching = compared(evidence, relation="as good", margin=0.017)  # 1.2; the difference is 1.0 ± 0.4
+    assert reaching.verdict is Verdict.FAILS
     assert compared(spread, "window", ("LAVO",), relation="as good").verdict is Verdict.FAILS
 
 
@@ -299,3 +299,10 @@ def test_the_counts_of_all_records(spread):
     columns, tuned, spent = counts.lines([*of_table.answers, *of_table.answers], spread.cells)
     assert "with reference and control apart: 2 of 2 (100 %)" in columns and tuned.endswith(": lra 0 of 4")
     assert spent.startswith("cost of 20 records: ")
+
+
+def test_a_claim_of_an_unknown_kind_is_refused(tmp_path):
+    (tmp_path / "finding").mkdir()
+    (tmp_path / "finding" / "c.yaml").write_text("kind: compard\ntext: t\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"c\.yaml: kind: there is no 'compard': did you mean 'compared'"):
+        load_asked("finding", tmp_path)

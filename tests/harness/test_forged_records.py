@@ -162,3 +162,10 @@ def test_all_committed_files_of_predictors_follow_from_their_examples():
         except RecordError as error:
             pytest.fail(str(error))
         assert list(evidence.contradicted(path, entries, entries["task"])) == [], path
+
+
+def test_scores_of_examples_that_were_removed_are_missed(forge, tmp_path, capsys):
+    file = forge(lambda entries: None)
+    file.with_suffix(".npz").unlink()
+    assert len(valid_records(tmp_path / "records", published=True)[0]) == 2
+    assert f"{file.with_suffix('.npz')}: not there" in capsys.readouterr().err

@@ -224,3 +224,14 @@ def test_mutated_scores_are_the_same_or_one_line(tmp_path):
             refused += 1
             assert "\n" not in str(error)
     assert refused > 200
+
+
+def test_an_archive_of_many_names_is_refused(tmp_path):
+    entries = save(tmp_path, RIGHT * 10**5)
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as file:
+        for number in range(2_000):
+            file.writestr(f"{number:060}", b"")
+    predictions.path_of(entries["file"]).write_bytes(made.getvalue())
+    with pytest.raises(RecordError, match="other arrays"):
+        predictions.read(entries["file"], entries)

@@ -121,6 +121,7 @@ FIGURES = {
     "another row": ("bubbles", ("reference",), "vanila", "reference: there is no 'vanila': did you mean 'vanilla'"),
     "another key": ("bubbles", ("paper", "ledgers"), "x", "paper.ledgers: unknown key; did you mean 'ledger'"),
     "another column": ("bubbles", ("accuracy",), "Avg (w/o)", "accuracy: there is no 'Avg (w/o)'"),
+    "another entry": ("bubbles", ("paper", "speed", "condition"), "x", "luna_table02.csv has no steps_per_second"),
     "another kind": ("pending", ("kind",), ["a"], "kind: there is no ['a']"),
 }  # fmt: skip
 
@@ -245,7 +246,10 @@ def test_a_file_that_is_no_ledger_is_one_line(tmp_path, content):
     assert len(one_line(error.value)) < 1000
 
 
-@pytest.mark.parametrize("formula", ["1e999", "0/0", "1or 2", "-" * 299, "(" * 299, "max()", "(-8)**0.5"])
+FORMULAS = ("1e999", "0/0", "1or 2", "-" * 299, "(" * 299, "max()", "(-8)**0.5", "__import__('os').system('true')")
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
 def test_a_formula_without_a_finite_number_is_one_line(formula):
     with pytest.raises(UsageError, match=r"^formula ") as error:
         evaluate(formula, {"n": 1})

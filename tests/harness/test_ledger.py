@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 from helpers.pages import PAPER, ROOT
 
 from harness.errors import UsageError
@@ -46,21 +45,6 @@ def test_a_slip_is_noticed(tmp_path):
         path = copied / f"{name}.csv"
         path.write_text(path.read_text(encoding="utf-8").replace(old, new, 1), encoding="utf-8")
         assert any(says in problem for problem in ledger_checks.validate(copied)), says
-
-
-def test_every_declared_average_is_checked():
-    """A declaration that matches no cell would check nothing."""
-    declared = yaml.safe_load((PAPER / "averages.yaml").read_text(encoding="utf-8"))
-    checked = 0
-    for name, averages in declared["averages"].items():
-        columns = [cell["column"] for cell in ledger.entries(name, PAPER)]
-        for average, parts in averages.items():
-            assert {average, *parts} <= set(columns)
-            checked += columns.count(average)
-    assert checked == 10 + 15 + 15 + 6
-    for name, exceptions in declared["exceptions"].items():
-        keys = {(cell["row"], cell["column"], cell["condition"]) for cell in ledger.entries(name, PAPER)}
-        assert {tuple(exception[:3]) for exception in exceptions} <= keys
 
 
 @pytest.mark.parametrize(

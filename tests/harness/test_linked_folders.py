@@ -11,7 +11,7 @@ from harness.config.cell import cell_of
 from harness.config.compose import CONF, compose
 from harness.config.places import LEDGER, below, folder_below
 from harness.errors import UsageError
-from harness.records import cache
+from harness.records import baselines, cache
 from harness.records.collect import frame
 from harness.training.checkpoints.saved_model import export
 from harness.training.run_cell import run_cell
@@ -107,3 +107,11 @@ def test_a_path_below_a_link_is_refused_wherever_the_link_stands(tmp_path, elsew
             path(tmp_path, "a/b", "c")
     with pytest.raises(UsageError, match="a/b: a link in the place of a folder"):
         folder_below(tmp_path, "a", "b")
+
+
+def test_no_baseline_is_written_through_a_link(tmp_path, elsewhere, monkeypatch):
+    (tmp_path / "baselines").symlink_to(elsewhere)
+    monkeypatch.setattr(baselines, "parse", lambda *arguments: None)
+    with pytest.raises(UsageError, match="baselines: a link in the place of a folder"):
+        baselines.write(tmp_path / "records", {"task": "lra/text", "key": "0123456789abcdef"}, {})
+    assert os.listdir(elsewhere) == []

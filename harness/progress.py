@@ -3,7 +3,9 @@
 The remaining time is extrapolated from completed units and never rises while a unit runs.
 """
 
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +24,17 @@ def clock(seconds: float) -> str:
     minutes, seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+def fitted(line: str, stream: Any = None) -> str:
+    """A line for `stream`, by default standard output: a terminal gets it broken between words, a file or pipe whole.
+
+    A word that is longer than the terminal is wide, such as a path, stays whole, so that it can be copied.
+    """
+    if not (stream or sys.stdout).isatty():
+        return line
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
 
 
 def announce_torch() -> None:

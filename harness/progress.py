@@ -7,7 +7,7 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +35,13 @@ def fitted(line: str, stream: Any = None) -> str:
         return line
     width = shutil.get_terminal_size().columns
     return textwrap.fill(line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+
+
+def print_columns(lines: Sequence[Sequence[str]]) -> None:
+    """Print lines with aligned columns. A table of rich takes as long for 9,000 lines as a third of their planning."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print(fitted("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()))
 
 
 def announce_torch() -> None:

@@ -28,7 +28,7 @@ from harness.garbage import rare_garbage_collection
 from harness.launch.cell_state import cell_state_at
 from harness.launch.local import visible_gpus
 from harness.launch.queue import Queue
-from harness.progress import announce_torch, clock, fitted, late_bar
+from harness.progress import announce_torch, clock, fitted, late_bar, print_columns
 from harness.records.cache import of_command
 from harness.records.collect import RecordsByName
 from harness.records.estimate import MEASURED, PUBLISHED, Estimate, estimate
@@ -60,7 +60,7 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
         with late_bar("planned") as report:
             plan = expand_all(commands, TrialRecords(), report)
         rows = plan_rows(commands, plan)
-    print_columns(cell_lines(rows) if commands[0].cfg.each_cell else row_lines(rows))
+    print_columns(lines_of(rows, commands[0].cfg.each_cell))
     seconds_left = {MEASURED: 0.0, PUBLISHED: 0.0}
     for planned in rows:
         if planned.estimate is not None:
@@ -86,31 +86,22 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
     return 2 if refusals else 0
 
 
-def cell_lines(rows: Sequence[PlanRow]) -> list[tuple[str, ...]]:
-    """A line per cell: its name, state, time and the source of this time."""
-    lines = [("cell", "state", "estimated time", "from")]
-    for planned, settings in zip(rows, telling_settings([planned.cell for planned in rows]), strict=True):
-        left = planned.estimate
-        shown = (clock(left.seconds), left.source) if left else ("", "")
-        lines.append((named(str(planned.cell), settings), planned.state, *shown))
-    return lines
-
-
-def row_lines(rows: Sequence[PlanRow]) -> list[tuple[str, ...]]:
-    """A line per row and state: model, what tells it from other rows of the model, its cells and their time."""
-    parts = {planned.cell.id: (planned.cell.protocol, planned.cell.budget) for planned in rows}
-    several = [len(set(values)) > 1 for values in zip(*parts.values(), strict=True)]
+def lines_of(rows: Sequence[PlanRow], each_cell: bool) -> list[tuple[str, ...]]:
+    """A line per cell, or per row and state: model, what tells it from other rows of the model, cells and time."""
+    kinds = [len({getattr(planned.cell, key) for planned in rows}) > 1 for key in ("protocol", "budget")]
     groups = defaultdict(list)
     for planned, settings in zip(rows, telling_settings([planned.cell for planned in rows]), strict=True):
-        cell = planned.cell
-        names = [cell.model, *itertools.compress(parts[cell.id], several)]
-        names += ["trials"] if cell.config["train"].get("trial") else []
-        row = named(" · ".join(names), {key: value for key, value in settings.items() if key != RATE})
-        groups[row, planned.state].append(planned)
-    lines = [("row", "cells", "state", "estimated time")]
-    for (row, state), cells in groups.items():
-        seconds = [planned.estimate.seconds for planned in cells if planned.estimate]
-        lines.append((row, count_of(cells), state, hours_or_less(sum(seconds)) if seconds else ""))
+        cell, trial = planned.cell, ["trials"] if planned.cell.config["train"].get("trial") else []
+        row = " · ".join([cell.model, *itertools.compress((cell.protocol, cell.budget), kinds), *trial])
+        shown = settings if each_cell else {key: value for key, value in settings.items() if key != RATE}
+        groups[named(str(cell) if each_cell else row, shown), planned.state, each_cell and cell.id].append(planned)
+    lines = [("cell", "", "state", "estimated time", "from") if each_cell else ("row", "cells", "state", "time", "")]
+    for (name, state, _), cells in groups.items():
+        left = [planned.estimate for planned in cells if planned.estimate]
+        seconds = sum(estimate.seconds for estimate in left)
+        time = "" if not left else clock(seconds) if seconds < 36_000 else f"{seconds / 3600:,.0f} h"
+        ends = ("", left[0].source if left else "") if each_cell else (count_of(cells), "")
+        lines.append((name, ends[0], state, time, ends[1]))
     return lines
 
 
@@ -124,11 +115,6 @@ def count_of(rows: Sequence[PlanRow]) -> str:
     parts = [f"{len(tasks)} tasks" if len(tasks) > 1 else rows[0].cell.task]
     parts += [f"{len(rates)} rates"] if len(rates) > 1 else []
     return " x ".join([*parts, f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {rows[0].cell.seed}"])
-
-
-def hours_or_less(seconds: float) -> str:
-    """`75 h`, or as `clock` below ten hours."""
-    return clock(seconds) if seconds < 36_000 else f"{seconds / 3600:,.0f} h"
 
 
 def named(name: str, settings: Mapping[str, Any]) -> str:
@@ -153,13 +139,6 @@ def telling_settings(cells: Sequence[Cell]) -> list[dict[str, Any]]:
         for index, config in zip(indices, settings, strict=bool(settings)):
             telling[index] = {key: config.get(key) for key in differing}
     return telling
-
-
-def print_columns(lines: Sequence[Sequence[str]]) -> None:
-    """Print lines with aligned columns. A table of rich takes as long for 9,000 lines as a third of their planning."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        print(fitted("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()))
 
 
 def plan_rows(commands: Sequence[Command], plan: Plan | None = None) -> list[PlanRow]:

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from harness.commands.plan import print_columns
 from harness.config.cell import name_of
 from harness.config.overrides import typed_values
 from harness.config.places import folder_below, require_folders
@@ -24,7 +23,7 @@ from harness.config.sweep import Command, expand_all
 from harness.errors import UsageError, did_you_mean, one_line, shown
 from harness.launch.cell_state import UNFINISHED, CellState, cell_state_at, last_log_lines
 from harness.launch.queue import Queue
-from harness.progress import fitted
+from harness.progress import fitted, print_columns
 from harness.records.cache import of_command
 from harness.records.collect import say_left_out, valid_summaries
 from harness.records.index import Summary

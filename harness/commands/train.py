@@ -14,7 +14,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from harness.commands.mistakes import require_choice
-from harness.commands.plan import check_tables, named, print_columns, telling_settings
+from harness.commands.plan import check_tables, named, telling_settings
 from harness.config.compose import search_path
 from harness.config.declared import missing_file, missing_file_message, missing_files
 from harness.config.places import folder_below
@@ -23,7 +23,7 @@ from harness.config.variants import VariedConfig
 from harness.errors import UsageError
 from harness.launch import serialized_cell
 from harness.launch.local import devices_per_cell, run_parallel, run_sequential
-from harness.progress import Progress, clock, fitted, late_bar
+from harness.progress import Progress, clock, fitted, late_bar, print_columns
 from harness.records import record
 from harness.records.estimate import estimate
 from harness.records.validation import TrialRecords
@@ -238,8 +238,7 @@ def score_lines(cells: Sequence[PlannedCell], ran: Collection[str]) -> list[tupl
         if not (records := [record.read(path) for path in paths if is_done(str(path))]):
             continue
         scores = [record.score_of(entries) for entries in records]
-        mean, low, high = (f"{score:.4g}" for score in (statistics.fmean(scores), min(scores), max(scores)))
+        mean, ends = f"{statistics.fmean(scores):.4g}", f"{min(scores):.4g} to {max(scores):.4g}"
         seconds = clock(sum(entries["wall_s"] for entries in records))
-        ends = f"{low} to {high}" if len(scores) > 1 else ""
         lines.append((row, task, records[0]["metric"]["name"], mean, ends, f"{len(scores)}", seconds))
     return lines

@@ -3,9 +3,11 @@
 The remaining time is extrapolated from completed units and never rises while a unit runs.
 """
 
+import shutil
 import sys
+import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +24,24 @@ def clock(seconds: float) -> str:
     minutes, seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+def fitted(line: str, stream: Any = None) -> str:
+    """A line for `stream`, by default standard output: a terminal gets it broken between words, a file or pipe whole.
+
+    A word that is longer than the terminal is wide, such as a path, stays whole, so that it can be copied.
+    """
+    if not (stream or sys.stdout).isatty():
+        return line
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+
+
+def print_columns(lines: Sequence[Sequence[str]]) -> None:
+    """Print lines with aligned columns. A table of rich takes as long for 9,000 lines as a third of their planning."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print(fitted("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()))
 
 
 def announce_torch() -> None:

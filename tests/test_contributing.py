@@ -50,7 +50,7 @@ def test_the_examples_of_the_guide_run(tmp_path):
     assert "4 done" in sweep
     assert "gated_mean · mine/marker · mine · evening · seed 1 · test acc" in own_recipe
     assert "3 done" in table
-    assert "gated mean" in report and "evening budget, synthetic data" in report
+    assert "gated mean" in report and "Evening budget, synthetic data" in report
 
 
 def test_the_map_names_files_that_exist():

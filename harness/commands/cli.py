@@ -165,10 +165,6 @@ def print_error(message: str, overrides: Sequence[str] = ()) -> int:
     return 2
 
 
-def is_flag(word: str) -> bool:
-    return word.startswith("-")
-
-
 def settings_and_folders(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """The typed settings and the folders of `--config-dir` and `hydra.searchpath`, which Hydra does not read itself.
 
@@ -181,7 +177,8 @@ def settings_and_folders(arguments: Sequence[str]) -> tuple[list[str], list[str]
 
     def refuse(message: str) -> None:
         if message.startswith("unrecognized arguments:"):  # argparse lists every word behind the flag as well
-            message = " ".join([*message.split()[:2], *filter(is_flag, message.split()[2:])])
+            words = message.split()
+            message = " ".join([*words[:2], *(word for word in words[2:] if word.startswith("-"))])
         raise UsageError(f"{message} (settings are typed key=value; python run.py --help)")
 
     parser.error = refuse  # type: ignore[method-assign]

@@ -39,18 +39,18 @@ RECIPE = ("model", "task", "protocol", "budget")
 NARROWED = ("do", "paths", "table", *RECIPE, "seed")
 # the keys that a verb which runs no cell reads; `model.`: only keys below it
 READS = {
-    "status": (*NARROWED, "status", "state", "since", "page"),
+    "status": (*NARROWED, "status", "state", "since", "page", "each_cell"),
     "compare": ("do", "paths", "cells"),
     "export": ("do", "paths", "cells", "trusted_packages", "model.", "task.", "backbone."),
     "curves": NARROWED,
-    "report": ("do", "paths", "table", "figure", "check", "format", "trusted_packages"),
+    "report": ("do", "paths", "table", "figure", "check", "format", "notes", "trusted_packages"),
     "check": ("do", "paths"),
     "list": ("do", "task"),
     "verify": ("do", "paths", *RECIPE, "backbone", "settings", "trusted_packages", "record"),
 }
 # what the verbs that read a whole recipe do not read, and the verb that does
 READ_ELSEWHERE = {"check": "report", "format": "report", "cells": "compare", "figure": "report", "status": "status"}
-READ_ELSEWHERE |= {"bench": "bench", "record": "verify"}
+READ_ELSEWHERE |= {"bench": "bench", "record": "verify", "each_cell": "plan", "notes": "report"}
 NOT_OF_BENCH = ("seed", "rerun", "n_jobs", "fail_fast", "checkpoint", "logger", "debug")
 OF_LAYER = tuple(f"bench.{key}" for key in ("pattern", "dim", "heads", "layers", "decoder"))  # a recipe sets these
 # pattern of keys that do=bench reads only together with another word: that word

@@ -1,11 +1,17 @@
-"""do=plan: the cells of a command, their states and their estimated time. Nothing is run."""
+"""do=plan: the cells of a command, their states and their estimated time. Nothing is run.
 
+A line is a row of a table: its tasks and seeds, the state that these cells share, and their time together.
+`cells=true` prints a line per cell, with the source of its estimate.
+"""
+
+import itertools
 import json
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from omegaconf import DictConfig
 
@@ -13,6 +19,7 @@ from harness.config.cell import Cell, flatten
 from harness.config.compose import folders, names_in
 from harness.config.declared import declared, missing_file, missing_file_message, missing_files
 from harness.config.overrides import typed_values
+from harness.config.search import RATE
 from harness.config.sweep import Command, Plan, PlannedCell, expand_all, parse_depends_on
 from harness.config.table_files import ALL
 from harness.config.table_rows import published_hours
@@ -21,7 +28,7 @@ from harness.garbage import rare_garbage_collection
 from harness.launch.cell_state import cell_state_at
 from harness.launch.local import visible_gpus
 from harness.launch.queue import Queue
-from harness.progress import announce_torch, clock, late_bar
+from harness.progress import announce_torch, clock, fitted, late_bar, print_columns
 from harness.records.cache import of_command
 from harness.records.collect import RecordsByName
 from harness.records.estimate import MEASURED, PUBLISHED, Estimate, estimate
@@ -53,15 +60,11 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
         with late_bar("planned") as report:
             plan = expand_all(commands, TrialRecords(), report)
         rows = plan_rows(commands, plan)
-    lines = [("cell", "state", "estimated time", "from")]
+    print_columns(lines_of(rows, commands[0].cfg.each_cell))
     seconds_left = {MEASURED: 0.0, PUBLISHED: 0.0}
-    for planned, name in zip(rows, names_of([planned.cell for planned in rows]), strict=True):
-        shown = ("", "")
+    for planned in rows:
         if planned.estimate is not None:
             seconds_left[planned.estimate.basis] += planned.estimate.seconds
-            shown = (clock(planned.estimate.seconds), planned.estimate.source)
-        lines.append((name, planned.state, *shown))
-    print_columns(lines)
     states = [planned.state for planned in rows]
     print(f"cells: {len(states)}, " + ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
     for basis, seconds in seconds_left.items():
@@ -72,23 +75,58 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
     if plan.unchosen:
         trials = [row.estimate.seconds for row in rows if row.estimate and row.cell.config["train"].get("trial")]
         later = f": about {clock(plan.unchosen * statistics.fmean(trials))}, if as long as the trials" if trials else ""
-        print(f"then {plan.unchosen} more, at the learning rates that the trials choose{later}")
+        print(fitted(f"then {plan.unchosen} more, at the learning rates that the trials choose{later}"))
     for name, why in plan.absent.items():
-        print(f"left out: {name} ({why})")
+        print(fitted(f"left out: {name} ({why})"))
     for path, cfg in missing_files(planned.cfg for planned in plan.one_per_variants()).items():
-        print(f"data: {missing_file_message(path, cfg)}")
+        print(fitted(f"data: {missing_file_message(path, cfg)}"))
     refusals = [planned.refusal for planned in rows if planned.refusal]
     for refusal in dict.fromkeys(refusals):
         print(f"{refusals.count(refusal)} refused: {refusal}", file=sys.stderr)
     return 2 if refusals else 0
 
 
-def names_of(cells: Sequence[Cell]) -> list[str]:
-    """The name of each cell, with the settings that tell it from other cells of this name."""
-    names = [str(cell) for cell in cells]
+def lines_of(rows: Sequence[PlanRow], each_cell: bool) -> list[tuple[str, ...]]:
+    """A line per cell, or per row and state: model, what tells it from other rows of the model, cells and time."""
+    kinds = [len({getattr(planned.cell, key) for planned in rows}) > 1 for key in ("protocol", "budget")]
+    groups = defaultdict(list)
+    for planned, settings in zip(rows, telling_settings([planned.cell for planned in rows]), strict=True):
+        cell, trial = planned.cell, ["trials"] if planned.cell.config["train"].get("trial") else []
+        row = " · ".join([cell.model, *itertools.compress((cell.protocol, cell.budget), kinds), *trial])
+        shown = settings if each_cell else {key: value for key, value in settings.items() if key != RATE}
+        groups[named(str(cell) if each_cell else row, shown), planned.state, each_cell and cell.id].append(planned)
+    lines = [("cell", "", "state", "estimated time", "from") if each_cell else ("row", "cells", "state", "time", "")]
+    for (name, state, _), cells in groups.items():
+        left = [planned.estimate for planned in cells if planned.estimate]
+        seconds = sum(estimate.seconds for estimate in left)
+        time = "" if not left else clock(seconds) if seconds < 36_000 else f"{seconds / 3600:,.0f} h"
+        ends = ("", left[0].source if left else "") if each_cell else (count_of(cells), "")
+        lines.append((name, ends[0], state, time, ends[1]))
+    return lines
+
+
+def count_of(rows: Sequence[PlanRow]) -> str:
+    """`5 tasks x 5 seeds`, with `x 3 rates` between them in a search; if some of these are elsewhere, `17 cells`."""
+    trains = [planned.cell.config["train"] for planned in rows]
+    tasks, seeds = ({getattr(planned.cell, key) for planned in rows} for key in ("task", "seed"))
+    rates = {train["optimizer"]["lr"] if train.get("trial") else None for train in trains}  # else one for each task
+    if len(tasks) * len(rates) * len(seeds) != len(rows):
+        return f"{len(rows)} cells of {f'{len(tasks)} tasks' if len(tasks) > 1 else rows[0].cell.task}"
+    parts = [f"{len(tasks)} tasks" if len(tasks) > 1 else rows[0].cell.task]
+    parts += [f"{len(rates)} rates"] if len(rates) > 1 else []
+    return " x ".join([*parts, f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {rows[0].cell.seed}"])
+
+
+def named(name: str, settings: Mapping[str, Any]) -> str:
+    return name + "".join(f" · {key}={value}" for key, value in settings.items())
+
+
+def telling_settings(cells: Sequence[Cell]) -> list[dict[str, Any]]:
+    """For each cell the settings that tell it from other cells of its name."""
+    telling: list[dict[str, Any]] = [{} for _ in cells]
     alike = defaultdict(list)
-    for index, name in enumerate(names):
-        alike[name].append(index)
+    for index, cell in enumerate(cells):
+        alike[str(cell)].append(index)
     for indices in alike.values():
         settings = [flatten(cells[index].config) for index in indices] if len(indices) > 1 else []
         keys = dict.fromkeys(key for config in settings for key in config)
@@ -99,15 +137,8 @@ def names_of(cells: Sequence[Cell]) -> list[str]:
             if with_key > kinds:
                 differing, kinds = [*differing, key], with_key
         for index, config in zip(indices, settings, strict=bool(settings)):
-            names[index] += "".join(f" · {key}={config.get(key)}" for key in differing)
-    return names
-
-
-def print_columns(lines: Sequence[Sequence[str]]) -> None:
-    """Print lines with aligned columns. A table of rich takes as long for 9,000 lines as a third of their planning."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+            telling[index] = {key: config.get(key) for key in differing}
+    return telling
 
 
 def plan_rows(commands: Sequence[Command], plan: Plan | None = None) -> list[PlanRow]:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 FORMATS = ("md", "tex", "csv")
 PICTURES, SITE = "png", "html"  # further formats; pages of the site show pictures, so html includes png
-VERDICTS = 3  # a single table with at most so many columns repeats its verdicts at its end, where they are on screen
 
 
 class TablesReport(NamedTuple):
@@ -61,14 +60,15 @@ def _report(cfg: Any, overrides: Sequence[str]) -> int:
     from harness.report.spec_files import load_figure
 
     formats = formats_of(cfg.get("format") or ())
-    tables, figures = (_names_in(overrides, group) for group in ("table", "figure"))
+    typed = typed_values(overrides)
+    tables, figures = ([typed[group]] if typed.get(group, "null") != "null" else [] for group in ("table", "figure"))
     if not tables and not figures:
         tables = ["all"]
     if SITE in formats and (tables != ["all"] or figures not in ([], ["all"])):
         raise UsageError("format=[html] makes the pages of all tables: leave table= and figure= out")
     if tables == ["all"] and not figures:
         figures = ["all"]
-    require_folders(cfg.paths, typed_values(overrides), "paper", "records")
+    require_folders(cfg.paths, typed, "paper", "records")
     for name in figures if figures != ["all"] else ():  # before thousands of records are read
         load_figure(name, folders(), cfg.paths.paper)
     tasks = tasks_of(tables, figures, cfg.paths.paper)
@@ -92,7 +92,7 @@ def _report(cfg: Any, overrides: Sequence[str]) -> int:
                 plots += plot.stale()
                 plot.update(cfg.check, draw)
         if tables:
-            report = report_tables(tables, cells, formats=texts, plots=draws, **settings)
+            report = report_tables(tables, cells, formats=texts, plots=draws, notes=cfg.get("notes", False), **settings)
     bench = bench_tables.pages(measurements, Path(cfg.paths.tables)) if tables == ["all"] and "md" in formats else {}
     if tables == ["all"] and "md" in formats:
         answered = [(page.table.name, page.answers or ()) for page in report.pages]
@@ -217,16 +217,19 @@ def report_tables(
     formats: Sequence[str] = FORMATS,
     console: "Console | None" = None,
     plots: bool = True,
+    notes: bool = False,
     draw: Schedule = draw_now,
 ) -> TablesReport:
     """Rebuild tables (`all`, one name, or several) into `<paths.tables>/<name>.{md,tex,csv}`.
 
-    One table is shown as a whole, several as a line for each of their columns. `cells`: the frame of all records;
-    `measurements`: those of do=bench by their names. `plots`: draw the plots of each table, too, by `draw`. `paths`
-    names the folders `paper` (the ledger), `records`, `tables` and, for the plots of each table, `figures`. With
-    `check`, writes and shows nothing. Raises UsageError.
+    Of one table its answer and its first grid are shown, with `notes` all of it; of several a line for each of their
+    columns. `cells`: the frame of all records; `measurements`: those of do=bench by their names. `plots`: draw the
+    plots of each table, too, by `draw`. `paths` names the folders `paper` (the ledger), `records`, `tables` and, for
+    the plots of each table, `figures`. With `check`, writes and shows nothing. Raises UsageError.
     """
+    from harness.report.pages import counts
     from harness.report.pages.answer import column_lines
+    from harness.report.pages.printed import count_beside
     from harness.report.render import latex, markdown, terminal, tidy_csv
     from harness.report.spec_files import available
 
@@ -248,8 +251,10 @@ def report_tables(
             continue
         _write(texts)  # before the table is shown: the reader of a pipe may leave early
         files += [*texts, *drawn]
-        if len(names) == 1:
+        if len(names) == 1 and notes:
             terminal.show(page.table, console)
+        elif len(names) == 1:
+            terminal.show_answer(page.table, console, page.answers or (), cells)
         elif page.answers is None:
             terminal.show_columns(page.table.title, ("published numbers",), [(page.table.summary,)], console)
         else:
@@ -259,29 +264,17 @@ def report_tables(
         return report
     if smoke := int((cells["budget"] == "smoke").sum()):
         console.print(f"\n{smoke} runs of budget=smoke are in no table: they only show that a cell runs (do=status)")
-    lines = _closing_lines(report, paths["paper"], cells if names == every else None)
+    if len(names) == 1:
+        lines = [f"{'picture' if path.suffix == '.png' else 'table':7}  {path}" for path in files]
+        lines += [] if notes else ["notes    notes=true prints every grid, the tests and the rules"]
+        lines += [f"next     python run.py do=plan table={names[0]}", "         python run.py do=list"]
+    else:
+        answers = [answer for page in pages for answer in page.answers or ()]
+        told = counts.lines(answers, cells) if answers and names == every else [counts.totals(answers)]
+        told += [count_beside([page.table for page in pages], paths["paper"])] if names == every else []
+        lines = [*told, "", *map(str, files)]
     console.print("\n" + "\n".join(lines), markup=False, soft_wrap=True)
     return report
-
-
-def _closing_lines(report: TablesReport, paper: str, all_cells: "pd.DataFrame | None") -> list[str]:
-    """What several tables tell together, the files, and the verdicts of a table whose top has left the screen.
-
-    `all_cells`: the frame of all records if all tables were made, else None.
-    """
-    from harness.report.pages import counts
-    from harness.report.pages.printed import count_beside
-
-    answers = [answer for page in report.pages for answer in page.answers or ()]
-    lines = []
-    if len(report.pages) > 1:
-        lines = counts.lines(answers, all_cells) if answers and all_cells is not None else [counts.totals(answers)]
-        if all_cells is not None:
-            lines.append(count_beside([page.table for page in report.pages], paper))
-    lines += [*([""] if lines else []), *map(str, report.files)]
-    if len(report.pages) == 1 and len(answers) <= VERDICTS:
-        lines += ["", *(answer.sentence() for answer in answers if answer.tests.pairs)]
-    return lines
 
 
 def draw_figures(
@@ -321,12 +314,6 @@ def draw_figures(
             made[name] = plot
         files += plot.update(check, draw)
     return files
-
-
-def _names_in(overrides: Sequence[str], group: str) -> list[str]:
-    """The names typed for a config group."""
-    typed = [override.partition("=") for override in overrides]
-    return [value for key, _, value in typed if key == group and value != "null"]
 
 
 def _is_current(path: Path, text: str) -> bool:

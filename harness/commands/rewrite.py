@@ -22,7 +22,8 @@ MULTIRUN = ("-m", "--multirun")
 KEYS = {
     "bench": {"model": "bench.models[]", "lengths": "bench.lengths[]", "what": "bench.what[]", "mode": "bench.mode[]"},
     "report": {"format": "format[]"},
-    "status": {"state": "status.state[]", "since": "status.since", "page": "status.page"},
+    "plan": {"cells": "each_cell"},
+    "status": {"state": "status.state[]", "since": "status.since", "page": "status.page", "cells": "each_cell"},
 }
 
 
@@ -36,6 +37,7 @@ def rewrite(arguments: Sequence[str]) -> list[str]:
     `do=bench model=a,b`        -> `do=bench model=a bench.models=[a,b]`
     `do=compare a b`            -> `do=compare cells=[a,b]`
     `do=report format=md,html`  -> `do=report format=[md,html]`
+    `do=plan cells=true`        -> `do=plan each_cell=true`
     `do=status state=dead`      -> `do=status status.state=[dead]`
     `table=probes model=a,b`    -> `-m table=probes model=a,b`: a table is a sweep already
     `-m task=a protocol=b,c`    -> `-m task=choice(a) protocol=b,c`

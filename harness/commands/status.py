@@ -1,14 +1,14 @@
-"""do=status: the state of every run below paths.outputs and paths.records: queued, running, dead, failed, done, ...
+"""do=status: the state of runs below paths.outputs and paths.records: queued, running, dead, failed, done, ...
 
-`model=`, `task=`, `protocol=`, `budget=` and `seed=` narrow it to the runs with these names, `table=` to the cells of a
-table. `state=failed,dead` and `since=12h` list the runs in one of these states, and those that changed since then. The
-latest runs come last; a terminal shows a page of them, `page=2` the page before.
+What has not ended, what failed and the runs of paths.outputs are listed, the others are counted by task. `cells=true`
+lists all. Words that narrow list what they leave: `model=`, `task=`, `protocol=`, `budget=` and `seed=` these runs,
+`table=` the cells of a table, `state=failed,dead` these states, `since=12h` what changed since then. The latest runs
+come last, fifty at a time: `page=2` shows those before.
 """
 
 import re
-import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -23,6 +23,7 @@ from harness.config.sweep import Command, expand_all
 from harness.errors import UsageError, did_you_mean, one_line, shown
 from harness.launch.cell_state import UNFINISHED, CellState, cell_state_at, last_log_lines
 from harness.launch.queue import Queue
+from harness.progress import fitted, print_columns
 from harness.records.cache import of_command
 from harness.records.collect import say_left_out, valid_summaries
 from harness.records.index import Summary
@@ -48,20 +49,33 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
         print(f"no run of {' '.join(overrides)} yet")
         return 0
     counts = Counter(state.name for state in states.values())
-    page = cfg.status.page or (1 if sys.stdout.isatty() else None)
-    states, note = page_of(states, page)
-    rows = [("run", "state", "")]
-    words = {name: one_line(name) for name in counts}
-    rows += [(shown(name), words[state.name], one_line(state.detail)) for name, state in states.items()]
-    width, state_width = (max(len(row[column]) for row in rows) for column in (0, 1))
-    for name, state, detail in rows:
-        print(f"{name:{width}}  {state:{state_width}}  {detail}".rstrip())
-    for run_folder in (root / name for name, state in states.items() if state.name == "dead"):
+    typed = {key.split(".")[0] for key in typed_values(overrides)}
+    every = cfg.each_cell or typed & {"status", "table", *NARROWING}
+    listed = {name: state for name, state in states.items() if every or state.name != "done" or (root / name).exists()}
+    is_short = len(listed) < len(states)
+    page = cfg.status.page or (None if cfg.each_cell else 1)
+    listed, note = page_of(listed, page)
+    print_columns([(shown(name), one_line(state.name), one_line(state.detail)) for name, state in listed.items()])
+    for run_folder in (root / name for name, state in listed.items() if state.name == "dead"):
         print(f"\ndead: {shown(run_folder)}, its last log lines:")
         for line in last_log_lines(run_folder):
-            print(f"  {one_line(line)[:160]}")
+            print(fitted(f"  {one_line(line)[:160]}"))
+    if is_short:
+        print_columns(task_lines(states))
+        note = note or " (cells=true lists them)"
     print(", ".join(f"{count} {name}" for name, count in counts.items()) + note)
     return 0
+
+
+def task_lines(states: Mapping[str, CellState]) -> list[tuple[str, ...]]:
+    """The number of models, runs and finished runs of each task and budget."""
+    models, done = defaultdict(list), Counter[tuple[str, str]]()
+    for name, state in states.items():
+        parts = run_parts(name) or {}
+        models[key := (parts.get("task", ""), parts.get("budget", ""))].append(parts.get("model"))
+        done[key] += state.name == "done"
+    lines = [(*key, f"{len(set(models[key]))}", f"{len(models[key])}", f"{done[key]}") for key in sorted(models)]
+    return [("task", "budget", "models", "runs", "done"), *lines]
 
 
 def states_of(cfg: DictConfig, overrides: Sequence[str]) -> dict[str, CellState] | None:
@@ -138,14 +152,14 @@ def times_of(runs: Mapping[str, Summary | None], files: Iterable[Path], root: Pa
 
 def page_of(states: dict[str, CellState], page: int | None) -> tuple[dict[str, CellState], str]:
     """The states of a page, the latest of which is 1, and a remark on the others. None: all of them."""
-    pages = -(-len(states) // PER_PAGE)
+    pages = -(-len(states) // PER_PAGE) or 1
     if page is None or (page == 1 and pages == 1):
         return states, ""
     if page > pages:
         raise UsageError(f"page={page}: there are {pages}")
     end = len(states) - (page - 1) * PER_PAGE
     names = list(states)[max(0, end - PER_PAGE) : end]
-    return {name: states[name] for name in names}, f" (page {page} of {pages}, the latest is 1: page=2, state=, since=)"
+    return {name: states[name] for name in names}, f" (page {page} of {pages}, the latest is 1: page=2, cells=true)"
 
 
 def current_state(summary: Summary | None, record_path: Path, run_folder: Path, queue: Queue) -> CellState:

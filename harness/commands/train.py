@@ -14,7 +14,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from harness.commands.mistakes import require_choice
-from harness.commands.plan import check_tables
+from harness.commands.plan import check_tables, named, telling_settings
 from harness.config.compose import search_path
 from harness.config.declared import missing_file, missing_file_message, missing_files
 from harness.config.places import folder_below
@@ -23,7 +23,8 @@ from harness.config.variants import VariedConfig
 from harness.errors import UsageError
 from harness.launch import serialized_cell
 from harness.launch.local import devices_per_cell, run_parallel, run_sequential
-from harness.progress import Progress, clock, late_bar
+from harness.progress import Progress, clock, fitted, late_bar, print_columns
+from harness.records import record
 from harness.records.estimate import estimate
 from harness.records.validation import TrialRecords
 from harness.training.checkpoints.dependency import Dependency
@@ -196,7 +197,10 @@ def run_workers(requests: Sequence[CellRequest], levels: Sequence[int], cfg: Dic
 
 
 def report_results(results: Iterable[CellResult], plan: Plan, number: int) -> int:
-    """Print the result of each cell as it ends, then the counts of all `number`. Returns the highest exit status."""
+    """Print the result of each cell as it ends, then a line per row and the counts of all `number` cells.
+
+    Returns the highest exit status.
+    """
     ended: list[CellResult] = []
     for result in results:
         ended.append(result)
@@ -204,6 +208,8 @@ def report_results(results: Iterable[CellResult], plan: Plan, number: int) -> in
             raise UsageError(result.detail)
         report_line(result, sys.stderr if result.code else sys.stdout)
     if number > 1 and rank() == 0:
+        if lines := score_lines(plan.cells, {result.cell for result in ended if result.state == "done"}):
+            print_columns([("model", "task", "metric", "mean", "lowest to highest", "n", "time"), *lines])
         states = [result.state for result in ended]
         counts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
         left = number - len(ended)
@@ -211,5 +217,28 @@ def report_results(results: Iterable[CellResult], plan: Plan, number: int) -> in
         if plan.unchosen:
             print(f"{plan.unchosen} cells follow at the learning rates that these trials choose")
         for name, why in plan.absent.items():
-            print(f"left out: {name} ({why})")
+            print(fitted(f"left out: {name} ({why})"))
     return max((result.code for result in ended), default=0)
+
+
+def score_lines(cells: Sequence[PlannedCell], ran: Collection[str]) -> list[tuple[str, ...]]:
+    """For each row and task of which a cell `ran`: its scores in the records of all its seeds, and their time.
+
+    A trial has no test score, and so no line.
+    """
+    cells = [planned for planned in cells if not planned.cell.config["train"].get("trial")]
+    rows = defaultdict(list)
+    for planned, settings in zip(cells, telling_settings([planned.cell for planned in cells]), strict=True):
+        cell = planned.cell
+        rows[named(cell.model, settings), cell.task, cell.protocol, cell.budget].append(planned)
+    lines = []
+    for (row, task, *_), of_row in rows.items():
+        has_run = ran & {str(planned.cell) for planned in of_row}
+        paths = [planned.cell.record_path(planned.cfg) for planned in of_row if has_run]
+        if not (records := [record.read(path) for path in paths if is_done(str(path))]):
+            continue
+        scores = [record.score_of(entries) for entries in records]
+        mean, ends = f"{statistics.fmean(scores):.4g}", f"{min(scores):.4g} to {max(scores):.4g}"
+        seconds = clock(sum(entries["wall_s"] for entries in records))
+        lines.append((row, task, records[0]["metric"]["name"], mean, ends, f"{len(scores)}", seconds))
+    return lines

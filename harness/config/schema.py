@@ -245,6 +245,8 @@ class Config:
     rerun: Rerun = Rerun.missing
     check: bool = False  # do=report: write nothing, fail on a difference
     format: list[str] = field(default_factory=list)  # do=report: of md, tex, csv, png, html; none: all but html
+    notes: bool = False  # do=report of a table: print its notes and details as well
+    each_cell: bool = False  # do=plan, do=status: cells=true, a line per cell
     cells: list[str] = field(default_factory=list)  # do=compare: two cells, by the first digits of the id or by path
     record: str | None = None  # do=verify: the file of a record whose cell is run again
     fail_fast: bool = False  # stop a sweep at the first failed cell

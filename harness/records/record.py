@@ -154,12 +154,21 @@ def summary(record: Mapping[str, Any]) -> str:
     return trial + score_text(record)
 
 
+def score_of(record: Mapping[str, Any]) -> float:
+    """The score of a record that is done, on the test split: of the selected weights, in the metric's unit."""
+    return record["metrics"][_point(record)]["test"][record["metric"]["name"]]
+
+
+def _point(record: Mapping[str, Any]) -> str:
+    return "last" if record["selection"]["rule"] == "last" else "best"
+
+
 def score_text(record: Mapping[str, Any]) -> str:
     """The score of a record that is done: `test acc 52.6 (n 2000, chance 12) · 0:28`; of a trial on validation.
 
     For lines that name the cell, whose name has the learning rate of a trial.
     """
-    name, point = record["metric"]["name"], "last" if record["selection"]["rule"] == "last" else "best"
+    name, point = record["metric"]["name"], _point(record)
     if record["config"]["train"].get("trial"):
         val = record["metrics"][point]["val"]
         return f"val {name} {val[name]:.4g} (n {val['n']}) · {clock(record['wall_s'])}"

@@ -21,7 +21,7 @@ from harness.config.variants import VariedConfig
 from harness.errors import UsageError, one_line
 from harness.garbage import end_imports, rare_garbage_collection
 from harness.masking import masked, masked_override, masked_texts
-from harness.progress import Progress, announce_torch
+from harness.progress import Progress, announce_torch, fitted
 from harness.records import baselines, predictions, record
 from harness.records.files import is_storage_failure, remove_temporaries, require_writable, storage_message
 from harness.records.ownership import OwnershipLostError, read_heartbeat
@@ -374,7 +374,8 @@ def without_secrets(entries: dict[str, Any]) -> dict[str, Any]:
 
 def report_line(result: CellResult, file: Any = None) -> None:
     if rank() == 0:
-        print(f"{result.state}: {result.cell} · {result.detail}", file=file or sys.stdout, flush=True)
+        file = file or sys.stdout
+        print(fitted(f"{result.state}: {result.cell} · {result.detail}", file), file=file, flush=True)
 
 
 def iso(seconds: float) -> str:

@@ -52,6 +52,7 @@ def test_a_python_without_the_packages_is_told_in_one_line():
 def test_help_lists_every_verb(printed):
     text = printed["--help"]
     assert printed[""] == text, "without arguments nothing is trained"
+    assert max(map(len, text.splitlines())) <= 80, "a terminal breaks longer lines within words"
     assert all(f"do={verb}" in text for verb in VERBS if verb != "train")
 
 

@@ -20,11 +20,28 @@ def planned(*overrides):
 
 def test_cells_of_one_name_show_the_settings_that_tell_them_apart():
     made = planned("table=probes/updates", "model=vanilla", "budget=reduced", "budget.search=null", "seed=1")
-    names = plan.names_of([entry.cell for entry in made.cells])
-    alike = "vanilla · probe/recall · probe · reduced · seed 1 · train.max_steps="
-    assert sorted(names) == [f"{alike}{steps}" for steps in (1200, 300, 600)]  # not train.schedule.steps as well
+    telling = plan.telling_settings([entry.cell for entry in made.cells])
+    assert sorted(entry["train.max_steps"] for entry in telling) == [300, 600, 1200]
+    assert all(len(entry) == 1 for entry in telling), "not train.schedule.steps as well"
     other = planned("model=vanilla", "task=lra/listops").cells[0].cell
-    assert plan.names_of([other, other]) == [str(other)] * 2
+    assert plan.telling_settings([other, other]) == [{}] * 2
+
+
+def test_a_line_is_a_row_unless_each_cell_is_asked_for(run_here, capfd, tmp_path):
+    def lines(*words):
+        assert run_here(["do=plan", "table=lavo/t11", "model=vanilla", *words, f"paths.records={tmp_path}"]) == 0
+        shown = capfd.readouterr().out.splitlines()
+        return [" ".join(line.split()) for line in shown if line.startswith("vanilla")]
+
+    assert lines("task=lra/text,lra/image") == ["vanilla 2 tasks x 5 seeds missing 30 h"]
+    assert lines("task=lra/text", "seed=3") == ["vanilla lra/text x seed 3 missing 3:00:00"]
+    assert len(lines("task=lra/text,lra/image", "cells=true")) == 10
+
+
+def test_cells_that_are_no_grid_are_counted():
+    rows = [plan.PlanRow(entry.cell, "missing", None) for entry in planned("table=lavo/t11", "budget=paper").cells]
+    of_vanilla = [row for row in rows if row.cell.model == "vanilla"]
+    assert plan.count_of(of_vanilla) == "5 tasks x 5 seeds" and plan.count_of(of_vanilla[:-1]) == "24 cells of 5 tasks"
 
 
 def test_the_configuration_of_a_seed_is_that_of_its_own_composition(monkeypatch):

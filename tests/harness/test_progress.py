@@ -5,7 +5,7 @@ import io
 import pytest
 
 from harness import progress as progress_module
-from harness.progress import Progress, late_bar
+from harness.progress import Progress, fitted, late_bar
 
 
 @pytest.fixture
@@ -59,3 +59,13 @@ def test_a_late_bar_shows_on_a_terminal_alone_and_only_for_long_work(monkeypatch
         with late_bar("planned") as report:
             report(1, 3)
     assert shown == [("planned", 1, 3)]
+
+
+def test_a_line_breaks_between_words_on_a_terminal_alone(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    line = "done: lavo · test acc 52.8 · /a/path/longer/than/twenty/characters"
+    terminal, file = io.StringIO(), io.StringIO()
+    terminal.isatty = lambda: True
+    assert fitted(line, file) == line
+    assert fitted(line, terminal).split() == line.split() and "\n    /a/path/longer" in fitted(line, terminal)
+    assert all(len(part) <= 20 for part in fitted(line, terminal).split("\n")[:-1])

@@ -11,6 +11,7 @@ from rich.console import Console
 from harness.commands import report as verb
 from harness.config.compose import compose
 from harness.errors import UsageError
+from harness.progress import clock
 from harness.records import evidence
 from harness.records.collect import frame, load_records
 from harness.records.record import write
@@ -47,14 +48,31 @@ def test_report_writes_shows_and_checks(places):
     for path, name in itertools.product(wanted, ["md", "tex", "csv"]):
         if path.suffix == f".{name}":
             assert path.read_text(encoding="utf-8") == (GOLDEN / f"t11.{name}").read_text(encoding="utf-8")
-    assert "Paper budget" in page.file.getvalue()
-    assert page.file.getvalue().splitlines()[-3:] == [str(path) for path in wanted]
+    shown = [line.split() for line in page.file.getvalue().splitlines()]
+    assert [Path(words[1]) for words in shown if words[:1] == ["table"]] == wanted
+    whole = quiet()
+    report("lavo/t11", places, console=whole, notes=True)
+    assert "Paper budget" in whole.file.getvalue() and len(whole.file.getvalue()) > 2 * len(page.file.getvalue())
 
     assert report("lavo/t11", places, check=True) == []
     wanted[1].write_text("edited", encoding="utf-8")
     assert report("lavo/t11", places, check=True) == [wanted[1]]
     write(made("skyformer", "lra/text", 1, 0.6), places["records"] / "new.json")
     assert report("lavo/t11", places, check=True) == wanted
+
+
+def test_a_table_of_one_column_ends_with_its_rows_and_the_strongest_predictor(tmp_path):
+    paths, page = {"paper": PAPER, "records": ROOT / "results/records", "tables": tmp_path}, quiet()
+    cells = frame(load_records(ROOT / "results/records/lra/listops"))
+    verb.report_tables("demo", cells, conf=CONF, paths=paths, plots=False, console=page)
+    text = page.file.getvalue()
+    assert f"{len(cells)} runs, 3 rows x 4 seeds, {clock(cells['wall_s'].sum())} in all" in " ".join(text.split())
+    control = f"{cells[cells['model'] == 'no_mixing']['score'].mean():.1f}"
+    (line,) = [line for line in text.splitlines() if line.startswith("no mixing")]
+    assert control in line and "behind LAVO (p < 0.001)" in line
+    (predictor,) = [line.split() for line in text.splitlines() if "simple predictor" in line]
+    assert predictor[-3].strip("█") == "", "the longest bar"
+    assert "do=plan table=demo" in text and "do=list" in text.splitlines()[-1]
 
 
 def test_a_second_conf_folder_adds_its_table(tmp_path, places):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import time
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from harness.commands import cli, status
 from harness.config.cell import cell_of
 from harness.config.compose import compose
+from harness.config.places import ROOT
 from harness.records.run_directory import RunDirectory
 from harness.training.run_cell import run_cell
 from tests.helpers.cells import request_of
@@ -99,9 +101,30 @@ def many(places, tmp_path, monkeypatch):
 
 
 def test_states_times_and_pages(many, run_here, capfd):
-    assert many(run_here, capfd) == list(range(1, 61)), "the latest run comes last"
+    assert many(run_here, capfd) == list(range(11, 61)), "the latest run comes last"
+    assert many(run_here, capfd, "cells=true") == list(range(1, 61))
     assert many(run_here, capfd, "state=interrupted") == list(range(1, 61, 2))
     assert many(run_here, capfd, "state=interrupted,dead", "since=9.5m") == list(range(51, 61))
     assert many(run_here, capfd, "page=1") == list(range(11, 61)) and many(run_here, capfd, "page=2") == list(
         range(1, 11)
     )
+
+
+def test_finished_runs_of_others_are_counted_unless_they_are_asked_for(places, tmp_path, run_here, capfd):
+    committed = ROOT / "results/records/lra/listops"
+    shutil.copytree(committed, tmp_path / "records/lra/listops")
+    number = len(list(committed.rglob("*.json")))
+    own = next(committed.rglob("vanilla-s1-*.json"))
+    (tmp_path / "outputs/cells" / own.relative_to(committed.parents[1]).with_suffix("")).mkdir(parents=True)
+
+    def shown(*words):
+        assert run_here(["do=status", *words, *places]) == 0
+        return capfd.readouterr().out.splitlines()
+
+    lines = shown()
+    runs = [line for line in lines if line.startswith("lra/listops/")]
+    assert [line.split()[0].split("/")[-1] for line in runs] == [own.stem]
+    (counts,) = [line.split() for line in lines if line.startswith("lra/listops ")]
+    assert counts[0] == "lra/listops" and counts[3:] == [f"{number}"] * 2 and lines[-1].startswith(f"{number} done (")
+    assert len([line for line in shown("cells=true") if line.startswith("lra/listops/")]) == number
+    assert all(line.startswith("lra/listops/") for line in shown("model=vanilla")[:-1])

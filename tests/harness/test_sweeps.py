@@ -14,8 +14,10 @@ from harness.commands.rewrite import rewrite
 from harness.config import compose as composing
 from harness.config import sweep
 from harness.config.compose import compose, options, pickled
+from harness.config.places import ROOT
 from harness.errors import UsageError
 from harness.launch import local
+from harness.progress import clock
 from harness.training.run_cell import CellResult
 from tests.helpers import forked
 from tests.helpers.checkpoints import checkpoint_times
@@ -155,6 +157,33 @@ def test_the_first_command_that_names_a_cell_gives_its_words():
     typed = [["budget=smoke", "seed=1"], ["budget=smoke", "seed=1", "trainer=cpu"]]
     (planned,) = sweep.expand_all([sweep.Command(compose(overrides), tuple(overrides)) for overrides in typed]).cells
     assert planned.overrides == ("budget=smoke", "seed=1")
+
+
+def test_a_sweep_ends_with_the_worst_status(monkeypatch, capsys):
+    ends = iter([("done", 0), ("refused", 2), ("failed", 1)])
+    monkeypatch.setattr(local, "run_cell", lambda request: CellResult("a cell", *next(ends), "why"))
+    assert cli.dispatch_all([["budget=smoke", f"seed={seed}"] for seed in (1, 2, 3)], "here") == 2
+    assert "1 done, 1 refused, 1 failed" in capsys.readouterr().out
+
+
+def test_a_signal_ends_a_sweep(monkeypatch, capsys):
+    ends = iter([("done", 0), ("interrupted", 130)])
+    monkeypatch.setattr(local, "run_cell", lambda request: CellResult("a cell", *next(ends), "why"))
+    assert cli.dispatch_all([["budget=smoke", f"seed={seed}"] for seed in (1, 2, 3)], "here") == 130
+    assert "1 done, 1 interrupted, 1 not begun" in capsys.readouterr().out
+
+
+def test_a_sweep_ends_with_the_scores_of_the_rows_that_it_ran():
+    typed = ("table=demo", "budget=reduced")
+    cells = sweep.expand_all([sweep.Command(compose(typed), typed)]).cells
+    assert train.score_lines(cells, set()) == []
+    of_lavo = [entry.cell for entry in cells if entry.cell.model == "lavo"]
+    (line,) = train.score_lines(cells, {str(of_lavo[0])})
+    contents = [json.loads((ROOT / "results/records" / f"{cell.path}.json").read_text()) for cell in of_lavo]
+    scores = [content["metrics"]["best"]["test"]["acc"] for content in contents]
+    seconds = clock(sum(content["wall_s"] for content in contents))
+    ends = [f"{value:.4g}" for value in (sum(scores) / 4, min(scores), max(scores))]
+    assert line == ("lavo", "lra/listops", "acc", ends[0], " to ".join(ends[1:]), "4", seconds)
 
 
 SAME = ("metrics", "weights_sha256", "steps", "tokens", "examples", "baseline", "data", "cell", "config")

@@ -3,17 +3,27 @@ small charts of plain characters. Each has an ASCII form for consoles that need 
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
+from harness.progress import clock
 from harness.report.render.layout import Block, Table, TableEntry
+from harness.report.scores.comparison import BASELINE
+from harness.report.stats.seeds import p_value
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from harness.report.pages.answer import ColumnAnswer
 
 WIDTH = 100  # characters of plain text; a terminal has its own width
 TONES = {"good": "green", "fair": "yellow", "bad": "red", "muted": "dim", "": ""}
 BLOCKS, ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
+BAR = 16  # characters of the largest value
 GAP = "x"  # a value that is not finite
 ASCII = str.maketrans(
     {
@@ -61,6 +71,49 @@ def show(table: Table, console: Console) -> None:
     console.print()
     for line in (*(f"[{name}] {text}" for name, text in table.footnotes), *table.caption):
         _line(line, console, "dim")
+
+
+def show_answer(table: Table, console: Console, columns: "Sequence[ColumnAnswer]", cells: "pd.DataFrame") -> None:
+    """What was found, and the first grid; of a table with one column, bars in its place. `cells`: its records."""
+    _line(table.title, console, "bold")
+    is_single = len(columns) == 1 and len(columns[0].spec.columns) == 1
+    if is_single:
+        console.print()
+        show_bars(columns[0], cells, console)
+        console.print()
+    for line in table.lead:
+        _line(line, console)
+    for block in [block for section in table.in_reading_order for block in section.blocks][: not is_single]:
+        console.print()
+        show_block(block, console)
+
+
+def show_bars(column: "ColumnAnswer", cells: "pd.DataFrame", console: Console) -> None:
+    """The size of a column, and a line per row and for the strongest simple predictor: score, bar, test against the
+    best row."""
+    tests, group = column.tests, column.group
+    scores = [score for score in group.scores if score.by_seed]
+    names = {score.key: score.label for score in scores}
+    seconds = cells.loc[cells["id"].isin([id for score in scores for id in score.cells]), "wall_s"].sum()
+    runs = f"{sum(len(score.by_seed) for score in scores)} runs, {len(scores)} rows x {column.seeds} seeds"
+    _line(f"{runs}, {clock(seconds)} in all · {group.column}, {' · '.join(group.sizes[:1])}", console)
+    lines = []
+    for score in [*scores, *filter(None, [group.strongest])]:
+        pair = tests.pair(score.key, tests.best) if tests.best else None
+        verdict = "" if pair is None else f"not told apart from {names[tests.best]}"
+        if pair is not None and pair.is_resolved:
+            p = p_value(pair.p_all)
+            verdict = f"behind {names[tests.best]} (p {p if p[0] == '<' else f'= {p}'})"
+        if score is group.strongest:
+            verdict = "simple predictor"
+        lines.append((score.label.removeprefix(BASELINE), score.number(column.decimals), score.estimate.mean, verdict))
+    largest = max((mean for _, _, mean, _ in lines), default=0.0)
+    full = "#" if console.options.ascii_only else BLOCKS[-1]
+    grid = Grid(box=None, pad_edge=False, show_header=False)
+    for name, number, mean, verdict in lines:
+        bar = full * round(BAR * max(mean, 0.0) / largest) if largest > 0 else ""
+        grid.add_row(*(Text(plain(text, console)) for text in (name, number, bar, verdict)))
+    console.print(grid)
 
 
 def show_block(block: Block, console: Console) -> None:

@@ -48,7 +48,7 @@ def test_status_shows_an_error_as_it_is(places, capsys, text):
     record.write(entries, Path(cfg.paths.records) / f"{cell_in(entries).path}.json")
     assert status.run(cfg, []) == 0
     shown = capsys.readouterr().out
-    assert "\x1b" not in shown and len(shown.splitlines()) == 3, shown
+    assert "\x1b" not in shown and len(shown.splitlines()) == 2, shown
     assert one_line(text)[:40] in shown
 
 

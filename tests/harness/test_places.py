@@ -44,7 +44,7 @@ def test_an_ascii_terminal_shows_what_it_can(places, run_here, monkeypatch):
     shown = io.BytesIO()
     terminal = io.TextIOWrapper(shown, encoding="ascii")  # as Python makes it of PYTHONIOENCODING=ascii
     monkeypatch.setattr(sys, "stdout", terminal)
-    assert run_here(["do=plan", *CELL, *places]) == 0
+    assert run_here(["do=plan", "cells=true", *CELL, *places]) == 0
     terminal.flush()
     assert b"no_mixing ? lra/listops ? skyformer" in shown.getvalue()
 

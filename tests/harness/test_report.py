@@ -38,7 +38,7 @@ def bold(block):
 )
 def test_only_the_papers_recipe_on_full_data_stands_beside_the_paper(other):
     table = build(T11, [made("lavo", "lra/text", 1, 0.7777, **other)])
-    paper, reduced = table.sections
+    paper, reduced, _ = table.sections
     assert "77.77" not in str(paper) and "77.77" in str(reduced)
     (row,) = [row for row in table.tidy if row["ours_mean"]]
     assert (row["paper_value"], row["delta"], row["verdict"]) == ("", "", "")
@@ -78,8 +78,9 @@ def test_a_column_that_sets_something_takes_what_sets_it():
         **{"11.10": {"Text [CLS]"}, "22.20": {"Text P"}},
         **{"33.30": {"Text P", short}, "44.40": {"Text [CLS]", short}},
     }
-    assert [part.title for part in table.sections] == ["Paper budget", "Ours only", "Ours only, column by column"]
-    assert [part.is_appendix for part in table.sections] == [False, False, True]
+    titles = ["Paper budget", "Ours only", "Ours only, column by column", "Size"]
+    assert [part.title for part in table.sections] == titles
+    assert [part.is_appendix for part in table.sections] == [False, False, True, False]
     assert "33.30" not in str(table.sections[0]) and "44.40" not in str(table.sections[0])
 
 
@@ -91,7 +92,7 @@ def test_rows_of_two_protocols_never_share_a_block():
         made("llp", "lra/image", score=0.222, protocol="llp"),
         made("llp", "lra/image", seed=2, score=0.333, protocol="llp", changed=deep),
     ])  # fmt: skip
-    assert [part.title.rsplit(" ", 1)[-1] for part in table.sections] == ["google", "google", "llp", "llp"]
+    assert [part.title.rsplit(" ", 1)[-1] for part in table.sections] == ["google", "google", "llp", "llp", "Size"]
     (google,), (llp,) = table.sections[0].blocks, table.sections[2].blocks
     assert rows(google)["Transformer"][1] == "11.10 (1)" and "LLP" not in str(google)
     assert rows(llp)["LLP Transformer (ours) - 3 layers"][1] == "22.20 (1)"

@@ -104,8 +104,6 @@ def measurement_notes(measured: dict[str, Any]) -> list[str]:
     if any("ms" in point and point["status"] != "ok" for point in measured["points"]):
         lines.append("~: not measured at this length; how it came about stands below.")
     lines += [f"{title_of(timed)}: {meaning}." for timed, meaning in measured.get("timed", {}).items()]
-    kernels = measured.get("kernels", {}).items()
-    lines += [f"{name}: most of the time in {', '.join(names)}" for name, names in kernels if names]
     lines += [f"{name}: {why}" for name, why in measured.get("absent", {}).items()]
     return lines + reasons(measured)
 

@@ -8,7 +8,6 @@ from harness.report.pages.notes import (
     predictor_notes,
     shared_notes,
     signs_line,
-    size_notes,
     solved_notes,
 )
 from harness.report.render.layout import Block, TableEntry
@@ -31,7 +30,7 @@ def short_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
         texts = [group.strongest.number(group.resolved.decimals) if group.strongest else "–" for group in groups]
         body.append(tuple(map(muted, (PREDICTOR, *texts))))
     header = ["model", *(TableEntry(group.in_grid(group.resolved.heading), group.resolved.notes) for group in groups)]
-    return Block(where, header, body, lines=[*size_notes(groups), *signs_line(body)])
+    return Block(where, header, body, lines=signs_line(body))
 
 
 def parts_block(spec: TableSpec, mean: Group) -> list[Block]:
@@ -52,7 +51,7 @@ def parts_block(spec: TableSpec, mean: Group) -> list[Block]:
         ]
     body += _baseline_rows(parts)
     notes = shared_notes({group.resolved.short_name: group.data_notes for group in parts})
-    lines = [*size_notes(parts), *notes, *solved_notes(parts), *predictor_notes(parts)]
+    lines = [*notes, *solved_notes(parts), *predictor_notes(parts)]
     if not mean.scores and not mean.comparable:
         lines.append(no_average([mean.column]))
     names = [part.resolved.short_name if mean.data_name else part.in_grid(part.resolved.short_name) for part in parts]
@@ -71,8 +70,7 @@ def own_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
     body = [(row_entry(spec, *key), *_side_by_side(spec, groups, *key, fixed_alone=True)) for key in keys]
     body += _baseline_rows(groups, only_named=True)
     header = [TableEntry(group.in_grid(group.resolved.heading), group.resolved.notes) for group in groups]
-    lines = size_notes(groups)
-    lines += shared_notes({group.column: group.data_notes for group in groups if spec.columns[group.column].metric})
+    lines = shared_notes({group.column: group.data_notes for group in groups if spec.columns[group.column].metric})
     lines += [*solved_notes(groups), *predictor_notes(groups)]
     columns = {group.column: spec.columns[group.column] for group in groups}
     lines += [f"{name} = {column.formula}." for name, column in columns.items() if column.formula is not None]

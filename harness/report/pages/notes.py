@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from harness.report.pages.answer import baseline_name
-from harness.report.render.layout import TableEntry
+from harness.report.render.layout import Block, TableEntry
 from harness.report.render.words import listed, span
 from harness.report.scores.groups import Group
 from harness.report.scores.scores import LEAK, Score
@@ -35,14 +35,14 @@ def label_with_fit(row: str, groups: Sequence[Group]) -> str:
     return f"{row} ({' or '.join(dict.fromkeys(fit['saw'] for fit in fits))}, {duration} s)"
 
 
-def size_notes(groups: Sequence[Group]) -> list[str]:
-    """`Size: 48 tokens, 8 pairs, ..`, a line per distinct size, after its columns unless it is of all."""
-    sized = [group for group in groups if group.sizes]
-    columns_of = grouped((size, group.resolved.short_name) for group in sized for size in group.sizes)
-    return [
-        f"Size{'' if len(columns) == len(sized) else f' of {listed(columns)}'}: {size}."
-        for size, columns in columns_of.items()
-    ]
+def size_block(groups: Sequence[Group]) -> Block | None:
+    """A line per distinct size, ours beside the paper's, with its columns; None without a size."""
+    names = dict.fromkeys((size, group.in_grid(group.resolved.short_name)) for group in groups for size in group.sizes)
+    rows = []
+    for size, columns in grouped(names).items():
+        ours, _, paper = size.removesuffix(")").partition(" (paper budget: ")
+        rows.append((listed(columns), ours if paper else size, paper or "–"))
+    return Block("Sizes", ("columns", "ours", "the paper's"), rows, "lll") if rows else None
 
 
 def predictor_notes(groups: Sequence[Group]) -> list[str]:

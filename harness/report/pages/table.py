@@ -14,6 +14,7 @@ from harness.report.pages.blocks import not_run_block, sections_of
 from harness.report.pages.caveats import data_lines, is_shared, rate_lines
 from harness.report.pages.headline import headline
 from harness.report.pages.not_run import waiting_columns, waiting_sentences
+from harness.report.pages.notes import size_block
 from harness.report.pages.paper_predictors import first_line, tidy_marks
 from harness.report.pages.ranked_page import with_ranks
 from harness.report.render.layout import Picture, Section, Table, table_of, tidy_row
@@ -47,6 +48,9 @@ def build_table(
         sections += sections_of(result, f" · protocol {result.spec.protocol}" if len(results) > 1 else "")
         groups = (*result.paper, *result.others, *result.other_means, *result.own)
         tidy += [row for group in groups for row in _tidy_rows(result.spec, group)]
+    shown = [group for result in results for group in (*result.others, *result.other_means, *result.own, *result.paper)]
+    if sizes := size_block(shown):
+        sections.append(Section("Size", (sizes,)))
     sections += rates
     data, in_front, at_paper_size = data_lines(results), is_shared(results), first_line(results)
     waits = [] if spec.every else waiting_columns(results)

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from harness.progress import clock
 from harness.report.render.layout import Block, Table, TableEntry
+from harness.report.render.words import counted
 from harness.report.scores.comparison import BASELINE
 from harness.report.stats.seeds import p_value
 
@@ -95,10 +96,11 @@ def show_bars(column: "ColumnAnswer", cells: "pd.DataFrame", console: Console) -
     scores = [score for score in group.scores if score.by_seed]
     names = {score.key: score.label for score in scores}
     seconds = cells.loc[cells["id"].isin([id for score in scores for id in score.cells]), "wall_s"].sum()
-    runs = f"{sum(len(score.by_seed) for score in scores)} runs, {len(scores)} rows x {column.seeds} seeds"
+    runs = f"{counted(sum(len(score.by_seed) for score in scores), 'run')}, {counted(len(scores), 'row')}"
+    runs += f" x {column.seeds} seed{'s' * (column.seeds != '1')}"
     _line(f"{runs}, {clock(seconds)} in all · {group.column}, {' · '.join(group.sizes[:1])}", console)
     lines = []
-    for score in [*scores, *filter(None, [group.strongest])]:
+    for score in [*group.scores, *filter(None, [group.strongest])]:
         pair = tests.pair(score.key, tests.best) if tests.best else None
         verdict = "" if pair is None else f"not told apart from {names[tests.best]}"
         if pair is not None and pair.is_resolved:
@@ -106,7 +108,9 @@ def show_bars(column: "ColumnAnswer", cells: "pd.DataFrame", console: Console) -
             verdict = f"behind {names[tests.best]} (p {p if p[0] == '<' else f'= {p}'})"
         if score is group.strongest:
             verdict = "simple predictor"
-        lines.append((score.label.removeprefix(BASELINE), score.number(column.decimals), score.estimate.mean, verdict))
+        number = score.number(column.decimals) if score.by_seed else score.failure_text
+        mean = score.estimate.mean if score.by_seed else 0.0
+        lines.append((score.label.removeprefix(BASELINE), number, mean, verdict))
     largest = max((mean for _, _, mean, _ in lines), default=0.0)
     full = "#" if console.options.ascii_only else BLOCKS[-1]
     grid = Grid(box=None, pad_edge=False, show_header=False)

@@ -230,6 +230,7 @@ def report_tables(
     from harness.report.pages import counts
     from harness.report.pages.answer import column_lines
     from harness.report.pages.printed import count_beside
+    from harness.report.pages.printed_answer import show_answer
     from harness.report.render import latex, markdown, terminal, tidy_csv
     from harness.report.spec_files import available
 
@@ -254,7 +255,7 @@ def report_tables(
         if len(names) == 1 and notes:
             terminal.show(page.table, console)
         elif len(names) == 1:
-            terminal.show_answer(page.table, console, page.answers or (), cells)
+            show_answer(page.table, console, page.answers or (), cells)
         elif page.answers is None:
             terminal.show_columns(page.table.title, ("published numbers",), [(page.table.summary,)], console)
         else:

@@ -3,28 +3,17 @@ small charts of plain characters. Each has an ASCII form for consoles that need 
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from harness.progress import clock
 from harness.report.render.layout import Block, Table, TableEntry
-from harness.report.render.words import counted
-from harness.report.scores.comparison import BASELINE
-from harness.report.stats.seeds import p_value
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from harness.report.pages.answer import ColumnAnswer
 
 WIDTH = 100  # characters of plain text; a terminal has its own width
 TONES = {"good": "green", "fair": "yellow", "bad": "red", "muted": "dim", "": ""}
 BLOCKS, ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
-BAR = 16  # characters of the largest value
 GAP = "x"  # a value that is not finite
 ASCII = str.maketrans(
     {
@@ -55,73 +44,27 @@ def console() -> Console:
 
 
 def show(table: Table, console: Console) -> None:
-    _line(table.title, console, "bold")
+    show_line(table.title, console, "bold")
     for line in table.opening:
-        _line(line, console)
-    _line(f"published numbers: {table.summary}", console, "dim")
+        show_line(line, console)
+    show_line(f"published numbers: {table.summary}", console, "dim")
     for section in table.sections:
         console.print()
-        _line(section.title, console, "bold underline")
+        show_line(section.title, console, "bold underline")
         for block in section.blocks:
             console.print()
             show_block(block, console)
         if section.lines:
             console.print()
         for line in section.lines:
-            _line(line, console, "dim")
+            show_line(line, console, "dim")
     console.print()
     for line in (*(f"[{name}] {text}" for name, text in table.footnotes), *table.caption):
-        _line(line, console, "dim")
-
-
-def show_answer(table: Table, console: Console, columns: "Sequence[ColumnAnswer]", cells: "pd.DataFrame") -> None:
-    """What was found, and the first grid; of a table with one column, bars in its place. `cells`: its records."""
-    _line(table.title, console, "bold")
-    is_single = len(columns) == 1 and len(columns[0].spec.columns) == 1
-    if is_single:
-        console.print()
-        show_bars(columns[0], cells, console)
-        console.print()
-    for line in table.lead:
-        _line(line, console)
-    for block in [block for section in table.in_reading_order for block in section.blocks][: not is_single]:
-        console.print()
-        show_block(block, console)
-
-
-def show_bars(column: "ColumnAnswer", cells: "pd.DataFrame", console: Console) -> None:
-    """The size of a column, and a line per row and for the strongest simple predictor: score, bar, test against the
-    best row."""
-    tests, group = column.tests, column.group
-    scores = [score for score in group.scores if score.by_seed]
-    names = {score.key: score.label for score in scores}
-    seconds = cells.loc[cells["id"].isin([id for score in scores for id in score.cells]), "wall_s"].sum()
-    runs = f"{counted(sum(len(score.by_seed) for score in scores), 'run')}, {counted(len(scores), 'row')}"
-    runs += f" x {column.seeds} seed{'s' * (column.seeds != '1')}"
-    _line(f"{runs}, {clock(seconds)} in all · {group.column}, {' · '.join(group.sizes[:1])}", console)
-    lines = []
-    for score in [*group.scores, *filter(None, [group.strongest])]:
-        pair = tests.pair(score.key, tests.best) if tests.best else None
-        verdict = "" if pair is None else f"not told apart from {names[tests.best]}"
-        if pair is not None and pair.is_resolved:
-            p = p_value(pair.p_all)
-            verdict = f"behind {names[tests.best]} (p {p if p[0] == '<' else f'= {p}'})"
-        if score is group.strongest:
-            verdict = "simple predictor"
-        number = score.number(column.decimals) if score.by_seed else score.failure_text
-        mean = score.estimate.mean if score.by_seed else 0.0
-        lines.append((score.label.removeprefix(BASELINE), number, mean, verdict))
-    largest = max((mean for _, _, mean, _ in lines), default=0.0)
-    full = "#" if console.options.ascii_only else BLOCKS[-1]
-    grid = Grid(box=None, pad_edge=False, show_header=False)
-    for name, number, mean, verdict in lines:
-        bar = full * round(BAR * max(mean, 0.0) / largest) if largest > 0 else ""
-        grid.add_row(*(Text(plain(text, console)) for text in (name, number, bar, verdict)))
-    console.print(grid)
+        show_line(line, console, "dim")
 
 
 def show_block(block: Block, console: Console) -> None:
-    _line(block.title + _note_ids(block.notes), console, "bold")
+    show_line(block.title + _note_ids(block.notes), console, "bold")
     frame = box.SIMPLE_HEAD if console.is_terminal and not console.options.ascii_only else None
     grid = Grid(box=frame, pad_edge=False, show_edge=False, header_style="")
     for entry, side in zip(block.header, block.align, strict=True):
@@ -130,7 +73,7 @@ def show_block(block: Block, console: Console) -> None:
         grid.add_row(*(_text(entry, console) for entry in row), end_section=number + 1 in block.tiers)
     console.print(grid)
     for line in block.lines:
-        _line(line, console)
+        show_line(line, console)
 
 
 def show_columns(title: str, header: Sequence[str], lines: Sequence[Sequence[str]], console: Console) -> None:
@@ -139,7 +82,7 @@ def show_columns(title: str, header: Sequence[str], lines: Sequence[Sequence[str
     show_block(Block(title, header, lines, "l" * len(header), lines=() if lines else ["nothing to rank yet"]), console)
 
 
-def _line(text: str, console: Console, style: str = "") -> None:
+def show_line(text: str, console: Console, style: str = "") -> None:
     console.print(Text(plain(text, console), style=style))
 
 

@@ -29,6 +29,7 @@ from harness.launch.cell_state import CellState, cell_state
 from harness.launch.job import Job
 from harness.launch.local import devices_per_cell
 from harness.launch.queue import LOCAL, SLURM, Queue, Submission, read_submission
+from harness.records.run_directory import RunDirectory
 from harness.training.run_cell import CellRequest, earlier_attempt
 
 
@@ -41,6 +42,12 @@ class CellToSubmit:
     @property
     def run_folder(self) -> Path:
         return self.planned.cell.folder(self.request.cfg)
+
+
+def lost_weights(request: CellRequest) -> bool:
+    """Whether a cell that is done has to run again for cells that start from its weights."""
+    cell, cfg = request.cell, request.cfg
+    return earlier_attempt(request, RunDirectory(cell.folder(cfg)), cell.record_path(cfg)).lost_weights is not None
 
 
 def submit(plan: Plan, requests: Sequence[CellRequest], scheduler: str) -> int:
@@ -56,9 +63,7 @@ def submit(plan: Plan, requests: Sequence[CellRequest], scheduler: str) -> int:
         state = cell_state(planned.cell, request.cfg, queue)
         if state.name == "invalid" and cfg.rerun is not Rerun.all:
             unreadable[f"{state.detail}; rerun=all replaces it"].append(str(planned.cell))
-        elif to_submit(state, request.cfg.rerun) or (
-            not state.active and earlier_attempt(planned.cell, request).lost_weights
-        ):
+        elif to_submit(state, request.cfg.rerun) or (not state.active and lost_weights(request)):
             cells.append(CellToSubmit(planned, request, level))
         else:
             skipped[state.name] += 1

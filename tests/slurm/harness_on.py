@@ -69,12 +69,12 @@ class Harness:
 
     def states(self) -> dict[int, str]:
         """Seed -> state, as do=status prints it."""
-        lines = [line.split() for line in self.run("do=status").splitlines() if line.startswith("lra/")]
+        lines = [line.split() for line in self.run("do=status", "cells=true").splitlines() if line.startswith("lra/")]
         return {int(words[0].split("-s")[1].split("-")[0]): words[1] for words in lines}
 
     def counts(self) -> dict[str, int]:
         """`21 done, 1 failed` -> {"done": 21, "failed": 1}: the last line of do=status."""
-        parts = [part.split() for part in self.run("do=status").splitlines()[-1].split(", ")]
+        parts = [part.split() for part in self.run("do=status", "cells=true").splitlines()[-1].split(", ")]
         return {name: int(count) for count, name in parts}
 
     def log(self, seed: int) -> str:

@@ -27,7 +27,7 @@ def table_of(text):
     """A table whose every text is `text`, also at the start of a row."""
     entry = TableEntry(text, (text,), bold=True)
     rows = ((entry, TableEntry("1.5")), (TableEntry(text), entry), (TableEntry(text), TableEntry("2")))
-    block = Block(text, (TableEntry(text), TableEntry("b")), rows, "lr", (text,), (text,), tiers=(1,))
+    block = Block(text, (TableEntry(text), TableEntry("b")), rows, "lr", (text,), (text,), gaps=(1,))
     return Table("a/b", text, "python run.py do=report", (Section(text, (block,), (text,)),), (text,), ((text, text),),
                  answer=(text,))  # fmt: skip
 
@@ -72,7 +72,7 @@ TABULAR = re.compile(r"\\begin\{tabular\}.*?\\end\{tabular\}", re.DOTALL)
 def wide(columns, text="87.1 (3)"):
     header = (TableEntry("model"), *(TableEntry(f"c{number}") for number in range(columns)))
     rows = ((TableEntry("LAVO"), *[TableEntry(text, ("X1",))] * columns),) * 2
-    block = Block("Ours", header, rows, "l" + "r" * columns, lines=("below",), tiers=(1,))
+    block = Block("Ours", header, rows, "l" + "r" * columns, lines=("below",), gaps=(1,))
     return Table("a/b", "A title", "", (Section("Measured", (block,)),), (), ())
 
 

@@ -66,7 +66,7 @@ def test_every_task_states_its_size_beside_the_papers(task):
     reduced, paper = (sized(composed(DEFAULTS[task], task, budget)) for budget in ("reduced", "paper"))
     phrases = declared_by(task).size
     assert phrases and {key for phrase in phrases for key in size_line.KEY.findall(phrase)} <= set(reduced["task"])
-    line, of_paper = size_line.size_line(reduced), size_line.size_line(paper)
+    line, of_paper = (str(size_line.size_beside_paper(config)) for config in (reduced, paper))
     assert line == f"{size_line.size(reduced)} (paper budget: {of_paper})"
     assert all(f"width {config['backbone']['dim']}, " in text for config, text in ((reduced, line), (paper, of_paper)))
     assert f", {paper['train']['max_steps']:,} updates of " in of_paper

@@ -21,10 +21,10 @@ def config_of(*overrides):
 
 def test_what_a_column_chooses_by_name_holds_at_the_papers_budget_too():
     reduced = config_of("task=lm/pg19", "budget=reduced")
-    assert "(paper budget: 8,192 tokens" in size_line.size_line(reduced, {"protocol.configuration": "t2"})
-    assert "(paper budget: 2,048 tokens" in size_line.size_line(reduced, {"protocol.configuration": "f4"})
-    assert size_line.size_line(reduced, {"task.length": 3}) == size_line.size_line(reduced)
-    assert "paper budget" not in size_line.size_line(reduced, {"task.nonsense": "x"})
+    assert "(paper budget: 8,192 tokens" in str(size_line.size_beside_paper(reduced, {"protocol.configuration": "t2"}))
+    assert "(paper budget: 2,048 tokens" in str(size_line.size_beside_paper(reduced, {"protocol.configuration": "f4"}))
+    assert size_line.size_beside_paper(reduced, {"task.length": 3}) == size_line.size_beside_paper(reduced)
+    assert "paper budget" not in str(size_line.size_beside_paper(reduced, {"task.nonsense": "x"}))
 
 
 def test_a_further_phrase_without_a_value_is_left_out_and_the_first_one_is_required():
@@ -41,7 +41,7 @@ def test_a_record_without_a_size_is_left_out_in_one_line(capsys):
     del broken["config"]["task"]["max_length"]
     (result,) = groups.group_scores(select.select(frame([stated, broken]), pages.T11), pages.T11)
     text = next(group for group in result.paper if group.column == "Text")
-    assert list(text.scores[0].by_seed) == [1] and text.sizes == ("64 bytes at most, 50,000 updates of 32",)
+    assert list(text.scores[0].by_seed) == [1] and [*map(str, text.sizes)] == ["64 bytes at most, 50,000 updates of 32"]
     said = capsys.readouterr().err
     assert (
         said == f"left out: cell {broken['cell']['id'][:8]}: its size cannot be stated: no value of a key in "

@@ -14,7 +14,6 @@ from harness.report.spec.table import TableSpec
 
 SHOWN_ROWS = 4  # of a place, in a sentence
 SHOWN_LEADERS = 2  # in the short sentence on a column
-SHOWN_PREDICTORS = 3  # of all columns, in a sentence
 LARGEST_R = 100
 
 
@@ -78,7 +77,7 @@ class ColumnAnswer:
         """The number of rows that a test finds better than the strongest baseline."""
         return self._rows_ahead(self.group.strongest)
 
-    def baseline(self, with_fit: bool = False) -> str:
+    def baseline(self) -> str:
         """`no row reaches the 6-gram baseline (5.08)`, or how many rows beat it by a test; empty without a baseline.
 
         A predictor that was fitted to more data than the models saw is named only if a row beats the strongest other.
@@ -86,14 +85,12 @@ class ColumnAnswer:
         strongest, more = self.group.strongest, self.group.strongest_of_all
         if strongest is None:
             return ""
-        text = self._compared_with(strongest, with_fit)
+        text = self._compared_with(strongest)
         has_more = more is not None and more.estimate.mean != strongest.estimate.mean  # else it saw as much
-        return f"{text}; {self._compared_with(more, with_fit)}" if has_more and self.rows_ahead else text
+        return f"{text}; {self._compared_with(more)}" if has_more and self.rows_ahead else text
 
-    def _compared_with(self, baseline: Score, with_fit: bool) -> str:
-        saw = self.group.fits.get(baseline.row, {}).get("saw", "")
-        fit = f", fitted to {saw} of the training data" if saw and with_fit else ""
-        score = f"({baseline.number(self.decimals)}{fit})"
+    def _compared_with(self, baseline: Score) -> str:
+        score = f"({baseline.number(self.decimals)})"
         name = f"the {baseline_name(baseline.row)} baseline {score}"
         if self.group.parts:
             name = f"the mean of the strongest baselines of its parts {score}"
@@ -142,9 +139,9 @@ class ColumnAnswer:
         ends = f"reference {self._score(tests.reference)}, control {self._score(tests.control)}"
         return f"{self.leaders()}; {self.stated_resolution} ({ends})."
 
-    def sentence(self, with_fit: bool = False) -> str:
-        """The strongest simple predictor, `with_fit` with what it was fitted to, and what the column tells."""
-        return f"{self.name}: {'; '.join(filter(None, [self.baseline(with_fit), self.finding]))}"
+    def sentence(self) -> str:
+        """How many rows beat the strongest simple predictor, and what the column tells."""
+        return f"{self.name}: {'; '.join(filter(None, [self.baseline(), self.finding]))}"
 
     @property
     def short(self) -> str:

@@ -96,7 +96,10 @@ def milliseconds(value: float) -> str:
 
 
 def measurement_notes(measured: dict[str, Any]) -> list[str]:
-    lines = []
+    lines = [
+        "Medians; in brackets the speedup over the peer in the same run. "
+        "Slopes are fitted to the upper half of the lengths.",
+    ]
     if disturbed := sum(point.get("disturbed", 0) for point in measured["points"]):
         lines.append(f"{disturbed} samples were taken while other processes used this machine.")
     if cold := sum(point.get("cold", 0) for point in measured["points"]):
@@ -104,6 +107,8 @@ def measurement_notes(measured: dict[str, Any]) -> list[str]:
     if any("ms" in point and point["status"] != "ok" for point in measured["points"]):
         lines.append("~: not measured at this length; how it came about stands below.")
     lines += [f"{title_of(timed)}: {meaning}." for timed, meaning in measured.get("timed", {}).items()]
+    kernels = measured.get("kernels", {}).items()
+    lines += [f"{name}: most of the time in {', '.join(names)}" for name, names in kernels if names]
     lines += [f"{name}: {why}" for name, why in measured.get("absent", {}).items()]
     return lines + reasons(measured)
 

@@ -150,7 +150,7 @@ def _ranking_block(spec: TableSpec, group: Group, left_out: Collection[str]) -> 
     kept = [index for index, name in enumerate(header) if name not in left_out]
     header, *rows = ([row[index] for index in kept] for row in (header, *rows))
     align = "".join("lrrrrrl"[index] for index in kept)
-    return Block(title, header, rows, align, lines=lines, tiers=_behind(group))
+    return Block(title, header, rows, align, lines=lines, gaps=_below_tied(group))
 
 
 def _category_block(spec: TableSpec, group: Group) -> Block:
@@ -212,7 +212,7 @@ def _place(spec: TableSpec, group: Group, score: Score) -> str:
     return f"as {repeated}" if repeated else group.comparison.places.get(score.key, "–")
 
 
-def _behind(group: Group) -> tuple[int, ...]:
+def _below_tied(group: Group) -> tuple[int, ...]:
     """The index of the first line that is not tied for best, if another is."""
     tied = [group.comparison.places.get(line.score.key) is Place.TIED for line in group.lines]
     return (tied.index(False),) if True in tied and False in tied[tied.index(True) :] else ()

@@ -38,10 +38,7 @@ def label_with_fit(row: str, groups: Sequence[Group]) -> str:
 def size_block(groups: Sequence[Group]) -> Block | None:
     """A line per distinct size, ours beside the paper's, with its columns; None without a size."""
     names = dict.fromkeys((size, group.in_grid(group.resolved.short_name)) for group in groups for size in group.sizes)
-    rows = []
-    for size, columns in grouped(names).items():
-        ours, _, paper = size.removesuffix(")").partition(" (paper budget: ")
-        rows.append((listed(columns), ours if paper else size, paper or "–"))
+    rows = [(listed(columns), size.ours, size.paper or "–") for size, columns in grouped(names).items()]
     return Block("Sizes", ("columns", "ours", "the paper's"), rows, "lll") if rows else None
 
 

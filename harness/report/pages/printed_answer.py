@@ -42,7 +42,7 @@ def show_bars(column: ColumnAnswer, cells: Cells, console: Console) -> None:
     seconds = cells.loc[cells["id"].isin([id for score in scores for id in score.cells]), "wall_s"].sum()
     runs = f"{counted(sum(len(score.by_seed) for score in scores), 'run')}, {counted(len(scores), 'row')}"
     runs += f" x {column.seeds} seed{'s' * (column.seeds != '1')}"
-    show_line(f"{runs}, {clock(seconds)} in all · {group.column}, {' · '.join(group.sizes[:1])}", console)
+    show_line(f"{runs}, {clock(seconds)} in all · {group.column}, {' · '.join(map(str, group.sizes[:1]))}", console)
     lines = []
     for score in [*group.scores, *filter(None, [group.strongest])]:
         pair = tests.pair(score.key, tests.best) if tests.best else None

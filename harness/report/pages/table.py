@@ -58,8 +58,8 @@ def build_table(
     if waits and not has_run:  # what is missing is read first, and the paper's numbers are an appendix
         appendix = [replace(section, is_appendix=True) for section in sections if section.blocks]
         sections = [Section("Not run", (not_run_block(results),)), *appendix]
-    headers = {entry.text for section in sections for block in section.blocks for entry in block.header}
-    notes = _notes(spec, "verdict" in headers) if headers else ()
+    has_verdicts = any(group.scores and group.resolved.is_printed for result in results for group in result.paper)
+    notes = _notes(spec, has_verdicts) if any(section.blocks for section in sections) else ()
     caption = (*(() if in_front else data), *rate_lines(results), *notes)
     groups = [group for result in results for group in (*result.others, *result.other_means)]
     is_beside = any(is_beside_the_paper(spec, group) for group in groups)

@@ -124,7 +124,7 @@ def _block(start: str, block: Block) -> list[str]:
         *(
             line
             for number, row in enumerate(block.rows)
-            for line in (*[r"\addlinespace"] * (number in block.tiers), _row(row))
+            for line in (*[r"\addlinespace"] * (number in block.gaps), _row(row))
         ),
         r"\bottomrule",
         r"\end{tabular}}",

@@ -52,7 +52,7 @@ Entry = TableEntry | str
 class Block:
     """One grid, with `lines` below it. Entries may be given as plain text.
 
-    `align`: l or r per column; by default the first is left-aligned and the others right-aligned. `tiers`: indices of
+    `align`: l or r per column; by default the first is left-aligned and the others right-aligned. `gaps`: indices of
     the rows above which a gap is.
     """
 
@@ -62,7 +62,7 @@ class Block:
     align: str = ""
     notes: Sequence[str] = ()
     lines: Sequence[str] = ()
-    tiers: Sequence[int] = ()
+    gaps: Sequence[int] = ()
 
     def __post_init__(self) -> None:
         header, *rows = (
@@ -70,7 +70,7 @@ class Block:
             for row in (self.header, *self.rows)
         )
         align = self.align or "l" + "r" * (len(header) - 1)
-        plain = {name: tuple(getattr(self, name)) for name in ("notes", "lines", "tiers")}
+        plain = {name: tuple(getattr(self, name)) for name in ("notes", "lines", "gaps")}
         for name, value in {"header": header, "rows": tuple(rows), "align": align, **plain}.items():
             object.__setattr__(self, name, value)
 

@@ -70,7 +70,7 @@ def show_block(block: Block, console: Console) -> None:
     for entry, side in zip(block.header, block.align, strict=True):
         grid.add_column(_text(entry, console), justify="left" if side == "l" else "right", overflow="fold")
     for number, row in enumerate(block.rows):
-        grid.add_row(*(_text(entry, console) for entry in row), end_section=number + 1 in block.tiers)
+        grid.add_row(*(_text(entry, console) for entry in row), end_section=number + 1 in block.gaps)
     console.print(grid)
     for line in block.lines:
         show_line(line, console)

@@ -29,6 +29,7 @@ from harness.report.scores.scores import (
     score_rows,
 )
 from harness.report.scores.select import by_sources, describe_sources
+from harness.report.scores.size_line import Size
 from harness.report.scores.tuning import AT_FLOOR, rows_at_floor
 from harness.report.spec.parts import Kind, PublishedNumber
 from harness.report.spec.table import ResolvedColumn, TableSpec
@@ -65,17 +66,16 @@ class ScoreLine:
 class Group:
     """`column`: a column or an average of the table; `parts`: the groups of the columns that it averages.
 
-    `winner`: the best score, if a test separates it from the runner-up. `comparison`: the tests of its rows.
-    `baselines`: simple predictors on the same test examples. `fits`: label of a predictor -> what it was fitted to, and
-    its metrics on the validation split. `strongest`: of those that saw what the models saw, the one with the best score
-    on the validation split; of an average, the mean of the strongest ones of its parts. `strongest_of_all`: the same of
-    those that saw more. `chances`: fingerprint of the data -> score of a guess that ignores the input, in the column's
-    unit, that of most cells first. `categories`: a metric in each category of the test examples, where the task
-    measures them so. `lines`: rows and baselines, best first; in a comparison with the paper all its rows in their
-    order, then the baselines. `data_name`: how titles name data that are not the published ones. `rates`: the learning
-    rates of its rows, None for an unknown one. `sizes`: what its rows were trained and tested at, the size of most
-    cells first. `paper_data`: of a column of the paper, the complete data that its predictors were fitted to; there are
-    predictors without a run.
+    `comparison`: the tests of its rows. `baselines`: simple predictors on the same test examples. `fits`: label of a
+    predictor -> what it was fitted to, and its metrics on the validation split. `strongest`: of those that saw what the
+    models saw, the one with the best score on the validation split; of an average, the mean of the strongest ones of
+    its parts. `strongest_of_all`: the same of those that saw more. `chances`: fingerprint of the data -> score of a
+    guess that ignores the input, in the column's unit, that of most cells first. `categories`: a metric in each
+    category of the test examples, where the task measures them so. `lines`: rows and baselines, best first; in a
+    comparison with the paper all its rows in their order, then the baselines. `data_name`: how titles name data that
+    are not the published ones. `rates`: the learning rates of its rows, None for an unknown one. `sizes`: what its rows
+    were trained and tested at, the size of most cells first. `paper_data`: of a column of the paper, the complete data
+    that its predictors were fitted to; there are predictors without a run.
     """
 
     column: str
@@ -84,7 +84,6 @@ class Group:
     comparable: bool
     resolved: ResolvedColumn
     scores: tuple[Score, ...]
-    winner: Score | None = None
     comparison: Comparison = field(default_factory=Comparison)
     baselines: tuple[Score, ...] = ()
     fits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -99,7 +98,7 @@ class Group:
     lines: tuple[ScoreLine, ...] = ()
     data_name: DataName | None = None
     rates: tuple[float | None, ...] = ()
-    sizes: tuple[str, ...] = ()
+    sizes: tuple[Size, ...] = ()
     paper_data: PaperData | None = None
 
     @property
@@ -345,11 +344,10 @@ def _column_group(
 
 
 def _with_tests(spec: TableSpec, name: str, scores: Sequence[Score], baselines: Sequence[Score]) -> dict[str, Any]:
-    """Of a group: its name, ranked scores and baselines, the tests of its rows, and the winner."""
+    """Of a group: its name, ranked scores and baselines, and the tests of its rows."""
     is_tested = name in spec.averages or spec.columns[name].ranks
     tests = _tests(spec, name, scores, baselines) if is_tested else Comparison()
-    ranked = {"scores": tuple(scores), "baselines": tuple(baselines), "comparison": tests}
-    return ranked | {"column": name, "winner": clear_winner(_distinct(spec, scores), tests)}
+    return {"column": name, "scores": tuple(scores), "baselines": tuple(baselines), "comparison": tests}
 
 
 def _distinct(spec: TableSpec, scores: Sequence[Score]) -> list[Score]:

@@ -14,7 +14,7 @@ from harness.config.cell import values_at
 from harness.config.table_rows import PAPER, Settings, as_composed, cell_settings, format_settings, settings_key
 from harness.errors import UsageError
 from harness.records.collect import Cells, say_left_out, say_left_out_once
-from harness.report.scores.size_line import size_line
+from harness.report.scores.size_line import Size, size_beside_paper
 from harness.report.scores.tuning import tuned
 from harness.report.spec.expressions import evaluate
 from harness.report.spec.parts import UNITS, Column
@@ -35,7 +35,7 @@ def select(cells: Cells, spec: TableSpec, *, at_recipe: bool = False) -> dict[st
     selected, with their cells at the recipe's rate (`harness.report.scores.tuning`).
 
     A column's cells have `row`, the label of their row or the name of a model that the table lacks; `setting`, what was
-    set beyond the meaning of row and column, empty for the recipe; `size`, the line of `size_line`; and
+    set beyond the meaning of row and column, empty for the recipe; `size`, here and in the paper; and
     `score`, their number in this column. A cell whose size cannot be stated is left out, in one line. Columns of bench
     measurements have no cells.
     """
@@ -146,10 +146,10 @@ def _column_cells(cells: Cells, spec: TableSpec, name: str, meanings: Meanings) 
     return _with_score(cells[cells["size"].notna()].copy(), column, spec.unit_of(name))
 
 
-def _size(config: Mapping[str, Any], id: str, column: Column) -> str | None:
+def _size(config: Mapping[str, Any], id: str, column: Column) -> Size | None:
     """None, said in one line, for a cell whose size cannot be stated."""
     try:
-        return size_line(config, column.set)
+        return size_beside_paper(config, column.set)
     except UsageError as error:
         say_left_out_once(f"cell {id[:8]}: {error}")
         return None

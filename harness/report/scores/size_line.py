@@ -8,6 +8,7 @@ stated; a further one is left out where one of its keys is not set, as in a reco
 import functools
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hydra.errors import HydraException
@@ -25,7 +26,19 @@ LAYERS = ("layers", "encoder_layers", "decoder_layers")
 UNDECLARED = "length not declared (declares: {size: [..]} in the task's yaml states it)"
 
 
-def size_line(config: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> str:
+@dataclass(frozen=True)
+class Size:
+    """What was measured here, and what the recipe has at the paper's budget; `paper` is empty at that budget itself, or
+    if there is no such recipe."""
+
+    ours: str
+    paper: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.ours} (paper budget: {self.paper})" if self.paper else self.ours
+
+
+def size_beside_paper(config: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> Size:
     """The size of a resolved configuration, such as that of a record.
 
     `settings`: of the column. What it sets by name, such as the columns of a data set, holds at the paper's budget
@@ -34,26 +47,25 @@ def size_line(config: Mapping[str, Any], settings: Mapping[str, Any] | None = No
     task, protocol = config.get("task") or {}, config.get("protocol") or {}
     own = size(config)
     if (config.get("budget") or {}).get("name") == PAPER:
-        return own
+        return Size(own)
     choice = {"protocol.configuration": protocol.get("configuration"), "task.pattern": task.get("pattern")}
     values = {key: value for key, value in (choice | dict(settings or {})).items() if isinstance(value, str)}
     chosen = [f"task={task.get('name')}", f"protocol={protocol.get('name')}", f"budget={PAPER}"]
-    paper = _size_of_recipe((*chosen, *to_overrides(values)), tuple(search_path()))
-    return f"{own} (paper budget: {paper})" if paper else own
+    return Size(own, _size_of_recipe((*chosen, *to_overrides(values)), tuple(search_path())))
 
 
 @functools.lru_cache(maxsize=1024)
-def _size_of_recipe(overrides: tuple[str, ...], search: tuple[str, ...]) -> str | None:
-    """None for a recipe that is not there, or does not resolve."""
+def _size_of_recipe(overrides: tuple[str, ...], search: tuple[str, ...]) -> str:
+    """Empty for a recipe that is not there, or does not resolve."""
     try:
         cfg = compose(overrides, search)
         return size({part: resolved(cfg[part]) for part in ("task", "backbone", "train")})
     except (UsageError, HydraException, OmegaConfBaseException):
-        return None
+        return ""
 
 
 def size(config: Mapping[str, Any]) -> str:
-    """`size_line` without the paper's."""
+    """The size of a resolved configuration, such as that of a record; see `size_beside_paper` for its errors."""
     task, backbone, train = (config.get(part) or {} for part in ("task", "backbone", "train"))
     declaration = declared_by(str(task.get("name")))
     phrases = declaration.size if declaration else ()

@@ -165,6 +165,9 @@ class Attention(nn.Module):
         Layers are visited in order, so a layer whose kind depends on its index adds one to the index of `previous`.
         """
 
+    def set_last(self) -> None:
+        """Called once by a backbone when nothing reads this layer's carry: freeze what only a next layer would use."""
+
     def missing_kinds(self, stack: Sequence["Attention"]) -> Collection[str]:
         """The kinds of blocks that the model's settings name and no layer of its `stack` has."""
         return ()

@@ -137,6 +137,10 @@ class Luna(Attention):
         if self.contextual and previous.has_packed_carry:
             self.first = None
 
+    def set_last(self) -> None:
+        if self.slots_norm is not None and not self.pre_norm:  # it normalises the carry
+            self.slots_norm.requires_grad_(False)
+
     def forward(
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
     ) -> tuple[Tensor, Any]:

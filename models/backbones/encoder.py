@@ -129,7 +129,8 @@ class EncoderClassifier(TokenEmbedder):
         )
         self.max_length, self.padding_id = config.max_length, config.padding_id
         self.pool, self.pools_packed = POOLING[config.pooling], config.pooling == "packed"
-        self.layers = layer_stack(attention, config, config.pattern, config.max_length + cls)
+        length = config.max_length + cls
+        self.layers = layer_stack(attention, config, config.pattern, length, reads_carry=self.pools_packed)
         if not config.attention_bias:
             for layer in self.layers:
                 layer.attention.drop_biases()

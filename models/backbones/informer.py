@@ -16,7 +16,6 @@ read without a transposition (D-33).
 """
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any, ClassVar
 
 import torch
@@ -25,7 +24,7 @@ from torch import Tensor, nn
 from models.attention.base import Attention, Pattern
 from models.attention.probsparse import ProbSparse, logarithmic, sparsity
 from models.backbones.config import LayerConfig
-from models.backbones.layer import DecoderLayer, TransformerLayer
+from models.backbones.layer import DecoderLayer, TransformerLayer, chain
 from models.layers.dropout import Dropout
 from models.layers.positions import SinusoidalPositions
 from models.ops.attention import attention
@@ -161,8 +160,7 @@ class Informer(nn.Module):
         )
         self.encoder_norm, self.decoder_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
         self.head = nn.Linear(dim, channels)
-        for previous, following in pairwise(layer.cross for layer in self.decoder):
-            following.set_previous(previous)
+        chain([layer.cross for layer in self.decoder])
 
     def forward(self, past: Tensor, past_time: Tensor, future_time: Tensor) -> Tensor:
         states = self.encode(past, past_time)

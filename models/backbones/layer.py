@@ -8,7 +8,7 @@
     B batch, N length, M source length, D width
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -94,16 +94,31 @@ class TransformerLayer(nn.Module):
 
 
 def layer_stack(
-    attention: Callable[..., Attention], config: TransformerConfig, pattern: Pattern | str, max_length: int
+    attention: Callable[..., Attention],
+    config: TransformerConfig,
+    pattern: Pattern | str,
+    max_length: int,
+    *,
+    reads_carry: bool = False,
 ) -> nn.ModuleList:
-    """`config.layers` layers with separate attentions, each of which passes its carry to the next."""
+    """`config.layers` layers with separate attentions, each of which passes its carry to the next.
+
+    `reads_carry`: the backbone reads the carry of the last one.
+    """
     options = {"pattern": pattern, "max_length": max_length, "dropout": config.attention_dropout}
     layers = nn.ModuleList(
         TransformerLayer(attention(config.dim, config.heads, **options), config) for _ in range(config.layers)
     )
-    for previous, layer in pairwise(layers):
-        layer.attention.set_previous(previous.attention)
+    chain([layer.attention for layer in layers], reads_carry=reads_carry)
     return layers
+
+
+def chain(attentions: Sequence[Attention], *, reads_carry: bool = False) -> None:
+    """Prepare attentions, each of which passes its carry to the next, for their places in the stack."""
+    for previous, following in pairwise(attentions):
+        following.set_previous(previous)
+    if attentions and not reads_carry:
+        attentions[-1].set_last()
 
 
 def advance_layers(

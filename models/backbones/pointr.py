@@ -15,7 +15,6 @@ x 2^2 and 2,048 input points make 16,384 output points (D-35).
 
 import math
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -25,7 +24,7 @@ from torch import Tensor, nn
 from models.attention.base import Attention, Pattern
 from models.attention.vanilla import Vanilla
 from models.backbones.config import LayerConfig
-from models.backbones.layer import TransformerLayer
+from models.backbones.layer import TransformerLayer, chain
 from models.backbones.pointr_grouper import SLOPE, Grouper, edge_parts
 from models.layers.norms import BatchNorm
 from models.ops.point_clouds import farthest_points, gather_points, neighbours
@@ -222,8 +221,7 @@ class PoinTr(nn.Module):
             PoinTrDecoderLayer(softmax(queries), cross(), dim, ffn_dim, dropout, geometry=number < geometry_layers)
             for number in range(decoder_layers)
         )
-        for previous, following in pairwise(self.decoder):
-            following.cross.set_previous(previous.cross)
+        chain([layer.cross for layer in self.decoder])
 
         self.expand = mlp(nn.Linear, dim, feature_dim, feature_dim)
         self.reduce = nn.Linear(feature_dim + dim + 3, dim)

@@ -15,7 +15,6 @@ the source once per layer; a token costs one step of each self-attention and one
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -24,7 +23,7 @@ from models.attention.base import Attention, Pattern, State, check_choice
 from models.attention.vanilla import Vanilla
 from models.backbones.config import TransformerConfig
 from models.backbones.embedding import TokenEmbedder
-from models.backbones.layer import DecoderLayer, TransformerLayer, advance_layers
+from models.backbones.layer import DecoderLayer, TransformerLayer, advance_layers, chain
 
 SLOTS: Mapping[str, Pattern] = {
     "encoder_self": Pattern.NONCAUSAL_SELF,
@@ -121,8 +120,7 @@ class Seq2Seq(nn.Module):
         order = [("encoder_self", layer.attention) for layer in self.encoder]
         for layer in self.decoder:
             order += [("decoder_self", layer.attention), ("cross", layer.cross)]
-        for previous, following in pairwise(attention for slot, attention in order if slot in self.slots):
-            following.set_previous(previous)
+        chain([attention for slot, attention in order if slot in self.slots])
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """source (B, M), target (B, N), long -> logits (B, N, V)."""

@@ -30,7 +30,7 @@ from models.attention.base import Attention, Pattern, State, projection
 from models.attention.vanilla import Vanilla
 from models.backbones.config import TransformerConfig, check_sizes
 from models.backbones.embedding import table_embedding
-from models.backbones.layer import DecoderLayer, TransformerLayer, advance_layers
+from models.backbones.layer import DecoderLayer, TransformerLayer, advance_layers, chain
 from models.layers.dropout import Dropout
 from models.layers.positions import SinusoidalPositions
 from models.ops.dropout import drop
@@ -179,8 +179,7 @@ class TransformerTTS(nn.Module):
         widths = [step, *[config.postnet_dim] * (config.postnet_layers - 1), step]
         activations = [*["tanh"] * (config.postnet_layers - 1), "none"]
         self.postnet = Convolutions(widths, activations=activations, **options)
-        for previous, following in pairwise(layer.attention for layer in getattr(self, self.slot)):
-            following.set_previous(previous)
+        chain([layer.attention for layer in getattr(self, self.slot)])
         fixed = [any(layer.attention.fixed_length for layer in stack) for stack in (self.encoder, self.decoder)]
         self.limits = tuple(
             limit if is_fixed else None for limit, is_fixed in zip((source, target), fixed, strict=True)

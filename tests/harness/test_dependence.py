@@ -50,7 +50,6 @@ PART_SEEN = {
 }
 # parameters that nothing reads
 IDLE = {
-    "luna": ("slots_norm",),  # of the last layer: only a next layer would read its result
     "hgrn2": ("rows",),  # of one layer: their softmax over layers is 1
     "longshort": ("score.bias",),  # adds the same number to every logit of a softmax: its gradient is rounding
     "probsparse": ("q_proj", "k_proj"),  # of one layer whose first position alone is read, and is not chosen
@@ -153,6 +152,8 @@ def untrained(built, model, batch):
     """Parameters that require a gradient and get none, or that the optimiser does not hold."""
     model.train()
     built.task.loss(model, batch).backward()
+    without = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
+    assert not without, "without a gradient, which DDP refuses"
     given = {id(p) for group in built.optimizer(parameter_groups(model)).param_groups for p in group["params"]}
     return {
         name

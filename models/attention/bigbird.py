@@ -48,10 +48,11 @@ def random_blocks(draws: Tensor, counts: Tensor) -> Tensor:
     return chosen + torch.where(chosen >= low[:, None], window[..., None], 0)
 
 
-def block_rows(draws: Tensor, counts: Tensor) -> list[Rows]:
+def block_rows(draws: Tensor, counts: Tensor, *, full: bool) -> list[Rows]:
     """draws (H, G, r), counts (B) -> which of the B H G key blocks each query block sees.
 
-    No entry is -1 if all G blocks of every example are real and G > 5 + 2 r.
+    `full`: all G blocks of every example are real and G > 5 + 2 r. Then no entry is -1, and the number of rows is known
+    without a look at the counts, for which the CPU would wait.
     """
     shape = (len(counts), *draws.shape[:2])  # (B, H, G)
     most = 5 + 2 * draws.shape[-1]
@@ -68,20 +69,26 @@ def block_rows(draws: Tensor, counts: Tensor) -> list[Rows]:
         return torch.cat([torch.stack([x.expand(shape) for x in blocks], -1), random], -1)
 
     first = torch.zeros_like(block)
+    heads = shape[0] * shape[1]
+    sizes = [heads * (shape[-1] - 4), heads * 2, 0, heads] if full else [None] * 4
     rows = [
-        _rows(inner & ~second, near(first, block - 1, block, block + 1, last)),
-        _rows(inner & second, near(first, other, block, last)),
-        _rows(real & ~long, every[..., :most].expand(*shape, -1)),
+        _rows(inner & ~second, near(first, block - 1, block, block + 1, last), sizes[0]),
+        _rows(inner & second, near(first, other, block, last), sizes[1]),
+        _rows(real & ~long, every[..., :most].expand(*shape, -1), sizes[2]),
     ]
-    ends = _rows((block == 0) & long, every.expand(*shape, -1))
+    ends = _rows((block == 0) & long, every.expand(*shape, -1), sizes[3])
     span = last.flatten()[ends.queries // (shape[1] * shape[2])]
     return [*rows, Rows(torch.stack([ends.queries, ends.queries + span], 1), ends.keys)]
 
 
-def _rows(which: Tensor, listed: Tensor) -> Rows:
-    """What the blocks at which `which` (B, 1, G) is True see in every head, from block numbers (B, H, G, S)."""
+def _rows(which: Tensor, listed: Tensor, size: int | None) -> Rows:
+    """What the blocks at which `which` (B, 1, G) is True see in every head, from block numbers (B, H, G, S).
+
+    `size` is their number if it is known.
+    """
     _, heads, blocks, _ = listed.shape
-    example, head, block = which.expand(listed.shape[:3]).nonzero(as_tuple=True)
+    which = which.expand(listed.shape[:3])
+    example, head, block = (which.nonzero() if size is None else which.nonzero_static(size=size)).unbind(1)
     first = (example * heads + head) * blocks
     seen = listed[example, head, block]
     return Rows(first + block, torch.where(seen < 0, -1, seen + first[:, None]))
@@ -104,7 +111,8 @@ def bigbird(
     blocks = -(-length // block)
     rest = blocks * block - length
     draws = draws[:, torch.arange(blocks, device=draws.device) % draws.shape[1]]
-    if key_padding_mask is None:
+    full = key_padding_mask is None
+    if full:
         counts = torch.full((batch,), blocks, device=q.device)
         if rest:
             key_padding_mask = torch.zeros(batch, length, dtype=torch.bool, device=q.device)
@@ -113,7 +121,7 @@ def bigbird(
     hidden = None
     if key_padding_mask is not None:
         hidden = F.pad(key_padding_mask, (0, rest), value=True)[:, None].expand(-1, heads, -1).reshape(-1, block)
-    rows = block_rows(draws, counts)
+    rows = block_rows(draws, counts, full=full)
     q, k, v = (F.pad(x, (0, 0, 0, rest)).reshape(-1, block, width) for x in (q, k, v))  # (B H G, b, E)
     y = block_sparse_attention(q, k, v, rows, hidden=hidden, dropout=dropout)
     return y.view(batch, heads, -1, width)[:, :, :length]

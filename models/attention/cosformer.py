@@ -63,9 +63,9 @@ class Cosformer(MultiHead):
         """M of each example, (B or 1), for q (B, H, N, E)."""
         if self.pattern.causal:
             self.check_length(keys)
-            return torch.tensor([self.max_length], device=q.device)
+            return torch.full((1,), self.max_length, device=q.device)
         if key_padding_mask is None:
-            span = torch.tensor([keys], device=q.device)
+            span = torch.full((1,), keys, device=q.device)
         else:
             span = real_lengths(key_padding_mask)
         return span.clamp(min=q.shape[2]) if self.pattern.cross else span
@@ -82,7 +82,7 @@ class Cosformer(MultiHead):
         end = state["seen"] + q.shape[2]
         self.check_length(end)
         positions = torch.arange(state["seen"] + 1, end + 1, device=q.device)
-        span = torch.tensor([self.max_length], device=q.device)
+        span = torch.full((1,), self.max_length, device=q.device)
         phi_q, phi_k = (reweighted(x, positions, span) for x in (q, k))
         y, sums = kernel_attention_chunk(phi_q, phi_k, v, state["sums"], floor=FLOOR)
         return y, {"sums": sums, "seen": end}

@@ -101,7 +101,7 @@ class LocalBlock(nn.Module):
         """Queries (B, H, N, E), keys and values (B, 1, N, E) from x (B, N, D), at the positions from `first` on."""
         q, k, v = (split_heads(layer(x), self.head_dim) for layer in (self.q_proj, self.k_proj, self.v_proj))
         positions = torch.arange(first, first + x.shape[1], device=x.device)
-        frequencies = rope_frequencies(self.head_dim // 2).to(x.device)
+        frequencies = rope_frequencies(self.head_dim // 2, device=x.device)
         q, k = (apply_rope(y, positions, frequencies, interleaved=False) for y in (q, k))
         return q, k, v
 

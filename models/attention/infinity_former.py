@@ -77,7 +77,7 @@ class Signal:
     def __init__(
         self, bases: int, segment: int, widths: Sequence[float], tau: float, samples: int, ridge: float, padded: bool
     ):
-        self.padded = padded
+        self.padded, self.copies = padded, {}
         # on the CPU, whichever device the parameters are created on
         options = {"dtype": torch.float64, "device": "cpu"}
         per_width = bases // len(widths)
@@ -105,9 +105,13 @@ class Signal:
         self.keep = both[:, :samples] @ densities(old, torch.zeros_like(old), self.centres, self.widths)
         self.write = both[:, samples:]
 
-    def maps(self, like: Tensor) -> "Maps":
-        """The maps for `update`, on the device and in the type of `like`."""
-        return Maps(*(matrix.to(like) for matrix in (self.first, self.keep, self.write)))
+    def on(self, device: torch.device, dtype: torch.dtype) -> "Maps":
+        """The constants on a device and in a type, copied there once."""
+        if (device, dtype) not in self.copies:
+            constants = (self.first, self.keep, self.write, self.centres, self.widths)
+            with torch.inference_mode(False):  # training also reads them
+                self.copies[device, dtype] = Maps(*(x.to(device, dtype) for x in constants))
+        return self.copies[device, dtype]
 
 
 @functools.lru_cache(maxsize=8)
@@ -121,6 +125,8 @@ class Maps(NamedTuple):
     first: Tensor
     keep: Tensor
     write: Tensor
+    centres: Tensor
+    widths: Tensor
 
     def update(self, memory: Tensor | None, tokens: Tensor) -> Tensor:
         """B (.., N, D) after a segment of tokens (.., S, D), from the previous B, None at the start."""
@@ -217,7 +223,7 @@ class InfinityFormer(MultiHead):
         parts = self.weigh(tokens[:, : (count - 1) * size].unflatten(1, (count - 1, size)))
         memories, memory = [x.new_zeros(len(x), self.bases, self.dim, dtype=parts.dtype)], None
         with autocast_disabled(x):
-            maps = self.signal.maps(parts)
+            maps = self.signal.on(parts.device, parts.dtype)
             for part in parts.unbind(1):
                 memory = maps.update(memory, part)
                 memories.append(memory)
@@ -251,8 +257,8 @@ class InfinityFormer(MultiHead):
             mean, variance = logits[..., 0].sigmoid(), F.softplus(logits[..., 1]).clamp(min=LEAST_VARIANCE)
             if self.training and weight:
                 mean, variance = Regularised.apply(mean, variance, self.kl_mean, self.kl_std, weight)
-            centres, widths = self.signal.centres.to(mean), self.signal.widths.to(mean)
-            z = densities(mean, variance, centres, widths) @ values  # (.., H, S, E)
+            maps = self.signal.on(mean.device, mean.dtype)
+            z = densities(mean, variance, maps.centres, maps.widths) @ values  # (.., H, S, E)
         return z.transpose(-2, -3).flatten(-2).to(q.dtype)
 
     def empty_state(self, batch: int) -> State:
@@ -283,7 +289,7 @@ class InfinityFormer(MultiHead):
                 part = self.weigh(state["tokens"][:, None])[:, 0]
                 with autocast_disabled(x):
                     before = state["memory"] if seen >= self.segment else None
-                    memory = self.signal.maps(state["memory"]).update(before, part)
+                    memory = self.signal.on(part.device, state["memory"].dtype).update(before, part)
                 keys, values = self.read(memory)
                 state = {**state, "memory": memory, "keys": keys, "values": values}
             seen += size

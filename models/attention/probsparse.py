@@ -47,7 +47,7 @@ def probsparse(
     largest = int(logarithmic(torch.tensor(length, device="cpu"), factor))  # for an example without padding
     drawn = draws[:length, :largest].long()[None]  # (1, N, U)
     if key_padding_mask is None:
-        lengths = torch.tensor([length], device=q.device)  # (B or 1,)
+        lengths = torch.full((1,), length, device=q.device)  # (B or 1,)
         sample = drawn * length // len(draws)  # (B or 1, N, U)
         mean = upcast(v).mean(2, keepdim=True)
     else:

@@ -16,6 +16,7 @@ import math
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from models.attention.base import INPUT_GAIN, Attention, Pattern, projection, without_biases
@@ -119,7 +120,7 @@ class Reformer(Attention):
         """Half the buckets of the two hashes, (B or 1, 2), for examples with these lengths (B)."""
         if self.buckets is None:
             return hash_sizes(lengths, self.chunk_size, self.max_length)
-        return torch.tensor([[self.buckets // 2, 0]], device=lengths.device)
+        return F.pad(torch.full((1, 1), self.buckets // 2, device=lengths.device), (0, 1))
 
     def order(self, q: Tensor, lengths: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         """Tokens of q (B, H, N, E) sorted by bucket, in every round: (B, H, R, N)."""
@@ -135,7 +136,7 @@ class Reformer(Attention):
         self.source(x, context)
         v = split_heads(self.v_proj(x), self.head_dim)  # (B, H, N, E)
         if key_padding_mask is None:
-            lengths = torch.tensor([x.shape[1]], device=x.device)  # (B or 1)
+            lengths = torch.full((1,), x.shape[1], device=x.device)  # (B or 1)
         else:
             lengths = (~key_padding_mask).sum(1)
         with autocast_disabled(x):

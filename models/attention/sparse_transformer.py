@@ -87,8 +87,11 @@ class _FixedLayout(NamedTuple):
 
     def summary(self, hidden: Tensor) -> Tensor:
         """Positions (F + M) of the globally visible keys, then of the summary keys; hidden (B, F + N)."""
-        positions = torch.arange(hidden.shape[1], device=hidden.device) - self.first
-        return positions[(positions < 0) | is_summary(positions, self.block, self.columns)] + self.first
+        device, blocks = hidden.device, (hidden.shape[1] - self.first) // self.block
+        # those of a block at which `is_summary` is True
+        inside = F.pad(torch.arange(max(1, self.block - self.columns), self.block, device=device), (1, 0))
+        starts = torch.arange(blocks, device=device)[:, None] * self.block + self.first
+        return torch.cat([torch.arange(self.first, device=device), (starts + inside).flatten()])
 
     def own_block(self, hidden: Tensor) -> tuple[Visible, Tensor]:
         """Visible keys of each block, and which of its queries see none (B G, b); hidden (B, F + N)."""

@@ -89,7 +89,7 @@ class MaskedProbSparse(ProbSparse):
 def masked_probsparse(q: Tensor, k: Tensor, v: Tensor, draws: Tensor, *, factor: int, dropout: float = 0.0) -> Tensor:
     """q, k, v (B, H, N, E), draws as for `probsparse` -> (B, H, N, E)."""
     length = q.shape[2]
-    lengths = torch.tensor([length], device=q.device)
+    lengths = torch.full((1,), length, device=q.device)
     budget = logarithmic(lengths, factor)
     largest = int(logarithmic(torch.tensor(length, device="cpu"), factor))
     sample = draws[:length, :largest].long()[None] * length // len(draws)  # (1, N, U)

@@ -113,7 +113,7 @@ class CrossAttention(nn.Module):
         q = split_heads(self.q_proj(x), self.head_dim)  # (B, H, N, E)
         k, v = (split_heads(part, self.head_dim) for part in self.kv_proj(context).chunk(2, -1))  # (B, H, M, E)
         if self.rotary_dim:
-            frequencies = rope_frequencies(self.rotary_dim).to(x.device)
+            frequencies = rope_frequencies(self.rotary_dim, device=x.device)
             q = apply_rope(q, positions[-q.shape[2] :], frequencies, interleaved=False)
             k = apply_rope(k, positions, frequencies, interleaved=False)
         dropout = self.dropout if self.training else 0.0

@@ -78,7 +78,7 @@ class TrainedAttention(Attention):
         """q (B, H, N, E), k and v (B, K, N, E) from x (B, N, D), at the positions from `first` on."""
         q, k, v = (split_heads(linear(x), self.width) for linear in (self.q_proj, self.k_proj, self.v_proj))
         positions = torch.arange(first, first + x.shape[1], device=x.device)
-        frequencies = rope_frequencies(self.width, self.rope_base).to(x.device)
+        frequencies = rope_frequencies(self.width, self.rope_base, device=x.device)
         q, k = (apply_rope(part, positions, frequencies, interleaved=False) for part in (q, k))
         return q, k, v
 

@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 from models.ops.dropout import draw_seed
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.softmax_lse import Visible, softmax_lse, softmax_lse_backward
-from models.ops.tiles import TileBudget, spans
+from models.ops.tiles import TileBudget, in_few_kernels, spans
 
 TILE = TileBudget(2**18, 2**26)  # gathered queries or keys
 NARROWEST, WIDEST = 16, 128  # bounds of c
@@ -78,21 +78,27 @@ def _pairs(chosen: Tensor, heads: int, blocks: int, block: int) -> _Pairs:
     batch, query_heads, length, slots = chosen.shape
     device, group = chosen.device, query_heads // heads
     lanes = torch.arange(batch * query_heads, device=device) // group * blocks
-    flat = chosen.flatten(0, 1)
-    rows = (flat + lanes[:, None, None]).masked_fill_(flat < 0, -1).flatten()  # of k's blocks
-    pair = (rows >= 0).nonzero()[:, 0]
-    rows, order = rows[pair].sort(stable=True)
-    counts = torch.bincount(rows, minlength=batch * heads * blocks)
+    flat, lane = chosen.flatten(0, 1), batch * heads * blocks  # the lane after the last is that of no block
+    rows, pair = (flat + lanes[:, None, None]).masked_fill_(flat < 0, lane).flatten().sort(stable=True)
+    counts = rows.new_zeros(lane + 1).scatter_add_(0, rows, torch.ones_like(rows))[:-1]
     # chunks of an eighth of the pairs that a block has on average: few are empty, and products are large
     width = min(max(NARROWEST, 1 << (slots * block * group // 8).bit_length()), WIDEST)
     chunks = (counts + width - 1) // width
+    ends = chunks.cumsum(0)
+    total = _most_chunks(ends, len(rows), width)
     # a pair's rank in its block, after the chunks of the blocks before
-    first = (chunks.cumsum(0) - chunks) * width - (counts.cumsum(0) - counts)
-    position = torch.arange(len(rows), device=device) + first[rows]
-    number = torch.arange(len(chunks), device=device).repeat_interleave(chunks)
-    queries = number.new_full((len(number) * width,), batch * query_heads * length)
-    queries[position] = pair[order] // max(1, slots)
-    return _Pairs(queries.view(-1, width), number)
+    first = (ends - chunks) * width - (counts.cumsum(0) - counts)
+    position = torch.arange(len(rows), device=device) + F.pad(first, (0, 1)).index_select(0, rows)
+    position = position.masked_fill_(rows == lane, total * width)
+    queries = rows.new_full((total * width + 1,), batch * query_heads * length)
+    queries.index_copy_(0, position, pair // max(1, slots))
+    number = torch.searchsorted(ends, torch.arange(total, device=device), right=True).clamp_(max=lane - 1)
+    return _Pairs(queries[:-1].view(-1, width), number)
+
+
+def _most_chunks(ends: Tensor, pairs: int, width: int) -> int:
+    """The number of chunks, or a bound of it where the CPU would wait for it: the last chunks are then empty."""
+    return min(len(ends), pairs) + pairs // width if in_few_kernels(ends) else int(ends[-1])
 
 
 class _Layout:

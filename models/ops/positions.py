@@ -28,11 +28,11 @@ def sinusoidal_positions(length: int, dim: int) -> Tensor:
     return torch.where(channel % 2 == 0, angle.sin(), angle.cos()).float()
 
 
-def rope_frequencies(width: int, base: float = 10000.0) -> Tensor:
+def rope_frequencies(width: int, base: float = 10000.0, *, device: torch.device | None = None) -> Tensor:
     """Angle per step for each of the width / 2 pairs, float64. Raises ValueError for an odd width."""
     if width % 2:
         raise ValueError(f"a rotation turns pairs of channels: {width} is odd")
-    return base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+    return base ** (-torch.arange(0, width, 2, dtype=torch.float64, device=device) / width)
 
 
 def apply_rope(
@@ -50,7 +50,7 @@ def apply_rope(
     (j, j + R/2) (GPT-NeoX, Llama). `inverse` rotates back. `scale` (N, R/2) multiplies each pair.
     """
     if frequencies is None:
-        frequencies = rope_frequencies(x.shape[-1]).to(x.device)
+        frequencies = rope_frequencies(x.shape[-1], device=x.device)
     angles = positions.to(frequencies.dtype)[:, None] * frequencies  # (N, R/2)
     wide = upcast(x[..., : 2 * angles.shape[-1]])
     cos, sin = angles.cos(), angles.sin()

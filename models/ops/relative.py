@@ -38,8 +38,9 @@ KEPT = 2**25  # weights of a call that wait for the backward pass, 128 MiB in fl
 
 def distance_sinusoids(distances: int, dim: int, like: Tensor) -> Tensor:
     """(distances, dim), all sines before all cosines, dtype and device of `like`. An odd dim raises ValueError."""
-    angles = torch.arange(distances, dtype=torch.float64)[:, None] * rope_frequencies(dim)
-    return torch.cat([angles.sin(), angles.cos()], -1).to(like.device, like.dtype)
+    distance = torch.arange(distances, dtype=torch.float64, device=like.device)
+    angles = distance[:, None] * rope_frequencies(dim, device=like.device)
+    return torch.cat([angles.sin(), angles.cos()], -1).to(like.dtype)
 
 
 def by_key(x: Tensor) -> Tensor:

@@ -19,10 +19,10 @@ from torch.autograd.function import once_differentiable
 from models.ops import native
 from models.ops import running_softmax_stable as stable
 from models.ops.precision import autocast_disabled, upcast
-from models.ops.tiles import TileBudget, spans
+from models.ops.tiles import TileBudget, in_few_kernels, spans
 
 CHUNK = 32  # a power of two
-TILE = TileBudget(2**18, 2**24)  # numbers in one tensor
+TILE = TileBudget(2**18, 2**26)  # numbers in one tensor
 SAFE_RISE = 40.0  # exponents then round to about 1e-6, 2^-25 of their size, and e^40 is well within float32
 HIDDEN = -1e30  # logit of a hidden key; finite, so that an all-hidden tile does not compute inf - inf
 
@@ -188,7 +188,9 @@ class _ChunkedInputs:
 
 
 def _forward(p: Tensor, theta: Tensor, v: Tensor, carry: Carry) -> tuple[Tensor, Carry] | None:
-    """As `running_softmax_stable.forward`, or None if logits rise too far."""
+    """As `running_softmax_stable.forward`, or None if logits rise too far or if the CPU would wait for the answer."""
+    if in_few_kernels(theta):
+        return None
     top = _top(theta, carry[0])
     rise = top - torch.maximum(carry[0], theta[0, :, :, 0])
     if not rise.max() <= SAFE_RISE:

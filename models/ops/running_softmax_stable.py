@@ -21,6 +21,8 @@ import torch
 from torch import Tensor
 
 from models.ops.decayed_chunks import corners, halves
+from models.ops.scan import doubled
+from models.ops.tiles import in_few_kernels
 
 LOG2_E = math.log2(math.e)
 Carry = tuple[Tensor, Tensor, Tensor]
@@ -58,10 +60,7 @@ def backward(
     dtotals = torch.cat([(dalpha * f.decay).sum(-2), dtotal[None]])
     dstates = torch.cat([(gamma * f.decay).mT @ do, dstate[None]])
     across = torch.cat([f.across, torch.ones_like(dtotal)[None]])
-    for now, later in neighbours(len(across), reverse=True):
-        dtotals[now].addcmul_(across[now], dtotals[later])
-        dstates[now].addcmul_(across[now][..., None], dstates[later])
-        across[now].mul_(across[later])
+    dtotals, dstates = _accumulated(across, dtotals, dstates, reverse=True)
 
     weighed = f.weigh(gamma)
     dv = f.scores(gamma, weighed).mT @ do
@@ -112,9 +111,7 @@ def _factors(theta: Tensor, v: Tensor, carry: Carry) -> _StableFactors:
     for half in _powers(size):
         left, right = halves(m, half)
         torch.maximum(right, left[..., -1:, :], out=right)
-    tops = torch.cat([largest[None], m[..., -1, :]])
-    for now, earlier in neighbours(len(tops)):
-        torch.maximum(tops[now], tops[earlier], out=tops[now])
+    tops = _running_max(torch.cat([largest[None], m[..., -1, :]]))
     before = tops[:-1, ..., None, :]  # (K, B, H, 1, L)
     torch.maximum(m, before, out=m)
 
@@ -135,13 +132,32 @@ def _factors(theta: Tensor, v: Tensor, carry: Carry) -> _StableFactors:
     across = decay[..., -1, :].contiguous()
     totals = torch.cat([total[None], alpha[..., -1, :]])
     states = torch.cat([state[None], last.mT @ v])
-    product = torch.cat([torch.ones_like(total)[None], across])
-    for now, earlier in neighbours(len(product)):
-        totals[now].addcmul_(product[now], totals[earlier])
-        states[now].addcmul_(product[now][..., None], states[earlier])
-        product[now].mul_(product[earlier])
+    totals, states = _accumulated(torch.cat([torch.ones_like(total)[None], across]), totals, states)
     alpha.addcmul_(decay, totals[:-1, ..., None, :])
     return _StableFactors(levels, key, last, decay, across, alpha, totals, states, tops[-1])
+
+
+def _running_max(x: Tensor) -> Tensor:
+    """Largest entries so far over the first dimension, in place on a CPU."""
+    if in_few_kernels(x):
+        return x.cummax(0).values
+    for now, earlier in neighbours(len(x)):
+        torch.maximum(x[now], x[earlier], out=x[now])
+    return x
+
+
+def _accumulated(decay: Tensor, totals: Tensor, states: Tensor, *, reverse: bool = False) -> tuple[Tensor, Tensor]:
+    """y_k = x_k + decay_k y_{k-1}, or y_{k+1} in `reverse`, of totals (K, .., L) and states (K, .., L, E); in place on
+    a CPU, decay (K, .., L) too."""
+    if in_few_kernels(decay):
+        zero = torch.zeros_like(totals[0])
+        totals = doubled(decay, totals, zero, dim=0, reverse=reverse)
+        return totals, doubled(decay[..., None], states, zero[..., None], dim=0, reverse=reverse)
+    for now, other in neighbours(len(decay), reverse=reverse):
+        totals[now].addcmul_(decay[now], totals[other])
+        states[now].addcmul_(decay[now][..., None], states[other])
+        decay[now].mul_(decay[other])
+    return totals, states
 
 
 def exponential(x: Tensor) -> Tensor:

@@ -4,11 +4,17 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from models.ops.dropout import dropout_mask
 
 EVERY = (slice(None),)  # an axis that no tile cuts
+
+
+def in_few_kernels(like: Tensor) -> bool:
+    """Whether a method takes its form of few large kernels, which reads no value: off the CPU and in a traced graph."""
+    return like.device.type != "cpu" or torch.compiler.is_compiling()
 
 
 class TileBudget(NamedTuple):

@@ -28,7 +28,7 @@ from torch.autograd.function import once_differentiable
 from models.ops.precision import upcast
 from models.ops.running_softmax import HIDDEN
 from models.ops.scan import CHUNK, scan
-from models.ops.tiles import TileBudget, spans
+from models.ops.tiles import TileBudget, in_few_kernels, spans
 
 TILE = TileBudget(2**18, 2**26)  # numbers
 
@@ -133,6 +133,10 @@ def _means(k: Tensor, v: Tensor, decay: Tensor, z: Tensor, m: Tensor, into: tupl
     follow the same recurrence with chunks as tokens, then those of all tokens.
     """
     length = k.shape[1]
+    if in_few_kernels(k):
+        for whole, part in zip(into, _doubled(k, v, decay, z, m), strict=True):
+            whole.copy_(part)
+        return
     chunks = length // CHUNK
     if chunks > 1:
         inner, rest = slice(0, chunks * CHUNK), slice(chunks * CHUNK, length)
@@ -147,6 +151,17 @@ def _means(k: Tensor, v: Tensor, decay: Tensor, z: Tensor, m: Tensor, into: tupl
         z, m = (end[:, -1] for end in ends)
         k, v, *into = (x[:, rest] for x in (k, v, *into))
     _loop(k[:, None], v[:, None], decay, z[:, None], m[:, None], [x[:, None] for x in into])
+
+
+def _doubled(k: Tensor, v: Tensor, decay: Tensor, z: Tensor, m: Tensor) -> tuple[Tensor, Tensor]:
+    """z and m (B, N, D) as for `_means`: tokens double the span of their sums and means log2 N times."""
+    sums, means, reach = k, v, 1
+    while reach < k.shape[1]:
+        later = _add(sums[:, :-reach], means[:, :-reach], sums[:, reach:], means[:, reach:], reach * decay)
+        sums, means = (torch.cat([x[:, :reach], y], 1) for x, y in zip((sums, means), later, strict=True))
+        reach *= 2
+    steps = torch.arange(1, k.shape[1] + 1, device=k.device, dtype=decay.dtype)[:, None]
+    return _add(z[:, None], m[:, None].expand_as(means), sums, means, steps * decay)
 
 
 def _loop(k: Tensor, v: Tensor, decay: Tensor, z: Tensor, m: Tensor, into: Sequence[Tensor]) -> None:

@@ -25,6 +25,7 @@ from zoo import (
     SELF,
     build,
     by_first,
+    few_kernels,
     inputs,
     load,
     padding,
@@ -69,6 +70,13 @@ def test_equals_its_twin_in_output_and_every_gradient(name, pattern):
         with smallest_tiles():
             mask = padding_anywhere(length)
             check_twin(build(name, pattern).double(), TWINS[name].forward, pattern, length, mask)
+
+
+@by_first(("name", "pattern"), CASES)
+def test_the_form_for_devices_equals_its_twin(name, pattern):
+    with few_kernels():
+        check_twin(build(name, pattern).double(), TWINS[name].forward, pattern, 37, batch=1)
+        check_twin(build(name, pattern).double(), TWINS[name].forward, pattern, 11, padding_anywhere(11))
 
 
 def padding_anywhere(length):
@@ -243,14 +251,16 @@ def test_bfloat16_is_close(name, pattern, hyper):
 
 @by_first(("name", "pattern", "hyper"), LAYERS)
 def test_extreme_inputs_stay_finite(name, pattern, hyper):
-    model = build(name, pattern, **hyper)
-    x, context = inputs(pattern, 31)
-    x = (1e3 * x).requires_grad_()
-    y = run(model, x, None if context is None else 1e3 * context)
-    y.sum().backward()
-    assert torch.isfinite(y).all()
-    assert torch.isfinite(x.grad).all()
-    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+    for form in (contextlib.nullcontext, few_kernels):
+        model = build(name, pattern, **hyper)
+        x, context = inputs(pattern, 31)
+        x = (1e3 * x).requires_grad_()
+        with form():
+            y = run(model, x, None if context is None else 1e3 * context)
+            y.sum().backward()
+        assert torch.isfinite(y).all()
+        assert torch.isfinite(x.grad).all()
+        assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
 
 
 @by_first(("name", "pattern"), CASES)

@@ -31,6 +31,7 @@ from models.ops.padding import real_tokens
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.prefix_sums import prefix_sums
 from models.ops.ring import attend_to_ring, empty_ring
+from models.ops.tiles import in_few_kernels
 
 CROSS_SOURCES = ("raw", "value")
 TILE = 2048  # queries whose r logits exist at once
@@ -99,7 +100,7 @@ def read(
         if q.shape[2] == 1 and not dropout:  # a single decoded token: no tiles, as few operations as possible
             p = ((q @ bases.mT) * memory * scale).softmax(-1, dtype=upcast(memory).dtype)
             return (p.to(q.dtype) * memory) @ bases
-        if torch.compiler.is_compiling():  # one graph for all lengths: no tiles
+        if in_few_kernels(q):  # no tiles
             h = spread(memory, slice(None), slice(0, q.shape[2]), per_memory)
             p = ((q @ bases.mT) * h * scale).softmax(-1, dtype=upcast(h).dtype)
             return (F.dropout(p, dropout).to(q.dtype) * h) @ bases

@@ -27,7 +27,7 @@ from models.ops.gated_linear import CHUNK
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.tiles import EVERY, TileBudget, spans, tiles
 
-TILE = TileBudget(2**17, 2**24)  # numbers of A
+TILE = TileBudget(2**17, 2**26)  # numbers of A
 
 
 def delta_rule(

@@ -27,7 +27,7 @@ from models.ops.scan import scan
 from models.ops.tiles import EVERY, TileBudget, spans, tiles
 
 CHUNK = 64  # a power of two: the smallest C; wide keys justify a longer chunk
-TILE = TileBudget(2**19, 2**24)  # numbers of A
+TILE = TileBudget(2**19, 2**26)  # numbers of A
 
 
 def gated_linear_attention(

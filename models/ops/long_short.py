@@ -27,7 +27,7 @@ from models.ops.precision import autocast_disabled, upcast
 from models.ops.softmax_lse import Visible, softmax_lse, softmax_lse_backward
 from models.ops.tiles import TileBudget
 
-TILE = TileBudget(2**22, 2**22)  # causal scores that exist at once
+TILE = TileBudget(2**22, 2**28)  # causal scores that exist at once
 
 
 def summaries(x: Tensor, scores: Tensor, hidden: Tensor | None, *, chunk: int, heads: int) -> Tensor:

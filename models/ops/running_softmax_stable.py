@@ -34,7 +34,7 @@ def forward(p: Tensor, theta: Tensor, v: Tensor, carry: Carry) -> tuple[Tensor, 
     carry: largest logit m (B, H, L), sum of e^{theta - m} (B, H, L), sum of e^{theta - m} v (B, H, L, E).
     """
     f = _factors(theta, v, carry)
-    gamma = torch.div(p, f.alpha, out=torch.empty_like(f.alpha))
+    gamma = (p / f.alpha).contiguous()
     o = (gamma * f.decay) @ f.state[:-1]
     o += f.scores(gamma, f.weigh(gamma)) @ v
     return o, (f.largest, f.total[-1], f.state[-1])
@@ -45,7 +45,7 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of p, theta, v and the carry's sums, from those of the output and of the carry after the tile."""
     f = _factors(theta, v, carry)
-    gamma = torch.div(p, f.alpha, out=torch.empty_like(f.alpha))
+    gamma = (p / f.alpha).contiguous()
     da = do @ v.mT  # (K, B, H, C, C), gradient of the scores; only s <= t is used
     diagonal = da.diagonal(dim1=-2, dim2=-1)[..., None]
     blocks = [corners(da, left.shape[-2]).contiguous() for left, _ in f.levels]
@@ -110,16 +110,13 @@ def _factors(theta: Tensor, v: Tensor, carry: Carry) -> _StableFactors:
     m = theta.clone(memory_format=torch.contiguous_format)
     for half in _powers(size):
         left, right = halves(m, half)
-        torch.maximum(right, left[..., -1:, :], out=right)
+        right.copy_(torch.maximum(right, left[..., -1:, :]))
     tops = _running_max(torch.cat([largest[None], m[..., -1, :]]))
     before = tops[:-1, ..., None, :]  # (K, B, H, 1, L)
-    torch.maximum(m, before, out=m)
+    m = torch.maximum(m, before)
 
-    key = exponential(torch.sub(theta, m, out=torch.empty_like(m)))
-    decay = torch.empty_like(m)
-    torch.sub(before, m[..., :1, :], out=decay[..., :1, :])
-    torch.sub(m[..., :-1, :], m[..., 1:, :], out=decay[..., 1:, :])
-    exponential(decay)
+    key = exponential((theta - m).contiguous())
+    decay = exponential(torch.cat([before, m[..., :-1, :]], -2).sub_(m))
     alpha, last, levels = key.clone(), key.clone(), []
     for half in _powers(size):
         left, right = halves(last, half)[0], halves(decay, half)[1]

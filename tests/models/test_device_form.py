@@ -31,6 +31,7 @@ GROWING = {
     "perceiver_ar_v1": "tiles of the history's scores",
     "perceiver_ar_v2": "tiles of the history's scores",
     "perceiver_ar_v3": "tiles of the history's scores",
+    "probsparse": "one key of all queries' samples after another",
     "routing": "tiles of the clusters' windows",
     "rwkv7": "as deltanet",
     "sparse_transformer": "one block of queries after another sees a longer list of summaries",

@@ -12,7 +12,7 @@ import functools
 import os
 import pickle
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult, ConfigSource
@@ -28,13 +29,14 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from harness.config import untrusted, yaml_files
 from harness.config.places import CONF
+from harness.config.schema import Config
 from harness.errors import UsageError, shown
 
 BY_TASK = "tasks"
 UNNAMED = "???"  # Hydra's mark for a choice that the command must give
 PART = re.compile(r"[\w.+-]+")
 LONGEST = 200  # characters; a file system has no longer names
-SCHEME = "options"
+SCHEME, SCHEMA = "options", "schema"
 PROVIDER, COMMAND_LINE = "families", "command-line"  # names of sources in Hydra's search path
 
 Folders = Sequence[str | Path]
@@ -76,6 +78,86 @@ class OptionFiles(FileConfigSource):
     def is_config(self, config_path: str) -> bool:
         check_option(config_path)
         return os.path.lexists(f"{self.path}/{self._normalize_file_name(config_path)}")
+
+
+class Families(ConfigSource):
+    """The parts of families' yamls as options, and the schema."""
+
+    @staticmethod
+    def scheme() -> str:
+        return PROVIDER
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        values = schema() if config_path == SCHEMA else values_in_family(config_path, folders())
+        return ConfigResult(self.provider, self.path, values, header={"package": None})
+
+    def is_config(self, config_path: str) -> bool:
+        return config_path == SCHEMA or is_in_family(config_path, folders())
+
+    def is_group(self, config_path: str) -> bool:
+        return False
+
+    def available(self) -> bool:
+        return True
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        return []
+
+
+class SearchPath(SearchPathPlugin):
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        for entry in search_path.get_path():
+            if entry.path == str(CONF):
+                entry.path = element(CONF)
+        for folder in _added.get():
+            search_path.append(COMMAND_LINE, element(folder))
+        search_path.append(PROVIDER, f"{PROVIDER}://")
+
+
+def register() -> None:
+    """Let Hydra read options as this module does; each time, because its plugins are lost when it is reset."""
+    for plugin in (OptionFiles, Families, SearchPath):
+        Plugins.instance().register(plugin)
+
+
+def schema() -> DictConfig:
+    return pickle.loads(_pickled_schema())
+
+
+@functools.cache
+def _pickled_schema() -> bytes:
+    return pickle.dumps(OmegaConf.structured(Config))
+
+
+_added: ContextVar[tuple[str, ...]] = ContextVar("added", default=())
+
+
+@contextmanager
+def added(folders: Iterable[str]) -> Iterator[None]:
+    """Inside the context the search path of Hydra has these folders after the clone's."""
+    token = _added.set(tuple(folders))
+    try:
+        yield
+    finally:
+        _added.reset(token)
+
+
+def element(folder: str | Path) -> str:
+    """A folder as Hydra's search path names it."""
+    return f"{SCHEME}://{folder}"
+
+
+def search_path() -> list[str]:
+    """The config folders that the running command added with `--config-dir`. Empty outside a Hydra application."""
+    if not GlobalHydra.instance().is_initialized():
+        return []
+    sources = GlobalHydra.instance().config_loader().get_search_path().get_path()
+    return [source.path.removeprefix(element("")) for source in sources if source.provider == COMMAND_LINE]
+
+
+def folders() -> list[str]:
+    """All config folders, in Hydra's order of search."""
+    return [str(CONF), *search_path()]
 
 
 class Loaded(NamedTuple):
@@ -143,77 +225,6 @@ def option_source(group: str, name: str, search: Sequence[str]) -> DictConfig | 
             option = loaded(folder, f"{group}/{name}")
             return option.config if isinstance(option.config, DictConfig) and not option.header["package"] else None
     return None
-
-
-def register(folders: Callable[[], Folders], built_in: Mapping[str, Any]) -> None:
-    """Let Hydra read options as this module does. `folders`: the config folders; the first has priority.
-
-    `built_in`: {option: dataclass or values} of the options without a file. From Hydra's own store, each composition
-    would copy all of them.
-    """
-    if not _built_in:
-        _built_in.update({option: pickle.dumps(OmegaConf.structured(node)) for option, node in built_in.items()})
-    for plugin in _plugins(folders):
-        Plugins.instance().register(plugin)
-
-
-_built_in: dict[str, bytes] = {}
-
-
-_added: ContextVar[tuple[str, ...]] = ContextVar("added", default=())
-
-
-@contextmanager
-def added(folders: Iterable[str]) -> Iterator[None]:
-    """Inside the context the search path of Hydra has these folders after the clone's."""
-    token = _added.set(tuple(folders))
-    try:
-        yield
-    finally:
-        _added.reset(token)
-
-
-def element(folder: str | Path) -> str:
-    """A folder as Hydra's search path names it."""
-    return f"{SCHEME}://{folder}"
-
-
-@functools.cache
-def _plugins(folders: Callable[[], Folders]) -> tuple[type[ConfigSource] | type[SearchPathPlugin], ...]:
-
-    class Families(ConfigSource):
-        @staticmethod
-        def scheme() -> str:
-            return PROVIDER
-
-        def load_config(self, config_path: str) -> ConfigResult:
-            pickled = _built_in.get(config_path)
-            values = values_in_family(config_path, folders()) if pickled is None else pickle.loads(pickled)
-            return ConfigResult(self.provider, self.path, values, header={"package": None})
-
-        def is_config(self, config_path: str) -> bool:
-            return config_path in _built_in or is_in_family(config_path, folders())
-
-        def is_group(self, config_path: str) -> bool:
-            return any(option.startswith(f"{config_path}/") for option in _built_in)
-
-        def available(self) -> bool:
-            return True
-
-        def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
-            start = f"{config_path}/"
-            return [option.removeprefix(start) for option in _built_in if option.startswith(start)]
-
-    class SearchPath(SearchPathPlugin):
-        def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-            for entry in search_path.get_path():
-                if entry.path == str(CONF):
-                    entry.path = element(CONF)
-            for folder in _added.get():
-                search_path.append(COMMAND_LINE, element(folder))
-            search_path.append(PROVIDER, f"{PROVIDER}://")
-
-    return OptionFiles, Families, SearchPath
 
 
 def has_option(option: str, folders: Folders) -> bool:

@@ -37,6 +37,7 @@ from harness.config.local_mixing import KEY, apply_short_conv
 from harness.config.option_files import existing, is_option
 from harness.config.overrides import key_of, to_overrides
 from harness.config.plain import resolved
+from harness.config.schema import check_sizes
 from harness.errors import UsageError
 
 MODEL, BACKBONE = "model.", "backbone"
@@ -191,6 +192,7 @@ class Variants:
         except (OmegaConfBaseException, UsageError):
             return self._by_itself(overrides, keys, shared)
         check_parts(base.cfg, overrides, self._search, shared, parts)
+        check_sizes(parts)
         canonical = identifying_parts(parts) | base.canonical
         config = {part: canonical[part] for part in (*IDENTITY, "depends_on") if part in canonical}
         set_this = partial(set_model, model=content, values=values, taps=taps)

@@ -213,8 +213,7 @@ def build_saved(
     from harness.training.checkpoints.checkpoint import weights_sha256
 
     trusted = list(cfg.trusted_packages)
-    for part in ("model", "backbone"):
-        check_sizes(part, config[part])
+    check_sizes(config)
     task = instantiate(arguments(config["task"]), "task", trusted)
     settings = arguments(config["model"]), arguments(config["backbone"]), trusted, task.backbone_kwargs()
     with torch.device("meta"):

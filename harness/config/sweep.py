@@ -45,13 +45,10 @@ class PlannedCell:
     cell: Cell
     gpu_hours: float | None = None  # cost at the scale of the table's authors, on one of their GPUs
     depends_on: tuple[str, ...] = ()  # ids of the cells that must be done before
-    copied: DictConfig | None = None  # `cfg`, where it is there already
     searched: Mapping[str, Any] | None = None  # the search that chose its learning rate, as in a record
 
     @cached_property
     def cfg(self) -> DictConfig:
-        if self.copied is not None:
-            return self.copied
         return self.config.copy() if isinstance(self.config, VariedConfig) else self.config
 
 
@@ -83,19 +80,21 @@ class Plan:
 
 @dataclass(frozen=True)
 class Command:
-    """A composed command of a sweep. `overrides`: as typed. `variant`: its only cell, if it is known already."""
+    """A composed command of a sweep. `overrides`: as typed. `planned`: its only cell, if it is known already."""
 
     cfg: DictConfig
     overrides: tuple[str, ...] = ()
-    variant: tuple[VariedConfig, Cell] | None = None
+    planned: PlannedCell | None = None
 
 
 def compose_commands(swept: Sequence[Sequence[str]]) -> list[Command]:
     """Compose the commands of a sweep."""
     variants, commands = Variants(search_path()), []
-    for overrides in swept:
-        cfg, variant = variants.command(overrides)
-        commands.append(Command(cfg, tuple(overrides), variant))
+    for overrides in map(tuple, swept):
+        variant = variants.seed(overrides)
+        planned = PlannedCell(overrides, *variant) if variant else None
+        cfg = planned.cfg if planned else compose(overrides, search_path())
+        commands.append(Command(cfg, overrides, planned))
     return commands
 
 
@@ -109,10 +108,10 @@ def expand_all(commands: Sequence[Command], validation: Validation | None = None
     unchosen = 0
     with rare_garbage_collection():
         for command, report_inside in reporting(commands, report):
-            if command.variant is None:
+            if command.planned is None:
                 plan = expand(command.cfg, command.overrides, validation, report_inside)
             else:
-                plan = Plan((PlannedCell(command.overrides, *command.variant, copied=command.cfg),), {})
+                plan = Plan((command.planned,), {})
             for planned in plan.cells:
                 add_with_dependencies(planned, cells, {})
             absent |= plan.absent

@@ -12,7 +12,7 @@ import functools
 import os
 import pickle
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -88,11 +88,11 @@ class Families(ConfigSource):
         return PROVIDER
 
     def load_config(self, config_path: str) -> ConfigResult:
-        values = schema() if config_path == SCHEMA else values_in_family(config_path, folders())
+        values = schema() if config_path == SCHEMA else OmegaConf.merge(*in_family(config_path, folders()))
         return ConfigResult(self.provider, self.path, values, header={"package": None})
 
     def is_config(self, config_path: str) -> bool:
-        return config_path == SCHEMA or is_in_family(config_path, folders())
+        return config_path == SCHEMA or in_family(config_path, folders()) is not None
 
     def is_group(self, config_path: str) -> bool:
         return False
@@ -161,8 +161,9 @@ def folders() -> list[str]:
 
 
 class Loaded(NamedTuple):
-    """`config`: callers must not change it, but may change what is read from `pickled`."""
+    """`values`, `config`: callers must not change them, but may change what is read from `pickled`."""
 
+    values: Any
     config: DictConfig | ListConfig
     header: dict[str, str | None]
     pickled: bytes
@@ -189,7 +190,7 @@ def _loaded(folder: str, option: str, modified_ns: int, size: int) -> Loaded:
     if not is_own(folder):
         untrusted.check(content, header, folder, option)
     config = yaml_files.as_written(content, path)
-    return Loaded(config, header, pickle.dumps(config))
+    return Loaded(content, config, header, pickle.dumps(config))
 
 
 def is_own(folder: str | Path) -> bool:
@@ -229,53 +230,33 @@ def option_source(group: str, name: str, search: Sequence[str]) -> DictConfig | 
 
 def has_option(option: str, folders: Folders) -> bool:
     """Whether an option such as `protocol/luna/lra/image` is a file or part of its family's file."""
-    return any(existing(f"{option}.yaml", folders)) or is_in_family(option, folders)
+    return any(existing(f"{option}.yaml", folders)) or in_family(option, folders) is not None
 
 
-def is_in_family(option: str, folders: Folders) -> bool:
-    """Whether `luna/lra.yaml` has the values of `protocol/luna/lra/image`, and the task has no file of its own."""
-    return next(_parts_in_family(option, folders), None) is not None
+def in_family(option: str, folders: Folders) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """The values of `protocol/luna/lra/image` in `luna/lra.yaml`: the shared ones, and those that override them.
 
-
-def values_in_family(option: str, folders: Folders) -> DictConfig | None:
-    """The values of `protocol/luna/lra/image` in `luna/lra.yaml`; None unless `is_in_family`."""
-    parts = next(_parts_in_family(option, folders), None)
-    return None if parts is None else OmegaConf.merge(*parts)
-
-
-def _parts_in_family(option: str, folders: Folders) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    None if the task has a file of its own, and if no family's file has it.
+    """
     if option.count("/") != 3 or any(existing(f"{option}.yaml", folders)):
-        return
+        return None
     family, _, name = option.rpartition("/")
     for content in contents(family, folders):
-        if (parts := _parts_of(content, name)) is not None:
-            yield parts
+        by_task = content.get(BY_TASK, {"any": {}})
+        if (key := next((key for key in (name, "any") if key in by_task), None)) is not None:
+            return {key: value for key, value in content.items() if key != BY_TASK}, by_task[key] or {}
+    return None
 
 
 def contents(option: str, folders: Folders) -> Iterator[dict[str, Any]]:
     """The yaml `protocol/luna/lra` in each folder, with unresolved interpolations."""
     for folder in folders:
         if any(existing(f"{option}.yaml", [folder])):
-            yield _plain(str(folder), option, os.stat(f"{folder}/{option}.yaml").st_mtime_ns)
-
-
-def _parts_of(content: Mapping[str, Any], name: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """The values that a family shares, and those of a task that override them; None if `tasks:` lacks the task."""
-    by_task = content.get(BY_TASK, {"any": {}})
-    key = next((key for key in (name, "any") if key in by_task), None)
-    if key is None:
-        return None
-    return {key: value for key, value in content.items() if key != BY_TASK}, by_task[key] or {}
+            values = loaded(str(folder), option).values
+            yield values if isinstance(values, dict) else {}
 
 
 def existing(path: str, folders: Iterable[str | Path]) -> Iterator[Path]:
     """The files of an option such as `protocol/luna/lra.yaml`. Raises UsageError for a path that is not a name."""
     check_option(path)  # `Path.is_file` takes four times as long, and a plan asks a hundred thousand times
     return (Path(file) for folder in folders if os.path.isfile(file := f"{folder}/{path}"))
-
-
-@functools.lru_cache(maxsize=64)
-def _plain(folder: str, option: str, modified_ns: int) -> dict[str, Any]:
-    """The content of a yaml as plain values, once per version of the file."""
-    content = OmegaConf.to_container(loaded(folder, option).config)
-    return content if isinstance(content, dict) else {}

@@ -12,7 +12,7 @@ from harness.commands.report import draw_figures, report_tables
 from harness.config import table_files, yaml_files
 from harness.config.compose import CONF, compose
 from harness.config.places import LEDGER
-from harness.config.sweep import expand
+from harness.config.sweep import Command, expand_all
 from harness.config.table_rows import row_named
 from harness.errors import UsageError, one_line
 from harness.records import ledger
@@ -163,7 +163,7 @@ def test_a_table_of_100_000_cells_is_refused_before_a_cell_is_composed(conf, mon
     cfg.table.rows, cfg.table.columns = many["rows"], many["columns"]
     monkeypatch.setattr("harness.config.sweep.compose", None)
     with pytest.raises(UsageError, match=r"^conf/table/lavo/t11\.yaml: 1,000 rows, 10 columns"):
-        expand(cfg, ["table=lavo/t11"])
+        expand_all([Command(cfg, ("table=lavo/t11",))])
 
 
 def test_messages_name_the_file_of_another_folder(conf, monkeypatch):
@@ -171,7 +171,7 @@ def test_messages_name_the_file_of_another_folder(conf, monkeypatch):
     file = conf.put("table/evil.yaml", committed("table", "lavo/t11") | wrong)
     monkeypatch.setattr("harness.config.sweep.folders", lambda: [str(CONF), str(conf.folders[0])])
     with pytest.raises(UsageError, match=rf"^{file}: columns\.c\.reaches: .*number, not True$"):
-        expand(compose(["table=evil"], [conf.folders[0]]), ["table=evil"])
+        expand_all([Command(compose(["table=evil"], [conf.folders[0]]), ("table=evil",))])
     with pytest.raises(UsageError, match=rf"^{file}: x$"), named_errors("table", "evil", conf.folders):
         raise UsageError("x")
     with pytest.raises(UsageError, match=r"^conf/table/lavo/t11\.yaml: x$"), named_errors("table", "lavo/t11", CONF):
@@ -193,7 +193,7 @@ def test_a_plan_needs_all_parts_of_a_table(key):
     OmegaConf.set_struct(cfg, False)
     del cfg.table[key]
     with pytest.raises(UsageError, match=rf"^conf/table/lavo/t11\.yaml: {key}: missing$"):
-        expand(cfg, ["table=lavo/t11"])
+        expand_all([Command(cfg, ("table=lavo/t11",))])
 
 
 def test_a_hostile_table_does_not_end_the_look_up_of_a_row(conf, monkeypatch):

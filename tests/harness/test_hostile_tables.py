@@ -114,7 +114,7 @@ def test_a_hostile_table_is_one_line_with_file_and_key(conf, name):
 
 RUN = {"what": "train", "lengths": [64]}
 FIGURES = {
-    "2,000 runs": ("measured", ("runs",), {f"r{n}": RUN for n in range(2_000)}, "panels"),
+    "400 runs": ("measured", ("runs",), {f"r{n}": RUN for n in range(400)}, "panels"),
     "a target": ("picture", ("panels",), [{"_target_": "os.system"}], "panels: unknown key"),
     "a table elsewhere": ("lines", ("table",), "../secret", "there is no table '../secret'"),
     "a ledger elsewhere": ("bubbles", ("paper", "ledger"), "/etc/passwd", "no published table '/etc/passwd'"),
@@ -215,7 +215,7 @@ def test_a_link_out_of_the_folder_is_no_table(conf, tmp_path, group, kind):
     (folder / link).symlink_to(tmp_path / "elsewhere" / target)
     name = "evil" if kind == "a file" else "sub/evil"
     load = load_table if group == "table" else load_figure
-    with pytest.raises(UsageError, match="a link that leads out of") as error:
+    with pytest.raises(UsageError, match=r"evil\.yaml: a link, which|sub: a link in the place of a folder") as error:
         load(name, conf.folders, LEDGER)
     assert SECRET not in str(error.value)
 

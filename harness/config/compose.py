@@ -31,14 +31,8 @@ from harness.config.option_files import folders, read_option, search_path
 from harness.config.own_files import check_own_files, resolved_parts
 from harness.config.places import CONF
 from harness.config.plain import escaped, resolved
-from harness.config.schema import (
-    DECLARES,
-    Train,
-    check_names,
-    check_ranges,
-    value_of,
-)
-from harness.config.source_code import PARTS, check_class
+from harness.config.schema import DECLARES, NAMED_PARTS, PARTS, Train, check_names, check_ranges, value_of
+from harness.config.source_code import check_class
 from harness.errors import UsageError, did_you_mean, shown
 from tasks.regular_files import read_text
 
@@ -201,10 +195,8 @@ def check_part_names(cfg: DictConfig, overrides: Sequence[str], search: Sequence
     for key, target in typed.items():
         if key.endswith("._target_") and key.split(".")[0] in PARTS:
             check_class(key, target)
-    for part in ("model", "task", "protocol", "budget"):
+    for part in NAMED_PARTS:
         name, option = value_of(cfg[part], "name"), model if part == "model" else typed.get(part, "")
-        if not isinstance(name, str):
-            raise UsageError(f"{part}={option}: its yaml has no name, name: {option or '...'}")
         if part == "model" and name != model and read_option("model", name, search) is not None:
             raise UsageError(f"model.name={name}: this is the name of another model; model={name} chooses it")
         if part == "budget" and option and name != option:

@@ -18,11 +18,10 @@ from yaml import YAMLError
 from harness.config import yaml_files
 from harness.config.places import CLONE, CONF
 from harness.config.plain import resolved
-from harness.config.schema import DECLARES, value_of
+from harness.config.schema import DECLARES, PARTS, value_of
 from harness.config.untrusted import OWNER
 from harness.errors import UsageError
 
-OPENING = ("model", "task", "backbone")  # parts whose classes open files
 READ_FROM = ("data", "slices", "outputs")  # folders of `paths` with files for them
 
 
@@ -88,7 +87,7 @@ def local_value(file: Path, key: str) -> Any:
 def resolved_parts(cfg: DictConfig) -> dict[str, Any]:
     """Model, task and backbone as plain values; one that does not resolve stays a configuration."""
     parts: dict[str, Any] = {}
-    for part in OPENING:
+    for part in PARTS:
         try:
             parts[part] = resolved(cfg[part])
         except OmegaConfBaseException:
@@ -103,7 +102,7 @@ def files_outside(parts: Mapping[str, Any], paths: Mapping[str, Any]) -> dict[st
     working directory. A part that does not resolve is left out: nothing is built from it.
     """
     outside: dict[str, str] = {}
-    for part in filter(parts.__contains__, OPENING):
+    for part in filter(parts.__contains__, PARTS):
         try:
             values = resolved(parts[part])
         except OmegaConfBaseException:

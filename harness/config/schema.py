@@ -28,7 +28,9 @@ Rule = Enum("Rule", ["best_val", "last", "last_mean", "best_test"])
 NAME = re.compile(r"\w[\w.+-]{0,59}(/\w[\w.+-]{0,59})*")  # of a task, with its family
 # a setting belongs to the identity of a cell unless it is marked: only while it is set, or never
 WHEN_SET, NEVER = "when set", "never"
-DECLARES = "declares"  # key of a model, task or backbone; see harness.config.declared
+PARTS = ("model", "task", "backbone")  # of a configuration: what classes are built from, and what opens files
+DECLARES = "declares"  # key of one of PARTS; see harness.config.declared
+NAMED_PARTS = ("model", "task", "protocol", "budget")  # a record has their names
 LARGEST_SEED = 2**32 - 1  # of NumPy and Lightning
 MOST_CPUS = 1_000  # of a machine: threads and processes beyond it end in the operating system's errors
 LONGEST_MEASURED = 10**9  # tokens, LongNet's longest
@@ -328,12 +330,15 @@ def check_sizes(parts: Mapping[str, Any]) -> None:
                 raise UsageError(f"{part}.{key}={value} is not between 0 and 1")
 
 
-def check_names(cfg: DictConfig) -> None:
-    """Raises UsageError for a name that cannot be part of the path of a record or a run folder."""
-    for part in ("model", "task", "protocol", "budget"):
-        value = value_of(cfg[part], "name")
-        if (value is not None and not NAME.fullmatch(str(value))) or (part != "task" and "/" in str(value)):
-            raise UsageError(f"{part}.name={str(value)[:60]}: a name has letters, digits, and _ . + - between them")
+def check_names(parts: Mapping[str, Any]) -> None:
+    """Raises UsageError for a part without a name, or with one that cannot be part of a path of a record or a run."""
+    for part in NAMED_PARTS:
+        if part not in parts:
+            continue
+        if not isinstance(name := value_of(parts[part], "name"), str):
+            raise UsageError(f"{part}.name is no text: its yaml has no name, name: ..., or {part}.name=... is left out")
+        if not NAME.fullmatch(name) or (part != "task" and "/" in name):
+            raise UsageError(f"{part}.name={name[:60]}: a name has letters, digits, and _ . + - between them")
 
 
 def value_of(node: Any, key: str) -> Any:

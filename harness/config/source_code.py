@@ -21,6 +21,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from harness.config.places import ROOT
+from harness.config.schema import PARTS
 from harness.errors import UsageError, did_you_mean
 
 OWN = ("models", "tasks")
@@ -30,7 +31,6 @@ COMPILER = "torch.compile"  # it makes other kernels of the same source
 TRAINING = "harness/training"
 BUILDING = ("harness/config/build.py", "harness/config/instantiate.py")
 HAVE_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-PARTS = ("model", "backbone", "task")  # parts of a configuration that have a class
 
 
 def code_of(cfg: DictConfig) -> str | None:

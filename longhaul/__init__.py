@@ -25,9 +25,9 @@ from typing import Any
 from harness.errors import UsageError, did_you_mean
 from harness.records.provenance import version
 from longhaul.api import compare, export, load, plan, records, run
-from longhaul.own import attention
 from longhaul.reports import figure, measurements, report
 from longhaul.verbs import bench, check, curves, predictions, status, verify
+from longhaul.words import attention
 
 __version__ = version()
 __all__ = [

@@ -9,7 +9,7 @@ from harness.config.overrides import typed_values
 from harness.config.schema import Paths
 from harness.config.sweep import expand_all
 from harness.errors import UsageError
-from longhaul.words import commands_of, path_of, single_command, usage_errors
+from longhaul.words import commands_of, folder_of, path_of, single_command, usage_errors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,9 +73,7 @@ def records(root: Folder | None = None, **where: Any) -> "pd.DataFrame":
     from harness.records.collect import frame, valid_records
     from longhaul.frames import RecordFrame, selected
 
-    folder = path_of(root, Paths().records)
-    if root is not None and not folder.is_dir():
-        raise UsageError(f"{folder} is no folder of records; a value of a column is a keyword: model='lavo'")
+    folder = folder_of(root, Paths().records, "records")
     records, _ = valid_records(folder, cache=of_folder(Paths().outputs))
     if root is not None and not records:
         print(f"{folder}: no record below this folder", file=sys.stderr)
@@ -120,8 +118,6 @@ def compare(a: CellName, b: CellName, *, root: Folder | None = None) -> "Compari
     from longhaul.comparison import Comparison
     from longhaul.frames import cell_name
 
-    folder = path_of(root, Paths().records)
-    if root is not None and not folder.is_dir():
-        raise UsageError(f"{folder} is no folder of records")
+    folder = folder_of(root, Paths().records, "records")
     compared = compare_cells(cell_name(a), cell_name(b), folder, of_folder(Paths().outputs))
     return Comparison(**vars(compared))

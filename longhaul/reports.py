@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config.schema import Paths
-from longhaul.words import path_of, usage_errors
+from longhaul.words import folder_of, path_of, usage_errors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,12 +124,9 @@ def measurements(root: str | Path | None = None) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    from harness.errors import UsageError
     from harness.records.measurements import load_measurements
 
-    folder = path_of(root, Paths().bench)
-    if root is not None and not folder.is_dir():
-        raise UsageError(f"{folder} is no folder of measurements; longhaul.measurements() has all, model= is a column")
+    folder = folder_of(root, Paths().bench, "measurements")
     measured = load_measurements(folder)
     if root is not None and not measured:
         print(f"{folder}: no measurement in this folder", file=sys.stderr)

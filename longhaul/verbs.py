@@ -2,18 +2,20 @@
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.config.overrides import typed_values
 from harness.errors import UsageError
 from longhaul.reports import Picture, points_of
 from longhaul.words import path_of, single_command, usage_errors
 
 if TYPE_CHECKING:
     import pandas as pd
+    from omegaconf import DictConfig
 
     from harness.records.curves import Panel
 
@@ -67,15 +69,16 @@ def points_of_curves(charts: "Sequence[Panel]") -> "pd.DataFrame":
 
 @usage_errors
 def predictions(*overrides: str, **settings: Any) -> "pd.DataFrame":
-    """The scores of each test example: a row per cell, evaluation and example (`longhaul.example_scores`).
+    """The scores of each test example of done cells: a row per cell, evaluation and example.
 
-    `model=`, `task=`, ... narrow it, as in `do=status`. Raises UsageError if no done cell has them, and for a damaged
-    file.
+    Columns: id, model, task, protocol, budget, seed of the cell; evaluation (`test`, `baseline/last_value`); example,
+    its index in the split from 0; and each score as float32, missing in evaluations without it. Right and wrong are 1
+    and 0, others have the metric's unit. `model=`, `task=`, ... narrow it, as in `do=status`. Raises UsageError if no
+    done cell has them, and for a damaged file.
     """
     import pandas as pd
 
     from harness.records import evidence
-    from longhaul.example_scores import predictions_table, records_with_predictions
 
     command = single_command("predictions", overrides, settings, verb="curves")
     tables = []
@@ -83,6 +86,39 @@ def predictions(*overrides: str, **settings: Any) -> "pd.DataFrame":
         tables.append(predictions_table(entries))
         evidence.require(entries)
     return pd.concat(tables, ignore_index=True)
+
+
+def records_with_predictions(cfg: "DictConfig", overrides: Sequence[str]) -> list[dict[str, Any]]:
+    """The records with predictions of the done cells that the overrides name. Raises UsageError if there are none."""
+    from harness.commands.status import as_typed, narrow
+    from harness.config.cell import path_of
+    from harness.config.places import require_folders
+    from harness.records import cache
+    from harness.records.collect import valid_records
+    from harness.records.predictions import path_of as file_of
+
+    require_folders(cfg.paths, typed_values(overrides), "records")
+    records = valid_records(cfg.paths.records, cache=cache.of_command(cfg.paths.outputs))[0]
+    done = {path_of(**entries["cell"]).as_posix(): entries for entries in records if entries["status"] == "done"}
+    named = [done[name] for name in narrow(done, cfg, overrides)]
+    kept = [entries for entries in named if any(scored["predictions"] for scored in entries["evaluations"].values())]
+    if not (with_file := [entries for entries in kept if os.path.lexists(file_of(entries["file"]))]):
+        cells = " of ".join(filter(None, ["no done cell", " ".join(as_typed(overrides))]))
+        raise UsageError(f"{cells} with predictions below {cfg.paths.records}; python run.py do=status lists runs")
+    return with_file
+
+
+def predictions_table(entries: Mapping[str, Any]) -> "pd.DataFrame":
+    """The predictions of a record, one row per example and evaluation. Raises RecordError for a damaged file."""
+    import pandas as pd
+
+    from harness.config.cell import NAMES
+    from harness.records.predictions import read
+
+    evaluations = {name: pd.DataFrame(scores) for name, scores in read(entries["file"], entries).items()}
+    table = pd.concat(evaluations, names=["evaluation", "example"]).sort_index().sort_index(axis=1).astype("float32")
+    cell = pd.DataFrame({key: entries["cell"][key] for key in NAMES}, index=table.index)
+    return cell.join(table).reset_index()[[*NAMES, "evaluation", "example", *table]]
 
 
 @usage_errors

@@ -1,9 +1,10 @@
-"""The arguments of the functions as words of the command line, `seed=[1, 2]` as `seed=1,2`."""
+"""The arguments of the functions as words of the command line: `seed=[1, 2]` as `seed=1,2`, and your own classes."""
 
 import functools
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,54 @@ from omegaconf import OmegaConf
 from harness.commands.mistakes import check_typed, in_one_line, refuse_ignored
 from harness.commands.rewrite import MULTIRUN, rewrite
 from harness.config.compose import NAMED
-from harness.config.overrides import in_grammar, key_of, split_sweep, typed_values
+from harness.config.overrides import in_grammar, key_of, split_sweep, to_overrides, typed_values
 from harness.config.sweep import Command, compose_commands
 from harness.errors import UsageError, one_line, shown, with_known_arguments
 from harness.records.record import RecordError
-from longhaul.own import OwnModule
 
 # keys whose list of values means a sweep, or for do=bench a comparison
 SWEPT = ("model", "task", "protocol", "budget", "seed", "table", "lengths", "what", "mode")
 LONGEST_SHOWN = 200  # letters of a path
 PATTERN = re.compile(r"[\w/.*?-]+")  # `latte*`: all options of this kind
 OF_SWEEPS = ("hydra/launcher", "hydra/sweeper")
+CONTRACT = "patterns"  # an attribute of a class that follows models/attention/base.py
+
+
+@dataclass(frozen=True)
+class OwnModule:
+    """`overrides`: what chooses the class on the command line."""
+
+    overrides: tuple[str, ...]
+
+
+def attention(module: type, *, causal: bool = False, name: str | None = None, **arguments: Any) -> OwnModule:
+    """A class as the `model` of `run` and `plan`: a plain `nn.Module` (B, N, D) -> (B, N, D), or an `Attention`.
+
+    `causal`: a plain module may fill causal slots; a run refuses it if it sees later tokens. `name`: what records and
+    tables call it, by default the class's own name in small letters. `arguments`: those of its constructor, which also
+    gets the sizes that it has names for (`models.attention.module`). The class stands in a file that can be imported,
+    because other processes import it; passing it here trusts its package. Raises UsageError.
+    """
+    if not isinstance(module, type):
+        raise UsageError(f"attention: a class is expected, not {type(module).__name__}; its arguments are keywords")
+    if not isinstance(causal, bool):
+        raise UsageError(f"attention: causal={str(causal)[:60]!r}: True or False is expected")
+    if name is not None and not isinstance(name, str):
+        raise UsageError(f"attention: name={str(name)[:60]!r}: a text is expected")
+    path = f"{module.__module__}.{module.__qualname__}"
+    if module.__module__ == "__main__" or "<locals>" in path:
+        raise UsageError(f"attention: {module.__qualname__} cannot be imported: put it into a file, then import it")
+    if not callable(getattr(module, "forward", None)):
+        raise UsageError(f"attention: {path} is no torch.nn.Module: it has no forward")
+    settings: dict[str, Any] = {"model.name": name or module.__name__.lower()}
+    if hasattr(module, CONTRACT):
+        choice, prefix = "custom", "model."
+    else:
+        choice, prefix = "module", "model.module."
+        settings["model.causal"] = causal
+    settings |= {f"{prefix}_target_": path, "trusted_packages": [path.partition(".")[0]]}
+    added = to_overrides({f"+{prefix}{key}": value for key, value in arguments.items()})
+    return OwnModule((f"model={choice}", *to_overrides(settings), *added))
 
 
 def commands_of(overrides: Sequence[str], settings: Mapping[str, Any], verb: str = "train") -> list[Command]:
@@ -114,6 +152,14 @@ def path_of(root: Any, default: str) -> Path:
     if not os.fspath(root):
         raise UsageError("a file or folder is a path, not an empty text; the current folder is '.'")
     return Path(root)
+
+
+def folder_of(root: Any, default: str, content: str) -> Path:
+    """As `path_of`. Raises UsageError for an argument that is not a folder. `content`: what it has, for the message."""
+    folder = path_of(root, default)
+    if root is not None and not folder.is_dir():
+        raise UsageError(f"{folder} is no folder of {content}; a value of a column is a keyword: model='lavo'")
+    return folder
 
 
 def usage_errors(function: Callable[..., Any]) -> Callable[..., Any]:

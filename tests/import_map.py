@@ -20,7 +20,7 @@ CONFIG = {
     "schema": "allowed local_mixing places plain schema search source_code trainer_settings validation yaml_files",
     "untrusted": "own_files untrusted",  # the door for configurations of other people
     "compose": "compose option_files resolvers",  # overrides and yamls -> a configuration, through Hydra
-    "names": "model_names overrides table_files table_rows",  # typed words, names, and the rows of tables
+    "names": "overrides table_files table_rows",  # typed words, names, and the rows of tables
     "build": "build declared instantiate",  # a configuration -> task and model
     "cell": "cell",  # a configuration -> the identity of a cell
     "plan": "sweep variants",  # commands and tables -> cells

@@ -13,7 +13,7 @@ other processes disturb less, `CudaEvents` between two events on a GPU.
 import gc
 import resource
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median, quantiles
 
@@ -114,8 +114,6 @@ def time_alternating(
     stopwatch: Stopwatch = timed_call,
     retry_disturbed: bool = True,
     retry_cold: bool = False,
-    pause_s: float = 0.0,
-    worker_pids: Sequence[int] = (),
     warm: bool = True,
     seconds: Mapping[str, float] | None = None,
 ) -> dict[str, Timing]:
@@ -128,8 +126,6 @@ def time_alternating(
     `retry_disturbed`: discard and repeat disturbed samples, at most MAX_RETRIES per counted sample.
     `retry_cold`: the same for samples that took new memory from the kernel. Call `keep_freed_memory` first: without it
     every large tensor is new memory.
-    `pause_s`: seconds of rest before each sample, followed by one uncounted call, for candidates whose threads would
-    disturb the next candidate's. `worker_pids`: processes whose CPU time belongs to the candidates.
     """
     durations = dict(seconds or {})
     for name, function in candidates.items():
@@ -151,12 +147,9 @@ def time_alternating(
         names = [name for name in candidates if round_ < rounds_of[name]]
         for name in reversed(names) if round_ % 2 else names:
             while True:
-                if pause_s:
-                    time.sleep(pause_s)
-                    candidates[name]()
-                before, start = other_cpu_s(worker_pids), time.perf_counter()
+                before, start = other_cpu_s(), time.perf_counter()
                 spent, is_cold = stopwatch(candidates[name], device, calls[name])
-                used = other_cpu_s(worker_pids) - before
+                used = other_cpu_s() - before
                 undisturbed = used <= MAX_OTHER_LOAD * (time.perf_counter() - start) + CPU_TIME_RESOLUTION_S
                 if retry_cold and is_cold and cold_retries[name]:
                     cold_retries[name] -= 1

@@ -20,12 +20,9 @@ from harness.commands import VERBS
 from harness.commands.mistakes import check_typed, in_one_line
 from harness.commands.rewrite import MULTIRUN, rewrite
 from harness.config import option_files, yaml_files
-from harness.config.compose import check_part_names, check_settings, keep_settings, search_path
-from harness.config.local_mixing import apply_short_conv
+from harness.config.compose import complete, search_path
 from harness.config.overrides import key_of
-from harness.config.own_files import check_own_files, resolved_parts
 from harness.config.places import CONF
-from harness.config.schema import check_ranges
 from harness.config.sweep import Command, compose_commands
 from harness.errors import UsageError, did_you_mean, one_line, shown
 from harness.masking import note_environment, note_overrides
@@ -90,15 +87,10 @@ def help_page() -> str:
 
 def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:
     """Carry out `do=` for one composed configuration. Returns the exit status; an error is printed in one line."""
-    keep_settings(cfg, overrides)
     note_overrides(overrides)
     try:
-        apply_short_conv(cfg)
         check_typed(overrides, search_path())  # `main` checks them before they are composed; other callers do not
-        check_own_files(cfg.paths, overrides, resolved_parts(cfg))
-        check_ranges(cfg)
-        check_part_names(cfg, overrides, search_path())
-        check_settings(cfg, overrides)
+        complete(cfg, overrides, search_path())
         with in_one_line(sys.argv[1:]):
             module, command = verb(cfg.do), Command(cfg, tuple(overrides))
             status = module.run_all([command]) if cfg.do in SWEEP_VERBS else module.run(cfg, overrides)

@@ -23,7 +23,7 @@ from harness.config import local_mixing
 from harness.config.declared import declared, map_paths
 from harness.config.places import below, folder_below
 from harness.config.plain import missing_is_an_error, resolved
-from harness.config.schema import DECLARES, NEVER, WHEN_SET, Recipe, Scale, Train, names_of
+from harness.config.schema import DECLARES, NEVER, PARTS, WHEN_SET, Recipe, Scale, Train, check_names, names_of
 from harness.config.source_code import source_digest
 from harness.errors import UsageError
 from harness.masking import ADDRESS_USER, MASK, first_noted, is_secret
@@ -46,7 +46,6 @@ IDENTITY_WHEN_SET = {
     "protocol": names_of(Recipe, WHEN_SET),
     "backbone": (local_mixing.KEY,),
 }
-DECLARING = ("model", "task", "backbone")  # parts whose yamls declare keys
 NAMES = ("id", "model", "task", "protocol", "budget", "seed")  # the keys of `cell` in a record
 # packages of this project: only the names of their classes and functions count
 PACKAGES = ("models", "tasks", "harness")
@@ -183,7 +182,7 @@ def identifying_parts(config: dict[str, Any]) -> dict[str, Any]:
     config = canonical(config)
     for group, part in config.items():
         absent_when_empty = IDENTITY_WHEN_SET.get(group, ())
-        if group in DECLARING:  # only the last part of a user's path counts
+        if group in PARTS:  # only the last part of a user's path counts
             declaration = declared(part, f"{group}.")
             part |= content_digests(part, declaration.identity_by_content)
             part |= map_paths(part, lambda path: PurePath(path).name)
@@ -214,7 +213,7 @@ def content_digests(part: Mapping[str, Any], keys: Iterable[str]) -> dict[str, s
 
 def require_same_files(cell: Cell, cfg: DictConfig) -> None:
     """Raises UsageError if a file that the cell's identity depends on has changed since its id was computed."""
-    for group in DECLARING:
+    for group in PARTS:
         part = resolved(cfg[group])
         for key, digest in content_digests(part, declared(part, f"{group}.").identity_by_content).items():
             if cell.config[group].get(key) != digest:
@@ -237,13 +236,6 @@ def with_source(part: Any) -> Any:
     """The configuration of a class with the digest of the file that defines it, where that file can be read."""
     digest = source_digest((str(part["_target_"]),)) if isinstance(part, dict) and "_target_" in part else None
     return part if digest is None else part | {"source_sha256": digest}
-
-
-def check_names(config: Mapping[str, Any]) -> None:
-    """Raises UsageError for a part that the records and folders of a cell could not be named after."""
-    for part in ("model", "task", "protocol", "budget"):
-        if part in config and (not isinstance(config[part], dict) or not isinstance(config[part].get("name"), str)):
-            raise UsageError(f"{part}.name is no text: add {part}.name=... to the command")
 
 
 class NoValueError(UsageError):

@@ -15,7 +15,6 @@ import hydra
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
-from hydra.core.config_search_path import SearchPathElement
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -28,21 +27,12 @@ from yaml import YAMLError
 from harness import masking
 from harness.config import option_files, plain, resolvers, yaml_files
 from harness.config.local_mixing import apply_short_conv
-from harness.config.option_files import read_option
+from harness.config.option_files import folders, read_option, search_path
 from harness.config.own_files import check_own_files, resolved_parts
 from harness.config.places import CONF
 from harness.config.plain import escaped, resolved
-from harness.config.schema import (
-    BUILT_IN,
-    DECLARES,
-    Config,
-    Train,
-    check_names,
-    check_ranges,
-    check_sizes,
-    value_of,
-)
-from harness.config.source_code import PARTS, check_class
+from harness.config.schema import DECLARES, NAMED_PARTS, PARTS, Train, check_names, check_ranges, value_of
+from harness.config.source_code import check_class
 from harness.errors import UsageError, did_you_mean, shown
 from tasks.regular_files import read_text
 
@@ -57,15 +47,13 @@ NOT_ARGUMENTS = ("name", "budgets", "protocol", DECLARES)
 
 
 def register() -> None:
-    """Register the schema, the options without a file, the reader of options, and the resolvers."""
-    built_in = {f"{group}/{name}": node for group, named in BUILT_IN.items() for name, (_, node) in named.items()}
-    # each time: Hydra loses its plugins when its singletons are reset
-    option_files.register(folders, {"schema": Config} | built_in)
-    _register_once()
+    """Register the reader of options, with the schema, and the resolvers."""
+    option_files.register()
+    _register_resolvers()
 
 
 @functools.cache
-def _register_once() -> None:
+def _register_resolvers() -> None:
     functions = {
         "pick": resolvers.pick,
         "setting": resolvers.setting,
@@ -95,16 +83,18 @@ def compose(overrides: Sequence[str] = (), search: Sequence[str] = (), *, shared
     if model is not None:
         cfg.model = model
     apply_values(cfg, values)
+    complete(cfg, overrides, search, shared)
+    return cfg
+
+
+def complete(cfg: DictConfig, overrides: Sequence[str], search: Sequence[str], shared: Collection[str] = ()) -> None:
+    """Make a composed configuration canonical, and check it. Raises as `compose` does."""
     masking.note_environment()
-    masking.note_overrides(overrides)
     keep_settings(cfg, overrides)
     apply_short_conv(cfg)
     parts = resolved_parts(cfg)
-    check_own_files(cfg.paths, [override for override in overrides if override not in shared], parts)
+    check_parts(cfg, overrides, search, shared, parts)
     check_ranges(cfg, parts)
-    check_part_names(cfg, overrides, search)
-    check_settings(cfg, overrides)
-    return cfg
 
 
 def model_of(choices: Sequence[str], search: tuple[str, ...]) -> tuple[DictConfig | None, tuple[str, ...]]:
@@ -126,12 +116,10 @@ def apply_values(cfg: DictConfig, values: Iterable[str]) -> None:
 def check_parts(
     cfg: DictConfig, overrides: Sequence[str], search: Sequence[str], shared: Collection[str], parts: Mapping[str, Any]
 ) -> None:
-    """Raises UsageError, as `compose` does, for some `parts`, which are plain values, of a configuration."""
+    """Raises UsageError for some `parts`, which are plain values: names, files and settings of a configuration."""
     masking.note_overrides(overrides)
     check_own_files(cfg.paths, [override for override in overrides if override not in shared], parts)
     check_names(cfg)
-    for part in ("model", "backbone"):
-        check_sizes(part, parts.get(part, {}))
     check_part_names(cfg, overrides, search)
     check_settings(cfg, overrides)
 
@@ -153,10 +141,8 @@ def parse_value(override: str) -> Override:
 def pickled(choices: tuple[str, ...], search: tuple[str, ...]) -> bytes:
     """The configuration that Hydra composes from these choices. A pickle is copied in a third of the time."""
     register()
-    with option_files.added(()):
+    with option_files.added(search):
         path = create_config_search_path(str(CONF))
-    further = [SearchPathElement("search", option_files.element(folder)) for folder in search]
-    path.get_path()[-1:-1] = further  # the last is the schema
     with outside_the_application():
         try:
             Hydra.create_main_hydra2("longhaul", path)
@@ -209,10 +195,8 @@ def check_part_names(cfg: DictConfig, overrides: Sequence[str], search: Sequence
     for key, target in typed.items():
         if key.endswith("._target_") and key.split(".")[0] in PARTS:
             check_class(key, target)
-    for part in ("model", "task", "protocol", "budget"):
+    for part in NAMED_PARTS:
         name, option = value_of(cfg[part], "name"), model if part == "model" else typed.get(part, "")
-        if not isinstance(name, str):
-            raise UsageError(f"{part}={option}: its yaml has no name, name: {option or '...'}")
         if part == "model" and name != model and read_option("model", name, search) is not None:
             raise UsageError(f"model.name={name}: this is the name of another model; model={name} chooses it")
         if part == "budget" and option and name != option:
@@ -289,34 +273,14 @@ def outside_the_application() -> Iterator[None]:
         global_hydra.hydra = application
 
 
-def search_path() -> list[str]:
-    """The config folders that the running command added with `--config-dir`, for `compose`.
-
-    Empty outside a Hydra application.
-    """
-    if not GlobalHydra.instance().is_initialized():
-        return []
-    sources = GlobalHydra.instance().config_loader().get_search_path().get_path()
-    always = {"hydra", "main", "schema", option_files.PROVIDER}
-    found = [source.path for source in sources if source.provider not in always and source.path]
-    return [path.removeprefix(option_files.element("")) for path in found]
-
-
-def folders() -> list[str]:
-    """All config folders, in Hydra's order of search."""
-    return [str(CONF), *search_path()]
-
-
 def options(group: str) -> Iterator[tuple[str, str]]:
     """(name, description) of every option of a group. The description is the first comment line of its file."""
-    descriptions = {name: description for name, (description, _) in BUILT_IN.get(group, {}).items()}
-    descriptions |= {name: describe(path) for name, path in files_of(group).items()}
-    yield from sorted(descriptions.items())
+    yield from sorted((name, describe(path)) for name, path in files_of(group).items())
 
 
 def names_in(group: str) -> list[str]:
     """The names in `options`, for which no file is read."""
-    return sorted({*BUILT_IN.get(group, {}), *files_of(group)})
+    return sorted(files_of(group))
 
 
 def files_of(group: str) -> dict[str, Path]:

@@ -12,7 +12,7 @@ import functools
 import os
 import pickle
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult, ConfigSource
@@ -28,13 +29,14 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from harness.config import untrusted, yaml_files
 from harness.config.places import CONF
+from harness.config.schema import Config
 from harness.errors import UsageError, shown
 
 BY_TASK = "tasks"
 UNNAMED = "???"  # Hydra's mark for a choice that the command must give
 PART = re.compile(r"[\w.+-]+")
 LONGEST = 200  # characters; a file system has no longer names
-SCHEME = "options"
+SCHEME, SCHEMA = "options", "schema"
 PROVIDER, COMMAND_LINE = "families", "command-line"  # names of sources in Hydra's search path
 
 Folders = Sequence[str | Path]
@@ -78,9 +80,90 @@ class OptionFiles(FileConfigSource):
         return os.path.lexists(f"{self.path}/{self._normalize_file_name(config_path)}")
 
 
-class Loaded(NamedTuple):
-    """`config`: callers must not change it, but may change what is read from `pickled`."""
+class Families(ConfigSource):
+    """The parts of families' yamls as options, and the schema."""
 
+    @staticmethod
+    def scheme() -> str:
+        return PROVIDER
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        values = schema() if config_path == SCHEMA else OmegaConf.merge(*in_family(config_path, folders()))
+        return ConfigResult(self.provider, self.path, values, header={"package": None})
+
+    def is_config(self, config_path: str) -> bool:
+        return config_path == SCHEMA or in_family(config_path, folders()) is not None
+
+    def is_group(self, config_path: str) -> bool:
+        return False
+
+    def available(self) -> bool:
+        return True
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        return []
+
+
+class SearchPath(SearchPathPlugin):
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        for entry in search_path.get_path():
+            if entry.path == str(CONF):
+                entry.path = element(CONF)
+        for folder in _added.get():
+            search_path.append(COMMAND_LINE, element(folder))
+        search_path.append(PROVIDER, f"{PROVIDER}://")
+
+
+def register() -> None:
+    """Let Hydra read options as this module does; each time, because its plugins are lost when it is reset."""
+    for plugin in (OptionFiles, Families, SearchPath):
+        Plugins.instance().register(plugin)
+
+
+def schema() -> DictConfig:
+    return pickle.loads(_pickled_schema())
+
+
+@functools.cache
+def _pickled_schema() -> bytes:
+    return pickle.dumps(OmegaConf.structured(Config))
+
+
+_added: ContextVar[tuple[str, ...]] = ContextVar("added", default=())
+
+
+@contextmanager
+def added(folders: Iterable[str]) -> Iterator[None]:
+    """Inside the context the search path of Hydra has these folders after the clone's."""
+    token = _added.set(tuple(folders))
+    try:
+        yield
+    finally:
+        _added.reset(token)
+
+
+def element(folder: str | Path) -> str:
+    """A folder as Hydra's search path names it."""
+    return f"{SCHEME}://{folder}"
+
+
+def search_path() -> list[str]:
+    """The config folders that the running command added with `--config-dir`. Empty outside a Hydra application."""
+    if not GlobalHydra.instance().is_initialized():
+        return []
+    sources = GlobalHydra.instance().config_loader().get_search_path().get_path()
+    return [source.path.removeprefix(element("")) for source in sources if source.provider == COMMAND_LINE]
+
+
+def folders() -> list[str]:
+    """All config folders, in Hydra's order of search."""
+    return [str(CONF), *search_path()]
+
+
+class Loaded(NamedTuple):
+    """`values`, `config`: callers must not change them, but may change what is read from `pickled`."""
+
+    values: Any
     config: DictConfig | ListConfig
     header: dict[str, str | None]
     pickled: bytes
@@ -107,7 +190,7 @@ def _loaded(folder: str, option: str, modified_ns: int, size: int) -> Loaded:
     if not is_own(folder):
         untrusted.check(content, header, folder, option)
     config = yaml_files.as_written(content, path)
-    return Loaded(config, header, pickle.dumps(config))
+    return Loaded(content, config, header, pickle.dumps(config))
 
 
 def is_own(folder: str | Path) -> bool:
@@ -145,126 +228,35 @@ def option_source(group: str, name: str, search: Sequence[str]) -> DictConfig | 
     return None
 
 
-def register(folders: Callable[[], Folders], built_in: Mapping[str, Any]) -> None:
-    """Let Hydra read options as this module does. `folders`: the config folders; the first has priority.
-
-    `built_in`: {option: dataclass or values} of the options without a file. From Hydra's own store, each composition
-    would copy all of them.
-    """
-    if not _built_in:
-        _built_in.update({option: pickle.dumps(OmegaConf.structured(node)) for option, node in built_in.items()})
-    for plugin in _plugins(folders):
-        Plugins.instance().register(plugin)
-
-
-_built_in: dict[str, bytes] = {}
-
-
-_added: ContextVar[tuple[str, ...]] = ContextVar("added", default=())
-
-
-@contextmanager
-def added(folders: Iterable[str]) -> Iterator[None]:
-    """Inside the context the search path of Hydra has these folders after the clone's."""
-    token = _added.set(tuple(folders))
-    try:
-        yield
-    finally:
-        _added.reset(token)
-
-
-def element(folder: str | Path) -> str:
-    """A folder as Hydra's search path names it."""
-    return f"{SCHEME}://{folder}"
-
-
-@functools.cache
-def _plugins(folders: Callable[[], Folders]) -> tuple[type[ConfigSource] | type[SearchPathPlugin], ...]:
-
-    class Families(ConfigSource):
-        @staticmethod
-        def scheme() -> str:
-            return PROVIDER
-
-        def load_config(self, config_path: str) -> ConfigResult:
-            pickled = _built_in.get(config_path)
-            values = values_in_family(config_path, folders()) if pickled is None else pickle.loads(pickled)
-            return ConfigResult(self.provider, self.path, values, header={"package": None})
-
-        def is_config(self, config_path: str) -> bool:
-            return config_path in _built_in or is_in_family(config_path, folders())
-
-        def is_group(self, config_path: str) -> bool:
-            return any(option.startswith(f"{config_path}/") for option in _built_in)
-
-        def available(self) -> bool:
-            return True
-
-        def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
-            start = f"{config_path}/"
-            return [option.removeprefix(start) for option in _built_in if option.startswith(start)]
-
-    class SearchPath(SearchPathPlugin):
-        def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-            for entry in search_path.get_path():
-                if entry.path == str(CONF):
-                    entry.path = element(CONF)
-            for folder in _added.get():
-                search_path.append(COMMAND_LINE, element(folder))
-            search_path.append(PROVIDER, f"{PROVIDER}://")
-
-    return OptionFiles, Families, SearchPath
-
-
 def has_option(option: str, folders: Folders) -> bool:
     """Whether an option such as `protocol/luna/lra/image` is a file or part of its family's file."""
-    return any(existing(f"{option}.yaml", folders)) or is_in_family(option, folders)
+    return any(existing(f"{option}.yaml", folders)) or in_family(option, folders) is not None
 
 
-def is_in_family(option: str, folders: Folders) -> bool:
-    """Whether `luna/lra.yaml` has the values of `protocol/luna/lra/image`, and the task has no file of its own."""
-    return next(_parts_in_family(option, folders), None) is not None
+def in_family(option: str, folders: Folders) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """The values of `protocol/luna/lra/image` in `luna/lra.yaml`: the shared ones, and those that override them.
 
-
-def values_in_family(option: str, folders: Folders) -> DictConfig | None:
-    """The values of `protocol/luna/lra/image` in `luna/lra.yaml`; None unless `is_in_family`."""
-    parts = next(_parts_in_family(option, folders), None)
-    return None if parts is None else OmegaConf.merge(*parts)
-
-
-def _parts_in_family(option: str, folders: Folders) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    None if the task has a file of its own, and if no family's file has it.
+    """
     if option.count("/") != 3 or any(existing(f"{option}.yaml", folders)):
-        return
+        return None
     family, _, name = option.rpartition("/")
     for content in contents(family, folders):
-        if (parts := _parts_of(content, name)) is not None:
-            yield parts
+        by_task = content.get(BY_TASK, {"any": {}})
+        if (key := next((key for key in (name, "any") if key in by_task), None)) is not None:
+            return {key: value for key, value in content.items() if key != BY_TASK}, by_task[key] or {}
+    return None
 
 
 def contents(option: str, folders: Folders) -> Iterator[dict[str, Any]]:
     """The yaml `protocol/luna/lra` in each folder, with unresolved interpolations."""
     for folder in folders:
         if any(existing(f"{option}.yaml", [folder])):
-            yield _plain(str(folder), option, os.stat(f"{folder}/{option}.yaml").st_mtime_ns)
-
-
-def _parts_of(content: Mapping[str, Any], name: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """The values that a family shares, and those of a task that override them; None if `tasks:` lacks the task."""
-    by_task = content.get(BY_TASK, {"any": {}})
-    key = next((key for key in (name, "any") if key in by_task), None)
-    if key is None:
-        return None
-    return {key: value for key, value in content.items() if key != BY_TASK}, by_task[key] or {}
+            values = loaded(str(folder), option).values
+            yield values if isinstance(values, dict) else {}
 
 
 def existing(path: str, folders: Iterable[str | Path]) -> Iterator[Path]:
     """The files of an option such as `protocol/luna/lra.yaml`. Raises UsageError for a path that is not a name."""
     check_option(path)  # `Path.is_file` takes four times as long, and a plan asks a hundred thousand times
     return (Path(file) for folder in folders if os.path.isfile(file := f"{folder}/{path}"))
-
-
-@functools.lru_cache(maxsize=64)
-def _plain(folder: str, option: str, modified_ns: int) -> dict[str, Any]:
-    """The content of a yaml as plain values, once per version of the file."""
-    content = OmegaConf.to_container(loaded(folder, option).config)
-    return content if isinstance(content, dict) else {}

@@ -18,11 +18,10 @@ from yaml import YAMLError
 from harness.config import yaml_files
 from harness.config.places import CLONE, CONF
 from harness.config.plain import resolved
-from harness.config.schema import DECLARES, value_of
+from harness.config.schema import DECLARES, PARTS, value_of
 from harness.config.untrusted import OWNER
 from harness.errors import UsageError
 
-OPENING = ("model", "task", "backbone")  # parts whose classes open files
 READ_FROM = ("data", "slices", "outputs")  # folders of `paths` with files for them
 
 
@@ -31,7 +30,7 @@ def check_own_files(paths: Mapping[str, Any], overrides: Iterable[str], parts: M
 
     `overrides`: what the user typed. `parts`: model, task and backbone, or some of them.
     """
-    typed = [key for key in typed_leaves(overrides) if is_below_group(key)]
+    typed = [key for key in typed_leaves(overrides) if "." in key]  # `task=lra/text` names none of the task's files
     check_files(files_outside(parts, paths), typed)
     check_data_root(parts.get("task", {}), paths, typed)
 
@@ -73,11 +72,6 @@ def check_files(outside: Mapping[str, str], typed: Iterable[str]) -> None:
             )
 
 
-def is_below_group(key: str) -> bool:
-    """Whether a typed key sets a value: `task=lra/text` only chooses a task and names none of its files."""
-    return "." in key
-
-
 def is_local(key: str, path: str) -> bool:
     """Whether a yaml in `conf/local` names this file."""
     return any(path == value for value in (local_value(file, key) for file in sorted((CONF / "local").glob("*.yaml"))))
@@ -93,7 +87,7 @@ def local_value(file: Path, key: str) -> Any:
 def resolved_parts(cfg: DictConfig) -> dict[str, Any]:
     """Model, task and backbone as plain values; one that does not resolve stays a configuration."""
     parts: dict[str, Any] = {}
-    for part in OPENING:
+    for part in PARTS:
         try:
             parts[part] = resolved(cfg[part])
         except OmegaConfBaseException:
@@ -108,26 +102,27 @@ def files_outside(parts: Mapping[str, Any], paths: Mapping[str, Any]) -> dict[st
     working directory. A part that does not resolve is left out: nothing is built from it.
     """
     outside: dict[str, str] = {}
-    for part in filter(parts.__contains__, OPENING):
+    for part in filter(parts.__contains__, PARTS):
         try:
             values = resolved(parts[part])
         except OmegaConfBaseException:
             continue
         declares = values.get(DECLARES)
         declared = declares.get("paths") if isinstance(declares, Mapping) else None
-        keys = declared_in_clone() | set(declared if isinstance(declared, Mapping) else ())
+        declared = declared if isinstance(declared, Mapping) else {}
         for key, value in values.items():
-            if key not in (DECLARES, "data_root"):  # `check_data_root` checks the folder of the data
-                for place, text in texts(value, f"{part}.{key}"):
-                    if leads_out(text, paths, is_path=key in keys):
-                        outside[place] = text
+            if key in (DECLARES, "data_root"):  # `check_data_root` checks the folder of the data
+                continue
+            for place, text in texts(value, f"{part}.{key}"):
+                is_anywhere = text.startswith(("/", "~")) or ".." in PurePath(text).parts
+                is_file = is_anywhere or (os.path.exists(text) and (key in declared or key in declared_in_clone()))
+                if is_file and leads_out(text, paths):
+                    outside[place] = text
     return outside
 
 
-def leads_out(text: str, paths: Mapping[str, Any], *, is_path: bool) -> bool:
-    is_anywhere = text.startswith(("/", "~")) or ".." in PurePath(text).parts
-    if not is_anywhere and not (is_path and os.path.exists(text)):
-        return False
+def leads_out(text: str, paths: Mapping[str, Any]) -> bool:
+    """Whether a path leads out of the folders that a shared configuration may name."""
     if os.path.expanduser(text).startswith("~"):  # of a user that this machine lacks
         return True
     folders = [paths[name] for name in READ_FROM]
@@ -143,12 +138,9 @@ def texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
     """The texts in nested mappings and lists with their keys."""
     if isinstance(value, str):
         yield key, value
-    elif isinstance(value, Mapping):
-        for name, entry in value.items():
-            yield from texts(entry, f"{key}.{name}")
-    elif isinstance(value, list):
-        for number, entry in enumerate(value):
-            yield from texts(entry, f"{key}[{number}]")
+    items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for name, entry in items:
+        yield from texts(entry, f"{key}.{name}" if isinstance(value, Mapping) else f"{key}[{name}]")
 
 
 @functools.cache

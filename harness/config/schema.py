@@ -28,7 +28,9 @@ Rule = Enum("Rule", ["best_val", "last", "last_mean", "best_test"])
 NAME = re.compile(r"\w[\w.+-]{0,59}(/\w[\w.+-]{0,59})*")  # of a task, with its family
 # a setting belongs to the identity of a cell unless it is marked: only while it is set, or never
 WHEN_SET, NEVER = "when set", "never"
-DECLARES = "declares"  # key of a model, task or backbone; see harness.config.declared
+PARTS = ("model", "task", "backbone")  # of a configuration: what classes are built from, and what opens files
+DECLARES = "declares"  # key of one of PARTS; see harness.config.declared
+NAMED_PARTS = ("model", "task", "protocol", "budget")  # a record has their names
 LARGEST_SEED = 2**32 - 1  # of NumPy and Lightning
 MOST_CPUS = 1_000  # of a machine: threads and processes beyond it end in the operating system's errors
 LONGEST_MEASURED = 10**9  # tokens, LongNet's longest
@@ -277,38 +279,6 @@ class Config:
     paths: Paths = field(default_factory=Paths)
 
 
-# options without a file: {group: {name: (description, value)}}
-BUILT_IN: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
-    "table": {"all": ("All tables", {"all": True})},
-    "figure": {"all": ("All figures", {"all": True})},
-    "resources": {"local": ("One device of this machine", {})},
-    "cluster": {"default": ("The site's defaults", {})},
-    "logger": {"csv": ("metrics.csv in the run folder; every run writes it", {})},
-    "hydra/sweeper": {
-        "cells": (
-            "Lists of values: model=a,b seed=1,2,3",
-            {"_target_": "hydra_plugins.longhaul.Sweeper", "max_batch_size": None, "params": None},
-        ),
-        "optuna": (
-            "A search on the validation score: hydra.sweeper.trials=10 'train.optimizer.lr=interval(1e-4,1e-2)'",
-            {"_target_": "hydra_plugins.longhaul.OptunaSweeper", "trials": 20, "seed": 1},
-        ),
-    },
-    "hydra/launcher": {
-        name: (description, {"_target_": "hydra_plugins.longhaul.CellLauncher", "launcher": launcher})
-        for name, launcher, description in (
-            ("here", "here", "This machine; the command waits; n_jobs=4 runs four cells at a time"),
-            ("background", "local", "n_jobs background jobs on this machine; the command returns at once"),
-            (
-                "slurm",
-                "slurm",
-                "Arrays of SLURM jobs; resources= sets their size, cluster= the site; the command returns at once",
-            ),
-        )
-    },
-}
-
-
 def check_ranges(cfg: DictConfig, resolved_parts: Mapping[str, Any] | None = None) -> None:
     """Raises UsageError for a number outside its range and for a name that cannot be part of a path.
 
@@ -322,9 +292,7 @@ def check_ranges(cfg: DictConfig, resolved_parts: Mapping[str, Any] | None = Non
     for key in COUNTS:
         Bound(least=1).check(f"trainer.{key}", trainer[key])
     check_trainer(trainer)
-    source = resolved_parts or cfg  # each value is resolved once: this takes longer than all the checks
-    for part in ("model", "backbone"):
-        check_sizes(part, {key: value_of(source[part], key) for key in source[part]})
+    check_sizes(resolved_parts or cfg)  # each value is resolved once: this takes longer than all the checks
     Bound(above=0, most=1_000).check("train.optimizer.lr", value_of(cfg.train.optimizer, "lr"))
     for length in cfg.bench.lengths:
         Bound(most=LONGEST_MEASURED).check("bench.lengths", length)
@@ -350,30 +318,27 @@ def check_folders(paths: Mapping[str, Any]) -> None:
             raise UsageError(f"paths.{name}={folder}: the shell did not replace {left[0]}; type the whole path")
 
 
-def check_backbone(backbone: Mapping[str, Any]) -> None:
-    """Raises UsageError for a negative number, and for a width, `layers` or `heads` below 1."""
-    for key in map(str, backbone):
-        is_counted = key in ("layers", "heads") or (key.endswith("dim") and key != "ffn_dim")  # 0: no such network
-        Bound(least=int(is_counted)).check(f"backbone.{key}", value_of(backbone, key))
+def check_sizes(parts: Mapping[str, Any]) -> None:
+    """Raises UsageError for a number of the model or backbone among `parts` outside its range."""
+    for part in ("model", "backbone"):
+        for key in parts.get(part, ()):
+            value, word = value_of(parts[part], key), next((word for word in LARGEST if str(key).endswith(word)), "")
+            is_counted = key in ("layers", "heads") or (str(key).endswith("dim") and key != "ffn_dim")
+            least = int(is_counted) if part == "backbone" else None  # 0: no such network
+            Bound(least, most=LARGEST[word]).check(f"{part}.{key}", value)
+            if str(key).endswith("dropout") and isinstance(value, (int, float)) and not 0 <= value <= 1:
+                raise UsageError(f"{part}.{key}={value} is not between 0 and 1")
 
 
-def check_sizes(part: str, settings: Mapping[str, Any]) -> None:
-    """Raises UsageError for a number of `part`, model or backbone, outside its range. `settings`: its plain values."""
-    if part == "backbone":
-        check_backbone(settings)
-    for key, value in settings.items():
-        word = next((word for word in LARGEST if str(key).endswith(word)), "")
-        Bound(most=LARGEST[word]).check(f"{part}.{key}", value)
-        if str(key).endswith("dropout") and isinstance(value, (int, float)) and not 0 <= value <= 1:
-            raise UsageError(f"{part}.{key}={value} is not between 0 and 1")
-
-
-def check_names(cfg: DictConfig) -> None:
-    """Raises UsageError for a name that cannot be part of the path of a record or a run folder."""
-    for part in ("model", "task", "protocol", "budget"):
-        value = value_of(cfg[part], "name")
-        if (value is not None and not NAME.fullmatch(str(value))) or (part != "task" and "/" in str(value)):
-            raise UsageError(f"{part}.name={str(value)[:60]}: a name has letters, digits, and _ . + - between them")
+def check_names(parts: Mapping[str, Any]) -> None:
+    """Raises UsageError for a part without a name, or with one that cannot be part of a path of a record or a run."""
+    for part in NAMED_PARTS:
+        if part not in parts:
+            continue
+        if not isinstance(name := value_of(parts[part], "name"), str):
+            raise UsageError(f"{part}.name is no text: its yaml has no name, name: ..., or {part}.name=... is left out")
+        if not NAME.fullmatch(name) or (part != "task" and "/" in name):
+            raise UsageError(f"{part}.name={name[:60]}: a name has letters, digits, and _ . + - between them")
 
 
 def value_of(node: Any, key: str) -> Any:

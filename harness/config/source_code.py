@@ -21,6 +21,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from harness.config.places import ROOT
+from harness.config.schema import PARTS
 from harness.errors import UsageError, did_you_mean
 
 OWN = ("models", "tasks")
@@ -29,7 +30,7 @@ FLA = "flash-linear-attention"  # the package whose kernels `resources.kernels=f
 COMPILER = "torch.compile"  # it makes other kernels of the same source
 TRAINING = "harness/training"
 BUILDING = ("harness/config/build.py", "harness/config/instantiate.py")
-PARTS = ("model", "backbone", "task")  # parts of a configuration that have a class
+HAVE_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def code_of(cfg: DictConfig) -> str | None:
@@ -149,7 +150,7 @@ def foreign(target: str) -> dict[str, Path]:
 @functools.cache
 def imports_of(file: Path, root: Path) -> tuple[tuple[str, Path], ...]:
     names = []
-    for node in ast.walk(tree_of(file)):
+    for node in statements(tree_of(file)):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -159,6 +160,14 @@ def imports_of(file: Path, root: Path) -> tuple[tuple[str, Path], ...]:
     return tuple(dict.fromkeys(filter(None, modules)))
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements below a node at any depth; expressions, which are most of a tree, have none."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.expr):
+            yield child
+            yield from statements(child)
+
+
 @functools.cache
 def tree_of(file: Path) -> ast.Module:
     return ast.parse(file.read_bytes())
@@ -166,29 +175,25 @@ def tree_of(file: Path) -> ast.Module:
 
 @functools.cache
 def shape_of(file: Path) -> str:
-    return repr(shape(tree_of(file)))
+    return shape(tree_of(file))
 
 
-def shape(node: Any) -> Any:
-    """A syntax tree without line numbers, docstrings and empty fields, which differ between versions of Python."""
+def shape(node: Any) -> str:
+    """A syntax tree as text, without line numbers, docstrings and empty fields, which differ between Pythons."""
     if isinstance(node, list):
-        return [shape(child) for child in node]
+        return f"[{', '.join(map(shape, node))}]"
     if not isinstance(node, ast.AST):
-        return node
-    return type(node).__name__, [(name, shape(value)) for name, value in fields(node)]
-
-
-def fields(node: ast.AST) -> Iterator[tuple[str, Any]]:
-    for name, value in ast.iter_fields(node):
-        if name == "body" and isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            value = without_docstring(value)
+        return repr(node)
+    fields = []
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if name == "body" and isinstance(node, HAVE_DOCSTRING) and is_text(value[:1]):
+            value = value[1:]
         if value not in (None, []) and name not in ("kind", "type_comment"):
-            yield name, value
+            fields.append(f"('{name}', {shape(value)})")
+    return f"('{type(node).__name__}', [{', '.join(fields)}])"
 
 
-def without_docstring(body: list[ast.stmt]) -> Iterable[ast.stmt]:
-    first = body[0] if body else None
-    is_text = (
-        isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
-    )
-    return body[1:] if is_text else body
+def is_text(statements: list[ast.stmt]) -> bool:
+    values = [statement.value for statement in statements if isinstance(statement, ast.Expr)]
+    return any(isinstance(value, ast.Constant) and isinstance(value.value, str) for value in values)

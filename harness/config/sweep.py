@@ -45,13 +45,10 @@ class PlannedCell:
     cell: Cell
     gpu_hours: float | None = None  # cost at the scale of the table's authors, on one of their GPUs
     depends_on: tuple[str, ...] = ()  # ids of the cells that must be done before
-    copied: DictConfig | None = None  # `cfg`, where it is there already
     searched: Mapping[str, Any] | None = None  # the search that chose its learning rate, as in a record
 
     @cached_property
     def cfg(self) -> DictConfig:
-        if self.copied is not None:
-            return self.copied
         return self.config.copy() if isinstance(self.config, VariedConfig) else self.config
 
 
@@ -83,19 +80,21 @@ class Plan:
 
 @dataclass(frozen=True)
 class Command:
-    """A composed command of a sweep. `overrides`: as typed. `variant`: its only cell, if it is known already."""
+    """A composed command of a sweep. `overrides`: as typed. `planned`: its only cell, if it is known already."""
 
     cfg: DictConfig
     overrides: tuple[str, ...] = ()
-    variant: tuple[VariedConfig, Cell] | None = None
+    planned: PlannedCell | None = None
 
 
 def compose_commands(swept: Sequence[Sequence[str]]) -> list[Command]:
     """Compose the commands of a sweep."""
     variants, commands = Variants(search_path()), []
-    for overrides in swept:
-        cfg, variant = variants.command(overrides)
-        commands.append(Command(cfg, tuple(overrides), variant))
+    for overrides in map(tuple, swept):
+        variant = variants.seed(overrides)
+        planned = PlannedCell(overrides, *variant) if variant else None
+        cfg = planned.cfg if planned else compose(overrides, search_path())
+        commands.append(Command(cfg, overrides, planned))
     return commands
 
 
@@ -106,29 +105,33 @@ def expand_all(commands: Sequence[Command], validation: Validation | None = None
     """
     cells: dict[str, PlannedCell] = {}
     absent: dict[str, str] = {}
-    unchosen = 0
+    unchosen = begun = 0
     with rare_garbage_collection():
-        for command, report_inside in reporting(commands, report):
-            if command.variant is None:
-                plan = expand(command.cfg, command.overrides, validation, report_inside)
-            else:
-                plan = Plan((PlannedCell(command.overrides, *command.variant, copied=command.cfg),), {})
-            for planned in plan.cells:
+        tables, variants = [tables_of(command) for command in commands], Variants(search_path())
+        number = sum(map(len, tables))
+        for command, of_command in zip(commands, tables, strict=True):
+            found: dict[str, PlannedCell] = {}
+            for path, table in of_command.items():
+                if report is not None and number > 1:
+                    report(begun, number)
+                begun += 1
+                if table is None:
+                    planned = command.planned or PlannedCell(command.overrides, command.cfg, cell_of(command.cfg))
+                    plan = Plan((planned,), {})
+                else:
+                    table_files.check(table, path, has_cells=True)
+                    inside = report if number == 1 else None
+                    plan = expand_table(table, command.cfg, command.overrides, validation, inside, variants)
+                found |= {planned.cell.id: planned for planned in plan.cells}  # tables share cells
+                absent |= plan.absent
+                unchosen += plan.unchosen
+            if not found and not command.cfg.table.get("every"):
+                raise no_cell(absent)
+            for planned in found.values():
                 add_with_dependencies(planned, cells, {})
-            absent |= plan.absent
-            unchosen += plan.unchosen
     if not cells:  # checked at the end: a model may fit only some of the tables
         raise no_cell(absent)
     return Plan(tuple(cells.values()), absent, unchosen)
-
-
-def reporting(parts: Iterable[Any], report: Report | None) -> Iterator[tuple[Any, Report | None]]:
-    """Each part, and the report for what is inside it: of several parts, the number that is planned is reported."""
-    parts = list(parts)
-    for number, part in enumerate(parts):
-        if report is not None and len(parts) > 1:
-            report(number, len(parts))
-        yield part, report if len(parts) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -198,35 +201,21 @@ def add_with_dependencies(
     return cell.id
 
 
-def expand(
-    cfg: DictConfig, overrides: Sequence[str], validation: Validation | None = None, report: Report | None = None
-) -> Plan:
-    """The cells of a command. `overrides`: as typed. `validation`: as in `expand_all`."""
-    if cfg.table is None:
-        return Plan((PlannedCell(tuple(overrides), cfg, cell_of(cfg)),), {})
-    name = typed_values(overrides).get("table", "NAME")
-    if isinstance(cfg.table, DictConfig) and cfg.table.get("all"):
-        paths = [table_files.path_of("table", name, folders()) for name in names_in("table") if name != "all"]
-        every = {path: yaml_files.load_config(path) for path in paths}
-        for path, table in every.items():
-            table_files.check(table, path)
-        tables = {path: table for path, table in every.items() if has_cells(table) and not table.get("every")}
-    elif isinstance(cfg.table, DictConfig) and not has_cells(cfg.table):
-        raise UsageError(f"table={name} has no cells, nothing to run: python run.py do=report table={name} shows it")
-    else:
-        tables = {table_files.shown_path("table", name, folders()): cfg.table}
-    cells: dict[str, PlannedCell] = {}
-    absent: dict[str, str] = {}
-    unchosen, variants = 0, Variants(search_path())
-    for (path, table), report_inside in reporting(tables.items(), report):
-        table_files.check(table, path, has_cells=True)
-        plan = expand_table(table, cfg, overrides, validation, report_inside, variants)
-        cells |= {planned.cell.id: planned for planned in plan.cells}  # tables share cells
-        absent |= plan.absent
-        unchosen += plan.unchosen
-    if not cells and not cfg.table.get("every"):
-        raise no_cell(absent)
-    return Plan(tuple(cells.values()), absent, unchosen)
+def tables_of(command: Command) -> dict[str, DictConfig | None]:
+    """{file: content} of the tables of a command; for a single cell {"": None}. Raises UsageError."""
+    asked, name = command.cfg.table, typed_values(command.overrides).get("table", "NAME")
+    if asked is None:
+        return {"": None}
+    if not isinstance(asked, DictConfig) or not asked.get("all"):
+        if isinstance(asked, DictConfig) and not has_cells(asked):
+            shown = f"python run.py do=report table={name} shows it"
+            raise UsageError(f"table={name} has no cells, nothing to run: {shown}")
+        return {table_files.shown_path("table", name, folders()): asked}
+    paths = [table_files.path_of("table", name, folders()) for name in names_in("table") if name != "all"]
+    every = {str(path): yaml_files.load_config(path) for path in paths}
+    for path, table in every.items():
+        table_files.check(table, path)
+    return {path: table for path, table in every.items() if has_cells(table) and not table.get("every")}
 
 
 def no_cell(absent: Mapping[str, str]) -> UsageError:
@@ -264,7 +253,10 @@ def expand_table(
     search = search_of(cfg) if searches else None
     variants = variants or Variants(search_path())
     unchosen = 0
-    for (table_row, column), _ in reporting(runnable_cells(table, typed, cfg.model.name, absent), report):
+    pairs = list(runnable_cells(table, typed, cfg.model.name, absent))
+    for number, (table_row, column) in enumerate(pairs):
+        if report is not None:
+            report(number, len(pairs))
         protocol = column.get("protocol") or table_row.protocol
         settings = cell_settings(table_row, column.get("set", {}), cfg.budget.name)
         names = [f"model={table_row.model}", f"task={column.task}", f"protocol={protocol}"]

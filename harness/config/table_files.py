@@ -1,30 +1,27 @@
 """Reads `conf/table/<name>.yaml` and `conf/figure/<name>.yaml`, which others share, and checks what every reader uses.
 
-A name lies below `conf/table` or `conf/figure`: neither `..` nor a link leads elsewhere. Numbers, texts and the number
-of cells have bounds, so that no command works for minutes on a file of a few lines. `harness.report.spec_files` checks
-the other keys.
+They are read as all options are: those of other folders through `harness.config.untrusted`. Numbers, texts and the
+number of cells have bounds, so that no command works for minutes on a file of a few lines. `harness.report.spec_files`
+checks the other keys.
 """
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from omegaconf import OmegaConf
 from pydantic import ConfigDict, Field
 
-from harness.config import yaml_files
+from harness.config.option_files import loaded
 from harness.config.places import CONF
 from harness.config.schema import LARGEST_SEED
 from harness.config.validation import StrictModel, TupleOf, dotted, parse, shortened
-from harness.errors import UsageError, did_you_mean, one_line, shown
+from harness.errors import UsageError, did_you_mean, shown
 
 NAME = re.compile(r"\w[\w.+-]*(/\w[\w.+-]*)*")
 Name = Annotated[str, Field(pattern=f"^{NAME.pattern}$", max_length=100)]  # of a model, task, protocol or table
 ALL = "all"  # `table=all` is no table: it stands for all of them
-MOST_VALUES = 10_000  # of a file, with those that an alias repeats
 LARGEST = 10**15  # of a number
 LONGEST_TEXT = 2_000
 LONGEST_KEY = 200
@@ -81,7 +78,6 @@ def path_of(group: str, name: str, folders: Sequence[str | Path]) -> Path:
     """The yaml in the first of the folders that has it. Raises UsageError."""
     for folder in map(Path, folders if NAME.fullmatch(name) and len(name) <= LONGEST_KEY else ()):
         if (path := folder / group / f"{name}.yaml").is_file():
-            require_inside(path, folder)
             return path
     hint = did_you_mean(name, names(group, folders))
     raise UsageError(f"there is no {group} '{shown(name[:LONGEST_KEY])}': {hint} (python run.py do=list)")
@@ -94,21 +90,13 @@ def shown_path(group: str, name: str, folders: Sequence[str | Path]) -> str:
     return str(path.relative_to(CONF.parent) if path.is_relative_to(CONF) else path)
 
 
-def require_inside(path: Path, folder: str | Path) -> None:
-    """Raises UsageError if a link below the folder leads out of it; the folder itself may be a link."""
-    if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
-        raise UsageError(f"{shown(path)}: a link that leads out of {shown(folder)}, which is not followed")
-
-
 def read(group: str, name: str, folders: Sequence[str | Path]) -> tuple[Path, dict[str, Any]]:
     """The path and the content of a table or figure. Raises UsageError, in one line with the file."""
     path = path_of(group, name, folders)
-    try:
-        raw = yaml_files.read(path)
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path}: no yaml: {one_line(error)}") from error
+    folder = str(path).removesuffix(f"/{group}/{name}.yaml")
+    raw = loaded(folder, f"{group}/{name}").values
     check(raw, path, is_table=group == "table")
-    return path, raw
+    return path, dict(raw)
 
 
 def check(raw: Any, where: object, *, is_table: bool = True, has_cells: bool = False) -> None:
@@ -119,9 +107,8 @@ def check(raw: Any, where: object, *, is_table: bool = True, has_cells: bool = F
     raw = OmegaConf.to_container(raw) if OmegaConf.is_config(raw) else raw
     if not isinstance(raw, dict):
         raise UsageError(f"{where}: a mapping expected")
-    for number, (path, node) in enumerate(_nodes(raw)):
-        problem = _problem(node) or (f"more than {MOST_VALUES:,} values" if number >= MOST_VALUES else "")
-        if problem:
+    for path, node in _nodes(raw):
+        if problem := _problem(node):
             raise UsageError(": ".join(filter(None, [str(where), dotted(path), problem])))
     if not is_table:
         return

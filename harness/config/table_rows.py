@@ -26,7 +26,7 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import AfterValidator, Field
 
 from harness.config import table_files
-from harness.config.compose import default_arguments, folders, option_config
+from harness.config.compose import default_arguments, folders, option_config, options
 from harness.config.local_mixing import KEY
 from harness.config.places import CONF
 from harness.config.plain import resolved
@@ -36,6 +36,7 @@ from harness.errors import UsageError, did_you_mean
 
 SHORT_CONV = f"backbone.{KEY}"
 PAPER = "paper"  # the budget of `paper_set`
+LONGEST_NAME = 40  # of a model, for people
 Settings = tuple[tuple[str, str], ...]  # (key, value as JSON), sorted by key
 
 
@@ -137,6 +138,31 @@ def display_value(value: str) -> str:
 def runs(columns: Iterable[tuple[str, Mapping[str, Any]]]) -> int:
     """The number of cells per row and seed. Columns with the same (task, settings) share a cell."""
     return len({(task, settings_key(changes)) for task, changes in columns})
+
+
+def row_name(row: str) -> str:
+    """The name for people of a row that is called by the id of a model, and of this model; other labels stay.
+
+    It is the words before the colon in the first line of the model's yaml.
+    """
+    return _names(tuple(folders())).get(row, row)
+
+
+@functools.cache
+def _names(_: tuple[str, ...]) -> dict[str, str]:
+    lines = ((model, *line.partition(": ")) for model, line in options("model"))
+    return {model: name for model, name, colon, _ in lines if colon and len(name) <= LONGEST_NAME}
+
+
+def labelled(label: str, model: str) -> str:
+    """A label of do=bench for people: `Luna (slots=16)` for `luna (model.slots=16)`, `Luna-16` for `luna_16`; a label
+    that does not begin with the id of a model stays."""
+    if (shown := row_name(label)) != label:
+        return shown
+    if label.startswith(f"{model}_"):
+        return f"{row_name(model)}-{label.removeprefix(f'{model}_')}"
+    start, bracket, rest = label.partition(" (")
+    return row_name(model) + bracket + rest.replace("model.", "") if start == model else label
 
 
 def typed_name(label: str) -> str:

@@ -15,26 +15,19 @@ KEPT = (
     "_target_", "accelerator", "devices", "num_nodes", "strategy", "deterministic", "profiler", "log_every_n_steps",
     "detect_anomaly",
 )  # fmt: skip
-# the recipe's settings in the place of Trainer's, and what the harness decides
+# what takes the place of Trainer's settings
 REPLACED = {
-    "accumulate_grad_batches": "train.micro_batch_size sets the examples per forward pass",
-    "gradient_clip_val": "train.clip_norm and train.clip_value clip gradients",
-    "gradient_clip_algorithm": "train.clip_norm and train.clip_value clip gradients",
-    "precision": "train.precision sets it",
-    "max_steps": "train.max_steps sets the updates",
-    "min_steps": "train.max_steps sets the updates",
-    "max_epochs": "train.max_steps sets the updates",
-    "min_epochs": "train.max_steps sets the updates",
-    "max_time": "resources.minutes limits a job",
-    "fast_dev_run": "budget=smoke and debug=limit make short runs",
-    "limit_train_batches": "train.max_steps sets the updates",
-    "limit_val_batches": "task.val sets the examples of generated data",
-    "limit_test_batches": "task.test sets the examples of generated data",
-    "overfit_batches": "debug=overfit trains on one batch",
-    "val_check_interval": "train.eval_every sets the updates between validations",
-    "check_val_every_n_epoch": "train.eval_every sets the updates between validations",
-    "logger": "logger= chooses loggers",
-    "default_root_dir": "paths.outputs moves the run folders",
+    "train.max_steps": "max_steps min_steps max_epochs min_epochs limit_train_batches",
+    "train.micro_batch_size": "accumulate_grad_batches",
+    "train.clip_norm or train.clip_value": "gradient_clip_val gradient_clip_algorithm",
+    "train.precision": "precision",
+    "train.eval_every": "val_check_interval check_val_every_n_epoch",
+    "resources.minutes": "max_time",
+    "budget=smoke or debug=limit": "fast_dev_run",
+    "task.val or task.test": "limit_val_batches limit_test_batches",
+    "debug=overfit": "overfit_batches",
+    "logger=": "logger",
+    "paths.outputs": "default_root_dir",
 }
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
 STRATEGIES = ("auto",)
@@ -57,7 +50,8 @@ def check_trainer(settings: Mapping[str, Any]) -> None:
     """Raises UsageError for a key that could change a cell's numbers, and for values that the harness does not use."""
     for key in settings:
         if key not in KEPT:
-            hint = REPLACED.get(key, f"these are: {', '.join(KEPT[1:])}")
+            ours = next((ours for ours, theirs in REPLACED.items() if key in theirs.split()), None)
+            hint = f"{ours} takes its place" if ours else f"these are: {', '.join(KEPT[1:])}"
             raise UsageError(f"trainer.{key}: no setting of a cell; {hint}")
     if settings.get("_target_") not in (None, TRAINER):
         raise UsageError(f"trainer._target_={settings['_target_']}: cells run in {TRAINER}")

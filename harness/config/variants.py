@@ -7,16 +7,14 @@ tables, and `VariedConfig` is one of their configurations. `changes` compares a 
 import functools
 import pickle
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 from omegaconf import MISSING, DictConfig, OmegaConf, flag_override, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from harness import masking
 from harness.config.cell import (
     AXES,
     IDENTITY,
@@ -37,9 +35,11 @@ from harness.config.local_mixing import KEY, apply_short_conv
 from harness.config.option_files import existing, is_option
 from harness.config.overrides import key_of, to_overrides
 from harness.config.plain import resolved
+from harness.config.schema import check_sizes
 from harness.errors import UsageError
 
 MODEL, BACKBONE = "model.", "backbone"
+TAPS = f"{BACKBONE}.{KEY}="
 NO_COPY = "no_deepcopy_set_nodes"  # OmegaConf's flag: it sets a value itself, not a copy, which takes most of the time
 CHECKED = ("paths", "trainer", "resources", "cluster", "checkpoint", "bench")  # parts that are checked once per group
 SEED = re.compile(r"seed=(0|[1-9]\d{0,8})")  # a seed that needs no check; others are composed
@@ -49,15 +49,17 @@ SEED = re.compile(r"seed=(0|[1-9]\d{0,8})")  # a seed that needs no check; other
 class VariedConfig:
     """A composed configuration with other values at some keys. A copy takes milliseconds, and a plan has thousands.
 
-    `pickled`: the composed configuration, which its variants share. `set_model`: puts another model into it.
-    `changes`: (key, value), such as another seed. `paths`: its folders, as attributes. `canonical`: the identity of the
-    cell without `changes`; None if another value depends on one of the keys, so that each variant is resolved anew.
+    `pickled`: the composed configuration, which its variants share. `model`, `values`: the pickled model that replaces
+    that of the configuration, and typed values of it. `changes`: (key, value), such as another seed. `paths`: its
+    folders, as attributes. `canonical`: the identity of the cell without `changes`; None if another value depends on
+    one of the keys, so that each variant is resolved anew.
     """
 
     pickled: bytes
-    set_model: Callable[[DictConfig], None] | None = None
+    model: bytes | None = None
+    values: tuple[str, ...] = ()
     changes: tuple[tuple[str, Any], ...] = ()
-    paths: SimpleNamespace = field(default_factory=SimpleNamespace)
+    paths: SimpleNamespace = field(default_factory=SimpleNamespace, compare=False)
     canonical: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
     @classmethod
@@ -76,42 +78,37 @@ class VariedConfig:
 
         The variant is a configuration of its own where the values do not separate.
         """
+        varied = replace(self, changes=tuple(changes.items()))
         if self.canonical is None:
-            cfg = with_changes(self.copy(), changes)
+            cfg = varied.copy()
             return cfg, cell_of(cfg)
-        config = dict(self.canonical)
-        for key, value in changes.items():
-            config = with_value(config, key.split("."), value)
-        return replace(self, changes=tuple(changes.items())), Cell(identity(config), config)
+        config = changed(self.canonical, changes.items())
+        return varied, Cell(identity(config), config)
 
     def copy(self) -> DictConfig:
         cfg = pickle.loads(self.pickled)
-        if self.set_model is not None:
-            self.set_model(cfg)
-        return with_changes(cfg, dict(self.changes))
+        if self.model is not None:
+            set_model(cfg, self.model, self.values)
+        for key, value in self.changes:
+            OmegaConf.update(cfg, key, value)
+        return cfg
 
     def resolved(self) -> dict[str, Any]:
         """The configuration as plain values. Variants of the same keys share what does not change."""
-        values = shared_values(self.pickled, self.set_model, tuple(key for key, _ in self.changes))
-        if values is None:
-            return resolved(self.copy())
-        for key, value in self.changes:
-            values = with_value(values, key.split("."), value)
-        return values
+        values = shared_values(replace(self, changes=()), tuple(key for key, _ in self.changes))
+        return resolved(self.copy()) if values is None else changed(values, self.changes)
 
 
-def with_changes(cfg: DictConfig, changes: Mapping[str, Any]) -> DictConfig:
-    for key, value in changes.items():
-        OmegaConf.update(cfg, key, value)
-    return cfg
+def changed(config: Mapping[str, Any], changes: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    for key, value in changes:
+        config = with_value(config, key.split("."), value)
+    return dict(config)
 
 
 @functools.lru_cache(maxsize=64)
-def shared_values(
-    pickled: bytes, set_model: Callable[[DictConfig], None] | None, keys: tuple[str, ...]
-) -> dict[str, Any] | None:
+def shared_values(varied: VariedConfig, keys: tuple[str, ...]) -> dict[str, Any] | None:
     """All of a configuration as plain values, without those at `keys`; None if another value depends on one of them."""
-    cfg = VariedConfig(pickled, set_model).copy()
+    cfg = varied.copy()
     try:
         with without_values(cfg, keys):
             return resolved(cfg)
@@ -119,50 +116,33 @@ def shared_values(
         return None
 
 
-@dataclass(frozen=True)
-class Shared:
-    """A configuration, and the canonical form of its parts that do not depend on the model.
-
-    `dependent`: the other parts, such as the model.
-    """
-
-    cfg: DictConfig
-    pickled: bytes
-    canonical: dict[str, Any]
-    paths: SimpleNamespace
-    dependent: tuple[str, ...]
-
-
 class Variants:
     """Composes commands and rows of tables. `search`: further config folders, as of `compose`."""
 
     def __init__(self, search: Iterable[str] = ()):
         self._search = tuple(map(str, search))
-        self._first: dict[tuple[str, ...], DictConfig] = {}
         self._seeds: dict[tuple[str, ...], VariedConfig | None] = {}
-        self._shared: dict[tuple[tuple[str, ...], tuple[str, ...], bool], Shared | None] = {}
+        # a configuration without its model, what its rows share, and the parts that depend on the model
+        self._shared: dict[tuple[Any, ...], tuple[DictConfig, VariedConfig, Sequence[str]] | None] = {}
         self._models: dict[int, tuple[DictConfig, bytes]] = {}
 
-    def command(self, overrides: Sequence[str]) -> tuple[DictConfig, tuple[VariedConfig, Cell] | None]:
-        """The configuration of these overrides, as of `compose`, and its cell if it is there without further work.
+    def seed(self, overrides: Sequence[str]) -> tuple[VariedConfig, Cell] | None:
+        """A command's configuration and cell from those of other seeds. Raises as `compose` does.
 
-        Commands that differ in their seed only are composed, checked and resolved once.
+        None for a command that must be composed by itself: its seed is not typed, it has several cells, or a value
+        that is checked depends on the seed.
         """
         typed = [word for word in overrides if key_of(word) == "seed"]
         seed = SEED.fullmatch(typed[0]) if len(typed) == 1 else None
+        if seed is None:
+            return None
         others = tuple(word for word in overrides if word not in typed)
-        if seed is None or others not in self._first:
-            cfg = compose(overrides, self._search)
-            if seed is not None:
-                self._first[others] = cfg
-            return cfg, None
         if others not in self._seeds:
-            self._seeds[others] = seeds_of(self._first[others])
-        if (varied := self._seeds[others]) is None:
-            return compose(overrides, self._search), None
-        masking.note_overrides(overrides)
-        config, cell = varied.cell({"seed": int(seed[1])})
-        return config.copy(), (config, cell)
+            cfg, varied = self.row(others, ("seed",))
+            is_cell = cfg.table is None and not cfg.get("depends_on") and varied.canonical is not None
+            self._seeds[others] = varied if is_cell and shared_values(varied, ("seed",)) is not None else None
+        varied = self._seeds[others]
+        return None if varied is None else varied.cell({"seed": int(seed[1])})
 
     def row(
         self, overrides: Sequence[str], keys: Sequence[str], *, shared: Collection[str] = ()
@@ -173,30 +153,31 @@ class Variants:
         on the model or on one of the keys.
         """
         model, _ = model_of([word for word in overrides if is_choice(word, self._search)], self._search)
-        values = tuple(word for word in overrides if word.lstrip("+~").startswith(MODEL))
-        taps = tuple(word for word in overrides if word.startswith(f"{BACKBONE}.{KEY}="))
-        others = tuple(word for word in overrides if word not in (*values, *taps) and not word.startswith("model="))
+        values = tuple(word for word in overrides if word.lstrip("+~").startswith(MODEL) or word.startswith(TAPS))
+        others = tuple(word for word in overrides if word not in values and not word.startswith("model="))
         if model is None or any(word.startswith("model.name=") for word in values):
             return self._by_itself(overrides, keys, shared)
-        group = (others, tuple(keys), bool(taps))
+        dependent = ["model", BACKBONE] if any(word.startswith(TAPS) for word in values) else ["model"]
+        group = (others, tuple(keys), len(dependent))
         if group not in self._shared:
-            composed = compose([word for word in overrides if word not in taps], self._search, shared=shared)
-            self._shared[group] = shared_parts(composed, keys, ["model", BACKBONE] if taps else ["model"])
+            composed = [word for word in overrides if not word.startswith(TAPS)]
+            self._shared[group] = shared_parts(compose(composed, self._search, shared=shared), keys, dependent)
         if (base := self._shared[group]) is None:
             return self._by_itself(overrides, keys, shared)
-        content = self._pickled_model(model)
-        set_model(base.cfg, content, values, taps)
+        cfg, varied, dependent = base
+        varied = replace(varied, model=self._pickled(model), values=values)
+        set_model(cfg, varied.model, values)
         try:
-            parts = resolved_alone(base.cfg, keys, base.dependent)
+            parts = resolved_alone(cfg, keys, dependent)
         except (OmegaConfBaseException, UsageError):
             return self._by_itself(overrides, keys, shared)
-        check_parts(base.cfg, overrides, self._search, shared, parts)
-        canonical = identifying_parts(parts) | base.canonical
+        check_parts(cfg, overrides, self._search, shared, parts)
+        check_sizes(parts)
+        canonical = identifying_parts(parts) | varied.canonical
         config = {part: canonical[part] for part in (*IDENTITY, "depends_on") if part in canonical}
-        set_this = partial(set_model, model=content, values=values, taps=taps)
-        return base.cfg, VariedConfig(base.pickled, set_this, (), base.paths, config | {"seed": base.cfg.seed})
+        return cfg, replace(varied, canonical=config | {"seed": cfg.seed})
 
-    def _pickled_model(self, model: DictConfig) -> bytes:
+    def _pickled(self, model: DictConfig) -> bytes:
         if id(model) not in self._models:
             self._models[id(model)] = (model, pickle.dumps(model))  # the model is kept, and with it its id
         return self._models[id(model)][1]
@@ -208,23 +189,15 @@ class Variants:
         return cfg, VariedConfig.of(cfg, keys)
 
 
-def seeds_of(cfg: DictConfig) -> VariedConfig | None:
-    """The other seeds of a configuration of one cell; None if a value that is checked depends on the seed."""
-    if cfg.table is not None or cfg.get("depends_on"):
-        return None
-    varied = VariedConfig.of(cfg)
-    shares = varied.canonical is not None and shared_values(varied.pickled, None, ("seed",)) is not None
-    return varied if shares else None
-
-
-def set_model(cfg: DictConfig, model: bytes, values: Iterable[str], taps: Sequence[str]) -> None:
-    """Replace the model by that of a yaml, pickled, and set typed values of it. `taps`: a typed short convolution."""
+def set_model(cfg: DictConfig, model: bytes, values: Sequence[str]) -> None:
+    """Replace the model by that of a yaml, pickled, and set typed values of it and a typed short convolution."""
     if cfg._get_flag(NO_COPY):
         cfg.model = pickle.loads(model)
     else:
         with flag_override(cfg, NO_COPY, True):
             cfg.model = pickle.loads(model)
-    apply_values(cfg, values)
+    taps = [word for word in values if word.startswith(TAPS)]
+    apply_values(cfg, [word for word in values if word not in taps])
     if taps:
         with open_dict(cfg):
             cfg.backbone[KEY] = None
@@ -232,8 +205,10 @@ def set_model(cfg: DictConfig, model: bytes, values: Iterable[str], taps: Sequen
         apply_short_conv(cfg)
 
 
-def shared_parts(cfg: DictConfig, keys: Sequence[str], dependent: list[str]) -> Shared | None:
-    """What a configuration shares with others that differ only in their model.
+def shared_parts(
+    cfg: DictConfig, keys: Sequence[str], dependent: list[str]
+) -> tuple[DictConfig, VariedConfig, Sequence[str]] | None:
+    """What a configuration shares with others that differ only in their model, and the parts that do not.
 
     The model of `cfg` is removed. None if a part on which checks, folders or other cells depend follows the model, and
     with a short convolution that no override sets, which each model reads in its own way. `dependent`: parts that do.
@@ -257,7 +232,7 @@ def shared_parts(cfg: DictConfig, keys: Sequence[str], dependent: list[str]) -> 
             canonical |= {"depends_on": resolved(cfg.depends_on)}
     except (OmegaConfBaseException, UsageError):
         return None
-    return Shared(cfg, pickled, canonical, SimpleNamespace(**others["paths"]), tuple(dependent))
+    return cfg, VariedConfig(pickled, paths=SimpleNamespace(**others["paths"]), canonical=canonical), dependent
 
 
 def changes(cell: Cell, search: Sequence[str] = ()) -> dict[str, list[Any]]:

@@ -21,12 +21,12 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.config import yaml_files
-from harness.config.cell import DECLARING, cell_of, flatten
+from harness.config.cell import cell_of, flatten
 from harness.config.declared import absolute_path, map_paths
 from harness.config.local_mixing import KEY
 from harness.config.own_files import absolute, check_data_root, check_files, files_outside, split
 from harness.config.plain import escaped, resolved
-from harness.config.schema import Config, Paths, check_ranges
+from harness.config.schema import PARTS, Config, Paths, check_ranges
 from harness.config.untrusted import OWNER
 from harness.config.validation import StrictModel, TupleOf, parse
 from harness.config.variants import VariedConfig
@@ -159,7 +159,7 @@ def resolved_config(cfg: DictConfig | VariedConfig) -> dict[str, Any]:
     """The configuration as plain values with absolute paths."""
     plain = dict(cfg.resolved() if isinstance(cfg, VariedConfig) else resolved(cfg))  # other requests share its parts
     plain["paths"] = {name: str(Path(path).absolute()) for name, path in plain["paths"].items()}
-    for group in DECLARING:
+    for group in PARTS:
         plain[group] = plain[group] | map_paths(plain[group], absolute_path)
     if plain["task"].get("data_root"):
         plain["task"]["data_root"] = absolute_path(plain["task"]["data_root"])

@@ -3,25 +3,19 @@
 import contextlib
 import ctypes
 import os
-from collections.abc import Sequence
 
 CPU_TIME_RESOLUTION_S = 2 / os.sysconf("SC_CLK_TCK")  # of the counters in /proc
 
 
-def other_cpu_s(worker_pids: Sequence[int] = ()) -> float:
+def other_cpu_s() -> float:
     """CPU seconds that this machine has given to other processes; 0 where /proc does not exist."""
-    ticks = os.sysconf("SC_CLK_TCK")
     try:
         with open("/proc/stat", encoding="ascii") as file:
             user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, file.readline().split()[1:9])
-        workers = 0
-        for pid in worker_pids:
-            with open(f"/proc/{pid}/stat", encoding="ascii") as file:
-                workers += sum(map(int, file.read().rpartition(")")[2].split()[11:13]))  # user and system ticks
     except (OSError, ValueError):
         return 0.0
     times = os.times()
-    busy = (user + nice + system + irq + softirq + steal - workers) / ticks
+    busy = (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
     return busy - times.user - times.system - times.children_user - times.children_system
 
 

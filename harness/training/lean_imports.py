@@ -1,14 +1,15 @@
 """Imports of a cell without the libraries that it does not use: a CPU second of a short cell.
 
-torchmetrics imports matplotlib and `scipy.signal` wherever they are installed. Nothing here calls `Metric.plot`, which
-then says that matplotlib is missing. torchmetrics has no setting for it, so the two functions that it asks are replaced
-while it is imported. `tests/harness/test_lean_imports.py` fails if a new version of a library asks for more.
+torchmetrics imports matplotlib, requests and `scipy.signal` wherever they are installed. Nothing here calls
+`Metric.plot` or downloads a metric of speech, which then say what is missing. torchmetrics has no setting for it, so
+the two functions that it asks are replaced while it is imported. `tests/harness/test_lean_imports.py` fails if a new
+version of a library asks for more.
 """
 
 import importlib
 import sys
 
-PLOTS, ALIAS = "matplotlib", "scipy"
+NOT_USED, ALIAS = ("matplotlib", "requests"), "scipy"
 
 
 def import_lean() -> None:
@@ -23,7 +24,7 @@ def import_lean() -> None:
     def check_others(requirement: imports.RequirementCache) -> None:
         if hasattr(requirement, "available"):
             return
-        if requirement.requirement in (PLOTS, ALIAS):
+        if requirement.requirement in (*NOT_USED, ALIAS):
             requirement.available, requirement.message = False, f"left out ({__name__})"
             asked.append(requirement)
         else:

@@ -29,14 +29,7 @@ from harness.records.run_directory import RunDirectory
 from harness.training.checkpoints.dependency import Dependency, chosen_weights
 from harness.training.extras.long_run import refuse_long_run
 from harness.training.lean_imports import import_lean
-from harness.training.process import (
-    REQUEUED,
-    SchedulerError,
-    exit_status,
-    keep_compiler_cache_private,
-    rank,
-    requeue,
-)
+from harness.training.process import REQUEUED, SchedulerError, exit_status, keep_compiler_cache_private, rank, requeue
 
 if TYPE_CHECKING:
     from harness.training.attempt import Attempt

@@ -41,7 +41,7 @@ SMALL = ["trainer=cpu", "bench.dim=16", "bench.heads=2", "bench.rounds=1", "benc
 def quick(monkeypatch):
     """Samples are short, and none is repeated: no number is tested here."""
     monkeypatch.setattr(bench_measure, "time_alternating", partial(timing.time_alternating, min_sample_s=0.0))
-    monkeypatch.setattr(timing, "other_cpu_s", lambda worker_pids: 0.0)
+    monkeypatch.setattr(timing, "other_cpu_s", lambda: 0.0)
     monkeypatch.setattr(timing.gc, "collect", lambda: 0)
     monkeypatch.setattr(bench_command, "kernels", lambda call, device: [])  # a profile takes longer than the rest
 
@@ -183,14 +183,14 @@ def test_exponent_and_crossover():
 def test_candidates_alternate_and_disturbed_samples_are_repeated(monkeypatch):
     order = []
     foreign = iter([0.0, 9.0] + [9.0] * 1000)  # other processes were busy during the first sample only
-    monkeypatch.setattr(timing, "other_cpu_s", lambda worker_pids: next(foreign))
+    monkeypatch.setattr(timing, "other_cpu_s", lambda: next(foreign))
     calls = {name: lambda name=name: order.append(name) for name in "ab"}
     timings = timing.time_alternating(calls, device=CPU, rounds=3, min_sample_s=0.0)
     samples = order[4:]  # after a first call, and a second that says how many calls make a sample
     assert samples == ["a", "a", "b", "b", "a", "a", "b"], "the first is disturbed; every other round goes backwards"
     assert all(len(timing.samples) == 3 and timing.disturbed == 0 for timing in timings.values())
     busy = iter(range(0, 10**6, 5))
-    monkeypatch.setattr(timing, "other_cpu_s", lambda worker_pids: float(next(busy)))
+    monkeypatch.setattr(timing, "other_cpu_s", lambda: float(next(busy)))
     timed = timing.time_alternating({"a": lambda: None}, device=CPU, rounds=3, min_sample_s=0.0)["a"]
     assert timed.disturbed == 3, "counted when no retry is left"
 

@@ -11,7 +11,7 @@ from helpers import synthetic as made
 from harness.commands.report import formats_of
 from harness.config.cell import cell_of
 from harness.config.compose import compose
-from harness.config.model_names import row_name
+from harness.config.table_rows import row_name
 from harness.errors import UsageError
 from harness.records.collect import frame, load_records
 from harness.records.record import read, write

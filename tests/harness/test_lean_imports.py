@@ -13,7 +13,7 @@ from longhaul.__main__ import main
 cell = ["model=lavo", "task=lra/listops", "budget=smoke", "train.trial=true"]
 sys.argv = ["run.py", *cell, *sys.argv[1:]]
 assert main() == 0
-names = ("matplotlib", "scipy.signal", "pandas", "sklearn")
+names = ("matplotlib", "scipy.signal", "pandas", "sklearn", "requests")
 print("imported:", [name for name in names if name in sys.modules])
 from lightning_utilities.core.imports import RequirementCache, package_available
 from torchmetrics.utilities.imports import _SCIPY_AVAILABLE

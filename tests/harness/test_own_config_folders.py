@@ -41,7 +41,7 @@ SMOKE = ("task=lra/listops", "budget=smoke")
     ("files", "words", "message"),
     [
         ({"model/latin": b"# caf\xe9\n"}, ("model=latin", *SMOKE), "model/latin.yaml: no yaml: 'utf-8' codec"),
-        ({"model/empty": ""}, ("model=empty", *SMOKE), "model=empty: its yaml has no name, name: empty"),
+        ({"model/empty": ""}, ("model=empty", *SMOKE), "model.name is no text: its yaml has no name"),
         ({"model/listed": "- a\n"}, ("model=listed", *SMOKE), "model/listed"),
         ({"task/x/y": "name: x/y\n"}, ("task=x/y", "budget=smoke"), "protocols that have a recipe for it: own"),
         ({"table/a": TABLE.replace("[1]", "[x]")}, ("do=plan", "table=a"), "table/a.yaml: seeds[0]"),

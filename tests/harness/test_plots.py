@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from harness.config.model_names import labelled, model_names
 from harness.config.places import CONF
+from harness.config.table_rows import labelled, row_name
 from harness.records.png import with_palette
 from harness.report.plots import style
 from harness.report.plots.file import Plot, is_current, save
@@ -90,7 +90,7 @@ def test_a_picture_without_numbers_is_no_file(tmp_path):
 
 def test_every_model_has_one_name_for_people():
     ids = [path.stem for path in (CONF / "model").glob("*.yaml") if path.stem not in ("custom", "module")]
-    names = model_names(ids)
+    names = {id: row_name(id) for id in ids}
     assert names["vanilla"] == "softmax attention" and names["lavo"] == "LAVO" and names["local"] == "window"
     assert len(set(names.values())) == len(ids) and not [name for name, shown in names.items() if shown == name]
     assert labelled("luna (model.slots=16)", "luna") == "Luna (slots=16)" and labelled("luna_16", "luna") == "Luna-16"

@@ -7,7 +7,7 @@ from harness.commands.rewrite import rewrite
 from harness.config.compose import compose, pickled
 from harness.config.places import CONF
 from harness.config.resolvers import default_protocol
-from harness.config.sweep import compose_commands, expand, expand_all
+from harness.config.sweep import Command, compose_commands, expand_all
 from harness.errors import UsageError
 
 ETTH1 = "task=forecasting/etth1"
@@ -75,11 +75,11 @@ def test_a_task_without_a_protocol_asks_for_one(user_conf):
 def test_a_table_narrowed_to_a_task_takes_no_protocol():
     typed = ["table=lavo/t8", ETTH1]
     for overrides in (typed, [*typed, "protocol=lavo"]):
-        planned_cells = expand(compose(typed), overrides).cells
+        planned_cells = expand_all([Command(compose(typed), tuple(overrides))]).cells
         assert {planned.cell.task for planned in planned_cells} == {"forecasting/etth1"}
         assert {planned.cell.protocol for planned in planned_cells} == {"lavo"}
     with pytest.raises(UsageError, match="rows name their protocols"):
-        expand(compose(typed), [*typed, "protocol=cab"])
+        expand_all([Command(compose(typed), (*typed, "protocol=cab"))])
 
 
 @pytest.mark.parametrize(

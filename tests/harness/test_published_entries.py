@@ -8,7 +8,7 @@ import yaml
 
 from harness.commands.report import draw_figures
 from harness.config.compose import compose
-from harness.config.sweep import expand
+from harness.config.sweep import Command, expand_all
 from harness.errors import UsageError
 from harness.records import ledger
 from harness.report.spec.figure import PendingFigure, PictureFigure
@@ -97,4 +97,4 @@ def test_a_figure_that_cannot_be_drawn_yet_says_what_it_needs():
         assert "GPU-hours" in figure.needs, name
         program, door, *typed = figure.command.split()
         assert (program, door) == ("python", "run.py")
-        assert expand(compose(typed), typed).cells, name
+        assert expand_all([Command(compose(typed), tuple(typed))]).cells, name

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from harness.config import sweep
-from harness.config.compose import compose
 from harness.errors import UsageError
 from harness.records import ledger
 from harness.report import spec_files
@@ -156,4 +155,4 @@ def test_a_table_without_cells_has_nothing_to_run(monkeypatch):
     typed = ["table=all", "seed=1", "model=lavo"]
     monkeypatch.setattr(sweep, "runnable_cells", lambda table, *rest: iter([]) if "LAVO" in table.title else 1 / 0)
     with pytest.raises(UsageError, match="has no cell that can run"):
-        sweep.expand(compose(typed), typed)
+        sweep.expand_all(sweep.compose_commands([typed]))

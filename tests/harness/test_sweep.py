@@ -16,7 +16,7 @@ TABLE = ["table=lavo/t11", "budget=smoke"]
 
 def cells(*overrides):
     typed = [*TABLE, *overrides]
-    return sweep.expand(compose(typed), typed)
+    return sweep.expand_all(sweep.compose_commands([typed]))
 
 
 def names(plan):
@@ -88,7 +88,7 @@ def test_a_row_may_have_cells_in_some_columns_alone():
 
 def test_all_tables_share_their_cells():
     typed = ["table=all", "budget=smoke", "task=lra/image", "model=vanilla", "seed=1"]
-    plan = sweep.expand(compose(typed), typed)
+    plan = sweep.expand_all(sweep.compose_commands([typed]))
     ids = [planned.cell.id for planned in plan.cells]
     assert len(ids) == len(set(ids)) and {planned.cell.protocol for planned in plan.cells} >= {"google", "skyformer"}
 
@@ -142,7 +142,7 @@ def test_hours_of_a_table_may_differ_by_protocol():
 def plan_of(of_table):
     cfg = compose(["budget=smoke"])
     cfg.table = of_table
-    return sweep.expand(cfg, ["table=x"])
+    return sweep.expand_all([sweep.Command(cfg, ("table=x",))])
 
 
 def test_a_table_has_a_bounded_number_of_cells():

@@ -12,7 +12,7 @@ import pytest
 from harness.commands import cli, train
 from harness.commands.rewrite import rewrite
 from harness.config import compose as composing
-from harness.config import sweep
+from harness.config import option_files, sweep
 from harness.config.compose import compose, options, pickled
 from harness.config.places import ROOT
 from harness.errors import UsageError
@@ -106,8 +106,8 @@ def test_commands_that_differ_in_model_and_seed_are_composed_once(monkeypatch, g
 def test_a_model_whose_yaml_has_defaults_is_composed_by_hydra(tmp_path, monkeypatch):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "mine.yaml").write_text("defaults: [lavo]\nname: mine\nwindow: 4\n")
-    monkeypatch.setattr(sweep, "search_path", lambda: [str(tmp_path)])
-    monkeypatch.setattr(composing, "search_path", lambda: [str(tmp_path)])
+    for module in (sweep, composing, option_files):
+        monkeypatch.setattr(module, "search_path", lambda: [str(tmp_path)])
     words = ["model=mine", "task=lra/listops", "budget=smoke"]
     (command,) = sweep.compose_commands([words])
     assert command.cfg == compose(words, [str(tmp_path)])

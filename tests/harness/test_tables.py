@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 from harness.config.build import on_meta
 from harness.config.cell import cell_of
 from harness.config.compose import compose, file_of, options, with_model
-from harness.config.sweep import expand
+from harness.config.sweep import Command, expand_all
 from harness.config.table_rows import has_cells
 from harness.training.run_cell import run_cell
 from tests.helpers.cells import request_of, shorten
@@ -24,7 +24,7 @@ OF_PROBES = ("probes/distance", "probes/length")  # the same cells, by other eva
 def cells(table, budget, *overrides):
     """The cells of the table at one seed, by their overrides."""
     typed = [f"table={table}", f"budget={budget}", "seed=1", *overrides]
-    plan = expand(compose(typed), typed)
+    plan = expand_all([Command(compose(typed), tuple(typed))])
     assert not plan.absent
     return {"·".join(planned.overrides): planned for planned in plan.cells}
 

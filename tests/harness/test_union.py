@@ -184,7 +184,7 @@ def test_a_folder_of_tables_stands_for_all_of_them_at_their_budget():
 
 
 def plan(*words):
-    return sweep.expand(compose(words), words)
+    return sweep.expand_all(sweep.compose_commands([words]))
 
 
 def test_its_cells_are_those_of_the_other_tables():

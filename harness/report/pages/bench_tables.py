@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.config.model_names import labelled
+from harness.config.table_rows import labelled
 from harness.report.render.layout import Block
 from harness.report.render.markdown import block_lines, escape
 from harness.report.render.words import listed

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from harness.config.model_names import row_name
+from harness.config.table_rows import row_name
 from harness.errors import agreeing
 from harness.report.pages.entries import EMPTY, baseline_text, card_of, muted, plain_entry, row_entry, score_entry
 from harness.report.pages.grids import no_average, own_block, parts_block, short_block

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from harness.config.model_names import row_name
+from harness.config.table_rows import row_name
 from harness.report.pages.answer import ColumnAnswer
 from harness.report.pages.evidence import Evidence, Reply, cannot_say
 from harness.report.render.words import capitalized, listed

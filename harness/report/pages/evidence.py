@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from harness.config.model_names import row_name
+from harness.config.table_rows import row_name
 from harness.config.validation import shortened
 from harness.errors import UsageError, did_you_mean
 from harness.records.collect import Cells

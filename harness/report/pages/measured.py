@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.config.model_names import row_name
+from harness.config.table_rows import row_name
 from harness.records import ledger
 from harness.records.measurements import Measurement, Measurements
 from harness.report.render.layout import Block, Card, Section, Table, TableEntry, table_of, tidy_row

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.config.model_names import row_name
+from harness.config.table_rows import row_name
 from harness.report.render.markdown import document, escape, grid
 from harness.report.render.words import joined
 from harness.report.scores.groups import ProtocolResults

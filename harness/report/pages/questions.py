@@ -3,9 +3,8 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 
-from harness.config.model_names import row_name
 from harness.config.overrides import to_overrides
-from harness.config.table_rows import PAPER, cell_settings
+from harness.config.table_rows import PAPER, cell_settings, row_name
 from harness.errors import agreeing
 from harness.records import ledger
 from harness.records.measurements import Measurement

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from harness.config.model_names import row_name
+from harness.config.table_rows import row_name
 from harness.errors import agreeing
 from harness.records.collect import Cells
 from harness.report.pages.caveats import rate_text

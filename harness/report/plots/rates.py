@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from harness.config.model_names import row_name
+from harness.config.table_rows import row_name
 from harness.report.pages.caveats import rate_text
 from harness.report.plots import style
 from harness.report.plots.style import Axes, Figure

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.config.model_names import labelled
+from harness.config.table_rows import labelled
 from harness.report.pages.answer import ColumnAnswer
 from harness.report.plots import style
 from harness.report.plots.style import Axes, Figure

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from harness.config.model_names import row_name
+from harness.config.table_rows import row_name
 from harness.report.scores import paired
 from harness.report.scores.paired import Key, Pair
 from harness.report.scores.places import Place, find_places

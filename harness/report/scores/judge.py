@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from harness.config.model_names import row_name
+from harness.config.table_rows import row_name
 from harness.report.scores.comparison import Comparison
 from harness.report.scores.groups import Group
 from harness.report.scores.paired import Pair, SeedNoise, holm, tested_pairs

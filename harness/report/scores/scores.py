@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from harness.config.declared import Range, declared_scores, score_range
-from harness.config.model_names import row_name
+from harness.config.table_rows import row_name
 from harness.errors import UsageError
 from harness.records.collect import Cells, differences
 from harness.report.scores.per_example import BaselineScores

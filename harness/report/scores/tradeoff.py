@@ -15,7 +15,7 @@ from math import isnan
 from statistics import geometric_mean
 from typing import Any
 
-from harness.config.model_names import model_names, row_name
+from harness.config.table_rows import row_name
 from harness.errors import UsageError
 from harness.records import ledger
 from harness.records.collect import Cells
@@ -37,7 +37,7 @@ NOT_IN_PAPER = "*"  # behind the name of a model that the table lacks
 
 def _bubble_panel(figure: FigureSpec, title: str, series: list[dict[str, Any]], notes: list[str]) -> Panel:
     """A bubble is a series of one point, its `size` the memory. Speed and memory of the reference are 1."""
-    reference = model_names([figure.reference])[figure.reference]
+    reference = row_name(figure.reference)
     panel = {"title": title, "x": f"speed relative to {reference}", "log_x": False, "log_y": False}
     return panel | {"y": f"{figure.accuracy}, {figure.table.unit}", "series": series, "notes": notes}
 

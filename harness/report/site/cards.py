@@ -10,8 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from harness.config.model_names import row_name
-from harness.config.table_rows import format_settings, settings_key
+from harness.config.table_rows import format_settings, row_name, settings_key
 from harness.records.files import require_writable, write_atomic
 from harness.records.measurements import Measurements
 from harness.records.recipe import words_of

@@ -8,8 +8,17 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from harness.config.model_names import row_name
-from harness.config.table_rows import PAPER, Row, Settings, as_composed, cell_settings, row_hours, runs, settings_key
+from harness.config.table_rows import (
+    PAPER,
+    Row,
+    Settings,
+    as_composed,
+    cell_settings,
+    row_hours,
+    row_name,
+    runs,
+    settings_key,
+)
 from harness.config.validation import TupleOf
 from harness.errors import UsageError, did_you_mean
 from harness.records.ledger import decimals

@@ -30,7 +30,7 @@ from harness.config.overrides import key_of, to_overrides
 from harness.config.own_files import check_files, files_outside
 from harness.config.places import folder_below
 from harness.config.plain import resolved
-from harness.config.schema import LARGEST_SEED, check_sizes
+from harness.config.schema import LARGEST_SEED, PARTS, check_sizes
 from harness.config.untrusted import SHARED, check_shared
 from harness.errors import UsageError, in_markdown, one_line, shown, with_known_arguments
 from harness.records import record
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from tasks.base import Task
 
 WEIGHTS, CONFIG, RECORD, CARD = "model.safetensors", "config.json", EXPORTED, "README.md"
-PARTS = ("model", "task", "backbone")  # of a configuration: what a model is built from
 RECIPE = (*SHARED, "debug")  # keys of a run's overrides; its folders and trusted packages are for the reader to type
 BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError, ArithmeticError)
 MOST_TOKENS = 1_000_000  # of a continuation: it is returned whole
@@ -213,8 +212,7 @@ def build_saved(
     from harness.training.checkpoints.checkpoint import weights_sha256
 
     trusted = list(cfg.trusted_packages)
-    for part in ("model", "backbone"):
-        check_sizes(part, config[part])
+    check_sizes(config)
     task = instantiate(arguments(config["task"]), "task", trusted)
     settings = arguments(config["model"]), arguments(config["backbone"]), trusted, task.backbone_kwargs()
     with torch.device("meta"):

@@ -15,12 +15,14 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
 from harness.config.places import ROOT
+from harness.config.schema import Kernels
 from harness.errors import UsageError, did_you_mean
 
 OWN = ("models", "tasks")
@@ -34,9 +36,21 @@ PARTS = ("model", "backbone", "task")  # parts of a configuration that have a cl
 
 def code_of(cfg: DictConfig) -> str | None:
     """The digest of a cell's source: 16 hexadecimal digits; None if a file of it cannot be found or read."""
+    return source_digest(targets_of(cfg), kernels=cfg.resources.kernels.name, compiled=cfg.resources.compile)
+
+
+def is_of_other_kernels(digest: str | None, cfg: DictConfig) -> bool:
+    """Whether a digest is that of a cell's source with other kernels: nobody has changed the source."""
+    here = (cfg.resources.kernels.name, cfg.resources.compile)
+    others = [way for way in product((kernels.name for kernels in Kernels), (False, True)) if way != here]
+    digests = (source_digest(targets_of(cfg), kernels=kernels, compiled=compiled) for kernels, compiled in others)
+    return digest is not None and digest in digests
+
+
+def targets_of(cfg: DictConfig) -> tuple[str, ...]:
+    """The classes of model, backbone and task, and of arguments that are classes."""
     parts = [part for name in PARTS for part in (cfg[name], *classes_in(cfg[name]))]
-    targets = tuple(str(part.get("_target_")) for part in parts)
-    return source_digest(targets, kernels=cfg.resources.kernels.name, compiled=cfg.resources.compile)
+    return tuple(str(part.get("_target_")) for part in parts)
 
 
 def classes_in(part: DictConfig) -> Iterator[DictConfig]:

@@ -94,11 +94,9 @@ class TrainingCallback(Callback):
                 torch.set_rng_state(saved["cpu"])
                 if saved["cuda"] and torch.cuda.is_available():
                     torch.cuda.set_rng_state(saved["cuda"][0])
-            before, now = self.state.micro_batches, trainer.accumulate_grad_batches
             changed = differences(self.state.conditions, self.conditions)
-            if before != now:
+            if self.state.micro_batches != trainer.accumulate_grad_batches:
                 restate_batch_progress(trainer)
-                changed.append(f"micro-batches per update {before}, now {now}")
             self.state.changed_at_resume += [f"step {trainer.global_step}: {change}" for change in changed]
             self.progress.say(f"resumed at step {trainer.global_step}{resumed_under(changed)}")
         self.state.conditions = self.conditions

@@ -44,7 +44,7 @@ def test_a_cell_is_the_same_cell_with_other_kernels(places, tmp_path, capsys):
     (path,) = (tmp_path / "records").rglob("*.json")
     native = record.read(path)
     assert native["code_sha256"] != code_of(compose([*CELL, *places])) and native["hardware"]["kernels"] == "native"
-    assert "already done by other code" in run().detail, "the same cell"
+    assert "already done with other kernels" in run().detail, "the same cell"
     assert run("rerun=all").state == "done" and "kernels=" not in capsys.readouterr().err
     plain = record.read(path)
     assert plain["cell"] == native["cell"] and "kernels" not in plain["hardware"]
@@ -244,7 +244,7 @@ def test_a_compiled_cell_is_the_same_cell_and_its_record_says_so(places, tmp_pat
     (path,) = (tmp_path / "records").rglob("*.json")
     entries = record.read(path)
     assert entries["hardware"]["compile"] is True
-    assert "already done by other code" in run().detail, "the same cell"
+    assert "already done with other kernels" in run().detail, "the same cell"
     assert run("rerun=all").state == "done" and len(traced) == 1 and "threads, compiled" not in capsys.readouterr().err
     plain = record.read(path)
     assert plain["cell"] == entries["cell"] and "compile" not in plain["hardware"]

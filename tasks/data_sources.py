@@ -25,7 +25,7 @@ from typing import IO, Any
 
 from tasks.checks import DataError, Progress
 from tasks.files import exclusive, open_to_write, written_whole
-from tasks.regular_files import RefusedFileError, open_regular
+from tasks.regular_files import RefusedFileError, object_of_pairs, open_regular
 
 RELEASE = "https://storage.googleapis.com/long-range-arena/lra_release.gz (7.7 GB)"
 MIB = 1 << 20
@@ -302,7 +302,7 @@ def json_object(line: bytes, where: str) -> dict[str, Any]:
     """The object in a line of JSON, whose texts have a UTF-8 form. Raises DataError."""
     text = decoded(line, where)
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=object_of_pairs)
         if SURROGATE.search(line):  # half a character, unless two of them follow each other
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:

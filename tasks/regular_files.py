@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import IO, Any
 
 BLOCK_BYTES = 1 << 14  # at a time, of what is longer than its size says
@@ -50,6 +50,12 @@ def open_regular(path: str | os.PathLike[str], limit: int | None = None, *, foll
 def require_regular(path: str | os.PathLike[str], limit: int | None = None, *, follow: bool = False) -> None:
     """For a library that takes a path: raises what `open_regular` raises."""
     open_regular(path, limit, follow=follow).close()
+
+
+def require_inside(path: str | os.PathLike[str]) -> None:
+    """Raises RefusedFileError for a link that leads out of its folder. A link of another name stays in it."""
+    if os.path.islink(path):
+        _target(os.path.abspath(path), path, follow=False)
 
 
 def is_regular(path: str | os.PathLike[str]) -> bool:
@@ -103,10 +109,12 @@ def parse_json(text: str) -> Any:
     """The content of a JSON text.
 
     Raises JSONDecodeError for another text. Raises ValueError for NaN and Infinity, for an integer of more than
-    LONGEST_INTEGER characters, and for more than DEEPEST levels.
+    LONGEST_INTEGER characters, for an object with a name twice, and for more than DEEPEST levels.
     """
     try:
-        content = json.loads(text, parse_constant=_refuse_constant, parse_int=_integer)
+        content = json.loads(
+            text, parse_constant=_refuse_constant, parse_int=_integer, object_pairs_hook=object_of_pairs
+        )
     except RecursionError:
         raise ValueError(f"more than {DEEPEST} levels") from None
     largest_number(content)
@@ -144,6 +152,16 @@ def largest_number(content: Any) -> float:
 
 def _refuse_constant(constant: str) -> None:
     raise ValueError(f"{constant} is not a finite number")
+
+
+def object_of_pairs(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of JSON with these names and values. Raises ValueError for a name twice: who means which value?"""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"an object with two values of {twice[:40]!r}")
+    return content
 
 
 def _integer(digits: str) -> int:

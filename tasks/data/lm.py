@@ -17,7 +17,7 @@ import numpy as np
 from tasks.base import DataInfo, FinalEvaluation
 from tasks.checks import DataError, Progress
 from tasks.data.own_files import FILES, check_columns, chosen_source, text_of
-from tasks.data.rows import ALL, FORMATS, READS, Table, ending, tables
+from tasks.data.rows import ALL, FORMATS, READS, Table, check_inside, ending, tables
 from tasks.data.splits import check_fractions, copied, digest, divided, split_in
 from tasks.data_sources import files_in
 from tasks.data_task import SPLITS, SYNTHETIC, Source
@@ -71,11 +71,10 @@ class OwnText(Corpus):
 
     def _read(self, progress: Progress) -> Pieces:
         path = self.path
-        if (
-            path.is_dir()
-            and any((path / name).is_dir() for name in FOLDERS)
-            and not (path / "dataset_dict.json").exists()
-        ):
+        folders = [path / name for name in FOLDERS if (path / name).is_dir()]
+        if folders and not (path / "dataset_dict.json").exists():
+            for folder in folders:
+                check_inside(folder)
             return text_splits(path)
         if path.is_dir() and (files := files_in(path, f"*{TEXT}", f"*{TEXT}.gz")):
             return self._by_split([(ALL, TextFile.at(file)) for file in files])

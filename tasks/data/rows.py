@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tasks.checks import DataError
 from tasks.data.arrow_rows import MOST_ROWS, TOO_MANY, parquet_cells, saved_cells
 from tasks.data_sources import LONGEST_LINE, decoded, json_object, not_utf8, one_line, records_of, refusing
-from tasks.regular_files import require_regular
+from tasks.regular_files import require_inside, require_regular
 
 MOST_FILES = 1000
 SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val", "test": "test"}
@@ -52,7 +52,9 @@ def tables(path: Path) -> dict[str, list[Table]]:
             require_regular(path, follow=True)
             return {ALL: [table_of(path)]}
         if (path / "dataset_dict.json").exists():
-            folders = sorted(entry for entry in path.iterdir() if entry.is_dir() and entry.name in SPLIT_NAMES)
+            folders = sorted(entry for entry in path.iterdir() if entry.name in SPLIT_NAMES and entry.is_dir())
+            for folder in folders:
+                check_inside(folder)
             return by_split((SPLIT_NAMES[folder.name], Table(folder, saved_rows)) for folder in folders)
         if (path / "state.json").exists():
             return {ALL: [Table(path, saved_rows)]}
@@ -66,6 +68,12 @@ def tables(path: Path) -> dict[str, list[Table]]:
             f"{path}: {stray[0]} begins with none of {', '.join(SPLIT_NAMES)}", "rename it, or move it away"
         )
     return by_split((name if has_splits else ALL, table) for name, table in named)
+
+
+def check_inside(folder: Path) -> None:
+    """Raises DataError for a folder below `task.path` that is a link to somewhere else: who shared it chose where."""
+    with refusing(folder, "move the folder there", (OSError,)):
+        require_inside(folder)
 
 
 def by_split(named: Any) -> dict[str, list[Table]]:

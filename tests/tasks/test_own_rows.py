@@ -241,6 +241,25 @@ def test_a_saved_data_set_reads_files_of_its_folder_alone(tmp_path, name):
         read(folder)
 
 
+def test_a_saved_split_that_is_a_link_to_somewhere_else_is_refused(tmp_path):
+    saved(tmp_path / "private")
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "dataset_dict.json").write_text("{}")
+    saved(shared / "train")
+    (shared / "valid").symlink_to("train")
+    assert read(shared)["val"] == TEXTS, "a link of the folder to itself"
+    (shared / "test").symlink_to(tmp_path / "private")
+    with refused(match=r"shared/test: a link that leads out of its folder"):
+        read(shared)
+
+
+def test_an_object_with_a_name_twice_is_refused(tmp_path):
+    (tmp_path / "x.jsonl").write_text('{"text": "a", "label": "x", "label": "y"}\n')
+    with refused(match=r"x\.jsonl:1: no JSON \(an object with two values of 'label'\)"):
+        read(tmp_path / "x.jsonl")
+
+
 @pytest.mark.parametrize("state", ["[1]", "[" * 100_000, "{}", '{"_data_files": 7}', '{"_data_files": [1]}', "{", "7"])
 def test_a_forged_state_of_a_saved_data_set_is_one_line(tmp_path, state):
     folder = saved(tmp_path / "s")

@@ -253,7 +253,7 @@ def tasks() -> dict[str, str]:
     for family, group in groupby(files, key=lambda file: file.parent.name):
         parts, shown = [f"# {family}", ""], set()
         for file in group:
-            (_, line), raw = named(file), read(file)
+            (_, line), raw = named(file), composed(file)
             name, target = f"{family}/{file.stem}", raw["_target_"]
             recipes = ", ".join(
                 f"[{protocol}](../protocols.md#{protocol})" for protocol in recipes_of(name, raw.get("protocol", "own"))
@@ -365,6 +365,14 @@ def read(file: Path) -> dict[str, Any]:
     return yaml.safe_load(file.read_text(encoding="utf-8")) or {}
 
 
+def composed(file: Path) -> dict[str, Any]:
+    """The keys of a task, with those of the tasks that it inherits from."""
+    raw = read(file)
+    bases = [re.fullmatch(r"/(task/.+)@_here_", str(entry)) for entry in raw.get("defaults", ())]
+    inherited = [composed(ROOT / "conf" / f"{base[1]}.yaml") for base in bases if base]
+    return {key: value for part in (*inherited, raw) for key, value in part.items()}
+
+
 def named(file: Path) -> tuple[str, str]:
     """A yaml's name and the comment that opens it."""
     lines = file.read_text(encoding="utf-8").splitlines()
@@ -398,4 +406,5 @@ def anchor(name: str) -> str:
 
 
 def escaped(text: str) -> str:
-    return SIGNS.sub(r"\\\1", text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = SIGNS.sub(r"\\\1", text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace(":::", "&#58;::")  # it would include the documentation of a module

@@ -183,7 +183,7 @@ class Drills:
         return [{key: entries[key] for key in keys}, scores]
 
     def verdict(self, *more: str, in_the_way: Path | None = None) -> tuple[str, str]:
-        """Repeat the command, then do what its message says: run the command that it names, or move a folder away."""
+        """Repeat the command, then do what its message says: run the command that it names, or remove a file."""
         ended = self.run(*more)
         if ended.state == "stuck":
             return "STUCK", ended.detail
@@ -191,6 +191,9 @@ class Drills:
         outcome = "exact"
         if ended.state not in ("done", "skipped") and named:
             outcome, ended = "refused", self.run(named[0])
+        elif f"remove {self.record_path}" in ended.detail:
+            self.record_path.unlink()
+            outcome, ended = "refused", self.run()
         elif in_the_way is not None and f"{in_the_way}: " in ended.detail and "move it away" in ended.detail:
             in_the_way.rmdir()
             outcome, ended = "refused", self.run()

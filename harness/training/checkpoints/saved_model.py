@@ -54,6 +54,8 @@ PARTS = ("model", "task", "backbone")  # of a configuration: what a model is bui
 RECIPE = (*SHARED, "debug")  # keys of a run's overrides; its folders and trusted packages are for the reader to type
 BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError, ArithmeticError)
 MOST_TOKENS = 1_000_000  # of a continuation: it is returned whole
+LONGEST_PROMPT = 1_000_000  # characters
+TEMPERATURES = (1e-3, 1e3)
 NO_SAFETENSORS = "exported weights take safetensors: pip install -e '.[export]', or longhaul[export]"
 
 
@@ -125,17 +127,25 @@ class SavedModel:
                 raise UsageError(f"{name}={number!r}: a whole number is expected, {least} or more")
         if max_new_tokens > MOST_TOKENS:
             raise UsageError(f"max_new_tokens={max_new_tokens:,}: at most {MOST_TOKENS:,} at once")
-        if temperature is not None and not (isinstance(temperature, Real) and 0 < temperature < float("inf")):
-            raise UsageError(
-                f"temperature={temperature!r}: a positive number is expected; without it, the most probable"
-            )
+        least, most = TEMPERATURES
+        if temperature is not None and not (isinstance(temperature, Real) and least <= temperature <= most):
+            expected = f"a number between {least:g} and {most:g} is expected"
+            raise UsageError(f"temperature={temperature!r}: {expected}; without it, the most probable")
+        if isinstance(prompt, str) and len(prompt) > LONGEST_PROMPT:
+            raise UsageError(f"a prompt of {len(prompt):,} characters: at most {LONGEST_PROMPT:,} are continued")
         draws = None
         if temperature is not None or top_k is not None:
-            draws = {"temperature": 1.0 if temperature is None else temperature, "top_k": top_k}
+            draws = {"temperature": float(temperature or 1), "top_k": top_k and int(top_k)}
         try:
-            return self.task.continued(self.model, prompt, max_new_tokens, draws, seed)
+            return self.task.continued(self.model, prompt, int(max_new_tokens), draws, int(seed))
         except (ValueError, NotImplementedError) as error:
             raise UsageError(one_line(error)) from error
+        except (MemoryError, RuntimeError) as error:
+            from harness.training.failures import failure_status  # imports torch
+
+            if failure_status(error) != "oom":
+                raise
+            raise UsageError(f"out of memory: {one_line(error)}; a shorter prompt takes less") from error
 
 
 def load(cell: Any, cfg: DictConfig, typed: Mapping[str, str]) -> SavedModel:

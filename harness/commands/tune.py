@@ -1,9 +1,10 @@
-"""hydra/sweeper=optuna: a search for settings by Optuna's TPE (Bergstra et al., 2011) on the validation score.
+"""hydra/sweeper=optuna: a search for settings by Optuna's TPE (Bergstra et al., 2011) on the validation loss.
 
     python run.py -m hydra/sweeper=optuna hydra.sweeper.trials=10 model=lavo task=lra/listops budget=smoke \\
         'train.optimizer.lr=tag(log,interval(1e-4,1e-2))' 'backbone.dropout=0.0,0.1' 'backbone.layers=range(1,4)'
 
-A trial is a cell with `train.trial`: it is scored on the validation split alone and leaves a record like any other.
+A trial is a cell with `train.trial`: it is scored on the validation split alone, by what a budget's search compares
+(`harness.config.search`), and leaves a record like any other.
 `n_jobs` trials run at a time. The values of a trial follow from the search's seed, the number of the trial, and the
 records of the trials that ended before it began. So there is no other state: the same command resumes a search that was
 killed and makes the same trials as an undisturbed one, and a larger number of trials extends it.
@@ -26,13 +27,12 @@ from harness.commands import train
 from harness.config.overrides import key_of, to_overrides
 from harness.config.places import folder_below
 from harness.config.schema import LARGEST_SEED
-from harness.config.search import FAILED, TRIAL
+from harness.config.search import FAILED, TRIAL, Trial, trial_of
 from harness.config.sweep import Command, compose_commands, expand_all
 from harness.errors import UsageError
 from harness.records import record
 from harness.records.ownership import Ownership
 from harness.records.record import RecordError
-from harness.records.validation import score_of_trial
 from harness.training.process import STOPPED
 
 WORST = -1e300  # the score of a trial that failed, for Optuna, which refuses infinity
@@ -42,11 +42,10 @@ INSTALL = "hydra/sweeper=optuna takes Optuna: pip install -e '.[search]', or lon
 
 
 class EndedTrial(NamedTuple):
-    """`params`: {key: value} as drawn. `score`: the higher the better, FAILED without one. `metric`: its name."""
+    """`params`: {key: value} as drawn. `cell`: its id."""
 
     params: Mapping[str, Any]
-    score: float
-    metric: str
+    result: Trial
     cell: str
 
 
@@ -72,7 +71,7 @@ def search(arguments: Sequence[str], trials: int, seed: int, launcher: str = "he
             if (status := train.run_all(commands)) >= STOPPED:
                 return status
             pairs = zip(asked, commands, strict=True)
-            ended += [trial_of(params, command, refused=status == train.REFUSED) for params, command in pairs]
+            ended += [ended_trial(params, command, refused=status == train.REFUSED) for params, command in pairs]
     return show(ended, fixed)
 
 
@@ -95,26 +94,26 @@ def drawn(optuna: Any, space: Mapping[str, Any], seed: int, number: int, ended: 
     seed = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
     for trial in ended:
-        value = max(trial.score, WORST)
+        value = max(trial.result.score, WORST)
         study.add_trial(optuna.trial.create_trial(params=trial.params, distributions=dict(space), value=value))
     return study.ask(dict(space)).params
 
 
-def trial_of(params: Mapping[str, Any], command: Command, *, refused: bool) -> EndedTrial:
+def ended_trial(params: Mapping[str, Any], command: Command, *, refused: bool) -> EndedTrial:
     """A trial that has ended, by its record. One that was `refused` has none, and so no score.
 
     Raises UsageError for another trial without a record: a later command must not draw from other scores.
     """
     (planned,) = expand_all([command]).cells
     try:
-        entries = record.read(planned.cell.record_path(planned.cfg))
+        result = trial_of(record.read(planned.cell.record_path(planned.cfg)))
     except RecordError as error:
         if not refused:
             raise UsageError(
                 f"{error}: {planned.cell} has not ended; then the same command resumes the search"
             ) from error
-        return EndedTrial(params, FAILED, "", planned.cell.id)
-    return EndedTrial(params, score_of_trial(entries), entries["metric"]["name"], planned.cell.id)
+        result = Trial(FAILED)
+    return EndedTrial(params, result, planned.cell.id)
 
 
 def imported() -> Any:
@@ -191,13 +190,14 @@ def shortened(value: float) -> float:
 
 def show(trials: Sequence[EndedTrial], fixed: Sequence[str]) -> int:
     """Print the best trial and its command. Exit status 1 if no trial has a score."""
-    scored = [trial for trial in trials if trial.score > FAILED]
+    scored = [trial for trial in trials if trial.result.score > FAILED]
     if not scored:
         print(f"search: none of {len(trials)} trials has a score; the lines above say why")
         return 1
-    best = max(scored, key=lambda trial: trial.score)
+    best = max(scored, key=lambda trial: trial.result.score)
     chosen = ", ".join(f"{key}={shortened(value)}" for key, value in best.params.items())
     print(f"search: {len(trials)} trials, {len(trials) - len(scored)} without a score")
-    print(f"best: val {best.metric} {abs(best.score):.6g} · {chosen} · cell {best.cell[:8]}")
+    score = f"val {best.result.by} {best.result.sign * best.result.score:.6g}"
+    print(f"best: {score} · {chosen} · cell {best.cell[:8]}")
     print(f"python run.py {shlex.join([*fixed, *words_of(best.params)])}")
     return 0

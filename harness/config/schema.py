@@ -301,7 +301,7 @@ BUILT_IN: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
             {"_target_": "hydra_plugins.longhaul.Sweeper", "max_batch_size": None, "params": None},
         ),
         "optuna": (
-            "A search on the validation score: hydra.sweeper.trials=10 'train.optimizer.lr=interval(1e-4,1e-2)'",
+            "A search on the validation loss: hydra.sweeper.trials=10 'train.optimizer.lr=interval(1e-4,1e-2)'",
             {"_target_": "hydra_plugins.longhaul.OptunaSweeper", "trials": 20, "seed": 1},
         ),
     },

@@ -1,21 +1,9 @@
 """The results that a search for a learning rate chooses by: those of trials on the validation split."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from harness.config.search import FAILED, Trial, trial_of
+from harness.config.search import Trial, trial_of
 from harness.config.sweep import PlannedCell
 from harness.records import record
 from harness.records.record import RecordError
-
-
-def score_of_trial(entries: Mapping[str, Any]) -> float:
-    """The metric of its task, the higher the better; -inf for a trial that failed."""
-    if entries["status"] != "done":
-        return FAILED
-    point = entries["metrics"]["last" if entries["selection"]["rule"] == "last" else "best"]
-    metric = entries["metric"]
-    return point["val"][metric["name"]] * (1 if metric["higher_is_better"] else -1)
 
 
 class TrialRecords:

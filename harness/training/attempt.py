@@ -158,14 +158,8 @@ class Attempt:
         beat, last = read_heartbeat(self.run_dir.path), self.start.state.get("last") or {"step": 0}
         was_refused = bool(beat) and beat["state"] == "refused" and last["step"] >= self.cfg.train.max_steps
         if not was_refused:  # the record of a trained model: the code may be corrected, to test the weights
-            self.start.require_unchanged("code", self._code_as_then, "the code of model, backbone or task has")
+            self.start.require_unchanged("code", self.code, "the code of model, backbone or task has")
         self.callback.state.code = self.code
-
-    @property
-    def _code_as_then(self) -> str | None:
-        """The digest of the checkpoint's code if this is the present one under other kernels, else the present one."""
-        then = self.start.state.get("code")
-        return then if source_code.is_of_other_kernels(then, self.cfg) else self.code
 
     def take_start(self, *, resumable: bool) -> None:
         """Put the files of the start in their places. The run directory is acquired.
@@ -263,7 +257,7 @@ class Attempt:
     def _evaluate(self, progress: Progress) -> dict[str, Any]:
         """Test the chosen weights once, then make the task's final evaluations and artifacts."""
         module, state, rule = self.module, self.callback.state, self.cfg.train.select.rule
-        if (earlier := self.start.state.get("code")) not in (None, self._code_as_then):  # corrected: `choose_start`
+        if (earlier := self.start.state.get("code")) not in (None, self.code):  # corrected: `choose_start`
             state.changed_at_resume.append(f"step {self.trainer.global_step}: code {earlier[:8]}, now {self.code[:8]}")
         last_weights = weights_sha256(self.built.model)
         started = time.monotonic()

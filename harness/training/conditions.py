@@ -23,6 +23,7 @@ from harness.training import process
 from harness.training.batches.loader import update_division
 
 LIBRARIES = ("torch", "numpy", "lightning")
+FLA = "flash-linear-attention"  # the package of `resources.kernels=fla`
 # attributes of the Trainer that change what is computed; the recipe sets them through `train`
 RECIPE = ("gradient_clip_val", "gradient_clip_algorithm", "precision", "limit_train_batches", "overfit_batches")
 COMPILE = "resources.compile"  # with dropout it draws other masks
@@ -46,6 +47,7 @@ def conditions_of(
     here = {
         "training code": str(training_code),
         **{name: importlib.metadata.version(name) for name in LIBRARIES},
+        FLA: provenance.version(FLA),
         "CPU": provenance.cpu_name(),
         "CPU capability": provenance.cpu_capability(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,

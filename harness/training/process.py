@@ -26,6 +26,7 @@ from omegaconf import DictConfig
 
 from harness.config.declared import declared
 from harness.config.schema import Kernels
+from harness.config.trainer_settings import devices_of
 from harness.errors import UsageError, one_line
 from harness.records.machine import other_cpu_s
 from harness.records.provenance import command_output, version
@@ -150,12 +151,6 @@ def is_member(name: str, of_size: str, size: int) -> bool:
     was_started = (name, of_size) != TORCHRUN or "TORCHELASTIC_RUN_ID" in os.environ
     rank = os.environ.get(name, "")
     return was_started and rank.isdecimal() and os.environ.get(of_size) == str(size) and int(rank) < size
-
-
-def devices_of(cfg: DictConfig) -> int:
-    """Devices of a cell, on all nodes."""
-    devices = cfg.trainer.devices
-    return (devices if isinstance(devices, int) else 1) * cfg.trainer.num_nodes
 
 
 def group() -> tuple[str, str] | None:

@@ -16,7 +16,7 @@ from harness.config.cell import Cell
 from harness.config.declared import missing_file, missing_file_message
 from harness.config.places import ROOT
 from harness.config.schema import Rerun
-from harness.config.source_code import code_of, is_of_other_kernels
+from harness.config.source_code import code_of
 from harness.config.variants import VariedConfig
 from harness.errors import UsageError, one_line
 from harness.garbage import end_imports, rare_garbage_collection
@@ -206,8 +206,7 @@ def other_code(entries: dict[str, Any], cfg: DictConfig) -> str:
     then, now = entries.get("code_sha256"), code_of(cfg)
     if None in (then, now) or then == now:
         return ""
-    what = "with other kernels" if is_of_other_kernels(then, cfg) else "by other code"
-    return f" {what} ({then[:8]}, now {now[:8]}; rerun=all runs it again)"
+    return f" by other code ({then[:8]}, now {now[:8]}; rerun=all runs it again)"
 
 
 def missing_dependency(request: CellRequest, earlier: EarlierAttempt) -> CellResult | None:

@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 
 from harness.config.instantiate import instantiate
 from harness.config.plain import resolved_or_refused
-from harness.config.trainer_settings import check_trainer
+from harness.config.trainer_settings import check_trainer, devices_of
 from harness.records.run_directory import RunDirectory
 from harness.training import process
 from harness.training.batches.loader import micro_batches
@@ -30,7 +30,7 @@ def make_trainer(cfg: DictConfig, run_dir: RunDirectory, callback: TrainingCallb
 
     silence_lightning()
     train, trusted = cfg.train, list(cfg.trusted_packages)
-    world_size = process.devices_of(cfg)
+    world_size = devices_of(cfg)
     settings = resolved_or_refused(cfg.trainer, "trainer")
     check_trainer(settings)
     process.require_machine(str(settings.get("accelerator")), cfg.resources.cpus)

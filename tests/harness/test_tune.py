@@ -109,8 +109,8 @@ def test_a_killed_search_makes_the_trials_of_an_undisturbed_one(cells, places, c
 
 def test_draws_follow_from_seed_number_and_scores(optuna, cells, places):
     _, space = tune.split(optuna, [RATE])
-    earlier = [tune.EndedTrial({"train.optimizer.lr": 1e-4 * 1.4**n}, -abs(n - 9), "acc", "") for n in range(12)]
-    others = [trial._replace(score=-trial.score) for trial in earlier]
+    earlier = [tune.EndedTrial({"train.optimizer.lr": 1e-4 * 1.4**n}, tune.Trial(-abs(n - 9)), "") for n in range(12)]
+    others = [trial._replace(result=tune.Trial(-trial.result.score)) for trial in earlier]
     draws = [tune.drawn(optuna, space, *of) for of in ((1, 12, earlier), (2, 12, earlier), (1, 12, others))]
     assert len({draw["train.optimizer.lr"] for draw in draws}) == 3
     assert tune.drawn(optuna, space, 1, 12, earlier) == draws[0]

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig
 
+from harness.config.trainer_settings import devices_of
 from harness.errors import UsageError
-from harness.training.process import devices_of
 from tasks.base import Batch, Split, Task
 
 

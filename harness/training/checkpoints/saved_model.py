@@ -138,14 +138,10 @@ class SavedModel:
             draws = {"temperature": float(temperature or 1), "top_k": top_k and int(top_k)}
         try:
             return self.task.continued(self.model, prompt, int(max_new_tokens), draws, int(seed))
-        except (ValueError, NotImplementedError) as error:
-            raise UsageError(one_line(error)) from error
-        except (MemoryError, RuntimeError) as error:
-            from harness.training.failures import failure_status  # imports torch
-
-            if failure_status(error) != "oom":
-                raise
-            raise UsageError(f"out of memory: {one_line(error)}; a shorter prompt takes less") from error
+        except (ValueError, RuntimeError) as error:
+            if isinstance(error, (ValueError, NotImplementedError)) or "memory" in str(error):
+                raise UsageError(one_line(error)) from error
+            raise
 
 
 def load(cell: Any, cfg: DictConfig, typed: Mapping[str, str]) -> SavedModel:

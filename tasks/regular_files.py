@@ -52,12 +52,6 @@ def require_regular(path: str | os.PathLike[str], limit: int | None = None, *, f
     open_regular(path, limit, follow=follow).close()
 
 
-def require_inside(path: str | os.PathLike[str]) -> None:
-    """Raises RefusedFileError for a link that leads out of its folder. A link of another name stays in it."""
-    if os.path.islink(path):
-        _target(os.path.abspath(path), path, follow=False)
-
-
 def is_regular(path: str | os.PathLike[str]) -> bool:
     """Whether `open_regular` opens it; False as well for a name that no file can have."""
     try:
@@ -155,13 +149,11 @@ def _refuse_constant(constant: str) -> None:
 
 
 def object_of_pairs(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of JSON with these names and values. Raises ValueError for a name twice: who means which value?"""
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"an object with two values of {twice[:40]!r}")
-    return content
+    """An object of JSON. Raises ValueError for a name twice: who means which value?"""
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        raise ValueError(f"an object with two values of {max(names, key=names.count)[:40]!r}")
+    return dict(pairs)
 
 
 def _integer(digits: str) -> int:

@@ -253,7 +253,7 @@ def tasks() -> dict[str, str]:
     for family, group in groupby(files, key=lambda file: file.parent.name):
         parts, shown = [f"# {family}", ""], set()
         for file in group:
-            (_, line), raw = named(file), composed(file)
+            (_, line), raw = named(file), read(file)
             name, target = f"{family}/{file.stem}", raw["_target_"]
             recipes = ", ".join(
                 f"[{protocol}](../protocols.md#{protocol})" for protocol in recipes_of(name, raw.get("protocol", "own"))
@@ -362,15 +362,11 @@ def serves(folder: Path, family: str, name: str) -> bool:
 
 @cache
 def read(file: Path) -> dict[str, Any]:
-    return yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-
-
-def composed(file: Path) -> dict[str, Any]:
-    """The keys of a task, with those of the tasks that it inherits from."""
-    raw = read(file)
-    bases = [re.fullmatch(r"/(task/.+)@_here_", str(entry)) for entry in raw.get("defaults", ())]
-    inherited = [composed(ROOT / "conf" / f"{base[1]}.yaml") for base in bases if base]
-    return {key: value for part in (*inherited, raw) for key, value in part.items()}
+    """The keys of a yaml, with those of the options that it inherits."""
+    keys = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    for base in re.findall(r"/([^@ ]+)@_here_", str(keys.get("defaults", ""))):
+        keys = read(ROOT / "conf" / f"{base}.yaml") | keys
+    return keys
 
 
 def named(file: Path) -> tuple[str, str]:
@@ -407,4 +403,4 @@ def anchor(name: str) -> str:
 
 def escaped(text: str) -> str:
     text = SIGNS.sub(r"\\\1", text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return text.replace(":::", "&#58;::")  # it would include the documentation of a module
+    return text.replace(":::", "&#58;::")  # it includes the documentation of a module

@@ -25,8 +25,8 @@ from harness.launch import serialized_cell
 from harness.launch.local import devices_per_cell, run_parallel, run_sequential
 from harness.progress import Progress, clock, fitted, late_bar, print_columns
 from harness.records import record
+from harness.records.collect import TrialRecords
 from harness.records.estimate import estimate
-from harness.records.validation import TrialRecords
 from harness.training.checkpoints.dependency import Dependency
 from harness.training.dependents import refused_dependents
 from harness.training.extras.long_run import longest, records_here

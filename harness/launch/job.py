@@ -9,7 +9,7 @@ from harness.launch import serialized_cell
 from harness.launch.local import run_parallel, run_sequential
 from harness.launch.serialized_cell import CellFile
 from harness.training.process import REQUEUED, catch_stop_signals, join_group, rank, requeue, will_requeue
-from harness.training.run_cell import CellRequest, CellResult, report_line
+from harness.training.run_cell import CellResult, report_line
 
 OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")  # submission has checked the data
 
@@ -27,7 +27,9 @@ class Job:
         if max_workers * devices_per_cell > 1:
             results = run_workers(cell_files, max_workers, devices_per_cell)
         else:
-            results = run_sequential(map(joined, itertools.starmap(serialized_cell.read, cell_files)))
+            requests = list(itertools.starmap(serialized_cell.read, cell_files))
+            join_group(request.cfg for request in requests)
+            results = run_sequential(requests)
         failed = []
         for result in results:
             report_line(result)
@@ -42,12 +44,6 @@ class Job:
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self, *arguments, **settings)
-
-
-def joined(request: CellRequest) -> CellRequest:
-    """A request whose cell is about to run in this process. All cells of a job have the same resources."""
-    join_group([request.cfg])
-    return request
 
 
 def run_workers(cell_files: Sequence[CellFile], max_workers: int, devices_per_cell: int) -> Iterator[CellResult]:

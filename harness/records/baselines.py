@@ -32,7 +32,6 @@ from harness.records.files import write_json_atomic
 from harness.records.record import RecordError, load_json
 from harness.records.schema import (
     BASELINE_PREFIX,
-    Amount,
     Data,
     EvaluationEntry,
     Git,
@@ -43,7 +42,7 @@ from harness.records.schema import (
     Time,
     Versions,
 )
-from harness.records.shared_file import SharedFile
+from harness.records.shared_file import Amount, SharedFile
 
 FOLDER = "baselines"
 SCHEMA_VERSION = 1

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from harness.config.cell import IDENTITY, NAMES, Cell, flatten, path_of
 from harness.config.compose import names_in
-from harness.config.search import trial_of
+from harness.config.search import Trial, trial_of
+from harness.config.sweep import PlannedCell
 from harness.config.table_rows import format_settings, settings_key
 from harness.errors import one_line, shown
 from harness.records import baselines, index, predictions, record
@@ -107,6 +108,22 @@ class RecordsByName:
     def say_left_out(self) -> None:
         """Name each file that is no valid record on standard error."""
         say_left_out(self._problems)
+
+
+class TrialRecords:
+    """Trials by their records (`harness.config.sweep.Validation`). A record is read once it is there, and then kept."""
+
+    def __init__(self) -> None:
+        self._results: dict[str, Trial] = {}
+
+    def __call__(self, trial: PlannedCell) -> Trial | None:
+        """The result of a trial; None without a valid record."""
+        if trial.cell.id not in self._results:
+            try:
+                self._results[trial.cell.id] = trial_of(record.read(trial.cell.record_path(trial.config)))
+            except (RecordError, OSError):
+                return None
+        return self._results[trial.cell.id]
 
 
 def valid_summaries(

@@ -1,11 +1,11 @@
 """The root of each file that may come from somebody else: records, files of simple predictors, measurements."""
 
-from math import isfinite
+from math import inf
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from harness.config.validation import StrictModel, dotted, shortened
+from harness.config.validation import StrictModel, shortened
 
 LARGEST = 10**15  # of a number; sums of larger ones lose digits or are infinite
 LONGEST = 4_000  # characters of a text
@@ -31,35 +31,19 @@ class SharedFile(StrictModel):
 
 
 def problem_in(content: Any) -> str:
-    """Why a value or a name in JSON is refused, with its path; empty if none is. One loop: a record has 400 values."""
-    waiting: list[tuple[Any, Any]] = [((), content)]  # (path, value); a path is (path, name or number)
-    while waiting:
-        path, value = waiting.pop()
-        kind = type(value)
-        if kind is dict:
-            waiting += [((path, name), part) for name, part in value.items()]
-            texts = value.keys()
-        elif kind is list or kind is tuple:
-            waiting += [((path, number), part) for number, part in enumerate(value)]
-            continue
-        else:
-            texts = (value,) if kind is str else ()
-            if (kind is int or (kind is float and isfinite(value))) and not -LARGEST <= value <= LARGEST:
-                return f"{path_of(path)}: {shortened(value)} is out of range"
-        for text in texts:
-            if type(text) is not str:  # a name in Python's own mapping, which pydantic refuses
-                continue
-            if not text.isprintable():
-                return f"{path_of(path)}: {text[:60]!r} has characters that cannot be printed"
-            if len(text) > LONGEST:
-                return f"{path_of(path)}: {len(text):,} characters are more than {LONGEST:,}"
+    """Why a value or a name in JSON is refused, with its path; empty if none is."""
+    waiting = [("", content)]
+    for path, value in waiting:
+        if isinstance(value, dict):
+            waiting += [(f"{path}.{name}", part) for name, part in value.items()]
+            waiting += [(path, name) for name in value]
+        elif isinstance(value, (list, tuple)):
+            waiting += [(f"{path}.{number}", part) for number, part in enumerate(value)]
+        elif isinstance(value, str):
+            if not value.isprintable():
+                return f"{path[1:]}: {value[:60]!r} has characters that cannot be printed"
+            if len(value) > LONGEST:
+                return f"{path[1:]}: {len(value):,} characters are more than {LONGEST:,}"
+        elif isinstance(value, (int, float)) and LARGEST < abs(value) != inf:  # pydantic refuses nan and infinity
+            return f"{path[1:]}: {shortened(value)} is out of range"
     return ""
-
-
-def path_of(path: Any) -> str:
-    """`metrics.best.step`"""
-    steps = []
-    while path:
-        path, step = path
-        steps.append(step)
-    return dotted(steps[::-1])

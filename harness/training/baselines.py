@@ -5,7 +5,7 @@ the chance level alone: the predictor that ignores the input.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -88,73 +88,45 @@ def measure(task: Task, makers: Makers, batch_size: int, measured: Measured, say
 
     A predictor that fails is not kept, so that the next cell tries it again. Its reason is said.
     """
+
+    def tried(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except Exception as error:
+            say(f"{name}: {one_line(error) or type(error).__name__}")
+            return None
+
+    def is_scored(name: str, predictor: Predictor, final: FinalEvaluation) -> bool:
+        full_name = f"{final.name}/{BASELINE_PREFIX}{name}".lstrip("/")
+        size = final.batch_size or batch_size
+        evaluation = tried(full_name, evaluate_predictor, task, final.split, size, predictor, final)
+        if evaluation is not None:
+            measured.evaluations[full_name], measured.scores[full_name] = evaluation.entry(), evaluation.scores
+            scores = ", ".join(f"{metric} {value:.4g}" for metric, value in evaluation.metrics.items())
+            say(f"{full_name}: {scores}")
+        return evaluation is not None
+
     finals, known = list(task.final_evaluations()), len(measured.fits)
+    # a pass that scores as the test does takes the same predictors; another one names its own
+    alike = [final for final in finals if final.score is None and final.metrics is None and not final.baselines]
     for name, make in makers.items():
-        predictor, fit = _fitted(task, name, make, batch_size, say)
-        passes = [FinalEvaluation("", task.split("test"))]
-        # a pass that scores as the test does takes the same predictors; another one names its own
-        passes += [final for final in finals if final.score is None and final.metrics is None and not final.baselines]
-        _score_passes(task, name, predictor, passes, batch_size, measured, say)
-        if f"{BASELINE_PREFIX}{name}" in measured.evaluations:
+        say(f"baseline {name}: fitting")
+        started = time.monotonic()
+        if (predictor := tried(f"baseline {name}", make)) is None:
+            continue
+        seconds, val = round(time.monotonic() - started, 3), None
+        if not validates_on_test(task):
+            val = tried(f"baseline {name}", evaluate_predictor, task, task.split("val"), batch_size, predictor)
+        if is_scored(name, predictor, FinalEvaluation("", task.split("test"))):
+            fit = {"saw": getattr(predictor, "saw", ""), "seconds": seconds, "val": val and val.metrics}
             measured.fits[name] = fit
+            for final in alike:
+                is_scored(name, predictor, final)
     for final in finals:
         for name, make in final.baselines.items():
-            _score_passes(task, name, _made(make), [final], batch_size, measured, say)
+            if (predictor := tried(f"baseline {name}", make)) is not None:
+                is_scored(name, predictor, final)
     return len(measured.fits) > known
-
-
-def _made(make: Callable[[], Predictor]) -> Predictor | Exception:
-    try:
-        return make()
-    except Exception as error:
-        return error
-
-
-def _fitted(
-    task: Task, name: str, make: Callable[[], Predictor], batch_size: int, say: Say
-) -> tuple[Predictor | Exception, dict[str, Any]]:
-    """A predictor, or why there is none, and its entry in `fits`."""
-    say(f"baseline {name}: fitting")
-    started = time.monotonic()
-    predictor = _made(make)
-    seconds = round(time.monotonic() - started, 3)
-    val = None
-    if not isinstance(predictor, Exception) and not validates_on_test(task):
-        evaluation = _scored(task, FinalEvaluation("", task.split("val")), predictor, batch_size)
-        val = evaluation.metrics if isinstance(evaluation, Evaluation) else None
-    return predictor, {"saw": getattr(predictor, "saw", ""), "seconds": seconds, "val": val}
-
-
-def _score_passes(
-    task: Task,
-    name: str,
-    predictor: Predictor | Exception,
-    passes: Iterable[FinalEvaluation],
-    batch_size: int,
-    measured: Measured,
-    say: Say,
-) -> None:
-    for final in passes:
-        full_name = f"{final.name}/{BASELINE_PREFIX}{name}".lstrip("/")
-        evaluation = _scored(task, final, predictor, batch_size)
-        if isinstance(evaluation, Evaluation):
-            measured.evaluations[full_name], measured.scores[full_name] = evaluation.entry(), evaluation.scores
-            say(f"{full_name}: " + ", ".join(f"{metric} {value:.4g}" for metric, value in evaluation.metrics.items()))
-        else:
-            say(f"{full_name}: {failed_entry(evaluation)['message']}")
-            if not final.name:  # without its score in the test, a predictor is not kept
-                return
-
-
-def _scored(
-    task: Task, final: FinalEvaluation, predictor: Predictor | Exception, batch_size: int
-) -> Evaluation | Exception:
-    if isinstance(predictor, Exception):
-        return predictor
-    try:
-        return evaluate_predictor(task, final.split, final.batch_size or batch_size, predictor, final)
-    except Exception as error:
-        return error
 
 
 def failed_entry(error: Exception) -> dict[str, Any]:

@@ -60,11 +60,11 @@ def conditions_of(
 
 def differences(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """One text per condition that differs; a condition that an older checkpoint lacks is not compared."""
-    return [difference(name, then, now) for name in then if name in now and then[name] != now[name]]
-
-
-def difference(name: str, then: Mapping[str, str], now: Mapping[str, str]) -> str:
-    return f"{one_line(name)} {one_line(then[name])[:LONGEST]}, now {one_line(now[name])[:LONGEST]}"
+    return [
+        f"{one_line(name)} {one_line(then[name])[:LONGEST]}, now {one_line(now[name])[:LONGEST]}"
+        for name in then
+        if name in now and then[name] != now[name]
+    ]
 
 
 def require_same_recipe(then: Mapping[str, str], now: Mapping[str, str], checkpoint: Path | None) -> None:

@@ -38,18 +38,14 @@ STOPPED = 128  # exit statuses from here on mean that a signal ended the run
 REQUEUED = ("timeout", "preempted")  # states of a run whose job is queued again
 # environment variables with the rank of a process in its group and with the group's size: torchrun's, srun's, and
 # Lightning's for processes on the same machine
-TORCHRUN, SRUN, LIGHTNING = (
-    ("RANK", "WORLD_SIZE"),
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
-    ("LOCAL_RANK", "WORLD_SIZE"),
-)
-GROUPS = (TORCHRUN, SRUN, LIGHTNING)
+TORCHRUN, SRUN, LIGHTNING = "RANK", "SLURM_PROCID", "LOCAL_RANK"
+GROUPS = {TORCHRUN: "WORLD_SIZE", SRUN: "SLURM_STEP_NUM_TASKS", LIGHTNING: "WORLD_SIZE"}
 ONE_THREAD_BELOW = 1_000_000  # parameters
 HOPPER = 9  # compute capability
 SWITCHES = {Kernels.native: "LONGHAUL_NATIVE", Kernels.fla: "LONGHAUL_FLA"}  # environment variables
 LOAD_SAMPLE_S = 0.2  # duration of a measurement of the machine's load
 REQUEUE_PAUSES_S = (1, 5, 15)  # before a command is tried again that the scheduler did not take
-_group: tuple[str, str] | None = None  # the group of this process; `join_group` sets it
+_group = ""  # the variable with the rank of this process in its group; `join_group` sets it
 
 
 class SchedulerError(Exception):
@@ -138,29 +134,29 @@ def join_group(configs: Iterable[DictConfig]) -> None:
     global _group
     sizes = {devices_of(cfg) for cfg in configs}
     size = sizes.pop() if len(sizes) == 1 else 1
-    _group = next((group for group in GROUPS if size > 1 and is_member(*group, size)), None)
-    for name, of_size in GROUPS if _group is None else ():
+    _group = next((name for name in GROUPS if size > 1 and is_member(name, size)), "")
+    for name, of_size in () if _group else GROUPS.items():
         if (rank := os.environ.get(name, "0")) != "0":
             del os.environ[name]
             started = f"{of_size}={os.environ.get(of_size, '')[:20]} is not the number of devices of its cells"
             print(f"{name}={rank[:20]} is ignored: {started}, so this process runs them itself", file=sys.stderr)
 
 
-def is_member(name: str, of_size: str, size: int) -> bool:
-    """Whether variables of the environment have a rank in a group of this size. Torchrun leaves a mark of its own."""
-    was_started = (name, of_size) != TORCHRUN or "TORCHELASTIC_RUN_ID" in os.environ
+def is_member(name: str, size: int) -> bool:
+    """Whether a variable has the rank in a group of this size. Torchrun leaves a mark of its own."""
+    was_started = name != TORCHRUN or "TORCHELASTIC_RUN_ID" in os.environ
     rank = os.environ.get(name, "")
-    return was_started and rank.isdecimal() and os.environ.get(of_size) == str(size) and int(rank) < size
+    return was_started and rank.isdecimal() and os.environ.get(GROUPS[name]) == str(size) and int(rank) < size
 
 
-def group() -> tuple[str, str] | None:
-    """The entry of GROUPS by which this process is one of several that share cells; None for a process of its own."""
+def group() -> str:
+    """The variable by which this process is one of several that share cells; empty for a process of its own."""
     return _group
 
 
 def rank() -> int:
     """The rank of this process in its cell. Rank 0 claims the run directory, prints and writes; others only compute."""
-    return 0 if _group is None else int(os.environ[_group[0]])
+    return int(os.environ[_group]) if _group else 0
 
 
 @functools.cache

@@ -73,8 +73,7 @@ class OwnText(Corpus):
         path = self.path
         folders = [path / name for name in FOLDERS if (path / name).is_dir()]
         if folders and not (path / "dataset_dict.json").exists():
-            for folder in folders:
-                check_inside(folder)
+            check_inside(path, folders)
             return text_splits(path)
         if path.is_dir() and (files := files_in(path, f"*{TEXT}", f"*{TEXT}.gz")):
             return self._by_split([(ALL, TextFile.at(file)) for file in files])

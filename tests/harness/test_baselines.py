@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from harness.config.cell import cell_of
@@ -13,8 +12,7 @@ from harness.records.collect import frame
 from harness.records.record import RecordError
 from harness.report.pages import answer, columns, notes
 from harness.report.scores import groups, select
-from harness.report.scores.per_example import BaselineScores
-from harness.report.scores.scores import Score, baseline_scores
+from harness.report.scores.scores import Score
 from harness.training import baselines as training
 from tests.helpers import synthetic
 from tests.helpers.pages import T11
@@ -128,19 +126,6 @@ def test_a_page_says_that_predictors_were_not_measured():
     assert notes.predictor_notes([measured]) == []
     (note,) = notes.predictor_notes([replace(group, column="ListOps"), measured])
     assert note == "Simple predictors: not measured in ListOps."
-
-
-def test_a_predictor_without_a_score_is_a_row_that_says_why():
-    import pandas as pd
-
-    cells = pd.DataFrame({"seed": [1, 2, 3]})
-    untrained = {
-        "5gram": BaselineScores("f00d", None, None, {"saw": ""}, "no training text"),
-        "unigram": BaselineScores("f00d", 22.5, np.full(4, 22.5)),
-    }
-    fivegram, unigram = baseline_scores(cells, untrained, "baseline: ")
-    assert (fivegram.row, fivegram.estimate, fivegram.failure_text) == ("baseline: 5-gram", None, "no training text")
-    assert unigram.by_seed == {1: 22.5, 2: 22.5, 3: 22.5} and unigram.data[2] == "f00d"
 
 
 def test_the_page_of_all_columns_counts_the_rows_above_the_strongest_predictor(tmp_path):

@@ -17,7 +17,7 @@ VARIABLES = {*SRUN, *TORCHRUN}
 @pytest.fixture
 def join(monkeypatch):
     """Join a group, with the variables of an environment, for cells with these numbers of devices."""
-    monkeypatch.setattr(process, "_group", None)
+    monkeypatch.setattr(process, "_group", "")
 
     def join(environment, *devices):
         for name in VARIABLES:
@@ -45,15 +45,15 @@ def test_a_member_has_its_rank(join, capsys, environment, group):
     ({"RANK": "1", "WORLD_SIZE": "2"}, [2]),
 ])  # fmt: skip
 def test_any_other_rank_is_ignored_in_one_line_and_removed(join, capsys, environment, devices):
-    assert join(environment, *devices) is None and process.rank() == 0
+    assert not join(environment, *devices) and process.rank() == 0
     lines = capsys.readouterr().err.splitlines()
-    ranks = {name for name, _ in process.GROUPS if name in environment}
+    ranks = process.GROUPS.keys() & environment.keys()
     assert len(lines) == len(ranks) and all("is ignored" in line for line in lines)
     assert not ranks & os.environ.keys()
 
 
 def test_the_first_of_packed_commands_runs_alone(join, capsys):
-    assert join(SRUN | {"SLURM_PROCID": "0"}, 1) is None and process.rank() == 0
+    assert not join(SRUN | {"SLURM_PROCID": "0"}, 1) and process.rank() == 0
     assert not capsys.readouterr().err
 
 

@@ -188,9 +188,9 @@ def test_every_committed_record_is_whole():
 
 
 @pytest.mark.parametrize(("part", "problem"), [
-    ({"a": [1, 2.5, "x é", 1e15, {"b": None}]}, ""), ({"a": [{"b": "x\u202e"}]}, "a[0].b: 'x\\u202e' has characters"),
+    ({"a": [1, 2.5, "x é", 1e15, {"b": None}]}, ""), ({"a": [{"b": "x\u202e"}]}, "a.0.b: 'x\\u202e' has characters"),
     ({"a": {"\x7f": 1}}, "a: '\\x7f' has characters"), ({"a": 10**16}, "a: 10000000000000000 is out of range"),
-    ({"a": [-1e16]}, "a[0]: -1e+16 is out of range"), ({"a": {"b": "x" * 4001}}, "a.b: 4,001 characters are more"),
+    ({"a": [-1e16]}, "a.0: -1e+16 is out of range"), ({"a": {"b": "x" * 4001}}, "a.b: 4,001 characters are more"),
     ({"error": "x\n" * 4000}, ""),
 ])  # fmt: skip
 def test_names_texts_and_numbers_of_any_part_are_bounded(part, problem):

@@ -121,12 +121,11 @@ class SavedModel:
 
         Raises UsageError for a model that does not continue texts, and for values that cannot be.
         """
-        for name, number, least in (("max_new_tokens", max_new_tokens, 1), ("top_k", top_k, 1), ("seed", seed, 0)):
-            is_whole = isinstance(number, Integral) and not isinstance(number, bool) and least <= number <= LARGEST_SEED
-            if not is_whole and not (name == "top_k" and number is None):
-                raise UsageError(f"{name}={number!r}: a whole number is expected, {least} or more")
-        if max_new_tokens > MOST_TOKENS:
-            raise UsageError(f"max_new_tokens={max_new_tokens:,}: at most {MOST_TOKENS:,} at once")
+        wholes = {"max_new_tokens": (max_new_tokens, 1, MOST_TOKENS), "seed": (seed, 0, LARGEST_SEED)}
+        wholes |= {} if top_k is None else {"top_k": (top_k, 1, LARGEST_SEED)}
+        for name, (number, least, most) in wholes.items():
+            if not isinstance(number, Integral) or isinstance(number, bool) or not least <= number <= most:
+                raise UsageError(f"{name}={number!r}: a whole number between {least} and {most:,} is expected")
         least, most = TEMPERATURES
         if temperature is not None and not (isinstance(temperature, Real) and least <= temperature <= most):
             expected = f"a number between {least:g} and {most:g} is expected"

@@ -338,8 +338,7 @@ class Attempt:
             progress.say(f"{final.name}: {scores} (n {evaluation.n})")
             return evaluation.entry()
         except Exception as error:
-            entry = dict.fromkeys(("metrics", "n", "seconds", "peak_memory_mb", "predictions"))
-            entry |= {"status": evaluation_status(error), "message": one_line(error) or type(error).__name__}
+            entry = failed_entry(error, evaluation_status(error))
         torch.cuda.empty_cache()
         progress.say(f"{final.name}: {entry['status']}: {entry['message']}")
         return entry

@@ -129,8 +129,7 @@ def measure(task: Task, makers: Makers, batch_size: int, measured: Measured, say
     return len(measured.fits) > known
 
 
-def failed_entry(error: Exception) -> dict[str, Any]:
-    """The entry of a pass that failed. Only what lacks a package is `unsupported`."""
+def failed_entry(error: Exception, status: str = "failed") -> dict[str, Any]:
+    """The entry of a pass that failed."""
     entry = dict.fromkeys(("metrics", "n", "seconds", "peak_memory_mb", "predictions"))
-    status = "unsupported" if isinstance(error, ImportError) else "failed"
     return entry | {"status": status, "message": one_line(error) or type(error).__name__}

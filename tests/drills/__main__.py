@@ -30,14 +30,14 @@ from tests.drills.door import door
 from tests.drills.files import files
 from tests.drills.kills import crash, flips, signals, swaps
 from tests.drills.others import baselines, environment, exports, optuna, own_data, search
-from tests.drills.records import contradictions, records
+from tests.drills.records import records
 from tests.drills.runs import BAD, GOOD, Drills
 from tests.drills.secrets import secrets
 
 KINDS: dict[str, Callable[[Drills], tuple[str, str]]] = {
     function.__name__: function
     for function in (
-        *(crash, signals, flips, swaps, contradictions, configuration, records, files, changes, secrets, door),
+        *(crash, signals, flips, swaps, configuration, records, files, changes, secrets, door),
         *(search, optuna, baselines, environment, exports, own_data),
     )
 }
@@ -49,8 +49,7 @@ def rounds(drills: Drills, only: Sequence[str], minutes: float) -> Iterator[tupl
     for number, kind in enumerate(itertools.cycle(only)):
         if number >= len(only) and time.monotonic() >= end:
             return
-        if kind != "contradictions":
-            drills.fresh()
+        drills.fresh()
         yield (kind, *KINDS[kind](drills))
 
 

@@ -102,19 +102,6 @@ def shared_file(attack: Attack) -> tuple[str, Ended]:
     return f"{part}: {name}{', trusted' if trusts else ''}", attack.command("+x=shared")
 
 
-def interpolated(attack: Attack) -> tuple[str, Ended]:
-    """The call stands where nobody builds anything, and an interpolation leads to it."""
-    value, name = attack.call()
-    part, text = (
-        attack.dice.choice(PARTS_OF_CONFIG),
-        attack.dice.choice(("${task.notes}", "\\${task.notes}", "${oc.select:task.notes}")),
-    )
-    content = nested(f"{part}.x", text)
-    content["task"] = content.get("task", {}) | {"notes": value}
-    attack.share(content)
-    return f"{part}: {text} {name}", attack.command("+x=shared")
-
-
 def job_file(attack: Attack) -> tuple[str, Ended]:
     from harness.config.compose import compose
     from harness.launch import serialized_cell
@@ -164,5 +151,5 @@ def stranger(attack: Attack) -> tuple[str, Ended]:
 
 
 WAYS: tuple[Callable[[Attack], tuple[str, Ended]], ...] = (
-    *(shared_file, shared_file, interpolated, job_file, exported_model, stranger, stranger),
+    *(shared_file, shared_file, job_file, exported_model, stranger, stranger),
 )

@@ -1,4 +1,4 @@
-"""Contradictory and mutated records: refused where they contradict themselves, and no reader stops at one."""
+"""Mutated records: no reader stops at one."""
 
 import copy
 import json
@@ -7,11 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from harness.config.cell import Cell, identity
-from harness.errors import UsageError
 from harness.records import record
-from harness.records.recipe import unstated_changes
 from tests.drills.runs import Drills
-from tests.helpers.hostile import CONTRADICTIONS, RELABELLED
 
 READERS = (("do=status",), ("do=check",), ("do=report", "table=demo", "format=[md]"))
 READER_LIMIT_S = 25.0
@@ -22,29 +19,6 @@ MUTANTS: tuple[Any, ...] = (
 )
 DEEP = 200_000  # brackets
 AT_ONCE = 12  # mutants beside a good record
-
-
-def contradictions(drills: Drills) -> tuple[str, str]:
-    """A record with a contradictory entry is refused, even if its id matches."""
-    # an uninterrupted run: start and end do not bound the working time of a resumed run
-    if not drills.record_path.exists() or record.load_json(drills.record_path)["resumes"]:
-        drills.fresh()
-        drills.run()
-    entries = copy.deepcopy(record.load_json(drills.record_path))
-    name, change = drills.dice.choice(list(CONTRADICTIONS.items()))
-    change(entries, drills.dice)
-    if name != "another id" and drills.dice.random() < 0.5:  # a matching id repairs that one
-        fitted = with_fitting_id(entries)
-        forged = fitted.path.name != drills.cell.path.name and name in RELABELLED
-    else:
-        forged = False
-    try:
-        record.validate(entries)
-    except UsageError as error:
-        return "exact", f"{name}: {error}"
-    if forged and unstated_changes(entries):
-        return "exact", f"{name}: not the recipe, which it does not say"
-    return "WRONG", f"{name} was accepted"
 
 
 def with_fitting_id(entries: dict[str, Any]) -> Cell:

@@ -106,9 +106,7 @@ def parse_json(text: str) -> Any:
     LONGEST_INTEGER characters, for an object with a name twice, and for more than DEEPEST levels.
     """
     try:
-        content = json.loads(
-            text, parse_constant=_refuse_constant, parse_int=_integer, object_pairs_hook=object_of_pairs
-        )
+        content = json.loads(text, parse_constant=_refuse_constant, parse_int=_integer, object_pairs_hook=_object)
     except RecursionError:
         raise ValueError(f"more than {DEEPEST} levels") from None
     largest_number(content)
@@ -148,7 +146,7 @@ def _refuse_constant(constant: str) -> None:
     raise ValueError(f"{constant} is not a finite number")
 
 
-def object_of_pairs(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """An object of JSON. Raises ValueError for a name twice: who means which value?"""
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):

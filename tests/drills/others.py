@@ -34,7 +34,6 @@ ENVIRONMENTS: tuple[dict[str, str], ...] = (
     *({name: "/nonexistent"} for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME", "GIT_DIR", "PYTHONPATH")),
     *({"LC_ALL": "C", "PYTHONUTF8": "0"}, {"TZ": "Pacific/Kiritimati"}, {"COLUMNS": "1"}, {"TERM": "\x1b"}, {}),
 )
-STREAMS = ("stdin", "stdout", "stderr")
 
 
 def search(drills: Drills) -> tuple[str, str]:
@@ -42,8 +41,8 @@ def search(drills: Drills) -> tuple[str, str]:
     conf = drills.folder / "searched"
     (conf / "table").mkdir(parents=True, exist_ok=True)
     (conf / "table" / "mine.yaml").write_text(json.dumps(TABLE), encoding="utf-8")
-    rates = "budget.search={rates: [0.5, 1, 2], seeds: [101]}"
-    return resumed(drills, "search", ["--config-dir", str(conf), "table=mine", rates])
+    words = ["--config-dir", str(conf), "table=mine", "budget.search={rates: [0.5, 1, 2], seeds: [101]}"]
+    return resumed(drills, "search", words)
 
 
 def optuna(drills: Drills) -> tuple[str, str]:
@@ -82,7 +81,7 @@ def environment(drills: Drills) -> tuple[str, str]:
     def before() -> None:
         os.environ.update(variables)
         for number in closed:
-            setattr(sys, STREAMS[number], None)
+            setattr(sys, ("stdin", "stdout", "stderr")[number], None)
             os.close(number)
 
     ended, name = drills.command(*drills.typed, before=before), f"{variables} without {closed}"
@@ -146,8 +145,7 @@ def exports(drills: Drills) -> tuple[str, str]:
 
     if "exports" not in drills.wholes:
         drills.wholes["exports"] = drills.python(predicted).state
-    path = drills.dice.choice(sorted(path for path in copied.rglob("*") if path.is_file()))
-    name = spoil(path, drills.dice)
+    name = spoil(drills.dice.choice(sorted(path for path in copied.rglob("*") if path.is_file())), drills.dice)
     ended = drills.python(predicted, limit_s=LIMIT_S)
     if ended.state not in (drills.wholes["exports"], "refused", "stuck", "traceback", "killed") and " = " not in name:
         return "WRONG", f"{name}: predicts {ended.state}"

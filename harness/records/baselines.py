@@ -30,18 +30,7 @@ from harness.records import evidence, predictions
 from harness.records.checks import impossible
 from harness.records.files import write_json_atomic
 from harness.records.record import RecordError, load_json
-from harness.records.schema import (
-    BASELINE_PREFIX,
-    Data,
-    EvaluationEntry,
-    Git,
-    Hex,
-    Label,
-    Score,
-    TaskName,
-    Time,
-    Versions,
-)
+from harness.records.schema import BASELINE_PREFIX, Data, EvaluationEntry, Git, Hex, Scores, TaskName, Time, Versions
 from harness.records.shared_file import Amount, SharedFile
 
 FOLDER = "baselines"
@@ -57,7 +46,7 @@ class Fit(StrictModel):
 
     saw: Annotated[str, Field(max_length=200)]
     seconds: Amount
-    val: dict[Label, Score] | None
+    val: Scores | None
 
 
 class BaselineFile(SharedFile):
@@ -67,8 +56,8 @@ class BaselineFile(SharedFile):
     fingerprint: str
     data: Data | None = None
     seen: Annotated[int, Field(ge=1)] | None
-    fits: Annotated[dict[Label, Fit], Field(min_length=1)]
-    evaluations: dict[Label, EvaluationEntry]
+    fits: Annotated[dict[str, Fit], Field(min_length=1)]
+    evaluations: dict[str, EvaluationEntry]
     versions: Versions
     git: Git
     finished: Time

@@ -71,6 +71,7 @@ Label = Annotated[str, Field(min_length=1, max_length=120)]
 DataSource = matching("full | slice:<name> | synthetic | unknown", "full|slice:.{1,120}|synthetic|unknown")
 Time = Annotated[str, AfterValidator(check_time)]
 Score = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+Scores = dict[Label, Score]
 Seed = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]
 
 
@@ -288,7 +289,7 @@ class EvaluationEntry(StrictModel):
 
     status: Literal["done", "oom", "failed", "unsupported"]
     message: str | None
-    metrics: dict[Label, Score] | None
+    metrics: Scores | None
     n: Count | None
     seconds: Amount | None
     peak_memory_mb: Amount | None

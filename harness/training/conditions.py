@@ -8,7 +8,7 @@ reported in one line and kept in the record (`changed_at_resume`).
 """
 
 import importlib.metadata
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +73,3 @@ def require_same_recipe(then: Mapping[str, str], now: Mapping[str, str], checkpo
     changed = differences({name: then[name] for name in recipe if name in then}, now)
     if changed:
         raise UsageError(f"{checkpoint}: was trained with {'; '.join(changed)}; rerun=all trains from the start")
-
-
-def resumed_under(changed: Sequence[str]) -> str:
-    """The remark on a resume under other conditions; empty without one."""
-    return f" under other conditions, which the record names: {'; '.join(changed)}" if changed else ""

@@ -16,6 +16,9 @@ from harness.garbage import begin_program
 def main() -> int:
     """Carry out the command of `sys.argv`. Returns its exit status."""
     begin_program()
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed, as for a daemon: the null device takes its number
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
     try:
         os.getcwd()
     except FileNotFoundError:

@@ -32,8 +32,7 @@ def run(*overrides: str, **settings: Any) -> "pd.DataFrame":
     """
     from harness.commands import train
     from harness.records import record
-    from harness.records.collect import frame
-    from harness.records.validation import TrialRecords
+    from harness.records.collect import TrialRecords, frame
     from harness.training.process import STOPPED
     from longhaul.frames import RecordFrame
 

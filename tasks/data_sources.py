@@ -25,7 +25,7 @@ from typing import IO, Any
 
 from tasks.checks import DataError, Progress
 from tasks.files import exclusive, open_to_write, written_whole
-from tasks.regular_files import RefusedFileError, open_regular
+from tasks.regular_files import RefusedFileError, open_regular, parse_json
 
 RELEASE = "https://storage.googleapis.com/long-range-arena/lra_release.gz (7.7 GB)"
 MIB = 1 << 20
@@ -302,13 +302,13 @@ def json_object(line: bytes, where: str) -> dict[str, Any]:
     """The object in a line of JSON, whose texts have a UTF-8 form. Raises DataError."""
     text = decoded(line, where)
     try:
-        value = json.loads(text)
+        value = parse_json(text)
         if SURROGATE.search(line):  # half a character, unless two of them follow each other
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         half = f"half a character (\\u{ord(error.object[error.start]):x})"
         raise DataError(f"{where}: {half}, so its text is not UTF-8", "put the right file there") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise DataError(f"{where}: no JSON ({one_line(error)[:80]})", "put the whole file there") from error
     if not isinstance(value, dict):
         raise DataError(f"{where}: no JSON object", "put the right file there")

@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import IO, Any
 
 BLOCK_BYTES = 1 << 14  # at a time, of what is longer than its size says
@@ -103,10 +103,10 @@ def parse_json(text: str) -> Any:
     """The content of a JSON text.
 
     Raises JSONDecodeError for another text. Raises ValueError for NaN and Infinity, for an integer of more than
-    LONGEST_INTEGER characters, and for more than DEEPEST levels.
+    LONGEST_INTEGER characters, for an object with a name twice, and for more than DEEPEST levels.
     """
     try:
-        content = json.loads(text, parse_constant=_refuse_constant, parse_int=_integer)
+        content = json.loads(text, parse_constant=_refuse_constant, parse_int=_integer, object_pairs_hook=_object)
     except RecursionError:
         raise ValueError(f"more than {DEEPEST} levels") from None
     largest_number(content)
@@ -144,6 +144,14 @@ def largest_number(content: Any) -> float:
 
 def _refuse_constant(constant: str) -> None:
     raise ValueError(f"{constant} is not a finite number")
+
+
+def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. Raises ValueError for a name twice: who means which value?"""
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        raise ValueError(f"an object with two values of {max(names, key=names.count)[:40]!r}")
+    return dict(pairs)
 
 
 def _integer(digits: str) -> int:

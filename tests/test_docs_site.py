@@ -120,6 +120,23 @@ def test_a_task_has_the_protocols_that_do_list_prints():
         assert sorted(generated.recipes_of(name, recipes(name)[0])) == recipes(name)
 
 
+def test_a_task_of_a_user_inherits_its_class_and_its_comment_includes_nothing(tmp_path, monkeypatch):
+    """docs/own.md writes a task so."""
+    generated = hook("generated")
+    monkeypatch.setattr(generated, "ROOT", tmp_path)
+    monkeypatch.setattr(generated, "recipes_of", lambda name, protocol: [protocol])
+    for name, text in {
+        "data/classification": "# Classes\n_target_: tasks.data.classification.Classification\nprotocol: own\n",
+        "mine/reviews": "# ::: os.system\ndefaults: [/task/data/classification@_here_, _self_]\nname: mine/reviews\n",
+    }.items():
+        file = tmp_path / "conf" / "task" / f"{name}.yaml"
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+    lines = generated.tasks()["tasks/mine.md"].splitlines()
+    assert "::: tasks.data.classification.Classification" in lines and "&#58;:: os.system" in lines
+    assert "[own](../protocols.md#own)" in "".join(lines)
+
+
 def test_links_of_made_pages_lead_somewhere():
     for name, text in PAGES.items():
         for target in links.targets(text, f"docs/{name}"):

@@ -171,7 +171,7 @@ def test_a_name_of_another_library_has_an_answer(name, says):
 
 
 CALLS = [
-    (lambda: longhaul.load("demo/lavo").generate("To be", 10**9), "at most 1,000,000 at once"),
+    (lambda: longhaul.load("demo/lavo").generate("To be", 10**9), "between 1 and 1,000,000"),
     (lambda: longhaul.export("demo/lavo", ""), "not an empty text"),
     (lambda: longhaul.run(), "type task= or table="),
     (lambda: longhaul.run(**CELL, n_jobs=0), "n_jobs=0 is less than 1"),
@@ -194,6 +194,9 @@ CALLS = [
     (lambda: longhaul.load("demo/shakespeare/lavo").generate("To be", 0), "max_new_tokens=0"),
     (lambda: longhaul.load("demo/shakespeare/lavo").generate("To be", temperature=0), "temperature=0"),
     (lambda: longhaul.load("demo/shakespeare/lavo").generate("", 5), "a text is expected"),
+    (lambda: longhaul.load("demo/shakespeare/lavo").generate("x", temperature=1e-300), "temperature=1e-300"),
+    (lambda: longhaul.load("demo/shakespeare/lavo").generate("x", temperature=1e300), "between 0.001 and 1000"),
+    (lambda: longhaul.load("demo/shakespeare/lavo").generate("x" * 5_000_000), "a prompt of 5,000,000 characters"),
     (lambda: longhaul.compare("demo/lavo"), "missing a required argument: 'b'"),
     (lambda: longhaul.compare("lavo", "vanilla"), "lavo is no cell"),
     (lambda: longhaul.compare("demo/lavo", "demo/vanilla", root=ABSENT), ABSENT),

@@ -6,6 +6,7 @@ project is imported: yaml is read, modules are parsed, and mkdocstrings parses w
 
 import ast
 import csv
+import html
 import re
 import subprocess
 import textwrap
@@ -260,9 +261,7 @@ def tasks() -> dict[str, str]:
             )
             rows.append(f"| [`{name}`]({family}.md#{anchor(name)}) | {escaped(line)} | {recipes} |")
             parts += [f"## {name}", "", escaped(line), "", f"Recipes: {recipes}. [Data card](../data_cards.md).", ""]
-            parts += (
-                [f"::: {target}", ""] if target not in shown else [f"Its class is `{target}`, which stands above.", ""]
-            )
+            parts += [f"Its class is `{target}`, which stands above." if target in shown else f"::: {target}", ""]
             parts += [f"`conf/task/{name}.yaml`", "", fenced(file.read_text(encoding="utf-8"), "yaml"), ""]
             shown.add(target)
         made[f"tasks/{family}.md"] = "\n".join(parts)
@@ -353,16 +352,18 @@ def recipes_of(task: str, default: str) -> list[str]:
 
 def serves(folder: Path, family: str, name: str) -> bool:
     """Whether a protocol's folder has a file for a task, or its family's file has values for it."""
-    if (folder / family / f"{name}.yaml").is_file():
-        return True
-    if not (file := folder / f"{family}.yaml").is_file():
-        return False
-    return bool({name, "any"} & set(read(file).get("tasks", ["any"])))
+    file = folder / f"{family}.yaml"
+    has_values = file.is_file() and not {name, "any"}.isdisjoint(read(file).get("tasks", ["any"]))
+    return has_values or (folder / family / f"{name}.yaml").is_file()
 
 
 @cache
 def read(file: Path) -> dict[str, Any]:
-    return yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    """The keys of a yaml, with those of the options that it inherits."""
+    keys = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    for base in re.findall(r"/([^@ ]+)@_here_", str(keys.get("defaults", ""))):
+        keys = read(ROOT / "conf" / f"{base}.yaml") | keys
+    return keys
 
 
 def named(file: Path) -> tuple[str, str]:
@@ -398,4 +399,4 @@ def anchor(name: str) -> str:
 
 
 def escaped(text: str) -> str:
-    return SIGNS.sub(r"\\\1", text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return SIGNS.sub(r"\\\1", html.escape(text, quote=False)).replace(":::", "&#58;::")  # mkdocstrings would include

@@ -24,13 +24,15 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
     for planned in expand_all(commands).cells:
         config = planned.cell.config
         cells.setdefault(json.dumps([config["task"], baselines.seen_by(config["train"])], sort_keys=True), planned)
-    for number, planned in enumerate(cells.values(), 1):
+    kept = [
         measure(planned.cfg, planned.cell.config, f"{number} of {len(cells)}")
-    return 0
+        for number, planned in enumerate(cells.values(), 1)
+    ]
+    return int(not all(kept))
 
 
-def measure(cfg: DictConfig, config: dict, position: str) -> None:
-    """Raises UsageError for data that are missing or broken."""
+def measure(cfg: DictConfig, config: dict, position: str) -> bool:
+    """Whether there is a file then. Raises UsageError for data that are missing or broken."""
     with Progress() as progress:
         task, data = prepared(cfg, progress)
         from harness.training.baselines import ensure  # imports torch
@@ -40,4 +42,6 @@ def measure(cfg: DictConfig, config: dict, position: str) -> None:
             path.unlink(missing_ok=True)
         progress.say(f"{position}: {cfg.task.name}")
         measured = ensure(cfg.paths.records, config, data, task, cfg.train.eval_batch_size, progress.say)
-    print(f"{path}: {'measured' if measured else 'there already'}")
+    kept = path.is_file()
+    print(f"{path}: {'measured' if measured else 'there already' if kept else 'not measured'}")
+    return kept

@@ -1,4 +1,5 @@
-"""do=check: every rule for every record below paths.records, and for the files beside them. One line per problem.
+"""do=check: every rule for every record below paths.records, for the files beside them, for the files of simple
+predictors, and for the measurements below paths.bench. One line per problem.
 
 Anyone can run it on a folder of records: paths.records=FOLDER. It needs neither data nor weights, and writes nothing
 but its cache below paths.outputs. The exit status is 1 if a rule is broken. Every reader of records applies the rules
@@ -18,7 +19,7 @@ from omegaconf import DictConfig
 from harness.config.cell import path_of
 from harness.errors import UsageError, one_line, shown
 from harness.progress import Progress
-from harness.records import cache, checks, evidence, index
+from harness.records import baselines, cache, checks, evidence, index, measurements
 from harness.records.index import SCHEMA, Summary
 from harness.records.listing import files_below, record_files
 from tasks.regular_files import read_bytes
@@ -55,11 +56,22 @@ def all_problems(
     for file, problems in problems_of(root, files, cache.of_command(cfg.paths.outputs)):
         yield from ((file, rule, problem) for rule, problem in problems)
     yield from ((file, "orphans", "no record names it") for file in orphans(root, files))
+    for rule, folder, read in (
+        ("predictors", baselines.folder_of(root), baselines.read_checked),
+        ("measurements", Path(cfg.paths.bench), measurements.read),
+    ):
+        links: list[str] = []
+        for file in record_files(folder, links):
+            try:
+                read(file)
+            except UsageError as error:
+                yield file, rule, str(error).removeprefix(f"{shown(file)}: ")
+        yield from ((None, rule, problem) for problem in links)
 
 
 def rules() -> int:
-    """The number of rules; `orphans` is one."""
-    return len(checks.RULES) + len(evidence.RULES) + len(FILE_RULES) + 1
+    """The number of rules; `orphans`, `predictors` and `measurements` are one each."""
+    return len(checks.RULES) + len(evidence.RULES) + len(FILE_RULES) + 3
 
 
 def problems_of(root: Path, files: Sequence[Path], kept: cache.Cache) -> Iterator[tuple[Path, list[list[str]]]]:

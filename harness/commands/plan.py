@@ -30,9 +30,8 @@ from harness.launch.local import visible_gpus
 from harness.launch.queue import Queue
 from harness.progress import announce_torch, clock, fitted, late_bar, print_columns
 from harness.records.cache import of_command
-from harness.records.collect import RecordsByName
+from harness.records.collect import RecordsByName, TrialRecords
 from harness.records.estimate import MEASURED, PUBLISHED, Estimate, estimate
-from harness.records.validation import TrialRecords
 
 REFUSED = "refused"
 BUILT = ("model", "task", "backbone", "train")  # what a model and its task are built from

@@ -25,14 +25,13 @@ from harness.launch.cell_state import UNFINISHED, CellState, cell_state_at, last
 from harness.launch.queue import Queue
 from harness.progress import fitted, print_columns
 from harness.records.cache import of_command
-from harness.records.collect import say_left_out, valid_summaries
+from harness.records.collect import TrialRecords, say_left_out, valid_summaries
 from harness.records.index import Summary
 from harness.records.listing import files_below
 from harness.records.named import run_parts
 from harness.records.ownership import HEARTBEAT
 from harness.records.run_directory import JOB
 from harness.records.schema import STATUSES
-from harness.records.validation import TrialRecords
 
 PER_PAGE = 50  # runs
 NARROWING = ("task", "protocol", "budget", "model", "seed")

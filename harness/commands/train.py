@@ -25,12 +25,12 @@ from harness.launch import serialized_cell
 from harness.launch.local import devices_per_cell, run_parallel, run_sequential
 from harness.progress import Progress, clock, fitted, late_bar, print_columns
 from harness.records import record
+from harness.records.collect import TrialRecords
 from harness.records.estimate import estimate
-from harness.records.validation import TrialRecords
 from harness.training.checkpoints.dependency import Dependency
 from harness.training.dependents import refused_dependents
 from harness.training.extras.long_run import longest, records_here
-from harness.training.process import STOPPED, catch_stop_signals, launched_as_group, rank
+from harness.training.process import STOPPED, catch_stop_signals, group, join_group, rank
 from harness.training.run_cell import CellRequest, CellResult, is_done, report_line
 
 HERE = "here"
@@ -69,14 +69,15 @@ def run_all(commands: Sequence[Command], launcher: str = HERE) -> int:
 
 
 def run_here(plan: Plan, cfg: DictConfig) -> int:
+    join_group(planned.cfg for planned in plan.one_per_variants())
     whole, plan = plan, without_missing_data(plan)
     requests = [replace(request, longest_s=longest(request.overrides)) for request in requests_of(plan, search_path())]
-    refused = {} if launched_as_group() else refused_dependents(requests)
+    refused = {} if group() else refused_dependents(requests)
     if refused:
         kept = without_refused(plan, refused)
         requests = [request for request, cell in zip(requests, plan.cells, strict=True) if cell in kept]
         plan = replace(plan, cells=tuple(kept))
-    if cfg.n_jobs * devices_per_cell(cfg) > 1 and not launched_as_group():
+    if cfg.n_jobs * devices_per_cell(cfg) > 1 and not group():
         results = run_workers(requests, plan.levels(), cfg)
     else:
         results = run_sequential(announce_each(requests), fail_fast=cfg.fail_fast)

@@ -1,54 +1,58 @@
-"""hydra/sweeper=optuna: a search for settings by Optuna's TPE (Bergstra et al., 2011) on the validation score.
+"""hydra/sweeper=optuna: a search for settings by Optuna's TPE (Bergstra et al., 2011) on the validation loss.
 
     python run.py -m hydra/sweeper=optuna hydra.sweeper.trials=10 model=lavo task=lra/listops budget=smoke \\
         'train.optimizer.lr=tag(log,interval(1e-4,1e-2))' 'backbone.dropout=0.0,0.1' 'backbone.layers=range(1,4)'
 
-A trial is a cell with `train.trial`: it is scored on the validation split alone and leaves a record like any other.
-`n_jobs` trials run at a time. The study is a journal below `<paths.outputs>/searches`, named after what was typed: the
-same command goes on with it, also after a kill, and with more trials extends it.
+A trial is a cell with `train.trial`: it is scored on the validation split alone, by what a budget's search compares
+(`harness.config.search`), and leaves a record like any other.
+`n_jobs` trials run at a time. The values of a trial follow from the search's seed, the number of the trial, and the
+records of the trials that ended before it began. So there is no other state: the same command resumes a search that was
+killed and makes the same trials as an undisturbed one, and a larger number of trials extends it.
 """
 
 import contextlib
 import hashlib
 import importlib
-import math
-import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 from omegaconf import DictConfig
 
 from harness.commands import train
-from harness.config.cell import cell_of
 from harness.config.overrides import key_of, to_overrides
 from harness.config.places import folder_below
 from harness.config.schema import LARGEST_SEED
-from harness.config.search import FAILED, TRIAL
+from harness.config.search import FAILED, TRIAL, Trial, trial_of
 from harness.config.sweep import Command, compose_commands, expand_all
-from harness.errors import UsageError, one_line, shown
+from harness.errors import UsageError
 from harness.records import record
+from harness.records.ownership import Ownership
 from harness.records.record import RecordError
-from harness.records.validation import score_of_trial
 from harness.training.process import STOPPED
-from tasks.regular_files import require_regular
 
-WORST = -1e300  # the score of a trial that failed; the journal holds no infinity
+WORST = -1e300  # the score of a trial that failed, for Optuna, which refuses infinity
 DIGITS = 4  # of a number that is drawn from an interval
 NOT_SEARCHED = ("seed", "table", "figure", "do", "n_jobs", "paths", "trusted_packages")
-MOST_BYTES = 1 << 26  # of a journal
-LOCK = ".lock"  # Optuna's, beside it
-CELL, METRIC = "cell", "metric"  # attributes of a trial in the journal
 INSTALL = "hydra/sweeper=optuna takes Optuna: pip install -e '.[search]', or longhaul[search]"
 
 
-def search(arguments: Sequence[str], trials: int, seed: int, launcher: str = "here") -> int:
-    """Run trials until the study has this number of them; print the best command. Returns the exit status.
+class EndedTrial(NamedTuple):
+    """`params`: {key: value} as drawn. `cell`: its id."""
 
-    Raises UsageError for what cannot be searched.
+    params: Mapping[str, Any]
+    result: Trial
+    cell: str
+
+
+def search(arguments: Sequence[str], trials: int, seed: int, launcher: str = "here") -> int:
+    """Run this number of trials, as far as they have no record; print the best command. Returns the exit status.
+
+    Raises UsageError for what cannot be searched, and for a search that another process runs.
     """
     optuna = imported()
     if not 0 <= seed <= LARGEST_SEED:
@@ -57,28 +61,65 @@ def search(arguments: Sequence[str], trials: int, seed: int, launcher: str = "he
         raise UsageError("hydra/sweeper=optuna runs here (n_jobs=2 runs two trials at a time), for one trial or more")
     fixed, space = split(optuna, arguments)
     cfg = check_command(fixed)
-    file = journal_of(cfg, arguments, seed)
-    with reading(file):
-        study = study_of(optuna, file, space, seed)
-    print(f"search: {len(finished(study))} trials so far · {shown(file)}")
-    while (left := trials - len(finished(study))) > 0:
-        with reading(file):
-            asked = [study.ask(space) for _ in range(min(left, cfg.n_jobs))]
-            check_trials(asked, space)
-        chosen = [[*fixed, *words_of(trial.params)] for trial in asked]
-        commands = compose_commands([[*words, f"{TRIAL}=true"] for words in chosen])
-        if (status := train.run_all(commands)) >= STOPPED:
-            return status  # the trials stay open; the same command goes on with them
-        for trial, command in zip(asked, commands, strict=True):
-            tell(study, trial, command)
-    return show(study, fixed)
+    ended: list[EndedTrial] = []
+    with owned(folder_of(cfg, arguments, seed)) as owner:
+        while len(ended) < trials:
+            owner.beat("running", step=len(ended), steps=trials, force=True)
+            numbers = range(len(ended), min(trials, len(ended) + cfg.n_jobs))
+            asked = [drawn(optuna, space, seed, number, ended) for number in numbers]
+            commands = compose_commands([[*fixed, *words_of(params), f"{TRIAL}=true"] for params in asked])
+            if (status := train.run_all(commands)) >= STOPPED:
+                return status
+            pairs = zip(asked, commands, strict=True)
+            ended += [ended_trial(params, command, refused=status == train.REFUSED) for params, command in pairs]
+    return show(ended, fixed)
+
+
+@contextlib.contextmanager
+def owned(folder: Path) -> Iterator[Ownership]:
+    """Own a search. Raises UsageError if another process does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    owner = Ownership(folder)
+    if not owner.acquire(print):
+        raise UsageError(f"another process runs this search ({folder}); the same command resumes it after that")
+    try:
+        yield owner
+    finally:
+        owner.beat("interrupted", step=0, steps=0, force=True)
+        owner.release()
+
+
+def drawn(optuna: Any, space: Mapping[str, Any], seed: int, number: int, ended: Sequence[EndedTrial]) -> dict[str, Any]:
+    """The values of trial `number`: {key: value}."""
+    seed = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
+    for trial in ended:
+        value = max(trial.result.score, WORST)
+        study.add_trial(optuna.trial.create_trial(params=trial.params, distributions=dict(space), value=value))
+    return study.ask(dict(space)).params
+
+
+def ended_trial(params: Mapping[str, Any], command: Command, *, refused: bool) -> EndedTrial:
+    """A trial that has ended, by its record. One that was `refused` has none, and so no score.
+
+    Raises UsageError for another trial without a record: a later command must not draw from other scores.
+    """
+    (planned,) = expand_all([command]).cells
+    try:
+        result = trial_of(record.read(planned.cell.record_path(planned.cfg)))
+    except RecordError as error:
+        if not refused:
+            raise UsageError(
+                f"{error}: {planned.cell} has not ended; then the same command resumes the search"
+            ) from error
+        result = Trial(FAILED)
+    return EndedTrial(params, result, planned.cell.id)
 
 
 def imported() -> Any:
     """Raises UsageError if Optuna is not installed."""
     try:
         optuna = importlib.import_module("optuna")
-        importlib.import_module("optuna.storages.journal")
     except ImportError as error:
         raise UsageError(INSTALL) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -101,7 +142,7 @@ def split(optuna: Any, arguments: Sequence[str]) -> tuple[list[str], dict[str, A
             "hydra/sweeper=optuna takes several values of a key: 'train.optimizer.lr=tag(log,interval(1e-4,1e-2))', "
             "'backbone.dropout=0.0,0.1', 'backbone.layers=range(1,4)'"
         )
-    return fixed, space
+    return fixed, dict(sorted(space.items()))  # the order of the words changes no draw
 
 
 def distribution(optuna: Any, override: Override) -> Any:
@@ -129,79 +170,11 @@ def check_command(fixed: Sequence[str]) -> DictConfig:
     return command.cfg
 
 
-def journal_of(cfg: DictConfig, arguments: Sequence[str], seed: int) -> Path:
-    """The file of the study of what was typed. Raises UsageError for a link or another kind of file there."""
+def folder_of(cfg: DictConfig, arguments: Sequence[str], seed: int) -> Path:
+    """The folder with the owner of the search of what was typed."""
     typed = sorted(word for word in arguments if key_of(word).split(".")[0] not in ("n_jobs", "paths"))
-    with contextlib.suppress(UsageError):  # a key that is searched may have no other value
-        typed.append(cell_of(cfg).id)  # with the content of the user's files
     name = hashlib.sha256("\n".join([*typed, str(seed)]).encode()).hexdigest()[:12]
-    file = folder_below(cfg.paths.outputs, "searches") / f"{name}.journal"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    for path in (file, Path(f"{file}{LOCK}")):
-        if os.path.lexists(path):
-            with reading(path):
-                require_regular(path, MOST_BYTES)
-    return file
-
-
-@contextlib.contextmanager
-def reading(file: Path) -> Iterator[None]:
-    """Turns what Optuna raises for a journal that it did not write into a UsageError."""
-    try:
-        yield
-    except Exception as error:  # of many kinds: Optuna reads a journal as it wrote it
-        reason = getattr(error, "strerror", None) or one_line(error)[:120] or type(error).__name__
-        raise UsageError(f"{shown(file)}: no journal of this search ({reason}); move it away") from error
-
-
-def study_of(optuna: Any, file: Path, space: Mapping[str, Any], seed: int) -> Any:
-    """The study in a journal, new or as far as it is. Trials that a kill left open are asked again.
-
-    Raises ValueError for trials of another search, or what Optuna raises.
-    """
-    journal = optuna.storages.journal
-    storage = optuna.storages.JournalStorage(
-        journal.JournalFileBackend(str(file), lock_obj=journal.JournalFileOpenLock(str(file)))
-    )
-    study = optuna.create_study(study_name=file.stem, storage=storage, direction="maximize", load_if_exists=True)
-    if len(study.directions) > 1:
-        raise ValueError("it has several objectives")
-    check_trials(study.trials, space)
-    open_trials = [trial for trial in study.trials if trial.state.name == "RUNNING"]
-    for trial in open_trials:
-        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-        study.enqueue_trial(trial.params)
-    # draws follow from the seed and the number of trials, so that a study goes on and does not repeat itself
-    study.sampler = optuna.samplers.TPESampler(seed=seed + len(study.trials))
-    return study
-
-
-def check_trials(trials: Iterable[Any], space: Mapping[str, Any]) -> None:
-    """Raises ValueError for a trial that is not of this search: its journal may come from somebody else."""
-    for trial in trials:
-        is_drawn = all(is_in(value, trial.distributions[key], space.get(key)) for key, value in trial.params.items())
-        is_scored = not is_complete(trial) or (
-            trial.params.keys() == space.keys()
-            and math.isfinite(trial.value)
-            and all(isinstance(trial.user_attrs.get(name), str) for name in (CELL, METRIC))
-        )
-        if not is_drawn or not is_scored:
-            raise ValueError(f"trial {trial.number} is not one of it")
-
-
-def is_in(value: Any, distribution: Any, searched: Any) -> bool:
-    """Whether a value is one of those that are searched. Optuna itself takes any number of a journal."""
-    low, high = getattr(searched, "low", None), getattr(searched, "high", None)
-    return distribution == searched and (low is None or low <= value <= high)
-
-
-def is_complete(trial: Any) -> bool:
-    return hasattr(trial, "state") and trial.state.name == "COMPLETE"
-
-
-def finished(study: Any) -> list[Any]:
-    """The trials that have a score or failed; one that a kill left open has neither."""
-    return [trial for trial in study.trials if is_complete(trial)]
+    return folder_below(cfg.paths.outputs, "searches", name)
 
 
 def words_of(params: Mapping[str, Any]) -> list[str]:
@@ -215,30 +188,16 @@ def shortened(value: float) -> float:
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
-def tell(study: Any, trial: Any, command: Command) -> None:
-    """The score of a trial's record; of a trial that failed or was refused, the least."""
-    (planned,) = expand_all([command]).cells
-    try:
-        entries = record.read(planned.cell.record_path(planned.cfg))
-        score, metric = score_of_trial(entries), entries["metric"]["name"]
-    except (RecordError, OSError):
-        score, metric = FAILED, ""
-    trial.set_user_attr(CELL, planned.cell.id)
-    trial.set_user_attr(METRIC, metric)
-    study.tell(trial, score if math.isfinite(score) else WORST)
-
-
-def show(study: Any, fixed: Sequence[str]) -> int:
+def show(trials: Sequence[EndedTrial], fixed: Sequence[str]) -> int:
     """Print the best trial and its command. Exit status 1 if no trial has a score."""
-    scored = [trial for trial in finished(study) if trial.value > WORST]
+    scored = [trial for trial in trials if trial.result.score > FAILED]
     if not scored:
-        print(f"search: none of {len(finished(study))} trials has a score; the lines above say why")
+        print(f"search: none of {len(trials)} trials has a score; the lines above say why")
         return 1
-    best = max(scored, key=lambda trial: trial.value)
-    chosen = ", ".join(f"{key}={value:.{DIGITS}g}" if isinstance(value, float) else f"{key}={value}"
-                       for key, value in best.params.items())  # fmt: skip
-    print(f"search: {len(finished(study))} trials, {len(finished(study)) - len(scored)} without a score")
-    score = f"val {one_line(best.user_attrs[METRIC])[:80]} {abs(best.value):.6g}"
-    print(f"best: {score} · {chosen} · cell {one_line(best.user_attrs[CELL])[:8]}")
+    best = max(scored, key=lambda trial: trial.result.score)
+    chosen = ", ".join(f"{key}={shortened(value)}" for key, value in best.params.items())
+    print(f"search: {len(trials)} trials, {len(trials) - len(scored)} without a score")
+    score = f"val {best.result.by} {best.result.sign * best.result.score:.6g}"
+    print(f"best: {score} · {chosen} · cell {best.cell[:8]}")
     print(f"python run.py {shlex.join([*fixed, *words_of(best.params)])}")
     return 0

@@ -1,7 +1,7 @@
 """do=verify record=FILE: runs the cell of a record again, in a temporary folder, and compares the results to the bit.
 
-A record may come from somebody else: its recipe sets what a shared configuration may set. Settings that change the last
-bits are those of the record: device, threads, kernels, compilation.
+A record may come from somebody else: its recipe sets what a shared configuration may set. Settings on which the last
+bits depend are those of the record: its device, and all that the schema calls conditions.
 """
 
 import tempfile
@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 from harness.config.cell import cell_of, flatten
 from harness.config.compose import compose, search_path
 from harness.config.overrides import key_of, to_overrides
+from harness.config.schema import conditions
 from harness.config.untrusted import check_shared
 from harness.config.validation import shortened
 from harness.errors import UsageError, agreeing, one_line, shown
@@ -27,7 +28,7 @@ RESULTS = (
 )
 MEASURED = ("seconds", "peak_memory_mb", "message")  # entries of an evaluation that differ each time
 # results may differ because these do
-CONDITIONS = ("data", "code_sha256", "training_sha256", "versions", "hardware")
+CONDITIONS = ("data", "code_sha256", "training_sha256", "versions", "hardware", "update", "conditions")
 ADDED_LATER = (*CONDITIONS, "curve")  # what records of an older schema lack
 PLACES = ("data", "slices")  # folders of `paths` that a run reads
 
@@ -67,13 +68,8 @@ def run_again(cfg: DictConfig, entries: Mapping[str, Any], folder: Path) -> dict
     check_shared(recipe, shown(cfg.record))
     settings = {f"paths.{name}": str(folder / name) for name in ("outputs", "records")}
     settings |= {f"paths.{name}": cfg.paths[name] for name in PLACES} | {"trusted_packages": list(cfg.trusted_packages)}
-    hardware = entries["hardware"]
-    settings |= {"trainer": "gpu" if hardware["gpu"] else "cpu", "resources.cpus": hardware["threads"]}
-    settings |= {
-        "resources.kernels": hardware.get("kernels") or "torch",
-        "resources.compile": bool(hardware.get("compile")),
-    }
-    words = [*recipe, *to_overrides(settings)]
+    settings |= {"trainer": "gpu" if entries["hardware"]["gpu"] else "cpu"}
+    words = [*recipe, *to_overrides(settings | conditions_in(entries))]
     composed = compose(words, search_path(), shared=recipe)
     cell = cell_of(composed)
     if cell.id != entries["cell"]["id"]:
@@ -88,6 +84,19 @@ def run_again(cfg: DictConfig, entries: Mapping[str, Any], folder: Path) -> dict
     if not file.exists():
         raise UsageError(f"{shown(cfg.record)}: not run again: {result.state}: {one_line(result.detail)}")
     return record.read(file)
+
+
+def conditions_in(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """{key: value} of the settings that are no part of the recipe; of an older record, those that it has elsewhere."""
+    hardware = entries["hardware"]
+    elsewhere = {
+        "train.micro_batch_size": entries.get("update", {}).get("micro_batch_size"),
+        "resources.cpus": hardware["threads"],
+        "resources.kernels": hardware.get("kernels"),
+        "resources.compile": hardware.get("compile"),
+    }
+    used = entries.get("conditions", elsewhere)
+    return {key: used[key] for key in conditions() if used.get(key) is not None}
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any], keys: Sequence[str]) -> Iterator[str]:

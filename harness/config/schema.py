@@ -67,10 +67,14 @@ def key(
     above: float | None = None,
     most: float | None = None,
     identity: str | None = None,
+    condition: bool = False,
 ) -> Any:
-    """A field with its bound and its part in the identity of a cell (None, WHEN_SET or NEVER), as metadata."""
+    """A field with its bound and its part in the identity of a cell (None, WHEN_SET or NEVER), as metadata.
+
+    `condition`: it is no part of the identity, but the last bits of the results depend on it.
+    """
     bound = None if least is above is most is None else Bound(least, above, most)
-    return field(default=default, metadata={"bound": bound, "identity": identity})
+    return field(default=default, metadata={"bound": bound, "identity": identity, "condition": condition})
 
 
 def names_of(schema: type, identity: str) -> list[str]:
@@ -111,14 +115,14 @@ class Train:
     max_steps: int = key(MISSING, least=1, most=10**9)  # optimiser updates
     batch_size: int = key(MISSING, least=1, most=10**7)  # examples per update, over all devices
     # examples per forward pass and device; null: all of the device's share of an update
-    micro_batch_size: int | None = key(None, least=1, identity=NEVER)
+    micro_batch_size: int | None = key(None, least=1, identity=NEVER, condition=True)
     # tokens per update, padding included; replaces batch_size
     batch_tokens: int | None = key(None, least=1, identity=WHEN_SET)
     # the most examples per update of batch_tokens; null: no limit
     batch_examples: int | None = key(None, least=1, identity=WHEN_SET)
     # tokens per forward pass and device; null: all of the device's share of an update
-    micro_batch_tokens: int | None = key(None, least=1, identity=NEVER)
-    eval_batch_size: int = key(MISSING, least=1, identity=NEVER)
+    micro_batch_tokens: int | None = key(None, least=1, identity=NEVER, condition=True)
+    eval_batch_size: int = key(MISSING, least=1, identity=NEVER, condition=True)
     eval_every: int = key(MISSING, least=1)  # updates between two validations
     optimizer: dict[str, Any] = field(default_factory=dict)
     schedule: dict[str, Any] = field(default_factory=dict)
@@ -151,10 +155,10 @@ class Resources:
     devices: int = key(1, least=1, most=1_000)  # per node: GPUs, or CPU processes; they share an update
     accelerator: str = "auto"  # auto | cpu | gpu
     # torch threads per device; null: harness.training.process chooses
-    cpus: int | None = key(None, least=1, most=MOST_CPUS)
+    cpus: int | None = key(None, least=1, most=MOST_CPUS, condition=True)
     # native: models.ops.native, for CPUs; requires a C++ compiler. fla: models.ops.fla_kernels, for GPUs
-    kernels: Kernels = Kernels.torch
-    compile: bool = False  # torch.compile for training: harness.training.compiled
+    kernels: Kernels = field(default=Kernels.torch, metadata={"condition": True})
+    compile: bool = key(False, condition=True)  # torch.compile for training: harness.training.compiled
     memory_gb: float | None = key(None, above=0)  # per node of a job; null: the cluster's default
     minutes: int = key(60, least=1)  # the job then saves its state, is requeued and resumes
     cells_per_job: int = key(1, least=1)
@@ -277,6 +281,13 @@ class Config:
     bench: Bench = field(default_factory=Bench)
     status: Status = field(default_factory=Status)
     paths: Paths = field(default_factory=Paths)
+
+
+def conditions(schema: type = Config, prefix: str = "") -> list[str]:
+    """The keys of all settings that are a `condition`, such as `train.micro_batch_size`."""
+    keys = [prefix + entry.name for entry in fields(schema) if entry.metadata.get("condition")]
+    parts = (entry for entry in fields(schema) if is_dataclass(entry.type))
+    return keys + [key for part in parts for key in conditions(part.type, f"{prefix}{part.name}.")]
 
 
 def check_ranges(cfg: DictConfig, resolved_parts: Mapping[str, Any] | None = None) -> None:

@@ -23,9 +23,10 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from omegaconf import DictConfig, OmegaConf
+from pydantic import Field
 
 from harness.config.schema import LARGEST_SEED
 from harness.config.validation import StrictModel, TupleOf, parse
@@ -44,15 +45,16 @@ TIE_SHARE = 0.02
 EQUAL = 0.005
 
 Pair = tuple[float, int]  # rate and seed of a trial
+Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
 
 
 class Search(StrictModel):
     """`rates`: multiples of the recipe's learning rate, which is one of them. `seeds`: of the trials; `ties`: of
     further trials near a tie."""
 
-    rates: TupleOf[float]
-    seeds: TupleOf[int]
-    ties: TupleOf[int] = ()
+    rates: TupleOf[Annotated[float, Field(gt=0)]]
+    seeds: TupleOf[Seed]
+    ties: TupleOf[Seed] = ()
 
 
 @dataclass(frozen=True)
@@ -104,13 +106,9 @@ def search_of(cfg: DictConfig) -> Search | None:
     search = parse(Search, raw, where)
     if len(set(search.rates)) < max(3, len(search.rates)) or 1 not in search.rates:
         raise UsageError(f"{where}: rates are at least three different numbers, of which 1 is the recipe's rate")
-    if not all(math.isfinite(rate) and rate > 0 for rate in search.rates):
-        raise UsageError(f"{where}: rates are positive numbers")
     if not 1 <= len(search.seeds) <= MOST or len(search.rates) > MOST or len(search.ties) > MOST:
         raise UsageError(f"{where}: between 1 and {MOST} seeds and at most {MOST} rates and ties are expected")
     seeds = (*search.seeds, *search.ties)
-    if not all(0 <= seed <= LARGEST_SEED for seed in seeds):
-        raise UsageError(f"{where}: seeds lie between 0 and {LARGEST_SEED:,}")
     if len(set(seeds)) < len(seeds):
         raise UsageError(f"{where}: seeds and ties differ from each other")
     return search

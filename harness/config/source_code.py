@@ -1,11 +1,10 @@
 """Digests of the source that a cell's numbers come from: that of its model, backbone and task, and of the training.
 
-The first covers the modules that define these classes, all modules of `models` and `tasks` that those import in turn,
-the sources that `resources.kernels` compiles, and `resources.compile`. For a class of another package it covers only
-the file of the class.
+The first covers the modules that define these classes, and all modules of `models` and `tasks` that those import in
+turn. For a class of another package it covers only the file of the class.
 The second covers loss, loaders, schedules, optimizers and evaluation: all modules of `harness.training`, those that
-build objects, and what these import of `models` and `tasks`. Comments, docstrings and the layout of the text have no
-effect.
+build objects, what these import of `models` and `tasks`, and the kernels in C++. Which kernels run is a condition
+(`harness.training.conditions`). Comments, docstrings and the layout of the text have no effect.
 """
 
 import ast
@@ -14,7 +13,6 @@ import hashlib
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +24,6 @@ from harness.errors import UsageError, did_you_mean
 
 OWN = ("models", "tasks")
 NATIVE = "models/ops/native"  # what `resources.kernels=native` compiles
-FLA = "flash-linear-attention"  # the package whose kernels `resources.kernels=fla` runs
-COMPILER = "torch.compile"  # it makes other kernels of the same source
 TRAINING = "harness/training"
 BUILDING = ("harness/config/build.py", "harness/config/instantiate.py")
 HAVE_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -36,8 +32,7 @@ HAVE_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDe
 def code_of(cfg: DictConfig) -> str | None:
     """The digest of a cell's source: 16 hexadecimal digits; None if a file of it cannot be found or read."""
     parts = [part for name in PARTS for part in (cfg[name], *classes_in(cfg[name]))]
-    targets = tuple(str(part.get("_target_")) for part in parts)
-    return source_digest(targets, kernels=cfg.resources.kernels.name, compiled=cfg.resources.compile)
+    return source_digest(tuple(str(part.get("_target_")) for part in parts))
 
 
 def classes_in(part: DictConfig) -> Iterator[DictConfig]:
@@ -53,25 +48,19 @@ def training_code(root: Path = ROOT) -> str | None:
     files = {".".join(path.relative_to(root).with_suffix("").parts): path for path in paths}
     try:
         files |= with_imports(dict(pair for path in paths for pair in imports_of(path, root)), root)
-        return digest_of(files)
+        kernels = sorted(file for file in (root / NATIVE).iterdir() if file.suffix in (".cpp", ".h"))
+        return digest_of(files, [(file.name, file.read_text(encoding="utf-8")) for file in kernels])
     except (OSError, SyntaxError, ValueError):
         return None
 
 
 @functools.cache
-def source_digest(
-    targets: tuple[str, ...], root: Path = ROOT, *, kernels: str = "torch", compiled: bool = False
-) -> str | None:
+def source_digest(targets: tuple[str, ...], root: Path = ROOT) -> str | None:
     files: dict[str, Path] = {}
     try:
         for target in targets:
             files |= closure(target, root)
-        texts = [(file.name, file.read_text(encoding="utf-8")) for file in kernel_sources(root, kernels)]
-        if kernels == "fla":
-            texts.append((FLA, version(FLA)))
-        if compiled:
-            texts.append((COMPILER, version("torch")))
-        return digest_of(files, texts)
+        return digest_of(files)
     except (OSError, SyntaxError, ValueError, ImportError):
         return None
 
@@ -80,12 +69,6 @@ def digest_of(files: Mapping[str, Path], texts: Iterable[tuple[str, str]] = ()) 
     """16 hexadecimal digits. `texts`: (name, content) of sources that are not Python's."""
     shapes = [*((name, shape_of(file)) for name, file in sorted(files.items())), *texts]
     return hashlib.sha256(repr(shapes).encode()).hexdigest()[:16]
-
-
-def kernel_sources(root: Path, kernels: str) -> list[Path]:
-    if kernels != "native":
-        return []
-    return sorted(file for file in (root / NATIVE).iterdir() if file.suffix in (".cpp", ".h"))
 
 
 def closure(target: str, root: Path) -> dict[str, Path]:

@@ -7,6 +7,8 @@ settings that change them, so a key outside `KEPT` is refused; for some of them 
 from collections.abc import Mapping
 from typing import Any
 
+from omegaconf import DictConfig
+
 from harness.config.allowed import STRATEGY, TRAINER
 from harness.errors import UsageError, did_you_mean
 
@@ -67,3 +69,9 @@ def check_trainer(settings: Mapping[str, Any]) -> None:
         raise UsageError("trainer.profiler: it is a name; docs/commands.md lists them")
     if profiler not in (None, *PROFILERS):
         raise UsageError(f"trainer.profiler={profiler}: {did_you_mean(profiler, PROFILERS)}")
+
+
+def devices_of(cfg: DictConfig) -> int:
+    """Devices of a cell, on all nodes."""
+    devices = cfg.trainer.devices
+    return (devices if isinstance(devices, int) else 1) * cfg.trainer.num_nodes

@@ -8,7 +8,7 @@ from typing import Any
 from harness.launch import serialized_cell
 from harness.launch.local import run_parallel, run_sequential
 from harness.launch.serialized_cell import CellFile
-from harness.training.process import REQUEUED, catch_stop_signals, rank, requeue, will_requeue
+from harness.training.process import REQUEUED, catch_stop_signals, join_group, rank, requeue, will_requeue
 from harness.training.run_cell import CellResult, report_line
 
 OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")  # submission has checked the data
@@ -27,7 +27,9 @@ class Job:
         if max_workers * devices_per_cell > 1:
             results = run_workers(cell_files, max_workers, devices_per_cell)
         else:
-            results = run_sequential(itertools.starmap(serialized_cell.read, cell_files))
+            requests = list(itertools.starmap(serialized_cell.read, cell_files))
+            join_group(request.cfg for request in requests)
+            results = run_sequential(requests)
         failed = []
         for result in results:
             report_line(result)

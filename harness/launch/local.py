@@ -29,7 +29,7 @@ from harness.garbage import begin_program
 from harness.launch import serialized_cell
 from harness.launch.serialized_cell import CellFile
 from harness.records.provenance import command_output
-from harness.training.process import SCHEDULER, STOPPED, StopSignal, rank, will_requeue
+from harness.training.process import SCHEDULER, STOPPED, StopSignal, join_group, rank, will_requeue
 from harness.training.run_cell import CellRequest, CellResult, run_cell
 from tasks.regular_files import last_lines, read_json
 from tasks.workers import terminate_with_parent
@@ -196,6 +196,7 @@ def main(path: Path, typed: Sequence[str]) -> int:
     except UsageError as error:
         print(f"error: {one_line(error)}", file=sys.stderr)
         return 2
+    join_group([request.cfg])
     if rank() == 0:
         result_path(path).unlink(missing_ok=True)
     result = run_cell(request)

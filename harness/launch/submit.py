@@ -62,7 +62,7 @@ def submit(plan: Plan, requests: Sequence[CellRequest], scheduler: str) -> int:
     for planned, request, level in zip(plan.cells, requests, plan.levels(), strict=True):
         state = cell_state(planned.cell, request.cfg, queue)
         if state.name == "invalid" and cfg.rerun is not Rerun.all:
-            unreadable[f"{state.detail}; rerun=all replaces it"].append(str(planned.cell))
+            unreadable[f"{state.detail}; remove the record"].append(str(planned.cell))
         elif to_submit(state, request.cfg.rerun) or (not state.active and lost_weights(request)):
             cells.append(CellToSubmit(planned, request, level))
         else:

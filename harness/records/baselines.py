@@ -4,7 +4,7 @@
 long that took, and its metrics on the validation split, and an evaluation of the test split for each pass that models
 make. The names of evaluations are those of a record: `baseline/<predictor>` in the test,
 `<evaluation>/baseline/<predictor>` in a further pass. `<key>.npz` beside it has the score of each test example, as
-`harness.records.predictions` stores them.
+`harness.records.predictions` stores them. A predictor or a pass that failed is not kept.
 
 The key is a digest of the task's configuration, the number of training examples that a model draws, and the fingerprint
 of the data, so a model, a seed or a learning rate does not change it. `data`, which files of earlier runs lack, has the
@@ -19,16 +19,19 @@ from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from harness.config.declared import declared_scores
 from harness.config.places import below
 from harness.config.search import BY, LOSS, TIE
 from harness.config.validation import StrictModel, parse
 from harness.errors import one_line, shown
 from harness.records import evidence, predictions
+from harness.records.checks import impossible
 from harness.records.files import write_json_atomic
 from harness.records.record import RecordError, load_json
-from harness.records.schema import Amount, Data, EvaluationEntry, Git, Hex, TaskName, Time, Versions
+from harness.records.schema import BASELINE_PREFIX, Data, EvaluationEntry, Git, Hex, Scores, TaskName, Time, Versions
+from harness.records.shared_file import Amount, SharedFile
 
 FOLDER = "baselines"
 SCHEMA_VERSION = 1
@@ -41,23 +44,38 @@ FLOOR_SHARE = 0.02
 class Fit(StrictModel):
     """`saw`: what the predictor was fitted to, in words. `val`: metrics on the validation split; null if it failed."""
 
-    saw: str
+    saw: Annotated[str, Field(max_length=200)]
     seconds: Amount
-    val: dict[str, float] | None
+    val: Scores | None
 
 
-class BaselineFile(StrictModel):
+class BaselineFile(SharedFile):
     schema_version: int
     key: Hex
     task: TaskName
     fingerprint: str
     data: Data | None = None
     seen: Annotated[int, Field(ge=1)] | None
-    fits: dict[str, Fit]
+    fits: Annotated[dict[str, Fit], Field(min_length=1)]
     evaluations: dict[str, EvaluationEntry]
     versions: Versions
     git: Git
     finished: Time
+
+    @model_validator(mode="after")
+    def check_scores(self) -> "BaselineFile":
+        """Each predictor is scored in the test, and all scores are possible."""
+        if missing := [name for name in self.fits if f"{BASELINE_PREFIX}{name}" not in self.evaluations]:
+            raise ValueError(f"evaluations.{BASELINE_PREFIX}{missing[0]}: missing")
+        scores = {f"fits.{name}.val": fit.val or {} for name, fit in self.fits.items()}
+        for name, evaluation in self.evaluations.items():
+            if evaluation.status != "done":
+                raise ValueError(f"evaluations.{name}: {evaluation.status}, which is not kept")
+            scores[f"evaluations.{name}.metrics"] = evaluation.metrics
+        for path, by_name in scores.items():
+            for problem in impossible(by_name, declared_scores(self.task)):
+                raise ValueError(f"{path}.{problem}")
+        return self
 
 
 def seen_by(train: Mapping[str, Any]) -> int | None:
@@ -78,7 +96,12 @@ def key_of(config: Mapping[str, Any], fingerprint: str) -> str:
 
 def path_of(root: str | os.PathLike[str], task: str, key: str) -> Path:
     """`root`: the folder of the records."""
-    return Path(os.path.abspath(root)).parent / FOLDER / PurePath(task) / f"{key}.json"
+    return folder_of(root) / PurePath(task) / f"{key}.json"
+
+
+def folder_of(root: str | os.PathLike[str]) -> Path:
+    """The folder of all files beside a folder of records."""
+    return Path(os.path.abspath(root)).parent / FOLDER
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -90,13 +113,13 @@ def read(path: Path) -> dict[str, Any]:
         parse(BaselineFile, entries, "", RecordError)
     except RecordError as error:
         raise RecordError(f"{shown(path)}: {one_line(error)}") from error
-    if entries["key"] != path.stem:
-        raise RecordError(f"{shown(path)}: key {entries['key']} is not the name of the file")
+    if not path.match(f"{entries['task']}/{entries['key']}.json"):
+        raise RecordError(f"{shown(path)}: its task and key are {entries['task']}/{entries['key']}, not its path")
     return entries
 
 
 @functools.lru_cache(maxsize=256)
-def _read(path: Path, modified_ns: int) -> dict[str, Any]:
+def _read(path: Path, modified_ns: tuple[int, ...]) -> dict[str, Any]:
     """The entries of a file whose scores follow from those of its examples. Raises RecordError."""
     entries = read(path)
     for problem in evidence.contradicted(path, entries, entries["task"]):
@@ -124,7 +147,9 @@ def files_of(root: str | os.PathLike[str], task: str) -> list[Path]:
 
 def read_checked(path: Path) -> dict[str, Any]:
     """The entries of a file with its path as `file`. Raises RecordError, also for scores that its examples refute."""
-    return _read(path, path.lstat().st_mtime_ns) | {"file": path}
+    beside = predictions.path_of(path)
+    modified_ns = tuple(file.lstat().st_mtime_ns for file in (path, beside) if os.path.lexists(file))
+    return _read(path, modified_ns) | {"file": path}
 
 
 def with_floor(searched: Mapping[str, Any], root: str, entries: Mapping[str, Any]) -> dict[str, Any]:

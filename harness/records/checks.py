@@ -5,7 +5,6 @@ them to a folder of records, and further rules that need more than the record (`
 """
 
 import itertools
-import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
@@ -13,12 +12,10 @@ from typing import Any
 from harness.config.cell import flatten, identity
 from harness.config.declared import PERCENT, Limits, declared_scores, score_range
 from harness.config.validation import shortened
-from harness.records.schema import BASELINE_PREFIX, KNOWN_WHEN_DONE, LARGEST, Evaluated, Record, ScoresEntry
+from harness.records.schema import BASELINE_PREFIX, KNOWN_WHEN_DONE, Evaluated, Record, ScoresEntry
 
 Problems = Iterator[str]
 ROUNDING = 1e-6  # sacreBLEU rounds a perfect score to 100.00000000000004
-LARGE = re.compile(r"\d{16}|\d[eE]\+?\d\d")  # the beginning of a number that may be too large, in JSON
-SETTINGS = {"config", "changed"}
 REQUIRED = tuple(key for key, field in Record.model_fields.items() if KNOWN_WHEN_DONE in field.metadata)
 SPAN_S = 2.0  # times of a record are rounded
 ROUNDED = 5e-4  # half of the last digit of a rate
@@ -38,22 +35,6 @@ def problems(record: Record) -> Problems:
     """The problems of a record whose parts are valid."""
     for rule in RULES:
         yield from rule(record)
-
-
-def values(record: Record) -> Problems:
-    """Names and texts, except error texts, are printable lines. Numbers are in range.
-
-    It holds for a file that `harness.records.record.load` calls plain.
-    """
-    settings = record.model_dump_json(include=SETTINGS)  # only these numbers have no bounds in the schema
-    text = settings + record.model_dump_json(exclude={"error", *SETTINGS})
-    if text.isprintable() and "\\" not in text and not LARGE.search(settings):
-        return
-    for path, value in leaves(record.model_dump(exclude={"error"})):
-        if isinstance(value, str) and not value.isprintable():
-            yield f"{path}: {value[:60]!r} has characters that cannot be printed"
-        elif isinstance(value, (int, float)) and not abs(value) <= LARGEST:
-            yield f"{path}: {shortened(value)} is out of range"
 
 
 def cell(record: Record) -> Problems:
@@ -277,19 +258,6 @@ def scored(record: Record) -> Iterator[tuple[str, Any, ScoresEntry]]:
                 yield f"metrics.{point}.{split}", evaluated, scores
 
 
-def leaves(node: Any, path: str = "") -> list[tuple[str, Any]]:
-    """(path, value) of all values in a tree of JSON, and (path of the mapping, name) of all names."""
-    pairs = [(path, name) for name in node] if isinstance(node, dict) else []
-    for name, value in node.items() if isinstance(node, dict) else enumerate(node):
-        key = f"{path}.{name}" if path else name
-        if isinstance(value, (dict, list, tuple)):
-            pairs += leaves(value, key)
-        else:
-            pairs.append((key, value))
-    return pairs
-
-
 RULES: tuple[Callable[[Record], Problems], ...] = (
-    *(values, cell, changed, status, data, counts, times, speeds, memory, selection, search, metrics, curve),
-    baseline,
+    *(cell, changed, status, data, counts, times, speeds, memory, selection, search, metrics, curve, baseline),
 )

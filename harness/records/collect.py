@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from harness.config.cell import IDENTITY, NAMES, Cell, flatten, path_of
 from harness.config.compose import names_in
-from harness.config.search import trial_of
+from harness.config.search import Trial, trial_of
+from harness.config.sweep import PlannedCell
 from harness.config.table_rows import format_settings, settings_key
 from harness.errors import one_line, shown
 from harness.records import baselines, index, predictions, record
@@ -109,6 +110,22 @@ class RecordsByName:
         say_left_out(self._problems)
 
 
+class TrialRecords:
+    """Trials by their records (`harness.config.sweep.Validation`). A record is read once it is there, and then kept."""
+
+    def __init__(self) -> None:
+        self._results: dict[str, Trial] = {}
+
+    def __call__(self, trial: PlannedCell) -> Trial | None:
+        """The result of a trial; None without a valid record."""
+        if trial.cell.id not in self._results:
+            try:
+                self._results[trial.cell.id] = trial_of(record.read(trial.cell.record_path(trial.config)))
+            except (RecordError, OSError):
+                return None
+        return self._results[trial.cell.id]
+
+
 def valid_summaries(
     root: str | os.PathLike[str],
     problems: list[str],
@@ -185,10 +202,10 @@ def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":
     the content of the cell's file of `harness.records.baselines`, None without it. `source` is the part of the
     data that was used, and `origin` the task's name for their origin: `full` if what was requested as a slice turned
     out to be everything. `variant` is equal for cells whose configurations differ only in the seed. `code` is the
-    digest of their source, None if unknown. `changed` are the settings that differ from the recipe, as pairs of key and
-    JSON value (`harness.config.table_rows.settings_key`). `core_hours` are wall hours times threads of a run without a
-    GPU; `gpu_hours` wall hours times GPUs. `gives_weights`: another of these cells started from its weights. `trial`:
-    the result of a trial (`harness.config.search.Trial`), None of any other cell.
+    digest of their source and the kernels that are not torch's, None if unknown. `changed` are the settings that differ
+    from the recipe, as pairs of key and JSON value (`harness.config.table_rows.settings_key`). `core_hours` are wall
+    hours times threads of a run without a GPU; `gpu_hours` wall hours times GPUs. `gives_weights`: another of these
+    cells started from its weights. `trial`: the result of a trial (`harness.config.search.Trial`), None of any other.
     """
     import pandas as pd
 
@@ -206,6 +223,7 @@ def _row(entries: dict[str, Any]) -> dict[str, Any]:
     test, hardware = point.get("test") or {}, entries["hardware"]
     return row | {
         "variant": variant(entries["config"]),
+        "code": row["code"] and " ".join([row["code"], *_kernels(hardware)]),
         "changed": settings_key({key: used for key, (_, used) in entries["changed"].items()}),
         "score": test.get(row["metric"]),
         "tested": test,
@@ -281,6 +299,11 @@ def _hours(entries: dict[str, Any], units: int) -> float | None:
 
 
 def _processor(hardware: dict[str, Any]) -> str:
-    kernels = f", kernels={hardware['kernels']}" if hardware.get("kernels") else ""
-    compiled = ", compiled" if hardware.get("compile") else ""
-    return f"{hardware['cpu']} ({hardware['threads']} of {hardware['cores']} cores{kernels}{compiled})"
+    parts = [f"{hardware['threads']} of {hardware['cores']} cores", *_kernels(hardware)]
+    return f"{hardware['cpu']} ({', '.join(parts)})"
+
+
+def _kernels(hardware: dict[str, Any]) -> list[str]:
+    """What computes other last bits than torch's own kernels."""
+    named = [f"kernels={hardware['kernels']}"] if hardware.get("kernels") else []
+    return named + ["compiled"] * bool(hardware.get("compile"))

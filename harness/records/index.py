@@ -47,12 +47,11 @@ def summaries(
 def _summary(file: Path) -> dict[str, Any]:
     empty = {"cell": {}, "status": "", "outcome": "", "finished": "", "artifacts": {}, "sha256": ""}
     try:
-        entries, is_plain, sha256 = record.load(file)
+        entries, sha256 = record.load(file)
         parsed = record.parsed(entries)
     except RecordError as error:
         return {"problems": [[SCHEMA, str(error)]]} | empty
-    rules = [rule for rule in checks.RULES if not is_plain or rule is not checks.values]
-    problems = [[rule.__name__, problem] for rule in rules for problem in rule(parsed)]
+    problems = [[rule.__name__, problem] for rule in checks.RULES for problem in rule(parsed)]
     parts = {key: entries[key] for key in ("cell", "status", "finished", "artifacts")} | {"sha256": sha256}
     return {"problems": problems, "outcome": "" if problems else record.outcome(entries)} | parts
 
@@ -71,5 +70,5 @@ def _predictions(file: Path) -> tuple[str]:
 def _contradictions(file: Path) -> Problems:
     from harness.records import evidence
 
-    entries = record.load_json(file, was_checked=True)
+    entries = record.load_json(file)
     return [[name, problem] for name, rule in evidence.RULES.items() for problem in rule(file, entries)]

@@ -8,29 +8,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, JsonValue, model_validator
+from pydantic import ConfigDict, Field, JsonValue, model_validator
 
-from harness.config.validation import StrictModel, TupleOf, parse, shortened
+from harness.config.validation import StrictModel, TupleOf, parse
 from harness.errors import LONGEST_NAME, UsageError, one_line, shown
+from harness.records.shared_file import LARGEST, Amount, Count, SharedFile
 from tasks.regular_files import read_json
 
 MAX_BYTES = 2**26  # of a file
-LARGEST = 10**15  # of a number
 OK = "ok"
 Measurement = Mapping[str, Any]
 Measurements = Mapping[str, Measurement]  # by name
 
 
-def check_printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError(f"{shortened(text)} is not printable")
-    return text
-
-
-Text = Annotated[str, Field(max_length=500), AfterValidator(check_printable)]
-Amount = Annotated[float, Field(ge=0, le=LARGEST)]
+Text = Annotated[str, Field(max_length=500)]
 Positive = Annotated[float, Field(gt=0, le=LARGEST)]
-Count = Annotated[int, Field(ge=0, le=LARGEST)]
 Settings = dict[Text, JsonValue]
 
 
@@ -111,7 +103,7 @@ class Versions(Part):
     torch: Text
 
 
-class Measured(Part):
+class Measured(SharedFile, Part):
     kind: Literal["bench"]
     name: Text
     settings: Sizes
@@ -127,16 +119,18 @@ class Measured(Part):
 
 def load_measurements(folder: Path) -> Measurements:
     """{name: measurement} of a folder. Raises UsageError for a file that is no measurement."""
-    measurements = {}
-    for path in sorted(folder.glob("*.json")):
-        try:
-            measured = read_json(path, MAX_BYTES)
-            if measured["name"] != path.stem:
-                raise ValueError(f"its name is {str(measured['name'])[:LONGEST_NAME]}")
-            parse(Measured, measured, "")
-        except (OSError, ValueError, KeyError, TypeError, UsageError) as error:
-            raise UsageError(
-                f"{shown(path)}: not a measurement: {one_line(error)}; move it away or measure again"
-            ) from error
-        measurements[measured["name"]] = measured
-    return measurements
+    return {path.stem: read(path) for path in sorted(folder.glob("*.json"))}
+
+
+def read(path: Path) -> Measurement:
+    """Raises UsageError, in one line with the path, for a file that is no measurement."""
+    try:
+        measured = read_json(path, MAX_BYTES)
+        if measured["name"] != path.stem:
+            raise ValueError(f"its name is {str(measured['name'])[:LONGEST_NAME]}")
+        parse(Measured, measured, "")
+    except (OSError, ValueError, KeyError, TypeError, UsageError) as error:
+        raise UsageError(
+            f"{shown(path)}: not a measurement: {one_line(error)}; move it away or measure again"
+        ) from error
+    return measured

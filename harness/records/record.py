@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic_core import from_json
 
@@ -27,13 +27,12 @@ from harness.errors import UsageError, one_line, shown
 from harness.progress import clock
 from harness.records import checks
 from harness.records.files import write_json_atomic
-from harness.records.schema import LARGEST, Record
-from tasks.regular_files import RefusedFileError, largest_number, parse_json, read_bytes
+from harness.records.schema import Record
+from tasks.regular_files import RefusedFileError, parse_json, read_bytes
 
 SCHEMA_VERSION = 2
 MAX_BYTES = 2**22  # of a file
 HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
-PRINTABLE = bytes(range(0x20, 0x7F)) + b"\n"
 
 
 class RecordError(UsageError):
@@ -64,7 +63,7 @@ def read(path: str | os.PathLike[str], *, follow: bool = False, valid_sha256: st
     """
     path = Path(path)
     try:
-        record, _, sha256 = load(path, follow=follow, valid_sha256=valid_sha256)
+        record, sha256 = load(path, follow=follow)
         if sha256 != valid_sha256:
             validate(record)
     except RecordError as error:
@@ -72,28 +71,16 @@ def read(path: str | os.PathLike[str], *, follow: bool = False, valid_sha256: st
     return record
 
 
-def load_json(path: Path, *, follow: bool = False, was_checked: bool = False) -> Any:
-    """What a file holds, of any version. Raises RecordError without the file's name.
-
-    `was_checked`: of a file that was checked before, whose text is not looked at again.
-    """
-    return load(path, follow=follow, was_checked=was_checked).content
+def load_json(path: Path, *, follow: bool = False) -> Any:
+    """What a file holds, of any version. Raises RecordError without the file's name."""
+    return load(path, follow=follow)[0]
 
 
-class Loaded(NamedTuple):
-    """`is_plain`: only printable letters, none written as an escape, and no large number. `sha256`: of the file."""
-
-    content: Any
-    is_plain: bool
-    sha256: str
-
-
-def load(path: Path, *, follow: bool = False, valid_sha256: str = "", was_checked: bool = False) -> Loaded:
-    """`load_json`, and what the text of the file tells. `valid_sha256`: of content that was checked before."""
+def load(path: Path, *, follow: bool = False) -> tuple[Any, str]:
+    """`load_json`, and the sha256 of the file."""
     try:
         data = read_bytes(path, MAX_BYTES, follow=follow)
-        sha256 = hashlib.sha256(data).hexdigest()
-        return Loaded(*_content(data, was_checked=was_checked or sha256 == valid_sha256), sha256)
+        return _content(data), hashlib.sha256(data).hexdigest()
     except UnicodeEncodeError as error:
         raise RecordError("no record: half of a character") from error
     except RefusedFileError as error:
@@ -106,21 +93,17 @@ def load(path: Path, *, follow: bool = False, valid_sha256: str = "", was_checke
         raise RecordError(f"no record: {one_line(error)[:80]}") from error
 
 
-def _content(data: bytes, *, was_checked: bool) -> tuple[Any, bool]:
-    """Content and `is_plain` of a file. Raises ValueError; UnicodeDecodeError and JSONDecodeError are two of them."""
+def _content(data: bytes) -> Any:
+    """Raises ValueError; UnicodeDecodeError and JSONDecodeError are two of them."""
     # pydantic's parser takes half of the time. It refuses NaN and halves of characters; what it refuses is parsed
     # again, for the message
     with contextlib.suppress(ValueError):
-        content = from_json(data, allow_inf_nan=False)
-        if was_checked:
-            return content, False
-        is_plain = largest_number(content) <= LARGEST and b"\\" not in data
-        return content, is_plain and is_printable(data)
+        return from_json(data, allow_inf_nan=False)
     text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").read()
     content = parse_json(text)
     if HALF_CHARACTER.search(text):  # json joins two halves, but takes one alone as well
         json.dumps(content, ensure_ascii=False).encode()
-    return content, False
+    return content
 
 
 def check_writable(entries: dict[str, Any]) -> None:
@@ -131,11 +114,6 @@ def check_writable(entries: dict[str, Any]) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     error = {"type": "", "message": "", "traceback": ""}
     validate(entries | {"error": error, "started": now, "finished": now})
-
-
-def is_printable(data: bytes) -> bool:
-    """Whether a text in UTF-8 has only printable letters and line breaks."""
-    return not data.translate(None, PRINTABLE) or data.decode().replace("\n", "").isprintable()
 
 
 def write(record: dict[str, Any], path: str | os.PathLike[str]) -> None:

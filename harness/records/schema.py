@@ -14,6 +14,7 @@ from pydantic import AfterValidator, ConfigDict, Field, JsonValue, PrivateAttr, 
 
 from harness.config.search import MOST
 from harness.config.validation import StrictModel, TupleOf, described, shortened
+from harness.records.shared_file import LARGEST, Amount, Count, SharedFile
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,6 @@ class Column:
     name: str = ""
 
 
-LARGEST = 10**15  # of a number; sums of larger ones lose digits or are infinite
 # evaluations of untrained predictors: baseline/<name> in the test, <evaluation>/baseline/<name> in a further evaluation
 BASELINE_PREFIX = "baseline/"
 KNOWN_WHEN_DONE = "known when done"  # marks a field that is null only in an unfinished cell
@@ -70,9 +70,8 @@ FileName = matching("the name of a file beside the record", r"\w[^/\0]{0,199}")
 Label = Annotated[str, Field(min_length=1, max_length=120)]
 DataSource = matching("full | slice:<name> | synthetic | unknown", "full|slice:.{1,120}|synthetic|unknown")
 Time = Annotated[str, AfterValidator(check_time)]
-Count = Annotated[int, Field(ge=0, le=LARGEST)]
-Amount = Annotated[float, Field(ge=0, le=LARGEST)]
 Score = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+Scores = dict[Label, Score]
 Seed = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]
 
 
@@ -290,7 +289,7 @@ class EvaluationEntry(StrictModel):
 
     status: Literal["done", "oom", "failed", "unsupported"]
     message: str | None
-    metrics: dict[Label, Score] | None
+    metrics: Scores | None
     n: Count | None
     seconds: Amount | None
     peak_memory_mb: Amount | None
@@ -305,8 +304,10 @@ class EvaluationEntry(StrictModel):
         return self
 
 
-class Record(StrictModel):
+class Record(SharedFile):
     """`config`: the cell's in canonical form, and the trainer's. `changed`: {key: [recipe's value, value used]}."""
+
+    FREE = frozenset({"error"})
 
     schema_version: int
     cell: CellEntry
@@ -339,6 +340,8 @@ class Record(StrictModel):
     training_sha256: Hex = None  # of the source of the training; absent from older records, but never null
     data: Data
     update: Update = None  # absent, but never null
+    # the settings of `harness.config.schema.conditions`; absent from older records, but never null
+    conditions: dict[Label, str | bool | Count | None] = None
     resumes: Annotated[Count, Column()]
     changed_at_resume: TupleOf[str] = ()  # conditions that differed, such as `step 16: torch 2.6.0, now 2.7.0`
     artifacts: dict[FileName, Hex]  # files beside the record and their sha256

@@ -69,7 +69,7 @@ from harness.training.checkpoints import checkpoint
 from harness.training.checkpoints.checkpoint import Start, weights_sha256
 from harness.training.checkpoints.dependency import Dependency, load_weights
 from harness.training.compiled import compiling, require_compiler
-from harness.training.conditions import conditions_of, require_same_recipe
+from harness.training.conditions import conditions_of, require_same_recipe, settings_of
 from harness.training.evaluate import Evaluation, PeakMemory, evaluate
 from harness.training.extras.artifacts import save_artifacts
 from harness.training.failures import evaluation_status
@@ -152,7 +152,8 @@ class Attempt:
                 for dependency in self.depends_on
                 if dependency.weights
             }
-        self.callback.conditions = conditions_of(self.trainer, self.cfg.resources, self.training_code)
+        threads = self.callback.state.threads
+        self.callback.conditions = conditions_of(self.trainer, self.cfg, threads, self.training_code)
         require_same_recipe(self.start.state.get("conditions", {}), self.callback.conditions, self.start.checkpoint)
         beat, last = read_heartbeat(self.run_dir.path), self.start.state.get("last") or {"step": 0}
         was_refused = bool(beat) and beat["state"] == "refused" and last["step"] >= self.cfg.train.max_steps
@@ -337,8 +338,7 @@ class Attempt:
             progress.say(f"{final.name}: {scores} (n {evaluation.n})")
             return evaluation.entry()
         except Exception as error:
-            entry = dict.fromkeys(("metrics", "n", "seconds", "peak_memory_mb", "predictions"))
-            entry |= {"status": evaluation_status(error), "message": one_line(error) or type(error).__name__}
+            entry = failed_entry(error, evaluation_status(error))
         torch.cuda.empty_cache()
         progress.say(f"{final.name}: {entry['status']}: {entry['message']}")
         return entry
@@ -387,6 +387,7 @@ class Attempt:
             **({"training_sha256": self.training_code} if self.training_code else {}),
             "data": vars(self.data) if self.data else {"source": "unknown", "fingerprint": "", "sizes": {}},
             "update": update_division(cfg),
+            "conditions": settings_of(cfg, state.threads),
             "resumes": state.resumes,
             "changed_at_resume": state.changed_at_resume,
             "weights_sha256": None,

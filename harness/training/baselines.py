@@ -5,15 +5,17 @@ the chance level alone: the predictor that ignores the input.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from harness.config.places import ROOT
 from harness.errors import one_line
-from harness.records import baselines, provenance
+from harness.records import baselines, predictions, provenance
 from harness.records.predictions import ScoreArrays
+from harness.records.record import RecordError
 from harness.records.schema import BASELINE_PREFIX
 from harness.training.evaluate import Evaluation, evaluate_predictor
 from harness.training.module import validates_on_test
@@ -33,15 +35,15 @@ class Measured:
 
 
 def ensure(root: str, config: Mapping[str, Any], data: DataInfo, task: Task, batch_size: int, say: Say) -> bool:
-    """Measure the predictors of a loaded task unless their file is below `root`; returns whether it measured.
+    """Measure the predictors of a loaded task that its file below `root` lacks; returns whether it measured any.
 
     `config` is that of a cell. Raises OSError for a file that cannot be written.
     """
     key, name = baselines.key_of(config, data.fingerprint), config["task"]["name"]
-    if baselines.path_of(root, name, key).is_file():
+    measured, seen = earlier(baselines.path_of(root, name, key)), baselines.seen_by(config["train"])
+    makers = {name: make for name, make in task.baselines(seen).items() if name not in measured.fits}
+    if not makers or not measure(task, makers, batch_size, measured, say):
         return False
-    seen = baselines.seen_by(config["train"])
-    measured = measure(task, seen, batch_size, say)
     entries = {
         "schema_version": baselines.SCHEMA_VERSION,
         "key": key,
@@ -59,6 +61,15 @@ def ensure(root: str, config: Mapping[str, Any], data: DataInfo, task: Task, bat
     return True
 
 
+def earlier(path: Path) -> Measured:
+    """What a file has; nothing if there is none, or if it is not valid."""
+    try:
+        entries = baselines.read_checked(path)
+        return Measured(dict(entries["fits"]), dict(entries["evaluations"]), predictions.read(path, entries))
+    except (OSError, RecordError):
+        return Measured()
+
+
 def chance_level(task: Task, batch_size: int) -> tuple[dict[str, Any] | None, str, Evaluation | Exception]:
     """The record's `baseline`, the name of its evaluation, and its pass over the test split or why it failed."""
     name = task.baseline_name
@@ -72,77 +83,53 @@ def chance_level(task: Task, batch_size: int) -> tuple[dict[str, Any] | None, st
     return {"name": name.replace("_", " ")} | scores, BASELINE_PREFIX + name, test
 
 
-def measure(task: Task, seen: int | None, batch_size: int, say: Say) -> Measured:
-    """Fit every predictor and score it in all passes that the models make. A failure is a value, with its reason."""
-    measured, makers = Measured(), task.baselines(seen)
-    finals = list(task.final_evaluations())
+def measure(task: Task, makers: Makers, batch_size: int, measured: Measured, say: Say) -> bool:
+    """Fit predictors and add their scores in all passes that the models make; whether any was added.
+
+    A predictor that fails is not kept, so that the next cell tries it again. Its reason is said.
+    """
+
+    def tried(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except Exception as error:
+            say(f"{name}: {one_line(error) or type(error).__name__}")
+            return None
+
+    def is_scored(name: str, predictor: Predictor, final: FinalEvaluation) -> bool:
+        full_name = f"{final.name}/{BASELINE_PREFIX}{name}".lstrip("/")
+        size = final.batch_size or batch_size
+        evaluation = tried(full_name, evaluate_predictor, task, final.split, size, predictor, final)
+        if evaluation is not None:
+            measured.evaluations[full_name], measured.scores[full_name] = evaluation.entry(), evaluation.scores
+            scores = ", ".join(f"{metric} {value:.4g}" for metric, value in evaluation.metrics.items())
+            say(f"{full_name}: {scores}")
+        return evaluation is not None
+
+    finals, known = list(task.final_evaluations()), len(measured.fits)
+    # a pass that scores as the test does takes the same predictors; another one names its own
+    alike = [final for final in finals if final.score is None and final.metrics is None and not final.baselines]
     for name, make in makers.items():
-        predictor = _fit(task, name, make, batch_size, measured, say)
-        passes = [FinalEvaluation("", task.split("test"))]
-        # a pass that scores as the test does takes the same predictors; another one names its own
-        passes += [final for final in finals if final.score is None and final.metrics is None and not final.baselines]
-        _score_passes(task, name, predictor, passes, batch_size, measured, say)
+        say(f"baseline {name}: fitting")
+        started = time.monotonic()
+        if (predictor := tried(f"baseline {name}", make)) is None:
+            continue
+        seconds, val = round(time.monotonic() - started, 3), None
+        if not validates_on_test(task):
+            val = tried(f"baseline {name}", evaluate_predictor, task, task.split("val"), batch_size, predictor)
+        if is_scored(name, predictor, FinalEvaluation("", task.split("test"))):
+            fit = {"saw": getattr(predictor, "saw", ""), "seconds": seconds, "val": val and val.metrics}
+            measured.fits[name] = fit
+            for final in alike:
+                is_scored(name, predictor, final)
     for final in finals:
         for name, make in final.baselines.items():
-            _score_passes(task, name, _made(make), [final], batch_size, measured, say)
-    return measured
+            if (predictor := tried(f"baseline {name}", make)) is not None:
+                is_scored(name, predictor, final)
+    return len(measured.fits) > known
 
 
-def _made(make: Callable[[], Predictor]) -> Predictor | Exception:
-    try:
-        return make()
-    except Exception as error:
-        return error
-
-
-def _fit(
-    task: Task, name: str, make: Callable[[], Predictor], batch_size: int, measured: Measured, say: Say
-) -> Predictor | Exception:
-    say(f"baseline {name}: fitting")
-    started = time.monotonic()
-    predictor = _made(make)
-    seconds = round(time.monotonic() - started, 3)
-    val = None
-    if not isinstance(predictor, Exception) and not validates_on_test(task):
-        evaluation = _scored(task, FinalEvaluation("", task.split("val")), predictor, batch_size)
-        val = evaluation.metrics if isinstance(evaluation, Evaluation) else None
-    measured.fits[name] = {"saw": getattr(predictor, "saw", ""), "seconds": seconds, "val": val}
-    return predictor
-
-
-def _score_passes(
-    task: Task,
-    name: str,
-    predictor: Predictor | Exception,
-    passes: Iterable[FinalEvaluation],
-    batch_size: int,
-    measured: Measured,
-    say: Say,
-) -> None:
-    for final in passes:
-        full_name = f"{final.name}/{BASELINE_PREFIX}{name}".lstrip("/")
-        evaluation = _scored(task, final, predictor, batch_size)
-        if isinstance(evaluation, Evaluation):
-            measured.evaluations[full_name], measured.scores[full_name] = evaluation.entry(), evaluation.scores
-            say(f"{full_name}: " + ", ".join(f"{metric} {value:.4g}" for metric, value in evaluation.metrics.items()))
-        else:
-            measured.evaluations[full_name] = failed_entry(evaluation)
-            say(f"{full_name}: {measured.evaluations[full_name]['message']}")
-
-
-def _scored(
-    task: Task, final: FinalEvaluation, predictor: Predictor | Exception, batch_size: int
-) -> Evaluation | Exception:
-    if isinstance(predictor, Exception):
-        return predictor
-    try:
-        return evaluate_predictor(task, final.split, final.batch_size or batch_size, predictor, final)
-    except Exception as error:
-        return error
-
-
-def failed_entry(error: Exception) -> dict[str, Any]:
-    """The entry of a pass that failed. Only what lacks a package is `unsupported`."""
+def failed_entry(error: Exception, status: str = "failed") -> dict[str, Any]:
+    """The entry of a pass that failed."""
     entry = dict.fromkeys(("metrics", "n", "seconds", "peak_memory_mb", "predictions"))
-    status = "unsupported" if isinstance(error, ImportError) else "failed"
     return entry | {"status": status, "message": one_line(error) or type(error).__name__}

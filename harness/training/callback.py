@@ -19,7 +19,7 @@ from harness.config.schema import Rule
 from harness.progress import Progress
 from harness.records.run_directory import RunDirectory
 from harness.training.checkpoints.checkpoint import CALLBACK, FORMAT, evaluated_file, keep_last, write_sealed
-from harness.training.conditions import differences, resumed_under
+from harness.training.conditions import differences
 from harness.training.evaluate import Evaluation, PeakMemory, evaluate, gather
 from harness.training.extras.long_run import Pace
 from harness.training.module import TaskModule, validates_on_test
@@ -94,13 +94,12 @@ class TrainingCallback(Callback):
                 torch.set_rng_state(saved["cpu"])
                 if saved["cuda"] and torch.cuda.is_available():
                     torch.cuda.set_rng_state(saved["cuda"][0])
-            before, now = self.state.micro_batches, trainer.accumulate_grad_batches
             changed = differences(self.state.conditions, self.conditions)
-            if before != now:
+            if self.state.micro_batches != trainer.accumulate_grad_batches:
                 restate_batch_progress(trainer)
-                changed.append(f"micro-batches per update {before}, now {now}")
             self.state.changed_at_resume += [f"step {trainer.global_step}: {change}" for change in changed]
-            self.progress.say(f"resumed at step {trainer.global_step}{resumed_under(changed)}")
+            other = f" under other conditions, which the record names: {'; '.join(changed)}" if changed else ""
+            self.progress.say(f"resumed at step {trainer.global_step}{other}")
         self.state.conditions = self.conditions
         self.state.micro_batches = trainer.accumulate_grad_batches
         if trainer.is_global_zero and self.state.rows:

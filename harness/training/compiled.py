@@ -1,8 +1,8 @@
 """`resources.compile=true`: torch.compile (inductor) for the passes of training.
 
 Only the loss and its gradients are compiled. Validation, test and decoding have batches of other sizes and few passes,
-so they run uncompiled, with the same weights. A compiled cell is the same cell; its record says `compile: true`, and
-the digest of its code differs, because results differ in their last bits. With dropout they differ by more: compiled
+so they run uncompiled, with the same weights. A compiled cell is the same cell; its record says `compile: true`,
+because results differ in their last bits. With dropout they differ by more: compiled
 passes draw other masks. A part of a model that torch.compile cannot trace (a graph break) runs uncompiled.
 
 Importing this module does not import torch.

@@ -139,6 +139,8 @@ def evaluate_predictor(
     """
     make_metrics, score = (final and final.metrics) or task.metrics, (final and final.score) or task.score
     accumulated, started = make_metrics(), time.monotonic()
+    for metric in accumulated.values():
+        metric.distributed_available_fn = lambda: False  # the processes of other devices may have ended
     with torch.no_grad():
         parts = [
             (indices.start, score(predictor, split.batch(indices), accumulated))

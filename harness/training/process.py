@@ -14,8 +14,9 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +26,7 @@ from omegaconf import DictConfig
 
 from harness.config.declared import declared
 from harness.config.schema import Kernels
+from harness.config.trainer_settings import devices_of
 from harness.errors import UsageError, one_line
 from harness.records.machine import other_cpu_s
 from harness.records.provenance import command_output, version
@@ -34,13 +36,16 @@ SCHEDULER = signal.SIGUSR2
 ENDS_LATER = (signal.SIGUSR1, SCHEDULER)  # of a time limit that is near
 STOPPED = 128  # exit statuses from here on mean that a signal ended the run
 REQUEUED = ("timeout", "preempted")  # states of a run whose job is queued again
-# environment variables with the rank: torchrun's, srun's, and Lightning's for processes on the same machine
-RANK_VARIABLES = ("RANK", "SLURM_PROCID", "LOCAL_RANK")
+# environment variables with the rank of a process in its group and with the group's size: torchrun's, srun's, and
+# Lightning's for processes on the same machine
+TORCHRUN, SRUN, LIGHTNING = "RANK", "SLURM_PROCID", "LOCAL_RANK"
+GROUPS = {TORCHRUN: "WORLD_SIZE", SRUN: "SLURM_STEP_NUM_TASKS", LIGHTNING: "WORLD_SIZE"}
 ONE_THREAD_BELOW = 1_000_000  # parameters
 HOPPER = 9  # compute capability
 SWITCHES = {Kernels.native: "LONGHAUL_NATIVE", Kernels.fla: "LONGHAUL_FLA"}  # environment variables
 LOAD_SAMPLE_S = 0.2  # duration of a measurement of the machine's load
 REQUEUE_PAUSES_S = (1, 5, 15)  # before a command is tried again that the scheduler did not take
+_group = ""  # the variable with the rank of this process in its group; `join_group` sets it
 
 
 class SchedulerError(Exception):
@@ -119,14 +124,39 @@ def requeue() -> None:
             time.sleep(pause_s)
 
 
+def join_group(configs: Iterable[DictConfig]) -> None:
+    """Decide, before cells with these configurations run, whether this process is one of several that share each.
+
+    A rank in the environment may be left from something else, or be that of one of many commands that srun started. So
+    a process is a member only of a group with as many processes as each of the cells has devices. Any other rank is
+    ignored with one line, and removed, because Lightning would read it.
+    """
+    global _group
+    sizes = {devices_of(cfg) for cfg in configs}
+    size = sizes.pop() if len(sizes) == 1 else 1
+    _group = next((name for name in GROUPS if size > 1 and is_member(name, size)), "")
+    for name, of_size in () if _group else GROUPS.items():
+        if (rank := os.environ.get(name, "0")) != "0":
+            del os.environ[name]
+            started = f"{of_size}={os.environ.get(of_size, '')[:20]} is not the number of devices of its cells"
+            print(f"{name}={rank[:20]} is ignored: {started}, so this process runs them itself", file=sys.stderr)
+
+
+def is_member(name: str, size: int) -> bool:
+    """Whether a variable has the rank in a group of this size. Torchrun leaves a mark of its own."""
+    was_started = name != TORCHRUN or "TORCHELASTIC_RUN_ID" in os.environ
+    rank = os.environ.get(name, "")
+    return was_started and rank.isdecimal() and os.environ.get(GROUPS[name]) == str(size) and int(rank) < size
+
+
+def group() -> str:
+    """The variable by which this process is one of several that share cells; empty for a process of its own."""
+    return _group
+
+
 def rank() -> int:
     """The rank of this process in its cell. Rank 0 claims the run directory, prints and writes; others only compute."""
-    return next((int(os.environ[name]) for name in RANK_VARIABLES if name in os.environ), 0)
-
-
-def launched_as_group() -> bool:
-    """Whether torchrun, srun or Lightning started this process as one of several."""
-    return "LOCAL_RANK" in os.environ or int(os.environ.get("SLURM_STEP_NUM_TASKS", 1)) > 1
+    return int(os.environ[_group]) if _group else 0
 
 
 @functools.cache

@@ -81,8 +81,8 @@ def _run_cell(request: CellRequest) -> CellResult:
     try:
         earlier = earlier_attempt(request, run_dir, record_path)
     except record.RecordError as error:
-        cure = "move it away" if record_path.is_dir() else "rerun=all replaces it"
-        return CellResult(str(cell), "refused", 2, f"{error}; {cure}")
+        cure = "move it away" if record_path.is_dir() else f"remove {record_path}"
+        return CellResult(str(cell), "refused", 2, f"{error}; {cure}, and the same command runs the cell again")
     if result := earlier_result(request, record_path, earlier) or missing_dependency(request, earlier):
         settle(run_dir, record_path)
         return result

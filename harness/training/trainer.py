@@ -12,10 +12,10 @@ from omegaconf import DictConfig
 
 from harness.config.instantiate import instantiate
 from harness.config.plain import resolved_or_refused
-from harness.config.trainer_settings import check_trainer
+from harness.config.trainer_settings import check_trainer, devices_of
 from harness.records.run_directory import RunDirectory
 from harness.training import process
-from harness.training.batches.loader import devices_of, micro_batches
+from harness.training.batches.loader import micro_batches
 from harness.training.callback import TrainingCallback
 from harness.training.checkpoints.checkpoint import SealedCheckpoints
 from harness.training.extras.loggers import make_loggers
@@ -46,7 +46,7 @@ def make_trainer(cfg: DictConfig, run_dir: RunDirectory, callback: TrainingCallb
         gradient_clip_val=train.clip_norm or train.clip_value or train.clip_each,
         gradient_clip_algorithm="value" if train.clip_value else "norm",  # clip_each: see TaskModule
         callbacks=[callback],
-        plugins=[cluster_environment(world_size), SealedCheckpoints(callback.cell, run_dir)],
+        plugins=[cluster_environment(), SealedCheckpoints(callback.cell, run_dir)],
         logger=make_loggers(cfg, run_dir.path, say),
         profiler=profiler and make_profiler(profiler, run_dir.path, say),
         enable_checkpointing=False,
@@ -71,15 +71,13 @@ def set_deterministic(mode: bool | str | None, *, compiled: bool) -> None:
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
 
 
-def cluster_environment(world_size: int) -> Any:
+def cluster_environment() -> Any:
     """Lightning's cluster environment; it never requeues a job, which `harness.training.process` does."""
-    if world_size == 1:
-        return LightningEnvironment()  # a single process, whatever job it runs in
-    if TorchElasticEnvironment.detect():
+    if process.group() == process.TORCHRUN:
         return TorchElasticEnvironment()
-    if SLURMEnvironment.detect():
+    if process.group() == process.SRUN:
         return SLURMEnvironment(auto_requeue=False)
-    return LightningEnvironment()
+    return LightningEnvironment()  # alone, whatever job it runs in, or with processes that Lightning starts
 
 
 def silence_lightning() -> None:

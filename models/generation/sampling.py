@@ -22,8 +22,7 @@ def sample(
     """
     if temperature <= 0:
         raise ValueError(f"temperature is positive, not {temperature}; use `greedy` for the most probable token")
-    if top_k is None:
-        top_k = logits.shape[-1]
+    top_k = logits.shape[-1] if top_k is None else top_k
     if top_k < 1:
         raise ValueError(f"top_k is positive, not {top_k}")
     likeliest, tokens = logits.float().topk(min(top_k, logits.shape[-1]))  # (B, k)

@@ -17,7 +17,7 @@ import numpy as np
 from tasks.base import DataInfo, FinalEvaluation
 from tasks.checks import DataError, Progress
 from tasks.data.own_files import FILES, check_columns, chosen_source, text_of
-from tasks.data.rows import ALL, FORMATS, READS, Table, ending, tables
+from tasks.data.rows import ALL, FORMATS, READS, Table, ending, folders_in, tables
 from tasks.data.splits import check_fractions, copied, digest, divided, split_in
 from tasks.data_sources import files_in
 from tasks.data_task import SPLITS, SYNTHETIC, Source
@@ -61,21 +61,15 @@ class OwnText(Corpus):
 
     def check_source(self) -> None:
         super().check_source()
-        has_rows = self.source == FILES and self.path.is_file() and not is_text(self.path)
-        if has_rows:
+        if self.source == FILES and self.path.is_file() and not is_text(self.path):
             check_columns(self.path, [self.text, *([self.split_column] if self.split_column else [])])
 
     def _files_identity(self) -> dict[str, Any]:
-        how = {"text": self.text, "split": self.split_column, "fractions": list(self.fractions)}
-        return {**self.identity(), **how}
+        return {**self.identity(), "text": self.text, "split": self.split_column, "fractions": list(self.fractions)}
 
     def _read(self, progress: Progress) -> Pieces:
         path = self.path
-        if (
-            path.is_dir()
-            and any((path / name).is_dir() for name in FOLDERS)
-            and not (path / "dataset_dict.json").exists()
-        ):
+        if folders_in(path, FOLDERS) and not (path / "dataset_dict.json").exists():
             return text_splits(path)
         if path.is_dir() and (files := files_in(path, f"*{TEXT}", f"*{TEXT}.gz")):
             return self._by_split([(ALL, TextFile.at(file)) for file in files])

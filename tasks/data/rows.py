@@ -6,7 +6,7 @@ one line with file, line (of a Parquet or Arrow file the row, from 1) and column
 """
 
 import csv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,7 +52,7 @@ def tables(path: Path) -> dict[str, list[Table]]:
             require_regular(path, follow=True)
             return {ALL: [table_of(path)]}
         if (path / "dataset_dict.json").exists():
-            folders = sorted(entry for entry in path.iterdir() if entry.is_dir() and entry.name in SPLIT_NAMES)
+            folders = folders_in(path, SPLIT_NAMES)
             return by_split((SPLIT_NAMES[folder.name], Table(folder, saved_rows)) for folder in folders)
         if (path / "state.json").exists():
             return {ALL: [Table(path, saved_rows)]}
@@ -66,6 +66,14 @@ def tables(path: Path) -> dict[str, list[Table]]:
             f"{path}: {stray[0]} begins with none of {', '.join(SPLIT_NAMES)}", "rename it, or move it away"
         )
     return by_split((name if has_splits else ALL, table) for name, table in named)
+
+
+def folders_in(path: Path, names: Iterable[str]) -> list[Path]:
+    """The folders with these names. Raises DataError for a link to somewhere else: who shared it chose where."""
+    folders = [path / name for name in sorted(names) if (path / name).is_dir()]
+    if outside := [folder for folder in folders if not folder.resolve().is_relative_to(path.resolve())]:
+        raise DataError(f"{outside[0]}: a link that leads out of its folder", "move the folder there")
+    return folders
 
 
 def by_split(named: Any) -> dict[str, list[Table]]:

@@ -1,5 +1,5 @@
 """Drills at random moments: kills, damage, changes, hostile configurations and files, forged records, secrets,
-and the functions of Python.
+the functions of Python, searches, environments, files of predictors, exported models and a user's own rows.
 
     python -m tests.drills --minutes 10 [--seed 7] [--only crash,flips]
 
@@ -25,19 +25,20 @@ from pathlib import Path
 import torch
 
 from tests.drills.changes import changes
-from tests.drills.configurations import configuration, hostile
+from tests.drills.configurations import configuration
 from tests.drills.door import door
 from tests.drills.files import files
 from tests.drills.kills import crash, flips, signals, swaps
-from tests.drills.records import contradictions, records
+from tests.drills.others import baselines, environment, exports, optuna, own_data, search
+from tests.drills.records import records
 from tests.drills.runs import BAD, GOOD, Drills
 from tests.drills.secrets import secrets
 
 KINDS: dict[str, Callable[[Drills], tuple[str, str]]] = {
     function.__name__: function
     for function in (
-        *(crash, signals, flips, swaps, hostile, contradictions),
-        *(configuration, records, files, changes, secrets, door),
+        *(crash, signals, flips, swaps, configuration, records, files, changes, secrets, door),
+        *(search, optuna, baselines, environment, exports, own_data),
     )
 }
 
@@ -48,8 +49,7 @@ def rounds(drills: Drills, only: Sequence[str], minutes: float) -> Iterator[tupl
     for number, kind in enumerate(itertools.cycle(only)):
         if number >= len(only) and time.monotonic() >= end:
             return
-        if kind != "contradictions":
-            drills.fresh()
+        drills.fresh()
         yield (kind, *KINDS[kind](drills))
 
 

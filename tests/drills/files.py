@@ -65,8 +65,4 @@ def read(drills: Drills, verb: str) -> tuple[str, str]:
     folders = [f"paths.{name}={drills.workspace / name}" for name in ("outputs", "records")]
     (drills.workspace / "records").mkdir(exist_ok=True)
     ended = drills.command(f"do={verb}", *folders, limit_s=READER_LIMIT_S)
-    if ended.state == "stuck":
-        return "STUCK", f"do={verb}: {ended.detail}"
-    if ended.state not in ("exit 0", "exit 1", "exit 2"):
-        return "WRONG", f"do={verb}: {ended.state} {ended.detail.strip().splitlines()[-1:]}"
-    return "exact", ended.state
+    return drills.judged(f"do={verb}", ended)

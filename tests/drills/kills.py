@@ -1,7 +1,9 @@
 """Runs that are killed or signalled at any moment, and damaged or missing files of a run."""
 
+import random
 import shutil
 import signal
+from pathlib import Path
 
 from harness.records import record
 from tests.drills.runs import Drills
@@ -37,19 +39,25 @@ def flips(drills: Drills) -> tuple[str, str]:
     drills.run(**({} if finished else {"kill_at": drills.dice.randint(drills.operations // 2, drills.operations - 5)}))
     files = sorted(path for path in drills.workspace.rglob("*") if path.is_file() and path.stat().st_size)
     path = drills.dice.choice(files)
-    data = bytearray(path.read_bytes())
-    how = drills.dice.choice(["flip", "flip", "flip", "cut", "empty"])
-    offset = drills.dice.randrange(len(data))
-    if how == "flip":
-        data[offset] ^= 1 << drills.dice.randrange(8)
-    else:
-        del data[offset if how == "cut" else 0 :]
-    path.write_bytes(bytes(data))
+    how, offset = damage(path, drills.dice)
     name = path.relative_to(drills.workspace)
     if path == drills.record_path and how == "flip":
         return flipped_record(drills, offset)
     outcome, detail = drills.verdict()
     return outcome, f"{how} at {offset} of {name}: {detail}"
+
+
+def damage(path: Path, dice: random.Random) -> tuple[str, int]:
+    """Flip a bit of a file, cut it or empty it; returns which, and where."""
+    data = bytearray(path.read_bytes())
+    how = dice.choice(["flip", "flip", "flip", "cut", "empty"])
+    offset = dice.randrange(len(data))
+    if how == "flip":
+        data[offset] ^= 1 << dice.randrange(8)
+    else:
+        del data[offset if how == "cut" else 0 :]
+    path.write_bytes(bytes(data))
+    return how, offset
 
 
 def flipped_record(drills: Drills, offset: int) -> tuple[str, str]:

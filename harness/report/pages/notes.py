@@ -43,10 +43,15 @@ def size_block(groups: Sequence[Group]) -> Block | None:
 
 
 def predictor_notes(groups: Sequence[Group]) -> list[str]:
-    """At most one sentence: the columns with simple predictors of which none is the strongest."""
-    columns = [group.column for group in groups if group.strongest is None and _unvalidated(group)]
-    where = f" in {listed(columns)}" if columns and len(groups) > 1 else ""
-    return [f"No simple predictor has a validation score{where}, so none is the strongest."] if columns else []
+    """The columns whose simple predictors were not measured, and those with some of which none is the strongest."""
+    columns = {
+        "Simple predictors: not measured{}.": [group.column for group in groups if group.unmeasured],
+        "No simple predictor has a validation score{}, so none is the strongest.": [
+            group.column for group in groups if group.strongest is None and _unvalidated(group)
+        ],
+    }
+    where = {note: f" in {listed(names)}" if len(groups) > 1 else "" for note, names in columns.items() if names}
+    return [note.format(named) for note, named in where.items()]
 
 
 def why_none_is_strongest(group: Group) -> str:

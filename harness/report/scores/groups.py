@@ -75,7 +75,7 @@ class Group:
     comparison with the paper all its rows in their order, then the baselines. `data_name`: how titles name data that
     are not the published ones. `rates`: the learning rates of its rows, None for an unknown one. `sizes`: what its rows
     were trained and tested at, the size of most cells first. `paper_data`: of a column of the paper, the complete data
-    that its predictors were fitted to; there are predictors without a run.
+    that its predictors were fitted to; there are predictors without a run. `unmeasured`: no valid file has predictors.
     """
 
     column: str
@@ -100,6 +100,7 @@ class Group:
     rates: tuple[float | None, ...] = ()
     sizes: tuple[Size, ...] = ()
     paper_data: PaperData | None = None
+    unmeasured: bool = False
 
     @property
     def chance(self) -> float | None:
@@ -340,6 +341,7 @@ def _column_group(
         rates=rates_of(cells),
         sizes=tuple(cells["size"].value_counts(sort=True).index),
         paper_data=paper_data,
+        unmeasured=predictors.unmeasured,
     )
 
 

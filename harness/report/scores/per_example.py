@@ -39,14 +39,13 @@ class BaselineScores:
     """The score of a predictor on the data of most cells of a column. `examples`: of each test example, if kept.
 
     `fit`: what it was fitted to, the seconds that took, and its metrics on the validation split; None for a score that
-    stands in the records of cells alone. `failure`: why there is no score.
+    stands in the records of cells alone.
     """
 
     fingerprint: str
-    score: float | None
+    score: float
     examples: np.ndarray | None = None
     fit: Mapping[str, Any] | None = None
-    failure: str = ""
 
 
 def baselines_of(cells: Cells, column: Column, block: int = 1) -> dict[str, BaselineScores]:
@@ -63,16 +62,16 @@ def baselines_of(cells: Cells, column: Column, block: int = 1) -> dict[str, Base
 
     def scores(entries: Mapping[str, Any], path: Path | None, name: str) -> BaselineScores:
         """`entries`: of a record or of a file of baselines at `path`, with `evaluations`."""
-        evaluation, fit = entries["evaluations"][prefix + name], entries.get("fits", {}).get(name)
-        score = (evaluation.get("metrics") or {}).get(column.metric)
-        if evaluation["status"] != "done" or score is None:
-            return BaselineScores(fingerprint, None, None, fit, evaluation["message"] or f"it has no {column.metric}")
+        score, fit = entries["evaluations"][prefix + name]["metrics"][column.metric], entries.get("fits", {}).get(name)
         examples = None if path is None else _in_column(entries, path, prefix + name, column.metric, score, block)
         return BaselineScores(fingerprint, score, examples, fit)
 
     def names(entries: Mapping[str, Any]) -> list[str]:
-        evaluations = sorted(entries["evaluations"] or {})
-        return [name.removeprefix(prefix) for name in evaluations if name.startswith(prefix)]
+        """Of the predictors with a score."""
+        scored = {
+            name for name, entry in (entries["evaluations"] or {}).items() if column.metric in (entry["metrics"] or {})
+        }
+        return [name.removeprefix(prefix) for name in sorted(scored) if name.startswith(prefix)]
 
     baselines: dict[str, BaselineScores] = {}
     of_data = cells[cells["fingerprint"] == fingerprint]
@@ -84,9 +83,7 @@ def baselines_of(cells: Cells, column: Column, block: int = 1) -> dict[str, Base
         for name in names(cell):
             known = baselines.get(name)
             if known is None or (known.examples is None and path and known.fit is None):
-                measured = scores(cell, path, name)
-                if measured.score is not None:
-                    baselines[name] = measured
+                baselines[name] = scores(cell, path, name)
     return baselines
 
 

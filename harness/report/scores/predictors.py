@@ -16,7 +16,8 @@ Fits = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Predictors:
-    """`scores`, best first; `fits_by_name`: as the files of predictors name them.
+    """`scores`, best first; `fits_by_name`: as the files of predictors name them. `unmeasured`: the chance level is
+    known, but there is no valid file of predictors.
 
     The other fields are those of a `harness.report.scores.groups.Group`.
     """
@@ -26,6 +27,7 @@ class Predictors:
     strongest: Score | None
     strongest_of_all: Score | None
     fits_by_name: Fits
+    unmeasured: bool
 
 
 def predictors_of(
@@ -44,7 +46,9 @@ def predictors_of(
     if strongest is None and or_on_test and higher is not None:
         strongest = next((score for score in seen if score.by_seed), None)
     by_name = {name: entry.fit for name, entry in untrained.items() if entry.fit is not None}
-    return Predictors(tuple(baselines), fits, strongest, _strongest(more, fits, column.metric, higher), by_name)
+    unmeasured = bool(untrained) and bool(cells["baselines"].isna().all())
+    of_all = _strongest(more, fits, column.metric, higher)
+    return Predictors(tuple(baselines), fits, strongest, of_all, by_name, unmeasured)
 
 
 def is_validated(fits: Fits, row: str, metric: str | None) -> bool:

@@ -265,14 +265,11 @@ def rank(scores: Sequence[Score], higher_is_better: bool | None) -> list[Score]:
 def baseline_scores(cells: Cells, baselines: Mapping[str, BaselineScores], prefix: str) -> list[Score]:
     """The scores of the simple predictors of a column, each for every seed, so that rows can be paired with it.
 
-    A predictor without a score has the reason in place of a failure. `prefix`: of the labels.
+    `prefix`: of the labels.
     """
     seeds, scores = sorted({int(seed) for seed in cells["seed"]}), []
     for name, measured in baselines.items():
         label, data = prefix + baseline_label(name), dict.fromkeys(seeds, measured.fingerprint)
-        if measured.score is None:
-            scores.append(Score(label, "", {}, {measured.failure: 1}, data=data))
-            continue
         by_seed = {} if measured.examples is None else dict.fromkeys(seeds, measured.examples)
         scores.append(Score(label, "", dict.fromkeys(seeds, measured.score), {}, examples=by_seed, data=data))
     return scores

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig
 
+from harness.config.trainer_settings import devices_of
 from harness.errors import UsageError
 from tasks.base import Batch, Split, Task
 
@@ -175,12 +176,6 @@ def make_loader(task: Task, train: Any, seed: int, *, rank: int, world_size: int
         return TokenLoader(split, batch_tokens=train.batch_tokens, **settings)
     size = micro_batch_size(train, world_size)
     return TrainLoader(split, batch_size=train.batch_size, micro_batch_size=size, **settings)
-
-
-def devices_of(cfg: DictConfig) -> int:
-    """Devices of a cell, on all nodes."""
-    devices = cfg.trainer.devices
-    return (devices if isinstance(devices, int) else 1) * cfg.trainer.num_nodes
 
 
 def micro_batch_size(train: Any, world_size: int) -> int:

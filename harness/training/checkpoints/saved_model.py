@@ -53,6 +53,8 @@ WEIGHTS, CONFIG, RECORD, CARD = "model.safetensors", "config.json", EXPORTED, "R
 RECIPE = (*SHARED, "debug")  # keys of a run's overrides; its folders and trusted packages are for the reader to type
 BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError, ArithmeticError)
 MOST_TOKENS = 1_000_000  # of a continuation: it is returned whole
+LONGEST_PROMPT = 1_000_000  # characters
+TEMPERATURES = (1e-3, 1e3)
 NO_SAFETENSORS = "exported weights take safetensors: pip install -e '.[export]', or longhaul[export]"
 
 
@@ -118,23 +120,26 @@ class SavedModel:
 
         Raises UsageError for a model that does not continue texts, and for values that cannot be.
         """
-        for name, number, least in (("max_new_tokens", max_new_tokens, 1), ("top_k", top_k, 1), ("seed", seed, 0)):
-            is_whole = isinstance(number, Integral) and not isinstance(number, bool) and least <= number <= LARGEST_SEED
-            if not is_whole and not (name == "top_k" and number is None):
-                raise UsageError(f"{name}={number!r}: a whole number is expected, {least} or more")
-        if max_new_tokens > MOST_TOKENS:
-            raise UsageError(f"max_new_tokens={max_new_tokens:,}: at most {MOST_TOKENS:,} at once")
-        if temperature is not None and not (isinstance(temperature, Real) and 0 < temperature < float("inf")):
-            raise UsageError(
-                f"temperature={temperature!r}: a positive number is expected; without it, the most probable"
-            )
+        wholes = {"max_new_tokens": (max_new_tokens, 1, MOST_TOKENS), "seed": (seed, 0, LARGEST_SEED)}
+        wholes |= {} if top_k is None else {"top_k": (top_k, 1, LARGEST_SEED)}
+        for name, (number, least, most) in wholes.items():
+            if not isinstance(number, Integral) or isinstance(number, bool) or not least <= number <= most:
+                raise UsageError(f"{name}={number!r}: a whole number between {least} and {most:,} is expected")
+        least, most = TEMPERATURES
+        if temperature is not None and not (isinstance(temperature, Real) and least <= temperature <= most):
+            expected = f"a number between {least:g} and {most:g} is expected"
+            raise UsageError(f"temperature={temperature!r}: {expected}; without it, the most probable")
+        if isinstance(prompt, str) and len(prompt) > LONGEST_PROMPT:
+            raise UsageError(f"a prompt of {len(prompt):,} characters: at most {LONGEST_PROMPT:,} are continued")
         draws = None
         if temperature is not None or top_k is not None:
-            draws = {"temperature": 1.0 if temperature is None else temperature, "top_k": top_k}
+            draws = {"temperature": float(temperature or 1), "top_k": top_k and int(top_k)}
         try:
-            return self.task.continued(self.model, prompt, max_new_tokens, draws, seed)
-        except (ValueError, NotImplementedError) as error:
-            raise UsageError(one_line(error)) from error
+            return self.task.continued(self.model, prompt, int(max_new_tokens), draws, int(seed))
+        except (ValueError, RuntimeError) as error:
+            if isinstance(error, (ValueError, NotImplementedError)) or "memory" in str(error):
+                raise UsageError(one_line(error)) from error
+            raise
 
 
 def load(cell: Any, cfg: DictConfig, typed: Mapping[str, str]) -> SavedModel:

@@ -91,7 +91,7 @@ def score_text(group: Group, score: Score) -> str:
 
 def signs_line(rows: Sequence[Sequence[TableEntry]]) -> list[str]:
     """One sentence on the signs that stand in these rows; none without a sign."""
-    texts = [entry.text for row in rows for entry in row[1:]]
+    texts = [entry if isinstance(entry, str) else entry.text for row in rows for entry in row[1:]]
     used = [meaning for sign, meaning in SIGNS.items() if any(sign in text for text in texts)]
     return [f"Signs: {'; '.join(used)}."] if used else []
 

@@ -16,7 +16,6 @@ from harness.report.pages.headline import headline
 from harness.report.pages.not_run import waiting_columns, waiting_sentences
 from harness.report.pages.notes import size_block
 from harness.report.pages.paper_predictors import first_line, tidy_marks
-from harness.report.pages.ranked_page import with_ranks
 from harness.report.render.layout import Picture, Section, Table, table_of, tidy_row
 from harness.report.render.words import joined
 from harness.report.scores.groups import AGREES, DIFFERS, Group, ProtocolResults, ScoreLine
@@ -63,7 +62,7 @@ def build_table(
     caption = (*(() if in_front else data), *rate_lines(results), *notes)
     groups = [group for result in results for group in (*result.others, *result.other_means)]
     is_beside = any(is_beside_the_paper(spec, group) for group in groups)
-    table = table_of(
+    return table_of(
         spec,
         sections=sections,
         summary=_summary(spec, tidy),
@@ -79,7 +78,6 @@ def build_table(
         pictures=list(pictures),
         plots=list(plots),
     )
-    return with_ranks(table, spec, results) if spec.every else table
 
 
 def _tidy_rows(spec: TableSpec, group: Group) -> Iterator[dict[str, str]]:

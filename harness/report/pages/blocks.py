@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from harness.config.model_names import row_name
 from harness.errors import agreeing
-from harness.report.pages.entries import EMPTY, baseline_text, card_of, muted, plain_entry, row_entry, score_entry
+from harness.report.pages.entries import EMPTY, baseline_text, muted, row_entry, score_entry
 from harness.report.pages.grids import no_average, own_block, parts_block, short_block
 from harness.report.pages.notes import label_with_fit, predictor_notes, solved_notes
 from harness.report.pages.paper_predictors import predictor_row, predictors_block
@@ -41,8 +41,6 @@ def _paper_section(result: ProtocolResults, suffix: str) -> Section:
     for group in result.paper:
         if group.scores and group.resolved.is_printed:
             (counts if _is_count(spec, group) else blocks).append(_comparison_block(spec, group))
-        if group.categories:
-            blocks.append(_category_block(spec, group))
     blocks += [block for group in result.paper if group.parts for block in parts_block(spec, group)]
     if absent := [group for group in result.paper if not group.scores]:
         blocks.append(_overview_block(spec, absent))
@@ -63,8 +61,6 @@ def _others_sections(result: ProtocolResults, suffix: str) -> list[Section]:
             block = _ranking_block(spec, group, ("parameters",) if rows <= sized else ())
             (counts if _is_count(spec, group) else blocks).append(block)
             sized |= rows
-        if group.categories:
-            blocks.append(_category_block(spec, group))
     blocks += [_ranking_block(spec, mean, OF_RUNS) for mean in result.other_means if mean.scores]
     blocks += [block for mean in result.other_means for block in parts_block(spec, mean)]
     blocks += counts
@@ -151,20 +147,6 @@ def _ranking_block(spec: TableSpec, group: Group, left_out: Collection[str]) -> 
     header, *rows = ([row[index] for index in kept] for row in (header, *rows))
     align = "".join("lrrrrrl"[index] for index in kept)
     return Block(title, header, rows, align, lines=lines, gaps=_below_tied(group))
-
-
-def _category_block(spec: TableSpec, group: Group) -> Block:
-    """One line per category and one column per scored row, because there may be many categories."""
-    shown = [line.score for line in group.lines if line.score and line.score.by_seed and not line.is_baseline]
-    decimals, body = group.resolved.decimals, []
-    for category, tested in group.categories.items():
-        by_row, winner = {score.key: score for score in tested}, group.category_winners[category]
-        scores = [by_row[score.key] for score in shown]
-        cards = [card_of(score, group, spec, category) for score in scores]
-        numbers = (plain_entry(score, decimals, winner, card) for score, card in zip(scores, cards, strict=True))
-        body.append([category, *numbers])
-    title = f"{group.resolved.heading} · by category{group.on_data} · {group.where}"
-    return Block(title, ("category", *(score.label for score in shown)), body)
 
 
 def _overview_block(spec: TableSpec, groups: Sequence[Group]) -> Block:

@@ -1,15 +1,17 @@
-"""The verdict on a printed text or number, and how many printed entries of each kind have ours beside them."""
+"""Printed settings, formulas and counts beside ours: the verdict on each, and the page of all of one table. How many
+printed entries of each kind have ours beside them."""
 
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from harness.records import ledger
-from harness.report.render.layout import Table, TableEntry
-from harness.report.spec.parts import Kind
+from harness.report.render.layout import Block, Section, Table, TableEntry, table_of, tidy_row
+from harness.report.spec.parts import Kind, SpecWithFootnotes
 
 
 class Verdict(StrEnum):
@@ -36,6 +38,35 @@ TEXT = "text"  # the kind of a printed entry without a number
 TONES = {Verdict.SAME: "good", Verdict.EXPLAINED: "fair", Verdict.UNEXPLAINED: "bad"}  # verdicts of a comparison
 
 
+@dataclass(frozen=True)
+class Ours:
+    """`value`: None where a setting is switched off. `text`: the value as the page shows it."""
+
+    value: Any
+    text: str
+
+    @property
+    def csv(self) -> str:
+        """A number without separators, any other value as on the page."""
+        is_float = is_number(self.value) and not isinstance(self.value, int)
+        return f"{self.value:.12g}" if is_float else str(self.value) if is_number(self.value) else self.text
+
+
+@dataclass(frozen=True)
+class Printed:
+    """One printed entry. `ours`: None without a counterpart here, for the reason `why`. For a design in words, `why`
+    describes ours."""
+
+    row: str
+    column: str
+    text: str
+    ours: Ours | None
+    verdict: Verdict
+    notes: tuple[str, ...]
+    why: str = ""
+    delta: float | None = None
+
+
 def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -47,6 +78,75 @@ def is_same(left: Any, right: Any) -> bool:
     if is_number(left) and is_number(right):
         return math.isclose(left, right, rel_tol=1e-9)
     return type(left) is type(right) and left == right
+
+
+def page_of(
+    spec: SpecWithFootnotes,
+    kind: Kind,
+    title: str,
+    blocks: Sequence[Block],
+    entries: Sequence[Printed],
+    caption: Sequence[str],
+    *,
+    source: str = "formula",
+    status: str = "computed",
+) -> Table:
+    """The page of printed entries of one kind. `source`, `status`: of ours in the long CSV."""
+    numbers = [entry for entry in entries if not math.isnan(ledger.number(entry.text))]
+    texts = [entry for entry in entries if entry not in numbers]
+    beside = [sum(entry.ours is not None for entry in part) for part in (numbers, texts)]
+    summary = [f"{kind.plural}: {len(numbers)}, ours beside {beside[0]}" if numbers else "none"]
+    summary += [f"{len(texts)} texts, ours beside {beside[1]}"] if texts else []
+    tidy = [
+        tidy_row(
+            spec,
+            entry.row,
+            entry.column,
+            kind=kind,
+            budget="paper",
+            source=source,
+            paper_value=entry.text,
+            ours_mean=entry.ours.csv if entry.ours else "",
+            delta="" if entry.delta is None else f"{entry.delta:.12g}",
+            verdict=entry.verdict,
+            status=entry.why or status,
+            notes=entry.notes,
+        )
+        for entry in entries
+    ]
+    return table_of(
+        spec,
+        sections=(Section(title, tuple(blocks)),),
+        tidy=tidy,
+        summary="; ".join(summary),
+        printed={kind: len(numbers)},
+        answer=list(_answer(kind, entries)),
+        caption=tuple(caption),
+    )
+
+
+def _answer(kind: Kind, entries: Sequence[Printed]) -> Iterator[str]:
+    """The number of equal entries, then each difference."""
+    counts = Counter(entry.verdict for entry in entries)
+    same, explained, unexplained = (counts[verdict] for verdict in TONES)
+    if compared := same + explained + unexplained:
+        yield (
+            f"Printed {kind.plural} that ours equal: {same} of {compared}. Different, with a reason in a footnote: "
+            f"{explained}; different without one: {unexplained}."
+        )
+    if in_words := counts[Verdict.IN_WORDS]:
+        yield f"Designs that are printed in words and built by a class of ours: {in_words}."
+    if absent := counts[Verdict.ABSENT]:
+        yield f"Without a counterpart here: {absent}, for reasons that stand below."
+    for verdict, title in ((Verdict.UNEXPLAINED, "Unexplained"), (Verdict.EXPLAINED, "Different")):
+        for row in dict.fromkeys(entry.row for entry in entries):
+            if words := [
+                f"{entry.column} {entry.text}, ours {entry.ours.text}"
+                + (f" [{', '.join(entry.notes)}]" if entry.notes else "")
+                for entry in entries
+                if (entry.verdict, entry.row) == (verdict, row)
+            ]:
+                yield f"{title}, {row}: {'; '.join(words)}."
 
 
 def count_beside(pages: Iterable[Table], paper_root: str | os.PathLike[str]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from harness.report.pages.agreement import is_beside_the_paper
 from harness.report.pages.blocks import not_run_block, sections_of
-from harness.report.pages.caveats import data_lines, is_shared, rate_lines
+from harness.report.pages.caveats import data_lines, is_shared
 from harness.report.pages.headline import headline
 from harness.report.pages.not_run import waiting_columns, waiting_sentences
 from harness.report.pages.notes import size_block
@@ -59,7 +59,7 @@ def build_table(
         sections = [Section("Not run", (not_run_block(results),)), *appendix]
     has_verdicts = any(group.scores and group.resolved.is_printed for result in results for group in result.paper)
     notes = _notes(spec, has_verdicts) if any(section.blocks for section in sections) else ()
-    caption = (*(() if in_front else data), *rate_lines(results), *notes)
+    caption = (*(() if in_front else data), *notes)
     groups = [group for result in results for group in (*result.others, *result.other_means)]
     is_beside = any(is_beside_the_paper(spec, group) for group in groups)
     return table_of(
@@ -81,26 +81,20 @@ def build_table(
 
 
 def _tidy_rows(spec: TableSpec, group: Group) -> Iterator[dict[str, str]]:
-    """The rows of a group in the long CSV; in a comparison with the paper a row that was not run has one too.
-
-    A category is the column `<column>/<category>`; the paper prints none, and no chance level of it is known.
-    """
+    """The rows of a group in the long CSV; in a comparison with the paper a row that was not run has one too."""
     for line in sorted(group.lines, key=lambda line: line.is_baseline):
-        row = _tidy_score(spec, group, line, group.column)
+        row = _tidy_score(spec, group, line)
         yield (
             row | {"n": "", "status": "baseline", "notes": "", **tidy_marks(spec, group, line)}
             if line.is_baseline
             else row
         )
-    for category, scores in group.categories.items():
-        for score in scores:
-            yield _tidy_score(spec, group, ScoreLine(score.row, score), f"{group.column}/{category}")
 
 
-def _tidy_score(spec: TableSpec, group: Group, line: ScoreLine, column: str) -> dict[str, str]:
+def _tidy_score(spec: TableSpec, group: Group, line: ScoreLine) -> dict[str, str]:
     """`paper_value`, `delta` and `verdict` are empty unless the run may be compared with the paper."""
-    score = line.score
-    tests = _tests(group, score) if score and column == group.column else {}
+    score, column = line.score, group.column
+    tests = _tests(group, score) if score else {}
     ours = score.estimate if score else None
     low, high = ours.interval if ours and ours.interval and not group.comparison.runs else (None, None)
     notes = [*spec.all_footnotes(line.row, column)] if line.published else []

@@ -228,12 +228,3 @@ def _against_baselines(
             if difference and (not is_tested or p < 1 - LEVEL):
                 side[score.key] = (*side.get(score.key, ()), baseline.row)
     return below, ahead
-
-
-def clear_winner(ranked: Sequence[Score], comparison: Comparison) -> Score | None:
-    """The best row of a column that ranks, if a test separates it from the runner-up and none of its seeds failed."""
-    measured = [score for score in ranked if score.by_seed]
-    if len(measured) < 2 or measured[0].failures or comparison.ranks_nothing:
-        return None
-    pair = comparison.pair(measured[0].key, measured[1].key)
-    return measured[0] if pair is not None and pair.is_resolved else None

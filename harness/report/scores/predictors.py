@@ -24,7 +24,6 @@ class Predictors:
     scores: tuple[Score, ...]
     fits: Fits
     strongest: Score | None
-    strongest_of_all: Score | None
     fits_by_name: Fits
 
 
@@ -38,13 +37,12 @@ def predictors_of(
     untrained = baselines_of(cells, column, block)
     baselines = rank(baseline_scores(cells, untrained, BASELINE), higher)
     fits = {BASELINE + baseline_label(name): entry.fit for name, entry in untrained.items() if entry.fit is not None}
-    more = [score for score in baselines if score.row.endswith(OF_ALL)]
-    seen = [score for score in baselines if score not in more]
+    seen = [score for score in baselines if not score.row.endswith(OF_ALL)]
     strongest = _strongest(seen, fits, column.metric, higher)
     if strongest is None and or_on_test and higher is not None:
         strongest = next((score for score in seen if score.by_seed), None)
     by_name = {name: entry.fit for name, entry in untrained.items() if entry.fit is not None}
-    return Predictors(tuple(baselines), fits, strongest, _strongest(more, fits, column.metric, higher), by_name)
+    return Predictors(tuple(baselines), fits, strongest, by_name)
 
 
 def is_validated(fits: Fits, row: str, metric: str | None) -> bool:

@@ -283,17 +283,6 @@ def baseline_label(name: str) -> str:
     return re.sub(r"(\d)gram", r"\1-gram", name.replace("_", " "))
 
 
-def category_scores(cells: Cells, metric: str | None, limits: Range) -> dict[str, tuple[Score, ...]]:
-    """The scores in `<metric>/<category>`, by category. `limits`: of the metric's scale."""
-    prefix = f"{metric}/"
-    names = sorted({name for metrics in cells["tested"] for name in metrics if name.startswith(prefix)})
-    scores = {name: [tested.get(name) for tested in cells["tested"]] for name in names}
-    return {
-        name.removeprefix(prefix): tuple(score_rows(cells.assign(score=of_cells), limits=limits))
-        for name, of_cells in scores.items()
-    }
-
-
 def data_notes(cells: Cells) -> tuple[str, ...]:
     """What the cells of a group were scored on, and whether that was the same."""
     done = cells[cells["status"] == "done"]

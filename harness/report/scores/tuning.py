@@ -30,6 +30,7 @@ Selected = Mapping[str, Mapping[str, Cells]]  # protocol -> column -> its cells
 SEARCHED = {RATE, TRIAL}  # keys of `changed` that a search sets
 EDGE, OUTDONE, AT_FLOOR = "*", "§", "‡"  # mark scores; those with one of the first two carry no verdict
 _searches: dict[str, Search | None] = {}  # by the option of a budget for a task
+_last: dict[bool, tuple[Cells, Cells]] = {}  # `at_recipe` -> the last frame, and what counts of it
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,13 @@ class Unfinished:
 
 
 def tuned(cells: Cells, *, at_recipe: bool = False) -> Cells:
+    """`tuned_rows` of a frame, which is kept for the next table of the same frame."""
+    if at_recipe not in _last or _last[at_recipe][0] is not cells:
+        _last[at_recipe] = (cells, tuned_rows(cells, at_recipe))
+    return _last[at_recipe][1]
+
+
+def tuned_rows(cells: Cells, at_recipe: bool) -> Cells:
     """The cells that count, with a column `tuning`: the Tuning of their row, its Unfinished search, or None without
     one. `untuned`: the row has no cell at the chosen rate, so this one is at the recipe's. `search_done`: the budget
     states no search, or a search chose the rate.

@@ -5,6 +5,7 @@ The same records give the same bytes, so `check=true` finds committed tables tha
 or PDF) carries a digest of its content.
 """
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -102,7 +103,7 @@ def _report(cfg: Any, overrides: Sequence[str]) -> int:
         bench |= _not_run(report.pages, cells, measurements, cfg, of_figures)
     site: dict[str, cards.Page] = {}
     if tables == ["all"] and formats & {"md", SITE}:
-        findings, board = _findings(evidence_of(report.pages, cells, measurements), cfg.paths)
+        findings, board = _findings(evidence_of(report.pages, cells), cfg.paths)
         bench |= findings if "md" in formats else {}
         site = {page.table.name: cards.page_of(page.table) for page in report.pages} | board
     if not cfg.check:
@@ -123,18 +124,16 @@ def _report(cfg: Any, overrides: Sequence[str]) -> int:
     return int(bool(report.files or drawn or stale or broken))
 
 
-def evidence_of(
-    pages: Sequence[TablePage], cells: "pd.DataFrame", measurements: Mapping[str, Mapping[str, Any]]
-) -> "Evidence":
+def evidence_of(pages: Sequence[TablePage], cells: "pd.DataFrame") -> "Evidence":
     from harness.report.pages.evidence import Evidence, TableEvidence
 
     tables = {page.table.name: page.evidence or TableEvidence(page.table) for page in pages}
-    return Evidence(tables, cells, measurements)
+    return Evidence(tables, cells)
 
 
 def _findings(evidence: "Evidence", paths: Any) -> "tuple[dict[Path, str], dict[str, Page]]":
-    """The pages of claims, of readers' questions and of the leaderboard, as {path: Markdown}; then the
-    leaderboard with any rendering of its numbers."""
+    """The pages of claims and of the leaderboard, as {path: Markdown}; then the leaderboard with any rendering of its
+    numbers."""
     from harness.config.compose import folders
     from harness.report.pages import findings, leaderboard
     from harness.report.spec import audit
@@ -142,13 +141,15 @@ def _findings(evidence: "Evidence", paths: Any) -> "tuple[dict[Path, str], dict[
 
     if not evidence.tables:
         return {}, {}
-    asked = {group: load_asked(group, folders()) for group in findings.FILES}
+    replies = findings.replies_to(load_asked(folders()), evidence)
     papers, docs, tables = audit.load(paths.paper).papers, docs_folder(paths), Path(paths.tables)
-    first = findings.first_findings(findings.replies_to("finding", asked, evidence), "../../docs")
-    boards = leaderboard.boards(evidence)
-    pages = leaderboard.pages(first, boards, tables)
+    first, boards, pages = findings.first_findings(replies, "../../docs"), leaderboard.boards(evidence), {}
+    if replies:
+        pages[docs / findings.FILE] = findings.page(replies, papers, os.path.relpath(tables, docs), evidence)
+    if boards:
+        pages[tables / leaderboard.FILE] = leaderboard.page(first, boards)
     board = {Path(leaderboard.FILE).stem: lambda number: leaderboard.page(first, boards, number)} if boards else {}
-    return findings.pages(asked, evidence, papers, docs, tables) | pages, board
+    return pages, board
 
 
 def docs_folder(paths: Any) -> Path:
@@ -271,8 +272,8 @@ def report_tables(
         lines += [f"next     python run.py do=plan table={names[0]}", "         python run.py do=list"]
     else:
         answers = [answer for page in pages for answer in page.answers or ()]
-        told = counts.lines(answers, cells) if answers and names == every else [counts.totals(answers)]
-        told += [count_beside([page.table for page in pages], paths["paper"])] if names == every else []
+        told = counts.lines(answers, cells)
+        told += [count_beside([page.table for page in pages])] if names == every else []
         lines = [*told, "", *map(str, files)]
     console.print("\n" + "\n".join(lines), markup=False, soft_wrap=True)
     return report

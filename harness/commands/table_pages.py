@@ -102,7 +102,7 @@ def table_page(
         results = group_scores(selected, spec, measurements, {counted.FIELD: counted.count}, on_paper_data)
         columns = answers(results)
         figures = paths.get("figures")
-        drawn = table_plots(spec, selected, results, columns, Path(figures), page) if figures else []
+        drawn = table_plots(spec, selected, columns, Path(figures), page) if figures else []
         pictures = pictures_of(selected, spec, Path(paths["records"]), page)
         at_recipe = select(cells, spec, at_recipe=True)
         rates = tuning.sections(selected, at_recipe, spec)

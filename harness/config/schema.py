@@ -241,7 +241,7 @@ class Paths:
     tables: str = field(default_factory=lambda: default_path("results/tables"))
     figures: str = field(default_factory=lambda: default_path("results/figures"))
     site: str = field(default_factory=lambda: default_path("outputs/pages"))  # do=report format=[html]
-    docs: str = field(default_factory=lambda: default_path("docs"))  # of the generated pages findings.md, questions.md
+    docs: str = field(default_factory=lambda: default_path("docs"))  # of the generated page findings.md
 
 
 @dataclass

@@ -34,7 +34,7 @@ RECIPE = (*SHARED, "depends_on", "defaults", "trainer", "resources", "checkpoint
 OVERRIDDEN_KEY = re.compile(r"[+~]{0,2}([A-Za-z_]\w*)(\.\w[\w-]*)*")
 
 PARTS = ("model", "task", "trainer", "resources")  # a yaml of these groups has the values of this part
-DATA = ("table", "figure", "finding", "question")  # the schemas of tables and figures check these
+DATA = ("table", "figure", "finding")  # the schemas of tables and figures check these
 FOR_TASKS = ("protocol", "budget")  # folders below an option have its values for single tasks
 NOT_SHARED = ("hydra", "local", "cluster", "logger")
 

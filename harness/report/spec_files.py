@@ -1,5 +1,5 @@
 """Reads `conf/table/<name>.yaml` and `conf/figure/<name>.yaml` and looks up the published numbers that they name; reads
-the claims `conf/finding/<name>.yaml` and the questions `conf/question/<name>.yaml`.
+the claims and questions `conf/finding/<name>.yaml`.
 
 `conf` is one folder of configuration, or several in search order (`--config-dir` adds folders).
 """
@@ -15,7 +15,7 @@ from harness.config.validation import parse, shortened
 from harness.errors import UsageError, did_you_mean
 from harness.records import ledger
 from harness.report.spec.figure import FigureSpec, LineFigure, MeasuredFigure, PendingFigure, PictureFigure
-from harness.report.spec.finding import FINDINGS, QUESTIONS, Asked
+from harness.report.spec.finding import FINDINGS, Asked
 from harness.report.spec.formula import CountsSpec, FormulasSpec
 from harness.report.spec.measured import MeasuredSpec
 from harness.report.spec.settings import SettingsSpec
@@ -101,13 +101,12 @@ def load_figure(
         return parse(schema, raw, "")
 
 
-def load_asked(group: str, conf: Folders) -> list[Asked]:
-    """The claims `<conf>/finding/*.yaml`, or the questions `<conf>/question/*.yaml`, in the order of their page."""
-    kinds = FINDINGS if group == "finding" else FINDINGS | QUESTIONS
+def load_asked(conf: Folders) -> list[Asked]:
+    """The claims and questions `<conf>/finding/*.yaml` in the order of their page."""
     loaded = []
-    for name in available(conf, group):
-        with _reading(name, conf, group) as raw:
-            loaded.append(parse(_schema(raw.pop("kind", None), kinds), raw, ""))
+    for name in available(conf, "finding"):
+        with _reading(name, conf, "finding") as raw:
+            loaded.append(parse(_schema(raw.pop("kind", None), FINDINGS), raw, ""))
     return sorted(loaded, key=lambda asked: (asked.order, asked.name))
 
 

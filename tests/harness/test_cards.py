@@ -140,22 +140,21 @@ def evidence_of(tmp_path, text):
     cells = frame(records)
     results = groups.group_scores(select.select(cells, spec), spec)
     page = table.build_table(spec, results)
-    return Evidence({"own": TableEvidence(page, answers(results), results, (), {}, spec)}, cells, {})
+    return Evidence({"own": TableEvidence(page, answers(results), results, (), {}, spec)}, cells)
 
 
 def test_every_entry_follows_from_the_records_and_what_is_missing_is_a_dash(tmp_path):
     step = "  step: {bench: {what: train, length: 16384, settings: {dim: 64}}, unit: ms, higher_is_better: false}\n"
     (board,) = leaderboard.boards(evidence_of(tmp_path, TEXT + step))
-    assert list(board.scores) == ["near", "text"] and board.costs == {"size": "size, numbers"}  # one column per ability
-    card = board.entries["LAVO"]["near"].card
+    header = [entry.text for entry in board[1].header]  # one column per ability; the step was not measured
+    assert header == ["model", "id", "near, % ↑", "text, % ↑", "size, numbers", "parameters", "learning rate"]
+    card = next(row[2].card for row in board[1].rows if row[0].text == "LAVO")
     assert (card.measure, card.by_seed) == ("acc", {1: "70.0", 2: "71.0", 3: "69.0"}) and len(card.cells) == 3
     lines = leaderboard.page(["| found | [why](../../docs/findings.md#why) |"], [board]).splitlines()
     rows = {line.split(" | ")[1]: line.strip("| ").split(" | ") for line in lines if line.startswith("| [")}
     assert list(rows) == ["vanilla", "lavo", "local", "no\\_mixing"], "the control stands last"
-    assert rows["lavo"][0] == "[LAVO](../../conf/model/lavo.yaml)" and rows["lavo"][3].startswith("70.0")
+    assert rows["lavo"][0] == "[LAVO](../../conf/model/lavo.yaml)" and rows["lavo"][2].startswith("70.0")
     assert rows["lavo"][-3:] == ["12,288", "1,234 to 72,514", "1e-3 (recipe)"]
-    assert rows["local"][2] == rows["local"][4] == "–", "no mean and no score without a run"
+    assert rows["local"][3] == "–", "no score without a run"
     text = "\n".join(lines)
-    for said in ("another column of the same ability is: far.", "No run yet: later.", "Models without a run: never."):
-        assert said in text
-    assert "Not measured by do=bench yet: step (train at 16,384 tokens)." in text
+    assert "No run yet: later." in text and "Models without a run: never." in text

@@ -1,4 +1,4 @@
-"""What a page says first: few words before its grid, data in place of the published ones, a shared learning rate."""
+"""What a page says first: few words before its grid and data in place of the published ones."""
 
 import csv
 import io
@@ -7,12 +7,9 @@ import pytest
 from helpers import pages, synthetic
 from helpers.pages import RENDER, T11, build
 
-from harness.records.collect import frame
 from harness.records.data_cards import DataName, data_name
-from harness.report.pages import caveats
 from harness.report.render import markdown
 from harness.report.render.layout import LINES, WORDS, Block, Section, Table
-from harness.report.scores import groups, select
 
 pytestmark = pytest.mark.usefixtures("rates_searched")
 
@@ -21,25 +18,10 @@ REVIEWS = "generated reviews (in place of IMDb reviews)"
 LINE = f"Data at the reduced budget: {REVIEWS}."
 
 
-def runs_of(model, task, scores, rate=None, **changes):
-    records = synthetic.seeds(model, task, scores, **changes)
-    for record in records if rate is not None else ():
-        record["config"]["train"]["optimizer"] = {"lr": rate}
-        record["cell"]["id"] = synthetic.identity(record["config"])
-    return records
-
-
-def rows(task="lra/text", rates=(None, None), **changes):
-    """Two rows of three seeds, with their learning rates."""
-    first, second = rates
-    return [
-        *runs_of("vanilla", task, [0.70, 0.71, 0.72], first, **changes),
-        *runs_of("no_mixing", task, [0.50, 0.51, 0.53], second, **changes),
-    ]
-
-
-def results_of(spec, records):
-    return groups.group_scores(select.select(frame(records), spec), spec)
+def rows(task="lra/text", **changes):
+    """Two rows of three seeds."""
+    records = synthetic.seeds("vanilla", task, [0.70, 0.71, 0.72], **changes)
+    return [*records, *synthetic.seeds("no_mixing", task, [0.50, 0.51, 0.53], **changes)]
 
 
 def test_every_format_names_the_data_in_place_of_the_published_ones():
@@ -62,30 +44,6 @@ def test_another_corpus_of_an_evaluation_has_its_own_name():
     assert data_name("lm/slimpajama", source, "length_2x") == DataName("PG-19 bytes", ("SlimPajama",))
     assert data_name("lm/slimpajama", source, "pile_2x") == DataName("WikiText-2 bytes", ("the Pile",))
     assert data_name("lm/pg19", "full") is None
-
-
-def rate_lines(records):
-    return caveats.rate_lines(results_of(T11, records))
-
-
-def test_rows_with_one_learning_rate_say_so():
-    assert rate_lines(rows("lra/listops", rates=(2.5e-4, 2.5e-4), **REDUCED)) == [
-        "Reduced budget: all rows share one learning rate (2.5e-4), which was chosen on softmax attention; "
-        "another rate may change their order."
-    ]
-    text = rows(rates=(1e-3, 1e-3), **REDUCED)
-    pathfinder = rows("lra/pathfinder", rates=(1e-3, 2e-3), **REDUCED)
-    (line,) = rate_lines([*text, *rows("lra/listops", rates=(5e-4, 5e-4), **REDUCED), *pathfinder])
-    assert "in Text and ListOps, all rows of a column share one learning rate (1e-3 in Text; 5e-4 in ListOps)" in line
-
-
-def test_rows_with_several_rates_or_unknown_ones_do_not():
-    assert rate_lines(rows(rates=(1e-3, 2e-3), **REDUCED)) == []
-    assert rate_lines(rows(rates=(1e-3, None), **REDUCED)) == []
-    assert rate_lines(rows(rates=(1e-3, 1e-3))) == [], "the rates of the paper's recipes are published"
-    assert rate_lines(runs_of("vanilla", "lra/text", [0.7, 0.71], 1e-3, **REDUCED)) == [], "a single row has no order"
-    other = runs_of("lavo", "lra/text", [0.6, 0.6], 5e-3, changed={"train.optimizer.lr": [1e-3, 5e-3]}, **REDUCED)
-    assert len(rate_lines([*rows(rates=(1e-3, 1e-3), **REDUCED), *other])) == 1, "not of the recipe"
 
 
 COMMITTED = sorted((pages.ROOT / "results" / "tables").rglob("*.md"))

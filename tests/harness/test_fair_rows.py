@@ -7,13 +7,11 @@ from helpers.searched import GRID, RECIPE, TABLE_SPEC, records, runs, trials
 
 from harness.records.collect import frame
 from harness.report.pages import agreement, columns, findings, leaderboard, table
-from harness.report.pages.agreement import column_agreement
 from harness.report.pages.answer import answers
 from harness.report.pages.evidence import Evidence, TableEvidence
 from harness.report.pages.headline import headline
 from harness.report.render import markdown
 from harness.report.scores import groups, select, tuning
-from harness.report.scores.comparison import clear_winner
 from harness.report.scores.judge import Verdict
 from harness.report.scores.paired import holm
 from harness.report.spec.finding import Compared, Leaders
@@ -38,9 +36,6 @@ def places_of(answer):
 def test_without_the_search_of_the_control_the_column_ranks_nothing():
     answer, lines = answer_of(records())
     assert answer.tests.is_clear and not answer.tests.ranks and answer.tests.ranks_nothing
-    assert answer.finding == (
-        "the column cannot rank rows, because not every row's learning rate was searched (2 of 3 were)."
-    )
     assert lines[0].endswith("ListOps: cannot rank rows, because not every row's learning rate was searched.")
 
 
@@ -52,7 +47,6 @@ def test_a_row_at_the_recipes_rate_has_no_place_though_its_mean_is_the_best():
     assert lines[0].endswith("softmax (91.00) leads among the 3 rows with a searched learning rate.")
     pair = answer.tests.pair(("deltanet", ""), ("softmax", ""))
     assert pair.p < 0.05 and not pair.is_hypothesis, "its difference is shown, without a verdict"
-    assert clear_winner(answer.group.scores, answer.tests) is None
     searched = trials("deltanet", dict(zip(GRID, (0.5, 0.9, 0.6), strict=False)))
     answer, _ = answer_of([*records(), *trials("no_mixing", CONTROL), *DELTANET, *searched])
     assert places_of(answer)["deltanet"] == "tied" and answer.tests.best == ("deltanet", ""), "it is searched"
@@ -81,9 +75,9 @@ def test_a_row_whose_search_did_not_end_well_is_marked_and_has_no_verdict_on_any
 
     tests = answer.tests
     assert tests.ranks and score.key not in tests.places
-    assert clear_winner(answer.group.scores, tests) is None and tests.best == ("softmax", "")
+    assert tests.best == ("softmax", "")
     assert not any(pair.is_hypothesis for pair in tests.pairs if score.key in pair.rows)
-    assert "LAVO" not in answer.sentence() + " ".join(headline(results, ()))
+    assert "LAVO" not in answer.short + answer.baseline() + " ".join(headline(results, ()))
     page = table.build_table(TABLE_SPEC, results)
     assert [line["place"] for line in page.tidy if line["row"] == "LAVO"] == [""]
     text = markdown.render(page)
@@ -91,20 +85,20 @@ def test_a_row_whose_search_did_not_end_well_is_marked_and_has_no_verdict_on_any
     assert line.endswith(f" {markdown.escape(mark)} |")
     assert columns.line_of("own", answer)[4] == "2", "of three rows"
 
-    evidence = Evidence({"own": TableEvidence(page, [answer], results, (), tunings, TABLE_SPEC)}, cells, {})
+    evidence = Evidence({"own": TableEvidence(page, [answer], results, (), tunings, TABLE_SPEC)}, cells)
     compared = Compared(name="c", text="t", table="own", column="ListOps", row="LAVO", rivals=["softmax"])
-    assert findings.reply("finding", compared, evidence).verdict is Verdict.UNKNOWN
+    assert findings.reply(compared, evidence).verdict is Verdict.UNKNOWN
     asked = Leaders(name="q", text="t", table="own", column="ListOps")
-    assert "LAVO" not in findings.reply("question", asked, evidence).text
-    board = leaderboard.board(evidence, replace(evidence.table("own"), spec=spec))
-    assert board.entries["LAVO"]["ListOps"].text == f"{score.estimate.mean:.2f} {mark}"
+    assert "LAVO" not in findings.reply(asked, evidence).text
+    board = leaderboard.board(evidence, replace(evidence.tables["own"], spec=spec))
+    (shown,) = [row[2].text for row in board.rows if row[0].text == "LAVO"]
+    assert shown == f"{score.estimate.mean:.2f} {mark}"
 
 
 def test_a_table_about_the_recipes_rate_ranks_its_rows():
     entries = [entries for entries in records() if not entries["config"]["train"].get("trial")]
     answer, _ = answer_of(entries)
     assert answer.tests.resolution > 4 and answer.tests.best is None and not places_of(answer)
-    assert answer.finding == "the column cannot rank rows, because no row's learning rate was searched."
     answer, _ = answer_of(entries, TABLE_SPEC.model_copy(update={"search": False}))
     assert answer.tests.ranks and places_of(answer)["softmax"] == "tied"
 
@@ -124,8 +118,7 @@ def answered(scores, noise=0.001):
 
 
 def line(column, order, **changes):
-    beside = column_agreement(column.spec, column.group)
-    return agreement.Line("lavo/t11", column, replace(beside, order=order), **changes)
+    return agreement.Line("lavo/t11", column, order, **changes)
 
 
 def test_the_interval_of_tau_by_hand():
@@ -146,14 +139,14 @@ def test_the_interval_of_tau_by_hand():
 def test_the_same_order_is_counted_and_corrected_for_all_columns(tmp_path):
     (column,) = answered(SAME)
     lines = agreement.lines_of([("lavo/t11", [column]), ("lavo/t11", [column]), ("llp/t6", ())])
-    beside = lines[0].beside
-    assert (beside.order.tau, beside.order.rows) == (1.0, 4) and beside.interval == (1.0, 1.0)
-    assert beside.order.p == pytest.approx(2 / 24) and lines[0].corrected == pytest.approx(4 / 24)
-    assert lines[0].verdict == agreement.UNCLEAR and beside.separable == (1, 6)
+    order = lines[0].order
+    assert (order.tau, order.rows) == (1.0, 4) and lines[0].interval == (1.0, 1.0)
+    assert order.p == pytest.approx(2 / 24) and lines[0].corrected == pytest.approx(4 / 24)
+    assert lines[0].verdict == agreement.UNCLEAR
     (flat,) = answered(SAME | {"no_mixing": 0.3})
     ((path, text),) = agreement.pages([("lavo/t11", [flat])], tmp_path).items()
     assert path == tmp_path / "agreement.md"
-    assert "| 1 of 6 | not told apart | not clearly behind: cannot rank rows |" in text
+    assert "| not told apart | not clearly behind |" in text
 
 
 def test_what_agrees_and_what_disagrees_is_named():

@@ -1,4 +1,4 @@
-"""Claims and questions: their verdicts from records, what keeps us from saying, their pages, and wrong yamls.
+"""Claims and open questions: their verdicts from records, what keeps us from saying, their pages, and wrong yamls.
 
 What all records together say of themselves is here as well.
 """
@@ -64,7 +64,7 @@ def evidence_of(tmp_path, scores, far=None, search="false", count=5):
     results = groups.group_scores(selected, spec)
     made = table.build_table(spec, results)
     of_table = TableEvidence(made, answers(results), results, waiting_columns(results), {}, spec)
-    return Evidence({"own": of_table}, cells, {})
+    return Evidence({"own": of_table}, cells)
 
 
 def with_predictor(evidence, score):
@@ -77,12 +77,12 @@ def with_predictor(evidence, score):
 
 def compared(evidence, row="LAVO", rivals=("window",), **settings):
     asked = finding.Compared(name="c", text="t", table="own", column="near", row=row, rivals=rivals, **settings)
-    return findings.reply("finding", asked, evidence)
+    return findings.reply(asked, evidence)
 
 
 def kept(evidence, **settings):
     asked = finding.Kept(name="k", text="t", table="own", first="near", column="far", row="LAVO", **settings)
-    return findings.reply("finding", asked, evidence)
+    return findings.reply(asked, evidence)
 
 
 SPREAD = {"vanilla": 0.9, "lavo": 0.7, "local": 0.5, "no_mixing": 0.2}
@@ -97,8 +97,7 @@ def test_a_claim_holds_fails_or_stays_open_by_the_test_of_its_rows(spread, tmp_p
     reply = compared(spread)
     assert reply.verdict is Verdict.HOLDS and reply.text.startswith("LAVO 70.0 ± ")
     assert reply.facts[0].startswith("LAVO minus window: +20.0 ± ") and "n = 5 seeds; p < 0.001" in reply.facts[0]
-    assert reply.facts[1].startswith("Beside: control nothing 20.0")
-    assert "LAVO 1e-3 (the recipe's)" in reply.facts[2] and reply.facts[3].startswith("Cost of these runs: ")
+    assert "LAVO 1e-3 (the recipe's)" in reply.facts[1]
     assert compared(spread, "window", ("LAVO",)).verdict is Verdict.FAILS
     assert compared(spread, "LAVO", ("window", "softmax")).verdict is Verdict.FAILS
     near = evidence_of(tmp_path, SPREAD | {"local": 0.7})
@@ -141,7 +140,7 @@ def test_a_searched_rate_is_stated_and_lets_the_test_decide(tmp_path):
     tuning = Tuning(3.3e-3, 1e-3, Choice(3.3, scores, False))
     assert reply(LAVO=tuning).text.startswith("No search chose the learning rate of window")
     found = reply(LAVO=tuning, window=tuning)
-    assert found.verdict is Verdict.HOLDS and "LAVO 3.3e-3 (4 rates searched)" in found.facts[2]
+    assert found.verdict is Verdict.HOLDS and "LAVO 3.3e-3 (4 rates searched)" in found.facts[1]
     for unsure, why in (
         (Tuning(0.0109, 1e-3, Choice(10.9, scores, True)), "The best learning rate of LAVO is at the end of its grid"),
         (replace(tuning, outdone=True), "Every seed of LAVO at the recipe's learning rate is ahead of all at"),
@@ -170,13 +169,11 @@ def test_a_row_keeps_its_score_in_another_evaluation_of_the_same_runs(spread, tm
 
 
 def asked(kind, **keys):
-    cls = (finding.FINDINGS | finding.QUESTIONS)[kind]
-    table_keys = {"table": "own", "column": "near"} if issubclass(cls, finding.OfColumn) else {}
-    return cls(**{"name": "q", "text": "t", "title": "T", **table_keys, **keys})
+    return finding.FINDINGS[kind](**{"name": "q", "text": "t", "title": "T", "table": "own", "column": "near"} | keys)
 
 
 def ask(evidence, kind, **keys):
-    return findings.reply("question", asked(kind, **keys), evidence)
+    return findings.reply(asked(kind, **keys), evidence)
 
 
 def test_open_questions_are_answered_in_a_sentence(spread, tmp_path):
@@ -191,22 +188,10 @@ def test_open_questions_are_answered_in_a_sentence(spread, tmp_path):
     assert "there are 0" in ask(evidence_of(tmp_path, SPREAD, count=2), "same_order", other="far").text  # of two seeds
 
 
-def test_a_measured_time_of_another_length_is_given_with_a_warning(spread):
-    point = {"model": "latte", "what": "train", "length": 64, "status": "ok", "ms": 3.0}
-    measured = {"kind": "bench", "points": [point, point | {"model": "vanilla", "ms": 6.0}], "versions": {"torch": "2"}}
-    measured["settings"] = {"task": "lm/pg19", "protocol": "lavo", "set": {}, "batch": 1, "precision": "float32"}
-    measured["hardware"] = {"device": "cpu", "gpu": None, "cpu": "C", "threads": 1}
-    evidence = replace(spread, measurements={"m": measured})
-    keys = {"model": "latte", "reference": ("vanilla",), "measure": "train", "table": "own"}
-    assert ", 0.5 times that of softmax attention" in ask(evidence, "measured", length=64, **keys).text
-    reply = ask(evidence, "measured", length=128, **keys)
-    assert reply.verdict is Verdict.UNKNOWN and "No measurement of Latte at 128 tokens; the longest is" in reply.text
-
-
 def test_a_name_that_is_not_there_is_refused_with_its_file(spread):
     evidence, rows = spread, {"row": "LAVO", "rivals": ("window",)}
     for kind, keys, message in (
-        ("compared", rows | {"table": "none"}, r"^conf/question/q\.yaml: table: there is no none: "),
+        ("compared", rows | {"table": "none"}, r"^conf/finding/q\.yaml: table: there is no none: "),
         ("compared", rows | {"column": "nar"}, r"column: own has no 'nar': did you mean 'near'"),
         ("compared", rows | {"row": "LAV"}, r"rows: own has no 'LAV': did you mean 'LAVO'"),
         ("with_state", {"cost": "sise"}, r"cost: own has no 'sise': did you mean 'size'"),
@@ -225,8 +210,8 @@ HOSTILE = "<b>x</b>](y)\n# z\n| a | b | \u202e \x1b[2J"
 def test_the_text_of_a_claim_is_no_markup(tmp_path, monkeypatch, key):
     monkeypatch.setattr(findings, "reply", lambda *_: cannot_say("no run"))
     claim = asked("compared", **({"row": "LAVO", "rivals": ("window",), "title": "T", "paper": "p"} | {key: HOSTILE}))
-    nothing = Evidence({}, frame([]), {})
-    (text,) = findings.pages({"finding": [claim], "question": []}, nothing, {}, tmp_path, tmp_path).values()
+    nothing = Evidence({}, frame([]))
+    text = findings.page(findings.replies_to([claim], nothing), {}, "tables", nothing)
     assert "<b>" not in text and "\n# z" not in text and "\n| a |" not in text and "&lt;b&gt;" in text
     assert text.replace("\n", "").isprintable()
 
@@ -238,16 +223,6 @@ OF_KIND = {
     "leaders": OF_COLUMN,
     "with_state": OF_COLUMN | {"cost": "size"},
     "same_order": OF_COLUMN | {"other": "far", "other_table": "own"},
-    "row": OF_COLUMN | {"row": "LAVO"},
-    "trust": OF_COLUMN,
-    "command": OF_COLUMN,
-    "affordable": OF_COLUMN | {"length": 1024, "device": "cpu"},
-    "measured": {"text": "t", "table": "own", "length": 9}
-    | {"model": "lavo", "reference": ["vanilla"], "measure": "train"},
-    "deviations": {"text": "t"},
-    "planned_cost": {"text": "t", "table": "own"},
-    "separating": {"text": "t", "table": "own"},
-    "order": {"text": "t"},
 }
 VALUES = (None, 10**24, [], ["x", "x"], {"_target_": "os.system"}, "x" * 1999, "${oc.env:STOLEN}")
 
@@ -255,24 +230,22 @@ VALUES = (None, 10**24, [], ["x", "x"], {"_target_": "os.system"}, "x" * 1999, "
 @pytest.mark.parametrize("kind", OF_KIND)
 def test_a_hostile_claim_is_shown_as_text_or_refused_in_a_short_line(spread, tmp_path, monkeypatch, kind):
     monkeypatch.setenv("STOLEN", "swordfish")
-    group = "finding" if kind in finding.FINDINGS else "question"
     evidence, refused = spread, 0
-    (tmp_path / group).mkdir()
+    (tmp_path / "finding").mkdir()
     for key in OF_KIND[kind]:
         for value in VALUES:
             content = {"kind": kind} | OF_KIND[kind] | {key: value}
-            (tmp_path / group / "evil.yaml").write_text(yaml_files.text_of(content), encoding="utf-8")
+            (tmp_path / "finding" / "evil.yaml").write_text(yaml_files.text_of(content), encoding="utf-8")
             try:
-                claims = {group: load_asked(group, (tmp_path,))}
-                made = findings.pages({"finding": [], "question": []} | claims, evidence, {}, tmp_path, tmp_path)
-                assert all("swordfish" not in text for text in made.values())
+                replies = findings.replies_to(load_asked((tmp_path,)), evidence)
+                assert "swordfish" not in findings.page(replies, {}, "tables", evidence)
             except UsageError as error:
                 refused += 1
                 assert "evil.yaml" in str(error) and "swordfish" not in str(error) and len(str(error)) < 500
     assert refused > len(OF_KIND[kind])
 
 
-def test_every_claim_and_question_of_the_clone_names_what_is_there():
+def test_every_claim_of_the_clone_names_what_is_there():
     """Without a record, each is answered, and none with a verdict."""
     specs = {name: load_table(name, CONF, PAPER) for name in available(CONF)}
     tables = {
@@ -281,23 +254,20 @@ def test_every_claim_and_question_of_the_clone_names_what_is_there():
         if isinstance(spec, TableSpec) and name in {"frontier", "probes", "lavo/t11", "luna/t1"}
     }
     tables |= {name: replace(tables["probes"], spec=spec) for name, spec in specs.items() if name not in tables}
-    evidence = Evidence(tables, frame([]), {})
-    claims, questions = (load_asked(group, CONF) for group in findings.FILES)
+    evidence = Evidence(tables, frame([]))
+    claims = load_asked(CONF)
     for claim in claims:
-        assert findings.reply("finding", claim, evidence).verdict is Verdict.UNKNOWN, claim.name
+        assert findings.reply(claim, evidence).verdict is Verdict.UNKNOWN, claim.name
         assert claim.title and claim.text.endswith(("?", "."))
         assert bool(claim.paper) == claim.is_claim == bool(claim.source)
     assert {claim.paper for claim in claims} == {"lavo", "latte", "luna", "longnet", "llp", ""}
-    replies = {question.name: findings.reply("question", question, evidence) for question in questions}
-    assert len(replies) == 10
-    assert [name for name, reply in replies.items() if reply.verdict is None] == ["f_luna_cost"]
 
 
 def test_the_counts_of_all_records(spread):
     """As a report of all tables prints them."""
     of_table = spread.tables["own"]
-    columns, tuned, spent = counts.lines([*of_table.answers, *of_table.answers], spread.cells)
-    assert "with reference and control apart: 2 of 2 (100 %)" in columns and tuned.endswith(": lra 0 of 4")
+    columns, spent = counts.lines(of_table.answers, spread.cells)
+    assert "that rank rows: 2 of 2 (100 %); pairs resolved: " in columns
     assert spent.startswith("cost of 20 records: ")
 
 
@@ -305,4 +275,4 @@ def test_a_claim_of_an_unknown_kind_is_refused(tmp_path):
     (tmp_path / "finding").mkdir()
     (tmp_path / "finding" / "c.yaml").write_text("kind: compard\ntext: t\n", encoding="utf-8")
     with pytest.raises(UsageError, match=r"c\.yaml: kind: there is no 'compard': did you mean 'compared'"):
-        load_asked("finding", tmp_path)
+        load_asked(tmp_path)

@@ -215,8 +215,8 @@ def test_of_several_best_rows_the_reference_is_the_best_one():
     ranked = [few, many, reference, behind, control]
     compared = compare_scores(ranked, True, control, reference)
     assert compared.best == reference.key
-    assert compared.rows_at(Place.TIED) == [few.key, many.key, reference.key]
-    assert compared.rows_at(Place.BEHIND) == [behind.key, control.key]
+    assert [k for k, place in compared.places.items() if place is Place.TIED] == [few.key, many.key, reference.key]
+    assert [k for k, place in compared.places.items() if place is Place.BEHIND] == [behind.key, control.key]
     assert compare_scores([few, many, behind], True, None, None).best == many.key
     assert compare_scores([row("first", [100.0, 100.0, 99.0]), many], True, None, None).best == ("first", "")
 

@@ -107,25 +107,25 @@ def made_up(monkeypatch):
     monkeypatch.setitem(evidence.RULES, "recipe", lambda file, entries: ())
 
 
-def test_the_pages_of_claims_and_questions_are_made_and_checked(places, capsys, monkeypatch):
+def test_the_page_of_claims_is_made_and_checked(places, capsys, monkeypatch):
     from omegaconf import OmegaConf
 
-    names = {"table": ["lavo/t11", "llp/t6"], "figure": [], "finding": ["lavo_listops"], "question": ["e_text"]}
+    names = {"table": ["lavo/t11", "llp/t6"], "figure": [], "finding": ["lavo_listops"]}
     monkeypatch.setattr("harness.report.spec_files.available", lambda conf, group="table": names[group])
     folders = {key: str(places["tables"] / key) for key in ("bench", "figures", "outputs", "docs")}
     cfg = OmegaConf.create({
         "check": False, "format": ["md"], "paths": {key: str(path) for key, path in places.items()} | folders,
     })  # fmt: skip
     assert verb.run(cfg, ["do=report"]) == 0
-    assert "rows tuned over at least 3 learning rates" in capsys.readouterr().out
-    made = [places["tables"] / "docs" / name for name in ("findings.md", "questions.md")]
-    assert "ahead of softmax attention on ListOps" in made[0].read_text(encoding="utf-8")
-    assert "[lavo/t11](../lavo/t11.md)" in made[1].read_text(encoding="utf-8")
+    assert "pairs resolved: " in capsys.readouterr().out
+    made = places["tables"] / "docs" / "findings.md"
+    assert "ahead of softmax attention on ListOps" in made.read_text(encoding="utf-8")
+    assert "[lavo/t11](../lavo/t11.md)" in made.read_text(encoding="utf-8")
     cfg.check = True
     assert verb.run(cfg, ["do=report"]) == 0
-    made[0].write_text("edited", encoding="utf-8")
+    made.write_text("edited", encoding="utf-8")
     assert verb.run(cfg, ["do=report"]) == 1
-    assert f"{made[0]} differs from the records" in capsys.readouterr().err
+    assert f"{made} differs from the records" in capsys.readouterr().err
 
 
 def test_without_a_record_no_committed_page_is_replaced(tmp_path):

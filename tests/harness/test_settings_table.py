@@ -92,7 +92,7 @@ def test_our_recipes_are_as_printed_except_for_the_listed_settings(name):
         "nothing is unexplained"
     )
     made = page(table)
-    assert [row["paper_value"] for row in made.tidy] == [setting.printed for setting in settings]
+    assert [row["paper_value"] for row in made.tidy] == [setting.text for setting in settings]
     assert all(
         str(ROOT) not in render(made) and "pretrained/" not in render(made)
         for render in (markdown.render, latex.render)
@@ -116,7 +116,7 @@ def test_a_difference_without_a_footnote_is_marked(load_changed):
         ("B", "runs"): "same",
     }
     answer = page(load_changed()).answer
-    assert "our recipes have: 1 of 2. Different, with a reason in a footnote: 0; different without one: 1" in answer[0]
+    assert answer[0] == "Printed settings beside ours: same: 1, differs, unexplained: 1, not here: 1."
     assert "Unexplained, A | <b>: runs 4, ours 3." in answer
     explained = load_changed("footnotes: []", 'footnotes: [{id: a, text: t, rows: ["A | <b>"], columns: [runs]}]')
     assert [setting.verdict for setting in compared_settings(explained)] == ["not here", "differs", "same"]

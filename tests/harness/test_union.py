@@ -1,6 +1,5 @@
-"""Tables of every model: what they plan, whose cells they share, and their pages with ranks and pictures."""
+"""Tables of every model: what they plan, whose cells they share, and their pages."""
 
-import copy
 import io
 
 import pytest
@@ -15,9 +14,6 @@ from harness.config import build, sweep
 from harness.config.compose import compose, file_of
 from harness.errors import UsageError
 from harness.records.collect import frame
-from harness.report import spec_files
-from harness.report.pages import ranking
-from harness.report.scores import groups, select
 
 pytestmark = pytest.mark.usefixtures("rates_searched")
 
@@ -79,90 +75,7 @@ def conf(tmp_path_factory):
     return folder
 
 
-def results(conf, records):
-    spec = spec_files.load_table("own", conf, PAPER)
-    return spec, groups.group_scores(select.select(frame(records), spec), spec)
-
-
-@pytest.fixture(scope="module")
-def base(conf):
-    return results(conf, RECORDS)
-
-
-@pytest.fixture(scope="module")
-def base_ranks(base):
-    return ranking.ranking(*base)
-
-
-def test_complete_rows_are_ranked_over_the_columns_that_are_apart(base_ranks):
-    assert base_ranks.columns == ("Text", "ListOps", "Image")
-    assert {row.row: row.rank for row in base_ranks.rows} == {"softmax": 1, "LAVO": 2, "control": 3}
-    assert base_ranks.scores["softmax", "Text"] == pytest.approx(1)
-    assert base_ranks.scores["control", "Image"] == pytest.approx(0)
-    assert base_ranks.scores["LAVO", "Text"] == pytest.approx((98 - 51) / (91 - 51))
-    assert base_ranks.scores["LAVO", "Image"] == pytest.approx((70 - 30) / (81 - 30))  # of the column's protocol
-    assert base_ranks.scores["Luna-16", "Text"] == pytest.approx((70 + 1 / 3 - 51) / 40)
-
-
-def test_a_column_may_stay_out_of_the_ranks(conf):
-    text = TABLE.replace("Text: {task", "Text: {unranked: all solve it, task")
-    (conf / "table" / "unranked.yaml").write_text(text, encoding="utf-8")
-    spec = spec_files.load_table("unranked", conf, PAPER)
-    ranks = ranking.ranking(spec, groups.group_scores(select.select(frame(RECORDS), spec), spec))
-    assert ranks.columns == ("ListOps", "Image") and ranks.left_out["Text"] == "all solve it"
-
-
-def test_columns_of_one_ability_count_once(tmp_path, base_ranks):
-    """Text and ListOps together are one of two abilities, instead of two of three."""
-    text = TABLE.replace("Text: {task: lra/text,", "Text: {ability: reading, task: lra/text,")
-    text = text.replace("ListOps: {task: lra/listops,", "ListOps: {ability: reading, task: lra/listops,")
-    (tmp_path / "table").mkdir()
-    (tmp_path / "table" / "own.yaml").write_text(text, encoding="utf-8")
-    ranks = ranking.ranking(*results(tmp_path, RECORDS))
-    assert dict(ranks.abilities) == {"reading": ("Text", "ListOps"), "Image": ("Image",)}
-    mean = {row.row: row.mean for row in ranks.rows}
-    parts = {name: base_ranks.scores["LAVO", name] for name in ("Text", "ListOps", "Image")}
-    assert mean["LAVO"] == pytest.approx((parts["Text"] + parts["ListOps"]) / 4 + parts["Image"] / 2)
-
-
-def test_columns_of_the_same_test_examples_are_one_ability(conf):
-    same = copy.deepcopy(RECORDS)
-    for entries in same:
-        if entries["cell"]["task"] == "lra/image":
-            entries["data"]["fingerprint"] = "lra/text"
-    assert dict(ranking.ranking(*results(conf, same)).abilities) == {"Text": ("Text", "Image"), "ListOps": ("ListOps",)}
-
-
-def column_of(others):
-    """Records of ListOps: the reference at 90, the control at 10, and other rows at these percentages."""
-    rows = {"vanilla": 90, "no_mixing": 10} | {f"row{number}": other for number, other in enumerate(others)}
-    made = [entries for entries in RECORDS if entries["cell"]["task"] == "lra/image"]
-    for name, percent in rows.items():
-        of_row = (percent / 100 + shift for shift in (-0.001, 0.0, 0.001))
-        made += seeds(name, "lra/listops", list(of_row), **OF)
-        made += seeds(name, "lra/text", [0.5 + 0.01 * percent / 4 + shift for shift in (-0.001, 0, 0.001)], **OF)
-    for entries in made:
-        entries["data"]["fingerprint"] = entries["cell"]["task"]
-    return made
-
-
-@pytest.mark.parametrize(
-    ("others", "counts"),
-    [
-        ([90, 90, 90, 90], (5, 6)),
-        ([88.4, 91.6, 90, 90], (5, 6)),  # 0.02 of the way from 10 to 90 is 1.6 points
-        ([91.7, 90, 90, 90], None),  # better than the reference: this row is told apart
-        ([90] * 8 + [50], (9, 11)),
-    ],
-)
-def test_a_column_at_its_ceiling_does_not_rank(conf, others, counts):
-    spec, scores = results(conf, column_of(others))
-    ranks = ranking.ranking(spec, scores)
-    assert ranks.at_ceiling.get("ListOps") == counts
-    assert "ListOps" not in ranks.left_out and ("ListOps" in ranks.columns) == (counts is None)
-
-
-def test_the_page_and_its_picture_are_the_same_bytes_twice(conf, tmp_path):
+def test_the_page_is_the_same_bytes_twice(conf, tmp_path):
     hostile = [{**entries, "cell": entries["cell"] | {"model": "<b>$x_1$|=1"}} for entries in MINE]
     cells, made = frame([*RECORDS, *hostile]), []
     for name in ("one", "two"):
@@ -170,10 +83,10 @@ def test_the_page_and_its_picture_are_the_same_bytes_twice(conf, tmp_path):
         quiet = Console(file=io.StringIO(), width=100)
         made.append(verb.report_tables(["own"], cells, conf=conf, paths=places, console=quiet).files)
     assert verb.report_tables(["own"], cells, conf=conf, paths=places, check=True).files == []
-    assert [path.name for path in made[0]] == ["own.md", "own.tex", "own.csv", "own-ranks.png"]
+    assert [path.name for path in made[0]] == ["own.md", "own.tex", "own.csv"]
     assert [path.read_bytes() for path in made[0]] == [path.read_bytes() for path in made[1]]
     text = made[0][0].read_text(encoding="utf-8")
-    assert "](own-ranks.png)" in text and "<b>" not in text and "&lt;b&gt;\\$x\\_1\\$\\|=1" in text
+    assert "<b>" not in text and "&lt;b&gt;\\$x\\_1\\$\\|=1" in text
 
 
 def test_a_folder_of_tables_stands_for_all_of_them_at_their_budget():

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from harness.config.table_rows import row_name
 from harness.errors import agreeing
-from harness.report.pages.entries import EMPTY, baseline_text, card_of, muted, plain_entry, row_entry, score_entry
+from harness.report.pages.entries import EMPTY, muted, row_entry, score_entry
 from harness.report.pages.grids import no_average, own_block, parts_block, short_block
 from harness.report.pages.notes import label_with_fit, predictor_notes, solved_notes
 from harness.report.pages.paper_predictors import predictor_row, predictors_block
@@ -41,8 +41,6 @@ def _paper_section(result: ProtocolResults, suffix: str) -> Section:
     for group in result.paper:
         if group.scores and group.resolved.is_printed:
             (counts if _is_count(spec, group) else blocks).append(_comparison_block(spec, group))
-        if group.categories:
-            blocks.append(_category_block(spec, group))
     blocks += [block for group in result.paper if group.parts for block in parts_block(spec, group)]
     if absent := [group for group in result.paper if not group.scores]:
         blocks.append(_overview_block(spec, absent))
@@ -63,8 +61,6 @@ def _others_sections(result: ProtocolResults, suffix: str) -> list[Section]:
             block = _ranking_block(spec, group, ("parameters",) if rows <= sized else ())
             (counts if _is_count(spec, group) else blocks).append(block)
             sized |= rows
-        if group.categories:
-            blocks.append(_category_block(spec, group))
     blocks += [_ranking_block(spec, mean, OF_RUNS) for mean in result.other_means if mean.scores]
     blocks += [block for mean in result.other_means for block in parts_block(spec, mean)]
     blocks += counts
@@ -107,7 +103,7 @@ def _comparison_block(spec: TableSpec, group: Group) -> Block:
     for line in group.lines:
         if line.is_baseline:
             label = label_with_fit(line.row, [group])
-            rows.append((muted(label), EMPTY, muted(baseline_text(line.score, column.decimals)), EMPTY, EMPTY))
+            rows.append((muted(label), EMPTY, muted(line.score.number(column.decimals)), EMPTY, EMPTY))
             continue
         notes = (*spec.footnotes_of(row=line.row), *spec.footnotes_of(row=line.row, column=column.name))
         paper = TableEntry(line.published.text, notes) if line.published else "–"
@@ -121,9 +117,8 @@ def _comparison_block(spec: TableSpec, group: Group) -> Block:
             ours = [score_entry(spec, line.score, group), column.signed(line.delta), verdict]
         rows.append((row_entry(spec, line.row, line.score.setting if line.score else ""), paper, *ours))
     header = ("model", "paper", MEAN_HEADER, "Δ", "verdict")
-    lines = (*predictor_notes([group]), *group.data_notes)
     title = f"{column.heading}{_chance_text(spec, group)}"
-    return Block(title, header, rows, "lrrrl", notes=column.notes, lines=lines)
+    return Block(title, header, rows, "lrrrl", notes=column.notes, lines=group.data_notes)
 
 
 def _ranking_block(spec: TableSpec, group: Group, left_out: Collection[str]) -> Block:
@@ -137,7 +132,7 @@ def _ranking_block(spec: TableSpec, group: Group, left_out: Collection[str]) -> 
         above_chance = column.signed(ours.mean - line.chance if ours and line.chance is not None else None)
         if line.is_baseline:
             label = label_with_fit(score.row, [group])
-            texts = (label, baseline_text(score, column.decimals), "", above_chance, "–", "–", group.source)
+            texts = (label, score.number(column.decimals), "", above_chance, "–", "–", group.source)
             rows.append([muted(text) for text in texts])
             continue
         parameters = f"{score.parameters:,}" if score.parameters else "–"
@@ -146,25 +141,11 @@ def _ranking_block(spec: TableSpec, group: Group, left_out: Collection[str]) -> 
         rows.append((name, entry, _place(spec, group, score), above_chance, parameters, speed, group.source))
     header = ("model", MEAN_HEADER, "place", f"Δ to {_guess(spec)}", "parameters", "examples/s", "data")
     title = f"{column.heading}{group.on_data} · {group.where}{_chance_text(spec, group)}"
-    lines = (*predictor_notes([group]), *solved_notes([group]), *group.data_notes)
+    lines = (*solved_notes([group]), *predictor_notes([group]), *group.data_notes)
     kept = [index for index, name in enumerate(header) if name not in left_out]
     header, *rows = ([row[index] for index in kept] for row in (header, *rows))
     align = "".join("lrrrrrl"[index] for index in kept)
     return Block(title, header, rows, align, lines=lines, gaps=_below_tied(group))
-
-
-def _category_block(spec: TableSpec, group: Group) -> Block:
-    """One line per category and one column per scored row, because there may be many categories."""
-    shown = [line.score for line in group.lines if line.score and line.score.by_seed and not line.is_baseline]
-    decimals, body = group.resolved.decimals, []
-    for category, tested in group.categories.items():
-        by_row, winner = {score.key: score for score in tested}, group.category_winners[category]
-        scores = [by_row[score.key] for score in shown]
-        cards = [card_of(score, group, spec, category) for score in scores]
-        numbers = (plain_entry(score, decimals, winner, card) for score, card in zip(scores, cards, strict=True))
-        body.append([category, *numbers])
-    title = f"{group.resolved.heading} · by category{group.on_data} · {group.where}"
-    return Block(title, ("category", *(score.label for score in shown)), body)
 
 
 def _overview_block(spec: TableSpec, groups: Sequence[Group]) -> Block:

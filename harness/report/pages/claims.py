@@ -6,7 +6,7 @@ from dataclasses import replace
 from harness.config.table_rows import row_name
 from harness.report.pages.answer import ColumnAnswer
 from harness.report.pages.evidence import Evidence, Reply, cannot_say
-from harness.report.render.words import capitalized, listed
+from harness.report.render.words import listed
 from harness.report.scores import judge
 from harness.report.scores.groups import Group
 from harness.report.scores.judge import Judged, Verdict, plain_score
@@ -14,14 +14,13 @@ from harness.report.scores.lines import front
 from harness.report.scores.paired import UNPAIRED
 from harness.report.scores.scores import Score
 from harness.report.scores.solved import SOLVED
+from harness.report.scores.tuning import why_no_verdict
 from harness.report.spec.finding import Asked, Compared, Kept, Leaders, SameOrder, WithState
 from harness.report.stats.grouping import grouped
-from harness.report.stats.ordering import agreement
+from harness.report.stats.ordering import Agreement, agreement
 from harness.report.stats.seeds import MIN_SEEDS, p_value
 
 SHOWN_FRONT = 8  # rows of a front, in a sentence
-
-
 WORST_FIRST = (Verdict.FAILS, Verdict.UNKNOWN, Verdict.HOLDS)
 
 
@@ -38,59 +37,42 @@ def _compared(asked: Compared, evidence: Evidence) -> Reply:
     evidence.require_rows(asked, rows)
     group = evidence.answer(asked).group
     judged = judge.compared(group, asked.row, asked.rivals, asked.relation == "as good", asked.margin)
-    judged = _unless_unsearched(judged, evidence, asked, rows)
     scores = [score for row in rows if (score := plain_score(group, row))]
-    facts = [*_pair_facts(judged, group), *_scale(group), *evidence.facts(asked, scores)]
-    facts += evidence.in_print(asked, rows)
-    return _reply(judged, [f"{score.name} {_number(group, score)}" for score in scores], facts)
+    facts = [*_pair_facts(judged, group), *evidence.rates(asked, scores), *evidence.in_print(asked, rows)]
+    return _reply(judged, evidence, asked, scores, [f"{score.name} {_number(group, score)}" for score in scores], facts)
 
 
 def kept(asked: Kept, evidence: Evidence) -> Reply:
     evidence.require_rows(asked, [asked.row])
     last, first = (evidence.answer(asked, column).group for column in (asked.column, asked.first))
     judged = judge.kept(last, first, asked.row, asked.relation == "as good", asked.margin)
-    judged = _unless_unsearched(judged, evidence, asked, [asked.row])
-    scores = [(group, plain_score(group, asked.row)) for group in (first, last)]
-    stated = [f"{asked.row} {_number(group, score)} at {group.column}" for group, score in scores if score]
-    tested = [score for _, score in scores[-1:] if score]
-    return _reply(judged, stated, [*_pair_facts(judged, last), *_scale(last), *evidence.facts(asked, tested)])
+    scores = [(group, score) for group in (first, last) if (score := plain_score(group, asked.row))]
+    stated = [f"{asked.row} {_number(group, score)} at {group.column}" for group, score in scores]
+    tested = [score for group, score in scores if group is last]
+    return _reply(judged, evidence, asked, tested, stated, [*_pair_facts(judged, last), *evidence.rates(asked, tested)])
 
 
 def leaders(asked: Leaders, evidence: Evidence) -> Reply:
     answer = evidence.answer(asked)
-    tests = answer.tests
-    facts = [
-        f"Seeds: {answer.seeds} per row.",
-        *evidence.facts(asked, [s for s in answer.group.scores if s.by_seed]),
-    ]
-    if not tests.pairs or tests.ranks_nothing:
-        return cannot_say(answer.finding.rstrip("."), facts)
-    text = answer.short.removeprefix(f"{answer.name}: ")
-    return Reply(evidence.at_rate(asked) + text, None, tuple(facts), regime=answer.baseline())
+    facts = [f"Seeds: {answer.seeds} per row."]
+    facts += evidence.rates(asked, [score for score in answer.group.scores if score.by_seed])
+    if answer.why_not:
+        return cannot_say(_why_not(answer), facts)
+    return Reply(f"{answer.verdict}.", None, tuple(facts), regime=answer.baseline())
 
 
 def with_state(asked: WithState, evidence: Evidence) -> Reply:
     """Kendall's tau between the score and the cost over the rows, and the rows that no row with less cost reaches."""
-    sizes, answer = evidence.sizes(asked), evidence.answer(asked)
-    if sizes is None:
-        return evidence.no_run(asked, asked.cost)
+    sizes, answer = evidence.sizes(asked, asked.cost), evidence.answer(asked)
     group, scores = answer.group, _plain_scores(answer)
     costs = {score.row: score.estimate.mean for score in sizes.scores if score.is_plain and score.row in scores}
     means = {row: score.estimate.mean for row, score in scores.items() if row in costs}
-    order = agreement(means, costs)
-    facts = [f"Rows: {order.rows}, without the control.", *evidence.facts(asked, [scores[row] for row in means])]
-    if order.tau is None:
-        return cannot_say(f"Kendall's τ {order.note}", facts)
-    if answer.tests.ranks_nothing:
-        return cannot_say(answer.finding.rstrip("."), facts)
     points, decimals = [(costs[row], mean, row) for row, mean in means.items()], group.resolved.decimals
     best = front(points, bool(group.resolved.higher_is_better), decimals)
-    named = [f"{row} ({mean:.{decimals}f} with {cost:,.0f})" for cost, mean, row in best]
-    text = (
-        f"{evidence.at_rate(asked)}on the front, from the smallest {asked.cost}: {listed(named, SHOWN_FRONT)}; "
-        f"Kendall's τ of {asked.column} with {asked.cost} is {order.tau:.2f} over {order.rows} rows ({_p(order.p)})."
-    )
-    return Reply(capitalized(text), None, tuple(facts))
+    named = listed([f"{row} ({mean:.{decimals}f} with {cost:,.0f})" for cost, mean, row in best] or [""], SHOWN_FRONT)
+    text = f"On the front, from the smallest {asked.cost}: {named}; "
+    facts = evidence.rates(asked, [scores[row] for row in means])
+    return _order_reply(text, agreement(means, costs), (asked.column, asked.cost), [answer], facts)
 
 
 def same_order(asked: SameOrder, evidence: Evidence) -> Reply:
@@ -101,17 +83,27 @@ def same_order(asked: SameOrder, evidence: Evidence) -> Reply:
     signs = (1 if answer.group.resolved.higher_is_better else -1 for answer in answers)
     pairs = zip(signs, scores, strict=True)
     signed = [{row: sign * score.estimate.mean for row, score in column.items()} for sign, column in pairs]
-    order = agreement(*signed)
-    shared = [score for row, score in scores[0].items() if row in scores[1]]
-    ordered = sorted(shared, key=lambda score: -signed[0][score.row])
-    facts = [f"Best first in {asked.column}: {listed([score.name for score in ordered])}."] if shared else []
-    facts += evidence.facts(asked, shared)
+    facts = evidence.rates(asked, [score for row, score in scores[0].items() if row in scores[1]])
+    return _order_reply("", agreement(*signed), (asked.column, asked.other), answers, facts)
+
+
+def _order_reply(
+    text: str, order: Agreement, names: tuple[str, str], answers: Sequence[ColumnAnswer], facts: Iterator[str]
+) -> Reply:
+    """`text`: what is said before Kendall's tau of the two named columns."""
     if order.tau is None:
         return cannot_say(f"Kendall's τ {order.note}", facts)
     if weak := [answer for answer in answers if answer.tests.ranks_nothing]:
-        return cannot_say(weak[0].finding.rstrip("."), facts)
-    tau = f"{order.tau:.2f} over {order.rows} rows ({_p(order.p)})"
-    return Reply(f"Kendall's τ of {asked.column} with {asked.other} is {tau}.", None, tuple(facts))
+        return cannot_say(_why_not(weak[0]), facts)
+    first, second = names
+    tau = f"Kendall's τ of {first} with {second} is {order.tau:.2f} over {order.rows} rows ({_p(order.p)})."
+    return Reply(f"{text}{tau}", None, tuple(facts))
+
+
+def _why_not(answer: ColumnAnswer) -> str:
+    """Why a column cannot rank rows, with the reason that its table states."""
+    why = answer.spec.why_not_apart(answer.group.column) if answer.tests.ranks_nothing else ""
+    return f"the column {answer.why_not}" + (f" ({why})" if why else "")
 
 
 def _plain_scores(answer: ColumnAnswer) -> dict[str, Score]:
@@ -122,21 +114,27 @@ def _plain_scores(answer: ColumnAnswer) -> dict[str, Score]:
     return {score.row: score for score in scores if score != answer.tests.control}
 
 
-def _reply(judged: Judged, stated: Sequence[str], facts: Sequence[str]) -> Reply:
-    text = f"{', '.join(stated)}." if stated else ""
-    difference = facts[0] if judged.pairs else ""
-    if judged.verdict is Verdict.UNKNOWN:
-        reply = cannot_say(judged.why, facts)
-        return replace(reply, text=f"{reply.text} {text}".rstrip(), difference=difference, regime=judged.regime)
-    return Reply(text, judged.verdict, tuple(facts), difference=difference, regime=judged.regime)
-
-
-def _unless_unsearched(judged: Judged, evidence: Evidence, asked: Compared | Kept, rows: Sequence[str]) -> Judged:
-    if judged.verdict is Verdict.UNKNOWN or not (unsearched := evidence.unsearched(asked, rows)):
-        return judged
-    by_reason = grouped((why, row) for row, why in unsearched.items())
-    why = "; ".join(why.format(listed(named)) for why, named in by_reason.items())
-    return replace(judged, verdict=Verdict.UNKNOWN, why=why)
+def _reply(
+    judged: Judged,
+    evidence: Evidence,
+    asked: Compared | Kept,
+    scores: Sequence[Score],
+    stated: Sequence[str],
+    facts: Sequence[str],
+) -> Reply:
+    """The verdict, unless the searches of these rows forbid one."""
+    text, why = f"{', '.join(stated)}." if stated else "", judged.why
+    if not why:
+        tunings = evidence.tables[asked.table].tunings.get(asked.column, {})
+        reasons = grouped(
+            (reason, score.name)
+            for score in scores
+            if not score.search_done and (reason := why_no_verdict(tunings.get(score.row)))
+        )
+        why = "; ".join(reason.format(listed(rows)) for reason, rows in reasons.items())
+    if why:
+        return cannot_say(why, facts, text, judged.regime)
+    return Reply(text, judged.verdict, tuple(facts), regime=judged.regime)
 
 
 def _number(group: Group, score: Score) -> str:
@@ -166,15 +164,6 @@ def _p(p: float) -> str:
     """`p = 0.03`, `p < 0.001`"""
     text = p_value(p)
     return f"p {text}" if text.startswith("<") else f"p = {text}"
-
-
-def _scale(group: Group) -> list[str]:
-    """The score of the strongest simple predictor and the control, which show what the numbers are worth."""
-    decimals, tests = group.resolved.decimals, group.comparison
-    parts = [f"control {tests.control.name} {tests.control.number(decimals)}"] if tests.control else []
-    if group.strongest is not None:
-        parts.append(f"strongest simple predictor {group.strongest.number(decimals)}")
-    return [f"Beside: {', '.join(parts)}."] if parts else []
 
 
 REPLIES: dict[type[Asked], Callable[..., Reply]] = {

@@ -1,7 +1,5 @@
 """Entries of the grids on a page: names of rows, and scores with their interval, marks and card."""
 
-from dataclasses import replace
-
 from harness.report.pages.notes import BELOW, UNCLEAR, score_text
 from harness.report.render.layout import Card, TableEntry
 from harness.report.scores.groups import Group
@@ -31,26 +29,20 @@ def _marks(group: Group, score: Score) -> list[str]:
 
 def score_entry(spec: TableSpec, score: Score, group: Group, alone: bool = False) -> TableEntry:
     """The score with its marks, bold if it is tied for best. `alone`: the mean alone."""
-    entry = plain_entry(score, group.resolved.decimals, None, card_of(score, group, spec))
     is_alone = alone and not group.comparison.runs
     text = f"{score.estimate.mean:,.{group.resolved.decimals}f}" if is_alone else score_text(group, score)
     is_tied = group.comparison.places.get(score.key) is Place.TIED
-    return replace(entry, text=" ".join([text, *_marks(group, score)]), bold=is_tied)
+    tone, card = "" if score.by_seed else "bad", card_of(score, group, spec)
+    return TableEntry(" ".join([text, *_marks(group, score)]), bold=is_tied, tone=tone, card=card)
 
 
-def card_of(score: Score, group: Group, spec: TableSpec, category: str = "") -> Card:
+def card_of(score: Score, group: Group, spec: TableSpec) -> Card:
     """The number of each seed, by the metric that the column shows."""
     column = spec.columns.get(group.column)
     metric = "" if column is None else column.metric or column.record_field or ""
-    metric = "/".join(filter(None, (metric, category)))
     measure = f"{metric} of {column.evaluation}" if column is not None and column.evaluation else metric
     by_seed = {seed: f"{value:,.{group.resolved.decimals}f}" for seed, value in score.by_seed.items()}
     return Card(group.resolved.heading, measure, by_seed, score.cells)
-
-
-def plain_entry(score: Score, decimals: int, winner: Score | None, card: Card) -> TableEntry:
-    tone = "" if score.by_seed else "bad"
-    return TableEntry(score.text(decimals), bold=score is winner, tone=tone, card=card)
 
 
 def row_entry(spec: TableSpec, row: str, setting: str = "") -> TableEntry:
@@ -61,8 +53,3 @@ def row_entry(spec: TableSpec, row: str, setting: str = "") -> TableEntry:
 
 def muted(text: str) -> TableEntry:
     return TableEntry(text, tone="muted")
-
-
-def baseline_text(score: Score, decimals: int) -> str:
-    """The score of a predictor, or why it has none."""
-    return score.number(decimals) if score.by_seed else score.failure_text

@@ -1,20 +1,15 @@
-"""The first lines of a page: on which data, how far the columns can be trusted, and who leads.
-
-`Table.lead` shows those that fit; `answer.sentences` says all of it below the tables.
-"""
+"""The first lines of a page: on which data, how far the columns can be trusted, and who leads; `Table.lead` shows those
+that fit."""
 
 from collections import Counter
 from collections.abc import Sequence
 
-from harness.errors import agreeing
-from harness.report.pages.answer import ColumnAnswer, answers, parts_of_means
+from harness.report.pages.answer import ColumnAnswer, answers
 from harness.report.pages.caveats import data_lines, is_shared
 from harness.report.pages.not_run import Waiting
 from harness.report.render.words import capitalized, counted, listed
 from harness.report.scores.groups import ProtocolResults
 from harness.report.stats.grouping import grouped
-
-SHOWN = 3  # names of columns in a sentence
 
 
 def headline(results: Sequence[ProtocolResults], waits: Sequence[Waiting]) -> tuple[str, ...]:
@@ -23,33 +18,31 @@ def headline(results: Sequence[ProtocolResults], waits: Sequence[Waiting]) -> tu
     Empty if no column ranks rows by their scores.
     """
     if not (columns := answers(results)):
-        counts = Counter(column.budget for column in waits).items()
-        return tuple(f"No run yet at the {budget} budget ({counted(count, 'column')})." for budget, count in counts)
+        counts = Counter(wait.where.partition(",")[0] for wait in waits).items()
+        return tuple(f"No run yet at the {where} ({counted(count, 'column')})." for where, count in counts)
     by_budget = grouped((answer.group.budget, answer) for answer in columns)
     budget, columns = max(by_budget.items(), key=lambda part: sum(answer.tests.ranks for answer in part[1]))
+    groups = [part for answer in columns for part in answer.group.parts.values() or [answer.group]]
+    sources = listed(list(dict.fromkeys(group.source.partition(":")[0] for group in groups)))
+    leaks = [answer.name for answer in columns if any(score.leak for score in answer.group.scores)]
+    setting = f"{capitalized(budget)} budget, {sources} data" + (f", test leak in {listed(leaks)}" if leaks else "")
     data = data_lines(results) if is_shared(results) else []
     if len(columns) == 1:
         baseline = columns[0].baseline()
-        below = [capitalized(f"{baseline}.")] if baseline else []
-        return (*data, f"{_setting(budget, columns)}, {columns[0].short}", *below)
-    hidden = parts_of_means(columns)
-    ranking = [answer for answer in columns if answer.tests.ranks and answer.name not in hidden]
-    reasons = dict.fromkeys(answer.tests.why_not_in_short for answer in columns if answer.tests.ranks_nothing)
+        return (*data, f"{setting}, {columns[0].short}", *([capitalized(f"{baseline}.")] if baseline else []))
     count = sum(answer.tests.ranks for answer in columns)
-    first = f"{_setting(budget, columns)}: {count or 'none'} of {counted(len(columns), 'column')} "
-    first += f"{agreeing(count or 1, 'ranks', 'rank')} rows"
+    first = f"{setting}: {count or 'none'} of {counted(len(columns), 'column')} {'rank' if count > 1 else 'ranks'} rows"
     if below := sum(answer.group.strongest is not None and not answer.rows_ahead for answer in columns):
         first += f"; no row beats the simple predictors in {below}"
+    reasons = dict.fromkeys(answer.tests.why_not for answer in columns if answer.tests.ranks_nothing)
     why = [] if count or not reasons else [f"Why: {', or '.join(reasons)}."]
-    return (*data, f"{first}.", *why, *(answer.short for answer in ranking))
+    hidden = _parts_of_means(columns)
+    shown = [answer.short for answer in columns if answer.tests.ranks and answer.name not in hidden]
+    return (*data, f"{first}.", *why, *shown)
 
 
-def _setting(budget: str, columns: Sequence[ColumnAnswer]) -> str:
-    """`Reduced budget, slice and synthetic data, test leak in Text`"""
-    groups = [part for answer in columns for part in answer.group.parts.values() or [answer.group]]
-    sources = dict.fromkeys(group.source.partition(":")[0] for group in groups)
-    setting = f"{capitalized(budget)} budget, {listed(list(sources))} data"
-    leaks = dict.fromkeys(answer.name for answer in columns if any(score.leak for score in answer.group.scores))
-    if not leaks:
-        return setting
-    return f"{setting}, test leak" + (f" in {listed(list(leaks), SHOWN)}" if len(columns) > 1 else "")
+def _parts_of_means(columns: Sequence[ColumnAnswer]) -> set[str]:
+    """Columns that no paper prints and whose mean has its own sentence."""
+    means = {answer.group.column for answer in columns}
+    averages = [(name, mean, answer.spec) for answer in columns for name, mean in answer.spec.averages.items()]
+    return {part for name, mean, spec in averages if name in means for part in mean.parts if part in spec.unpublished}

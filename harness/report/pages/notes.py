@@ -43,46 +43,30 @@ def size_block(groups: Sequence[Group]) -> Block | None:
 
 
 def predictor_notes(groups: Sequence[Group]) -> list[str]:
-    """The columns whose simple predictors were not measured, and those with some of which none is the strongest."""
-    columns = {
-        "Simple predictors: not measured{}.": [group.column for group in groups if group.unmeasured],
-        "No simple predictor has a validation score{}, so none is the strongest.": [
-            group.column for group in groups if group.strongest is None and _unvalidated(group)
-        ],
-    }
-    where = {note: f" in {listed(names)}" if len(groups) > 1 else "" for note, names in columns.items() if names}
-    return [note.format(named) for note, named in where.items()]
+    """The columns whose simple predictors have no valid file."""
+    columns = [group.column for group in groups if group.unmeasured]
+    where = f" in {listed(columns)}" if columns and len(groups) > 1 else ""
+    return [f"Simple predictors: not measured{where}."] if columns else []
 
 
 def why_none_is_strongest(group: Group) -> str:
     """Of a column without a strongest simple predictor: none was fitted, or none has a validation score."""
-    scores = _unvalidated(group)
+    scores = [score for score in group.baselines if score.by_seed]
+    if not {baseline_name(score.row) for score in scores} - set(group.chance_names):
+        return "not fitted"
     numbers = [f"{baseline_name(score.row)} {score.number(group.resolved.decimals)}" for score in scores]
-    return f"none chosen ({', '.join(numbers)})" if numbers else "not fitted"
-
-
-def _unvalidated(group: Group) -> list[Score]:
-    """The predictors of a column without a strongest one; none if there is the chance level alone."""
-    scored = [score for score in group.baselines if score.by_seed]
-    return scored if {baseline_name(score.row) for score in scored} - set(group.chance_names) else []
+    return f"none chosen ({', '.join(numbers)})"
 
 
 def solved_notes(groups: Sequence[Group]) -> list[str]:
-    """At most one sentence per threshold, and what a share of solved runs is."""
+    """A line per threshold from which a run counts as solved."""
     thresholds = grouped(
-        ((runs.between, f"{runs.threshold:.{group.resolved.decimals}f}"), group.column)
+        (f"{runs.threshold:.{group.resolved.decimals}f}{runs.between and f', half way between {runs.between}'}", group)
         for group in groups
         if (runs := group.comparison.runs)
     )
-    if not thresholds:
-        return []
-    starts = grouped(
-        (between, f"from {threshold} on{f' in {listed(columns)}' if len(groups) > 1 else ''}")
-        for (between, threshold), columns in thresholds.items()
-    )
-    halves = {between: f", half way between {between}" if between else "" for between in starts}
-    text = "; ".join(f"{listed(texts)}{halves[between]}" for between, texts in starts.items())
-    return [f"Solved: {text}; tests compare the shares of solved runs."]
+    where = {start: listed([group.column for group in some]) for start, some in thresholds.items()}
+    return [f"Solved{f' in {columns}' if len(groups) > 1 else ''}: from {start}." for start, columns in where.items()]
 
 
 def score_text(group: Group, score: Score) -> str:
@@ -96,7 +80,7 @@ def score_text(group: Group, score: Score) -> str:
 
 def signs_line(rows: Sequence[Sequence[TableEntry]]) -> list[str]:
     """One sentence on the signs that stand in these rows; none without a sign."""
-    texts = [entry.text for row in rows for entry in row[1:]]
+    texts = [entry if isinstance(entry, str) else entry.text for row in rows for entry in row[1:]]
     used = [meaning for sign, meaning in SIGNS.items() if any(sign in text for text in texts)]
     return [f"Signs: {'; '.join(used)}."] if used else []
 

@@ -8,8 +8,6 @@ other word is looked up in `names` of its source.
 
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from hydra.errors import HydraException
@@ -23,9 +21,8 @@ from harness.config.plain import resolved
 from harness.config.table_rows import read_table
 from harness.config.untrusted import check_shared
 from harness.errors import UsageError, did_you_mean, one_line
-from harness.records import ledger
-from harness.report.pages.printed import TONES, Verdict, is_number, is_same
-from harness.report.render.layout import Block, Section, Table, TableEntry, table_of, tidy_row
+from harness.report.pages.printed import Ours, Printed, Verdict, is_number, is_same, page_of
+from harness.report.render.layout import Block, Table, TableEntry
 from harness.report.spec.expressions import evaluate
 from harness.report.spec.parts import Kind
 from harness.report.spec.settings import Recipe, SettingsSpec, Source
@@ -36,71 +33,42 @@ NUMBER = re.compile(r"(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)([KMB]?)")
 POWER = re.compile(r"(\d+)\^(\d+)")
 PARTS = ("model", "task", "backbone", "protocol", "train")  # the parts of a config that formulas may name
 NOT_THERE = object()
-
-
-@dataclass(frozen=True)
-class Ours:
-    """`value`: None where the setting is switched off. `text`: the value as the page shows it."""
-
-    value: Any
-    text: str
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One printed setting. `ours`: None without a counterpart here, for the reason `why`. For a design in words, `why`
-    describes ours."""
-
-    row: str
-    column: str
-    printed: str
-    ours: Ours | None
-    verdict: Verdict
-    notes: tuple[str, ...]
-    why: str = ""
-    delta: float | None = None
+HOW = (
+    "Ours is read from the composed configuration of the recipe at the paper's budget; nothing was trained for it.",
+    "The same: equal in meaning. 20K is 20,000, 2^17 is 131,072, 0.0 for a limit is none; names of optimisers and "
+    "schedules stand for the functions that they name; epochs are updates over the updates of an epoch.",
+    "A footnote at a printed setting says why ours differs, or what is known of the print.",
+)
 
 
 def page(spec: SettingsSpec) -> Table:
     settings = compared_settings(spec)
-    if only_words := all(setting.verdict is Verdict.IN_WORDS for setting in settings):
-        blocks = [_designs(spec, [setting for setting in settings if setting.column == name]) for name in spec.columns]
-    else:
-        blocks = [
-            _recipe_block(spec, row, [setting for setting in settings if setting.row == row]) for row in spec.rows
-        ]
-    return table_of(
-        spec,
-        sections=(Section("Printed, and composed at budget=paper", tuple(blocks)),),
-        tidy=[_tidy_setting(spec, setting) for setting in settings],
-        summary=_count_of_settings(settings),
-        printed={Kind.SETTING: sum(not math.isnan(ledger.number(setting.printed)) for setting in settings)},
-        answer=list(_answer(settings)),
-        caption=_notes_on_settings(only_words),
-    )
+    blocks = [_recipe_block(spec, row, [setting for setting in settings if setting.row == row]) for row in spec.rows]
+    title = "Printed, and composed at budget=paper"
+    return page_of(spec, Kind.SETTING, title, blocks, settings, HOW, source="recipe", status="composed")
 
 
-def compared_settings(spec: SettingsSpec) -> list[Setting]:
+def compared_settings(spec: SettingsSpec) -> list[Printed]:
     """Row by row, in the order of the columns. Raises UsageError for a source that a recipe lacks."""
     recipes = Recipes()
     pairs = ((row, column) for row in spec.rows for column in spec.columns)
     return [_setting(spec, row, column, recipes) for row, column in pairs if (row, column) in spec.published]
 
 
-def _setting(spec: SettingsSpec, row: str, column: str, recipes: "Recipes") -> Setting:
+def _setting(spec: SettingsSpec, row: str, column: str, recipes: "Recipes") -> Printed:
     printed, source, notes = spec.published[row, column], spec.source(row, column), spec.all_footnotes(row, column)
     if source.absent is not None:
-        return Setting(row, column, printed, None, Verdict.ABSENT, notes, source.absent)
+        return Printed(row, column, printed, None, Verdict.ABSENT, notes, source.absent)
     try:
         ours = recipes.ours(source, spec.rows[row])
     except UsageError as error:
         raise UsageError(f"rows.{row}, {column}: {error}") from error
     if source.text is not None:
-        return Setting(row, column, printed, ours, Verdict.IN_WORDS, notes, source.text)
+        return Printed(row, column, printed, ours, Verdict.IN_WORDS, notes, source.text)
     paper = meaning(printed, source)
     delta = ours.value - paper if is_number(ours.value) and is_number(paper) else None
     verdict = Verdict.of(is_same(paper, ours.value), notes)
-    return Setting(row, column, printed, ours, verdict, notes, delta=delta)
+    return Printed(row, column, printed, ours, verdict, notes, delta=delta)
 
 
 def meaning(printed: str, source: Source) -> Any:
@@ -193,91 +161,13 @@ def display(value: Any, source: Source) -> str:
     return str(value)
 
 
-def csv_value(ours: Ours) -> str:
-    """A value for the long CSV: a number without separators, any other value as on the page."""
-    value = ours.value
-    return (f"{value:.12g}" if not isinstance(value, int) else str(value)) if is_number(value) else ours.text
-
-
-def _designs(spec: SettingsSpec, settings: list[Setting]) -> Block:
-    """The classes behind designs that are printed in words. The words are below the grid, where long texts fit."""
-    rows = [(TableEntry(setting.row, setting.notes), setting.ours.text) for setting in settings]
-    lines = []
-    for setting in settings:
-        lines.append(f"{setting.row}, printed: {setting.printed}.")
-        lines.append(f"Ours: {setting.why}. python run.py {spec.rows[setting.row]}")
-    return Block(settings[0].column, ("model", "our class"), rows, "ll", lines=lines)
-
-
-def _recipe_block(spec: SettingsSpec, row: str, settings: list[Setting]) -> Block:
+def _recipe_block(spec: SettingsSpec, row: str, settings: list[Printed]) -> Block:
     """The settings of one recipe, one per line."""
     rows = []
     for setting in settings:
         ours = TableEntry(setting.ours.text) if setting.ours else TableEntry("–", tone="muted")
-        rows.append((setting.column, TableEntry(setting.printed, setting.notes), ours, setting.verdict.entry))
+        rows.append((setting.column, TableEntry(setting.text, setting.notes), ours, setting.verdict.entry))
     columns_of = grouped((setting.why, setting.column) for setting in settings if setting.why)
-    lines = [f"Not here: {', '.join(columns)}: {reason}." for reason, columns in columns_of.items()]
+    lines = [f"{', '.join(columns)}: {reason}." for reason, columns in columns_of.items()]
     lines.append(f"Our recipe: python run.py {spec.rows[row]}")
     return Block(row, ("setting", "paper", "ours", ""), rows, "llll", lines=lines)
-
-
-def _count_of_settings(settings: list[Setting]) -> str:
-    """`settings: 91, ours beside 88; 29 texts, ours beside 25`. `20K` counts as a text, as in the ledger."""
-    numbers = [setting for setting in settings if not math.isnan(ledger.number(setting.printed))]
-    texts = [setting for setting in settings if setting not in numbers]
-    beside = [sum(setting.ours is not None for setting in part) for part in (numbers, texts)]
-    start = f"{Kind.SETTING.plural}: {len(numbers)}, ours beside {beside[0]}" if numbers else "none"
-    return f"{start}; {len(texts)} texts, ours beside {beside[1]}"
-
-
-def _answer(settings: list[Setting]) -> Iterator[str]:
-    """The number of equal settings, then each difference."""
-    by_verdict = {verdict: [setting for setting in settings if setting.verdict is verdict] for verdict in Verdict}
-    same, explained, unexplained = (len(by_verdict[verdict]) for verdict in TONES)
-    if compared := same + explained + unexplained:
-        yield (
-            f"Printed settings that our recipes have: {same} of {compared}. Different, with a reason in a footnote: "
-            f"{explained}; different without one: {unexplained}."
-        )
-    if in_words := len(by_verdict[Verdict.IN_WORDS]):
-        yield f"Designs that are printed in words and built by a class of ours: {in_words}."
-    if absent := len(by_verdict[Verdict.ABSENT]):
-        yield f"Without a counterpart here: {absent}, for reasons that stand below."
-    for verdict, title in ((Verdict.UNEXPLAINED, "Unexplained"), (Verdict.EXPLAINED, "Different")):
-        for row in dict.fromkeys(setting.row for setting in settings):
-            if words := [
-                f"{setting.column} {setting.printed}, ours {setting.ours.text}"
-                + (f" [{', '.join(setting.notes)}]" if setting.notes else "")
-                for setting in by_verdict[verdict]
-                if setting.row == row
-            ]:
-                yield f"{title}, {row}: {'; '.join(words)}."
-
-
-def _notes_on_settings(only_words: bool) -> tuple[str, ...]:
-    if only_words:
-        return ("Ours is the class that the recipe builds, and what a test of it proves.",)
-    return (
-        "Ours is read from the composed configuration of the recipe at the paper's budget; nothing was trained for it.",
-        "The same: equal in meaning. 20K is 20,000, 2^17 is 131,072, 0.0 for a limit is none; names of optimisers and "
-        "schedules stand for the functions that they name; epochs are updates over the updates of an epoch.",
-        "A footnote at a printed setting says why ours differs, or what is known of the print.",
-    )
-
-
-def _tidy_setting(spec: SettingsSpec, setting: Setting) -> dict[str, str]:
-    ours = csv_value(setting.ours) if setting.ours else ""
-    return tidy_row(
-        spec,
-        setting.row,
-        setting.column,
-        kind=Kind.SETTING,
-        budget="paper",
-        source="recipe",
-        paper_value=setting.printed,
-        ours_mean=ours,
-        delta="" if setting.delta is None else f"{setting.delta:.12g}",
-        verdict=setting.verdict,
-        status=setting.why or "composed",
-        notes=setting.notes,
-    )

@@ -11,14 +11,12 @@ from dataclasses import replace
 
 from harness.report.pages.agreement import is_beside_the_paper
 from harness.report.pages.blocks import not_run_block, sections_of
-from harness.report.pages.caveats import data_lines, is_shared, rate_lines
+from harness.report.pages.caveats import data_lines, is_shared
 from harness.report.pages.headline import headline
 from harness.report.pages.not_run import waiting_columns, waiting_sentences
 from harness.report.pages.notes import size_block
 from harness.report.pages.paper_predictors import first_line, tidy_marks
-from harness.report.pages.ranked_page import with_ranks
 from harness.report.render.layout import Picture, Section, Table, table_of, tidy_row
-from harness.report.render.words import joined
 from harness.report.scores.groups import AGREES, DIFFERS, Group, ProtocolResults, ScoreLine
 from harness.report.scores.scores import Score
 from harness.report.spec.parts import Kind
@@ -31,8 +29,7 @@ RUN = ("reproduced", "close", "off", "failed", SEVERAL, "not run")
 VERDICTS = {Kind.SCORE: RUN, Kind.COST: RUN, Kind.COUNT: (AGREES, DIFFERS, "failed", SEVERAL, "not run")}
 PLURAL = {AGREES: "agree", DIFFERS: "differ"}
 SELDOM = (SEVERAL,)  # not stated where no number has it
-NOT_RUN = "All that was not run, with its cost and command"
-AGREEMENT = "The order of the rows beside the paper's, corrected for all columns"
+NOT_RUN, AGREEMENT = "Not run, with its cost", "Order of the rows beside the paper's"
 
 
 def build_table(
@@ -60,10 +57,10 @@ def build_table(
         sections = [Section("Not run", (not_run_block(results),)), *appendix]
     has_verdicts = any(group.scores and group.resolved.is_printed for result in results for group in result.paper)
     notes = _notes(spec, has_verdicts) if any(section.blocks for section in sections) else ()
-    caption = (*(() if in_front else data), *rate_lines(results), *notes)
+    caption = (*(() if in_front else data), *notes)
     groups = [group for result in results for group in (*result.others, *result.other_means)]
     is_beside = any(is_beside_the_paper(spec, group) for group in groups)
-    table = table_of(
+    return table_of(
         spec,
         sections=sections,
         summary=_summary(spec, tidy),
@@ -79,30 +76,23 @@ def build_table(
         pictures=list(pictures),
         plots=list(plots),
     )
-    return with_ranks(table, spec, results) if spec.every else table
 
 
 def _tidy_rows(spec: TableSpec, group: Group) -> Iterator[dict[str, str]]:
-    """The rows of a group in the long CSV; in a comparison with the paper a row that was not run has one too.
-
-    A category is the column `<column>/<category>`; the paper prints none, and no chance level of it is known.
-    """
+    """The rows of a group in the long CSV; in a comparison with the paper a row that was not run has one too."""
     for line in sorted(group.lines, key=lambda line: line.is_baseline):
-        row = _tidy_score(spec, group, line, group.column)
+        row = _tidy_score(spec, group, line)
         yield (
             row | {"n": "", "status": "baseline", "notes": "", **tidy_marks(spec, group, line)}
             if line.is_baseline
             else row
         )
-    for category, scores in group.categories.items():
-        for score in scores:
-            yield _tidy_score(spec, group, ScoreLine(score.row, score), f"{group.column}/{category}")
 
 
-def _tidy_score(spec: TableSpec, group: Group, line: ScoreLine, column: str) -> dict[str, str]:
+def _tidy_score(spec: TableSpec, group: Group, line: ScoreLine) -> dict[str, str]:
     """`paper_value`, `delta` and `verdict` are empty unless the run may be compared with the paper."""
-    score = line.score
-    tests = _tests(group, score) if score and column == group.column else {}
+    score, column = line.score, group.column
+    tests = _tests(group, score) if score else {}
     ours = score.estimate if score else None
     low, high = ours.interval if ours and ours.interval and not group.comparison.runs else (None, None)
     notes = [*spec.all_footnotes(line.row, column)] if line.published else []
@@ -178,13 +168,8 @@ def _summary(spec: TableSpec, rows: Sequence[dict[str, str]]) -> str:
 
 def _notes(spec: TableSpec, has_verdicts: bool) -> list[str]:
     """What this page alone needs, beside docs/report.md: its protocols, and what its verdicts mean."""
-    names = ", ".join(spec.protocols)
-    several = f"Protocols {names}, never compared with each other" if len(spec.protocols) > 1 else f"Protocol {names}"
-    notes = [f"{several}; runs of other protocols are left out."]
-    if any(column.protocol for column in spec.columns.values()):
-        columns = grouped((column.protocol or spec.protocol, name) for name, column in spec.columns.items()).items()
-        of_columns = ", ".join(f"{protocol} ({joined(names)})" for protocol, names in columns)
-        notes = [f"Each column is of one protocol: {of_columns}."]
+    protocols = dict.fromkeys(column.protocol or name for name in spec.protocols for column in spec.columns.values())
+    notes = [f"Protocol{'s' if len(protocols) > 1 else ''}: {', '.join(protocols)}."]
     if repeated := [f"{row} is the computation of {spec.same_as(row)}" for row in spec.rows if spec.same_as(row)]:
         notes.append(f"{'; '.join(repeated)}: shown beside it, not tested again.")
     if has_verdicts:

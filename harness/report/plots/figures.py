@@ -1,5 +1,5 @@
 """Which module draws what: each kind of figure of `conf/figure`, and the pictures of a table's page: the scores of its
-columns and the searches of its learning rates or, for a table that ranks its rows, the heat map."""
+columns and the searches of its learning rates."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -9,16 +9,14 @@ from typing import Any
 from harness.config.places import below
 from harness.errors import UsageError
 from harness.report.pages.answer import ColumnAnswer
-from harness.report.pages.ranking import ranking
-from harness.report.plots import bubbles, costs, heat, lines, rates, scores
+from harness.report.plots import bubbles, costs, lines, rates, scores
 from harness.report.plots.file import SUFFIXES, Plot, Sources
 from harness.report.render.layout import Picture
-from harness.report.scores.groups import ProtocolResults
 from harness.report.scores.tuning import Selected
 from harness.report.spec.figure import FigureSpec, LineFigure, MeasuredFigure, PendingFigure, PictureFigure
 from harness.report.spec.table import TableSpec
 
-SCORES, RATES, RANKS = TABLE_SUFFIXES = ("-scores", "-rates", "-ranks")  # of the files, behind the name of the table
+SCORES, RATES = TABLE_SUFFIXES = ("-scores", "-rates")  # of the files, behind the name of the table
 # each has `data(figure, sources)`, all that the picture shows as a plain mapping, and `draw(data)`
 MOST_PANELS = 60
 KINDS = {
@@ -52,7 +50,6 @@ def without_numbers(
 def table_plots(
     spec: TableSpec,
     selected: Selected,
-    results: Sequence[ProtocolResults],
     answers: Sequence[ColumnAnswer],
     figures: Path,
     page: Path,
@@ -64,8 +61,6 @@ def table_plots(
         ranking_rows = [answer for answer in answers if answer.tests.ranks]  # of others a picture tells nothing
         kinds.append(("Scores and intervals", scores, SCORES, 130, scores.data(spec.title, ranking_rows)))
         kinds.append(("Scores by learning rate", rates, RATES, 130, rates.data(spec, selected)))
-    elif (ranks := ranking(spec, results)).rows:
-        kinds.append(("Heat map", heat, RANKS, 180, heat.data(spec.title, ranks)))
     plots = []
     for heading, kind, suffix, dpi, data in kinds:
         plot = Plot(data, kind.draw, (figures / f"{spec.name}{suffix}.png",), dpi=dpi)

@@ -54,7 +54,7 @@ class Comparison:
         if self.pairs and self.best is not None:
             return ""
         if self.pairs:
-            return self._unsearched_rows
+            return NOT_SEARCHED
         if self.equal_seeds:
             return "no row's score differs between its seeds"
         return f"fewer than two rows have {MIN_SEEDS} seeds"
@@ -65,10 +65,6 @@ class Comparison:
         others = max(self.rows - 1, 0)
         two_sides = self.reference is not None and self.best != self.reference.key
         return max(2 * others - 1, 0) if two_sides else others
-
-    def rows_at(self, place: Place) -> list[Key]:
-        """Best first."""
-        return [key for key, its_place in self.places.items() if its_place is place]
 
     @property
     def resolved(self) -> int:
@@ -101,39 +97,9 @@ class Comparison:
         return self.resolution is not None and not self.ranks
 
     @property
-    def is_low(self) -> bool:
-        """Whether R is too low for the column to rank its rows."""
-        return self.ranks_nothing and self.resolution < ENOUGH and not self.control_ahead
-
-    @property
     def why_not(self) -> str:
         """Why the column cannot rank rows, in a clause; empty if it does or R is unknown."""
-        if not self.ranks_nothing:
-            return ""
-        return self._unsearched_rows if self.is_clear else f"{NOT_BEHIND} ({self.why_not_behind})"
-
-    @property
-    def why_not_in_short(self) -> str:
-        """The same without numbers."""
         return "" if not self.ranks_nothing else NOT_SEARCHED if self.is_clear else NOT_BEHIND
-
-    @property
-    def why_not_behind(self) -> str:
-        """`R = 3.9, below 4`, or the p-value; empty if the control is behind, or R is unknown."""
-        if not self.ranks_nothing or self.is_clear:
-            return ""
-        if self.control_ahead:
-            return "it is ahead"
-        if self.is_low:
-            return f"R = {below_enough(self.resolution)}, below {ENOUGH:g}"
-        pair = self.pair(self.reference.key, self.control.key)
-        return f"no test separates them, p = {pair.p:.2g}"
-
-    @property
-    def _unsearched_rows(self) -> str:
-        """Which rows were not searched."""
-        searched = self.rows - len(self.unsearched)
-        return f"{NOT_SEARCHED} ({searched} of {self.rows} were)" if searched else "no row's learning rate was searched"
 
     def pair(self, first: Key, second: Key) -> Pair | None:
         """The test of two rows, with the difference of the first from the second."""
@@ -230,12 +196,6 @@ def _resolution(
     return abs(pair.difference) / (pair.half_width or 1.0), ""
 
 
-def below_enough(resolution: float) -> str:
-    """With one digit, or with two if one digit would round the value up to ENOUGH."""
-    text = f"{resolution:.1f}"
-    return text if float(text) < ENOUGH else f"{resolution:.2f}"
-
-
 def _against_baselines(
     scores: Sequence[Score], baselines: Sequence[Score], higher: bool
 ) -> tuple[dict[Key, tuple[str, ...]], dict[Key, tuple[str, ...]]]:
@@ -268,12 +228,3 @@ def _against_baselines(
             if difference and (not is_tested or p < 1 - LEVEL):
                 side[score.key] = (*side.get(score.key, ()), baseline.row)
     return below, ahead
-
-
-def clear_winner(ranked: Sequence[Score], comparison: Comparison) -> Score | None:
-    """The best row of a column that ranks, if a test separates it from the runner-up and none of its seeds failed."""
-    measured = [score for score in ranked if score.by_seed]
-    if len(measured) < 2 or measured[0].failures or comparison.ranks_nothing:
-        return None
-    pair = comparison.pair(measured[0].key, measured[1].key)
-    return measured[0] if pair is not None and pair.is_resolved else None

@@ -1,6 +1,6 @@
-"""How, where, on which data and at which cost the cells of a section were run."""
+"""How, where and on which data the cells of a section were run."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import pandas as pd
 
@@ -8,35 +8,16 @@ from harness.records.collect import Cells
 from harness.records.data_cards import DataName, data_name
 from harness.report.render.words import span
 from harness.report.scores.select import UNKNOWN_SOURCE
-from harness.report.scores.tuning import Tuning
 from harness.report.spec.parts import Column
 from harness.report.spec.table import TableSpec
 
 
-def hours_by_device(columns: Sequence[Cells]) -> dict[str, tuple[float, float]]:
-    """{budget: (core-hours, GPU-hours) of its cells}"""
-    cells = _each_once(columns)
-    if cells is None:
-        return {}
-    return {
-        budget: tuple(float(part[key].astype(float).sum()) for key in ("core_hours", "gpu_hours"))
-        for budget, part in cells.groupby("budget")
-    }
-
-
-def _each_once(columns: Iterable[Cells]) -> pd.DataFrame | None:
-    """Each cell once, although several columns may show it; None without a cell."""
-    if not (measured := [cells for cells in columns if len(cells)]):
-        return None
-    cells = pd.concat(measured)
-    return cells[~cells.index.duplicated()]
-
-
 def run_facts(spec: TableSpec, columns: Iterable[Cells]) -> tuple[str, ...]:
-    """How and where the cells of one section were run."""
-    cells = _each_once(columns)
-    if cells is None:
+    """How and where the cells of one section were run, each once, although several columns may show it."""
+    if not (measured := [cells for cells in columns if len(cells)]):
         return ()
+    cells = pd.concat(measured)
+    cells = cells[~cells.index.duplicated()]
     seeds = span(sorted(cells.groupby(["task", "budget", "source", "model", "variant"])["seed"].nunique()))
     rest = "" if seeds == f"{len(spec.seeds)}" else f"; the table plans {len(spec.seeds)}"
     facts = [
@@ -56,15 +37,6 @@ def data_name_of(column: Column, cells: Cells) -> DataName | None:
     sources = set(cells["source"]) - {UNKNOWN_SOURCE}
     names = {data_name(column.task, source, column.evaluation or "") for source in sources}
     return names.pop() if len(names) == 1 else None
-
-
-def rates_of(cells: Cells) -> tuple[float | None, ...]:
-    """The learning rates of the recipes' own configurations; None stands for one without, and for a chosen rate."""
-    plain = cells[cells["setting"] == ""]
-    return tuple({
-        None if isinstance(tuning, Tuning) else config.get("train", {}).get("optimizer", {}).get("lr")
-        for config, tuning in zip(plain["config"], plain["tuning"], strict=True)
-    })  # fmt: skip
 
 
 def _selection_rules(cells: Cells) -> list[str]:

@@ -11,8 +11,8 @@ from typing import Any
 from harness.records.collect import Cells
 from harness.records.data_cards import DataName, merged
 from harness.records.measurements import Measurements
-from harness.report.scores.comparison import BASELINE, Comparison, clear_winner, compare_group
-from harness.report.scores.facts import data_name_of, hours_by_device, rates_of, run_facts
+from harness.report.scores.comparison import BASELINE, Comparison, compare_group
+from harness.report.scores.facts import data_name_of, run_facts
 from harness.report.scores.measurements import bench_scores
 from harness.report.scores.paired import with_noise
 from harness.report.scores.paper_data import PaperData
@@ -21,7 +21,6 @@ from harness.report.scores.predictors import predictors_of
 from harness.report.scores.scores import (
     Score,
     average,
-    category_scores,
     chances,
     data_notes,
     limits_of,
@@ -69,11 +68,9 @@ class Group:
     `comparison`: the tests of its rows. `baselines`: simple predictors on the same test examples. `fits`: label of a
     predictor -> what it was fitted to, and its metrics on the validation split. `strongest`: of those that saw what the
     models saw, the one with the best score on the validation split; of an average, the mean of the strongest ones of
-    its parts. `strongest_of_all`: the same of those that saw more. `chances`: fingerprint of the data -> score of a
-    guess that ignores the input, in the column's unit, that of most cells first. `categories`: a metric in each
-    category of the test examples, where the task measures them so. `lines`: rows and baselines, best first; in a
-    comparison with the paper all its rows in their order, then the baselines. `data_name`: how titles name data that
-    are not the published ones. `rates`: the learning rates of its rows, None for an unknown one. `sizes`: what its rows
+    its parts. `chances`: fingerprint of the data -> score of a guess that ignores the input, in the column's unit, that
+    of most cells first. `lines`: rows and baselines, best first; in a comparison with the paper all its rows in their
+    order, then the baselines. `data_name`: how titles name data that are not the published ones. `sizes`: what its rows
     were trained and tested at, the size of most cells first. `paper_data`: of a column of the paper, the complete data
     that its predictors were fitted to; there are predictors without a run. `unmeasured`: no valid file has predictors.
     """
@@ -88,16 +85,12 @@ class Group:
     baselines: tuple[Score, ...] = ()
     fits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     strongest: Score | None = None
-    strongest_of_all: Score | None = None
     chances: Mapping[str, float] = field(default_factory=dict)
     chance_names: tuple[str, ...] = ()
     data_notes: tuple[str, ...] = ()
-    categories: Mapping[str, tuple[Score, ...]] = field(default_factory=dict)
-    category_winners: Mapping[str, Score | None] = field(default_factory=dict)
     parts: Mapping[str, "Group"] = field(default_factory=dict)
     lines: tuple[ScoreLine, ...] = ()
     data_name: DataName | None = None
-    rates: tuple[float | None, ...] = ()
     sizes: tuple[Size, ...] = ()
     paper_data: PaperData | None = None
     unmeasured: bool = False
@@ -140,8 +133,7 @@ class ProtocolResults:
 
     `paper`: a group for each column and average, in order, measured or not. `others`: smaller budgets, changed recipes
     and other data. `other_means`: of these, averages whose columns the paper does not print. `own`: columns of
-    ours, which no paper prints. The facts say how and where the cells were run. `hours`: budget -> core-hours and
-    GPU-hours of its cells.
+    ours, which no paper prints. The facts say how and where the cells were run.
     """
 
     spec: TableSpec
@@ -152,7 +144,6 @@ class ProtocolResults:
     other_facts: tuple[str, ...]
     own: tuple[Group, ...] = ()
     own_facts: tuple[str, ...] = ()
-    hours: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def measured(self) -> tuple[Group, ...]:
@@ -192,7 +183,6 @@ def group_scores(
             paper_facts=run_facts(part, paper.values()),
             other_facts=run_facts(part, others.values()),
             own_facts=run_facts(part, unprinted.values()),
-            hours=hours_by_device([*paper.values(), *others.values(), *unprinted.values()]),
         )
         results.append(result)
     return results
@@ -313,32 +303,23 @@ def _column_group(
     beside = paper_data.cells if paper_data is not None and not len(cells) else cells
     limits, higher = limits_of(column), resolved.higher_is_better
     predictors = predictors_of(beside, column, higher, block, or_on_test=paper_data is not None)
-    at_floor = rows_at_floor(cells, predictors.fits_by_name)
+    at_floor = rows_at_floor(cells, predictors.fits)
     cells = cells.assign(
         marks=[m + AT_FLOOR * (row in at_floor) for m, row in zip(cells["marks"], cells["row"], strict=True)]
     )
     scores = rank(with_noise(score_rows(cells, examples_of(cells, column, block), limits)), higher)
-    categories = category_scores(cells, column.metric, limits) if column.reaches is None else {}
-    winners = {}
-    for category, tested in categories.items():
-        ranked = rank(tested, higher)
-        winners[category] = clear_winner(ranked, compare_group(spec, name, ranked, ()))
     return Group(
-        **_with_tests(spec, name, scores, predictors.scores),
+        **_with_tests(spec, name, scores, predictors.baselines),
         budget=budget,
         data=data,
         comparable=comparable,
         resolved=resolved,
         fits=predictors.fits,
         strongest=predictors.strongest,
-        strongest_of_all=predictors.strongest_of_all,
         chances=chances(cells),
         chance_names=tuple(sorted(set(cells["baseline_name"].dropna()))),
         data_notes=data_notes(cells),
-        categories=categories,
-        category_winners=winners,
         data_name=data_name_of(column, cells),
-        rates=rates_of(cells),
         sizes=tuple(cells["size"].value_counts(sort=True).index),
         paper_data=paper_data,
         unmeasured=predictors.unmeasured,
@@ -346,23 +327,15 @@ def _column_group(
 
 
 def _with_tests(spec: TableSpec, name: str, scores: Sequence[Score], baselines: Sequence[Score]) -> dict[str, Any]:
-    """Of a group: its name, ranked scores and baselines, and the tests of its rows."""
-    is_tested = name in spec.averages or spec.columns[name].ranks
-    tests = _tests(spec, name, scores, baselines) if is_tested else Comparison()
+    """Of a group: its name, ranked scores and baselines, and the tests of its rows. Each computation is tested once; a
+    row that repeats another row's is below the same baselines."""
+    tests = Comparison()
+    if name in spec.averages or spec.columns[name].ranks:
+        tests = compare_group(spec, name, [score for score in scores if not spec.same_as(score.row)], baselines)
+        repeated = {score.key: (spec.same_as(score.row), score.setting) for score in scores if spec.same_as(score.row)}
+        below = {key: tests.below[original] for key, original in repeated.items() if original in tests.below}
+        tests = replace(tests, below={**tests.below, **below})
     return {"column": name, "scores": tuple(scores), "baselines": tuple(baselines), "comparison": tests}
-
-
-def _distinct(spec: TableSpec, scores: Sequence[Score]) -> list[Score]:
-    """Without the rows that repeat the computation of another row."""
-    return [score for score in scores if not spec.same_as(score.row)]
-
-
-def _tests(spec: TableSpec, name: str, scores: Sequence[Score], baselines: Sequence[Score]) -> Comparison:
-    """Each computation is tested once; a row that repeats another row's is below the same baselines."""
-    tests = compare_group(spec, name, _distinct(spec, scores), baselines)
-    below = {score.key: tests.below.get((spec.same_as(score.row), score.setting), ()) for score in scores}
-    repeated = {score.key: below[score.key] for score in scores if spec.same_as(score.row) and below[score.key]}
-    return replace(tests, below={**tests.below, **repeated})
 
 
 def _mean_group(spec: TableSpec, name: str, parts: Mapping[str, Group], data: str) -> Group:

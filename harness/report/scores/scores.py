@@ -1,7 +1,6 @@
 """The score of a row: its finished seeds with their mean, and its failed seeds."""
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,6 @@ from harness.config.declared import Range, declared_scores, score_range
 from harness.config.table_rows import row_name
 from harness.errors import UsageError
 from harness.records.collect import Cells, differences
-from harness.report.scores.per_example import BaselineScores
 from harness.report.spec.parts import Column
 from harness.report.stats.grouping import grouped
 from harness.report.stats.seeds import Estimate, estimate
@@ -108,11 +106,12 @@ class Score:
         return [LEAK] * self.leak + [self.marks] * bool(self.marks)
 
     def number(self, decimals: int) -> str:
-        """The mean with its interval; below MIN_SEEDS the range of the seeds; alone if all seeds are equal.
+        """The mean with its interval, below MIN_SEEDS the range of the seeds; how the runs ended if none has a score.
 
         An interval that would leave the scale of the metric ends there: `98.00 [91.20, 100.00]`.
         """
-        ours = self.estimate
+        if (ours := self.estimate) is None:
+            return self.failure_text
         low, high = (f"{end(self.by_seed.values()):,.{decimals}f}" for end in (min, max))
         if ours.is_clipped and not self.is_fixed:
             return f"{ours.mean:,.{decimals}f} [{', '.join(f'{end:,.{decimals}f}' for end in ours.interval)}]"
@@ -215,8 +214,6 @@ def _score(
 
 
 def _mean(cells: Sequence[Mapping[str, Any]], key: str) -> float | None:
-    import numpy as np
-
     values = [cell[key] for cell in cells if is_known(cell[key])]
     return float(np.mean(values)) if values else None
 
@@ -260,35 +257,6 @@ def rank(scores: Sequence[Score], higher_is_better: bool | None) -> list[Score]:
         return ours is None, sign * ours.mean if ours else 0.0, score.row, score.setting
 
     return sorted(scores, key=key)
-
-
-def baseline_scores(cells: Cells, baselines: Mapping[str, BaselineScores], prefix: str) -> list[Score]:
-    """The scores of the simple predictors of a column, each for every seed, so that rows can be paired with it.
-
-    `prefix`: of the labels.
-    """
-    seeds, scores = sorted({int(seed) for seed in cells["seed"]}), []
-    for name, measured in baselines.items():
-        label, data = prefix + baseline_label(name), dict.fromkeys(seeds, measured.fingerprint)
-        by_seed = {} if measured.examples is None else dict.fromkeys(seeds, measured.examples)
-        scores.append(Score(label, "", dict.fromkeys(seeds, measured.score), {}, examples=by_seed, data=data))
-    return scores
-
-
-def baseline_label(name: str) -> str:
-    """`6-gram all` for the predictor `6gram_all`."""
-    return re.sub(r"(\d)gram", r"\1-gram", name.replace("_", " "))
-
-
-def category_scores(cells: Cells, metric: str | None, limits: Range) -> dict[str, tuple[Score, ...]]:
-    """The scores in `<metric>/<category>`, by category. `limits`: of the metric's scale."""
-    prefix = f"{metric}/"
-    names = sorted({name for metrics in cells["tested"] for name in metrics if name.startswith(prefix)})
-    scores = {name: [tested.get(name) for tested in cells["tested"]] for name in names}
-    return {
-        name.removeprefix(prefix): tuple(score_rows(cells.assign(score=of_cells), limits=limits))
-        for name, of_cells in scores.items()
-    }
 
 
 def data_notes(cells: Cells) -> tuple[str, ...]:

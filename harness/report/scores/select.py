@@ -40,7 +40,8 @@ def select(cells: Cells, spec: TableSpec, *, at_recipe: bool = False) -> dict[st
     measurements have no cells.
     """
     tasks = {column.task for column in spec.columns.values()}
-    cells = tuned(cells[(cells["budget"] != "smoke") & cells["task"].isin(tasks)], at_recipe=at_recipe)
+    cells = tuned(cells, at_recipe=at_recipe)
+    cells = cells[(cells["budget"] != "smoke") & cells["task"].isin(tasks)]
     meanings = {task: spec.meanings(task) for task in tasks if task}
     cells = _with_table_settings(cells, spec, meanings)
     selected = {}

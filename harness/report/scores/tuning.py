@@ -30,6 +30,7 @@ Selected = Mapping[str, Mapping[str, Cells]]  # protocol -> column -> its cells
 SEARCHED = {RATE, TRIAL}  # keys of `changed` that a search sets
 EDGE, OUTDONE, AT_FLOOR = "*", "§", "‡"  # mark scores; those with one of the first two carry no verdict
 _searches: dict[str, Search | None] = {}  # by the option of a budget for a task
+_last: dict[bool, tuple[Cells, Cells]] = {}  # `at_recipe` -> the last frame, and what counts of it
 
 
 @dataclass(frozen=True)
@@ -64,14 +65,18 @@ class Tuning:
         return EDGE * self.choice.on_edge + OUTDONE * self.outdone
 
 
-@dataclass(frozen=True)
 class Unfinished:
-    """A search without a choice. `missing`: the learning rates whose trials are not there."""
-
-    missing: tuple[float, ...]
+    """A search without a choice."""
 
 
 def tuned(cells: Cells, *, at_recipe: bool = False) -> Cells:
+    """`tuned_rows` of a frame, which is kept for the next table of the same frame."""
+    if at_recipe not in _last or _last[at_recipe][0] is not cells:
+        _last[at_recipe] = (cells, tuned_rows(cells, at_recipe))
+    return _last[at_recipe][1]
+
+
+def tuned_rows(cells: Cells, at_recipe: bool) -> Cells:
     """The cells that count, with a column `tuning`: the Tuning of their row, its Unfinished search, or None without
     one. `untuned`: the row has no cell at the chosen rate, so this one is at the recipe's. `search_done`: the budget
     states no search, or a search chose the rate.
@@ -173,11 +178,8 @@ def _tuning(trials: Cells, search: Search | None) -> Tuning | Unfinished | None:
     if recipe is None:
         return None
     results = {(_rate(config), seed): trial for config, _, seed, trial in every}
-    pairs, choice = searches.decide(search, lambda rate, seed: results.get((learning_rate(recipe, rate), seed)))
-    if choice is None:
-        at_rates = [(learning_rate(recipe, rate), seed) for rate, seed in pairs]
-        return Unfinished(tuple(dict.fromkeys(rate for rate, seed in at_rates if (rate, seed) not in results)))
-    return Tuning(learning_rate(recipe, choice.rate), recipe, choice)
+    _, choice = searches.decide(search, lambda rate, seed: results.get((learning_rate(recipe, rate), seed)))
+    return Unfinished() if choice is None else Tuning(learning_rate(recipe, choice.rate), recipe, choice)
 
 
 @functools.cache
@@ -204,8 +206,7 @@ def tuned_columns(selected: Mapping[str, Cells], budget: str, kind: type = Tunin
     for name, cells in selected.items():
         of_budget = cells[(cells["budget"] == budget) & (cells["setting"] == "")]
         pairs = zip(of_budget["row"], of_budget["tuning"], strict=True)
-        rows = {row: tuning for row, tuning in pairs if isinstance(tuning, kind)}
-        if rows:
+        if rows := {row: tuning for row, tuning in pairs if isinstance(tuning, kind)}:
             tunings[name] = rows
     return tunings
 

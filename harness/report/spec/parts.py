@@ -86,9 +86,8 @@ class Column(StrictModel):
     such as the size of a state. `reaches`: instead of the final score, the column shows the updates after which the
     metric first reaches this value on the validation split. `solved_from`: the score from which on a run solves the
     task; by default half way between control and reference. `control`, `reference`, `block` and `why` replace those of
-    the table. `waits`: why runs are missing, such as former data. `ability`: in a table of every model, columns of one
-    ability count once; by default each column is one. `unranked`: why the column stays out of these ranks, such as a
-    task that nearly all solve.
+    the table. `waits`: why runs are missing, such as former data. `ability`: of the columns of one
+    ability the leaderboard shows one; by default each column is one.
     """
 
     task: Name | None = None
@@ -109,7 +108,6 @@ class Column(StrictModel):
     reaches: float | None = None
     solved_from: float | None = None
     ability: str = ""
-    unranked: str = ""
     control: TupleOf[str] | None = None
     reference: TupleOf[str] | None = None
     why: str = ""

@@ -85,9 +85,9 @@ class TableSpec(SpecWithFootnotes):
 
     `control`: models without any method. `reference`: models that all others are compared with. Of each, the first that
     has a row under a protocol counts. `why`: why tests do not separate the control, where that is known. `every`:
-    patterns; every model with one of them has a row, named in `rows` or not, and the rows are ranked over the columns
-    (`harness.report.pages.ranking`). `without`: {model: why it has no row}. `budget`: the default budget of its cells,
-    and the one that is ranked. `search`: whether its rows search their learning rates, where the budget says so.
+    patterns; every model with one of them has a row, named in `rows` or not. `without`: {model: why it has no row}.
+    `budget`: the default budget of its cells. `search`: whether its rows search their learning rates, where the budget
+    says so.
 
     `leaderboard`: the heading of its rows on the leaderboard; empty for a table that is not there.
 

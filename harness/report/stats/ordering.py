@@ -1,13 +1,12 @@
-"""Two orderings of the same rows: Kendall's tau, its interval and test, and the published pairs that differ."""
+"""Two orderings of the same rows: Kendall's tau, its interval and test; the noise of a published accuracy."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 
-from harness.report.stats.seeds import LEVEL, MIN_SEEDS, normal_quantile
+from harness.report.stats.seeds import LEVEL, MIN_SEEDS
 
 MIN_ROWS = 3  # two rows are always in the same or in the opposite order
 RESAMPLES = 9999
@@ -94,14 +93,6 @@ def kendall(draws: np.ndarray, published: np.ndarray) -> np.ndarray:
     untied = np.abs(ours).sum(1) * np.abs(theirs).sum()
     with np.errstate(invalid="ignore"):
         return (ours * theirs).sum(1) / np.sqrt(untied)
-
-
-def count_separable(numbers: Sequence[tuple[float, float]]) -> tuple[int, int]:
-    """How many pairs of (published number, standard error) differ at 5 %, and how many pairs there are."""
-    pairs = list(combinations(numbers, 2))
-    quantile = normal_quantile()
-    differ = sum(abs(first - second) > quantile * math.hypot(a, b) for (first, a), (second, b) in pairs)
-    return differ, len(pairs)
 
 
 def binomial_error(percent: float, n: int) -> float:

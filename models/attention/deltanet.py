@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern, State
-from models.layers.convolution import ShortConvolution
+from models.layers.convolution import torch_convolution
 from models.ops.delta_rule import beta_delta_rule, delta_rule_step
 from models.ops.heads import merge_heads, split_heads
 from models.ops.precision import autocast_disabled, upcast
@@ -70,8 +70,7 @@ class DeltaNet(Attention):
         wide = self.heads * self.value_dim
         self.widths = [heads * self.key_dim] * 2 + [wide]
         self.qkv_proj = nn.Linear(dim, sum(self.widths), bias=False)
-        self.convolution = ShortConvolution(sum(self.widths), conv)
-        nn.init.uniform_(self.convolution.weight, -(conv**-0.5), conv**-0.5)
+        self.convolution = torch_convolution(sum(self.widths), conv)
         self.beta_proj = nn.Linear(dim, heads, bias=False)
         self.norm_weight = nn.Parameter(torch.ones(self.value_dim))
         self.out_proj = nn.Linear(wide, dim, bias=False)

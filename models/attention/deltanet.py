@@ -5,8 +5,8 @@
     y_t = W_o RMSNorm(o_t),  the norm of each head, with one vector of weights for all heads
 
 Yang et al., 2024, arXiv 2406.06484; the rule is that of Schlag et al., 2021, arXiv 2102.11174. conv is causal, per
-channel, with 4 taps. There are no biases. Initial values are torch's, as in the public layer (D-56). The chunked form
-is in models/ops/delta_rule.py: time O(N (D^2 + D (C + K))), memory O(N D (1 + K / C)), decoding state
+channel, with 4 taps. There are no biases. Initial values are torch's, as in flash-linear-attention (D-56). The chunked
+form is in models/ops/delta_rule.py: time O(N (D^2 + D (C + K))), memory O(N D (1 + K / C)), decoding state
 H (K V + (taps - 1) (2 K + V)) numbers. No attention weights are formed, so dropout has no effect.
 
     B batch, N length, D width, H heads, K key width, V value width, C chunk of 64 tokens

@@ -5,9 +5,10 @@
     y_t = W_o ( SiLU(W_g x_t) * RMSNorm(o_t) ),  the norm of each head, with one weight per channel for all heads
 
 Time O(N (C (K + V) + K V) H), memory O(N (D + K V H / C)). The decoding state has K V numbers per head, `expand_k`
-`expand_v` D^2 / H in all: `expand_k` scales it. Norm, scale and initial values follow the public code; the paper writes
-a layer norm (D-53). With `conv` taps, q, k and v are SiLU(conv(W x)), conv causal and per channel: `use_short_conv` of
-flash-linear-attention, off there by default as here. No attention weights are formed, so dropout has no effect.
+`expand_v` D^2 / H in all: `expand_k` scales it. Norm, scale and initial values are those of flash-linear-attention; the
+paper writes a layer norm (D-53). With `conv` taps, q, k and v are SiLU(conv(W x)), conv causal and per channel:
+`use_short_conv` of flash-linear-attention, off there by default as here. No attention weights are formed, so dropout
+has no effect.
 
     B batch, N length, D width, H heads, K and V widths of a key and a value, R rank of the gate, C chunk of 64 tokens
 """

@@ -1,15 +1,11 @@
 """`docs/decisions.md`: every number that is cited has its entry, and a quotation of a paper is in its text."""
 
-import os
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
-from tests.helpers.quotations import PAGE, ROOT, quotations
-
-PAPERS = Path(os.environ.get("LONGHAUL_PAPERS", ROOT.parent / "shared/papers"))  # <paper>.txt, not part of the clone
+from tests.helpers.quotations import PAGE, PAPERS, ROOT, quotations
 
 
 def test_each_decision_that_is_cited_is_written():

@@ -1,11 +1,13 @@
 """The words that decisions, recipes and tables quote from the five papers."""
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/decisions.md"
+PAPERS = Path(os.environ.get("LONGHAUL_PAPERS", ROOT.parent / "shared/papers"))  # <paper>.txt, not part of the clone
 QUOTED = re.compile(r'(?<!")"([^"\n]+)"(?!")')
 
 

@@ -21,6 +21,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS, TASKS, TABLES = "models/index.md", "tasks/index.md", "tables.md"
+SETTING = re.compile(r"\$\{setting:\w+,(.*)\}$")
 SIGNS = re.compile(r"([\\`*_\[\]|])")
 
 
@@ -106,7 +107,20 @@ def models() -> dict[str, str]:
         "| model | `model=` | |",
         "| --- | --- | --- |",
     ]
-    return {MODELS: "\n".join([*head, *(rows[name] for name in sorted(rows))]) + "\n"} | made
+    return {MODELS: "\n".join([*head, *(rows[name] for name in sorted(rows)), *settings(names)]) + "\n"} | made
+
+
+def settings(names: dict[str, str]) -> Iterator[str]:
+    """The default settings of each model beside those of its authors' layer and of a recall experiment with it."""
+    yield "\n## Settings of the authors\n\nZoology is HazyResearch/zoology d88d6f5; ours are those of the yaml.\n"
+    yield "| model | ours | ours, reduced budget | official | recall experiment |\n| --- | --- | --- | --- | --- |"
+    for raw in map(read, sorted((ROOT / "conf/model").glob("*.yaml"))):
+        if published := raw.get("declares", {}).get("published"):
+            given = [(key, SETTING.match(str(value))) for key, value in raw.items()]
+            ours = [", ".join(f"{key} {found[1]}" for key, found in given if found)]
+            ours.append(", ".join(f"{key} {value}" for key, value in raw.get("budgets", {}).get("reduced", {}).items()))
+            cells = [names.get(raw["name"], raw["name"]), *ours, *map(published.get, ("official", "recall"))]
+            yield f"| {' | '.join(escaped(str(cell or '–')) for cell in cells)} |"
 
 
 def model_page(members: list[str], names: dict[str, str]) -> str:
@@ -127,12 +141,8 @@ def model_page(members: list[str], names: dict[str, str]) -> str:
             lines += ["| --- | ---: | ---: | ---: | --- | --- |", *scores, ""]
     lines += ["## Method", "", *prose(text), f"Code: [`{path}`](../../{path}).", ""]
     for name in members:
-        lines += [
-            f"`conf/model/{name}.yaml`",
-            "",
-            fenced((ROOT / f"conf/model/{name}.yaml").read_text(encoding="utf-8"), "yaml"),
-            "",
-        ]
+        file = f"conf/model/{name}.yaml"
+        lines += [f"`{file}`", "", fenced((ROOT / file).read_text(encoding="utf-8"), "yaml"), ""]
     for target in dict.fromkeys(raw["_target_"] for raw in raws.values()):
         lines += [f"::: {target}", ""]
     return "\n".join(lines)
@@ -152,13 +162,8 @@ def scores_of_models() -> dict[str, list[str]]:
             model = label["model"] if isinstance(label, dict) else label
             spread = f" ± {float(row['ours_ci']):.2g}" if float(row["ours_ci"] or 0) else ""
             where = escaped(f"{row['budget']}, {row['data'] or row['source']}")
-            cells = (
-                escaped(row["column"]),
-                f"{float(row['ours_mean']):.4g}{spread}",
-                row["n"],
-                row["place"] or "–",
-                where,
-            )
+            mean = f"{float(row['ours_mean']):.4g}{spread}"
+            cells = (escaped(row["column"]), mean, row["n"], row["place"] or "–", where)
             links = tables.setdefault(model, {}).setdefault(" | ".join(cells), [])
             links.append(f"[{escaped(name)}](../../results/tables/{name}.md)")
     return {
@@ -332,9 +337,7 @@ def linked(name: str) -> str:
 def reference() -> str:
     """The functions of `import longhaul` and the classes of its reports."""
     imports = ast.parse((ROOT / "longhaul/__init__.py").read_text(encoding="utf-8")).body
-    nodes = [
-        node for node in imports if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("longhaul.")
-    ]
+    nodes = [x for x in imports if isinstance(x, ast.ImportFrom) and (x.module or "").startswith("longhaul.")]
     functions = [f"{node.module}.{alias.name}" for node in nodes for alias in node.names]
     functions.sort(key=lambda name: name.rpartition(".")[2])
     shown = [*functions, "longhaul.reports.Page", "longhaul.reports.Picture"]

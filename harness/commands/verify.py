@@ -18,7 +18,7 @@ from rich.table import Table
 
 from harness.commands import verify_checks as checks
 from harness.commands import verify_record
-from harness.commands.verify_checks import LENGTH, TOLERANCE, growth_of_memory, max_difference, state_size
+from harness.commands.verify_checks import LENGTH, TOLERANCE, growth_of_memory, max_difference, numbers_after
 from harness.config import yaml_files
 from harness.config.build import is_attention, on_meta
 from harness.config.compose import OWN_CLASS, arguments, file_of, names_in
@@ -26,6 +26,7 @@ from harness.config.declared import declared
 from harness.config.instantiate import instantiate, target
 from harness.errors import UsageError
 from models.attention.base import Attention, Pattern
+from models.generation.state import numbers_kept
 
 COLUMNS = {
     Pattern.NONCAUSAL_SELF: "NS",
@@ -127,7 +128,7 @@ def verify_decoding(cfg: DictConfig, layer: Attention, row: ModelRow) -> None:
     try:
         if layer.pattern is Pattern.CAUSAL_SELF:
             lengths = (LENGTH, 2 * LENGTH)
-            sizes = [state_size(build_layer(cfg, layer.pattern, length).init_state(1)) for length in lengths]
+            sizes = [numbers_after(build_layer(cfg, layer.pattern, length), length) for length in lengths]
             row.state = " / ".join(f"{size:,}" for size in sizes)
             if state := declared(cfg.model).state:
                 fault = checks.wrong_state(state.numbers, layer, arguments(cfg.model))
@@ -161,7 +162,7 @@ def verify_decoder(cfg: DictConfig) -> ModelRow:
         logits, state = model.prefill(tokens)
         if not (difference := max_difference(logits, model(tokens)[:, -1])) <= TOLERANCE:
             row.faults.append(f"prefill differs from forward by {difference:.1e}")
-    row.state = f"{state_size(state):,}"
+    row.state = f"{numbers_kept(state):,}"
     row.memory = growth_of_memory(lambda length: model(tokens[:, :1].expand(2, length)), DECODER_LENGTH)
     return row
 

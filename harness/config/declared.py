@@ -13,6 +13,8 @@
       state: {numbers: "2 * slots * dim", scales_with: slots}   of a causal model's decoding
       local: "conv {conv}"                         how a model mixes neighbouring tokens by position: harness.config.
       short_conv: {conv: 1}                        local_mixing; and the settings that switch this off
+      layer: "{block_types[0]}"                    the kind of block that a single layer is, of a stack with several
+      published: {official: "..", recall: ".."}    settings of the authors' layer and of a recall experiment with it
       gated_kernels: true                          its kernels of flash-linear-attention need Triton 3.7.1 on Hopper
 
 Plans and readers of records need the declarations without importing the modules of tasks. Declarations change no
@@ -72,6 +74,8 @@ class Declared(StrictModel):
     state: DecodingState | None = None
     local: str | None = None
     short_conv: dict[str, Any] = Field(default_factory=dict)
+    layer: str | None = None
+    published: dict[str, str] = Field(default_factory=dict)
     gated_kernels: bool = False
 
 
@@ -133,10 +137,6 @@ def _changed(value: Any, word: str | None, change: Callable[[str], Any]) -> Any:
     if isinstance(value, Mapping):
         return {key: _changed(entry, word, change) for key, entry in value.items()}
     return change(value) if isinstance(value, str) and value != word else value
-
-
-def absolute_path(path: str) -> str:
-    return str(Path(path).expanduser().absolute())
 
 
 def missing_file(cfg: DictConfig) -> Path | None:

@@ -22,7 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from harness.config import yaml_files
 from harness.config.cell import cell_of, flatten
-from harness.config.declared import absolute_path, map_paths
+from harness.config.declared import map_paths
 from harness.config.local_mixing import KEY
 from harness.config.own_files import absolute, check_data_root, check_files, files_outside, split
 from harness.config.plain import escaped, resolved
@@ -153,6 +153,10 @@ def check_settings_of_user(cfg: DictConfig, typed: Mapping[str, str]) -> None:
 def with_absolute_paths(dependency: Dependency) -> Dependency:
     record, run_dir = (str(Path(path).absolute()) for path in (dependency.record, dependency.run_dir))
     return replace(dependency, record=record, run_dir=run_dir, weights=list(dependency.weights))
+
+
+def absolute_path(path: str) -> str:
+    return str(Path(path).expanduser().absolute())
 
 
 def resolved_config(cfg: DictConfig | VariedConfig) -> dict[str, Any]:

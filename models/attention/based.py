@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from models.attention.base import Pattern, State
 from models.attention.block_cycle import BlockCycle
-from models.layers.convolution import ShortConvolution
+from models.layers.convolution import torch_convolution
 from models.layers.initialisers import bert_linears_
 from models.layers.sliding_window import SlidingWindow
 from models.ops.heads import merge_heads, split_heads
@@ -118,9 +118,7 @@ class ConvBlock(nn.Module):
     def __init__(self, dim: int, width: int, taps: int):
         super().__init__()
         self.in_proj, self.out_proj = nn.Linear(dim, 2 * width), nn.Linear(width, dim)
-        self.convolution = ShortConvolution(width, taps)
-        bound = taps**-0.5  # as torch's convolutions start
-        nn.init.uniform_(self.convolution.weight, -bound, bound)
+        self.convolution = torch_convolution(width, taps)
 
     def forward(self, x: Tensor, *, key_padding_mask: Tensor | None = None, dropout: float = 0.0) -> Tensor:
         """x (B, N, D), mask (B, N) True at padding -> (B, N, D). `dropout` has no effect: there are no weights."""

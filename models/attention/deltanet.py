@@ -5,8 +5,8 @@
     y_t = W_o RMSNorm(o_t),  the norm of each head, with one vector of weights for all heads
 
 Yang et al., 2024, arXiv 2406.06484; the rule is that of Schlag et al., 2021, arXiv 2102.11174. conv is causal, per
-channel, with 4 taps. There are no biases. Initial values are torch's, as in the public layer (D-56). The chunked form
-is in models/ops/delta_rule.py: time O(N (D^2 + D (C + K))), memory O(N D (1 + K / C)), decoding state
+channel, with 4 taps. There are no biases. Initial values are torch's, as in flash-linear-attention (D-56). The chunked
+form is in models/ops/delta_rule.py: time O(N (D^2 + D (C + K))), memory O(N D (1 + K / C)), decoding state
 H (K V + (taps - 1) (2 K + V)) numbers. No attention weights are formed, so dropout has no effect.
 
     B batch, N length, D width, H heads, K key width, V value width, C chunk of 64 tokens
@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern, State
-from models.layers.convolution import ShortConvolution
+from models.layers.convolution import torch_convolution
 from models.ops.delta_rule import beta_delta_rule, delta_rule_step
 from models.ops.heads import merge_heads, split_heads
 from models.ops.precision import autocast_disabled, upcast
@@ -70,8 +70,7 @@ class DeltaNet(Attention):
         wide = self.heads * self.value_dim
         self.widths = [heads * self.key_dim] * 2 + [wide]
         self.qkv_proj = nn.Linear(dim, sum(self.widths), bias=False)
-        self.convolution = ShortConvolution(sum(self.widths), conv)
-        nn.init.uniform_(self.convolution.weight, -(conv**-0.5), conv**-0.5)
+        self.convolution = torch_convolution(sum(self.widths), conv)
         self.beta_proj = nn.Linear(dim, heads, bias=False)
         self.norm_weight = nn.Parameter(torch.ones(self.value_dim))
         self.out_proj = nn.Linear(wide, dim, bias=False)

@@ -128,12 +128,12 @@ class ForgettingAttention(MultiHead):
         """A growing cache of keys and values, their c (B, H, length), and what the next token reads of the last one."""
         cache = self.growing_cache(batch)
         sums = cache["k"].new_zeros(cache["k"].shape[:3], dtype=torch.float64)
-        return {**cache, "sums": sums, "last": self.last_of_none(batch)}
+        return {**cache, "log_gates": sums, "last": self.last_of_none(batch)}
 
     def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         q, k, v, sums, last = self.read(x, state["last"])
         seen, state = state["seen"], self.remember(k, v, state)
-        end, kept, dtype = state["seen"], state["sums"], q.dtype
+        end, kept, dtype = state["seen"], state["log_gates"], q.dtype
         if kept.shape[2] < state["k"].shape[2]:
             kept = F.pad(kept, (0, state["k"].shape[2] - kept.shape[2]))
         kept[:, :, seen:end] = sums
@@ -146,7 +146,7 @@ class ForgettingAttention(MultiHead):
                 q, k, v = (upcast(y) for y in (q, state["k"][:, :, :end], state["v"][:, :, :end]))
                 bias = bias.to(q.dtype).masked_fill(later, float("-inf"))
                 o = F.scaled_dot_product_attention(q, k, v, attn_mask=bias).to(dtype)
-        return self.write(x, o), {**state, "sums": kept, "last": last}
+        return self.write(x, o), {**state, "log_gates": kept, "last": last}
 
 
 def shifted(y: Tensor, last: Tensor, logits: Tensor) -> Tensor:

@@ -4,8 +4,9 @@
     y_t = W_o ( RMSNorm(S_t' q_t) * SiLU(W_g x_t) )
 
 q, k, v, beta and the norm are those of models/attention/deltanet.py, and so are time, memory and decoding state. a > 0
-and b are one number per head. Public heads have a key width of 3/4 D / H and twice as wide values, which makes 6 D^2
-parameters. a starts uniform in (0, 16) and softplus(b) log-uniform in [0.001, 0.1]; both have no weight decay (D-57).
+and b are one number per head. Heads of flash-linear-attention have a key width of 3/4 D / H and twice as wide values,
+which makes 6 D^2 parameters. a starts uniform in (0, 16) and softplus(b) log-uniform in [0.001, 0.1]; both have no
+weight decay. The map to beta has no bias, as there; that of the authors' release, NVlabs/GatedDeltaNet, has one (D-57).
 
     B batch, N length, D width, H heads, K key width, V value width
 """

@@ -5,8 +5,10 @@
     y_t = W_o ( SiLU(W_g x_t) * RMSNorm(o_t) ),  the norm of each head, with one weight per channel for all heads
 
 Time O(N (C (K + V) + K V) H), memory O(N (D + K V H / C)). The decoding state has K V numbers per head, `expand_k`
-`expand_v` D^2 / H in all: `expand_k` scales it. Norm, scale and initial values follow the public code; the paper writes
-a layer norm (D-53). No attention weights are formed, so dropout has no effect.
+`expand_v` D^2 / H in all: `expand_k` scales it. Norm, scale and initial values are those of flash-linear-attention; the
+paper writes a layer norm (D-53). With `conv` taps, q, k and v are SiLU(conv(W x)), conv causal and per channel:
+`use_short_conv` of flash-linear-attention, off there by default as here. No attention weights are formed, so dropout
+has no effect.
 
     B batch, N length, D width, H heads, K and V widths of a key and a value, R rank of the gate, C chunk of 64 tokens
 """
@@ -17,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern, State
+from models.layers.convolution import convolved, torch_convolution
 from models.layers.norms import upcast_rms_norm
 from models.ops.gated_linear import gated_linear_attention, gated_linear_chunk
 from models.ops.heads import merge_heads, split_heads
@@ -28,9 +31,9 @@ EPSILON = 1e-5
 class GatedLinearAttention(Attention):
     """D (2 k + 3 v + R) + R k + k + v / H parameters with k = `expand_k` D and v = `expand_v` D channels in all heads.
 
-    `gate_rank` is R, `temperature` tau. Initial values are torch's. A padded token leaves the state unchanged. Raises
-    ValueError for a temperature that is not positive, a rank below 1, and a k or v that is not a positive multiple of
-    the heads.
+    `conv` taps have (2 k + v) `conv` more. `gate_rank` is R, `temperature` tau. Initial values are torch's. A padded
+    token is zero in the convolution and leaves the state unchanged. Raises ValueError for a temperature that is not
+    positive, a rank or taps below 1, and a k or v that is not a positive multiple of the heads.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
@@ -45,10 +48,11 @@ class GatedLinearAttention(Attention):
         expand_v: float = 1.0,
         gate_rank: int = 16,
         temperature: float = 16.0,
+        conv: int | None = None,
         **options: Any,
     ):
         super().__init__(dim, heads, **options)
-        self.check_sizes(gate_rank=gate_rank)
+        self.check_sizes(gate_rank=gate_rank, conv=conv)
         if temperature <= 0:
             raise ValueError(f"the temperature of GLA's gate is {temperature}, not positive")
         widths = {name: int(dim * share) for name, share in (("expand_k", expand_k), ("expand_v", expand_v))}
@@ -62,13 +66,23 @@ class GatedLinearAttention(Attention):
         self.decay_in, self.decay_out = nn.Linear(dim, gate_rank, bias=False), nn.Linear(gate_rank, k)
         self.norm = nn.RMSNorm(self.value_dim, eps=EPSILON)
         self.out_proj = nn.Linear(v, dim, bias=False)
+        self.conv = conv or 1
+        self.convolution = None if conv is None else torch_convolution(2 * k + v, conv)
 
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """q, k and log decay (B, H, N, K) and v (B, H, N, V) from x (B, N, D), in float32 at least."""
-        q, k = (upcast(split_heads(layer(x), self.key_dim)) for layer in (self.q_proj, self.k_proj))
-        v = upcast(split_heads(self.v_proj(x), self.value_dim))
+    def project(
+        self, x: Tensor, window: Tensor | None = None, padding: Tensor | None = None
+    ) -> tuple[list[Tensor], Tensor | None]:
+        """q, k (B, H, N, K), v (B, H, N, V) and log decay like k of x (B, N, D), in float32 at least, and `window`.
+
+        `window` (B, taps - 1, 2 k + v) holds the last inputs of the convolution, None of none; mask (B, N).
+        """
+        q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        if self.convolution is not None:
+            parts, window = convolved(self.convolution, (q, k, v), window, padding)
+            q, k, v = map(F.silu, parts)
         decay = F.logsigmoid(upcast_linear(self.decay_out, self.decay_in(x))) / self.temperature
-        return q * self.key_dim**-0.5, k, v, split_heads(decay, self.key_dim)
+        q, k, decay = (upcast(split_heads(y, self.key_dim)) for y in (q, k, decay))
+        return [q * self.key_dim**-0.5, k, upcast(split_heads(v, self.value_dim)), decay], window
 
     def write(self, x: Tensor, o: Tensor) -> Tensor:
         """y (B, N, D) from the layer's input and o (B, H, N, V)."""
@@ -79,13 +93,16 @@ class GatedLinearAttention(Attention):
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
     ) -> tuple[Tensor, Any]:
         x = self.source(x, context)
-        o, _ = gated_linear_attention(*self.project(x), final_state=False, key_padding_mask=key_padding_mask)
+        parts, _ = self.project(x, padding=key_padding_mask)
+        o, _ = gated_linear_attention(*parts, final_state=False, key_padding_mask=key_padding_mask)
         return self.write(x, o), carry
 
     def empty_state(self, batch: int) -> State:
-        """S (B, H, K, V)."""
-        return {"sums": upcast(self.q_proj.weight.new_zeros(batch, self.heads, self.key_dim, self.value_dim))}
+        """S (B, H, K, V), and the last inputs of the convolution."""
+        sums = upcast(self.q_proj.weight.new_zeros(batch, self.heads, self.key_dim, self.value_dim))
+        return {"sums": sums, "window": None if self.convolution is None else self.convolution.empty_state(batch)}
 
     def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        o, sums = gated_linear_chunk(*self.project(x), state["sums"])
-        return self.write(x, o), {"sums": sums}
+        parts, window = self.project(x, state["window"])
+        o, sums = gated_linear_chunk(*parts, state["sums"])
+        return self.write(x, o), {"sums": sums, "window": window}

@@ -81,7 +81,7 @@ class DiagonalSSM(nn.Module):
         self.enter = nn.Parameter(torch.view_as_real(torch.ones(channels, modes, dtype=torch.cfloat)).clone())  # b
         self.leave = nn.Parameter(torch.view_as_real(torch.randn(channels, modes, dtype=torch.cfloat)))  # c
         self.log_decay = nn.Parameter(torch.full((channels, modes), math.log(0.5)))
-        self.frequency = nn.Parameter(math.pi * torch.arange(modes).float().repeat(channels, 1))
+        self.frequency = nn.Parameter(math.pi * torch.arange(float(modes)).repeat(channels, 1))
         self.log_step = nn.Parameter(log_steps(channels))
         self.skip = nn.Parameter(torch.randn(channels))  # d
 

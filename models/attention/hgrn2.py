@@ -9,7 +9,8 @@ layer to layer and is zero in the first. The paper's output gate is the query; R
 E^-1/2 up to its epsilon (D-55).
 
 Time O(N (C + E) D), memory O(N (D + D E / C)), decoding state E^2 numbers per head, D E in all: `expand_ratio` scales
-it. No attention weights are formed, so dropout has no effect.
+it. With `conv` taps, W_q x, W_f x and W_v x pass a causal convolution per channel: `use_short_conv` of
+flash-linear-attention, off there by default as here. No attention weights are formed, so dropout has no effect.
 
     B batch, N length, D width, H heads, E head width, L layers, C chunk of 64 tokens
 """
@@ -21,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern, State
+from models.layers.convolution import convolved, torch_convolution
 from models.layers.norms import upcast_rms_norm
 from models.ops.gated_linear import gated_linear_attention, gated_linear_chunk
 from models.ops.heads import merge_heads, split_heads
@@ -30,25 +32,29 @@ EPSILON = 1e-5
 
 
 class HGRN2(Attention):
-    """4 D^2 + D parameters, plus L D of the rows that all layers of a stack share; no biases.
+    """4 D^2 + D parameters, 3 D `conv` of the taps, and L D of the rows that all layers of a stack share; no biases.
 
     `expand_ratio` is E and sets the number of heads to D / E; None means the head width of the recipe. Initial weights
     are torch's; the rows start at zero, so that layer l starts with g = l / L. A single layer is the first of one. A
-    padded token leaves the state unchanged. Raises ValueError for an `expand_ratio` below 1 or one that does not divide
-    the width.
+    padded token is zero in the convolution and leaves the state unchanged. Raises ValueError for an `expand_ratio` or
+    taps below 1, and for an `expand_ratio` that does not divide the width.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
     has_weights: ClassVar[bool] = False
 
-    def __init__(self, dim: int, heads: int, *, expand_ratio: int | None = None, **options: Any):
+    def __init__(
+        self, dim: int, heads: int, *, expand_ratio: int | None = None, conv: int | None = None, **options: Any
+    ):
         super().__init__(dim, heads, **options)
-        self.check_sizes(expand_ratio=expand_ratio)
+        self.check_sizes(expand_ratio=expand_ratio, conv=conv)
         self.expand_ratio = self.head_dim if expand_ratio is None else expand_ratio
         if dim % self.expand_ratio:
             raise ValueError(f"HGRN2's width {dim} is not a multiple of heads of {self.expand_ratio} channels")
         self.q_proj, self.f_proj, self.v_proj, self.out_proj = (nn.Linear(dim, dim, bias=False) for _ in range(4))
         self.norm = nn.RMSNorm(dim, eps=EPSILON)
+        self.conv = conv or 1
+        self.convolution = None if conv is None else torch_convolution(3 * dim, conv)
         self.stack = [self]
         self.rows = nn.Parameter(torch.zeros(1, dim))  # P before the softmax, (L, D)
         self.index = 0
@@ -67,15 +73,23 @@ class HGRN2(Attention):
         below, above = shares[1 : self.index + 1], torch.cat([shares[:1], shares[self.index + 1 :]])
         return below.logsumexp(0), above.logsumexp(0)
 
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """q, k = 1 - f, v and log f, (B, H, N, E) each, from x (B, N, D), in float32 at least."""
-        q, v, gate = F.silu(upcast(self.q_proj(x))), upcast(self.v_proj(x)), upcast(self.f_proj(x))
-        k, decay = torch.sigmoid(-gate), F.logsigmoid(gate)
+    def project(
+        self, x: Tensor, window: Tensor | None = None, padding: Tensor | None = None
+    ) -> tuple[list[Tensor], Tensor | None]:
+        """q, k = 1 - f, v and log f, (B, H, N, E) each, of x (B, N, D), in float32 at least, and `window`.
+
+        `window` (B, taps - 1, 3 D) holds the last inputs of the convolution, None of none; mask (B, N).
+        """
+        parts = self.q_proj(x), self.v_proj(x), self.f_proj(x)
+        if self.convolution is not None:
+            parts, window = convolved(self.convolution, parts, window, padding)
+        q, v, gate = map(upcast, parts)
+        q, k, decay = F.silu(q), torch.sigmoid(-gate), F.logsigmoid(gate)
         if self.index:
             bound, rest = self.lower_bound()
             k, decay = rest.exp() * k, torch.logaddexp(bound, rest + decay)
         q, k, v, decay = (split_heads(y, self.expand_ratio) for y in (q, k, v, decay))
-        return q * self.expand_ratio**-0.5, k, v, decay
+        return [q * self.expand_ratio**-0.5, k, v, decay], window
 
     def write(self, x: Tensor, o: Tensor) -> Tensor:
         """y (B, N, D) in the type of x from o (B, H, N, E)."""
@@ -85,14 +99,16 @@ class HGRN2(Attention):
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
     ) -> tuple[Tensor, Any]:
         x = self.source(x, context)
-        o, _ = gated_linear_attention(*self.project(x), final_state=False, key_padding_mask=key_padding_mask)
+        parts, _ = self.project(x, padding=key_padding_mask)
+        o, _ = gated_linear_attention(*parts, final_state=False, key_padding_mask=key_padding_mask)
         return self.write(x, o), carry
 
     def empty_state(self, batch: int) -> State:
-        """S (B, H, E, E)."""
-        sizes = self.dim // self.expand_ratio, self.expand_ratio, self.expand_ratio
-        return {"sums": upcast(self.rows.new_zeros(batch, *sizes))}
+        """S (B, H, E, E), and the last inputs of the convolution."""
+        sums = upcast(self.rows.new_zeros(batch, self.dim // self.expand_ratio, self.expand_ratio, self.expand_ratio))
+        return {"sums": sums, "window": None if self.convolution is None else self.convolution.empty_state(batch)}
 
     def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        o, sums = gated_linear_chunk(*self.project(x), state["sums"])
-        return self.write(x, o), {"sums": sums}
+        parts, window = self.project(x, state["window"])
+        o, sums = gated_linear_chunk(*parts, state["sums"])
+        return self.write(x, o), {"sums": sums, "window": window}

@@ -7,7 +7,7 @@
 q, k, v, beta and the norm are those of models/attention/deltanet.py, and so are memory and decoding state. Time is
 O(N (D^2 + D (C + K))) with log2 C exponentials per key channel. a > 0 is one number per head, b one per key channel;
 W_1 and W_3 have R outputs. a starts uniform in (1, 16) and softplus(b) log-uniform in [0.001, 0.1]; both have no weight
-decay (D-58).
+decay. The gate has a bias c, as in flash-linear-attention; in the model that Moonshot released it has none (D-58).
 
     B batch, N length, D width, H heads, K key width, V value width, R rank
 """

@@ -53,18 +53,18 @@ class Latte(Attention):
     """Multi-head Latte: 2 D L + 2 D^2 parameters.
 
     Additional parameters: `conv` taps D; `rglru` 2 D^2/H + 4 D, noncausal 4 D^2/H + 7 D; `window` 2 D^2 + D H;
-    `learn_rotation` E/2.
+    `learn_rotation`, which acts only with `vapor`, E/2.
 
     Our readings: L is the total over heads. Logits are not scaled, linear layers have no bias, and weights are
-    LeCun-normal (published code). R has RoPE's frequencies, fixed or learned, one set for all heads; the window's
-    values are not rotated (D-6). There are 3 taps, not 4, centred in the noncausal form (D-7). The window holds w keys,
-    or |i - j| <= w / 2 (D-8, D-10); its W_q', W_k' read x, as when a pretrained model is extended (§4.5). The RG-LRU
-    has no Griffin branch; the noncausal form sums two of them (D-9, D-10). Dropout acts on the window's weights and, in
-    the causal form only, on p(l|t) (D-39). With `rope=False` the window has no rotations, for recipes with absolute
-    positions (X68).
+    LeCun-normal (published code). R has RoPE's frequencies, fixed, or learned from there, one set for all heads; the
+    window's values are not rotated (D-6). There are 3 taps, not 4, centred in the noncausal form (D-7). The window
+    holds w keys, or |i - j| <= w / 2 (D-8, D-10); its W_q', W_k' read x, as when a pretrained model is extended (§4.5).
+    The RG-LRU has no Griffin branch; the noncausal form sums two of them (D-9, D-10). Dropout acts on the window's
+    weights and, in the causal form only, on p(l|t) (D-39). With `rope=False` the window has no rotations, for recipes
+    with absolute positions (X68).
 
-    Raises ValueError if the latents are not a multiple of the heads, for `conv` with `rglru`, `learn_rotation` without
-    `vapor`, `rope=False` without a window, a window or taps below 1, and an odd head width if anything is rotated.
+    Raises ValueError if the latents are not a multiple of the heads, for `conv` with `rglru`, `rope=False` without a
+    window, a window or taps below 1, and an odd head width if anything is rotated.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
@@ -76,7 +76,7 @@ class Latte(Attention):
         *,
         latents: int = 128,
         vapor: bool = True,
-        learn_rotation: bool = False,
+        learn_rotation: bool | None = False,
         conv: int | None = None,
         rglru: bool = False,
         window: int | None = None,
@@ -88,8 +88,6 @@ class Latte(Attention):
             raise ValueError(f"Latte's {latents} latents are not a multiple of {heads} heads")
         if conv is not None and rglru:
             raise ValueError("Latte's logits read either a convolution or an RG-LRU: set conv=null or rglru=false")
-        if learn_rotation and not vapor:
-            raise ValueError("learn_rotation requires VAPOR's rotation: set vapor=true")
         if window is None and not rope:
             raise ValueError("rope=false requires a window: set window=")
         causal = self.pattern.causal
@@ -100,7 +98,7 @@ class Latte(Attention):
         self.v_proj, self.out_proj = lecun_linear(dim, dim), lecun_linear(dim, dim)
         self.vapor = vapor
         frequencies = rope_frequencies(self.head_dim).float() if vapor else None
-        self.frequencies = nn.Parameter(frequencies) if learn_rotation else None
+        self.frequencies = nn.Parameter(frequencies) if learn_rotation and vapor else None
         self.features = None
         if conv is not None:
             self.features = ShortConvolution(dim, conv, causal=causal)

@@ -5,7 +5,7 @@
 
 A past block is complete, so its mean contains no later token, and i's own block is always chosen. The keys are those
 after the rotation (RoPE). The authors decode with full attention; here a step reads the same blocks as training does.
-The public layer of flash-linear-attention also normalises each head's output, which the paper does not (`head_norm`;
+The layer of flash-linear-attention also normalises each head's output, which the paper does not (`head_norm`;
 D-64).
 
 Time O(N s b D + N^2 / b D): the choice compares each query with N / b means. Memory O(N D). Decoding keeps all keys

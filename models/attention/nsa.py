@@ -7,9 +7,11 @@
     o^win_t: softmax attention to the last w tokens
 
 A block's key and value are the means over its tokens, as in flash-linear-attention, or `compression: mlp`, an MLP of
-the block's tokens with a vector per position in the block, as in the paper. As there, blocks of the compression
-do not overlap and are those of the choice, the branches share keys and values, which rotate (RoPE) before the
-compression, and W_g has one layer (D-63). The choice has no gradient; the compression learns through o^cmp.
+the block's tokens with a vector per position in the block, as in the paper. As in flash-linear-attention, blocks of the
+compression do not overlap and are those of the choice, the branches share keys and values, which rotate (RoPE) before
+the compression, and W_g has one layer. The public reading of lucidrains compresses before the rotation, reads a learned
+key where no block is complete, and starts with the window's gate open (D-63). The choice has no gradient; the
+compression learns through o^cmp.
 
 Time O(N (s b + w + N / b) D): the compression reads N / b blocks. Memory O(N D). Decoding keeps all keys and values and
 the blocks' summaries, 2 (N + N / b) D / g numbers for N tokens, and takes O((s b + w + N / b) D) per token.

@@ -81,11 +81,11 @@ class S5(Attention):
         self.scale = float(unit)  # factor of the real part
         eigenvalues, vectors = hippo_normal(d_state // blocks)
         kept = slice(0, len(eigenvalues) // unit)
-        vectors = torch.block_diag(*[vectors[:, kept]] * blocks).to(torch.complex64)  # (P, p)
         directions = 1 if self.pattern.causal else 2
         inputs = torch.randn(d_state, dim) * d_state**-0.5
         outputs = torch.complex(*torch.randn(2, directions, dim, d_state)) * d_state**-0.5
-        self.eigenvalues = nn.Parameter(torch.view_as_real(eigenvalues[kept].repeat(blocks)).float())  # (p, 2)
+        vectors = torch.block_diag(*[vectors[:, kept]] * blocks).to(outputs.dtype)  # (P, p)
+        self.eigenvalues = nn.Parameter(torch.view_as_real(eigenvalues[kept].repeat(blocks)).to(inputs.dtype))  # (p, 2)
         self.enter = nn.Parameter(torch.view_as_real(vectors.mH @ inputs.to(vectors.dtype)).clone())  # (p, D, 2)
         self.leave = nn.Parameter(torch.view_as_real(outputs @ vectors).clone())  # (K, D, p, 2)
         self.skip = nn.Parameter(torch.randn(dim))

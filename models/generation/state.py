@@ -1,8 +1,11 @@
-"""Selection of rows from a state: the sequences that continue, in order."""
+"""What all states of decoding have in common: rows to select, and numbers to count."""
 
 from typing import Any
 
 from torch import Tensor
+
+# the dimension along which a cache has room for more tokens than the `seen` ones
+TOKENS = {"k": 2, "v": 2, "log_gates": 2, "inputs": 3, "taps": 3}
 
 
 def take_rows(state: Any, rows: Tensor) -> Any:
@@ -24,3 +27,17 @@ def take_rows(state: Any, rows: Tensor) -> Any:
     if state is None or isinstance(state, int):
         return state
     raise TypeError(f"a state is made of tensors, ints and None, not of {type(state).__name__}")
+
+
+def numbers_kept(state: Any) -> int:
+    """How many numbers of a state hold something that was read; room in its caches for more tokens does not count."""
+    if isinstance(state, list | tuple):
+        return sum(map(numbers_kept, state))
+    if not isinstance(state, dict):
+        return state.numel() if isinstance(state, Tensor) else 0
+    seen, total = state.get("seen"), 0
+    for name, part in state.items():
+        if isinstance(part, Tensor) and isinstance(seen, int) and name in TOKENS:
+            part = part.narrow(TOKENS[name], 0, min(seen, part.shape[TOKENS[name]]))
+        total += numbers_kept(part)
+    return total

@@ -3,6 +3,8 @@
 B batch, N length, D width
 """
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -51,3 +53,24 @@ class ShortConvolution(nn.Module):
         if x.shape[1] == 1:
             return (window * self.weight.flip(1).mT).sum(1, keepdim=True), state
         return self.convolve(window, self.weight.shape[1] - 1, x.shape[1]), state
+
+
+def torch_convolution(dim: int, taps: int) -> ShortConvolution:
+    """A causal convolution whose weights start as those of torch do: uniform within taps^-1/2."""
+    convolution = ShortConvolution(dim, taps)
+    nn.init.uniform_(convolution.weight, -(taps**-0.5), taps**-0.5)
+    return convolution
+
+
+def convolved(
+    convolution: ShortConvolution, parts: Sequence[Tensor], state: Tensor | None, key_padding_mask: Tensor | None
+) -> tuple[Sequence[Tensor], Tensor]:
+    """The next n tokens of several projections (B, n, D_i), D in all, behind one convolution, and its next state.
+
+    `state` None: these tokens are the first.
+    """
+    x = torch.cat(parts, -1)
+    if key_padding_mask is not None:
+        x = x.masked_fill(key_padding_mask[..., None], 0.0)
+    y, state = convolution.chunk(x, convolution.empty_state(len(x)) if state is None else state)
+    return y.split([part.shape[-1] for part in parts], -1), state

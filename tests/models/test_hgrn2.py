@@ -47,7 +47,7 @@ def test_lower_bounds_grow_from_zero():
         bound, rest = (x.exp() for x in layer.lower_bound())
         torch.testing.assert_close(bound, shares[1 : layer.index + 1].sum(0))
         torch.testing.assert_close(bound + rest, torch.ones_like(bound))
-        forget = layer.project(torch.randn(1, 9, 16, dtype=torch.float64) * 100)[-1].exp()
+        forget = layer.project(torch.randn(1, 9, 16, dtype=torch.float64) * 100)[0][-1].exp()
         assert (forget > bound.view(2, 1, 8) - 1e-12).all()
     bounds = torch.stack([layer.lower_bound()[0] for layer in layers[1:]])
     assert (bounds.diff(dim=0) > 0).all()
@@ -65,7 +65,7 @@ def test_keys_keep_their_digits_next_to_a_gate_of_one():
     model = build()
     with torch.no_grad():
         model.f_proj.weight.copy_(30 * torch.eye(16))
-    _, k, _, decay = model.project(torch.ones(1, 1, 16))
+    _, k, _, decay = model.project(torch.ones(1, 1, 16))[0]
     torch.testing.assert_close(k, torch.full_like(k, 9.3576e-14), atol=0, rtol=1e-4)
     torch.testing.assert_close(-decay, k, atol=0, rtol=1e-5)
 

@@ -1,13 +1,10 @@
-"""Hyena: the filters' window and reach, memory, decoding with a growing cache, the start."""
+"""Hyena: the filters' window and reach, memory."""
 
 import math
 
-import pytest
 import torch
 from memory import LargestStorage
-from zoo import in_chunks
 
-from models.attention.base import ROOM
 from models.attention.hyena import Hyena
 
 
@@ -50,13 +47,3 @@ def test_memory_of_training_grows_as_the_length():
             model(x)[0].sum().backward()
         sizes.append(largest.numbers)
     assert sizes[1] <= 2.05 * sizes[0] and sizes[1] < 2048 * 40
-
-
-@pytest.mark.parametrize("order", [2, 3])
-def test_a_cache_that_grows_equals_forward(order):
-    model, x = build(max_length=100, order=order).double().eval(), torch.randn(2, 150, 8, dtype=torch.float64)
-    with torch.no_grad():
-        for sizes in ((1,) * (ROOM + 2) + (84,), (ROOM - 1, 1, 1, 85), (150,)):
-            rows, state = in_chunks(model, x, model.init_state(2), sizes)
-            torch.testing.assert_close(rows, model(x)[0], atol=1e-10, rtol=0)
-    assert state["taps"].stride(0) == 0  # shared by all examples

@@ -13,7 +13,8 @@ from models.attention.rwkv4 import TokenShift
 from models.layers.convolution import ShortConvolution
 
 PART = re.compile(r"conv \d+|shift( \d+)?|average|recurrence|window \d+")
-ON = {"forgetting": {"kv_shift": True}, "nystrom": {"conv_kernel": 3}}  # off as published
+TAPS = {"conv": 4}
+ON = {"forgetting": {"kv_shift": True}, "nystrom": {"conv_kernel": 3}, "gla": TAPS, "hgrn2": TAPS}  # off as published
 
 
 def declares(name):
@@ -69,7 +70,8 @@ def check_switch(name, **kind):
     assert not convolves(off)
     y = off(x)[0]
     y.square().sum().backward()
-    assert all(p.grad is not None for p in off.parameters())
+    unread = {"rows"}  # of HGRN2, in its first layer
+    assert all(p.grad is not None for key, p in off.named_parameters() if key not in unread)
     if not off.pattern.causal:
         return
     with torch.no_grad():

@@ -97,7 +97,6 @@ REFUSED = [
     ("latte", {"latents": 7}, "7 latents are not a multiple of 2 heads"),
     ("latte", {"dim": 18}, "9 is odd"),
     ("latte_conv", {"rglru": True}, "conv=null or rglru=false"),
-    ("latte_conv", {"learn_rotation": True}, "vapor=true"),
     ("lavo", {"bases": 64}, "LAVO requires bases <= head width: 64 bases, head width 8"),
     ("llp", {"segment": 1}, "LLP requires an even segment >= 2, not 1"),
     ("llp", {"segment": 7}, "LLP requires an even segment >= 2, not 7"),

@@ -321,8 +321,10 @@ def test_another_pattern_is_one_change_of_the_recipe(pattern):
 
 
 def test_the_state_of_a_decoder_is_counted():
-    for pattern, numbers in (("causal_self", 2 * 2 * 24 * 32), ("causal_cross", None)):
-        cfg = compose(["task=probe/recall", "budget=smoke", f"task.pattern={pattern}", "model=vanilla"])
+    """Of its caches, the tokens of the example count, not the room for more."""
+    cases = [("vanilla", "causal_self", 2 * 2 * 24 * 32), ("vanilla", "causal_cross", None)]
+    for model, pattern, numbers in (*cases, ("hyena", "causal_self", 2 * (2 * 24 + 2 * 3) * 32)):
+        cfg = compose(["task=probe/recall", "budget=smoke", f"task.pattern={pattern}", f"model={model}"])
         built = build(cfg)
         built.task.load()
         [evaluation] = built.task.final_evaluations()

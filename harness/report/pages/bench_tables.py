@@ -8,7 +8,7 @@ from harness.config.table_rows import labelled
 from harness.report.render.layout import Block
 from harness.report.render.markdown import block_lines, escape
 from harness.report.render.words import listed
-from harness.report.scores.measurements import describe_setting, size_of, slope
+from harness.report.scores.measurements import block_note, describe_setting, size_of, slope
 from harness.report.stats.grouping import grouped
 from harness.report.stats.growth import crossover
 from harness.report.stats.seeds import significant
@@ -108,6 +108,9 @@ def measurement_notes(measured: dict[str, Any]) -> list[str]:
     kernels = measured.get("kernels", {}).items()
     lines += [f"{name}: most of the time in {', '.join(names)}" for name, names in kernels if names]
     lines += [f"{name}: {why}" for name, why in measured.get("absent", {}).items()]
+    if measured["settings"].get("layers") is None and not measured["settings"].get("task"):
+        for label, name in names_of(measured).items():
+            lines += block_note(name, model_of(label, measured.get("rows", {})), measured["models"][label])
     return lines + reasons(measured)
 
 

@@ -12,6 +12,7 @@ from harness.report.pages.notes import (
 )
 from harness.report.render.layout import Block, TableEntry
 from harness.report.scores.groups import Group
+from harness.report.scores.measurements import block_notes
 from harness.report.scores.scores import Score
 from harness.report.spec.table import TableSpec
 from harness.report.stats.grouping import grouped
@@ -79,6 +80,8 @@ def own_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
         (f"do=bench, {point.what} at {point.length:,} tokens: {group.data}.", group.column) for group, point in measured
     )
     lines += [f"{', '.join(names)}: {setting}" for setting, names in settings.items()]
+    layers = (score.row for group, point in measured if point.settings for score in group.scores)
+    lines += block_notes(layers, spec.rows)
     return Block(where, ["model", *header], body, lines=lines)
 
 

@@ -4,16 +4,19 @@ A table of cells shows one point per row (`bench_scores`). A table of measuremen
 which of its points a row is, and what number a column shows of it.
 """
 
+import contextlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.config.compose import default_arguments, option_config
+from harness.config.declared import declared
 from harness.config.overrides import recipe_settings, to_overrides, typed_values
 from harness.config.table_rows import Row
-from harness.errors import agreeing
+from harness.errors import UsageError, agreeing
 from harness.records.measurements import Measurement, Measurements
 from harness.report.scores.scores import Score
 from harness.report.spec.measured import KEYS, MeasuredRow, Run
@@ -65,6 +68,23 @@ def describe_setting(measured: Measurement) -> str:
     if hardware.get("kernels"):
         machine += f", kernels={hardware['kernels']}"
     return f"{', '.join(parts)}; {machine}; torch {measured['versions']['torch']}"
+
+
+def block_note(name: str, model: str, hyper: Mapping[str, Any]) -> list[str]:
+    """`Based: the measured layer is one linear block`, for a model whose stack has several kinds.
+
+    A measurement from elsewhere may have any settings.
+    """
+    with contextlib.suppress(UsageError, OSError, LookupError, TypeError):
+        if kind := declared(option_config("model", model)).layer:
+            return [f"{name}: the measured layer is one {kind.format(**hyper)} block"]
+    return []
+
+
+def block_notes(labels: Iterable[str], rows: Mapping[str, Row]) -> list[str]:
+    """The notes of the rows with these labels, of which one layer was measured."""
+    hyper = {label: default_arguments(rows[label].model) | _model_settings(rows[label].set) for label in labels}
+    return [f"{note}." for label in hyper for note in block_note(label, rows[label].model, hyper[label])]
 
 
 def bench_scores(point: BenchPoint, rows: Mapping[str, Row], measurements: Measurements) -> tuple[list[Score], str]:

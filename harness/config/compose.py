@@ -3,7 +3,6 @@
 `run.py` composes through hydra.main, sweeps and tests through `compose`, with the same files and schema.
 """
 
-import contextlib
 import functools
 import pickle
 import re
@@ -143,16 +142,18 @@ def pickled(choices: tuple[str, ...], search: tuple[str, ...]) -> bytes:
     register()
     with option_files.added(search):
         path = create_config_search_path(str(CONF))
-    with outside_the_application():
-        try:
-            Hydra.create_main_hydra2("longhaul", path)
-            return pickle.dumps(hydra.compose("config", overrides=list(choices)))
-        except (HydraException, OmegaConfBaseException, YAMLError):
-            raise  # `harness.commands.mistakes` knows them
-        except yaml_files.UNREADABLE as error:
-            raise UsageError(f"{' '.join(choices)[:200]}: does not compose: {yaml_files.reason(error)}") from error
-        finally:
-            GlobalHydra.instance().clear()
+    # Hydra's only global instance, which a running hydra.main holds, is used for another composition
+    global_hydra = GlobalHydra.instance()
+    application, global_hydra.hydra = global_hydra.hydra, None
+    try:
+        Hydra.create_main_hydra2("longhaul", path)
+        return pickle.dumps(hydra.compose("config", overrides=list(choices)))
+    except (HydraException, OmegaConfBaseException, YAMLError):
+        raise  # `harness.commands.mistakes` knows them
+    except yaml_files.UNREADABLE as error:
+        raise UsageError(f"{' '.join(choices)[:200]}: does not compose: {yaml_files.reason(error)}") from error
+    finally:
+        global_hydra.hydra = application
 
 
 @functools.lru_cache(maxsize=256)
@@ -260,17 +261,6 @@ def default_arguments(model: str) -> dict[str, Any]:
 def arguments(part: DictConfig | dict[str, Any]) -> dict[str, Any]:
     """Plain values: `_target_` and the arguments of a model, task or backbone: all keys except those of the harness."""
     return {key: value for key, value in resolved(part).items() if key not in NOT_ARGUMENTS}
-
-
-@contextlib.contextmanager
-def outside_the_application() -> Iterator[None]:
-    """Use Hydra's only global instance, which a running hydra.main holds, for another composition."""
-    global_hydra = GlobalHydra.instance()
-    application, global_hydra.hydra = global_hydra.hydra, None
-    try:
-        yield
-    finally:
-        global_hydra.hydra = application
 
 
 def options(group: str) -> Iterator[tuple[str, str]]:

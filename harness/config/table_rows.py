@@ -178,8 +178,9 @@ def row_named(name: str) -> tuple[str, Mapping[str, Any]] | None:
     """
     meanings = [
         (*model_settings(value, f"table {table}: rows.{label}"), table)
-        for table, rows in published_rows()
-        for label, value in rows.items()
+        for table, raw in tables()
+        if raw.get("kind", "measured") == "measured"  # a table of cells or measurements
+        for label, value in (raw.get("rows") or {}).items()
         if typed_name(label) == name
     ]
     if not meanings:
@@ -187,16 +188,9 @@ def row_named(name: str) -> tuple[str, Mapping[str, Any]] | None:
     model, settings, _ = max(meanings, key=lambda meaning: len(meaning[1]))
     # a row may lack a setting that its table's recipe has
     if any(name_of_model != model or not fewer.items() <= settings.items() for name_of_model, fewer, _ in meanings):
-        tables = ", ".join(dict.fromkeys(table for _, _, table in meanings))
-        raise UsageError(f"model={name}: rows of {tables} differ; type the model and its settings")
+        where = ", ".join(dict.fromkeys(table for _, _, table in meanings))
+        raise UsageError(f"model={name}: rows of {where} differ; type the model and its settings")
     return model, settings
-
-
-def published_rows() -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(table, its rows) for each table of cells or measurements."""
-    for table, raw in tables():
-        if raw.get("kind", "measured") == "measured":
-            yield table, raw.get("rows") or {}
 
 
 def tables(*, about_others: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:

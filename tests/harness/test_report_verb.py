@@ -156,7 +156,7 @@ MISTAKES = [
     ("lavo/t11", "  Image: {task", "  Imagee: {task", "averages.AVG: there is no 'Image'"),
     ("lavo/t11", "ledger: lavo_table11", "ledger: lavo_table99", "no published table 'lavo_table99'"),
     ("lavo/t11", "columns: [Text]", "columns: [Texts]", "footnotes.X11.columns: there is no 'Texts'"),
-    ("lavo/t11", "title: ", "title: [", "no yaml"),
+    ("lavo/t11", "title: ", "title: [", "did not find expected"),
     (
         "lavo/t11",
         "control: no_mixing",

@@ -111,8 +111,8 @@ def test_incomplete_rows_are_left_out_and_named():
     ]
     (panel,) = ours(records)
     assert set(by_label(panel)) == {"softmax attention", "mixer_x*"}
-    for line in ("Without Image: Linformer.", "Without Text (oom): Performer.", "Changed settings in Text: LAVO."):
-        assert line in panel["notes"]
+    (left_out,) = [note for note in panel["notes"] if note.startswith("Not drawn")]
+    assert all(name in left_out for name in ("Linformer", "Performer", "LAVO")) and "softmax" not in left_out
     assert "* not in the paper." in panel["notes"]
     records[-1]["examples_per_s"] = 0.0
     assert set(by_label(ours(records)[0])) == {"softmax attention"}, "nor a row without a speed"
@@ -129,7 +129,7 @@ def test_failed_seeds_and_leaks_are_named():
 
 def test_nothing_is_relative_without_the_reference():
     (panel,) = ours(everywhere("lavo", [0.7]) + everywhere("vanilla", [0.6], without=["Image"]))
-    assert panel["series"] == [] and "the reference softmax attention has no score: LAVO." in text(panel)
+    assert panel == ours([])[0]
 
 
 cpu = copy.deepcopy(BASE["hardware"]) | {"device": "cpu", "gpu": None}

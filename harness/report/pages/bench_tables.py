@@ -14,6 +14,7 @@ from harness.report.stats.growth import crossover
 from harness.report.stats.seeds import significant
 
 SHOWN_MODELS = 3  # in the title of a page
+MEDIANS = "Medians, in brackets the speedup over the peer; exponents are fitted to the upper half of the lengths."
 TITLES = {"forward": "Forward", "train": "Forward and backward", "decode": "One token, decoded"}
 TITLES |= {"token": "One token of a text", "generate": "A whole text"}
 Series = list[dict[str, Any]]
@@ -30,7 +31,7 @@ def show_measurement(measured: dict[str, Any]) -> None:
     page = console()
     for timed, series in measures(measured):
         show_block(Block(f"{title_of(timed)}: {describe_setting(measured)}", *grid(measured, series)), page)
-    for line in measurement_notes(measured):
+    for line in (MEDIANS, *measurement_notes(measured)):
         page.print(line, markup=False, soft_wrap=True)
 
 
@@ -96,10 +97,7 @@ def milliseconds(value: float) -> str:
 
 
 def measurement_notes(measured: dict[str, Any]) -> list[str]:
-    lines = [
-        "Medians; in brackets the speedup over the peer in the same run. "
-        "Slopes are fitted to the upper half of the lengths.",
-    ]
+    lines: list[str] = []
     if disturbed := sum(point.get("disturbed", 0) for point in measured["points"]):
         lines.append(f"{disturbed} samples were taken while other processes used this machine.")
     if cold := sum(point.get("cold", 0) for point in measured["points"]):
@@ -134,4 +132,5 @@ def page(measured: dict[str, Any]) -> str:
         lines += [f"![Time and memory](../../figures/bench/{measured['name']}.png)", ""]
     for timed, series in measures(measured):
         lines += [*block_lines(Block(title_of(timed), *grid(measured, series)), level=2), ""]
+    lines.append("- [How to read a measurement](../../../docs/efficiency.md).")
     return "\n".join([*lines, *(f"- {escape(line)}" for line in measurement_notes(measured))]) + "\n"

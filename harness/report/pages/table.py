@@ -17,7 +17,6 @@ from harness.report.pages.not_run import waiting_columns, waiting_sentences
 from harness.report.pages.notes import size_block
 from harness.report.pages.paper_predictors import first_line, tidy_marks
 from harness.report.render.layout import Picture, Section, Table, table_of, tidy_row
-from harness.report.render.words import joined
 from harness.report.scores.groups import AGREES, DIFFERS, Group, ProtocolResults, ScoreLine
 from harness.report.scores.scores import Score
 from harness.report.spec.parts import Kind
@@ -30,8 +29,7 @@ RUN = ("reproduced", "close", "off", "failed", SEVERAL, "not run")
 VERDICTS = {Kind.SCORE: RUN, Kind.COST: RUN, Kind.COUNT: (AGREES, DIFFERS, "failed", SEVERAL, "not run")}
 PLURAL = {AGREES: "agree", DIFFERS: "differ"}
 SELDOM = (SEVERAL,)  # not stated where no number has it
-NOT_RUN = "All that was not run, with its cost and command"
-AGREEMENT = "The order of the rows beside the paper's, corrected for all columns"
+NOT_RUN, AGREEMENT = "Not run, with its cost", "Order of the rows beside the paper's"
 
 
 def build_table(
@@ -170,13 +168,8 @@ def _summary(spec: TableSpec, rows: Sequence[dict[str, str]]) -> str:
 
 def _notes(spec: TableSpec, has_verdicts: bool) -> list[str]:
     """What this page alone needs, beside docs/report.md: its protocols, and what its verdicts mean."""
-    names = ", ".join(spec.protocols)
-    several = f"Protocols {names}, never compared with each other" if len(spec.protocols) > 1 else f"Protocol {names}"
-    notes = [f"{several}; runs of other protocols are left out."]
-    if any(column.protocol for column in spec.columns.values()):
-        columns = grouped((column.protocol or spec.protocol, name) for name, column in spec.columns.items()).items()
-        of_columns = ", ".join(f"{protocol} ({joined(names)})" for protocol, names in columns)
-        notes = [f"Each column is of one protocol: {of_columns}."]
+    protocols = dict.fromkeys(column.protocol or name for name in spec.protocols for column in spec.columns.values())
+    notes = [f"Protocol{'s' if len(protocols) > 1 else ''}: {', '.join(protocols)}."]
     if repeated := [f"{row} is the computation of {spec.same_as(row)}" for row in spec.rows if spec.same_as(row)]:
         notes.append(f"{'; '.join(repeated)}: shown beside it, not tested again.")
     if has_verdicts:

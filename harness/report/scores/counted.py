@@ -16,10 +16,7 @@ from harness.report.spec.parts import UNITS
 from harness.report.spec.table import TableSpec
 
 FIELD = "parameters"  # the field of columns that can be counted
-COUNTED = (
-    "Counted: the parameters of the model that the row's recipe builds at the paper's budget; nothing was trained for "
-    "them."
-)
+COUNTED = "Counted: the model of the row's recipe at the paper's budget, which was not trained."
 
 
 def count(spec: TableSpec, column: str, rows: Sequence[str]) -> tuple[list[Score], tuple[str, ...]]:

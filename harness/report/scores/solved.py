@@ -22,7 +22,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import ndtri
 
 from harness.report.scores.exact_tests import closed_test, fisher, fisher_table
 from harness.report.scores.paired import Key, Pair
@@ -105,16 +104,10 @@ def solved_runs(
 @functools.cache
 def share_interval(solved: int, runs: int) -> tuple[float, float]:
     """Wilson's 95 % interval of a share, with continuity correction (Newcombe 1998)."""
-    # as scipy.stats.binomtest, which takes half a second to import
-    share, z = solved / runs, float(ndtri(0.5 + 0.5 * LEVEL))
-    width = 2 * (runs + z**2)
-    center = (2 * runs * share + z**2) / width
-    low, high = 0.0, 1.0
-    if solved:
-        low = center - (1 + z * math.sqrt(z**2 - 2 - 1 / runs + 4 * share * (runs * (1 - share) + 1))) / width
-    if solved < runs:
-        high = center + (1 + z * math.sqrt(z**2 + 2 - 1 / runs + 4 * share * (runs * (1 - share) - 1))) / width
-    return low, high
+    from scipy.stats import binomtest  # takes half a second to import
+
+    interval = binomtest(solved, runs).proportion_ci(LEVEL, method="wilsoncc")
+    return float(interval.low), float(interval.high)
 
 
 def compare_solved(pairs: Sequence[Pair], runs: SolvedRuns, reference: Key | None, best: Key | None) -> list[Pair]:

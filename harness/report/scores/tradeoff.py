@@ -56,17 +56,9 @@ def panels(figure: FigureSpec, cells: Cells, paper_root: str | os.PathLike[str])
     `cells`: the frame of all records.
     """
     theirs = [_paper_panel(figure, figure.paper, paper_root)] if figure.paper else []
-    every = list(_measured_panels(figure, cells))
-    if ours := [panel for panel in every if panel["series"]]:
+    if ours := [panel for panel in _measured_panels(figure, cells) if panel["series"]]:
         return theirs + ours
-    notes = [
-        f"No bubble of ours yet: no row has a score in each of {', '.join(figure.parts)} at one budget, on one machine "
-        "and data.",
-        f"Command: python run.py table={figure.table.name} budget=reduced",
-    ]
-    for panel in every:
-        title = panel["title"].removeprefix("Ours: ").replace("\n", ", ")
-        notes.append(f"So far, {title}: {' '.join(panel['notes'])}")
+    notes = [f"No bubble of ours yet: python run.py table={figure.table.name} budget=reduced"]
     return [*theirs, _bubble_panel(figure, "Ours", [], notes)]
 
 
@@ -107,45 +99,40 @@ def _measured_panels(figure: FigureSpec, cells: Cells) -> Iterator[Panel]:
 def _measured_panel(
     figure: FigureSpec, part: TableSpec, title: str, hardware: str, columns: Mapping[str, Cells]
 ) -> Panel:
-    measured = {column: score_rows(cells, limits=limits_of(part.columns[column])) for column, cells in columns.items()}
-    seen = {score.row for scores in measured.values() for score in scores}
-    names = [*(label for label in part.rows if label in seen), *sorted(seen - set(part.rows))]
+    rows: dict[str, dict[str, list[Score]]] = {}
+    for column, cells in columns.items():
+        for score in score_rows(cells, limits=limits_of(part.columns[column])):
+            rows.setdefault(score.row, {}).setdefault(column, []).append(score)
     # of the unchanged recipe alone, if there is such a score
-    of_rows = {name: [[s for s in scores if s.row == name] for scores in measured.values()] for name in names}
-    by_row = {
-        row: [[s for s in scores if not s.setting] or scores for scores in every] for row, every in of_rows.items()
+    plain = {
+        name: [[s for s in scores if not s.setting] or scores for scores in of.values()] for name, of in rows.items()
     }
-    averages = {name: mean for name, scores in by_row.items() if _has_costs(scores) and (mean := average(scores))}
-    reference = part.row_of_model(figure.reference)
-    bubbles, reasons = [], {}
-    for name in names:
-        if name not in averages:
-            reasons.setdefault(_reason_left_out(list(measured), by_row[name]), []).append(name)
-        elif reference in averages:
-            pairs = list(zip(by_row[name], by_row[reference], strict=True))
-            costs = (geometric_mean(getattr(a, key) / getattr(b, key) for (a,), (b,) in pairs) for key in COSTS)
-            model = part.rows[name].model if name in part.rows else name
-            ours, bubble = averages[name].estimate, _bubble(figure, name, model, averages[name].estimate.mean, *costs)
-            bubble["name"] += "" if name in part.rows else NOT_IN_PAPER
-            if ours.interval is not None:
-                bubble |= {key: [round(end, DIGITS)] for key, end in zip(("low", "high"), ours.interval, strict=True)}
-            bubbles.append(bubble)
+    complete = {name: scores for name, scores in plain.items() if len(scores) == len(columns) and _has_costs(scores)}
+    averages = {name: mean for name, scores in complete.items() if (mean := average(scores))}
+    reference, bubbles = part.row_of_model(figure.reference), []
+    order = [*(row for row in part.rows if row in averages), *sorted(averages.keys() - part.rows.keys())]
+    for name in order if reference in averages else ():
+        pairs = list(zip(plain[name], plain[reference], strict=True))
+        costs = (geometric_mean(getattr(a, key) / getattr(b, key) for (a,), (b,) in pairs) for key in COSTS)
+        model = part.rows[name].model if name in part.rows else name
+        ours = averages[name].estimate
+        bubble = _bubble(figure, name, model, ours.mean, *costs)
+        bubble["name"] += "" if name in part.rows else NOT_IN_PAPER
+        if ours.interval is not None:
+            bubble |= {key: [round(end, DIGITS)] for key, end in zip(("low", "high"), ours.interval, strict=True)}
+        bubbles.append(bubble)
     failed = [f"{row_name(name)} ({mean.failure_text})" for name, mean in averages.items() if mean.failures]
     seeds = sorted(len(mean.by_seed) for mean in averages.values())
     bars = "; bars: 95 % intervals" if max(seeds, default=0) >= MIN_SEEDS else ""
+    drawn = set(order) if bubbles else set()
     notes = [
         f"{hardware}.",
         *([f"Seeds: {span(seeds)} per row{bars}.", *HOW] if seeds else []),
-        *(note for reason, rows in reasons.items() for note in _named(reason, rows)),
         *_named("Failed seeds, not in the mean", failed),
+        *_named("TEST LEAK, checkpoint chosen on the test split", [n for n, mean in averages.items() if mean.leak]),
         *_named(
-            "TEST LEAK, checkpoint chosen on the test split", [name for name, mean in averages.items() if mean.leak]
+            "Not drawn, without a score and its cost in every column", [n for n in (part.rows | rows) if n not in drawn]
         ),
-        *_named(
-            f"Not drawn, because the reference {row_name(reference or figure.reference)} has no score",
-            [] if reference in averages else averages,
-        ),
-        *_named("Not run", [label for label in part.rows if label not in seen]),
     ]
     if any(bubble["name"].endswith(NOT_IN_PAPER) for bubble in bubbles):
         notes.append(f"{NOT_IN_PAPER} not in the paper.")
@@ -154,22 +141,6 @@ def _measured_panel(
 
 def _has_costs(scores: Sequence[Sequence[Score]]) -> bool:
     return all(getattr(score, key) for part in scores for score in part for key in COSTS)
-
-
-def _reason_left_out(columns: Sequence[str], scores: Sequence[Sequence[Score]]) -> str:
-    """Why a row has no bubble. `scores`: of the row, by column."""
-    missing, several = [], []
-    for column, of_column in zip(columns, scores, strict=True):
-        if not any(score.by_seed for score in of_column):
-            failures = ", ".join(score.failure_text for score in of_column if score.failure_text)
-            missing.append(f"{column} ({failures})" if failures else column)
-        elif len(of_column) > 1 or of_column[0].setting:
-            several.append(column)
-    if missing:
-        return f"Without {', '.join(missing)}"
-    if several:
-        return f"Changed settings in {', '.join(several)}"
-    return "No seed ended in every column" if _has_costs(scores) else "Without speed and memory"
 
 
 def _named(message: str, names: Iterable[str]) -> list[str]:

@@ -2,8 +2,8 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
-import numpy as np
 import pytest
 
 from harness.config.cell import cell_of
@@ -13,8 +13,9 @@ from harness.records.collect import frame
 from harness.records.record import RecordError
 from harness.report.pages import answer, columns
 from harness.report.scores import groups, select
-from harness.report.scores.per_example import BaselineScores
-from harness.report.scores.scores import Score, baseline_scores
+from harness.report.scores.predictors import scored_predictors
+from harness.report.scores.scores import Score
+from harness.report.spec.parts import Column
 from tests.helpers import synthetic
 from tests.helpers.pages import T11
 
@@ -57,15 +58,18 @@ def test_the_command_measures_what_is_missing_and_a_changed_file_is_one_line(pla
         assert str(path) in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_predictor_without_a_score_is_a_row_that_says_why():
+def test_a_predictor_without_a_score_is_a_row_that_says_why(monkeypatch):
     import pandas as pd
 
-    cells = pd.DataFrame({"seed": [1, 2, 3]})
-    untrained = {
-        "5gram": BaselineScores("f00d", None, None, {"saw": ""}, "no training text"),
-        "unigram": BaselineScores("f00d", 22.5, np.full(4, 22.5)),
-    }
-    fivegram, unigram = baseline_scores(cells, untrained, "baseline: ")
+    monkeypatch.setattr("harness.records.predictions.read", lambda *arguments, **keywords: {})
+    failed = {"status": "failed", "message": "no training text", "metrics": None}
+    ended = {"status": "done", "message": None, "metrics": {"ppl": 22.5}}
+    file = {"file": Path("x.json"), "evaluations": {"baseline/5gram": failed, "baseline/unigram": ended}}
+    cells = {"id": "a", "fingerprint": "f00d", "baselines": file, "evaluations": None}
+    found = scored_predictors(
+        pd.DataFrame([cells | {"seed": seed} for seed in (1, 2, 3)]), Column(task="x", metric="ppl")
+    )
+    (fivegram, _), (unigram, _) = found["5gram"], found["unigram"]
     assert (fivegram.row, fivegram.estimate, fivegram.failure_text) == ("baseline: 5-gram", None, "no training text")
     assert unigram.by_seed == {1: 22.5, 2: 22.5, 3: 22.5} and unigram.data[2] == "f00d"
 

@@ -8,6 +8,7 @@ from helpers import synthetic
 
 from harness.records.collect import frame
 from harness.report.scores import groups, per_example, select
+from harness.report.scores.predictors import scored_predictors
 from harness.report.spec.parts import Column
 from tests.harness.test_report_answer import ENDED, REDUCED, T11
 
@@ -25,8 +26,8 @@ def test_the_scores_of_examples_are_taken_only_if_they_make_the_score(monkeypatc
     (scores,) = per_example.examples_of(cells, column).values()
     assert scores.tolist() == [100.0, 0.0, 0.0, 100.0, 100.0, 0.0, 0.0, 0.0]
     assert per_example.examples_of(cells, column, block=3)[record["cell"]["id"]] == pytest.approx([100 / 3, 200 / 3])
-    baseline = per_example.baselines_of(cells, column)["root"]
-    assert (baseline.fingerprint, baseline.score, baseline.examples.mean()) == ("f00d", 62.5, 62.5)
+    baseline, _ = scored_predictors(cells, column)["root"]
+    assert (baseline.data[1], baseline.by_seed[1], baseline.examples[1].mean()) == ("f00d", 62.5, 62.5)
     assert per_example.examples_of(cells.assign(score=[50.0]), column) == {}  # from another run
     assert per_example.examples_of(cells.assign(predictions=[None]), column) == {}
     assert per_example.examples_of(frame([record]), column) == {}
@@ -83,5 +84,5 @@ def test_a_ratio_of_sums_has_scores_of_its_examples(monkeypatch):
     draws = random.integers(0, 400, (2000, 400))
     assert scores.mean() == pytest.approx(ratio)
     assert scores.std() / 20 == pytest.approx((sums[draws].sum(1) / counts[draws].sum(1)).std(), rel=0.05)
-    baseline = per_example.baselines_of(cells, column)["mean"]
-    assert baseline.fingerprint == "f00d" and baseline.examples == pytest.approx(scores)
+    baseline, _ = scored_predictors(cells, column)["mean"]
+    assert baseline.data[1] == "f00d" and baseline.examples[1] == pytest.approx(scores)

@@ -7,7 +7,7 @@ from harness.config.model_names import row_name
 from harness.errors import agreeing
 from harness.report.pages.entries import EMPTY, baseline_text, muted, row_entry, score_entry
 from harness.report.pages.grids import no_average, own_block, parts_block, short_block
-from harness.report.pages.notes import label_with_fit, predictor_notes, solved_notes
+from harness.report.pages.notes import label_with_fit, solved_notes
 from harness.report.pages.paper_predictors import predictor_row, predictors_block
 from harness.report.render.layout import Block, Section, TableEntry
 from harness.report.render.words import joined
@@ -117,9 +117,8 @@ def _comparison_block(spec: TableSpec, group: Group) -> Block:
             ours = [score_entry(spec, line.score, group), column.signed(line.delta), verdict]
         rows.append((row_entry(spec, line.row, line.score.setting if line.score else ""), paper, *ours))
     header = ("model", "paper", MEAN_HEADER, "Δ", "verdict")
-    lines = (*predictor_notes([group]), *group.data_notes)
     title = f"{column.heading}{_chance_text(spec, group)}"
-    return Block(title, header, rows, "lrrrl", notes=column.notes, lines=lines)
+    return Block(title, header, rows, "lrrrl", notes=column.notes, lines=group.data_notes)
 
 
 def _ranking_block(spec: TableSpec, group: Group, left_out: Collection[str]) -> Block:
@@ -142,7 +141,7 @@ def _ranking_block(spec: TableSpec, group: Group, left_out: Collection[str]) -> 
         rows.append((name, entry, _place(spec, group, score), above_chance, parameters, speed, group.source))
     header = ("model", MEAN_HEADER, "place", f"Δ to {_guess(spec)}", "parameters", "examples/s", "data")
     title = f"{column.heading}{group.on_data} · {group.where}{_chance_text(spec, group)}"
-    lines = (*predictor_notes([group]), *solved_notes([group]), *group.data_notes)
+    lines = (*solved_notes([group]), *group.data_notes)
     kept = [index for index, name in enumerate(header) if name not in left_out]
     header, *rows = ([row[index] for index in kept] for row in (header, *rows))
     align = "".join("lrrrrrl"[index] for index in kept)

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from harness.report.pages.entries import EMPTY, baseline_text, muted, row_entry, score_entry, short_entry
 from harness.report.pages.notes import (
     label_with_fit,
-    predictor_notes,
     shared_notes,
     signs_line,
     solved_notes,
@@ -51,7 +50,7 @@ def parts_block(spec: TableSpec, mean: Group) -> list[Block]:
         ]
     body += _baseline_rows(parts)
     notes = shared_notes({group.resolved.short_name: group.data_notes for group in parts})
-    lines = [*notes, *solved_notes(parts), *predictor_notes(parts)]
+    lines = [*notes, *solved_notes(parts)]
     if not mean.scores and not mean.comparable:
         lines.append(no_average([mean.column]))
     names = [part.resolved.short_name if mean.data_name else part.in_grid(part.resolved.short_name) for part in parts]
@@ -71,7 +70,7 @@ def own_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
     body += _baseline_rows(groups, only_named=True)
     header = [TableEntry(group.in_grid(group.resolved.heading), group.resolved.notes) for group in groups]
     lines = shared_notes({group.column: group.data_notes for group in groups if spec.columns[group.column].metric})
-    lines += [*solved_notes(groups), *predictor_notes(groups)]
+    lines += solved_notes(groups)
     columns = {group.column: spec.columns[group.column] for group in groups}
     lines += [f"{name} = {column.formula}." for name, column in columns.items() if column.formula is not None]
     measured = [(group, point) for group in groups if (point := columns[group.column].bench) is not None]

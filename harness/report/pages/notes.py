@@ -42,42 +42,24 @@ def size_block(groups: Sequence[Group]) -> Block | None:
     return Block("Sizes", ("columns", "ours", "the paper's"), rows, "lll") if rows else None
 
 
-def predictor_notes(groups: Sequence[Group]) -> list[str]:
-    """At most one sentence: the columns with simple predictors of which none is the strongest."""
-    columns = [group.column for group in groups if group.strongest is None and _unvalidated(group)]
-    where = f" in {listed(columns)}" if columns and len(groups) > 1 else ""
-    return [f"No simple predictor has a validation score{where}, so none is the strongest."] if columns else []
-
-
 def why_none_is_strongest(group: Group) -> str:
     """Of a column without a strongest simple predictor: none was fitted, or none has a validation score."""
-    scores = _unvalidated(group)
+    scores = [score for score in group.baselines if score.by_seed]
+    if not {baseline_name(score.row) for score in scores} - set(group.chance_names):
+        return "not fitted"
     numbers = [f"{baseline_name(score.row)} {score.number(group.resolved.decimals)}" for score in scores]
-    return f"none chosen ({', '.join(numbers)})" if numbers else "not fitted"
-
-
-def _unvalidated(group: Group) -> list[Score]:
-    """The predictors of a column without a strongest one; none if there is the chance level alone."""
-    scored = [score for score in group.baselines if score.by_seed]
-    return scored if {baseline_name(score.row) for score in scored} - set(group.chance_names) else []
+    return f"none chosen ({', '.join(numbers)})"
 
 
 def solved_notes(groups: Sequence[Group]) -> list[str]:
-    """At most one sentence per threshold, and what a share of solved runs is."""
+    """A line per threshold from which a run counts as solved."""
     thresholds = grouped(
-        ((runs.between, f"{runs.threshold:.{group.resolved.decimals}f}"), group.column)
+        (f"{runs.threshold:.{group.resolved.decimals}f}{runs.between and f', half way between {runs.between}'}", group)
         for group in groups
         if (runs := group.comparison.runs)
     )
-    if not thresholds:
-        return []
-    starts = grouped(
-        (between, f"from {threshold} on{f' in {listed(columns)}' if len(groups) > 1 else ''}")
-        for (between, threshold), columns in thresholds.items()
-    )
-    halves = {between: f", half way between {between}" if between else "" for between in starts}
-    text = "; ".join(f"{listed(texts)}{halves[between]}" for between, texts in starts.items())
-    return [f"Solved: {text}; tests compare the shares of solved runs."]
+    where = {start: listed([group.column for group in some]) for start, some in thresholds.items()}
+    return [f"Solved{f' in {columns}' if len(groups) > 1 else ''}: from {start}." for start, columns in where.items()]
 
 
 def score_text(group: Group, score: Score) -> str:

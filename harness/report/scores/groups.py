@@ -302,13 +302,13 @@ def _column_group(
     beside = paper_data.cells if paper_data is not None and not len(cells) else cells
     limits, higher = limits_of(column), resolved.higher_is_better
     predictors = predictors_of(beside, column, higher, block, or_on_test=paper_data is not None)
-    at_floor = rows_at_floor(cells, predictors.fits_by_name)
+    at_floor = rows_at_floor(cells, predictors.fits)
     cells = cells.assign(
         marks=[m + AT_FLOOR * (row in at_floor) for m, row in zip(cells["marks"], cells["row"], strict=True)]
     )
     scores = rank(with_noise(score_rows(cells, examples_of(cells, column, block), limits)), higher)
     return Group(
-        **_with_tests(spec, name, scores, predictors.scores),
+        **_with_tests(spec, name, scores, predictors.baselines),
         budget=budget,
         data=data,
         comparable=comparable,

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 from harness.records import predictions
 from harness.records.collect import Cells, say_left_out_once
 from harness.records.record import RecordError
-from harness.records.schema import BASELINE_PREFIX
 from harness.report.spec.parts import Column
 
 TEST = "test"
@@ -26,71 +24,15 @@ def examples_of(cells: Cells, column: Column, block: int = 1) -> dict[str, np.nd
     neighbouring examples become one, their mean; examples at the end that fill no block are left out.
     """
     examples = {}
-    for cell in _with_predictions(cells, column):
+    for cell in with_predictions(cells, column):
         evaluation = column.evaluation or TEST
-        array = _in_column(cell, cell["predictions"], evaluation, column.metric, cell["score"], block)
+        array = in_column(cell, cell["predictions"], evaluation, column.metric, cell["score"], block)
         if array is not None:
             examples[cell["id"]] = array
     return examples
 
 
-@dataclass(frozen=True)
-class BaselineScores:
-    """The score of a predictor on the data of most cells of a column. `examples`: of each test example, if kept.
-
-    `fit`: what it was fitted to, the seconds that took, and its metrics on the validation split; None for a score that
-    stands in the records of cells alone. `failure`: why there is no score.
-    """
-
-    fingerprint: str
-    score: float | None
-    examples: np.ndarray | None = None
-    fit: Mapping[str, Any] | None = None
-    failure: str = ""
-
-
-def baselines_of(cells: Cells, column: Column, block: int = 1) -> dict[str, BaselineScores]:
-    """Name of a predictor -> its scores on the data that most cells of the column have.
-
-    A file of `harness.records.baselines` goes before the records of cells, which hold the chance level alone, or were
-    written before there were such files.
-    """
-    counts = cells["fingerprint"].value_counts()
-    if column.metric is None or column.reaches is not None or not len(counts):
-        return {}
-    fingerprint, _ = max(counts.items(), key=lambda item: (item[1], item[0]))
-    prefix = BASELINE_PREFIX if column.evaluation is None else f"{column.evaluation}/{BASELINE_PREFIX}"
-
-    def scores(entries: Mapping[str, Any], path: Path | None, name: str) -> BaselineScores:
-        """`entries`: of a record or of a file of baselines at `path`, with `evaluations`."""
-        evaluation, fit = entries["evaluations"][prefix + name], entries.get("fits", {}).get(name)
-        score = (evaluation.get("metrics") or {}).get(column.metric)
-        if evaluation["status"] != "done" or score is None:
-            return BaselineScores(fingerprint, None, None, fit, evaluation["message"] or f"it has no {column.metric}")
-        examples = None if path is None else _in_column(entries, path, prefix + name, column.metric, score, block)
-        return BaselineScores(fingerprint, score, examples, fit)
-
-    def names(entries: Mapping[str, Any]) -> list[str]:
-        evaluations = sorted(entries["evaluations"] or {})
-        return [name.removeprefix(prefix) for name in evaluations if name.startswith(prefix)]
-
-    baselines: dict[str, BaselineScores] = {}
-    of_data = cells[cells["fingerprint"] == fingerprint]
-    for file in {entries["file"]: entries for entries in of_data["baselines"].dropna()}.values():
-        baselines |= {name: scores(file, file["file"], name) for name in names(file) if name not in baselines}
-    with_arrays = {cell["id"]: cell["predictions"] for cell in _with_predictions(of_data, column)}
-    for cell in of_data[["id", "evaluations"]].to_dict("records"):
-        path = with_arrays.get(cell["id"])
-        for name in names(cell):
-            known = baselines.get(name)
-            if known is None or (known.examples is None and path and known.fit is None):
-                measured = scores(cell, path, name)
-                if measured.score is not None:
-                    baselines[name] = measured
-    return baselines
-
-
-def _with_predictions(cells: Cells, column: Column) -> list[dict[str, Any]]:
+def with_predictions(cells: Cells, column: Column) -> list[dict[str, Any]]:
     if column.metric is None or "predictions" not in cells:
         return []
     done = cells[(cells["status"] == "done") & cells["score"].notna()]
@@ -98,7 +40,7 @@ def _with_predictions(cells: Cells, column: Column) -> list[dict[str, Any]]:
     return [cell for cell in done if isinstance(cell["predictions"], Path)]
 
 
-def _in_column(
+def in_column(
     entries: Mapping[str, Any], path: Path, evaluation: str, metric: str, score: float, block: int
 ) -> np.ndarray | None:
     """Scores of examples in the unit of the metric, in blocks; None unless they explain the `score` of them all.

@@ -1,48 +1,48 @@
 """The simple predictors of a column, and the strongest one, which rows are compared with."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from harness.records.collect import Cells
+from harness.records.schema import BASELINE_PREFIX
 from harness.report.scores.comparison import BASELINE
-from harness.report.scores.per_example import baselines_of
-from harness.report.scores.scores import Score, baseline_label, baseline_scores, rank
+from harness.report.scores.per_example import in_column, with_predictions
+from harness.report.scores.scores import Score, rank
 from harness.report.spec.parts import Column
 
 OF_ALL = " all"  # ends the label of a predictor that was fitted to all training data, also where models see less
 Fits = Mapping[str, Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
-class Predictors:
-    """`scores`, best first; `fits_by_name`: as the files of predictors name them.
+class Predictors(NamedTuple):
+    """The fields of a `harness.report.scores.groups.Group`; `baselines`, best first."""
 
-    The other fields are those of a `harness.report.scores.groups.Group`.
-    """
-
-    scores: tuple[Score, ...]
+    baselines: tuple[Score, ...]
     fits: Fits
     strongest: Score | None
-    fits_by_name: Fits
 
 
 def predictors_of(
     cells: Cells, column: Column, higher: bool | None, block: int = 1, or_on_test: bool = False
 ) -> Predictors:
-    """The predictors on the data of most cells. `block`: as in `baselines_of`.
+    """The predictors on the data of most cells. `block`: as in `examples_of`.
 
     `or_on_test`: without a validation split apart from the test split, the strongest one is the best on the test split.
     """
-    untrained = baselines_of(cells, column, block)
-    baselines = rank(baseline_scores(cells, untrained, BASELINE), higher)
-    fits = {BASELINE + baseline_label(name): entry.fit for name, entry in untrained.items() if entry.fit is not None}
-    seen = [score for score in baselines if not score.row.endswith(OF_ALL)]
-    strongest = _strongest(seen, fits, column.metric, higher)
-    if strongest is None and or_on_test and higher is not None:
-        strongest = next((score for score in seen if score.by_seed), None)
-    by_name = {name: entry.fit for name, entry in untrained.items() if entry.fit is not None}
-    return Predictors(tuple(baselines), fits, strongest, by_name)
+    found = scored_predictors(cells, column, block).values()
+    baselines = rank([score for score, _ in found], higher)
+    fits = {score.row: fit for score, fit in found if fit is not None}
+    seen = [score for score in baselines if score.by_seed and not score.row.endswith(OF_ALL)]
+    validated = [score for score in seen if is_validated(fits, score.row, column.metric)]
+    strongest = None
+    if validated and higher is not None:
+        best = max if higher else min
+        strongest = best(validated, key=lambda score: fits[score.row]["val"][column.metric])
+    elif or_on_test and higher is not None:
+        strongest = next(iter(seen), None)
+    return Predictors(tuple(baselines), fits, strongest)
 
 
 def is_validated(fits: Fits, row: str, metric: str | None) -> bool:
@@ -50,9 +50,53 @@ def is_validated(fits: Fits, row: str, metric: str | None) -> bool:
     return metric in (fits.get(row, {}).get("val") or {})
 
 
-def _strongest(baselines: Sequence[Score], fits: Fits, metric: str | None, higher: bool | None) -> Score | None:
-    """The predictor with the best score on the validation split. None where no such score is known."""
-    validated = [score for score in baselines if score.by_seed and is_validated(fits, score.row, metric)]
-    if not validated or higher is None:
-        return None
-    return (max if higher else min)(validated, key=lambda score: fits[score.row]["val"][metric])
+def scored_predictors(
+    cells: Cells, column: Column, block: int = 1
+) -> dict[str, tuple[Score, Mapping[str, Any] | None]]:
+    """Name of a predictor -> its score on the data of most cells, for every seed, so that rows can be paired with it,
+    and its fit: what it was fitted to, the seconds that took, and its metrics on the validation split.
+
+    A predictor without a score has the reason in place of a failure. A file of `harness.records.baselines` goes before
+    the records of cells, which hold the chance level alone, or were written before there were such files.
+    """
+    counts = cells["fingerprint"].value_counts()
+    if column.metric is None or column.reaches is not None or not len(counts):
+        return {}
+    fingerprint, _ = max(counts.items(), key=lambda item: (item[1], item[0]))
+    prefix = BASELINE_PREFIX if column.evaluation is None else f"{column.evaluation}/{BASELINE_PREFIX}"
+    seeds = sorted({int(seed) for seed in cells["seed"]})
+
+    def scored(entries: Mapping[str, Any], path: Path | None, name: str) -> tuple[Score, Mapping[str, Any] | None]:
+        """`entries`: of a record or of a file of baselines at `path`, with `evaluations`."""
+        evaluation, fit = entries["evaluations"][prefix + name], entries.get("fits", {}).get(name)
+        label, data = BASELINE + baseline_label(name), dict.fromkeys(seeds, fingerprint)
+        score = (evaluation.get("metrics") or {}).get(column.metric)
+        if evaluation["status"] != "done" or score is None:
+            return Score(label, "", {}, {evaluation["message"] or f"it has no {column.metric}": 1}, data=data), fit
+        array = None if path is None else in_column(entries, path, prefix + name, column.metric, score, block)
+        examples = {} if array is None else dict.fromkeys(seeds, array)
+        return Score(label, "", dict.fromkeys(seeds, score), {}, examples=examples, data=data), fit
+
+    def names(entries: Mapping[str, Any]) -> Iterable[str]:
+        evaluations = sorted(entries["evaluations"] or {})
+        return (name.removeprefix(prefix) for name in evaluations if name.startswith(prefix))
+
+    found: dict[str, tuple[Score, Mapping[str, Any] | None]] = {}
+    of_data = cells[cells["fingerprint"] == fingerprint]
+    for file in {entries["file"]: entries for entries in of_data["baselines"].dropna()}.values():
+        found |= {name: scored(file, file["file"], name) for name in names(file) if name not in found}
+    with_arrays = {cell["id"]: cell["predictions"] for cell in with_predictions(of_data, column)}
+    for cell in of_data[["id", "evaluations"]].to_dict("records"):
+        path = with_arrays.get(cell["id"])
+        for name in names(cell):
+            known, fit = found.get(name, (None, None))
+            if known is None or (not known.examples and path and fit is None):
+                measured = scored(cell, path, name)
+                if measured[0].by_seed:
+                    found[name] = measured
+    return found
+
+
+def baseline_label(name: str) -> str:
+    """`6-gram all` for the predictor `6gram_all`."""
+    return re.sub(r"(\d)gram", r"\1-gram", name.replace("_", " "))

@@ -1,7 +1,6 @@
 """The score of a row: its finished seeds with their mean, and its failed seeds."""
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,6 @@ from harness.config.declared import Range, declared_scores, score_range
 from harness.config.model_names import row_name
 from harness.errors import UsageError
 from harness.records.collect import Cells, differences
-from harness.report.scores.per_example import BaselineScores
 from harness.report.spec.parts import Column
 from harness.report.stats.grouping import grouped
 from harness.report.stats.seeds import Estimate, estimate
@@ -260,27 +258,6 @@ def rank(scores: Sequence[Score], higher_is_better: bool | None) -> list[Score]:
         return ours is None, sign * ours.mean if ours else 0.0, score.row, score.setting
 
     return sorted(scores, key=key)
-
-
-def baseline_scores(cells: Cells, baselines: Mapping[str, BaselineScores], prefix: str) -> list[Score]:
-    """The scores of the simple predictors of a column, each for every seed, so that rows can be paired with it.
-
-    A predictor without a score has the reason in place of a failure. `prefix`: of the labels.
-    """
-    seeds, scores = sorted({int(seed) for seed in cells["seed"]}), []
-    for name, measured in baselines.items():
-        label, data = prefix + baseline_label(name), dict.fromkeys(seeds, measured.fingerprint)
-        if measured.score is None:
-            scores.append(Score(label, "", {}, {measured.failure: 1}, data=data))
-            continue
-        by_seed = {} if measured.examples is None else dict.fromkeys(seeds, measured.examples)
-        scores.append(Score(label, "", dict.fromkeys(seeds, measured.score), {}, examples=by_seed, data=data))
-    return scores
-
-
-def baseline_label(name: str) -> str:
-    """`6-gram all` for the predictor `6gram_all`."""
-    return re.sub(r"(\d)gram", r"\1-gram", name.replace("_", " "))
 
 
 def data_notes(cells: Cells) -> tuple[str, ...]:

@@ -273,7 +273,7 @@ def report_tables(
     else:
         answers = [answer for page in pages for answer in page.answers or ()]
         told = counts.lines(answers, cells)
-        told += [count_beside([page.table for page in pages], paths["paper"])] if names == every else []
+        told += [count_beside([page.table for page in pages])] if names == every else []
         lines = [*told, "", *map(str, files)]
     console.print("\n" + "\n".join(lines), markup=False, soft_wrap=True)
     return report

@@ -117,10 +117,7 @@ def test_a_difference_without_a_footnote_is_marked(load_changed):
         ("B", "runs"): "same",
     }
     answer = page(load_changed()).answer
-    assert (
-        "settings that ours equal: 1 of 2. Different, with a reason in a footnote: 0; different without one: 1"
-        in answer[0]
-    )
+    assert answer[0] == "Printed settings beside ours: same: 1, differs, unexplained: 1, not here: 1."
     assert "Unexplained, A | <b>: runs 4, ours 3." in answer
     explained = load_changed("footnotes: []", 'footnotes: [{id: a, text: t, rows: ["A | <b>"], columns: [runs]}]')
     assert [setting.verdict for setting in compared_settings(explained)] == ["not here", "differs", "same"]

@@ -39,9 +39,8 @@ def page(tables: Sequence[Entry]) -> str:
     return document("All columns: control, resolution, strongest baseline", lines)
 
 
-def pages(tables: Iterable[Entry], folder: Path) -> dict[Path, str]:
+def pages(tables: Sequence[Entry], folder: Path) -> dict[Path, str]:
     """{path: Markdown}; none if no column was run."""
-    tables = list(tables)
     return {folder / "columns.md": page(tables)} if any(answers for _, answers, _ in tables) else {}
 
 
@@ -62,9 +61,7 @@ def line_of(name: str, answer: ColumnAnswer) -> list[str]:
 
 def waiting_lines(name: str, waits: Iterable[Waiting]) -> list[list[str]]:
     """The entries of the columns without a run, as in WAITING_HEADER: a line per protocol and reason."""
-    alike = grouped(
-        ((wait.budget + wait.of_protocol, wait.why), escape(wait.column)) for wait in waits if not wait.rows
-    )
+    alike = grouped(((wait.where, wait.why), escape(wait.column)) for wait in waits if not wait.rows)
     return [
         [_link(name), " · ".join(columns), where, escape(why or NO_REASON)] for (where, why), columns in alike.items()
     ]

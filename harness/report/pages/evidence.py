@@ -100,12 +100,12 @@ class Evidence:
     def sizes(self, asked: Asked, column: str) -> Group:
         """The scores of a column that cannot rank rows, such as the size of a state, at the table's budget. Raises
         NoRunError without a run, and UsageError for an unknown column."""
-        name = self._known_column("cost", asked, column)
+        key = (self._known_column("cost", asked, column), self.spec(asked.table).budget)
         results = self.tables[asked.table].results
-        groups = [group for result in results for group in result.measured if group.column == name]
-        if not (at_budget := [group for group in groups if group.budget == self.spec(asked.table).budget]):
-            raise NoRunError(self._no_run(asked, name))
-        return at_budget[0]
+        groups = {(group.column, group.budget): group for result in results for group in result.measured}
+        if key not in groups:
+            raise NoRunError(self._no_run(asked, key[0]))
+        return groups[key]
 
     def _known_column(self, key: str, asked: Asked, column: str) -> str:
         if column not in (known := self.spec(asked.table).all_columns):

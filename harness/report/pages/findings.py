@@ -4,11 +4,11 @@ from records; only the claims and questions are written (`conf/finding/`)."""
 import re
 from collections.abc import Mapping, Sequence
 
-from harness.errors import UsageError, agreeing
+from harness.errors import UsageError
 from harness.report.pages import claims, paper_predictors
 from harness.report.pages.evidence import Evidence, NoRunError, Reply
 from harness.report.render.markdown import document, escape, grid
-from harness.report.render.words import capitalized, counted
+from harness.report.render.words import capitalized
 from harness.report.scores.judge import Verdict
 from harness.report.spec.finding import Asked
 
@@ -29,12 +29,6 @@ All numbers are of the reduced budget unless a page says otherwise: minutes of t
 `python run.py -m table=<table> budget=reduced` runs the table of a claim."""
 FIRST, AT_FULL_SIZE = 3, 5  # findings on the first page, and lines on full-size data at the head of this one
 DECIDED = (Verdict.HOLDS, Verdict.FAILS)
-UNDECIDED = "cannot be decided by our records"
-WORDS = {  # of one claim, of several
-    Verdict.HOLDS: ("holds", "hold"),
-    Verdict.FAILS: ("does not hold", "do not hold"),
-    Verdict.UNKNOWN: (UNDECIDED, UNDECIDED),
-}
 Replies = Sequence[tuple[Asked, Reply]]
 
 
@@ -71,7 +65,7 @@ def first_findings(replies: Replies, docs: str) -> list[str]:
 def page(replies: Replies, papers: Mapping[str, str], tables: str, evidence: Evidence) -> str:
     """Markdown. `papers`: folder -> name; `tables`: the folder of the tables, relative to the page."""
     verdicts = [answer.verdict for asked, answer in replies if asked.is_claim and not asked.ours]
-    counts = ", ".join(f"{(count := verdicts.count(v))} {agreeing(count, *WORDS[v])}" for v in Verdict)
+    counts = ", ".join(f"{verdict}: {verdicts.count(verdict)}" for verdict in Verdict)
     rows = [
         (
             f"our question on {_heading(asked, papers)}" if _is_ours_on_a_paper(asked) else _heading(asked, papers),
@@ -89,7 +83,7 @@ def page(replies: Replies, papers: Mapping[str, str], tables: str, evidence: Evi
     text = [
         *at_full_size[:AT_FULL_SIZE],
         "",
-        f"Of {counted(len(verdicts), 'claim')} of the papers, {counts}.",
+        f"Claims of the papers: {len(verdicts)} ({counts}).",
         "",
         *grid(("paper", "claim or question", "difference", "regime"), rows, "llll"),
     ]

@@ -18,8 +18,8 @@ def headline(results: Sequence[ProtocolResults], waits: Sequence[Waiting]) -> tu
     Empty if no column ranks rows by their scores.
     """
     if not (columns := answers(results)):
-        counts = Counter(column.budget for column in waits).items()
-        return tuple(f"No run yet at the {budget} budget ({counted(count, 'column')})." for budget, count in counts)
+        counts = Counter(wait.where.partition(",")[0] for wait in waits).items()
+        return tuple(f"No run yet at the {where} ({counted(count, 'column')})." for where, count in counts)
     by_budget = grouped((answer.group.budget, answer) for answer in columns)
     budget, columns = max(by_budget.items(), key=lambda part: sum(answer.tests.ranks for answer in part[1]))
     groups = [part for answer in columns for part in answer.group.parts.values() or [answer.group]]

@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from statistics import median_high, median_low
 from typing import Any
 
-import numpy as np
-
 from harness.config.model_names import row_name
 from harness.records import ledger
 from harness.records.measurements import Measurement, Measurements
@@ -23,7 +21,7 @@ from harness.report.scores.measurements import Points
 from harness.report.spec.measured import EXPONENTS, KEYS, MeasuredColumn, MeasuredSpec
 from harness.report.spec.parts import Kind
 from harness.report.stats.grouping import grouped
-from harness.report.stats.ordering import MIN_ROWS, kendall
+from harness.report.stats.ordering import MIN_ROWS
 from harness.report.stats.seeds import significant
 
 UNITS = {"ms": "ms", "s": "s", "memory_mb": "MiB", "speedup": "× reference ↑", "memory_ratio": "× reference ↓"}
@@ -84,7 +82,7 @@ def page(spec: MeasuredSpec, measurements: Measurements | None = None) -> Table:
             values = {key: column.value in EXPONENTS or column.value for key, column in shown.items()}
             groups = grouped(((values[key], column.batch), key) for key, column in shown.items())
             parts = [_part(spec, name, measured, {key: shown[key] for key in keys}) for keys in groups.values()]
-            blocks += _lines_once([block for block, _, _ in parts])
+            blocks += [block for block, _, _ in parts]
             entries += [entry for _, of_part, _ in parts for entry in of_part]
             sentences += [sentence for *_, sentence in parts if sentence]
             filled |= set(shown)
@@ -217,6 +215,8 @@ def _agreement_sentence(
     spec: MeasuredSpec, run: str, title: str, entries: Sequence[MeasuredEntry], measured: Measurement
 ) -> str:
     """How close our numbers are to the printed ones; empty where nothing is printed."""
+    from scipy.stats import kendalltau  # takes half a second to import
+
     where = measured["hardware"]["gpu"] or measured["hardware"]["cpu"]
     compared = [entry for entry in entries if entry.delta is not None]
     if exponents := [entry for entry in compared if spec.columns[entry.column].value in EXPONENTS]:
@@ -230,7 +230,8 @@ def _agreement_sentence(
     middle = math.sqrt(median_low(ratios) * median_high(ratios))
     low, middle, high = (significant(ratio, 2) for ratio in (min(ratios), middle, max(ratios)))
     orders = grouped((entry.column, (entry.number.value, entry.theirs)) for entry in compared)
-    taus = [tau for pairs in orders.values() if (tau := _tau(pairs)) is not None]
+    pairs = [pairs for pairs in orders.values() if len(pairs) >= MIN_ROWS]
+    taus = [tau for tau in (float(kendalltau(*zip(*of, strict=True)).statistic) for of in pairs) if not math.isnan(tau)]
     order = f"; order of rows, Kendall's τ in the mean {sum(taus) / len(taus):+.2f}" if taus else ""
     return f"{title}, on {where}: ours over the paper's {middle} in the median ({low} to {high}){order}."
 
@@ -258,15 +259,6 @@ def _tidy_measurement(spec: MeasuredSpec, entry: MeasuredEntry) -> dict[str, str
     )
 
 
-def _lines_once(blocks: Sequence[Block]) -> list[Block]:
-    """Blocks of one measurement. Lines that the next block repeats are kept only there."""
-    following = [*blocks[1:], None]
-    return [
-        replace(block, lines=()) if after is not None and after.lines == block.lines else block
-        for block, after in zip(blocks, following, strict=True)
-    ]
-
-
 def _text(number: bench.Number, decimals: int) -> TableEntry:
     if number.value is None:
         return TableEntry(number.status.split(":")[0], tone="muted" if number.status == "not measured" else "bad")
@@ -288,11 +280,3 @@ def _statuses(points: Any) -> list[str]:
         )
         lines.append(f"{how.capitalize()}: {'; '.join(where)}.")
     return lines
-
-
-def _tau(numbers: Sequence[tuple[float, float]]) -> float | None:
-    if len(numbers) < MIN_ROWS:
-        return None
-    ours, theirs = np.array(numbers, dtype=float).T
-    tau = float(kendall(ours[None], theirs)[0])
-    return None if math.isnan(tau) else tau

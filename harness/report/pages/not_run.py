@@ -2,9 +2,8 @@
 and the command that makes it; and the columns of a table that wait for runs, of all rows or of some, and why."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.config.model_names import row_name
 from harness.report.render.markdown import document, escape, grid
@@ -49,57 +48,38 @@ def _figure_row(figure: Any, data: Mapping[str, Any]) -> tuple[str, str, str]:
     return escape(figure.title), escape(needs), command
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """A column that ranks rows. `rows`: those without a run; empty if no row has one. `why`: `waits:` of the column.
-
-    `protocol` is empty in a table of one protocol.
-    """
+class Waiting(NamedTuple):
+    """A column that ranks rows. `where`: `reduced budget, protocol google`. `rows`: those without a run; empty if no
+    row has one. `why`: `waits:` of the column."""
 
     column: str
-    budget: str
-    protocol: str
+    where: str
     rows: tuple[str, ...]
     why: str
-
-    @property
-    def reason(self) -> str:
-        """` Why: ...`, to end a sentence."""
-        return f" Why: {self.why}." if self.why else ""
-
-    @property
-    def of_protocol(self) -> str:
-        """`, protocol google`, to follow the budget"""
-        return f", protocol {self.protocol}" if self.protocol else ""
 
 
 def waiting_columns(results: Iterable[ProtocolResults]) -> list[Waiting]:
     """A column with runs waits only if its table says why, because many rows may be left out on purpose."""
-    results = list(results)
-    waits = []
+    results, waits = list(results), []
     for result in results:
         spec = result.spec
-        protocol = spec.protocol if len(results) > 1 else ""
+        where = f"{spec.budget} budget" + (f", protocol {spec.protocol}" if len(results) > 1 else "")
         groups = [group for group in result.measured if group.budget == spec.budget]
         ran = grouped((group.column, score.row) for group in groups for score in group.scores)
         for name, column in spec.columns.items():
             rows = () if spec.every else [row for row in spec.rows if spec.has(row, name)]
             missing = tuple(row for row in rows if row not in ran.get(name, ()))
             if column.ranks and (name not in ran or (column.waits and missing)):
-                waits.append(Waiting(name, spec.budget, protocol, missing if name in ran else (), column.waits))
+                waits.append(Waiting(name, where, missing if name in ran else (), column.waits))
     return waits
 
 
 def waiting_sentences(waits: Sequence[Waiting]) -> list[str]:
     """`No run yet at the reduced budget: Text, Pathfinder.`, one sentence per reason, and one per column with rows."""
-    of_rows = [(wait, ", ".join(map(row_name, wait.rows))) for wait in waits if wait.rows]
-    alike = grouped(
-        ((f"{wait.budget} budget{wait.of_protocol}", wait.reason), wait.column) for wait in waits if not wait.rows
-    )
-    return [
-        *(f"No run yet at the {place}: {joined(names)}.{reason}" for (place, reason), names in alike.items()),
-        *(
-            f"{wait.column}: no run yet at the {wait.budget} budget{wait.of_protocol} of {rows}.{wait.reason}"
-            for wait, rows in of_rows
-        ),
-    ]
+    alike = grouped(((wait.where, wait.why), wait.column) for wait in waits if not wait.rows)
+    said = [(f"No run yet at the {where}: {joined(names)}.", why) for (where, why), names in alike.items()]
+    for wait in waits:
+        if wait.rows:
+            rows = ", ".join(map(row_name, wait.rows))
+            said.append((f"{wait.column}: no run yet at the {wait.where} of {rows}.", wait.why))
+    return [f"{text} Why: {why}." if why else text for text, why in said]

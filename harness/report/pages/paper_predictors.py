@@ -41,10 +41,6 @@ class Standing:
         return sum(number.number < limit if higher else number.number > limit for number in self.printed)
 
     @property
-    def is_unreached(self) -> bool:
-        return self.below == len(self.printed)
-
-    @property
     def share(self) -> str:
         """`9 of 10` rows; a dash where the paper prints none."""
         return f"{self.below} of {len(self.printed)}" if self.printed else "–"
@@ -92,12 +88,12 @@ def first_line(results: Sequence[ProtocolResults]) -> list[str]:
     )
     if not by_column:
         return []
-    unreached = [name for name, of_column in by_column.items() if all(each.is_unreached for each in of_column)]
+    unreached = [
+        name for name, of_column in by_column.items() if all(each.below == len(each.printed) for each in of_column)
+    ]
     named = [_against_best(name, by_column[name]) for name in (unreached or list(by_column))]
     examples = ", ".join(named[:SHOWN]) + (", .." if len(named) > SHOWN else "")
     count = counted(len(by_column), "column")
-    if not unreached:
-        return [f"Printed rows reach the strongest simple predictor in each of {count} ({examples})."]
     return [f"No printed row reaches the strongest simple predictor in {len(unreached)} of {count} ({examples})."]
 
 

@@ -1,10 +1,9 @@
-"""Printed settings, formulas and counts beside ours: the verdict on each, and the page of all of one table. How many
-printed entries of each kind have ours beside them."""
+"""Printed settings, formulas and counts beside ours: the verdict on each, and the page of all of one table; and
+how many printed numbers of each kind have ours beside them."""
 
 import math
-import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -34,7 +33,6 @@ class Verdict(StrEnum):
         return TableEntry(self.value, tone=TONES.get(self, "muted"))
 
 
-TEXT = "text"  # the kind of a printed entry without a number
 TONES = {Verdict.SAME: "good", Verdict.EXPLAINED: "fair", Verdict.UNEXPLAINED: "bad"}  # verdicts of a comparison
 
 
@@ -126,18 +124,10 @@ def page_of(
 
 
 def _answer(kind: Kind, entries: Sequence[Printed]) -> Iterator[str]:
-    """The number of equal entries, then each difference."""
+    """The number of entries of each verdict, then each difference."""
     counts = Counter(entry.verdict for entry in entries)
-    same, explained, unexplained = (counts[verdict] for verdict in TONES)
-    if compared := same + explained + unexplained:
-        yield (
-            f"Printed {kind.plural} that ours equal: {same} of {compared}. Different, with a reason in a footnote: "
-            f"{explained}; different without one: {unexplained}."
-        )
-    if in_words := counts[Verdict.IN_WORDS]:
-        yield f"Designs that are printed in words and built by a class of ours: {in_words}."
-    if absent := counts[Verdict.ABSENT]:
-        yield f"Without a counterpart here: {absent}, for reasons that stand below."
+    shown = ", ".join(f"{verdict}: {counts[verdict]}" for verdict in Verdict if counts[verdict])
+    yield f"Printed {kind.plural} beside ours: {shown}."
     for verdict, title in ((Verdict.UNEXPLAINED, "Unexplained"), (Verdict.EXPLAINED, "Different")):
         for row in dict.fromkeys(entry.row for entry in entries):
             if words := [
@@ -149,30 +139,20 @@ def _answer(kind: Kind, entries: Sequence[Printed]) -> Iterator[str]:
                 yield f"{title}, {row}: {'; '.join(words)}."
 
 
-def count_beside(pages: Iterable[Table], paper_root: str | os.PathLike[str]) -> str:
+def count_beside(pages: Sequence[Table]) -> str:
     """`Published numbers with ours beside them at full size: 0 of 519 trained scores, 173 of 188 measured costs.`
 
     Full size: the unchanged recipe at the paper's budget on its full data, a composed recipe at that budget, a closed
     form at the printed sizes, or a measurement at the paper's size. A row of the long CSV has the printed value only
-    where ours may be compared with it. Numbers count as in the ledger: `20K` is a text there, and a dash is an entry.
+    where ours may be compared with it.
     """
-    pages = list(pages)
-    entries = [entry for name in ledger.tables(paper_root) for entry in ledger.entries(name, paper_root)]
     printed = sum((Counter(page.printed) for page in pages), Counter())
-    kind_beside = {
-        (row["paper"], row["table"], row["row"], row["column"]): (
-            row["kind"] if not math.isnan(ledger.number(row["paper_value"])) else TEXT
-        )
+    beside = {
+        (row["paper"], row["table"], row["row"], row["column"]): row["kind"]
         for page in pages
         for row in page.tidy
-        if row["paper_value"] and row["ours_mean"]
+        if row["ours_mean"] and not math.isnan(ledger.number(row["paper_value"] or "nan"))
     }
-    beside = Counter(kind_beside.values())
-    parts = [f"{beside[kind]:,} of {printed[kind]:,} {kind.plural}" for kind in Kind if printed[kind]]
-    numbers = sum(not math.isnan(entry["number"]) for entry in entries)
-    rest = numbers - sum(printed.values())
-    parts += [f"0 of {rest:,} without a place in a table here"] if rest > 0 else []
-    return (
-        f"Published numbers with ours beside them at full size: {', '.join(parts) or 'none'}. With printed texts: "
-        f"{sum(beside.values()):,} of {len(entries):,} entries."
-    )
+    counts = Counter(beside.values())
+    parts = [f"{counts[kind]:,} of {printed[kind]:,} {kind.plural}" for kind in Kind if printed[kind]]
+    return f"Published numbers with ours beside them at full size: {', '.join(parts) or 'none'}."

@@ -33,7 +33,6 @@ NUMBER = re.compile(r"(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)([KMB]?)")
 POWER = re.compile(r"(\d+)\^(\d+)")
 PARTS = ("model", "task", "backbone", "protocol", "train")  # the parts of a config that formulas may name
 NOT_THERE = object()
-IN_WORDS = ("Ours is the class that the recipe builds, and what a test of it proves.",)
 HOW = (
     "Ours is read from the composed configuration of the recipe at the paper's budget; nothing was trained for it.",
     "The same: equal in meaning. 20K is 20,000, 2^17 is 131,072, 0.0 for a limit is none; names of optimisers and "
@@ -44,15 +43,9 @@ HOW = (
 
 def page(spec: SettingsSpec) -> Table:
     settings = compared_settings(spec)
-    if only_words := all(setting.verdict is Verdict.IN_WORDS for setting in settings):
-        blocks = [_designs(spec, [setting for setting in settings if setting.column == name]) for name in spec.columns]
-    else:
-        blocks = [
-            _recipe_block(spec, row, [setting for setting in settings if setting.row == row]) for row in spec.rows
-        ]
-    title, kind = "Printed, and composed at budget=paper", Kind.SETTING
-    caption = IN_WORDS if only_words else HOW
-    return page_of(spec, kind, title, blocks, settings, caption, source="recipe", status="composed")
+    blocks = [_recipe_block(spec, row, [setting for setting in settings if setting.row == row]) for row in spec.rows]
+    title = "Printed, and composed at budget=paper"
+    return page_of(spec, Kind.SETTING, title, blocks, settings, HOW, source="recipe", status="composed")
 
 
 def compared_settings(spec: SettingsSpec) -> list[Printed]:
@@ -168,16 +161,6 @@ def display(value: Any, source: Source) -> str:
     return str(value)
 
 
-def _designs(spec: SettingsSpec, settings: list[Printed]) -> Block:
-    """The classes behind designs that are printed in words. The words are below the grid, where long texts fit."""
-    rows = [(TableEntry(setting.row, setting.notes), setting.ours.text) for setting in settings]
-    lines = []
-    for setting in settings:
-        lines.append(f"{setting.row}, printed: {setting.text}.")
-        lines.append(f"Ours: {setting.why}. python run.py {spec.rows[setting.row]}")
-    return Block(settings[0].column, ("model", "our class"), rows, "ll", lines=lines)
-
-
 def _recipe_block(spec: SettingsSpec, row: str, settings: list[Printed]) -> Block:
     """The settings of one recipe, one per line."""
     rows = []
@@ -185,6 +168,6 @@ def _recipe_block(spec: SettingsSpec, row: str, settings: list[Printed]) -> Bloc
         ours = TableEntry(setting.ours.text) if setting.ours else TableEntry("–", tone="muted")
         rows.append((setting.column, TableEntry(setting.text, setting.notes), ours, setting.verdict.entry))
     columns_of = grouped((setting.why, setting.column) for setting in settings if setting.why)
-    lines = [f"Not here: {', '.join(columns)}: {reason}." for reason, columns in columns_of.items()]
+    lines = [f"{', '.join(columns)}: {reason}." for reason, columns in columns_of.items()]
     lines.append(f"Our recipe: python run.py {spec.rows[row]}")
     return Block(row, ("setting", "paper", "ours", ""), rows, "llll", lines=lines)

@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import digamma, polygamma, stdtr, stdtrit
@@ -58,8 +59,7 @@ class Pair:
         return self.p_holm is not None and self.p_holm < 1 - LEVEL
 
 
-@dataclass(frozen=True)
-class SeedNoise:
+class SeedNoise(NamedTuple):
     """The typical variance between seeds in a column; `freedom`: how well its rows agree on it."""
 
     typical: float = 0.0
@@ -97,7 +97,7 @@ def compare_rows(
 def with_noise(scores: Sequence[Score]) -> list[Score]:
     """The rows of a column, whose intervals know the column's typical noise."""
     noise = seed_noise([score for score in scores if len(score.by_seed) >= MIN_SEEDS])
-    return [replace(score, noise=(noise.typical, noise.freedom)) for score in scores]
+    return [replace(score, noise=noise) for score in scores]
 
 
 def compare_with_baselines(scores: Sequence[Score], baselines: Sequence[Score]) -> list[Pair]:

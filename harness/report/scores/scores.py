@@ -213,8 +213,6 @@ def _score(
 
 
 def _mean(cells: Sequence[Mapping[str, Any]], key: str) -> float | None:
-    import numpy as np
-
     values = [cell[key] for cell in cells if is_known(cell[key])]
     return float(np.mean(values)) if values else None
 

@@ -65,11 +65,8 @@ class Tuning:
         return EDGE * self.choice.on_edge + OUTDONE * self.outdone
 
 
-@dataclass(frozen=True)
 class Unfinished:
-    """A search without a choice. `missing`: the learning rates whose trials are not there."""
-
-    missing: tuple[float, ...]
+    """A search without a choice."""
 
 
 def tuned(cells: Cells, *, at_recipe: bool = False) -> Cells:
@@ -181,11 +178,8 @@ def _tuning(trials: Cells, search: Search | None) -> Tuning | Unfinished | None:
     if recipe is None:
         return None
     results = {(_rate(config), seed): trial for config, _, seed, trial in every}
-    pairs, choice = searches.decide(search, lambda rate, seed: results.get((learning_rate(recipe, rate), seed)))
-    if choice is None:
-        at_rates = [(learning_rate(recipe, rate), seed) for rate, seed in pairs]
-        return Unfinished(tuple(dict.fromkeys(rate for rate, seed in at_rates if (rate, seed) not in results)))
-    return Tuning(learning_rate(recipe, choice.rate), recipe, choice)
+    _, choice = searches.decide(search, lambda rate, seed: results.get((learning_rate(recipe, rate), seed)))
+    return Unfinished() if choice is None else Tuning(learning_rate(recipe, choice.rate), recipe, choice)
 
 
 @functools.cache

@@ -3,8 +3,10 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 LEVEL = 0.95
+QUANTILE = NormalDist().inv_cdf((1 + LEVEL) / 2)  # half width of a normal 95 % interval in standard errors: 1.96
 MIN_SEEDS = 3  # the t interval of two seeds is 9 times as wide as their difference: it says nothing
 
 
@@ -61,13 +63,6 @@ def estimate(
     return Estimate(mean, float(stdtrit(freedom, (1 + LEVEL) / 2)) * math.sqrt(variance / n), n, limits)
 
 
-def normal_quantile() -> float:
-    """Half width of a 95 % interval of a normal distribution in standard errors: 1.96."""
-    from scipy.special import ndtri
-
-    return float(ndtri((1 + LEVEL) / 2))
-
-
 def verdict(
     paper: float, ours: Estimate | None, tolerance: Mapping[str, float], paper_error: float | None = None
 ) -> str:
@@ -83,7 +78,7 @@ def verdict(
     difference = round(abs(ours.mean - paper), 9)
     explained = False
     if ours.half_width is not None:
-        explained = difference <= math.hypot(ours.half_width, normal_quantile() * (paper_error or 0.0))
+        explained = difference <= math.hypot(ours.half_width, QUANTILE * (paper_error or 0.0))
     if difference <= tolerance["reproduced"] or (explained and difference <= tolerance["close"]):
         return "reproduced"
     return "close" if difference <= tolerance["close"] else "off"

@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from harness.config.model_names import row_name
 from harness.records.collect import Cells
 from harness.records.measurements import Measurements
 from harness.report.scores import messages
@@ -91,6 +92,8 @@ def _by_columns(figure: LineFigure, part: TableSpec, budget: str, columns: Mappi
         if points := [point for point in scores if len(point[1])]:
             lines[row] = points
     panel = _filled(figure, part, f"{budget} budget", lines, _chance(columns, figure.points))
+    if found := {row for name in figure.points for row in columns[name]["row"]} - {*part.rows}:
+        panel["notes"].append(f"Only on the page of the table: {', '.join(map(row_name, sorted(found)))}.")
     name = next(iter(figure.points))
     said = messages.of_curves(panel["series"], _numbers(part, name), {place: name for name, place in places})
     return panel | {"message": said, **_limits(part, name)}

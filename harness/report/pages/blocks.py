@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from harness.config.model_names import row_name
 from harness.errors import agreeing
-from harness.report.pages.entries import EMPTY, baseline_text, muted, row_entry, score_entry
+from harness.report.pages.entries import EMPTY, muted, row_entry, score_entry
 from harness.report.pages.grids import no_average, own_block, parts_block, short_block
 from harness.report.pages.notes import label_with_fit, solved_notes
 from harness.report.pages.paper_predictors import predictor_row, predictors_block
@@ -103,7 +103,7 @@ def _comparison_block(spec: TableSpec, group: Group) -> Block:
     for line in group.lines:
         if line.is_baseline:
             label = label_with_fit(line.row, [group])
-            rows.append((muted(label), EMPTY, muted(baseline_text(line.score, column.decimals)), EMPTY, EMPTY))
+            rows.append((muted(label), EMPTY, muted(line.score.number(column.decimals)), EMPTY, EMPTY))
             continue
         notes = (*spec.footnotes_of(row=line.row), *spec.footnotes_of(row=line.row, column=column.name))
         paper = TableEntry(line.published.text, notes) if line.published else "–"
@@ -132,7 +132,7 @@ def _ranking_block(spec: TableSpec, group: Group, left_out: Collection[str]) -> 
         above_chance = column.signed(ours.mean - line.chance if ours and line.chance is not None else None)
         if line.is_baseline:
             label = label_with_fit(score.row, [group])
-            texts = (label, baseline_text(score, column.decimals), "", above_chance, "–", "–", group.source)
+            texts = (label, score.number(column.decimals), "", above_chance, "–", "–", group.source)
             rows.append([muted(text) for text in texts])
             continue
         parameters = f"{score.parameters:,}" if score.parameters else "–"

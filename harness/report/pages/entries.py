@@ -53,8 +53,3 @@ def row_entry(spec: TableSpec, row: str, setting: str = "") -> TableEntry:
 
 def muted(text: str) -> TableEntry:
     return TableEntry(text, tone="muted")
-
-
-def baseline_text(score: Score, decimals: int) -> str:
-    """The score of a predictor, or why it has none."""
-    return score.number(decimals) if score.by_seed else score.failure_text

@@ -68,7 +68,7 @@ def page(replies: Replies, papers: Mapping[str, str], tables: str, evidence: Evi
     counts = ", ".join(f"{verdict}: {verdicts.count(verdict)}" for verdict in Verdict)
     rows = [
         (
-            f"our question on {_heading(asked, papers)}" if _is_ours_on_a_paper(asked) else _heading(asked, papers),
+            f"our question on {_heading(asked, papers)}" if asked.is_claim and asked.ours else _heading(asked, papers),
             f"[{escape(asked.title)}](#{_anchor(asked.title)})",
             escape(answer.short),
             escape(answer.regime or "–"),
@@ -98,7 +98,7 @@ def page(replies: Replies, papers: Mapping[str, str], tables: str, evidence: Evi
 
 def _entry(asked: Asked, answer: Reply, tables: str, evidence: Evidence) -> list[str]:
     said = f"{asked.text} ({asked.source})" if asked.source else asked.text
-    said = f"Our question, not a claim of the paper: {said}" if _is_ours_on_a_paper(asked) else said
+    said = f"Our question, not a claim of the paper: {said}" if asked.is_claim and asked.ours else said
     start = f"**{capitalized(answer.verdict)}.** " if answer.verdict else ""
     facts = [f"Regime: {answer.regime}."] if answer.regime else []
     if answer.verdict in DECIDED:
@@ -118,7 +118,3 @@ def _anchor(title: str) -> str:
 
 def _heading(asked: Asked, papers: Mapping[str, str]) -> str:
     return escape(papers.get(asked.paper, asked.paper)) if asked.paper else OURS
-
-
-def _is_ours_on_a_paper(asked: Asked) -> bool:
-    return asked.is_claim and asked.ours

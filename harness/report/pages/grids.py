@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from harness.report.pages.entries import EMPTY, baseline_text, muted, row_entry, score_entry, short_entry
+from harness.report.pages.entries import EMPTY, muted, row_entry, score_entry, short_entry
 from harness.report.pages.notes import (
     label_with_fit,
     shared_notes,
@@ -100,7 +100,7 @@ def _baseline_rows(groups: Sequence[Group], only_named: bool = False) -> list[li
     lines: dict[str, dict[str, str]] = {}
     for group in groups:
         for score in group.baselines:
-            lines.setdefault(score.row, {})[group.column] = baseline_text(score, group.resolved.decimals)
+            lines.setdefault(score.row, {})[group.column] = score.number(group.resolved.decimals)
     names = sorted({name for group in groups for name in group.chance_names})
     if names and not lines and not only_named:
         guesses = {group.column: group.resolved.unsigned(group.chance) for group in groups if group.chance is not None}

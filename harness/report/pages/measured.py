@@ -92,9 +92,7 @@ def page(spec: MeasuredSpec, measurements: Measurements | None = None) -> Table:
         entries += [MeasuredEntry(row, key, bench.Number(None, "not measured")) for key in empty for row in spec.rows]
         sections.append(Section(f"Run {name}", tuple(blocks), _facts(spec, name, of_this_run, empty)))
     tidy = [_tidy_measurement(spec, entry) for entry in entries]
-    if not sentences:
-        state = "No printed number has ours beside it" if any(row["ours_mean"] for row in tidy) else "Not measured yet"
-        sentences = [f"{state}: python run.py do=bench table={spec.name}"]
+    sentences = sentences or [f"No printed number has ours beside it: python run.py do=bench table={spec.name}"]
     beside = len({(row["row"], row["column"]) for row in tidy if row["paper_value"] and row["ours_mean"]})
     return table_of(
         spec,

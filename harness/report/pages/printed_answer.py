@@ -52,7 +52,7 @@ def show_bars(column: ColumnAnswer, cells: Cells, console: Console) -> None:
             verdict = f"behind {names[tests.best]} (p {p if p[0] == '<' else f'= {p}'})"
         if score is group.strongest:
             verdict = "simple predictor"
-        number = score.number(column.decimals) if score.by_seed else score.failure_text
+        number = score.number(column.decimals)
         mean = score.estimate.mean if score.by_seed else 0.0
         lines.append((score.label.removeprefix(BASELINE), number, mean, verdict))
     largest = max((mean for _, _, mean, _ in lines), default=0.0)

@@ -12,6 +12,7 @@ from harness.report.scores.scores import Score
 from harness.report.stats.seeds import LEVEL, MIN_SEEDS
 
 SIGNIFICANT = 1 - LEVEL
+FEW = f"fewer than {MIN_SEEDS} seeds of {{}}"
 
 
 class Verdict(StrEnum):
@@ -45,7 +46,7 @@ def compared(group: Group, row: str, rivals: Sequence[str], as_good: bool, share
     if absent := [name for name in names if scores[name] is None]:
         return Judged(Verdict.UNKNOWN, f"no run of {_names(absent)}")
     if few := [name for name in names if len(scores[name].by_seed) < MIN_SEEDS]:
-        return Judged(Verdict.UNKNOWN, f"fewer than {MIN_SEEDS} seeds of {_names(few)}")
+        return Judged(Verdict.UNKNOWN, FEW.format(_names(few)))
     tests = group.comparison
     pairs = [tests.pair(scores[row].key, scores[rival].key) for rival in rivals]
     if missing := [rival for rival, pair in zip(rivals, pairs, strict=True) if pair is None]:
@@ -67,7 +68,7 @@ def kept(group: Group, first: Group, row: str, as_good: bool, share: float) -> J
     if last is None or before is None:
         return Judged(Verdict.UNKNOWN, f"no run of {row_name(row)}")
     if len(set(last.by_seed) & set(before.by_seed)) < MIN_SEEDS:
-        return Judged(Verdict.UNKNOWN, f"fewer than {MIN_SEEDS} seeds of {row_name(row)}")
+        return Judged(Verdict.UNKNOWN, FEW.format(row_name(row)))
     # the test examples differ: pairs are by seed
     sides = [replace(score, row=part.column, examples={}) for score, part in ((last, group), (before, first))]
     (pair,) = tested_pairs([tuple(sides)], SeedNoise())

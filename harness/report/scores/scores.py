@@ -106,11 +106,12 @@ class Score:
         return [LEAK] * self.leak + [self.marks] * bool(self.marks)
 
     def number(self, decimals: int) -> str:
-        """The mean with its interval; below MIN_SEEDS the range of the seeds; alone if all seeds are equal.
+        """The mean with its interval, below MIN_SEEDS the range of the seeds; how the runs ended if none has a score.
 
         An interval that would leave the scale of the metric ends there: `98.00 [91.20, 100.00]`.
         """
-        ours = self.estimate
+        if (ours := self.estimate) is None:
+            return self.failure_text
         low, high = (f"{end(self.by_seed.values()):,.{decimals}f}" for end in (min, max))
         if ours.is_clipped and not self.is_fixed:
             return f"{ours.mean:,.{decimals}f} [{', '.join(f'{end:,.{decimals}f}' for end in ours.interval)}]"

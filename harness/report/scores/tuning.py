@@ -206,8 +206,7 @@ def tuned_columns(selected: Mapping[str, Cells], budget: str, kind: type = Tunin
     for name, cells in selected.items():
         of_budget = cells[(cells["budget"] == budget) & (cells["setting"] == "")]
         pairs = zip(of_budget["row"], of_budget["tuning"], strict=True)
-        rows = {row: tuning for row, tuning in pairs if isinstance(tuning, kind)}
-        if rows:
+        if rows := {row: tuning for row, tuning in pairs if isinstance(tuning, kind)}:
             tunings[name] = rows
     return tunings
 

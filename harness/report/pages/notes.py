@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from harness.report.pages.answer import baseline_name
+from harness.report.render import wording
 from harness.report.render.layout import Block, TableEntry
 from harness.report.render.words import listed, span
 from harness.report.scores.groups import Group
@@ -15,14 +16,14 @@ RECIPE = "(recipe)"  # behind a learning rate that no search chose
 BELOW = "†"  # marks a score below a baseline
 UNCLEAR = "?"
 SIGNS = {  # in an entry of a short grid -> what it means
-    UNCLEAR: f"{UNCLEAR}: unclear, neither tied with the best row (bold) nor behind it",
-    BELOW: f"{BELOW}: below a simple predictor",
-    LEAK: f"{LEAK}: the checkpoint was chosen on the test split",
-    EDGE: f"{EDGE}: the learning rate is at the end of its grid",
-    OUTDONE: f"{OUTDONE}: the recipe's learning rate is better than the chosen one",
-    AT_FLOOR: f"{AT_FLOOR}: at the floor, no better on validation than the best simple predictor",
-    RECIPE: f"{RECIPE}: the learning rate of the recipe, because its search is not complete in every column",
-    "–": "–: no run, or no measurement",
+    UNCLEAR: wording.SIGN_UNCLEAR,
+    BELOW: wording.SIGN_BELOW,
+    LEAK: wording.SIGN_LEAK,
+    EDGE: wording.SIGN_EDGE,
+    OUTDONE: wording.SIGN_OUTDONE,
+    AT_FLOOR: wording.SIGN_AT_FLOOR,
+    RECIPE: wording.SIGN_RECIPE,
+    "–": wording.SIGN_NO_RUN,
 }
 
 
@@ -74,7 +75,7 @@ def score_text(group: Group, score: Score) -> str:
 def signs_line(rows: Sequence[Sequence[TableEntry]]) -> list[str]:
     """One sentence on the signs that stand in these rows; none without a sign."""
     texts = [entry if isinstance(entry, str) else entry.text for row in rows for entry in row[1:]]
-    used = [meaning for sign, meaning in SIGNS.items() if any(sign in text for text in texts)]
+    used = [f"{sign}: {meaning}" for sign, meaning in SIGNS.items() if any(sign in text for text in texts)]
     return [f"Signs: {'; '.join(used)}."] if used else []
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from harness.config.model_names import row_name
+from harness.report.render import wording
 from harness.report.scores import paired
 from harness.report.scores.paired import Key, Pair
 from harness.report.scores.places import Place, find_places
@@ -14,8 +15,6 @@ from harness.report.stats.grouping import grouped
 from harness.report.stats.seeds import LEVEL, MIN_SEEDS
 
 ENOUGH = 4.0  # the resolution from which a column ranks its rows
-NOT_BEHIND = "the control is not clearly behind the reference"
-NOT_SEARCHED = "not every row's learning rate was searched"
 BASELINE = "baseline: "
 
 
@@ -54,10 +53,8 @@ class Comparison:
         if self.pairs and self.best is not None:
             return ""
         if self.pairs:
-            return NOT_SEARCHED
-        if self.equal_seeds:
-            return "no row's score differs between its seeds"
-        return f"fewer than two rows have {MIN_SEEDS} seeds"
+            return wording.NOT_SEARCHED
+        return wording.EQUAL_SEEDS if self.equal_seeds else wording.FEW_ROWS
 
     @property
     def possible(self) -> int:
@@ -99,7 +96,7 @@ class Comparison:
     @property
     def why_not(self) -> str:
         """Why the column cannot rank rows, in a clause; empty if it does or R is unknown."""
-        return "" if not self.ranks_nothing else NOT_SEARCHED if self.is_clear else NOT_BEHIND
+        return "" if not self.ranks_nothing else wording.NOT_SEARCHED if self.is_clear else wording.NOT_BEHIND
 
     def pair(self, first: Key, second: Key) -> Pair | None:
         """The test of two rows, with the difference of the first from the second."""
@@ -181,18 +178,18 @@ def _resolution(
     """The resolution of a column, or what it lacks. `named`: the rows of `control` and `reference`."""
     for role, row in named.items():
         if row is None:
-            return None, f"the table has no {role} in this column"
+            return None, wording.NO_ROLE.format(role)
         if row not in scores:
-            return None, f"the {role} ({row}) was not run"
+            return None, wording.ROLE_NOT_RUN.format(role, row)
     if not pairs:
-        return None, f"no row has {MIN_SEEDS} seeds"
+        return None, wording.NO_SEEDS
     keys = {scores[row].key for row in named.values()}
     pair = next((pair for pair in pairs if set(pair.rows) == keys), None)
     if pair is None:
         few = [f"the {role} ({row_name(row)})" for role, row in named.items() if len(scores[row].by_seed) < MIN_SEEDS]
-        return None, f"{' and '.join(few) or 'control and reference'}: fewer than {MIN_SEEDS} seeds"
+        return None, wording.FEW_SEEDS_OF_ROLES.format(" and ".join(few) or "control and reference")
     if pair.half_width == 0 and pair.difference:
-        return None, "no seed of the control or the reference differs from its others: there is no interval"
+        return None, wording.NO_INTERVAL
     return abs(pair.difference) / (pair.half_width or 1.0), ""
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from harness.config.model_names import row_name
+from harness.report.render import wording
 from harness.report.scores.comparison import Comparison
 from harness.report.scores.groups import Group
 from harness.report.scores.paired import Pair, SeedNoise, holm, tested_pairs
@@ -12,7 +13,6 @@ from harness.report.scores.scores import Score
 from harness.report.stats.seeds import LEVEL, MIN_SEEDS
 
 SIGNIFICANT = 1 - LEVEL
-FEW = f"fewer than {MIN_SEEDS} seeds of {{}}"
 
 
 class Verdict(StrEnum):
@@ -44,13 +44,13 @@ def compared(group: Group, row: str, rivals: Sequence[str], as_good: bool, share
     names = [row, *rivals]
     scores = {name: plain_score(group, name) for name in names}
     if absent := [name for name in names if scores[name] is None]:
-        return Judged(Verdict.UNKNOWN, f"no run of {_names(absent)}")
+        return Judged(Verdict.UNKNOWN, wording.NO_RUN.format(_names(absent)))
     if few := [name for name in names if len(scores[name].by_seed) < MIN_SEEDS]:
-        return Judged(Verdict.UNKNOWN, FEW.format(_names(few)))
+        return Judged(Verdict.UNKNOWN, wording.FEW_SEEDS.format(_names(few)))
     tests = group.comparison
     pairs = [tests.pair(scores[row].key, scores[rival].key) for rival in rivals]
     if missing := [rival for rival, pair in zip(rivals, pairs, strict=True) if pair is None]:
-        return Judged(Verdict.UNKNOWN, f"no test of {row_name(row)} against {_names(missing)}: {tests.untested}")
+        return Judged(Verdict.UNKNOWN, wording.NO_TEST.format(row_name(row), _names(missing), tests.untested))
     judged = _judged(pairs, group, as_good, share, _no_ranks(tests))
     return replace(judged, regime=_regime(group, list(scores.values())))
 
@@ -66,9 +66,9 @@ def kept(group: Group, first: Group, row: str, as_good: bool, share: float) -> J
     """
     last, before = (plain_score(part, row) for part in (group, first))
     if last is None or before is None:
-        return Judged(Verdict.UNKNOWN, f"no run of {row_name(row)}")
+        return Judged(Verdict.UNKNOWN, wording.NO_RUN.format(row_name(row)))
     if len(set(last.by_seed) & set(before.by_seed)) < MIN_SEEDS:
-        return Judged(Verdict.UNKNOWN, FEW.format(row_name(row)))
+        return Judged(Verdict.UNKNOWN, wording.FEW_SEEDS.format(row_name(row)))
     # the test examples differ: pairs are by seed
     sides = [replace(score, row=part.column, examples={}) for score, part in ((last, group), (before, first))]
     (pair,) = tested_pairs([tuple(sides)], SeedNoise())
@@ -91,8 +91,7 @@ def _judged(pairs: Sequence[Pair], group: Group, as_good: bool, share: float, wh
     if Verdict.FAILS in verdicts:
         return Judged(Verdict.FAILS, **content)
     if Verdict.UNKNOWN in verdicts:
-        beyond = "the interval of the difference reaches beyond the margin" if as_good else "no test separates the rows"
-        return Judged(Verdict.UNKNOWN, beyond, **content)
+        return Judged(Verdict.UNKNOWN, wording.BEYOND_MARGIN if as_good else wording.NOT_SEPARATED, **content)
     return Judged(Verdict.HOLDS, **content)
 
 
@@ -112,8 +111,8 @@ def _of_pair(ahead: float, half: float, p: float, margin: float | None, shares_a
 def _no_ranks(tests: Comparison) -> str:
     """Why the control of a column is not clearly behind; empty if it is."""
     if tests.ranks_nothing and not tests.is_clear:
-        return f"the column cannot rank rows: {tests.why_not}"
-    return f"the resolution of the column is unknown: {tests.missing}" if tests.resolution is None else ""
+        return wording.RANKS_NOTHING.format(tests.why_not)
+    return wording.UNKNOWN_RESOLUTION.format(tests.missing) if tests.resolution is None else ""
 
 
 def _regime(group: Group, scores: Sequence[Score]) -> str:

@@ -22,6 +22,7 @@ from harness.config.table_rows import Settings
 from harness.errors import UsageError
 from harness.records.baselines import floor, is_at_floor
 from harness.records.collect import Cells
+from harness.report.render import wording
 from harness.report.scores.scores import is_known
 from harness.report.stats.grouping import grouped
 from harness.report.stats.seeds import MIN_SEEDS
@@ -143,10 +144,10 @@ def why_no_verdict(tuning: "Tuning | Unfinished | None") -> str:
     A rate that suits one row, such as that chosen on softmax attention for all, decides between no rows.
     """
     if not isinstance(tuning, Tuning):
-        return "no search chose the learning rate of {}, and others may turn this round"
+        return wording.NO_CHOICE
     if tuning.choice.on_edge:
-        return "the best learning rate of {} is at the end of its grid, and one further out may turn this round"
-    return "every seed of {} at the recipe's learning rate is ahead of all at the chosen one" if tuning.outdone else ""
+        return wording.ON_EDGE
+    return wording.OUTDONE if tuning.outdone else ""
 
 
 def without_search(changed: Settings) -> Settings:

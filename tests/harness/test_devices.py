@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from harness.config.compose import compose
-from harness.records import predictions
+from harness.records import baselines, predictions
 from harness.training.fsdp import sharing
 from harness.training.run_cell import run_cell
 from tests.helpers import forked
@@ -89,6 +89,8 @@ def test_two_devices_train_the_same_as_one(alone, trainer):
     )
     losses = [scores_of(output)["test"]["loss"] for output in (folder, alone[0])]
     assert losses[0] == pytest.approx(losses[1], rel=1e-3), "scores of two devices are in another order"
+    (file,) = (folder / "baselines").rglob("*.json")  # measured by one process, after the other one has ended
+    assert baselines.read_checked(file)["fits"]
 
 
 def test_layers_that_share_a_parameter_are_one_unit():

@@ -16,7 +16,7 @@ from harness.report.pages.evidence import SEARCHED, Evidence, TableEvidence
 from harness.report.pages.grids import PREDICTOR
 from harness.report.pages.notes import RECIPE, signs_line
 from harness.report.pages.ranking import Ranking, ranking
-from harness.report.render.layout import Block, TableEntry
+from harness.report.render.layout import Block, Picture, TableEntry
 from harness.report.render.markdown import Number, block_lines, document, escape, plain_entry
 from harness.report.render.words import joined, span
 from harness.report.scores.groups import Group
@@ -40,13 +40,15 @@ the page of each table. [Statistics](../../docs/statistics.md) has the rules."""
 
 @dataclass(frozen=True)
 class Board:
-    """`entries`: row -> header -> entry, best row first. `scores`: headers. `costs`: column -> header with unit."""
+    """`entries`: row -> header -> entry, best row first. `scores`: headers. `costs`: column -> header with unit.
+    `plots`: of the table."""
 
     spec: TableSpec
     entries: Mapping[str, Mapping[str, TableEntry]]
     scores: Mapping[str, TableEntry]
     costs: Mapping[str, str]
     lines: tuple[str, ...]
+    plots: tuple[Picture, ...] = ()
 
     @property
     def block(self) -> Block:
@@ -105,6 +107,7 @@ def board(evidence: Evidence, table: TableEvidence) -> Board:
         scores={name: _header(spec, answers[name]) for name in shown},
         costs={name: f"{name}, {costs[name].resolved.unit}" for name in measured},
         lines=tuple(_lines(spec, answers, shown, [name for name in costs if name not in measured])),
+        plots=table.table.plots,
     )
 
 
@@ -188,6 +191,7 @@ def page(found: Sequence[str], made: Sequence[Board], number: Number = plain_ent
     lines.append(f"{NEXT}.")
     for part in made:
         lines += ["", *block_lines(part.block, number, level=2)]
+        lines += [f"\n![{escape(plot.message)}](../figures/{part.spec.name}-abilities.png)" for plot in part.plots]
         lines += ["", f"All columns, with intervals: [{escape(part.spec.title)}]({part.spec.name}.md)."]
     return document(TITLE, lines, HOW)
 

@@ -90,8 +90,7 @@ def _report(cfg: Any, overrides: Sequence[str]) -> int:
         plots: list[Path] = []
         if tables == ["all"] and draws:
             for plot in costs.plots(measurements, Path(cfg.paths.figures)):
-                plots += plot.stale()
-                plot.update(cfg.check, draw)
+                plots += plot.update(cfg.check, draw)
         if tables:
             of_rows = [figure for figure in loaded if isinstance(figure, LineFigure)] if figures and draws else []
             shown = {"plots": draws, "notes": cfg.get("notes", False), "figures": of_rows}

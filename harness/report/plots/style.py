@@ -72,17 +72,12 @@ def look(model: str, role: str = "", variant: int = 0) -> Look:
     if role == "baseline":
         return dict(BASELINE)
     greys, numbers, colours = looks()
-    if model in greys:
-        shown = greys[model]
-        dash = DASHES[(DASHES.index(shown["dash"]) + variant) % len(DASHES)]
-        return shown | {"colour": _shaded(shown["colour"], SHADES[variant % len(SHADES)]), "dash": dash}
     # a model that is not listed has the look that its name gives, whatever other models there are
     number = numbers.get(model, zlib.crc32(model.encode()))
-    return {
-        "colour": _shaded(colours[number % len(colours)], SHADES[variant % len(SHADES)]),
-        "marker": MARKERS[(number + number // len(MARKERS)) % len(MARKERS)],
-        "dash": DASHES[variant % len(DASHES)],
-    }
+    marker = MARKERS[(number + number // len(MARKERS)) % len(MARKERS)]
+    shown = greys.get(model, {"colour": colours[number % len(colours)], "marker": marker, "dash": DASHES[0]})
+    dash = DASHES[(DASHES.index(shown["dash"]) + variant) % len(DASHES)]
+    return shown | {"colour": _shaded(shown["colour"], SHADES[variant % len(SHADES)]), "dash": dash}
 
 
 @functools.cache

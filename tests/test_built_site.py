@@ -87,7 +87,7 @@ def in_browser(page, script=""):
 
 READ = (
     *("index", "overview", "findings", "questions", "models/index", "models/vanilla", "tasks/lra", "notebooks/lavo"),
-    *("records", "matrix", "figures", "tables", "results/tables/lavo/t11", "results/tables/union/noncausal"),
+    *("records", "figures", "tables", "results/tables/lavo/t11", "results/tables/union/noncausal"),
     *("results/tables/probes", "results/tables/columns", "results/tables/lavo/t1"),
 )
 WIDTHS = (1400, 390)  # of a screen and of a phone

@@ -8,7 +8,10 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from harness.config import search
 from harness.config.compose import describe
+from harness.records import baselines
+from tasks.mlm import blocks, pretrain
 from tests.helpers.clone import copy_tracked_files, run_python
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -85,6 +88,34 @@ def test_the_numbers_of_the_readme_are_those_of_the_tables():
             for number, name in enumerate(names.split(", ") if numbers else ()):
                 shown = float(numbers[min(number, len(numbers) - 1)])
                 assert shown == pytest.approx(float(scores[name, column]), abs=0.051), (line, column)
+
+
+NO_RESULT = re.compile(r"```.*?```|`[^`]*`|(?<=\])\([^)]*\)|<!-- (\w+) -->.*?<!-- end of the \1 -->", re.DOTALL)
+RESULT = re.compile(r"(?<![\w.,-])\d[\d,]*(?:\.\d+)? (?:times|ms|%|nats|ppl|points faster)(?! that length)")
+RULES = {  # what the pages of rules say, by the constants of the code
+    *(
+        f"{share:.1%}".replace(".0%", "%")
+        for share in (search.EQUAL, baselines.FLOOR_SHARE, pretrain.Pretraining.share)
+    ),
+    *(f"{count / 10:.0%}" for count in (blocks.MASKED, blocks.REPLACED)),
+    f"{search.SOLVED} nats",
+    "50 ms",  # of the distances of speech, as in fairseq
+    f"{(5 + 2) / 2} times",  # products of a window in both passes, beside those of forward
+}
+
+
+@pytest.mark.parametrize("page", ("efficiency", "reduced", "tasks", "own", "commands", "quickstart", "clusters"))
+def test_a_measured_number_of_the_docs_is_a_rule_of_the_code_or_in_a_generated_page(page):
+    """Results belong to records. What a page links to, below results/, may be quoted."""
+    invented = (
+        "LAVO is 3.7 times faster, `4.1 times` <!-- sizes --> 2 times <!-- end of the sizes --> and 12.5 % better"
+    )
+    assert RESULT.findall(NO_RESULT.sub("", invented)) == ["3.7 times", "12.5 %"]
+    text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
+    linked = {ROOT / "docs" / link for link in re.findall(r"\]\((\.\./results/[^)#]+\.md)", text)}
+    known = " ".join(path.read_text(encoding="utf-8") for path in linked)
+    shown = RESULT.findall(NO_RESULT.sub("", text))
+    assert [number for number in shown if number.replace(" %", "%") not in RULES and number not in known] == []
 
 
 def test_the_readme_is_short():

@@ -1,4 +1,4 @@
-"""The cards of numbers, the list of all records and their matrix, from what `do=report format=[html]` wrote.
+"""The cards of numbers and the list of all records, from what `do=report format=[html]` wrote.
 
 LONGHAUL_PAGES names its folder, `paths.site`, as `make site` does; without it, that is outputs/pages. A page with cards
 takes the place of the committed one. Without these files the site has neither cards nor records.
@@ -7,23 +7,13 @@ takes the place of the committed one. Without these files the site has neither c
 import json
 import os
 import posixpath
-from collections import Counter
-from collections.abc import Iterable
 from functools import cache
-from itertools import groupby
 from pathlib import Path
 from typing import Any
-
-import generated
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES, TABLES = ROOT / os.environ.get("LONGHAUL_PAGES", "outputs/pages"), "results/tables"
 PAGE, SCRIPT, FOLDER = "records.md", "assets/records.js", "results/records"
-MATRIX, BUDGET = "matrix.md", "reduced"
-TITLE = "# Which model has run on which task"
-HOW = """\
-Runs that are done at the reduced budget, over all seeds and settings; in brackets those of other budgets; × failed.
-`python run.py do=plan table=...` says which runs a table lacks."""
 EMPTY = {"tables": str(ROOT / TABLES), "records": "", "runs": {}, "measurements": {}}
 TEXT = """\
 ---
@@ -70,7 +60,6 @@ def on_files(files: Any, config: Any) -> Any:
     shown = content()
     files.append(File.generated(config, PAGE, content=TEXT.format(count=len(shown["runs"]))))
     files.append(File.generated(config, SCRIPT, content=script(shown)))
-    files.append(File.generated(config, MATRIX, content=matrix(shown["runs"].values())))
     for run in shown["runs"].values():
         name, source = f"{FOLDER}/{run['file']}", Path(shown["records"]) / run["file"]
         if files.get_file_from_path(name) is None:
@@ -81,43 +70,12 @@ def on_files(files: Any, config: Any) -> Any:
 def script(shown: dict[str, Any]) -> str:
     """The records as a script, which a page from a file can load: the names of the fields, then a row per record.
 
-    It is ASCII, so that neither encoding nor line separators matter.
+    They are in the order of their files. It is ASCII, so that neither encoding nor line separators matter.
     """
     fields = list(next(iter(shown["runs"].values()), {}))
-    rows = [[cell, *run.values()] for cell, run in sorted(shown["runs"].items(), key=by_cell)]
+    rows = [[cell, *run.values()] for cell, run in sorted(shown["runs"].items(), key=lambda item: item[1]["file"])]
     data = {"fields": ["id", *fields], "rows": rows, "measurements": shown["measurements"]}
     return f"window.RECORDS = {json.dumps(data, separators=(',', ':'))};\n"
-
-
-def matrix(runs: Iterable[dict[str, Any]]) -> str:
-    """The numbers of runs of every model on every task, a table per family of tasks."""
-    lines = [TITLE, "", HOW, ""]
-    counts: dict[tuple[str, str], Counter[str]] = {}
-    for run in runs:
-        kind = run["budget"] if run["status"] == "done" else "failed"
-        counts.setdefault((run["task"], run["model"]), Counter())[kind] += 1
-    names = generated.names_of_models()
-    for family, group in groupby(sorted({task for task, _ in counts}), key=lambda task: task.split("/")[0]):
-        tasks = list(group)
-        lines += [f"## {generated.escaped(family)}", "", f"| model | {' | '.join(map(generated.escaped, tasks))} |"]
-        lines.append(f"| --- |{' ---: |' * len(tasks)}")
-        for model in sorted({model for task, model in counts if task in tasks}):
-            name = generated.escaped(names.get(model, model))
-            linked = f"[{name}](../conf/model/{model}.yaml)" if (ROOT / f"conf/model/{model}.yaml").is_file() else name
-            lines.append(f"| {linked} | {' | '.join(entry(counts.get((task, model), Counter())) for task in tasks)} |")
-        lines.append("")
-    return "\n".join(lines)
-
-
-def entry(counts: Counter[str]) -> str:
-    """`15 (1) 2 ×`"""
-    others = sum(counts.values()) - counts[BUDGET] - counts["failed"]
-    more = [f"({others})"] * bool(others) + [f"{counts['failed']} ×"] * bool(counts["failed"])
-    return " ".join([str(counts[BUDGET] or "–"), *more]) if counts else ""
-
-
-def by_cell(item: tuple[str, dict[str, Any]]) -> tuple[Any, ...]:
-    return *(item[1][key] for key in ("task", "protocol", "budget", "model", "seed")), item[0]
 
 
 def on_post_page(output: str, *, page: Any, config: Any) -> str:

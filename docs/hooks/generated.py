@@ -21,20 +21,38 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS, TASKS, TABLES = "models/index.md", "tasks/index.md", "tables.md"
+ALL_MODELS = """\
+# Models
+
+`python run.py do=verify` measures what each can do. [Add a model](../../CONTRIBUTING.md#add-a-model) adds your class.
+
+| model | `model=` | |
+| --- | --- | --- |"""
+ALL_TASKS = """\
+# Tasks
+
+`protocol=` chooses among the recipes; the first is the default. [Data cards](../data_cards.md) have licence and hashes.
+
+| task | | recipes |
+| --- | --- | --- |"""
+PROTOCOLS = """\
+A protocol is one paper's recipe: sizes, optimiser, schedule, selection rule. Rows of different protocols never share a
+column of a table. [decisions.md](decisions.md) says how they differ and why."""
+ERRORS = """\
+What does not agree within the five papers, between a paper and its public code, or between a paper and the one it
+copies. Footnotes of tables cite these numbers. [decisions.md](decisions.md) says how ambiguities are read."""
 SETTING = re.compile(r"\$\{setting:\w+,(.*)\}$")
 SIGNS = re.compile(r"([\\`*_\[\]|])")
 
 
 def on_config(config: Any) -> Any:
     """Put the pages of models, task families and tables below their list in the navigation; version and repository."""
-    below = {name: [page for page in pages() if page.startswith(name.partition("/")[0] + "/") and page != name]
-             for name in (MODELS, TASKS)} | {TABLES: nav_of_tables()}  # fmt: skip
-    for section in config.nav:
-        for entries in section.values():
-            for entry in entries if isinstance(entries, list) else ():
-                for title, page in entry.items():
-                    if page in below:
-                        entry[title] = [page, *below[page]]
+    below = {TABLES: nav_of_tables()}
+    for name in (MODELS, TASKS):
+        below[name] = [page for page in pages() if page.startswith(name.partition("/")[0] + "/") and page != name]
+    sections = [entries for section in config.nav for entries in section.values() if isinstance(entries, list)]
+    for entry in (entry for entries in sections for entry in entries):
+        entry.update({title: [page, *below[page]] for title, page in entry.items() if page in below})
     config.site_name += f" {tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']['version']}"
     config.extra["places"] = places()
     remote = subprocess.run(["git", "remote", "get-url", "origin"], cwd=ROOT, capture_output=True, text=True).stdout
@@ -63,12 +81,8 @@ def on_files(files: Any, config: Any) -> Any:
 @cache
 def pages() -> dict[str, str]:
     """{path below docs/: Markdown}. Links are written as if the pages were in docs/."""
-    return (
-        models()
-        | tasks()
-        | {TABLES: tables(), "figures.md": figures(), "protocols.md": protocols()}
-        | {"faq.md": errors(), "reference.md": reference()}
-    )
+    single = {"figures.md": figures(), "protocols.md": protocols(), "faq.md": errors(), "reference.md": reference()}
+    return models() | tasks() | {TABLES: tables()} | single
 
 
 def modules() -> list[tuple[str, list[str]]]:
@@ -98,16 +112,7 @@ def models() -> dict[str, str]:
         for name in members:
             line = escaped(named(ROOT / f"conf/model/{name}.yaml")[1])
             rows[name] = f"| [{escaped(names.get(name, name))}]({short}.md#{name}) | `{name}` | {line} |"
-    head = [
-        "# Models",
-        "",
-        "One line of `python run.py do=list` for each; `python run.py do=verify` measures what each can do. A class of",
-        "your own is one more: [add a model](../../CONTRIBUTING.md#add-a-model).",
-        "",
-        "| model | `model=` | |",
-        "| --- | --- | --- |",
-    ]
-    return {MODELS: "\n".join([*head, *(rows[name] for name in sorted(rows)), *settings(names)]) + "\n"} | made
+    return {MODELS: "\n".join([ALL_MODELS, *(rows[name] for name in sorted(rows)), *settings(names)]) + "\n"} | made
 
 
 def settings(names: dict[str, str]) -> Iterator[str]:
@@ -127,7 +132,7 @@ def model_page(members: list[str], names: dict[str, str]) -> str:
     """The scores of each model of a module, then the module's paper and equations, configurations and classes."""
     raws = {name: read(ROOT / f"conf/model/{name}.yaml") for name in members}
     path = f"{module_of(raws[members[0]]).replace('.', '/')}.py"
-    text = docstring(ROOT / path)
+    text = ast.get_docstring(ast.parse((ROOT / path).read_text(encoding="utf-8"))) or ""
     title = re.split("[:(,;]", text, maxsplit=1)[0].strip(" .").replace("`", "")
     is_name = title.lower() in {names.get(name, name).lower() for name in members}  # what readers search for
     is_alone = is_name and len(members) == 1  # its heading is that of the page
@@ -162,9 +167,9 @@ def scores_of_models() -> dict[str, list[str]]:
             model = label["model"] if isinstance(label, dict) else label
             spread = f" ± {float(row['ours_ci']):.2g}" if float(row["ours_ci"] or 0) else ""
             where = escaped(f"{row['budget']}, {row['data'] or row['source']}")
-            mean = f"{float(row['ours_mean']):.4g}{spread}"
-            cells = (escaped(row["column"]), mean, row["n"], row["place"] or "–", where)
-            links = tables.setdefault(model, {}).setdefault(" | ".join(cells), [])
+            score = f"{float(row['ours_mean']):.4g}{spread}"
+            cells = " | ".join((escaped(row["column"]), score, row["n"], row["place"] or "–", where))
+            links = tables.setdefault(model, {}).setdefault(cells, [])
             links.append(f"[{escaped(name)}](../../results/tables/{name}.md)")
     return {
         model: [f"| {cells} | {', '.join(dict.fromkeys(links))} |" for cells, links in by_score.items()]
@@ -224,37 +229,23 @@ def tables() -> str:
 
 
 def figures() -> str:
-    """Every figure of `conf/figure` with its picture, by paper; below them those that nothing draws yet."""
-    lines = ["# Figures", "", "Drawn from records, measurements and code. A table's page shows its own.", ""]
-    waiting = []
+    """Every figure of `conf/figure` with its picture, by paper."""
+    drawn = "Drawn from records, measurements and code. A table's page shows its own pictures."
+    lines = ["# Figures", "", f"{drawn} [Figures without runs](../results/tables/not_run.md) have none.", ""]
     for folder, group in groupby(sorted((ROOT / "conf/figure").rglob("*.yaml")), key=lambda file: file.parent):
         lines += [f"## {paper_of(folder)}", ""]
         for file in sorted(group, key=lambda file: number_of(file.stem)):
             raw, name = read(file), f"{folder.name}/{file.stem}"
-            title, picture = escaped(raw.get("title", name)), f"results/figures/{name}.png"
-            if (ROOT / picture).is_file():  # it has its caption
-                source = raw.get("source")
+            if (ROOT / f"results/figures/{name}.png").is_file():
+                source, title = raw.get("source"), escaped(raw["title"])
                 drawn_by = f"[{source}](../{source})" if source else f"`python run.py do=report figure={name}`"
-                lines += [f"### {title}", "", f"![{title}](../{picture})", "", drawn_by, ""]
-            else:
-                needs = [escaped(raw["needs"].strip())] if "needs" in raw else []
-                needs += [f"`{raw['command']}`"] if "command" in raw else []
-                waiting.append(f"- {': '.join([title, *needs])}")
-    return "\n".join([*lines, "## Not drawn yet", "", *waiting, ""])
+                lines += [f"### {title}", "", f"![{title}](../results/figures/{name}.png)", "", drawn_by, ""]
+    return "\n".join(lines)
 
 
 def tasks() -> dict[str, str]:
     """One page per task family, and a list of all tasks."""
     files = sorted((ROOT / "conf/task").rglob("*.yaml"))
-    head = [
-        "# Tasks",
-        "",
-        "Data, backbone, loss, metrics and decoding. `protocol=` chooses among the recipes; the first is the default.",
-        "[Data cards](../data_cards.md) have licence, size, hashes and split of each.",
-        "",
-        "| task | | recipes |",
-        "| --- | --- | --- |",
-    ]
     made, rows = {}, []
     for family, group in groupby(files, key=lambda file: file.parent.name):
         parts, shown = [f"# {family}", ""], set()
@@ -266,21 +257,15 @@ def tasks() -> dict[str, str]:
             )
             rows.append(f"| [`{name}`]({family}.md#{anchor(name)}) | {escaped(line)} | {recipes} |")
             parts += [f"## {name}", "", escaped(line), "", f"Recipes: {recipes}. [Data card](../data_cards.md).", ""]
-            parts += [f"Its class is `{target}`, which stands above." if target in shown else f"::: {target}", ""]
+            parts += [f"Its class is `{target}`, listed above." if target in shown else f"::: {target}", ""]
             parts += [f"`conf/task/{name}.yaml`", "", fenced(file.read_text(encoding="utf-8"), "yaml"), ""]
             shown.add(target)
         made[f"tasks/{family}.md"] = "\n".join(parts)
-    return {TASKS: "\n".join([*head, *rows]) + "\n"} | made
+    return {TASKS: "\n".join([ALL_TASKS, *rows]) + "\n"} | made
 
 
 def protocols() -> str:
-    lines = [
-        "# Protocols",
-        "",
-        "A protocol is one paper's recipe: sizes, optimiser, schedule, selection rule. Rows of different protocols",
-        "never share a column of a table. [decisions.md](decisions.md) says how they differ and why.",
-        "",
-    ]
+    lines = ["# Protocols", "", PROTOCOLS, ""]
     for file in sorted((ROOT / "conf/protocol").glob("*.yaml")):
         name, line = named(file)
         lines += [f"## {name}", "", escaped(line), ""]
@@ -291,8 +276,7 @@ def protocols() -> str:
         lines += ["| recipe | |", "| --- | --- |"]
         for recipe in recipes:
             option = recipe.relative_to(file.with_suffix("")).with_suffix("").as_posix()
-            described = comments_by_task(recipe) or {"": named(recipe)[1]}
-            lines += [f"| `{option}{task}` | {escaped(comment)} |" for task, comment in described.items()]
+            lines.append(f"| `{option}` | {escaped(named(recipe)[1])} |")
         lines.append("")
     return "\n".join(lines)
 
@@ -300,14 +284,7 @@ def protocols() -> str:
 def errors() -> str:
     """The audit of the papers, one heading per error (X-n)."""
     raw = read(ROOT / "results/paper/audit.yaml")
-    lines = [
-        "# Published errors",
-        "",
-        "What does not agree within the five papers, between a paper and its public code, or between a paper and the",
-        "one it copies. Footnotes of tables cite these numbers. [decisions.md](decisions.md) says how ambiguities are",
-        "read.",
-        "",
-    ]
+    lines = ["# Published errors", "", ERRORS, ""]
     for heading, entries in by_paper(raw):
         lines += [f"## {heading}", ""]
         for entry in entries:
@@ -319,26 +296,28 @@ def errors() -> str:
 
 def by_paper(raw: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """(heading, entries): the entries of each paper alone, then those of several papers or of no table."""
-    papers_of = {entry["id"]: {name.partition("/")[0] for name in entry["tables"]} for entry in raw["entries"]}
-    for paper, title in raw["papers"].items():
-        if entries := [entry for entry in raw["entries"] if papers_of[entry["id"]] == {paper}]:
-            yield title, entries
-    yield "Several papers, or no table", [entry for entry in raw["entries"] if len(papers_of[entry["id"]]) != 1]
+    entries: dict[str, list[dict[str, Any]]] = {}
+    for entry in raw["entries"]:
+        papers = {name.partition("/")[0] for name in entry["tables"]}
+        entries.setdefault(papers.pop() if len(papers) == 1 else "", []).append(entry)
+    for paper, title in (raw["papers"] | {"": "Several papers, or no table"}).items():
+        if paper in entries:
+            yield title, entries[paper]
 
 
 def linked(name: str) -> str:
     """A link to a table's page or a figure's picture; the name alone where neither is committed."""
-    for path in (f"results/tables/{name}.md", f"results/figures/{name}.png"):
-        if (ROOT / path).is_file():
-            return f"[{name}](../{path})"
-    return f"`{name}`"
+    paths = (f"results/tables/{name}.md", f"results/figures/{name}.png")
+    return next((f"[{name}](../{path})" for path in paths if (ROOT / path).is_file()), f"`{name}`")
 
 
 def reference() -> str:
     """The functions of `import longhaul` and the classes of its reports."""
-    imports = ast.parse((ROOT / "longhaul/__init__.py").read_text(encoding="utf-8")).body
-    nodes = [x for x in imports if isinstance(x, ast.ImportFrom) and (x.module or "").startswith("longhaul.")]
-    functions = [f"{node.module}.{alias.name}" for node in nodes for alias in node.names]
+    nodes = ast.parse((ROOT / "longhaul/__init__.py").read_text(encoding="utf-8")).body
+    imports = [
+        node for node in nodes if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("longhaul.")
+    ]
+    functions = [f"{node.module}.{alias.name}" for node in imports for alias in node.names]
     functions.sort(key=lambda name: name.rpartition(".")[2])
     shown = [*functions, "longhaul.reports.Page", "longhaul.reports.Picture"]
     lines = ["# Python reference", "[From Python](python.md) shows them at work.", *(f"::: {name}" for name in shown)]
@@ -376,25 +355,14 @@ def named(file: Path) -> tuple[str, str]:
     return file.stem, comment.removeprefix("# ").strip()
 
 
-def comments_by_task(file: Path) -> dict[str, str]:
-    """{/<task>: the first comment above it} of a family's file with `tasks:`."""
-    text = file.read_text(encoding="utf-8")
-    head = r"^  # (.+)\n(?:  # .+\n)*"
-    tasks = read(file).get("tasks", [])
-    comments = {task: re.search(rf"{head}  {task}:", text, re.MULTILINE) for task in tasks}
-    return {f"/{task}": comment[1] if comment else named(file)[1] for task, comment in comments.items()}
-
-
 def module_of(raw: dict[str, Any]) -> str:
     return raw["_target_"].rpartition(".")[0]
 
 
-def docstring(file: Path) -> str:
-    return ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-
-
 def fenced(text: str, language: str) -> str:
-    return f"```{language}\n{text.rstrip()}\n```"
+    """A block of code, behind a fence that is longer than any in it."""
+    fence = "`" * max(3, *(len(ticks) + 1 for ticks in re.findall("`+", text)), 3)
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 
 
 def anchor(name: str) -> str:

@@ -13,9 +13,12 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import cards
+from generated import fenced
 
 ROOT = Path(__file__).resolve().parents[2]
-START, NOTEBOOK, RESULTS, HISTORY = "results/tables/leaderboard.md", ".ipynb", "results/", "CHANGELOG.md"
+START, NOTEBOOK, RESULTS = "results/tables/leaderboard.md", ".ipynb", "results/"
+HISTORY = "CHANGELOG.md"
+AT_ROOT = ("CONTRIBUTING.md", "SECURITY.md", HISTORY)  # in the navigation
 # a page generated from the audit stands for it
 PLACES = {START: "index.md", "README.md": "overview.md", "results/paper/audit.yaml": "faq.md"}
 EXECUTED, PNG = ROOT / "outputs/notebooks", "image/png"
@@ -34,9 +37,7 @@ TITLED = re.compile(r"^```(\w+) file=(\S+)$", re.MULTILINE)
 
 def place_of(path: str) -> str:
     """The path in the site of a file of the repository: `tasks.md` for `docs/tasks.md`."""
-    if path in PLACES:
-        return PLACES[path]
-    return re.sub(f"{re.escape(NOTEBOOK)}$", ".md", path.removeprefix("docs/"))
+    return PLACES.get(path) or re.sub(f"{re.escape(NOTEBOOK)}$", ".md", path.removeprefix("docs/"))
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -44,7 +45,7 @@ def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
     repository = {"docs/" + file.src_uri: file for file in files}  # path in the repository -> page or file of the site
-    waiting = [START, "README.md", *at_root(config.nav), *(path for path in repository if path.endswith(".md"))]
+    waiting = [START, "README.md", *AT_ROOT, *(path for path in repository if path.endswith(".md"))]
     seen: set[str] = set()
     while waiting:
         path = waiting.pop()
@@ -54,12 +55,11 @@ def on_files(files: Any, config: Any) -> Any:
             continue  # a page is generated from it
         seen.add(path)
         if path not in repository:
-            if path.endswith(NOTEBOOK):
-                file = File.generated(config, place_of(path), content=notebook(ROOT / path))
-            else:
-                file = File.generated(config, place_of(path), abs_src_path=str(cards.numbered(path) or ROOT / path))
-            repository[path] = file
-            files.append(file)
+            is_notebook = path.endswith(NOTEBOOK)
+            source = {"abs_src_path": str(cards.numbered(path) or ROOT / path)}
+            source = {"content": notebook(ROOT / path)} if is_notebook else source
+            repository[path] = File.generated(config, place_of(path), **source)
+            files.append(repository[path])
         if path.endswith((".md", NOTEBOOK)):
             waiting += targets(repository[path].content_string + downloads(path), path)
     config.extra["paths"] = {file.src_uri: path for path, file in repository.items()}
@@ -70,7 +70,7 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
     """Rewrite the links for the site; a fence that names a file gets that name as its title."""
     origin = config.extra["paths"][page.file.src_uri]
     page.meta.setdefault("search", {"boost": boost(origin, markdown)})
-    if origin == START or page.file.src_uri == cards.MATRIX:
+    if origin == START:
         page.meta["hide"] = ["navigation", "toc"]  # its tables are wide
     elif origin.startswith(RESULTS) and WIDE.search(markdown):
         page.meta["hide"] = ["toc"]
@@ -133,14 +133,6 @@ def downloads(path: str) -> str:
     return f"\nDownload: {links}\n" if links else ""
 
 
-def at_root(nav: Any) -> list[str]:
-    """Pages that the navigation names and that lie at the root of the repository."""
-    if isinstance(nav, str):
-        return [nav] if (ROOT / nav).is_file() else []
-    entries = nav.values() if isinstance(nav, dict) else nav
-    return [path for entry in entries for path in at_root(entry)]
-
-
 def notebook(file: Path) -> str:
     """A notebook as a page: its text, its code, and the outputs that `make notebooks` left, as none is committed."""
     parts = []
@@ -161,9 +153,3 @@ def output(result: dict[str, Any]) -> str:
         return ""
     text = "".join(shown.get("text/plain", result.get("text", ""))).rstrip()
     return fenced(text, "text") if text else ""
-
-
-def fenced(text: str, language: str) -> str:
-    """A block of code, behind a fence that is longer than any in it."""
-    fence = "`" * max(3, *(len(ticks) + 1 for ticks in re.findall("`+", text)), 3)
-    return f"{fence}{language}\n{text}\n{fence}"

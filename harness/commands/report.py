@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from harness.report.pages.evidence import Evidence
     from harness.report.plots.file import Plot
     from harness.report.site.cards import Page
+    from harness.report.spec.figure import LineFigure
     from harness.report.spec_files import Folders
 
 FORMATS = ("md", "tex", "csv")
@@ -55,10 +56,12 @@ def _report(cfg: Any, overrides: Sequence[str]) -> int:
     from harness.records.collect import frame, valid_records
     from harness.records.measurements import load_measurements
     from harness.report.pages import agreement, bench_tables, columns
-    from harness.report.plots import costs, drawing
+    from harness.report.plots import costs, drawing, parity
     from harness.report.plots.figures import TABLE_SUFFIXES
+    from harness.report.plots.file import Sources
     from harness.report.site import cards
-    from harness.report.spec_files import load_figure
+    from harness.report.spec.figure import LineFigure
+    from harness.report.spec_files import available, load_figure
 
     formats = formats_of(cfg.get("format") or ())
     typed = typed_values(overrides)
@@ -70,8 +73,8 @@ def _report(cfg: Any, overrides: Sequence[str]) -> int:
     if tables == ["all"] and not figures:
         figures = ["all"]
     require_folders(cfg.paths, typed, "paper", "records")
-    for name in figures if figures != ["all"] else ():  # before thousands of records are read
-        load_figure(name, folders(), cfg.paths.paper)
+    names = available(folders(), "figure") if figures == ["all"] or tables == ["all"] else figures
+    loaded = [load_figure(name, folders(), cfg.paths.paper) for name in names]  # before thousands of records are read
     tasks = tasks_of(tables, figures, cfg.paths.paper)
     records, broken = valid_records(cfg.paths.records, published=True, tasks=tasks, cache=of_command(cfg.paths.outputs))
     if not records and not cfg.check:
@@ -85,22 +88,27 @@ def _report(cfg: Any, overrides: Sequence[str]) -> int:
     of_figures: dict[str, Plot] = {}
     with drawing.drawing_processes() as draw:
         settings |= {"measurements": measurements, "draw": draw}
-        if figures and draws:  # their files are made while the tables are
-            drawn = draw_figures(figures, cells, made=of_figures, **settings)
         plots: list[Path] = []
         if tables == ["all"] and draws:
             for plot in costs.plots(measurements, Path(cfg.paths.figures)):
-                plots += plot.stale()
-                plot.update(cfg.check, draw)
+                plots += plot.update(cfg.check, draw)
         if tables:
-            report = report_tables(tables, cells, formats=texts, plots=draws, notes=cfg.get("notes", False), **settings)
+            of_rows = [figure for figure in loaded if isinstance(figure, LineFigure)] if figures and draws else []
+            shown = {"plots": draws, "notes": cfg.get("notes", False), "figures": of_rows}
+            report = report_tables(tables, cells, formats=texts, **shown, **settings)
+            of_figures = {name: plot for page in report.pages for name, plot in (page.figures or {}).items()}
+            published = parity.plot([page.table for page in report.pages], Path(cfg.paths.figures))
+            plots += published.update(cfg.check, draw) if tables == ["all"] and draws else []
+        if figures and draws:
+            drawn = draw_figures(figures, cells, made=of_figures, **settings)
     bench = bench_tables.pages(measurements, Path(cfg.paths.tables)) if tables == ["all"] and "md" in formats else {}
     if tables == ["all"] and "md" in formats:
         answered = [(page.table.name, page.answers or ()) for page in report.pages]
-        bench |= agreement.pages(answered, Path(cfg.paths.tables))
+        pages = agreement.pages(answered, Path(cfg.paths.tables))
+        bench |= {path: text + parity.section(published) for path, text in pages.items()}
         listed = [(page.table.name, page.answers or (), page.waits) for page in report.pages]
         bench |= columns.pages(listed, Path(cfg.paths.tables))
-        bench |= _not_run(report.pages, cells, measurements, cfg, of_figures)
+        bench |= _not_run(report.pages, loaded, Sources(cells, cfg.paths.paper, measurements), cfg.paths, of_figures)
     site: dict[str, cards.Page] = {}
     if tables == ["all"] and formats & {"md", SITE}:
         findings, board = _findings(evidence_of(report.pages, cells), cfg.paths)
@@ -162,19 +170,14 @@ def docs_folder(paths: Any) -> Path:
 
 
 def _not_run(
-    pages: Sequence[TablePage], cells: "pd.DataFrame", measurements: Any, cfg: Any, plots: "Mapping[str, Plot]"
+    pages: Sequence[TablePage], figures: Sequence[Any], sources: Any, paths: Any, plots: "Mapping[str, Plot]"
 ) -> dict[Path, str]:
     """The page of tables and figures without numbers: {path: Markdown}. `plots`: those of figures, where made."""
-    from harness.config.compose import folders
     from harness.report.pages import not_run
     from harness.report.plots.figures import without_numbers
-    from harness.report.plots.file import Sources
-    from harness.report.spec_files import available, load_figure
 
     waiting = [page.evidence.spec for page in pages if page.waits and not page.answers and page.evidence]
-    figures = [load_figure(name, folders(), cfg.paths.paper) for name in available(folders(), "figure")]
-    empty = without_numbers(figures, Sources(cells, cfg.paths.paper, measurements), plots)
-    return not_run.pages(waiting, empty, Path(cfg.paths.tables))
+    return not_run.pages(waiting, without_numbers(figures, sources, plots), Path(paths.tables))
 
 
 def require_uncommitted(paths: Any) -> None:
@@ -219,14 +222,16 @@ def report_tables(
     console: "Console | None" = None,
     plots: bool = True,
     notes: bool = False,
+    figures: "Sequence[LineFigure]" = (),
     draw: Schedule = draw_now,
 ) -> TablesReport:
     """Rebuild tables (`all`, one name, or several) into `<paths.tables>/<name>.{md,tex,csv}`.
 
     Of one table its answer and its first grid are shown, with `notes` all of it; of several a line for each of their
     columns. `cells`: the frame of all records; `measurements`: those of do=bench by their names. `plots`: draw the
-    plots of each table, too, by `draw`. `paths` names the folders `paper` (the ledger), `records`, `tables` and, for
-    the plots of each table, `figures`. With `check`, writes and shows nothing. Raises UsageError.
+    plots of each table, too, by `draw`. `figures`: those whose plots the pages of their tables have. `paths` names the
+    folders `paper` (the ledger), `records`, `tables` and, for the plots of each table, `figures`. With `check`, writes
+    and shows nothing. Raises UsageError.
     """
     from harness.report.pages import counts
     from harness.report.pages.answer import column_lines
@@ -244,7 +249,7 @@ def report_tables(
         raise UsageError("there is no table: add conf/table/<name>.yaml (CONTRIBUTING.md)")
     console = console or terminal.console()
     files, pages = [], []
-    for name, page in zip(names, table_pages(names, cells, measurements, conf, paths), strict=True):
+    for name, page in zip(names, table_pages(names, cells, measurements, conf, paths, figures), strict=True):
         pages.append(page)
         texts = {below(paths["tables"], f"{name}.{suffix}"): renderers[suffix](page.table) for suffix in formats}
         drawn = [path for plot in page.plots for path in plot.update(check, draw)] if plots else []
@@ -288,13 +293,13 @@ def draw_figures(
     check: bool = False,
     measurements: Mapping[str, Mapping[str, Any]] | None = None,
     draw: Schedule = draw_now,
-    made: "dict[str, Plot] | None" = None,
+    made: "Mapping[str, Plot] | None" = None,
 ) -> list[Path]:
     """Draw figures (`all`, one name, or several) into `<paths.figures>/<name>.{png,pdf}`. Returns these files.
 
     A file that shows the same already is left as it is. With `check`, draws nothing and returns the files that differ
-    from the records. `measurements`: those of do=bench by their names. `draw` takes what writes the files; `made` gets
-    the plots by name. `all` leaves out the pictures that something else draws. Raises UsageError.
+    from the records. `measurements`: those of do=bench by their names. `draw` takes what writes the files; `made` has
+    plots that are known, by name. `all` leaves out the pictures that something else draws. Raises UsageError.
     """
     from harness.report.plots.figures import figure_plot
     from harness.report.plots.file import Sources
@@ -311,9 +316,7 @@ def draw_figures(
         if is_all and isinstance(figure, PictureFigure):
             continue
         with named_errors("figure", name, conf):
-            plot = figure_plot(figure, sources, Path(paths["figures"]))
-        if made is not None:
-            made[name] = plot
+            plot = (made or {}).get(name) or figure_plot(figure, sources, Path(paths["figures"]))
         files += plot.update(check, draw)
     return files
 

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from harness.report.pages.not_run import Waiting
     from harness.report.plots.file import Plot
     from harness.report.render.layout import Table
+    from harness.report.spec.figure import LineFigure
     from harness.report.spec_files import Folders
 
 MANY_TABLES, MANY_CELLS = 10, 500  # from which a further process pays off: it takes seconds to begin
 
 
 class TablePage(NamedTuple):
-    """A table's page, what its columns tell, and the plots that the page shows.
+    """A table's page, what its columns tell, the plots that the page shows, and the figures of its rows.
 
     The `answers` of a table without cells are None. `waits`: its columns that lack runs. `evidence`: what
     claims are judged by.
@@ -32,6 +33,7 @@ class TablePage(NamedTuple):
     plots: "tuple[Plot, ...]"
     waits: "Sequence[Waiting]" = ()
     evidence: "TableEvidence | None" = None
+    figures: "Mapping[str, Plot] | None" = None
 
 
 def table_pages(
@@ -40,17 +42,21 @@ def table_pages(
     measurements: Mapping[str, Mapping[str, Any]] | None,
     conf: "Folders",
     paths: Mapping[str, Any],
+    figures: "Sequence[LineFigure]" = (),
 ) -> Iterable[TablePage]:
-    """The pages of these tables. A further process makes some of them if there are many tables and records."""
+    """The pages of these tables, with the plots of those `figures` that are made of their rows.
+
+    A further process makes some of them if there are many tables and records.
+    """
     from harness.config.compose import search_path
     from tasks.workers import divided
 
     is_long = len(names) >= MANY_TABLES and len(cells) >= MANY_CELLS
     # further processes would not know config folders that the command added
     if not is_long or search_path() or len(os.sched_getaffinity(0)) < 2:
-        return (table_page(name, cells, measurements, conf, paths) for name in names)
+        return (table_page(name, cells, measurements, conf, paths, figures) for name in names)
     folders = {name: str(paths[name]) for name in ("paper", "records", "tables", "figures") if paths.get(name)}
-    content = pickle.dumps((cells, measurements, conf, folders))
+    content = pickle.dumps((cells, measurements, conf, folders, figures))
     return divided(functools.partial(_page_of, content), names, workers=1)
 
 
@@ -73,6 +79,7 @@ def table_page(
     measurements: Mapping[str, Mapping[str, Any]] | None,
     conf: "Folders",
     paths: Mapping[str, Any],
+    figures: "Sequence[LineFigure]" = (),
 ) -> TablePage:
     """The page of a table from the records and measurements, as `report_tables` writes it. Raises UsageError."""
     from harness.report.pages import formulas, measured, settings, tuning
@@ -81,7 +88,8 @@ def table_page(
     from harness.report.pages.not_run import waiting_columns
     from harness.report.pages.pictures import pictures_of
     from harness.report.pages.table import build_table
-    from harness.report.plots.figures import table_plots
+    from harness.report.plots.figures import figure_plot, table_plots
+    from harness.report.plots.file import Sources
     from harness.report.scores import counted
     from harness.report.scores.groups import group_scores
     from harness.report.scores.paper_data import paper_data
@@ -101,8 +109,10 @@ def table_page(
         on_paper_data = functools.partial(paper_data, paths["records"])
         results = group_scores(selected, spec, measurements, {counted.FIELD: counted.count}, on_paper_data)
         columns = answers(results)
-        figures = paths.get("figures")
-        drawn = table_plots(spec, selected, columns, Path(figures), page) if figures else []
+        folder = paths.get("figures")
+        drawn = table_plots(spec, selected, columns, Path(folder), page) if folder else []
+        sources = Sources(cells, paths["paper"], measurements or {}, selected)
+        made = {fig.name: figure_plot(fig, sources, Path(folder)) for fig in figures if fig.table.name == name}
         pictures = pictures_of(selected, spec, Path(paths["records"]), page)
         at_recipe = select(cells, spec, at_recipe=True)
         rates = tuning.sections(selected, at_recipe, spec)
@@ -110,4 +120,4 @@ def table_page(
     tunings = {name: rows for parts in selected.values() for name, rows in tuned_columns(parts, spec.budget).items()}
     waits = waiting_columns(results)
     evidence = TableEvidence(table, columns, results, waits, tunings, spec)
-    return TablePage(table, columns, tuple(plot for plot, _ in drawn), waits, evidence)
+    return TablePage(table, columns, tuple(plot for plot, _ in drawn), waits, evidence, made)

@@ -85,7 +85,7 @@ def test_a_measurement_is_a_file_a_page_and_a_picture(bench, tmp_path, capsys):
     assert "Forward and backward" in capsys.readouterr().out
     for point in points:  # a logarithmic axis shows no call without further memory, and no extrapolated one
         point |= {"memory_mb": 0.0, "status": "extrapolated: too long"}
-    assert {path.suffix for path in write_report(measured, tmp_path / "none", tmp_path / "none")} >= {".png"}
+    assert {path.suffix for path in write_report(measured, tmp_path / "none", tmp_path / "none")} == {".md"}
 
 
 def test_report_makes_and_checks_the_pages(bench, tmp_path, capsys, monkeypatch, few_tables):

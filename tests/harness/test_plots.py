@@ -6,6 +6,7 @@ import os
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from harness.config.places import CONF
@@ -38,26 +39,36 @@ def test_a_picture_that_was_cut_or_changed_is_not_current(tmp_path, page, suffix
     assert not is_current(tmp_path / "none.png", SHOWS)
 
 
-def test_other_png_readers_accept_the_picture(tmp_path, page):
-    save(page, tmp_path / "one.png", SHOWS, dpi=50)
-    page.savefig(tmp_path / "full.png", dpi=50)
-    picture, full = (matplotlib.image.imread(tmp_path / name) for name in ("one.png", "full.png"))
-    assert picture.shape == (50, 100, 4) and abs(picture - full).max() < 0.07, "the palette is close"
-
-
 def test_a_palette_keeps_grey_grey():
     """A pale line beside labels in all colours: 3,000 of them with their soft edges."""
     figure, full = Figure(figsize=(7, 5)), io.BytesIO()
     axis = figure.subplots()
     axis.axis("off")
     axis.plot([0, 9], [5, 5], color="0.15", linewidth=4, alpha=0.25)
-    for number, colour in enumerate(style.COLOURS * 4):
+    for number, colour in enumerate(style.looks()[2] * 4):
         axis.text(number * 0.37 % 9, number * 0.61 % 9, "label", color=colour, fontsize=7)
     figure.savefig(full, dpi=200)
     few = matplotlib.image.imread(io.BytesIO(with_palette(io.BytesIO(full.getvalue()))))[..., :3]
     whole = matplotlib.image.imread(io.BytesIO(full.getvalue()))[..., :3]
     grey = np.ptp(whole, axis=-1) < 0.01
     assert np.ptp(few[grey], axis=-1).max() < 0.02 and abs(whole - few).max() < 0.09
+
+
+def test_a_picture_can_be_read_on_white_and_on_black():
+    """Its ground is transparent, and no colour of text, axes or models is near white or black."""
+    full = io.BytesIO()
+    with matplotlib.rc_context(style.RC):
+        figure = Figure(figsize=(3, 2))
+        figure.subplots().set_title("a title")
+        figure.savefig(full, dpi=100)
+    whole = matplotlib.image.imread(io.BytesIO(full.getvalue()))
+    few = matplotlib.image.imread(io.BytesIO(with_palette(full)))
+    assert few[0, 0, 3] == 0 and abs(few - whole).mean() < 0.01
+    greys, _, colours = style.looks()
+    for colour in (*colours, *(grey["colour"] for grey in greys.values()), style.INK, style.SOFT, style.FAINT):
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(colour)]
+        luminance = np.dot(linear, [0.2126, 0.7152, 0.0722])
+        assert 1.05 / (luminance + 0.05) > 2.1 and (luminance + 0.05) / 0.0563 > 2.9, colour
 
 
 def test_a_kill_while_it_is_written_leaves_the_old_one(tmp_path, page, monkeypatch):
@@ -70,7 +81,7 @@ def test_a_kill_while_it_is_written_leaves_the_old_one(tmp_path, page, monkeypat
 
 def test_every_model_has_its_own_look():
     names = [path.relative_to(CONF / "model").with_suffix("").as_posix() for path in (CONF / "model").rglob("*.yaml")]
-    greys, numbers = style.looks()
+    greys, numbers, _ = style.looks()
     assert set(names) == {*numbers, *greys}, "a name that is not a model, or a model without a colour of its own"
     colours = [style.look(name)["colour"] for name in (*numbers, "vanilla", "vanilla_math", "no_mixing")]
     assert len({*colours, style.MUTED, style.BASELINE["colour"]}) == len(colours) + 2

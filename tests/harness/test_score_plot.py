@@ -9,10 +9,6 @@ from rich.console import Console
 
 from harness.commands import report as verb
 from harness.records.collect import frame
-from harness.report.pages import answer
-from harness.report.plots import scores
-from harness.report.plots.file import Plot
-from harness.report.scores import groups, select
 
 pytestmark = pytest.mark.usefixtures("rates_searched")
 
@@ -23,23 +19,6 @@ SCORES = {"vanilla": [0.50, 0.51, 0.52], "lavo": [0.40, 0.46], "no_mixing": [0.3
 
 def records(**changed):
     return [r for model, values in (SCORES | changed).items() for r in seeds(model, "lra/listops", values, **REDUCED)]
-
-
-def answers(entries):
-    return answer.answers(groups.group_scores(select.select(frame(entries), T11), T11))
-
-
-def test_equal_answers_give_equal_bytes(tmp_path):
-    def plot(**changed):
-        return Plot(scores.data("title", answers(records(**changed))), scores.draw, (path,))
-
-    contents = []
-    for name in ("a", "b"):
-        path = tmp_path / f"{name}.png"
-        plot().write([path])
-        contents.append(path.read_bytes())
-    assert contents[0] == contents[1] and plot().stale() == []
-    assert plot(lavo=[0.40, 0.47]).stale() == [path]
 
 
 def test_a_report_links_draws_and_checks_it(tmp_path):

@@ -14,6 +14,10 @@ from harness.config import build, sweep
 from harness.config.compose import compose, file_of
 from harness.errors import UsageError
 from harness.records.collect import frame
+from harness.report import spec_files
+from harness.report.pages.answer import answers
+from harness.report.plots import heat
+from harness.report.scores import groups, select
 
 pytestmark = pytest.mark.usefixtures("rates_searched")
 
@@ -75,7 +79,24 @@ def conf(tmp_path_factory):
     return folder
 
 
-def test_the_page_is_the_same_bytes_twice(conf, tmp_path):
+def results(conf, records):
+    spec = spec_files.load_table("own", conf, PAPER)
+    return spec, groups.group_scores(select.select(frame(records), spec), spec)
+
+
+def test_the_heat_map_goes_from_the_control_to_the_reference(conf):
+    _, scores = results(conf, RECORDS)
+    data = heat.data("a title", answers(scores))
+    (panel,) = data["panels"]
+    values = dict(zip(data["rows"], panel["values"], strict=True))
+    assert panel["columns"] == ["Text", "ListOps", "Image"] and "Pathfinder" not in str(data), (
+        "the control is not behind"
+    )
+    assert values["softmax"] == [1, 1, 1] and values["control"] == [0, 0, 0] and data["rows"][-1] == "control"
+    assert values["LAVO"][2] == pytest.approx((0.7 - 0.3) / (0.81 - 0.3), abs=0.006) and None in values["Luna-16"]
+
+
+def test_the_page_and_its_picture_are_the_same_bytes_twice(conf, tmp_path):
     hostile = [{**entries, "cell": entries["cell"] | {"model": "<b>$x_1$|=1"}} for entries in MINE]
     cells, made = frame([*RECORDS, *hostile]), []
     for name in ("one", "two"):
@@ -83,10 +104,10 @@ def test_the_page_is_the_same_bytes_twice(conf, tmp_path):
         quiet = Console(file=io.StringIO(), width=100)
         made.append(verb.report_tables(["own"], cells, conf=conf, paths=places, console=quiet).files)
     assert verb.report_tables(["own"], cells, conf=conf, paths=places, check=True).files == []
-    assert [path.name for path in made[0]] == ["own.md", "own.tex", "own.csv"]
+    assert [path.name for path in made[0]] == ["own.md", "own.tex", "own.csv", "own-abilities.png"]
     assert [path.read_bytes() for path in made[0]] == [path.read_bytes() for path in made[1]]
     text = made[0][0].read_text(encoding="utf-8")
-    assert "<b>" not in text and "&lt;b&gt;\\$x\\_1\\$\\|=1" in text
+    assert "](own-abilities.png)" in text and "<b>" not in text and "&lt;b&gt;\\$x\\_1\\$\\|=1" in text
 
 
 def test_a_folder_of_tables_stands_for_all_of_them_at_their_budget():

@@ -12,7 +12,7 @@ NAMES = r"[a-zA-Z]+"
 MATHEMATICAL = re.findall(NAMES, "pm Delta sigma tau approx leq geq surd uparrow downarrow cdot times dagger ddagger")
 COMMANDS = re.findall(
     NAMES,
-    """begin end caption footnotesize setlength tabcolsep makebox textwidth toprule midrule bottomrule addlinespace par
+    """begin end caption footnotesize setlength tabcolsep textwidth toprule midrule bottomrule addlinespace par
     smallskip noindent textbf textsuperscript textbackslash textasciitilde textasciicircum textless textgreater textbar
     textregistered S ldots""",
 )

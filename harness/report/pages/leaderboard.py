@@ -13,7 +13,7 @@ from harness.report.pages.entries import EMPTY, card_of, short_entry
 from harness.report.pages.evidence import SEARCHED, Evidence, TableEvidence
 from harness.report.pages.grids import PREDICTOR
 from harness.report.pages.notes import RECIPE, signs_line
-from harness.report.render.layout import Block, TableEntry
+from harness.report.render.layout import Block, Picture, TableEntry
 from harness.report.render.markdown import Number, block_lines, document, escape, plain_entry
 from harness.report.render.words import joined, span
 from harness.report.scores.groups import Group
@@ -31,12 +31,12 @@ score is the mean over seeds at the reduced budget, minutes of training. Rows st
 that can rank rows, or else those with the most scores first; the control and the simple predictors stand last.
 The learning rate is the one that a search chose on validation, for every column shown. Intervals and all columns are on
 the page of each table. [Statistics](../../docs/statistics.md) has the rules."""
-Board = tuple[TableSpec, Block]
+Board = tuple[TableSpec, Block, Sequence[Picture]]
 
 
 def boards(evidence: Evidence) -> list[Board]:
     tables = [table for table in evidence.tables.values() if table.spec is not None and table.spec.leaderboard]
-    return [(table.spec, board(evidence, table)) for table in tables if table.answers]
+    return [(table.spec, board(evidence, table), table.table.plots) for table in tables if table.answers]
 
 
 def board(evidence: Evidence, table: TableEvidence) -> Block:
@@ -135,7 +135,8 @@ def page(found: Sequence[str], made: Sequence[Board], number: Number = plain_ent
     """Markdown. `found`: the findings that it opens with, as Markdown with links."""
     lines = ["| What was found | More |", "| --- | --- |", *found, ""] if found else []
     lines.append(f"{NEXT}.")
-    for spec, block in made:
+    for spec, block, plots in made:
         lines += ["", *block_lines(block, number, level=2)]
+        lines += [f"\n![{escape(plot.message)}](../figures/{spec.name}-abilities.png)" for plot in plots]
         lines += ["", f"All columns, with intervals: [{escape(spec.title)}]({spec.name}.md)."]
     return document(TITLE, lines, HOW)

@@ -6,7 +6,6 @@ but extrapolated or added up is hollow. A run without a measurement is a panel t
 `kind: pending` is a figure that nothing here can draw yet: its one panel says what it needs, and no picture is made.
 """
 
-import itertools
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from harness.records.files import write_atomic
 from harness.records.measurements import Measurement, Measurements
 from harness.report.pages import bench_tables
 from harness.report.plots import style
+from harness.report.plots.drawing import draw_now
 from harness.report.plots.file import SUFFIXES, Plot, Sources
 from harness.report.plots.lines import draw
 from harness.report.scores import measurements as bench
@@ -23,11 +23,8 @@ from harness.report.scores import messages
 from harness.report.scores.measurements import Points
 from harness.report.spec.figure import MeasuredFigure, PendingFigure
 from harness.report.stats.grouping import grouped
-from harness.report.stats.growth import exponent
 
 DIGITS = 4  # all machines agree on these
-STRAIGHT = 0.5  # an exponent is stated where those between neighbouring points differ by no more
-FLAT = 0.2  # a smaller exponent is that of a flat line
 VALUES = {"ms": "time, ms", "memory_mb": "memory, MiB"}
 
 
@@ -107,7 +104,6 @@ def _cost_lines(
             "x": [bench.size_of(point) for point in shown],
             "y": [_rounded(point[key]) for point in shown],
             "hollow": [point["status"] != "ok" for point in shown],
-            "exponent": _exponent(points, key),
         }
         if key == "ms" and all("ms_quartiles" in point for point in shown):
             line["low"], line["high"] = ([_rounded(point["ms_quartiles"][side]) for point in shown] for side in (0, 1))
@@ -115,22 +111,13 @@ def _cost_lines(
     return lines
 
 
-def _exponent(points: Points, key: str) -> str:
-    """Of a cost that grows by a power of the length over all points; empty for a line that is flat or bends."""
-    kept = [point for point in points if point.get(key, 0) > 0]
-    slopes = [exponent([bench.size_of(a), bench.size_of(b)], [a[key], b[key]]) for a, b in itertools.pairwise(kept)]
-    fitted = bench.slope(points, key)
-    if len(slopes) < 2 or max(slopes) - min(slopes) > STRAIGHT or fitted.value is None or fitted.value < FLAT:
-        return ""
-    return f"{fitted.value:z.1f}{fitted.mark}"
-
-
 def _rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
 def measurement_data(measured: Measurement) -> dict[str, Any]:
-    """Time and memory of each thing that one do=bench timed, quartiles as bands. What is extrapolated is left out."""
+    """Time and memory of each thing that one do=bench timed at several sizes, quartiles as bands; the page has the
+    others. What is extrapolated is left out."""
     names = bench_tables.names_of(measured)
     models = {row: (name, bench_tables.model_of(row, measured.get("rows", {}))) for row, name in names.items()}
     settings, panels = measured["settings"], []
@@ -140,12 +127,13 @@ def measurement_data(measured: Measurement) -> dict[str, Any]:
         memory = "state, MiB" if kind == "decode" else "memory, MiB" if mode else "peak memory, MiB"
         finished = {row: [point for point in points if point["status"] == "ok"] for row, points in by_label.items()}
         for key, label in (("ms", time), ("memory_mb", memory)):
-            if lines := _cost_lines(finished, models, settings.get("peer"), key):
+            lines = _cost_lines(finished, models, settings.get("peer"), key)
+            if bench_tables.is_drawn(by_label) and lines:
                 x = (settings.get("axis") or "length, tokens").removeprefix("model.")
                 panel = _cost_panel(bench_tables.title_of(timed), x, label, lines, [])
                 panels.append(panel | {"band": key == "ms", "name": f"{timed}-{key}"})
     setting = bench.describe_setting(dict(measured))
-    return _drawn(setting, panels or [_cost_panel("", "", "", [], [f"Nothing was measured: {setting}."])])
+    return _drawn(setting, panels or [_cost_panel("", "", "", [], [f"Nothing was measured at two sizes: {setting}."])])
 
 
 def plots(measurements: Measurements, figures: Path) -> list[Plot]:
@@ -159,9 +147,8 @@ def measurement_plot(measured: Measurement, figures: Path) -> Plot:
 
 
 def write_report(measured: dict[str, Any], tables: Path, figures: Path) -> list[Path]:
-    """Write the page and the picture (PNG, PDF) of one measurement by do=bench. Returns their paths."""
-    plot = measurement_plot(measured, figures)
-    plot.write(plot.paths)
+    """Write the page of one measurement by do=bench, and its picture (PNG, PDF) if it has one. Returns their paths."""
+    drawn = measurement_plot(measured, figures).update(False, draw_now)
     (page,) = bench_tables.pages({measured["name"]: measured}, tables).items()
     write_atomic(*page)
-    return [page[0], *plot.paths]
+    return [page[0], *drawn]

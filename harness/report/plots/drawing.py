@@ -1,13 +1,12 @@
 """Pictures drawn by further processes, one per core.
 
-A picture is drawn from data alone, so it has the same bytes in whichever process. They draw while the command makes
-tables. The command draws a few pictures itself: a process takes a second until it can draw.
+A picture is drawn from data alone, so it has the same bytes in whichever process. A few pictures are drawn by the
+command itself, because a process takes a second until it can draw.
 """
 
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
@@ -36,33 +35,23 @@ def draw_now(draw: Callable[[], None], files: Sequence[Path]) -> None:
 def drawing_processes(workers: int | None = None) -> Iterator[Schedule]:
     """Yields a function that takes pictures, which are all drawn when the block ends.
 
-    `workers`: processes, by default one per core; they begin as soon as there are more than FEW pictures. Raises what
-    the first picture that failed raises in its process, and UsageError if a process dies.
+    `workers`: processes, by default one per core. Raises what the first picture that failed raises in its process, and
+    UsageError if a process dies.
     """
-    workers = workers or len(os.sched_getaffinity(0))
-    if workers < 2:
-        yield draw_now
-        return
     pictures: list[tuple[Callable[[], None], Sequence[Path]]] = []
-    futures: list[Future[None]] = []
-    with contextlib.ExitStack() as stack:
-        pool = None
-
-        def schedule(draw: Callable[[], None], files: Sequence[Path]) -> None:
-            nonlocal pool
-            pictures.append((draw, files))
-            if len(pictures) > FEW:
-                if pool is None:
-                    pool = process_pool(workers)
-                    stack.callback(pool.shutdown, cancel_futures=True)
-                futures.extend(pool.submit(draw_now, *picture) for picture in pictures[len(futures) :])
-
+    yield lambda draw, files: pictures.append((draw, files))
+    workers = workers or len(os.sched_getaffinity(0))
+    if workers < 2 or len(pictures) <= FEW:
+        for picture in pictures:
+            draw_now(*picture)
+        return
+    with process_pool(workers) as pool:
+        futures = [pool.submit(draw_now, *picture) for picture in pictures]
         try:
-            yield schedule
-            for draw, files in pictures if pool is None else ():
-                draw_now(draw, files)
             for future in futures:
                 future.result()
         except BrokenProcessPool as error:
-            (_, files), *_ = (picture for picture, future in zip(pictures, futures, strict=False) if future.exception())
+            files = next(files for (_, files), future in zip(pictures, futures, strict=True) if future.exception())
             raise UsageError(f"{files[0]}: a process that draws died (memory?): type the command again") from error
+        finally:
+            pool.shutdown(cancel_futures=True)

@@ -1,5 +1,5 @@
 """Which module draws what: each kind of figure of `conf/figure`, and the pictures of a table's page: the scores of its
-columns and the searches of its learning rates."""
+columns and the searches of its learning rates or, for a table of every model, the heat map."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -9,14 +9,18 @@ from typing import Any
 from harness.config.places import below
 from harness.errors import UsageError
 from harness.report.pages.answer import ColumnAnswer
-from harness.report.plots import bubbles, costs, lines, rates, scores
+from harness.report.plots import bubbles, costs, heat, lines, rates, scores
 from harness.report.plots.file import SUFFIXES, Plot, Sources
 from harness.report.render.layout import Picture
 from harness.report.scores.tuning import Selected
 from harness.report.spec.figure import FigureSpec, LineFigure, MeasuredFigure, PendingFigure, PictureFigure
 from harness.report.spec.table import TableSpec
 
-SCORES, RATES = TABLE_SUFFIXES = ("-scores", "-rates")  # of the files, behind the name of the table
+SCORES, RATES, ABILITIES = TABLE_SUFFIXES = (
+    "-scores",
+    "-rates",
+    "-abilities",
+)  # of the files, behind the name of the table
 # each has `data(figure, sources)`, all that the picture shows as a plain mapping, and `draw(data)`
 MOST_PANELS = 60
 KINDS = {
@@ -56,15 +60,18 @@ def table_plots(
 ) -> list[tuple[Plot, Picture | None]]:
     """The plots of a table whose page is `page`, each with the picture that the page shows: None of a plot that shows
     nothing, whose former file goes. `selected`: as `select` returns it."""
-    kinds = []
-    if not spec.every:
+    if spec.every:
+        kinds = [("Abilities", rates, ABILITIES, heat.CAPTION, heat.data(spec.title, answers))]
+    else:
         ranking_rows = [answer for answer in answers if answer.tests.ranks]  # of others a picture tells nothing
-        kinds.append(("Scores and intervals", scores, SCORES, 130, scores.data(spec.title, ranking_rows)))
-        kinds.append(("Scores by learning rate", rates, RATES, 130, rates.data(spec, selected)))
+        kinds = [
+            ("Scores and intervals", scores, SCORES, scores.CAPTION, scores.data(spec.title, ranking_rows)),
+            ("Scores by learning rate", rates, RATES, rates.CAPTION, rates.data(spec, selected)),
+        ]
     plots = []
-    for heading, kind, suffix, dpi, data in kinds:
-        plot = Plot(data, kind.draw, (figures / f"{spec.name}{suffix}.png",), dpi=dpi)
+    for heading, kind, suffix, caption, data in kinds:
+        plot = Plot(data, kind.draw, (figures / f"{spec.name}{suffix}.png",), dpi=130)
         link = Path(os.path.relpath(plot.paths[0], page.parent)).as_posix()
-        picture = Picture(heading, kind.CAPTION, link, message=data["title"])
+        picture = Picture(heading, caption, link, message=data["title"])
         plots.append((plot, None if plot.shows_nothing else picture))
     return plots

@@ -20,20 +20,22 @@ from harness.records.measurements import Measurement
 from harness.records.png import with_palette
 from harness.report.plots.drawing import Schedule
 from harness.report.plots.style import RC, Figure
+from harness.report.scores.tuning import Selected
 
-VERSION = 5  # of what pictures look like: with another, all are drawn again
+VERSION = 6  # of what pictures look like: with another, all are drawn again
 SUFFIXES = ("png", "pdf")
 SEAL = re.compile(rb"\n%longhaul ([0-9a-f]{64}) ([0-9a-f]{64})\n")
 SEAL_BYTES = len("\n%longhaul  \n") + 2 * 64
 
 
 class Sources(NamedTuple):
-    """What figures are made of: the frame of all records, the folder of the published numbers, and the measurements of
-    do=bench by their names."""
+    """What figures are made of: the frame of all records, the folder of the published numbers, the measurements of
+    do=bench by their names, and the cells that `select` chose for the figure's table, if they are known."""
 
     cells: Cells
     paper: Any
     measurements: Mapping[str, Measurement] = {}
+    selected: Selected | None = None
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,9 @@ class Plot:
 
         with rc_context(RC):
             figure = self.draw(self.data)
-            if figure.get_layout_engine() is not None:  # once for all files: a layout takes longer than a drawing
-                figure.set_dpi(self.dpi)
-                figure.draw_without_rendering()
-                figure.set_layout_engine("none")
             for path in paths:
                 save(figure, path, self.digest, dpi=self.dpi)
+                figure.set_layout_engine("none")  # one layout serves all files
 
     @property
     def shows_nothing(self) -> bool:
@@ -94,11 +93,17 @@ class Plot:
 def save(figure: Figure, path: Path, shows: str, *, dpi: int) -> None:
     """Write a figure, PNG or PDF by its suffix, and `shows`, the sha256 of what it shows.
 
-    The same figure gives the same bytes.
+    The same figure gives the same bytes. The canvas draws it once; `savefig` would draw it twice.
     """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf
+
     file = io.BytesIO()
-    metadata = {"CreationDate": None} if path.suffix == ".pdf" else {"Software": None}
-    figure.savefig(file, format=path.suffix[1:], dpi=dpi, metadata=metadata)
+    figure.set_dpi(dpi)
+    if path.suffix == ".png":  # its pixels are packed again below
+        FigureCanvasAgg(figure).print_png(file, metadata={"Software": None}, pil_kwargs={"compress_level": 0})
+    else:
+        FigureCanvasPdf(figure).print_pdf(file, metadata={"CreationDate": None})
     content = with_palette(file) if path.suffix == ".png" else file.getvalue()
     seal = f"\n%longhaul {shows} {hashlib.sha256(content).hexdigest()}\n".encode()
     write_bytes_atomic(path, content + seal, durable=False)  # it can be drawn again

@@ -1,5 +1,6 @@
 """Labels beside the points of a panel, without overlapping labels, points or the frame.
 
+adjustText is not used: it pushes labels apart but leaves none out where there is no room, as `is_optional` asks.
 Lengths are in points (1/72 inch): labels are at the same place in PNG and PDF.
 """
 
@@ -9,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.report.plots.style import Axes
+from harness.report.plots.style import FAINT, INK, Axes, Figure
 
 DIRECTIONS = [math.tau * turn / 24 for turn in range(24)]
 GAPS = (2.0, 6.0, 11.0, 17.0, 24.0, 32.0, 42.0)  # between a disc and its label
@@ -31,34 +32,36 @@ class Disc(NamedTuple):
     label: str
     is_bold: bool = False
     is_optional: bool = False
-    colour: str = "0.15"
+    colour: str = INK
 
 
-def annotate(axis: Axes, discs: Sequence[Disc]) -> None:
+def annotate(figure: Figure, panels: Sequence[tuple[Axes, Sequence[Disc]]]) -> None:
     """Each label as near to its disc as possible without covering another label, a disc or the frame.
 
-    The layout of the figure is final before this is called.
+    Labels are placed in the final layout, so that the figure has no layout engine from then on.
     """
-    from matplotlib.patheffects import withStroke
+    if any(disc.label for _, discs in panels for disc in discs):
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+    for axis, discs in panels:
+        _annotate(axis, sorted(discs, key=lambda disc: (not disc.label, disc.is_optional)))
 
+
+def _annotate(axis: Axes, discs: Sequence[Disc]) -> None:
+    """`discs`: those that need a label, those that may have one, those without."""
     points = 72 / axis.figure.dpi
-    named, others = ([disc for disc in discs if bool(disc.label) is is_named] for is_named in (True, False))
-    named.sort(key=lambda disc: disc.is_optional)
     frame = Box(*(side * points for side in axis.get_window_extent().extents))
     look = {"textcoords": "offset points", "ha": "center", "va": "center", "fontsize": 7, "annotation_clip": False}
-    look["path_effects"] = [withStroke(linewidth=1.5, foreground="white")]
     texts = []
-    for disc in named:
-        arrow = {"arrowstyle": "-", "linewidth": 0.5, "color": "0.4", "shrinkA": 0, "shrinkB": disc.radius}
+    for disc in (disc for disc in discs if disc.label):
+        arrow = {"arrowstyle": "-", "linewidth": 0.5, "color": FAINT, "shrinkA": 0, "shrinkB": disc.radius}
         style_of_disc = {"arrowprops": arrow, "fontweight": "bold" if disc.is_bold else "normal", "color": disc.colour}
         texts.append(axis.annotate(disc.label, (disc.x, disc.y), (0, 0), **look, **style_of_disc))
     extents = [text.get_window_extent() for text in texts]
     sizes = [(extent.width * points, extent.height * points) for extent in extents]
-    circles, free = (
-        [(*axis.transData.transform((disc.x, disc.y)) * points, disc.radius) for disc in part]
-        for part in (named, others)
-    )
-    offsets = place_labels(circles, sizes, frame, free, sum(not disc.is_optional for disc in named))
+    circles = [(*axis.transData.transform((disc.x, disc.y)) * points, disc.radius) for disc in discs]
+    needed = sum(bool(disc.label) and not disc.is_optional for disc in discs)
+    offsets = place_labels(circles[: len(texts)], sizes, frame, circles[len(texts) :], needed)
     for text, offset in zip(texts, offsets, strict=True):
         if offset is None:
             text.remove()

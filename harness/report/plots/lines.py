@@ -1,6 +1,6 @@
 """Panels of lines: scores against what changes, cost against length, and learning curves.
 
-The axes of a cost are logarithmic, with the measured lengths and round numbers as ticks."""
+The axes of a cost are logarithmic, with powers of two and round numbers as ticks."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,28 +14,24 @@ from harness.report.scores import lines
 from harness.report.spec.figure import LineFigure
 
 COLUMNS = 2
-WIDTH, HEIGHT, EMPTY = 3.75, 3.3, 1.2  # of a panel, inches
+WIDTH, HEIGHT = 3.75, 3.3  # of a panel, inches
 WITH_NAMES = 4.2  # height of a panel whose points have names
 LETTERS = 58  # of a line of notes
 LEGEND_LETTERS = 21  # of a name in a column of the legend, of an inch
 LEGEND_LINE = 0.17  # inches
-CLOSE = 0.12  # part of the axis: a tick that is nearer to the one before has no room for its label
 NARROW = 2.0  # a range below this factor is widened, so that what is nearly the same looks so
 FLAT = 12.0  # a range below this factor has more ticks
 DECADES = 1000.0  # a range above this factor has powers of ten as ticks, below it 1, 2, 5
 POINT = 3.0  # radius of a marker, points
 LOG_FROM = 20  # values so many times apart ask for a logarithmic scale
 ALIKE = 0.015  # of the range of the scores: curves that are nowhere further apart are drawn as one
-EXPONENT_APART, FOR_EXPONENTS = 0.035, 0.1  # of the y axis, of the x axis
-FURTHEST = 2  # letters between the end of a line and its exponent
-PER_BAR, BAR_PANEL = 0.19, 0.95  # inches of a row, and of what is around the rows
+MOST_TICKS = 6  # of a logarithmic x axis: millions of tokens have room
 FEW = 4  # curves that are drawn one by one
 SHOWN = 6  # names of a curve that stands for several
-AT_THE_END = {"textcoords": "offset points", "va": "center", "fontsize": 6, "annotation_clip": False}
 
 
 def data(figure: LineFigure, sources: Sources) -> dict[str, Any]:
-    panels = lines.panels(figure, sources.cells, sources.measurements)
+    panels = lines.panels(figure, sources.cells, sources.measurements, sources.selected)
     if figure.points:
         panels = [panel | {"series": _together(panel["series"])} for panel in panels]
     share = len({panel["y"] for panel in panels}) == 1
@@ -73,22 +69,19 @@ def draw(data: Mapping[str, Any]) -> Figure:
     height = WITH_NAMES if has_front else HEIGHT
     letters = LETTERS * COLUMNS // columns
     note_lines = max(len(style.wrapped("\n".join(panel["notes"]), letters).splitlines()) for panel in panels)
-    if one_size := is_one_size(panels):
-        height = BAR_PANEL + PER_BAR * max(len(panel["series"]) for panel in panels)
-    rows = [height if any(panel["series"] for panel in row) else EMPTY for row in style.in_rows(panels, columns)]
+    rows = [height] * math.ceil(len(panels) / columns)
     wide = COLUMNS * WIDTH
-    names = set() if has_front or one_size else {line["name"] for panel in panels for line in panel["series"]}
+    names = set() if has_front else {line["name"] for panel in panels for line in panel["series"]}
     in_legend = max(1, int(wide * LEGEND_LETTERS) // (max(map(len, names), default=20) + 8))
     legend = LEGEND_LINE * math.ceil((len(names) + 2) / in_legend)
-    tall = 0.7 + sum(rows) + 0.11 * note_lines * rows.count(height) + legend
-    is_filled = all(panel["series"] for panel in panels)  # an empty panel has no ticks to share
-    shared = {"sharey": data.get("share_y", False) and is_filled, "subtitle": data.get("subtitle", "")}
+    tall = 0.7 + sum(rows) + 0.11 * note_lines * len(rows) + legend
+    shared = {"sharey": data.get("share_y", False), "subtitle": data.get("subtitle", "")}
     figure, axes = style.figure_of(data["title"], (wide, tall), rows, columns, len(panels), **shared)
     for number, (axis, panel) in enumerate(zip(axes, panels, strict=True)):
         if not panel["series"]:
-            style.empty(axis, panel, letters)
+            axis.axis("off")
             continue
-        (_draw_bars if one_size else draw_panel)(axis, panel)
+        draw_panel(axis, panel)
         if number % columns and data.get("share_y"):
             axis.set_ylabel("")
         beside = panels[number - 1]["notes"] if number % columns else []
@@ -97,33 +90,8 @@ def draw(data: Mapping[str, Any]) -> Figure:
     pairs = [pair for axis in figure.axes for pair in zip(*axis.get_legend_handles_labels(), strict=True)]
     if handles := {label: handle for handle, label in pairs}:
         figure.legend(handles.values(), handles, loc="outside lower center", ncols=in_legend, frameon=False)
-    if has_front:
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # the layout is final before labels are placed
-        for axis, panel in zip(axes, panels, strict=True):
-            annotate(axis, discs(panel))
+    annotate(figure, [(axis, discs(panel)) for axis, panel in zip(axes, panels, strict=True)])
     return figure
-
-
-def is_one_size(panels: Sequence[style.Panel]) -> bool:
-    """Whether costs were measured at one size alone: there are no lines."""
-    lines = [line for panel in panels for line in panel["series"]]
-    return all(panel["log_y"] for panel in panels) and {len(line["x"]) for line in lines} == {1}
-
-
-def _draw_bars(axis: Axes, panel: style.Panel) -> None:
-    """The cost of each row at the one size, from 0, and its number."""
-    for place, line in enumerate(panel["series"]):
-        bar = axis.barh(place, line["y"], color=line["look"]["colour"], height=0.7)
-        axis.bar_label(bar, [f"{line['y'][0]:{',.0f' if line['y'][0] >= 100 else '.3g'}}"], padding=3, fontsize=7)
-    axis.set_yticks(range(len(panel["series"])), [line["name"] for line in panel["series"]])
-    axis.invert_yaxis()
-    axis.tick_params(axis="y", length=0)
-    axis.grid(False, axis="y")
-    axis.margins(x=0.18)
-    (size,) = {x for line in panel["series"] for x in line["x"]}
-    axis.set_title(f"{panel['title']}, {panel['x'].partition(',')[0]} {size:,}")
-    axis.set_xlabel(panel["y"])
 
 
 def discs(panel: style.Panel) -> list[Disc]:
@@ -131,6 +99,8 @@ def discs(panel: style.Panel) -> list[Disc]:
 
     A model with several sizes has its name once beyond the front, at its best one.
     """
+    if "front" not in panel:
+        return []
     on_front = {label for x, _, label in panel["front"] if x}
     made = []
     for line in panel["series"]:
@@ -148,13 +118,15 @@ def discs(panel: style.Panel) -> list[Disc]:
 
 
 def draw_panel(axis: Axes, panel: style.Panel) -> None:
+    from matplotlib.ticker import LogLocator
+
     for line in panel["series"]:
         if "front" in panel:
             _draw_points(axis, line)
         else:
             _draw_line(axis, line, panel.get("band", False))
     if any(any(line.get("hollow", ())) for line in panel["series"]):
-        axis.plot([], [], "o", color=style.SOFT, markerfacecolor="white", label="hollow: extrapolated or added up")
+        axis.plot([], [], "o", color=style.SOFT, markerfacecolor="none", label="hollow: extrapolated or added up")
     if panel.get("front"):
         x, y = zip(*((x, y) for x, y, _ in panel["front"] if x), strict=True)
         axis.step(x, y, where="post", color=style.INK, linewidth=2.5, alpha=0.25, zorder=1, label="Pareto front")
@@ -165,13 +137,13 @@ def draw_panel(axis: Axes, panel: style.Panel) -> None:
         axis.axhline(panel["chance"], color=style.FAINT, linewidth=0.8, linestyle=(0, (1, 3)), label="chance")
     axis.set_title(panel["title"], loc=panel.get("side", "center"))
     axis.set(xlabel=panel["x"], ylabel=panel["y"])
+    if panel["log_x"]:
+        axis.set_xscale("log", base=2)
+        axis.xaxis.set_major_locator(LogLocator(base=2, numticks=MOST_TICKS))
+        axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     if panel["log_x"] and panel["log_y"]:
         shown = [(line, key) for line in panel["series"] for key in ("low", "y", "high") if key in line]
-        cost_axes(axis, [point for line, key in shown for point in zip(line["x"], line[key], strict=True)])
-        _draw_exponents(axis, panel["series"])
-    elif panel["log_x"]:
-        axis.set_xscale("log", base=2)
-        axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
+        cost_axis(axis, [cost for line, key in shown for cost in line[key]])
     elif panel["log_y"]:
         axis.set_yscale("log")
         axis.yaxis.set_major_formatter(lambda value, _: f"{value:,.4g}")
@@ -220,57 +192,21 @@ def _bars(low: Sequence[float], y: Sequence[float], high: Sequence[float]) -> li
     return [[b - a for a, b in zip(start, end, strict=True)] for start, end in ((low, y), (y, high))]
 
 
-def _draw_exponents(axis: Axes, series: Sequence[Mapping[str, Any]]) -> None:
-    """How the cost grows, at the end of each straight line that has room, from the lowest upwards and never closer than
-    a letter."""
-    straight = sorted((line for line in series if line.get("exponent")), key=lambda line: line["y"][-1])
-    if not straight:
-        return
-    low, high = map(math.log, axis.get_ylim())
-    least, below = EXPONENT_APART * (high - low), -math.inf
-    axis.set_ylim(math.exp(low), math.exp(high + least))
-    left, right = axis.get_xlim()
-    axis.set_xlim(left, right * (right / left) ** FOR_EXPONENTS)
-    last = max(line["x"][-1] for line in series)  # behind the end of a shorter line there are other lines
-    for line in (line for line in straight if line["x"][-1] == last):
-        log_height = max(math.log(line["y"][-1]), below + least)
-        if log_height > math.log(line["y"][-1]) + FURTHEST * least:
-            continue  # it would stand beside the end of another line
-        below = log_height
-        end = (line["x"][-1], math.exp(below))
-        axis.annotate(f"n^{line['exponent']}", end, (6, 0), color=line["look"]["colour"], **AT_THE_END)
-
-
 def spread(values: list[float]) -> bool:
     """Whether positive values are so far apart that a logarithmic scale shows them better."""
     finite = [value for value in values if math.isfinite(value)]
     return bool(finite) and min(finite) > 0 and max(finite) > LOG_FROM * min(finite)
 
 
-def cost_axes(axis: Axes, points: Sequence[tuple[float, float]]) -> None:
-    """Give `axis` its scales, ranges and ticks for these (size, cost)."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+def cost_axis(axis: Axes, costs: Sequence[float]) -> None:
+    """Give the y axis its scale, range and ticks for these costs."""
+    from matplotlib.ticker import LogLocator, NullLocator
 
-    axis.set(xscale="log", yscale="log")
-    sizes, costs = [size for size, _ in points], [cost for _, cost in points]
     low, high = min(costs), max(costs)
     if high < NARROW * low:
         low, high = low / NARROW, high * NARROW
-    low, high = low / 1.1, high * 1.1
-    axis.set_ylim(low, high)
+    axis.set(yscale="log", ylim=(low / 1.1, high * 1.1))
     subs = (1, 1.5, 2, 3, 5, 7) if high < FLAT * low else (1, 2, 5) if high < DECADES * low else (1,)
     axis.yaxis.set_major_locator(LogLocator(subs=subs))
-    axis.xaxis.set_major_locator(FixedLocator(_apart(sorted(set(sizes)))))
-    for part in (axis.xaxis, axis.yaxis):
-        part.set_minor_locator(NullLocator())
-        part.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-
-
-def _apart(sizes: Sequence[float]) -> list[float]:
-    """The sizes whose labels have room on a logarithmic axis; the last one always."""
-    least = (sizes[-1] / sizes[0]) ** CLOSE
-    kept = [sizes[-1]]
-    for size in reversed(sizes[:-1]):
-        if kept[-1] >= size * least:
-            kept.append(size)
-    return kept[::-1]
+    axis.yaxis.set_minor_locator(NullLocator())
+    axis.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")

@@ -1,4 +1,7 @@
-"""The searches of a table's learning rates: per column a square for each row and rate, with its validation score."""
+"""The searches of a table's learning rates: per column a square for each row and rate, with its validation score.
+
+`draw` draws any heat maps of the same rows.
+"""
 
 import math
 from collections.abc import Mapping
@@ -74,8 +77,8 @@ def _panel_data(spec: TableSpec, name: str, rows: list[str], tunings: Mapping[st
     low = max((sign * value for value in of_control if value is not None), default=min(finite, default=0))
     return {
         "title": name,
-        "rates": [rate_text(rate) for rate in rates],
-        "recipes": sorted({rates.index(tuning.recipe) for tuning in tunings.values()}),
+        "columns": [rate_text(rate) for rate in rates],
+        "bold": sorted({rates.index(tuning.recipe) for tuning in tunings.values()}),
         "values": values,
         "chosen": sorted(chosen),
         "failed": sorted(failed),
@@ -86,7 +89,7 @@ def _panel_data(spec: TableSpec, name: str, rows: list[str], tunings: Mapping[st
 
 def draw(data: Mapping[str, Any]) -> Figure:
     names, panels = [style.shortened(name, LONGEST_NAME) for name in data["rows"]], data["panels"]
-    counts = [len(panel["rates"]) for panel in panels]
+    counts = [len(panel["columns"]) for panel in panels]
     wide = 0.3 + LETTER * max(map(len, names)) + sum(WIDE * count + GAP for count in counts)
     size = (max(wide, NARROWEST), 1.15 + TALL * len(names))
     shared = {"sharey": True, "width_ratios": counts}
@@ -112,9 +115,9 @@ def _draw_panel(axis: Axes, panel: Mapping[str, Any]) -> None:
         frame = Rectangle((j - 0.46, i - 0.44), 0.92, 0.88, fill=False, edgecolor=FRAME, linewidth=1.1, zorder=3)
         axis.add_patch(frame)
     axis.set_title(panel["title"], fontsize=7.5, fontweight="bold")
-    axis.set_xticks(range(len(panel["rates"])), panel["rates"], rotation=90)
+    axis.set_xticks(range(len(panel["columns"])), panel["columns"], rotation=90)
     axis.tick_params(length=0, pad=2, labelsize=6)
-    for j in panel["recipes"]:
+    for j in panel["bold"]:
         axis.get_xticklabels()[j].set_fontweight("bold")
 
 

@@ -14,9 +14,8 @@ from harness.report.scores.places import Place
 from harness.report.scores.scores import Score, rank
 
 CAPTION = "Best row first: seeds, mean, 95 % interval; shaded: tied for best, ?: unclear, hollow: not tested."
-MEANING = {"": "mean, 95 % interval, seeds", "baseline": "simple predictor (dotted line)"}
-BOLD = "bold: reference and control"
-SHADE = "#DCE9F5"  # of rows that are tied for best
+KEY = "bold: reference and control; dotted line: simple predictor"
+SHADE = "#3D84BF2B"  # of rows that are tied for best
 ACROSS = 3  # panels in a row
 PANEL, MARGIN = 4.2, 0.4  # inches wide
 PER_ROW = 0.19  # inches
@@ -43,7 +42,7 @@ def data(title: str, answers: Sequence[ColumnAnswer]) -> dict[str, Any]:
         return {"title": title, "subtitle": "", "panels": []}
     left_out = sum(answer.tests.rows > 1 for answer in answers) - len(columns)
     alike = f" · columns not drawn, which repeat another: {left_out}" if left_out else ""
-    subtitle = f"{title} · {listed(list(dict.fromkeys(answer.group.where for answer in columns)))}{alike}"
+    subtitle = f"{title} · {listed(list(dict.fromkeys(answer.group.where for answer in columns)))}{alike} · {KEY}"
     return {"title": _title(columns[0]), "subtitle": subtitle, "panels": [_panel_data(answer) for answer in columns]}
 
 
@@ -95,11 +94,10 @@ def draw(data: Mapping[str, Any]) -> Figure:
     panels = data["panels"]
     across = min(ACROSS, len(panels))
     heights = [0.95 + PER_ROW * max(len(panel["rows"]) for panel in row) for row in style.in_rows(panels, across)]
-    size = (MARGIN + PANEL * across, sum(heights) + 0.4 + 0.45)
+    size = (MARGIN + PANEL * across, sum(heights) + 0.4)
     figure, axes = style.figure_of(data["title"], size, heights, across, len(panels), data["subtitle"])
     for axis, panel in zip(axes, panels, strict=True):
         _draw_scores(axis, panel)
-    _draw_role_legend(figure, {row["role"] for panel in panels for row in panel["rows"]}, size[0])
     return figure
 
 
@@ -138,17 +136,3 @@ def _draw_scores(axis: Axes, panel: Mapping[str, Any]) -> None:
     axis.set_xlabel(panel["x"], fontsize=7)
     axis.set_title(f"{panel['title']}\n", fontsize=8, fontweight="bold")
     axis.annotate(panel["tests"], (0.5, -0.5), (0, 5), ha="center", fontsize=7, color=style.SOFT, **BESIDE)
-
-
-def _draw_role_legend(figure: Figure, roles: set[str], wide: float) -> None:
-    from matplotlib.lines import Line2D
-
-    shown = [role for role in MEANING if role in {"", *roles}]
-    looks = [style.BASELINE if role == "baseline" else {"colour": style.INK, "marker": "o"} for role in shown]
-    handles = [Line2D([], [], **style.marker_style(look, markersize=5)) for look in looks]
-    names = [MEANING[role] for role in shown]
-    if roles & {"reference", "control"}:
-        handles, names = [*handles, Line2D([], [], linestyle="")], [*names, BOLD]
-    figure.legend(
-        handles, names, loc="outside lower center", ncols=len(names) if wide > PANEL + MARGIN else 1, frameon=False
-    )

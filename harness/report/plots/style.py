@@ -5,7 +5,7 @@ A picture is drawn from `data`, a plain mapping. Its panels are mappings, too; a
     title, x, y        its title and the labels of its axes
     log_x, log_y       whether these axes are logarithmic
     series             name, model and role of each, the lists x and y, and where they apply low and high (bars, or a
-                       band with the panel's `band`), hollow, labels, size, exponent and thin (further lines)
+                       band with the panel's `band`), hollow, labels, size and thin (further lines)
     notes              lines that stand below it
     chance             the score of guessing, absent where it is unknown
 """
@@ -32,7 +32,12 @@ Bbox: TypeAlias = "transforms.Bbox"
 Panel = Mapping[str, Any]
 Look = dict[str, str]  # colour, marker and dash, as matplotlib names them
 
+INK, SOFT, FAINT = "#737373", "#7D7D7D", "#8A8A8A"  # they can be read on white and on black
 RC = {
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
+    "grid.color": INK,
     "font.size": 7,
     "figure.titlesize": 10,
     "axes.titlesize": 9,
@@ -48,29 +53,15 @@ RC = {
     "errorbar.capsize": 2,
     "text.parse_math": False,  # a name is text, whatever signs it has
 }
-# Okabe and Ito's, two of Tol's, and then the ones that are furthest in OKLab from all before: each model has its own
-PALETTE = """
-#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #7F6A00 #882255 #332288
-#87D269 #874BB4 #0F4B00 #D2A5FF #692D00 #00780F #8787F0 #FF9687 #969600
-#A52D00 #00D2C3 #965A78 #004B78 #007869 #2D96B4 #4B4BA5 #5A2D69 #78B487
-#FF87C3 #C38769 #7878B4 #D25A69 #2D96F0 #A5694B #B45AB4 #005A4B #B4B400
-#E1B487 #A596C3 #5A4B00 #87000F #69874B #E1A5C3 #B43C5A #872D87 #695A87
-#693C4B #B4A569 #5A69D2 #C38700 #874B00 #F0784B #A5B4F0 #00B4B4 #69B44B
-#4B692D #B478E1 #00D2FF #B4C378 #F07887 #00C387 #5A961E #5A2D96 #874B4B
-#003C96 #87C3D2 #3C6987 #A57896 #E187E1 #4B8787 #A53C87 #96875A #FF964B
-#8769D2 #78A5FF #691E3C #005AB4
-"""
-COLOURS = PALETTE.split()
 MARKERS = "os^Dvp*hP<>d"
 DASHES = ("-", "--", "-.", ":")
 # rows of one model: how far its colour is from itself to white (above 0) or to black
-SHADES = (0.0, -0.35, 0.35, -0.6, 0.55)
+SHADES = (0.0, -0.3, 0.3, -0.5, 0.5)
 LOOKS = CONF / "looks.yaml"
 BASELINE: Look = {"colour": "#7F7F7F", "marker": "|", "dash": ":"}
 MUTED = "#B5B5B5"  # of rows that are shown without their colour
 LETTERS, SMALL_LETTERS = 10.5, 16.0  # of a title and a subtitle in an inch
 TITLE_LINE, SUBTITLE_LINE = 0.18, 0.14  # inches
-INK, SOFT, FAINT = "0.15", "0.35", "0.6"
 
 
 def look(model: str, role: str = "", variant: int = 0) -> Look:
@@ -80,25 +71,22 @@ def look(model: str, role: str = "", variant: int = 0) -> Look:
     """
     if role == "baseline":
         return dict(BASELINE)
-    greys, numbers = looks()
-    if model in greys:
-        shown = greys[model]
-        dash = DASHES[(DASHES.index(shown["dash"]) + variant) % len(DASHES)]
-        return shown | {"colour": _shaded(shown["colour"], SHADES[variant % len(SHADES)]), "dash": dash}
+    greys, numbers, colours = looks()
     # a model that is not listed has the look that its name gives, whatever other models there are
     number = numbers.get(model, zlib.crc32(model.encode()))
-    return {
-        "colour": _shaded(COLOURS[number % len(COLOURS)], SHADES[variant % len(SHADES)]),
-        "marker": MARKERS[(number + number // len(MARKERS)) % len(MARKERS)],
-        "dash": DASHES[variant % len(DASHES)],
-    }
+    marker = MARKERS[(number + number // len(MARKERS)) % len(MARKERS)]
+    shown = greys.get(model, {"colour": colours[number % len(colours)], "marker": marker, "dash": DASHES[0]})
+    dash = DASHES[(DASHES.index(shown["dash"]) + variant) % len(DASHES)]
+    return shown | {"colour": _shaded(shown["colour"], SHADES[variant % len(SHADES)]), "dash": dash}
 
 
 @functools.cache
-def looks() -> tuple[dict[str, Look], dict[str, int]]:
-    """The looks of the models that others are compared with, and the numbers of others' colours and markers."""
+def looks() -> tuple[dict[str, Look], dict[str, int], list[str]]:
+    """The looks of the models that others are compared with, the numbers of others' colours and markers, and these
+    colours."""
     content = yaml.safe_load(LOOKS.read_text(encoding="utf-8"))
-    return content["greys"], {name: number for number, name in enumerate(" ".join(content["colours"]).split())}
+    numbers = {name: number for number, name in enumerate(" ".join(content["colours"]).split())}
+    return content["greys"], numbers, content["palette"].split()
 
 
 def _shaded(colour: str, share: float) -> str:
@@ -126,7 +114,7 @@ def with_looks(panels: Sequence[Panel]) -> list[dict[str, Any]]:
 def marker_style(shown: Look, *, hollow: bool = False, **changes: Any) -> dict[str, Any]:
     """Keyword arguments of `Axes.plot` for markers without a line."""
     style = {"color": shown["colour"], "marker": shown["marker"], "linestyle": "none"}
-    return style | ({"markerfacecolor": "white"} if hollow else {}) | changes
+    return style | ({"markerfacecolor": "none"} if hollow else {}) | changes
 
 
 def figure_of(
@@ -174,14 +162,6 @@ def in_rows(items: Sequence[Any], columns: int) -> list[Sequence[Any]]:
     return [items[start : start + columns] for start in range(0, len(items), columns)]
 
 
-def empty(axis: Axes, panel: Panel, width: int) -> None:
-    """A panel without series: its notes say what is missing."""
-    axis.set(title=panel["title"], xticks=[], yticks=[])
-    axis.spines[:].set_color("0.8")
-    text = wrapped("\n".join(panel["notes"]), width)
-    axis.text(0.03, 0.96, text, transform=axis.transAxes, fontsize=7.5, va="top", linespacing=1.4)
-
-
 def draw_notes(axis: Axes, lines: Sequence[str], width: int, below: float = 32) -> None:
     """Lines below an axis, whose ticks and label take `below` points."""
     offset = {"xycoords": "axes fraction", "textcoords": "offset points"}
@@ -199,19 +179,14 @@ def shortened(name: str, length: int) -> str:
     return name if len(name) <= length else name[: length - 1] + "…"
 
 
-def letter(number: int) -> str:
-    """(a), (b), ... of the panels of a figure."""
-    return chr(ord("a") + number % 26)
-
-
 def sequential() -> Any:
-    """White to dark blue, even in grey."""
+    """Nearly white to dark blue, even in grey."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    return LinearSegmentedColormap.from_list("white to blue", ["#FFFFFF", "#A9CDE9", "#3D84BF", "#0B2545"])
+    return LinearSegmentedColormap.from_list("pale to blue", ["#F4F8FC", "#A9CDE9", "#3D84BF", "#0B2545"])
 
 
-NO_VALUE = "#ECECEC"  # of a square without a number
+NO_VALUE = "#80808038"  # of a square without a number
 
 
 def squares(axis: Axes, values: Sequence[Sequence[float | None]], **colours: Any) -> Any:
@@ -222,7 +197,7 @@ def squares(axis: Axes, values: Sequence[Sequence[float | None]], **colours: Any
     image = axis.imshow(numbers, aspect="auto", interpolation="none", **colours)
     for draw_line, count in ((axis.axhline, len(values)), (axis.axvline, len(values[0]))):
         for number in range(1, count):
-            draw_line(number - 0.5, color="0.8", linewidth=0.3)
+            draw_line(number - 0.5, color=FAINT, linewidth=0.3)
     return image
 
 

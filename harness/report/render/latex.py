@@ -1,13 +1,11 @@
-r"""A table in LaTeX: one `table` float per block, several for a block wider than a page, with booktabs rules.
+r"""A table in LaTeX: one `table` float per block, with booktabs rules, scaled to the width of the page.
 
-The file is a fragment: `\usepackage{booktabs}` in the preamble, `\input{t11}` where it belongs. pdfLaTeX, XeLaTeX and
-LuaLaTeX accept it; it is plain ASCII.
+The file is a fragment: `\usepackage{booktabs, adjustbox}` in the preamble, `\input{t11}` where it belongs. pdfLaTeX,
+XeLaTeX and LuaLaTeX accept it; it is plain ASCII.
 """
 
 import functools
 import unicodedata
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from harness.errors import CONTROL
 from harness.report.render.layout import Block, Table, TableEntry
@@ -54,59 +52,23 @@ SPECIAL = {
     "…": r"\ldots{}",
 }
 
-WIDEST = 490  # points: leaves margins of 50 on A4 and 60 on letter paper
-LETTER, GAP = 4.1, 8  # points: average letter in \footnotesize, and gap between columns
-SMALLER = 0.7  # size of a superscript, relative to the text
-
 
 def render(table: Table) -> str:
     lines = [
         f"% Generated from the records by: {table.command}; do not edit.",
-        r"% Requires \usepackage{booktabs}.",
+        r"% Requires \usepackage{booktabs, adjustbox}.",
     ]
     if table.lead:
         lines += ["", r"\begin{flushleft}", *(rf"{escape(line)}\par" for line in table.lead), r"\end{flushleft}"]
     for section in table.sections:
         for block in section.blocks:
-            for part in _parts(block):
-                lines += ["", *_block(f"{table.title}: {section.title}. ", part)]
+            lines += ["", *_block(f"{table.title}: {section.title}. ", block)]
     notes = [f"{name}: {text}." for name, text in table.footnotes]
     facts = [f"{section.title}: {line}" for section in table.sections for line in section.lines]
     lines += ["", r"\begin{flushleft}", r"\footnotesize"]
     lines_below = [*table.details, f"Published numbers: {table.summary}.", *facts, *table.caption, *notes]
     lines += [rf"{escape(line)}\par" for line in lines_below]
     return "\n".join([*lines, r"\end{flushleft}"]) + "\n"
-
-
-def _parts(block: Block) -> Iterator[Block]:
-    """The block, or parts of it that fit on a page: each has the first column, and the last has the lines below."""
-    # in points, approximately, including the gap to the next column
-    letters = ([len(e.text) + SMALLER * len(", ".join(e.notes)) for e in row] for row in (block.header, *block.rows))
-    widths = [LETTER * max(column) + GAP for column in zip(*letters, strict=True)]
-    chosen = _split(widths, WIDEST)
-    if len(chosen) < 2:
-        yield block
-        return
-    for limit in range(WIDEST, 0, -10):  # the same number of parts, of similar widths
-        if len(narrower := _split(widths, limit)) > len(chosen):
-            break
-        chosen = narrower
-    for number, columns in enumerate(chosen, 1):
-        header, *rows = ([row[i] for i in (0, *columns)] for row in (block.header, *block.rows))
-        title = f"{block.title}, part {number} of {len(chosen)}"
-        align = "".join(block.align[i] for i in (0, *columns))
-        lines = block.lines if number == len(chosen) else ()
-        yield replace(block, title=title, header=header, rows=rows, align=align, lines=lines)
-
-
-def _split(widths: Sequence[float], limit: float) -> list[list[int]]:
-    """The columns after the first, in parts that together with it are at most `limit` wide where possible."""
-    parts: list[list[int]] = []
-    for column in range(1, len(widths)):
-        if not parts or sum(widths[i] for i in (0, *parts[-1], column)) > limit:
-            parts.append([])
-        parts[-1].append(column)
-    return parts
 
 
 def _block(start: str, block: Block) -> list[str]:
@@ -116,7 +78,7 @@ def _block(start: str, block: Block) -> list[str]:
         r"\footnotesize",
         r"\setlength{\tabcolsep}{4pt}",
         rf"\caption{{{escape(start + block.title)}{_superscript(block.notes)}}}",
-        r"\makebox[\textwidth][c]{%",  # a wide table extends into both margins equally
+        r"\begin{adjustbox}{max width=\textwidth, center}",
         rf"\begin{{tabular}}{{@{{}}{block.align}@{{}}}}",
         r"\toprule",
         _row(block.header),
@@ -127,7 +89,8 @@ def _block(start: str, block: Block) -> list[str]:
             for line in (*[r"\addlinespace"] * (number in block.gaps), _row(row))
         ),
         r"\bottomrule",
-        r"\end{tabular}}",
+        r"\end{tabular}",
+        r"\end{adjustbox}",
         *below,
         r"\end{table}",
     ]

@@ -22,6 +22,7 @@ from harness.report.scores.measurements import bench_scores
 from harness.report.scores.messages import Numbers
 from harness.report.scores.scores import chances, limits_of
 from harness.report.scores.select import select
+from harness.report.scores.tuning import Selected
 from harness.report.spec.figure import LineFigure
 from harness.report.spec.table import TableSpec
 from harness.report.stats.grouping import grouped
@@ -32,12 +33,14 @@ Panel = dict[str, Any]  # of series, as `harness.report.plots.style` says
 Points = list[tuple[float, Any, str]]  # place, scores of the seeds (a pandas series), label
 
 
-def panels(figure: LineFigure, cells: Cells, measurements: Measurements | None = None) -> list[Panel]:
+def panels(
+    figure: LineFigure, cells: Cells, measurements: Measurements | None = None, selected: Selected | None = None
+) -> list[Panel]:
     """One panel at least; an empty one says which command fills it. `cells`: the frame of all records. `measurements`:
-    those of do=bench."""
+    those of do=bench. `selected`: as `select` returns it for the figure's table, if that is known."""
     every = [
         panel
-        for protocol, columns in select(cells, figure.table).items()
+        for protocol, columns in (selected or select(cells, figure.table)).items()
         for panel in _panels_of_protocol(figure, protocol, columns, measurements or {})
     ]
     filled = [panel for panel in every if panel["series"]]
@@ -87,7 +90,7 @@ def _by_columns(figure: LineFigure, part: TableSpec, budget: str, columns: Mappi
     """A line for each row, through the columns."""
     lines = {}
     places = sorted(figure.points.items(), key=lambda item: item[1])
-    for row in _rows_on_line(figure, part):
+    for row in part.rows:
         scores = [(x, columns[name].loc[columns[name]["row"] == row, "score"], "") for name, x in places]
         if points := [point for point in scores if len(point[1])]:
             lines[row] = points
@@ -109,9 +112,8 @@ def _by_rows(
     how: str,
 ) -> Panel:
     """A line for each model, through its rows by their places; it is called what their labels begin with."""
-    rows = _rows_on_line(figure, part)
-    labels = grouped((part.rows[row].model, row) for row in rows)
-    scores = {row: columns[name].loc[columns[name]["row"] == row, "score"] for row in rows if row in places}
+    labels = grouped((row.model, label) for label, row in part.rows.items())
+    scores = {row: columns[name].loc[columns[name]["row"] == row, "score"] for row in part.rows if row in places}
     by_model = grouped(
         (part.rows[row].model, (places[row], of_row, row)) for row, of_row in scores.items() if len(of_row)
     )
@@ -195,14 +197,10 @@ def _filled(
     span = " to ".join(str(count) for count in sorted({min(seeds), max(seeds)})) if seeds else "no"
     notes = [f"Mean of {span} seeds; bars from the lowest to the highest."]
     drawn = {label or name for name, points in lines.items() for _, _, label in points}
-    if missing := [row for row in _rows_on_line(figure, part) if row not in drawn]:
-        many = f"{len(missing)} of {len(_rows_on_line(figure, part))} rows"
+    if missing := [row for row in part.rows if row not in drawn]:
+        many = f"{len(missing)} of {len(part.rows)} rows"
         notes.append(f"Not run yet: {', '.join(missing) if len(missing) <= NAMED else many}.")
     return _line_panel(figure, title, series, chance, notes)
-
-
-def _rows_on_line(figure: LineFigure, part: TableSpec) -> list[str]:
-    return [row for row in part.rows if figure.rows is None or row in figure.rows]
 
 
 def _chance(columns: Mapping[str, Cells], names: Iterable[str]) -> float | None:

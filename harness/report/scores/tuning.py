@@ -16,6 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from harness.config import search as searches
 from harness.config.compose import compose, folders, options, search_path
+from harness.config.option_files import contents
 from harness.config.resolvers import option_for
 from harness.config.search import RATE, TRIAL, Choice, Search, learning_rate
 from harness.config.table_rows import Settings
@@ -187,11 +188,13 @@ def _tuning(trials: Cells, search: Search | None) -> Tuning | Unfinished | None:
 def budget_search(budget: str, task: str) -> Search | None:
     """The search that a budget states for a task; None for names without a readable configuration.
 
-    It is composed once for all tasks with the same option of the budget.
+    It is composed once for all tasks whose option of the budget states no search of its own.
     """
     if any(name not in dict(options(group)) for group, name in (("budget", budget), ("task", task))):
         return None
     option = option_for("budget", budget, task, folders())
+    if not any("search" in str(content) for content in contents(f"budget/{option}", folders())):
+        option = budget
     if option not in _searches:
         try:
             _searches[option] = searches.search_of(compose([f"budget={budget}", f"task={task}"], search_path()))

@@ -57,7 +57,7 @@ class FigureSpec(StrictModel):
 
 
 class LineFigure(StrictModel):
-    """The keys of the yaml, its `name`, and the `table` that it names. `rows`: those that are drawn, None for all."""
+    """The keys of the yaml, its `name`, and the `table` that it names, whose rows are drawn."""
 
     name: str
     kind: Literal["lines"]
@@ -68,14 +68,13 @@ class LineFigure(StrictModel):
     points: dict[str, float] = Field(default_factory=dict)
     against: str | None = None
     columns: TupleOf[str] = ()
-    rows: TupleOf[str] | None = None
     reference: TupleOf[str] = ()
     front: bool = False
 
     @model_validator(mode="after")
     def _names_exist(self) -> "LineFigure":
         columns, rows = self.table.columns, self.table.rows
-        choices = {"points": columns, "columns": columns, "rows": rows, "reference": rows}
+        choices = {"points": columns, "columns": columns, "reference": rows}
         for key, names in ((key, list(getattr(self, key) or ())) for key in choices):
             require_known(key, names, choices[key])
             if len(set(names)) < len(names):

@@ -14,7 +14,7 @@ A run with a task measures the model of that recipe; a run without one, the laye
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -22,7 +22,7 @@ from harness.config.overrides import to_overrides
 from harness.config.table_files import Name
 from harness.config.validation import StrictModel, TupleOf
 from harness.errors import UsageError
-from harness.report.spec.parts import Decimals, Size, SpecWithFootnotes, named_rows, require_known
+from harness.report.spec.parts import Decimals, OfModel, Size, SpecWithFootnotes, require_known
 
 Value = Literal["ms", "s", "memory_mb", "speedup", "memory_ratio", "time_exponent", "memory_exponent"]
 SHOWN_MODES = 6  # in a message
@@ -129,12 +129,7 @@ class MeasuredRows(SpecWithFootnotes):
     kind: Literal["measured"]
     reference: str
     runs: dict[str, Run]
-    rows: dict[str, MeasuredRow]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short_rows(cls, raw: Any) -> Any:
-        return named_rows(raw)
+    rows: dict[str, Annotated[MeasuredRow, OfModel]]
 
     def check_names(self) -> None:
         if not self.runs:

@@ -31,19 +31,9 @@ Size = Annotated[int, Field(ge=1)]
 UNITS = {"M": 1e6}  # units of published numbers that records count in ones
 
 
-def one_or_more(raw: Any, *keys: str) -> Any:
-    """The mapping with lists of names below `keys`, where the yaml may hold a single name."""
-    if not isinstance(raw, dict):
-        return raw
-    return raw | {key: [raw[key]] for key in keys if isinstance(raw.get(key), str)}
-
-
-def named_rows(raw: Any) -> Any:
-    """The mapping with `rows` as mappings, where the yaml may hold the name of a model."""
-    if not isinstance(raw, dict) or not isinstance(raw.get("rows"), dict):
-        return raw
-    rows = {label: {"model": row} if isinstance(row, str) else row for label, row in raw["rows"].items()}
-    return raw | {"rows": rows}
+# a name stands for a list of one, and for a row of that model
+Names = Annotated[TupleOf[str], BeforeValidator(lambda raw: [raw] if isinstance(raw, str) else raw)]
+OfModel = BeforeValidator(lambda raw: {"model": raw} if isinstance(raw, str) else raw)
 
 
 class Kind(StrEnum):
@@ -108,15 +98,10 @@ class Column(StrictModel):
     reaches: float | None = None
     solved_from: float | None = None
     ability: str = ""
-    control: TupleOf[str] | None = None
-    reference: TupleOf[str] | None = None
+    control: Names | None = None
+    reference: Names | None = None
     why: str = ""
     waits: str = ""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short_forms(cls, raw: Any) -> Any:
-        return one_or_more(raw, "control", "reference")
 
     @model_validator(mode="after")
     def _is_one_kind(self) -> "Column":
@@ -158,11 +143,14 @@ class Column(StrictModel):
 
 
 class Average(StrictModel):
-    """The mean of several columns, as the paper prints it. In the yaml, a list gives its `parts` alone."""
+    """The mean of several columns, as the paper prints it. In the yaml, a list gives its `parts`."""
 
     parts: TupleOf[str]
     column: str = ""
     condition: str = ""
+
+
+OfParts = BeforeValidator(lambda raw: {"parts": raw} if isinstance(raw, list) else raw)
 
 
 class Footnote(StrictModel):

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -26,12 +26,12 @@ from harness.report.spec.parts import (
     Average,
     Column,
     Kind,
+    Names,
+    OfParts,
     PublishedNumber,
     SpecWithFootnotes,
     Tolerance,
     limit_in_unit,
-    named_rows,
-    one_or_more,
     require_known,
 )
 from harness.report.stats.grouping import grouped
@@ -108,9 +108,9 @@ class TableSpec(SpecWithFootnotes):
     chance: bool = False
     only_rows: bool = False
     elsewhere: "tuple[TableSpec, ...]" = ()
-    averages: dict[str, Average] = Field(default_factory=dict)
-    control: TupleOf[str] = ()
-    reference: TupleOf[str] = ()
+    averages: dict[str, Annotated[Average, OfParts]] = Field(default_factory=dict)
+    control: Names = ()
+    reference: Names = ()
     why: str = ""
     every: TupleOf[Pattern] = ()
     without: dict[str, str] = Field(default_factory=dict)
@@ -124,18 +124,12 @@ class TableSpec(SpecWithFootnotes):
     @model_validator(mode="before")
     @classmethod
     def _short_forms(cls, raw: Any) -> Any:
-        """Expand a row given as the name of its model, and an average given as the list of its parts."""
-        if not isinstance(raw, dict):
+        """A row may be the name of its model; its protocol is that of the table by default."""
+        if not isinstance(raw, dict) or not isinstance(raw.get("rows"), dict):
             return raw
-        raw = dict(named_rows(raw))
-        if isinstance(raw.get("rows"), dict):
-            default = {"protocol": raw["protocol"]} if "protocol" in raw else {}
-            rows = raw["rows"].items()
-            raw["rows"] = {label: default | row if isinstance(row, dict) else row for label, row in rows}
-        if isinstance(raw.get("averages"), dict):
-            averages = raw["averages"].items()
-            raw["averages"] = {name: {"parts": mean} if isinstance(mean, list) else mean for name, mean in averages}
-        return one_or_more(raw, "control", "reference")
+        default = {"protocol": raw["protocol"]} if "protocol" in raw else {}
+        rows = {label: {"model": row} if isinstance(row, str) else row for label, row in raw["rows"].items()}
+        return raw | {"rows": {label: default | row if isinstance(row, dict) else row for label, row in rows.items()}}
 
     def check_names(self) -> None:
         for name, average in self.averages.items():

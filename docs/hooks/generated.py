@@ -91,7 +91,7 @@ def modules() -> list[tuple[str, list[str]]]:
     for file in sorted((ROOT / "conf/model").glob("*.yaml")):
         raw = read(file)
         if raw["_target_"] != "???":
-            by_module.setdefault(module_of(raw), []).append(file.stem)
+            by_module.setdefault(raw["_target_"].rpartition(".")[0], []).append(file.stem)
     return [(module.rpartition(".")[2], names) for module, names in sorted(by_module.items())]
 
 
@@ -131,7 +131,7 @@ def settings(names: dict[str, str]) -> Iterator[str]:
 def model_page(members: list[str], names: dict[str, str]) -> str:
     """The scores of each model of a module, then the module's paper and equations, configurations and classes."""
     raws = {name: read(ROOT / f"conf/model/{name}.yaml") for name in members}
-    path = f"{module_of(raws[members[0]]).replace('.', '/')}.py"
+    path = f"{raws[members[0]]['_target_'].rpartition('.')[0].replace('.', '/')}.py"
     text = ast.get_docstring(ast.parse((ROOT / path).read_text(encoding="utf-8"))) or ""
     title = re.split("[:(,;]", text, maxsplit=1)[0].strip(" .").replace("`", "")
     is_name = title.lower() in {names.get(name, name).lower() for name in members}  # what readers search for
@@ -270,10 +270,7 @@ def protocols() -> str:
         name, line = named(file)
         lines += [f"## {name}", "", escaped(line), ""]
         recipes = sorted(file.with_suffix("").rglob("*.yaml"))
-        if not recipes:
-            lines += ["It serves every task.", ""]
-            continue
-        lines += ["| recipe | |", "| --- | --- |"]
+        lines += ["| recipe | |", "| --- | --- |"] if recipes else ["It serves every task."]
         for recipe in recipes:
             option = recipe.relative_to(file.with_suffix("")).with_suffix("").as_posix()
             lines.append(f"| `{option}` | {escaped(named(recipe)[1])} |")
@@ -285,24 +282,17 @@ def errors() -> str:
     """The audit of the papers, one heading per error (X-n)."""
     raw = read(ROOT / "results/paper/audit.yaml")
     lines = ["# Published errors", "", ERRORS, ""]
-    for heading, entries in by_paper(raw):
-        lines += [f"## {heading}", ""]
-        for entry in entries:
+    by_paper: dict[str, list[dict[str, Any]]] = {}
+    for entry in raw["entries"]:
+        papers = {name.partition("/")[0] for name in entry["tables"]}
+        by_paper.setdefault(papers.pop() if len(papers) == 1 else "", []).append(entry)
+    for paper, title in (raw["papers"] | {"": "Several papers, or no table"}).items():
+        lines += [f"## {title}", ""] if paper in by_paper else []
+        for entry in by_paper.get(paper, ()):
             links = ", ".join(map(linked, entry["tables"])) or "no number"
             lines += [f"### {entry['id']}: {escaped(entry['where'])} {{ #{entry['id'].lower()} }}", ""]
             lines += [escaped(entry["text"]), "", f"It bears on {links}.", ""]
     return "\n".join(lines)
-
-
-def by_paper(raw: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """(heading, entries): the entries of each paper alone, then those of several papers or of no table."""
-    entries: dict[str, list[dict[str, Any]]] = {}
-    for entry in raw["entries"]:
-        papers = {name.partition("/")[0] for name in entry["tables"]}
-        entries.setdefault(papers.pop() if len(papers) == 1 else "", []).append(entry)
-    for paper, title in (raw["papers"] | {"": "Several papers, or no table"}).items():
-        if paper in entries:
-            yield title, entries[paper]
 
 
 def linked(name: str) -> str:
@@ -313,12 +303,10 @@ def linked(name: str) -> str:
 
 def reference() -> str:
     """The functions of `import longhaul` and the classes of its reports."""
-    nodes = ast.parse((ROOT / "longhaul/__init__.py").read_text(encoding="utf-8")).body
-    imports = [
-        node for node in nodes if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("longhaul.")
-    ]
-    functions = [f"{node.module}.{alias.name}" for node in imports for alias in node.names]
-    functions.sort(key=lambda name: name.rpartition(".")[2])
+    text = (ROOT / "longhaul/__init__.py").read_text(encoding="utf-8")
+    nodes = [node for node in ast.parse(text).body if isinstance(node, ast.ImportFrom)]
+    own = [(alias.name, node.module) for node in nodes for alias in node.names if node.module.startswith("longhaul.")]
+    functions = [f"{module}.{name}" for name, module in sorted(own)]
     shown = [*functions, "longhaul.reports.Page", "longhaul.reports.Picture"]
     lines = ["# Python reference", "[From Python](python.md) shows them at work.", *(f"::: {name}" for name in shown)]
     return "\n\n".join(lines)
@@ -353,10 +341,6 @@ def named(file: Path) -> tuple[str, str]:
     lines = file.read_text(encoding="utf-8").splitlines()
     comment = next((line for line in lines if line.startswith("# ") and "@package" not in line), "")
     return file.stem, comment.removeprefix("# ").strip()
-
-
-def module_of(raw: dict[str, Any]) -> str:
-    return raw["_target_"].rpartition(".")[0]
 
 
 def fenced(text: str, language: str) -> str:

@@ -17,6 +17,7 @@ from harness.config.option_files import loaded
 from harness.config.places import CONF
 from harness.config.schema import LARGEST_SEED
 from harness.config.validation import StrictModel, TupleOf, dotted, parse, shortened
+from harness.config.yaml_files import content_of
 from harness.errors import UsageError, did_you_mean, shown
 
 NAME = re.compile(r"\w[\w.+-]*(/\w[\w.+-]*)*")
@@ -94,7 +95,8 @@ def read(group: str, name: str, folders: Sequence[str | Path]) -> tuple[Path, di
     """The path and the content of a table or figure. Raises UsageError, in one line with the file."""
     path = path_of(group, name, folders)
     folder = str(path).removesuffix(f"/{group}/{name}.yaml")
-    raw = loaded(folder, f"{group}/{name}").values
+    with content_of(path):
+        raw = loaded(folder, f"{group}/{name}").values
     check(raw, path, is_table=group == "table")
     return path, dict(raw)
 

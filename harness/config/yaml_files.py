@@ -92,8 +92,8 @@ def as_written(content: Any, path: str | Path) -> DictConfig | ListConfig:
 
 def parsed(text: str, path: str | Path, loader: Any, most_values: int) -> Any:
     """The values in the text of a yaml. `path`: for messages."""
+    check(text, path, most_values)
     with content_of(path):
-        check(text, path, most_values)
         return yaml.load(_stream(text, path), Loader=loader)
 
 

@@ -150,7 +150,7 @@ def test_every_size_for_a_budget_is_one_that_the_model_reads(model):
     places = {*TASKS, *(task.partition("/")[0] for task in TASKS), ""}
     for scope, sizes in (OmegaConf.load(yaml_of(model)).get("budgets") or {}).items():
         budget, _, task = scope.partition("/")
-        assert budget in ("reduced", "smoke") and task in places, f"{model}: {scope}"
+        assert budget in ("paper", "reduced", "smoke") and task in places, f"{model}: {scope}"
         assert not [key for key in sizes if f"${{setting:{key}," not in text], f"{model}: {scope}"
 
 

@@ -47,7 +47,7 @@ def predictor_notes(groups: Sequence[Group]) -> list[str]:
     """The columns whose simple predictors have no valid file."""
     columns = [group.column for group in groups if group.unmeasured]
     where = f" in {listed(columns)}" if columns and len(groups) > 1 else ""
-    return [f"Simple predictors: not measured{where}."] if columns else []
+    return [wording.UNMEASURED.format(where)] if columns else []
 
 
 def why_none_is_strongest(group: Group) -> str:

@@ -24,6 +24,8 @@ BEYOND_MARGIN = "the interval of the difference reaches beyond the margin"
 NOT_SEPARATED = "no test separates the rows"
 RANKS_NOTHING = "the column cannot rank rows: {}"
 UNKNOWN_RESOLUTION = "the resolution of the column is unknown: {}"
+# below a grid
+UNMEASURED = "Simple predictors: not measured{}."
 # of a sign, behind the sign itself
 SIGN_UNCLEAR = "unclear, neither tied with the best row (bold) nor behind it"
 SIGN_BELOW = "below a simple predictor"

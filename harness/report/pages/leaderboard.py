@@ -25,7 +25,7 @@ FILE, TITLE = "leaderboard.md", "All models at the reduced budget"
 DIGITS = 3  # of a measured time
 NEXT = "[All findings](../../docs/findings.md) · [questions](../../docs/questions.md) · [reading](#how-to-read-this)"
 HOW = """\
-No score here answers which attention works on long sequences: models were trained on texts of at most 256 tokens. Rows
+No score here answers which attention works on long sequences: columns that rank have texts of at most 256 tokens. Rows
 also differ in more than their mixing rule. Some have a short convolution or a token shift, which decides recall. A
 score is the mean over seeds at the reduced budget, minutes of training. Rows stand in the order of the first column
 that can rank rows, or else those with the most scores first; the control and the simple predictors stand last.

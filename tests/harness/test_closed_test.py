@@ -63,6 +63,7 @@ def test_family_wise_error_of_equal_rows():
         assert errors / 200 <= 0.07
 
 
+@pytest.mark.slow
 def test_thousands_of_runs_have_a_p_value():
     p = closed_test((500, 500), [(500, 500), (499, 500), (0, 500), (0, 300)])
     assert p[0, 500] < p[0, 300] < 1e-100 and p[500, 500] == p[499, 500] == 1.0

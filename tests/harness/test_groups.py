@@ -57,6 +57,7 @@ def test_the_first_of_packed_commands_runs_alone(join, capsys):
     assert not capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_packed_command_leaves_its_record(monkeypatch, tmp_path, places):
     monkeypatch.setenv("SLURM_PROCID", "3")
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "8")

@@ -83,6 +83,7 @@ def test_the_load_is_that_of_other_processes():
         loop.wait()
 
 
+@pytest.mark.slow
 def test_a_cell_says_what_it_takes_and_keeps_it_when_it_is_resumed(places, tmp_path, monkeypatch, capsys):
     """The machine is idle at the start and busy at the resumption."""
     finish = TrainingCallback.on_train_batch_end

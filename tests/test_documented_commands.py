@@ -39,6 +39,7 @@ HELP = ROOT / "conf/hydra/help/longhaul.yaml"
 EXEMPT = {
     r"^CONTRIBUTING.md file=commands: ": "tests/test_contributing.py runs these blocks in a copy of the clone",
     r"^clusters.md: next: ": "it is what a submission prints",
+    r"^clusters.md: srun ": "eight processes; tests/harness/test_groups.py runs one of them",
     r"hydra/sweeper=optuna": "Optuna is an extra; tests/harness/test_tune.py searches with it",
 }
 

@@ -98,10 +98,12 @@ def is_property(layer: Attention, name: str) -> bool:
 
 def wrong_state(formula: str, layer: Attention, settings: Mapping[str, Any]) -> str:
     """What differs between the declared and the measured numbers of a causal layer; empty if they agree."""
-    tokens = 4 * LENGTH - 5  # no multiple of the lengths by which a cache grows
-    measured, numbers = numbers_after(layer, tokens), declared_state(formula, layer, settings, tokens)
-    if numbers == measured:
-        return ""
+    for tokens in (4 * LENGTH - 5, 32 * LENGTH - 5):  # no multiple of the lengths by which a cache grows
+        measured, numbers = numbers_after(layer, tokens), declared_state(formula, layer, settings, tokens)
+        if numbers == measured:
+            return ""
+        if measured > numbers or layer.fixed_length:
+            break  # no window that more tokens would fill
     return f"declares.state: {formula} is {numbers:,.0f} after {tokens} tokens, but decoding keeps {measured:,}"
 
 

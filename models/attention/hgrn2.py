@@ -67,6 +67,10 @@ class HGRN2(Attention):
         for layer in self.stack:
             layer.rows = rows
 
+    def set_last(self) -> None:
+        if len(self.stack) == 1:  # the first layer's g is zero
+            self.rows.requires_grad_(False)
+
     def lower_bound(self) -> tuple[Tensor, Tensor]:
         """log g and log(1 - g), (D,), in float32 at least. Not for the first layer, whose g is zero."""
         shares = upcast(self.rows).log_softmax(0)

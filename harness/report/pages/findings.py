@@ -26,7 +26,7 @@ test at 5 %, so that of 20 false claims one may seem to hold.
   that learnt the task.
 
 All numbers are of the reduced budget unless a page says otherwise: minutes of training, not the papers' sizes.
-`python run.py -m table=<table> budget=reduced` runs the table of a claim."""
+`python run.py -m table=probes budget=reduced` runs the table of a claim, here `probes`."""
 FIRST, AT_FULL_SIZE = 3, 5  # findings on the first page, and lines on full-size data at the head of this one
 DECIDED = (Verdict.HOLDS, Verdict.FAILS)
 Replies = Sequence[tuple[Asked, Reply]]

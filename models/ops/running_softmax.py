@@ -22,7 +22,7 @@ from models.ops.precision import autocast_disabled, upcast
 from models.ops.tiles import TileBudget, in_few_kernels, spans
 
 CHUNK = 32  # a power of two
-TILE = TileBudget(2**18, 2**26)  # numbers in one tensor
+TILE = TileBudget(2**18, 2**26)  # numbers in one tensor; the stable form holds several
 SAFE_RISE = 40.0  # exponents then round to about 1e-6, 2^-25 of their size, and e^40 is well within float32
 HIDDEN = -1e30  # logit of a hidden key; finite, so that an all-hidden tile does not compute inf - inf
 

@@ -86,9 +86,9 @@ def in_browser(page, script=""):
 
 
 READ = (
-    *("index", "overview", "findings", "questions", "models/index", "models/vanilla", "tasks/lra", "notebooks/lavo"),
+    *("index", "findings", "questions", "models/index", "models/vanilla", "tasks/lra", "notebooks/lavo"),
     *("records", "figures", "tables", "results/tables/lavo/t11", "results/tables/union/noncausal"),
-    *("results/tables/probes", "results/tables/columns", "results/tables/lavo/t1"),
+    *("results/tables/leaderboard", "results/tables/probes", "results/tables/columns", "results/tables/lavo/t1"),
 )
 WIDTHS = (1400, 390)  # of a screen and of a phone
 AUDIT = """setTimeout(async () => {
@@ -123,7 +123,7 @@ def check_accessibility(site, axe):
 
 
 def check_in_browser(site):
-    board, typed = site / "index.html", "dispatchEvent(new Event('input', {bubbles: true}))"
+    board, typed = site / "results/tables/leaderboard.html", "dispatchEvent(new Event('input', {bubbles: true}))"
     all_rows = re.search(r"<output>(\d+) of \1 rows</output>", in_browser(board))[1]
     latte = f"const i = document.querySelector('.filters input'); i.value = 'latte'; i.{typed}"
     assert 0 < int(re.search(rf"<output>(\d+) of {all_rows} rows", in_browser(board, latte))[1]) < int(all_rows)

@@ -40,7 +40,7 @@ def test_the_navigation_names_pages_that_there_are():
     assert len(names) == len(set(names)) >= 25
     for name in names:
         places = (ROOT / "docs" / name, ROOT / name)
-        assert name in ("index.md", "overview.md", *MADE, *PAGES) or any(path.is_file() for path in places), name
+        assert name in ("index.md", *MADE, *PAGES) or any(path.is_file() for path in places), name
     assert all((ROOT / name).is_file() for name in CONFIG["hooks"])
 
 
@@ -55,12 +55,12 @@ def test_every_page_is_in_the_navigation():
 def test_every_table_is_in_the_list_and_in_the_navigation():
     committed = {path.relative_to(ROOT).as_posix() for path in (ROOT / "results/tables").rglob("*.md")}
     assert {target.removeprefix("./") for target in links.targets(PAGES["tables.md"], "docs/tables.md")} == committed
-    assert set(navigated(generated.nav_of_tables())) == committed - {links.START}
+    assert set(navigated(generated.nav_of_tables())) == committed - {links.BOARD}
 
 
 def test_the_leaderboard_leads_to_the_page_of_each_model_and_task():
-    text, places = (ROOT / links.START).read_text(encoding="utf-8"), generated.places()
-    targets = [target for target in links.targets(text, links.START) if target.startswith("conf/")]
+    text, places = (ROOT / links.BOARD).read_text(encoding="utf-8"), generated.places()
+    targets = [target for target in links.targets(text, links.BOARD) if target.startswith("conf/")]
     assert len(targets) > 40 and {target.split("/")[1] for target in targets} == {"model", "task"}
     for target in targets:
         page, _, anchor = places[target].partition("#")
@@ -85,7 +85,7 @@ def clicks(start, most):
 
 def test_the_page_of_each_question_is_two_clicks_from_the_first_page():
     """One click to the list, and one to the page that holds the answer."""
-    reached = clicks(links.START, 2)
+    reached = clicks(links.BOARD, 2)
     assert reached["docs/questions.md"] == reached["docs/findings.md"] == 1
     text = (ROOT / "docs/questions.md").read_text(encoding="utf-8")
     answers = re.findall(r"^\d+\. \*\*.+?\*\* .*?(?=^\d+\. |^$)", text, re.MULTILINE | re.DOTALL)
@@ -152,16 +152,16 @@ def test_links_are_rewritten_but_not_in_code():
     assert seen == ["../README.md", "g%20h.png"]
     assert made == text.replace("[a](../README.md", "[a](there", 1).replace("g%20h.png", "there")
     assert links.targets(text, "docs/page.md") == ["README.md", "docs/g h.png"]
-    places = {"results/tables/leaderboard.md": "index.md", "README.md": "overview.md", "docs/own.md": "own.md"}
+    places = {"README.md": "index.md", "docs/own.md": "own.md"}
     places |= {"notebooks/a.ipynb": "notebooks/a.md", "results/paper/audit.yaml": "faq.md"}
     assert {path: links.place_of(path) for path in places} == places
 
 
 def test_the_search_ranks_written_pages_first_and_empty_tables_last():
     text = "# A\n\n- 2 of 3 columns"
-    assert [links.boost(path, text) for path in ("docs/own.md", "models/lavo.md", links.START)] == [2, 1, 1]
+    assert [links.boost(path, text) for path in ("docs/own.md", "models/lavo.md", links.BOARD)] == [2, 1, 1]
     assert links.boost("results/tables/bench/x.md", text) < 1
-    assert links.boost(links.START, "# A\n\n- No run yet at") < 1
+    assert links.boost(links.BOARD, "# A\n\n- No run yet at") < 1
 
 
 def run_of(**changes):

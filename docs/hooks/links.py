@@ -1,7 +1,7 @@
 """Adds pages outside docs/ to the site and rewrites the links between all pages.
 
 Links are written for the repository: `../results/tables/lavo/t6.md`. Every linked file becomes part of the site, at its
-path in the repository: Markdown and notebooks as pages, all others as files. The leaderboard is the first page.
+path in the repository: Markdown and notebooks as pages, all others as files. The README is the first page.
 """
 
 import json
@@ -16,11 +16,11 @@ import cards
 from generated import fenced
 
 ROOT = Path(__file__).resolve().parents[2]
-START, NOTEBOOK, RESULTS = "results/tables/leaderboard.md", ".ipynb", "results/"
+BOARD, NOTEBOOK, RESULTS = "results/tables/leaderboard.md", ".ipynb", "results/"
 HISTORY = "CHANGELOG.md"
 AT_ROOT = ("CONTRIBUTING.md", "SECURITY.md", HISTORY)  # in the navigation
 # a page generated from the audit stands for it
-PLACES = {START: "index.md", "README.md": "overview.md", "results/paper/audit.yaml": "faq.md"}
+PLACES = {"README.md": "index.md", "results/paper/audit.yaml": "faq.md"}
 EXECUTED, PNG = ROOT / "outputs/notebooks", "image/png"
 NUMBERS = re.compile(r"<table>")
 WIDE = re.compile(r"^\|(?:[^|\n]*\|){8,}$", re.MULTILINE)  # a row of eight columns and more
@@ -45,7 +45,7 @@ def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
     repository = {"docs/" + file.src_uri: file for file in files}  # path in the repository -> page or file of the site
-    waiting = [START, "README.md", *AT_ROOT, *(path for path in repository if path.endswith(".md"))]
+    waiting = [BOARD, "README.md", *AT_ROOT, *(path for path in repository if path.endswith(".md"))]
     seen: set[str] = set()
     while waiting:
         path = waiting.pop()
@@ -70,7 +70,7 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
     """Rewrite the links for the site; a fence that names a file gets that name as its title."""
     origin = config.extra["paths"][page.file.src_uri]
     page.meta.setdefault("search", {"boost": boost(origin, markdown)})
-    if origin == START:
+    if origin == BOARD:
         page.meta["hide"] = ["navigation", "toc"]  # its tables are wide
     elif origin.startswith(RESULTS) and WIDE.search(markdown):
         page.meta["hide"] = ["toc"]

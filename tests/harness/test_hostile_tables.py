@@ -78,8 +78,8 @@ def test_any_value_at_any_key_is_rendered_or_one_line(conf, group, kind, name):
 @pytest.mark.slow
 @pytest.mark.parametrize(("group", "kind", "name"), CASES)
 def test_many_values_at_many_keys_are_rendered_or_one_line(conf, group, kind, name):
-    lines = list(outcomes(conf, group, kind, name, 250, seed=1))
-    assert len(list(filter(None, lines))) > 30
+    lines = list(outcomes(conf, group, kind, name, 100, seed=1))
+    assert len(list(filter(None, lines))) > 12
 
 
 VISIBLE = ("rows", "Transformer - Full Attention", "visible")
@@ -133,22 +133,6 @@ def test_a_hostile_figure_is_one_line_with_file_and_key(conf, name):
     began = time.process_time()
     line = conf.report("figure")
     assert "figure/evil.yaml: " in line and says in line and len(line) < 1500 and time.process_time() - began < SECONDS
-
-
-@pytest.mark.parametrize(
-    "scalar",
-    ["!!int x", "!!timestamp x", "._", "9" * 5_000, "!!set {a}", "2001-13-45"],
-)
-def test_a_scalar_that_yaml_cannot_read_is_one_line(conf, scalar):
-    text = (CONF / "table/lavo/t11.yaml").read_text(encoding="utf-8")
-    file = conf.put("table/evil.yaml", f"{text}\nunit: {scalar}\n")
-    if scalar == "2001-13-45":
-        assert yaml_files.read(file)["unit"] == scalar, "text, as OmegaConf reads it"
-        return
-    line = conf.report("table")
-    assert "table/evil.yaml: line " in line and len(line) < 400
-    with pytest.raises(UsageError, match=r"evil\.yaml: line "):
-        yaml_files.load_config(file)  # what Hydra reads
 
 
 def test_a_table_of_100_000_cells_is_refused_before_a_cell_is_composed(conf, monkeypatch):

@@ -69,7 +69,7 @@ SHORTER = [
     Rule(("do=plan", "table=lavo/t11"), (), "task=lra/listops", "one column of a table"),
     Rule(("do=report",), ("=all", "figure=", "table=", "format="), "table=demo", "one table of all"),
     Rule(("do=bench",), (), "what=forward", "one measure of three"),
-    Rule(("do=baselines",), (), "budget=smoke", "fits to fewer examples"),
+    Rule(("do=baselines",), (), "task.train=2000", "fits to fewer examples"),
 ]
 # word -> its replacement
 OPEN = {"task=...": "task=lra/listops"}  # left to the reader

@@ -12,7 +12,7 @@ from tests.drills.__main__ import KINDS
 
 @pytest.mark.slow
 def test_nothing_lost_nothing_wrong_nothing_stuck():
-    command = [sys.executable, "-m", "tests.drills", "--minutes", os.environ.get("DRILL_MINUTES", "3")]
+    command = [sys.executable, "-m", "tests.drills", "--minutes", os.environ.get("DRILL_MINUTES", "1")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     print(done.stdout)
     assert done.returncode == 0 and "seed " in done.stdout, done.stdout + done.stderr[-3000:]

@@ -1,7 +1,5 @@
 """`import longhaul` equals the commands; a wheel works without the clone."""
 
-import itertools
-import json
 import os
 import re
 import shutil
@@ -17,7 +15,6 @@ import longhaul
 from harness.commands import plan as plan_command
 from harness.config.compose import compose
 from harness.config.sweep import Command
-from harness.records import record
 from harness.training.checkpoints import saved_model
 from tests.helpers.tasks import refused
 
@@ -104,23 +101,6 @@ def exported(ran, places, folder):
     return longhaul.export(ran["id"][2], folder / "shared", **places)
 
 
-def test_each_mutated_record_of_an_exported_model_is_one_line_or_loaded(exported, places, tmp_path):
-    """Of each field of the schema in turn; nothing is built for a record that is not valid."""
-    shutil.copytree(exported, tmp_path / "shared")
-    file = tmp_path / "shared" / saved_model.RECORD
-    whole, refused = json.loads(file.read_text()), 0
-    for field, value in itertools.product(whole, ([1], {"a": [{}]}, None, "x" * 5000)):
-        file.write_text(json.dumps(whole | {field: value}))
-        try:
-            record.read(file, follow=True)
-        except record.RecordError:  # then it is not loaded either
-            with pytest.raises(longhaul.UsageError, match="no exported model") as error:
-                longhaul.load(tmp_path / "shared", **places)
-            assert "\n" not in str(error.value) and len(str(error.value)) < 500
-            refused += 1
-    assert refused > 60
-
-
 PAYLOADS = ("<script>alert(1)</script>", "[x](javascript:alert(1))", "a | b `c` *d*")
 
 
@@ -205,19 +185,6 @@ def test_verify_and_bench_measure():
     assert points["ms"].min() > 0
 
 
-@pytest.mark.parametrize(("call", "message"), [
-    (lambda: longhaul.plan("modl=lavo"), "there is no key 'modl'"),
-    (lambda: longhaul.plan("zzz=1"), r"there is no key 'zzz': there is: backbone, [^.]* trusted_packages \("),
-    (lambda: longhaul.records("lavo"), "lavo is no folder of records"),
-    (lambda: longhaul.status(model=["lavo", "luna"]), "one value per key"),
-    (lambda: longhaul.curves("train.max_steps=3"), "do=curves does not read train"),
-    (lambda: longhaul.bench(table="luna/t2"), "python run.py do=bench table=luna/t2"),
-])  # fmt: skip
-def test_a_mistake_is_one_line(call, message):
-    with refused(kind=longhaul.UsageError, match=message):
-        call()
-
-
 @pytest.mark.slow
 def test_a_wheel_runs_without_the_clone(tmp_path):
     """The wheel uses this environment's dependencies and imports nothing from the clone."""
@@ -242,15 +209,12 @@ def test_a_wheel_runs_without_the_clone(tmp_path):
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    cell = ["model=no_mixing,vanilla", "task=lra/listops", "budget=smoke"]
-    assert "no_mixing" in printed("do=list")
-    assert "2 done" in printed("-m", *cell, "n_jobs=2")
-    assert len(list((places / "results" / "records").rglob("*.json"))) == 2
+    assert "done: no_mixing" in printed("model=no_mixing", "task=lra/listops", "budget=smoke")
+    assert len(list((places / "results" / "records").rglob("*.json"))) == 1
     assert "lavo/t11.md" in printed("do=report", "table=lavo/t11")
-    where = [python, "-c", "import harness, longhaul; print(harness.__file__, longhaul.__file__)"]
-    paths = subprocess.run(where, cwd=places, capture_output=True, text=True, check=True).stdout.split()
-    assert all(path.startswith(str(site_packages)) for path in paths)
     assert printed("--version") == f"longhaul {longhaul.__version__}\n"
-    program = "import longhaul; print(longhaul.load('demo/lavo').predict('[MAX 2 [MIN 4 7 ] 9 ]')[0]['class'])"
+    program = "import harness, longhaul; print(harness.__file__, longhaul.__file__)"
+    program += "; print(longhaul.load('demo/lavo').predict('[MAX 2 [MIN 4 7 ] 9 ]')[0]['class'])"
     said = subprocess.run([python, "-c", program], cwd=places, capture_output=True, text=True, check=True).stdout
-    assert said == "9\n"
+    *paths, predicted = said.split()
+    assert predicted == "9" and all(path.startswith(str(site_packages)) for path in paths)

@@ -49,7 +49,3 @@ def test_a_hostile_argument_gives_data_or_one_line(kind, number, tmp_path, watch
     assert printable(printed) and "Traceback" not in printed
     assert SECRET not in said + printed
     assert not door.canary.exists() and door.victim.read_text() == "mine"
-
-
-def test_there_are_hundreds():
-    assert len(CASES) > 200

@@ -16,7 +16,7 @@ from harness.config.cell import Cell, cell_of
 from harness.config.compose import compose
 from harness.errors import UsageError
 from harness.launch.cell_state import cell_state, last_log_lines
-from harness.launch.queue import GONE, LOCAL, Queue, Submission, read_submission
+from harness.launch.queue import LOCAL, Queue, read_submission
 from harness.records import predictions, record
 from harness.records.curves import curve_panels
 from harness.records.files import DamagedError
@@ -204,7 +204,3 @@ def test_curves_of_other_runs_are_drawn(tmp_path, capsys, kind, name):
     assert sum(len(line.curves) for line in panel.lines) == (1 if name == "metrics.csv" else 2)
     said = capsys.readouterr().err
     assert said.startswith(f"left out: {file}: cannot be read") and said.count("\n") == 1
-
-
-def test_a_job_is_a_number_of_a_process():
-    assert Queue().state(Submission(LOCAL, "self", "", socket.gethostname(), 0.0)) == GONE

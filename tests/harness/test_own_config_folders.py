@@ -42,9 +42,7 @@ SMOKE = ("task=lra/listops", "budget=smoke")
     [
         ({"model/latin": b"# caf\xe9\n"}, ("model=latin", *SMOKE), "model/latin.yaml: no yaml: 'utf-8' codec"),
         ({"model/empty": ""}, ("model=empty", *SMOKE), "model.name is no text: its yaml has no name"),
-        ({"model/listed": "- a\n"}, ("model=listed", *SMOKE), "model/listed"),
         ({"task/x/y": "name: x/y\n"}, ("task=x/y", "budget=smoke"), "protocols that have a recipe for it: own"),
-        ({"table/a": TABLE.replace("[1]", "[x]")}, ("do=plan", "table=a"), "table/a.yaml: seeds[0]"),
         (
             {"table/a": TABLE.replace("y: no_mixing", "y: local")},
             ("do=plan", "table=a"),
@@ -61,7 +59,6 @@ SMOKE = ("task=lra/listops", "budget=smoke")
             ("task=x/y", "budget=smoke"),
             "did you mean 'data/classification'",
         ),
-        ({"figure/a": "kind: pie\n"}, ("do=report", "figure=a"), "figure/a.yaml: kind: there is no 'pie'"),
     ],
 )
 def test_a_fault_is_one_line_with_the_file(files, words, message, refusal):

@@ -242,15 +242,6 @@ def test_a_worker_gets_the_words_of_its_cell(job, monkeypatch):
     assert "trusted_packages=[mine]" in job.typed
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "config: 3", "config: {do: 1}", "a: [", "config: {seed: x}\ndepends_on: []"]
-)
-def test_a_broken_job_file_is_one_line(tmp_path, text, capsys):
-    (tmp_path / "x.yaml").write_text(text)
-    assert local.main(tmp_path / "x.yaml", ()) == 2
-    assert capsys.readouterr().err.startswith(f"error: {tmp_path}/x.yaml: no serialized cell (")
-
-
 def test_a_text_of_a_job_file_is_evaluated_only_once(tmp_path):
     cfg = compose([*CELL, r"+model.x='\${seed}'"])
     cell = cell_of(cfg)

@@ -85,8 +85,14 @@ OPTIONS = [(group, name) for group in ("model", "task") for name, _ in options(g
 
 
 def accepted(plan, base, values, wrong):
-    """The settings, {key: value}, with a wrong value that are not refused in one line."""
-    words = [f"{key}={entry}" for key, value in values.items() for entry in wrong.get(type(value), ())]
+    """The settings, {key: value}, with a wrong value that are not refused in one line.
+
+    Each has the first value of its type's list, and in turn one of the others, which are of another type.
+    """
+    words = []
+    for number, (key, value) in enumerate(values.items()):
+        first, others = (entries := wrong.get(type(value), ()))[:1], entries[1:]
+        words += [f"{key}={entry}" for entry in (*first, *others[number % max(len(others), 1) :][:1])]
     answers = {word: answer(plan, (*base, word)) for word in words if not set(re.split("[.=]", word)) & set(FREE)}
     return [word for word, line in answers.items() if (not line or "\n" in line) and word not in MEANT]
 

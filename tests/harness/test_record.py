@@ -3,7 +3,6 @@
 import copy
 import hashlib
 import multiprocessing
-import os
 import re
 from collections import Counter
 from pathlib import Path
@@ -123,22 +122,6 @@ def test_a_record_of_an_older_schema_says_what_to_do(tmp_path):
     says = "schema_version: 1, but this Longhaul reads 2 alone; remove the record and run"
     with pytest.raises(RecordError, match=f"one.json: {says}"):
         read(path)
-
-
-@pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_a_failed_write_leaves_the_old_record(tmp_path, monkeypatch, step):
-    path = tmp_path / "one.json"
-    write(made(score=0.1), path)
-
-    def fail(*_):
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(os, step, fail)
-    with pytest.raises(OSError, match="no space left"):
-        write(made(score=0.2), path)
-    monkeypatch.undo()
-    assert read(path) == made(score=0.1)
-    assert [file.name for file in tmp_path.iterdir()] == ["one.json"]
 
 
 def write_in_turns(root, me, looked):

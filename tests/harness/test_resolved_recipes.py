@@ -1,7 +1,8 @@
 """Every recipe still resolves to its recorded configuration: `resolved_recipes.json` holds the digests.
 
-A digest covers a cell's identity without module paths. After an intended change of a recipe, run
-`python tests/harness/test_resolved_recipes.py`, which writes the file anew, and say in the commit why it changed.
+A digest covers a cell's identity without module paths. Records of the smoke budget are not kept and have none. After
+an intended change of a recipe, run `python tests/harness/test_resolved_recipes.py`, which writes the file anew, and say
+in the commit why it changed.
 """
 
 import hashlib
@@ -13,12 +14,7 @@ import hydra
 import pytest
 from omegaconf import OmegaConf
 
-from harness.config.compose import (
-    OWN_CLASS,
-    options,
-    recipes,
-    register,
-)
+from harness.config.compose import OWN_CLASS, options, recipes, register
 from harness.config.option_files import option_source, read_option
 from harness.config.places import CONF
 from harness.config.variants import Variants
@@ -123,7 +119,7 @@ if __name__ == "__main__":
         f"{task}|{protocol}|{budget}"
         for task, _ in options("task")
         for protocol in recipes(task)
-        for budget in ("paper", "reduced", "smoke")
+        for budget in ("paper", "reduced")
     ]
     digests_of = {recipe: " ".join(digests(recipe, models).values()) for recipe in sorted(named)}
     FILE.write_text(json.dumps({"models": models, "recipes": digests_of}, indent=1) + "\n")

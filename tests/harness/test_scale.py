@@ -52,7 +52,7 @@ def of_one_task(tmp_path_factory):
     committed = COMMITTED / "probe" / "needle"  # a column of solved runs
     number = len(list(record_files(committed, [])))
     roots = [tmp_path_factory.mktemp("task") / "records" for _ in range(2)]
-    for root, times in zip(roots, (4, 8), strict=True):
+    for root, times in zip(roots, (2, 4), strict=True):
         populate(root, times * number, committed)
     table_of(roots[0])  # recipes and imports
     return roots

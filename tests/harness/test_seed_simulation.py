@@ -10,8 +10,7 @@ SKEWED = "skewed"  # σ = 1: the docs say that the interval of a row does not ho
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("seeds", SEEDS)
-@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize(("seeds", "rows"), [(SEEDS[0], ROWS[-1]), (SEEDS[-1], ROWS[0])])
 def test_errors_are_at_most_seven_percent(name, seeds, rows):
     errors = simulate(name, seeds, rows, seed_simulation.tables_of(name))
     assert errors.families <= MOST

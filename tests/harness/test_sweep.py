@@ -155,13 +155,10 @@ def test_a_table_has_a_bounded_number_of_cells():
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"seeds": 7}, "seeds: "),
         ({"seeds": ["range(1,1e9)"]}, r"seeds\[0\]: "),
         ({"seeds": [-1]}, "seeds: -1 is not between"),
         ({"rows": 7}, "rows: a mapping expected"),
-        ({"rows": {"a": {"model": 7}}}, r"rows\.a"),
         ({"rows": {"a": {"model": "lavo", "seed": 1}}}, r"rows\.a: seed: unknown key"),
-        ({"columns": {"c": 7}}, r"columns\.c"),
         ({"columns": {"c": {"task": "lra/listops", "set": 7}}}, r"columns\.c\.set"),
         ({"gpu_hours": "${nowhere}"}, "gpu_hours"),
     ],

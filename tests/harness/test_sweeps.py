@@ -159,20 +159,6 @@ def test_the_first_command_that_names_a_cell_gives_its_words():
     assert planned.overrides == ("budget=smoke", "seed=1")
 
 
-def test_a_sweep_ends_with_the_worst_status(monkeypatch, capsys):
-    ends = iter([("done", 0), ("refused", 2), ("failed", 1)])
-    monkeypatch.setattr(local, "run_cell", lambda request: CellResult("a cell", *next(ends), "why"))
-    assert cli.dispatch_all([["budget=smoke", f"seed={seed}"] for seed in (1, 2, 3)], "here") == 2
-    assert "1 done, 1 refused, 1 failed" in capsys.readouterr().out
-
-
-def test_a_signal_ends_a_sweep(monkeypatch, capsys):
-    ends = iter([("done", 0), ("interrupted", 130)])
-    monkeypatch.setattr(local, "run_cell", lambda request: CellResult("a cell", *next(ends), "why"))
-    assert cli.dispatch_all([["budget=smoke", f"seed={seed}"] for seed in (1, 2, 3)], "here") == 130
-    assert "1 done, 1 interrupted, 1 not begun" in capsys.readouterr().out
-
-
 def test_a_sweep_ends_with_the_scores_of_the_rows_that_it_ran():
     typed = ("table=demo", "budget=reduced")
     cells = sweep.expand_all([sweep.Command(compose(typed), typed)]).cells

@@ -30,16 +30,18 @@ def cells(table, budget, *overrides):
 
 
 def few_of_each(planned_cells):
-    """Each model on two of the tasks, or on one of two, in one variant: test_dependence runs every model on every
-    probe, forward and backward, and every cell is built at the paper's budget."""
+    """Each model on one of the tasks, and each task with one of the models, in one variant: test_dependence runs every
+    model on every task, forward and backward, and every cell is built at the paper's budget."""
     models, tasks = (
         sorted({getattr(planned.cell, part) for planned in planned_cells.values()}) for part in ("model", "task")
     )
     chosen = {}
     for name, planned in planned_cells.items():
-        offset = models.index(planned.cell.model) - tasks.index(planned.cell.task)
-        if offset % len(tasks) < min(2, (len(tasks) + 1) // 2):
+        if (models.index(planned.cell.model) - tasks.index(planned.cell.task)) % len(tasks) == 0:
             chosen.setdefault((planned.cell.model, planned.cell.task), name)
+    for name, planned in planned_cells.items():
+        if planned.cell.model not in {model for model, _ in chosen}:  # it stands in some columns alone
+            chosen[planned.cell.model, planned.cell.task] = name
     return {name: planned_cells[name] for name in chosen.values()}
 
 

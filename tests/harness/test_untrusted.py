@@ -170,15 +170,6 @@ def test_what_is_no_file_is_named_in_the_place_of_a_yaml(tmp_path, kind, typed):
     assert "\n" not in str(error.value)
 
 
-def test_a_folder_that_is_a_link_is_not_followed(tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "a.yaml").write_text(f"{GLOBAL}seed: 2\n")
-    (tmp_path / "conf").mkdir()
-    (tmp_path / "conf" / "x").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UsageError, match="a link in the place of a folder"):
-        compose(["+x=a"], [tmp_path / "conf"])
-
-
 @pytest.mark.parametrize("flags", [["--config-dir", "FOLDER"], ["hydra.searchpath=[file://FOLDER]"]])
 def test_a_typed_folder_is_read_through_the_door(tmp_path, run_here, capfd, flags):
     (tmp_path / "x").mkdir()

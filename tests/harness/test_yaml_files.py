@@ -1,6 +1,5 @@
 """A yaml file beyond the bounds is refused in one line before anything is built from it."""
 
-import os
 import time
 
 import omegaconf
@@ -45,15 +44,6 @@ def test_a_file_beyond_the_bounds_is_refused_at_once(tmp_path, name, read):
         read(file)
     assert time.process_time() - began < 5 and "\n" not in str(error.value)
     assert len(str(error.value)) < 400
-
-
-def test_what_is_no_file_of_text_is_not_read(tmp_path):
-    os.mkfifo(tmp_path / "fifo.yaml")
-    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe")
-    for name, says in (("fifo", "a FIFO, not a regular file"), ("binary", "no yaml")):
-        for use in (yaml_files.read, yaml_files.load_config):
-            with pytest.raises(UsageError, match=says):
-                use(tmp_path / f"{name}.yaml")
 
 
 def test_a_fault_of_yaml_names_the_file_and_the_line(tmp_path):

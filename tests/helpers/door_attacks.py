@@ -4,6 +4,8 @@ An attack takes a `Door`: copies of an exported model, of records and of a measu
 """
 
 import functools
+import itertools
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +16,7 @@ import pandas as pd
 import longhaul
 from tests.helpers.hostile_door import (
     CREATE,
+    EXPORTED,
     NAMES,
     PLACES,
     SPAWN,
@@ -29,6 +32,10 @@ from tests.helpers.hostile_door import (
 @functools.cache
 def demo() -> Any:
     return longhaul.load("demo/lavo")
+
+
+CONFIG, RECORD = (json.loads((EXPORTED / f"{name}.json").read_text(encoding="utf-8")) for name in ("config", "record"))
+WRONG = ("/etc/passwd", TERMINAL, -1, 10**18, 1e308, [SYSTEM], {"paths": 3, "x": SYSTEM}, ["/elsewhere"], "64", 7, 0)
 
 
 LOAD: list[Callable[[Door], Any]] = [
@@ -61,58 +68,23 @@ LOAD: list[Callable[[Door], Any]] = [
     ),
     *(
         lambda door, part=part, key=key, value=value: door.load(part, **{key: value})
-        for part, key, value in (
-            ("task", "path", "/etc/passwd"),
-            ("task", "source", TERMINAL),
-            ("task", "data_root", "/"),
-            ("task", "min_length", -1),
-            ("task", "train", 10**18),
-            ("task", "declares", {"paths": ["max_length"]}),
-            ("task", "_args_", [1]),
-            ("task", "workers", 10**6),
-            ("task", "declares", {"paths": 3}),
-            ("task", "declares", [3]),
-            ("task", "data_root", ["/elsewhere"]),
-            ("model", "x", {"_target_": "tasks.lra.listops.ListOps"}),
-            ("model", "x", 10**12),
-            ("model", "_args_", ["/etc/passwd"]),
-            ("model", "_partial_", True),
-            ("model", "declares", {"x": SYSTEM}),
-            ("model", "bases", -1),
-            ("model", "window", 0),
-            ("model", "window", 1e308),
-            ("model", "name", "../../x"),
-            ("backbone", "heads", 7),
-            ("backbone", "positions", TERMINAL),
-            ("backbone", "layers", 200),
-            ("backbone", "layers", 10**7),
-            ("backbone", "dim", 32_000),
-            ("backbone", "dim", 10**9),
-            ("backbone", "ffn_dim", 10**15),
-            ("backbone", "dim", "64"),
-            ("backbone", "max_length", 10**9),
-            ("backbone", "weights", "/etc/passwd"),
-            ("x", "y", "z"),
-            ("trusted_packages", "x", "os"),
-            ("hydra", "run", {"dir": "/"}),
-            ("paths", "records", "/"),
+        for (part, key), value in zip(
+            [(part, key) for part in CONFIG for key in CONFIG[part]], itertools.cycle(WRONG), strict=False
         )
     ),
     *(
+        lambda door, part=part, key=key, value=value: door.load(part, **{key: value})
+        for part in (*CONFIG, "x", "trusted_packages", "hydra", "paths")
+        for key, value in (("_args_", ["/etc/passwd"]), ("_partial_", True), ("weights", "/etc/passwd"))
+    ),
+    *(
+        lambda door, key=key, value=value: door.load("backbone", **{key: value})
+        for key in ("layers", "dim", "ffn_dim", "max_length")
+        for value in (200, 32_000, 10**7, 10**9, 10**15)
+    ),
+    *(
         lambda door, key=key, value=value: door.load("record", **{key: value})
-        for key, value in (
-            ("status", TERMINAL),
-            ("tested_weights_sha256", "0" * 64),
-            ("cell", {}),
-            ("metrics", {"best": None, "last": None}),
-            ("steps", 10**30),
-            ("error", SYSTEM),
-            ("artifacts", {"../x": "0"}),
-            ("x", nested(90)),
-            ("versions", {TERMINAL: TERMINAL}),
-            ("hardware", {"cpu": TERMINAL}),
-            ("changed", {TERMINAL: [1, 2]}),
-        )
+        for key, value in zip(RECORD, itertools.cycle((TERMINAL, {TERMINAL: [TERMINAL, 2]}, nested(90))), strict=False)
     ),
     *(
         lambda door, content=content: door.weights(content)

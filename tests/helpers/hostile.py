@@ -4,7 +4,6 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-HOSTILE_PLACES = ("+model.x", "+task.x", "+backbone.x", "model", "task", "backbone", "train.optimizer", "+trainer.x")
 HOSTILE_TARGETS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("os.system", ("command='touch CANARY'",)),
     ("subprocess.Popen", ("args=[touch,CANARY]",)),
@@ -58,8 +57,7 @@ def hostile_targets():
     for number, (name, arguments) in enumerate(HOSTILE_TARGETS):
         pairs = (argument.partition("=")[::2] for argument in arguments)
         given = "".join(f", {key}: {value}" for key, value in pairs if "(" not in value)
-        for part in (PARTS[number % len(PARTS)], PARTS[(number + 3) % len(PARTS)], PARTS[(number + 6) % len(PARTS)]):
-            yield placed(part, f"{{x: {{_target_: {name}{given}}}}}")
+        yield placed(PARTS[number % len(PARTS)], f"{{x: {{_target_: {name}{given}}}}}")
 
 
 def hostile_texts():

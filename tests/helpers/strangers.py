@@ -1,4 +1,5 @@
-"""Hostile configurations by kind, written from the promises of SECURITY.md alone.
+"""Hostile configurations by kind, written from the promises of SECURITY.md alone; tests.helpers.hostile has those of
+`hydra`, `paths` and `logger`, which no shared file may set at all.
 
 A text is the content of a shared file for all keys. A `Case` has files of its own. CANARY, VICTIM, OUTSIDE and SECRET
 stand for what `tests.helpers.stranger` names.
@@ -75,9 +76,6 @@ TARGETS = [
     f"train: {{optimizer: {{{SGD}, foreach: {SYSTEM}}}}}",
     f"train: {{optimizer: {{{SGD}, params: [{SPAWN}]}}}}",
     f"train: {SPAWN}",
-    f"checkpoint: {SPAWN}",
-    f"paths: {SPAWN}",
-    f"resources: {SPAWN}",
     f"seed: {SYSTEM}",
     f"defaults: [{SYSTEM}]",
     SPAWN[1:-1].replace(", ", "\n"),
@@ -172,44 +170,7 @@ DEFAULTS = [
     option("hydra/help/mine", "template: '${oc.env:SECRET}'", "hydra/help=mine"),
 ]  # fmt: skip
 
-HYDRA = [
-    *(f"hydra: {setting}" for setting in (
-        "{overrides: {task: ['trusted_packages=[os]']}}", "{overrides: {hydra: ['hydra.job.chdir=true']}}",
-        "{runtime: {output_dir: OUTSIDE}}", "{runtime: {cwd: OUTSIDE}}", "{runtime: {choices: {model: os}}}",
-        "{runtime: {config_sources: [{path: OUTSIDE, schema: file, provider: x}]}}", "{job: {name: ../../x}}",
-        "{job: {config_name: ../../x}}", "{job: {id: ../../x, num: 7}}", "{sweep: {dir: OUTSIDE, subdir: ../x}}",
-        "{verbose: true}", "{verbose: [os]}", "{help: {template: '${oc.env:SECRET}'}}", "{help: {app_name: x}}",
-        "{hydra_help: {template: x, hydra_help: x}}", "{job: {config: {override_dirname: {kv_sep: ../}}}}", "[]", "7",
-        "'${oc.create:{job:{chdir:true}}}'", "{callbacks: [os.system]}", f"{{callbacks: {{x: [{SPAWN}]}}}}",
-        "{job: {env_set: {LD_PRELOAD: OUTSIDE/x.so}}}", "{job: {env_set: {PYTHONPATH: OUTSIDE}}}",
-        "{job: {env_set: {'BASH_FUNC_git%%': '() { touch CANARY; }'}}}", "{job: {env_set: {TMPDIR: OUTSIDE}}}",
-        "{job: {env_set: {GIT_SSH_COMMAND: 'touch CANARY', GIT_PAGER: 'touch CANARY'}}}",
-    )),
-]  # fmt: skip
-
 FOLDERS = [
-    *(f"paths: {setting}" for setting in (
-        "OUTSIDE", "[]", "7", "{outputs: ../../x}", "{outputs: '~/x'}", "{records: \"\\0\"}", "{bench: OUTSIDE/b}",
-        "{figures: OUTSIDE/f}", "{site: OUTSIDE/s}", "{tables: ''}", "{more: OUTSIDE}", "{outputs: {a: OUTSIDE}}",
-    )),
-    *(f"logger: {{x: {{_target_: lightning.pytorch.loggers.{setting}}}}}" for setting in (
-        "CSVLogger, version: ../../../x", "CSVLogger, version: OUTSIDE/v", "CSVLogger, name: ..", "CSVLogger, name: ''",
-        "CSVLogger, prefix: \"\\e[2J\\n\"", "CSVLogger, flush_logs_every_n_steps: 0", "CSVLogger, _args_: [OUTSIDE]",
-        "CSVLogger, _partial_: true", "CSVLogger.log_metrics", "CSVLogger.__init__.__globals__", "Logger",
-        "csv_logs.os.system, command: 'touch CANARY'", "logger.DummyLogger", "CSVLogger, save_dir: OUTSIDE/../x",
-        "TensorBoardLogger, sub_dir: ../../x", "TensorBoardLogger, log_dir: OUTSIDE, version: OUTSIDE",
-        "TensorBoardLogger, filename_suffix: /../../x", "TensorBoardLogger, comment: ../x, name: OUTSIDE",
-        "WandbLogger, project: ../.., id: ../../x, offline: true", "WandbLogger, experiment: 7",
-        "WandbLogger, settings: {_executable: /bin/sh, program: VICTIM}", "WandbLogger, log_model: all",
-        "wandb.WandbLogger.download_artifact, artifact: x, save_dir: OUTSIDE",
-        "CometLogger, offline_directory: OUTSIDE",
-        "MLFlowLogger, artifact_location: OUTSIDE", "MLFlowLogger, save_dir: 'file:OUTSIDE'", "NeptuneLogger, name: x",
-        "MLFlowLogger, tracking_uri: 'https://localhost:9/$SECRET'",
-    )),
-    "logger: {'../../x': {_target_: lightning.pytorch.loggers.CSVLogger}}",
-    "logger: [{_target_: lightning.pytorch.loggers.CSVLogger}]",
-    "logger: {x: [{_target_: lightning.pytorch.loggers.CSVLogger}]}",
-    "logger: {_target_: lightning.pytorch.loggers.CSVLogger, save_dir: OUTSIDE}",
     *(f"trainer: {{{setting}}}" for setting in (
         f"x: {SPAWN}", "_target_: os.system", "callbacks: {_target_: lightning.pytorch.callbacks.ModelCheckpoint}",
         "callbacks: [{_target_: lightning.pytorch.callbacks.ModelCheckpoint, dirpath: OUTSIDE}]", "profiler: advanced",
@@ -240,29 +201,22 @@ TRUST = [
       f"model: {{typed: ['trusted_packages=[os]'], x: {SYSTEM}}}", "do: [train, export]", "do: ../x",
       "table: ../../x", "n_jobs: 100000000", "rerun: ['touch CANARY']", "sweep: {_target_: os.getcwd}"),
     *(f"depends_on: {setting}" for setting in (
-        "os.system", "7", "{a: b}", "['-m model=latte,lavo']", "['--config-dir=OUTSIDE']", "['--config-path OUTSIDE']",
-        "['hydra/launcher=basic']", "['+x=shared']", "['do=export']", "['model=latte; touch CANARY']", "['']",
-        "['$(touch CANARY)']", "['model=latte +trusted_packages=[os]']", "['model=latte ++trusted_packages=[os]']",
-        "['model=latte trusted_packages@x=[os]']", "['model=latte ~trusted_packages']", "['local=mine']",
-        "['model=latte ++hydra.job.env_set.PATH=OUTSIDE']", "['model=latte paths.outputs=OUTSIDE']", "['cluster=x']",
-        "['model=latte ++cluster.folder=OUTSIDE']", "['model=latte task.path=VICTIM']", "['table=shared']", "[{}]",
-        "['${oc.env:SECRET}']", "['model=${oc.env:SECRET}']", "[{cell: 'model=latte', weights: [../../x]}]",
-        "[{cell: 'model=latte', weights: 'VICTIM'}]", f"[{SPAWN}]", f"['model=latte +model.x={SPAWN}']",
-        "['seed=1,2,3']", "['seed=range(1,1000000000)']", "['model=glob(*)']", "[&a [*a]]", "['@VICTIM']",
+        "os.system", "7", "{a: b}", "['']", "[{}]", "[&a [*a]]", "['-m model=latte,lavo']", "['--config-dir=OUTSIDE']",
+        "['+x=shared']", "['do=export']", "['model=latte; touch CANARY']", "['$(touch CANARY)']", "['@VICTIM']",
+        "['model=latte ++trusted_packages=[os]']", "['model=latte ++hydra.job.env_set.PATH=OUTSIDE']",
+        "['model=latte paths.outputs=OUTSIDE']", "['model=latte task.path=VICTIM']", "['model=${oc.env:SECRET}']",
+        "[{cell: 'model=latte', weights: [../../x]}]", f"[{SPAWN}]", f"['model=latte +model.x={SPAWN}']",
+        "['seed=range(1,1000000000)']", "['model=glob(*)']",
     )),
 ]  # fmt: skip
 
 TABLES = [
     *(row(**settings) for settings in (
-        {"paths.records": "OUTSIDE"}, {"++paths.outputs": "OUTSIDE/more"}, {"hydra/launcher": "basic"},
-        {"hydra.run.dir": "OUTSIDE"}, {"++hydra.job.env_set.PATH": "OUTSIDE"}, {"--config-dir": "OUTSIDE"},
-        {"-m": ""}, {"cluster.setup": ["touch CANARY"]}, {"do": "export"}, {"seed": "1,2"}, {"table": "demo"},
-        {"model": "${oc.env:SECRET}"}, {"task.notes": "${oc.env:SECRET}"}, {"+model.x": "${oc.env:SECRET}"},
-        {"trusted_packages": ["os"], "+model.x": {"_target_": "os.system", "command": "touch CANARY"}},
-        {"++trusted_packages": ["os"]}, {"trusted_packages@x": ["os"]}, {"~trusted_packages": None},
-        {"+model.x": {"_target_": "os.system", "command": "touch CANARY"}}, {"a=b trusted_packages": ["os"]},
-        {"seed=2\ntrusted_packages": "[os]"}, {"train.max_steps": "4 trusted_packages=[os]"}, {"": 1}, {"local": "x"},
-        {"train.max_steps": "4,5"}, {"+x": "../../x"}, {"+x": "shared"}, {"logger": "../../x"}, {"rerun": "all"},
+        {"paths.records": "OUTSIDE"}, {"++hydra.job.env_set.PATH": "OUTSIDE"}, {"--config-dir": "OUTSIDE"}, {"-m": ""},
+        {"task.notes": "${oc.env:SECRET}"}, {"a=b trusted_packages": ["os"]}, {"seed=2\ntrusted_packages": "[os]"},
+        {"trusted_packages": ["os"], "+model.x": {"_target_": "os.system", "command": "touch CANARY"}}, {"": 1},
+        {"+model.x": {"_target_": "os.system", "command": "touch CANARY"}}, {"~trusted_packages": None},
+        {"train.max_steps": "4 trusted_packages=[os]"}, {"train.max_steps": "4,5"}, {"+x": "../../x"},
         {"task.path": "VICTIM"}, {"trainer.default_root_dir": "OUTSIDE"}, {"resources.partition": "x\n#SBATCH -w"},
     )),
     *(column(**changed) for changed in (
@@ -330,7 +284,6 @@ STRANGERS: dict[str, list[str | Case]] = {
     "yaml": TAGS,
     "interpolations": INTERPOLATIONS,
     "defaults and packages": DEFAULTS,
-    "hydra": HYDRA,
     "folders": FOLDERS,
     "trust": TRUST,
     "tables": TABLES,

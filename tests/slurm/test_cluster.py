@@ -1,6 +1,5 @@
-"""The private SLURM itself: what the other tests of this folder take for granted."""
+"""The private SLURM itself: what the tests of sweeps on it take for granted and would not show."""
 
-import os
 import shutil
 import socket
 from pathlib import Path
@@ -31,46 +30,6 @@ def test_a_job_writes_a_file_and_sacct_knows_it(cluster: Cluster, tmp_path: Path
     assert (tmp_path / "id").read_text().strip() == job
     asked = cluster.run("sacct", "-o", "JobID,State,NodeList", "--parsable2", "-j", job, "-j", "999999")
     assert asked.splitlines() == ["JobID|State|NodeList", f"{job}|COMPLETED|n1"]
-
-
-def test_a_failed_job_is_failed(cluster: Cluster):
-    job = cluster.submit("exit 3")
-    cluster.wait_until(lambda: cluster.queue()[job] == "FAILED", 10)
-
-
-def test_an_array_of_four_runs_on_four_nodes_at_once(cluster: Cluster, tmp_path: Path):
-    # each task waits for the others
-    job = cluster.submit(
-        f"touch {tmp_path}/$SLURMD_NODENAME; until [ $(ls {tmp_path} | wc -l) = 4 ]; do sleep 0.1; done", "--array=0-3"
-    )
-    tasks = {f"{job}_{i}" for i in range(4)}
-    cluster.wait_until(lambda: {key for key, state in cluster.queue().items() if state == "COMPLETED"} >= tasks, 15)
-    assert sorted(os.listdir(tmp_path)) == ["n1", "n2", "n3", "n4"]
-
-
-def test_a_requeued_job_runs_again(cluster: Cluster, tmp_path: Path):
-    log = tmp_path / "log"
-    job = cluster.submit(f'echo leg ${{SLURM_RESTART_COUNT:-0}} >> {log}; [ -n "$SLURM_RESTART_COUNT" ] || sleep 60')
-    cluster.wait_until(log.exists, 10)
-    cluster.run("scontrol", "requeue", job)
-    cluster.wait_until(lambda: cluster.queue()[job] == "COMPLETED", 20)
-    assert log.read_text().splitlines() == ["leg 0", "leg 1"]
-
-
-def test_a_preempted_job_gets_its_signal_and_comes_back(cluster: Cluster, tmp_path: Path):
-    log = tmp_path / "log"
-    # as a training job does: the signal is its cue to leave, well before the partition's grace time is over
-    low = cluster.submit(
-        f"trap 'echo signal >> {log}; scontrol requeue $SLURM_JOB_ID; sleep 60' USR1;"
-        f' echo leg >> {log}; [ -n "$SLURM_RESTART_COUNT" ] || {{ sleep 60 & wait; }}',
-        "--partition=preemptible",
-        "--signal=B:USR1@5",
-    )
-    cluster.wait_until(log.exists, 10)
-    high = cluster.submit("sleep 1", "--array=0-3")
-    cluster.wait_until(lambda: cluster.queue().get(f"{high}_3") == "COMPLETED", 20)
-    cluster.wait_until(lambda: cluster.queue()[low] == "COMPLETED", 20)
-    assert log.read_text().splitlines() == ["leg", "signal", "leg"]
 
 
 def test_kill_node_ends_what_runs_there_and_nothing_else(cluster: Cluster, tmp_path: Path):

@@ -17,16 +17,6 @@ def typed(tmp_path, places):
     return ["task=lra/retrieval", "task.source=slice", f"task.path={folder}", *places]
 
 
-def test_do_prepare_on_broken_data(typed, tmp_path, capsys):
-    typed = ["do=prepare", *typed]
-    assert dispatch(compose(typed), typed) == 2
-    printed = capsys.readouterr()
-    assert printed.out == "" and printed.err.startswith("error: ") and printed.err.count("\n") == 1, printed
-    assert f"{tmp_path}/input/new_aan_pairs.train.tsv:2: 4 columns" in printed.err
-    assert "do=prepare task=lra/retrieval" in printed.err
-    assert not [file for file in (tmp_path / "data").rglob("*") if file.is_file()], "nothing half-written"
-
-
 @pytest.mark.parametrize("task", ["retrieval", "pathfinder", "listops", "pathx"])
 def test_where_the_official_files_are(task, places, capsys):
     typed = ["do=prepare", f"task=lra/{task}", "task.source=official", *places]

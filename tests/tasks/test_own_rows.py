@@ -86,6 +86,7 @@ def test_files_without_these_names_are_one_table(tmp_path):
 @pytest.mark.parametrize(("name", "content", "message"), [
     ("a.csv", b"text,label\nx,y\nz\n", r"a\.csv:3: 1 cells under 2 columns"),
     ("a.csv", b"words,label\nx,y\n", r"a\.csv:1: no column 'text', there is words, label"),
+    ("a.csv", b"text,label,label\nx,y,z\n", r"a\.csv:1: 2 columns 'label'; give each column a name of its own"),
     ("a.csv", b"", r"a\.csv:1: empty; begin it with the names of its columns, among them 'text'"),
     ("a.csv", b"text,label\n", r"a\.csv: no rows"),
     ("a.csv", b'text,label\n"x,y\n', r"a\.csv:2: unexpected end of data"),

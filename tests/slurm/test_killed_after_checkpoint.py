@@ -1,0 +1,42 @@
+"""A job that is killed after its first checkpoint, without a signal that it could catch, goes on to the same bits."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from cluster import Cluster
+from harness_on import SAME, Harness
+
+pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("empty_queue")]
+
+CELL = ["task=lra/listops", "budget=smoke", "resources=cpu1", "seed=1", "train.max_steps=60", "train.eval_every=20"]
+
+
+def test_a_killed_job_goes_on_from_its_checkpoint(cluster: Cluster, tmp_path: Path):
+    harness, release = Harness(cluster, tmp_path), tmp_path / "release"
+    odd = ["model=custom", "model.name=odd", "model._target_=odd_models.Odd", "trusted_packages=[odd_models]"]
+    cell = [*odd, f"+model.until={release}", "+model.slow=[1]", *CELL, "checkpoint.every_steps=3"]
+    harness.run("do=prepare", *cell)
+    harness.submit(*cell)
+    cluster.wait_until(lambda: harness.beat(1).get("step", 0) > 5, 90, "a checkpoint and an update after it")
+    (last,) = harness.run_folder(1).glob("checkpoints/last.ckpt")
+    job, written = harness.job(1), last.stat().st_mtime_ns
+    os.kill(harness.beat(1)["pid"], signal.SIGKILL)
+    cluster.wait_until(lambda: cluster.queue()[job] == "FAILED", 60, "the job to end")
+    assert not harness.records() and harness.states() == {1: "dead"} and last.stat().st_mtime_ns >= written
+
+    release.touch()
+    assert "submitted: 1 cells" in harness.submit(*cell)
+    harness.wait_for([1], 120)
+    parts = harness.record(1)
+    assert parts["status"] == "done" and parts["resumes"] == 1 and parts["changed_at_resume"] == []
+    assert "resumed at step" in harness.log(1)
+
+    apart = [f"paths.{name}={tmp_path / 'whole' / name}" for name in ("outputs", "records")]
+    harness.run(*cell, *apart)
+    (path,) = (tmp_path / "whole").rglob("*-s1-*.json")
+    whole = json.loads(path.read_text())
+    assert {key: whole[key] for key in SAME} == {key: parts[key] for key in SAME}
+    assert whole["resumes"] == 0 and whole["tested_weights_sha256"] == parts["tested_weights_sha256"]

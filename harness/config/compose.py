@@ -224,6 +224,13 @@ def check_part_names(cfg: DictConfig, overrides: Sequence[str], search: Sequence
     for key, target in typed.items():
         if key.endswith("._target_") and key.split(".")[0] in PARTS:
             check_class(key, target)
+    declares = plain.entry(cfg.model, DECLARES)
+    needs = plain.entry(declares, "acts_with") if isinstance(declares, DictConfig) else None
+    for setting, other in needs.items() if isinstance(needs, Mapping) else ():
+        if f"model.{setting}" in typed and value_of(cfg.model, setting) and not value_of(cfg.model, other):
+            raise UsageError(
+                f"model.{setting} has no effect without model.{other}: add model.{other}=true, or leave it out"
+            )
     for part in NAMED_PARTS:
         name, option = value_of(cfg[part], "name"), model if part == "model" else typed.get(part, "")
         if part == "model" and name != model and read_option("model", name, search) is not None:

@@ -13,6 +13,7 @@
       state: {numbers: "2 * slots * dim", scales_with: slots}   of a causal model's decoding
       local: "conv {conv} + window {window}"       how a model mixes neighbouring tokens by their positions: conv of so
                                                    many taps | shift | average | recurrence | window | none
+      acts_with: {learn_rotation: vapor}           a setting that does nothing without the other one
       short_conv: {conv: 1}                        the settings that switch the first part of `local` off; a window or
                                                    a recurrence that is the method itself has none
       layer: "{block_types[0]}"                    the kind of block that a single layer is, of a stack with several
@@ -81,6 +82,7 @@ class Declared(StrictModel):
     state: DecodingState | None = None
     local: str | None = None
     short_conv: dict[str, Any] = Field(default_factory=dict)
+    acts_with: dict[str, str] = Field(default_factory=dict)
     layer: str | None = None
     published: dict[str, str] = Field(default_factory=dict)
     gated_kernels: bool = False

@@ -194,12 +194,9 @@ def refusals(commands: Sequence[Command], cells: Sequence[PlannedCell]) -> dict[
 
 def missing_files(cells: Sequence[PlannedCell]) -> dict[Path, DictConfig]:
     """{missing file: the first configuration that names it}. Variants of a configuration read the same files."""
-    missing: dict[Path, DictConfig] = {}
     kinds = {getattr(planned.config, "pickled", id(planned.config)): planned for planned in reversed(cells)}
-    for planned in reversed(kinds.values()):
-        if path := missing_file(planned.cfg):
-            missing.setdefault(path, planned.cfg)
-    return missing
+    missing = {path: planned.cfg for planned in kinds.values() if (path := missing_file(planned.cfg))}
+    return dict(reversed(missing.items()))
 
 
 def is_changed(command: Command) -> bool:

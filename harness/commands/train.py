@@ -73,10 +73,7 @@ def submit_all(commands: Sequence[Command], launcher: str) -> int:
 
 
 def requests_of(plan: Plan, begun: Collection[str] = ()) -> list[CellRequest]:
-    """The request of each planned cell, with the cells that it depends on and those that start from its weights.
-
-    `begun`: the ids of cells that have no new request.
-    """
+    """The request of each planned cell but those `begun` (ids): with what it depends on and what starts from it."""
     planned_by_id = {planned.cell.id: planned for planned in plan.cells}
     dependents, levels = defaultdict(list), dict[str, int]()
     for planned in plan.cells:

@@ -61,7 +61,7 @@ def test_seeds_of_a_cell_read_the_same_files_unless_a_setting_follows_the_seed(t
     with monkeypatch.context() as patch:
         patch.setattr(plan, "missing_file", lambda cfg: read.append((cfg.task.name, cfg.seed)))
         assert plan.missing_files(made.cells) == {}
-    assert read == [(task, 1) for task in dict.fromkeys(entry.cell.task for entry in made.cells)]
+    assert read[::-1] == [(task, 1) for task in dict.fromkeys(entry.cell.task for entry in made.cells)]
     follows = planned(*typed, "task=lra/listops", f"+task.path={tmp_path}/${{seed}}/x")
     missing = plan.missing_files(follows.cells)
     assert sorted(map(str, missing)) == [f"{tmp_path}/{seed}/x" for seed in range(1, 6)]

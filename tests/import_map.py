@@ -17,10 +17,10 @@ ROOT = Path(__file__).resolve().parents[1]
 # the rooms of harness/config, lowest first, with their files, which lie side by side
 CONFIG = {
     # the typed keys, the readers of yaml and plain values, and what may be built
-    "schema": "allowed local_mixing places plain schema search source_code trainer_settings validation yaml_files",
+    "schema": "allowed overrides places plain schema search source_code validation yaml_files",
     "untrusted": "own_files untrusted",  # the door for configurations of other people
-    "compose": "compose option_files resolvers",  # overrides and yamls -> a configuration, through Hydra
-    "names": "overrides table_files table_rows",  # typed words, names, and the rows of tables
+    "compose": "compose option_files",  # overrides and yamls -> a configuration, through Hydra
+    "names": "table_files table_rows",  # typed words, names, and the rows of tables
     "build": "build declared instantiate",  # a configuration -> task and model
     "cell": "cell",  # a configuration -> the identity of a cell
     "plan": "sweep variants",  # commands and tables -> cells

@@ -1,18 +1,17 @@
 """do=list: every name that can be typed, with the first comment of its yaml file; with task=..., its data card."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from harness.config import yaml_files
-from harness.config.compose import default_arguments, file_of, option_config, options, recipes
+from harness.config.compose import default_arguments, option_config, options, recipes
 from harness.config.declared import declared
-from harness.config.local_mixing import local_mixing
 from harness.config.overrides import key_of
-from harness.config.schema import DECLARES
+from harness.config.schema import DECLARES, SHORT_CONV
 from harness.errors import UsageError
 from harness.progress import announce_torch
 from harness.records.data_cards import cards, printed
@@ -65,9 +64,7 @@ def print_names() -> None:
 def decoding_state(model: str) -> str:
     """`2 * slots * dim; model.slots scales it`; empty for a model that declares none or cannot be read."""
     try:
-        content = yaml_files.read_config(file_of("model", model))
-        composed = not isinstance(content, dict) or "defaults" in content  # of several files, by Hydra
-        state = declared(option_config("model", model) if composed else content).state
+        state = declared(option_config("model", model)).state
     except (UsageError, HydraException, OmegaConfBaseException, YAMLError, OSError):
         return ""
     scale = f"; model.{state.scales_with} scales it" if state and state.scales_with else ""
@@ -93,3 +90,11 @@ def print_card(task: str) -> None:
     if card.files:
         announce_torch()
     print(printed(task))
+
+
+def local_mixing(declares: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """`conv 4 + window 8`, the declared mixing with the model's settings; empty if none is declared."""
+    first, *others = str(declares.get("local") or "").split(" + ")
+    off = declares.get(SHORT_CONV) or {}
+    parts = others if off and all(settings.get(key) == value for key, value in off.items()) else [first, *others]
+    return " + ".join(parts).format(**settings) or ("none" if off else "")

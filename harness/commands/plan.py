@@ -11,16 +11,17 @@ import sys
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
 from harness.config.cell import Cell, flatten
 from harness.config.compose import folders, names_in
-from harness.config.declared import declared, missing_file, missing_file_message, missing_files
+from harness.config.declared import declared, missing_file, missing_file_message
 from harness.config.overrides import typed_values
 from harness.config.search import RATE
-from harness.config.sweep import Command, Plan, PlannedCell, expand_all, parse_depends_on
+from harness.config.sweep import Command, Plan, PlannedCell, expand_all
 from harness.config.table_files import ALL
 from harness.config.table_rows import published_hours
 from harness.errors import UsageError, did_you_mean
@@ -77,7 +78,7 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
         print(fitted(f"then {plan.unchosen} more, at the learning rates that the trials choose{later}"))
     for name, why in plan.absent.items():
         print(fitted(f"left out: {name} ({why})"))
-    for path, cfg in missing_files(planned.cfg for planned in plan.one_per_variants()).items():
+    for path, cfg in missing_files(plan.cells).items():
         print(fitted(f"data: {missing_file_message(path, cfg)}"))
     refusals = [planned.refusal for planned in rows if planned.refusal]
     for refusal in dict.fromkeys(refusals):
@@ -191,6 +192,13 @@ def refusals(commands: Sequence[Command], cells: Sequence[PlannedCell]) -> dict[
     return {planned.cell.id: refused[planned.cell.id] for planned in cells if planned.cell.id in refused}
 
 
+def missing_files(cells: Sequence[PlannedCell]) -> dict[Path, DictConfig]:
+    """{missing file: the first configuration that names it}. Variants of a configuration read the same files."""
+    kinds = {getattr(planned.config, "pickled", id(planned.config)): planned for planned in reversed(cells)}
+    missing = {path: planned.cfg for planned in kinds.values() if (path := missing_file(planned.cfg))}
+    return dict(reversed(missing.items()))
+
+
 def is_changed(command: Command) -> bool:
     """Whether something typed makes the command's cell, or changes the cells of its table."""
     typed = typed_values(command.overrides)
@@ -209,8 +217,8 @@ def refusal(planned: PlannedCell, typed: Collection[str]) -> str | None:
     announce_torch()
     try:
         model = build_or_refuse(cfg).model
-        for entry in planned.cell.config.get("depends_on", ()):
-            if prefixes := parse_depends_on(entry).weights:
+        for prefixes in planned.depends_on.values():
+            if prefixes:
                 from harness.training.checkpoints.dependency import require_prefixes
 
                 require_prefixes(model.state_dict(), prefixes)

@@ -1,15 +1,23 @@
-"""The targets that a configuration may build: classes made for it, and nothing that has side effects.
+"""The targets that a configuration may build, and the settings of the Trainer that it may choose.
 
 A configuration may come from somebody else. Its `_target_` must therefore be of the kind that stands at its key: a
 model, backbone or task of this project, a function or class of the lists below, or part of a package that the
-user trusts by name (`harness.config.untrusted`).
+user trusts by name (`harness.config.untrusted`). Nothing with side effects is allowed.
+
+The settings of `trainer.*` say where a cell runs and what is reported. What decides a cell's numbers is part of its
+identity (`harness.config.cell`), and Lightning's Trainer takes further settings that change them: these are refused.
 """
 
 import importlib
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
+from omegaconf import DictConfig
+from pydantic import AfterValidator, Field
+
+from harness.config.plain import walk
+from harness.config.validation import StrictModel, parse
 from harness.errors import UsageError, one_line, same_name
 
 # package -> the base class that its allowed classes have
@@ -45,8 +53,12 @@ MEANT = "a model, backbone or task of this project, torch.optim, or a logger of 
 
 def check_targets(config: Any, where: str, trusted: Sequence[str] = ()) -> None:
     """Raises UsageError for a forbidden `_target_` at any depth. `where` is the config's key."""
-    for path, name in targets(config, where):
-        if not (is_allowed(name, trusted) and (name.split(".")[0] in trusted or fits_place(name, path))):
+    for key, value in walk(config, where):
+        path, _, last = key.rpartition(".")
+        name = str(value)
+        if last == "_target_" and not (
+            is_allowed(name, trusted) and (name.split(".")[0] in trusted or fits_place(name, path))
+        ):
             if "." not in name and (meant := same_name(name, (*TARGETS, *OPTIMIZERS))):  # `cosine`, `AdamW`
                 raise UsageError(f"{path}._target_={name}: type the whole name, {path}._target_={meant[0]}")
             trust = f"if you trust it, type trusted_packages=[{name.split('.')[0]}]"
@@ -84,13 +96,36 @@ def look_up(name: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-def targets(config: Any, where: str, keys: Sequence[str] = ("_target_",)) -> Iterable[tuple[str, str]]:
-    """(key, name) of each target at any depth."""
-    if isinstance(config, Mapping):
-        for key, value in config.items():
-            if key in keys:
-                yield where, str(value)
-            yield from targets(value, f"{where}.{key}", keys)
-    elif isinstance(config, (list, tuple)):
-        for value in config:
-            yield from targets(value, where, keys)
+def _strategy(value: Any) -> Any:
+    if value != "auto" and not (isinstance(value, Mapping) and value.get("_target_") == STRATEGY):
+        raise ValueError("it is auto, which follows resources=, or that of trainer=fsdp")
+    return value
+
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class TrainerSettings(StrictModel):
+    target: Literal["lightning.pytorch.Trainer"] | None = Field(None, alias="_target_")
+    accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps"] = "auto"
+    devices: Count | Literal["auto"] | None
+    num_nodes: Count
+    strategy: Annotated[Any, AfterValidator(_strategy)] = "auto"
+    deterministic: Literal[True, "warn"] | None = None
+    profiler: Literal["simple", "advanced", "pytorch"] | None = None
+    log_every_n_steps: int | None = None
+    detect_anomaly: bool | None = None
+
+
+def check_trainer(settings: Mapping[str, Any]) -> None:
+    """Raises UsageError for a key that could change a cell's numbers, and for values that the harness does not use."""
+    try:
+        parse(TrainerSettings, settings, "")
+    except UsageError as error:
+        raise UsageError(f"trainer.{error}") from error
+
+
+def devices_of(cfg: DictConfig) -> int:
+    """Devices of a cell, on all nodes."""
+    devices = cfg.trainer.devices
+    return (devices if isinstance(devices, int) else 1) * cfg.trainer.num_nodes

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from torch import nn
@@ -16,18 +15,17 @@ from torch.nn.modules.module import (
     register_module_parameter_registration_hook,
 )
 
-from harness.config.compose import OWN_CLASS, arguments, names_in, option_config, options, with_model
+from harness.config.allowed import is_allowed, look_up
+from harness.config.compose import arguments, option_config
 from harness.config.declared import check_limits
-from harness.config.instantiate import RefusedError, call, config_class, instantiate, target
+from harness.config.instantiate import call, config_class, instantiate, target
 from harness.config.schema import Rule
-from harness.config.table_rows import row
 from harness.errors import UsageError, one_line
 from models.attention.base import Attention, Pattern
 from tasks.base import Task
 from tasks.checks import DataError
 
-MOST_MODULES = 50_000  # 200 layers of PerceiverAR have 3,000
-MOST_PARAMETERS = 10**12
+MOST = {"modules": 50_000, "parameters": 10**12}  # 200 layers of PerceiverAR have 3,000 modules
 
 
 @dataclass
@@ -108,9 +106,10 @@ def combined(model: partial, backbone: partial, backbone_kwargs: dict[str, Any])
     pattern, patterns = backbone_kwargs.get("pattern"), sorted(getattr(model.func, "patterns", ()))
     if pattern not in patterns:
         has = f"it has: {', '.join(patterns)}" if patterns else "it declares no pattern"
-        raise RefusedError("model", f"model: {model.func.__qualname__} has no {pattern} form ({has})")
+        hint = "; python run.py do=verify shows the patterns of every model"
+        raise UsageError(f"model: {model.func.__qualname__} has no {pattern} form ({has}){hint}")
     if not issubclass(config_class(model.func), config_class(backbone.func) or ()):
-        raise RefusedError("model", f"model: {model.func.__qualname__} cannot replace {backbone.func.__qualname__}")
+        raise UsageError(f"model: {model.func.__qualname__} cannot replace {backbone.func.__qualname__}")
     return call(partial(model.func, **backbone.keywords | model.keywords), "model", **backbone_kwargs)
 
 
@@ -130,11 +129,10 @@ def is_attention(model: partial) -> bool:
 
 
 def check_length(model: nn.Module, backbone_kwargs: dict[str, Any]) -> None:
-    """Raises RefusedError if the task has longer sequences than `length_limit`, the maximum of the model."""
+    """Raises UsageError if the task has longer sequences than `length_limit`, the maximum of the model."""
     longest, required = getattr(model, "length_limit", None), backbone_kwargs.get("max_length")
     if longest is not None and required is not None and required > longest:
-        message = f"model: it has parameters for {longest} tokens, the task has up to {required}"
-        raise RefusedError("model", message)
+        raise UsageError(f"model: it has parameters for {longest} tokens, the task has up to {required}")
 
 
 def check_kinds(model: nn.Module) -> None:
@@ -154,12 +152,9 @@ def check_training(train: DictConfig) -> None:
     clips = [name for name in ("clip_norm", "clip_value", "clip_each") if train[name]]
     if len(clips) > 1:
         raise UsageError(f"train.{clips[0]} and train.{clips[1]} are both set: set one of them to null")
-    if train.batch_examples and not train.batch_tokens:
-        raise UsageError("train.batch_examples limits updates of train.batch_tokens: set that too, or batch_size alone")
-    if train.micro_batch_tokens and not train.batch_tokens:
-        raise UsageError(
-            "train.micro_batch_tokens is a part of train.batch_tokens: set that too, or micro_batch_size alone"
-        )
+    for part in ("batch_examples", "micro_batch_tokens"):
+        if train[part] and not train.batch_tokens:
+            raise UsageError(f"train.{part} is a part of train.batch_tokens: set that too, or leave {part} out")
     if (train.select.rule is Rule.last_mean) != (train.mean_of is not None) or (
         train.mean_of is not None and train.mean_of < 2
     ):
@@ -168,30 +163,13 @@ def check_training(train: DictConfig) -> None:
 
 
 def build_or_refuse(cfg: DictConfig, build: Callable[[DictConfig], Built] | None = None) -> Built:
-    """Build task, model, optimizer and schedule, by default without memory (`on_meta`). Raises UsageError.
-
-    If the model does not fit the task, the message lists the models that do.
-    """
+    """Build task, model, optimizer and schedule, by default without memory (`on_meta`). Raises UsageError."""
     try:
         built = (build or on_meta)(cfg)
         built.task.check_source()
         return built
     except DataError as error:
         raise UsageError(one_line(error)) from error
-    except RefusedError as error:
-        if error.where != "model":
-            raise
-        if is_own_class(cfg) or fits(cfg, cfg.model.name):
-            raise  # the user's class or a typed value is at fault: another model is no way out
-        fitting = [name for name, _ in options("model") if name != cfg.model.name and fits(cfg, name)]
-        if not fitting:  # another setting is at fault
-            raise
-        raise UsageError(f"{error}; these would fit: {', '.join(fitting)}") from error
-
-
-def is_own_class(cfg: DictConfig) -> bool:
-    """Whether the model is a class of the user's: a plain module, or one outside `models`."""
-    return "module" in cfg.model or not str(cfg.model._target_).startswith("models.")
 
 
 def on_meta(cfg: DictConfig) -> Built:
@@ -203,15 +181,6 @@ def on_meta(cfg: DictConfig) -> Built:
     return built
 
 
-def fits(cfg: DictConfig, model: str) -> bool:
-    """Whether a model fits with the values of its yaml, which may be anybody's."""
-    try:
-        on_meta(with_model(cfg, model))
-    except (UsageError, OmegaConfBaseException, HydraException, OSError):
-        return False
-    return True
-
-
 @contextmanager
 def bounded_size(where: str) -> Iterator[None]:
     """Raises UsageError inside the context for a model beyond the bounds. `where`: the configuration's key.
@@ -219,24 +188,15 @@ def bounded_size(where: str) -> Iterator[None]:
     `layers: 10000000` builds modules in a loop, and so do other keys whose names are not known here. torch reports each
     module and parameter that a constructor adds, also on the meta device, where parameters take no memory.
     """
-    modules = parameters = 0
+    counts = dict.fromkeys(MOST, 0)
 
-    def add_module(parent: nn.Module, name: str, module: nn.Module | None) -> None:
-        nonlocal modules
-        modules += 1
-        if modules > MOST_MODULES:
-            raise UsageError(f"{where}: more than {MOST_MODULES:,} modules; a size of it is too large")
+    def count(parent: nn.Module, name: str, part: nn.Module | nn.Parameter | None) -> None:
+        kind = "modules" if isinstance(part, nn.Module) else "parameters"
+        counts[kind] += 1 if isinstance(part, nn.Module) else 0 if part is None else part.numel()
+        if counts[kind] > MOST[kind]:
+            raise UsageError(f"{where}: more than {MOST[kind]:,} {kind}; a size of it is too large")
 
-    def add_parameter(parent: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
-        nonlocal parameters
-        parameters += 0 if parameter is None else parameter.numel()
-        if parameters > MOST_PARAMETERS:
-            raise UsageError(f"{where}: more than {MOST_PARAMETERS:,} parameters; a size of it is too large")
-
-    hooks = [
-        register_module_module_registration_hook(add_module),
-        register_module_parameter_registration_hook(add_parameter),
-    ]
+    hooks = [register_module_module_registration_hook(count), register_module_parameter_registration_hook(count)]
     try:
         yield
     finally:
@@ -244,28 +204,10 @@ def bounded_size(where: str) -> Iterator[None]:
             hook.remove()
 
 
-def further_models(table: DictConfig) -> list[str]:
-    """Models for `every` in a table: those with one of these patterns that are neither in `rows` nor in `without`."""
-    named = {row(raw, table.protocol).model for raw in table.rows.values()} | set(table.get("without") or ())
-    models = [name for name in names_in("model") if name not in {*named, *OWN_CLASS}]
-    return [name for name in models if set(table.every) & patterns_of(name)]
-
-
 def patterns_of(model: str) -> set[str]:
     """The patterns that a model of `conf/model/` declares; none if the model cannot be read."""
     try:
-        built = target({"_target_": option_config("model", model)["_target_"]}, "model")
-    except (OmegaConfBaseException, UsageError, KeyError):
+        name = str(option_config("model", model)["_target_"])
+        return set(map(str, look_up(name).patterns)) if is_allowed(name) else set()
+    except (OmegaConfBaseException, UsageError, KeyError, AttributeError):
         return set()
-    return {str(pattern) for pattern in getattr(built.func, "patterns", ())}
-
-
-def reason_it_cannot_run(cfg: DictConfig, model: str, table: DictConfig) -> str:
-    """The reason why a cell of a model outside the table's rows cannot run; empty if it can."""
-    if model in {row(raw, table.protocol).model for raw in table.rows.values()}:
-        return ""
-    try:
-        on_meta(cfg)
-    except UsageError as error:
-        return str(error)
-    return ""

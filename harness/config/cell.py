@@ -6,29 +6,33 @@ change no number and do not count. Neither do import paths, so that files can mo
 `tasks` or `harness` only the name of the class or function counts.
 """
 
-import contextlib
 import functools
 import hashlib
-import importlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from omegaconf import MISSING, DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig
 
-from harness.config import local_mixing
-from harness.config.declared import declared, map_paths
+from harness.config.declared import content_digests, declared, make_identifying, without_unset
 from harness.config.places import below, folder_below
-from harness.config.plain import missing_is_an_error, resolved
-from harness.config.schema import DECLARES, NEVER, PARTS, WHEN_SET, Recipe, Scale, Train, check_names, names_of
-from harness.config.source_code import source_digest
+from harness.config.plain import resolved, resolved_alone
+from harness.config.schema import (
+    DECLARES,
+    NEVER,
+    PARTS,
+    SHORT_CONV,
+    WHEN_SET,
+    Recipe,
+    Scale,
+    Train,
+    check_names,
+    names_of,
+)
 from harness.errors import UsageError
 from harness.masking import ADDRESS_USER, MASK, first_noted, is_secret
-from tasks.checks import DataError
-from tasks.file_digests import path_identity
 
 IDENTITY = ("model", "task", "backbone", "train", "protocol", "budget")  # and the seed
 # folders, ways to compute the same numbers, and defaults of other budgets
@@ -44,7 +48,7 @@ NOT_IDENTITY = {
 IDENTITY_WHEN_SET = {
     "train": names_of(Train, WHEN_SET),
     "protocol": names_of(Recipe, WHEN_SET),
-    "backbone": (local_mixing.KEY,),
+    "backbone": (SHORT_CONV,),
 }
 NAMES = ("id", "model", "task", "protocol", "budget", "seed")  # the keys of `cell` in a record
 # packages of this project: only the names of their classes and functions count
@@ -121,59 +125,10 @@ def cell_of(cfg: DictConfig, dependencies: Sequence[str] = ()) -> Cell:
     return Cell(identity(config), config)
 
 
-def with_value(config: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
-    """A copy of nested mappings with another value; what does not change is shared."""
-    first, *rest = keys
-    return {**config, first: with_value(config[first], rest, value) if rest else value}
-
-
-@contextlib.contextmanager
-def without_values(cfg: DictConfig, keys: Iterable[str]) -> Iterator[None]:
-    """Inside the context there is nothing at these keys. Raises UsageError for a key in a part that does not exist."""
-    nodes = []
-    for key in keys:
-        node = cfg
-        for part in key.split("."):
-            node = node._get_node(part) if OmegaConf.is_dict(node) and not node._is_interpolation() else None
-        if node is None:
-            raise UsageError(f"{key}: there is no such key")
-        nodes.append(node)
-    values = [node._value() for node in nodes]
-    try:
-        for node in nodes:
-            node._set_value(MISSING)
-        with missing_is_an_error():
-            yield
-    finally:
-        for node, value in zip(nodes, values, strict=True):
-            node._set_value(value)
-
-
 def identifying_config(cfg: DictConfig, alone: Collection[str] = ()) -> dict[str, Any]:
     """The canonical configuration that identifies a cell, without its seed. `alone`, errors: of `resolved_alone`."""
     config = identifying_parts(resolved_alone(cfg, alone, IDENTITY))
     return config | ({"depends_on": resolved(cfg.depends_on)} if cfg.get("depends_on") else {})
-
-
-def resolved_alone(cfg: DictConfig, alone: Collection[str], parts: Sequence[str]) -> dict[str, Any]:
-    """Parts of a configuration as plain values.
-
-    `alone`: keys on which no other value may depend. Raises UsageError for missing values, and for `alone` an error of
-    OmegaConf or UsageError.
-    """
-    nodes = {key: cfg[key] for key in parts}
-    values = {key: resolved(OmegaConf.select(cfg, key)) for key in alone if key.split(".")[0] in parts}
-    try:
-        with without_values(cfg, alone):
-            config = {key: resolved(node) for key, node in nodes.items()}
-        for key, value in values.items():
-            config = with_value(config, key.split("."), value)
-    except OmegaConfBaseException:
-        check_none_is_missing(nodes)
-        raise
-    if MISSING in json.dumps(config, default=str):
-        check_none_is_missing(nodes)
-    return config
 
 
 def identifying_parts(config: dict[str, Any]) -> dict[str, Any]:
@@ -181,75 +136,25 @@ def identifying_parts(config: dict[str, Any]) -> dict[str, Any]:
     check_names(config)
     config = canonical(config)
     for group, part in config.items():
-        absent_when_empty = IDENTITY_WHEN_SET.get(group, ())
-        if group in PARTS:  # only the last part of a user's path counts
-            declaration = declared(part, f"{group}.")
-            part |= content_digests(part, declaration.identity_by_content)
-            part |= map_paths(part, lambda path: PurePath(path).name)
-            part |= {key: str(part[key]) for key in declaration.identity_as_text if part.get(key)}
-            part |= {key: with_source(part[key]) for key in declaration.identity_by_source if key in part}
-            absent_when_empty = (*absent_when_empty, *declaration.identity_when_set)
+        without_unset(part, IDENTITY_WHEN_SET.get(group, ()))
+        if group in PARTS:
+            make_identifying(part, f"{group}.")
         for key in NOT_IDENTITY[group]:
             part.pop(key, None)
-        for key in absent_when_empty:
-            if part.get(key) in (None, [], {}):
-                part.pop(key, None)
     if secret := first_noted(config):
         reads = "the value of an environment variable, which no record may show"
         raise UsageError(f"{secret} contains {reads}: type the value itself, or leave it out")
     return config
 
 
-def content_digests(part: Mapping[str, Any], keys: Iterable[str]) -> dict[str, str]:
-    """{"path_sha256": digest} of the files at path keys. A file that cannot be read has none: no cell runs with it."""
-    digests = {}
-    for key in keys:
-        if isinstance(part.get(key), str):
-            with contextlib.suppress(DataError):
-                path = Path(part[key]).expanduser()
-                digests[f"{key}_sha256"] = path_identity(path, read_in_folder(part) if path.is_dir() else ())[:16]
-    return digests
-
-
 def require_same_files(cell: Cell, cfg: DictConfig) -> None:
     """Raises UsageError if a file that the cell's identity depends on has changed since its id was computed."""
     for group in PARTS:
         part = resolved(cfg[group])
-        for key, digest in content_digests(part, declared(part, f"{group}.").identity_by_content).items():
+        for key, digest in content_digests(part, declared(part, f"{group}.")).items():
             if cell.config[group].get(key) != digest:
                 file = part[key.removesuffix("_sha256")]
-                raise UsageError(
-                    f"{file}: it changed after the cell was planned; the same command runs it as it is now"
-                )
-
-
-def read_in_folder(part: Mapping[str, Any]) -> Sequence[str]:
-    """Patterns of the files that a task of ours reads in a folder; all of them for another class."""
-    module, _, name = str(part.get("_target_")).rpartition(".")
-    with contextlib.suppress(ImportError, AttributeError):  # a class that names no patterns
-        if module.startswith("tasks."):
-            return getattr(importlib.import_module(module), name).reads
-    return ("**/*",)
-
-
-def with_source(part: Any) -> Any:
-    """The configuration of a class with the digest of the file that defines it, where that file can be read."""
-    digest = source_digest((str(part["_target_"]),)) if isinstance(part, dict) and "_target_" in part else None
-    return part if digest is None else part | {"source_sha256": digest}
-
-
-class NoValueError(UsageError):
-    """A value that the command must give; `key` names it."""
-
-    key = ""
-
-
-def check_none_is_missing(nodes: Mapping[str, DictConfig]) -> None:
-    """Raises NoValueError for a value that the command must give. This takes as long as resolving all values."""
-    if missing := sorted(key for node in nodes.values() for key in OmegaConf.missing_keys(node)):
-        error = NoValueError(f"{missing[0]} has no value: add {missing[0]}=... to the command")
-        error.key = missing[0]
-        raise error
+                raise UsageError(f"{file}: it changed after the cell was planned; the same command runs it anew")
 
 
 def canonical(config: Any) -> Any:

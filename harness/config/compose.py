@@ -19,18 +19,18 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from harness import masking
-from harness.config import option_files, plain, resolvers, yaml_files
-from harness.config.local_mixing import apply_short_conv
+from harness.config import option_files, plain, yaml_files
 from harness.config.option_files import folders, read_option, search_path
+from harness.config.overrides import typed_values
 from harness.config.own_files import check_own_files, resolved_parts
 from harness.config.places import CONF
 from harness.config.plain import escaped, resolved
-from harness.config.schema import DECLARES, NAMED_PARTS, PARTS, Train, check_names, check_ranges, value_of
+from harness.config.schema import DECLARES, NAMED_PARTS, PARTS, SHORT_CONV, Train, check_names, check_ranges, value_of
 from harness.config.source_code import check_class
 from harness.errors import UsageError, did_you_mean, shown
 from tasks.regular_files import read_text
@@ -41,6 +41,7 @@ NAMED = (
     *("trainer", "resources", "cluster", "hydra/launcher", "logger", "debug"),
 )
 OWN_CLASS = ("custom", "module")  # models that the user completes with a class
+FIRST_COMMENT = re.compile(r"(?:\s*# @.*\n)*\s*#[# ]*(.*)")
 # keys in the yaml of a model, task or backbone that the harness reads; the others are arguments of its class
 NOT_ARGUMENTS = ("name", "budgets", "protocol", DECLARES)
 
@@ -48,19 +49,14 @@ NOT_ARGUMENTS = ("name", "budgets", "protocol", DECLARES)
 def register() -> None:
     """Register the reader of options, with the schema, and the resolvers."""
     option_files.register()
-    _register_resolvers()
-
-
-@functools.cache
-def _register_resolvers() -> None:
     functions = {
-        "pick": resolvers.pick,
-        "setting": resolvers.setting,
-        "size": resolvers.size,
-        "default_protocol": lambda task: resolvers.default_protocol(task, folders()),
+        "pick": plain.pick,
+        "setting": plain.setting,
+        "size": plain.size,
+        "default_protocol": lambda task: option_files.default_protocol(task, folders()),
         "oc.env": masking.environment,
         "oc.select": plain.select,
-        "for_task": lambda group, *, _root_: resolvers.for_task(group, folders(), _root_),
+        "for_task": lambda group, *, _root_: option_files.for_task(group, folders(), _root_),
     }
     for name, function in functions.items():
         OmegaConf.register_new_resolver(name, function, replace=True)
@@ -120,7 +116,8 @@ def check_parts(
     check_own_files(cfg.paths, [override for override in overrides if override not in shared], parts)
     check_names(cfg)
     check_part_names(cfg, overrides, search)
-    check_settings(cfg, overrides)
+    if cfg.protocol.configuration is not None and not cfg.protocol.configurations:
+        raise UsageError(f"protocol.configuration={cfg.protocol.configuration}: {cfg.protocol.name} has no sizes")
 
 
 def is_choice(override: str, search: Sequence[str]) -> bool:
@@ -175,6 +172,37 @@ def with_resolved_train(cfg: DictConfig) -> DictConfig:
     return cfg
 
 
+def apply_short_conv(cfg: DictConfig) -> None:
+    """Replace `backbone.short_conv` by what it means for the model: taps of the backbone, or settings of the model.
+
+    null      every model as published
+    k >= 2    a convolution of k taps on the input of each self-attention; a model that has its own mixing of
+              neighbouring tokens (`declares: short_conv`) keeps that, and gets no second one
+    1         none: a model that has its own is built without it
+
+    So equal cells have one id: the backbone's key is a number only where it convolves, null where the model decides,
+    and absent where nobody asked. Raises UsageError for a value that is no number of taps.
+    """
+    taps = value_of(cfg.backbone, SHORT_CONV)
+    with open_dict(cfg), flag_override(cfg, "readonly", False):
+        if taps is None:
+            cfg.backbone.pop(SHORT_CONV, None)
+            return
+        if not isinstance(taps, int) or isinstance(taps, bool) or taps < 1:
+            raise UsageError(f"backbone.{SHORT_CONV}={taps}: null, 1 (none) or the number of taps is expected")
+        own = own_mixing(cfg.model)
+        if taps == 1:
+            for key, off in own.items():
+                cfg.model[key] = off
+        cfg.backbone[SHORT_CONV] = None if taps == 1 or own else taps
+
+
+def own_mixing(model: DictConfig) -> Mapping[str, Any]:
+    """{setting: the value that switches it off} of a model's own mixing of neighbouring tokens; empty without one."""
+    off = (model.get(DECLARES) or {}).get(SHORT_CONV) or {}
+    return off if any(value_of(model, key) != value for key, value in off.items()) else {}
+
+
 def keep_settings(cfg: DictConfig, overrides: Sequence[str]) -> None:
     """Apply the settings of recipe and budget for a model also under the new name that `model.name=` gives it."""
     if not any(override.startswith("model.name=") for override in overrides):
@@ -187,61 +215,37 @@ def keep_settings(cfg: DictConfig, overrides: Sequence[str]) -> None:
 
 
 def check_part_names(cfg: DictConfig, overrides: Sequence[str], search: Sequence[str]) -> None:
-    """Raises UsageError for a model, task, protocol or budget without a name, or with that of another option.
+    """Raises UsageError for a typed setting or class without effect, and for parts with the name of another option.
 
     A record has the names alone: they choose the row of a table, and the recipe that the cell is compared with.
     """
-    typed = dict(word.split("=", 1) for word in overrides if "=" in word)
+    typed = typed_values(overrides)
     model = typed.get("model", default_model())
     for key, target in typed.items():
         if key.endswith("._target_") and key.split(".")[0] in PARTS:
             check_class(key, target)
+    declares = plain.entry(cfg.model, DECLARES)
+    needs = plain.entry(declares, "acts_with") if isinstance(declares, DictConfig) else None
+    for setting, other in needs.items() if isinstance(needs, Mapping) else ():
+        if f"model.{setting}" in typed and value_of(cfg.model, setting) and not value_of(cfg.model, other):
+            raise UsageError(
+                f"model.{setting} has no effect without model.{other}: add model.{other}=true, or leave it out"
+            )
     for part in NAMED_PARTS:
         name, option = value_of(cfg[part], "name"), model if part == "model" else typed.get(part, "")
         if part == "model" and name != model and read_option("model", name, search) is not None:
             raise UsageError(f"model.name={name}: this is the name of another model; model={name} chooses it")
         if part == "budget" and option and name != option:
-            raise UsageError(
-                f"budget={option}: its yaml has the name {name}; records would pass for those of budget={name}"
-            )
+            raise UsageError(f"budget={option}: its yaml has the name {name}, and records would pass for its")
         if part != "model" and not option_files.has_option(f"{part}/{name}", (CONF, *search)):
             hint = did_you_mean(name, names_in(part))
             raise UsageError(f"{part}={option}: {part}.name is {name}, and no yaml has it: {hint}")
-
-
-def check_settings(cfg: DictConfig, overrides: Iterable[str]) -> None:
-    """Raises UsageError for `settings.lavo.window=5` where another value wins, such as that of the budget."""
-    if cfg.protocol.configuration is not None and not cfg.protocol.configurations:
-        raise UsageError(
-            f"protocol.configuration={cfg.protocol.configuration}: protocol={cfg.protocol.name} has no sizes"
-        )
-    for override in overrides:
-        key, _, typed = override.partition("=")
-        part, _, rest = key.partition(".")
-        model, _, name = rest.partition(".")
-        if part != "settings" or model != cfg.model.get("name"):
-            continue
-        names = [name] if name else re.findall(r"(\w+)\s*:", typed)  # `settings.lavo={window: 5}`
-        for name in names:
-            value, set_value = value_of(cfg.model, name), value_of(cfg.settings[model], name)
-            if value is not None and value != set_value:
-                raise UsageError(f"{override} has no effect here, {name} is {value}; model.{name}={set_value} sets it")
 
 
 @functools.cache
 def default_model() -> str:
     """The model of the defaults list in `conf/config.yaml`."""
     return next(entry.model for entry in yaml_files.load_config(CONF / "config.yaml").defaults if "model" in entry)
-
-
-def with_model(cfg: DictConfig, name: str) -> DictConfig:
-    """The configuration with another model of `conf/model/`. A new composition would take a hundred times as long.
-
-    Values that a yaml with `@package` sets outside the model are left out.
-    """
-    cfg = copied(cfg)
-    cfg.model = option_config("model", name)
-    return cfg
 
 
 def option_config(group: str, name: str) -> DictConfig:
@@ -273,13 +277,13 @@ def names_in(group: str) -> list[str]:
     return sorted(files_of(group))
 
 
-def files_of(group: str) -> dict[str, Path]:
-    """{name: file} of the options of a group; of files with one name, the first in `folders`.
+def files_of(group: str, parents: Sequence[str | Path] = ()) -> dict[str, Path]:
+    """{name: file} of the options of a group; of files with one name, the first in `parents`, by default `folders`.
 
     Files in subfolders of `protocol/` and `budget/` hold values for single tasks and are not options.
     """
     files = {}
-    for folder in (Path(parent) / group for parent in reversed(folders())):
+    for folder in (Path(parent) / group for parent in reversed(parents or folders())):
         for path in folder.glob("*.yaml") if group in ("protocol", "budget") else folder.rglob("*.yaml"):
             files[shown(path.relative_to(folder).with_suffix("").as_posix())] = path
     return files
@@ -296,15 +300,10 @@ def file_of(group: str, name: str) -> Path:
 def describe(path: Path) -> str:
     """The first comment line of a yaml, except directives; empty for what is no regular file of its folder."""
     try:
-        lines = read_text(path, yaml_files.MOST_BYTES, errors="replace").splitlines()
+        match = FIRST_COMMENT.match(read_text(path, yaml_files.MOST_BYTES, errors="replace"))
     except OSError:
         return ""
-    for text in map(str.strip, lines):
-        if not text.startswith("#"):
-            break
-        if not text.startswith("# @"):
-            return shown(text.lstrip("# ").strip())
-    return ""
+    return shown(match[1].strip()) if match else ""
 
 
 def recipes(task: str) -> list[str]:
@@ -320,4 +319,4 @@ def has_recipe(protocol: str, task: str) -> bool:
 
 def recipe_of(protocol: str, task: str) -> str:
     """The option of the group `protocol` with the values for a task."""
-    return resolvers.option_for("protocol", protocol, task, folders())
+    return option_files.option_for("protocol", protocol, task, folders())

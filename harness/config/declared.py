@@ -11,8 +11,11 @@
       size: ["{length} tokens", "{pairs} pairs"]   phrases of a task's size line (`harness.report.scores.size_line`)
       limits: {slots: [1, null]}                   the range of a number that the constructor does not check
       state: {numbers: "2 * slots * dim", scales_with: slots}   of a causal model's decoding
-      local: "conv {conv}"                         how a model mixes neighbouring tokens by position: harness.config.
-      short_conv: {conv: 1}                        local_mixing; and the settings that switch this off
+      local: "conv {conv} + window {window}"       how a model mixes neighbouring tokens by their positions: conv of so
+                                                   many taps | shift | average | recurrence | window | none
+      acts_with: {learn_rotation: vapor}           a setting that does nothing without the other one
+      short_conv: {conv: 1}                        the settings that switch the first part of `local` off; a window or
+                                                   a recurrence that is the method itself has none
       layer: "{block_types[0]}"                    the kind of block that a single layer is, of a stack with several
       published: {official: "..", recall: ".."}    settings of the authors' layer and of a recall experiment with it
       gated_kernels: true                          its kernels of flash-linear-attention need Triton 3.7.1 on Hopper
@@ -23,9 +26,10 @@ number and are not part of a cell's identity.
 
 import contextlib
 import functools
+import importlib
 import os
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path, PurePath
 from typing import Annotated, Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -33,11 +37,15 @@ from pydantic import Field, Strict
 
 from harness.config.compose import arguments, folders, option_config
 from harness.config.instantiate import instantiate
+from harness.config.option_files import existing, is_option
 from harness.config.overrides import to_overrides
-from harness.config.resolvers import family
-from harness.config.schema import DECLARES, NAME, Bound
+from harness.config.plain import family
+from harness.config.schema import DECLARES, Bound
+from harness.config.source_code import source_digest
 from harness.config.validation import StrictModel, TupleOf, parse
 from harness.errors import UsageError
+from tasks.checks import DataError
+from tasks.file_digests import path_identity
 
 Range = tuple[float, float]
 Limits = Annotated[tuple[float | None, float | None], Strict(False)]  # a list in yaml
@@ -74,6 +82,7 @@ class Declared(StrictModel):
     state: DecodingState | None = None
     local: str | None = None
     short_conv: dict[str, Any] = Field(default_factory=dict)
+    acts_with: dict[str, str] = Field(default_factory=dict)
     layer: str | None = None
     published: dict[str, str] = Field(default_factory=dict)
     gated_kernels: bool = False
@@ -88,6 +97,52 @@ def declared(part: Mapping[str, Any], where: str = "") -> Declared:
     raw = OmegaConf.to_container(declares) if OmegaConf.is_config(declares) else declares
     declaration = parse(Declared, raw, f"{where}{DECLARES}")
     return declaration.model_copy(update={"paths": PATHS | declaration.paths})
+
+
+def make_identifying(part: dict[str, Any], where: str) -> None:
+    """Replace the values of a part by what the identity of a cell has of them.
+
+    Files count with their content, paths with their last part alone. `where`: as of `declared`.
+    """
+    declaration = declared(part, where)
+    part |= content_digests(part, declaration)
+    part |= map_paths(part, lambda path: PurePath(path).name, declaration)
+    part |= {key: str(part[key]) for key in declaration.identity_as_text if part.get(key)}
+    without_unset(part, declaration.identity_when_set)
+    part |= {key: with_source(part[key]) for key in declaration.identity_by_source if key in part}
+
+
+def without_unset(part: dict[str, Any], keys: Iterable[str]) -> None:
+    """Remove these keys from a part where they have no value."""
+    for key in keys:
+        if part.get(key) in (None, [], {}):
+            part.pop(key, None)
+
+
+def content_digests(part: Mapping[str, Any], declaration: Declared) -> dict[str, str]:
+    """{"path_sha256": digest} of the files at path keys. A file that cannot be read has none: no cell runs with it."""
+    digests = {}
+    for key in declaration.identity_by_content:
+        if isinstance(part.get(key), str):
+            with contextlib.suppress(DataError):
+                path = Path(part[key]).expanduser()
+                digests[f"{key}_sha256"] = path_identity(path, read_in_folder(part) if path.is_dir() else ())[:16]
+    return digests
+
+
+def read_in_folder(part: Mapping[str, Any]) -> Sequence[str]:
+    """Patterns of the files that a task of ours reads in a folder; all of them for another class."""
+    module, _, name = str(part.get("_target_")).rpartition(".")
+    with contextlib.suppress(ImportError, AttributeError):  # a class that names no patterns
+        if module.startswith("tasks."):
+            return getattr(importlib.import_module(module), name).reads
+    return ("**/*",)
+
+
+def with_source(part: Any) -> Any:
+    """The configuration of a class with the digest of the file that defines it, where that file can be read."""
+    digest = source_digest((str(part["_target_"]),)) if isinstance(part, dict) and "_target_" in part else None
+    return part if digest is None else part | {"source_sha256": digest}
 
 
 def score_range(limits: Mapping[str, Limits], score: str) -> Range:
@@ -107,11 +162,8 @@ def declared_scores(task: str) -> Mapping[str, Limits]:
 
 def declared_by(task: str) -> Declared | None:
     """The declarations of a task by name; None for a task without a yaml. Raises UsageError for a broken one."""
-    searched = tuple(folders()) if NAME.fullmatch(task) else ()
-    for folder in searched:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            return _declared_in(task, searched, os.stat(f"{folder}/task/{task}.yaml").st_mtime_ns)
-    return None
+    path = next(existing(f"task/{task}.yaml", folders()), None) if is_option(task) else None
+    return None if path is None else _declared_in(task, tuple(folders()), os.stat(path).st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=256)
@@ -127,9 +179,11 @@ def check_limits(part: Mapping[str, Any], name: str) -> None:
         Bound(least=least, most=most).check(f"{name}.{key}", part.get(key))
 
 
-def map_paths(part: Mapping[str, Any], change: Callable[[str], Any]) -> dict[str, Any]:
+def map_paths(
+    part: Mapping[str, Any], change: Callable[[str], Any], declaration: Declared | None = None
+) -> dict[str, Any]:
     """{key: value} of the declared keys that are set, with `change(path)` for each path."""
-    words = declared(part).paths
+    words = (declaration or declared(part)).paths
     return {key: _changed(part[key], word, change) for key, word in words.items() if part.get(key) is not None}
 
 
@@ -144,15 +198,6 @@ def missing_file(cfg: DictConfig) -> Path | None:
     paths: list[Path] = []
     map_paths(cfg.task, lambda path: paths.append(Path(path).expanduser()))
     return next((path for path in paths if not path.exists()), None)
-
-
-def missing_files(cfgs: Iterable[DictConfig]) -> dict[Path, DictConfig]:
-    """{missing file: the first configuration that names it}"""
-    first_uses: dict[Path, DictConfig] = {}
-    for cfg in cfgs:
-        if path := missing_file(cfg):
-            first_uses.setdefault(path, cfg)
-    return first_uses
 
 
 def missing_file_message(path: Path, cfg: DictConfig) -> str:

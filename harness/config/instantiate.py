@@ -26,14 +26,6 @@ from harness.errors import UsageError, did_you_mean, one_line
 WORDS = ("_target_", "_args_", "_partial_")
 
 
-class RefusedError(UsageError):
-    """A constructor refused arguments of the right names and types. `where`: the configuration's key."""
-
-    def __init__(self, where: str, message: str):
-        super().__init__(message)
-        self.where = where
-
-
 def instantiate(config: Any, where: str, trusted: Sequence[str] = (), *args: Any, **kwargs: Any) -> Any:
     """Build `config._target_` from its other keys, `args` and `kwargs`. `where` is the config's key, for messages.
 
@@ -52,13 +44,15 @@ def target(config: Any, where: str, trusted: Sequence[str] = ()) -> partial:
     return bound(config, where)
 
 
-def why(target: str, error: Exception) -> str:
+def why(target: str, error: BaseException) -> str:
     """Why a target is not found. Python calls a module without the name no package."""
-    cause, (module, _, name) = root_cause(error), target.rpartition(".")
-    if isinstance(cause, ModuleNotFoundError) and cause.name == target and module in sys.modules:
-        names = [known for known in vars(sys.modules[module]) if not known.startswith("_")]
-        return one_line(f"{module} has no {name}: {did_you_mean(name, names)}" if names else f"{module} has no {name}")
-    return one_line(cause)
+    while error.__cause__ is not None:
+        error = error.__cause__
+    module, _, name = target.rpartition(".")
+    if not (isinstance(error, ModuleNotFoundError) and error.name == target and module in sys.modules):
+        return one_line(error)
+    names = [known for known in vars(sys.modules[module]) if not known.startswith("_")]
+    return one_line(f"{module} has no {name}: {did_you_mean(name, names)}")
 
 
 def bound(config: Mapping[str, Any], where: str) -> partial:
@@ -101,9 +95,6 @@ def call(build: partial, where: str, *args: Any, **kwargs: Any) -> Any:
     except TypeError as error:
         unknown = [key for key in kwargs if key not in parameters]
         hint = f"; '{unknown[0]}': {did_you_mean(unknown[0], parameters)}" if unknown else ""
-        if unknown and where == "backbone" and unknown[0] not in build.keywords:
-            message = f"it takes no {unknown[0]}, which the task gives; backbone._target_ or task.pattern does not fit"
-            raise UsageError(f"{where} ({name}): {message}") from error
         if unknown and unknown[0] in build.keywords:
             hint += f" (~{where}.{unknown[0]} leaves it out)"
         raise UsageError(f"{where} ({name}): {one_line(error)}{hint}") from error
@@ -116,7 +107,7 @@ def call(build: partial, where: str, *args: Any, **kwargs: Any) -> Any:
     except Exception as error:
         # Lightning raises this for a missing device and for invalid settings
         if isinstance(error, (ValueError, ImportError)) or type(error).__name__ == "MisconfigurationException":
-            raise RefusedError(where, f"{where} ({name}): {one_line(error)}") from error
+            raise UsageError(f"{where} ({name}): {one_line(error)}") from error
         raise
 
 
@@ -162,15 +153,10 @@ def type_hints(build: Any) -> dict[str, Any]:
 
 
 def hints_of(function: Any) -> dict[str, Any]:
-    """The annotations that can be resolved: some name classes that are imported only for type checkers."""
+    """The annotations; none if one of them names a class that is imported only for type checkers."""
     with contextlib.suppress(NameError, TypeError):
         return typing.get_type_hints(function)
-    hints: dict[str, Any] = {}
-    for name, hint in getattr(function, "__annotations__", {}).items():
-        alone = type("Alone", (), {"__annotations__": {name: hint}})
-        with contextlib.suppress(NameError, TypeError):
-            hints |= typing.get_type_hints(alone, getattr(function, "__globals__", None))
-    return hints
+    return {}
 
 
 @functools.cache
@@ -187,9 +173,3 @@ def config_class(build: Any) -> type | None:
     """The dataclass with the settings of a class, its attribute `Config`; None if it takes keywords."""
     config = getattr(build, "Config", None)
     return config if is_dataclass(config) else None
-
-
-def root_cause(error: BaseException) -> BaseException:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return error

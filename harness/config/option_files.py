@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
@@ -29,6 +28,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from harness.config import untrusted, yaml_files
 from harness.config.places import CONF
+from harness.config.plain import family
 from harness.config.schema import Config
 from harness.errors import UsageError, shown
 
@@ -36,8 +36,11 @@ BY_TASK = "tasks"
 UNNAMED = "???"  # Hydra's mark for a choice that the command must give
 PART = re.compile(r"[\w.+-]+")
 LONGEST = 200  # characters; a file system has no longer names
+DEEPEST = 20  # tasks that name each other in a chain of defaults lists
+PARENT = re.compile(r"/task/([^@']+)@_here_")  # the task whose values a task's yaml starts from
 SCHEME, SCHEMA = "options", "schema"
-PROVIDER, COMMAND_LINE = "families", "command-line"  # names of sources in Hydra's search path
+PREFIX = f"{SCHEME}://"  # of a folder in Hydra's search path
+COMMAND_LINE = "command-line"  # name of sources in Hydra's search path
 
 Folders = Sequence[str | Path]
 
@@ -62,70 +65,50 @@ def check_option(path: str) -> None:
 
 
 class OptionFiles(FileConfigSource):
-    """A folder of configuration, as Hydra searches it."""
+    """A folder of configuration, as Hydra searches it. That of the clone has the schema, and the parts of families."""
 
     @staticmethod
     def scheme() -> str:
         return SCHEME
 
     def load_config(self, config_path: str) -> ConfigResult:
+        if not os.path.lexists(self._file(config_path)):
+            parts = in_family(config_path, folders())
+            values = pickle.loads(pickled_schema()) if parts is None else OmegaConf.merge(*parts)
+            return ConfigResult(self.provider, PREFIX + self.path, values, header={"package": None})
         option = loaded(self.path, config_path.removesuffix(".yaml"))
-        return ConfigResult(self.provider, f"{SCHEME}://{self.path}", pickle.loads(option.pickled), option.header)
+        return ConfigResult(self.provider, PREFIX + self.path, pickle.loads(option.pickled), option.header)
 
     def is_group(self, config_path: str) -> bool:
         return (not config_path or is_option(config_path)) and super().is_group(config_path)
 
     def is_config(self, config_path: str) -> bool:
         check_option(config_path)
-        return os.path.lexists(f"{self.path}/{self._normalize_file_name(config_path)}")
-
-
-class Families(ConfigSource):
-    """The parts of families' yamls as options, and the schema."""
-
-    @staticmethod
-    def scheme() -> str:
-        return PROVIDER
-
-    def load_config(self, config_path: str) -> ConfigResult:
-        values = schema() if config_path == SCHEMA else OmegaConf.merge(*in_family(config_path, folders()))
-        return ConfigResult(self.provider, self.path, values, header={"package": None})
-
-    def is_config(self, config_path: str) -> bool:
+        if self.path != str(CONF) or os.path.lexists(self._file(config_path)):
+            return os.path.lexists(self._file(config_path))
         return config_path == SCHEMA or in_family(config_path, folders()) is not None
 
-    def is_group(self, config_path: str) -> bool:
-        return False
-
-    def available(self) -> bool:
-        return True
-
-    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
-        return []
+    def _file(self, config_path: str) -> str:
+        return f"{self.path}/{self._normalize_file_name(config_path)}"
 
 
 class SearchPath(SearchPathPlugin):
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         for entry in search_path.get_path():
             if entry.path == str(CONF):
-                entry.path = element(CONF)
+                entry.path = f"{PREFIX}{CONF}"
         for folder in _added.get():
-            search_path.append(COMMAND_LINE, element(folder))
-        search_path.append(PROVIDER, f"{PROVIDER}://")
+            search_path.append(COMMAND_LINE, f"{PREFIX}{folder}")
 
 
 def register() -> None:
     """Let Hydra read options as this module does; each time, because its plugins are lost when it is reset."""
-    for plugin in (OptionFiles, Families, SearchPath):
+    for plugin in (OptionFiles, SearchPath):
         Plugins.instance().register(plugin)
 
 
-def schema() -> DictConfig:
-    return pickle.loads(_pickled_schema())
-
-
 @functools.cache
-def _pickled_schema() -> bytes:
+def pickled_schema() -> bytes:
     return pickle.dumps(OmegaConf.structured(Config))
 
 
@@ -142,17 +125,12 @@ def added(folders: Iterable[str]) -> Iterator[None]:
         _added.reset(token)
 
 
-def element(folder: str | Path) -> str:
-    """A folder as Hydra's search path names it."""
-    return f"{SCHEME}://{folder}"
-
-
 def search_path() -> list[str]:
     """The config folders that the running command added with `--config-dir`. Empty outside a Hydra application."""
     if not GlobalHydra.instance().is_initialized():
         return []
     sources = GlobalHydra.instance().config_loader().get_search_path().get_path()
-    return [source.path.removeprefix(element("")) for source in sources if source.provider == COMMAND_LINE]
+    return [source.path.removeprefix(PREFIX) for source in sources if source.provider == COMMAND_LINE]
 
 
 def folders() -> list[str]:
@@ -260,3 +238,52 @@ def existing(path: str, folders: Iterable[str | Path]) -> Iterator[Path]:
     """The files of an option such as `protocol/luna/lra.yaml`. Raises UsageError for a path that is not a name."""
     check_option(path)  # `Path.is_file` takes four times as long, and a plan asks a hundred thousand times
     return (Path(file) for folder in folders if os.path.isfile(file := f"{folder}/{path}"))
+
+
+def default_protocol(task: str, folders: Folders) -> str:
+    """`protocol:` of a task's yaml or of the task that it starts from, or `???` without one.
+
+    `folders`: config folders; the first has priority. Raises UsageError for a protocol that is no name.
+    """
+    for _ in range(DEEPEST):
+        content = next(contents(f"task/{task}", folders), {})
+        protocol, parent = content.get("protocol"), PARENT.search(str(content.get("defaults")))
+        if protocol is not None and not (isinstance(protocol, str) and is_option(protocol)):
+            raise UsageError(f"task={task}: the name of a protocol is expected below `protocol:`")
+        if protocol or parent is None:
+            return protocol or UNNAMED
+        task = parent[1]
+    return UNNAMED
+
+
+def for_task(group: str, folders: Folders, choices: DictConfig) -> str:
+    """`${for_task:protocol}`: the option of a group with the choice's values for the chosen task.
+
+    For google and lra/text that is `google/lra/text`, a file or a part of `google/lra.yaml`. It is `google/lra` if that
+    file has the same values for every task.
+
+    `choices`: {group: option}, as far as Hydra has read the defaults list; `choices.defaults` has the rest.
+    """
+    choice = choices.get(group) or next(default[group] for default in choices.defaults if group in default)
+    return option_for(group, choice, choices.task, folders)
+
+
+def option_for(group: str, choice: str, task: str, folders: Folders) -> str:
+    """The option below a choice for the task, for its family, or for any task.
+
+    Without such an option it is the choice itself: a budget for every task, or a protocol without a folder. A protocol
+    with a folder serves only the tasks in it; for other tasks this is the name of the missing option.
+    """
+    option, of_family, of_any = f"{choice}/{task}", f"{choice}/{family(task)}", f"{choice}/any"
+    if any(existing(f"{group}/{option}.yaml", folders)):
+        return option
+    if BY_TASK not in next(contents(f"{group}/{of_family}", folders), {BY_TASK: None}):
+        return of_family
+    if has_option(f"{group}/{option}", folders):
+        return option
+    if any(existing(f"{group}/{of_any}.yaml", folders)):
+        return of_any
+    if choice == UNNAMED:
+        return option
+    serves_all = group == "budget" or not any((Path(folder) / group / choice).is_dir() for folder in folders)
+    return choice if serves_all else option

@@ -4,9 +4,10 @@ A shared configuration (a table, a protocol, a folder of `--config-dir`, the ove
 files outside the user's folders of data, its outputs and the clone.
 """
 
+import contextlib
 import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -16,8 +17,9 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from harness.config import yaml_files
+from harness.config.overrides import typed_values
 from harness.config.places import CLONE, CONF
-from harness.config.plain import resolved
+from harness.config.plain import resolved, walk
 from harness.config.schema import DECLARES, PARTS, value_of
 from harness.config.untrusted import OWNER
 from harness.errors import UsageError
@@ -46,18 +48,12 @@ def check_data_root(task: Mapping[str, Any], paths: Mapping[str, Any], typed: It
 
 def typed_leaves(overrides: Iterable[str]) -> dict[str, str]:
     """{key: typed value}, with each entry of a typed mapping: `task={path:/d}` is `task.path=/d` as well."""
-    typed: dict[str, str] = {}
-    for key, value in map(split, overrides):
-        typed[key] = value
+    typed = typed_values(overrides)
+    for key, value in tuple(typed.items()):
         if value.startswith("{"):
             parsed = OverridesParser.create().parse_override(f"key={value}").value()
             typed |= {f"{key}.{name}": str(entry) for name, entry in parsed.items()} if isinstance(parsed, dict) else {}
     return typed
-
-
-def split(override: str) -> tuple[str, str]:
-    key, _, value = override.lstrip("+~").partition("=")
-    return key, value
 
 
 def check_files(outside: Mapping[str, str], typed: Iterable[str]) -> None:
@@ -73,15 +69,12 @@ def check_files(outside: Mapping[str, str], typed: Iterable[str]) -> None:
 
 
 def is_local(key: str, path: str) -> bool:
-    """Whether a yaml in `conf/local` names this file."""
-    return any(path == value for value in (local_value(file, key) for file in sorted((CONF / "local").glob("*.yaml"))))
-
-
-def local_value(file: Path, key: str) -> Any:
-    try:
-        return OmegaConf.select(yaml_files.load_config(file), key)
-    except (OSError, ValueError, YAMLError, UsageError, OmegaConfBaseException):
-        return None  # Hydra reports the fault
+    """Whether a yaml in `conf/local` names this file. Hydra reports what is wrong with it."""
+    for file in sorted((CONF / "local").glob("*.yaml")):
+        with contextlib.suppress(OSError, ValueError, YAMLError, UsageError, OmegaConfBaseException):
+            if OmegaConf.select(yaml_files.load_config(file), key) == path:
+                return True
+    return False
 
 
 def resolved_parts(cfg: DictConfig) -> dict[str, Any]:
@@ -113,7 +106,9 @@ def files_outside(parts: Mapping[str, Any], paths: Mapping[str, Any]) -> dict[st
         for key, value in values.items():
             if key in (DECLARES, "data_root"):  # `check_data_root` checks the folder of the data
                 continue
-            for place, text in texts(value, f"{part}.{key}"):
+            for place, text in walk(value, f"{part}.{key}"):
+                if not isinstance(text, str):
+                    continue
                 is_anywhere = text.startswith(("/", "~")) or ".." in PurePath(text).parts
                 is_file = is_anywhere or (os.path.exists(text) and (key in declared or key in declared_in_clone()))
                 if is_file and leads_out(text, paths):
@@ -134,15 +129,6 @@ def leads_out(text: str, paths: Mapping[str, Any]) -> bool:
     return ".." in PurePath(text).parts or not linked
 
 
-def texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
-    """The texts in nested mappings and lists with their keys."""
-    if isinstance(value, str):
-        yield key, value
-    items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
-    for name, entry in items:
-        yield from texts(entry, f"{key}.{name}" if isinstance(value, Mapping) else f"{key}[{name}]")
-
-
 @functools.cache
 def declared_in_clone() -> frozenset[str]:
     """The path keys that a yaml of the clone declares: a shared yaml need not declare the keys that it sets."""
@@ -150,15 +136,9 @@ def declared_in_clone() -> frozenset[str]:
     for group in ("model", "task", "protocol", "budget"):
         for file in sorted((CONF / group).rglob("*.yaml")):
             if DECLARES in file.read_text(encoding="utf-8"):
-                keys |= set(declared_paths(yaml_files.read(file)))
+                entries = walk(yaml_files.read(file), "yaml")
+                keys |= {key for place, paths in entries if place.endswith(f".{DECLARES}.paths") for key in paths or ()}
     return frozenset(keys)
-
-
-def declared_paths(content: Any) -> Iterator[str]:
-    """The keys below `declares.paths` at any depth of a yaml."""
-    entries = content.items() if isinstance(content, Mapping) else ()
-    for key, value in entries:
-        yield from (value.get("paths") or ()) if key == DECLARES else declared_paths(value)
 
 
 def absolute(path: Any) -> Path:
@@ -170,8 +150,3 @@ def inside(path: str, folders: Iterable[Any]) -> bool:
     """Whether a path lies in one of the folders."""
     target = absolute(path)
     return any(target.is_relative_to(absolute(folder)) for folder in folders if folder not in (None, MISSING))
-
-
-def own_folders(cfg: DictConfig) -> Iterator[str]:
-    """The folders that a run may write: those of `paths.*`."""
-    yield from map(str, resolved(cfg.paths).values())

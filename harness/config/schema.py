@@ -17,8 +17,8 @@ from typing import Any
 from omegaconf import MISSING, DictConfig, ValueNode
 from omegaconf.errors import OmegaConfBaseException
 
+from harness.config.allowed import check_trainer
 from harness.config.places import CLONE, LEDGER
-from harness.config.trainer_settings import COUNTS, check_counts, check_trainer
 from harness.errors import UsageError
 
 Rerun = Enum("Rerun", ["missing", "failed", "all"])
@@ -30,6 +30,7 @@ NAME = re.compile(r"\w[\w.+-]{0,59}(/\w[\w.+-]{0,59})*")  # of a task, with its 
 WHEN_SET, NEVER = "when set", "never"
 PARTS = ("model", "task", "backbone")  # of a configuration: what classes are built from, and what opens files
 DECLARES = "declares"  # key of one of PARTS; see harness.config.declared
+SHORT_CONV = "short_conv"  # key of the backbone, and of `declares`; see harness.config.compose.apply_short_conv
 NAMED_PARTS = ("model", "task", "protocol", "budget")  # a record has their names
 LARGEST_SEED = 2**32 - 1  # of NumPy and Lightning
 MOST_CPUS = 1_000  # of a machine: threads and processes beyond it end in the operating system's errors
@@ -60,21 +61,13 @@ class Bound:
             raise UsageError(f"{key}={value} is more than {self.most:,}")
 
 
-def key(
-    default: Any,
-    *,
-    least: float | None = None,
-    above: float | None = None,
-    most: float | None = None,
-    identity: str | None = None,
-    condition: bool = False,
-) -> Any:
+def key(default: Any, *, identity: str | None = None, condition: bool = False, **bound: float) -> Any:
     """A field with its bound and its part in the identity of a cell (None, WHEN_SET or NEVER), as metadata.
 
     `condition`: it is no part of the identity, but the last bits of the results depend on it.
     """
-    bound = None if least is above is most is None else Bound(least, above, most)
-    return field(default=default, metadata={"bound": bound, "identity": identity, "condition": condition})
+    metadata = {"bound": Bound(**bound) if bound else None, "identity": identity, "condition": condition}
+    return field(default=default, metadata=metadata)
 
 
 def names_of(schema: type, identity: str) -> list[str]:
@@ -261,7 +254,7 @@ class Config:
 
     model: dict[str, Any] = field(default_factory=dict)
     task: dict[str, Any] = field(default_factory=dict)
-    backbone: dict[str, Any] = field(default_factory=lambda: {"short_conv": None})  # harness.config.local_mixing
+    backbone: dict[str, Any] = field(default_factory=lambda: {SHORT_CONV: None})
     # settings of the recipe and the budget per model: {model name: {key: value}}; ${setting:key,default} reads them
     settings: dict[str, Any] = field(default_factory=dict)
     protocol: Recipe = field(default_factory=Recipe)
@@ -298,11 +291,7 @@ def check_ranges(cfg: DictConfig, resolved_parts: Mapping[str, Any] | None = Non
     """
     check_names(cfg)
     check_fields(cfg, Config)  # before the trainer's keys, which follow from resources.devices and nodes
-    trainer = {str(key): value_of(cfg.trainer, key) for key in cfg.trainer}
-    check_counts(trainer)
-    for key in COUNTS:
-        Bound(least=1).check(f"trainer.{key}", trainer[key])
-    check_trainer(trainer)
+    check_trainer({str(key): value_of(cfg.trainer, key) for key in cfg.trainer})
     check_sizes(resolved_parts or cfg)  # each value is resolved once: this takes longer than all the checks
     Bound(above=0, most=1_000).check("train.optimizer.lr", value_of(cfg.train.optimizer, "lr"))
     for length in cfg.bench.lengths:

@@ -52,9 +52,9 @@ class Search(StrictModel):
     """`rates`: multiples of the recipe's learning rate, which is one of them. `seeds`: of the trials; `ties`: of
     further trials near a tie."""
 
-    rates: TupleOf[Annotated[float, Field(gt=0)]]
-    seeds: TupleOf[Seed]
-    ties: TupleOf[Seed] = ()
+    rates: Annotated[TupleOf[Annotated[float, Field(gt=0)]], Field(max_length=MOST)]
+    seeds: Annotated[TupleOf[Seed], Field(min_length=1, max_length=MOST)]
+    ties: Annotated[TupleOf[Seed], Field(max_length=MOST)] = ()
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,6 @@ def search_of(cfg: DictConfig) -> Search | None:
     search = parse(Search, raw, where)
     if len(set(search.rates)) < max(3, len(search.rates)) or 1 not in search.rates:
         raise UsageError(f"{where}: rates are at least three different numbers, of which 1 is the recipe's rate")
-    if not 1 <= len(search.seeds) <= MOST or len(search.rates) > MOST or len(search.ties) > MOST:
-        raise UsageError(f"{where}: between 1 and {MOST} seeds and at most {MOST} rates and ties are expected")
     seeds = (*search.seeds, *search.ties)
     if len(set(seeds)) < len(seeds):
         raise UsageError(f"{where}: seeds and ties differ from each other")

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from harness.config.places import ROOT
 from harness.config.schema import PARTS
@@ -31,14 +31,12 @@ HAVE_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDe
 
 def code_of(cfg: DictConfig) -> str | None:
     """The digest of a cell's source: 16 hexadecimal digits; None if a file of it cannot be found or read."""
-    parts = [part for name in PARTS for part in (cfg[name], *classes_in(cfg[name]))]
-    return source_digest(tuple(str(part.get("_target_")) for part in parts))
-
-
-def classes_in(part: DictConfig) -> Iterator[DictConfig]:
-    """The arguments of a part that are classes themselves."""
-    entries = (part.get(key) for key in (part.get("declares") or {}).get("identity_by_source", ()))
-    yield from (entry for entry in entries if isinstance(entry, DictConfig))
+    targets = []
+    for part in (cfg[name] for name in PARTS):
+        keys = (part.get("declares") or {}).get("identity_by_source", ())  # of arguments that are classes themselves
+        classes = [part, *filter(OmegaConf.is_dict, map(part.get, keys))]
+        targets += [str(entry.get("_target_")) for entry in classes]
+    return source_digest(tuple(targets))
 
 
 @functools.cache
@@ -84,21 +82,19 @@ def check_class(key: str, target: str, root: Path = ROOT) -> None:
     A cell's identity has only the name of such a class, so that files can move: the cell would be that of the class.
     """
     if set(target) & set(":/"):
-        name = re.sub(r"[:/]+", ".", target.removeprefix("./").replace(".py:", ":")).strip(".")
-        raise UsageError(f"{key}={target}: a class is named with dots: {key}={name}")
-    package, dot, _ = target.partition(".")
+        dotted = re.sub(r"(\.py)?[:/]+", ".", target.removeprefix("./")).strip(".")
+        raise UsageError(f"{key}={target}: a class is named with dots: {key}={dotted}")
+    module, dot, name = target.rpartition(".")
     if not dot:
         raise UsageError(f"{key}={target}: a class is named with its module: {key}=mypkg.{target}")
-    if package not in OWN:
+    if target.split(".")[0] not in OWN:
         return
-    module, name = target.rsplit(".", 1)
     module_read, file = module_of(target, root) or ("", None)
-    classes = (
-        {node.name for node in tree_of(file).body if isinstance(node, ast.ClassDef)} if file is not None else set()
-    )
-    if module_read != module or name not in classes:
-        hint = did_you_mean(name, classes) if module_read == module else "there is no such module"
-        raise UsageError(f"{key}={target}: {hint}")
+    if file is None or module_read != module:
+        raise UsageError(f"{key}={target}: there is no such module")
+    classes = {node.name for node in tree_of(file).body if isinstance(node, ast.ClassDef)}
+    if name not in classes:
+        raise UsageError(f"{key}={target}: {did_you_mean(name, classes)}")
 
 
 def with_imports(new: dict[str, Path], root: Path) -> dict[str, Path]:

@@ -10,28 +10,28 @@ differs, or a mapping {cell: "<overrides>", weights: [prefixes]}. With the mappi
 start from the selected weights of the earlier cell.
 """
 
-import importlib
 import itertools
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import ModuleType
-from typing import Any
+from typing import Annotated, Any
 
 from omegaconf import DictConfig, OmegaConf
+from pydantic import BeforeValidator
 
 from harness.config import table_files, yaml_files
 from harness.config.cell import Cell, cell_of
-from harness.config.compose import compose, folders, has_recipe, names_in, search_path
+from harness.config.compose import OWN_CLASS, compose, folders, has_recipe, names_in, search_path
+from harness.config.option_files import default_protocol
 from harness.config.overrides import key_of, to_overrides, typed_values
-from harness.config.resolvers import default_protocol
 from harness.config.schema import Bound
 from harness.config.search import RATE, TRIAL, Choice, Pair, Search, Trial, decide, learning_rate, search_of
 from harness.config.table_rows import Row, cell_settings, has_cells, row, row_hours, runs, task_columns
 from harness.config.untrusted import check_shared
+from harness.config.validation import StrictModel, TupleOf, parse, shortened
 from harness.config.variants import Variants, VariedConfig
-from harness.errors import UsageError, did_you_mean, one_line
+from harness.errors import UsageError, did_you_mean
 from harness.garbage import rare_garbage_collection
 
 MOST_DEPENDENCIES = 50  # cells that a cell depends on, at any distance
@@ -44,7 +44,8 @@ class PlannedCell:
     config: DictConfig | VariedConfig
     cell: Cell
     gpu_hours: float | None = None  # cost at the scale of the table's authors, on one of their GPUs
-    depends_on: tuple[str, ...] = ()  # ids of the cells that must be done before
+    # {id of a cell that must be done before: prefixes of the parameters that start from its weights}
+    depends_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     searched: Mapping[str, Any] | None = None  # the search that chose its learning rate, as in a record
 
     @cached_property
@@ -63,19 +64,6 @@ class Plan:
     cells: tuple[PlannedCell, ...]
     absent: dict[str, str]  # row or column of the table -> reason why it has no cell
     unchosen: int = 0  # cells whose learning rate is chosen when the trials among `cells` have ended
-
-    def one_per_variants(self) -> list[PlannedCell]:
-        """The cells without those that differ in seed, rate or model alone: these read the same files."""
-        configs = [planned.config for planned in self.cells]
-        keys = [config.pickled if isinstance(config, VariedConfig) else id(config) for config in configs]
-        return list(dict(zip(reversed(keys), reversed(self.cells), strict=True)).values())[::-1]
-
-    def levels(self) -> list[int]:
-        """The level of each cell: 0, or one more than the highest level among its dependencies."""
-        level: dict[str, int] = {}
-        for planned in self.cells:
-            level[planned.cell.id] = 1 + max((level[earlier] for earlier in planned.depends_on), default=-1)
-        return list(level.values())
 
 
 @dataclass(frozen=True)
@@ -134,32 +122,21 @@ def expand_all(commands: Sequence[Command], validation: Validation | None = None
     return Plan(tuple(cells.values()), absent, unchosen)
 
 
-@dataclass(frozen=True)
-class DependsOn:
-    overrides: tuple[str, ...]
-    weights: tuple[str, ...] = ()  # prefixes of parameter names
+def words_of(text: Any) -> tuple[str, ...]:
+    if not isinstance(text, str):
+        raise ValueError(f"overrides are expected, not {shortened(text)}")
+    return tuple(shlex.split(text))
+
+
+class DependsOn(StrictModel):
+    cell: Annotated[tuple[str, ...], BeforeValidator(words_of)]  # overrides
+    weights: TupleOf[str]  # prefixes of parameter names
 
 
 def parse_depends_on(entry: Any) -> DependsOn:
     """Parse an entry of `depends_on`. Raises UsageError for any other form."""
-    if isinstance(entry, str):
-        return DependsOn(words_of(entry))
-    weights = entry.get("weights") if hasattr(entry, "get") else None
-    well_formed = weights and not isinstance(weights, str) and set(entry) == {"cell", "weights"}
-    if not well_formed or not isinstance(entry["cell"], str) or not all(isinstance(prefix, str) for prefix in weights):
-        raise UsageError(
-            f"depends_on: {str(entry)[:99]} is neither "
-            f'"<overrides>" nor {{cell: "<overrides>", weights: [prefix, ...]}}'
-        )
-    return DependsOn(words_of(entry["cell"]), tuple(weights))
-
-
-def words_of(text: str) -> tuple[str, ...]:
-    """The overrides in an entry. Raises UsageError for a quotation that does not end."""
-    try:
-        return tuple(shlex.split(text))
-    except ValueError as error:
-        raise UsageError(f"depends_on: {text[:200]}: {one_line(error).lower()}") from error
+    raw = {"cell": entry, "weights": ()} if isinstance(entry, str) else entry
+    return parse(DependsOn, raw, f"depends_on: {str(entry)[:99]}")
 
 
 # typed keys that a cell passes to its dependencies
@@ -181,11 +158,9 @@ def add_with_dependencies(
         raise UsageError(f"depends_on: a cycle, {planned.cell} depends on itself")
     shared = [override for override in planned.overrides if key_of(override).split(".")[0] in SHARED]
     entries, where = planned.cell.config.get("depends_on", ()), f"depends_on of {planned.cell}"
-    if len(entries) > MOST_DEPENDENCIES:
-        raise UsageError(f"{where}: more than {MOST_DEPENDENCIES} cells")
-    ids = []
-    for entry in entries:
-        differing = parse_depends_on(entry).overrides
+    ids: dict[str, tuple[str, ...]] = {}
+    for entry in map(parse_depends_on, entries):
+        differing = entry.cell
         check_shared(differing, where)
         named = {key_of(override) for override in differing}  # settings of one model do not fit another
         overrides = (*(word for word in shared if key_of(word).split(".")[0] not in named), *differing)
@@ -195,9 +170,9 @@ def add_with_dependencies(
             cfg = compose(overrides, search_path(), shared=differing)
             first = PlannedCell(overrides, cfg, cell_of(cfg))
             added[overrides] = add_with_dependencies(first, cells, added, (*dependents, planned.cell.id))
-        ids.append(added[overrides])
-    cell = cell_of(planned.cfg, ids) if ids else planned.cell
-    cells.setdefault(cell.id, replace(planned, cell=cell, depends_on=tuple(ids)))
+        ids[added[overrides]] = ids.get(added[overrides], ()) + entry.weights
+    cell = cell_of(planned.cfg, tuple(ids)) if ids else planned.cell
+    cells.setdefault(cell.id, replace(planned, cell=cell, depends_on=ids))
     return cell.id
 
 
@@ -250,11 +225,10 @@ def expand_table(
     absent: dict[str, str] = {}
     cells: dict[tuple[str, ...], list[PlannedCell]] = {}  # overrides -> one cell per seed, after its trials
     searches = validation is not None and RATE not in typed and table.get("search", True)
-    search = search_of(cfg) if searches else None
-    variants = variants or Variants(search_path())
+    search, variants = search_of(cfg) if searches else None, variants or Variants(search_path())
     unchosen = 0
     pairs = list(runnable_cells(table, typed, cfg.model.name, absent))
-    for number, (table_row, column) in enumerate(pairs):
+    for number, (table_row, column, is_further) in enumerate(pairs):
         if report is not None:
             report(number, len(pairs))
         protocol = column.get("protocol") or table_row.protocol
@@ -266,9 +240,14 @@ def expand_table(
         if words in cells:
             continue  # columns may show several scores of one cell
         composed, varied = variants.row(words, ("seed",) if search is None else ("seed", RATE, TRIAL), shared=changed)
-        if table.get("every") and (why := built().reason_it_cannot_run(composed, table_row.model, table)):
-            absent[f"{cfg.model.name if 'model' in typed else table_row.model}, {column.task}"] = why
-            continue
+        if is_further:
+            from harness.config.build import on_meta  # imports torch
+
+            try:
+                on_meta(composed)
+            except UsageError as error:
+                absent[f"{cfg.model.name if 'model' in typed else table_row.model}, {column.task}"] = str(error)
+                continue
         hours = None
         if cfg.budget.name == "paper" and table.get("gpu_hours"):
             hours = row_hours(table.gpu_hours, table_row.protocol) / runs_of_row
@@ -325,23 +304,27 @@ def at_rate(cfg: DictConfig, rate: float) -> dict[str, float]:
 
 def runnable_cells(
     table: DictConfig, typed: dict[str, str], model: str, absent: dict[str, str]
-) -> Iterator[tuple[Row, DictConfig]]:
-    """The (row, column) pairs of a table that can run. Adds the others to `absent`, with the reasons.
+) -> Iterator[tuple[Row, DictConfig, bool]]:
+    """The rows and columns of a table that can run, and whether `every` adds the row.
+
+    Adds the others to `absent`, with the reasons.
 
     `model`: the composed model's name, the label of a typed model that the table lacks.
     """
     models, tasks = (set(names_in(group)) for group in ("model", "task"))
     where = f"table {typed.get('table', '')}: rows"
     rows = {label: row(raw, table.protocol, f"{where}.{label}") for label, raw in table.rows.items()}
+    of_table = {entry.model for entry in rows.values()}
     if "model" in typed:
         listed = {label: entry for label, entry in rows.items() if entry.model == typed["model"]}
         rows = listed or {model: row(typed["model"], table.protocol)}
     elif table.get("every"):
-        rows |= {name: row(name, table.protocol) for name in built().further_models(table)}
-        absent |= dict(table.get("without") or {})
+        without = dict(table.get("without") or {})
+        rows |= {name: row(name, table.protocol) for name in further_models(table.every, of_table | without.keys())}
+        absent |= without
     for label, table_row in rows.items():
         if table_row.model not in models:
-            absent[label] = f"no model '{table_row.model}'{suggested(table_row.model, models)}"
+            absent[label] = f"no model '{table_row.model}': {did_you_mean(table_row.model, models, ())}"
             continue
         for name, column in task_columns(table).items():
             if table_row.columns is not None and name not in table_row.columns:
@@ -349,19 +332,16 @@ def runnable_cells(
             if "task" in typed and column.task != typed["task"]:
                 continue
             if column.task not in tasks:
-                absent[name] = f"no task '{column.task}'{suggested(column.task, tasks)}"
+                absent[name] = f"no task '{column.task}': {did_you_mean(column.task, tasks, ())}"
             elif not has_recipe(protocol := column.get("protocol") or table_row.protocol, column.task):
                 absent[f"{label}, {name}"] = f"protocol '{protocol}' has no recipe for {column.task}"
             else:
-                yield table_row, column
+                yield table_row, column, bool(table.get("every")) and table_row.model not in of_table
 
 
-def suggested(name: str, names: Iterable[str]) -> str:
-    """`: did you mean 'lra/listops'?` of a misspelt name in a table; ` yet` of a name that nothing resembles."""
-    suggestion = did_you_mean(name, names)
-    return f": {suggestion}" if suggestion.startswith("did you mean") else " yet"
+def further_models(patterns: Collection[str], others: Collection[str]) -> list[str]:
+    """Models for `every` in a table: all but `others` that have one of these patterns."""
+    from harness.config.build import patterns_of  # imports torch
 
-
-def built() -> ModuleType:
-    """`harness.config.build`, which imports torch: only tables with `every` need it."""
-    return importlib.import_module("harness.config.build")
+    names = [name for name in names_in("model") if name not in {*others, *OWN_CLASS}]
+    return [name for name in names if set(patterns) & patterns_of(name)]

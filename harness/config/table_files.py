@@ -5,22 +5,23 @@ number of cells have bounds, so that no command works for minutes on a file of a
 checks the other keys.
 """
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from omegaconf import OmegaConf
 from pydantic import ConfigDict, Field
 
-from harness.config.option_files import loaded
+from harness.config.compose import files_of
+from harness.config.option_files import existing, is_option, loaded
 from harness.config.places import CONF
-from harness.config.schema import LARGEST_SEED
-from harness.config.validation import StrictModel, TupleOf, dotted, parse, shortened
+from harness.config.plain import walk
+from harness.config.schema import NAME
+from harness.config.search import Seed
+from harness.config.validation import StrictModel, TupleOf, parse, shortened
 from harness.config.yaml_files import content_of
 from harness.errors import UsageError, did_you_mean, shown
 
-NAME = re.compile(r"\w[\w.+-]*(/\w[\w.+-]*)*")
 Name = Annotated[str, Field(pattern=f"^{NAME.pattern}$", max_length=100)]  # of a model, task, protocol or table
 ALL = "all"  # `table=all` is no table: it stands for all of them
 LARGEST = 10**15  # of a number
@@ -28,7 +29,6 @@ LONGEST_TEXT = 2_000
 LONGEST_KEY = 200
 MOST_NUMBERS = 5_000  # rows x columns
 MOST_CELLS = 20_000  # rows x columns x seeds
-PLAIN = (str, int, float, list, type(None))
 
 
 class Column(StrictModel):
@@ -52,42 +52,33 @@ class Parts(StrictModel):
     budget: str | None = None
     rows: dict[str, Any] = Field(default_factory=dict)
     columns: dict[str, Column] = Field(default_factory=dict)
-    seeds: TupleOf[int] = ()
+    seeds: TupleOf[Seed] = ()
     every: TupleOf[str] = ()
     without: dict[str, str] = Field(default_factory=dict)
     gpu_hours: float | dict[str, float] | None = None
     block: int | None = None
 
 
-class CellParts(Parts):
-    """A table of cells has all of these."""
-
-    protocol: Name
-    rows: dict[str, Any]
-    columns: dict[str, Column]
-    seeds: TupleOf[int]
-
-
 def names(group: str, folders: Sequence[str | Path]) -> list[str]:
     """The tables or figures in these folders of configuration."""
-    parents = [Path(folder) / group for folder in folders]
-    files = [path.relative_to(parent) for parent in parents for path in parent.rglob("*.yaml")]
-    return sorted({path.with_suffix("").as_posix() for path in files} - {ALL})
+    return sorted(files_of(group, folders).keys() - {ALL})
 
 
 def path_of(group: str, name: str, folders: Sequence[str | Path]) -> Path:
     """The yaml in the first of the folders that has it. Raises UsageError."""
-    for folder in map(Path, folders if NAME.fullmatch(name) and len(name) <= LONGEST_KEY else ()):
-        if (path := folder / group / f"{name}.yaml").is_file():
-            return path
+    if path := _path_of(group, name, folders):
+        return path
     hint = did_you_mean(name, names(group, folders))
     raise UsageError(f"there is no {group} '{shown(name[:LONGEST_KEY])}': {hint} (python run.py do=list)")
 
 
+def _path_of(group: str, name: str, folders: Sequence[str | Path]) -> Path | None:
+    return next(existing(f"{group}/{name}.yaml", folders), None) if is_option(name) else None
+
+
 def shown_path(group: str, name: str, folders: Sequence[str | Path]) -> str:
     """The yaml of a table or figure as messages name it: `conf/...` for one of the clone."""
-    paths = [Path(folder) / group / f"{name}.yaml" for folder in folders]
-    path = next(filter(Path.is_file, paths), paths[0])
+    path = _path_of(group, name, folders) or Path(folders[0], group, f"{name}.yaml")
     return str(path.relative_to(CONF.parent) if path.is_relative_to(CONF) else path)
 
 
@@ -109,29 +100,21 @@ def check(raw: Any, where: object, *, is_table: bool = True, has_cells: bool = F
     raw = OmegaConf.to_container(raw) if OmegaConf.is_config(raw) else raw
     if not isinstance(raw, dict):
         raise UsageError(f"{where}: a mapping expected")
-    for path, node in _nodes(raw):
+    for key, node in walk(raw):
         if problem := _problem(node):
-            raise UsageError(": ".join(filter(None, [str(where), dotted(path), problem])))
+            raise UsageError(": ".join(filter(None, [str(where), key[:LONGEST_KEY], problem])))
     if not is_table:
         return
-    parts = parse(CellParts if has_cells else Parts, raw, where)
+    parts = parse(Parts, raw, where)
+    if missing := [key for key in ("protocol", "rows", "columns", "seeds") if has_cells and raw.get(key) is None]:
+        raise UsageError(f"{where}: {missing[0]}: missing")
     numbers = len(parts.rows) * len(parts.columns)
-    if wrong := [seed for seed in parts.seeds if not 0 <= seed <= LARGEST_SEED]:
-        raise UsageError(f"{where}: seeds: {shortened(wrong[0])} is not between 0 and {LARGEST_SEED:,}")
     if twice := [seed for seed in parts.seeds if parts.seeds.count(seed) > 1]:
         raise UsageError(f"{where}: seeds: {twice[0]} stands twice")
     if numbers > MOST_NUMBERS or numbers * len(parts.seeds) > MOST_CELLS:
         sizes = f"{len(parts.rows):,} rows, {len(parts.columns):,} columns and {len(parts.seeds):,} seeds"
         most = f"{MOST_NUMBERS:,} numbers or {MOST_CELLS:,} cells"
         raise UsageError(f"{where}: {sizes} are more than {most}; make several tables of it")
-
-
-def _nodes(node: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """(path, node) of a tree, each mapping and list before its entries."""
-    yield path, node
-    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
-    for key, value in items:
-        yield from _nodes(value, (*path, key))
 
 
 def _problem(node: Any) -> str:
@@ -146,6 +129,4 @@ def _problem(node: Any) -> str:
             return f"{shortened(node)}: a table or figure has no interpolations"
         case int() | float() if not abs(node) <= LARGEST:  # nan as well
             return f"{shortened(node)} is no number of at most {LARGEST:,}"
-        case _ if not isinstance(node, PLAIN):
-            return f"{shortened(node)} is neither a text nor a number"
     return ""

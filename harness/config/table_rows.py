@@ -20,21 +20,20 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 from omegaconf import DictConfig, OmegaConf
 from pydantic import AfterValidator, Field
 
 from harness.config import table_files
 from harness.config.compose import default_arguments, folders, option_config, options
-from harness.config.local_mixing import KEY
 from harness.config.places import CONF
 from harness.config.plain import resolved
-from harness.config.schema import DECLARES
+from harness.config.schema import DECLARES, SHORT_CONV
 from harness.config.validation import StrictModel, TupleOf, parse
 from harness.errors import UsageError, did_you_mean
 
-SHORT_CONV = f"backbone.{KEY}"
+TAPS = f"backbone.{SHORT_CONV}"
 PAPER = "paper"  # the budget of `paper_set`
 LONGEST_NAME = 40  # of a model, for people
 Settings = tuple[tuple[str, str], ...]  # (key, value as JSON), sorted by key
@@ -65,22 +64,17 @@ class Row(StrictModel):
     same_as: str = ""
 
 
-class RowSettings(Protocol):
-    set: Mapping[str, Any]
-    paper_set: Mapping[str, Any]
-
-
-def cell_settings(row: RowSettings, column: Mapping[str, Any], budget: str) -> dict[str, Any]:
-    """The settings of a row's cells in a column with the settings `column`, at this budget."""
+def cell_settings(row: Any, column: Mapping[str, Any], budget: str) -> dict[str, Any]:
+    """The settings of a row's cells in a column with the settings `column`, at this budget. `row`: has those of Row."""
     return {**row.set, **column, **(row.paper_set if budget == PAPER else {})}
 
 
 def as_composed(model: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Settings as the configuration of a cell of `model` has them: `backbone.short_conv` in its canonical form."""
-    if SHORT_CONV not in settings:
+    if TAPS not in settings:
         return settings
-    others, taps = dict(settings), settings[SHORT_CONV]
-    del others[SHORT_CONV]
+    others = dict(settings)
+    taps = others.pop(TAPS)
     off, published = switches(model)
     if all(settings.get(f"model.{key}", published.get(key)) == value for key, value in off.items()):
         return others if taps in (None, 1) else settings
@@ -94,7 +88,7 @@ def switches(model: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         declares = option_config("model", model).get(DECLARES) or {}
     except FileNotFoundError:
         return {}, {}
-    off = resolved(declares).get(KEY) or {} if declares else {}
+    off = resolved(declares).get(SHORT_CONV) or {} if declares else {}
     return off, default_arguments(model) if off else {}
 
 

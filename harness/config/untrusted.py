@@ -216,15 +216,12 @@ def check_shared(overrides: Iterable[str], where: str) -> None:
         match = OVERRIDDEN_KEY.fullmatch(key)
         if match is None or match[1] not in SHARED:
             raise UsageError(f"{where}: {key[:60]}: {OWNER} set it; a shared file sets {', '.join(SHARED)}")
-        if levels(value) > yaml_files.DEEPEST:
+        # the grammar of overrides recurses into brackets
+        levels = itertools.accumulate((letter in "[{(") - (letter in "]})") for letter in value)
+        if max(levels, default=0) > yaml_files.DEEPEST:
             raise UsageError(f"{where}: {key[:60]}: more than {yaml_files.DEEPEST} levels of brackets")
         if "${" in value:
             try:
                 check_interpolation(value.strip("'\""), key.lstrip("+~"))
             except ValueError as error:
                 raise UsageError(f"{where}: {shown(error)}") from None
-
-
-def levels(text: str) -> int:
-    """Levels of brackets, into which the grammar of overrides recurses."""
-    return max(itertools.accumulate((letter in "[{(") - (letter in "]})") for letter in text), default=0)

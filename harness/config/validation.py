@@ -5,9 +5,8 @@ the file, the key and the fault. Unknown keys, nan and inf are refused. Types ar
 float. Objects are immutable.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Strict, ValidationError
 
@@ -54,7 +53,7 @@ def explain(cls: type[StrictModel], raw: Any, invalid: ValidationError) -> str:
     path, error = max(errors, key=lambda pair: (pair[1]["type"] == "extra_forbidden", len(pair[0])))
     match error["type"]:
         case "extra_forbidden":
-            problem = f"unknown key; {did_you_mean(str(path[-1]), keys_at(cls, path[:-1]))}"
+            problem = f"unknown key; {did_you_mean(str(path[-1]), keys_of(cls))}"
         case "missing":
             problem = "missing"
         case "dict_type" | "model_type":
@@ -96,28 +95,7 @@ def shortened(value: Any) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
 
 
-def keys_at(cls: type[StrictModel], path: Sequence[str | int]) -> list[str]:
-    """The keys that a mapping may have at this path of the class."""
-    types: list[Any] = [cls]
-    for step in path:
-        types = [inner for cls in types for inner in types_below(cls, step)]
-    return [key for cls in types for key in getattr(cls, "model_fields", ())]
-
-
-def types_below(cls: Any, step: str | int) -> Iterator[Any]:
-    fields = getattr(cls, "model_fields", {})
-    if step in fields:
-        yield from members(fields[step].annotation)
-    elif not fields and (inner := get_args(cls)):
-        yield from members(inner[1] if get_origin(cls) is dict else inner[0])
-
-
-def members(annotation: Any) -> Iterator[Any]:
-    """The types that an annotation allows, with unions and Annotated taken apart."""
-    if get_origin(annotation) is Annotated:
-        yield from members(get_args(annotation)[0])
-    elif get_origin(annotation) in (Union, UnionType):
-        for member in get_args(annotation):
-            yield from members(member)
-    else:
-        yield annotation
+def keys_of(cls: type[StrictModel]) -> list[str]:
+    """The keys of a class and of the classes in its fields."""
+    schema = cls.model_json_schema()
+    return [key for part in (schema, *schema.get("$defs", {}).values()) for key in part.get("properties", ())]

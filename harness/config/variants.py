@@ -20,26 +20,30 @@ from harness.config.cell import (
     IDENTITY,
     NOT_A_CHANGE,
     Cell,
-    NoValueError,
     cell_of,
     flatten,
     identifying_config,
     identifying_parts,
     identity,
-    resolved_alone,
-    with_value,
-    without_values,
 )
-from harness.config.compose import OWN_CLASS, apply_values, check_parts, compose, folders, is_choice, model_of
-from harness.config.local_mixing import KEY, apply_short_conv
+from harness.config.compose import (
+    OWN_CLASS,
+    apply_short_conv,
+    apply_values,
+    check_parts,
+    compose,
+    folders,
+    is_choice,
+    model_of,
+)
 from harness.config.option_files import existing, is_option
 from harness.config.overrides import key_of, to_overrides
-from harness.config.plain import resolved
-from harness.config.schema import check_sizes
+from harness.config.plain import NoValueError, resolved, resolved_alone, with_value
+from harness.config.schema import SHORT_CONV, check_sizes
 from harness.errors import UsageError
 
 MODEL, BACKBONE = "model.", "backbone"
-TAPS = f"{BACKBONE}.{KEY}="
+TAPS = f"{BACKBONE}.{SHORT_CONV}="
 NO_COPY = "no_deepcopy_set_nodes"  # OmegaConf's flag: it sets a value itself, not a copy, which takes most of the time
 CHECKED = ("paths", "trainer", "resources", "cluster", "checkpoint", "bench")  # parts that are checked once per group
 SEED = re.compile(r"seed=(0|[1-9]\d{0,8})")  # a seed that needs no check; others are composed
@@ -68,8 +72,8 @@ class VariedConfig:
         pickled = pickle.dumps(cfg)
         try:
             canonical = identifying_config(cfg, keys) | {"seed": cfg.seed}
-            with without_values(cfg, keys):
-                return cls(pickled, paths=SimpleNamespace(**resolved(cfg.paths)), canonical=canonical)
+            paths = resolved_alone(cfg, keys, CHECKED)["paths"]
+            return cls(pickled, paths=SimpleNamespace(**paths), canonical=canonical)
         except (OmegaConfBaseException, UsageError):
             return cls(pickled)
 
@@ -82,8 +86,10 @@ class VariedConfig:
         if self.canonical is None:
             cfg = varied.copy()
             return cfg, cell_of(cfg)
-        config = changed(self.canonical, changes.items())
-        return varied, Cell(identity(config), config)
+        config = self.canonical
+        for key, value in changes.items():
+            config = with_value(config, key.split("."), value)
+        return varied, Cell(identity(config), dict(config))
 
     def copy(self) -> DictConfig:
         cfg = pickle.loads(self.pickled)
@@ -92,28 +98,6 @@ class VariedConfig:
         for key, value in self.changes:
             OmegaConf.update(cfg, key, value)
         return cfg
-
-    def resolved(self) -> dict[str, Any]:
-        """The configuration as plain values. Variants of the same keys share what does not change."""
-        values = shared_values(replace(self, changes=()), tuple(key for key, _ in self.changes))
-        return resolved(self.copy()) if values is None else changed(values, self.changes)
-
-
-def changed(config: Mapping[str, Any], changes: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    for key, value in changes:
-        config = with_value(config, key.split("."), value)
-    return dict(config)
-
-
-@functools.lru_cache(maxsize=64)
-def shared_values(varied: VariedConfig, keys: tuple[str, ...]) -> dict[str, Any] | None:
-    """All of a configuration as plain values, without those at `keys`; None if another value depends on one of them."""
-    cfg = varied.copy()
-    try:
-        with without_values(cfg, keys):
-            return resolved(cfg)
-    except (OmegaConfBaseException, UsageError):
-        return None
 
 
 class Variants:
@@ -140,7 +124,7 @@ class Variants:
         if others not in self._seeds:
             cfg, varied = self.row(others, ("seed",))
             is_cell = cfg.table is None and not cfg.get("depends_on") and varied.canonical is not None
-            self._seeds[others] = varied if is_cell and shared_values(varied, ("seed",)) is not None else None
+            self._seeds[others] = varied if is_cell else None
         varied = self._seeds[others]
         return None if varied is None else varied.cell({"seed": int(seed[1])})
 
@@ -200,7 +184,7 @@ def set_model(cfg: DictConfig, model: bytes, values: Sequence[str]) -> None:
     apply_values(cfg, [word for word in values if word not in taps])
     if taps:
         with open_dict(cfg):
-            cfg.backbone[KEY] = None
+            cfg.backbone[SHORT_CONV] = None
         apply_values(cfg, taps)
         apply_short_conv(cfg)
 
@@ -213,7 +197,7 @@ def shared_parts(
     The model of `cfg` is removed. None if a part on which checks, folders or other cells depend follows the model, and
     with a short convolution that no override sets, which each model reads in its own way. `dependent`: parts that do.
     """
-    if KEY in cfg.backbone:
+    if SHORT_CONV in cfg.backbone:
         return None
     pickled = pickle.dumps(cfg)
     cfg._set_flag(NO_COPY, True)  # for all rows: a change of flags visits every value

@@ -72,14 +72,9 @@ def read(path: str | Path, *, follow: bool = True, most_values: int = MOST_VALUE
     return parsed(text_in(path, follow), path, Loader, most_values)
 
 
-def read_config(path: str | Path) -> Any:
-    """The content as plain values, by OmegaConf's rules (1e-3 is a number), with its interpolations as text."""
-    return parsed(text_in(path), path, config_loader(), MOST_CONFIGURED)
-
-
 def load_config(path: str | Path) -> DictConfig | ListConfig:
-    """The content as a configuration, with its interpolations. Raises as `read` does."""
-    return as_written(read_config(path), path)
+    """The content as a configuration, by OmegaConf's rules (1e-3 is a number). Raises as `read` does."""
+    return as_written(parsed(text_in(path), path, config_loader(), MOST_CONFIGURED), path)
 
 
 def as_written(content: Any, path: str | Path) -> DictConfig | ListConfig:

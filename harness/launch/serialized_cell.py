@@ -23,13 +23,12 @@ from omegaconf.errors import OmegaConfBaseException
 from harness.config import yaml_files
 from harness.config.cell import cell_of, flatten
 from harness.config.declared import map_paths
-from harness.config.local_mixing import KEY
-from harness.config.own_files import absolute, check_data_root, check_files, files_outside, split
+from harness.config.overrides import typed_values
+from harness.config.own_files import absolute, check_data_root, check_files, files_outside
 from harness.config.plain import escaped, resolved
-from harness.config.schema import PARTS, Config, Paths, check_ranges
+from harness.config.schema import PARTS, SHORT_CONV, Config, Paths, check_ranges
 from harness.config.untrusted import OWNER
 from harness.config.validation import StrictModel, TupleOf, parse
-from harness.config.variants import VariedConfig
 from harness.errors import UsageError, shown
 from harness.masking import note, note_environment, note_overrides, noted
 from harness.records.schema import SearchEntry
@@ -47,7 +46,7 @@ class CellFile(NamedTuple):
 
 def write(path: Path, request: CellRequest) -> CellFile:
     """Write a request. Raises OmegaConf's errors for a value that does not resolve."""
-    config = resolved_config(request.cfg if request.varied is None else request.varied)
+    config = resolved_config(request.cfg)
     serialized = {
         "overrides": list(request.overrides),
         "search": [str(Path(folder).absolute()) for folder in request.search],
@@ -113,12 +112,12 @@ def read(path: Path, typed: Sequence[str] = ()) -> CellRequest:
         for value in serialized.secrets:
             note(value)
         cfg = OmegaConf.merge(OmegaConf.structured(Config), escaped(serialized.config))
-        if KEY not in serialized.config.get("backbone", {}):  # the schema's, which composing leaves out
-            cfg.backbone.pop(KEY, None)
+        if SHORT_CONV not in serialized.config.get("backbone", {}):  # the schema's, which composing leaves out
+            cfg.backbone.pop(SHORT_CONV, None)
         cell = cell_of(cfg, [dependency.id for dependency in serialized.depends_on])
     except (UsageError, OSError, OmegaConfBaseException, yaml.YAMLError, *yaml_files.UNREADABLE) as error:
         raise UsageError(f"{shown(path)}: no serialized cell ({yaml_files.reason(error)})") from error
-    words = dict(split(word) for word in typed)
+    words = typed_values(typed)
     for name in [key.removeprefix("paths.") for key in words if key.startswith("paths.")]:
         cfg.paths[name] = words[f"paths.{name}"]
     outside = files_outside(cfg, cfg.paths)
@@ -159,9 +158,9 @@ def absolute_path(path: str) -> str:
     return str(Path(path).expanduser().absolute())
 
 
-def resolved_config(cfg: DictConfig | VariedConfig) -> dict[str, Any]:
+def resolved_config(cfg: DictConfig) -> dict[str, Any]:
     """The configuration as plain values with absolute paths."""
-    plain = dict(cfg.resolved() if isinstance(cfg, VariedConfig) else resolved(cfg))  # other requests share its parts
+    plain = resolved(cfg)
     plain["paths"] = {name: str(Path(path).absolute()) for name, path in plain["paths"].items()}
     for group in PARTS:
         plain[group] = plain[group] | map_paths(plain[group], absolute_path)

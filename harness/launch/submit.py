@@ -12,7 +12,6 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from omegaconf import DictConfig
 from harness.config.places import folder_below
 from harness.config.plain import resolved
 from harness.config.schema import Rerun
-from harness.config.sweep import Plan, PlannedCell
 from harness.errors import UsageError, one_line
 from harness.launch import serialized_cell, snapshot
 from harness.launch.background import start_background_job
@@ -33,25 +31,14 @@ from harness.records.run_directory import RunDirectory
 from harness.training.run_cell import CellRequest, earlier_attempt
 
 
-@dataclass(frozen=True)
-class CellToSubmit:
-    planned: PlannedCell
-    request: CellRequest
-    level: int  # as in Plan.levels
-
-    @property
-    def run_folder(self) -> Path:
-        return self.planned.cell.folder(self.request.cfg)
-
-
 def lost_weights(request: CellRequest) -> bool:
     """Whether a cell that is done has to run again for cells that start from its weights."""
     cell, cfg = request.cell, request.cfg
     return earlier_attempt(request, RunDirectory(cell.folder(cfg)), cell.record_path(cfg)).lost_weights is not None
 
 
-def submit(plan: Plan, requests: Sequence[CellRequest], scheduler: str) -> int:
-    """Submit the cells of a plan. Returns the exit status: 0, or 2 if cells were refused.
+def submit(requests: Sequence[CellRequest], scheduler: str) -> int:
+    """Submit cells. Returns the exit status: 0, or 2 if cells were refused.
 
     Raises UsageError if there is no scheduler, or if it refuses a job.
     """
@@ -59,17 +46,18 @@ def submit(plan: Plan, requests: Sequence[CellRequest], scheduler: str) -> int:
     cells, skipped = [], Counter()
     unreadable: dict[str, list[str]] = defaultdict(list)  # fault of a record -> its cells
     active_jobs: dict[str, str] = {}  # id of a queued or running cell -> its SLURM job
-    for planned, request, level in zip(plan.cells, requests, plan.levels(), strict=True):
-        state = cell_state(planned.cell, request.cfg, queue)
+    for request in requests:
+        cell = request.cell
+        state = cell_state(cell, request.cfg, queue)
         if state.name == "invalid" and cfg.rerun is not Rerun.all:
-            unreadable[f"{state.detail}; remove the record"].append(str(planned.cell))
+            unreadable[f"{state.detail}; remove the record"].append(str(cell))
         elif to_submit(state, request.cfg.rerun) or (not state.active and lost_weights(request)):
-            cells.append(CellToSubmit(planned, request, level))
+            cells.append(request)
         else:
             skipped[state.name] += 1
-            earlier = read_submission(planned.cell.folder(request.cfg)) if state.active else None
+            earlier = read_submission(cell.folder(request.cfg)) if state.active else None
             if earlier and earlier.scheduler == SLURM:
-                active_jobs[planned.cell.id] = earlier.job
+                active_jobs[cell.id] = earlier.job
     cells, refused = split_refused(cells)
     refused |= unreadable
     for reason, names in refused.items():
@@ -82,7 +70,7 @@ def submit(plan: Plan, requests: Sequence[CellRequest], scheduler: str) -> int:
         return 2 if refused else 0
 
     root = Path(cfg.cluster.folder or cfg.paths.outputs).expanduser().absolute()
-    trusted = sorted({str(package) for cell in cells for package in cell.request.cfg.trusted_packages})
+    trusted = sorted({str(package) for request in cells for package in request.cfg.trusted_packages})
     code = snapshot.take(folder_below(root, "code"), packages=trusted)
     folder = serialized_cell.new_folder(folder_below(root, "jobs"))
     submitted: list[dict[str, Any]] = []
@@ -90,7 +78,7 @@ def submit(plan: Plan, requests: Sequence[CellRequest], scheduler: str) -> int:
     for group in group_by_resources(cells, scheduler):
         level = group[0].level
         after = {array for below in range(level) for array in arrays[below]}
-        after |= {active_jobs[id] for cell in group for id in cell.planned.depends_on if id in active_jobs}
+        after |= {active_jobs[first.id] for request in group for first in request.depends_on if first.id in active_jobs}
         batches = list(split_into_jobs(group, scheduler))
         for start in range(0, len(batches), cfg.cluster.array_size):
             array = batches[start : start + cfg.cluster.array_size]
@@ -98,17 +86,16 @@ def submit(plan: Plan, requests: Sequence[CellRequest], scheduler: str) -> int:
             arrays[level].add(jobs[0].split("_")[0])
             for job, batch in zip(jobs, array, strict=True):
                 log = str(folder / f"{job}_0_log.out")
-                for cell in batch:
-                    Submission(scheduler, job, log, socket.gethostname(), started).write(cell.run_folder)
-                submitted += [{"job": job, "cell": cell.planned.cell.names()} for cell in batch]
+                for request in batch:
+                    folder_of_run = request.cell.folder(request.cfg)
+                    Submission(scheduler, job, log, socket.gethostname(), started).write(folder_of_run)
+                submitted += [{"job": job, "cell": request.cell.names()} for request in batch]
             count = sum(map(len, array))
-            size = describe_resources(array[0][0].request.cfg)
+            size = describe_resources(array[0][0].cfg)
             print(f"job {jobs[0].split('_')[0]}: {count} cells in {len(jobs)} jobs of {size}")
     (folder / "submission.json").write_text(json.dumps(submitted, indent=1), encoding="utf-8")
     print(f"submitted: {', '.join([f'{len(submitted)} cells', *skip_notes])}")
     print(f"code: {display_path(code)} · logs: {display_path(folder)}/<job>_0_log.out")
-    for name, why in plan.absent.items():
-        print(f"left out: {name} ({why})")
     print("next: python run.py do=status, then the same command again for what is left, then python run.py do=report")
     return 2 if refused else 0
 
@@ -122,18 +109,18 @@ def to_submit(state: CellState, rerun: Rerun) -> bool:
     return rerun is Rerun.failed and state.name != "done"
 
 
-def split_refused(cells: Sequence[CellToSubmit]) -> tuple[list[CellToSubmit], dict[str, list[str]]]:
+def split_refused(requests: Sequence[CellRequest]) -> tuple[list[CellRequest], dict[str, list[str]]]:
     """The cells that can run, and {reason: names of refused cells}. Seeds of the same cell are checked once."""
     reasons: dict[str, str | None] = {}
     accepted, refused = [], defaultdict(list)
-    for cell in cells:
-        key = json.dumps(cell.planned.cell.config | {"seed": None}, sort_keys=True)
+    for request in requests:
+        key = json.dumps(request.cell.config | {"seed": None}, sort_keys=True)
         if key not in reasons:
-            reasons[key] = refusal(cell.request.cfg)
+            reasons[key] = refusal(request.cfg)
         if reasons[key] is None:
-            accepted.append(cell)
+            accepted.append(request)
         else:
-            refused[reasons[key]].append(str(cell.planned.cell))
+            refused[reasons[key]].append(str(request.cell))
     return accepted, refused
 
 
@@ -173,25 +160,25 @@ def prepare_command() -> str:
     return shlex.join(["python", "run.py", "do=prepare", *overrides])
 
 
-def group_by_resources(cells: Sequence[CellToSubmit], scheduler: str) -> list[list[CellToSubmit]]:
+def group_by_resources(requests: Sequence[CellRequest], scheduler: str) -> list[list[CellRequest]]:
     """Groups of cells that may share an array: they need the same resources and do not depend on each other."""
     groups = defaultdict(list)
-    for cell in cells:
-        cfg = cell.request.cfg
+    for request in requests:
+        cfg = request.cfg
         if scheduler == SLURM:
             resources = resolved(cfg.resources)
-            groups[cell.level, json.dumps([resources, sbatch_parameters(cfg)], sort_keys=True)].append(cell)
+            groups[request.level, json.dumps([resources, sbatch_parameters(cfg)], sort_keys=True)].append(request)
         else:
-            groups[0, str(devices_per_cell(cfg))].append(cell)
+            groups[0, str(devices_per_cell(cfg))].append(request)
     return [group for _, group in sorted(groups.items(), key=lambda item: item[0][0])]
 
 
-def split_into_jobs(group: Sequence[CellToSubmit], scheduler: str) -> Iterator[Sequence[CellToSubmit]]:
+def split_into_jobs(group: Sequence[CellRequest], scheduler: str) -> Iterator[Sequence[CellRequest]]:
     """The cells of each job."""
-    cfg = group[0].request.cfg
+    cfg = group[0].cfg
     if scheduler == SLURM:
         cells_per_job = cfg.resources.cells_per_job
-    elif any(cell.level for cell in group):
+    elif any(request.level for request in group):
         cells_per_job = len(group)  # this machine has no queue in which a job could wait for another
     else:
         cells_per_job = -(-len(group) // cfg.n_jobs)
@@ -200,7 +187,7 @@ def split_into_jobs(group: Sequence[CellToSubmit], scheduler: str) -> Iterator[S
 
 
 def submit_array(
-    array: Sequence[Sequence[CellToSubmit]],
+    array: Sequence[Sequence[CellRequest]],
     scheduler: str,
     folder: Path,
     code: Path,
@@ -212,11 +199,11 @@ def submit_array(
 
     `first`: the number of the first file. `after`: jobs that must end, successfully or not, before these start.
     """
-    cfg, number, calls = array[0][0].request.cfg, first, []
+    cfg, number, calls = array[0][0].cfg, first, []
     for batch in array:
         files = [folder / f"{number + i:04d}.yaml" for i in range(len(batch))]
         number += len(batch)
-        calls.append([serialized_cell.write(file, cell.request) for file, cell in zip(files, batch, strict=True)])
+        calls.append([serialized_cell.write(file, request) for file, request in zip(files, batch, strict=True)])
     if scheduler == LOCAL:
         return [start_background_job(files, index, cfg, folder, code) for index, files in enumerate(calls)]
 

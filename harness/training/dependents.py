@@ -1,42 +1,42 @@
-"""Cells that start from other cells are checked before those run: so that a typo cannot waste a pre-training run."""
+"""Cells that cannot run are refused before others do: so that a typo cannot waste a pre-training run."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
+from harness.config.declared import missing_file, missing_file_message
 from harness.errors import UsageError
 from harness.progress import Progress, announce_torch
+from harness.training.process import group
 from harness.training.run_cell import CellRequest, CellResult, explained, is_done
 
 
-def refused_dependents(requests: Sequence[CellRequest]) -> dict[str, CellResult]:
-    """{id: result} of the cells that could not begin after the cells that they depend on, which are not done yet.
+def refused_at_once(requests: Sequence[CellRequest]) -> dict[str, CellResult]:
+    """{id: result} of the cells whose files are missing, and of those that could not begin after other cells.
 
-    Each is built without memory, and its data are prepared and read, once for all its seeds.
+    The latter wait for cells that are not done yet. They are built without memory, and their data are prepared and
+    read, once for all seeds.
     """
     refused: dict[str, CellResult] = {}
-    problems: dict[str, str | None] = {}
-    for request in waiting(requests):
-        cell = request.cell
-        key = json.dumps({name: value for name, value in cell.config.items() if name not in ("seed", "dependencies")})
+    problems: dict[str, str | None] = {}  # of a file or a configuration
+    for request in requests:
+        cell, cfg = request.cell, request.cfg
+        missing, waits = missing_file(cfg), not all(is_done(first.record) for first in request.depends_on)
+        if not (missing or waits) or is_done(str(cell.record_path(cfg))):
+            continue
+        same = {name: value for name, value in cell.config.items() if name not in ("seed", "dependencies")}
+        key = str(missing or json.dumps(same))
         if key not in problems:
-            announce_torch()
-            problems[key] = problem_of(request)
+            problems[key] = missing_file_message(missing, cfg) if missing else problem_of(request)
         if problem := problems[key]:
             refused[cell.id] = CellResult(str(cell), "refused", 2, problem)
     return refused
 
 
-def waiting(requests: Sequence[CellRequest]) -> Iterator[CellRequest]:
-    """The cells to run with a dependency that is not done."""
-    for request in requests:
-        if all(is_done(dependency.record) for dependency in request.depends_on):
-            continue
-        if not is_done(str(request.cell.record_path(request.cfg))):
-            yield request
-
-
 def problem_of(request: CellRequest) -> str | None:
     """Why the cell cannot run, whatever its dependencies give; None if nothing is in its way."""
+    if group():  # one of several processes
+        return None
+    announce_torch()
     from harness.config.build import build_or_refuse
     from harness.training.checkpoints.dependency import require_prefixes
     from tasks.checks import DataError

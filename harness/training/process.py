@@ -24,9 +24,9 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from harness.config.allowed import devices_of
 from harness.config.declared import declared
 from harness.config.schema import Kernels
-from harness.config.trainer_settings import devices_of
 from harness.errors import UsageError, one_line
 from harness.records.machine import other_cpu_s
 from harness.records.provenance import command_output, version

@@ -17,7 +17,6 @@ from harness.config.declared import missing_file, missing_file_message
 from harness.config.places import ROOT
 from harness.config.schema import Rerun
 from harness.config.source_code import code_of
-from harness.config.variants import VariedConfig
 from harness.errors import UsageError, one_line
 from harness.garbage import end_imports, rare_garbage_collection
 from harness.masking import masked, masked_override, masked_texts
@@ -58,8 +57,8 @@ class CellRequest:
     since: float = field(default_factory=time.time)
     depends_on: Sequence[Dependency] = ()  # cells that must be done first
     dependents: Sequence[str] = ()  # records of the cells that start from this cell's weights
+    level: int = 0  # one more than the highest level of the cells that it depends on; 0 without any
     longest_s: float | None = None  # without a GPU: longer runs are refused
-    varied: VariedConfig | None = None  # `cfg`, if it shares most values with other requests
     searched: Mapping[str, Any] | None = None  # the search that chose the learning rate, as in a record
 
 

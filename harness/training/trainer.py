@@ -10,9 +10,9 @@ import torch
 from lightning.fabric.plugins.environments import LightningEnvironment, SLURMEnvironment, TorchElasticEnvironment
 from omegaconf import DictConfig
 
+from harness.config.allowed import check_trainer, devices_of
 from harness.config.instantiate import instantiate
 from harness.config.plain import resolved_or_refused
-from harness.config.trainer_settings import check_trainer, devices_of
 from harness.records.run_directory import RunDirectory
 from harness.training import process
 from harness.training.batches.loader import micro_batches

@@ -21,7 +21,7 @@ def test_what_acts_is_not_built():
 
 def test_targets_are_found_at_any_depth():
     nested = {"a": [{"b": {"c": [[{"_target_": "os.system"}]]}}]}
-    with pytest.raises(UsageError, match=r"model\.a\.b\.c: _target_ 'os\.system' may not be built"):
+    with pytest.raises(UsageError, match=r"model\.a\[0\]\.b\.c\[0\]\[0\]: _target_ 'os\.system' may not be built"):
         check_targets(nested, "model")
     check_targets(nested, "model", ["os"])
 

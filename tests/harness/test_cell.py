@@ -8,8 +8,8 @@ from omegaconf import OmegaConf
 
 from harness.config.cell import canonical, cell_of, flatten, identity
 from harness.config.compose import compose, options
+from harness.config.option_files import default_protocol
 from harness.config.places import CONF
-from harness.config.resolvers import default_protocol
 from harness.config.schema import Config
 from harness.config.variants import VariedConfig, changes
 

@@ -8,11 +8,12 @@ import torch
 from harness.commands.verify import build_layer
 from harness.commands.verify_checks import LENGTH, declared_state, wrong_state
 from harness.config.build import is_attention
-from harness.config.compose import OWN_CLASS, arguments, compose, options, with_model
+from harness.config.compose import OWN_CLASS, arguments, compose, options
 from harness.config.declared import declared
 from harness.config.instantiate import target
 from harness.errors import UsageError
 from models.attention.base import Pattern
+from tests.helpers.cells import with_model
 
 SIZES = ["task=probe/recall", "backbone.dim=64", "backbone.heads=4"]
 CHOSEN = {"griffin": 96}  # values for settings that are null, without an attribute of that name

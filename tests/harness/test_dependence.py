@@ -14,8 +14,9 @@ import pytest
 import torch
 
 from harness.config.build import build, on_meta, parameter_groups
-from harness.config.compose import OWN_CLASS, compose, options, recipes, with_model
+from harness.config.compose import OWN_CLASS, compose, options, recipes
 from harness.errors import UsageError
+from tests.helpers.cells import with_model
 from tests.helpers.tasks import no_progress
 
 LANGUAGE_MODELS = [("lavo", "lm/pg19"), ("latte", "lm/openwebtext"), ("llp", "lm/wikitext103")]

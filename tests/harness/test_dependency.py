@@ -81,9 +81,11 @@ def test_the_id_follows_the_first_cells():
         for overrides in (CELL, plain, [*CELL, ENCODER], [*CELL, ENCODER.replace("=8", "=4")])
     ]
     assert len(set(ids)) == 4
-    first, second = plan_of(*CELL, ENCODER).cells
-    assert second.depends_on == (first.cell.id,) and second.cell.config["dependencies"] == [first.cell.id]
-    assert plan_of(*CELL, ENCODER).levels() == [0, 1]
+    plan = plan_of(*CELL, ENCODER)
+    first, second = plan.cells
+    assert second.depends_on == {first.cell.id: ("embedding", "layers")}
+    assert second.cell.config["dependencies"] == [first.cell.id]
+    assert [request.level for request in requests_of(plan)] == [0, 1]
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +93,7 @@ def encoder(tmp_path_factory):
     """A folder in which the first cell is done."""
     root, data = tmp_path_factory.mktemp("encoder"), tmp_path_factory.getbasetemp() / "listops-smoke"
     places = [f"paths.{name}={root / name}" for name in ("outputs", "records", "tables")]
-    request, _ = requests_of(plan_of(*CELL, *places, f"paths.data={data}", ENCODER), ())
+    request, _ = requests_of(plan_of(*CELL, *places, f"paths.data={data}", ENCODER))
     assert run_cell(request).state == "done"
     return root
 
@@ -104,7 +106,7 @@ def first_done(tmp_path, encoder):
 
 def serialized(typed, tmp_path):
     plan = plan_of(*typed, ENCODER)
-    requests = requests_of(plan, ())
+    requests = requests_of(plan)
     cells = [serialized_cell.write(tmp_path / f"{number}.yaml", request) for number, request in enumerate(requests)]
     assert len(cells) == 2
     return [serialized_cell.read(*cell) for cell in cells], [planned.cell.id for planned in plan.cells]
@@ -151,14 +153,14 @@ def test_weights_of_another_record_are_refused(typed, tmp_path, first_done):
 )
 def test_mismatched_names_and_shapes_are_refused(typed, overrides, prefixes, reason, first_done):
     depends_on = ENCODER.replace("[embedding, layers]", prefixes)
-    results = [run_cell(request) for request in requests_of(plan_of(*typed, *overrides, depends_on), ())]
+    results = [run_cell(request) for request in requests_of(plan_of(*typed, *overrides, depends_on))]
     assert [result.state for result in results] == ["skipped", "refused"]
     assert results[1].detail.startswith("depends_on: ") and reason in results[1].detail
 
 
-@pytest.mark.parametrize("entry", [{"cell": 3, "weights": ["a"]}, {"cell": "", "weights": "a"}, 3])
+@pytest.mark.parametrize("entry", [{"cell": 3, "weights": ["a"]}, {"cell": "", "weights": "a"}, 3, "a='b"])
 def test_an_entry_of_another_form_is_refused(entry):
-    with pytest.raises(UsageError, match="is neither"):
+    with pytest.raises(UsageError, match=r"^depends_on: .*(expected|quotation)"):
         parse_depends_on(entry)
 
 
@@ -184,7 +186,7 @@ def test_a_stopped_cell_resumes_without_its_starting_weights(typed, tmp_path, mo
     ("entries", "says"),
     [
         ([f"seed={number + 2}" for number in range(51)], "more than 50 cells"),
-        (["model=lavo '"], "depends_on: model=lavo ': no closing quotation"),
+        (["model=lavo '"], "depends_on: model=lavo ': cell: No closing quotation"),
         (["model=" + "[" * 3_000], "more than 40 levels of brackets"),
         (["task.path=/etc/passwd"], "task.path=/etc/passwd: only the command line"),
         (["task=../../x"], "is no name of an option"),

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.config import sweep
 from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.config.schema import Rerun, Rule
@@ -152,13 +151,12 @@ def cells_to_submit(*commands, level=0):
     for seed, typed in enumerate(commands):
         cfg = composed("budget=smoke", *typed).copy()
         cfg.seed = seed
-        planned = sweep.PlannedCell(tuple(typed), cfg, cell_of(cfg))
-        cells.append(submit.CellToSubmit(planned, request_of(cfg), level))
+        cells.append(replace(request_of(cfg, typed), level=level))
     return cells
 
 
 def seeds(groups):
-    return [[cell.request.cfg.seed for cell in group] for group in groups]
+    return [[request.cfg.seed for request in group] for group in groups]
 
 
 def test_equal_resources_share_an_array():
@@ -170,7 +168,7 @@ def test_equal_resources_share_an_array():
 
 def test_dependencies_are_in_an_earlier_array():
     first, second, third = cells_to_submit([], [], [])
-    cells = [submit.CellToSubmit(first.planned, first.request, 1), second, third]
+    cells = [replace(first, level=1), second, third]
     assert seeds(submit.group_by_resources(cells, SLURM)) == [[1, 2], [0]]
     assert seeds(submit.group_by_resources(cells, LOCAL)) == [[0, 1, 2]]
 
@@ -196,10 +194,8 @@ def test_missing_slurm_is_one_line(tmp_path, places, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(submit, "split_refused", lambda cells: (list(cells), {}))
     monkeypatch.setattr(submit.snapshot, "take", lambda parent, packages: tmp_path)
-    (cell,) = cells_to_submit([*places, "resources=cpu1"])
-    plan = sweep.Plan((cell.planned,), {})
     with pytest.raises(UsageError, match="SLURM is not installed here"):
-        submit.submit(plan, [cell.request], SLURM)
+        submit.submit(cells_to_submit([*places, "resources=cpu1"]), SLURM)
     assert not list((tmp_path / "outputs").rglob("job.json")), "the cell is in no job"
 
 
@@ -215,13 +211,11 @@ def test_a_submission_says_which_cell_went_where(places, monkeypatch, capsys):
     monkeypatch.setattr(submit, "submit_array", submit_array)
     monkeypatch.setattr(submit.Queue, "state", lambda self, submission: "PENDING")
     cells = cells_to_submit(*[[*places, "resources=cpu1", "cluster.array_size=2"]] * 3)
-    plan = sweep.Plan(tuple(cell.planned for cell in cells), {})
-    requests = [cell.request for cell in cells]
-    assert submit.submit(plan, requests, SLURM) == 0
+    assert submit.submit(cells, SLURM) == 0
     assert arrays == [[0, [[0], [1]], []], [2, [[2]], []]]
     output = capsys.readouterr().out
     assert "job 41: 2 cells in 2 jobs of 1 x process · 60 min" in output and "submitted: 3 cells" in output
-    assert submit.submit(plan, requests, SLURM) == 0
+    assert submit.submit(cells, SLURM) == 0
     assert "nothing to submit: 3 queued" in capsys.readouterr().out
 
 

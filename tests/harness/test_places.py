@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from harness.commands import cli
+from harness.commands import cli, train
 from harness.commands.plan import run_all
-from harness.commands.train import without_missing_data
 from harness.config import places, schema
 from harness.config.compose import compose
 from harness.config.declared import stand_in
 from harness.config.sweep import Command, expand_all
+from harness.training.dependents import refused_at_once
 from harness.training.run_cell import run_cell
 from tests.conftest import ROOT
 from tests.helpers.cells import request_of
@@ -81,16 +81,18 @@ def test_a_missing_file_is_named_with_its_substitute(places, tmp_path, capsys):
     assert "data: " not in capsys.readouterr().out
 
 
-def test_a_sweep_runs_what_it_can_where_files_are_missing(places, tmp_path):
+def test_a_sweep_runs_what_it_can_where_files_are_missing(places, tmp_path, capsys):
     missing = ["task=lm/pg19", "budget=reduced", f"paths.slices={tmp_path / 'slices'}", "trainer=cpu", *places]
-    commands = [Command(compose(["model=no_mixing", f"seed={seed}", *missing])) for seed in (1, 2)]
+    typed = [("model=no_mixing", f"seed={seed}", *missing) for seed in (1, 2)]
+    commands = [Command(compose(words), words) for words in typed]
     listops = Command(compose(["model=no_mixing", "task=lra/listops", "budget=smoke", "trainer=cpu", *places]))
-    plan = without_missing_data(expand_all([*commands, listops]))
-    assert [planned.cell.task for planned in plan.cells] == ["lra/listops"]
-    ((cells, why),) = plan.absent.items()
-    assert cells == "2 cells of lm/pg19" and why.startswith(f"{tmp_path}/slices/pg19/pg19_slice.tar.gz: missing")
-    alone = expand_all(commands)
-    assert without_missing_data(alone) is alone  # the first cell says what is missing
+    requests = train.requests_of(expand_all([*commands, listops]))
+    refused = refused_at_once(requests)
+    assert [request.cell.task for request in train.without_refused(requests, refused)] == ["lra/listops"]
+    assert [result.cell for result in refused.values()] == [str(request.cell) for request in requests[:2]]
+    assert train.run_all(commands) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("refused: ")]
+    assert line.startswith(f"refused: 2 x {requests[0].cell} · {tmp_path}/slices/pg19/pg19_slice.tar.gz: missing")
 
 
 def test_nothing_stands_in_for_the_tokenizer_of_a_checkpoint(places):
@@ -107,6 +109,6 @@ def test_a_file_that_changes_after_its_cell_was_planned_runs_under_no_id(places,
     file.write_text(file.read_text().replace("review 7,", "review seven,"))
     result = run_cell(request)
     assert result.state == "refused" and result.detail == (
-        f"{file}: it changed after the cell was planned; the same command runs it as it is now"
+        f"{file}: it changed after the cell was planned; the same command runs it anew"
     )
     assert run_cell(request_of(request.cfg)).state == "done"

@@ -5,7 +5,6 @@ import shutil
 from harness.commands import plan
 from harness.config import sweep, variants, yaml_files
 from harness.config.compose import compose, pickled
-from harness.config.declared import missing_files
 from harness.config.places import CONF, ROOT
 from harness.config.sweep import Command
 from harness.records import collect, record
@@ -49,21 +48,22 @@ def test_the_configuration_of_a_seed_is_that_of_its_own_composition(monkeypatch)
     copies = []
     copy = variants.VariedConfig.copy
     monkeypatch.setattr(variants.VariedConfig, "copy", lambda self: copies.append(self) or copy(self))
-    assert made.levels() == [0] * 5 and not copies, "a plan makes none"
+    assert len(made.cells) == 5 and not copies, "a plan makes none"
     for entry in made.cells:
         by_itself = compose(entry.overrides)
         assert entry.cfg == by_itself and entry.cell == variants.cell_of(by_itself)
 
 
-def test_seeds_of_a_cell_read_the_same_files_unless_a_setting_follows_the_seed(tmp_path):
+def test_seeds_of_a_cell_read_the_same_files_unless_a_setting_follows_the_seed(tmp_path, monkeypatch):
     typed = ("table=lavo/t11", "model=lavo", "budget=smoke")
     made = planned(*typed)
-    kept = made.one_per_variants()
-    assert [(entry.cell.task, entry.cell.seed) for entry in kept] == [
-        (task, 1) for task in dict.fromkeys(entry.cell.task for entry in made.cells)
-    ]
+    read = []
+    with monkeypatch.context() as patch:
+        patch.setattr(plan, "missing_file", lambda cfg: read.append((cfg.task.name, cfg.seed)))
+        assert plan.missing_files(made.cells) == {}
+    assert read[::-1] == [(task, 1) for task in dict.fromkeys(entry.cell.task for entry in made.cells)]
     follows = planned(*typed, "task=lra/listops", f"+task.path={tmp_path}/${{seed}}/x")
-    missing = missing_files(entry.cfg for entry in follows.one_per_variants())
+    missing = plan.missing_files(follows.cells)
     assert sorted(map(str, missing)) == [f"{tmp_path}/{seed}/x" for seed in range(1, 6)]
 
 

@@ -5,8 +5,8 @@ import pytest
 from harness.commands.mistakes import explain
 from harness.commands.rewrite import rewrite
 from harness.config.compose import compose, pickled
+from harness.config.option_files import default_protocol
 from harness.config.places import CONF
-from harness.config.resolvers import default_protocol
 from harness.config.sweep import Command, compose_commands, expand_all
 from harness.errors import UsageError
 
@@ -104,5 +104,6 @@ def test_a_task_has_the_protocol_of_the_task_that_it_starts_from(tmp_path):
     for name, parent in {"reviews": "data/classification", "more": "mine/reviews", "loop": "mine/loop"}.items():
         (folder / f"{name}.yaml").write_text(f"defaults: [/task/{parent}@_here_, _self_]\nname: mine/{name}\n")
     folders = [tmp_path, CONF]
-    protocols = {name: default_protocol(f"mine/{name}", folders) for name in ("reviews", "more", "loop")}
-    assert protocols == {"reviews": "own", "more": "own", "loop": "???"}
+    assert [default_protocol(f"mine/{name}", folders) for name in ("reviews", "more")] == ["own", "own"]
+    with pytest.raises(UsageError, match="name themselves"):
+        default_protocol("mine/loop", folders)

@@ -9,15 +9,15 @@ from omegaconf import OmegaConf
 
 from harness.config.build import on_meta
 from harness.config.cell import cell_of
-from harness.config.compose import OWN_CLASS, arguments, compose, options, recipes, with_model
+from harness.config.compose import OWN_CLASS, arguments, compose, options, recipes
 from harness.config.declared import declared_by
+from harness.config.option_files import default_protocol
 from harness.config.places import CONF
 from harness.config.plain import resolved
-from harness.config.resolvers import default_protocol
 from harness.errors import UsageError
 from harness.report.scores import size_line
 from harness.training.run_cell import run_cell
-from tests.helpers.cells import request_of, shorten
+from tests.helpers.cells import request_of, shorten, with_model
 
 TASKS = [name for name, _ in options("task")]
 MODELS = [name for name, _ in options("model") if name not in OWN_CLASS]

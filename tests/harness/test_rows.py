@@ -1,11 +1,8 @@
 """Rows, seeds and trials share what does not differ between them, and are the cells of their own compositions."""
 
-import dataclasses
-
 import pytest
 from omegaconf import OmegaConf
 
-from harness.commands.train import requests_of
 from harness.config import sweep, yaml_files
 from harness.config import variants as module
 from harness.config.cell import cell_of
@@ -16,7 +13,6 @@ from harness.config.table_files import path_of
 from harness.config.table_rows import cell_settings, has_cells
 from harness.config.variants import Variants, VariedConfig
 from harness.errors import UsageError
-from harness.launch import serialized_cell
 from tests.helpers.searched import Trials
 
 KEYS = ("seed", RATE, TRIAL)
@@ -29,7 +25,7 @@ SAMPLE = WITH_CELLS[::6]  # the default suite compares these; CI compares all
 
 def words_of(table):
     """The overrides of two rows in one column: the first row composes what the last one shares."""
-    pairs = list(runnable_cells(table, {}, "", {}))
+    pairs = [(row, column) for row, column, _ in runnable_cells(table, {}, "", {})]
     row, column = pairs[len(pairs) // 2]
     same = [pair for pair in pairs if pair[1] == column and pair[0].protocol == row.protocol]
     for row, column in (same[0], same[-1]):
@@ -102,15 +98,6 @@ def test_each_command_is_what_it_composes_to(words, tmp_path):
         (planned,) = sweep.expand_all([command]).cells
         assert planned.cell == cell_of(alone) and planned.overrides == command.overrides
         assert OmegaConf.to_container(planned.cfg) == OmegaConf.to_container(alone)
-
-
-def test_a_file_of_a_shared_request_is_that_of_its_own(tmp_path):
-    requests = requests_of(sweep.expand_all(sweep.compose_commands(swept(CELL, (1, 2, 3)))), ())
-    assert isinstance(requests[2].varied, VariedConfig), "the test tests something"
-    for request in requests:
-        shared = serialized_cell.write(tmp_path / "shared.yaml", request)
-        own = serialized_cell.write(tmp_path / "own.yaml", dataclasses.replace(request, varied=None))
-        assert shared.typed == own.typed and shared.path.read_text() == own.path.read_text()
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from omegaconf import OmegaConf
 
 from harness.config.build import on_meta
 from harness.config.cell import cell_of
-from harness.config.compose import compose, file_of, options, with_model
+from harness.config.compose import compose, file_of, options
 from harness.config.sweep import Command, expand_all
 from harness.config.table_rows import has_cells
 from harness.training.run_cell import run_cell
-from tests.helpers.cells import request_of, shorten
+from tests.helpers.cells import request_of, shorten, with_model
 
 READ = {name: OmegaConf.load(file_of("table", name)) for name, _ in options("table") if name != "all"}
 TABLES = [name for name, read in READ.items() if has_cells(read) and not read.get("every")]  # of the papers and probes

@@ -5,10 +5,9 @@ from omegaconf import OmegaConf
 
 from harness.config.build import build_or_refuse, is_attention
 from harness.config.cell import cell_of
-from harness.config.compose import OWN_CLASS, compose, default_arguments, names_in, option_config
+from harness.config.compose import OWN_CLASS, compose, default_arguments, names_in, option_config, own_mixing
 from harness.config.declared import declared
 from harness.config.instantiate import target
-from harness.config.local_mixing import own_mixing
 from harness.config.variants import Variants, VariedConfig
 from harness.errors import UsageError
 from harness.report.scores.measurements import block_note
@@ -71,7 +70,7 @@ def test_rows_of_a_table_share_no_backbone_that_follows_the_model(taps):
 
 @pytest.mark.parametrize("taps", ["0", "-1", "2.5", "true", "four"])
 def test_no_number_of_taps_is_refused(taps):
-    with pytest.raises(UsageError, match=r"backbone\.short_conv=.*: null, 1 \(no convolution\) or the number of taps"):
+    with pytest.raises(UsageError, match=r"backbone\.short_conv=.*: null, 1 \(none\) or the number of taps"):
         compose(["model=deltanet", *RECALL, f"backbone.short_conv={taps}"])
 
 

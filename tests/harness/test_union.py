@@ -157,9 +157,8 @@ def test_models_without_a_row_are_found_by_their_patterns(monkeypatch):
         "custom": {"causal_self"},
     }
     monkeypatch.setattr(build, "patterns_of", lambda name: patterns.get(name, set()))
-    read = OmegaConf.create({"protocol": "p", "rows": {"LAVO": "lavo"}, "every": ["causal_self"]})
-    assert build.further_models(read) == ["griffin"]
-    assert build.further_models(OmegaConf.merge(read, {"without": {"griffin": "why"}})) == []
+    assert sweep.further_models(["causal_self"], {"lavo"}) == ["griffin"]
+    assert sweep.further_models(["causal_self"], {"lavo", "griffin"}) == []
 
 
 @pytest.mark.slow
@@ -167,5 +166,5 @@ def test_models_without_a_row_are_found_by_their_patterns(monkeypatch):
 def test_the_rows_are_every_model_with_the_pattern(name):
     read = OmegaConf.load(file_of("table", name))
     named = {sweep.row(raw, read.protocol).model for raw in read.rows.values()} | set(read.without)
-    assert build.further_models(read) == []
+    assert sweep.further_models(read.every, named) == []
     assert all(build.patterns_of(model) & set(read.every) for model in named)

@@ -70,9 +70,8 @@ def test_text_comes_back_as_it_was(tmp_path):
 def test_a_configuration_has_fewer_values_than_a_file_of_data(tmp_path):
     (tmp_path / "x.yaml").write_text(f"a: {[1] * 4_000}")
     assert len(yaml_files.read(tmp_path / "x.yaml")["a"]) == 4_000
-    for use in (yaml_files.load_config, yaml_files.read_config):
-        with pytest.raises(UsageError, match=r"x\.yaml: more than 3,000 values"):
-            use(tmp_path / "x.yaml")
+    with pytest.raises(UsageError, match=r"x\.yaml: more than 3,000 values"):
+        yaml_files.load_config(tmp_path / "x.yaml")
 
 
 def test_the_c_parser_reads_each_configuration_as_omegaconf_s_own_parser_does():

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from omegaconf import DictConfig
 
 from harness.config.cell import cell_of
+from harness.config.compose import copied, option_config
 from harness.training.run_cell import CellRequest
 
 EXAMPLES = 40  # validation and test each: a whole batch and a part of one
@@ -22,6 +23,13 @@ def shorten(cfg: DictConfig) -> None:
             cfg.task.train = min(cfg.task.train, max(TRAINED, cfg.train.batch_size))
     if "test_bytes" in cfg.task:
         cfg.task.test_bytes = min(cfg.task.test_bytes, 800)
+
+
+def with_model(cfg: DictConfig, name: str) -> DictConfig:
+    """The configuration with another model of `conf/model/`. A new composition would take a hundred times as long."""
+    cfg = copied(cfg)
+    cfg.model = option_config("model", name)
+    return cfg
 
 
 def request_of(cfg: DictConfig, overrides: Sequence[str] = (), **settings) -> CellRequest:

@@ -3,11 +3,11 @@
 import copy
 import random
 from collections.abc import Iterator, Sequence
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from harness.config.validation import members
 from harness.report.spec_files import FIGURES, TABLES
 
 Key = tuple[str | int, ...]
@@ -58,7 +58,9 @@ def keys_of_schema(schema: type[BaseModel], raw: Any, path: Key = ()) -> Iterato
 
 
 def is_model(annotation: Any) -> bool:
-    return any(isinstance(member, type) and issubclass(member, BaseModel) for member in members(annotation))
+    if get_origin(annotation) in (Annotated, Union, UnionType):
+        return any(map(is_model, get_args(annotation)))
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def models_in(annotation: Any) -> list[type[BaseModel]]:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from zoo import CLASSES, DIM, EVERY, HEADS, MAX_LENGTH, build, in_chunks, inputs, load
 
+from harness.commands.list import local_mixing
 from harness.config.compose import option_config
-from harness.config.local_mixing import local_mixing
 from models.attention.base import Pattern
 from models.attention.rwkv4 import TokenShift
 from models.layers.convolution import ShortConvolution

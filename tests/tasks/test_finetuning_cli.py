@@ -24,8 +24,8 @@ def plan_of(*typed):
 def test_two_cells_are_planned_in_order(typed):
     plan = plan_of("model=luna", "task=glue/sst2", "protocol=luna", *typed)
     first, second = plan.cells
-    assert (first.cell.task, second.cell.task) == ("mlm/pretrain", "glue/sst2") and plan.levels() == [0, 1]
-    assert second.depends_on == (first.cell.id,)
+    assert (first.cell.task, second.cell.task) == ("mlm/pretrain", "glue/sst2")
+    assert [request.level for request in requests_of(plan)] == [0, 1] and [*second.depends_on] == [first.cell.id]
     assert first.cfg.model.slots == second.cfg.model.slots == 16 and first.cell.budget == second.cell.budget
     alone = plan_of("model=luna", "task=mlm/pretrain", "protocol=luna", *typed).cells
     assert [planned.cell.id for planned in alone] == [first.cell.id], "the same cell as by its own command"
@@ -59,10 +59,10 @@ def test_the_second_starts_from_the_first_ones_encoder(places, tmp_path, monkeyp
         on_train_start(self, trainer, module)
 
     monkeypatch.setattr(TrainingCallback, "on_train_start", spy)
-    first, second = requests_of(plan_of(*SMOKE, *places), ())
+    first, second = requests_of(plan_of(*SMOKE, *places))
     assert run_cell(second).state == "waiting"
     assert (result := run_cell(first)).state == "done", result.detail
-    other_size = requests_of(plan_of(*SMOKE, *places, "backbone.dim=16", "backbone.head_dim=16"), ())[1]
+    other_size = requests_of(plan_of(*SMOKE, *places, "backbone.dim=16", "backbone.head_dim=16"))[1]
     refused = run_cell(other_size)
     assert refused.state == "refused" and "\n" not in refused.detail
     assert "depends_on: embedding.weight has the shape (261, 16) here, (261, 32) in luna" in refused.detail

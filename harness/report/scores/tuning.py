@@ -16,8 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from harness.config import search as searches
 from harness.config.compose import compose, folders, options, search_path
-from harness.config.option_files import contents
-from harness.config.resolvers import option_for
+from harness.config.option_files import contents, option_for
 from harness.config.search import RATE, TRIAL, Choice, Search, learning_rate
 from harness.config.table_rows import Settings
 from harness.errors import UsageError

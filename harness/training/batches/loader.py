@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig
 
-from harness.config.trainer_settings import devices_of
+from harness.config.allowed import devices_of
 from harness.errors import UsageError
 from tasks.base import Batch, Split, Task
 

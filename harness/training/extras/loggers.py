@@ -23,9 +23,9 @@ from omegaconf import DictConfig
 
 from harness.config.cell import cell_of, flatten
 from harness.config.instantiate import call, check_types, target
-from harness.config.own_files import inside, own_folders
+from harness.config.own_files import inside
 from harness.config.places import CLONE
-from harness.config.plain import resolved_or_refused
+from harness.config.plain import resolved, resolved_or_refused
 from harness.errors import UsageError, one_line
 
 EXTRA = ("tensorboard", "wandb", "mlflow")  # what the extra `loggers` installs
@@ -49,7 +49,7 @@ def make_loggers(cfg: DictConfig, folder: Path, say: Callable[[str], None]) -> l
     config, trusted = cell_of(cfg).config, list(cfg.trusted_packages)
     loggers = resolved_or_refused(cfg.logger, "logger")
     for name, settings in loggers.items():
-        check_places(settings, f"logger.{name}", (folder, *own_folders(cfg)))
+        check_places(settings, f"logger.{name}", (folder, *resolved(cfg.paths).values()))
     return [
         OptionalLogger(name, checked(settings, f"logger.{name}", trusted, folder), config, folder, say)
         for name, settings in loggers.items()

@@ -162,12 +162,13 @@ def archive(file: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, IO
                 yield member.name, members.extractfile(member)
 
 
-def content(stream: IO[bytes], where: str) -> bytes:
-    """All of a small file, without a byte order mark. Raises DataError."""
+def content(stream: IO[bytes], where: str, most: int | None = None) -> bytes:
+    """All of a file of at most `most` bytes, None: a small one, without a byte order mark. Raises DataError."""
+    most = most or LARGEST_MEMBER
     with refusing(f"{where}:1"):
-        data = stream.read(LARGEST_MEMBER + 1)
-    if len(data) > LARGEST_MEMBER:
-        raise DataError(f"{where}:1: more than {LARGEST_MEMBER // MIB} MiB", "put the right file there")
+        data = stream.read(most + 1)
+    if len(data) > most:
+        raise DataError(f"{where}:1: more than {most // MIB} MiB", "put the right file there")
     return data.removeprefix(MARK)
 
 

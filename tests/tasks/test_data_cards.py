@@ -24,7 +24,6 @@ TASKS = [name for name, _ in options("task")]
 # task -> the constant of its code that counts the published examples, where its class has no `published`
 COUNTED = {
     "completion/pcn": "tasks.completion.pcn.PUBLISHED",
-    "mt/wmt14_ende": "tasks.mt.wmt_files.HUB_PAIRS",
     "tts/ljspeech": "tasks.tts.clips.CLIPS",
     "lm/openwebtext": "tasks.lm.openwebtext.PAGES",
     "lm/wikitext103": "tasks.lm.wikitext103.LINES",

@@ -202,7 +202,9 @@ def cut(file: Path, shares: Sequence[float], marks: Sequence[bytes] = (b"\n", b"
     Without `marks` no byte is changed, and only characters are whole. Raises DataError for a text that is too short.
     """
     size = sum(len(data) for _, data in blocks(file))
-    edges = [0, *(find_break(file, int(size * share), marks) for share in np.cumsum(shares)[:-1]), size]
+    edges = (
+        [0, *(find_break(file, int(size * share), marks) for share in np.cumsum(shares)[:-1]), size] if size else [0, 0]
+    )
     if any(stop <= start for start, stop in itertools.pairwise(edges)):
         raise DataError(f"{file}: {size:,} bytes, too few to cut in three", "put a longer text there")
     parts = (Part(file, *bounds, of_lines=bool(marks)) for bounds in itertools.pairwise(edges))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tasks.checks import DataError
-from tasks.forecasting.own import OwnSeries
+from tasks.data.series import OwnSeries
 from tests.helpers.tasks import no_progress, refused
 
 SIZES = {"seq_len": 12, "pred_len": 4}
@@ -75,7 +75,7 @@ def test_dates_split_where_they_say(tmp_path):
 DEFECTS = {
     "a gap": (lambda frame: frame.drop(index=100), ":102: date 2019-01-05 05:00:00 is out of step, 120 minutes after"),
     "twice": (lambda frame: frame.loc[[*range(50), 49, *range(50, 300)]], ":52: date 2019-01-03 01:00:00 is twice"),
-    "unordered": (lambda frame: frame.loc[[*range(60), 61, 60, *range(62, 300)]], ":62: date 2019-01-03 13:00:00 is out"),
+    "unordered": (lambda frame: frame.loc[[*range(60), 61, 60, *range(62, 300)]], ":62: date 2019-01-03 13:00:00 is"),
     "backwards": (lambda frame: frame.loc[[*range(61), *range(50, 300)]], ":63: date 2019-01-03 02:00:00 is before"),
     "a word": (lambda frame: frame.assign(load=frame["load"].astype(str).replace(str(frame["load"][7]), "n/a")),
                ":9: load is 'n/a', no finite number"),

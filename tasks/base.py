@@ -7,7 +7,6 @@ gets a model (the backbone with the attention inside) and batches, and scores th
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -86,7 +85,6 @@ class Task(ABC):
 
     pattern: Pattern
     vocab_size: int | None = None  # token ids are 0, ..., vocab_size - 1; None: the examples hold no token ids
-    samples: Path | None = None  # a picture of examples that `prepare` wrote next to the data
 
     def check_source(self) -> None:
         """Raises DataError if a setting that only the user can give is missing, such as a path. Called before a run."""

@@ -1,4 +1,4 @@
-"""Sources of published data: downloads that resume and are verified, archives, text files, two libraries.
+"""Sources of published data: downloads that resume and are verified, archives, text files, the hub.
 
 All input is treated as hostile. Every defect becomes a DataError of one line that names the file, the position in it,
 and the next command. Only the requested file is written.
@@ -162,12 +162,13 @@ def archive(file: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, IO
                 yield member.name, members.extractfile(member)
 
 
-def content(stream: IO[bytes], where: str) -> bytes:
-    """All of a small file, without a byte order mark. Raises DataError."""
+def content(stream: IO[bytes], where: str, most: int | None = None) -> bytes:
+    """All of a file of at most `most` bytes, None: a small one, without a byte order mark. Raises DataError."""
+    most = most or LARGEST_MEMBER
     with refusing(f"{where}:1"):
-        data = stream.read(LARGEST_MEMBER + 1)
-    if len(data) > LARGEST_MEMBER:
-        raise DataError(f"{where}:1: more than {LARGEST_MEMBER // MIB} MiB", "put the right file there")
+        data = stream.read(most + 1)
+    if len(data) > most:
+        raise DataError(f"{where}:1: more than {most // MIB} MiB", "put the right file there")
     return data.removeprefix(MARK)
 
 
@@ -353,23 +354,6 @@ def files_from_hub(name: str, revision: str, patterns: Sequence[str]) -> Path:
 
     with refusing(f"{HUB}/{name}", f"{FETCH}, or set task.path to a folder with its files", ANY):
         return Path(snapshot_download(name, repo_type="dataset", revision=revision, allow_patterns=list(patterns)))
-
-
-def from_tfds(name: str, folder: Path, splits: Sequence[str]) -> dict[str, Any]:
-    """Splits of a TensorFlow data set, prepared below `folder` or read from there. Raises DataError.
-
-    What is prepared there is read without TensorFlow; preparing it requires TensorFlow once, on any machine.
-    """
-    with refusing("task.source=tfds", "pip install -e .[tfds]", (ImportError,)):
-        import tensorflow_datasets as tfds
-    with refusing(f"tfds {name} at {folder}", "", ANY):
-        try:
-            builder = tfds.builder(name, data_dir=str(folder), file_format="array_record")
-            builder.download_and_prepare()
-            return {split: builder.as_data_source(split) for split in splits}
-        except ImportError as error:
-            missing = "-e .[tfds-tf]" if (error.name or "").startswith("tensorflow") else error.name
-            raise DataError(f"tfds {name} at {folder}: {one_line(error)}", f"pip install {missing}") from error
 
 
 def one_line(text: object) -> str:

@@ -31,11 +31,9 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
 def prepare(cfg: DictConfig) -> None:
     """Prepare the data of one task. Raises UsageError for missing or broken data."""
     with Progress() as progress:
-        task, data = prepared(cfg, progress)
+        _, data = prepared(cfg, progress)
     sizes = ", ".join(f"{count} {split}" for split, count in data.sizes.items())
     print(f"{cfg.task.name}: {sizes} · source {data.source} · fingerprint {data.fingerprint[:12]}")
-    if task.samples is not None:
-        print(f"samples: {task.samples}")
 
 
 def prepared(cfg: DictConfig, progress: Progress) -> tuple[Any, Any]:

@@ -60,10 +60,10 @@ def budget_values(root: DictConfig) -> Iterator[DictConfig | None]:
 
 
 def pick(key: str, options: DictConfig) -> Any:
-    """`${pick:${task.features},{M: 336, S: 168}}`: the entry whose key is another value."""
-    if key not in options:
+    """`${pick:${task.features},{M: 336, S: 168}}`: the entry whose key is another value, or else that of `else`."""
+    if key not in options and "else" not in options:
         raise ValueError(f"nothing is given for '{key}', only for {', '.join(map(str, options))}")
-    return options[key]
+    return options[key if key in options else "else"]
 
 
 def size(key: str, default: Any = None, *, _root_: DictConfig) -> Any:

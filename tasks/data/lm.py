@@ -1,8 +1,8 @@
 """Language modelling of a user's own texts: a column of a file's rows, or text files.
 
 A row is a document, and so is each .txt file of a folder. One .txt file is cut at line ends into three: its beginning
-trains, its end tests (`fractions`). enwik8 and text8, perhaps packed, are cut at 90, 95 and 100 million bytes. A folder
-with train/, validation/ and test/ of .txt files is read as PG-19's is.
+trains, its end tests (`fractions`). A folder with train/, validation/ and test/ of .txt files is read as
+PG-19's is.
 Test documents that are copies of training documents are counted: `without_copies` scores the others once more.
 """
 
@@ -22,14 +22,11 @@ from tasks.data.splits import check_fractions, copied, digest, divided, split_in
 from tasks.data_sources import files_in
 from tasks.data_task import SPLITS, SYNTHETIC, Source
 from tasks.examples import AnyExamples, join
-from tasks.lm.documents import Document, Part, Piece, TextFile, blocks, break_before
+from tasks.lm.documents import Document, Piece, TextFile, cut
 from tasks.lm.text_sources import FOLDERS, TEXTS, Corpus, Pieces, text_splits
 from tasks.lm.windows import TokenStream, WindowSplit
 
 TEXT = ".txt"
-FRACTIONS = (0.8, 0.1, 0.1)
-PUBLISHED, PUBLISHED_BYTES = ("enwik8", "text8"), 100_000_000  # of Mahoney's page, mattmahoney.net/dc/textdata.html
-PUBLISHED_FRACTIONS = (0.9, 0.05, 0.05)  # as all papers cut them
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -43,7 +40,7 @@ class OwnText(Corpus):
     source: str = FILES
     text: str = "text"
     split_column: str | None = None
-    fractions: Sequence[float] = FRACTIONS
+    fractions: Sequence[float] = (0.8, 0.1, 0.1)
     tokenizer: str = "bytes"
 
     def __post_init__(self) -> None:
@@ -74,8 +71,7 @@ class OwnText(Corpus):
         if path.is_dir() and (files := files_in(path, f"*{TEXT}", f"*{TEXT}.gz")):
             return self._by_split([(ALL, TextFile.at(file)) for file in files])
         if is_text(path):
-            given = list(self.fractions)
-            return cut(path, PUBLISHED_FRACTIONS if published(path) and given == list(FRACTIONS) else given)
+            return cut(path, self.fractions)
         return self._of_rows(tables(path))
 
     def _by_split(self, pieces: Sequence[tuple[str, Piece]]) -> Pieces:
@@ -155,32 +151,4 @@ class RowTexts:
 
 
 def is_text(path: Path) -> bool:
-    return ending(path) == TEXT or published(path)
-
-
-def published(path: Path) -> bool:
-    """Whether it is enwik8 or text8, perhaps packed, by its name."""
-    return path.name.removesuffix(".zip").removesuffix(".gz") in PUBLISHED
-
-
-def cut(file: Path, fractions: Sequence[float]) -> Pieces:
-    """The three parts of a text by bytes, each of whole lines, or of whole words where its lines are too few.
-
-    A published text is cut at bytes, and no byte of it is changed. Raises DataError for a text that is too short, or
-    for another one under the name of a published one.
-    """
-    size = sum(len(data) for _, data in blocks(file))
-    if published(file) and size != PUBLISHED_BYTES:
-        raise DataError(f"{file}: {size:,} bytes instead of {PUBLISHED_BYTES:,}", "get it again, or rename it to .txt")
-    marks: Sequence[bytes] = () if published(file) else (b"\n", b" ")
-    edges = [0, *(find_break(file, int(size * share), marks) for share in np.cumsum(fractions)[:-1]), size]
-    if any(stop <= start for start, stop in itertools.pairwise(edges)):
-        raise DataError(f"{file}: {size:,} bytes, too few to cut in three", "put a longer text there")
-    parts = (Part(file, *bounds, of_lines=not published(file)) for bounds in itertools.pairwise(edges))
-    return {split: [part] for split, part in zip(SPLITS, parts, strict=True)}
-
-
-def find_break(file: Path, most: int, marks: Sequence[bytes]) -> int:
-    """The last byte up to `most` at which a line begins, or a word."""
-    start, data = next((start, data) for start, data in blocks(file) if start + len(data) >= most)
-    return start + break_before(data, most - start, marks)
+    return ending(path) == TEXT

@@ -20,22 +20,24 @@ CLIMATE = (
 
 @dataclass(frozen=True)
 class Dataset:
-    """A published series. `content_hash` is that of `tasks.forecasting.series.Series`.
+    """A published series, or a user's own, which has no download. `content_hash` is that of a `Series`.
 
     `shares`: train, validation and test rows, one after another from the first row; shares of `split_rows`, or of all.
-    `ignored`: other columns that a copy may have.
+    `ignored`: other columns that a copy may have, None: any. `irregular`: rows may have any time.
     """
 
     file: str
-    download: Download
-    content_hash: str
     columns: tuple[str, ...]
     target: str
     rows: int
-    minutes: int  # between two rows
-    shares: tuple[float, float, float]
+    shares: tuple[float, ...]
+    minutes: int | None = None  # between two rows; None: as between most rows
+    download: Download | None = None
+    content_hash: str | None = None
     split_rows: int | None = None
-    ignored: tuple[str, ...] = ()
+    ignored: tuple[str, ...] | None = ()
+    date: str = "date"
+    irregular: bool = False
 
 
 def ett(name: str, size: int, sha256: str, content_hash: str, rows: int, minutes: int) -> Dataset:

@@ -8,13 +8,16 @@ windows, of values standardised by the mean and standard deviation of the traini
 - Every window is scored. `drop_last` is the batch size whose last incomplete batch the published code left out; it adds
   that result as `mse_drop_last` and `mae_drop_last`. The model is selected by the result over all windows.
 - `features`: M, all columns from all; S, the target column from itself.
+- `original_units` adds `mae_original` and `rmse_original`, of the target in its own unit: errors times its standard
+  deviation in the training rows. With `per_column` also those of each column, `mae_original/<column>`.
 
     B batch, S past length, L label length, P predicted length, C columns, T time features
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
 
@@ -30,13 +33,12 @@ from tasks.checks import DataError, Progress, at_least, one_of
 from tasks.data_task import SLICE, SYNTHETIC, DataTask, Source, no_progress
 from tasks.forecasting import synthetic_series
 from tasks.forecasting.datasets import DATASETS, Dataset
-from tasks.forecasting.errors import ForecastErrors, window_errors
+from tasks.forecasting.errors import ErrorsInUnits, ForecastErrors, window_errors
 from tasks.forecasting.ridge import RidgeForecast
 from tasks.forecasting.series import Series, read
 from tasks.forecasting.windows import TIME_FEATURES, Windows, time_features
 
 FEATURES = ("M", "S")
-MINUTES_OF_A_DAY = 24 * 60
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -63,9 +65,10 @@ class Forecasting(DataTask):
     rows: int | None = None
     drop_last: int | None = None
     trend_days: int | None = None
+    original_units: bool | None = None
+    per_column: bool | None = None
 
     def __post_init__(self) -> None:
-        one_of(DATASETS, dataset=self.dataset)
         one_of(FEATURES, features=self.features)
         one_of(TIME_FEATURES, time=self.time)
         at_least(1, seq_len=self.seq_len, pred_len=self.pred_len, rows=self.rows, drop_last=self.drop_last)
@@ -73,9 +76,15 @@ class Forecasting(DataTask):
         at_least(0, label_len=self.label_len)
         if self.label_len > self.seq_len:
             raise ValueError(f"label_len={self.label_len} is longer than seq_len={self.seq_len}")
-        self.published: Dataset = DATASETS[self.dataset]
+        if self.per_column and not self.original_units:
+            raise ValueError("per_column=true is of errors in original units: task.original_units=true")
         super().__post_init__()
         self._folder = self.data_root / "forecasting"
+
+    @cached_property
+    def published(self) -> Dataset:
+        one_of(DATASETS, dataset=self.dataset)
+        return DATASETS[self.dataset]
 
     @property
     def name(self) -> str:
@@ -100,7 +109,10 @@ class Forecasting(DataTask):
         whole = self._source.read(no_progress)
         complete = whole.content_hash == self.published.content_hash and self.rows is None
         series = whole.first(self.rows)
-        borders = self._borders(len(series.values))
+        self._season, ends = series.season, self.ends(series)
+        borders = {"train": slice(0, ends[0])}  # validation and test begin with the past of their first prediction
+        for name, (last, end) in zip(("val", "test"), pairwise(ends), strict=True):
+            borders[name] = slice(max(0, last - self.seq_len), end)
         mean, deviation = standard(series.values[: borders["train"].stop])
         if not deviation.all():
             flat = series.columns[int((deviation == 0).argmax())]
@@ -108,6 +120,7 @@ class Forecasting(DataTask):
             raise DataError(f"{self._file() or 'generated series'}: {flat} never changes in the training rows", cure)
         scaled, time = (series.values - mean) / deviation, time_features(series.times, self.time)
         column = slice(None) if self.features == "M" else [series.columns.index(self.published.target)]
+        self._deviation = torch.from_numpy(deviation[column])
         lengths = {"seq_len": self.seq_len, "label_len": self.label_len, "pred_len": self.pred_len}
         self._splits = {
             name: Windows(scaled[rows][:, column], time[rows], drop_last=self.drop_last, **lengths)
@@ -147,7 +160,12 @@ class Forecasting(DataTask):
         return F.mse_loss(self.forecast(model, batch).float(), batch["future"])
 
     def metrics(self) -> MetricCollection:
-        return MetricCollection({"errors": ForecastErrors(dropping=self.drop_last is not None)})
+        metrics = {"errors": ForecastErrors(dropping=self.drop_last is not None)}
+        if self.original_units:
+            columns = self.published.columns if self.features == "M" else (self.published.target,)
+            target = columns.index(self.published.target)
+            metrics["in_units"] = ErrorsInUnits(self._deviation, columns, target, per_column=bool(self.per_column))
+        return MetricCollection(metrics, compute_groups=False)
 
     def score(self, model: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
         forecast = self.forecast(model, batch)
@@ -155,15 +173,16 @@ class Forecasting(DataTask):
         return dict(zip(("mse", "mae"), window_errors(forecast, batch["future"]), strict=True))
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
-        """Forecasts without parameters, and ridge regressions. The seasonal one repeats the last day of the past."""
-        ahead, day = torch.arange(self.pred_len), MINUTES_OF_A_DAY // self.published.minutes
+        """Forecasts without parameters, and ridge regressions. The seasonal one repeats the last day of the past, or
+        the last week or year of a slower series. With `original_units` also one map for all columns, `dlinear`."""
+        ahead, season = torch.arange(self.pred_len), self._season
         forecasts = {
             "training_mean": lambda past: torch.zeros_like(past[:, :1]),  # of standardised values
             "last_value": lambda past: past[:, -1:],
             "past_mean": lambda past: past.mean(1, keepdim=True),
         }
-        if self.seq_len >= day:
-            forecasts["seasonal_naive"] = lambda past: past[:, ahead % day - day]
+        if self.seq_len >= season > 1:
+            forecasts["seasonal_naive"] = lambda past: past[:, ahead % season - season]
 
         def predictor(forecast: Callable[[Tensor], Tensor]) -> Predictor:
             return lambda past, past_time, future_time: forecast(past).expand(-1, self.pred_len, -1)
@@ -171,12 +190,19 @@ class Forecasting(DataTask):
         simple = {name: partial(predictor, forecast) for name, forecast in forecasts.items()}
         sets = (self.split("train"), self.split("val"), TIME_FEATURES[self.time])
         ridge = partial(RidgeForecast.fitted, *sets, seen=seen)
-        return simple | {
-            "ridge": partial(ridge, from_last=False, calendar=False),
-            "ridge_from_last": partial(ridge, from_last=True, calendar=False),
-            "ridge_calendar": partial(ridge, from_last=False, calendar=True),
-            "ridge_calendar_from_last": partial(ridge, from_last=True, calendar=True),
-        }
+        shared = (
+            {"dlinear": partial(ridge, from_last=False, calendar=False, shared=True)} if self.original_units else {}
+        )
+        return (
+            simple
+            | shared
+            | {
+                "ridge": partial(ridge, from_last=False, calendar=False),
+                "ridge_from_last": partial(ridge, from_last=True, calendar=False),
+                "ridge_calendar": partial(ridge, from_last=False, calendar=True),
+                "ridge_calendar_from_last": partial(ridge, from_last=True, calendar=True),
+            }
+        )
 
     def tokens(self, batch: Batch) -> int:
         return batch["past"].shape[0] * (self.seq_len + self.pred_len)
@@ -224,17 +250,11 @@ class Forecasting(DataTask):
             raise DataError(f"{file}: {difference}", cure)
         return series
 
-    def _borders(self, rows: int) -> dict[str, slice]:
-        """The rows of each split; validation and test begin with the past of their first prediction."""
-        used = min(rows, self.published.split_rows or rows)
+    def ends(self, series: Series) -> tuple[int, int, int]:
+        """The rows before which the training, the validation and the test split end. Raises DataError."""
+        used = min(len(series.values), self.published.split_rows or len(series.values))
         train, _, test = (int(used * share) for share in self.published.shares)
-        last = used - test
-        past = self.seq_len
-        return {
-            "train": slice(0, train),
-            "val": slice(max(0, train - past), last),
-            "test": slice(max(0, last - past), used),
-        }
+        return train, used - test, used
 
 
 def standard(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,7 +2,9 @@
 
 One regression per column, from its own past alone, as in DLinear (Zeng et al., 2023). `from_last` subtracts the last
 value from the past and adds it to the forecast, as in NLinear. `calendar` adds one indicator for each hour and each day
-of the week of the first step to forecast. The penalty of each column is the best of `PENALTIES` on validation windows.
+of the week of the first step to forecast. `shared`: one regression for all columns, the linear map of a past that
+DLinear is (its parts, trend and rest, are linear in the past). The penalty is the best of `PENALTIES` on validation
+windows, of each column.
 
     B batch, S past length, P predicted length, L label length, C columns, T time features, F features
 """
@@ -20,6 +22,7 @@ from tasks.forecasting.windows import LARGEST, Windows
 
 PENALTIES = (1e0, 1e1, 1e2, 1e3, 1e4, 1e5)
 MOST_FITTED = 4096  # windows: at the published lengths, those of 12 columns are fitted within a minute
+MOST_COLUMNS = 12  # of more columns fewer windows
 CYCLES = ("hour", "day_of_week")
 
 
@@ -47,6 +50,7 @@ class RidgeForecast:
         *,
         from_last: bool,
         calendar: bool,
+        shared: bool = False,
         seen: int | None = None,
     ) -> "RidgeForecast":
         """To `seen` training windows at most (None: all), and to no more than MOST_FITTED, drawn without replacement.
@@ -55,13 +59,18 @@ class RidgeForecast:
         """
         from sklearn.linear_model import Ridge
 
-        numbers = drawn(len(train), min(MOST_FITTED, seen or len(train)))
+        columns = train.values.shape[1]
+        most = max(1, MOST_FITTED * MOST_COLUMNS // max(MOST_COLUMNS, columns))
+        numbers = drawn(len(train), min(most, seen or len(train)))
         sets = []
-        for windows, chosen in ((train, numbers), (val, drawn(len(val), MOST_FITTED))):
+        for windows, chosen in ((train, numbers), (val, drawn(len(val), most))):
             batch = windows.batch(chosen)
             level = batch["past"][:, -1:] * from_last
             x = features(batch, fields, from_last=from_last, calendar=calendar)
-            sets.append((x.numpy(), (batch["future"] - level).double().numpy()))
+            y = (batch["future"] - level).double()
+            if shared:
+                x, y = x.flatten(0, 1)[:, None], y.mT.flatten(0, 1)[..., None]
+            sets.append((x.numpy(), y.numpy()))
         (x, y), (val_x, val_y) = sets
         best = []
         for column in range(y.shape[-1]):
@@ -75,8 +84,8 @@ class RidgeForecast:
             tuple(fields),
             from_last,
             calendar,
-            torch.from_numpy(weights),
-            torch.from_numpy(bias),
+            torch.from_numpy(weights).expand(columns, -1, -1),
+            torch.from_numpy(bias).expand(columns, -1),
             tuple(fit.alpha for fit in best),
             f"{len(numbers):,} windows",
         )

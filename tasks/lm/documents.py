@@ -196,6 +196,27 @@ class Part:
             yield Document(str(self.file), text)
 
 
+def cut(file: Path, shares: Sequence[float], marks: Sequence[bytes] = (b"\n", b" ")) -> dict[str, list[Part]]:
+    """The three parts of a text by bytes, each of whole lines, or of whole words where its lines are too few.
+
+    Without `marks` no byte is changed, and only characters are whole. Raises DataError for a text that is too short.
+    """
+    size = sum(len(data) for _, data in blocks(file))
+    edges = (
+        [0, *(find_break(file, int(size * share), marks) for share in np.cumsum(shares)[:-1]), size] if size else [0, 0]
+    )
+    if any(stop <= start for start, stop in itertools.pairwise(edges)):
+        raise DataError(f"{file}: {size:,} bytes, too few to cut in three", "put a longer text there")
+    parts = (Part(file, *bounds, of_lines=bool(marks)) for bounds in itertools.pairwise(edges))
+    return {split: [part] for split, part in zip(("train", "val", "test"), parts, strict=True)}
+
+
+def find_break(file: Path, most: int, marks: Sequence[bytes]) -> int:
+    """The last byte up to `most` at which a line begins, or a word."""
+    start, data = next((start, data) for start, data in blocks(file) if start + len(data) >= most)
+    return start + break_before(data, most - start, marks)
+
+
 def break_before(text: bytes, most: int, marks: Sequence[bytes] = (b"\n", b" ")) -> int:
     """The end of the last line in the first `most` bytes; without one that of the last word; without one `most`,
     or less so that no character is cut."""

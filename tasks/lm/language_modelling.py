@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
-from models.attention.base import Attention, Pattern
+from models.attention.base import Pattern
 from models.generation.generate import generate
 from models.generation.sampling import greedy, sample
 from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor
@@ -43,7 +43,6 @@ from tasks.lm.windows import IGNORED, TokenStream, WindowSplit
 
 SPECIAL_ROWS = 4  # of fairseq's dictionary: <s>, <pad>, </s>, <unk>
 END_ROW, UNKNOWN_ROW = 2, 3
-SHOWN = 256  # tokens of the picture of latent states
 NGRAM_ORDERS, NGRAM_ORDERS_OF_ALL = (2, 3, 4, 5, 6), (5, 6)
 CACHE_ORDER = 6  # of the n-gram that also counts the window's past
 MOST_COUNTED = 1 << 24  # tokens whose n-grams are counted within a minute
@@ -282,27 +281,6 @@ class LanguageModelling(CachedTask):
         """One window at a time; shorter windows than in training, as many as hold a training window's tokens."""
         sizes = {name: max(1, self.length // split.length) for name, split in self._longer.items()}
         return [FinalEvaluation(name, split, batch_size=sizes[name]) for name, split in self._longer.items()]
-
-    def artifacts(self, model: nn.Module) -> dict[str, object]:
-        """For a model with latent states: a picture of the states to which the first test tokens contribute."""
-        from tasks.lm import latent_plot
-
-        panels: list[np.ndarray] = []
-
-        def look(layer: Attention, inputs: tuple[Tensor, ...]) -> None:
-            probabilities = layer.latent_probabilities(inputs[0])
-            if probabilities is not None:
-                panels.append(probabilities[0].float().cpu().numpy())
-
-        layers = [module for module in model.modules() if isinstance(module, Attention)]
-        hooks = [layer.register_forward_pre_hook(look) for layer in layers]
-        try:
-            tokens = self.split("test").batch([0])["tokens"][:, :SHOWN]
-            model(tokens.to(next(model.parameters()).device))
-        finally:
-            for hook in hooks:
-                hook.remove()
-        return {"png": latent_plot.draw_latents(panels)} if panels else {}
 
 
 def dictionary_rows(counts: np.ndarray, rows: int, end_id: int) -> np.ndarray:

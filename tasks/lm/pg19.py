@@ -8,27 +8,15 @@ differs by more than 1 % is refused; the numbers themselves are in the cache's m
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from tasks.checks import DataError, Progress
-from tasks.data_sources import Download
 from tasks.data_task import SPLITS, Source
-from tasks.lm.books import fetch_books, listed_books
-from tasks.lm.text_sources import LAYOUT, Corpus, HubFiles, Pieces, text_splits
+from tasks.lm.text_sources import Corpus, HubFiles, Pieces, text_splits
 
 BOOKS = {"train": 28_602, "val": 50, "test": 100}
 WORDS = {"train": 1_973_136_207, "val": 3_007_061, "test": 6_966_499}
 TOLERANCE = 0.01
-LISTS_URL = "https://huggingface.co/datasets/deepmind/pg19/resolve/4d28bd77e66947ad3835cf78ed7aaeb4dd87ad8b/data"
-LISTS = tuple(
-    Download(f"{LISTS_URL}/{name}_files.txt", size, sha256)
-    for name, size, sha256 in (
-        ("train", 451_147, "145b5f0896cc2fff3231222874a0f324ee04559144ecf25a873d294eb161719c"),
-        ("validation", 1_036, "e66d9f76a39a7a73a62270e98395c9532d306ecd2b7a10ae4098dcdd133d179b"),
-        ("test", 1_475, "c84c08139695f3312df83239a1a41e7b9cde1baf7c08bfcf230ae09eaaf18d8c"),
-    )
-)
 HUB = HubFiles(
     "emozilla/pg19",
     "b7bca68072ef1d86348f080bbda0996648d94315",
@@ -40,23 +28,20 @@ HUB = HubFiles(
 class PG19(Corpus):
     """PG-19.
 
-    `source`: `official` (11 GB from the authors' bucket, or `path`: a folder with its train/, validation/ and test/),
+    `source`: `official` (11 GB, `path`: a copy of the authors' bucket with its train/, validation/ and test/),
     `hf` (a parquet mirror on the hub, or `path`: a folder with its files), `slice` or `synthetic`: see `Corpus`.
     """
 
     name = "lm/pg19"
     hub = HUB
     published = tuple(BOOKS.values())
-    release = "https://storage.googleapis.com/deepmind-gutenberg, a folder with train/, validation/ and test/"
+    release = "a copy of gs://deepmind-gutenberg, with train/, validation/ and test/ (task.source=hf is fetched)"
 
     source: str = "official"
 
     def sources(self) -> dict[str, Source]:
-        identity = partial(self.identity, lists=[listed.sha256 for listed in LISTS])
-        return {
-            "official": Source(self._official, identity, path=LAYOUT, complete=True),
-            **super().sources(),
-        }
+        official = Source(self._official, self.identity, path=self.release, requires_path=True, complete=True)
+        return {"official": official, **super().sources()}
 
     def prepare(self, progress: Progress) -> None:
         super().prepare(progress)
@@ -74,13 +59,7 @@ class PG19(Corpus):
                 raise DataError(f"{self.path or self.source}: {difference}", cure)
 
     def _official(self, progress: Progress) -> Pieces:
-        folder = self.path
-        if folder is None:
-            folder = self.data_root / "downloads" / "pg19"
-            files = [listed.fetch(folder, progress) for listed in LISTS]
-            names = [name for file in files for name in listed_books(file)]
-            fetch_books(names, folder, progress)
-        return self._checked(text_splits(folder))
+        return self._checked(text_splits(self.path))
 
     def _hub(self, progress: Progress) -> Pieces:
         return self._checked(HUB.rows(self.path))

@@ -16,9 +16,9 @@ digits, 11-14 `[MIN` `[MAX` `[MED` `[SM`, 15 `]` (LRA's loader writes `X`), 16 u
 
 How: shapes of a block of roots are drawn level by level and refused by length before any token exists; subtree lengths
 go bottom-up, positions top-down, digits are drawn straight into the flat token array, and values go bottom-up over a
-(max_args, operators) table whose columns a sorting network orders all at once. The cost is linear in the tokens.
+(max_args, operators) table whose columns are sorted all at once. The cost is linear in the tokens.
 
-    R roots, M operator nodes of a level, W = max_args rows of a table
+    R roots, M operator nodes of a level
 """
 
 import contextlib
@@ -300,7 +300,7 @@ def _values(levels: list[_Level], symbols: np.ndarray, max_args: int) -> np.ndar
         absent = (rows >= level.args.astype(np.uint8)).view(np.uint8)
         total = (table * (absent ^ 1)).sum(axis=0, dtype=np.uint8)  # at most 16 x 9
         table |= absent * np.uint8(15)  # sorts behind every digit
-        _sort_columns(table)
+        table.sort(axis=0)
         # MIN is the first of the sorted, MAX the last, MED the mean of the two in the middle
         low = np.where(level.op == 0, 0, np.where(level.op == 1, level.args - 1, (level.args - 1) >> 1))
         high = np.where(level.op == _MED, level.args >> 1, low)
@@ -308,26 +308,3 @@ def _values(levels: list[_Level], symbols: np.ndarray, max_args: int) -> np.ndar
         value = np.where(level.op == _SM, total % 10, middle >> 1)
         below = level
     return value.astype(np.uint8)
-
-
-def _network(size: int) -> Iterator[tuple[int, int]]:
-    """Comparators of Batcher's odd-even merge sort."""
-    p = 1
-    while p < size:
-        k = p
-        while k >= 1:
-            for j in range(k % p, size - k, 2 * k):
-                for i in range(min(k, size - j - k)):
-                    if (i + j) // (2 * p) == (i + j + k) // (2 * p):
-                        yield i + j, i + j + k
-            k //= 2
-        p *= 2
-
-
-def _sort_columns(table: np.ndarray) -> None:
-    """Sort every column of table (W, M) uint8 in place; a network keeps to whole rows, which are SIMD operations."""
-    smaller = np.empty_like(table[0])
-    for i, j in _network(len(table)):
-        np.minimum(table[i], table[j], out=smaller)
-        np.maximum(table[i], table[j], out=table[j])
-        table[i] = smaller

@@ -29,7 +29,6 @@ from tasks.examples import Examples, Shards
 from tasks.lra import pathfinder_generator as generator
 from tasks.lra import pathfinder_predictors as predictors
 from tasks.lra import pathfinder_reader as reader
-from tasks.lra import pathfinder_samples as samples
 from tasks.lra import pathfinder_tables as tables
 from tasks.lra.classification import SequenceClassification, shuffled_by_content, split_off
 from tasks.lra.classifiers import Lookup
@@ -88,20 +87,12 @@ class Pathfinder(SequenceClassification):
         }
 
     def prepare(self, progress: Progress) -> None:
-        """Also draws `samples.png`, test pictures, beside the data."""
         try:
             super().prepare(progress)
         except DataError:
             raise
         except ValueError as error:
             raise DataError(error, "change task.design") from error
-        [cached] = self.cached_sets()
-        self.samples = self.folder(cached) / "samples.png"
-        if not self.samples.exists():
-            try:
-                samples.write(self.samples, self.open(cached)["test"], self.size)
-            except OSError:  # a shared folder may be read-only; the data are complete
-                self.samples = None
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         disc = {"size": self.size, "radius": (self.design or self.drawn).marker_radius}

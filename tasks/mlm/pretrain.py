@@ -178,6 +178,3 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
 
     def final_evaluations(self) -> Sequence[FinalEvaluation]:
         return ()
-
-    def artifacts(self, model: nn.Module) -> dict[str, object]:
-        return {}

@@ -1,8 +1,10 @@
 """BLEU of translations by `sacrebleu` (Papineni et al., 2002; Post, 2018), with one reference.
 
-    sacrebleu   on texts, with 13a tokens, and smoothing only of zero counts (exp), as its signature states
-    bleu        on the task's tokens, without smoothing: the tokenised BLEU that papers of the time print
-    chrf        mean over sentences of chrF2 (Popovic, 2015), the only score here that is a mean over sentences
+    sacrebleu       on texts, with 13a tokens, and smoothing only of zero counts (exp), as its signature states
+    bleu            on the task's tokens, without smoothing: the tokenised BLEU that papers of the time print
+    bleu_compounds  the same on Moses' tokens whose hyphens are tokens, `##AT##-##AT##`: of papers from 2017 to 2020
+                    (get_ende_bleu.sh of tensor2tensor)
+    chrf            mean over sentences of chrF2 (Popovic, 2015), the only score here that is a mean over sentences
 
 BLEU belongs to a corpus. The counts of matching n-grams and of all n-grams, and the lengths, are summed over sentences:
 
@@ -24,7 +26,8 @@ from tasks.checks import DataError
 
 GRAMS = 4
 COUNTS = 2 * GRAMS + 2  # matching n-grams, all n-grams, length, length of the reference
-KINDS = {"sacrebleu": ("13a", "exp"), "bleu": ("none", "none")}  # tokens and smoothing
+# tokens and smoothing
+KINDS = {"sacrebleu": ("13a", "exp"), "bleu": ("none", "none"), "bleu_compounds": ("none", "none")}
 
 
 @lru_cache(maxsize=1)
@@ -37,7 +40,7 @@ def library() -> Any:
     return sacrebleu
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=3)
 def _scorer(kind: str) -> Any:
     tokens, smoothing = KINDS[kind]
     return library().BLEU(tokenize=tokens, smooth_method=smoothing, force=True)
@@ -74,7 +77,7 @@ def chrf(text: str, reference: str) -> float:
 
 
 class Bleu(Metric):
-    """`sacrebleu`, `bleu`, `chrf`, and the tokens of all translations over those of all references."""
+    """All scores of KINDS, `chrf`, and the tokens of all translations over those of all references."""
 
     is_differentiable = False
     higher_is_better = True
@@ -87,13 +90,13 @@ class Bleu(Metric):
         self.add_state("chrfs", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("sentences", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
 
-    def update(self, texts: Sequence[tuple[str, str]], tokens: Sequence[tuple[str, str]], chrfs: Tensor) -> None:
-        """Translations and references as texts and as tokens, and chrF of each sentence, (B,)."""
-        for kind, pairs in (("sacrebleu", texts), ("bleu", tokens)):
+    def update(self, *forms: Sequence[tuple[str, str]], chrfs: Tensor) -> None:
+        """Translations and references in the form of each of KINDS, and chrF of each sentence, (B,)."""
+        for kind, pairs in zip(KINDS, forms, strict=True):
             summed = torch.tensor([counts(kind, *pair) for pair in pairs], dtype=torch.long).sum(0)
             setattr(self, kind, getattr(self, kind) + summed.to(self.chrfs.device))
         self.chrfs += chrfs.double().sum().to(self.chrfs.device)
-        self.sentences += len(texts)
+        self.sentences += len(chrfs)
 
     def compute(self) -> dict[str, Tensor]:
         scores = {kind: bleu(kind, getattr(self, kind).tolist()) for kind in KINDS}

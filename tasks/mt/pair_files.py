@@ -1,4 +1,4 @@
-"""Sentences and their translations in files: parallel lines of two files, rows of parquet files, WMT's SGML.
+"""Sentences and their translations in files: parallel lines of two files, WMT's SGML.
 
 train.en, train.de                       one sentence per line; also .gz
 train.tok.en                             Moses' tokens, which become a text again
@@ -14,11 +14,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tasks import data_sources
-from tasks.checks import DataError
-from tasks.lm.parquet import is_text, parquet_file, refusing_arrow
 from tasks.mt import moses
 from tasks.seq2seq import pair_files
 from tasks.seq2seq.pair_files import check_same_length, files_by_split, incomplete
@@ -33,8 +30,6 @@ SGM = re.compile(rf"({'|'.join(SPLIT_NAMES)})(-\w+)?-(?:src|ref)\.({SOURCE}|{TAR
 SEGMENT = re.compile(r"<seg[^>]*>(.*?)</seg>", re.IGNORECASE | re.DOTALL)
 LAYOUT = f"a folder with train, valid and test, each as .{SOURCE} and .{TARGET} (.gz; .tok.{SOURCE}: tokens)"
 HUNDREDTH = 100  # every 100th pair of the training corpora validates
-ROWS_AT_ONCE = 1024
-COLUMN = "translation"  # of the hub's parquet files: {"de": ..., "en": ...}
 
 
 def text_of_line(file: Path, line: str) -> str:
@@ -43,32 +38,6 @@ def text_of_line(file: Path, line: str) -> str:
     if ".tok" not in file.suffixes:
         return line.strip()
     return moses.detokenise(line, TARGET if f".{TARGET}" in file.suffixes else SOURCE)
-
-
-@dataclass(frozen=True)
-class RowPairs:
-    """A row group of a parquet file; its first row has the number `first` in the file."""
-
-    file: Path
-    group: int
-    first: int
-    count: int
-
-    def pairs(self) -> Iterator[Pair]:
-        with refusing_arrow(self.file), parquet_file(self.file) as opened:
-            batches = opened.iter_batches(ROWS_AT_ONCE, row_groups=[self.group], columns=[COLUMN])
-            for number, value in enumerate((value for batch in batches for value in batch.column(0)), self.first + 1):
-                yield self._pair(f"{self.file}:{number}", value)
-
-    def _pair(self, where: str, value: Any) -> Pair:
-        try:
-            translation = value.as_py() or {}
-        except UnicodeDecodeError as error:
-            raise data_sources.not_utf8(where, error) from error
-        texts = [translation.get(language) for language in (SOURCE, TARGET)]
-        if None in texts:
-            raise DataError(f"{where}: no text in {SOURCE if texts[0] is None else TARGET} in this row")
-        return Pair(where, *(text.strip() for text in texts))
 
 
 @dataclass(frozen=True)
@@ -145,21 +114,3 @@ def of_line_files(sources: Path, targets: Path) -> Sequence[Piece]:
     counts = {file: len(segments_of(file)) for file in (sources, targets)}
     check_same_length(counts)
     return [Segments(sources, targets, counts[sources])]
-
-
-def of_parquet(file: Path) -> list[RowPairs]:
-    """Raises DataError for a file without the column."""
-    import pyarrow as pa
-
-    with refusing_arrow(file), parquet_file(file) as opened:
-        schema, metadata = opened.schema_arrow, opened.metadata
-        kind = schema.field(COLUMN).type if COLUMN in schema.names else None
-        fields = {field.name: field.type for field in kind} if kind is not None and pa.types.is_struct(kind) else {}
-        if not all(name in fields and is_text(fields[name]) for name in (SOURCE, TARGET)):
-            problem = f"{file}: no column {COLUMN} with texts {SOURCE} and {TARGET}"
-            raise DataError(problem, "put the right file there")
-        counts = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
-    firsts = itertools.accumulate(counts, initial=0)
-    return [
-        RowPairs(file, number, first, count) for number, (first, count) in enumerate(zip(firsts, counts, strict=False))
-    ]

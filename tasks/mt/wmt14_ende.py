@@ -25,7 +25,6 @@ from tasks.mt import bleu, moses, pair_files, synthetic_language, wmt_files
 from tasks.mt.dictionary import Dictionary
 from tasks.mt.encoding import BYTES, Cleaning, TextPairSplit, Tokens
 from tasks.mt.pair_files import TARGET
-from tasks.mt.wmt_files import HUB
 from tasks.seq2seq.pairs import Piece, encoded, padded
 from tasks.seq2seq.sequence_to_sequence import SequenceToSequence, Writer
 from tasks.workers import process_pool
@@ -43,7 +42,7 @@ class Wmt14EnDe(SequenceToSequence):
     """WMT'14 English to German.
 
     `source`: `official` (1.7 GB from statmt.org, or `path`: a folder with the four archives; `news_commentary` is 9 or
-    12), `hf` (the hub's parquet files, or `path`), `slice` (`path`: see `pair_files`), or `synthetic` (`pairs` to
+    12), `slice` (`path`: see `pair_files`), or `synthetic` (`pairs` to
     train, an eighth as many to validate and to test: tasks/mt/synthetic_language.py).
 
     `validation` is every 100th pair of the training text (`train`), or the development set (`dev`). `clean_length` and
@@ -74,10 +73,8 @@ class Wmt14EnDe(SequenceToSequence):
 
     def sources(self) -> dict[str, Source]:
         files = {"path": "a folder with the four archives", "complete": True}
-        hub = {"path": f"a folder with the parquet files of {HUB.name}", "complete": True}
         return {
             "official": Source(self._official, self._official_identity, **files),
-            "hf": Source(self._hub, partial(self.identity, name=HUB.name, revision=HUB.revision), **hub),
             SLICE: Source(
                 lambda progress: pair_files.of_folder(self.path),
                 self.identity,
@@ -109,12 +106,6 @@ class Wmt14EnDe(SequenceToSequence):
     def _official(self, progress: Progress) -> Mapping[str, Sequence[Piece]]:
         folder = self.data_root / "downloads" / "wmt14"
         return wmt_files.official(self.path, folder, self.news_commentary, progress)
-
-    def _hub(self, progress: Progress) -> Mapping[str, Sequence[Piece]]:
-        splits = wmt_files.of_hub(self.path)
-        counts = [sum(piece.count for piece in pieces) for pieces in splits.values()]
-        self.check_is_complete(self.path or HUB.name, counts, wmt_files.HUB_PAIRS, "pairs")
-        return splits
 
     def _text_identity(self) -> dict[str, Any]:
         return super()._text_identity() | {"validation": self.validation}
@@ -200,7 +191,9 @@ class Wmt14EnDe(SequenceToSequence):
         pairs = list(zip(written, references, strict=True))
         chrfs = torch.tensor([bleu.chrf(*pair) for pair in pairs], dtype=torch.float64)
         tokens = list(zip(texts, (self.tokens_of(text) for text in references), strict=True))
-        metrics.update(pairs, tokens, chrfs)
+        language = TARGET if self.uses_moses else None
+        compounds = [tuple(moses.compounds(text, language) for text in pair) for pair in pairs]
+        metrics.update(pairs, tokens, compounds, chrfs=chrfs)
         return {"chrf": chrfs}
 
     def text_of(self, tokens: str) -> str:

@@ -16,8 +16,7 @@ from pathlib import Path, PurePosixPath
 from tasks import data_sources
 from tasks.checks import DataError, Progress
 from tasks.data_sources import MIB, Download
-from tasks.lm.text_sources import HubFiles
-from tasks.mt.pair_files import SOURCE, TARGET, RowPairs, of_line_files, of_parquet
+from tasks.mt.pair_files import SOURCE, TARGET, of_line_files
 from tasks.seq2seq.pairs import Piece
 
 EUROPARL = Download(
@@ -48,12 +47,6 @@ NEWS_TESTS = Download(
     "7a7deccf82ebb05ba508dba5eb21356492224e8f630ec4f992132b029b4b25e7",
 )
 TEST_SIZES = {"dev": 3_000, "test": 3_003}
-HUB = HubFiles(
-    "wmt/wmt14",
-    "b199e406369ec1b7634206d3ded5ba45de2fe696",
-    {"train": "de-en/train-*.parquet", "dev": "de-en/validation-*.parquet", "test": "de-en/test-*.parquet"},
-)
-HUB_PAIRS = (4_508_785, 3_000, 3_003)
 
 
 def archives(news_commentary: int) -> dict[Download, list[dict[str, str]]]:
@@ -89,11 +82,6 @@ def official(path: Path | None, folder: Path, news_commentary: int, progress: Pr
         if (count := sum(piece.count for piece in splits[name])) != size:
             raise DataError(f"{NEWS_TESTS.name}: {count:,} pairs to {name} instead of {size:,}")
     return splits
-
-
-def of_hub(path: Path | None) -> dict[str, list[RowPairs]]:
-    """The same of the hub's parquet files. Raises DataError."""
-    return {name: [piece for file in files for piece in of_parquet(file)] for name, files in HUB.at(path).items()}
 
 
 def _members(file: Path, wanted: Sequence[str], folder: Path) -> dict[str, Path]:

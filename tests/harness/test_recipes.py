@@ -18,6 +18,7 @@ from harness.errors import UsageError
 from harness.report.scores import size_line
 from harness.training.run_cell import run_cell
 from tests.helpers.cells import request_of, shorten, with_model
+from tests.helpers.layouts import OWN_SERIES
 
 TASKS = [name for name, _ in options("task")]
 MODELS = [name for name, _ in options("model") if name not in OWN_CLASS]
@@ -41,7 +42,8 @@ RECIPES = [pytest.param(protocol, task, marks=marks(protocol, task)) for task in
 
 @functools.cache
 def composed(protocol, task, budget):
-    return compose([f"task={task}", f"protocol={protocol}", f"budget={budget}"])
+    generated = ["task.source=synthetic"] if task.removeprefix("forecasting/") in OWN_SERIES else []  # needs no file
+    return compose([f"task={task}", f"protocol={protocol}", f"budget={budget}", *generated])
 
 
 def builds(model, protocol, task, budget):

@@ -181,6 +181,18 @@ def series(name: str):
     return write
 
 
+def own_series(folder: Path, times: int = 1) -> list[str]:
+    numbers = np.random.default_rng(0).integers(100, 999, (200, 2))
+    rows = (f"2019-01-{1 + i // 24:02} {i % 24:02}:00,{a},{b}" for i, (a, b) in enumerate(numbers))
+    put(folder, {"own.csv": "\n".join(["date,a,b", *rows]) + "\n"})
+    return [f"task.path={folder}/own.csv", "task.source=files", "task.layout=null", "task.split_rows=null"]
+
+
+def one_text(folder: Path, times: int = 1) -> list[str]:
+    put(folder, {"text": "".join(f"line {n}, one of many lines\n" for n in range(200 * times))})
+    return [f"task.path={folder}/text", "task.length=32"]
+
+
 def own_rows(folder: Path, times: int = 1) -> list[str]:
     for split in THREE:
         rows = "".join(f"{split} review {i} of {'words ' * 99},{'ab'[i % 2]}\n" for i in range(20 * times))
@@ -205,6 +217,7 @@ def own_texts(folder: Path, times: int = 1) -> list[str]:
     return ["task.length=32", "task.tokenizer=json", f"task.tokenizer_path={folder}", "task.vocabulary=300"]
 
 
+OWN_SERIES = ("own", "weather21", "electricity", "traffic", "exchange", "ili", "ettm2")
 LAYOUTS = {
     "lra/listops": listops,
     "lra/text": reviews,
@@ -213,6 +226,7 @@ LAYOUTS = {
     "lra/pathfinder": paths(32),
     "lra/pathx": paths(128),
     **dict.fromkeys(["lm/bookcorpus", "lm/openwebtext", "lm/pg19", "lm/shakespeare", "lm/slimpajama"], books),
+    **dict.fromkeys(["lm/enwik8", "lm/text8"], one_text),
     "lm/wikitext103": articles,
     "mlm/pretrain": pretraining,
     "glue/sst2": glue("sentence\tlabel", "sentence {0} of {1}\t{2}"),
@@ -225,6 +239,7 @@ LAYOUTS = {
     "tts/ljspeech": speech,
     "completion/pcn": shapes,
     **{f"forecasting/{name}": series(name) for name in DATASETS},
+    **{f"forecasting/{name}": own_series for name in OWN_SERIES},
     "data/classification": own_rows,
     "data/regression": own_numbers,
     "data/lm": own_texts,
@@ -239,8 +254,11 @@ class Layout:
     def __init__(self, name: str, folder: Path, root: Path, monkeypatch, times: int = 1):
         monkeypatch.setattr(Download, "at", lambda *_: None)  # the dictionary of pronunciations
         monkeypatch.setattr(phonemes, "read_dictionary", lambda file: {"HELLO": "HH AH0 L OW1", "WORLD": "W ER1 L D"})
-        source = [] if name.startswith("data/") else ["task.source=slice"]
-        self.words = [f"task={name}", "budget=smoke", f"task.path={folder}", *LAYOUTS[name](folder, times), *source]
+        words = LAYOUTS[name](folder, times)
+        typed = {word.split("=")[0] for word in words}
+        source = [] if name.startswith("data/") or "task.source" in typed else ["task.source=slice"]
+        path = [] if "task.path" in typed else [f"task.path={folder}"]
+        self.words = [f"task={name}", "budget=smoke", *path, *words, *source]
         self.settings = arguments(compose([*self.words, f"paths.data={root}"]).task)
 
     def task(self) -> Task:

@@ -13,7 +13,6 @@ from tasks.checks import DataError
 from tasks.completion.cloud_files import read_cloud
 from tasks.data_sources import Download
 from tasks.examples import Examples
-from tasks.lm.books import listed_books
 from tasks.lm.json_tokenizer import JsonPieces
 from tasks.lm.parquet import parquet_rows
 from tasks.lm.wikitext103 import unpacked
@@ -40,7 +39,6 @@ READERS = {
     "an archive": lambda file: list(data_sources.archive(file, bool)),
     "a download": lambda file: Download("https://x.org/x", file.stat().st_size, "f00d").check(file),
     "a cloud": read_cloud,
-    "a list of books": listed_books,
     "a tokenizer": lambda file: JsonPieces(file, 10).identity,
     "a table of texts": parquet_rows,
     "an archive of texts": lambda file: unpacked(file, file.parent),

@@ -22,7 +22,7 @@ def test_every_task_that_reads_files_is_tested():
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_each_byte_of_each_file_counts_and_no_byte_of_a_stranger(tmp_path, monkeypatch, name):
-    folder, own = tmp_path / "data", name.startswith("data/")
+    folder, own = tmp_path / "data", name.startswith(("data/", "forecasting/own"))
     layout = Layout(name, folder, tmp_path / "prepared", monkeypatch)
 
     def identity():

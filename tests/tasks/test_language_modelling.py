@@ -4,7 +4,6 @@ import itertools
 import math
 from collections import Counter
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from models.attention.latte import Latte
 from models.attention.vanilla import Vanilla
 from models.backbones.decoder import DecoderConfig, DecoderLM
 from models.backbones.perceiver_ar import PerceiverAR, PerceiverConfig
@@ -209,23 +207,6 @@ def test_so_many_bytes_of_a_split(tmp_path):
     both = [d.text for d in FirstBytes((Texts(("ab cd", "ef gh")),), 8).documents()]
     assert both == ["ab cd", "ef "]
     assert [d.text for d in FirstBytes((Texts(("\N{EURO SIGN}" * 3,)),), 4).documents()] == ["\N{EURO SIGN}"]
-
-
-def test_a_picture_of_the_latent_states(tmp_path):
-    task = corpus(tmp_path)
-    model = decoder(partial(Latte, latents=4, window=4))
-    with torch.no_grad():  # as artifacts are made
-        drawn, none = task.artifacts(model)["png"], task.artifacts(decoder())
-    assert len([axis for axis in drawn.axes if axis.images]) == 2 * 2, "a panel for each head of each layer"
-    with torch.no_grad():
-        x = model.embed(task.split("test").batch([0])["tokens"])
-        layer = model.layers[0]
-        first = layer.attention.latent_probabilities(layer.attention_norm(x))[0]  # (H, N, 1 + l)
-    shown = [axis.images[0].get_array().T for axis in drawn.axes[:2]]
-    assert torch.allclose(torch.tensor(np.array(shown)), first) and torch.allclose(first.sum(2), torch.ones(2, 16))
-    expected = -(first[0] * first[0].log2()).sum(1).mean()
-    assert drawn.axes[0].get_title() == f"{expected:.2f} bits"
-    assert none == {} and not model.layers[0].attention._forward_pre_hooks
 
 
 def test_a_window_longer_than_the_split_is_one_line(tmp_path):

@@ -1,11 +1,8 @@
 """The corpora: slices, stories, parquet files and archives give documents; what is wrong or missing is one line."""
 
-import base64
 import gzip
 import hashlib
-import threading
 import zipfile
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +11,14 @@ import pytest
 from tasks.checks import DataError
 from tasks.data_sources import Download
 from tasks.data_task import SPLITS
-from tasks.lm import bookcorpus, books, openwebtext, pg19, shakespeare, synthetic_text, wikitext103
+from tasks.lm import bookcorpus, openwebtext, pg19, shakespeare, synthetic_text, wikitext103
 from tasks.lm.bookcorpus import BookCorpus
 from tasks.lm.openwebtext import OpenWebText
 from tasks.lm.pg19 import PG19
 from tasks.lm.shakespeare import Shakespeare
 from tasks.lm.slimpajama import SlimPajama
 from tasks.lm.wikitext103 import WikiText103
-from tests.helpers.tasks import never, no_progress, refused, tar
+from tests.helpers.tasks import no_progress, refused, tar
 from tests.helpers.texts import folder, parquet, text_of, texts_of
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -126,79 +123,6 @@ def test_the_hub_without_a_network_is_one_line(tmp_path, monkeypatch):
         task(PG19, tmp_path, source="hf").prepare(no_progress)
 
 
-class Bucket(BaseHTTPRequestHandler):
-    """Serves books, whose text is their name; `mode` says how badly."""
-
-    def do_GET(self):
-        server, body = self.server, self.path.encode() * 3
-        server.asked.append(self.path)
-        if server.mode == "missing" and self.path.endswith("/7.txt"):
-            return self.send_error(404)
-        if server.mode == "busy" and server.asked.count(self.path) < 3:
-            return self.send_error(503)
-        digest = hashlib.md5(b"" if server.mode == "wrong" else body).digest()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("x-goog-hash", "crc32c=AAAAAA==")
-        self.send_header("x-goog-hash", f"md5={base64.b64encode(digest).decode()}")
-        self.end_headers()
-        self.wfile.write(body[:5] if server.mode == "short" else body)
-
-    def log_message(self, *_):
-        pass
-
-
-@pytest.fixture
-def bucket(monkeypatch):
-    monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(books, "WAITS", (0, 0))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Bucket)
-    server.mode, server.asked = "good", []
-    server.url = f"http://127.0.0.1:{server.server_port}"
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
-
-
-NAMES = [f"train/{number}.txt" for number in range(60)]
-
-
-def test_books_are_fetched_once_and_kept(bucket, tmp_path):
-    bucket.mode = "missing"
-    with refused(bucket.url, "404", tmp_path, "what is there is kept"):
-        books.fetch_books(NAMES, tmp_path, no_progress, bucket=bucket.url)
-    kept = {file.name for file in (tmp_path / "train").iterdir()}
-    assert "7.txt" not in kept and len(kept) < 60
-    for name in sorted(kept)[20:]:  # how many came before the error depends on the machine
-        (tmp_path / "train" / name).unlink()
-    kept = set(sorted(kept)[:20])
-    bucket.mode, bucket.asked, calls = "busy", [], []
-    books.fetch_books(NAMES, tmp_path, lambda *call: calls.append(call), bucket=bucket.url)
-    assert len(set(bucket.asked)) == 60 - len(kept) and len(bucket.asked) == 3 * (60 - len(kept))
-    assert {file.name: file.read_text() for file in (tmp_path / "train").iterdir()} == {
-        name.split("/")[1]: f"/{name}" * 3 for name in NAMES
-    }
-    assert calls and calls[-1] == ("fetching books", 50, 60)
-    books.fetch_books(NAMES, tmp_path, never, bucket=bucket.url)
-
-
-@pytest.mark.parametrize(("mode", "reason"), [("wrong", "MD5"), ("short", "5 bytes came, 36 were announced")])
-def test_a_book_that_is_not_whole_is_not_kept(bucket, tmp_path, mode, reason):
-    bucket.mode = mode
-    with refused(bucket.url, reason):
-        books.fetch_books(NAMES[:2], tmp_path, no_progress, bucket=bucket.url)
-    assert not list(tmp_path.rglob("*.txt"))
-
-
-def test_a_list_of_books_names_only_books(tmp_path):
-    (tmp_path / "list.txt").write_text("train/1.txt\ntest/22.txt\n")
-    assert books.listed_books(tmp_path / "list.txt") == ["train/1.txt", "test/22.txt"]
-    (tmp_path / "list.txt").write_text("train/1.txt\ntrain/../../x.txt\n")
-    with refused(f"{tmp_path}/list.txt:2", "is no book"):
-        books.listed_books(tmp_path / "list.txt")
-
-
 def wikitext(monkeypatch):
     """Texts of the three files; the numbers of their lines are the published ones."""
     texts = {name: "".join(WIKI.format(bird) + "\n" for bird in birds.split()) for name, birds in BIRDS.items()}
@@ -218,7 +142,6 @@ def test_wikitext_is_the_same_from_everywhere(tmp_path, monkeypatch):
     data = (tmp_path / "w.zip").read_bytes()
     good = Download("http://127.0.0.1:9/w.zip", len(data), hashlib.sha256(data).hexdigest())
     monkeypatch.setattr(wikitext103, "ZIP", good)
-    monkeypatch.setattr(wikitext103, "MIRROR", good)
     plain = folder(tmp_path / "plain", {f"wiki.{name}.raw": text for name, text in texts.items()})
     for name, text in texts.items():
         rows = [line if line.strip() else "" for line in text.splitlines(keepends=True)]

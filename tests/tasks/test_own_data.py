@@ -1,15 +1,12 @@
 """The tasks on a user's own files: splits, classes, tokens, copies, baselines, messages."""
 
-import gzip
 import random
-import zipfile
 
 import numpy as np
 import pytest
 import torch
 
 from tasks.checks import DataError
-from tasks.data import lm
 from tasks.data.classification import Classification
 from tasks.data.lm import OwnText
 from tasks.data.regression import Regression
@@ -224,38 +221,6 @@ def test_one_text_is_cut_in_three_at_line_ends(tmp_path):
 def text_in(task, name):
     stream = task.split(name).stream
     return task.tokens_from.text(stream.tokens(0, len(stream)).tolist())
-
-
-@pytest.mark.parametrize("end", ["", ".gz", ".zip"])
-def test_enwik8_is_read_by_its_name_and_cut_at_bytes(tmp_path, monkeypatch, end):
-    text = ("A line of Wikipédia\r\n" * 99).encode()[:1999]
-    monkeypatch.setattr(lm, "PUBLISHED_BYTES", len(text))
-    file = tmp_path / f"enwik8{end}"
-    if end == ".zip":
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("enwik8", text)
-    else:
-        file.write_bytes(gzip.compress(text) if end else text)
-    task, info = loaded(own_text(file))
-    parts = [text_in(task, name).encode() for name in ("train", "val", "test")]
-    assert b"".join(parts) == text and [len(part) for part in parts] == [1799, 100, 100]
-    assert info.source == "slice:enwik8"
-    monkeypatch.setattr(lm, "PUBLISHED_BYTES", 100_000_000)
-    with pytest.raises(DataError, match=r"enwik8.*: 1,999 bytes instead of 100,000,000; get it again"):
-        own_text(file, fractions=[0.5, 0.25, 0.25]).prepare(no_progress)
-
-
-@pytest.mark.parametrize("content", [b"no archive", None])
-def test_an_archive_that_is_not_one_text_is_one_line(tmp_path, content):
-    file = tmp_path / "text8.zip"
-    if content is None:
-        with zipfile.ZipFile(file, "w") as archive:
-            archive.writestr("a", "a")
-            archive.writestr("b", "b")
-    else:
-        file.write_bytes(content)
-    with pytest.raises(DataError, match=r"text8\.zip:1: .*; put the file there"):
-        own_text(file).prepare(no_progress)
 
 
 def test_rows_are_documents_and_copies_are_left_out(tmp_path):

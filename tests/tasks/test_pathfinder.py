@@ -2,14 +2,11 @@
 
 import json
 
-from PIL import Image
-
 from tasks import cache
 from tasks.examples import content_hash
 from tasks.lra.pathfinder import Pathfinder
 from tasks.lra.pathfinder_generator import generate
 from tests.helpers.pathfinder import DESIGN, loaded, loaded_design, tiny
-from tests.helpers.tasks import no_progress
 
 # generated data
 
@@ -41,22 +38,3 @@ def test_full_only_at_the_papers_settings(tmp_path, monkeypatch):
     assert loaded(tmp_path).load().source == "full"
     assert loaded(tmp_path, train=50).load().source == "synthetic"
     assert loaded(tmp_path, design={**DESIGN, "distractor_contrast": 1.5}).load().source == "synthetic"
-
-
-def test_a_sample_of_both_classes_stands_beside_the_data(tmp_path):
-    task = tiny(tmp_path)
-    task.prepare(no_progress)
-    file = task.samples
-    assert file.is_relative_to(tmp_path) and sorted(path.name for path in file.parent.iterdir()) == [
-        "manifest.json",
-        "samples.png",
-        "test.arrow",
-        "train.arrow",
-        "val.arrow",
-    ]
-    with Image.open(file) as page:
-        assert page.size == (8 * 144, 4 * 144) and len(page.getcolors()) <= 64
-    file.unlink()
-    task.prepare(no_progress)
-    assert file.exists(), "drawn again from the data"
-    task.load()

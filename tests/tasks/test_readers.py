@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.completion.shape_sources import _cloud_names
 from tasks.data import rows
 from tasks.data_sources import MARK, files_in, records_of
 from tasks.data_task import no_progress
@@ -68,7 +67,6 @@ READERS = {
     "retrieval": ("a.tsv", "", "1.0\t1\t2\tfirst text {0}\tsecond text {0}".format, citations),
     "ljspeech": ("metadata.csv", "", "LJ001-{0:04d}|Words {0}|words and words".format, clips),
     "multi-news": ("train.jsonl", "", json_line(document="document {}", summary="summary {}"), pairs),
-    "shapenet": ("train.txt", "", "02691156-m{}.npy".format, _cloud_names),
 }
 
 

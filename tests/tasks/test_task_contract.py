@@ -44,7 +44,10 @@ FINAL = {
     "tts/ljspeech": [],
 }
 # at the smoke budget, the code and the size of another one: heavy tests leave them out
-REPEATS = ("lm/bookcorpus", "lm/openwebtext", "lm/shakespeare", "lm/slimpajama", "forecasting/etth2")
+REPEATS = (
+    *(f"lm/{name}" for name in ("bookcorpus", "enwik8", "openwebtext", "shakespeare", "slimpajama", "text8")),
+    *(f"forecasting/{name}" for name in ("electricity", "etth2", "ettm2", "exchange", "ili", "traffic", "weather21")),
+)
 
 
 def composed(name: str, root: Path, *overrides: str):

@@ -88,7 +88,6 @@ def test_wrong_folders_are_one_line(tmp_path):
     folder = files(tmp_path / "files")
     (folder / "dev.en").write_bytes(b"a\n")
     refuses(task(tmp_path, path=folder), "both are dev's en")
-    refuses(task(tmp_path, source="hf", path=folder), "no de-en/train-*.parquet")
     refuses(task(tmp_path, source="official", path=folder), "training-parallel-europarl-v7.tgz")
 
 

@@ -1,47 +1,15 @@
-"""The published files of WMT'14: archives, and the hub's parquet files."""
+"""The published files of WMT'14: their archives."""
 
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from tasks.checks import DataError
-from tasks.mt import pair_files, wmt_files
+from tasks.mt import wmt_files
 from tests.helpers.tasks import refuses, tar
 from tests.helpers.translation import prepared, task, texts
 
 pytest.importorskip("sacrebleu")
 pytest.importorskip("sacremoses")
-
-
-def parquet(file: Path, rows: list[dict], column: str = "translation") -> Path:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table({column: rows}), file, row_group_size=3)
-    return file
-
-
-def test_rows_of_the_hub_are_pairs(tmp_path):
-    rows = [{"de": f"Satz {n} ", "en": f"Sentence {n}"} for n in range(7)]
-    pieces = pair_files.of_parquet(parquet(tmp_path / "train-0.parquet", rows))
-    assert [piece.count for piece in pieces] == [3, 3, 1]
-    pairs = [pair for piece in pieces for pair in piece.pairs()]
-    assert [pair[1:] for pair in pairs] == [(f"Sentence {n}", f"Satz {n}") for n in range(7)]
-    assert pairs[5].where.endswith("train-0.parquet:6")
-    rows[4]["de"] = None
-    pieces = pair_files.of_parquet(parquet(tmp_path / "train-1.parquet", rows))
-    with pytest.raises(DataError, match=r"train-1\.parquet:5: no text in de"):
-        list(pieces[1].pairs())
-    for column, values in (("translations", rows), ("translation", [{"fr": "a", "en": "b"}])):
-        with pytest.raises(DataError, match="no column translation with texts en and de"):
-            pair_files.of_parquet(parquet(tmp_path / "other.parquet", values, column))
-
-
-def test_a_part_of_the_hub_s_files_is_not_the_set(tmp_path):
-    for name in ("train-00000", "validation-00000", "test-00000"):
-        parquet(tmp_path / "hub" / "de-en" / f"{name}.parquet", [{"de": "a", "en": "b"}] * 2)
-    translation = task(tmp_path, source="hf", path=tmp_path / "hub")
-    refuses(translation, "2 + 2 + 2 instead of 4,508,785 + 3,000 + 3,003 pairs")
 
 
 SGM = '<doc>\n<seg id="1"> A &amp; {n} </seg>\n<seg id="2">\nB\n</seg></doc>'

@@ -34,6 +34,8 @@ def make_trainer(cfg: DictConfig, run_dir: RunDirectory, callback: TrainingCallb
     settings = resolved_or_refused(cfg.trainer, "trainer")
     check_trainer(settings)
     process.require_machine(str(settings.get("accelerator")), cfg.resources.cpus)
+    if world_size > 1 and not process.group():
+        os.environ[process.PARENT] = str(os.getpid())
     profiler = settings.pop("profiler", None)
     set_deterministic(settings.pop("deterministic", None), compiled=cfg.resources.compile)
     return instantiate(

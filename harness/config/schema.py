@@ -23,6 +23,7 @@ from harness.errors import UsageError
 
 Rerun = Enum("Rerun", ["missing", "failed", "all"])
 Kernels = Enum("Kernels", ["torch", "native", "fla"])
+Matmul = Enum("Matmul", ["highest", "high", "medium"])
 Rule = Enum("Rule", ["best_val", "last", "last_mean", "best_test"])
 
 NAME = re.compile(r"\w[\w.+-]{0,59}(/\w[\w.+-]{0,59})*")  # of a task, with its family
@@ -159,6 +160,10 @@ class Resources:
     # native: models.ops.native, for CPUs; requires a C++ compiler. fla: models.ops.fla_kernels, for GPUs
     kernels: Kernels = field(default=Kernels.torch, metadata={"condition": True})
     compile: bool = key(False, condition=True)  # torch.compile for training: harness.training.compiled
+    # how float32 is multiplied: torch.set_float32_matmul_precision; high is TF32 on a GPU, medium bfloat16
+    matmul: Matmul = field(default=Matmul.highest, metadata={"condition": True})
+    # keep only the inputs of each layer, and compute it again in the backward pass: harness.training.memory
+    checkpoint_layers: bool = key(False, condition=True)
     memory_gb: float | None = key(None, above=0)  # per node of a job; null: the cluster's default
     minutes: int = key(60, least=1)  # the job then saves its state, is requeued and resumes
     cells_per_job: int = key(1, least=1)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from torch import distributed
 
 from harness.records import baselines
 from tests.helpers import forked
@@ -55,14 +56,45 @@ def compared(folder, model, task):
     for key in ("cell", "tokens", "examples", "steps", "parameters", "baseline"):
         assert alone[key] == shared[key], key
     assert alone["baseline"] and predictors["fits"] and predictors["fits"].keys() == their_predictors["fits"].keys()
-    entries = [{**record["evaluations"], **file["evaluations"]} for record, file in
-               ((alone, predictors), (shared, their_predictors))]  # fmt: skip
+    entries = [
+        record["evaluations"]
+        | file["evaluations"]
+        | {"val": {"status": "done", "metrics": record["metrics"]["last"]["val"]}}
+        for record, file in ((alone, predictors), (shared, their_predictors))
+    ]
     assert entries[0].keys() == entries[1].keys()
     assert {entry["status"] for both in entries for entry in both.values()} == {"done"}
-    pairs = [(one["metrics"][name], entries[1][evaluation]["metrics"][name])
-             for evaluation, one in entries[0].items() for name in one["metrics"]]  # fmt: skip
+    pairs = [
+        (one["metrics"][name], entries[1][evaluation]["metrics"][name])
+        for evaluation, one in entries[0].items()
+        for name in one["metrics"]
+    ]
     pairs += [(one["val"], two["val"]) for one, two in zip(alone["curve"], shared["curve"], strict=True)]
     return max(abs(one - two) / max(0.01, abs(one)) for one, two in pairs)
+
+
+def test_a_group_that_refuses_tensors_of_the_cpu_leaves_predictors_alone(tmp_path):
+    """As NCCL's does. A metric that computes with the group fails in it."""
+    from torchmetrics import MeanMetric
+
+    from harness.config.build import build
+    from harness.config.compose import compose
+    from harness.progress import Progress
+    from harness.training.baselines import chance_level
+
+    task = build(compose(["model=vanilla", "task=lra/listops", "budget=smoke", f"paths.data={tmp_path}"])).task
+    task.prepare(Progress(silent=True))
+    task.load()
+    distributed.init_process_group("cuda:gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
+    try:
+        metric = MeanMetric()
+        metric.update(1.0)
+        with pytest.raises(RuntimeError, match="cpu"):
+            metric.compute()
+        level, _, evaluation = chance_level(task, 64)
+    finally:
+        distributed.destroy_process_group()
+    assert level and evaluation.n == len(task.split("test"))
 
 
 @pytest.fixture(scope="module")

@@ -131,7 +131,7 @@ class Attempt:
         release_freed_memory()  # of an earlier cell
         process.choose_kernels(cfg)
         self.trainer = make_trainer(cfg, self.run_dir, self.callback)
-        require_compiler(cfg, self.trainer.strategy.root_device.type, self.trainer.world_size)
+        require_compiler(cfg, self.trainer.strategy.root_device.type)
         pl.seed_everything(cfg.seed, verbose=False)
         self.built = built = build_or_refuse(cfg, build)
         require_causal(built.model, cfg.model)

@@ -260,6 +260,7 @@ class Config:
     each_cell: bool = False  # do=plan, do=status: cells=true, a line per cell
     cells: list[str] = field(default_factory=list)  # do=compare: two cells, by the first digits of the id or by path
     record: str | None = None  # do=verify: the file of a record whose cell is run again
+    costs: bool = False  # do=plan: count FLOPs and memory of each cell
     fail_fast: bool = False  # stop a sweep at the first failed cell
     n_jobs: int = key(1, least=1, most=MOST_CPUS)  # cells that run in parallel on this machine, each in a process
     trusted_packages: list[str] = field(default_factory=list)

@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 LINKS := $${UV_FIND_LINKS:-$${PIP_FIND_LINKS:-}}
 INSTALL = UV_FIND_LINKS="$(LINKS)" UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install -q --python $(BIN)/python
 
-.PHONY: help setup demo test slurm oldest newest lint check notebooks site docs gpu lock clean
+.PHONY: help setup demo test slurm oldest newest lint check notebooks site docs gpu paper lock clean
 
 help:
 	@echo "make demo    LAVO, softmax attention and no mixing on ListOps (five minutes on two cores): a verdict and a picture"
@@ -17,6 +17,7 @@ help:
 	@echo "             REPORT='paths.records=mine' for records of another folder"
 	@echo "make notebooks  runs the notebooks (minutes); make site then shows their outputs"
 	@echo "make gpu     does Longhaul work on this GPU, and how fast? Ten minutes at most; MINUTES=5 for less"
+	@echo "make paper   the cheapest unfinished cells at the papers' budgets, MINUTES=10 of them; it resumes"
 	@echo "make lock    constraints.txt and requirements.lock from this environment"
 	@echo "make oldest  some tests with the oldest allowed libraries; make newest with the newest ones, on Python 3.13"
 
@@ -93,6 +94,11 @@ site: setup
 	  UV_FIND_LINKS="$(LINKS)" $(BIN)/uv pip install -q --python $(VENV)/docs/bin/python -c constraints.txt -r -
 	$(BIN)/python run.py do=report table=all 'format=[html]' $(REPORT) > $(VENV)/report.log
 	LONGHAUL_PAGES="$$(dirname "$$(tail -n 1 $(VENV)/report.log)")" NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/python -m mkdocs build --strict --clean
+
+# the cheapest unfinished cells of the papers' tables; the data of forecasts: do=prepare table=lavo/t8
+TABLES ?= lavo/t8 lavo/t11
+paper: setup
+	$(BIN)/python -m benchmarks.paper $(TABLES) --minutes $(MINUTES)
 
 MINUTES ?= 10
 gpu: setup

@@ -146,6 +146,10 @@ class Task(ABC):
     def tokens(self, batch: Batch) -> int:
         """Tokens in a batch, without padding."""
 
+    def with_common_length(self, batch: Batch) -> Batch:
+        """The batch with more padding, so that batches have few lengths: `resources.compile` makes a graph for each."""
+        return batch
+
     def encode(self, inputs: Sequence[Any]) -> Tensor:
         """What a model reads of a user's inputs, such as texts: tokens (B, N). Raises DataError."""
         raise DataError(f"{type(self).__name__} reads no inputs of a user")

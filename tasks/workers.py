@@ -95,9 +95,9 @@ def begin_worker(parent: int, thresholds: tuple[int, int, int]) -> None:
     terminate_with_parent(parent)
 
 
-def terminate_with_parent(parent: int) -> None:
-    """Have the kernel send this process SIGTERM when its parent, which has this id, ends; on Linux."""
+def terminate_with_parent(parent: int, number: int = signal.SIGTERM) -> None:
+    """Have the kernel send this process a signal when its parent, which has this id, ends; on Linux."""
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PARENT_DEATH, signal.SIGTERM)
+        ctypes.CDLL(None).prctl(PARENT_DEATH, number)
     if os.getppid() != parent:  # it ended before that
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)

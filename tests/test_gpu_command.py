@@ -197,22 +197,29 @@ def test_what_fails_is_counted_and_stops_nothing(run):
     assert "OSError: cannot fork" in text and "no time for luna" in text and "2 of 3 checks failed" in printed
 
 
+CRASHED = "its process ended with status 3"
+
+
 @pytest.mark.parametrize(
-    ("function", "text"),
+    ("function", "rows"),
     [
-        ("crashes", "its process ended with status 3"),
-        ("hangs", "no end within 60 s: it hangs, or compiles for longer; `--minutes` gives more"),
+        ("crashes", [row("lavo", OK), row("models", FAILED, CRASHED)]),
+        (
+            "items_that_crash_and_hang",
+            [
+                row("lavo", OK),
+                row("latte", FAILED, CRASHED),
+                row("luna", FAILED, "no end within 2 s: it hangs, or compiles for longer; `--minutes` gives more"),
+                row("longnet", OK),
+            ],
+        ),
     ],
 )
-def test_a_process_that_crashes_or_hangs_leaves_its_rows(tmp_path, monkeypatch, capfd, function, text):
+def test_a_process_that_crashes_or_hangs_costs_no_other_row(tmp_path, monkeypatch, function, rows):
     monkeypatch.setattr(part, "serve", gpu_parts.serve)  # which knows the made-up part in its own process
-    if function == "hangs":
-        context = types.SimpleNamespace(Process=gpu_parts.Process)
-        monkeypatch.setattr(part, "multiprocessing", types.SimpleNamespace(get_context=lambda kind: context))
+    monkeypatch.setattr(part, "HANGS", 0.02)
     chosen = types.SimpleNamespace(device="cpu", tiny=True, work=tmp_path, function=function)
-    first, *last = part.in_separate_process("models", 60.0, chosen)
-    assert first == row("lavo", OK) and last == [row("models", FAILED, text)]
-    assert capfd.readouterr().out == "  lavo : ok\n"
+    assert part.in_separate_process("models", 100.0, chosen) == rows
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

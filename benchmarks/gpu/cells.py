@@ -1,18 +1,21 @@
 """Whole cells on a device: one cell twice, one cell on several devices, and a paper's recipe until the time is over.
 
-`run.py` runs the cells in separate processes, as users do. Their records stay in the part's folder, since they are
-trials and not results. The paper's cell trains in this process, so that a time limit can stop it: at the limit a
-callback raises SIGTERM, and the run saves its state and stops between two updates, as after Ctrl-C.
+`run.py` runs the cells, each in a fork of this process, which has imported torch. Their records stay in the part's
+folder, since they are trials and not results. The paper's cell trains in this process, so that a time limit can stop
+it: at the limit a callback raises SIGTERM, and the run saves its state and stops between two updates, as after Ctrl-C.
 """
 
 import json
 import math
+import multiprocessing
+import os
+import runpy
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -87,20 +90,29 @@ def trained(part_run: PartRun, name: str, *overrides: str) -> dict[str, Any]:
     folder.mkdir(parents=True)
     paths = [f"paths.{key}={folder / key}" for key in ("outputs", "records")]
     paths += [f"paths.data={part_run.folder / 'data'}", f"resources.accelerator={part_run.accelerator}"]
-    command, log = [sys.executable, str(ROOT / "run.py"), *overrides, *paths], folder / "log.txt"
-    with log.open("w", encoding="utf-8") as file:  # a pipe would stay open while any process of the cell runs
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
-        try:
-            status = process.wait(seconds := part_run.left)
-        except subprocess.TimeoutExpired as late:
-            process.kill()
-            process.wait()
-            raise LateError(f"{name}: no end within {seconds:.0f} s") from late
+    log, seconds = folder / "log.txt", part_run.left
+    # this process has imported torch and not used the device
+    process = multiprocessing.get_context("fork").Process(target=command, args=([*overrides, *paths], log))
+    process.start()
+    process.join(seconds)
+    if (status := process.exitcode) is None:
+        process.kill()
+        process.join()
+        raise LateError(f"{name}: no end within {seconds:.0f} s")
     records = sorted((folder / "records").rglob("*.json"))
     if status or len(records) != 1:
         said = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
         raise CellError(f"{name} ended with status {status}: {one_line(' / '.join(said[-2:]))[-400:]}")
     return json.loads(records[0].read_text(encoding="utf-8"))
+
+
+def command(words: list[str], log: Path) -> None:
+    """`python run.py` with these words, in this process; its output goes to `log`."""
+    with log.open("w", encoding="utf-8") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    sys.argv = [str(ROOT / "run.py"), *words]
+    runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 class TimeLimit(Callback):

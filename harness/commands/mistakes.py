@@ -50,7 +50,7 @@ READS = {
 }
 # what the verbs that read a whole recipe do not read, and the verb that does
 READ_ELSEWHERE = {"check": "report", "format": "report", "cells": "compare", "figure": "report", "status": "status"}
-READ_ELSEWHERE |= {"bench": "bench", "record": "verify", "each_cell": "plan", "notes": "report"}
+READ_ELSEWHERE |= {"bench": "bench", "record": "verify", "each_cell": "plan", "costs": "plan", "notes": "report"}
 NOT_OF_BENCH = ("seed", "rerun", "n_jobs", "fail_fast", "checkpoint", "logger", "debug")
 OF_LAYER = tuple(f"bench.{key}" for key in ("pattern", "dim", "heads", "layers", "decoder"))  # a recipe sets these
 # pattern of keys that do=bench reads only together with another word: that word

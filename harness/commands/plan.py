@@ -1,7 +1,8 @@
 """do=plan: the cells of a command, their states and their estimated time. Nothing is run.
 
 A line is a row of a table: its tasks and seeds, the state that these cells share, and their time together.
-`cells=true` prints a line per cell, with the source of its estimate.
+`cells=true` prints a line per cell, with the source of its estimate. `costs=true` counts what an update of each model
+and task takes that is not done (harness.bench.counted).
 """
 
 import itertools
@@ -65,6 +66,8 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
     for planned in rows:
         if planned.estimate is not None:
             seconds_left[planned.estimate.basis] += planned.estimate.seconds
+    if commands[0].cfg.costs:
+        print_costs(plan, rows)
     states = [planned.state for planned in rows]
     print(f"cells: {len(states)}, " + ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
     for basis, seconds in seconds_left.items():
@@ -84,6 +87,25 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
     for refusal in dict.fromkeys(refusals):
         print(f"{refusals.count(refusal)} refused: {refusal}", file=sys.stderr)
     return 2 if refusals else 0
+
+
+def print_costs(plan: Plan, rows: Sequence[PlanRow]) -> None:
+    """A line for each of the cells to run that differ in more than the seed."""
+    announce_torch()
+    from harness.bench.counted import cost_of
+    from harness.config.trainer_settings import devices_of
+
+    states = {row.cell.id: row.state for row in rows}
+    left = [planned for planned in plan.cells if states[planned.cell.id] not in ("done", REFUSED)]
+    names = [
+        named(each.cell.model, told) for each, told in zip(left, telling_settings([p.cell for p in left]), strict=True)
+    ]
+    counted: set[str] = set()
+    for planned, name in zip(left, names, strict=True):
+        key = json.dumps(planned.cell.config | {"seed": None}, sort_keys=True)
+        if key not in counted:
+            counted.add(key)
+            print(f"{name} · {planned.cell.task}: {cost_of(planned.cfg, devices_of(planned.cfg))}", flush=True)
 
 
 def lines_of(rows: Sequence[PlanRow], each_cell: bool) -> list[tuple[str, ...]]:

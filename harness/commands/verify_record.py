@@ -94,6 +94,7 @@ def conditions_in(entries: Mapping[str, Any]) -> dict[str, Any]:
         "resources.cpus": hardware["threads"],
         "resources.kernels": hardware.get("kernels"),
         "resources.compile": hardware.get("compile"),
+        "resources.matmul": hardware.get("matmul"),
     }
     used = entries.get("conditions", elsewhere)
     return {key: used[key] for key in conditions() if used.get(key) is not None}

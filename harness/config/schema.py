@@ -23,6 +23,7 @@ from harness.errors import UsageError
 
 Rerun = Enum("Rerun", ["missing", "failed", "all"])
 Kernels = Enum("Kernels", ["torch", "native", "fla"])
+Matmul = Enum("Matmul", ["highest", "high", "medium"])
 Rule = Enum("Rule", ["best_val", "last", "last_mean", "best_test"])
 
 NAME = re.compile(r"\w[\w.+-]{0,59}(/\w[\w.+-]{0,59})*")  # of a task, with its family
@@ -152,6 +153,10 @@ class Resources:
     # native: models.ops.native, for CPUs; requires a C++ compiler. fla: models.ops.fla_kernels, for GPUs
     kernels: Kernels = field(default=Kernels.torch, metadata={"condition": True})
     compile: bool = key(False, condition=True)  # torch.compile for training: harness.training.compiled
+    # how float32 is multiplied: torch.set_float32_matmul_precision; high is TF32 on a GPU, medium bfloat16
+    matmul: Matmul = field(default=Matmul.highest, metadata={"condition": True})
+    # keep only the inputs of each layer, and compute it again in the backward pass: harness.training.memory
+    checkpoint_layers: bool = key(False, condition=True)
     memory_gb: float | None = key(None, above=0)  # per node of a job; null: the cluster's default
     minutes: int = key(60, least=1)  # the job then saves its state, is requeued and resumes
     cells_per_job: int = key(1, least=1)
@@ -248,6 +253,7 @@ class Config:
     each_cell: bool = False  # do=plan, do=status: cells=true, a line per cell
     cells: list[str] = field(default_factory=list)  # do=compare: two cells, by the first digits of the id or by path
     record: str | None = None  # do=verify: the file of a record whose cell is run again
+    costs: bool = False  # do=plan: count FLOPs and memory of each cell
     fail_fast: bool = False  # stop a sweep at the first failed cell
     n_jobs: int = key(1, least=1, most=MOST_CPUS)  # cells that run in parallel on this machine, each in a process
     trusted_packages: list[str] = field(default_factory=list)

@@ -305,5 +305,5 @@ def _processor(hardware: dict[str, Any]) -> str:
 
 def _kernels(hardware: dict[str, Any]) -> list[str]:
     """What computes other last bits than torch's own kernels."""
-    named = [f"kernels={hardware['kernels']}"] if hardware.get("kernels") else []
+    named = [f"{key}={hardware[key]}" for key in ("kernels", "matmul") if hardware.get(key)]
     return named + ["compiled"] * bool(hardware.get("compile"))

@@ -56,8 +56,8 @@ def version(package: str = "longhaul") -> str:
         return "unknown"
 
 
-def hardware(device: Any, kernels: str = "torch", *, compiled: bool = False) -> dict[str, Any]:
-    """`kernels`: those of `resources.kernels`; `compiled`: `resources.compile`."""
+def hardware(device: Any, kernels: str = "torch", *, compiled: bool = False, matmul: str = "highest") -> dict[str, Any]:
+    """`kernels`: those of `resources.kernels`; `compiled`: `resources.compile`; `matmul`: `resources.matmul`."""
     import torch
 
     cuda = device.type == "cuda"
@@ -71,6 +71,7 @@ def hardware(device: Any, kernels: str = "torch", *, compiled: bool = False) -> 
         "capability": cpu_capability(),
         **({} if kernels == "torch" else {"kernels": kernels}),
         **({"compile": True} if compiled else {}),
+        **({} if matmul == "highest" else {"matmul": matmul}),
     }
 
 

@@ -73,8 +73,9 @@ from harness.training.conditions import conditions_of, require_same_recipe, sett
 from harness.training.evaluate import Evaluation, PeakMemory, evaluate
 from harness.training.extras.artifacts import save_artifacts
 from harness.training.failures import evaluation_status
+from harness.training.memory import recompute_layers
 from harness.training.module import TaskModule, validates_on_test
-from harness.training.trainer import make_trainer
+from harness.training.trainer import SLOW_FLOAT32, is_slow_float32, make_trainer
 from tasks.base import DataInfo, FinalEvaluation
 
 SEED_STRIDE = 1_000_003  # between the seeds of two devices
@@ -130,10 +131,12 @@ class Attempt:
         release_freed_memory()  # of an earlier cell
         process.choose_kernels(cfg)
         self.trainer = make_trainer(cfg, self.run_dir, self.callback)
-        require_compiler(cfg, self.trainer.strategy.root_device.type, self.trainer.world_size)
+        require_compiler(cfg, self.trainer.strategy.root_device.type)
         pl.seed_everything(cfg.seed, verbose=False)
         self.built = built = build_or_refuse(cfg, build)
         require_causal(built.model, cfg.model)
+        if cfg.resources.checkpoint_layers:
+            recompute_layers(built.model)
         self.module = TaskModule(built, cfg.train, compiled=cfg.resources.compile)
         self.module.configure_optimizers()  # refuses wrong arguments now; Lightning calls it again
 
@@ -180,6 +183,9 @@ class Attempt:
                 parts.append(f"as the checkpoint, not resources.cpus={self.cfg.resources.cpus}")
         if (kernels := self.cfg.resources.kernels.name) != "torch":
             parts.append(f"kernels={kernels}")
+        if (matmul := self.cfg.resources.matmul.name) != "highest":
+            parts.append(f"matmul={matmul}")
+        parts += ["layers computed again"] * self.cfg.resources.checkpoint_layers
         return ", ".join(parts + ["compiled"] * self.cfg.resources.compile)
 
     @property
@@ -193,6 +199,8 @@ class Attempt:
         resumed = self.start.checkpoint
         for problem in self.start.problems:
             progress.say(f"{problem}: {f'goes on from {resumed.name}' if resumed else 'trains from the start'}")
+        if is_slow_float32(self.cfg, self.trainer.strategy.root_device):
+            progress.say(SLOW_FLOAT32)
         self._prepare_data(progress)
         self._fit()
         return self._evaluate(progress)
@@ -380,7 +388,12 @@ class Attempt:
             "examples_per_s": round(state.examples / state.train_s, 3) if state.train_s else 0.0,
             "tokens_per_s": round(state.tokens / state.train_s, 3) if state.train_s else 0.0,
             "peak_memory_mb": round(self.callback.peak_memory.total(), 1),
-            "hardware": provenance.hardware(device, process.kernels_in_use(cfg), compiled=cfg.resources.compile),
+            "hardware": provenance.hardware(
+                device,
+                process.kernels_in_use(cfg),
+                compiled=cfg.resources.compile,
+                matmul=cfg.resources.matmul.name,
+            ),
             "versions": provenance.versions(),
             "git": self.git,
             **({"code_sha256": self.code} if self.code else {}),

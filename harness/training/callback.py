@@ -112,8 +112,7 @@ class TrainingCallback(Callback):
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: TaskModule, batch: Any, batch_idx: int) -> None:
         self.state.examples += module.loader.examples
-        if module.loader.loss_scale:  # otherwise the batch is a repeated example
-            self._unsaved_tokens += module.task.tokens(batch)
+        self._unsaved_tokens += module.loader.tokens
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: TaskModule, outputs: Any, batch: Any, batch_idx: int
@@ -130,8 +129,11 @@ class TrainingCallback(Callback):
         self.state.train_s += time.monotonic() - self._update_since
         if evaluates:
             self._evaluate(trainer, module, step)
-        stop = trainer.strategy.reduce_boolean_decision(self.stop_signal.number is not None, all=False)
-        if is_last or stop or evaluates or self._save_is_due(trainer, step):
+        stop = self.stop_signal.number is not None
+        # one reduction per update: the second one follows only when a device has something to say
+        if asked := trainer.strategy.reduce_boolean_decision(stop or self._save_is_due(step), all=False):
+            stop = trainer.strategy.reduce_boolean_decision(stop, all=False)
+        if is_last or asked or evaluates:
             self._save(trainer)
         if stop and self.stop_signal.number is None:  # another process received the signal
             self.stop_signal.number = signal.SIGTERM
@@ -201,11 +203,10 @@ class TrainingCallback(Callback):
             self.run_dir.ownership.require()
             self.state.weights[file.name] = write_sealed(file, weights, self.cell, keep)
 
-    def _save_is_due(self, trainer: pl.Trainer, step: int) -> bool:
+    def _save_is_due(self, step: int) -> bool:
         every_steps = self.checkpoint.every_steps
-        due = time.monotonic() - self._saved_at >= self.checkpoint.every_s
-        due |= bool(every_steps and step % every_steps == 0)
-        return trainer.strategy.reduce_boolean_decision(due, all=False)
+        is_late = time.monotonic() - self._saved_at >= self.checkpoint.every_s
+        return is_late or bool(every_steps and step % every_steps == 0)
 
     def _save(self, trainer: pl.Trainer) -> None:
         tokens = torch.tensor(self._unsaved_tokens, device=trainer.strategy.root_device)

@@ -23,12 +23,14 @@ LONGEST_REASON = 300  # characters of a message of torch's
 GRAPHS = 16
 
 
-def require_compiler(cfg: DictConfig, device: str, devices: int) -> None:
-    """Raises UsageError if `resources.compile=true` cannot work: no compiler, or other kernels or devices."""
+def require_compiler(cfg: DictConfig, device: str) -> None:
+    """Raises UsageError if `resources.compile=true` cannot work: no compiler, or settings that cannot be traced."""
     if not cfg.resources.compile:
         return
-    if devices > 1:
-        raise refusal(f"a cell on {devices} devices is not compiled; resources.devices=1 resources.nodes=1 is")
+    if not isinstance(cfg.trainer.strategy, str):
+        raise refusal("a model whose parameters are sharded (trainer=fsdp) is not compiled; trainer=auto is")
+    if cfg.resources.checkpoint_layers:
+        raise refusal("layers that are computed again (resources.checkpoint_layers=true) are not compiled")
     if cfg.resources.kernels is not Kernels.torch:
         kernels = cfg.resources.kernels.name
         raise refusal(
@@ -70,7 +72,7 @@ class CompiledLoss:
 
     def __call__(self, batch: Any) -> Any:
         """Raises UsageError if nothing was compiled."""
-        loss = self.task.loss(self.model, batch)
+        loss = self.task.loss(self.model, self.task.with_common_length(batch))
         if graphs() == self._graphs_before:
             raise refusal(f"nothing of {self.name} can be compiled")
         return loss

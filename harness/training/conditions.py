@@ -33,6 +33,7 @@ LONGEST = 120  # characters of a value in a message
 def settings_of(cfg: DictConfig, threads: int | None) -> dict[str, Any]:
     """{key: value in use} of the settings that are conditions. `threads`: of torch, None on a GPU."""
     settings = {key: OmegaConf.select(cfg, key) for key in conditions()}
+    settings["resources.matmul"] = cfg.resources.matmul.name
     division = {"train.micro_batch_size": update_division(cfg)["micro_batch_size"]}
     return settings | division | {"resources.cpus": threads, "resources.kernels": process.kernels_in_use(cfg)}
 

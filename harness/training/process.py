@@ -40,6 +40,7 @@ REQUEUED = ("timeout", "preempted")  # states of a run whose job is queued again
 # Lightning's for processes on the same machine
 TORCHRUN, SRUN, LIGHTNING = "RANK", "SLURM_PROCID", "LOCAL_RANK"
 GROUPS = {TORCHRUN: "WORLD_SIZE", SRUN: "SLURM_STEP_NUM_TASKS", LIGHTNING: "WORLD_SIZE"}
+PARENT = "LONGHAUL_PARENT"  # environment variable with the id of the process of which Lightning starts copies
 ONE_THREAD_BELOW = 1_000_000  # parameters
 HOPPER = 9  # compute capability
 SWITCHES = {Kernels.native: "LONGHAUL_NATIVE", Kernels.fla: "LONGHAUL_FLA"}  # environment variables
@@ -130,16 +131,23 @@ def join_group(configs: Iterable[DictConfig]) -> None:
     A rank in the environment may be left from something else, or be that of one of many commands that srun started. So
     a process is a member only of a group with as many processes as each of the cells has devices. Any other rank is
     ignored with one line, and removed, because Lightning would read it.
+
+    A process that Lightning started is killed when rank 0 ends, however that ends: it would keep its device, waiting
+    for the others. It saves nothing, so there is nothing to wait for.
     """
     global _group
     sizes = {devices_of(cfg) for cfg in configs}
     size = sizes.pop() if len(sizes) == 1 else 1
     _group = next((name for name in GROUPS if size > 1 and is_member(name, size)), "")
     for name, of_size in () if _group else GROUPS.items():
-        if (rank := os.environ.get(name, "0")) != "0":
+        if (number := os.environ.get(name, "0")) != "0":
             del os.environ[name]
             started = f"{of_size}={os.environ.get(of_size, '')[:20]} is not the number of devices of its cells"
-            print(f"{name}={rank[:20]} is ignored: {started}, so this process runs them itself", file=sys.stderr)
+            print(f"{name}={number[:20]} is ignored: {started}, so this process runs them itself", file=sys.stderr)
+    if _group == LIGHTNING and rank() and PARENT in os.environ:
+        from tasks.workers import terminate_with_parent
+
+        terminate_with_parent(int(os.environ[PARENT]), signal.SIGKILL)
 
 
 def is_member(name: str, size: int) -> bool:

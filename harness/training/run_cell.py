@@ -327,11 +327,14 @@ def _record_failure(
     """Write a record with the status of the failure, and the traceback to the run directory."""
     from harness.training.extras.artifacts import remove_artifacts
     from harness.training.failures import failure_status
+    from harness.training.memory import smaller
 
     status = status or failure_status(error)
     text = without_folders("".join(traceback.format_exception(error)), attempt.cfg)
     name = type(error).__name__
     message = without_folders(one_line(error) or name, attempt.cfg)
+    if status == "oom" and attempt.built is not None:
+        message = f"{smaller(attempt.cfg)} takes less memory: {message}"
     entries = attempt.entries(status)
     entries |= {"error": {"type": name, "message": message, "traceback": text[-TRACEBACK_CHARACTERS:]}}
     entries |= {"started": iso(started), "finished": iso(time.time())}

@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 from harness.config.allowed import check_trainer, devices_of
 from harness.config.instantiate import instantiate
 from harness.config.plain import resolved_or_refused
+from harness.config.schema import Matmul
 from harness.records.run_directory import RunDirectory
 from harness.training import process
 from harness.training.batches.loader import micro_batches
@@ -20,6 +21,12 @@ from harness.training.callback import TrainingCallback
 from harness.training.checkpoints.checkpoint import SealedCheckpoints
 from harness.training.extras.loggers import make_loggers
 from harness.training.extras.profiling import make_profiler
+
+TF32 = (8, 0)  # compute capability
+SLOW_FLOAT32 = (
+    "float32 without TF32: several times slower than resources.matmul=high (the same cell, other last digits) or "
+    "train.precision=bf16-mixed (another cell)"
+)
 
 
 def make_trainer(cfg: DictConfig, run_dir: RunDirectory, callback: TrainingCallback) -> pl.Trainer:
@@ -34,8 +41,11 @@ def make_trainer(cfg: DictConfig, run_dir: RunDirectory, callback: TrainingCallb
     settings = resolved_or_refused(cfg.trainer, "trainer")
     check_trainer(settings)
     process.require_machine(str(settings.get("accelerator")), cfg.resources.cpus)
+    if world_size > 1 and not process.group():
+        os.environ[process.PARENT] = str(os.getpid())
     profiler = settings.pop("profiler", None)
     set_deterministic(settings.pop("deterministic", None), compiled=cfg.resources.compile)
+    torch.set_float32_matmul_precision(cfg.resources.matmul.name)
     return instantiate(
         settings,
         "trainer",
@@ -69,6 +79,12 @@ def set_deterministic(mode: bool | str | None, *, compiled: bool) -> None:
         torch.set_deterministic_debug_mode("warn" if mode == "warn" else "error" if mode else "default")
     if mode:
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+
+
+def is_slow_float32(cfg: DictConfig, device: torch.device) -> bool:
+    """Whether a GPU that has TF32 multiplies float32 without it."""
+    is_highest = cfg.train.precision == "32-true" and cfg.resources.matmul is Matmul.highest
+    return device.type == "cuda" and is_highest and torch.cuda.get_device_capability(device) >= TF32
 
 
 def cluster_environment() -> Any:

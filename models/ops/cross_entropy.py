@@ -43,7 +43,7 @@ def linear_cross_entropy(
 def product_type(x: Tensor) -> torch.dtype:
     """The type in which products of x are computed in the current autocast context."""
     device = x.device.type
-    if x.dtype is torch.float64 or not torch.is_autocast_enabled(device):
+    if x.dtype is torch.float64 or x.is_meta or not torch.is_autocast_enabled(device):
         return x.dtype
     return torch.get_autocast_dtype(device)
 

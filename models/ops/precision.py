@@ -12,7 +12,7 @@ def upcast(x: Tensor) -> Tensor:
 
 def autocast_disabled(x: Tensor) -> torch.autocast:
     """Context that keeps products of upcast tensors in their type, on the device of x."""
-    return torch.autocast(x.device.type, enabled=False)
+    return torch.autocast("cpu" if x.is_meta else x.device.type, enabled=False)
 
 
 def upcast_product(a: Tensor, b: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ Our readings:
 """
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from models.attention.base import Pattern
 from tasks import data_sources
@@ -32,6 +34,7 @@ from tasks.lra.fitted import Fitted
 from tasks.lra.one_label import OneLabel
 
 PUBLISHED_SPLITS = ("train", "test")  # of sets without validation
+COMMON_LENGTHS = 8
 
 
 # (rows of a split, where they stand, progress) -> what a source gives
@@ -210,6 +213,14 @@ class SequenceClassification(OneLabel):
     def tokens(self, batch: Batch) -> int:
         tokens = batch["tokens"]
         return tokens.numel() if self.padding_id is None else int((tokens != self.padding_id).sum())
+
+    def with_common_length(self, batch: Batch) -> Batch:
+        """Eighths of `max_length`."""
+        length = batch["tokens"].shape[-1]
+        if self.padding_id is None or length >= self.max_length:
+            return batch
+        more = min(-length % math.ceil(self.max_length / COMMON_LENGTHS), self.max_length - length)
+        return batch | {"tokens": F.pad(batch["tokens"], (0, more), value=self.padding_id)}
 
     def _cut(self, name: str, examples: AnyExamples) -> AnyExamples:
         """The examples of a split that are used, the first ones."""

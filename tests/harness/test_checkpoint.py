@@ -245,6 +245,7 @@ def test_micro_batches_may_change_at_a_resume_and_the_number_of_threads_may_not(
     assert entries["conditions"] == {
         "train.micro_batch_size": 2, "train.micro_batch_tokens": None, "train.eval_batch_size": 7,
         "resources.cpus": 1, "resources.kernels": "torch", "resources.compile": False,
+        "resources.matmul": "highest", "resources.checkpoint_layers": False,
     }  # fmt: skip
     assert entries["training_sha256"] == source_code.training_code()
     assert entries["hardware"]["capability"] == f"{used}, ONEDNN_MAX_CPU_ISA=SSE41"

@@ -4,6 +4,7 @@ import csv
 import json
 import signal
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -135,6 +136,26 @@ def test_two_devices_translate_every_sentence_once(tmp_path):
         assert [entry["n"] for entry in evaluations] == [16, 16]
         assert evaluations[0]["metrics"] == pytest.approx(evaluations[1]["metrics"], rel=1e-6)
         assert scores[0][name]["chrf"] == pytest.approx(scores[1][name]["chrf"], rel=1e-6)
+
+
+def ranks_of(process):
+    """The ids of the processes that Lightning started for this one."""
+    return [int(child) for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trains", [False, True])
+def test_no_rank_outlives_a_killed_one(tmp_path, trains):
+    process = start(tmp_path / "run", TWO, "train.max_steps=100000", "checkpoint.every_steps=10")
+    end = time.monotonic() + 300
+    while not (ranks := ranks_of(process)) or (trains and not checkpoint_times(tmp_path / "run")):
+        assert process.poll() is None and time.monotonic() < end, process.output()
+        time.sleep(0.05)
+    time.sleep(0.2)  # the rank runs its own program
+    process.kill()
+    while any(Path(f"/proc/{rank}").exists() for rank in ranks):
+        assert time.monotonic() < end, "a rank is left"
+        time.sleep(0.05)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from harness.bench.command import measure
+from harness.config.build import build
 from harness.config.compose import compose
 from harness.config.source_code import code_of
 from harness.errors import UsageError
@@ -146,13 +147,14 @@ def traced(monkeypatch):
 
 
 def test_devices_kernels_and_measurements_that_cannot_be_compiled_are_refused():
-    for overrides, devices, message in (
-        ([], 2, r"a cell on 2 devices is not compiled"),
-        (["resources.kernels=native"], 1, r"not those of resources\.kernels=native; leave one out"),
+    for overrides, message in (
+        (["trainer=fsdp"], r"parameters are sharded \(trainer=fsdp\)"),
+        (["resources.checkpoint_layers=true"], r"layers that are computed again"),
+        (["resources.kernels=native"], r"not those of resources\.kernels=native; leave one out"),
     ):
         with pytest.raises(UsageError, match=rf"^resources\.compile=true: .*{message}.*compile=false trains without$"):
-            require_compiler(compose([COMPILE, *overrides]), "cpu", devices)
-        require_compiler(compose(overrides), "cpu", devices)
+            require_compiler(compose([COMPILE, *overrides]), "cpu")
+        require_compiler(compose(overrides), "cpu")
     with pytest.raises(UsageError, match="do=bench measures without it"):
         measure(compose([COMPILE, "trainer=cpu"]), [])
     with pytest.raises(UsageError, match=r"last\.ckpt: was trained with resources\.compile true, now false; rerun=all"):
@@ -168,7 +170,7 @@ def test_a_machine_without_a_compiler_is_refused(monkeypatch):
 
     monkeypatch.setattr(cpp_builder, "get_cpp_compiler", fail)
     with pytest.raises(UsageError, match=r"^resources\.compile=true: there is no C\+\+ compiler: install g\+\+"):
-        require_compiler(compose([COMPILE]), "cpu", 1)
+        require_compiler(compose([COMPILE]), "cpu")
 
 
 class Summing(torch.nn.Module):
@@ -178,13 +180,13 @@ class Summing(torch.nn.Module):
         return sum(row.sum() for row in x)
 
 
-TASK = SimpleNamespace(loss=lambda model, batch: model(batch))
+TASK = SimpleNamespace(loss=lambda model, batch: model(batch), with_common_length=lambda batch: batch)
 
 
 def test_a_loss_that_compiles_nothing_is_refused(traced):
     with pytest.raises(UsageError, match=r"^resources\.compile=true: nothing of Summing can be compiled"):
         # the model's forward, which torch.compile does not replace
-        CompiledLoss(SimpleNamespace(loss=Summing.forward), Summing())(torch.ones(2))
+        CompiledLoss(SimpleNamespace(**vars(TASK) | {"loss": Summing.forward}), Summing())(torch.ones(2))
 
 
 def test_batches_of_too_many_sizes_are_refused_and_not_trained_uncompiled(traced, monkeypatch):
@@ -198,6 +200,19 @@ def test_batches_of_too_many_sizes_are_refused_and_not_trained_uncompiled(traced
     ):
         for rows in range(2, 9):
             assert loss(torch.ones(rows, 3)) == 3 * rows
+
+
+def test_a_compiled_task_has_few_lengths_and_the_same_loss():
+    built = build(compose(["task=lra/listops", "model=vanilla", "budget=smoke"]))
+    task, model, lengths = built.task, built.model.eval(), set()
+    for length in range(1, task.max_length + 1, 3):
+        tokens = torch.randint(1, 9, (2, length), generator=torch.Generator().manual_seed(length))
+        batch = {"tokens": tokens, "label": torch.tensor([0, 1])}
+        padded = task.with_common_length(batch)
+        lengths.add(padded["tokens"].shape[1])
+        torch.testing.assert_close(task.loss(model, padded), task.loss(model, batch))
+        assert task.tokens(padded) == task.tokens(batch)
+    assert len(lengths) == 8 and max(lengths) == task.max_length
 
 
 def test_a_failure_of_the_compiler_is_one_line(monkeypatch):

@@ -114,7 +114,7 @@ def test_batch_examples_come_with_batch_tokens_and_reach_the_loader():
     with pytest.raises(UsageError, match=r"train\.batch_examples limits updates of train\.batch_tokens"):
         on_meta(compose(typed))
     train = compose([*typed, "train.batch_tokens=640"]).train
-    task = SimpleNamespace(split=lambda name: Sentences(), loss_mean_over="examples")
+    task = SimpleNamespace(split=lambda name: Sentences(), loss_mean_over="examples", tokens=len)
     assert np.diff(make_loader(task, train, 1, rank=0, world_size=1).bounds).max() == 3
 
 

@@ -150,6 +150,7 @@ def test_a_failure_leaves_a_record_a_traceback_and_a_status(cell, tmp_path, monk
     result = cell()
     assert (result.state, result.code) == (status, 1)
     assert one_record(tmp_path)["error"]["type"] == type(error).__name__
+    assert ("train.micro_batch_size=8 takes less memory: CUDA" in result.detail) == (status == "oom")
     (text,) = (tmp_path / "outputs").rglob("error.txt")
     assert "Traceback" in text.read_text()
 

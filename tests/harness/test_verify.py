@@ -144,7 +144,7 @@ def test_conditions_are_set_as_the_record_has_them_and_nothing_else():
 def test_every_setting_outside_the_identity_is_a_condition_or_changes_no_number():
     assert {f"train.{name}" for name in names_of(Train, NEVER)} <= {*conditions()}
     assert set(conditions()) - {f"train.{name}" for name in names_of(Train, NEVER)} == {
-        "resources.cpus", "resources.kernels", "resources.compile",
+        "resources.cpus", "resources.kernels", "resources.compile", "resources.matmul", "resources.checkpoint_layers",
     }  # fmt: skip
 
 

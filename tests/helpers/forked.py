@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import runpy
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -62,9 +63,18 @@ class Command:
         self.send_signal(signal.SIGKILL)
 
 
-def start(*arguments: str, clone: Path = ROOT, folder: Path | None = None) -> Command:
+def start(*arguments: str, clone: Path = ROOT, folder: Path | None = None, **environment: str) -> Command:
     """Start `python run.py` of the clone in the folder, by default the clone, with one thread."""
-    return Command(clone / "run.py", arguments, folder or clone, {**os.environ, "OMP_NUM_THREADS": "1"})
+    return Command(clone / "run.py", arguments, folder or clone, {**os.environ, "OMP_NUM_THREADS": "1", **environment})
+
+
+def start_pair(*arguments: str) -> tuple[Command, Command]:
+    """Start the two processes of a cell on two devices, of which neither imports the libraries again."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    first, second = (start(*arguments, "resources.devices=2", LOCAL_RANK=rank, **group) for rank in "01")
+    return first, second
 
 
 @functools.cache

@@ -1,30 +1,17 @@
 """Made-up parts of `benchmarks.gpu`, which the tests run in processes of their own."""
 
-import multiprocessing
 import os
+import signal
 import time
 
 from benchmarks.gpu import part
 from benchmarks.gpu.part import OK, row
 
 
-def serve(name, until, path, options):
+def serve(name, until, path, options, skip):
     """`part.serve` in a process that was started anew, where `models` is a made-up part."""
     part.PARTS[name] = (1.0, __name__, options.function)
-    part.serve(name, until, path, options)
-
-
-class Process(multiprocessing.get_context("spawn").Process):
-    """A process whose time is over once it has written a row, however long it took to start."""
-
-    def __init__(self, target, args):
-        super().__init__(target=target, args=args)
-        self.rows = args[2]
-
-    def join(self, timeout=None):
-        while timeout is not None and self.is_alive() and not self.rows.read_bytes():
-            time.sleep(0.05)
-        super().join(None if timeout is None else 0.0)
+    part.serve(name, until, path, options, skip)
 
 
 def crashes(part_run):
@@ -32,6 +19,15 @@ def crashes(part_run):
     os._exit(3)
 
 
-def hangs(part_run):
-    yield row("lavo", OK)
-    time.sleep(600)
+def items_that_crash_and_hang(part_run):
+    """The second item crashes, and the third hangs in a call that no signal interrupts."""
+
+    def item(label, function):
+        return part.Item(label, lambda: [function() or row(label, OK)], {"name": label})
+
+    def hang():
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+        time.sleep(600)
+
+    items = [("lavo", int), ("latte", lambda: os._exit(3)), ("luna", hang), ("longnet", int)]
+    yield from part.rows_in_time("models", [item(*each) for each in items], part_run)

@@ -7,6 +7,10 @@ import torch
 from zoo import CASES, build, inputs, padding, run
 
 from benchmarks.gpu.models import SMALL, deterministic_kernels
+from harness.config.compose import compose
+from harness.training.callback import TrainingCallback
+from harness.training.run_cell import run_cell
+from tests.helpers.cells import request_of
 
 ROUNDING = {"hyena": 1e-4}  # Fourier transforms of a GPU round differently: 3e-5 on an H200
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
@@ -49,3 +53,42 @@ def test_the_same_twice(name, pattern):
     with deterministic_kernels():
         first, second = pass_through(name, pattern, "cuda"), pass_through(name, pattern, "cuda")
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.fixture
+def no_wait():
+    """A function after which an operation that makes the CPU wait for the GPU is an error."""
+    yield lambda: torch.cuda.set_sync_debug_mode("error")
+    torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize(("name", "pattern"), CASES)
+def test_no_layer_waits(name, pattern, no_wait):
+    model = build(name, pattern).cuda().train()
+    x, context = (None if t is None else t.cuda() for t in inputs(pattern, 53))
+    for constants_are_there in (False, True):
+        if constants_are_there:
+            no_wait()
+        run(model, x.clone().requires_grad_(), context).sum().backward()
+
+
+@pytest.mark.parametrize("model", ["lavo", "latte", "luna"])
+def test_no_update_waits(model, no_wait, places, monkeypatch):
+    """From the batch on the device to the new weights; the third update, when constants are there."""
+    begin, end, steps = TrainingCallback.on_train_batch_start, TrainingCallback.on_train_batch_end, []
+
+    def begun(self, trainer, *rest):
+        begin(self, trainer, *rest)
+        if trainer.global_step >= 2:
+            no_wait()
+
+    def ended(self, trainer, *rest):
+        torch.cuda.set_sync_debug_mode("default")
+        steps.append(trainer.global_step)
+        end(self, trainer, *rest)
+
+    monkeypatch.setattr(TrainingCallback, "on_train_batch_start", begun)
+    monkeypatch.setattr(TrainingCallback, "on_train_batch_end", ended)
+    words = [f"model={model}", "task=lra/listops", "budget=smoke", "resources.accelerator=gpu", "train.max_steps=4"]
+    result = run_cell(request_of(compose([*words, *places])))
+    assert result.state == "done" and steps == [1, 2, 3, 4], result.detail

@@ -14,7 +14,7 @@ Evaluation passes through a split once, in order (`sequential_indices`).
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -33,12 +33,25 @@ class Loader:
     """
 
     examples: int  # of the current micro-batches, on all devices
+    tokens = 0  # of the current micro-batch of this device; counted here, because a batch on a GPU would be waited for
     loss_scale: float  # of the current micro-batch of this device
 
-    def __init__(self, split: Split, *, steps: int, micro_batches: int, seed: int, rank: int = 0, world_size: int = 1):
+    def __init__(
+        self,
+        split: Split,
+        *,
+        steps: int,
+        micro_batches: int,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
+        tokens_of: Callable[[Batch], int] = lambda batch: 0,
+    ):
+        """`tokens_of`: `Task.tokens`."""
         if len(split) == 0:
             raise ValueError("the training split is empty")
         self.split, self.seed, self.rank, self.world_size = split, seed, rank, world_size
+        self.tokens_of = tokens_of
         self.micro_batches = micro_batches  # per update, on this device
         self.total = steps * micro_batches
         self.position = 0  # micro-batches of this device that were handed out
@@ -48,7 +61,9 @@ class Loader:
 
     def __iter__(self) -> Iterator[Batch]:
         while self.position < self.total:
-            yield self.next_batch()
+            batch = self.next_batch()
+            self.tokens = self.tokens_of(batch) if self.loss_scale else 0  # 0: of a repeated example
+            yield batch
 
     def next_batch(self) -> Batch:
         """The micro-batch at `position`, which moves on before Lightning may save it."""
@@ -66,7 +81,7 @@ class Loader:
 
 class TrainLoader(Loader):
     def __init__(self, split: Split, *, batch_size: int, micro_batch_size: int, world_size: int = 1, **settings: Any):
-        """`settings`: steps, seed and rank, as for `Loader`."""
+        """`settings`: steps, seed, rank and tokens_of, as for `Loader`."""
         if batch_size % (micro_batch_size * world_size):
             raise ValueError(
                 f"batch_size {batch_size} is not micro_batch_size {micro_batch_size} x {world_size} devices x a number"
@@ -104,7 +119,7 @@ class TokenLoader(Loader):
         mean_over: str = "examples",
         **settings: Any,
     ):
-        """`settings`: steps, micro_batches, seed, rank and world_size, as for `Loader`."""
+        """`settings`: steps, micro_batches, seed, rank, world_size and tokens_of, as for `Loader`."""
         lengths = split.lengths()
         if lengths is None:
             raise UsageError("train.batch_tokens: this task does not tell the lengths of its examples; set it to null")
@@ -169,7 +184,7 @@ def sequential_indices(size: int, batch_size: int, rank: int = 0, world_size: in
 def make_loader(task: Task, train: Any, seed: int, *, rank: int, world_size: int) -> Loader:
     """The training batches of this device. Raises UsageError."""
     split, settings = task.split("train"), {"steps": train.max_steps, "seed": seed, "rank": rank}
-    settings["world_size"] = world_size
+    settings |= {"world_size": world_size, "tokens_of": task.tokens}
     if train.batch_tokens:
         count = micro_batches(train, world_size)
         settings |= {"micro_batches": count, "mean_over": task.loss_mean_over, "batch_examples": train.batch_examples}
@@ -191,7 +206,9 @@ def micro_batches(train: Any, world_size: int) -> int:
     size = micro_batch_size(train, world_size)
     if train.batch_size % (size * world_size):
         if not train.micro_batch_size:
-            raise UsageError(f"train.batch_size={train.batch_size} cannot be divided evenly by {world_size} devices")
+            most = max(n for n in range(1, world_size) if train.batch_size % n == 0)
+            uneven = f"train.batch_size={train.batch_size} cannot be divided evenly by {world_size} devices"
+            raise UsageError(f"{uneven}; resources.devices={most} resources.nodes=1 can")
         raise UsageError(
             f"train.batch_size={train.batch_size} is not a multiple of train.micro_batch_size={size} on "
             f"{world_size} device{'s' if world_size > 1 else ''}"

@@ -1,5 +1,7 @@
 """Columns whose seeds solve a task or fail: their interval, their tests, and the pages that show them."""
 
+from dataclasses import replace
+
 import pytest
 from scipy import stats
 
@@ -27,7 +29,7 @@ def test_a_row_whose_seeds_are_on_both_sides_makes_a_column_of_solved_runs():
     assert runs.threshold == pytest.approx((6.1 + 99.966667) / 2) and runs.between == "control and reference"
     assert solved_runs([reference, row("x", [90.0, 60.0, 99.0]), control], control, reference, True) is None
     assert solved_runs([row("Mamba", [5.3, 91.3, 8.4], (0.0, float("inf")))], control, reference, True) is None
-    mixed = row("control", [5.0, 95.0, 4.0])  # a run below the mean of the control is not between floor and ceiling
+    mixed = row("control", [5.0, 95.0, 4.0])
     assert solved_runs([reference, mamba, mixed], mixed, reference, True).counts[mixed.key] == (1, 3)
     alone = solved_runs([mamba], None, None, True)
     assert (alone.threshold, alone.between) == (50.0, "the limits of the scale")
@@ -120,6 +122,11 @@ def test_failing_rows_do_not_hide_one_another_from_the_reference():
     pair = tests.pair(reference.key, scores[10].key)
     assert pair.p < pair.p_holm < 0.05 < pair.p_all
     assert tests.places[scores[9].key] is Place.UNCLEAR
+
+    unsearched = [replace(score, search_done=score is not scores[10]) for score in scores]
+    tests = compare_scores(unsearched, True, control, reference)
+    assert not tests.pair(reference.key, scores[10].key).is_hypothesis
+    assert tests.places[scores[11].key] is Place.BEHIND
 
     scores, control, reference = column(4)
     tests = compare_scores(scores, True, control, reference)

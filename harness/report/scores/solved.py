@@ -27,7 +27,7 @@ from harness.report.stats.seeds import LEVEL
 SOLVED = "solved runs"  # the pairing of such a test
 LEAST_DISTANCE = 0.1  # of the scale: below it, control and reference are no floor and no ceiling
 LARGEST_SPREAD = 1 / 3  # of the distance between floor and ceiling: a row with more, on both sides, solves or fails
-MIDDLE = (1 / 3, 2 / 3)  # of that distance: a run between them neither solves nor fails
+MIDDLE = (1 / 3, 2 / 3)  # from the lowest to the highest run: one between them neither solves nor fails
 MOST_BETWEEN = 0.1  # of all runs: with more of them, means say more than shares of solved runs
 
 
@@ -87,9 +87,9 @@ def solved_runs(
     split = [score.by_seed.values() for score in scores if len(set(flags[score.key].values())) == 2]
     if not any(max(values) - min(values) > LARGEST_SPREAD * distance for values in split):
         return None
-    shares = [(value - ends[0]) / (ends[1] - ends[0]) for score in scores for value in score.by_seed.values()]
-    unclear = sum(MIDDLE[0] < share < MIDDLE[1] for share in shares)
-    if solved_from is None and unclear > MOST_BETWEEN * len(shares):
+    runs = [value for score in scores for value in score.by_seed.values()]
+    unclear = sum(MIDDLE[0] < (value - min(runs)) / (max(runs) - min(runs)) < MIDDLE[1] for value in runs)
+    if solved_from is None and unclear > MOST_BETWEEN * len(runs):
         return None
     counts = {key: (sum(by_seed.values()), len(by_seed)) for key, by_seed in flags.items()}
     return SolvedRuns(threshold, between, counts, flags)
@@ -112,7 +112,8 @@ def compare_solved(pairs: Sequence[Pair], runs: SolvedRuns, reference: Key | Non
     families = 1 if reference == best or not others else 2
     tested = []
     for pair, p, p_all in zip(pairs, single, holm(single), strict=True):
-        corrected = closed[runs.counts[(set(pair.rows) & others).pop()]] if reference in pair.rows and others else p_all
+        other = next(iter(others.intersection(pair.rows)), None) if reference in pair.rows else None
+        corrected = p_all if other is None else closed[runs.counts[other]]
         p_holm = min(1.0, families * corrected) if pair.is_hypothesis else None
         tested.append(replace(pair, p=p, p_holm=p_holm, p_all=p_all, pairing=SOLVED))
     return tested

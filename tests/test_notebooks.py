@@ -5,10 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-from matplotlib import rc_params_from_file
-from matplotlib.colors import to_rgba
-
-from harness.report.plots.style import RC
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -32,14 +28,6 @@ def test_it_is_thin(path):
     code = [cell["source"] for cell in cells if cell["cell_type"] == "code"]
     diagrams = [lines for lines in code if "drawing." in "".join(lines)]
     assert sum(map(len, diagrams)) <= OF_DIAGRAMS and sum(map(len, code)) - sum(map(len, diagrams)) <= LINES
-
-
-def test_pictures_have_the_ground_and_the_inks_of_the_report():
-    """Jupyter reads the matplotlibrc beside the notebooks."""
-    settings = rc_params_from_file(NOTEBOOKS[0].with_name("matplotlibrc"), use_default_template=False)
-    colours = {key: value for key, value in RC.items() if key.endswith("color") and key != "grid.color"}
-    assert len(colours) == 7
-    assert all(to_rgba(settings[key]) == to_rgba(value) for key, value in colours.items())
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

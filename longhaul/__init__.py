@@ -10,7 +10,7 @@
     longhaul.load("demo/lavo").predict("[MAX 2 [MIN 4 7 ] 9 ]")         # trained weights that come with the project
     longhaul.compare("a1d2790a", "90d0dfc8")                            # do=compare
     longhaul.report("lavo/t11")                                         # do=report, as Markdown, a DataFrame, a plot
-    longhaul.figure("luna/f1")                                          # one of the figures, as a PNG
+    longhaul.figure("probes/state")                                     # one of the figures, as a PNG
     longhaul.status(), longhaul.curves("task=lra/listops")              # do=status, do=curves, as data and a picture
     longhaul.predictions(task="lra/listops")                            # scores of each test example, as a DataFrame
     longhaul.check()                                                    # do=check, as a DataFrame

@@ -106,12 +106,14 @@ def figure(name: str, records: "pd.DataFrame | None" = None) -> Picture:
     """One figure, as `do=report figure=...` draws it; `records` as in `report`. Raises UsageError."""
     from harness.commands.report import draw_figures
     from harness.config.places import CONF
+    from harness.errors import UsageError
     from longhaul.frames import record_frame
 
     _require_single("figure", name)
     cells = _all_records() if records is None else record_frame(records)
     with tempfile.TemporaryDirectory() as folder:
-        draw_figures(name, cells, conf=CONF, paths={"paper": Paths().paper, "figures": folder})
+        if not draw_figures(name, cells, conf=CONF, paths={"paper": Paths().paper, "figures": folder}):
+            raise UsageError(f"figure {name} has nothing to show yet: results/tables/not_run.md says what it needs")
         return Picture((Path(folder) / f"{name}.png").read_bytes())
 
 

@@ -19,9 +19,10 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from harness.report.plots import style
+from harness.report.plots.style import INK
 
 COLOURS = ("#FFFFFF", "#F2CF66", "#5BA3D6", "#17375E")  # of levels; each is darker than the one before
-INK, FAINT = "#222222", "#A8A8A8"
+FAINT = "#A8A8A8"
 
 
 def begin(seed: int = 0) -> None:

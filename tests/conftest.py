@@ -133,7 +133,7 @@ def places(tmp_path):
 @pytest.fixture
 def few_tables(monkeypatch):
     """`all` means a table of cells, a table of formulas and two figures; `make check` reads everything."""
-    names = {"table": ["lavo/t11", "llp/t6"], "figure": ["lavo/f2", "luna/f1"], "finding": []}
+    names = {"table": ["lavo/t11", "llp/t6"], "figure": ["lavo/f2", "latte/f8"], "finding": []}
     monkeypatch.setattr("harness.report.spec_files.available", lambda conf, group="table": names[group])
 
 

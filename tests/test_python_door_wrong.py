@@ -133,7 +133,7 @@ def test_frames_that_are_no_records_are_named(cells):
     }
     for says, frame in wrong.items():
         assert says in message(lambda frame=frame: longhaul.report("demo", records=frame))
-        assert says in message(lambda frame=frame: longhaul.figure("luna/f1", records=frame))
+        assert says in message(lambda frame=frame: longhaul.figure("lavo/f4", records=frame))
 
 
 def test_a_cell_with_what_its_function_does_not_read(cells):

@@ -62,8 +62,9 @@ def test_a_plot_is_a_picture_and_the_backend_stays(page, tmp_path):
     assert shown.save(tmp_path / "a.png").read_bytes() == shown.png and "png" not in repr(shown)
 
 
-def test_a_figure_is_a_picture(cells):
-    assert longhaul.figure("luna/f1", records=cells).png.startswith(PNG)
+def test_a_figure_is_a_picture():
+    needle = longhaul.records(ROOT / "results" / "records" / "probe" / "long_needle")
+    assert longhaul.figure("probes/long_needle", records=needle).png.startswith(PNG)
 
 
 def test_measurements():
@@ -78,6 +79,7 @@ def test_measurements():
     (lambda page, cells: longhaul.report("lavo/t1x", records=cells), "there is no table 'lavo/t1x'"),
     (lambda page, cells: longhaul.report("llp/t6", records=cells).plot(), "no column with two rows"),
     (lambda page, cells: longhaul.figure("lavo/f9", records=cells), "there is no figure 'lavo/f9'"),
+    (lambda page, cells: longhaul.figure("latte/f7", records=cells), "figure latte/f7 has nothing to show yet"),
 ])  # fmt: skip
 def test_a_mistake_is_one_line(call, message, page, cells):
     with pytest.raises(longhaul.UsageError, match=message) as error:

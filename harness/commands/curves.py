@@ -42,7 +42,7 @@ def title_of(overrides: Sequence[str]) -> str:
 
 def charts_of(cfg: DictConfig, overrides: Sequence[str]) -> list[Panel]:
     """The curves of the runs that the overrides name. Raises UsageError if there are none."""
-    require_folders(cfg.paths, typed_values(overrides), "records")
+    require_folders(cfg.paths, typed_values(overrides), "records", "outputs")
     root, typed = folder_below(cfg.paths.outputs, "cells"), as_typed(overrides)
     problems: list[str] = []
     files = [path for path in files_below(root, problems) if path.name == METRICS]

@@ -106,8 +106,7 @@ def _report(cfg: Any, overrides: Sequence[str]) -> int:
         answered = [(page.table.name, page.answers or ()) for page in report.pages]
         pages = agreement.pages(answered, Path(cfg.paths.tables))
         bench |= {path: text + parity.section(published) for path, text in pages.items()}
-        listed = [(page.table.name, page.answers or (), page.waits) for page in report.pages]
-        bench |= columns.pages(listed, Path(cfg.paths.tables))
+        bench |= columns.pages(answered, Path(cfg.paths.tables))
         bench |= _not_run(report.pages, loaded, Sources(cells, cfg.paths.paper, measurements), cfg.paths, of_figures)
     site: dict[str, cards.Page] = {}
     if tables == ["all"] and formats & {"md", SITE}:

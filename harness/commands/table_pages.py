@@ -114,8 +114,7 @@ def table_page(
         sources = Sources(cells, paths["paper"], measurements or {}, selected)
         made = {fig.name: figure_plot(fig, sources, Path(folder)) for fig in figures if fig.table.name == name}
         pictures = pictures_of(selected, spec, Path(paths["records"]), page)
-        at_recipe = select(cells, spec, at_recipe=True)
-        rates = tuning.sections(selected, at_recipe, spec)
+        rates = tuning.sections(selected, spec)
         table = build_table(spec, results, pictures, [picture for _, picture in drawn if picture], rates)
     tunings = {name: rows for parts in selected.values() for name, rows in tuned_columns(parts, spec.budget).items()}
     waits = waiting_columns(results)

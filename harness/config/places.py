@@ -11,7 +11,7 @@ CLONE = ROOT if (ROOT / "run.py").is_file() else None
 CONF = (CLONE or ROOT / "longhaul") / "conf"
 LEDGER = CLONE / "results" / "paper" if CLONE else ROOT / "longhaul" / "paper"
 # what is in the folders of `paths` that commands read
-CONTENT = {"paper": "published numbers", "records": "records"}
+CONTENT = {"paper": "published numbers", "records": "records", "outputs": "outputs"}
 
 
 def below(root: str | os.PathLike[str], *parts: str | PurePath) -> Path:

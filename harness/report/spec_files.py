@@ -14,7 +14,7 @@ from harness.config import option_files, table_files, yaml_files
 from harness.config.validation import parse, shortened
 from harness.errors import UsageError, did_you_mean
 from harness.records import ledger
-from harness.report.spec.figure import FigureSpec, LineFigure, MeasuredFigure, PendingFigure, PictureFigure
+from harness.report.spec.figure import LineFigure, MeasuredFigure, PendingFigure, PictureFigure
 from harness.report.spec.finding import FINDINGS, Asked
 from harness.report.spec.formula import CountsSpec, FormulasSpec
 from harness.report.spec.measured import MeasuredSpec
@@ -29,9 +29,7 @@ TABLES = {
     "counts": CountsSpec,  # what printed formulas give at one choice of sizes, beside what ours give
     "measured": MeasuredSpec,  # printed time and memory beside what do=bench measured
 }
-BUBBLES = "bubbles"  # kind of a figure whose yaml names none
 FIGURES = {
-    BUBBLES: FigureSpec,
     "lines": LineFigure,
     "measured": MeasuredFigure,
     "pending": PendingFigure,
@@ -92,10 +90,10 @@ def _others(names: Any, conf: Folders) -> tuple[TableSpec, ...]:
 
 def load_figure(
     name: str, conf: Folders, paper_root: str | os.PathLike[str]
-) -> FigureSpec | LineFigure | MeasuredFigure | PendingFigure | PictureFigure:
+) -> LineFigure | MeasuredFigure | PendingFigure | PictureFigure:
     """The figure `<conf>/figure/<name>.yaml`. Raises UsageError for what does not fit its table or the ledger."""
     with _reading(name, conf, "figure") as raw:
-        schema = _schema(raw.get("kind", BUBBLES), FIGURES)
+        schema = _schema(raw.get("kind"), FIGURES)
         if "table" in raw:
             raw["table"] = load_table(_name_in(raw, "table"), conf, paper_root)
         return parse(schema, raw, "")

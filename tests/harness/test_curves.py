@@ -129,6 +129,8 @@ def test_the_verb_narrows_draws_and_prints(tmp_path, places, capsys):
     assert (tmp_path / "outputs" / "curves" / "all.png").read_bytes()[:4] == b"\x89PNG"
     status, _, out = run("model=latte", "task=lra/text")
     assert status == 2 and out.out == "" and out.err.startswith("error: no curves of task=lra/text model=latte: ")
+    status, _, out = run(f"paths.outputs={tmp_path / 'typo'}")
+    assert status == 2 and "typo: there is no folder of outputs" in out.err and not (tmp_path / "typo").exists()
     assert file_name(["table=lavo/t11", "task=lra/text", "seed=3"]) == "lavo-t11-lra-text-seed3"
 
 

@@ -176,16 +176,9 @@ def ask(evidence, kind, **keys):
     return findings.reply(asked(kind, **keys), evidence)
 
 
-def test_open_questions_are_answered_in_a_sentence(spread, tmp_path):
-    """The pages of the committed records hold the wording of the other kinds."""
+def test_an_open_question_is_answered_in_a_sentence(spread):
     leading = ask(spread, "leaders")
     assert leading.verdict is None and "softmax (90.0) leads." in leading.text
-    state = ask(spread, "with_state", cost="size").text
-    assert "window (50.0 with 200), LAVO (70.0 with 300) and softmax (90.0 with 400); Kendall's τ" in state
-    far = {"vanilla": 0.9, "lavo": 0.5, "local": 0.7, "no_mixing": 0.2}
-    both = ask(evidence_of(tmp_path, SPREAD, far=far), "same_order", other="far", other_table="own")
-    assert both.text.startswith("Kendall's τ of near with far is 0.33 over 3 rows (p = ") and both.verdict is None
-    assert "there are 0" in ask(evidence_of(tmp_path, SPREAD, count=2), "same_order", other="far").text  # of two seeds
 
 
 def test_a_name_that_is_not_there_is_refused_with_its_file(spread):
@@ -194,7 +187,6 @@ def test_a_name_that_is_not_there_is_refused_with_its_file(spread):
         ("compared", rows | {"table": "none"}, r"^conf/finding/q\.yaml: table: there is no none: "),
         ("compared", rows | {"column": "nar"}, r"column: own has no 'nar': did you mean 'near'"),
         ("compared", rows | {"row": "LAV"}, r"rows: own has no 'LAV': did you mean 'LAVO'"),
-        ("with_state", {"cost": "sise"}, r"cost: own has no 'sise': did you mean 'size'"),
     ):
         with pytest.raises(UsageError, match=message):
             ask(evidence, kind, **keys)
@@ -221,8 +213,6 @@ OF_KIND = {
     "compared": OF_COLUMN | {"row": "LAVO", "rivals": ["window"]},
     "kept": OF_COLUMN | {"row": "LAVO", "first": "far"},
     "leaders": OF_COLUMN,
-    "with_state": OF_COLUMN | {"cost": "size"},
-    "same_order": OF_COLUMN | {"other": "far", "other_table": "own"},
 }
 VALUES = (None, 10**24, [], ["x", "x"], {"_target_": "os.system"}, "x" * 1999, "${oc.env:STOLEN}")
 

@@ -113,11 +113,8 @@ FIGURES = {
     "400 runs": ("measured", ("runs",), {f"r{n}": RUN for n in range(400)}, "panels"),
     "a target": ("picture", ("panels",), [{"_target_": "os.system"}], "panels: unknown key"),
     "a table elsewhere": ("lines", ("table",), "../secret", "there is no table '../secret'"),
-    "a ledger elsewhere": ("bubbles", ("paper", "ledger"), "/etc/passwd", "no published table '/etc/passwd'"),
-    "another row": ("bubbles", ("reference",), "vanila", "reference: there is no 'vanila': did you mean 'vanilla'"),
-    "another key": ("bubbles", ("paper", "ledgers"), "x", "paper.ledgers: unknown key; did you mean 'ledger'"),
-    "another column": ("bubbles", ("accuracy",), "Avg (w/o)", "accuracy: there is no 'Avg (w/o)'"),
-    "another entry": ("bubbles", ("paper", "speed", "condition"), "x", "luna_table02.csv has no steps_per_second"),
+    "another row": ("lines", ("reference",), ["vanila"], "reference: there is no 'vanila'"),
+    "another key": ("lines", ("point",), {}, "point: unknown key; did you mean 'points'"),
     "another kind": ("pending", ("kind",), ["a"], "kind: there is no ['a']"),
 }  # fmt: skip
 

@@ -30,7 +30,7 @@ def test_a_place_that_cannot_be_written_stops_a_cell_before_its_first_update(pla
     assert "step 4" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("key", "words"), [("tables", "table=lavo/t11"), ("figures", "figure=luna/f1")])
+@pytest.mark.parametrize(("key", "words"), [("tables", "table=lavo/t11"), ("figures", "figure=latte/f8")])
 def test_a_report_that_cannot_be_written_is_one_line(places, tmp_path, key, words, run_here, capfd):
     file = tmp_path / "a file"
     file.touch()

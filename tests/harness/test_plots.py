@@ -6,7 +6,7 @@ import os
 import matplotlib
 import numpy as np
 import pytest
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.figure import Figure
 
 from harness.config.places import CONF
@@ -116,3 +116,11 @@ def test_rows_of_one_model_share_its_marker_and_differ_in_shade_and_dash():
     assert len({look["colour"] for look in looks}) == len({look["dash"] for look in looks}) == 3
     assert {look["marker"] for look in looks} == {style.look("luna")["marker"]}
     assert [line["look"] for line in second["series"]] == looks[1:], "the same row, the same look in every panel"
+
+
+def test_pictures_of_notebooks_have_the_ground_and_the_inks_of_the_report():
+    """Jupyter reads the matplotlibrc beside the notebooks."""
+    settings = matplotlib.rc_params_from_file(CONF.parent / "notebooks" / "matplotlibrc", use_default_template=False)
+    colours = {key: value for key, value in style.RC.items() if key.endswith("color") and key != "grid.color"}
+    assert len(colours) == 7
+    assert all(to_rgba(settings[key]) == to_rgba(value) for key, value in colours.items())

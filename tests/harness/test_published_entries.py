@@ -92,7 +92,7 @@ def test_an_entry_of_a_paper_is_published_or_known_as_ours():
 def test_a_figure_that_cannot_be_drawn_yet_says_what_it_needs():
     figures = {name: load_figure(name, CONF, PAPER) for name in available(CONF, "figure")}
     pending = {name: figure for name, figure in figures.items() if isinstance(figure, PendingFigure)}
-    assert set(pending) == {"latte/f7", "latte/f11"}
+    assert set(pending) == {"latte/f7", "latte/f11", "luna/f1"}
     for name, figure in pending.items():
         assert "GPU-hours" in figure.needs, name
         program, door, *typed = figure.command.split()

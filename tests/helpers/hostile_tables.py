@@ -28,7 +28,7 @@ TABLES_OF_KIND = {
     "cells": "lavo/t11", "settings": "latte/t6", "formulas": "llp/t8", "counts": "llp/t6", "measured": "lavo/t10"
 }  # fmt: skip
 FIGURES_OF_KIND = {
-    "bubbles": "luna/f1", "lines": "lavo/f4", "measured": "latte/f8", "pending": "latte/f10", "picture": "lavo/f3"
+    "lines": "lavo/f4", "measured": "latte/f8", "pending": "latte/f10", "picture": "lavo/f3"
 }  # fmt: skip
 
 

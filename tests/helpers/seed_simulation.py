@@ -24,6 +24,7 @@ NAMES = {
     "skewed": "lognormal, σ = 1",
     "bimodal .5": "95 with probability 0.5, else 5; ± 1",
     "bimodal .8": "95 with probability 0.8, else 5; ± 1",
+    "bimodal .5 +": "95 with probability 0.5, else 5; ± 1; beside twice as many rows of 5",
 }
 PERCENT = (0.0, 100.0)
 
@@ -41,11 +42,13 @@ class Errors:
 
 
 def draw(name: str, generator: np.random.Generator, rows: int, seeds: int) -> tuple[np.ndarray, float]:
-    """Scores (rows, seeds) of equal rows, and the true mean, or the true share of solved runs."""
+    """Scores (rows, seeds) of equal rows, with others below them, and the true mean or share of solved runs."""
     size = (rows, seeds)
     if name.startswith("bimodal"):
         share = float(name.split()[1])
-        return np.where(generator.random(size) < share, 95.0, 5.0) + generator.normal(size=size), share
+        failing = np.zeros((2 * rows if name.endswith("+") else 0, seeds), dtype=bool)
+        solved = np.concatenate([generator.random(size) < share, failing])
+        return np.where(solved, 95.0, 5.0) + generator.normal(size=solved.shape), share
     if name == "normal":
         return 50 + generator.normal(size=size), 50.0
     sigma = {"lognormal": 0.5, "skewed": 1.0}[name]
@@ -65,13 +68,14 @@ def simulate(name: str, seeds: int, rows: int, tables: int) -> Errors:
         scores = with_noise(scores)
         ranked = sorted(scores, key=lambda score: -score.estimate.mean)
         tests = compare_scores(ranked, True, control=scores[-1], reference=scores[0])
-        families.append(tests.resolved > 0)
+        equal = {score.key for score in scores[:rows]}
+        families.append(any(pair.is_resolved and equal.issuperset(pair.rows) for pair in tests.pairs))
         if tests.runs is None:
             truth = truth if not name.startswith("bimodal") else 5 + 90 * truth
             pair_misses += [abs(pair.difference) > pair.half_width for pair in tests.pairs]
-            row_misses += [not (s.estimate.interval[0] <= truth <= s.estimate.interval[1]) for s in scores]
+            row_misses += [not (s.estimate.interval[0] <= truth <= s.estimate.interval[1]) for s in scores[:rows]]
         else:
-            intervals = [tests.runs.interval(score.key) for score in scores]
+            intervals = [tests.runs.interval(key) for key in equal]
             row_misses += [not (low <= truth <= high) for low, high in intervals]
     pairs = float(np.mean(pair_misses)) if len(pair_misses) and not name.startswith("bimodal") else None
     return Errors(float(np.mean(families)), pairs, float(np.mean(row_misses)))

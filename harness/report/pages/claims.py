@@ -10,17 +10,14 @@ from harness.report.render.words import listed
 from harness.report.scores import judge
 from harness.report.scores.groups import Group
 from harness.report.scores.judge import Judged, Verdict, plain_score
-from harness.report.scores.lines import front
 from harness.report.scores.paired import UNPAIRED
 from harness.report.scores.scores import Score
 from harness.report.scores.solved import SOLVED
 from harness.report.scores.tuning import why_no_verdict
-from harness.report.spec.finding import Asked, Compared, Kept, Leaders, SameOrder, WithState
+from harness.report.spec.finding import Asked, Compared, Kept, Leaders
 from harness.report.stats.grouping import grouped
-from harness.report.stats.ordering import Agreement, agreement
-from harness.report.stats.seeds import MIN_SEEDS, p_value
+from harness.report.stats.seeds import p_value
 
-SHOWN_FRONT = 8  # rows of a front, in a sentence
 WORST_FIRST = (Verdict.FAILS, Verdict.UNKNOWN, Verdict.HOLDS)
 
 
@@ -61,57 +58,10 @@ def leaders(asked: Leaders, evidence: Evidence) -> Reply:
     return Reply(f"{answer.verdict}.", None, tuple(facts), regime=answer.baseline())
 
 
-def with_state(asked: WithState, evidence: Evidence) -> Reply:
-    """Kendall's tau between the score and the cost over the rows, and the rows that no row with less cost reaches."""
-    sizes, answer = evidence.sizes(asked, asked.cost), evidence.answer(asked)
-    group, scores = answer.group, _plain_scores(answer)
-    costs = {score.row: score.estimate.mean for score in sizes.scores if score.is_plain and score.row in scores}
-    means = {row: score.estimate.mean for row, score in scores.items() if row in costs}
-    points, decimals = [(costs[row], mean, row) for row, mean in means.items()], group.resolved.decimals
-    best = front(points, bool(group.resolved.higher_is_better), decimals)
-    named = listed([f"{row} ({mean:.{decimals}f} with {cost:,.0f})" for cost, mean, row in best] or [""], SHOWN_FRONT)
-    text = f"On the front, from the smallest {asked.cost}: {named}; "
-    facts = evidence.rates(asked, [scores[row] for row in means])
-    return _order_reply(text, agreement(means, costs), (asked.column, asked.cost), [answer], facts)
-
-
-def same_order(asked: SameOrder, evidence: Evidence) -> Reply:
-    """Kendall's tau between two columns over the rows that have a score in both."""
-    other = asked.model_copy(update={"table": asked.other_table or asked.table, "column": asked.other})
-    answers = [evidence.answer(column) for column in (asked, other)]
-    scores = [_plain_scores(answer) for answer in answers]
-    signs = (1 if answer.group.resolved.higher_is_better else -1 for answer in answers)
-    pairs = zip(signs, scores, strict=True)
-    signed = [{row: sign * score.estimate.mean for row, score in column.items()} for sign, column in pairs]
-    facts = evidence.rates(asked, [score for row, score in scores[0].items() if row in scores[1]])
-    return _order_reply("", agreement(*signed), (asked.column, asked.other), answers, facts)
-
-
-def _order_reply(
-    text: str, order: Agreement, names: tuple[str, str], answers: Sequence[ColumnAnswer], facts: Iterator[str]
-) -> Reply:
-    """`text`: what is said before Kendall's tau of the two named columns."""
-    if order.tau is None:
-        return cannot_say(f"Kendall's τ {order.note}", facts)
-    if weak := [answer for answer in answers if answer.tests.ranks_nothing]:
-        return cannot_say(_why_not(weak[0]), facts)
-    first, second = names
-    tau = f"Kendall's τ of {first} with {second} is {order.tau:.2f} over {order.rows} rows ({_p(order.p)})."
-    return Reply(f"{text}{tau}", None, tuple(facts))
-
-
 def _why_not(answer: ColumnAnswer) -> str:
     """Why a column cannot rank rows, with the reason that its table states."""
     why = answer.spec.why_not_apart(answer.group.column) if answer.tests.ranks_nothing else ""
     return f"the column {answer.why_not}" + (f" ({why})" if why else "")
-
-
-def _plain_scores(answer: ColumnAnswer) -> dict[str, Score]:
-    """Row -> score, without the control, changed settings, rows of fewer than MIN_SEEDS seeds and those without a
-    verdict where the column ranks."""
-    scores = [s for s in answer.group.scores if s.is_plain and len(s.by_seed) >= MIN_SEEDS]
-    scores = [s for s in scores if s.search_done or not answer.tests.ranks]
-    return {score.row: score for score in scores if score != answer.tests.control}
 
 
 def _reply(
@@ -170,6 +120,4 @@ REPLIES: dict[type[Asked], Callable[..., Reply]] = {
     Compared: compared,
     Kept: kept,
     Leaders: leaders,
-    WithState: with_state,
-    SameOrder: same_order,
 }

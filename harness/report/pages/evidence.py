@@ -13,7 +13,7 @@ from harness.report.pages.caveats import rate_text
 from harness.report.pages.not_run import Waiting
 from harness.report.render.layout import Table
 from harness.report.render.words import capitalized, listed
-from harness.report.scores.groups import Group, ProtocolResults
+from harness.report.scores.groups import ProtocolResults
 from harness.report.scores.judge import Verdict
 from harness.report.scores.scores import Score
 from harness.report.scores.tuning import Tuning
@@ -89,28 +89,16 @@ class Evidence:
     def answer(self, asked: Asked, column: str = "") -> ColumnAnswer:
         """The answered column at the table's budget. Raises NoRunError without a run, and UsageError for an unknown
         column."""
-        key = (self._known_column("column", asked, column or asked.column), self.spec(asked.table).budget)
+        spec, column = self.spec(asked.table), column or asked.column
+        if column not in spec.all_columns:
+            hint = did_you_mean(column, spec.all_columns)
+            raise UsageError(f"column: {asked.table} has no {shortened(column)}: {hint}")
         answers = {
             (answer.group.column, answer.group.budget): answer for answer in self.tables[asked.table].answers[::-1]
         }
-        if key not in answers:
-            raise NoRunError(self._no_run(asked, key[0]))
-        return answers[key]
-
-    def sizes(self, asked: Asked, column: str) -> Group:
-        """The scores of a column that cannot rank rows, such as the size of a state, at the table's budget. Raises
-        NoRunError without a run, and UsageError for an unknown column."""
-        key = (self._known_column("cost", asked, column), self.spec(asked.table).budget)
-        results = self.tables[asked.table].results
-        groups = {(group.column, group.budget): group for result in results for group in result.measured}
-        if key not in groups:
-            raise NoRunError(self._no_run(asked, key[0]))
-        return groups[key]
-
-    def _known_column(self, key: str, asked: Asked, column: str) -> str:
-        if column not in (known := self.spec(asked.table).all_columns):
-            raise UsageError(f"{key}: {asked.table} has no {shortened(column)}: {did_you_mean(column, known)}")
-        return column
+        if (column, spec.budget) not in answers:
+            raise NoRunError(self._no_run(asked, column))
+        return answers[column, spec.budget]
 
     def _no_run(self, asked: Asked, name: str) -> Reply:
         """Why a column has no answer yet."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-from harness.report.pages.answer import baseline_name
 from harness.report.render import wording
 from harness.report.render.layout import Block, TableEntry
 from harness.report.render.words import listed, span
@@ -48,15 +47,6 @@ def predictor_notes(groups: Sequence[Group]) -> list[str]:
     columns = [group.column for group in groups if group.unmeasured]
     where = f" in {listed(columns)}" if columns and len(groups) > 1 else ""
     return [wording.UNMEASURED.format(where)] if columns else []
-
-
-def why_none_is_strongest(group: Group) -> str:
-    """Of a column without a strongest simple predictor: none was fitted, or none has a validation score."""
-    scores = [score for score in group.baselines if score.by_seed]
-    if not {baseline_name(score.row) for score in scores} - set(group.chance_names):
-        return "not fitted"
-    numbers = [f"{baseline_name(score.row)} {score.number(group.resolved.decimals)}" for score in scores]
-    return f"none chosen ({', '.join(numbers)})"
 
 
 def solved_notes(groups: Sequence[Group]) -> list[str]:

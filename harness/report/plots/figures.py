@@ -9,11 +9,11 @@ from typing import Any
 from harness.config.places import below
 from harness.errors import UsageError
 from harness.report.pages.answer import ColumnAnswer
-from harness.report.plots import bubbles, costs, heat, lines, rates, scores
+from harness.report.plots import costs, heat, lines, rates, scores
 from harness.report.plots.file import SUFFIXES, Plot, Sources
 from harness.report.render.layout import Picture
 from harness.report.scores.tuning import Selected
-from harness.report.spec.figure import FigureSpec, LineFigure, MeasuredFigure, PendingFigure, PictureFigure
+from harness.report.spec.figure import LineFigure, MeasuredFigure, PendingFigure, PictureFigure
 from harness.report.spec.table import TableSpec
 
 SCORES, RATES, ABILITIES = TABLE_SUFFIXES = (
@@ -24,7 +24,6 @@ SCORES, RATES, ABILITIES = TABLE_SUFFIXES = (
 # each has `data(figure, sources)`, all that the picture shows as a plain mapping, and `draw(data)`
 MOST_PANELS = 60
 KINDS = {
-    FigureSpec: bubbles,
     LineFigure: lines,
     MeasuredFigure: costs,
     PendingFigure: costs,

@@ -138,7 +138,7 @@ def _costs(boxes: np.ndarray, disc: np.ndarray, near: np.ndarray, taken: np.ndar
     cost += 100 * (apart.max(-1) < 1).sum(1)  # less than a point apart
     cost += 60 * ((to_near < near[:, 2] + 1).sum(1) + (_distances(boxes, disc[None, :2]) < disc[2] + 1)[:, 0])
     cost += 40 * (_distances(taken, line.reshape(-1, 2)).reshape(-1, *line.shape[:2]) < 1).any(2).sum(0)
-    cost += np.maximum(0, 6 - to_near + near[:, 2]).sum(1)  # a label near two bubbles is ambiguous
+    cost += np.maximum(0, 6 - to_near + near[:, 2]).sum(1)  # a label near two discs is ambiguous
     return cost + 20 * crossed.any(1).sum(1)
 
 

@@ -5,7 +5,7 @@ A picture is drawn from `data`, a plain mapping. Its panels are mappings, too; a
     title, x, y        its title and the labels of its axes
     log_x, log_y       whether these axes are logarithmic
     series             name, model and role of each, the lists x and y, and where they apply low and high (bars, or a
-                       band with the panel's `band`), hollow, labels, size and thin (further lines)
+                       band with the panel's `band`), hollow, labels and thin (further lines)
     notes              lines that stand below it
     chance             the score of guessing, absent where it is unknown
 """

@@ -91,15 +91,6 @@ def _times(ratio: float, mark: str = "") -> str:
     return f"{mark}{significant(max(ratio, 1 / ratio))} times {'faster' if ratio > 1 else 'slower'} than"
 
 
-def of_bubbles(title: str, series: Sequence[Line]) -> str:
-    """The row with the highest accuracy, and its speed relative to the reference."""
-    if len(series) < 2:
-        return ""
-    best = max(series, key=lambda line: line["y"][0])
-    (accuracy,), (speed,) = best["y"], best["x"]
-    return f"{title}: {best['name']} has the highest accuracy, {accuracy:.1f}, at {speed:.2g}× the speed"
-
-
 def significant(value: float) -> str:
     """Two digits, or all before the point."""
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"

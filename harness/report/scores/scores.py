@@ -22,7 +22,7 @@ COUNTED = "counted"
 # columns of a frame that a score is made of
 OF_SCORES = (
     *("row", "variant", "setting", "config", "code", "finished", "id", "seed", "status", "score", "fingerprint"),
-    *("search_done", "marks", "leak", "parameters", "examples_per_s", "peak_memory_mb"),
+    *("search_done", "marks", "leak", "parameters", "examples_per_s"),
 )
 UNLIMITED: Range = (-math.inf, math.inf)
 
@@ -45,7 +45,6 @@ class Score:
     leak: bool = False
     parameters: int | None = None
     examples_per_s: float | None = None
-    peak_memory_mb: float | None = None
     examples: Mapping[int, np.ndarray] = field(default_factory=dict, compare=False, repr=False)
     data: Mapping[int, str] = field(default_factory=dict, compare=False, repr=False)
     cells: tuple[str, ...] = field(default=(), compare=False, repr=False)
@@ -205,7 +204,6 @@ def _score(
         marks=cells[0]["marks"],
         parameters=int(max(parameters)) if parameters else None,
         examples_per_s=_mean(ended, "examples_per_s"),
-        peak_memory_mb=_mean(ended, "peak_memory_mb"),
         examples={int(cell["seed"]): examples[cell["id"]] for cell in done if cell["id"] in examples},
         data={int(cell["seed"]): cell["fingerprint"] for cell in done},
         cells=tuple(id for _, id in sorted((cell["seed"], cell["id"]) for cell in cells)),

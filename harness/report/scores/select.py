@@ -28,11 +28,10 @@ Meanings = Mapping[tuple[str, Settings], list[tuple[str, str]]]  # as `TableSpec
 PLAIN_RECIPE = "the plain recipe"  # setting of a cell whose row means a changed one
 
 
-def select(cells: Cells, spec: TableSpec, *, at_recipe: bool = False) -> dict[str, dict[str, Cells]]:
+def select(cells: Cells, spec: TableSpec) -> dict[str, dict[str, Cells]]:
     """{protocol: {column: its cells}} out of the frame of all records. Smoke runs and other protocols are left out.
 
-    Where a search chose a learning rate, a row's cells are those at this rate; with `at_recipe` only such rows are
-    selected, with their cells at the recipe's rate (`harness.report.scores.tuning`).
+    Where a search chose a learning rate, a row's cells are those at this rate (`harness.report.scores.tuning`).
 
     A column's cells have `row`, the label of their row or the name of a model that the table lacks; `setting`, what was
     set beyond the meaning of row and column, empty for the recipe; `size`, here and in the paper; and
@@ -40,7 +39,7 @@ def select(cells: Cells, spec: TableSpec, *, at_recipe: bool = False) -> dict[st
     measurements have no cells.
     """
     tasks = {column.task for column in spec.columns.values()}
-    cells = tuned(cells, at_recipe=at_recipe)
+    cells = tuned(cells)
     cells = cells[(cells["budget"] != "smoke") & cells["task"].isin(tasks)]
     meanings = {task: spec.meanings(task) for task in tasks if task}
     cells = _with_table_settings(cells, spec, meanings)

@@ -9,32 +9,26 @@ a threshold: that of the table, or half way between control and reference. What 
     interval   of a share: Wilson's with continuity correction (Newcombe 1998, method 4). Without the correction it
                misses a share of 0.8 in 10 % of samples of 3 runs
     pair       Fisher's exact test
-    reference  where no row solves a larger share than the reference, each row is tested against it alone
-               (`exact_tests`)
-    all pairs  else the solved runs of each seed are permuted over the rows. The p-value of a pair is the share of
-               permutations in which Fisher's p of some pair is at most as large (minP, Westfall and Young 1993).
-               It holds for all pairs at once, also for those with the best row
+    reference  each row is tested against it by an exact closed test (`exact_tests`): a permutation of all rows would
+               take rows that are equal for as different as all rows are
+    all pairs  Holm's method. Where another row is the best one, pairs with it are a second family, and p counts twice
 """
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from harness.report.scores.exact_tests import closed_test, fisher, fisher_table
-from harness.report.scores.paired import Key, Pair
+from harness.report.scores.exact_tests import closed_test, fisher
+from harness.report.scores.paired import Key, Pair, holm
 from harness.report.scores.scores import Score
-from harness.report.stats.seeds import LEVEL, MIN_SEEDS
+from harness.report.stats.seeds import LEVEL
 
 SOLVED = "solved runs"  # the pairing of such a test
 LEAST_DISTANCE = 0.1  # of the scale: below it, control and reference are no floor and no ceiling
 LARGEST_SPREAD = 1 / 3  # of the distance between floor and ceiling: a row with more, on both sides, solves or fails
-MIDDLE = (1 / 3, 2 / 3)  # of that distance: a run between them neither solves nor fails
+MIDDLE = (1 / 3, 2 / 3)  # from the lowest to the highest run: one between them neither solves nor fails
 MOST_BETWEEN = 0.1  # of all runs: with more of them, means say more than shares of solved runs
-PERMUTATIONS = 1999
-ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -93,9 +87,9 @@ def solved_runs(
     split = [score.by_seed.values() for score in scores if len(set(flags[score.key].values())) == 2]
     if not any(max(values) - min(values) > LARGEST_SPREAD * distance for values in split):
         return None
-    shares = [abs(value - ends[0]) / distance for score in scores for value in score.by_seed.values()]
-    unclear = sum(MIDDLE[0] < share < MIDDLE[1] for share in shares)
-    if solved_from is None and unclear > MOST_BETWEEN * len(shares):
+    runs = [value for score in scores for value in score.by_seed.values()]
+    unclear = sum(MIDDLE[0] < (value - min(runs)) / (max(runs) - min(runs)) < MIDDLE[1] for value in runs)
+    if solved_from is None and unclear > MOST_BETWEEN * len(runs):
         return None
     counts = {key: (sum(by_seed.values()), len(by_seed)) for key, by_seed in flags.items()}
     return SolvedRuns(threshold, between, counts, flags)
@@ -111,47 +105,15 @@ def share_interval(solved: int, runs: int) -> tuple[float, float]:
 
 
 def compare_solved(pairs: Sequence[Pair], runs: SolvedRuns, reference: Key | None, best: Key | None) -> list[Pair]:
-    """The pairs of a column with the tests of their solved runs; differences and intervals stay those of the scores.
-
-    If the `reference` is the `best` row, the hypotheses are its pairs.
-    """
-    of_all_pairs = smallest_p_test(runs)
-    of_reference = None
-    if reference is not None and reference == best:
-        others = {key for pair in pairs if pair.is_hypothesis for key in pair.rows} - {reference}
-        of_reference = closed_test(runs.counts[reference], (runs.counts[key] for key in others))
+    """The pairs of a column with the tests of their solved runs; differences and intervals stay those of the scores."""
+    single = [fisher(*(runs.counts[key] for key in pair.rows)) for pair in pairs]
+    others = {key for pair in pairs if pair.is_hypothesis and reference in pair.rows for key in pair.rows} - {reference}
+    closed = closed_test(runs.counts[reference], (runs.counts[key] for key in others)) if others else {}
+    families = 1 if reference == best or not others else 2
     tested = []
-    for pair in pairs:
-        single = fisher(*(runs.counts[key] for key in pair.rows))
-        p_all = max(single, of_all_pairs(single))  # the permutations assume that all rows are equal, the pair does not
-        p_holm = p_all if pair.is_hypothesis else None
-        if of_reference and reference in pair.rows and pair.is_hypothesis:
-            (other,) = set(pair.rows) - {reference}
-            p_holm = of_reference[runs.counts[other]]
-        tested.append(replace(pair, p=single, p_holm=p_holm, p_all=p_all, pairing=SOLVED))
+    for pair, p, p_all in zip(pairs, single, holm(single), strict=True):
+        other = next(iter(others.intersection(pair.rows)), None) if reference in pair.rows else None
+        corrected = p_all if other is None else closed[runs.counts[other]]
+        p_holm = min(1.0, families * corrected) if pair.is_hypothesis else None
+        tested.append(replace(pair, p=p, p_holm=p_holm, p_all=p_all, pairing=SOLVED))
     return tested
-
-
-def smallest_p_test(runs: SolvedRuns) -> Callable[[float], float]:
-    """A function from Fisher's p-value of a pair of rows to its p-value corrected for all pairs."""
-    rows = [by_seed for by_seed in runs.flags.values() if len(by_seed) >= MIN_SEEDS]
-    generator = np.random.default_rng(0)  # the same permutations for every page
-    solved = np.zeros((PERMUTATIONS, len(rows)), dtype=int)
-    for seed in sorted(set().union(*rows)):
-        present = [index for index, by_seed in enumerate(rows) if seed in by_seed]
-        order = generator.random((PERMUTATIONS, len(present))).argsort(1)
-        solved[:, present] += np.array([rows[index][seed] for index in present])[order]
-    # of rows with as many runs, those with the fewest and the most solved runs differ most
-    counts = np.array([len(by_seed) for by_seed in rows])
-    sizes = sorted(set(counts.tolist()))
-    ends = {size: (solved[:, counts == size].min(1), solved[:, counts == size].max(1)) for size in sizes}
-    smallest = np.ones(PERMUTATIONS)
-    for first in sizes:
-        for second in sizes:
-            p = fisher_table(first, second)
-            smallest = np.minimum(smallest, p[ends[first][0], ends[second][1]])
-
-    def corrected_p(p: float) -> float:
-        return float((1 + (smallest <= p * (1 + ROUNDING)).sum()) / (1 + PERMUTATIONS))
-
-    return corrected_p

@@ -1,9 +1,8 @@
 """The learning rates that searches chose, from the records of their trials (`harness.config.search`).
 
-Cells of a row count at the chosen rate alone, as if it were the recipe's. Cells at the recipe's own rate stand beside
-them if another rate was chosen. A row without a complete search is shown at the recipe's rate, and so is, marked, a row
-without a cell at the chosen rate. Tests leave such rows out where the budget states a search: the recipe's rate was
-found on another model.
+Cells of a row count at the chosen rate alone, as if it were the recipe's. A row without a complete search is shown at
+the recipe's rate, and so is, marked, a row without a cell at the chosen rate. Tests leave such rows out where the
+budget states a search: the recipe's rate was found on another model.
 """
 
 import functools
@@ -23,7 +22,6 @@ from harness.errors import UsageError
 from harness.records.baselines import floor, is_at_floor
 from harness.records.collect import Cells
 from harness.report.render import wording
-from harness.report.scores.scores import is_known
 from harness.report.stats.grouping import grouped
 from harness.report.stats.seeds import MIN_SEEDS
 
@@ -31,7 +29,7 @@ Selected = Mapping[str, Mapping[str, Cells]]  # protocol -> column -> its cells
 SEARCHED = {RATE, TRIAL}  # keys of `changed` that a search sets
 EDGE, OUTDONE, AT_FLOOR = "*", "§", "‡"  # mark scores; those with one of the first two carry no verdict
 _searches: dict[str, Search | None] = {}  # by the option of a budget for a task
-_last: dict[bool, tuple[Cells, Cells]] = {}  # `at_recipe` -> the last frame, and what counts of it
+_last: list[Cells] = []  # the last frame, and what counts of it
 
 
 @dataclass(frozen=True)
@@ -70,23 +68,21 @@ class Unfinished:
     """A search without a choice."""
 
 
-def tuned(cells: Cells, *, at_recipe: bool = False) -> Cells:
+def tuned(cells: Cells) -> Cells:
     """`tuned_rows` of a frame, which is kept for the next table of the same frame."""
-    if at_recipe not in _last or _last[at_recipe][0] is not cells:
-        _last[at_recipe] = (cells, tuned_rows(cells, at_recipe))
-    return _last[at_recipe][1]
+    if not _last or _last[0] is not cells:
+        _last[:] = [cells, tuned_rows(cells)]
+    return _last[1]
 
 
-def tuned_rows(cells: Cells, at_recipe: bool) -> Cells:
+def tuned_rows(cells: Cells) -> Cells:
     """The cells that count, with a column `tuning`: the Tuning of their row, its Unfinished search, or None without
     one. `untuned`: the row has no cell at the chosen rate, so this one is at the recipe's. `search_done`: the budget
     states no search, or a search chose the rate.
-
-    `at_recipe`: instead, the cells at the recipe's rate of the rows for which another rate was chosen.
     """
     trial = [bool(config["train"].get("trial")) for config in cells["config"]]
     if not any(trial):
-        return with_search_done((cells[:0] if at_recipe else cells).assign(tuning=None, untuned=False))
+        return with_search_done(cells.assign(tuning=None, untuned=False))
     keys = ("task", "protocol", "budget", "model", "changed", "source")
     rows = grouped(
         ((*names, without_search(changed), source), number)
@@ -100,28 +96,25 @@ def tuned_rows(cells: Cells, at_recipe: bool) -> Cells:
         trials = [number for number in numbers if trial[number]]
         tuning = _tuning(cells.iloc[trials], budget_search(budget, task)) if trials else None
         others = [number for number in numbers if not trial[number]]
-        if not isinstance(tuning, Tuning) or (tuning.is_recipe and at_recipe):
-            chosen = []
-        else:
+        chosen = []
+        if isinstance(tuning, Tuning):
             at_rate = grouped((rates[number], number) for number in others)
-            chosen = at_rate.get(tuning.recipe if at_recipe else tuning.rate, [])
-            if not chosen and not at_recipe:
+            chosen = at_rate.get(tuning.rate, [])
+            if not chosen:
                 chosen = at_rate.get(tuning.recipe, [])
                 untuned.update(chosen)
-            elif not at_recipe and not tuning.is_recipe:
+            elif not tuning.is_recipe:
                 tuning = replace(tuning, outdone=_is_ahead(cells, at_rate.get(tuning.recipe, []), chosen))
             for number in chosen:
                 changed[number] = without_search(changed[number])
-        kept += chosen
-        tunings += [tuning] * len(chosen)
-        if not at_recipe:  # a rate that a user typed is a setting of the row, as without a search
-            is_tuned = isinstance(tuning, Tuning)
-            # cells at these rates are of an earlier choice; without a choice, those at the recipe's rate count
-            tried = {rates[number] for number in trials} if tuning is not None else set()
-            of_row = [number for number in others if is_tuned or RATE in dict(changed[number])]
-            typed = [number for number in others if number not in of_row or rates[number] not in tried]
-            kept += typed
-            tunings += [None if is_tuned else tuning] * len(typed)
+        # a rate that a user typed is a setting of the row, as without a search
+        is_tuned = isinstance(tuning, Tuning)
+        # cells at these rates are of an earlier choice; without a choice, those at the recipe's rate count
+        tried = {rates[number] for number in trials} if tuning is not None else set()
+        of_row = [number for number in others if is_tuned or RATE in dict(changed[number])]
+        typed = [number for number in others if number not in of_row or rates[number] not in tried]
+        kept += [*chosen, *typed]
+        tunings += [tuning] * len(chosen) + [None if is_tuned else tuning] * len(typed)
     cells = cells.assign(changed=changed, untuned=[number in untuned for number in range(len(cells))])
     return with_search_done(cells.iloc[kept].assign(tuning=tunings).sort_index())
 
@@ -224,10 +217,3 @@ def rows_at_floor(cells: Cells, fits: Mapping[str, Mapping[str, Any]]) -> set[st
         for row, tuning in lower.items()
         if is_at_floor(tuning.score, tuning.choice.error, floor(fits, tuning.choice.by))
     }
-
-
-def mean_scores(cells: Cells) -> dict[str, Sequence[float]]:
-    """{row: scores of its seeds} of the selected cells of a column that ended well."""
-    values = zip(*(cells[key] for key in ("row", "score", "status", "setting")), strict=True)
-    ended = [(row, score) for row, score, *how in values if how == ["done", ""] and is_known(score)]
-    return grouped(sorted(ended, key=lambda pair: pair[0]))

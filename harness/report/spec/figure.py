@@ -1,5 +1,5 @@
-"""The schemas of `conf/figure/<name>.yaml`, by `kind`: a table whose rows are bubbles, with the paper's costs; `lines`
-of scores; runs of do=bench (`measured`); a committed `picture`; a figure that cannot be drawn yet (`pending`)."""
+"""The schemas of `conf/figure/<name>.yaml`, by `kind`: `lines` of scores; runs of do=bench (`measured`); a committed
+`picture`; a figure that cannot be drawn yet (`pending`)."""
 
 from typing import Literal
 
@@ -9,51 +9,6 @@ from harness.config.validation import StrictModel, TupleOf
 from harness.report.spec.measured import MeasuredRows
 from harness.report.spec.parts import require_known
 from harness.report.spec.table import TableSpec
-
-
-class LedgerColumn(StrictModel):
-    """A column of a published table."""
-
-    column: str
-    condition: str = ""
-
-
-class PaperCosts(StrictModel):
-    """Where the ledger has speed and memory. `rows`: label in the table -> label in the ledger, where they differ."""
-
-    ledger: str
-    source: str
-    speed: LedgerColumn
-    memory: LedgerColumn
-    rows: dict[str, str] = Field(default_factory=dict)
-
-
-class FigureSpec(StrictModel):
-    """A figure: the keys of its yaml, its `name`, and the `table` that the yaml names.
-
-    `own`: labels of the paper's own method. `reference`: the model whose speed and memory are 1.
-    """
-
-    name: str
-    title: str
-    table: TableSpec
-    accuracy: str
-    reference: str
-    own: TupleOf[str] = ()
-    paper: PaperCosts | None = None
-
-    @model_validator(mode="after")
-    def _names_exist(self) -> "FigureSpec":
-        require_known("accuracy", [self.accuracy], self.table.all_columns)
-        require_known("reference", [self.reference], {row.model for row in self.table.rows.values()})
-        require_known("own", self.own, self.table.rows)
-        require_known("paper.rows", self.paper.rows if self.paper else (), self.table.rows)
-        return self
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The columns whose mean is the accuracy."""
-        return self.table.parts_of(self.accuracy)
 
 
 class LineFigure(StrictModel):

@@ -1,7 +1,7 @@
 """The schemas of `conf/finding/<name>.yaml`, a claim of a paper or a question of ours that records answer.
 
 `kind` names the class. Compared and Kept state a claim: its answer is that the claim holds, does not hold, or that our
-records cannot say. All other classes are open questions.
+records cannot say. Leaders is an open question.
 """
 
 from typing import ClassVar, Literal
@@ -61,17 +61,4 @@ class Leaders(Asked):
     """Which rows lead a column, and which of them solve it."""
 
 
-class WithState(Asked):
-    """How the scores of a column grow with the numbers in `cost`, a column of the same table, and the Pareto front."""
-
-    cost: str
-
-
-class SameOrder(Asked):
-    """Whether the rows stand in the order of `other`, a column of `other_table`, or of the same table."""
-
-    other: str
-    other_table: Name | None = None
-
-
-FINDINGS = {"compared": Compared, "kept": Kept, "leaders": Leaders, "with_state": WithState, "same_order": SameOrder}
+FINDINGS = {"compared": Compared, "kept": Kept, "leaders": Leaders}

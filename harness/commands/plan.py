@@ -93,7 +93,7 @@ def print_costs(plan: Plan, rows: Sequence[PlanRow]) -> None:
     """A line for each of the cells to run that differ in more than the seed."""
     announce_torch()
     from harness.bench.counted import cost_of
-    from harness.config.trainer_settings import devices_of
+    from harness.config.allowed import devices_of
 
     states = {row.cell.id: row.state for row in rows}
     left = [planned for planned in plan.cells if states[planned.cell.id] not in ("done", REFUSED)]

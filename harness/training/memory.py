@@ -6,7 +6,7 @@ from omegaconf import DictConfig
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from harness.config.trainer_settings import devices_of
+from harness.config.allowed import devices_of
 from harness.errors import UsageError
 from harness.training.batches.loader import micro_batch_size, micro_batches
 

@@ -1,4 +1,4 @@
-"""Sources of published data: downloads that resume and are verified, archives, text files, the hub.
+"""Sources of published data: downloads that resume and are verified, archives, text files, two libraries.
 
 All input is treated as hostile. Every defect becomes a DataError of one line that names the file, the position in it,
 and the next command. Only the requested file is written.
@@ -354,6 +354,23 @@ def files_from_hub(name: str, revision: str, patterns: Sequence[str]) -> Path:
 
     with refusing(f"{HUB}/{name}", f"{FETCH}, or set task.path to a folder with its files", ANY):
         return Path(snapshot_download(name, repo_type="dataset", revision=revision, allow_patterns=list(patterns)))
+
+
+def from_tfds(name: str, folder: Path, splits: Sequence[str]) -> dict[str, Any]:
+    """Splits of a TensorFlow data set, prepared below `folder` or read from there. Raises DataError.
+
+    What is prepared there is read without TensorFlow; preparing it requires TensorFlow once, on any machine.
+    """
+    with refusing("task.source=tfds", "pip install -e .[tfds]", (ImportError,)):
+        import tensorflow_datasets as tfds
+    with refusing(f"tfds {name} at {folder}", "", ANY):
+        try:
+            builder = tfds.builder(name, data_dir=str(folder), file_format="array_record")
+            builder.download_and_prepare()
+            return {split: builder.as_data_source(split) for split in splits}
+        except ImportError as error:
+            missing = "-e .[tfds-tf]" if (error.name or "").startswith("tensorflow") else error.name
+            raise DataError(f"tfds {name} at {folder}: {one_line(error)}", f"pip install {missing}") from error
 
 
 def one_line(text: object) -> str:

@@ -31,7 +31,7 @@ from tasks.base import Batch, DataInfo, Predictor, Split
 from tasks.checks import DataError, Progress, at_least, one_of
 from tasks.completion import synthetic_shapes
 from tasks.completion.chamfer import NAMES, THRESHOLD, CompletionScores, NearestShape, chamfer_l1, scores
-from tasks.completion.shape_sources import Files, pcn_files
+from tasks.completion.shape_sources import Files, pcn_files, shapenet55_files
 from tasks.completion.synthetic_shapes import GeneratedShapes
 from tasks.data_task import SPLITS, SYNTHETIC, DataTask, Source, no_progress
 from tasks.lra.fitted import at_most
@@ -45,6 +45,8 @@ RELEASE = (
 PATHS = {
     "official": RELEASE,
     "slice": "a folder laid out like ShapeNetCompletion, with a PCN.json of what is in it",
+    "shapenet55": "the folder ShapeNet55-34 (https://github.com/yuxumin/PoinTr/blob/master/DATASET.md)"
+    " with shapenet_pc and the lists train.txt and test.txt in it",
 }
 MOST_MEMORY = 4 << 30  # bytes of generated shapes
 FITTED_TO = 64  # training shapes
@@ -103,8 +105,8 @@ class Clouds(Split):
 class PCN(DataTask):
     """Point cloud completion.
 
-    `source`: `official` (`path`: the folder ShapeNetCompletion, read a batch at a time), `slice` (a part of it)
-    or `synthetic` (of `shapes`). `train`, `val` and `test` are the numbers of
+    `source`: `official` (`path`: the folder ShapeNetCompletion, read a batch at a time), `slice` (a part of it),
+    `shapenet55` (ShapeNet-55's folder) or `synthetic` (of `shapes`). `train`, `val` and `test` are the numbers of
     shapes to generate, or at most to use of those that are read; `views`, of each to train. `validation=test` validates
     on the test split, one object with it. `ignore_zeros` scores as PoinTr's code does, see `chamfer`; `f1_threshold` is
     the distance below which a point counts as met, for clouds of few points that of neighbours. `asymmetry` of
@@ -255,7 +257,10 @@ class PCN(DataTask):
 
     def _listed(self, progress: Progress) -> dict[str, Files]:
         """The shapes of each split that are used. Raises DataError."""
-        self.categories, listed = pcn_files(self.path, self.views)
+        if self.source == "shapenet55":
+            self.categories, listed = shapenet55_files(self.path, self.data_seed)
+        else:
+            self.categories, listed = pcn_files(self.path, self.views)
         self._counts = {name: len(part.labels) for name, part in listed.items()}
         if empty := [name for name, count in self._counts.items() if not count]:
             raise DataError(f"{listed[empty[0]].listed}:1: no shapes to {empty[0]}")

@@ -1,13 +1,19 @@
-"""Where the clouds of a split are: files that a list names.
+"""Where the clouds of a split are: files that a list names, complete clouds to crop, or generated shapes.
 
 The shapes of a split alternate between the categories, so that the first few are of all.
 `pair(shape, view, random)` gives one as it is stored, (partial (n, 3), complete (m, 3)) float32, and reads its files.
 
-PCN (Yuan et al., 2018), as PoinTr's code reads it: `<split>/complete/<taxonomy>/<model>.pcd`, views of it at
-`<split>/partial/<taxonomy>/<model>/00.pcd` and on (one, in the first release `<model>.pcd`, of those that are not to
-train), and a JSON list of categories: taxonomy_id, taxonomy_name, and the models of train, val and test.
+- PCN (Yuan et al., 2018), as PoinTr's code reads it: `<split>/complete/<taxonomy>/<model>.pcd`, views of it at
+  `<split>/partial/<taxonomy>/<model>/00.pcd` and on (one, in the first release `<model>.pcd`, of those that are not to
+  train), and a JSON list of categories: taxonomy_id, taxonomy_name, and the models of train, val and test.
+- ShapeNet-55 (Yu et al., 2021): `train.txt` and `test.txt`, there or in `ShapeNet-55`, name complete clouds
+  `<taxonomy>-<model>.npy` in `shapenet_pc`. A cloud is centred and scaled into the unit ball; a quarter to three
+  quarters of its points, those farthest from a viewpoint on the unit sphere, are missing. (The published code takes
+  away those nearest to it, so it looks from the other side.) A tenth of `train.txt`, chosen by name and `data_seed`,
+  is held out for validation.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -26,6 +32,7 @@ from tasks.data_task import SPLITS
 from tasks.regular_files import open_regular
 
 Pair = tuple[np.ndarray, np.ndarray]
+CLOUD = re.compile(r"\w+-\w[\w.-]*\.npy", re.ASCII)
 NAME = re.compile(r"\w[\w.-]*", re.ASCII)  # cannot lead out of the folder
 TITLE = re.compile(r"\w[\w., -]*", re.ASCII)
 
@@ -50,6 +57,9 @@ class Files:
         files = [file for shape in range(len(self.complete)) for file in self.files(shape)]
         return file_digests.folder_identity(Path(os.path.commonpath(file.parent for file in files)), files)
 
+    def files(self, shape: int) -> list[Path]:
+        return [self.complete[shape]]
+
     def check(self, progress: Progress) -> None:
         """Raises DataError for a missing file."""
         names = cache(_names)
@@ -71,6 +81,10 @@ class Files:
             if shape % 100 == 99 or shape + 1 == len(self.complete):
                 progress(f"{doing} of {self.listed.name}", shape + 1, len(self.complete))
 
+
+class PcnFiles(Files):
+    """PCN's files: each view of a cloud has its own."""
+
     def pair(self, shape: int, view: int, random: np.random.Generator) -> Pair:
         return read_cloud(self._view(shape, view)), read_cloud(self.complete[shape])
 
@@ -86,7 +100,29 @@ class Files:
         return file
 
 
-def pcn_files(root: Path, views: int) -> tuple[tuple[str, ...], dict[str, Files]]:
+class ShapeNet55Files(Files):
+    """ShapeNet-55's: a view is what is left of a cloud; each time another one, if `random` is."""
+
+    def pair(self, shape: int, view: int, random: np.random.Generator) -> Pair:
+        file = self.complete[shape]
+        cloud = read_cloud(file)
+        cloud = cloud - cloud.mean(0)
+        radius = np.sqrt(np.square(cloud).sum(1).max())
+        if not radius > 0:
+            raise DataError(f"{file}:1: record 1: all points are one", "put the right file there")
+        cloud = cloud / radius
+        return crop(cloud, random), cloud
+
+
+def crop(cloud: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """The points of (n, 3) without the farthest from a viewpoint on the unit sphere, a quarter to three quarters."""
+    direction = random.standard_normal(3).astype(np.float32)
+    direction /= np.linalg.norm(direction)
+    missing = random.integers(len(cloud) // 4, 3 * len(cloud) // 4, endpoint=True)
+    return cloud[np.square(cloud - direction).sum(1).argsort()[: len(cloud) - missing]]
+
+
+def pcn_files(root: Path, views: int) -> tuple[tuple[str, ...], dict[str, PcnFiles]]:
     """Categories, and the shapes of each split, of a folder laid out like PCN's. Raises DataError."""
     listed = root / "PCN.json"
     if not listed.is_file() and not data_sources.files_in(root, "*.json"):
@@ -100,7 +136,32 @@ def pcn_files(root: Path, views: int) -> tuple[tuple[str, ...], dict[str, Files]
         folder = root / split / "complete"
         files = [folder / categories[name]["taxonomy_id"] / f"{model}.pcd" for name, model in entries]
         labels = _labels([name for name, _ in entries], list(categories))
-        splits[split] = Files(listed, files, labels, views if split == "train" else 1)
+        splits[split] = PcnFiles(listed, files, labels, views if split == "train" else 1)
+    return tuple(categories), splits
+
+
+def shapenet55_files(root: Path, data_seed: int) -> tuple[tuple[str, ...], dict[str, ShapeNet55Files]]:
+    """Categories, and the shapes of each split, of a folder laid out like ShapeNet-55's. Raises DataError."""
+    folder = root / "ShapeNet-55" if (root / "ShapeNet-55").is_dir() else root
+    lists = {split: _cloud_names(folder / f"{split}.txt") for split in ("train", "test")}
+    if both := sorted(set(lists["train"]) & set(lists["test"])):
+        problem = f"{len(both)} shapes are in both train.txt and test.txt, {both[0]} among them"
+        raise DataError(f"{folder}: {problem}", "put the published lists there")
+
+    def shuffle_key(name: str) -> bytes:
+        return hashlib.blake2b(f"{data_seed}:{name}".encode(), digest_size=16).digest()
+
+    ordered = sorted(lists["train"], key=shuffle_key)
+    held = len(ordered) // 10
+    names = {"train": ordered[held:], "val": ordered[:held], "test": lists["test"]}
+    categories = sorted({name.split("-", 1)[0] for some in lists.values() for name in some})
+    splits = {}
+    for split in SPLITS:
+        some = names[split]
+        entries = _in_turn({c: [name for name in some if name.startswith(f"{c}-")] for c in categories})
+        files = [root / "shapenet_pc" / name for _, name in entries]
+        listed = folder / ("test.txt" if split == "test" else "train.txt")
+        splits[split] = ShapeNet55Files(listed, files, _labels([category for category, _ in entries], categories))
     return tuple(categories), splits
 
 
@@ -141,6 +202,16 @@ def _wrong(category: Any, earlier: Mapping[str, Any]) -> str | None:
             if not isinstance(model, str) or not NAME.fullmatch(model):
                 return f"model {number} to {split}, {str(model)[:40]!r}, is no name"
     return None
+
+
+def _cloud_names(listed: Path) -> list[str]:
+    names = []
+    for number, line in data_sources.records_of(listed):
+        name = line.decode(errors="replace").strip()
+        if not CLOUD.fullmatch(name):
+            raise DataError(f"{listed}:{number}: {name[:60]!r} is no <taxonomy>-<model>.npy")
+        names.append(name)
+    return names
 
 
 def _in_turn(of_categories: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:

@@ -26,6 +26,7 @@ ZIP = Download(
     191_984_949,
     "91c00ae287f0d699e18605c84afc9e45c192bc6b7797ff8837e5474655a33794",
 )
+MIRROR = Download("https://wikitext.smerity.com/wikitext-103-raw-v1.zip", ZIP.size, ZIP.sha256)  # the author's
 HUB = HubFiles(
     "Salesforce/wikitext",
     "b08601e04326c79dfdd32d625aee71d232d685c3",
@@ -75,7 +76,13 @@ class WikiText103(Corpus):
         if self.path is not None and self.path.is_dir():
             return self._articles(self.path)
         folder = self.data_root / "downloads"
-        return self._articles(unpacked(ZIP.at(self.path, folder, progress), folder / "wikitext-103-raw"))
+        try:
+            file = ZIP.at(self.path, folder, progress)
+        except DataError:
+            if self.path is not None:
+                raise
+            file = MIRROR.fetch(folder, progress)
+        return self._articles(unpacked(file, folder / "wikitext-103-raw"))
 
     def _hub(self, progress: Progress) -> Pieces:
         """The official files, put together again below `data_root`."""

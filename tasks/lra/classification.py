@@ -157,14 +157,24 @@ class SequenceClassification(OneLabel):
         check = partial(generator.check, **settings)
         return Source(read, lambda: identity, check=check, version=generator.VERSION)
 
-    def hub(self, name: str, revision: str, read: ReadRows) -> Source:
-        """A data set of the hub. `read` makes the examples of a split from its rows."""
+    def libraries(self, hub: tuple[str, str], tfds: str, read: ReadRows) -> dict[str, Source]:
+        """The sources `hf` (a data set of the hub and its revision) and `tfds` (`path`: the folder of its data sets).
+
+        `read` makes the examples of a source from the rows of a split.
+        """
 
         def from_hub(progress: Progress) -> dict[str, Any]:
-            data = data_sources.from_hub(name, revision, PUBLISHED_SPLITS)
-            return {split: read(rows, f"hf {name} {split}", progress) for split, rows in data.items()}
+            data = data_sources.from_hub(*hub, PUBLISHED_SPLITS)
+            return {name: read(rows, f"hf {hub[0]} {name}", progress) for name, rows in data.items()}
 
-        return Source(from_hub, lambda: {"revision": revision}, complete=True)
+        def from_tfds(progress: Progress) -> dict[str, Any]:
+            data = data_sources.from_tfds(tfds, self.path or self.data_root / "tfds", PUBLISHED_SPLITS)
+            return {name: read(rows, f"tfds {tfds} {name}", progress) for name, rows in data.items()}
+
+        return {
+            "hf": Source(from_hub, lambda: {"revision": hub[1]}, complete=True),
+            "tfds": Source(from_tfds, lambda: {"builder": tfds}, path="the folder of TFDS", complete=True),
+        }
 
     def read_source(self, progress: Progress) -> dict[str, Examples | Shards]:
         made = with_validation(self._source.read(progress), self.data_seed)

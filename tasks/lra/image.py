@@ -41,6 +41,7 @@ ARCHIVE = Download(
 )
 MEMBERS = {"train": [f"data_batch_{i}.bin" for i in range(1, 6)], "test": ["test_batch.bin"]}
 HUB = ("uoft-cs/cifar10", "0b2714987fa478483af9968de7c934580d0bb9a2")
+TFDS = "cifar10:3.0.2"
 LARGEST_SPRITE = 1 << 30  # bytes
 SIDE = 32
 RECORD = 1 + 3 * SIDE * SIDE  # bytes of a picture in the archive
@@ -55,7 +56,7 @@ Pictures = tuple[np.ndarray, np.ndarray]  # colours (n, SIDE, SIDE, 3) uint8, cl
 class Image(SequenceClassification):
     """LRA Image.
 
-    `source`: `official` (the archive at Toronto, or `path` to a copy), `hf`, `slice` (`path`: a folder with
+    `source`: `official` (the archive at Toronto, or `path` to a copy), `hf`, `tfds`, `slice` (`path`: a folder with
     `cifar10_train_*.png` and `cifar10_test_*.png`, pictures one after another, and `cifar10_{train,test}_labels.txt`,
     a class number in each line) or `synthetic` (of `synthetic_image`, which `noise` and `silhouette` belong to).
     Raises ValueError for a `max_length` that is no square picture.
@@ -87,7 +88,7 @@ class Image(SequenceClassification):
         )
         of_pictures = {
             "official": archive,
-            "hf": self.hub(*HUB, self._library),
+            **self.libraries(HUB, TFDS, self._library),
             SLICE: self.path_source(self._slice, self._slice_identity),
             SYNTHETIC: self.generated(
                 synthetic_image, noise=self.noise, silhouette=self.silhouette, block=LENGTHS[self.max_length]
@@ -125,7 +126,7 @@ class Image(SequenceClassification):
     def _library(self, rows: Sequence[Mapping[str, Any]], where: str, progress: Progress) -> Pictures:
         colours, labels = [], []
         for number, row in enumerate(rows, 1):
-            picture = np.asarray(row.get("img"))
+            picture = np.asarray(row.get("img", row.get("image")))  # of the hub, of TFDS
             if picture.shape != (SIDE, SIDE, 3) or picture.dtype != np.uint8:
                 problem = f"the picture is {picture.dtype} {picture.shape}, not uint8 {(SIDE, SIDE, 3)}"
                 raise DataError(f"{where}:{number}: {problem}")

@@ -41,6 +41,7 @@ MEMBER = re.compile(r"(?:\./)?aclImdb/(train|test)/(neg|pos)/[^/]+\.txt")
 CLASSES = ("neg", "pos")
 UNPACKED = ("train/neg/*.txt", "train/pos/*.txt", "test/neg/*.txt", "test/pos/*.txt")
 HUB = ("stanfordnlp/imdb", "e6281661ce1c48d982bc483cf8a173c1bbeb5d31")
+TFDS = "imdb_reviews/plain_text:1.0.0"
 VALIDATIONS = ("held_out", "test")
 NGRAM = 5  # bytes, about one word
 FIT_ON, BYTES = 16_000, 4_000_000  # reviews, and bytes of them, for a regression: a fit of less than a minute
@@ -52,7 +53,7 @@ Row = tuple[str, Any, Any]  # where it stands, text (str or bytes), label
 class Text(SequenceClassification):
     """LRA Text.
 
-    `source`: `official` (the archive at Stanford, or `path` to a copy), `hf`, `slice` (`path`: a folder with
+    `source`: `official` (the archive at Stanford, or `path` to a copy), `hf`, `tfds`, `slice` (`path`: a folder with
     `imdb_train*.jsonl[.gz]` and `imdb_test*.jsonl[.gz]`, a JSON object with `text` and `label` in each line, or the
     unpacked archive, `aclImdb`) or
     `synthetic` (of `synthetic_text`, which `distance`, `negated` and `words` belong to).
@@ -83,7 +84,7 @@ class Text(SequenceClassification):
             "official": self.path_source(
                 self._official, lambda: {"sha256": ARCHIVE.sha256}, requires_path=False, complete=True
             ),
-            "hf": self.hub(*HUB, self._library),
+            **self.libraries(HUB, TFDS, self._library),
             SLICE: self.path_source(self._slice, self._slice_identity),
             SYNTHETIC: self.generated(synthetic_text, max_length=self.max_length, **settings),
         }

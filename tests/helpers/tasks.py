@@ -4,7 +4,9 @@ import contextlib
 import hashlib
 import io
 import random
+import sys
 import tarfile
+import types
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -108,11 +110,16 @@ def baseline_scores(task: Task, name: str = "", split: str = "test") -> dict[str
     return {metric: float(value) for metric, value in metrics.compute().items()}
 
 
-def library(monkeypatch, data: Mapping[str, list[dict]]) -> None:
-    """The hub, with these rows in its splits."""
-    import datasets
+def library(monkeypatch, kind: str, data: Mapping[str, list[dict]]) -> None:
+    """The hub, or TFDS, with these rows in its splits."""
+    if kind == "hf":
+        import datasets
 
-    monkeypatch.setattr(datasets, "load_dataset", lambda name, revision, split: data[split])
+        monkeypatch.setattr(datasets, "load_dataset", lambda name, revision, split: data[split])
+        return
+    builder = types.SimpleNamespace(download_and_prepare=lambda: None, as_data_source=data.__getitem__)
+    module = types.SimpleNamespace(builder=lambda name, data_dir, file_format: builder)
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", module)
 
 
 def published(monkeypatch, module, file: Path, members: Mapping[str, bytes]) -> Path:

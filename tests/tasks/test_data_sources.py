@@ -1,11 +1,14 @@
 """Downloads that resume and are checked, archives, text files: all that can be wrong with them is one line."""
 
+import functools
 import gzip
 import hashlib
 import io
 import re
+import sys
 import tarfile
 import threading
+import types
 from collections import deque
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -252,6 +255,29 @@ def test_the_hub_says_no_in_one_line(monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", offline)
     with refused("https://huggingface.co/datasets/stanfordnlp/imdb", "Couldn't reach"):
         data_sources.from_hub("stanfordnlp/imdb", "e628", ("train",))
+
+
+def builder_that(raises):
+    def download_and_prepare():
+        raise raises
+
+    return lambda name, data_dir, file_format: types.SimpleNamespace(download_and_prepare=download_and_prepare)
+
+
+def test_tfds_is_an_extra(monkeypatch, tmp_path):
+    ask = functools.partial(data_sources.from_tfds, "imdb_reviews", tmp_path, ("train",))
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    with refused("pip install -e .[tfds]"):
+        ask()
+    for raises, part in (
+        (ModuleNotFoundError("No module named\n'tensorflow'", name="tensorflow"), "pip install -e .[tfds-tf]"),
+        (ModuleNotFoundError("No module named 'etils'", name="etils"), "'etils'; pip install etils"),
+        (RuntimeError("checksums\ndiffer"), "checksums differ"),
+    ):
+        module = types.SimpleNamespace(builder=builder_that(raises))
+        monkeypatch.setitem(sys.modules, "tensorflow_datasets", module)
+        with refused("tfds imdb_reviews", tmp_path, part):
+            ask()
 
 
 def test_a_small_file_that_unpacks_to_many_lines_is_refused_soon(tmp_path, monkeypatch):

@@ -58,13 +58,14 @@ def write_archive(file: Path, monkeypatch, members=None) -> Path:
     return published(monkeypatch, image, file, members_of() if members is None else members)
 
 
-def library(monkeypatch, change=lambda row: row):
+def library(monkeypatch, kind: str, change=lambda row: row):
+    column = {"hf": "img", "tfds": "image"}[kind]
     data = {}
     for split, count in (("train", 50), ("test", 12)):
         colours, labels = pictures(split, count)
-        rows = [{"img": colours[i], "label": int(labels[i])} for i in range(count)]
+        rows = [{column: colours[i], "label": int(labels[i])} for i in range(count)]
         data[split] = [change(row) for row in rows]
-    tasks.library(monkeypatch, data)
+    tasks.library(monkeypatch, kind, data)
 
 
 # pixels
@@ -110,14 +111,15 @@ def test_black_is_padding_only_when_asked(tmp_path):
 
 
 def test_every_source_gives_the_same_examples(tmp_path, monkeypatch):
-    library(monkeypatch)
+    library(monkeypatch, "hf")
+    library(monkeypatch, "tfds")
     monkeypatch.setattr(Image, "published", (50, 12))
     path = {
         "official": write_archive(tmp_path / "cifar.tar.gz", monkeypatch),
         "slice": write_slice(tmp_path / "part"),
     }
     infos = []
-    for source in ("official", "hf", "slice"):
+    for source in ("official", "hf", "tfds", "slice"):
         task = loaded(tmp_path / "data", source=source, path=path.get(source))
         infos.append(task.load())
         assert infos[-1].sizes == {"train": 45, "val": 5, "test": 12}
@@ -127,14 +129,14 @@ def test_every_source_gives_the_same_examples(tmp_path, monkeypatch):
         actual = {bytes(row.tolist()): int(y) for row, y in zip(batch["tokens"], batch["label"], strict=True)}
         assert actual == rows
     assert len({info.fingerprint for info in infos}) == 1
-    assert [info.source for info in infos] == ["full", "full", "slice:part"]
+    assert [info.source for info in infos] == ["full", "full", "full", "slice:part"]
 
 
 def test_pictures_of_the_hub_may_be_encoded(tmp_path, monkeypatch):
     monkeypatch.setattr(Image, "published", (50, 12))
-    library(monkeypatch)
+    library(monkeypatch, "hf")
     plain = loaded(tmp_path / "plain", source="hf").load().fingerprint
-    library(monkeypatch, lambda row: {**row, "img": PIL.Image.fromarray(row["img"])})
+    library(monkeypatch, "hf", lambda row: {**row, "img": PIL.Image.fromarray(row["img"])})
     assert loaded(tmp_path / "encoded", source="hf").load().fingerprint == plain
 
 
@@ -198,17 +200,18 @@ def test_broken_archives(tmp_path, monkeypatch):
     refuses(Image(data_root=tmp_path / "data"), image.ARCHIVE.url, "not fetched")
 
 
+@pytest.mark.parametrize("kind", ["hf", "tfds"])
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         (lambda row: {**row, "label": 10}, "train:1: label '10'"),
         (lambda row: {"label": 1}, "is object ()"),
-        (lambda row: {**row, "img": np.zeros((32, 32), np.uint8)}, "(32, 32)"),
+        (lambda row: {**row, "img": np.zeros((32, 32), np.uint8), "image": np.zeros((32, 32), np.uint8)}, "(32, 32)"),
     ],
 )
-def test_broken_rows_of_the_hub(tmp_path, monkeypatch, change, reason):
-    library(monkeypatch, change)
-    refuses(Image(data_root=tmp_path, source="hf"), "hf", "train:1: ", reason)
+def test_broken_libraries(tmp_path, monkeypatch, kind, change, reason):
+    library(monkeypatch, kind, change)
+    refuses(Image(data_root=tmp_path, source=kind), kind, "train:1: ", reason)
 
 
 @pytest.mark.skipif(not SLICE.exists(), reason="the slice is not next to the clone")

@@ -46,25 +46,29 @@ def write_archive(file: Path, monkeypatch, extra=(), train=50, test=12) -> Path:
     return published(monkeypatch, text, file, {**members, **dict(extra)})
 
 
-def library(monkeypatch, train=50, test=12):
-    tasks.library(monkeypatch, {split: rows_of(split, count) for split, count in (("train", train), ("test", test))})
+def library(monkeypatch, kind: str, train=50, test=12):
+    data = {split: rows_of(split, count) for split, count in (("train", train), ("test", test))}
+    if kind == "tfds":
+        data = {split: [{**row, "text": row["text"].encode()} for row in rows] for split, rows in data.items()}
+    tasks.library(monkeypatch, kind, data)
 
 
 def test_every_source_gives_the_same_examples(tmp_path, monkeypatch):
-    library(monkeypatch)
+    library(monkeypatch, "hf")
+    library(monkeypatch, "tfds")
     monkeypatch.setattr(Text, "published", (50, 12))
     path = {
         "official": write_archive(tmp_path / "aclImdb.tar.gz", monkeypatch),
         "slice": write_slice(tmp_path / "part"),
     }
     infos = {}
-    for source in ("official", "hf", "slice"):
+    for source in ("official", "hf", "tfds", "slice"):
         task = loaded(tmp_path / "data", source=source, path=path.get(source))
         infos[source] = task.load()
         task.prepare(never)
         assert infos[source].sizes == {"train": 45, "val": 5, "test": 12}
     assert len({info.fingerprint for info in infos.values()}) == 1
-    assert [info.source for info in infos.values()] == ["full", "full", "slice:part"]
+    assert [info.source for info in infos.values()] == ["full", "full", "full", "slice:part"]
     batch = task.split("test").batch([0])
     assert bytes((batch["tokens"][0] - 1).tolist()).decode().startswith("test review number")
     part = loaded(tmp_path / "data", source="hf", train=44)

@@ -163,7 +163,7 @@ class _Dilated(torch.autograd.Function):
     def backward(ctx, grad):
         q, k, v, padding, out, lse, *branches = ctx.saved_tensors
         # tokens in no branch and padding returned zeros; an infinite sum gives them no gradient
-        lse = lse.masked_fill(lse == float("-inf"), torch.finfo(lse.dtype).max)
+        lse = lse.nan_to_num(neginf=torch.finfo(lse.dtype).max)
         with autocast_disabled(q):
             gradients = [torch.zeros_like(x, dtype=lse.dtype) for x in (q, k, v)]
             for number, part in enumerate(ctx.plan.parts):

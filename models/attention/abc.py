@@ -129,9 +129,9 @@ class CabABC(ABC):
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        key_shares = running_share(k @ self.key_slots, key_padding_mask=key_padding_mask)
+        logits = torch.cat([k @ self.key_slots, v @ self.value_slots], -1)
+        key_shares, value_shares = running_share(logits, key_padding_mask=key_padding_mask).chunk(2, -1)
         weights = drop(self.weights(q, k, key_shares), self.active_dropout)
-        value_shares = running_share(v @ self.value_slots, key_padding_mask=key_padding_mask)
         return ((weights * value_shares).sum(-1, keepdim=True) * v).to(v.dtype)
 
     def weights(self, q: Tensor, k: Tensor, shares: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ from models.ops.tiles import TileBudget
 
 STD = 0.02  # initial standard deviation of weights
 # scores per tile: few large tiles, because backward accumulates the gradients of all keys once per tile (measured)
-TILE = TileBudget(2**21, 2**26)
+TILE, KEPT = TileBudget(2**21, 2**28), TileBudget(2**21, 2**26)
 
 
 def laplace(scores: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ def biased_attention(
     """Attention inside chunks: q and k (B, N, Z), v (B, N, V), table (2 L - 1), L >= chunk -> (B, N, V).
 
     Products <q, k> are not divided by sqrt(Z). P[j - i] is entry L - 1 + j - i of the table. Scores are computed tile
-    by tile, and recomputed in the backward pass if they exceed one tile.
+    by tile, and recomputed in the backward pass if there are more than `KEPT`.
     """
     batch, length, _ = q.shape
     chunk = min(chunk, length)
@@ -97,7 +97,7 @@ def biased_attention(
         return drop(function.weigh(scores), dropout).to(v.dtype) @ v[:, :, keys]
 
     size = TILE.fit(q, batch * count * chunk)  # T
-    if size >= chunk:
+    if KEPT.fit(q, batch * count * chunk) >= chunk:
         out = attend(q, bias)
     else:
         ends = range(size, chunk + size, size)

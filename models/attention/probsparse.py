@@ -26,6 +26,7 @@ from models.ops.tiles import TileBudget, spans, tiles
 # a product with all keys costs as much as fetching this share of them (measured on one CPU thread)
 FETCHED_SHARE = 1 / 32
 TILE = TileBudget(2**19, 2**26)  # scores
+FETCHED = TileBudget(1, 2**28)  # numbers of keys; on a CPU one key of each query after another
 
 
 def probsparse(
@@ -99,12 +100,12 @@ def sparsity(q: Tensor, k: Tensor, sample: Tensor, budget: Tensor, lengths: Tens
     else:
         offset = torch.arange(batch, device=q.device)[:, None] * keys
         table = k.transpose(1, 2).flatten(2).flatten(0, 1)  # (B N, H E): all heads fetch the same keys
-        for s in range(sampled):
-            fetched = table[sample[..., s] + offset].unflatten(-1, (heads, -1)).transpose(1, 2)  # (B, H, N, E)
-            score = (q * fetched).sum(-1)
-            unused = ~used[:, s, None, None]
-            highest = torch.maximum(highest, score.masked_fill(unused, float("-inf")))
-            total += score.masked_fill(unused, 0.0)
+        for part in spans(0, sampled, FETCHED.fit(q, q.numel())):
+            fetched = table[sample[..., part] + offset[..., None]].unflatten(-1, (heads, -1))  # (B, N, s, H, E)
+            score = (q[..., None, :] * fetched.permute(0, 3, 1, 2, 4)).sum(-1)  # (B, H, N, s)
+            unused = ~used[:, None, None, part]
+            highest = torch.maximum(highest, score.masked_fill(unused, float("-inf")).amax(-1))
+            total += score.masked_fill_(unused, 0.0).sum(-1)
     return highest - total / lengths[:, None, None]
 
 

@@ -61,7 +61,8 @@ def fixed_pattern(
         hidden = torch.zeros(batch, length, dtype=torch.bool, device=q.device)
     hidden = F.pad(hidden, (0, rest), value=True)
     padded = (F.pad(x, (0, 0, 0, rest)) for x in (q[:, :, first:], k, v))
-    plan = _FixedLayout(block, columns, causal, first, dropout, draw_seed(dropout))
+    masked = key_padding_mask is not None or rest > 0
+    plan = _FixedLayout(block, columns, causal, first, masked, dropout, draw_seed(dropout))
     y = _Fixed.apply(*padded, hidden, plan)[:, :, : length - first]
     if not open_first:
         return y
@@ -74,6 +75,7 @@ class _FixedLayout(NamedTuple):
     columns: int
     causal: bool
     first: int
+    masked: bool  # whether any key is hidden
     dropout: float
     seed: int
 
@@ -115,7 +117,7 @@ class _FixedLayout(NamedTuple):
 
     def seen(self, number: int, hidden: Tensor) -> Visible:
         """Summary keys (B, M') that part `number` sees."""
-        return Visible(False, hidden, self.dropout, self.seed + ((number + 1) << 20))
+        return Visible(False, hidden if self.masked else None, self.dropout, self.seed + ((number + 1) << 20))
 
 
 class _Fixed(torch.autograd.Function):
@@ -134,7 +136,8 @@ class _Fixed(torch.autograd.Function):
             for number, (queries, keys) in enumerate(plan.parts(length, len(where) - plan.first)):
                 visible = plan.seen(number, short_hidden[:, keys])
                 part, part_lse = softmax_lse(q[:, :, queries], short_k[:, :, keys], short_v[:, :, keys], visible)
-                part_lse = part_lse.masked_fill(visible.hidden.all(1)[:, None, None], float("-inf"))
+                if visible.hidden is not None:
+                    part_lse = part_lse.masked_fill(visible.hidden.all(1)[:, None, None], float("-inf"))
                 mix(out[:, :, queries], lse[:, :, queries], part, part_lse)
             out = out.to(q.dtype)
         ctx.plan = plan

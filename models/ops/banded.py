@@ -27,7 +27,7 @@ from models.ops import native
 from models.ops.dropout import CompiledMasks, draw_seed
 from models.ops.precision import autocast_disabled, upcast, upcast_product
 from models.ops.softmax_lse import softmax_gradient
-from models.ops.tiles import EVERY, Tile, TileBudget, spans, tiles
+from models.ops.tiles import EVERY, Tile, TileBudget, in_few_kernels, spans, tiles
 
 TILE = TileBudget(2**19, 2**26)  # scores
 ALIGNED = 16  # rows of scores are whole vectors, which speeds up matrix products
@@ -193,12 +193,15 @@ class _Layout:
         self.fused = q.device.type == "cpu" and q.dtype in FUSED and not band.dropout and not padded
 
     def tiles(self, *, forward: bool = False) -> Iterator[Tile]:
-        """Tiles of some examples and blocks; blocks at the ends, where keys are missing, have separate tiles."""
+        """Tiles of some examples and blocks; unless in few kernels, blocks at the ends, where keys are missing, have
+        separate tiles."""
         block = self.heads * self.size * self.span
         rows = TILE.fit(self.like, block, self.batch)
         blocks = TILE.fit(self.like, rows * block)
         low = min(-(-self.left // self.size), self.count)
         high = max(low, (self.length - self.right) // self.size)
+        if in_few_kernels(self.like):
+            low, high = 0, self.count
         parts: list[slice] = []
         for first, last in ((0, low), (low, high), (high, self.count)):
             # the fused forward stores no scores, so blocks that share one mask form one tile
@@ -256,6 +259,8 @@ class _Blocks(_Layout):
     def windows(self, x: Tensor) -> Tensor:
         """(B, H, N, E) -> (B, H, G, L, E), a view into one padded copy."""
         end = self.left + self.length
+        if in_few_kernels(x):
+            return F.pad(x, (0, 0, self.left, self.total - end)).unfold(2, self.span, self.size)[:, :, : self.count].mT
         padded = x.new_empty(*x.shape[:2], self.total, self.width)
         padded[:, :, : self.left] = 0.0
         padded[:, :, self.left : end] = x
@@ -314,6 +319,10 @@ class _Blocks(_Layout):
     def add(self, total: Tensor, tile: Tile, part: Tensor) -> None:
         """total[g b : g b + L] += part[g] for every block g in a tile; part is (rows, H, blocks, L, E)."""
         rows, _, blocks = tile.index
+        if in_few_kernels(part):
+            lane = total[rows, :, blocks.start * self.size : (blocks.stop - 1) * self.size + self.span]
+            lane += torch.ops.aten.unfold_backward(part.mT, lane.shape, 2, self.span, self.size)
+            return
         for piece, start in enumerate(range(0, self.span, self.size)):
             width = min(self.size, self.span - start)
             lane = total[rows, :, (blocks.start + piece) * self.size : (blocks.stop + piece) * self.size]

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.ops.precision import autocast_disabled, upcast
-from models.ops.tiles import spans
+from models.ops.tiles import TileBudget, in_few_kernels, spans
 
-SLICE = 2**24  # logits that exist at once, 64 MiB in float32; such a slice also keeps a GPU busy
+SLICE = TileBudget(2**24, 2**27)  # logits that exist at once, 64 MiB in float32, elsewhere 512 MiB
 
 
 def linear_cross_entropy(
@@ -57,8 +57,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
         log_sums = torch.empty_like(losses)
         with autocast_disabled(hidden):
             w, b = weight.to(kind), None if bias is None else bias.to(kind)
-            for rows in slices(len(hidden), len(weight)):
-                logits = upcast(F.linear(hidden[rows].to(kind), w, b))  # (t, V)
+            for rows in slices(hidden, len(weight)):
+                logits = F.linear(hidden[rows].to(kind), w, b)  # (t, V)
+                if in_few_kernels(logits):
+                    loss = logits.log_softmax(1, dtype=losses.dtype).gather(1, targets[rows]).neg_()
+                    losses[rows], log_sums[rows] = loss, loss + logits.gather(1, targets[rows])
+                    continue
+                logits = upcast(logits)
                 top, wanted = logits.amax(1, keepdim=True), logits.gather(1, targets[rows])
                 log_sum = logits.sub_(top).exp_().sum(1, keepdim=True).log_()
                 losses[rows], log_sums[rows] = log_sum + (top - wanted), log_sum + top
@@ -79,7 +84,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         dbias = torch.zeros_like(upcast(bias)) if for_bias else None
         with autocast_disabled(hidden):
             w, b = weight.to(ctx.kind), None if bias is None else bias.to(ctx.kind)
-            for rows in slices(len(hidden), len(weight)):
+            for rows in slices(hidden, len(weight)):
                 h = hidden[rows].to(ctx.kind)
                 dlogits = upcast(F.linear(h, w, b)).sub_(log_sums[rows]).exp_()
                 dlogits.scatter_add_(1, targets[rows], -torch.ones_like(grad[rows])).mul_(grad[rows])
@@ -103,5 +108,5 @@ def add_product_(total: Tensor, a: Tensor, b: Tensor) -> None:
         total += a @ b
 
 
-def slices(tokens: int, vocabulary: int) -> list[slice]:
-    return spans(0, tokens, max(1, SLICE // vocabulary))
+def slices(hidden: Tensor, vocabulary: int) -> list[slice]:
+    return spans(0, len(hidden), SLICE.fit(hidden, vocabulary))

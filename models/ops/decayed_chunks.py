@@ -6,7 +6,8 @@ b_s} left of it, with sums of g computed by doubling. No exponent is positive, a
 decay a factor e^{-b_s} would overflow, and differences of b would lose digits. The result is exact for any g <= 0,
 including minus infinity, except that decays below 7e-16 in float32, and 9e-124 in float64, are zero: exponentials and
 products that give denormal numbers take 20 to 200 times as long on an Intel Xeon. A token enters with the factor 1, so
-what is left out is far below the rounding of what enters.
+what is left out is far below the rounding of what enters. In few kernels no decay is left out; the sums of all levels
+are one product with a matrix of zeros and ones, and so are the weights, which take 1 + log2 C times the memory.
 
     B batch, H heads, N length, K key width, G chunks of C tokens
 """
@@ -17,7 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Level = tuple[Tensor, Tensor]
+from models.ops.tiles import in_few_kernels
+
+Level = tuple[Tensor, ...]
 
 
 class Chunks:
@@ -51,10 +54,13 @@ class Decay:
         # e^{b_t} and e^{b_C - b_s}, and the same within blocks
         self.from_start = self.to_end = self.levels = None
         if g is not None:
-            self.from_start, self.to_end, self.levels = decays(g, with_products)
+            self.from_start, self.to_end, self.levels = decays(g, lower, with_products)
         if with_products and not self.per_channel:
             self.pair = lower  # e^{b_t - b_s}, (.., C, C), if all channels share it; zero for t < s
-            if g is not None:
+            if g is not None and in_few_kernels(g):
+                ((right, left, pairs),) = self.levels
+                self.pair = (right @ left.mT * pairs).sum(-3)
+            elif g is not None:
                 self.pair = decayed_products(*torch.ones_like(g).expand(2, *g.shape), self.levels)
 
     def products(self, q: Tensor, k: Tensor) -> Tensor:
@@ -83,12 +89,21 @@ def decayed(x: Tensor, factor: Tensor | None) -> Tensor:
     return x if factor is None else x * factor
 
 
-def decays(g: Tensor, with_levels: bool = True) -> tuple[Tensor, Tensor, list[Level]]:
+def decays(g: Tensor, lower: Tensor, with_levels: bool = True) -> tuple[Tensor, Tensor, list[Level]]:
     """Exponentials of sums of g (.., C, F): from the start to t, from after s to the end, (.., C, F), and levels.
 
     Levels, computed only `with_levels`, are the same within blocks of 2, 4, .. C tokens: from the middle to t in the
-    right half, and from after s in the left half to the middle, (.., M, half, F).
+    right half, and from after s in the left half to the middle, (.., M, half, F). In few kernels there is one level,
+    that of `decayed_products` in few kernels.
     """
+    if in_few_kernels(g):
+        g = g.clamp(min=-1000.0)  # e^-1000 is zero, and zero times minus infinity would be nan
+        spans = blocks_of_all_sizes(lower) if with_levels else torch.stack([lower, 1 - lower])[:, None]
+        sums = (spans.flatten(0, 2) @ g).exp_().unflatten(-2, (2, -1, len(lower)))
+        to_here, from_here = sums.unbind(-4)  # (.., 2 + log2 C, C, F)
+        # the pairs of tokens of each level: the diagonal, then the `corners` of blocks of 2, 4, .. C tokens
+        level = to_here[..., :-1, :, :], from_here[..., :-1, :, :], spans[0].diff(dim=0)
+        return to_here[..., -1, :, :], from_here[..., -1, :, :], [level] if with_levels else []
     to_here, from_here, levels = g.clone(), torch.zeros_like(g), []  # in blocks of `half` tokens
     half, size = 1, g.shape[-2]
     while half < size:
@@ -107,6 +122,17 @@ def exponential(sums: Tensor) -> Tensor:
     return F.threshold_(sums.clamp(min=math.log(least) - 1).exp_(), least, 0.0)
 
 
+def blocks_of_all_sizes(lower: Tensor) -> Tensor:
+    """Which tokens the sums of `decays` contain, for blocks of 0, 1, 2, 4, .. C tokens: ones (2, 2 + log2 C, C, C).
+
+    Row t of the first half has ones from the start of its block to t, of the second from after t to the end.
+    """
+    place = torch.arange(len(lower), device=lower.device)
+    sizes = 1 << torch.arange(len(lower).bit_length() + 1, device=lower.device) >> 1
+    same = ((place[:, None] ^ place) < sizes[:, None, None]).to(lower.dtype)
+    return torch.stack([same.tril(), same.triu(1)])
+
+
 def halves(x: Tensor, half: int) -> tuple[Tensor, Tensor]:
     """Left and right halves, (.., M, half, F), of the M blocks of x (.., C, F); views."""
     return x.unflatten(-2, (-1, 2, half)).unbind(-3)
@@ -120,6 +146,10 @@ def corners(x: Tensor, half: int) -> Tensor:
 
 def decayed_products(q: Tensor, k: Tensor, levels: list[Level]) -> Tensor:
     """sum_f q_tf k_sf e^{b_tf - b_sf} for s <= t, else zero: (.., C, C) of q and k (.., C, F)."""
+    if in_few_kernels(q):
+        ((right, left, pairs),) = levels
+        products = (q[..., None, :, :] * right) @ (k[..., None, :, :] * left).mT  # (.., 1 + log2 C, C, C)
+        return (products * pairs).sum(-3)
     out = q.new_zeros(*q.shape[:-1], q.shape[-2])
     out.diagonal(dim1=-2, dim2=-1).copy_((q * k).sum(-1))
     for right, left in levels:
@@ -131,6 +161,11 @@ def decayed_products(q: Tensor, k: Tensor, levels: list[Level]) -> Tensor:
 
 def decayed_products_backward(dout: Tensor, q: Tensor, k: Tensor, levels: list[Level]) -> tuple[Tensor, Tensor]:
     """Gradients of q and k from the gradient of `decayed_products`, with b fixed."""
+    if in_few_kernels(q):
+        ((right, left, pairs),) = levels
+        dout = dout[..., None, :, :] * pairs
+        dq = (dout @ (k[..., None, :, :] * left) * right).sum(-3)
+        return dq, (dout.mT @ (q[..., None, :, :] * right) * left).sum(-3)
     diagonal = dout.diagonal(dim1=-2, dim2=-1)[..., None]
     dq, dk = diagonal * k, diagonal * q
     for right, left in levels:

@@ -12,7 +12,8 @@ b_sc} and L the strictly lower part of A^{re}, the rows m_t that the chunk adds 
     y = (e^b q) S + tril(A^{qe}) m  [+ tril(A^{qk}) v],   S <- e^{b_C} S + (e^{b_C - b} e)' m  [+ (e^{b_C - b} k)' v]
 
 Terms in brackets only if e != k. Time O(N (C (C + K + V) + K V)), with log2 C exponentials per key channel; memory
-O(N (K + V + K V / C)) plus one tile.
+O(N (K + V + K V / C)) plus one tile. In few kernels, the states of all chunks are products of the matrices
+e^{b_C} - (e^{b_C - b} e)' (I + L)^-1 e^b r, in O(N K (K + V) K / C log G) time.
 
     B batch, H heads, N length, K key width, V value width, G chunks of C tokens
 """
@@ -25,7 +26,7 @@ from models.ops import fla_kernels
 from models.ops.decayed_chunks import Chunks, Decay, corners, decayed
 from models.ops.gated_linear import CHUNK
 from models.ops.precision import autocast_disabled, upcast
-from models.ops.tiles import EVERY, TileBudget, spans, tiles
+from models.ops.tiles import EVERY, TileBudget, in_few_kernels, spans, tiles
 
 TILE = TileBudget(2**17, 2**26)  # numbers of A
 
@@ -254,6 +255,9 @@ class _Tile:
     def advance(self, state: Tensor) -> Tensor:
         """The states after the chunks from the one before them (.., K, V)."""
         added = self.writing_k.mT @ self.v if self.both else None
+        if in_few_kernels(state):
+            written = self.writing_e.mT @ self.z
+            return doubled_states(self.passed_on(), written if added is None else written + added, state)
         states = []
         for c in range(self.q.shape[2]):
             m = self.z[:, :, c] - self.w[:, :, c] @ state
@@ -263,6 +267,11 @@ class _Tile:
                 state = state + added[:, :, c]
             states.append(state)
         return torch.stack(states, 2)
+
+    def passed_on(self) -> Tensor:
+        """The matrices that the chunks multiply a state by, (.., K, K)."""
+        kept = torch.eye(self.q.shape[-1], dtype=self.q.dtype, device=self.q.device)
+        return decayed(kept, self.last) - self.writing_e.mT @ self.w
 
     def read(self, before: Tensor | None) -> Tensor:
         """y from the states before the chunks (.., K, V)."""
@@ -284,12 +293,18 @@ class _Tile:
         """
         dm = self.decay.products(self.q, self.e).mT @ grad
         if before is not None:
-            dread, dafter = self.reading_q.mT @ grad, torch.empty_like(after)
-            for c in reversed(range(self.q.shape[2])):
-                dafter[:, :, c] = dstate
-                dm[:, :, c] += self.writing_e[:, :, c] @ dstate
-                dstate = decayed(dstate, None if self.last is None else self.last[:, :, c])
-                dstate = dstate + dread[:, :, c] - self.w[:, :, c].mT @ dm[:, :, c]
+            dread = self.reading_q.mT @ grad
+            if in_few_kernels(grad):
+                dbefore = doubled_states(self.passed_on().mT.flip(2), (dread - self.w.mT @ dm).flip(2), dstate).flip(2)
+                dafter = torch.cat([dbefore[:, :, 1:], dstate[:, :, None]], 2)
+                dm, dstate = dm + self.writing_e @ dafter, dbefore[:, :, 0]
+            else:
+                dafter = torch.empty_like(after)
+                for c in reversed(range(self.q.shape[2])):
+                    dafter[:, :, c] = dstate
+                    dm[:, :, c] += self.writing_e[:, :, c] @ dstate
+                    dstate = decayed(dstate, None if self.last is None else self.last[:, :, c])
+                    dstate = dstate + dread[:, :, c] - self.w[:, :, c].mT @ dm[:, :, c]
         m = self.added(before)
         dtarget = self.inverse.mT @ dm
         dq, de = self.decay.products_backward(grad @ m.mT, self.q, self.e)
@@ -319,6 +334,21 @@ class _Tile:
         return [dq, dk, dv, dr, dg, de if self.both else None], dstate
 
 
+def doubled_states(move: Tensor, added: Tensor, first: Tensor) -> Tensor:
+    """S_c = move_c S_(c-1) + added_c of (B, H, G, K, K) and (B, H, G, K, V) from `first` (B, H, K, V).
+
+    Each of 3 log2 G kernels doubles the number of chunks that a chunk's matrices cover.
+    """
+    width, reach = move.shape[-1], 1
+    both = torch.cat([move, added], -1).movedim(2, 0).contiguous()  # chunks first: products read slices without a copy
+    while reach < len(both):
+        later = both[reach:, ..., :width] @ both[:-reach]
+        later[..., width:].add_(both[reach:, ..., width:])
+        both = torch.cat([both[:reach], later])
+        reach *= 2
+    return (both[..., :width] @ first + both[..., width:]).movedim(0, 2)
+
+
 def strictly(products: Tensor) -> Tensor:
     """Products of (.., C, C) without those of a token with itself, in place."""
     products.diagonal(dim1=-2, dim2=-1).zero_()
@@ -327,6 +357,9 @@ def strictly(products: Tensor) -> Tensor:
 
 def unit_inverse(products: Tensor) -> Tensor:
     """(I + L)^-1 with the strictly lower part L of `products` (.., C, C), in blocks of 2, 4, .. C tokens."""
+    if in_few_kernels(products):
+        one = torch.eye(products.shape[-1], dtype=products.dtype, device=products.device)
+        return torch.linalg.solve_triangular(products, one, upper=False, unitriangular=True)
     inverse = torch.zeros_like(products)
     inverse.diagonal(dim1=-2, dim2=-1).fill_(1.0)
     half, size = 1, products.shape[-1]

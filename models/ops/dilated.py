@@ -74,13 +74,14 @@ def dilated_attention(
     return _Dilated.apply(q, k, v, key_padding_mask, plan)
 
 
-def mix(out: Tensor, lse: Tensor, branch_out: Tensor, branch_lse: Tensor) -> None:
-    """Add a branch to the mixture in place: out (..., E) and lse (...), initially zeros and -inf.
+def mix(out: Tensor, lse: Tensor, branch_out: Tensor, branch_lse: Tensor, *, hides: bool = True) -> None:
+    """Add a branch to the mixture in place: out (..., E) and lse (...), initially zeros and -inf. `hides`: whether
+    branch_lse may be -inf, too.
 
     The branch's share is a sigmoid of the difference, so the shares add up to 1 for sums of any size; separate
     exponentials relative to the total would be off by its rounding error.
     """
-    finite = lse.clamp(min=torch.finfo(lse.dtype).min)  # -inf - -inf would be nan
+    finite = lse.clamp(min=torch.finfo(lse.dtype).min) if hides else lse  # -inf - -inf would be nan
     out.lerp_(branch_out.to(out.dtype), (branch_lse - finite).sigmoid_()[..., None])
     lse.copy_(torch.logaddexp(lse, branch_lse))
 
@@ -152,7 +153,8 @@ class _Dilated(torch.autograd.Function):
                 if plan.detach_alpha and ctx.needs_input_grad[0]:
                     branches.append(branch_out)
                 views = part.view(out), part.view(lse)
-                mix(*views, branch_out.view(views[0].shape), branch_lse.view(views[1].shape))
+                parts = branch_out.view(views[0].shape), branch_lse.view(views[1].shape)
+                mix(*views, *parts, hides=visible.hidden is not None)
             out = out.to(q.dtype)
         ctx.plan = plan
         ctx.save_for_backward(q, k, v, padding, out, lse, *branches)
@@ -163,7 +165,7 @@ class _Dilated(torch.autograd.Function):
     def backward(ctx, grad):
         q, k, v, padding, out, lse, *branches = ctx.saved_tensors
         # tokens in no branch and padding returned zeros; an infinite sum gives them no gradient
-        lse = lse.masked_fill(lse == float("-inf"), torch.finfo(lse.dtype).max)
+        lse = lse.nan_to_num(neginf=torch.finfo(lse.dtype).max)
         with autocast_disabled(q):
             gradients = [torch.zeros_like(x, dtype=lse.dtype) for x in (q, k, v)]
             for number, part in enumerate(ctx.plan.parts):

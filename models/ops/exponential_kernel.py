@@ -20,7 +20,7 @@ from models.ops.precision import autocast_disabled
 def exponential_sums(x: Tensor, rates: Tensor) -> Tensor:
     """sum_t e^{r_n (L - 1 - t)} x_t of real x (B, D, L) and r (D, n): (B, D, n), the state after L tokens."""
     length = x.shape[-1]
-    size = math.isqrt(length - 1) + 1  # T
+    size = math.ceil(math.sqrt(length))  # T; torch.compile cannot trace `isqrt`
     count = -(-length // size)
     with autocast_disabled(rates):
         steps = torch.arange(size, device=rates.device, dtype=rates.real.dtype).flip(0)
@@ -32,7 +32,7 @@ def exponential_sums(x: Tensor, rates: Tensor) -> Tensor:
 
 def exponential_kernel(coefficients: Tensor, rates: Tensor, length: int) -> Tensor:
     """c (.., D, n) and r (D, n), both real or both complex, Re r <= 0 -> (.., D, L), real, in their precision."""
-    size = math.isqrt(length - 1) + 1  # T
+    size = math.ceil(math.sqrt(length))  # T; torch.compile cannot trace `isqrt`
     with autocast_disabled(rates):
         steps = torch.arange(size, device=rates.device, dtype=rates.real.dtype)
         blocks = size * steps[: -(-length // size)]

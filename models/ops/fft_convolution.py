@@ -28,7 +28,9 @@ def fft_convolution(u: Tensor, kernel: Tensor, future: Tensor | None = None) -> 
     future = kernel[..., :0] if future is None else future[..., : length - 1]
     # with a shorter transform, the end would wrap around to the start
     total = length + max(kernel.shape[-1] - 1, future.shape[-1])
-    size = 1 << (total - 1).bit_length()
+    size = 1
+    while size < total:  # comparisons, so that torch.compile keeps the size a constant
+        size *= 2
     size = size * 3 // 4 if total <= size * 3 // 4 else size  # both sizes have fast transforms
     with autocast_disabled(u):
         kernel = upcast(kernel)

@@ -26,7 +26,7 @@ from models.ops.dropout import CompiledMasks, Masks, draw_seed
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.tiles import TileBudget
 
-TILE = TileBudget(2**21, 2**27)  # numbers
+TILE = TileBudget(2**21, 2**28)  # numbers
 MIN_CHUNKS = 8  # per tile, so that the states kept for backward stay smaller than the inputs
 LN2 = math.log(2)
 NO_MASKS = (None, None, None, None, 1.0)  # for compiled kernels without dropout

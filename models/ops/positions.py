@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from models.ops.precision import upcast
+from models.ops.tiles import in_few_kernels
 
 
 def sinusoidal_positions(length: int, dim: int) -> Tensor:
@@ -53,13 +54,18 @@ def apply_rope(
         frequencies = rope_frequencies(x.shape[-1], device=x.device)
     angles = positions.to(frequencies.dtype)[:, None] * frequencies  # (N, R/2)
     wide = upcast(x[..., : 2 * angles.shape[-1]])
-    cos, sin = angles.cos(), angles.sin()
-    if scale is not None:
-        cos, sin = cos * scale, sin * scale
-    cos, sin = cos.to(wide.dtype), (-sin if inverse else sin).to(wide.dtype)
-    first, second = wide.unflatten(-1, (-1, 2)).unbind(-1) if interleaved else wide.chunk(2, -1)  # (..., N, R/2)
-    turned = [first * cos - second * sin, first * sin + second * cos]
-    out = torch.stack(turned, -1).flatten(-2) if interleaved else torch.cat(turned, -1)
+    if interleaved and in_few_kernels(x) and not torch.compiler.is_compiling():  # inductor fuses only real numbers
+        turns = torch.polar(torch.ones_like(angles) if scale is None else scale, -angles if inverse else angles)
+        pairs = torch.view_as_complex(wide.unflatten(-1, (-1, 2)).contiguous())
+        out = torch.view_as_real(pairs * turns.to(pairs.dtype)).flatten(-2)
+    else:
+        cos, sin = angles.cos(), angles.sin()
+        if scale is not None:
+            cos, sin = cos * scale, sin * scale
+        cos, sin = cos.to(wide.dtype), (-sin if inverse else sin).to(wide.dtype)
+        first, second = wide.unflatten(-1, (-1, 2)).unbind(-1) if interleaved else wide.chunk(2, -1)  # (..., N, R/2)
+        turned = [first * cos - second * sin, first * sin + second * cos]
+        out = torch.stack(turned, -1).flatten(-2) if interleaved else torch.cat(turned, -1)
     rest = x[..., out.shape[-1] :]
     return out.to(x.dtype) if rest.shape[-1] == 0 else torch.cat([out.to(x.dtype), rest], -1)
 

@@ -4,7 +4,7 @@
 
 The core of causal Latte (Dolga et al., 2024, arXiv 2402.17512, eq. 10). Tokens are cut into chunks: earlier tokens act
 through a state of L E numbers, tokens of the same chunk through products of size C x C. Time O(N L E + N C (L + E)).
-Only the inputs and the state before each tile are kept; backward recomputes the rest.
+Only the inputs and the state before each tile are kept, in few kernels before each chunk; backward recomputes the rest.
 
     B batch, H heads, N length, L latents, E value width, C tokens per chunk, K chunks per tile
 """
@@ -131,11 +131,11 @@ class _RunningSoftmax(torch.autograd.Function):
                 carry = _nothing(theta[rows], v)
                 for tokens in _tokens(theta[rows], v):
                     tile = _ChunkedInputs.cut(p, theta, v, padding, rows, tokens)
-                    carries += carry
                     done = _forward(tile.p, tile.theta, tile.v, carry)
                     ctx.safe.append(done is not None)
-                    o, carry = done or stable.forward(tile.p, tile.theta, tile.v, carry)
-                    carry = tuple(x.clone() for x in carry)  # without a view that keeps the states of all chunks
+                    o, after, kept = (*done, carry) if done else stable.forward(tile.p, tile.theta, tile.v, carry)
+                    carries += kept
+                    carry = tuple(x.clone() for x in after)  # without a view that keeps the states of all chunks
                     _paste(out[rows, :, tokens], o)
         ctx.save_for_backward(p, theta, v, padding, *carries)
         return out

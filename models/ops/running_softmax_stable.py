@@ -7,7 +7,8 @@ h = 1, 2, 4, .. tokens: for s in the left block b1 and t in the right block of a
 
 Kl and Pr of one level are products of those of the level below, so two exponentials per token and latent suffice.
 Underflowing terms are below 10^-37 of the sums that they belong to. Maxima are constants for gradients, because the
-result does not depend on them.
+result does not depend on them. In few kernels all levels are computed at once, as in models/ops/decayed_chunks.py, with
+the log decays m_(t-1) - m_t.
 
     K chunks per tile, B batch, H heads, C tokens per chunk (a power of two), L latents, E value width,
     G = C / 2h pairs of blocks
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from models.ops.decayed_chunks import corners, halves
+from models.ops.decayed_chunks import corners, decays, halves
 from models.ops.scan import doubled
 from models.ops.tiles import in_few_kernels
 
@@ -28,16 +29,17 @@ LOG2_E = math.log2(math.e)
 Carry = tuple[Tensor, Tensor, Tensor]
 
 
-def forward(p: Tensor, theta: Tensor, v: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
-    """p, theta (K, B, H, C, L), v (K, B, H, C, E) -> output like v, carry after the tile.
+def forward(p: Tensor, theta: Tensor, v: Tensor, carry: Carry) -> tuple[Tensor, Carry, Carry]:
+    """p, theta (K, B, H, C, L), v (K, B, H, C, E) -> output like v, carry after the tile, and one for `backward`.
 
-    carry: largest logit m (B, H, L), sum of e^{theta - m} (B, H, L), sum of e^{theta - m} v (B, H, L, E).
+    carry: largest logit m (B, H, L), sum of e^{theta - m} (B, H, L), sum of e^{theta - m} v (B, H, L, E). The one for
+    `backward` has, in few kernels, the sums before each chunk and after the last, (K + 1, B, H, ..).
     """
     f = _factors(theta, v, carry)
     gamma = (p / f.alpha).contiguous()
     o = (gamma * f.decay) @ f.state[:-1]
     o += f.scores(gamma, f.weigh(gamma)) @ v
-    return o, (f.largest, f.total[-1], f.state[-1])
+    return o, (f.largest, f.total[-1], f.state[-1]), (carry[0], f.total, f.state) if in_few_kernels(v) else carry
 
 
 def backward(
@@ -47,12 +49,8 @@ def backward(
     f = _factors(theta, v, carry)
     gamma = (p / f.alpha).contiguous()
     da = do @ v.mT  # (K, B, H, C, C), gradient of the scores; only s <= t is used
-    diagonal = da.diagonal(dim1=-2, dim2=-1)[..., None]
-    blocks = [corners(da, left.shape[-2]).contiguous() for left, _ in f.levels]
-
-    dgamma = (do @ f.state[:-1].mT).mul_(f.decay).addcmul_(f.key, diagonal)
-    for (left, right), block in zip(f.levels, blocks, strict=True):
-        halves(dgamma, left.shape[-2])[1].addcmul_(right, _product(block, left))
+    parts = f.parts(da)
+    dgamma = f.add_to_queries((do @ f.state[:-1].mT).mul_(f.decay), parts)
     dp = dgamma.div_(f.alpha)
     dalpha = (gamma * dp).neg_()
 
@@ -66,12 +64,7 @@ def backward(
     dv = f.scores(gamma, weighed).mT @ do
     dv += f.last @ dstates[1:]
     dtheta = (v @ dstates[1:].mT).add_(dtotals[1:, ..., None, :]).mul_(f.last)
-    dtheta.addcmul_(f.key, torch.addcmul(dalpha, gamma, diagonal))
-    for (left, right), block, weights in zip(f.levels, blocks, weighed, strict=True):
-        half = left.shape[-2]
-        dleft = _product(block.mT, weights)
-        dleft += (right * halves(dalpha, half)[1]).sum(-2, keepdim=True)
-        halves(dtheta, half)[0].addcmul_(left, dleft)
+    f.add_to_keys(dtheta, parts, gamma, dalpha, weighed)
     return dp, dtheta, dv, dtotals[0], dstates[0]
 
 
@@ -102,10 +95,62 @@ class _StableFactors:
             corners(scores, left.shape[-2]).copy_(weights @ left.mT)
         return scores
 
+    def parts(self, da: Tensor) -> list[Tensor]:
+        """Entries of da (K, B, H, C, C) of each token with itself, (.., C, 1), and at each level, (.., G, h, h)."""
+        blocks = [corners(da, left.shape[-2]).contiguous() for left, _ in self.levels]
+        return [da.diagonal(dim1=-2, dim2=-1)[..., None], *blocks]
+
+    def add_to_queries(self, dgamma: Tensor, parts: list[Tensor]) -> Tensor:
+        """dgamma_tl += sum_s da_ts e^{theta_sl - m_tl} over the same chunk."""
+        dgamma.addcmul_(self.key, parts[0])
+        for (left, right), block in zip(self.levels, parts[1:], strict=True):
+            halves(dgamma, left.shape[-2])[1].addcmul_(right, _product(block, left))
+        return dgamma
+
+    def add_to_keys(
+        self, dtheta: Tensor, parts: list[Tensor], gamma: Tensor, dalpha: Tensor, weighed: list[Tensor]
+    ) -> None:
+        """dtheta_sl += sum_t e^{theta_sl - m_tl} (da_ts gamma_tl + dalpha_tl) over the same chunk."""
+        dtheta.addcmul_(self.key, torch.addcmul(dalpha, gamma, parts[0]))
+        for (left, right), block, weights in zip(self.levels, parts[1:], weighed, strict=True):
+            half = left.shape[-2]
+            dleft = _product(block.mT, weights)
+            dleft += (right * halves(dalpha, half)[1]).sum(-2, keepdim=True)
+            halves(dtheta, half)[0].addcmul_(left, dleft)
+
+
+@dataclass(frozen=True)
+class _FewKernels(_StableFactors):
+    """All levels at once: one pair of Kl and Pr, (K, B, H, 1 + log2 C, C, L), of which `pairs` are used."""
+
+    pairs: Tensor  # of tokens, at each level (1 + log2 C, C, C)
+
+    def weigh(self, gamma: Tensor) -> list[Tensor]:
+        return [self.levels[0][1] * gamma[..., None, :, :]]
+
+    def scores(self, gamma: Tensor, weighed: list[Tensor]) -> Tensor:
+        return (weighed[0] @ self.levels[0][0].mT * self.pairs).sum(-3)
+
+    def parts(self, da: Tensor) -> list[Tensor]:
+        return [da[..., None, :, :] * self.pairs]
+
+    def add_to_queries(self, dgamma: Tensor, parts: list[Tensor]) -> Tensor:
+        ((left, right),) = self.levels
+        return dgamma + (parts[0] @ left * right).sum(-3)
+
+    def add_to_keys(
+        self, dtheta: Tensor, parts: list[Tensor], gamma: Tensor, dalpha: Tensor, weighed: list[Tensor]
+    ) -> None:
+        ((left, right),) = self.levels
+        dleft = parts[0].mT @ weighed[0] + self.pairs.mT @ (right * dalpha[..., None, :, :])
+        dtheta += (dleft * left).sum(-3)
+
 
 def _factors(theta: Tensor, v: Tensor, carry: Carry) -> _StableFactors:
     largest, total, state = carry
     size = theta.shape[-2]
+    if in_few_kernels(theta):
+        return _in_few_kernels(theta, v, carry)
 
     m = theta.clone(memory_format=torch.contiguous_format)
     for half in _powers(size):
@@ -134,10 +179,27 @@ def _factors(theta: Tensor, v: Tensor, carry: Carry) -> _StableFactors:
     return _StableFactors(levels, key, last, decay, across, alpha, totals, states, tops[-1])
 
 
+def _in_few_kernels(theta: Tensor, v: Tensor, carry: Carry) -> _FewKernels:
+    largest, total, state = carry
+    m = theta.cummax(-2).values
+    tops = torch.cat([largest[None], m[..., -1, :]]).cummax(0).values
+    before = tops[:-1, ..., None, :]
+    m = torch.maximum(m, before)
+    lower = theta.new_ones(theta.shape[-2], theta.shape[-2]).tril()
+    decay, last, ((right, left, pairs),) = decays(torch.cat([before, m[..., :-1, :]], -2) - m, lower)
+    key = exponential(theta - m)
+    left, last, across = left * key[..., None, :, :], last * key, decay[..., -1, :].contiguous()
+    inside = (pairs @ left * right).sum(-3)
+    if total.ndim == largest.ndim:  # before the tile alone
+        totals = torch.cat([total[None], inside[..., -1, :]])
+        states = torch.cat([state[None], last.mT @ v])
+        total, state = _accumulated(torch.cat([torch.ones_like(total)[None], across]), totals, states)
+    alpha = torch.addcmul(inside, decay, total[:-1, ..., None, :])
+    return _FewKernels([(left, right)], key, last, decay, across, alpha, total, state, tops[-1], pairs)
+
+
 def _running_max(x: Tensor) -> Tensor:
-    """Largest entries so far over the first dimension, in place on a CPU."""
-    if in_few_kernels(x):
-        return x.cummax(0).values
+    """Largest entries so far over the first dimension, in place."""
     for now, earlier in neighbours(len(x)):
         torch.maximum(x[now], x[earlier], out=x[now])
     return x
@@ -147,9 +209,9 @@ def _accumulated(decay: Tensor, totals: Tensor, states: Tensor, *, reverse: bool
     """y_k = x_k + decay_k y_{k-1}, or y_{k+1} in `reverse`, of totals (K, .., L) and states (K, .., L, E); in place on
     a CPU, decay (K, .., L) too."""
     if in_few_kernels(decay):
-        zero = torch.zeros_like(totals[0])
-        totals = doubled(decay, totals, zero, dim=0, reverse=reverse)
-        return totals, doubled(decay[..., None], states, zero[..., None], dim=0, reverse=reverse)
+        both = torch.cat([states, totals[..., None]], -1)
+        both = doubled(decay[..., None], both, torch.zeros_like(both[0]), dim=0, reverse=reverse)
+        return both[..., -1], both[..., :-1]
     for now, other in neighbours(len(decay), reverse=reverse):
         totals[now].addcmul_(decay[now], totals[other])
         states[now].addcmul_(decay[now][..., None], states[other])

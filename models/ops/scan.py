@@ -13,8 +13,6 @@ explicit, because autograd would keep every step of the loop; it is the recurren
     P examples, N length, C chunks of T steps
 """
 
-import functools
-
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -101,15 +99,22 @@ def scan_backward(
 
 
 def doubled(a: Tensor, b: Tensor, state: Tensor, *, dim: int = 1, reverse: bool = False) -> Tensor:
-    """h as for `scan`, along `dim`, in some 4 log2 N kernels."""
-    length, reach = b.shape[dim], 1
+    """h as for `scan`, along `dim`, not the last, in some 3 log2 N kernels: a and b are parts of one tensor, of which a
+    step multiplies both by a."""
+    dim, length, reach = dim % b.ndim - b.ndim, b.shape[dim], 1
+    whole = a.shape[-1] == b.shape[-1]
+    axis = 0 if whole else -1
+    rest = 1 if whole else b.shape[-1]
+    both = torch.stack([a.expand_as(b), b]) if whole else torch.cat([a.expand(*b.shape[:-1], 1), b], -1)
     while reach < length:
-        shift = functools.partial(_shift, reach=reach, dim=dim, reverse=reverse)
-        (first, later, before), (a_first, a_later, a_before) = shift(b), shift(a)
-        b, a = torch.addcmul(later, a_later, before), a_later * a_before
-        b, a = (torch.cat(parts[:: -1 if reverse else 1], dim) for parts in ((first, b), (a_first, a)))
+        first, later, before = _shift(both, reach, dim, reverse)
+        product = later.narrow(axis, 0, 1) * before
+        product.narrow(axis, 1, rest).add_(later.narrow(axis, 1, rest))
+        both = torch.cat([first, product][:: -1 if reverse else 1], dim)
         reach *= 2
-    return torch.addcmul(b, a, state.unsqueeze(dim))
+    a, b = both.split([1, rest], axis)
+    h = torch.addcmul(b, a, state.unsqueeze(dim))
+    return h[0] if whole else h
 
 
 def _shift(x: Tensor, reach: int, dim: int, reverse: bool) -> tuple[Tensor, Tensor, Tensor]:

@@ -3,9 +3,9 @@
     h_t = e^{d_t A} h_{t-1} + d_t x_t B_t,   y_t = <C_t, h_t>          (A of zero-order hold, B of Euler's rule)
 
 h has S numbers per channel, more than all other tensors together, so it is computed tile by tile. Only the state before
-each tile is kept, and the explicit backward pass recomputes h; a short input keeps a_t and h. A tile has at most 2 N I
-numbers, so memory is O(N I) at any length. No exponent is positive, so any d A <= 0 is safe. With g_t = C_t dy_t +
-e^{d_{t+1} A} g_{t+1} and a_t = e^{d_t A},
+each tile is kept, and the explicit backward pass recomputes h; a short input keeps a_t and h. On a CPU a tile has at
+most 2 N I numbers, so memory is O(N I) at any length. No exponent is positive, so any d A <= 0 is safe. With g_t =
+C_t dy_t + e^{d_{t+1} A} g_{t+1} and a_t = e^{d_t A},
 
     dC_t = sum_i dy_t h_t,  dB_t = sum_i g_t d_t x_t,  d(d_t x_t) = <g_t, B_t>,  d(d_t A) = g_t h_{t-1} a_t
 
@@ -20,9 +20,9 @@ from torch.autograd.function import once_differentiable
 
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.scan import CHUNK, scan, scan_backward
-from models.ops.tiles import TileBudget, spans
+from models.ops.tiles import TileBudget, in_few_kernels, spans
 
-TILE = TileBudget(2**19, 2**26)  # numbers
+TILE = TileBudget(2**19, 2**28)  # numbers
 KEPT = 2**23  # most numbers of h that are kept for the backward pass
 
 
@@ -96,7 +96,8 @@ def _tiles(x: Tensor, a: Tensor) -> list[slice]:
     """The tokens of x (B, N, I) cut into tiles."""
     batch, length, _ = x.shape
     # at least `CHUNK`, because one state per tile is kept
-    size = max(CHUNK, TILE.fit(x, batch * a.numel(), -(-2 * length // a.shape[1])))
+    most = length if in_few_kernels(x) else -(-2 * length // a.shape[1])
+    size = max(CHUNK, TILE.fit(x, batch * a.numel(), most))
     return spans(0, length, size)
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.ops.precision import autocast_disabled, upcast
-from models.ops.tiles import TileBudget, spans
+from models.ops.tiles import TileBudget, in_few_kernels, spans
 
 CHUNK = 64  # C
 TILE = TileBudget(2**20, 2**26)  # numbers of features
@@ -130,10 +130,19 @@ def _rows(width: int) -> Iterator[tuple[int, slice]]:
         start += width - i
 
 
+def _factors(first: Tensor, second: Tensor, like: Tensor) -> Tensor:
+    """1, or 2^-1/2 for a square: (m - 1 - K, 1)."""
+    return torch.where(first == second, 0.5**0.5, 1.0).to(like.dtype)[:, None]
+
+
 def _features(x: Tensor, *, scaled: bool = False) -> Tensor:
-    """phi, (.., m, n), of x (.., K, n), channel by channel; `scaled`: x contains K^-1/4."""
+    """phi, (.., m, n), of x (.., K, n), channel by channel unless in few kernels; `scaled`: x contains K^-1/4."""
     width = x.shape[-2]
     x = x if scaled else x * width**-0.25
+    if in_few_kernels(x):
+        first, second = torch.triu_indices(width, width, device=x.device)
+        products = x.index_select(-2, first) * x.index_select(-2, second) * _factors(first, second, x)
+        return torch.cat([torch.ones_like(x[..., :1, :]), x, products], -2)
     out = x.new_empty(*x.shape[:-2], feature_count(width), x.shape[-1])
     out[..., 0, :] = 1.0
     out[..., 1 : 1 + width, :] = x
@@ -146,6 +155,15 @@ def _features(x: Tensor, *, scaled: bool = False) -> Tensor:
 def _features_backward(x: Tensor, grad: Tensor) -> Tensor:
     """Gradient of the scaled x (.., K, n) from that of phi (.., m, n), which is overwritten."""
     width = x.shape[-2]
+    if in_few_kernels(x):
+        first, second = torch.triu_indices(width, width, device=x.device)
+        number = torch.zeros(width, width, dtype=torch.long, device=x.device)
+        number[first, second] = number[second, first] = torch.arange(len(first), device=x.device)
+        dproducts = grad[..., 1 + width :, :] * _factors(first, second, x)
+        # x_i^2 has x_i twice
+        dproducts = dproducts.index_select(-2, number.flatten()).unflatten(-2, (width, width))
+        twice = 1 + torch.eye(width, dtype=x.dtype, device=x.device)[..., None]
+        return grad[..., 1 : 1 + width, :] + (dproducts * twice * x[..., None, :, :]).sum(-2)
     dx = grad[..., 1 : 1 + width, :].contiguous()
     for i, row in _rows(width):
         grad[..., row.start, :] *= 0.5**0.5

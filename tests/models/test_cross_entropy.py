@@ -1,13 +1,18 @@
 """Cross entropy in slices of tokens: equal to torch's over all logits, with the memory of one slice."""
 
+import contextlib
+import itertools
+
 import pytest
 import torch
 import torch.nn.functional as F
 from memory import peak_allocated_mb
+from zoo import few_kernels
 
 from models.ops import cross_entropy
 from models.ops.cross_entropy import linear_cross_entropy
 from models.ops.precision import upcast
+from models.ops.tiles import TileBudget
 
 WIDTH, WORDS = 6, 11
 
@@ -47,10 +52,13 @@ def check(arguments, atol, **options):
         torch.testing.assert_close(a, b, atol=atol, rtol=atol)
 
 
-@pytest.fixture(params=[0.9, 3, 1000], ids=lambda tokens: f"slices of {tokens}")
+@pytest.fixture(params=itertools.product([0.9, 3, 1000], [False, True]), ids=str)
 def sliced(request, monkeypatch):
-    """13 tokens in 13 slices smaller than the vocabulary, in 5 with a shorter last one, and in one."""
-    monkeypatch.setattr(cross_entropy, "SLICE", int(request.param * WORDS))
+    """13 tokens in 13 slices smaller than the vocabulary, in 5 with a shorter last one, and in one; in both forms."""
+    tokens, few = request.param
+    monkeypatch.setattr(cross_entropy, "SLICE", TileBudget(int(tokens * WORDS), 1))
+    with few_kernels() if few else contextlib.nullcontext():
+        yield
 
 
 @pytest.mark.usefixtures("sliced")
@@ -140,8 +148,8 @@ def test_a_target_outside_the_vocabulary_is_an_error(target):
 
 
 def test_memory_is_that_of_a_slice(monkeypatch):
-    assert cross_entropy.SLICE * 4 <= 2**26  # bytes
-    monkeypatch.setattr(cross_entropy, "SLICE", 2**20)  # 4 MiB
+    assert cross_entropy.SLICE.cpu * 4 <= 2**26  # bytes
+    monkeypatch.setattr(cross_entropy, "SLICE", TileBudget(2**20, 1))  # 4 MiB
     tokens, words = 1024, 2**13  # 32 MiB of logits
     leaves = torch.randn(tokens, 8, requires_grad=True), torch.randn(words, 8, requires_grad=True), None
     targets = torch.arange(tokens)

@@ -1,10 +1,13 @@
 """The delta rule against its recurrence: outputs, states, gradients, decays of any strength."""
 
+import contextlib
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from same import assert_same, gradients
+from zoo import few_kernels
 
 from models.ops import delta_rule as ops
 from models.ops.delta_rule import delta_rule, delta_rule_step, unit_inverse
@@ -59,10 +62,11 @@ def at(leaves, index):
     decays=st.sampled_from([0, 1, 3]),
     both=st.booleans(),
     tile=st.sampled_from([1, 2**13, 2**19]),
+    form=st.sampled_from([contextlib.nullcontext, few_kernels]),
 )
-def test_equals_the_recurrence_in_outputs_and_gradients(length, decays, both, tile):
+def test_equals_the_recurrence_in_outputs_and_gradients(length, decays, both, tile, form):
     leaves = tensors(length, decays, both)
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, form():
         patch.setattr(ops, "TILE", TileBudget(tile, tile))
         assert_same(ours(*leaves), recurrence(*leaves), leaves, atol=1e-11, rtol=1e-11)
 
@@ -98,7 +102,8 @@ def test_steps_and_parts_equal_the_whole_and_padding_leaves_the_state_alone(deca
 
 
 @FORMS
-def test_any_decay_is_exact_in_float32(decays, both):
+@pytest.mark.parametrize("form", [contextlib.nullcontext, few_kernels])
+def test_any_decay_is_exact_in_float32(decays, both, form):
     """Strong next to weak decays: differences of sums would lose the weak ones, e^-sum would overflow."""
     q, k, v, r, g, e, state = tensors(256, decays, both, seed=4, dtype=torch.float32)
     if decays:
@@ -108,11 +113,12 @@ def test_any_decay_is_exact_in_float32(decays, both):
         g[:, :, 100] = float("-inf")
         g.requires_grad_()
     leaves = [q, k, v, r, g, e, state]
-    y, last = ours(*leaves)
+    with form():
+        y, last = ours(*leaves)
+        y.sum().backward()
     exact, exact_last = recurrence(*(None if x is None else x.double() for x in leaves))
     torch.testing.assert_close(y.double(), exact, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(last.double(), exact_last, atol=1e-4, rtol=1e-4)
-    y.sum().backward()
     assert all(torch.isfinite(x.grad).all() for x in leaves if x is not None)
 
 
@@ -127,7 +133,9 @@ def test_16_bits_are_summed_in_float32():
 
 
 @pytest.mark.parametrize("size", [1, 2, 64])
-def test_inverse_of_a_unit_triangle(size):
+@pytest.mark.parametrize("form", [contextlib.nullcontext, few_kernels])
+def test_inverse_of_a_unit_triangle(size, form):
     products = torch.randn(3, size, size, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).tril() / 4
     triangle = products.tril(-1) + torch.eye(size)
-    torch.testing.assert_close(unit_inverse(products) @ triangle, torch.eye(size).double().expand(3, -1, -1))
+    with form():
+        torch.testing.assert_close(unit_inverse(products) @ triangle, torch.eye(size).double().expand(3, -1, -1))

@@ -1,11 +1,14 @@
 """Gated linear attention against its recurrence and against published numbers."""
 
+import contextlib
+
 import pytest
 import torch
 from golden import check, golden, leaves_of, needs_golden
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from same import assert_same, gradients
+from zoo import few_kernels
 
 from models.ops import gated_linear
 from models.ops.decayed_chunks import Decay
@@ -39,10 +42,15 @@ def tensors(length, decays, *, batch=2, heads=2, keys=3, values=4, seed=0, dtype
 
 
 @settings(max_examples=20)
-@given(length=st.integers(1, 200), decays=st.sampled_from([0, 1, 3]), tile=st.sampled_from([1, 2**13, 2**19]))
-def test_equals_the_recurrence_in_outputs_and_gradients(length, decays, tile):
+@given(
+    length=st.integers(1, 200),
+    decays=st.sampled_from([0, 1, 3]),
+    tile=st.sampled_from([1, 2**13, 2**19]),
+    form=st.sampled_from([contextlib.nullcontext, few_kernels]),
+)
+def test_equals_the_recurrence_in_outputs_and_gradients(length, decays, tile, form):
     q, k, v, g, state = leaves = tensors(length, decays)
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, form():
         patch.setattr(gated_linear, "TILE", TileBudget(tile, tile))
         ours = gated_linear_attention(q, k, v, g, initial_state=state)
         assert_same(ours, recurrence(*leaves), leaves, atol=1e-11, rtol=1e-11)

@@ -1,10 +1,12 @@
 """Positions against their definitions and against published conventions."""
 
+import contextlib
 import math
 
 import pytest
 import torch
 from golden import golden, needs_golden
+from zoo import few_kernels
 
 from models.ops.positions import apply_rope, rope_frequencies, sinusoidal_positions, xpos_scale
 
@@ -27,13 +29,15 @@ def test_sinusoids_are_those_of_the_paper():
     assert sinusoidal_positions(4, 5).shape == (4, 5)
 
 
+@pytest.mark.parametrize("form", [contextlib.nullcontext, few_kernels])
 @pytest.mark.parametrize("width", [2, 6, 8])
-def test_a_rotation_turns_its_pairs_and_leaves_the_rest(width):
+def test_a_rotation_turns_its_pairs_and_leaves_the_rest(width, form):
     x = torch.randn(2, 3, 5, 8, dtype=torch.double)
     positions = torch.arange(3, 8)
-    y = apply_rope(x, positions, rope_frequencies(width))
-    torch.testing.assert_close(y, turned(x, positions, width))
-    torch.testing.assert_close(apply_rope(y, positions, rope_frequencies(width), inverse=True), x)
+    with form():
+        y = apply_rope(x, positions, rope_frequencies(width))
+        torch.testing.assert_close(y, turned(x, positions, width))
+        torch.testing.assert_close(apply_rope(y, positions, rope_frequencies(width), inverse=True), x)
 
 
 def test_scores_depend_on_the_distance_alone():
@@ -48,10 +52,12 @@ def test_far_positions_keep_their_digits_in_float32():
     torch.testing.assert_close(apply_rope(x, position).double(), apply_rope(x.double(), position), atol=1e-6, rtol=0)
 
 
-def test_gradient():
+@pytest.mark.parametrize("form", [contextlib.nullcontext, few_kernels])
+def test_gradient(form):
     x = torch.randn(2, 3, 6, dtype=torch.double, requires_grad=True)
     frequencies = rope_frequencies(4).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x, f: apply_rope(x, torch.arange(3), f), (x, frequencies))
+    with form():
+        assert torch.autograd.gradcheck(lambda x, f: apply_rope(x, torch.arange(3), f), (x, frequencies))
 
 
 def test_odd_widths_are_refused():

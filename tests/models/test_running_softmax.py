@@ -1,10 +1,13 @@
 """Both paths of the running softmax against its definition."""
 
+import contextlib
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import LargestStorage, saved_for_backward
+from zoo import few_kernels
 
 from models.ops import running_softmax as module
 from models.ops.running_softmax import empty_running_softmax, running_softmax, running_softmax_step
@@ -79,8 +82,9 @@ def taken(monkeypatch):
     chunk=st.sampled_from([2, 8, 32]),
     tile=st.sampled_from([1, 600, 2**18]),
     safe_rise=st.sampled_from([ALWAYS_STABLE, 12.0, NEVER_STABLE]),
+    form=st.sampled_from([contextlib.nullcontext, few_kernels]),
 )
-def test_equals_the_definition(length, batch, latents, width, hidden, chunk, tile, safe_rise):
+def test_equals_the_definition(length, batch, latents, width, hidden, chunk, tile, safe_rise, form):
     inputs = tensors(length, batch=batch, latents=latents, width=width)
     mask = None
     if hidden is not None:
@@ -89,7 +93,7 @@ def test_equals_the_definition(length, batch, latents, width, hidden, chunk, til
         mask[0] |= hidden == "all of one"
         if safe_rise == NEVER_STABLE:
             mask[:, 0] = False  # the fast form alone cannot begin without a key
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, form():
         patch.setattr(module, "CHUNK", chunk)
         patch.setattr(module, "TILE", TileBudget(tile, tile))
         patch.setattr(module, "SAFE_RISE", safe_rise)
@@ -124,10 +128,10 @@ EXTREMES = {
 }
 
 
-@pytest.mark.parametrize("safe_rise", [ALWAYS_STABLE, module.SAFE_RISE], ids=["stable", "chosen"])
+@pytest.mark.parametrize("form", ["stable", "chosen", "few kernels"])
 @pytest.mark.parametrize("extreme", EXTREMES)
-def test_float32_is_exact_for_extreme_logits(monkeypatch, extreme, safe_rise):
-    monkeypatch.setattr(module, "SAFE_RISE", safe_rise)
+def test_float32_is_exact_for_extreme_logits(monkeypatch, extreme, form):
+    monkeypatch.setattr(module, "SAFE_RISE", ALWAYS_STABLE if form == "stable" else module.SAFE_RISE)
     weights, theta, v = tensors(256, latents=3, width=16, spread=1.0)
     inputs = [x.float() for x in (weights / weights.sum(-1, keepdim=True), EXTREMES[extreme](theta), v)]
     ours = passes(running_softmax, inputs)

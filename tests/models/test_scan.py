@@ -1,10 +1,13 @@
 """The diagonal scan against a plain loop."""
 
+import contextlib
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from same import assert_same
+from zoo import few_kernels
 
 from models.ops import scan
 from models.ops.scan import diagonal_scan
@@ -29,10 +32,11 @@ def draw(*shape, dtype=torch.float64, seed=0):
     length=st.integers(1, 26) | st.sampled_from([63, 64, 133]),  # chunks of 8, and chunks of chunks
     reverse=st.booleans(),
     dtype=st.sampled_from([torch.float64, torch.complex128]),
+    form=st.sampled_from([contextlib.nullcontext, few_kernels]),
 )
-def test_equals_the_loop_in_output_and_gradients(length, reverse, dtype):
+def test_equals_the_loop_in_output_and_gradients(length, reverse, dtype, form):
     a, b, initial = (0.5 * draw(2, length, 3, dtype=dtype, seed=1)), draw(2, length, 3, dtype=dtype), draw(2, 3)
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, form():
         patch.setattr(scan, "CHUNK", 8)
         ours, theirs = diagonal_scan(a, b, initial, reverse=reverse), loop(a, b, initial, reverse)
         assert_same(ours, theirs, (a, b, initial), rtol=1e-12)

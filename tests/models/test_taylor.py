@@ -1,8 +1,11 @@
 """Taylor linear attention: tiles and chunks against the definition, and its features."""
 
+import contextlib
+
 import pytest
 import torch
 from same import assert_same
+from zoo import few_kernels
 
 from models.ops import taylor as op
 from models.ops.taylor import feature_count, taylor_attention, taylor_features
@@ -22,12 +25,14 @@ def definition(q, k, v, state):
     return (1 + a + a * a / 2).tril() @ v + taylor_features(q) @ state, state + taylor_features(k).mT @ v
 
 
+@pytest.mark.parametrize("form", [contextlib.nullcontext, few_kernels])
 @pytest.mark.parametrize("width", [1, 2, 5, 16])
-def test_products_of_features_are_the_series(width):
+def test_products_of_features_are_the_series(width, form):
     q, k, *_ = draw(7, width=width)
     a = q @ k.mT * width**-0.5
-    assert taylor_features(q).shape == (2, 3, 7, feature_count(width))
-    torch.testing.assert_close(taylor_features(q) @ taylor_features(k).mT, 1 + a + a * a / 2)
+    with form():
+        assert taylor_features(q).shape == (2, 3, 7, feature_count(width))
+        torch.testing.assert_close(taylor_features(q) @ taylor_features(k).mT, 1 + a + a * a / 2)
 
 
 @pytest.mark.parametrize("pairs", [1, 4, 6])

@@ -21,8 +21,7 @@ from dataclasses import replace
 
 from harness.commands.mistakes import in_one_line
 from harness.commands.plan import check_tables, plan_rows
-from harness.commands.train import REFUSED, report_results, requests_of, run_workers
-from harness.config.compose import search_path
+from harness.commands.train import report_results, requests_of, run_workers
 from harness.config.sweep import Command, Plan, PlannedCell, compose_commands, expand_all
 from harness.errors import UsageError
 from harness.launch.local import visible_gpus
@@ -31,6 +30,7 @@ from harness.progress import clock
 from harness.records.collect import TrialRecords
 from harness.training.process import STOPPED
 
+REFUSED = 2  # exit status
 PER_GPU = 4  # cells at a time
 SAVING = 0.1  # share of the time, for evaluations that have begun and for saving
 
@@ -71,8 +71,8 @@ def run(commands: list[Command], until: float) -> int:
     timer = threading.Timer(max(0.0, until - time.monotonic()), stop)
     timer.daemon = True
     timer.start()
-    results = run_workers(requests_of(plan, search_path()), plan.levels(), commands[0].cfg)
-    code = report_results(results, plan, len(plan.cells))
+    requests = requests_of(plan)
+    code = report_results([], run_workers(requests, commands[0].cfg), requests, plan)
     timer.cancel()
     return 0 if over.is_set() and code >= STOPPED else code
 

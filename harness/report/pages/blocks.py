@@ -126,7 +126,7 @@ def _ranking_block(spec: TableSpec, group: Group, left_out: Collection[str]) -> 
 
     `left_out`: headers, such as that of parameters which a block before has shown.
     """
-    column, rows = group.resolved, []
+    column, rows, shared = group.resolved, [], _shared_settings(group)
     for line in group.lines:
         score, ours = line.score, line.score.estimate
         above_chance = column.signed(ours.mean - line.chance if ours and line.chance is not None else None)
@@ -137,15 +137,23 @@ def _ranking_block(spec: TableSpec, group: Group, left_out: Collection[str]) -> 
             continue
         parameters = f"{score.parameters:,}" if score.parameters else "–"
         speed = significant(score.examples_per_s) if score.examples_per_s else "–"
-        name, entry = row_entry(spec, score.row, score.setting), score_entry(spec, score, group)
+        beyond = ", ".join(setting for setting in score.setting.split(", ") if setting not in shared)
+        name, entry = row_entry(spec, score.row, beyond), score_entry(spec, score, group)
         rows.append((name, entry, _place(spec, group, score), above_chance, parameters, speed, group.source))
     header = ("model", MEAN_HEADER, "place", f"Δ to {_guess(spec)}", "parameters", "examples/s", "data")
     title = f"{column.heading}{group.on_data} · {group.where}{_chance_text(spec, group)}"
-    lines = (*solved_notes([group]), *predictor_notes([group]), *group.data_notes)
+    set_in_all = [f"Set in all rows: {', '.join(shared)}."] if shared else []
+    lines = (*set_in_all, *solved_notes([group]), *predictor_notes([group]), *group.data_notes)
     kept = [index for index, name in enumerate(header) if name not in left_out]
     header, *rows = ([row[index] for index in kept] for row in (header, *rows))
     align = "".join("lrrrrrl"[index] for index in kept)
     return Block(title, header, rows, align, lines=lines, gaps=_below_tied(group))
+
+
+def _shared_settings(group: Group) -> list[str]:
+    """The settings that all rows of a block share beyond the recipe: their names would be sentences with them."""
+    settings = [line.score.setting.split(", ") for line in group.lines if not line.is_baseline]
+    return [setting for setting in settings[0] if "=" in setting and all(setting in more for more in settings[1:])]
 
 
 def _overview_block(spec: TableSpec, groups: Sequence[Group]) -> Block:

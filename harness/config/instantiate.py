@@ -153,10 +153,13 @@ def type_hints(build: Any) -> dict[str, Any]:
 
 
 def hints_of(function: Any) -> dict[str, Any]:
-    """The annotations; none if one of them names a class that is imported only for type checkers."""
-    with contextlib.suppress(NameError, TypeError):
-        return typing.get_type_hints(function)
-    return {}
+    """The annotations that can be resolved: some name classes that are imported only for type checkers."""
+    hints: dict[str, Any] = {}
+    for name, hint in getattr(function, "__annotations__", {}).items():
+        alone = type("Alone", (), {"__annotations__": {name: hint}})
+        with contextlib.suppress(NameError, TypeError):
+            hints |= typing.get_type_hints(alone, getattr(function, "__globals__", None))
+    return hints
 
 
 @functools.cache

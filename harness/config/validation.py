@@ -53,7 +53,8 @@ def explain(cls: type[StrictModel], raw: Any, invalid: ValidationError) -> str:
     path, error = max(errors, key=lambda pair: (pair[1]["type"] == "extra_forbidden", len(pair[0])))
     match error["type"]:
         case "extra_forbidden":
-            problem = f"unknown key; {did_you_mean(str(path[-1]), keys_of(cls))}"
+            hint = did_you_mean(str(path[-1]), keys_of(cls), cls.model_fields)
+            problem = f"unknown key; {hint}" if len(path) == 1 or hint.startswith("did") else "unknown key"
         case "missing":
             problem = "missing"
         case "dict_type" | "model_type":

@@ -56,8 +56,8 @@ def version(package: str = "longhaul") -> str:
         return "unknown"
 
 
-def hardware(device: Any, kernels: str = "torch", *, compiled: bool = False, matmul: str = "highest") -> dict[str, Any]:
-    """`kernels`: those of `resources.kernels`; `compiled`: `resources.compile`; `matmul`: `resources.matmul`."""
+def hardware(device: Any, kernels: str, resources: Any) -> dict[str, Any]:
+    """`kernels`: those in use. What is not the default of the configuration's `resources` stands beside them."""
     import torch
 
     cuda = device.type == "cuda"
@@ -70,8 +70,8 @@ def hardware(device: Any, kernels: str = "torch", *, compiled: bool = False, mat
         "threads": torch.get_num_threads(),
         "capability": cpu_capability(),
         **({} if kernels == "torch" else {"kernels": kernels}),
-        **({"compile": True} if compiled else {}),
-        **({} if matmul == "highest" else {"matmul": matmul}),
+        **({"compile": True} if resources.compile else {}),
+        **({} if resources.matmul.name == "highest" else {"matmul": resources.matmul.name}),
     }
 
 

@@ -75,7 +75,7 @@ from harness.training.extras.artifacts import save_artifacts
 from harness.training.failures import evaluation_status
 from harness.training.memory import recompute_layers
 from harness.training.module import TaskModule, validates_on_test
-from harness.training.trainer import SLOW_FLOAT32, is_slow_float32, make_trainer
+from harness.training.trainer import make_trainer, say_if_slow
 from tasks.base import DataInfo, FinalEvaluation
 
 SEED_STRIDE = 1_000_003  # between the seeds of two devices
@@ -106,8 +106,7 @@ class Attempt:
         cfg = with_resolved_train(cfg)
         self.cell, self.cfg, self.run_dir = cell, cfg, run_dir
         self.search_path, self.depends_on = search_path, depends_on
-        # noted now: files may be edited during the run
-        self.git, self.code = provenance.git(ROOT), source_code.code_of(cfg)
+        self.git, self.code = provenance.git(ROOT), source_code.code_of(cfg)  # now: files may be edited during the run
         self.training_code = source_code.training_code()
         self.callback = TrainingCallback(cfg.train, cfg.checkpoint, run_dir, cell.id)
         self.start = Start()
@@ -135,8 +134,7 @@ class Attempt:
         pl.seed_everything(cfg.seed, verbose=False)
         self.built = built = build_or_refuse(cfg, build)
         require_causal(built.model, cfg.model)
-        if cfg.resources.checkpoint_layers:
-            recompute_layers(built.model)
+        recompute_layers(built.model, cfg.resources)
         self.module = TaskModule(built, cfg.train, compiled=cfg.resources.compile)
         self.module.configure_optimizers()  # refuses wrong arguments now; Lightning calls it again
 
@@ -199,8 +197,7 @@ class Attempt:
         resumed = self.start.checkpoint
         for problem in self.start.problems:
             progress.say(f"{problem}: {f'goes on from {resumed.name}' if resumed else 'trains from the start'}")
-        if is_slow_float32(self.cfg, self.trainer.strategy.root_device):
-            progress.say(SLOW_FLOAT32)
+        say_if_slow(self.cfg, self.trainer.strategy.root_device, progress)
         self._prepare_data(progress)
         self._fit()
         return self._evaluate(progress)
@@ -388,12 +385,7 @@ class Attempt:
             "examples_per_s": round(state.examples / state.train_s, 3) if state.train_s else 0.0,
             "tokens_per_s": round(state.tokens / state.train_s, 3) if state.train_s else 0.0,
             "peak_memory_mb": round(self.callback.peak_memory.total(), 1),
-            "hardware": provenance.hardware(
-                device,
-                process.kernels_in_use(cfg),
-                compiled=cfg.resources.compile,
-                matmul=cfg.resources.matmul.name,
-            ),
+            "hardware": provenance.hardware(device, process.kernels_in_use(cfg), cfg.resources),
             "versions": provenance.versions(),
             "git": self.git,
             **({"code_sha256": self.code} if self.code else {}),

@@ -13,16 +13,15 @@ from harness.training.batches.loader import micro_batch_size, micro_batches
 SWITCH = "resources.checkpoint_layers"
 
 
-def recompute_layers(model: nn.Module) -> None:
-    """`resources.checkpoint_layers=true`: the backward pass computes each layer again, with the same dropout masks.
+def recompute_layers(model: nn.Module, resources: DictConfig) -> None:
+    """With `resources.checkpoint_layers=true` the backward pass computes each layer again, with the same dropout masks.
 
     Loss and gradients are those of the plain pass; only the inputs of the layers are kept. Raises UsageError for a
     model without layers.
     """
-    from models.backbones.layer import TransformerLayer
-    from models.backbones.perceiver_ar import PerceiverLayer
-
-    layers = [module for module in model.modules() if isinstance(module, TransformerLayer | PerceiverLayer)]
+    if not resources.checkpoint_layers:
+        return
+    layers = [module for module in model.modules() if getattr(module, "is_layer", False)]
     if not layers:
         raise UsageError(f"{SWITCH}=true: {type(model).__name__} has no layers to compute again")
     for layer in layers:

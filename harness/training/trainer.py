@@ -14,6 +14,7 @@ from harness.config.allowed import check_trainer, devices_of
 from harness.config.instantiate import instantiate
 from harness.config.plain import resolved_or_refused
 from harness.config.schema import Matmul
+from harness.progress import Progress
 from harness.records.run_directory import RunDirectory
 from harness.training import process
 from harness.training.batches.loader import micro_batches
@@ -81,10 +82,11 @@ def set_deterministic(mode: bool | str | None, *, compiled: bool) -> None:
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
 
 
-def is_slow_float32(cfg: DictConfig, device: torch.device) -> bool:
-    """Whether a GPU that has TF32 multiplies float32 without it."""
+def say_if_slow(cfg: DictConfig, device: torch.device, progress: Progress) -> None:
+    """One line if a GPU that has TF32 multiplies float32 without it."""
     is_highest = cfg.train.precision == "32-true" and cfg.resources.matmul is Matmul.highest
-    return device.type == "cuda" and is_highest and torch.cuda.get_device_capability(device) >= TF32
+    if device.type == "cuda" and is_highest and torch.cuda.get_device_capability(device) >= TF32:
+        progress.say(SLOW_FLOAT32)
 
 
 def cluster_environment() -> Any:

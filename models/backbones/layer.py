@@ -28,6 +28,8 @@ class TransformerLayer(nn.Module):
     `config.short_conv` taps convolve the input of self-attention.
     """
 
+    is_layer = True  # `resources.checkpoint_layers` computes it again
+
     def __init__(self, attention: Attention, config: LayerConfig):
         super().__init__()
         self.attention, self.ffn = attention, config.make_ffn()

@@ -130,6 +130,8 @@ class PerceiverLayer(nn.Module):
     projection, as in LLP's listing.
     """
 
+    is_layer = True  # `resources.checkpoint_layers` computes it again
+
     def __init__(
         self,
         config: PerceiverConfig,

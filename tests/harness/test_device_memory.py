@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from omegaconf import DictConfig
 
 from harness.config.build import build
 from harness.config.compose import compose
@@ -13,6 +14,9 @@ CELLS = [
     *(("lra/listops", model, DROPOUTS) for model in ("vanilla", "lavo", "luna", "latte", "reformer")),
     *(("lm/wikitext103", model, []) for model in ("transformer_xl", "llp", "gla")),
 ]
+
+
+AGAIN = DictConfig({"checkpoint_layers": True})
 
 
 def loss_and_gradients(built, length):
@@ -32,7 +36,7 @@ def test_layers_computed_again_have_the_same_loss_and_gradients(task, model, mor
     built, length = build(cfg), cfg.task.get("max_length") or cfg.task.length
     loss, gradients = loss_and_gradients(built, length)
     names = list(built.model.state_dict())
-    recompute_layers(built.model)
+    recompute_layers(built.model, AGAIN)
     again, same = loss_and_gradients(built, length)
     assert torch.equal(loss, again) and list(built.model.state_dict()) == names
     for ours, theirs in zip(same, gradients, strict=True):
@@ -41,11 +45,11 @@ def test_layers_computed_again_have_the_same_loss_and_gradients(task, model, mor
 
 def test_a_layer_that_keeps_statistics_is_not_computed_again():
     built = build(compose(["task=lra/listops", "model=routing", "budget=smoke"]))
-    recompute_layers(built.model)
+    recompute_layers(built.model, AGAIN)
     with pytest.raises(UsageError, match=r"checkpoint_layers=true: TransformerLayer keeps statistics"):
         loss_and_gradients(built, 32)
     with pytest.raises(UsageError, match=r"checkpoint_layers=true: Linear has no layers"):
-        recompute_layers(torch.nn.Linear(2, 2))
+        recompute_layers(torch.nn.Linear(2, 2), AGAIN)
 
 
 @pytest.mark.parametrize(("words", "advice"), [

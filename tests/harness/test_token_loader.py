@@ -111,7 +111,7 @@ def test_an_update_has_at_most_batch_examples():
 
 def test_batch_examples_come_with_batch_tokens_and_reach_the_loader():
     typed = ["task=mt/wmt14_ende", "protocol=luna", "model=luna", "budget=smoke", "train.batch_examples=3"]
-    with pytest.raises(UsageError, match=r"train\.batch_examples limits updates of train\.batch_tokens"):
+    with pytest.raises(UsageError, match=r"train\.batch_examples is a part of train\.batch_tokens"):
         on_meta(compose(typed))
     train = compose([*typed, "train.batch_tokens=640"]).train
     task = SimpleNamespace(split=lambda name: Sentences(), loss_mean_over="examples", tokens=len)

@@ -153,6 +153,8 @@ def _ranking_block(spec: TableSpec, group: Group, left_out: Collection[str]) -> 
 def _shared_settings(group: Group) -> list[str]:
     """The settings that all rows of a block share beyond the recipe: their names would be sentences with them."""
     settings = [line.score.setting.split(", ") for line in group.lines if not line.is_baseline]
+    if len(settings) < 2:
+        return []
     return [setting for setting in settings[0] if "=" in setting and all(setting in more for more in settings[1:])]
 
 

@@ -180,8 +180,6 @@ def test_a_profiler_prints_its_report_and_keeps_it(cell, tmp_path, capsys, name,
 
 
 def test_an_unknown_profiler_is_refused(cell, tmp_path):
-    with pytest.raises(
-        UsageError, match=r"^trainer\.profiler: input should be 'simple', .* not 'smiple'$"
-    ):
+    with pytest.raises(UsageError, match=r"^trainer\.profiler: input should be 'simple', .* not 'smiple'$"):
         cell("trainer.profiler=smiple")
     assert not (tmp_path / "outputs").exists()

@@ -72,7 +72,7 @@ def measure(
         "timed": {name: TIMED[name][command.of_recipe] for name in cfg.bench.what},
         "kernels": used,
         "points": points,
-        "hardware": hardware(device, kernels_in_use(cfg)),
+        "hardware": hardware(device, kernels_in_use(cfg), cfg.resources),
         "versions": versions(),
         "git": git(ROOT),
         "when": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -56,11 +56,12 @@ def version(package: str = "longhaul") -> str:
         return "unknown"
 
 
-def hardware(device: Any, kernels: str, resources: Any) -> dict[str, Any]:
+def hardware(device: Any, kernels: str = "torch", resources: Any = None) -> dict[str, Any]:
     """`kernels`: those in use. What is not the default of the configuration's `resources` stands beside them."""
     import torch
 
     cuda = device.type == "cuda"
+    matmul = resources.matmul.name if resources is not None else "highest"
     return {
         "device": device.type,
         "cpu": cpu_name(),
@@ -70,8 +71,8 @@ def hardware(device: Any, kernels: str, resources: Any) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "capability": cpu_capability(),
         **({} if kernels == "torch" else {"kernels": kernels}),
-        **({"compile": True} if resources.compile else {}),
-        **({} if resources.matmul.name == "highest" else {"matmul": resources.matmul.name}),
+        **({"compile": True} if resources is not None and resources.compile else {}),
+        **({} if matmul == "highest" else {"matmul": matmul}),
     }
 
 

@@ -18,6 +18,7 @@ SEVERAL_GRAPHS = {  # a model that becomes one graph leaves this list
     "latte_rglru_swa": "the same",
     "performer_relu": "a function is chosen by a value of the layer, which torch.compile cannot call",
     "rfa": "the same",
+    "transformer_xl": "as compressive, whose base it is",
     "probsparse": "which keys are read in one piece depends on the number of queries drawn",
 }
 

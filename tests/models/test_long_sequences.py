@@ -15,7 +15,7 @@ CAUSAL = [case for case in CASES if case[1] is Pattern.CAUSAL_SELF]
 # (N, r, D) numbers for 64 slots or 64 latents take 16 KiB per token, N x N at these lengths 256 KiB and more
 FORWARD_KIB, TRAIN_KIB = 6.0, 14.0
 # an inner width of 128 with its gate, and B and C of 128 numbers each: 2 KiB per token before any product
-WIDE = {"mamba2": (8.5, 16.0)}
+WIDE = {"mamba2": (8.5, 16.0), "abc_cab": (7.5, 16.0)}
 
 
 def at_length(name: str, pattern: Pattern, length: int) -> tuple[torch.nn.Module, torch.Tensor]:

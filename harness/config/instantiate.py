@@ -154,6 +154,8 @@ def type_hints(build: Any) -> dict[str, Any]:
 
 def hints_of(function: Any) -> dict[str, Any]:
     """The annotations that can be resolved: some name classes that are imported only for type checkers."""
+    with contextlib.suppress(NameError, TypeError):
+        return typing.get_type_hints(function)
     hints: dict[str, Any] = {}
     for name, hint in getattr(function, "__annotations__", {}).items():
         alone = type("Alone", (), {"__annotations__": {name: hint}})

@@ -206,7 +206,8 @@ def micro_batches(train: Any, world_size: int) -> int:
     size = micro_batch_size(train, world_size)
     if train.batch_size % (size * world_size):
         if not train.micro_batch_size:
-            most = max(n for n in range(1, world_size) if train.batch_size % n == 0)
+            size = int(train.batch_size)
+            most = max(n for n in range(1, min(world_size, size + 1)) if size % n == 0)
             uneven = f"train.batch_size={train.batch_size} cannot be divided evenly by {world_size} devices"
             raise UsageError(f"{uneven}; resources.devices={most} resources.nodes=1 can")
         raise UsageError(

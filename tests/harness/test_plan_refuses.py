@@ -24,9 +24,10 @@ COMMANDS = ("model=lavo task=lra/listops", "model=luna task=mt/wmt14_ende", "mod
 # any value is one: names, seeds, columns of a file; numbers of which those below 0 are some; the folder of the data;
 # what another budget has
 FREE = ("name", "_target_", "protocol", "declares", "budgets", "data_root", "length_penalty", "frequency", "shift")
-FREE += ("accelerator", "precision")
+FREE += ("accelerator", "precision", "dataset", "date")  # the last two: names of a series and of a column
 # not known, as in the paper's text; a law that grows; the recipe has an integer; OmegaConf reads 3 as true
 MEANT = ("model.kl_mean=-1", "task.power=1.5", "train.schedule.every=1.5", "resources.compile=3")
+MEANT += ("resources.checkpoint_layers=3",)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.checks import DataError, Progress
+from tasks.checks import DataError, Progress, at_least
 from tasks.data.own_files import FILES, chosen_source
 from tasks.data.splits import check_fractions
 from tasks.data_task import SYNTHETIC, Source
@@ -46,8 +46,7 @@ class OwnSeries(Forecasting):
 
     def __post_init__(self) -> None:
         check_fractions(self.fractions)
-        if self.split_rows is not None and self.split_rows < 1:
-            raise ValueError(f"split_rows={self.split_rows} must be at least 1")
+        at_least(1, split_rows=self.split_rows)
         self.label_len = self.seq_len // 2 if self.label_len is None else self.label_len
         columns = [self.date, *(self.columns or ())]
         if len({*columns}) < len(columns) or self.target not in (None, *(self.columns or [self.target])):

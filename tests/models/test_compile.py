@@ -13,12 +13,12 @@ from models.attention.lavo import LAVO
 from models.ops.banded import banded_attention
 
 SEVERAL_GRAPHS = {  # a model that becomes one graph leaves this list
-    "compressive": "its loss of reconstruction is kept beside the forward pass of an autograd.Function",
+    "compressive": "the autograd.Function of relative attention changes a dictionary, which torch.compile refuses",
     "latte_rglru": "torch.compile's own assertion, in the recurrence that runs both ways",
     "latte_rglru_swa": "the same",
-    "performer_relu": "a function is chosen by a value of the layer, which torch.compile cannot call",
+    "performer_relu": "torch.compile cannot trace the call of a function that is an argument",
     "rfa": "the same",
-    "transformer_xl": "as compressive, whose base it is",
+    "transformer_xl": "as compressive",
     "probsparse": "which keys are read in one piece depends on the number of queries drawn",
 }
 
@@ -28,7 +28,7 @@ SEVERAL_GRAPHS = {  # a model that becomes one graph leaves this list
 def test_traced_as_one_graph_it_equals_the_untraced_form(name, pattern):
     """Forward and backward, at three lengths: a part that torch.compile cannot trace is an error."""
     if name in SEVERAL_GRAPHS:
-        with pytest.raises(Exception, match=r"."):
+        with pytest.raises(torch._dynamo.exc.TorchDynamoException):  # unequal numbers are no such error
             compare_with_traced(name, pattern)
     else:
         compare_with_traced(name, pattern)

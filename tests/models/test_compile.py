@@ -28,7 +28,7 @@ SEVERAL_GRAPHS = {  # a model that becomes one graph leaves this list
 def test_traced_as_one_graph_it_equals_the_untraced_form(name, pattern):
     """Forward and backward, at three lengths: a part that torch.compile cannot trace is an error."""
     if name in SEVERAL_GRAPHS:
-        with pytest.raises(torch._dynamo.exc.TorchDynamoException):  # unequal numbers are no such error
+        with pytest.raises(Exception, match="from user code"):  # as torch.compile says it; unequal numbers do not
             compare_with_traced(name, pattern)
     else:
         compare_with_traced(name, pattern)

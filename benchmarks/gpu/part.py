@@ -118,7 +118,7 @@ def rows_in_time(name: str, items: Sequence[Item], part_run: PartRun) -> Iterato
 
 
 def in_separate_process(name: str, seconds: float, options: Namespace) -> list[Row]:
-    """Run a part. A crash or a hang adds a row and keeps the other rows: a new process goes on with the next item."""
+    """Run a part. A crash or a hang adds a row; the other rows stay, and a new process continues with the next item."""
     # without this variable cuBLAS may choose another algorithm in a second run
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     folder = options.work.absolute() / name

@@ -181,7 +181,7 @@ def apply_short_conv(cfg: DictConfig) -> None:
     1         none: a model that has its own is built without it
 
     So equal cells have one id: the backbone's key is a number only where it convolves, null where the model decides,
-    and absent where nobody asked. Raises UsageError for a value that is no number of taps.
+    and absent where nobody asked. Raises UsageError for a value that is not a number of taps.
     """
     taps = value_of(cfg.backbone, SHORT_CONV)
     with open_dict(cfg), flag_override(cfg, "readonly", False):

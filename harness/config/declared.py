@@ -102,7 +102,7 @@ def declared(part: Mapping[str, Any], where: str = "") -> Declared:
 def make_identifying(part: dict[str, Any], where: str) -> None:
     """Replace the values of a part by what the identity of a cell has of them.
 
-    Files count with their content, paths with their last part alone. `where`: as of `declared`.
+    A file counts by its content, and a path only by its last part. `where`: as in `declared`.
     """
     declaration = declared(part, where)
     part |= content_digests(part, declaration)

@@ -243,7 +243,7 @@ def existing(path: str, folders: Iterable[str | Path]) -> Iterator[Path]:
 def default_protocol(task: str, folders: Folders) -> str:
     """`protocol:` of a task's yaml or of the task that it starts from, or `???` without one.
 
-    `folders`: config folders; the first has priority. Raises UsageError for a protocol that is no name.
+    `folders`: config folders; the first has priority. Raises UsageError for a protocol that is not a name.
     """
     for _ in range(DEEPEST):
         content = next(contents(f"task/{task}", folders), {})

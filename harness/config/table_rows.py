@@ -124,6 +124,11 @@ def format_settings(pairs: Iterable[tuple[str, str]]) -> str:
     return ", ".join(f"{key}={display_value(value)}" for key, value in pairs)
 
 
+def split_settings(text: str) -> list[str]:
+    """The settings of `format_settings`, one by one: a list may hold the same comma as stands between them."""
+    return re.split(r", (?=[\w.]+=)", text)
+
+
 def display_value(value: str) -> str:
     decoded = json.loads(value)
     return decoded if isinstance(decoded, str) else value

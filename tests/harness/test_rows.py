@@ -10,7 +10,7 @@ from harness.config.compose import compose, folders, options
 from harness.config.overrides import to_overrides
 from harness.config.sweep import RATE, TRIAL, runnable_cells
 from harness.config.table_files import path_of
-from harness.config.table_rows import cell_settings, has_cells
+from harness.config.table_rows import cell_settings, format_settings, has_cells, split_settings
 from harness.config.variants import Variants, VariedConfig
 from harness.errors import UsageError
 from tests.helpers.searched import Trials
@@ -152,3 +152,9 @@ def test_the_rates_of_a_row_are_composed_and_resolved_once(monkeypatch):
 def test_a_rate_beyond_all_numbers_is_refused():
     with pytest.raises(UsageError, match=r"train.optimizer.lr=inf: a finite number is expected"):
         sweep.at_rate(compose(["train.optimizer.lr=1000"]), 1e308)
+
+
+def test_settings_are_split_between_keys_and_not_within_a_list():
+    pairs = [("task.lengths", "[512, 1024]"), ("backbone.pooling", '"packed"'), ("train.max_steps", "8")]
+    split = ["task.lengths=[512, 1024]", "backbone.pooling=packed", "train.max_steps=8"]
+    assert split_settings(format_settings(pairs)) == split

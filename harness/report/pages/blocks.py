@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from harness.config.table_rows import row_name
+from harness.config.table_rows import row_name, split_settings
 from harness.errors import agreeing
 from harness.report.pages.entries import EMPTY, muted, row_entry, score_entry
 from harness.report.pages.grids import no_average, own_block, parts_block, short_block
@@ -137,7 +137,7 @@ def _ranking_block(spec: TableSpec, group: Group, left_out: Collection[str]) -> 
             continue
         parameters = f"{score.parameters:,}" if score.parameters else "–"
         speed = significant(score.examples_per_s) if score.examples_per_s else "–"
-        beyond = ", ".join(setting for setting in score.setting.split(", ") if setting not in shared)
+        beyond = ", ".join(setting for setting in split_settings(score.setting) if setting not in shared)
         name, entry = row_entry(spec, score.row, beyond), score_entry(spec, score, group)
         rows.append((name, entry, _place(spec, group, score), above_chance, parameters, speed, group.source))
     header = ("model", MEAN_HEADER, "place", f"Δ to {_guess(spec)}", "parameters", "examples/s", "data")
@@ -151,8 +151,8 @@ def _ranking_block(spec: TableSpec, group: Group, left_out: Collection[str]) -> 
 
 
 def _shared_settings(group: Group) -> list[str]:
-    """The settings that all rows of a block share beyond the recipe: their names would be sentences with them."""
-    settings = [line.score.setting.split(", ") for line in group.lines if not line.is_baseline]
+    """The settings beyond the recipe that all rows of a block share: said once, below it, and not in each name."""
+    settings = [split_settings(line.score.setting) for line in group.lines if not line.is_baseline]
     if len(settings) < 2:
         return []
     return [setting for setting in settings[0] if "=" in setting and all(setting in more for more in settings[1:])]

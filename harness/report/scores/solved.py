@@ -10,7 +10,7 @@ a threshold: that of the table, or half way between control and reference. What 
                misses a share of 0.8 in 10 % of samples of 3 runs
     pair       Fisher's exact test
     reference  each row is tested against it by an exact closed test (`exact_tests`): a permutation of all rows would
-               take rows that are equal for as different as all rows are
+               treat equal rows as if they differed as much as the others do
     all pairs  Holm's method. Where another row is the best one, pairs with it are a second family, and p counts twice
 """
 

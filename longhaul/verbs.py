@@ -91,7 +91,7 @@ def predictions(*overrides: str, **settings: Any) -> "pd.DataFrame":
 def records_with_predictions(cfg: "DictConfig", overrides: Sequence[str]) -> list[dict[str, Any]]:
     """The records with predictions of the done cells that the overrides name. Raises UsageError if there are none."""
     from harness.commands.status import as_typed, narrow
-    from harness.config.cell import path_of
+    from harness.config.cell import name_of
     from harness.config.places import require_folders
     from harness.records import cache
     from harness.records.collect import valid_records
@@ -99,7 +99,7 @@ def records_with_predictions(cfg: "DictConfig", overrides: Sequence[str]) -> lis
 
     require_folders(cfg.paths, typed_values(overrides), "records")
     records = valid_records(cfg.paths.records, cache=cache.of_command(cfg.paths.outputs))[0]
-    done = {path_of(**entries["cell"]).as_posix(): entries for entries in records if entries["status"] == "done"}
+    done = {name_of(**entries["cell"]): entries for entries in records if entries["status"] == "done"}
     named = [done[name] for name in narrow(done, cfg, overrides)]
     kept = [entries for entries in named if any(scored["predictions"] for scored in entries["evaluations"].values())]
     if not (with_file := [entries for entries in kept if os.path.lexists(file_of(entries["file"]))]):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from harness.config.cell import path_of
+from harness.config.cell import name_of
 from harness.errors import UsageError, one_line, shown
 from harness.progress import Progress
 from harness.records import baselines, cache, checks, evidence, index, measurements
@@ -94,7 +94,7 @@ def problems_of(root: Path, files: Sequence[Path], kept: cache.Cache) -> Iterato
 
 def place(summary: Summary, root: Path) -> Iterator[str]:
     """Its path follows from its names."""
-    expected = f"{path_of(**summary.cell)}.json"
+    expected = f"{name_of(**summary.cell)}.json"
     if summary.file.relative_to(root) != Path(expected):
         yield f"it belongs at {expected}"
 

@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from harness.commands.status import as_typed, narrow
-from harness.config.cell import path_of
+from harness.config.cell import name_of
 from harness.config.overrides import typed_values
 from harness.config.places import below, folder_below, require_folders
 from harness.errors import UsageError
@@ -48,7 +48,7 @@ def charts_of(cfg: DictConfig, overrides: Sequence[str]) -> list[Panel]:
     files = [path for path in files_below(root, problems) if path.name == METRICS]
     say_left_out(problems)
     records = valid_records(cfg.paths.records, cache=of_command(cfg.paths.outputs))[0]
-    recorded = [path_of(**entries["cell"]).as_posix() for entries in records if entries.get("curve")]
+    recorded = [name_of(**entries["cell"]) for entries in records if entries.get("curve")]
     ran = [path.parent.relative_to(root).as_posix() for path in files]
     names = narrow(sorted({*recorded, *ran}), cfg, overrides)
     if len(names) > MOST:

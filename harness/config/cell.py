@@ -83,7 +83,7 @@ class Cell:
     @functools.cached_property
     def path(self) -> PurePath:
         """The path of the record below the records, and of the run directory below the outputs."""
-        return path_of(**self.names())
+        return PurePath(name_of(**self.names()))
 
     def __str__(self) -> str:
         train = self.config["train"]
@@ -103,13 +103,8 @@ class Cell:
         return folder_below(cfg.paths.outputs, "cells", self.path)
 
 
-def path_of(id: str, model: str, task: str, protocol: str, budget: str, seed: int) -> PurePath:
-    """`Cell.path` of a cell with these names."""
-    return PurePath(name_of(id, model, task, protocol, budget, seed))
-
-
 def name_of(id: str, model: str, task: str, protocol: str, budget: str, seed: int) -> str:
-    """The name of a run: its path as a text. A path takes ten times as long to make."""
+    """`Cell.path` of a cell with these names, as a text: a path takes ten times as long to make."""
     return f"{task}/{protocol}/{budget}/{model}-s{seed}-{id[:8]}"
 
 
@@ -119,9 +114,8 @@ def cell_of(cfg: DictConfig, dependencies: Sequence[str] = ()) -> Cell:
     `dependencies`: the ids of the cells that `cfg.depends_on` describes. They are part of the identity, so the id of a
     cell changes with the ids of the cells that it starts from.
     """
-    config = identifying_config(cfg) | {"seed": cfg.seed}
-    if dependencies:
-        config["dependencies"] = list(dependencies)
+    further = {"dependencies": list(dependencies)} if dependencies else {}
+    config = identifying_config(cfg) | {"seed": cfg.seed} | further
     return Cell(identity(config), config)
 
 

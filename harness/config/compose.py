@@ -313,8 +313,7 @@ def recipes(task: str) -> list[str]:
 
 
 def has_recipe(protocol: str, task: str) -> bool:
-    option = recipe_of(protocol, task)
-    return option_files.has_option(f"protocol/{option}", folders())
+    return option_files.has_option(f"protocol/{recipe_of(protocol, task)}", folders())
 
 
 def recipe_of(protocol: str, task: str) -> str:

@@ -119,12 +119,9 @@ def check_types(build: Any, settings: Mapping[str, Any], where: str) -> None:
         if adapter is None:
             continue
         # yaml has no tuples and no paths
-        forms = [
-            value,
-            *([tuple(value)] if isinstance(value, list) else [Path(value)] if isinstance(value, str) else []),
-        ]
-        errors = [error for form in forms if (error := type_error(adapter, form))]
-        if len(errors) == len(forms):
+        other = [tuple(value)] if isinstance(value, list) else [Path(value)] if isinstance(value, str) else []
+        errors = [error for form in (value, *other) if (error := type_error(adapter, form))]
+        if len(errors) == 1 + len(other):
             raise UsageError(f"{where}.{key}: {errors[0]}, not {value!r}")
 
 
@@ -135,8 +132,7 @@ def type_error(adapter: TypeAdapter, value: Any) -> str | None:
         error = invalid.errors(include_url=False)[0]
         if error.get("ctx", {}).get("class") == "Sequence":
             return "a list is expected"
-        message = error["msg"]
-        return f"{message[0].lower()}{message[1:]}"
+        return error["msg"][0].lower() + error["msg"][1:]
     return None
 
 

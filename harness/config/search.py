@@ -82,11 +82,6 @@ class Choice:
     sign: int = 1
     seeds: tuple[int, ...] = ()
 
-    @property
-    def tried(self) -> int:
-        """The number of rates."""
-        return len(self.scores)
-
     def entry(self, recipe: float) -> dict[str, Any]:
         """As in a record (`harness.records.schema.SearchEntry`). `recipe`: the recipe's learning rate."""
         scores = [self.sign * score if score > FAILED else None for score in self.scores.values()]

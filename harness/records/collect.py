@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from harness.config.cell import IDENTITY, NAMES, Cell, flatten, path_of
+from harness.config.cell import IDENTITY, NAMES, Cell, flatten, name_of
 from harness.config.compose import names_in
 from harness.config.search import Trial, trial_of
 from harness.config.sweep import PlannedCell
@@ -252,7 +252,7 @@ def _baselines(entries: dict[str, Any]) -> dict[str, Any] | None:
     """None for records that were not read from a file. A broken file is named, and counts as missing."""
     if "file" not in entries:
         return None
-    parts = len(path_of(**{key: entries["cell"][key] for key in NAMES}).parts)
+    parts = 1 + name_of(**{key: entries["cell"][key] for key in NAMES}).count("/")
     folders = entries["file"].absolute().parents
     if len(folders) < parts:  # a record that lies elsewhere than its names say
         return None

@@ -20,7 +20,7 @@ def decided(losses, *, error=None, search=SEARCH, by="loss"):
         return Trial(FAILED) if loss is None else Trial(-loss, error, by, -1)
 
     pairs, choice = decide(search, result)
-    return [pair for pair in pairs if pair not in known], choice and (choice.rate, choice.tried, choice.on_edge)
+    return [pair for pair in pairs if pair not in known], choice and (choice.rate, len(choice.scores), choice.on_edge)
 
 
 def test_the_choice_waits_for_all_rates():

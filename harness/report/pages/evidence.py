@@ -132,7 +132,7 @@ class Evidence:
         tuning = self.tables[table].tunings.get(column, {}).get(score.row)
         if tuning is not None:
             edge = "at the end of its grid, " if tuning.choice.on_edge else ""
-            return f"{rate_text(tuning.rate)} ({edge}{tuning.choice.tried} rates {SEARCHED}"
+            return f"{rate_text(tuning.rate)} ({edge}{len(tuning.choice.scores)} rates {SEARCHED}"
         configs = [self._configs[cell] for cell in score.cells if cell in self._configs]
         rates = {config["train"].get("optimizer", {}).get("lr") for config in configs} - {None}
         return f"{listed([rate_text(rate) for rate in sorted(rates)])} (the recipe's)" if rates else ""

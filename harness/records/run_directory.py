@@ -5,6 +5,7 @@ heartbeat.json   state, step, host, pid; rewritten every few seconds while that 
 attempt.json     the request that began the last attempt, and whether it ended with a record
 job.json         the job that the cell was last submitted in
 metrics.csv      one row per evaluation
+loggers.json     the run of each tracker, and its last step
 log.txt          the progress lines
 error.txt        traceback of a failure
 .hydra/          config.yaml (resolved) and overrides.yaml
@@ -32,8 +33,8 @@ from harness.records.files import has_temporaries, remove_temporaries, write_ato
 from harness.records.ownership import HEARTBEAT, MAX_BYTES, OWNER, Ownership
 from tasks.regular_files import read_json
 
-ATTEMPT, JOB, METRICS = "attempt.json", "job.json", "metrics.csv"
-FILES = (OWNER, HEARTBEAT, ATTEMPT, JOB, METRICS, "log.txt", "error.txt")
+ATTEMPT, JOB, METRICS, LOGGERS = "attempt.json", "job.json", "metrics.csv", "loggers.json"
+FILES = (OWNER, HEARTBEAT, ATTEMPT, JOB, METRICS, LOGGERS, "log.txt", "error.txt")
 HYDRA, CONFIG, OVERRIDES = ".hydra", "config.yaml", "overrides.yaml"
 FOLDERS = {HYDRA: (CONFIG, OVERRIDES), "checkpoints": ()}  # and the files in them
 
@@ -103,7 +104,7 @@ class RunDirectory:
 
     def clear(self) -> None:
         """Delete the files of an earlier attempt, except `owner`, which is locked."""
-        for path in (self.metrics, self.log, self.error, self.path / HEARTBEAT):
+        for path in (self.metrics, self.log, self.error, self.path / HEARTBEAT, self.path / LOGGERS):
             path.unlink(missing_ok=True)
         shutil.rmtree(self.checkpoints, ignore_errors=True)
         self.checkpoints.mkdir(parents=True, exist_ok=True)

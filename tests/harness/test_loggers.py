@@ -22,13 +22,13 @@ MINE = ["trusted_packages=[test_loggers]", "+logger.mine._target_=test_loggers.R
 
 
 class Recorder(Logger):
-    """Keeps everything that is logged. With `fails_at`, it fails in the evaluation at that step."""
+    """Keeps everything that is logged. With `fails_at` or `ends_at`, it fails in, or ends, the evaluation at a step."""
 
     made: list["Recorder"] = []  # noqa: RUF012
 
-    def __init__(self, fails_at: int | None = None):
+    def __init__(self, fails_at: int | None = None, ends_at: int | None = None):
         super().__init__()
-        self.fails_at, self.config, self.rows, self.status = fails_at, {}, [], None
+        self.fails_at, self.ends_at, self.config, self.rows, self.status = fails_at, ends_at, {}, [], None
         Recorder.made.append(self)
 
     name = version = "recorder"
@@ -39,6 +39,8 @@ class Recorder(Logger):
     def log_metrics(self, metrics, step=None):
         if step == self.fails_at:
             raise ConnectionError("no answer from https://me:sesame@example.org")
+        if step == self.ends_at:
+            raise KeyboardInterrupt
         self.rows.append((step, metrics))
 
     def finalize(self, status):
@@ -100,8 +102,8 @@ def test_a_logger_is_told_everything_and_one_that_fails_is_left_out_and_changes_
 def test_a_logger_that_fails_to_start_is_tried_once(tmp_path):
     asked, said = [], []
 
-    def make():
-        asked.append(1)
+    def make(run):
+        asked.append(run)
         raise RuntimeError("No API key configured.")
 
     logger = OptionalLogger("wandb", make, {}, tmp_path, said.append)
@@ -164,6 +166,66 @@ def test_wandb_has_a_run_for_each_cell_and_asks_for_no_network(cell, tmp_path):
     for file in files:
         content = file.read_bytes()
         assert b"val/acc" in content and b"vanilla" in content and str(tmp_path).encode() not in content
+
+
+def mlflow_steps(tmp_path):
+    return [
+        [int(line.split()[2]) for line in file.read_text().splitlines()]
+        for file in (tmp_path / "outputs" / "mlruns").rglob("metrics/val/acc")
+    ]
+
+
+def tensorboard_steps(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(run_folder(tmp_path)))
+    events.Reload()
+    return [[event.step for event in events.Scalars("val/acc")]]
+
+
+def wandb_steps(tmp_path):
+    """Of each run, over all its files: each process writes one of its own, and `wandb sync` puts them together."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    steps = {}
+    for file in sorted((tmp_path / "outputs" / "cells").rglob("offline-run-*/*.wandb")):
+        for row in map(Record.FromString, entries_of_leveldb(file.read_bytes())):
+            entry = {"".join(item.nested_key) or item.key: item.value_json for item in row.history.item}
+            run = steps.setdefault(file.stem, [])
+            run += [int(entry["trainer/global_step"])] if "val/acc" in entry else []
+    return list(steps.values())
+
+
+def entries_of_leveldb(data, block=2**15, header=7):
+    """The entries of a log of LevelDB, behind W&B's header: pieces with length and kind, 1 whole or 4 the last."""
+    at, entry = header, b""
+    while at + header <= len(data):
+        if block - at % block < header:
+            at += block - at % block
+            continue
+        length, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+        entry += data[at + header : at + header + length]
+        at += header + length
+        if kind in (1, 4):
+            yield entry
+            entry = b""
+
+
+@pytest.mark.parametrize("tracker", EXTRA)
+def test_a_resumed_cell_is_the_same_run_of_a_tracker_and_its_steps_only_grow(cell, tmp_path, tracker):
+    """The run ends when the tracker has step 8 and before its checkpoint; a cell that starts again is another run."""
+    pytest.importorskip(tracker)
+    read = {"tensorboard": tensorboard_steps, "wandb": wandb_steps, "mlflow": mlflow_steps}[tracker]
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        cell(f"logger={tracker}", *MINE, "+logger.mine.ends_at=8", "checkpoint.every_s=0")
+    assert read(tmp_path) == [STEPS[:2]]
+    assert cell(f"logger={tracker}").state == "done"
+    assert read(tmp_path) == [STEPS]
+    kept = json.loads((run_folder(tmp_path) / "loggers.json").read_text())
+    assert kept[tracker]["step"] == STEPS[-1]
+    if tracker != "tensorboard":  # which has a folder, not runs
+        assert cell(f"logger={tracker}", "rerun=all").state == "done"
+        assert sorted(read(tmp_path)) == [STEPS, STEPS]
 
 
 @pytest.mark.parametrize(

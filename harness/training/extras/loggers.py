@@ -3,17 +3,21 @@
 A logger never ends a run. A logger that fails or is not installed is left out from then on, which one line reports.
 Settings that a logger does not take are refused before anything runs.
 
+A resumed cell is the same run of W&B, MLflow and TensorBoard: `loggers.json` in the run folder keeps each logger's run
+and the last step that it was given, so that steps only grow. A cell that starts again (rerun=all) is another run.
+
 The logged hyper-parameters are the cell's configuration, whose hash is the cell's id. It has no path of this machine
 and no setting of a cluster or a logger, hence no password or key that was typed there.
 """
 
 import contextlib
 import inspect
+import json
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +31,9 @@ from harness.config.own_files import inside
 from harness.config.places import CLONE
 from harness.config.plain import resolved, resolved_or_refused
 from harness.errors import UsageError, one_line
+from harness.records.files import write_atomic
+from harness.records.run_directory import LOGGERS
+from tasks.regular_files import read_json
 
 EXTRA = ("tensorboard", "wandb", "mlflow")  # what the extra `loggers` installs
 ENVIRONMENT = {
@@ -35,6 +42,8 @@ ENVIRONMENT = {
 }
 CREDENTIALS = re.compile(r"//[^/\s@]+@")  # in an address: http://user:password@host
 LONGEST_REASON = 200  # characters
+MAX_BYTES = 2**16  # of loggers.json
+RUN = re.compile(r"[\w-]{1,128}")  # the id of a tracker's run
 PLACE_KEYS = ("dir", "path", "uri", "location", "folder", "filename")  # ends of keys whose text is a file or folder
 PROGRAM = "executable"  # in keys whose text is a program
 
@@ -46,12 +55,12 @@ def make_loggers(cfg: DictConfig, folder: Path, say: Callable[[str], None]) -> l
     """
     if not cfg.logger:
         return []
-    config, trusted = cell_of(cfg).config, list(cfg.trusted_packages)
+    cell, trusted = cell_of(cfg), list(cfg.trusted_packages)
     loggers = resolved_or_refused(cfg.logger, "logger")
     for name, settings in loggers.items():
         check_places(settings, f"logger.{name}", (folder, *resolved(cfg.paths).values()))
     return [
-        OptionalLogger(name, checked(settings, f"logger.{name}", trusted, folder), config, folder, say)
+        OptionalLogger(name, checked(settings, f"logger.{name}", trusted, folder, cell.id), cell.config, folder, say)
         for name, settings in loggers.items()
     ]
 
@@ -70,8 +79,11 @@ def check_places(settings: Any, where: str, folders: Sequence[Any]) -> None:
                 raise UsageError(f"{key}={text}: a logger writes below paths.*; type paths.outputs=... to move it")
 
 
-def checked(settings: Any, where: str, trusted: list[str], folder: Path) -> Callable[[], Logger]:
-    """A function that creates the logger. Raises UsageError for its settings."""
+def checked(settings: Any, where: str, trusted: list[str], folder: Path, cell: str) -> Callable[[str | None], Logger]:
+    """A function that creates the logger of a tracker's run, or of a new one. Raises UsageError for its settings.
+
+    W&B takes the id of a new run, which starts with the cell's; MLflow chooses it.
+    """
     build = target(settings, where, trusted)
     signature = inspect.signature(build.func)
     defaults = {"save_dir": str(folder)} if "save_dir" in signature.parameters else {}
@@ -80,16 +92,25 @@ def checked(settings: Any, where: str, trusted: list[str], folder: Path) -> Call
     except TypeError as error:
         raise UsageError(f"{where} ({build.func.__qualname__}): {one_line(error)}") from error
     check_types(build.func, build.keywords, where)
-    return partial(call, build, where, **defaults)
+
+    def make(run: str | None) -> Logger:
+        names = {"id": run or f"{cell}-{int(time.time()):x}", "run_id": run}
+        named = {key: value for key, value in names.items() if key in signature.parameters}
+        return call(build, where, **defaults, **named)
+
+    return make
 
 
 class OptionalLogger(Logger):
-    """A logger that is left out after its first error. At its first use it is created and given `config`."""
+    """A logger that is left out after its first error. At its first use it is created and given `config`.
+
+    `make`: creates it for the run of a tracker that an earlier process began, or None.
+    """
 
     def __init__(
         self,
         name: str,
-        make: Callable[[], Logger],
+        make: Callable[[str | None], Logger],
         config: Mapping[str, Any],
         folder: Path,
         say: Callable[[str], None],
@@ -98,6 +119,7 @@ class OptionalLogger(Logger):
         self._name, self._make, self._config, self._folder, self._say = name, make, config, folder, say
         self._logger: Logger | None = None
         self._failed = False
+        self._step = -1  # the last one that the tracker's run has
 
     @property
     def name(self) -> str:
@@ -114,7 +136,7 @@ class OptionalLogger(Logger):
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         numbers = {key: value for key, value in metrics.items() if isinstance(value, (int, float))}
-        self._try(lambda logger: logger.log_metrics(numbers, step=step))
+        self._try(lambda logger: self._log(logger, numbers, step))
 
     @rank_zero_only
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
@@ -131,6 +153,15 @@ class OptionalLogger(Logger):
             self._try(lambda logger: logger.finalize(status))
             self._try(lambda _: finish_wandb(status))
 
+    def _log(self, logger: Logger, numbers: Mapping[str, float], step: int | None) -> None:
+        """Log a row unless the run has its step, and keep the step."""
+        if step is None or step > self._step:
+            logger.log_metrics(numbers, step=step)
+            logger.save()  # TensorBoard writes every two minutes otherwise
+            self._step = self._step if step is None else step
+            entry = {self.name: {"run": str(logger.version or "") or None, "step": self._step}}
+            write_atomic(self._folder / LOGGERS, json.dumps(begun_runs(self._folder) | entry), durable=False)
+
     def _try(self, use: Callable[[Logger], object]) -> None:
         if self._failed:
             return
@@ -138,7 +169,8 @@ class OptionalLogger(Logger):
             if self._logger is None:
                 for key, value in ENVIRONMENT.items():
                     os.environ.setdefault(key, value)
-                self._logger = self._make()
+                begun = begun_runs(self._folder).get(self.name, {})
+                self._logger, self._step = self._make(begun.get("run")), begun.get("step", -1)
                 self._logger.log_hyperparams(dict(self._config))
             use(self._logger)
         except Exception as error:
@@ -146,6 +178,15 @@ class OptionalLogger(Logger):
             self._say(f"logger {self.name}: {reason(self.name, error)}; training goes on without it")
             with contextlib.suppress(Exception):
                 finish_wandb("failed")
+
+
+def begun_runs(folder: Path) -> dict[str, Any]:
+    """{logger: {"run", "step"}} of an earlier process in this run folder; empty without a valid `loggers.json`."""
+    with contextlib.suppress(OSError, ValueError, AttributeError, LookupError, TypeError):
+        runs = read_json(folder / LOGGERS, MAX_BYTES)
+        if all(RUN.fullmatch(entry["run"] or "-") and entry["step"] >= 0 for entry in runs.values()):
+            return runs
+    return {}
 
 
 def finish_wandb(status: str) -> None:
